@@ -1,0 +1,1 @@
+//! Blocks in memory, and when they are written home.

@@ -1,0 +1,1 @@
+//! fsck: finds what is wrong with a volume and plans its repair.

@@ -1,0 +1,2 @@
+//! The `cairn` command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! What the core may ask of the world: disks, time, chance, tasks.

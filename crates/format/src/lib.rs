@@ -1,0 +1,8 @@
+//! Every on-disk byte: structs to bytes and back. No I/O, no allocation policy, no clock, and no
+//! knowledge of who uses it. ext2/ext3 is little-endian; jbd2 is the one big-endian room.
+
+mod error;
+mod ids;
+
+pub use error::FormatError;
+pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};

@@ -1,0 +1,1 @@
+//! The real world: workers, rings, files, sockets.

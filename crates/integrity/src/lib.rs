@@ -1,0 +1,1 @@
+//! The seam where a mechanism of crash safety plugs in.

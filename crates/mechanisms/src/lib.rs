@@ -1,0 +1,1 @@
+//! How changes are made safe: one folder a mechanism.

@@ -1,0 +1,1 @@
+//! Which object is meant: names, directories, one operation a file.

@@ -1,0 +1,1 @@
+//! What is being asked: requests, replies, access checks, the door.

@@ -1,0 +1,1 @@
+//! Opens, makes, recovers and repairs volumes.

@@ -1,0 +1,1 @@
+//! The stand-alone write-ahead log (WAFS).

@@ -1,0 +1,2 @@
+//! House-keeping: `cargo xtask ci`, `cargo xtask tidy`.
+fn main() {}
