@@ -1,1 +1,30 @@
-//! What the core may ask of the world: disks, time, chance, tasks.
+//! What the core may ask of the world: disks, time, chance, tasks and locks. It holds the executor and the
+//! port through which requests leave a volume, and no world: `host` is the real one, `sim` the virtual one.
+//!
+//! The shape is the same in both. An [`Engine`] is everything that lives inside a volume's door: its tasks,
+//! its timers, its outstanding disk requests. A world calls [`Engine::turn`] with the time and the requests
+//! that have ended, runs tasks until none is ready, and takes away the requests the tasks have made.
+
+mod block;
+mod disk;
+mod engine;
+mod exec;
+mod hash;
+mod net;
+mod port;
+mod rng;
+mod rope;
+pub mod sync;
+mod time;
+mod timers;
+
+pub use block::{Block, SECTOR_BYTES};
+pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
+pub use engine::{Engine, Env};
+pub use exec::{Executor, Step};
+pub use hash::{FixedHasher, IdMap, IdSet};
+pub use net::{Listener, NetError, Stream};
+pub use port::{DiskId, IoDone, IoOp, IoRequest, Port};
+pub use rng::Rng;
+pub use rope::Rope;
+pub use time::{Nanos, Now};

@@ -1,0 +1,189 @@
+//! The executor: a slab of named tasks and a ready queue, run until nothing is ready. It knows no time and no
+//! disks; `engine` puts those beside it.
+//!
+//! A task switches only where it awaits; between two awaits it has everything to itself. The order is first
+//! come, first served, so one seed gives one schedule; a perturbation from a seed picks among the ready tasks
+//! instead, to try other schedules. Waking from outside a turn is a bug, because the ready queue belongs to
+//! the thread that is inside.
+
+use crate::Rng;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+/// A task: a future that owns what it works on.
+pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct TaskId {
+    slot: u32,
+    generation: u32,
+}
+
+thread_local! {
+    static READY: RefCell<Option<VecDeque<TaskId>>> = const { RefCell::new(None) };
+}
+
+struct TaskWaker(TaskId);
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+    fn wake_by_ref(self: &Arc<Self>) {
+        READY.with_borrow_mut(|q| {
+            q.as_mut().expect("a task is woken only inside a turn of its engine").push_back(self.0);
+        });
+    }
+}
+
+struct Slot {
+    generation: u32,
+    name: &'static str,
+    task: Option<Task>,
+    waker: Waker,
+}
+
+/// What happened at one step, for traces and crash points.
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// The task's name.
+    pub name: &'static str,
+    /// Its place in the slab.
+    pub slot: u32,
+    /// Has it ended with this step?
+    pub ended: bool,
+}
+
+/// Runs tasks.
+#[derive(Default)]
+pub struct Executor {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    ready: VecDeque<TaskId>,
+    perturb: Option<Rng>,
+    on_step: Option<Box<dyn FnMut(Step)>>,
+    stopped: Cell<bool>,
+}
+
+impl Executor {
+    /// Adds a task; it runs in the next [`Executor::run`], or in this one.
+    pub(crate) fn spawn(&mut self, name: &'static str, task: Task) {
+        let slot = match self.free.pop() {
+            Some(s) => s,
+            None => {
+                let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 tasks");
+                let waker = Waker::from(Arc::new(TaskWaker(TaskId { slot, generation: 0 })));
+                self.slots.push(Slot { generation: 0, name, task: None, waker });
+                slot
+            }
+        };
+        let s = &mut self.slots[slot as usize];
+        assert!(s.task.is_none(), "a free slot holds no task");
+        (s.name, s.task) = (name, Some(task));
+        self.ready.push_back(TaskId { slot, generation: s.generation });
+    }
+
+    /// Picks among ready tasks by this generator instead of in their order.
+    pub fn perturb(&mut self, rng: Rng) {
+        self.perturb = Some(rng);
+    }
+
+    /// Calls `hook` after each step.
+    pub fn on_step(&mut self, hook: impl FnMut(Step) + 'static) {
+        self.on_step = Some(Box::new(hook));
+    }
+
+    /// Puts this executor's ready queue in force while `f` runs, so that wakers work.
+    pub(crate) fn inside<T>(&mut self, f: impl FnOnce(&mut Executor) -> T) -> T {
+        let outer = READY.replace(Some(std::mem::take(&mut self.ready)));
+        assert!(outer.is_none(), "a volume was entered from inside a volume");
+        let result = f(self);
+        self.ready = READY.replace(None).expect("it was put there above");
+        result
+    }
+
+    /// Runs one ready task to its next await. False if none is ready. Call it `inside`.
+    pub(crate) fn step(&mut self) -> bool {
+        let moved = std::mem::take(&mut self.ready); // spawned while inside
+        let perturb = self.perturb.as_mut();
+        let next = READY.with_borrow_mut(|q| {
+            let q = q.as_mut().expect("step is called inside");
+            q.extend(moved);
+            match perturb {
+                Some(rng) if q.len() > 1 => q.swap_remove_back(rng.below(q.len() as u64) as usize),
+                _ => q.pop_front(),
+            }
+        });
+        let Some(id) = next else { return false };
+        self.poll(id);
+        true
+    }
+
+    fn poll(&mut self, id: TaskId) {
+        let s = &mut self.slots[id.slot as usize];
+        if s.generation != id.generation {
+            return; // woken after its end
+        }
+        let Some(mut task) = s.task.take() else { return };
+        let waker = s.waker.clone();
+        let ended = match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => {
+                self.slots[id.slot as usize].task = Some(task);
+                false
+            }
+            Poll::Ready(()) => {
+                drop(task);
+                self.retire(id.slot);
+                true
+            }
+        };
+        if let Some(hook) = &mut self.on_step {
+            hook(Step { name: self.slots[id.slot as usize].name, slot: id.slot, ended });
+        }
+    }
+
+    /// Makes a slot free. A waker that is still held somewhere names the old generation, so it gets a new one;
+    /// one that nobody else holds would serve again, but std does not let us change it in place.
+    fn retire(&mut self, slot: u32) {
+        let s = &mut self.slots[slot as usize];
+        s.generation = s.generation.wrapping_add(1);
+        let id = TaskId { slot, generation: s.generation };
+        s.waker = Waker::from(Arc::new(TaskWaker(id)));
+        self.free.push(slot);
+    }
+
+    /// How many tasks have not ended.
+    pub fn live(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// The names of the tasks that have not ended, for a report on what hangs.
+    pub fn live_names(&self) -> Vec<&'static str> {
+        self.slots.iter().filter(|s| s.task.is_some()).map(|s| s.name).collect()
+    }
+
+    /// Drops every task where it stands, as a crash does. Their destructors may wake one another.
+    pub(crate) fn kill(&mut self) {
+        if self.stopped.replace(true) {
+            return;
+        }
+        let slots = std::mem::take(&mut self.slots);
+        self.free.clear();
+        if std::thread::panicking() {
+            std::mem::forget(slots); // destructors that wake would only bury the first panic
+            return;
+        }
+        self.inside(|_| drop(slots));
+        self.ready.clear();
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -1,0 +1,175 @@
+//! The port: the way disk requests leave a volume and their ends come back. To the tasks inside it is a
+//! [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this one port, so
+//! that what the simulator tests is what the host runs.
+
+use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
+use crate::{Block, IdMap};
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// Which of the world's disks: 0 is the volume's, others are logs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct DiskId(pub u16);
+
+/// What is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum IoOp {
+    /// Fill the blocks.
+    Read,
+    /// Write the blocks.
+    Write(Durability),
+    /// Make completed writes durable.
+    Flush,
+    /// Forget `len` bytes.
+    Discard {
+        /// How many bytes.
+        len: u64,
+    },
+}
+
+/// A request on its way to a world.
+#[derive(Debug)]
+pub struct IoRequest {
+    /// Comes back in [`IoDone`].
+    pub id: u64,
+    /// Which disk.
+    pub disk: DiskId,
+    /// What.
+    pub op: IoOp,
+    /// First byte.
+    pub at: u64,
+    /// The memory, in order; empty for flush and discard.
+    pub blocks: Vec<Block>,
+}
+
+/// The end of a request.
+#[derive(Debug)]
+pub struct IoDone {
+    /// The request's number.
+    pub id: u64,
+    /// The request's memory: a read's is filled now.
+    pub blocks: Vec<Block>,
+    /// How it went.
+    pub result: Result<(), DiskError>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    done: Option<IoDone>,
+    waker: Option<Waker>,
+}
+
+#[derive(Default)]
+struct Inner {
+    next_id: Cell<u64>,
+    leaving: RefCell<Vec<IoRequest>>,
+    waiting: RefCell<IdMap<u64, Waiting>>,
+}
+
+/// The port of one volume.
+#[derive(Clone, Default)]
+pub struct Port(Rc<Inner>);
+
+impl Port {
+    /// The disk `id` of `size_bytes`.
+    pub fn disk(&self, id: DiskId, size_bytes: u64) -> Rc<dyn Disk> {
+        Rc::new(PortDisk { port: self.clone(), id, size_bytes })
+    }
+
+    /// The requests made since the last call, in the order they were made.
+    pub fn take(&self) -> Vec<IoRequest> {
+        std::mem::take(&mut self.0.leaving.borrow_mut())
+    }
+
+    /// How many requests are outstanding.
+    pub fn outstanding(&self) -> usize {
+        self.0.waiting.borrow().len()
+    }
+
+    /// A request has ended: wakes the task that waits for it. If that task is gone, so is the request.
+    pub fn complete(&self, done: IoDone) {
+        let waker = {
+            let mut waiting = self.0.waiting.borrow_mut();
+            let Some(w) = waiting.get_mut(&done.id) else { return };
+            assert!(w.done.is_none(), "request {} ended twice", done.id);
+            w.done = Some(done);
+            w.waker.take()
+        };
+        if let Some(w) = waker {
+            w.wake();
+        }
+    }
+
+    async fn ask(&self, disk: DiskId, op: IoOp, at: u64, blocks: Vec<Block>) -> IoDone {
+        let id = self.0.next_id.get();
+        self.0.next_id.set(id + 1);
+        self.0.waiting.borrow_mut().insert(id, Waiting::default());
+        self.0.leaving.borrow_mut().push(IoRequest { id, disk, op, at, blocks });
+        poll_fn(|cx| {
+            let mut waiting = self.0.waiting.borrow_mut();
+            let w = waiting.get_mut(&id).expect("it stays until it is taken here");
+            if let Some(done) = w.done.take() {
+                waiting.remove(&id);
+                return Poll::Ready(done);
+            }
+            w.waker = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+struct PortDisk {
+    port: Port,
+    id: DiskId,
+    size_bytes: u64,
+}
+
+impl PortDisk {
+    fn check(&self, during: &'static str, at: u64, len: u64) -> Result<(), DiskError> {
+        if at.checked_add(len).is_some_and(|end| end <= self.size_bytes) {
+            return Ok(());
+        }
+        let detail = format!("{len} bytes on a device of {}", self.size_bytes);
+        Err(DiskError { kind: DiskErrorKind::OutOfRange, during, at, detail })
+    }
+}
+
+fn total(blocks: &[Block]) -> u64 {
+    blocks.iter().map(|b| b.len() as u64).sum()
+}
+
+impl Disk for PortDisk {
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+    fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        Box::pin(async move {
+            self.check("read", at, total(&blocks))?;
+            let done = self.port.ask(self.id, IoOp::Read, at, blocks).await;
+            done.result.map(|()| done.blocks)
+        })
+    }
+    fn write(
+        &self,
+        at: u64,
+        blocks: Vec<Block>,
+        how: Durability,
+    ) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move {
+            self.check("write", at, total(&blocks))?;
+            self.port.ask(self.id, IoOp::Write(how), at, blocks).await.result
+        })
+    }
+    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move { self.port.ask(self.id, IoOp::Flush, 0, Vec::new()).await.result })
+    }
+    fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move {
+            self.check("discard", at, len)?;
+            self.port.ask(self.id, IoOp::Discard { len }, at, Vec::new()).await.result
+        })
+    }
+}

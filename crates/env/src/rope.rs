@@ -1,0 +1,133 @@
+//! A payload on its way in or out: pieces of blocks, one after the other, counted and never copied on the way.
+//! It is `Send`, so that the long copy into a reply's buffer happens outside the door.
+
+use crate::Block;
+use std::ops::Range;
+
+/// Bytes in pieces.
+#[derive(Clone, Default, Debug)]
+pub struct Rope {
+    parts: Vec<(Block, Range<usize>)>,
+    len: usize,
+}
+
+impl Rope {
+    /// No bytes.
+    pub fn new() -> Rope {
+        Rope::default()
+    }
+
+    /// A copy of `bytes`, cut into blocks of `block_len` so that the first cut falls where the file's block
+    /// border is: `skew` is the first byte's offset in its block. Whole blocks are then taken over by the
+    /// cache as they are.
+    pub fn cut(bytes: &[u8], skew: usize, block_len: usize) -> Rope {
+        assert!(skew < block_len);
+        let mut rope = Rope::new();
+        let mut at = 0;
+        let mut start = skew;
+        while at < bytes.len() {
+            let n = (block_len - start).min(bytes.len() - at);
+            let mut block = Block::zeroed(block_len);
+            block.bytes_mut()[start..start + n].copy_from_slice(&bytes[at..at + n]);
+            rope.push(block, start..start + n);
+            (at, start) = (at + n, 0);
+        }
+        rope
+    }
+
+    /// Appends a piece of a block.
+    pub fn push(&mut self, block: Block, range: Range<usize>) {
+        assert!(range.start <= range.end && range.end <= block.len());
+        if !range.is_empty() {
+            self.len += range.len();
+            self.parts.push((block, range));
+        }
+    }
+
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+    /// None at all?
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The pieces in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.parts.iter().map(|(b, r)| &b.bytes()[r.clone()])
+    }
+
+    /// The pieces with the blocks they lie in.
+    pub fn blocks(&self) -> &[(Block, Range<usize>)] {
+        &self.parts
+    }
+
+    /// Copies everything to the start of `out`, which is at least `len` bytes.
+    pub fn copy_to(&self, out: &mut [u8]) {
+        let mut at = 0;
+        for p in self.parts() {
+            out[at..at + p.len()].copy_from_slice(p);
+            at += p.len();
+        }
+    }
+
+    /// Copies `len` bytes from `from` on to `out`; what lies beyond the end is left alone.
+    pub fn copy_range(&self, from: usize, out: &mut [u8]) {
+        let (mut skip, mut at) = (from, 0);
+        for p in self.parts() {
+            if skip >= p.len() {
+                skip -= p.len();
+                continue;
+            }
+            let n = (p.len() - skip).min(out.len() - at);
+            out[at..at + n].copy_from_slice(&p[skip..skip + n]);
+            (skip, at) = (0, at + n);
+            if at == out.len() {
+                return;
+            }
+        }
+    }
+
+    /// Cuts it to `len` bytes if it is longer.
+    pub fn truncate(&mut self, len: usize) {
+        while self.len > len {
+            let over = self.len - len;
+            let last = self.parts.last_mut().expect("a rope with bytes has a last part");
+            if last.1.len() <= over {
+                self.len -= last.1.len();
+                self.parts.pop();
+            } else {
+                last.1.end -= over;
+                self.len -= over;
+            }
+        }
+    }
+
+    /// All bytes in one vector.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut v = vec![0; self.len];
+        self.copy_to(&mut v);
+        v
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cut_and_join() {
+        let bytes: Vec<u8> = (0..10_000).map(|i| (i % 251) as u8).collect();
+        let r = Rope::cut(&bytes, 100, 4096);
+        assert_eq!(r.blocks()[0].1, 100..4096);
+        assert_eq!(r.blocks()[1].1, 0..4096);
+        assert_eq!(r.to_vec(), bytes);
+        let mut piece = [0; 5000];
+        r.copy_range(3990, &mut piece);
+        assert_eq!(&piece[..], &bytes[3990..8990]);
+        let mut short = r.clone();
+        short.truncate(4000);
+        assert_eq!(short.to_vec(), &bytes[..4000]);
+    }
+}
