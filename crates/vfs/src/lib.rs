@@ -1,1 +1,22 @@
-//! What is being asked: requests, replies, access checks, the door.
+//! What is being asked: requests and replies as plain data, the errors a user can get, who may do what, and
+//! the door through which a request enters a volume. It knows no blocks and no layouts; `fuse` and `nfs`
+//! translate into it and `ufs` answers it.
+
+pub mod access;
+mod door;
+mod error;
+mod request;
+mod types;
+
+pub use door::{Door, DoorState, Front, Open, Out, Ticket, Volume, Work};
+pub use error::FsError;
+pub use request::{
+    Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request, SeekKind, SetAttr,
+    SetTime, SpaceOp, Stability, StatFs, VolumeInfo, Wcc, XattrMode,
+};
+pub use types::{Attr, Kind, S_IFMT, Time};
+
+/// The longest name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// The largest read or write that one request carries, in bytes.
+pub const TRANSFER_BYTES_MAX: usize = 1 << 20;

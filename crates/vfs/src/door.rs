@@ -1,0 +1,234 @@
+//! The door: one thread inside a volume at a time, and any thread may be the one. Whoever brings work (a FUSE
+//! queue, a connection, a finished disk request) enters, runs tasks until none is ready, and takes the
+//! replies and the new disk requests out. It knows no rings and no sockets.
+//!
+//! A thread that finds the door shut spins before it sleeps: with a sleeping mutex in its place half of the
+//! speed is lost, because the answer then comes from another CPU.
+
+use crate::{Answer, Call, FsError};
+use env::{Engine, Env, IoDone, IoRequest, Local, Nanos, Now};
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, TryLockError};
+
+#[expect(clippy::disallowed_types, reason = "the door is where threads meet")]
+type Mutex<T> = std::sync::Mutex<T>;
+type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
+
+/// An opened volume: answers calls, each a task that runs to its end whatever becomes of who asked.
+pub trait Volume {
+    /// Answers one call.
+    fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer>;
+    /// Writes everything home and marks the volume clean. Afterwards calls fail.
+    fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>>;
+}
+
+/// Opens a volume inside its engine; a failure is a sentence for the user.
+pub type Open = Box<dyn FnOnce(Env) -> Local<'static, Result<Rc<dyn Volume>, String>> + Send>;
+
+/// Where a reply goes: called by the thread that leaves the volume, outside the door.
+pub trait Front: Send + Sync {
+    /// The answer to the call that was entered with this `id`.
+    fn reply(&self, id: u64, answer: Answer);
+}
+
+/// Names a call until it is answered.
+#[derive(Clone)]
+pub struct Ticket {
+    /// Who is to be answered.
+    pub front: Arc<dyn Front>,
+    /// The front end's own number for the call.
+    pub id: u64,
+}
+
+/// What comes in.
+pub enum Work {
+    /// A call, and where its answer goes.
+    Call(Ticket, Call),
+    /// A call nobody waits for (FORGET).
+    Silent(Call),
+    /// Close the volume; see [`Door::state`].
+    Close,
+}
+
+/// What goes out.
+#[derive(Default)]
+pub struct Out {
+    /// Answers, to be handed to their fronts outside the door.
+    pub replies: Vec<(Ticket, Answer)>,
+    /// Disk requests, to be carried out and brought back.
+    pub io: Vec<IoRequest>,
+    /// When the volume wants to be entered next even if nothing happens (monotonic).
+    pub deadline: Option<Nanos>,
+}
+
+impl Out {
+    /// Hands every reply to its front.
+    pub fn answer(&mut self) {
+        for (ticket, answer) in self.replies.drain(..) {
+            ticket.front.reply(ticket.id, answer);
+        }
+    }
+}
+
+/// How far a volume is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum DoorState {
+    /// Recovery and loading are under way.
+    Opening,
+    /// It answers.
+    Open,
+    /// It could not be opened; why, for the user.
+    Failed(String),
+    /// It was closed, cleanly or not.
+    Closed(Result<(), FsError>),
+}
+
+type Replies = Rc<RefCell<Vec<(Ticket, Answer)>>>;
+
+struct Inside {
+    engine: Engine,
+    volume: Rc<RefCell<Option<Rc<dyn Volume>>>>,
+    replies: Replies,
+    open: Option<Open>,
+}
+
+/// SAFETY: `Inside` is full of Rc and RefCell, so one thread at a time may use it, with a happens-before from
+/// one to the next. (1) It is private to this file and reached only through the mutex in [`Door`]. (2) No clone
+/// of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`) and out (`Out`) is Send, which the compiler
+/// checks below; the closure that opens the volume is Send, and what it makes stays inside. (3) Wakers are
+/// numbers that mean something only to the thread inside (env::exec), through a thread-local that is empty
+/// outside. (4) No other thread-local holds anything of it after `turn`.
+#[expect(unsafe_code, reason = "the one place where a volume's insides change threads")]
+unsafe impl Send for Inside {}
+const _: fn() = || {
+    fn send<T: Send>() {}
+    send::<Work>();
+    send::<Out>();
+    send::<IoDone>();
+    send::<Open>();
+};
+
+/// A volume behind its door.
+pub struct Door {
+    inside: Mutex<Inside>,
+    busy: AtomicBool,
+    state: Arc<Mutex<DoorState>>,
+}
+
+/// How many times a thread looks before it sleeps; about 50 microseconds.
+const SPINS: u32 = 2000;
+
+impl Door {
+    /// A door with a volume behind it that the first entry begins to open. `seed` feeds its random numbers.
+    pub fn new(seed: u64, open: Open) -> Door {
+        let inside = Inside {
+            engine: Engine::new(seed),
+            volume: Rc::default(),
+            replies: Rc::default(),
+            open: Some(open),
+        };
+        Door {
+            inside: Mutex::new(inside),
+            busy: AtomicBool::new(false),
+            state: Arc::new(Mutex::new(DoorState::Opening)),
+        }
+    }
+
+    /// Opening, open, failed or closed.
+    pub fn state(&self) -> DoorState {
+        self.state.lock().expect("nobody panics while holding it").clone()
+    }
+
+    /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what came of it.
+    /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is closed,
+    /// are answered with `Stale`.
+    pub fn enter(&self, now: Now, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
+        let mut guard = self.lock();
+        self.busy.store(true, Ordering::Relaxed);
+        let inside = &mut *guard;
+        let open = inside.open.take();
+        let Inside { engine, volume, replies, .. } = inside;
+        engine.turn(now, done, |env| {
+            if let Some(open) = open {
+                begin_open(env, open, volume.clone(), self.state.clone());
+            }
+            for w in work.drain(..) {
+                begin(env, w, volume, replies, &self.state);
+            }
+        });
+        out.replies.append(&mut replies.borrow_mut());
+        out.io.append(&mut engine.take_io());
+        out.deadline = engine.deadline();
+        self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// How many tasks live inside; for tests and status pages.
+    pub fn live_tasks(&self) -> usize {
+        self.lock().engine.live()
+    }
+
+    fn lock(&self) -> Guard<'_, Inside> {
+        for _ in 0..SPINS {
+            if !self.busy.load(Ordering::Relaxed) {
+                match self.inside.try_lock() {
+                    Ok(g) => return g,
+                    Err(TryLockError::WouldBlock) => (),
+                    Err(TryLockError::Poisoned(_)) => break,
+                }
+            }
+            for _ in 0..16 {
+                std::hint::spin_loop();
+            }
+        }
+        self.inside.lock().expect("a volume whose task panicked is not entered again")
+    }
+}
+
+fn set(state: &Mutex<DoorState>, to: DoorState) {
+    *state.lock().expect("nobody panics while holding it") = to;
+}
+
+type Slot = Rc<RefCell<Option<Rc<dyn Volume>>>>;
+
+fn begin_open(env: &Env, open: Open, volume: Slot, state: Arc<Mutex<DoorState>>) {
+    let opening = open(env.clone());
+    env.spawn("open", async move {
+        match opening.await {
+            Ok(v) => {
+                *volume.borrow_mut() = Some(v);
+                set(&state, DoorState::Open);
+            }
+            Err(why) => set(&state, DoorState::Failed(why)),
+        }
+    });
+}
+
+fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mutex<DoorState>>) {
+    let opened = volume.borrow().clone();
+    match (work, opened) {
+        (Work::Call(ticket, call), Some(v)) => {
+            let replies = replies.clone();
+            env.spawn("call", async move {
+                let answer = v.call(call).await;
+                replies.borrow_mut().push((ticket, answer));
+            });
+        }
+        (Work::Call(ticket, _), None) => {
+            replies.borrow_mut().push((ticket, Answer::error(FsError::Stale)));
+        }
+        (Work::Silent(call), Some(v)) => env.spawn("silent call", async move {
+            v.call(call).await;
+        }),
+        (Work::Close, Some(v)) => {
+            let (volume, state) = (volume.clone(), state.clone());
+            env.spawn("close", async move {
+                let result = v.close().await;
+                volume.borrow_mut().take();
+                set(&state, DoorState::Closed(result));
+            });
+        }
+        (Work::Silent(_) | Work::Close, None) => (),
+    }
+}

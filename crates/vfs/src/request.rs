@@ -1,0 +1,367 @@
+//! Requests and replies as plain data that may cross threads. One request is one operation of the file
+//! system; who asks and what the answer must guarantee go beside it in the [`Call`].
+
+use crate::{Attr, FsError, Kind, Time};
+use env::Rope;
+use std::sync::Arc;
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Cred {
+    /// User.
+    pub uid: u32,
+    /// Group, which new files get.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Arc<[u32]>,
+    /// Must we check permissions? Not over FUSE, where the kernel has (`default_permissions`).
+    pub check: bool,
+}
+
+impl Cred {
+    /// Root, unchecked: the volume's own commands.
+    pub fn root() -> Cred {
+        Cred { uid: 0, gid: 0, groups: Arc::new([]), check: false }
+    }
+}
+
+/// A request with who asks, and what the answer must carry.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// Who asks.
+    pub cred: Cred,
+    /// Answer a modification only when it is durable, in every mode (NFS).
+    pub durable: bool,
+    /// Tell the attributes before and after (NFS).
+    pub wcc: bool,
+    /// Count a reference to each inode named in the answer, until [`Request::Forget`] (FUSE).
+    pub hold: bool,
+    /// What is asked.
+    pub request: Request,
+}
+
+/// How durable a write must be when it is answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stability {
+    /// In memory.
+    Unstable,
+    /// Data, and what is needed to find them again.
+    DataSync,
+    /// Data and all attributes.
+    FileSync,
+}
+
+/// What to make.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MakeKind {
+    /// A regular file. `exclusive` is the verifier of NFS's EXCLUSIVE create: kept on disk, and a file that has
+    /// the same one is success.
+    File {
+        /// Some: an exclusive create with this verifier.
+        exclusive: Option<[u8; 8]>,
+    },
+    /// A directory.
+    Dir,
+    /// A symbolic link to this text.
+    Symlink(Vec<u8>),
+    /// A device, fifo or socket; major and minor number for devices.
+    Special(Kind, (u32, u32)),
+}
+
+/// A time to set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    /// The volume's clock.
+    Now,
+    /// This one.
+    To(Time),
+}
+
+/// Attributes to set; None leaves one alone.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SetAttr {
+    /// Permission bits (and set-id, sticky); the kind is left alone.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length.
+    pub size: Option<u64>,
+    /// Last read.
+    pub atime: Option<SetTime>,
+    /// Last change of contents.
+    pub mtime: Option<SetTime>,
+    /// Last change of the inode, where the front end dictates it (FUSE with writeback cache).
+    pub ctime: Option<SetTime>,
+    /// Clear set-user-id and set-group-id as a write by a non-owner does (FUSE HANDLE_KILLPRIV).
+    pub kill_suid: bool,
+    /// Only if the inode's ctime is this (NFS's guard).
+    pub guard: Option<Time>,
+}
+
+/// How rename treats an existing target.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// Replace it.
+    Replace,
+    /// Fail.
+    NoReplace,
+    /// Swap the two names.
+    Exchange,
+}
+
+/// How setxattr treats an existing attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    /// Create or replace.
+    Either,
+    /// Fail if it exists.
+    Create,
+    /// Fail if it does not.
+    Replace,
+}
+
+/// What fallocate is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SpaceOp {
+    /// Allocate (zeroed) blocks; `keep_size` does not extend the file.
+    Allocate {
+        /// Leave the length alone.
+        keep_size: bool,
+    },
+    /// Free the range; it reads as zeros.
+    PunchHole,
+    /// Make the range read as zeros.
+    ZeroRange {
+        /// Leave the length alone.
+        keep_size: bool,
+    },
+}
+
+/// What lseek looks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekKind {
+    /// The next data at or after the offset.
+    Data,
+    /// The next hole at or after the offset; the end of the file is one.
+    Hole,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+#[expect(missing_docs, reason = "the fields are named after what they are")]
+pub enum Request {
+    /// A name in a directory. Answer: `Entry`. "." and ".." work.
+    Lookup { dir: u32, name: Vec<u8> },
+    /// Gives back `count` references that `hold` took.
+    Forget { ino: u32, count: u64 },
+    /// Answer: `Attr`. With a generation: `Stale` unless the inode still has it.
+    GetAttr { ino: u32, generation: Option<u32> },
+    /// Answer: `Attr`.
+    SetAttr { ino: u32, set: SetAttr },
+    /// Answer: `Bytes`, the text of a symbolic link.
+    ReadLink { ino: u32 },
+    /// Makes a file of any kind. `attr` may set mode (else 0), owner, size, times. For MakeKind::File without
+    /// `fail_if_exists` an existing file is opened as it is (size set if asked). Answer: `Entry`.
+    /// `open` counts an open of the new file, as `Open` does.
+    Make {
+        dir: u32,
+        name: Vec<u8>,
+        kind: MakeKind,
+        attr: SetAttr,
+        fail_if_exists: bool,
+        open: bool,
+    },
+    /// Removes a name that is not a directory. Answer: `Done`.
+    Unlink { dir: u32, name: Vec<u8> },
+    /// Removes an empty directory. Answer: `Done`.
+    Rmdir { dir: u32, name: Vec<u8> },
+    /// Answer: `Done`. In the answer's wcc: the old directory, then the new one.
+    Rename { dir: u32, name: Vec<u8>, to_dir: u32, to_name: Vec<u8>, mode: RenameMode },
+    /// A further name. Answer: `Entry`. In the answer's wcc: the directory, then the file.
+    Link { ino: u32, dir: u32, name: Vec<u8> },
+    /// Counts an open: the inode lives until as many `Release`. Truncates it if asked. Answer: `Attr`.
+    Open { ino: u32, truncate: bool },
+    /// Answer: `Done`.
+    Release { ino: u32 },
+    /// Answer: `Data`.
+    Read { ino: u32, offset: u64, len: u32 },
+    /// Answer: `Written`. `append` writes at the end instead of at `offset`.
+    Write { ino: u32, offset: u64, data: Rope, stability: Stability, append: bool, kill_suid: bool },
+    /// Data, size and names durable (`data_only`: not times). Directories too. Answer: `Attr`.
+    Fsync { ino: u32, data_only: bool },
+    /// Everything durable. Answer: `Done`.
+    SyncAll,
+    /// Entries from `cookie` on (0: the start), as many as fit in `max_bytes` counting `entry_bytes` plus the
+    /// name rounded up to 8 for each. `attrs` fills in each entry's attributes. Answer: `Dir`.
+    ReadDir { dir: u32, cookie: u64, max_bytes: usize, entry_bytes: usize, attrs: bool },
+    /// Answer: `StatFs`.
+    StatFs,
+    /// Answer: `Bytes`.
+    GetXattr { ino: u32, name: Vec<u8> },
+    /// Answer: `Done`. POSIX ACLs in the kernel's representation.
+    SetXattr { ino: u32, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    /// Answer: `Bytes`, each name followed by a 0 byte.
+    ListXattr { ino: u32 },
+    /// Answer: `Done`.
+    RemoveXattr { ino: u32, name: Vec<u8> },
+    /// Which of the asked permissions (bits 4 read, 2 write, 1 execute or search; 8 delete a child) does the
+    /// caller have? Answer: `Access`.
+    Access { ino: u32, mask: u32 },
+    /// Answer: `Attr`.
+    Space { ino: u32, op: SpaceOp, offset: u64, len: u64 },
+    /// Answer: `Offset`.
+    Seek { ino: u32, kind: SeekKind, offset: u64 },
+    /// Answer: `Info`.
+    Info,
+}
+
+/// One name of a directory.
+#[derive(Clone, Debug)]
+pub struct DirEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// The inode.
+    pub ino: u32,
+    /// Its kind, as the entry has it (None: the volume has no file types in entries).
+    pub kind: Option<Kind>,
+    /// Where to go on after this entry.
+    pub cookie: u64,
+    /// Its attributes, if they were asked for (not for "." and "..", of which nothing is held either).
+    pub attr: Option<Attr>,
+}
+
+/// What statfs tells, in blocks of `block_bytes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the fields are those of statvfs")]
+pub struct StatFs {
+    pub block_bytes: u32,
+    pub blocks: u64,
+    pub free: u64,
+    /// Without the share kept for root.
+    pub available: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub name_bytes_max: u32,
+}
+
+/// What a front end needs to know of a volume.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+    /// The mode's name.
+    pub mode: String,
+    /// What the mode promises, as a sentence.
+    pub promise: String,
+    /// Keys the checksum of NFS file handles.
+    pub handle_key: [u8; 16],
+    /// Changes with each opening that may have lost unstable data: the NFS write verifier.
+    pub boot: u64,
+    /// Opened for reading only?
+    pub read_only: bool,
+    /// Block size in bytes.
+    pub block_bytes: u32,
+    /// The largest file, in bytes.
+    pub file_bytes_max: u64,
+    /// The most links to one inode.
+    pub links_max: u32,
+    /// Counters since opening, by name in Prometheus style ("cairn_cache_hits_total").
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// What a request is answered with.
+#[derive(Clone, Debug)]
+pub enum Reply {
+    /// Nothing to say.
+    Done,
+    /// An inode, found or made. `created` tells which.
+    Entry {
+        /// Its attributes.
+        attr: Attr,
+        /// Was it made by this request?
+        created: bool,
+    },
+    /// Attributes.
+    Attr(Attr),
+    /// A link's text, an attribute's value, a list of names.
+    Bytes(Vec<u8>),
+    /// Data read.
+    Data {
+        /// The bytes.
+        data: Rope,
+        /// Is the end of the file at or before the end of these?
+        eof: bool,
+        /// The file's attributes.
+        attr: Attr,
+    },
+    /// Data written.
+    Written {
+        /// How many bytes.
+        len: u32,
+        /// How durable they are (at least what was asked).
+        stability: Stability,
+        /// The file's attributes.
+        attr: Attr,
+    },
+    /// Names.
+    Dir {
+        /// In the order of their cookies.
+        entries: Vec<DirEntry>,
+        /// No more after these?
+        eof: bool,
+        /// The directory's attributes.
+        attr: Attr,
+    },
+    /// The volume's space.
+    StatFs(StatFs),
+    /// The granted bits of the mask.
+    Access(u32),
+    /// A position.
+    Offset(u64),
+    /// About the volume.
+    Info(Box<VolumeInfo>),
+}
+
+/// What NFS wants to know from before a change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PreAttr {
+    /// Length in bytes.
+    pub size: u64,
+    /// Last change of the contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+}
+
+/// Attributes around a change ("weak cache consistency").
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Wcc {
+    /// Before, read under the same lock as the change.
+    pub before: Option<PreAttr>,
+    /// After.
+    pub after: Option<Attr>,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The reply, or why not.
+    pub result: Result<Reply, FsError>,
+    /// If the call asked for it: the object changed, or the directory (see each request).
+    pub wcc: [Wcc; 2],
+}
+
+impl Answer {
+    /// A failure that changed nothing.
+    pub fn error(e: FsError) -> Answer {
+        Answer { result: Err(e), wcc: [Wcc::default(); 2] }
+    }
+}
+
+impl From<Result<Reply, FsError>> for Answer {
+    fn from(result: Result<Reply, FsError>) -> Answer {
+        Answer { result, wcc: [Wcc::default(); 2] }
+    }
+}
