@@ -1,1 +1,24 @@
-//! Blocks in memory, and when they are written home.
+//! Blocks in memory: one copy of each, bounded in number, written home in large transfers. It knows when a
+//! block is dirty, and nobody but the [`WriteGate`] knows when it may be written; it knows no files.
+//!
+//! ```text
+//!  absent --get--> loading --> clean --modify--> dirty --before_write--> writing --> clean
+//!                                ^                 ^------ Instead, or modified meanwhile --'
+//!                                '-- evicted, if nobody holds it
+//! ```
+//! Never two writes in flight to one block; an image in flight is a clone that no later edit changes.
+
+mod buf;
+mod flusher;
+mod gate;
+mod lookup;
+mod readahead;
+mod stats;
+mod writeback;
+
+pub use buf::{Buf, BufKind};
+pub use flusher::FlushEpoch;
+pub use gate::{Image, OpenGate, WriteGate};
+pub use lookup::{Cache, CacheOptions};
+pub use readahead::ReadAhead;
+pub use stats::CacheStats;

@@ -1,0 +1,129 @@
+//! A block in memory and its state. Whoever holds a [`Buf`] keeps the block in memory; nobody holds a borrow
+//! of its bytes across an await.
+
+use env::Block;
+use env::sync::Notify;
+use format::{BlockNo, Ino};
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+
+/// What a block holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BufKind {
+    /// Metadata: what the layout reads as structure.
+    Meta,
+    /// A file's contents.
+    Data,
+}
+
+pub(crate) struct Inner {
+    pub(crate) block: BlockNo,
+    pub(crate) kind: Cell<BufKind>,
+    pub(crate) owner: Cell<Ino>,
+    pub(crate) data: RefCell<Block>,
+    /// Holds the disk's contents, or newer ones.
+    pub(crate) valid: Cell<bool>,
+    pub(crate) loading: Cell<bool>,
+    pub(crate) dirty: Cell<bool>,
+    pub(crate) writing: Cell<bool>,
+    /// Counts modifications, so that the end of a write knows whether the block changed meanwhile.
+    pub(crate) version: Cell<u64>,
+    /// Used since the clock's hand last passed.
+    pub(crate) touched: Cell<bool>,
+    pub(crate) changed: Notify,
+    pub(crate) dirty_list: Rc<RefCell<crate::writeback::DirtyList>>,
+}
+
+/// A cached block. Cheap to clone.
+#[derive(Clone)]
+pub struct Buf(pub(crate) Rc<Inner>);
+
+impl Buf {
+    /// Where its home is.
+    pub fn block(&self) -> BlockNo {
+        self.0.block
+    }
+    /// What it holds.
+    pub fn kind(&self) -> BufKind {
+        self.0.kind.get()
+    }
+    /// The inode whose contents or map it is part of; `Ino(0)` if it belongs to no single one.
+    pub fn owner(&self) -> Ino {
+        self.0.owner.get()
+    }
+    /// Says whose it is, so that `fsync` of that inode finds it.
+    pub fn set_owner(&self, ino: Ino) {
+        if self.0.owner.get() != ino {
+            let mut list = self.0.dirty_list.borrow_mut();
+            if self.0.dirty.get() {
+                list.remove(self);
+            }
+            self.0.owner.set(ino);
+            if self.0.dirty.get() {
+                list.add(self);
+            }
+        }
+    }
+    /// Its bytes. Do not hold the borrow across an await.
+    pub fn bytes(&self) -> Ref<'_, [u8]> {
+        Ref::map(self.0.data.borrow(), Block::bytes)
+    }
+    /// Its bytes as they are now, shared; later edits do not change them.
+    pub fn image(&self) -> Block {
+        self.0.data.borrow().clone()
+    }
+    /// Must it be written home?
+    pub fn is_dirty(&self) -> bool {
+        self.0.dirty.get()
+    }
+    /// Is a write of it in flight?
+    pub fn is_writing(&self) -> bool {
+        self.0.writing.get()
+    }
+    /// Counts its modifications.
+    pub fn version(&self) -> u64 {
+        self.0.version.get()
+    }
+
+    /// Changes its bytes and makes it dirty. Metadata is changed through `integrity::Txn::edit`, which calls
+    /// this; file contents are changed here and announced with `Txn::data`.
+    pub fn modify<T>(&self, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        assert!(self.0.valid.get(), "block {} is changed before it is read", self.0.block);
+        let result = f(self.0.data.borrow_mut().bytes_mut());
+        self.mark_dirty();
+        result
+    }
+
+    /// Replaces all its bytes without copying them, and makes it dirty.
+    pub fn replace(&self, bytes: Block) {
+        assert_eq!(bytes.len(), self.0.data.borrow().len());
+        *self.0.data.borrow_mut() = bytes;
+        self.0.valid.set(true);
+        self.mark_dirty();
+    }
+
+    /// Makes it dirty: the gate has released something in it that an earlier write left out.
+    pub fn mark_dirty(&self) {
+        self.0.version.set(self.0.version.get() + 1);
+        if !self.0.dirty.replace(true) {
+            self.0.dirty_list.borrow_mut().add(self);
+        }
+    }
+
+    pub(crate) fn mark_clean(&self) {
+        if self.0.dirty.replace(false) {
+            self.0.dirty_list.borrow_mut().remove(self);
+        }
+    }
+
+    /// Is it the same block in memory?
+    pub fn same(&self, other: &Buf) -> bool {
+        Rc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl std::fmt::Debug for Buf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buf({}, {:?})", self.0.block, self.0.kind.get())
+    }
+}

@@ -1,0 +1,69 @@
+//! Flushes of the device, shared: who asks while one is running waits for the next, and all who wait share
+//! it. A flush covers only writes that completed before it was issued, hence the epochs.
+
+use env::sync::Notify;
+use env::{Disk, DiskError};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Counts flushes by their start. A write that completed in epoch `e` (after the `e`-th flush was issued, before
+/// the next) is durable once a flush later than the `e`-th has ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct FlushEpoch(pub u64);
+
+pub(crate) struct Flusher {
+    disk: Rc<dyn Disk>,
+    started: Cell<u64>,
+    ended: Cell<u64>,
+    running: Cell<bool>,
+    failed: RefCell<Option<DiskError>>,
+    changed: Notify,
+}
+
+impl Flusher {
+    pub(crate) fn new(disk: Rc<dyn Disk>) -> Flusher {
+        Flusher {
+            disk,
+            started: Cell::new(0),
+            ended: Cell::new(0),
+            running: Cell::new(false),
+            failed: RefCell::default(),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(crate) fn epoch(&self) -> FlushEpoch {
+        FlushEpoch(self.started.get())
+    }
+
+    /// Returns once a flush that was issued after this call has ended; calls `flushed` once for each flush.
+    /// The first failure is for ever: what was in the device's cache may be gone.
+    pub(crate) async fn flush(&self, flushed: impl Fn(FlushEpoch)) -> Result<bool, DiskError> {
+        let mine = self.started.get() + 1;
+        let mut issued = false;
+        while self.ended.get() < mine {
+            if let Some(e) = self.failed.borrow().clone() {
+                return Err(e);
+            }
+            if self.running.get() {
+                self.changed.wait().await;
+                continue;
+            }
+            self.running.set(true);
+            let epoch = self.started.get() + 1;
+            self.started.set(epoch);
+            let result = self.disk.flush().await;
+            self.running.set(false);
+            issued = true;
+            match result {
+                Ok(()) => {
+                    self.ended.set(epoch);
+                    flushed(FlushEpoch(epoch));
+                }
+                Err(e) => *self.failed.borrow_mut() = Some(e),
+            }
+            self.changed.wake_all();
+        }
+        Ok(issued)
+    }
+}

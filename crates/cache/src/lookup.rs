@@ -1,0 +1,274 @@
+//! The cache: finding blocks, reading them, and letting them go. A clock's hand passes over all blocks; one
+//! that was not used since its last pass, is clean and is held by nobody, goes.
+
+use crate::buf::Inner;
+use crate::flusher::Flusher;
+use crate::stats::CacheStats;
+use crate::writeback::DirtyList;
+use crate::{Buf, BufKind, FlushEpoch, OpenGate, WriteGate};
+use env::sync::{Notify, Semaphore};
+use env::{Block, Disk, DiskError, Env, IdMap, Nanos};
+use format::{BlockNo, Ino};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+/// How a cache is made.
+#[derive(Clone, Debug)]
+pub struct CacheOptions {
+    /// Bytes in a block.
+    pub block_bytes: usize,
+    /// Bytes of memory for blocks.
+    pub cache_bytes: usize,
+    /// Dirty blocks are written home at least this often; None: only when there are many.
+    pub interval: Option<Nanos>,
+    /// The largest transfer, in bytes.
+    pub transfer_bytes_max: usize,
+}
+
+/// The blocks of one disk.
+pub struct Cache {
+    pub(crate) env: Env,
+    pub(crate) disk: Rc<dyn Disk>,
+    pub(crate) options: CacheOptions,
+    pub(crate) gate: RefCell<Rc<dyn WriteGate>>,
+    pub(crate) dirty: Rc<RefCell<DirtyList>>,
+    pub(crate) flusher: Flusher,
+    pub(crate) failed: RefCell<Option<DiskError>>,
+    pub(crate) kick: Notify,
+    pub(crate) progress: Notify,
+    pub(crate) in_flight: Semaphore,
+    pub(crate) stopping: Cell<bool>,
+    pub(crate) stats: CacheStats,
+    map: RefCell<IdMap<u64, Buf>>,
+    clock: RefCell<VecDeque<u64>>,
+}
+
+/// Write requests in flight at once.
+const WRITES_IN_FLIGHT: usize = 16;
+
+impl Cache {
+    /// A cache of `disk`. Nothing is written before [`Cache::set_gate`], nor by itself before
+    /// [`Cache::start`].
+    pub fn new(env: Env, disk: Rc<dyn Disk>, options: CacheOptions) -> Rc<Cache> {
+        assert!(options.block_bytes.is_power_of_two() && options.block_bytes >= 512);
+        Rc::new(Cache {
+            env,
+            flusher: Flusher::new(disk.clone()),
+            disk,
+            options,
+            gate: RefCell::new(Rc::new(OpenGate)),
+            dirty: Rc::default(),
+            failed: RefCell::default(),
+            kick: Notify::new(),
+            progress: Notify::new(),
+            in_flight: Semaphore::new(WRITES_IN_FLIGHT),
+            stopping: Cell::new(false),
+            stats: CacheStats::default(),
+            map: RefCell::default(),
+            clock: RefCell::default(),
+        })
+    }
+
+    /// From now on `gate` decides what may be written.
+    pub fn set_gate(&self, gate: Rc<dyn WriteGate>) {
+        *self.gate.borrow_mut() = gate;
+    }
+    /// The world's handle.
+    pub fn env(&self) -> &Env {
+        &self.env
+    }
+    /// The disk under it.
+    pub fn disk(&self) -> &Rc<dyn Disk> {
+        &self.disk
+    }
+    /// Bytes in a block.
+    pub fn block_bytes(&self) -> usize {
+        self.options.block_bytes
+    }
+    /// What it has counted.
+    pub fn stats(&self) -> &CacheStats {
+        &self.stats
+    }
+    /// The first write or flush that failed, if one has; from then on nothing is written.
+    pub fn failure(&self) -> Option<DiskError> {
+        self.failed.borrow().clone()
+    }
+    /// Remembers a failed write or flush made elsewhere (a log's); the first one counts.
+    pub fn fail(&self, e: &DiskError) {
+        let mut failed = self.failed.borrow_mut();
+        if failed.is_none() {
+            tracing::error!("the volume turns read-only: {e}");
+            *failed = Some(e.clone());
+        }
+        drop(failed);
+        self.progress.wake_all();
+    }
+    /// How many blocks are in memory, and how many of them are dirty.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.map.borrow().len(), self.dirty.borrow().len())
+    }
+    /// The number of the last flush that was issued.
+    pub fn epoch(&self) -> FlushEpoch {
+        self.flusher.epoch()
+    }
+
+    /// The block, if it is in memory and valid.
+    pub fn get_cached(&self, block: BlockNo) -> Option<Buf> {
+        let map = self.map.borrow();
+        let buf = map.get(&block.0).filter(|b| b.0.valid.get())?;
+        buf.0.touched.set(true);
+        CacheStats::add(&self.stats.hits, 1);
+        Some(buf.clone())
+    }
+
+    /// The block, read if need be.
+    pub async fn get(&self, block: BlockNo, kind: BufKind) -> Result<Buf, DiskError> {
+        if let Some(b) = self.get_cached(block) {
+            return Ok(b);
+        }
+        let mut run = self.get_run(block, 1, kind).await?;
+        Ok(run.pop().expect("a run of one block"))
+    }
+
+    /// `len` blocks from `first` on; those not in memory are read with as few requests as possible.
+    pub async fn get_run(
+        &self,
+        first: BlockNo,
+        len: u64,
+        kind: BufKind,
+    ) -> Result<Vec<Buf>, DiskError> {
+        let bufs: Vec<Buf> = (0..len).map(|i| self.slot(first.plus(i), kind)).collect();
+        let mut i = 0;
+        while i < bufs.len() {
+            let b = &bufs[i];
+            if b.0.valid.get() {
+                CacheStats::add(&self.stats.hits, 1);
+                i += 1;
+            } else if b.0.loading.get() {
+                b.0.changed.wait().await; // a reader before us; look again
+            } else {
+                let missing = bufs[i..].iter().take(self.transfer_blocks());
+                let n = missing.take_while(|b| !b.0.valid.get() && !b.0.loading.get()).count();
+                self.load(&bufs[i..i + n]).await?;
+            }
+        }
+        Ok(bufs)
+    }
+
+    /// Reads `len` blocks from `first` on in the background; errors are left for who needs the block.
+    pub fn prefetch(self: &Rc<Self>, first: BlockNo, len: u64, kind: BufKind) {
+        let cache = self.clone();
+        self.env.spawn("read-ahead", async move {
+            if let Err(e) = cache.get_run(first, len, kind).await {
+                tracing::debug!("read-ahead: {e}");
+            }
+        });
+    }
+
+    /// The block with its contents of no interest: zeroed, valid, not dirty yet. For blocks just allocated.
+    pub fn get_new(&self, block: BlockNo, kind: BufKind, owner: Ino) -> Buf {
+        let buf = self.slot(block, kind);
+        buf.0.kind.set(kind);
+        buf.set_owner(owner);
+        *buf.0.data.borrow_mut() = Block::zeroed(self.options.block_bytes);
+        buf.0.version.set(buf.0.version.get() + 1);
+        buf.0.valid.set(true);
+        buf
+    }
+
+    /// The block is free: what memory holds of it need not be written. A write in flight ends by itself, and
+    /// a later write of the block waits for it.
+    pub fn forget(&self, block: BlockNo) {
+        let buf = self.map.borrow().get(&block.0).cloned();
+        if let Some(b) = buf {
+            b.mark_clean();
+            b.set_owner(Ino(0));
+            b.0.version.set(b.0.version.get() + 1);
+            b.0.touched.set(false);
+        }
+    }
+
+    fn transfer_blocks(&self) -> usize {
+        (self.options.transfer_bytes_max / self.options.block_bytes).max(1)
+    }
+
+    async fn load(&self, bufs: &[Buf]) -> Result<(), DiskError> {
+        struct Loading<'a>(&'a [Buf]);
+        impl Drop for Loading<'_> {
+            fn drop(&mut self) {
+                for b in self.0 {
+                    b.0.loading.set(false);
+                    b.0.changed.wake_all();
+                }
+            }
+        }
+        bufs.iter().for_each(|b| b.0.loading.set(true));
+        let _loading = Loading(bufs);
+        CacheStats::add(&self.stats.misses, bufs.len() as u64);
+        CacheStats::add(&self.stats.reads, 1);
+        let at = bufs[0].0.block.0 * self.options.block_bytes as u64;
+        let room = bufs.iter().map(|_| Block::zeroed(self.options.block_bytes)).collect();
+        let filled = self.disk.read(at, room).await?;
+        for (b, bytes) in bufs.iter().zip(filled) {
+            if !b.0.valid.get() {
+                *b.0.data.borrow_mut() = bytes;
+                b.0.valid.set(true);
+            }
+        }
+        Ok(())
+    }
+
+    /// The block's place in memory, made if it is not there.
+    fn slot(&self, block: BlockNo, kind: BufKind) -> Buf {
+        if let Some(b) = self.map.borrow().get(&block.0) {
+            b.0.touched.set(true);
+            return b.clone();
+        }
+        self.make_room();
+        let buf = Buf(Rc::new(Inner {
+            block,
+            kind: Cell::new(kind),
+            owner: Cell::new(Ino(0)),
+            data: RefCell::new(Block::zeroed(self.options.block_bytes)),
+            valid: Cell::new(false),
+            loading: Cell::new(false),
+            dirty: Cell::new(false),
+            writing: Cell::new(false),
+            version: Cell::new(0),
+            touched: Cell::new(false),
+            changed: Notify::new(),
+            dirty_list: self.dirty.clone(),
+        }));
+        self.map.borrow_mut().insert(block.0, buf.clone());
+        self.clock.borrow_mut().push_back(block.0);
+        buf
+    }
+
+    /// How many blocks may be in memory.
+    pub(crate) fn capacity(&self) -> usize {
+        (self.options.cache_bytes / self.options.block_bytes).max(64)
+    }
+
+    /// Moves the clock's hand until there is room, or it has seen enough blocks that must stay.
+    fn make_room(&self) {
+        let capacity = self.capacity();
+        let mut map = self.map.borrow_mut();
+        let mut clock = self.clock.borrow_mut();
+        let mut steps = 64;
+        while map.len() >= capacity && steps > 0 {
+            let Some(block) = clock.pop_front() else { break };
+            steps -= 1;
+            let Some(b) = map.get(&block) else { continue };
+            let held = Rc::strong_count(&b.0) > 1 || b.0.loading.get() || b.0.writing.get();
+            if held || b.0.dirty.get() || b.0.touched.replace(false) {
+                clock.push_back(block);
+            } else {
+                map.remove(&block);
+            }
+        }
+        if map.len() >= capacity {
+            self.kick.wake_all();
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Writing home: the only caller of `Disk::write` for home locations. It takes dirty blocks in the order of
+//! their numbers, asks the gate, joins neighbours into one transfer, and keeps several transfers in flight.
+
+use crate::buf::Buf;
+use crate::stats::CacheStats;
+use crate::{Cache, FlushEpoch, Image};
+use env::{Block, DiskError, Durability, Nanos};
+use format::{BlockNo, Ino};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The dirty blocks, by owner and by number.
+#[derive(Default)]
+pub(crate) struct DirtyList {
+    by_block: BTreeMap<u64, Buf>,
+    by_owner: BTreeMap<u32, BTreeMap<u64, Buf>>,
+}
+
+impl DirtyList {
+    pub(crate) fn len(&self) -> usize {
+        self.by_block.len()
+    }
+    pub(crate) fn add(&mut self, b: &Buf) {
+        self.by_block.insert(b.0.block.0, b.clone());
+        let owner = b.0.owner.get().0;
+        if owner != 0 {
+            self.by_owner.entry(owner).or_default().insert(b.0.block.0, b.clone());
+        }
+    }
+    pub(crate) fn remove(&mut self, b: &Buf) {
+        self.by_block.remove(&b.0.block.0);
+        let owner = b.0.owner.get().0;
+        if let Some(blocks) = self.by_owner.get_mut(&owner) {
+            blocks.remove(&b.0.block.0);
+            if blocks.is_empty() {
+                self.by_owner.remove(&owner);
+            }
+        }
+    }
+}
+
+/// Blocks on their way in one transfer, each with what is written of it.
+type Batch = Vec<(Buf, Image, Block)>;
+
+impl Cache {
+    /// All dirty blocks, in order.
+    pub fn dirty_all(&self) -> Vec<Buf> {
+        self.dirty.borrow().by_block.values().cloned().collect()
+    }
+    /// The dirty blocks that belong to `owner`, in order.
+    pub fn dirty_of(&self, owner: Ino) -> Vec<Buf> {
+        let list = self.dirty.borrow();
+        list.by_owner.get(&owner.0).map(|b| b.values().cloned().collect()).unwrap_or_default()
+    }
+
+    /// Writes those of `bufs` that are dirty and that the gate lets pass, and waits until they are visible
+    /// (not durable). A block that is on its way already is waited for, then written if it is dirty again.
+    pub async fn write(self: &Rc<Self>, bufs: Vec<Buf>) -> Result<(), DiskError> {
+        let mut bufs = bufs;
+        bufs.sort_by_key(Buf::block);
+        bufs.dedup_by(|a, b| a.same(b));
+        let mut waits = Vec::new();
+        let mut batch: Batch = Vec::new();
+        for b in bufs {
+            while b.0.writing.get() {
+                // Send what is collected first: it may be what the other writer waits for.
+                self.send(&mut batch, &mut waits);
+                b.0.changed.wait().await;
+            }
+            if let Some(e) = self.failure() {
+                self.release(&batch);
+                return Err(e);
+            }
+            let next = batch.last().map(|l| l.0.block().plus(1));
+            let full = batch.len() * self.block_bytes() >= self.options.transfer_bytes_max;
+            if full || next.is_some_and(|n| n != b.block()) {
+                self.send(&mut batch, &mut waits);
+            }
+            if b.is_dirty() {
+                self.collect(b, &mut batch);
+            }
+        }
+        self.send(&mut batch, &mut waits);
+        for w in waits {
+            while w.0.writing.get() {
+                w.0.changed.wait().await;
+            }
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Asks the gate, and puts the block with its image in the batch.
+    fn collect(&self, b: Buf, batch: &mut Batch) {
+        let image = self.gate.borrow().before_write(&b);
+        let bytes = match &image {
+            Image::NotYet => return,
+            Image::AsIs => b.image(),
+            Image::Instead(other) => other.clone(),
+        };
+        b.0.writing.set(true);
+        if matches!(image, Image::AsIs) {
+            b.mark_clean();
+        }
+        batch.push((b, image, bytes));
+    }
+
+    fn release(&self, batch: &Batch) {
+        for (b, _, _) in batch {
+            b.mark_dirty();
+            b.0.writing.set(false);
+            b.0.changed.wake_all();
+        }
+    }
+
+    /// Starts one transfer as a task, so that it ends whoever waits for it.
+    fn send(self: &Rc<Self>, batch: &mut Batch, waits: &mut Vec<Buf>) {
+        let batch = std::mem::take(batch);
+        let Some((first, _, _)) = batch.first() else { return };
+        let at = first.block().0 * self.block_bytes() as u64;
+        waits.extend(batch.iter().map(|x| x.0.clone()));
+        let cache = self.clone();
+        self.env.spawn("write home", async move {
+            let _permit = cache.in_flight.acquire().await;
+            let bytes = batch.iter().map(|x| x.2.clone()).collect();
+            let result = match cache.failure() {
+                Some(e) => Err(e),
+                None => cache.disk.write(at, bytes, Durability::Cached).await,
+            };
+            cache.sent(batch, result);
+        });
+    }
+
+    fn sent(&self, batch: Batch, result: Result<(), DiskError>) {
+        CacheStats::add(&self.stats.writes, 1);
+        CacheStats::add(&self.stats.blocks_written, batch.len() as u64);
+        if let Err(e) = &result {
+            self.fail(e);
+        }
+        let epoch = self.flusher.epoch();
+        let gate = self.gate.borrow().clone();
+        for (b, image, bytes) in batch {
+            drop(bytes); // so that the next edit need not copy
+            if result.is_err() {
+                b.mark_dirty();
+            }
+            b.0.writing.set(false);
+            gate.after_write(&b, &image, result.as_ref().copied(), epoch);
+            b.0.changed.wake_all();
+        }
+        self.progress.wake_all();
+    }
+
+    /// Makes all completed writes durable; concurrent callers share flushes.
+    pub async fn flush_device(&self) -> Result<(), DiskError> {
+        if let Some(e) = self.failure() {
+            return Err(e);
+        }
+        let gate = self.gate.borrow().clone();
+        let flushed = |epoch: FlushEpoch| gate.flushed(epoch);
+        match self.flusher.flush(flushed).await {
+            Ok(issued) => {
+                CacheStats::add(&self.stats.flushes, u64::from(issued));
+                Ok(())
+            }
+            Err(e) => {
+                self.fail(&e);
+                Err(e)
+            }
+        }
+    }
+
+    /// Writes everything that is dirty and makes it durable. Several rounds, because a gate that holds
+    /// something back lets it pass once what it waits for is durable.
+    pub async fn write_all(self: &Rc<Self>) -> Result<(), DiskError> {
+        for _ in 0..16 {
+            let dirty = self.dirty_all();
+            let any = !dirty.is_empty();
+            self.write(dirty).await?;
+            self.flush_device().await?;
+            if !any || self.dirty.borrow().len() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// More dirty blocks than this make a writer wait.
+    fn dirty_limit(&self) -> usize {
+        self.capacity() / 2
+    }
+
+    /// Waits while too much is dirty. Call it before an operation takes locks or log space.
+    pub async fn throttle(&self) {
+        while self.dirty.borrow().len() > self.dirty_limit() && self.failed.borrow().is_none() {
+            self.kick.wake_all();
+            self.progress.wait().await;
+        }
+        if self.dirty.borrow().len() > self.dirty_limit() / 2 {
+            self.kick.wake_all();
+        }
+    }
+
+    /// Starts the task that writes home by itself: every interval, and whenever much is dirty.
+    pub fn start(self: &Rc<Self>) {
+        let cache = self.clone();
+        self.env.spawn("write-back by pressure", async move {
+            while !cache.stopping.get() {
+                cache.kick.wait().await;
+                cache.relieve().await;
+            }
+        });
+        let Some(interval) = self.options.interval else { return };
+        let cache = self.clone();
+        self.env.spawn("write-back by time", async move {
+            while !cache.stopping.get() {
+                cache.env.sleep(tick(interval)).await;
+                if !cache.stopping.get() && cache.dirty.borrow().len() > 0 {
+                    // An error is sticky and has been reported; later callers see it.
+                    let _ = cache.write_all().await;
+                }
+            }
+        });
+    }
+
+    /// Ends the tasks of [`Cache::start`] at their next step.
+    pub fn stop(&self) {
+        self.stopping.set(true);
+        self.kick.wake_all();
+    }
+
+    /// Writes the dirty blocks of this moment, a share at a time, until few are left.
+    async fn relieve(self: &Rc<Self>) {
+        let low = self.dirty_limit() / 4;
+        while self.dirty.borrow().len() > low && !self.stopping.get() {
+            let before = self.dirty.borrow().len();
+            let all = self.dirty_all();
+            for share in all.chunks(4096) {
+                if self.write(share.to_vec()).await.is_err() {
+                    return;
+                }
+            }
+            if self.dirty.borrow().len() >= before {
+                // The gate holds them back until something is durable.
+                if self.flush_device().await.is_err() {
+                    return;
+                }
+                if self.dirty.borrow().len() >= before {
+                    self.env.sleep(Nanos::from_millis(10)).await;
+                }
+            }
+            self.progress.wake_all();
+        }
+    }
+
+    /// Discards the memory of block `b` if it is clean and unheld: for tests.
+    pub fn is_cached(&self, b: BlockNo) -> bool {
+        self.get_cached(b).is_some()
+    }
+}
+
+/// Half the promised bound, so that a block dirtied just after a pass is written by the next.
+fn tick(interval: Nanos) -> Nanos {
+    Nanos((interval.0 / 2).max(1))
+}
