@@ -1,0 +1,116 @@
+//! The vocabulary of changes: what an edit means to a mechanism that orders writes. The logs need only the
+//! bytes; the ordering mechanisms need to know which bytes point at which, and nothing more.
+
+use format::{BlockNo, Extent, Ino};
+
+/// What a new block holds, which must be durable before anything points at it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitKind {
+    /// Directory entries.
+    Dir,
+    /// Block numbers.
+    Indirect,
+    /// Extended attributes.
+    Xattr,
+    /// The text of a symbolic link.
+    Symlink,
+}
+
+/// The meaning of one edit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Change {
+    /// Bits of a block bitmap are set.
+    AllocBlocks(Extent),
+    /// Bits of a block bitmap are cleared. The blocks are not reused before `may_reuse` says so.
+    FreeBlocks(Extent),
+    /// A bit of an inode bitmap is set.
+    AllocInode(Ino),
+    /// A bit of an inode bitmap is cleared. The inode is not reused before `may_reuse` says so.
+    FreeInodeBit(Ino),
+    /// Counters in a group descriptor or the superblock: hints that no order can protect.
+    Counts,
+    /// State of the superblock (clean, features): written by whoever opens and closes.
+    State,
+    /// The whole contents of a block that nothing durable points at yet.
+    InitBlock {
+        /// Whose block.
+        ino: Ino,
+        /// What it holds.
+        kind: InitKind,
+    },
+    /// An inode's slot is filled for a new file: mode, owner, links, generation.
+    InitInode(Ino),
+    /// A pointer of a map, in the inode or in an indirect block, is set or moved to a new block.
+    /// `old` is 0 where there was a hole.
+    MapPointer {
+        /// Whose map.
+        ino: Ino,
+        /// What it pointed at.
+        old: BlockNo,
+        /// What it points at.
+        new: BlockNo,
+    },
+    /// A pointer of a map is cleared.
+    Unmap {
+        /// Whose map.
+        ino: Ino,
+        /// What it pointed at.
+        old: BlockNo,
+    },
+    /// The pointer to an inode's attribute block changes; either may be 0.
+    XattrPointer {
+        /// Whose attributes.
+        ino: Ino,
+        /// The old block.
+        old: BlockNo,
+        /// The new block.
+        new: BlockNo,
+    },
+    /// A file grows.
+    Grow(Ino),
+    /// A file shrinks.
+    Shrink(Ino),
+    /// Times, owner, permissions, block count, attributes within the inode: no order needed.
+    Attr(Ino),
+    /// A directory loses its index flag, before its first entry changes.
+    DropIndex(Ino),
+    /// A link count rises, before the name that it counts.
+    LinkUp(Ino),
+    /// A link count falls, after the name that it counted is gone.
+    LinkDown(Ino),
+    /// A parent's link count falls because a child directory is gone or moved: after the child's own change.
+    ParentLinkDown(Ino),
+    /// A directory entry appears.
+    AddEntry {
+        /// In this directory.
+        dir: Ino,
+        /// For this inode.
+        ino: Ino,
+    },
+    /// A directory entry changes from one inode to another in place.
+    ChangeEntry {
+        /// In this directory.
+        dir: Ino,
+        /// The inode it named.
+        old: Ino,
+        /// The inode it names.
+        new: Ino,
+    },
+    /// A directory's ".." moves to a new parent.
+    DotDot {
+        /// The directory.
+        dir: Ino,
+        /// Its new parent.
+        parent: Ino,
+    },
+    /// A directory entry goes.
+    RemoveEntry {
+        /// In this directory.
+        dir: Ino,
+        /// For this inode.
+        ino: Ino,
+    },
+    /// An inode's slot is cleared: links 0, deletion time. Its pointers are cleared by `Unmap` in the same
+    /// transaction or before.
+    FreeInode(Ino),
+}

@@ -1,0 +1,44 @@
+//! Why a mechanism cannot go on. A device's error is sticky: what follows it fails too.
+
+use env::DiskError;
+use std::fmt;
+
+/// A mechanism's failure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum IntegrityError {
+    /// The device failed, now or earlier.
+    Disk(DiskError),
+    /// The operation needs more log space than the log has.
+    LogTooSmall {
+        /// Blocks the operation may need.
+        needed: u64,
+        /// Blocks the log can give one operation.
+        available: u64,
+    },
+    /// The log holds something that cannot be used.
+    Format(format::FormatError),
+}
+
+impl From<DiskError> for IntegrityError {
+    fn from(e: DiskError) -> IntegrityError {
+        IntegrityError::Disk(e)
+    }
+}
+impl From<format::FormatError> for IntegrityError {
+    fn from(e: format::FormatError) -> IntegrityError {
+        IntegrityError::Format(e)
+    }
+}
+impl fmt::Display for IntegrityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            IntegrityError::Disk(e) => write!(f, "{e}"),
+            IntegrityError::LogTooSmall { needed, available } => write!(
+                f,
+                "the log is too small: an operation needs {needed} blocks, it has {available}"
+            ),
+            IntegrityError::Format(e) => write!(f, "{e}"),
+        }
+    }
+}
+impl std::error::Error for IntegrityError {}

@@ -1,0 +1,131 @@
+//! The trait that every mechanism implements, and its obligations.
+
+use crate::{Change, Edit, IntegrityError, Txn};
+use cache::{Buf, WriteGate};
+use env::Local;
+use format::{BlockNo, Extent, Ino};
+use std::ops::Range;
+use std::rc::Rc;
+
+/// What an operation may need at worst, reserved before it begins, because an operation that waits for log
+/// space in its middle would wait for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Credits {
+    /// Metadata blocks it may edit.
+    pub blocks: u64,
+    /// Blocks it may free (each may need a revoke).
+    pub frees: u64,
+    /// Bytes of file contents it writes.
+    pub data_bytes: u64,
+}
+
+impl Credits {
+    /// For an operation that edits up to `blocks` metadata blocks.
+    pub const fn blocks(blocks: u64) -> Credits {
+        Credits { blocks, frees: 0, data_bytes: 0 }
+    }
+}
+
+/// A transaction that has ended: its place among the others. What a returned call means is waited for with
+/// [`Integrity::durable`].
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub struct Ended(pub u64);
+
+/// An inode whose changes are to be durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileScope {
+    /// The inode. Dirty blocks with this owner are its contents and maps.
+    pub ino: Ino,
+    /// The block of the inode table that holds it.
+    pub inode_block: BlockNo,
+}
+
+/// What is to be made durable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scope {
+    /// Everything that has ended.
+    All,
+    /// These inodes, the first being what is synced and the others what makes it reachable (the directories
+    /// that name it). `data_only`: times may be left behind, never sizes or pointers.
+    Files {
+        /// The inodes.
+        files: Vec<FileScope>,
+        /// fdatasync?
+        data_only: bool,
+    },
+    /// This transaction and what it needs.
+    Txn(Ended),
+}
+
+/// Something freed, for [`Integrity::may_reuse`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Freed {
+    /// Blocks.
+    Blocks(Extent),
+    /// An inode.
+    Inode(Ino),
+}
+
+/// Why pending work must be forced.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Pressure {
+    /// The allocator found nothing that may be reused.
+    NoSpace,
+    /// The cache is full of blocks that must not be written yet.
+    CacheFull,
+}
+
+/// When may a change reach the disk?
+///
+/// O1 Every metadata edit is announced, before `end`, in the order of the edits.
+/// O2 An image written home never holds a byte edited by a transaction whose `end` has not been called (the
+///    mechanism may render around such bytes: `Image::Instead`). `async` alone is free of this.
+/// O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any crash.
+/// O4 After any crash, recovery and the repair that the mode is granted yield a state that `check` accepts.
+/// O5 A freed block or inode is not reused before `may_reuse` says so; who runs dry calls `press` first.
+/// O6 `before_write` never waits and never calls back into the layout.
+/// O7 After the first failed write or flush the mechanism stops accepting work.
+/// O8 Time and chance come from `env` only.
+pub trait Integrity: WriteGate {
+    /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only then.)
+    fn atomic(&self) -> bool;
+
+    /// Does this mechanism need the bytes from before this edit?
+    fn wants_before(&self, change: &Change) -> bool;
+
+    /// Begins an operation; may wait for log space. Call it without holding a buffer's borrow.
+    fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>>;
+
+    /// An edit was made. Called by [`Txn::edit`] only.
+    fn change(&self, txn: &mut Txn, edit: Edit);
+
+    /// File contents were written into `range` of `buf`. Called by [`Txn::data`] only.
+    fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>);
+
+    /// Ends the operation. When it returns, the operation's locks may be released: later operations see its
+    /// changes and are ordered after it. It waits only in mechanisms that order by waiting.
+    fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>>;
+
+    /// Waits until what this mode promises of a *returned* call holds for the operation.
+    fn durable(&self, ended: Ended) -> Local<'_, Result<(), IntegrityError>>;
+
+    /// Makes `scope` durable.
+    fn sync(&self, scope: Scope) -> Local<'_, Result<(), IntegrityError>>;
+
+    /// May this freed thing be used again?
+    fn may_reuse(&self, what: Freed) -> bool;
+
+    /// Forces pending work, so that more may be reused or written.
+    fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>>;
+
+    /// Everything home and durable, the log empty: the last call before the volume is marked clean.
+    fn close(&self) -> Local<'_, Result<(), IntegrityError>>;
+
+    /// Counters for metrics, by Prometheus name.
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// A mechanism as the layout holds it.
+pub type Mechanism = Rc<dyn Integrity>;

@@ -1,0 +1,123 @@
+//! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism, in one
+//! call, so that neither can be forgotten (O1).
+
+use crate::{Change, Integrity};
+use cache::Buf;
+use format::Ino;
+use std::ops::Range;
+use std::rc::Rc;
+
+/// One edit, as the mechanism sees it.
+#[derive(Clone, Debug)]
+pub struct Edit {
+    /// The block.
+    pub buf: Buf,
+    /// The bytes that were changed.
+    pub range: Range<usize>,
+    /// What they were before, if the mechanism wants that.
+    pub before: Option<Box<[u8]>>,
+    /// What the edit means.
+    pub change: Change,
+}
+
+/// The edits of one operation. It must be given to [`Integrity::end`]; dropping it with edits is a bug, except
+/// when the volume is stopped in the middle.
+pub struct Txn {
+    integrity: Rc<dyn Integrity>,
+    /// Names it among the mechanism's transactions.
+    pub id: u64,
+    /// What the mechanism has noted, if it keeps edits here.
+    pub edits: Vec<Edit>,
+    /// File contents announced with [`Txn::data`], if the mechanism keeps them here.
+    pub data: Vec<(Ino, Buf, Range<usize>)>,
+    /// Blocks reserved for it and not used yet, for mechanisms with a log.
+    pub credits: u64,
+}
+
+impl Txn {
+    /// Called by a mechanism's `begin`.
+    pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
+        Txn { integrity, id, edits: Vec::new(), data: Vec::new(), credits }
+    }
+
+    /// Changes `range` of `buf`'s bytes with `f`, which gets just those bytes.
+    pub fn edit<T>(
+        &mut self,
+        buf: &Buf,
+        range: Range<usize>,
+        change: Change,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        let wants_before = self.integrity.wants_before(&change);
+        let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
+        let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
+        let integrity = self.integrity.clone();
+        integrity.change(self, Edit { buf: buf.clone(), range, before, change });
+        result
+    }
+
+    /// Changes `range` of `buf`'s bytes with `f`, and announces only the 4-byte words that differ afterwards.
+    /// For structures with many fields, of which an operation changes a few: two operations that change
+    /// different fields of one inode then never undo each other.
+    pub fn edit_words<T>(
+        &mut self,
+        buf: &Buf,
+        range: Range<usize>,
+        change: Change,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        let before: Box<[u8]> = Box::from(&buf.bytes()[range.clone()]);
+        let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
+        let words = changed_words(&before, &buf.bytes()[range.clone()]);
+        let integrity = self.integrity.clone();
+        let wants_before = integrity.wants_before(&change);
+        for w in words {
+            let old = wants_before.then(|| Box::from(&before[w.clone()]));
+            let range = range.start + w.start..range.start + w.end;
+            integrity.change(self, Edit { buf: buf.clone(), range, before: old, change });
+        }
+        result
+    }
+
+    /// File contents were written to `range` of `buf` (with `Buf::modify` or `Buf::replace`).
+    pub fn data(&mut self, ino: Ino, buf: &Buf, range: Range<usize>) {
+        let integrity = self.integrity.clone();
+        integrity.data(self, ino, buf, range);
+    }
+
+    /// The mechanism it belongs to.
+    pub fn integrity(&self) -> &Rc<dyn Integrity> {
+        &self.integrity
+    }
+}
+
+/// The runs of 4-byte words in which `a` and `b` differ.
+fn changed_words(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
+    assert!(a.len() == b.len());
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for at in (0..a.len()).step_by(4) {
+        let end = (at + 4).min(a.len());
+        if a[at..end] == b[at..end] {
+            continue;
+        }
+        match runs.last_mut() {
+            Some(r) if r.end == at => r.end = end,
+            _ => runs.push(at..end),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::changed_words;
+
+    #[test]
+    fn words_that_differ() {
+        let a = [0u8; 16];
+        let mut b = a;
+        (b[1], b[4], b[15]) = (1, 1, 1);
+        assert_eq!(changed_words(&a, &b), [0..8, 12..16]);
+        assert!(changed_words(&a, &a).is_empty());
+    }
+}

@@ -1,0 +1,212 @@
+//! The store: what the operations need of a layout, and nothing more. `ext` updates in place; a log-structured
+//! layout writes elsewhere; both have one format of inodes and directory blocks, so the operations are the
+//! same. (4.4BSD's split of UFS from FFS and LFS.)
+//!
+//! Every edit of an inode or a directory block goes through the transaction. The store decides block numbers,
+//! bitmaps, maps and counts; the operations decide names, links, sizes, times and owners. Nothing here locks:
+//! the operations hold the inode's lock, exclusively for whatever edits.
+//!
+//! Errors are what the user may be told; the store logs what happened and where, and turns itself read-only
+//! after `Corrupt` metadata or a failed write ([`Store::writable`] then says `ReadOnly`).
+
+use cache::Buf;
+use env::Env;
+use format::{BlockNo, FileBlock, Ino};
+use integrity::{Change, Credits, Ended, Txn};
+use std::rc::Rc;
+use vfs::{FsError, Kind, StatFs};
+
+/// Numbers that do not change while the volume is open.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes in a block.
+    pub block_bytes: usize,
+    /// Bytes in an inode's slot.
+    pub inode_bytes: usize,
+    /// The largest file, in bytes.
+    pub file_bytes_max: u64,
+    /// The most links to one inode.
+    pub links_max: u32,
+    /// Do directory entries hold the kind of file?
+    pub entry_kinds: bool,
+    /// Is each transaction all or nothing, in the mode in force? (RENAME_EXCHANGE needs it.)
+    pub atomic: bool,
+}
+
+/// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct InodeHandle {
+    /// Its number.
+    pub ino: Ino,
+    /// The block of the inode table with its slot.
+    pub buf: Buf,
+    /// Where the slot begins in the block.
+    pub offset: usize,
+    /// The slot's length.
+    pub len: usize,
+}
+
+impl InodeHandle {
+    /// Looks at the raw inode.
+    pub fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+        f(&self.buf.bytes()[self.offset..self.offset + self.len])
+    }
+
+    /// Changes the raw inode; only the words that differ are announced, as `change`.
+    pub fn edit<T>(&self, txn: &mut Txn, change: Change, f: impl FnOnce(&mut [u8]) -> T) -> T {
+        txn.edit_words(&self.buf, self.offset..self.offset + self.len, change, f)
+    }
+}
+
+/// What a file block maps to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first disk block; None: a hole.
+    pub start: Option<BlockNo>,
+    /// How many file blocks from the asked one on are contiguous on disk, or a hole; at least 1.
+    pub len: u64,
+}
+
+/// What a block for writing must hold already.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fill {
+    /// Its present contents (zeros for a hole): a part of it is overwritten.
+    Keep,
+    /// Whatever: all of it is overwritten.
+    Whole,
+}
+
+/// A layout.
+#[expect(async_fn_in_trait, reason = "a volume is one thread's; its futures need not be Send")]
+pub trait Store: 'static {
+    /// Time and chance.
+    fn env(&self) -> &Env;
+    /// The layout's numbers.
+    fn limits(&self) -> Limits;
+    /// Err(ReadOnly) if nothing may be changed (opened so, or after damage or a failed write).
+    fn writable(&self) -> Result<(), FsError>;
+    /// Reports damage found by the operations (a directory that does not parse): logs it with its place,
+    /// turns the volume read-only, and returns what to tell the user.
+    fn corrupt(&self, e: &format::FormatError) -> FsError;
+
+    /// Waits while too much is dirty, then begins an operation.
+    async fn begin(&self, need: Credits) -> Result<Txn, FsError>;
+    /// Ends it; then its locks may be released.
+    async fn end(&self, txn: Txn) -> Result<Ended, FsError>;
+    /// Waits for what the mode promises of a returned call; with `durable`, until it is durable in any mode.
+    async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError>;
+    /// Makes inodes durable: contents, sizes, maps, attributes. The first is the file, the others are the
+    /// directories that make it reachable.
+    async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError>;
+    /// Makes everything durable.
+    async fn sync_all(&self) -> Result<(), FsError>;
+
+    /// The inode's slot. `Stale` for a number out of range or a free inode (links 0, no mode).
+    async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError>;
+    /// The slot if it is in memory: for answers that must not wait.
+    fn inode_cached(&self, ino: Ino) -> Option<InodeHandle>;
+    /// Allocates an inode near `parent` (directories are spread over groups). Its slot is zeroed but for a
+    /// new generation; the caller fills it with `Change::InitInode`.
+    async fn alloc_inode(
+        &self,
+        txn: &mut Txn,
+        parent: &InodeHandle,
+        kind: Kind,
+    ) -> Result<InodeHandle, FsError>;
+    /// Frees an inode whose blocks are gone ([`Store::truncate`] to 0) and whose attribute block too: edits
+    /// the slot (`Change::FreeInode`: deletion time, mode kept) and clears its bit.
+    async fn free_inode(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
+    /// In atomic modes: remembers, durably with `txn`, that the inode must be reclaimed (links 0) or
+    /// truncated to its size after a crash. Elsewhere nothing.
+    async fn orphan_add(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
+    /// Takes that back.
+    async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
+
+    /// Where the file's block `at` lies, and how far that goes on, at most `max` blocks.
+    async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError>;
+    /// The blocks of a file from `at` on, read if need be; None is a hole. Contents (`Data`) of files,
+    /// text of slow symlinks; for directories use [`Store::dir_block`].
+    async fn read_blocks(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Result<Vec<Option<Buf>>, FsError>;
+    /// As `read_blocks` if nothing has to be waited for.
+    fn read_blocks_cached(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Option<Vec<Option<Buf>>>;
+    /// Reads blocks in the background.
+    async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64);
+    /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and the last
+    /// must hold (those between are overwritten whole). May return fewer than `count`, at least one, if the
+    /// transaction or the free space allows no more; `NoSpace` if none. Freshly allocated ones are zeroed.
+    /// The caller changes the bytes (`Buf::replace`, `Buf::modify`) and announces them with `Txn::data`.
+    async fn write_blocks(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+        fill: (Fill, Fill),
+    ) -> Result<Vec<Buf>, FsError>;
+    /// Frees all blocks from file block `from` on. It may end `txn` and begin another in its place when there
+    /// is more to free than one transaction holds (in atomic modes the caller has called `orphan_add`).
+    /// Size and times are the caller's.
+    async fn truncate(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+    ) -> Result<(), FsError>;
+    /// Frees the blocks `from..to`; they become holes. As `truncate` else.
+    async fn punch(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError>;
+
+    /// A directory's block; a hole in a directory is `Corrupt`.
+    async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError>;
+    /// A new block at the directory's end (`at` = size in blocks), with `contents`: `Change::InitBlock`,
+    /// then the pointer. The size is the caller's (`Change::Grow`).
+    async fn dir_grow(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        contents: &[u8],
+    ) -> Result<Buf, FsError>;
+    /// Puts a new block with `contents` in the place of the directory's block `at`, whose old block is freed.
+    async fn dir_swap(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        contents: &[u8],
+    ) -> Result<Buf, FsError>;
+
+    /// The attribute block, if the inode has one.
+    async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError>;
+    /// Gives the inode a new attribute block with `contents` (None: none at all); the old one is freed, or
+    /// its count of users lowered if others (made by the kernel) share it.
+    async fn set_xattr_block(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        contents: Option<&[u8]>,
+    ) -> Result<(), FsError>;
+
+    /// Free space.
+    fn statfs(&self) -> StatFs;
+    /// Counters for metrics.
+    fn counters(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// A store as the operations hold it.
+pub type Shared<S> = Rc<S>;
