@@ -1,0 +1,219 @@
+//! The ordered edits that are not durable yet, by block and by transaction. It decides which are ready, and
+//! follows them through capture, write and flush; it writes nothing itself.
+
+use super::phase::PHASES;
+use super::render::render;
+use cache::{Buf, FlushEpoch, Image};
+use format::BlockNo;
+use integrity::Edit;
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Pending,
+    Captured,
+    Written(FlushEpoch),
+}
+
+#[derive(Debug)]
+pub(super) struct Record {
+    pub(super) txn: u64,
+    pub(super) phase: usize,
+    pub(super) range: Range<usize>,
+    pub(super) before: Option<Box<[u8]>>,
+    pub(super) state: State,
+}
+
+struct TxnState {
+    ended: bool,
+    /// Does its caller wait for it?
+    waits: bool,
+    /// Are its edits rolled back in images until their turn comes?
+    rolls_back: bool,
+    /// Records not durable yet, by phase.
+    left: [u32; PHASES],
+    blocks: Vec<(usize, Buf)>,
+}
+
+impl TxnState {
+    fn lowest(&self) -> Option<usize> {
+        self.left.iter().position(|&n| n > 0)
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Records {
+    by_block: BTreeMap<BlockNo, Vec<Record>>,
+    txns: BTreeMap<u64, TxnState>,
+    /// Blocks with written records, waiting for a flush.
+    written: Vec<(FlushEpoch, BlockNo)>,
+    durable: Vec<u64>,
+}
+
+impl Records {
+    pub(super) fn new() -> Records {
+        Records::default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_block.is_empty()
+    }
+
+    pub(super) fn add(&mut self, txn: u64, phase: usize, edit: &Edit) {
+        let record = Record {
+            txn,
+            phase,
+            range: edit.range.clone(),
+            before: edit.before.clone(),
+            state: State::Pending,
+        };
+        self.by_block.entry(edit.buf.block()).or_default().push(record);
+        let t = self.txns.entry(txn).or_insert_with(|| TxnState {
+            ended: false,
+            waits: false,
+            rolls_back: false,
+            left: [0; PHASES],
+            blocks: Vec::new(),
+        });
+        t.left[phase] += 1;
+        t.rolls_back |= edit.before.is_some();
+        if !t.blocks.iter().any(|(p, b)| *p == phase && b.same(&edit.buf)) {
+            t.blocks.push((phase, edit.buf.clone()));
+        }
+    }
+
+    /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any more, and
+    /// one without edits that are not durable is durable.
+    pub(super) fn end(&mut self, txn: u64, waits: bool) {
+        let Some(t) = self.txns.get_mut(&txn) else {
+            self.durable.push(txn);
+            return;
+        };
+        (t.ended, t.waits) = (true, waits);
+        let phases = t.left.iter().filter(|&&n| n > 0).count();
+        let plain = !waits && t.rolls_back && phases == 1;
+        if phases > 0 && !plain {
+            return;
+        }
+        let blocks: Vec<BlockNo> = t.blocks.iter().map(|(_, b)| b.block()).collect();
+        self.txns.remove(&txn);
+        for b in blocks {
+            self.retain(b, |r| r.txn != txn);
+        }
+        self.durable.push(txn);
+    }
+
+    fn retain(&mut self, block: BlockNo, keep: impl Fn(&Record) -> bool) {
+        if let Some(list) = self.by_block.get_mut(&block) {
+            list.retain(keep);
+            if list.is_empty() {
+                self.by_block.remove(&block);
+            }
+        }
+    }
+
+    pub(super) fn last_phase(&self, txn: u64) -> Option<usize> {
+        self.txns.get(&txn)?.left.iter().rposition(|&n| n > 0)
+    }
+
+    /// The blocks with records of this phase.
+    pub(super) fn bufs_of(&self, txn: u64, phase: usize) -> Vec<Buf> {
+        let Some(t) = self.txns.get(&txn) else { return Vec::new() };
+        if t.left[phase] == 0 {
+            return Vec::new();
+        }
+        t.blocks.iter().filter(|(p, _)| *p == phase).map(|(_, b)| b.clone()).collect()
+    }
+
+    pub(super) fn phase_done(&self, txn: u64, phase: usize) -> bool {
+        self.txns.get(&txn).is_none_or(|t| t.left[phase] == 0)
+    }
+
+    /// Has the block edits of a delayed transaction that an image has left out?
+    pub(super) fn is_held_back(&self, block: BlockNo) -> bool {
+        let delayed = |r: &Record| self.txns.get(&r.txn).is_some_and(|t| t.ended && !t.waits);
+        let list = self.by_block.get(&block);
+        list.is_some_and(|l| l.iter().any(|r| r.state == State::Pending && delayed(r)))
+    }
+
+    /// What may be written of `buf` now (I1); the ready records are captured in it.
+    pub(super) fn capture(&mut self, buf: &Buf) -> Image {
+        let Some(list) = self.by_block.get_mut(&buf.block()) else { return Image::AsIs };
+        let txns = &self.txns;
+        let ready = |r: &Record| {
+            txns.get(&r.txn).is_some_and(|t| t.ended && t.lowest().is_none_or(|l| r.phase <= l))
+        };
+        render(buf, list, ready)
+    }
+
+    /// The write of the block has ended.
+    pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
+        let Some(list) = self.by_block.get_mut(&block) else { return };
+        let to = if ok { State::Written(epoch) } else { State::Pending };
+        let mut any = false;
+        for r in list.iter_mut().filter(|r| r.state == State::Captured) {
+            r.state = to;
+            any = true;
+        }
+        if any && ok {
+            self.written.push((epoch, block));
+        }
+    }
+
+    /// What was written before this flush was issued is durable (I2).
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
+        let due: Vec<BlockNo> =
+            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
+        for block in due {
+            let done = |r: &Record| matches!(r.state, State::Written(e) if e < epoch);
+            self.finish(block, done);
+        }
+    }
+
+    /// The block was freed, durably: its edits matter no more.
+    pub(super) fn cancel_block(&mut self, block: BlockNo) {
+        self.finish(block, |_| true);
+    }
+
+    /// The transaction itself freed the block: its own edits of it are not needed.
+    pub(super) fn cancel_own(&mut self, block: BlockNo, txn: u64) {
+        self.finish(block, |r| r.txn == txn);
+    }
+
+    fn finish(&mut self, block: BlockNo, done: impl Fn(&Record) -> bool) {
+        let Some(list) = self.by_block.get_mut(&block) else { return };
+        for r in list.extract_if(.., |r| done(r)) {
+            if let Some(t) = self.txns.get_mut(&r.txn) {
+                assert!(t.left[r.phase] > 0);
+                t.left[r.phase] -= 1;
+                if t.ended && t.lowest().is_none() {
+                    self.txns.remove(&r.txn);
+                    self.durable.push(r.txn);
+                }
+            }
+        }
+        if list.is_empty() {
+            self.by_block.remove(&block);
+        }
+    }
+
+    /// The transactions that have become durable since the last call.
+    pub(super) fn take_durable_txns(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.durable)
+    }
+
+    /// Planted bug: the block's records no longer hold anything back.
+    pub(super) fn make_ready(&mut self, block: BlockNo) {
+        for r in self.by_block.get_mut(&block).into_iter().flatten() {
+            r.before = None;
+        }
+    }
+
+    /// Planted bug: a phase counts as durable though nothing was flushed.
+    pub(super) fn forget_order(&mut self, txn: u64, phase: usize) {
+        for buf in self.bufs_of(txn, phase) {
+            self.finish(buf.block(), |r| r.txn == txn && r.phase == phase);
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! What has been freed and may not be used again yet (I4): held for the transaction that freed it, until that
+//! is durable.
+
+use format::{BlockNo, Extent, Ino};
+use integrity::Freed;
+use std::collections::BTreeMap;
+
+#[derive(Default)]
+pub(super) struct Reuse {
+    by_txn: BTreeMap<u64, (Vec<Extent>, Vec<Ino>)>,
+    /// Held extents by their first block; they do not overlap.
+    blocks: BTreeMap<u64, u64>,
+    inodes: BTreeMap<u32, u64>,
+}
+
+impl Reuse {
+    pub(super) fn hold_blocks(&mut self, txn: u64, extent: Extent) {
+        self.by_txn.entry(txn).or_default().0.push(extent);
+        let old = self.blocks.insert(extent.start.0, extent.len);
+        assert!(old.is_none(), "block {} is freed twice", extent.start);
+    }
+
+    pub(super) fn hold_inode(&mut self, txn: u64, ino: Ino) {
+        self.by_txn.entry(txn).or_default().1.push(ino);
+        self.inodes.insert(ino.0, txn);
+    }
+
+    /// The blocks the transaction has freed.
+    pub(super) fn blocks_of(&self, txn: u64) -> Vec<BlockNo> {
+        let extents = self.by_txn.get(&txn).map(|t| t.0.as_slice()).unwrap_or_default();
+        extents.iter().flat_map(|e| (0..e.len).map(|i| e.start.plus(i))).collect()
+    }
+
+    /// The transaction is durable: what it freed may be reused. Returns the freed blocks.
+    pub(super) fn release(&mut self, txn: u64) -> Vec<BlockNo> {
+        let Some((extents, inodes)) = self.by_txn.remove(&txn) else { return Vec::new() };
+        for ino in inodes {
+            self.inodes.remove(&ino.0);
+        }
+        let mut blocks = Vec::new();
+        for e in extents {
+            self.blocks.remove(&e.start.0);
+            blocks.extend((0..e.len).map(|i| e.start.plus(i)));
+        }
+        blocks
+    }
+
+    pub(super) fn may_reuse(&self, what: Freed) -> bool {
+        match what {
+            Freed::Inode(ino) => !self.inodes.contains_key(&ino.0),
+            Freed::Blocks(e) => {
+                // The last held extent that begins before the end of `e` is the only one that can reach in.
+                let before = self.blocks.range(..e.start.0 + e.len).next_back();
+                before.is_none_or(|(start, len)| start + len <= e.start.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn held_extents_and_their_neighbours() {
+        let mut r = Reuse::default();
+        let e = |start, len| Extent { start: BlockNo(start), len };
+        r.hold_blocks(1, e(10, 5));
+        r.hold_blocks(2, e(20, 1));
+        for (extent, free) in [
+            (e(0, 10), true),
+            (e(9, 2), false),
+            (e(14, 1), false),
+            (e(15, 5), true),
+            (e(15, 9), false),
+        ] {
+            assert_eq!(r.may_reuse(Freed::Blocks(extent)), free, "{extent:?}");
+        }
+        assert_eq!(r.release(1).len(), 5);
+        assert!(r.may_reuse(Freed::Blocks(e(9, 9))));
+    }
+}
