@@ -1,8 +1,12 @@
 //! Every on-disk byte: structs to bytes and back. No I/O, no allocation policy, no clock, and no
 //! knowledge of who uses it. ext2/ext3 is little-endian; jbd2 is the one big-endian room.
 
+pub mod bytes;
 mod error;
+pub mod ext;
 mod ids;
+pub mod jbd2;
+pub mod mkfs;
 
 pub use error::FormatError;
 pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};

@@ -1,0 +1,108 @@
+//! Our private state, in the boot area: bytes 0 to 1023 of the volume, which belong to no block group. Two
+//! slots of 512 bytes, written in turn, so that a torn write leaves the older one. It is used only if the area
+//! is all zero or already ours; a boot loader's code is never overwritten.
+
+use crate::bytes::{le32, le64, set32, set64};
+
+/// The area's length in bytes.
+pub const BOOT_BYTES: usize = 1024;
+const SLOT: usize = 512;
+const MAGIC: &[u8; 8] = b"CairnVol";
+
+/// What is kept.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct BootState {
+    /// Counts the writes of this state; the higher of two valid slots holds.
+    pub serial: u64,
+    /// How often the volume was opened for writing.
+    pub opened: u64,
+    /// Changes whenever unstable data may have been lost: at an opening after an unclean end.
+    pub losses: u64,
+    /// The mode last used, by its name.
+    pub mode: String,
+    /// Was it closed cleanly?
+    pub clean: bool,
+    /// Keys the NFS file handles; all zero: not chosen yet.
+    pub handle_key: [u8; 16],
+    /// The log's UUID; all zero: no log of its own.
+    pub log_uuid: [u8; 16],
+}
+
+/// What the area holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BootArea {
+    /// Zeros: free to use.
+    Empty,
+    /// Our state.
+    Ours(BootState),
+    /// Something else: leave it alone.
+    Foreign,
+}
+
+/// Looks at the area's 1024 bytes.
+pub fn decode(area: &[u8]) -> BootArea {
+    assert_eq!(area.len(), BOOT_BYTES);
+    let best = area.chunks(SLOT).filter_map(decode_slot).max_by_key(|s| s.serial);
+    match best {
+        Some(s) => BootArea::Ours(s),
+        None if area.iter().all(|&b| b == 0) => BootArea::Empty,
+        None if area.chunks(SLOT).any(|s| s.starts_with(MAGIC)) => {
+            BootArea::Ours(BootState::default()) // both torn or damaged: ours, but nothing is known
+        }
+        None => BootArea::Foreign,
+    }
+}
+
+fn decode_slot(slot: &[u8]) -> Option<BootState> {
+    if !slot.starts_with(MAGIC) || crc32c::crc32c(&slot[12..]) != le32(slot, 8) {
+        return None;
+    }
+    let mode = &slot[48..64];
+    let end = mode.iter().position(|&b| b == 0).unwrap_or(mode.len());
+    Some(BootState {
+        serial: le64(slot, 16),
+        opened: le64(slot, 24),
+        losses: le64(slot, 32),
+        clean: slot[40] == 1,
+        mode: String::from_utf8_lossy(&mode[..end]).into_owned(),
+        handle_key: slot[64..80].try_into().expect("16 bytes"),
+        log_uuid: slot[80..96].try_into().expect("16 bytes"),
+    })
+}
+
+/// The slot's place (byte 0 or 512) and its 512 bytes.
+pub fn encode(s: &BootState) -> (usize, [u8; SLOT]) {
+    let mut b = [0; SLOT];
+    b[..8].copy_from_slice(MAGIC);
+    set64(&mut b, 16, s.serial);
+    set64(&mut b, 24, s.opened);
+    set64(&mut b, 32, s.losses);
+    b[40] = u8::from(s.clean);
+    let n = s.mode.len().min(16);
+    b[48..48 + n].copy_from_slice(&s.mode.as_bytes()[..n]);
+    b[64..80].copy_from_slice(&s.handle_key);
+    b[80..96].copy_from_slice(&s.log_uuid);
+    let crc = crc32c::crc32c(&b[12..]);
+    set32(&mut b, 8, crc);
+    ((s.serial % 2) as usize * SLOT, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newer_slot_holds_and_a_torn_one_does_not() {
+        let mut area = vec![0; BOOT_BYTES];
+        assert_eq!(decode(&area), BootArea::Empty);
+        for serial in 1..=2 {
+            let s = BootState { serial, mode: "sync".into(), clean: true, ..BootState::default() };
+            let (at, bytes) = encode(&s);
+            area[at..at + 512].copy_from_slice(&bytes);
+        }
+        assert!(matches!(decode(&area), BootArea::Ours(s) if s.serial == 2 && s.mode == "sync"));
+        area[300] ^= 1; // slot 0 holds serial 2
+        assert!(matches!(decode(&area), BootArea::Ours(s) if s.serial == 1));
+        assert_eq!(decode(&[0xeb; 1024]), BootArea::Foreign);
+    }
+}

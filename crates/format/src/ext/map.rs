@@ -1,0 +1,86 @@
+//! Block maps: twelve direct pointers, then one indirect, one double and one triple indirect block. Arithmetic
+//! from a file block to its path; the blocks themselves are `ext`'s.
+
+use crate::FileBlock;
+
+/// Pointers in the inode.
+pub const DIRECT: u64 = 12;
+/// All pointers in the inode.
+pub const POINTERS: usize = 15;
+
+/// The way to a file block: the index in the inode, then in each indirect block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// `indexes[0]` is in the inode (0..15); the others in indirect blocks.
+    pub indexes: [u16; 4],
+    /// How many of them count: 1 (direct) to 4 (triple indirect).
+    pub depth: usize,
+}
+
+/// The path to `b`; None beyond the largest file. `per_block` is the pointers in one block.
+pub fn path(b: FileBlock, per_block: u64) -> Option<Path> {
+    let mut n = b.0;
+    if n < DIRECT {
+        return Some(Path { indexes: [n as u16, 0, 0, 0], depth: 1 });
+    }
+    n -= DIRECT;
+    let mut span = per_block;
+    for level in 1..=3u16 {
+        if n < span {
+            let mut indexes = [11 + level, 0, 0, 0];
+            let mut rest = n;
+            for i in (1..=level as usize).rev() {
+                indexes[i] = (rest % per_block) as u16;
+                rest /= per_block;
+            }
+            return Some(Path { indexes, depth: level as usize + 1 });
+        }
+        n -= span;
+        span *= per_block;
+    }
+    None
+}
+
+/// The file block at the start of what the inode's pointer `index` maps.
+pub fn first_of(index: usize, per_block: u64) -> FileBlock {
+    let p = per_block;
+    FileBlock(match index {
+        0..12 => index as u64,
+        12 => DIRECT,
+        13 => DIRECT + p,
+        _ => DIRECT + p + p * p,
+    })
+}
+
+/// The most blocks a map can hold.
+pub fn blocks_max(per_block: u64) -> u64 {
+    DIRECT + per_block + per_block.pow(2) + per_block.pow(3)
+}
+
+/// The largest file, in bytes: what the map can hold, but no more than `i_blocks` (32 bits of 512-byte units)
+/// can count, with the indirect blocks.
+pub fn file_bytes_max(block_bytes: usize) -> u64 {
+    let per_block = block_bytes as u64 / 4;
+    let sectors_per_block = block_bytes as u64 / 512;
+    let countable = u64::from(u32::MAX) / sectors_per_block;
+    let meta = 1 + 1 + per_block + 1 + per_block + per_block * per_block;
+    blocks_max(per_block).min(countable - meta.min(countable / 2)) * block_bytes as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths() {
+        let p = |b| path(FileBlock(b), 256).map(|p| (p.indexes, p.depth));
+        assert_eq!(p(11), Some(([11, 0, 0, 0], 1)));
+        assert_eq!(p(12), Some(([12, 0, 0, 0], 2)));
+        assert_eq!(p(12 + 255), Some(([12, 255, 0, 0], 2)));
+        assert_eq!(p(12 + 256), Some(([13, 0, 0, 0], 3)));
+        assert_eq!(p(12 + 256 + 65536), Some(([14, 0, 0, 0], 4)));
+        assert_eq!(p(blocks_max(256) - 1), Some(([14, 255, 255, 255], 4)));
+        assert_eq!(p(blocks_max(256)), None);
+        assert!(file_bytes_max(4096) > 1 << 40);
+    }
+}

@@ -1,0 +1,16 @@
+//! The ext2 and ext3 layout: superblock, groups, inodes, maps, directories, attributes, and the private state
+//! that lives in the boot area. Bytes only; what they are used for is `ext`'s and `ufs`'s.
+
+pub mod acl;
+pub mod bitmap;
+pub mod boot;
+pub mod dirent;
+pub mod features;
+pub mod geometry;
+pub mod inode;
+pub mod map;
+pub mod superblock;
+pub mod xattr;
+
+pub use geometry::{Geometry, GroupDesc};
+pub use superblock::Superblock;

@@ -1,0 +1,267 @@
+//! The superblock: 1024 bytes at byte 1024 of the volume, with copies in some groups. Fields we do not use
+//! are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
+
+use crate::bytes::{le16, le32, set16, set32};
+use crate::ext::features;
+use crate::{FormatError, Ino};
+
+/// Where the primary superblock begins on the volume, in bytes.
+pub const SUPERBLOCK_AT: u64 = 1024;
+/// Its length in bytes.
+pub const SUPERBLOCK_BYTES: usize = 1024;
+/// `s_magic`.
+pub const MAGIC: u16 = 0xef53;
+/// `s_state`: cleanly closed.
+pub const STATE_VALID: u16 = 1;
+/// `s_state`: errors were seen.
+pub const STATE_ERROR: u16 = 2;
+/// The first inode that is not reserved.
+pub const FIRST_INO: u32 = 11;
+
+/// A superblock as bytes, with names for its fields. `decode` has checked it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
+
+macro_rules! fields {
+    ($($(#[$doc:meta])* $get:ident $set:ident $at:literal $ty:ident $read:ident $write:ident;)*) => {
+        impl Superblock {$(
+            $(#[$doc])*
+            pub fn $get(&self) -> $ty { $read(&self.0[..], $at) }
+            #[doc = concat!("Sets [`Superblock::", stringify!($get), "`].")]
+            pub fn $set(&mut self, v: $ty) { $write(&mut self.0[..], $at, v) }
+        )*}
+    };
+}
+fields! {
+    /// `s_inodes_count`.
+    inodes set_inodes 0x00 u32 le32 set32;
+    /// `s_blocks_count`.
+    blocks set_blocks 0x04 u32 le32 set32;
+    /// `s_r_blocks_count`: blocks kept for root.
+    reserved_blocks set_reserved_blocks 0x08 u32 le32 set32;
+    /// `s_free_blocks_count`: a hint.
+    free_blocks set_free_blocks 0x0c u32 le32 set32;
+    /// `s_free_inodes_count`: a hint.
+    free_inodes set_free_inodes 0x10 u32 le32 set32;
+    /// `s_first_data_block`: 1 with 1 KiB blocks, else 0.
+    first_data_block set_first_data_block 0x14 u32 le32 set32;
+    /// `s_log_block_size`: block size is 1024 << this.
+    log_block_size set_log_block_size 0x18 u32 le32 set32;
+    /// `s_log_frag_size`.
+    log_frag_size set_log_frag_size 0x1c u32 le32 set32;
+    /// `s_blocks_per_group`.
+    blocks_per_group set_blocks_per_group 0x20 u32 le32 set32;
+    /// `s_frags_per_group`.
+    frags_per_group set_frags_per_group 0x24 u32 le32 set32;
+    /// `s_inodes_per_group`.
+    inodes_per_group set_inodes_per_group 0x28 u32 le32 set32;
+    /// `s_mtime`: last mounted, seconds since 1970.
+    mtime set_mtime 0x2c u32 le32 set32;
+    /// `s_wtime`: last written, seconds since 1970.
+    wtime set_wtime 0x30 u32 le32 set32;
+    /// `s_mnt_count`.
+    mount_count set_mount_count 0x34 u16 le16 set16;
+    /// `s_max_mnt_count`: 0xffff means never check.
+    max_mount_count set_max_mount_count 0x36 u16 le16 set16;
+    /// `s_magic`.
+    magic set_magic 0x38 u16 le16 set16;
+    /// `s_state`.
+    state set_state 0x3a u16 le16 set16;
+    /// `s_errors`: what a kernel does on errors.
+    errors set_errors 0x3c u16 le16 set16;
+    /// `s_lastcheck`: seconds since 1970.
+    last_check set_last_check 0x40 u32 le32 set32;
+    /// `s_rev_level`: 0 or 1.
+    revision set_revision 0x4c u32 le32 set32;
+    /// `s_first_ino`.
+    first_ino_raw set_first_ino 0x54 u32 le32 set32;
+    /// `s_inode_size`.
+    inode_size_raw set_inode_size 0x58 u16 le16 set16;
+    /// `s_block_group_nr`: which group this copy lies in.
+    group_number set_group_number 0x5a u16 le16 set16;
+    /// `s_feature_compat`.
+    compat set_compat 0x5c u32 le32 set32;
+    /// `s_feature_incompat`.
+    incompat set_incompat 0x60 u32 le32 set32;
+    /// `s_feature_ro_compat`.
+    ro_compat set_ro_compat 0x64 u32 le32 set32;
+    /// `s_reserved_gdt_blocks`: blocks after the descriptors kept for growth (resize_inode).
+    reserved_gdt_blocks set_reserved_gdt_blocks 0xce u16 le16 set16;
+    /// `s_journal_inum`.
+    journal_inum set_journal_inum 0xe0 u32 le32 set32;
+    /// `s_last_orphan`: head of the list of orphans.
+    last_orphan set_last_orphan 0xe8 u32 le32 set32;
+    /// `s_default_mount_opts`.
+    default_mount_options set_default_mount_options 0x100 u32 le32 set32;
+    /// `s_mkfs_time`.
+    mkfs_time set_mkfs_time 0x108 u32 le32 set32;
+    /// `s_min_extra_isize`.
+    min_extra_isize set_min_extra_isize 0x15c u16 le16 set16;
+    /// `s_want_extra_isize`.
+    want_extra_isize set_want_extra_isize 0x15e u16 le16 set16;
+    /// `s_flags`.
+    flags set_flags 0x160 u32 le32 set32;
+}
+
+impl Superblock {
+    /// All zeros, for mkfs to fill.
+    pub fn blank() -> Superblock {
+        Superblock(Box::new([0; SUPERBLOCK_BYTES]))
+    }
+
+    /// From the 1024 bytes on disk. Checks every field that arithmetic relies on; the caller checks the
+    /// device's size ([`Superblock::check_device`]) and the features ([`Superblock::check_features`]).
+    pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
+        let bad = |what: String| Err(FormatError::corrupt(what, "superblock"));
+        let Some(raw) = bytes.first_chunk::<SUPERBLOCK_BYTES>() else {
+            return bad("the superblock is cut short".into());
+        };
+        let s = Superblock(Box::new(*raw));
+        if s.magic() != MAGIC {
+            return bad("no ext2, ext3 or ext4 magic number".into());
+        }
+        if s.revision() > 1 {
+            return bad(format!("revision {}", s.revision()));
+        }
+        if s.log_block_size() > 6 {
+            return bad(format!("a block size of 1024 << {}", s.log_block_size()));
+        }
+        features::check_incompat(s.incompat())?;
+        if s.log_block_size() > 2 {
+            return Err(FormatError::Incompatible {
+                feature: format!("a block size of {}", s.block_bytes()),
+                advice: "blocks of 1024, 2048 and 4096 bytes can be opened".into(),
+            });
+        }
+        if !matches!(s.inode_bytes(), 128 | 256) {
+            return Err(FormatError::Incompatible {
+                feature: format!("an inode size of {}", s.inode_bytes()),
+                advice: "make the volume with inodes of 128 or 256 bytes (mke2fs -I 256)".into(),
+            });
+        }
+        s.check_numbers()?;
+        Ok(s)
+    }
+
+    fn check_numbers(&self) -> Result<(), FormatError> {
+        let bits = 8 * self.block_bytes() as u32;
+        let per_block = (self.block_bytes() / self.inode_bytes()) as u32;
+        let first = u32::from(self.block_bytes() == 1024);
+        let (bpg, ipg) = (self.blocks_per_group(), self.inodes_per_group());
+        let bad = if bpg < 64 || bpg > bits || !bpg.is_multiple_of(8) {
+            format!("{bpg} blocks a group")
+        } else if ipg == 0 || ipg > bits || !ipg.is_multiple_of(per_block) {
+            format!("{ipg} inodes a group")
+        } else if self.first_data_block() != first {
+            format!("the first data block is {}", self.first_data_block())
+        } else if self.blocks() <= first + 8 {
+            format!("{} blocks in all", self.blocks())
+        } else if u64::from(self.inodes()) != u64::from(ipg) * u64::from(self.groups()) {
+            format!("{} inodes in {} groups of {ipg}", self.inodes(), self.groups())
+        } else if self.first_ino() < FIRST_INO || self.first_ino() > self.inodes() {
+            format!("the first ordinary inode is {}", self.first_ino())
+        } else if u64::from(self.reserved_gdt_blocks()) > self.block_bytes() as u64 / 4 {
+            format!("{} blocks reserved for group descriptors", self.reserved_gdt_blocks())
+        } else {
+            return Ok(());
+        };
+        Err(FormatError::corrupt(bad, "superblock"))
+    }
+
+    /// Refuses a device that is smaller than the volume.
+    pub fn check_device(&self, device_bytes: u64) -> Result<(), FormatError> {
+        let need = u64::from(self.blocks()) * self.block_bytes() as u64;
+        if device_bytes >= need {
+            return Ok(());
+        }
+        let what = format!(
+            "the device has {device_bytes} bytes, the volume needs {need}: the image is cut short"
+        );
+        Err(FormatError::corrupt(what, "superblock"))
+    }
+
+    /// The 1024 bytes.
+    pub fn bytes(&self) -> &[u8; SUPERBLOCK_BYTES] {
+        &self.0
+    }
+    /// Block size in bytes.
+    pub fn block_bytes(&self) -> usize {
+        1024 << self.log_block_size()
+    }
+    /// Inode size in bytes.
+    pub fn inode_bytes(&self) -> usize {
+        if self.revision() == 0 { 128 } else { usize::from(self.inode_size_raw()) }
+    }
+    /// The first ordinary inode.
+    pub fn first_ino(&self) -> u32 {
+        if self.revision() == 0 { FIRST_INO } else { self.first_ino_raw() }
+    }
+    /// How many block groups.
+    pub fn groups(&self) -> u32 {
+        (self.blocks() - self.first_data_block()).div_ceil(self.blocks_per_group())
+    }
+    /// Has it this COMPAT bit?
+    pub fn has_compat(&self, bit: u32) -> bool {
+        self.compat() & bit != 0
+    }
+    /// Has it this INCOMPAT bit?
+    pub fn has_incompat(&self, bit: u32) -> bool {
+        self.incompat() & bit != 0
+    }
+    /// Has it this RO_COMPAT bit?
+    pub fn has_ro_compat(&self, bit: u32) -> bool {
+        self.ro_compat() & bit != 0
+    }
+    /// Was it closed cleanly?
+    pub fn is_clean(&self) -> bool {
+        self.state() & STATE_VALID != 0 && self.state() & STATE_ERROR == 0
+    }
+    /// The volume's UUID.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.0[0x68..0x78].try_into().expect("16 bytes")
+    }
+    /// Sets the UUID.
+    pub fn set_uuid(&mut self, uuid: [u8; 16]) {
+        self.0[0x68..0x78].copy_from_slice(&uuid);
+    }
+    /// The label, without its padding.
+    pub fn label(&self) -> String {
+        let raw = &self.0[0x78..0x88];
+        let end = raw.iter().position(|&b| b == 0).unwrap_or(raw.len());
+        String::from_utf8_lossy(&raw[..end]).into_owned()
+    }
+    /// Sets the label, of which 16 bytes fit.
+    pub fn set_label(&mut self, label: &str) {
+        let raw = &mut self.0[0x78..0x88];
+        raw.fill(0);
+        let n = label.len().min(raw.len());
+        raw[..n].copy_from_slice(&label.as_bytes()[..n]);
+    }
+    /// Sets the seed of directory hashes and the hash version, for kernels that index directories later.
+    pub fn set_hash(&mut self, seed: [u8; 16], version: u8) {
+        self.0[0xec..0xfc].copy_from_slice(&seed);
+        self.0[0xfc] = version;
+    }
+    /// The journal's inode, if it has one inside.
+    pub fn journal_ino(&self) -> Option<Ino> {
+        let has = self.has_compat(features::compat::HAS_JOURNAL) && self.journal_inum() != 0;
+        has.then(|| Ino(self.journal_inum()))
+    }
+    /// Keeps a copy of the journal inode's map and size, as e2fsck wants it.
+    pub fn set_journal_backup(&mut self, map: &[u8; 60], size: u64) {
+        self.0[0xfd] = 1; // s_jnl_backup_type
+        self.0[0x10c..0x148].copy_from_slice(map);
+        set32(&mut self.0[..], 0x148, (size >> 32) as u32);
+        set32(&mut self.0[..], 0x14c, size as u32);
+    }
+    /// The creator's operating system: Linux is 0.
+    pub fn creator_os(&self) -> u32 {
+        le32(&self.0[..], 0x48)
+    }
+}
+
+impl std::fmt::Debug for Superblock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Superblock({} blocks of {})", self.blocks(), self.block_bytes())
+    }
+}

@@ -1,0 +1,220 @@
+//! Extended attributes: in the inode after its extra fields, and in one block of their own. In both, entries
+//! grow from the front and values from the back. The hashes are the kernel's, which e2fsck checks.
+
+use crate::FormatError;
+use crate::bytes::{le16, le32, set16, set32};
+
+/// Magic number before attributes in an inode and in a block.
+pub const MAGIC: u32 = 0xea02_0000;
+/// Bytes before the entries of an attribute block.
+pub const BLOCK_HEAD: usize = 32;
+/// Bytes before the entries in an inode.
+pub const INODE_HEAD: usize = 4;
+const ENTRY_HEAD: usize = 16;
+
+/// One attribute: its name's prefix as a number, the rest of the name, the value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Attribute {
+    /// See [`split_name`].
+    pub index: u8,
+    /// The name without its prefix.
+    pub name: Vec<u8>,
+    /// The value.
+    pub value: Vec<u8>,
+}
+
+/// The prefixes by number. Access lists are a whole name each.
+const PREFIXES: &[(u8, &[u8])] = &[
+    (2, b"system.posix_acl_access"),
+    (3, b"system.posix_acl_default"),
+    (1, b"user."),
+    (4, b"trusted."),
+    (6, b"security."),
+];
+
+/// A full name as (prefix number, rest); None for a name space we do not have.
+pub fn split_name(full: &[u8]) -> Option<(u8, &[u8])> {
+    PREFIXES.iter().find_map(|(i, p)| {
+        let rest = full.strip_prefix(*p)?;
+        let whole = !p.ends_with(b".");
+        (whole == rest.is_empty()).then_some((*i, rest))
+    })
+}
+
+/// The full name.
+pub fn join_name(index: u8, rest: &[u8]) -> Option<Vec<u8>> {
+    let (_, p) = PREFIXES.iter().find(|(i, _)| *i == index)?;
+    Some([p, rest].concat())
+}
+
+impl Attribute {
+    fn entry_bytes(&self) -> usize {
+        (ENTRY_HEAD + self.name.len()).next_multiple_of(4)
+    }
+    fn value_bytes(&self) -> usize {
+        self.value.len().next_multiple_of(4)
+    }
+}
+
+/// How many bytes of room these need, without the head.
+pub fn room_needed(list: &[Attribute]) -> usize {
+    list.iter().map(|a| a.entry_bytes() + a.value_bytes()).sum::<usize>() + 4
+}
+
+/// Reads the entries that begin at byte `first` of `space`; value offsets count from byte `base`.
+fn decode(space: &[u8], first: usize, base: usize) -> Result<Vec<Attribute>, FormatError> {
+    let bad = |what: &str, at: usize| {
+        Err(FormatError::corrupt(format!("an extended attribute {what}"), format!("byte {at}")))
+    };
+    let mut list = Vec::new();
+    let mut at = first;
+    loop {
+        if at + 4 > space.len() {
+            return bad("runs over the end", at);
+        }
+        if le32(space, at) == 0 {
+            return Ok(list);
+        }
+        let name_len = usize::from(space[at]);
+        let next = at + (ENTRY_HEAD + name_len).next_multiple_of(4);
+        if next + 4 > space.len() {
+            return bad("runs over the end", at);
+        }
+        let value_at = base + usize::from(le16(space, at + 2));
+        let value_len = le32(space, at + 8) as usize;
+        if le32(space, at + 4) != 0 {
+            return bad("has its value in another inode", at);
+        }
+        let Some(value) = value_at.checked_add(value_len).and_then(|e| space.get(value_at..e))
+        else {
+            return bad("has its value beyond the end", at);
+        };
+        list.push(Attribute {
+            index: space[at + 1],
+            name: space[at + ENTRY_HEAD..at + ENTRY_HEAD + name_len].to_vec(),
+            value: value.to_vec(),
+        });
+        at = next;
+    }
+}
+
+/// The attributes in an inode's space after its extra fields.
+pub fn decode_inode(space: &[u8]) -> Result<Vec<Attribute>, FormatError> {
+    if space.len() < INODE_HEAD + 4 || le32(space, 0) != MAGIC {
+        return Ok(Vec::new());
+    }
+    decode(space, INODE_HEAD, INODE_HEAD)
+}
+
+/// The attributes in a block.
+pub fn decode_block(block: &[u8]) -> Result<Vec<Attribute>, FormatError> {
+    if le32(block, 0) != MAGIC || le32(block, 8) != 1 {
+        return Err(FormatError::corrupt("no attribute block's magic number", "byte 0"));
+    }
+    decode(block, BLOCK_HEAD, 0)
+}
+
+/// How many inodes share an attribute block.
+pub fn refcount(block: &[u8]) -> u32 {
+    le32(block, 4)
+}
+/// Sets how many share it.
+pub fn set_refcount(block: &mut [u8], n: u32) {
+    set32(block, 4, n);
+}
+
+fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
+    let mut sorted: Vec<&Attribute> = list.iter().collect();
+    sorted.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
+    let (mut at, mut end) = (first, space.len());
+    for a in sorted {
+        end -= a.value_bytes();
+        space[end..end + a.value.len()].copy_from_slice(&a.value);
+        space[at] = a.name.len() as u8;
+        space[at + 1] = a.index;
+        let value_at = if a.value.is_empty() { 0 } else { end - base };
+        set16(space, at + 2, value_at as u16);
+        set32(space, at + 8, a.value.len() as u32);
+        space[at + ENTRY_HEAD..at + ENTRY_HEAD + a.name.len()].copy_from_slice(&a.name);
+        set32(space, at + 12, entry_hash(a));
+        at += a.entry_bytes();
+    }
+    assert!(at + 4 <= end.max(at + 4) && end >= at, "the caller has asked room_needed");
+}
+
+/// Fills an inode's space with these; false if they do not fit. No attributes: zeros.
+pub fn encode_inode(space: &mut [u8], list: &[Attribute]) -> bool {
+    if list.is_empty() {
+        space.fill(0);
+        return true;
+    }
+    if space.len() < INODE_HEAD || room_needed(list) > space.len() - INODE_HEAD {
+        return false;
+    }
+    space.fill(0);
+    set32(space, 0, MAGIC);
+    encode(space, INODE_HEAD, INODE_HEAD, list);
+    true
+}
+
+/// A whole attribute block with these, used by one inode; None if they do not fit.
+pub fn encode_block(block_bytes: usize, list: &[Attribute]) -> Option<Vec<u8>> {
+    if room_needed(list) > block_bytes - BLOCK_HEAD {
+        return None;
+    }
+    let mut block = vec![0; block_bytes];
+    set32(&mut block, 0, MAGIC);
+    set32(&mut block, 4, 1);
+    set32(&mut block, 8, 1);
+    encode(&mut block, BLOCK_HEAD, 0, list);
+    let mut hash = 0u32;
+    let mut at = BLOCK_HEAD;
+    while le32(&block, at) != 0 {
+        let e = le32(&block, at + 12);
+        hash = if e == 0 { 0 } else { hash.rotate_left(16) ^ e };
+        if e == 0 {
+            break;
+        }
+        at += (ENTRY_HEAD + usize::from(block[at])).next_multiple_of(4);
+    }
+    set32(&mut block, 12, hash);
+    Some(block)
+}
+
+/// The kernel's hash of an entry: its name, then its value in 32-bit words.
+fn entry_hash(a: &Attribute) -> u32 {
+    let mut h = a.name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ u32::from(c));
+    for word in a.value.chunks(4) {
+        let mut w = [0; 4];
+        w[..word.len()].copy_from_slice(word);
+        h = h.rotate_left(16) ^ u32::from_le_bytes(w);
+    }
+    h
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips() {
+        let list: Vec<Attribute> =
+            [("user.a", "1"), ("trusted.long", "some value"), ("user.b", "")]
+                .iter()
+                .map(|(n, v)| {
+                    let (index, name) = split_name(n.as_bytes()).unwrap();
+                    Attribute { index, name: name.to_vec(), value: v.as_bytes().to_vec() }
+                })
+                .collect();
+        let block = encode_block(1024, &list).unwrap();
+        let mut back = decode_block(&block).unwrap();
+        back.sort_by_key(|a| list.iter().position(|x| x == a));
+        assert_eq!(back, list);
+        let mut space = vec![0; 96];
+        assert!(encode_inode(&mut space, &list[..1]));
+        assert_eq!(decode_inode(&space).unwrap(), list[..1]);
+        assert!(!encode_inode(&mut space[..20], &list));
+        assert_eq!(split_name(b"system.posix_acl_access"), Some((2, &b""[..])));
+        assert_eq!(split_name(b"nonsense.x"), None);
+    }
+}

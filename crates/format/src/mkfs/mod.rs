@@ -1,0 +1,108 @@
+//! Planning a new volume: every block that must be written, computed from the options and nothing else. Who
+//! writes them, and where the time and the random bytes come from, is the caller's.
+
+mod build;
+mod tree;
+
+use crate::ext::Geometry;
+use crate::ext::superblock::FIRST_INO;
+use crate::{BlockNo, Extent};
+use build::Builder;
+use std::fmt;
+
+/// What kind of volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// Without a journal.
+    Ext2,
+    /// With a journal, idle.
+    Ext3,
+}
+
+/// What to make.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    /// The volume's size in bytes; rounded down to whole blocks.
+    pub size_bytes: u64,
+    /// 1024, 2048 or 4096.
+    pub block_bytes: usize,
+    /// 128 or 256.
+    pub inode_bytes: usize,
+    /// How many inodes at least; None: one for each 16 KiB (8 KiB below 512 MiB).
+    pub inodes: Option<u32>,
+    /// With a journal or without.
+    pub profile: Profile,
+    /// Bytes of the journal; None: by the volume's size.
+    pub journal_bytes: Option<u64>,
+    /// Up to 16 bytes.
+    pub label: String,
+    /// The volume's UUID.
+    pub uuid: [u8; 16],
+    /// Seeds directory hashes of kernels that index directories here later.
+    pub hash_seed: [u8; 16],
+    /// The root directory's owner and group.
+    pub owner: (u32, u32),
+    /// Seconds since 1970.
+    pub now_secs: u32,
+}
+
+/// Why such a volume cannot be made; a sentence for the user.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MkfsError(pub String);
+
+impl fmt::Display for MkfsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for MkfsError {}
+
+/// A planned volume.
+pub struct Plan {
+    builder: Builder,
+}
+
+impl Plan {
+    /// Plans the volume.
+    pub fn new(options: &MkfsOptions) -> Result<Plan, MkfsError> {
+        let mut builder = Builder::new(options)?;
+        tree::make(&mut builder)?;
+        Ok(Plan { builder })
+    }
+    /// The volume's numbers.
+    pub fn geometry(&self) -> &Geometry {
+        &self.builder.geometry
+    }
+    /// The ranges that must read as zeros: inode tables and an old journal's remains. On a fresh sparse file
+    /// they do already.
+    pub fn zeros(&self) -> Vec<Extent> {
+        self.builder.zeros()
+    }
+    /// Every block that is not zero, in the order in which they may be written: the primary superblock
+    /// comes last, so that a volume half made is no volume.
+    pub fn each_block<E>(
+        &self,
+        mut write: impl FnMut(BlockNo, &[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.builder.each_block(&mut write)
+    }
+}
+
+/// Blocks of a journal by default, by the volume's blocks.
+fn default_journal_blocks(blocks: u64) -> u64 {
+    const K: u64 = 1024;
+    match blocks {
+        0..2048 => 0,
+        2048..32_768 => 1024,
+        32_768..262_144 => 4096,
+        262_144..524_288 => 8192,
+        524_288..4_194_304 => 16 * K,
+        4_194_304..8_388_608 => 32 * K,
+        8_388_608..16_777_216 => 64 * K,
+        16_777_216..33_554_432 => 128 * K,
+        _ => 256 * K,
+    }
+}
+
+/// The first inode that a user's file can get, after lost+found.
+pub const LOST_FOUND_INO: u32 = FIRST_INO;
