@@ -177,6 +177,14 @@ impl Cache {
         buf
     }
 
+    /// The block, whose contents the caller replaces as a whole at once; nothing is read or cleared.
+    pub fn get_for_overwrite(&self, block: BlockNo, kind: BufKind) -> Buf {
+        let buf = self.slot(block, kind);
+        buf.0.kind.set(kind);
+        buf.0.valid.set(true);
+        buf
+    }
+
     /// The block is free: what memory holds of it need not be written. A write in flight ends by itself, and
     /// a later write of the block waits for it.
     pub fn forget(&self, block: BlockNo) {

@@ -1,1 +1,104 @@
-//! Where it lives: the ext2 and ext3 layout, updated in place.
+//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides block numbers,
+//! maps, bitmaps and counts by FFS's policies; which mechanism makes its changes safe it does not know, nor
+//! any name.
+
+mod alloc_blocks;
+mod alloc_inodes;
+mod group;
+mod inodes;
+mod load;
+mod map;
+mod map_write;
+mod orphans;
+mod store;
+mod superblock;
+mod truncate;
+mod xattr;
+
+use cache::{Buf, Cache};
+use env::{DiskError, Env};
+use format::ext::{Geometry, Superblock};
+use format::{FormatError, Ino};
+use group::Group;
+use integrity::{IntegrityError, Mechanism};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use vfs::FsError;
+
+pub use load::{LoadError, Loaded};
+
+/// An opened volume of this layout.
+pub struct Ext {
+    env: Env,
+    cache: Rc<Cache>,
+    mechanism: Mechanism,
+    geo: Geometry,
+    sb: RefCell<Superblock>,
+    /// The block that holds the primary superblock, and where it begins there.
+    sb_buf: (Buf, usize),
+    groups: RefCell<Vec<Group>>,
+    desc_bufs: Vec<Buf>,
+    free_blocks: Cell<u64>,
+    free_inodes: Cell<u64>,
+    dirs: Cell<u64>,
+    read_only: Cell<bool>,
+    damaged: Cell<bool>,
+    orphans: RefCell<Vec<Ino>>,
+}
+
+impl Ext {
+    /// The layout's numbers.
+    pub fn geometry(&self) -> &Geometry {
+        &self.geo
+    }
+    /// The superblock as it is in memory.
+    pub fn superblock(&self) -> Superblock {
+        self.sb.borrow().clone()
+    }
+    /// The blocks.
+    pub fn cache(&self) -> &Rc<Cache> {
+        &self.cache
+    }
+    /// The mechanism in force.
+    pub fn mechanism(&self) -> &Mechanism {
+        &self.mechanism
+    }
+    /// Was damage seen since it was opened?
+    pub fn is_damaged(&self) -> bool {
+        self.damaged.get()
+    }
+
+    /// Damage: said once with its place, and nothing is changed from now on.
+    pub(crate) fn damage(&self, e: &FormatError) -> FsError {
+        tracing::error!("the volume is damaged and turns read-only: {e}; run cairn fsck");
+        self.damaged.set(true);
+        FsError::Corrupt
+    }
+    /// A read of metadata failed: as damage.
+    pub(crate) fn unreadable(&self, e: &DiskError) -> FsError {
+        tracing::error!("metadata cannot be read, the volume turns read-only: {e}");
+        self.damaged.set(true);
+        FsError::Io
+    }
+    pub(crate) fn failed(&self, e: &IntegrityError) -> FsError {
+        match e {
+            IntegrityError::Format(e) => self.damage(e),
+            IntegrityError::Disk(e) if e.kind == env::DiskErrorKind::NoSpace => FsError::NoSpace,
+            _ => {
+                tracing::error!("{e}");
+                FsError::Io
+            }
+        }
+    }
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.geo.block_bytes
+    }
+    /// Pointers in one indirect block.
+    pub(crate) fn per_block(&self) -> u64 {
+        self.geo.block_bytes as u64 / 4
+    }
+    /// 512-byte units in a block, in which inodes count.
+    pub(crate) fn sectors_per_block(&self) -> u32 {
+        self.geo.block_bytes as u32 / 512
+    }
+}

@@ -36,8 +36,18 @@ pub struct Call {
     pub wcc: bool,
     /// Count a reference to each inode named in the answer, until [`Request::Forget`] (FUSE).
     pub hold: bool,
+    /// Inodes and the generations they must have, else `Stale` (NFS's file handles).
+    pub expect: [Option<(u32, u32)>; 2],
     /// What is asked.
     pub request: Request,
+}
+
+impl Call {
+    /// A call by the volume's own commands.
+    pub fn local(request: Request) -> Call {
+        let cred = Cred::root();
+        Call { cred, durable: false, wcc: false, hold: false, expect: [None; 2], request }
+    }
 }
 
 /// How durable a write must be when it is answered.
@@ -156,8 +166,8 @@ pub enum Request {
     Lookup { dir: u32, name: Vec<u8> },
     /// Gives back `count` references that `hold` took.
     Forget { ino: u32, count: u64 },
-    /// Answer: `Attr`. With a generation: `Stale` unless the inode still has it.
-    GetAttr { ino: u32, generation: Option<u32> },
+    /// Answer: `Attr`.
+    GetAttr { ino: u32 },
     /// Answer: `Attr`.
     SetAttr { ino: u32, set: SetAttr },
     /// Answer: `Bytes`, the text of a symbolic link.
@@ -181,10 +191,6 @@ pub enum Request {
     Rename { dir: u32, name: Vec<u8>, to_dir: u32, to_name: Vec<u8>, mode: RenameMode },
     /// A further name. Answer: `Entry`. In the answer's wcc: the directory, then the file.
     Link { ino: u32, dir: u32, name: Vec<u8> },
-    /// Counts an open: the inode lives until as many `Release`. Truncates it if asked. Answer: `Attr`.
-    Open { ino: u32, truncate: bool },
-    /// Answer: `Done`.
-    Release { ino: u32 },
     /// Answer: `Data`.
     Read { ino: u32, offset: u64, len: u32 },
     /// Answer: `Written`. `append` writes at the end instead of at `offset`.

@@ -9,6 +9,8 @@ use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
 use crate::{BlockNo, Extent, GroupNo, Ino};
 use std::collections::BTreeMap;
 
+type Write<'a, E> = dyn FnMut(BlockNo, &[u8]) -> Result<(), E> + 'a;
+
 pub(super) struct Builder {
     pub(super) options: MkfsOptions,
     pub(super) geometry: Geometry,
@@ -172,10 +174,7 @@ impl Builder {
         tables.chain(self.used.iter().copied()).collect()
     }
 
-    pub(super) fn each_block<E>(
-        &self,
-        write: &mut dyn FnMut(BlockNo, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub(super) fn each_block<E>(&self, write: &mut Write<'_, E>) -> Result<(), E> {
         let geo = &self.geometry;
         let descs: Vec<GroupDesc> = (0..geo.groups).map(|g| self.desc(GroupNo(g))).collect();
         let mut sb = self.sb.clone();
@@ -209,10 +208,7 @@ impl Builder {
         Ok(())
     }
 
-    fn each_inode_block<E>(
-        &self,
-        write: &mut dyn FnMut(BlockNo, &[u8]) -> Result<(), E>,
-    ) -> Result<(), E> {
+    fn each_inode_block<E>(&self, write: &mut Write<'_, E>) -> Result<(), E> {
         let geo = &self.geometry;
         let mut blocks: BTreeMap<u32, Vec<u8>> = BTreeMap::new();
         for (&ino, raw) in &self.inodes {

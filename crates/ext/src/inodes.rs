@@ -1,0 +1,95 @@
+//! Inode slots: finding and checking them. The slot's bytes stay in the cache's block; a handle keeps that
+//! block in memory.
+
+use crate::Ext;
+use cache::{Buf, BufKind};
+use format::ext::inode::{FLAG_EXTENTS, InodeRef};
+use format::{BlockNo, FormatError, Ino, ROOT_INO};
+use ufs::InodeHandle;
+use vfs::{FsError, Kind};
+
+/// Blocks of the inode table read at once.
+const TABLE_READ: u64 = 16;
+
+impl Ext {
+    fn place(&self, ino: Ino) -> (BlockNo, u32, usize) {
+        let (n, offset) = self.geo.ino_place(ino);
+        let g = self.geo.group_of_ino(ino);
+        let table = self.groups.borrow()[g.0 as usize].desc.inode_table;
+        (BlockNo(u64::from(table) + u64::from(n)), n, offset)
+    }
+
+    fn handle(&self, ino: Ino, buf: Buf, offset: usize) -> InodeHandle {
+        InodeHandle { ino, buf, offset, len: self.geo.inode_bytes }
+    }
+
+    /// The slot of any inode of the volume, in use or not.
+    pub(crate) async fn slot(&self, ino: Ino) -> Result<InodeHandle, FsError> {
+        if !self.geo.has_ino(ino) {
+            return Err(FsError::Stale);
+        }
+        let (block, n, offset) = self.place(ino);
+        if let Some(buf) = self.cache.get_cached(block) {
+            return Ok(self.handle(ino, buf, offset));
+        }
+        // Its neighbours are wanted soon: a directory's inodes lie side by side.
+        let first = u64::from(n) / TABLE_READ * TABLE_READ;
+        let len = TABLE_READ.min(u64::from(self.geo.inode_table_blocks()) - first);
+        let start = BlockNo(block.0 - (u64::from(n) - first));
+        let run = self.cache.get_run(start, len, BufKind::Meta).await;
+        let run = run.map_err(|e| self.unreadable(&e))?;
+        let buf = run[(block.0 - start.0) as usize].clone();
+        Ok(self.handle(ino, buf, offset))
+    }
+
+    pub(crate) fn slot_cached(&self, ino: Ino) -> Option<InodeHandle> {
+        if !self.geo.has_ino(ino) {
+            return None;
+        }
+        let (block, _, offset) = self.place(ino);
+        Some(self.handle(ino, self.cache.get_cached(block)?, offset))
+    }
+
+    /// May users see this inode? Checks what later arithmetic relies on.
+    pub(crate) fn check_inode(&self, h: &InodeHandle) -> Result<(), FsError> {
+        let ino = h.ino;
+        if ino != ROOT_INO && ino.0 < self.geo.first_ino {
+            return Err(FsError::Stale);
+        }
+        let problem = h.with(|raw| {
+            let i = InodeRef(raw);
+            if i.mode() == 0 || i.links() == 0 {
+                return Err(FsError::Stale);
+            }
+            Ok(self.problem_of(i))
+        })?;
+        match problem {
+            None => Ok(()),
+            Some(what) => Err(self.damage(&FormatError::corrupt(what, format!("inode {ino}")))),
+        }
+    }
+
+    fn problem_of(&self, i: InodeRef<'_>) -> Option<String> {
+        let bs = self.block_bytes() as u64;
+        if Kind::from_mode(u32::from(i.mode())).is_none() {
+            return Some(format!("no kind of file has the mode {:o}", i.mode()));
+        }
+        if i.flags() & FLAG_EXTENTS != 0 {
+            return Some("it is mapped by extents, and the volume has none".into());
+        }
+        if i.extra_isize().is_none() {
+            return Some("its extra size reaches beyond its slot".into());
+        }
+        if i.is_dir() && (i.size() == 0 || !i.size().is_multiple_of(bs)) {
+            return Some(format!("a directory of {} bytes", i.size()));
+        }
+        if i.size() > (format::ext::map::blocks_max(bs / 4)).saturating_mul(bs) {
+            return Some(format!("a length of {} bytes, which no map can hold", i.size()));
+        }
+        let acl = i.xattr_block();
+        if acl.0 != 0 && self.is_system_block(acl) {
+            return Some(format!("its attributes are said to be in block {acl}"));
+        }
+        None
+    }
+}

@@ -1,0 +1,194 @@
+//! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block is announced
+//! with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
+
+use crate::Ext;
+use crate::map::Leaf;
+use cache::{Buf, BufKind};
+use format::bytes::{le32, set32};
+use format::ext::inode::{InodeMut, InodeRef};
+use format::{BlockNo, FileBlock, GroupNo};
+use integrity::{Change, InitKind, Txn};
+use ufs::InodeHandle;
+use ufs::store::Fill;
+use vfs::FsError;
+
+impl Ext {
+    /// Sets pointer `i` after the leaf's own.
+    pub(crate) fn set_pointer(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        leaf: &Leaf,
+        i: usize,
+        to: BlockNo,
+    ) {
+        let at = leaf.base + 4 * (leaf.index + i);
+        let old = BlockNo(u64::from(le32(&leaf.buf.bytes(), at)));
+        let change = if to.0 == 0 {
+            Change::Unmap { ino: h.ino, old }
+        } else {
+            Change::MapPointer { ino: h.ino, old, new: to }
+        };
+        txn.edit(&leaf.buf, at..at + 4, change, |b| set32(b, 0, to.0 as u32));
+    }
+
+    /// Adds `blocks` (of any sign) to the inode's count.
+    pub(crate) fn count_sectors(&self, txn: &mut Txn, h: &InodeHandle, blocks: i64) {
+        let delta = blocks * i64::from(self.sectors_per_block());
+        h.edit(txn, Change::Attr(h.ino), |raw| {
+            let now = InodeRef(raw).sectors();
+            let sum = (i64::from(now) + delta).clamp(0, i64::from(u32::MAX));
+            InodeMut(raw).set_sectors(sum as u32);
+        });
+    }
+
+    /// Where the block after `leaf`'s predecessor would be best: right behind it; for a file's first block, in
+    /// the inode's group; every quarter of a group's blocks, a file moves on to an emptier group.
+    fn goal(&self, h: &InodeHandle, leaf: &Leaf, at: FileBlock) -> BlockNo {
+        let share = u64::from(self.geo.blocks_per_group) / 4;
+        let before = (leaf.index > 0).then(|| {
+            let p = leaf.base + 4 * (leaf.index - 1);
+            BlockNo(u64::from(le32(&leaf.buf.bytes(), p)))
+        });
+        let near = match before {
+            Some(b) if b.0 != 0 && self.geo.has_block(b) => b.plus(1),
+            _ if leaf.base == 0 && self.geo.has_block(leaf.buf.block()) => leaf.buf.block().plus(1),
+            _ => self.geo.group_start(self.geo.group_of_ino(h.ino)),
+        };
+        if at.0 > 0 && at.0.is_multiple_of(share) {
+            return self.next_roomy_group(near);
+        }
+        near
+    }
+
+    fn next_roomy_group(&self, near: BlockNo) -> BlockNo {
+        let n = self.geo.groups;
+        let average = self.free_blocks.get() / u64::from(n);
+        let here = if self.geo.has_block(near) { self.geo.group_of(near).0 } else { 0 };
+        let groups = self.groups.borrow();
+        let next = (1..=n).map(|i| (here + i) % n);
+        let mut roomy = next.filter(|&g| u64::from(groups[g as usize].desc.free_blocks) >= average);
+        self.geo.group_start(GroupNo(roomy.next().unwrap_or(here)))
+    }
+
+    /// The array with the pointer of `at`, making the indirect blocks on the way.
+    pub(crate) async fn leaf_for_write(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        at: FileBlock,
+    ) -> Result<Leaf, FsError> {
+        let path = self.path(at)?;
+        let mut leaf = self.inode_leaf(h, usize::from(path.indexes[0]));
+        for level in 1..path.depth {
+            let next = leaf.pointer(0);
+            let buf = if next.0 == 0 {
+                self.new_indirect(txn, h, &leaf, at).await?
+            } else {
+                self.indirect(h.ino, next).await?
+            };
+            leaf = self.block_leaf(buf, usize::from(path.indexes[level]));
+        }
+        Ok(leaf)
+    }
+
+    async fn new_indirect(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        parent: &Leaf,
+        at: FileBlock,
+    ) -> Result<Buf, FsError> {
+        let goal = self.goal(h, parent, at);
+        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
+        let init = Change::InitBlock { ino: h.ino, kind: InitKind::Indirect };
+        txn.edit(&buf, 0..self.block_bytes(), init, |b| b.fill(0));
+        self.set_pointer(txn, h, parent, 0, e.start);
+        self.count_sectors(txn, h, 1);
+        Ok(buf)
+    }
+
+    /// Blocks for contents, from `at` on; see `Store::write_blocks`.
+    pub(crate) async fn blocks_for_write(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+        fill: (Fill, Fill),
+    ) -> Result<Vec<Buf>, FsError> {
+        let mut bufs: Vec<Buf> = Vec::with_capacity(count as usize);
+        while (bufs.len() as u64) < count {
+            let done = bufs.len() as u64;
+            let here = at.plus(done);
+            let walk = self.walk(h, here).await?;
+            let run = self.run_of(h.ino, &walk, count - done)?;
+            let result = match run.start {
+                Some(start) => {
+                    let ends = (done == 0, done + run.len == count);
+                    let keep = (ends.0 && fill.0 == Fill::Keep, ends.1 && fill.1 == Fill::Keep);
+                    self.take_mapped(h, start, run.len, keep, &mut bufs).await
+                }
+                None => self.fill_hole(txn, h, here, run.len, &mut bufs).await,
+            };
+            match result {
+                Ok(()) => (),
+                // What was taken is overwritten by the caller, and so must not be dropped.
+                Err(_) if !bufs.is_empty() => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(bufs)
+    }
+
+    async fn take_mapped(
+        &self,
+        h: &InodeHandle,
+        start: BlockNo,
+        len: u64,
+        keep: (bool, bool),
+        bufs: &mut Vec<Buf>,
+    ) -> Result<(), FsError> {
+        for i in 0..len {
+            let b = start.plus(i);
+            let must_read = (i == 0 && keep.0) || (i + 1 == len && keep.1);
+            let buf = if must_read {
+                let read = self.cache.get(b, BufKind::Data).await;
+                read.map_err(|e| data_error(&e))?
+            } else {
+                self.cache.get_for_overwrite(b, BufKind::Data)
+            };
+            buf.set_owner(h.ino);
+            bufs.push(buf);
+        }
+        Ok(())
+    }
+
+    async fn fill_hole(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        at: FileBlock,
+        len: u64,
+        bufs: &mut Vec<Buf>,
+    ) -> Result<(), FsError> {
+        let leaf = self.leaf_for_write(txn, h, at).await?;
+        let holes = (0..leaf.len.min(len as usize)).take_while(|&i| leaf.pointer(i).0 == 0).count();
+        let goal = self.goal(h, &leaf, at);
+        let e = self.alloc_blocks(txn, goal, holes.max(1) as u64).await?;
+        for i in 0..e.len {
+            let b = e.start.plus(i);
+            bufs.push(self.cache.get_new(b, BufKind::Data, h.ino));
+            self.set_pointer(txn, h, &leaf, i as usize, b);
+        }
+        self.count_sectors(txn, h, e.len as i64);
+        Ok(())
+    }
+}
+
+/// A failed read of contents is that call's business alone.
+pub(crate) fn data_error(e: &env::DiskError) -> FsError {
+    tracing::warn!("a file's contents cannot be read: {e}");
+    FsError::Io
+}

@@ -1,0 +1,283 @@
+//! The layout as the operations see it: each call of [`ufs::Store`], delegating to the file that does it.
+
+use crate::Ext;
+use crate::map_write::data_error;
+use cache::{Buf, BufKind};
+use env::Env;
+use format::ext::map::file_bytes_max;
+use format::{BlockNo, FileBlock, FormatError, Ino};
+use integrity::{Change, Credits, Ended, FileScope, InitKind, Scope, Txn};
+use ufs::store::{Fill, Run};
+use ufs::{InodeHandle, Limits, Store};
+use vfs::{FsError, Kind, StatFs};
+
+/// ext2 counts links in 16 bits and keeps some distance; so do we, for its sake.
+const LINKS_MAX: u32 = 32_000;
+
+impl Store for Ext {
+    fn env(&self) -> &Env {
+        &self.env
+    }
+    fn limits(&self) -> Limits {
+        Limits {
+            block_bytes: self.block_bytes(),
+            inode_bytes: self.geo.inode_bytes,
+            file_bytes_max: file_bytes_max(self.block_bytes()),
+            links_max: LINKS_MAX,
+            entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
+            atomic: self.mechanism.atomic(),
+        }
+    }
+    fn writable(&self) -> Result<(), FsError> {
+        let stopped = self.read_only.get() || self.damaged.get() || self.cache.failure().is_some();
+        if stopped { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+    fn corrupt(&self, e: &FormatError) -> FsError {
+        self.damage(e)
+    }
+
+    async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
+        self.writable()?;
+        self.cache.throttle().await;
+        self.mechanism.begin(need).await.map_err(|e| self.failed(&e))
+    }
+    async fn end(&self, txn: Txn) -> Result<Ended, FsError> {
+        self.mechanism.end(txn).await.map_err(|e| self.failed(&e))
+    }
+    async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError> {
+        self.mechanism.durable(ended).await.map_err(|e| self.failed(&e))?;
+        if durable {
+            let synced = self.mechanism.sync(Scope::Txn(ended)).await;
+            synced.map_err(|e| self.failed(&e))?;
+        }
+        Ok(())
+    }
+    async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError> {
+        let files =
+            inodes.iter().map(|h| FileScope { ino: h.ino, inode_block: h.buf.block() }).collect();
+        let scope = Scope::Files { files, data_only };
+        self.mechanism.sync(scope).await.map_err(|e| self.failed(&e))
+    }
+    async fn sync_all(&self) -> Result<(), FsError> {
+        self.mechanism.sync(Scope::All).await.map_err(|e| self.failed(&e))
+    }
+
+    async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError> {
+        let h = self.slot(ino).await?;
+        self.check_inode(&h)?;
+        Ok(h)
+    }
+    fn inode_cached(&self, ino: Ino) -> Option<InodeHandle> {
+        let h = self.slot_cached(ino)?;
+        self.check_inode(&h).ok()?;
+        Some(h)
+    }
+    async fn alloc_inode(
+        &self,
+        txn: &mut Txn,
+        parent: &InodeHandle,
+        kind: Kind,
+    ) -> Result<InodeHandle, FsError> {
+        self.new_inode(txn, parent, kind).await
+    }
+    async fn free_inode(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.release_inode(txn, inode).await
+    }
+    async fn orphan_add(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.orphan_push(txn, inode);
+        Ok(())
+    }
+    async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.orphan_drop(txn, inode).await
+    }
+
+    async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError> {
+        let walk = self.walk(inode, at).await?;
+        self.run_of(inode.ino, &walk, max)
+    }
+    async fn read_blocks(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Result<Vec<Option<Buf>>, FsError> {
+        let mut bufs = Vec::with_capacity(count as usize);
+        while (bufs.len() as u64) < count {
+            let done = bufs.len() as u64;
+            let run = self.map(inode, at.plus(done), count - done).await?;
+            match run.start {
+                None => bufs.extend((0..run.len).map(|_| None)),
+                Some(start) => {
+                    let read = self.cache.get_run(start, run.len, BufKind::Data).await;
+                    bufs.extend(read.map_err(|e| data_error(&e))?.into_iter().map(Some));
+                }
+            }
+        }
+        Ok(bufs)
+    }
+    fn read_blocks_cached(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Option<Vec<Option<Buf>>> {
+        let mut bufs = Vec::with_capacity(count as usize);
+        while (bufs.len() as u64) < count {
+            let done = bufs.len() as u64;
+            let walk = self.walk_cached(inode, at.plus(done))?;
+            let run = self.run_of(inode.ino, &walk, count - done).ok()?;
+            for i in 0..run.len {
+                bufs.push(match run.start {
+                    None => None,
+                    Some(b) => Some(self.cache.get_cached(b.plus(i))?),
+                });
+            }
+        }
+        Some(bufs)
+    }
+    async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64) {
+        let mut done = 0;
+        while done < count {
+            let Ok(run) = self.map(inode, at.plus(done), count - done).await else { return };
+            if let Some(start) = run.start {
+                self.cache.prefetch(start, run.len, BufKind::Data);
+            }
+            done += run.len;
+        }
+    }
+    async fn write_blocks(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+        fill: (Fill, Fill),
+    ) -> Result<Vec<Buf>, FsError> {
+        if (at.0 + count) * self.block_bytes() as u64 > 1 << 31 {
+            self.need_large_file(txn);
+        }
+        self.blocks_for_write(txn, inode, at, count, fill).await
+    }
+    async fn truncate(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+    ) -> Result<(), FsError> {
+        self.cut(txn, inode, from).await
+    }
+    async fn punch(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        self.punch_blocks(txn, inode, from, to).await
+    }
+
+    async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {
+        let run = self.map(inode, at, 1).await?;
+        let Some(start) = run.start else {
+            let what = format!("a directory has a hole at its block {at}");
+            let place = format!("inode {}", inode.ino);
+            return Err(self.damage(&FormatError::corrupt(what, place)));
+        };
+        let read = self.cache.get(start, BufKind::Meta).await;
+        let buf = read.map_err(|e| self.unreadable(&e))?;
+        buf.set_owner(inode.ino);
+        Ok(buf)
+    }
+    async fn dir_grow(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        contents: &[u8],
+    ) -> Result<Buf, FsError> {
+        let leaf = self.leaf_for_write(txn, inode, at).await?;
+        assert!(leaf.pointer(0) == BlockNo(0), "a directory grows at its end");
+        let buf = self.new_dir_block(txn, inode, contents).await?;
+        self.set_pointer(txn, inode, &leaf, 0, buf.block());
+        self.count_sectors(txn, inode, 1);
+        Ok(buf)
+    }
+    async fn dir_swap(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        contents: &[u8],
+    ) -> Result<Buf, FsError> {
+        let leaf = self.leaf_for_write(txn, inode, at).await?;
+        let old = leaf.pointer(0);
+        let buf = self.new_dir_block(txn, inode, contents).await?;
+        self.set_pointer(txn, inode, &leaf, 0, buf.block());
+        self.free_blocks(txn, vec![old]).await?;
+        Ok(buf)
+    }
+
+    async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
+        self.attributes(inode).await
+    }
+    async fn set_xattr_block(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        contents: Option<&[u8]>,
+    ) -> Result<(), FsError> {
+        self.set_attributes(txn, inode, contents).await
+    }
+
+    fn statfs(&self) -> StatFs {
+        let sb = self.sb.borrow();
+        let free = self.free_blocks.get();
+        let overhead: u64 = (0..self.geo.groups)
+            .map(|g| {
+                let g = format::GroupNo(g);
+                u64::from(self.geo.overhead(g) + 2 + self.geo.inode_table_blocks())
+            })
+            .sum();
+        StatFs {
+            block_bytes: self.block_bytes() as u32,
+            blocks: self.geo.blocks.saturating_sub(overhead + u64::from(self.geo.first_data_block)),
+            free,
+            available: free.saturating_sub(u64::from(sb.reserved_blocks())),
+            inodes: u64::from(self.geo.inodes()),
+            inodes_free: self.free_inodes.get(),
+            name_bytes_max: 255,
+        }
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let s = self.cache.stats();
+        let (blocks, dirty) = self.cache.counts();
+        let mut all = vec![
+            ("cairn_cache_hits_total", s.hits.get()),
+            ("cairn_cache_misses_total", s.misses.get()),
+            ("cairn_disk_reads_total", s.reads.get()),
+            ("cairn_disk_writes_total", s.writes.get()),
+            ("cairn_blocks_written_total", s.blocks_written.get()),
+            ("cairn_flushes_total", s.flushes.get()),
+            ("cairn_cache_blocks", blocks as u64),
+            ("cairn_dirty_bytes", dirty as u64 * self.block_bytes() as u64),
+        ];
+        all.extend(self.mechanism.counters());
+        all
+    }
+}
+
+impl Ext {
+    async fn new_dir_block(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        contents: &[u8],
+    ) -> Result<Buf, FsError> {
+        let goal = self.geo.group_start(self.geo.group_of_ino(inode.ino));
+        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
+        let init = Change::InitBlock { ino: inode.ino, kind: InitKind::Dir };
+        txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
+        Ok(buf)
+    }
+}

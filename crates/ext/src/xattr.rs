@@ -1,0 +1,59 @@
+//! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count of users
+//! goes down instead of the block.
+
+use crate::Ext;
+use cache::{Buf, BufKind};
+use format::BlockNo;
+use format::ext::inode::{InodeMut, InodeRef};
+use format::ext::xattr;
+use integrity::{Change, InitKind, Txn};
+use ufs::InodeHandle;
+use vfs::FsError;
+
+impl Ext {
+    pub(crate) async fn attributes(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
+        let b = h.with(|raw| InodeRef(raw).xattr_block());
+        if b.0 == 0 {
+            return Ok(None);
+        }
+        self.check_pointer(h.ino, b, "an attribute block")?;
+        let read = self.cache.get(b, BufKind::Meta).await;
+        Ok(Some(read.map_err(|e| self.unreadable(&e))?))
+    }
+
+    pub(crate) async fn set_attributes(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        contents: Option<&[u8]>,
+    ) -> Result<(), FsError> {
+        let old = self.attributes(h).await?;
+        let old_block = old.as_ref().map_or(BlockNo(0), Buf::block);
+        let mut new_block = BlockNo(0);
+        if let Some(contents) = contents {
+            let goal = self.geo.group_start(self.geo.group_of_ino(h.ino));
+            new_block = self.alloc_blocks(txn, goal, 1).await?.start;
+            let buf = self.cache.get_new(new_block, BufKind::Meta, h.ino);
+            let init = Change::InitBlock { ino: h.ino, kind: InitKind::Xattr };
+            txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
+        }
+        if old_block == new_block {
+            return Ok(());
+        }
+        let change = Change::XattrPointer { ino: h.ino, old: old_block, new: new_block };
+        h.edit(txn, change, |raw| InodeMut(raw).set_xattr_block(new_block));
+        let delta = i64::from(new_block.0 != 0) - i64::from(old_block.0 != 0);
+        if delta != 0 {
+            self.count_sectors(txn, h, delta);
+        }
+        let Some(old) = old else { return Ok(()) };
+        let users = xattr::refcount(&old.bytes());
+        if users > 1 {
+            txn.edit(&old, 4..8, Change::Attr(h.ino), |b| {
+                b.copy_from_slice(&(users - 1).to_le_bytes());
+            });
+            return Ok(());
+        }
+        self.free_blocks(txn, vec![old_block]).await
+    }
+}
