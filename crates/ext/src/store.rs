@@ -26,6 +26,7 @@ impl Store for Ext {
             links_max: LINKS_MAX,
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
             atomic: self.mechanism.atomic(),
+            names_durable: self.mechanism.names_durable(),
         }
     }
     fn writable(&self) -> Result<(), FsError> {

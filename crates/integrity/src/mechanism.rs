@@ -90,6 +90,11 @@ pub trait Integrity: WriteGate {
     /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only then.)
     fn atomic(&self) -> bool;
 
+    /// Is a name durable when the operation that made it returns? (fsync need not look after it then.)
+    fn names_durable(&self) -> bool {
+        false
+    }
+
     /// Does this mechanism need the bytes from before this edit?
     fn wants_before(&self, change: &Change) -> bool;
 

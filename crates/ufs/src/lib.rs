@@ -1,6 +1,49 @@
 //! Which object is meant: names, directories, link counts, one operation a file, over the small [`Store`]
 //! trait. It knows neither where blocks live (that is the store's) nor who asks (that is the front ends').
 
+mod attr;
+mod dir;
+mod inode;
+mod ops;
 pub mod store;
+mod table;
+mod xattrs;
+
+use env::sync::Lock;
+use std::cell::Cell;
+use std::rc::Rc;
+use table::Table;
+use vfs::VolumeInfo;
 
 pub use store::{InodeHandle, Limits, Store};
+
+/// The operations over a store; an opened volume as the front ends see it.
+pub struct Ufs<S: Store> {
+    store: Rc<S>,
+    table: Table,
+    /// Held while a directory changes its parent, so that no two moves make a loop.
+    renames: Lock,
+    closed: Cell<bool>,
+    about: Box<dyn Fn() -> VolumeInfo>,
+}
+
+impl<S: Store> Ufs<S> {
+    /// The volume in `store`; `about` tells what a front end needs to know of it.
+    pub fn new(store: Rc<S>, about: impl Fn() -> VolumeInfo + 'static) -> Rc<Ufs<S>> {
+        Rc::new(Ufs {
+            store,
+            table: Table::default(),
+            renames: Lock::new(),
+            closed: Cell::new(false),
+            about: Box::new(about),
+        })
+    }
+    /// The store under it.
+    pub fn store(&self) -> &Rc<S> {
+        &self.store
+    }
+    /// From now on calls fail; those under way end by themselves.
+    pub fn refuse_calls(&self) {
+        self.closed.set(true);
+    }
+}

@@ -31,6 +31,8 @@ pub struct Limits {
     pub entry_kinds: bool,
     /// Is each transaction all or nothing, in the mode in force? (RENAME_EXCHANGE needs it.)
     pub atomic: bool,
+    /// Is a name durable when the operation that made it returns, in the mode in force?
+    pub names_durable: bool,
 }
 
 /// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to clone.

@@ -174,14 +174,14 @@ pub enum Request {
     ReadLink { ino: u32 },
     /// Makes a file of any kind. `attr` may set mode (else 0), owner, size, times. For MakeKind::File without
     /// `fail_if_exists` an existing file is opened as it is (size set if asked). Answer: `Entry`.
-    /// `open` counts an open of the new file, as `Open` does.
+    /// `umask` is taken from the mode unless the directory has a default access list.
     Make {
         dir: u32,
         name: Vec<u8>,
         kind: MakeKind,
         attr: SetAttr,
         fail_if_exists: bool,
-        open: bool,
+        umask: u32,
     },
     /// Removes a name that is not a directory. Answer: `Done`.
     Unlink { dir: u32, name: Vec<u8> },

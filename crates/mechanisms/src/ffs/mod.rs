@@ -205,6 +205,9 @@ impl Integrity for Ffs {
     fn atomic(&self) -> bool {
         false
     }
+    fn names_durable(&self) -> bool {
+        self.policy == Policy::Sync
+    }
     fn wants_before(&self, change: &Change) -> bool {
         self.policy == Policy::Sync && self.phase(change).is_some()
     }

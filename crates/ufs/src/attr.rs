@@ -1,0 +1,70 @@
+//! Attributes: from the raw inode to what stat tells, and the small edits that most operations share.
+
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{InodeHandle, Store};
+use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
+use integrity::{Change, Txn};
+use vfs::{Attr, PreAttr, Time, Wcc};
+
+fn time(raw: Option<RawTime>) -> Time {
+    let (sec, nsec) = raw.unwrap_or_default();
+    Time { sec, nsec }
+}
+
+impl<S: Store> Ufs<S> {
+    pub(crate) fn attr(&self, h: &InodeHandle) -> Attr {
+        let blksize = self.store.limits().block_bytes as u32;
+        h.with(|raw| {
+            let i = InodeRef(raw);
+            let device = matches!(i.mode() & 0xf000, 0x2000 | 0x6000);
+            Attr {
+                ino: h.ino.0,
+                generation: i.generation(),
+                mode: u32::from(i.mode()),
+                nlink: u32::from(i.links()),
+                uid: i.uid(),
+                gid: i.gid(),
+                size: i.size(),
+                blocks: u64::from(i.sectors()),
+                atime: time(i.time(Which::Access)),
+                mtime: time(i.time(Which::Modify)),
+                ctime: time(i.time(Which::Change)),
+                crtime: i.time(Which::Create).map(|t| time(Some(t))),
+                rdev: if device { i.device() } else { (0, 0) },
+                blksize,
+            }
+        })
+    }
+
+    pub(crate) fn now(&self) -> RawTime {
+        let t = Time::from_wall(self.store.env().wall());
+        (t.sec, t.nsec)
+    }
+
+    /// Sets times to now.
+    pub(crate) fn touch(&self, txn: &mut Txn, h: &InodeHandle, which: &[Which]) {
+        let now = self.now();
+        h.edit(txn, Change::Attr(h.ino), |raw| {
+            which.iter().for_each(|w| InodeMut(raw).set_time(*w, now));
+        });
+    }
+
+    /// Contents and inode changed now.
+    pub(crate) fn touch_changed(&self, txn: &mut Txn, h: &InodeHandle) {
+        self.touch(txn, h, &[Which::Modify, Which::Change]);
+    }
+
+    pub(crate) fn pre(&self, inode: &Inode) -> PreAttr {
+        let a = self.attr(&inode.h);
+        PreAttr { size: a.size, mtime: a.mtime, ctime: a.ctime }
+    }
+
+    pub(crate) fn wcc(&self, before: Option<PreAttr>, inode: &Inode) -> Wcc {
+        Wcc { before, after: Some(self.attr(&inode.h)) }
+    }
+
+    pub(crate) fn set_links(&self, txn: &mut Txn, h: &InodeHandle, to: u32, change: Change) {
+        h.edit(txn, change, |raw| InodeMut(raw).set_links(to as u16));
+    }
+}

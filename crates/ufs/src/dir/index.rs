@@ -1,0 +1,193 @@
+//! The index of one directory: where the name with a given hash lies, and how much room each line has. It
+//! holds no names: a hit is verified against the block, so two names with one hash cost a look, not a mistake.
+
+use env::IdMap;
+use format::ext::dirent::{LINE, entries, free_in};
+use format::{FormatError, Ino};
+
+/// Room is counted in units of 4 bytes; a line has 128.
+const CLASSES: usize = LINE / 4 + 1;
+
+/// What is known of a directory's blocks.
+pub(crate) struct DirIndex {
+    /// Hash of a name to its entry's byte.
+    first: IdMap<u64, u32>,
+    /// Further entries whose name has a hash that is there already.
+    more: Vec<(u64, u32)>,
+    /// The most free room in one entry of each line, in units of 4 bytes. 0 in blocks not confined.
+    rooms: Vec<u8>,
+    /// Blocks that must be swapped before they change.
+    crossing: Vec<bool>,
+    /// No line before this one has so much room.
+    hints: [u32; CLASSES],
+    block_bytes: usize,
+    len: usize,
+}
+
+/// A 64-bit hash of a name (FNV-1a, then mixed).
+pub(crate) fn hash(name: &[u8]) -> u64 {
+    let h = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| {
+        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    h ^ (h >> 29)
+}
+
+impl DirIndex {
+    pub(crate) fn new(block_bytes: usize) -> DirIndex {
+        DirIndex {
+            first: IdMap::default(),
+            more: Vec::new(),
+            rooms: Vec::new(),
+            crossing: Vec::new(),
+            hints: [0; CLASSES],
+            block_bytes,
+            len: 0,
+        }
+    }
+
+    /// Names, without "." and "..".
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+    pub(crate) fn is_crossing(&self, block: u64) -> bool {
+        self.crossing[block as usize]
+    }
+
+    /// Takes in a block: the next one, or `n` again after it was swapped (its old names taken out before).
+    pub(crate) fn add_block(&mut self, n: u64, bytes: &[u8]) -> Result<(), FormatError> {
+        let crossing = format::ext::dirent::crosses_line(bytes)?;
+        let lines = self.block_bytes / LINE;
+        let n = n as usize;
+        assert!(n <= self.crossing.len());
+        if n == self.crossing.len() {
+            self.crossing.push(crossing);
+            self.rooms.resize((n + 1) * lines, 0);
+        } else {
+            self.crossing[n] = crossing;
+        }
+        for e in entries(bytes) {
+            let e = e?;
+            if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
+                self.add(e.name, (n * self.block_bytes + e.at) as u64);
+            }
+        }
+        for line in 0..lines {
+            self.refresh_line(n as u64, line, bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the names of a block out again.
+    pub(crate) fn drop_block(&mut self, n: u64, bytes: &[u8]) -> Result<(), FormatError> {
+        for e in entries(bytes) {
+            let e = e?;
+            if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
+                self.remove(e.name, n * self.block_bytes as u64 + e.at as u64);
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at a line's room again after a change in it.
+    pub(crate) fn refresh_line(
+        &mut self,
+        block: u64,
+        line: usize,
+        bytes: &[u8],
+    ) -> Result<(), FormatError> {
+        let at = block as usize * (self.block_bytes / LINE) + line;
+        if self.crossing[block as usize] {
+            self.rooms[at] = 0;
+            return Ok(());
+        }
+        let mut most = 0;
+        for e in entries(&bytes[line * LINE..(line + 1) * LINE]) {
+            most = most.max(free_in(&e?));
+        }
+        let room = (most / 4) as u8;
+        self.rooms[at] = room;
+        for class in &mut self.hints[..=usize::from(room)] {
+            *class = (*class).min(at as u32);
+        }
+        Ok(())
+    }
+
+    /// A line with room for a name of `name_len` bytes: (block, line).
+    pub(crate) fn find_room(&mut self, name_len: usize) -> Option<(u64, usize)> {
+        let need = format::ext::dirent::needed(name_len) / 4;
+        let from = self.hints[need] as usize;
+        let found = (from..self.rooms.len()).find(|&i| usize::from(self.rooms[i]) >= need);
+        let at = found.unwrap_or(self.rooms.len());
+        for class in &mut self.hints[need..] {
+            *class = (*class).max(at as u32);
+        }
+        let lines = self.block_bytes / LINE;
+        found.map(|i| ((i / lines) as u64, i % lines))
+    }
+
+    pub(crate) fn add(&mut self, name: &[u8], at: u64) {
+        let at = u32::try_from(at).expect("a directory is shorter than 4 GiB");
+        self.len += 1;
+        match self.first.entry(hash(name)) {
+            std::collections::hash_map::Entry::Vacant(v) => {
+                v.insert(at);
+            }
+            std::collections::hash_map::Entry::Occupied(o) => self.more.push((*o.key(), at)),
+        }
+    }
+
+    pub(crate) fn remove(&mut self, name: &[u8], at: u64) {
+        let (h, at) = (hash(name), at as u32);
+        self.len -= 1;
+        if let Some(i) = self.more.iter().position(|m| *m == (h, at)) {
+            self.more.swap_remove(i);
+            return;
+        }
+        let old = self.first.remove(&h);
+        assert_eq!(old, Some(at), "a name that is removed is in the index");
+        if let Some(i) = self.more.iter().position(|m| m.0 == h) {
+            let (_, other) = self.more.swap_remove(i);
+            self.first.insert(h, other);
+        }
+    }
+
+    /// Where entries with this name's hash lie.
+    pub(crate) fn candidates(&self, name: &[u8]) -> Vec<u64> {
+        let h = hash(name);
+        let Some(first) = self.first.get(&h) else { return Vec::new() };
+        let more = self.more.iter().filter(|m| m.0 == h).map(|m| u64::from(m.1));
+        std::iter::once(u64::from(*first)).chain(more).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::ext::dirent::{find_room_in, init_empty, insert};
+
+    #[test]
+    fn rooms_and_names() {
+        let mut block = vec![0; 1024];
+        init_empty(&mut block);
+        let mut index = DirIndex::new(1024);
+        index.add_block(0, &block).unwrap();
+        for i in 0..20u32 {
+            let name = format!("name-of-some-length-{i:04}");
+            let (b, line) = index.find_room(name.len()).unwrap();
+            assert_eq!(b, 0);
+            let room = find_room_in(&block, line * LINE, name.len()).unwrap().unwrap();
+            assert_eq!(room / LINE, line);
+            let at = insert(&mut block, room, Ino(100 + i), 1, name.as_bytes());
+            index.add(name.as_bytes(), at as u64);
+            index.refresh_line(0, line, &block).unwrap();
+        }
+        assert_eq!(index.len(), 20);
+        assert_eq!(index.candidates(b"name-of-some-length-0007").len(), 1);
+        assert!(index.candidates(b"nobody").is_empty());
+        let mut again = DirIndex::new(1024);
+        again.add_block(0, &block).unwrap();
+        assert_eq!(again.rooms, index.rooms);
+        assert_eq!(again.len(), 20);
+        assert!(index.find_room(255).is_none());
+    }
+}

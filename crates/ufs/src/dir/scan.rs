@@ -1,0 +1,99 @@
+//! Looking a directory up: building its index from its blocks, and finding a name by it.
+
+use super::{DirIndex, Found};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::Store;
+use cache::Buf;
+use format::ext::dirent::{self, entry_at};
+use format::{FileBlock, FormatError, Ino};
+use vfs::FsError;
+
+impl<S: Store> Ufs<S> {
+    pub(crate) fn dir_damage(&self, dir: &Inode, e: &FormatError) -> FsError {
+        let FormatError::Corrupt { what, at } = e else { return self.store.corrupt(e) };
+        let at = format!("{at}, in directory inode {}", dir.ino());
+        self.store.corrupt(&FormatError::corrupt(what.clone(), at))
+    }
+
+    /// Builds the directory's index if it is not there.
+    pub(crate) async fn index(&self, dir: &Inode) -> Result<(), FsError> {
+        if dir.dir.borrow().is_some() {
+            return Ok(());
+        }
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        let _one = dir.index_lock.lock().await;
+        if dir.dir.borrow().is_some() {
+            return Ok(());
+        }
+        // A directory that changes meanwhile is read again: its changes are in memory at once.
+        loop {
+            let before = dir.h.buf.version();
+            let index = self.read_index(dir).await?;
+            if dir.h.buf.version() == before || !dir.lock.is_busy() {
+                *dir.dir.borrow_mut() = Some(index);
+                return Ok(());
+            }
+        }
+    }
+
+    async fn read_index(&self, dir: &Inode) -> Result<DirIndex, FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let blocks = dir.size() / bs;
+        let mut index = DirIndex::new(bs as usize);
+        for n in 0..blocks {
+            if n.is_multiple_of(64) && blocks > 1 {
+                self.store.read_ahead(&dir.h, FileBlock(n), 64.min(blocks - n)).await;
+            }
+            let buf = self.store.dir_block(&dir.h, FileBlock(n)).await?;
+            let added = index.add_block(n, &buf.bytes());
+            added.map_err(|e| self.dir_damage(dir, &e))?;
+        }
+        Ok(index)
+    }
+
+    /// The block with the byte `at` of the directory, and the byte in it.
+    pub(crate) async fn dir_at(&self, dir: &Inode, at: u64) -> Result<(Buf, usize), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let buf = self.store.dir_block(&dir.h, FileBlock(at / bs)).await?;
+        Ok((buf, (at % bs) as usize))
+    }
+
+    /// Finds a name. The answer holds until the next await; who relies on it longer holds the lock.
+    pub(crate) async fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>, FsError> {
+        self.index(dir).await?;
+        let candidates = match dir.dir.borrow().as_ref() {
+            Some(index) => index.candidates(name),
+            None => return Err(FsError::Stale),
+        };
+        for at in candidates {
+            let (buf, offset) = self.dir_at(dir, at).await?;
+            let bytes = buf.bytes();
+            let Ok(e) = entry_at(&bytes, offset) else { continue }; // changed since
+            if e.ino != Ino(0) && e.name == name {
+                return Ok(Some(Found { at, ino: e.ino }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The parent that ".." names.
+    pub(crate) async fn parent_of(&self, dir: &Inode) -> Result<Found, FsError> {
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        let buf = self.store.dir_block(&dir.h, FileBlock(0)).await?;
+        let bytes = buf.bytes();
+        let mut all = dirent::entries(&bytes);
+        let second = all.nth(1).and_then(Result::ok).filter(|e| e.name == b"..");
+        match second {
+            Some(e) => Ok(Found { at: e.at as u64, ino: e.ino }),
+            None => {
+                let e = FormatError::corrupt("the second entry is not \"..\"", "block 0");
+                Err(self.dir_damage(dir, &e))
+            }
+        }
+    }
+}

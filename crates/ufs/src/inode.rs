@@ -1,0 +1,50 @@
+//! An inode in memory: its slot, its lock, and what is known about it that is not on disk.
+
+use crate::InodeHandle;
+use crate::dir::DirIndex;
+use cache::ReadAhead;
+use env::sync::Lock;
+use format::Ino;
+use format::ext::inode::InodeRef;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+pub(crate) struct Inode {
+    pub(crate) h: InodeHandle,
+    /// Shared for reading contents, exclusive for every change; taken in the order of inode numbers.
+    pub(crate) lock: Lock,
+    /// A directory's names by hash, once built.
+    pub(crate) dir: RefCell<Option<DirIndex>>,
+    pub(crate) index_lock: Lock,
+    pub(crate) ahead: RefCell<ReadAhead>,
+    /// Its last name is gone; it lives as long as somebody holds it.
+    pub(crate) doomed: Cell<bool>,
+}
+
+impl Inode {
+    pub(crate) fn new(h: InodeHandle) -> Rc<Inode> {
+        Rc::new(Inode {
+            h,
+            lock: Lock::new(),
+            dir: RefCell::default(),
+            index_lock: Lock::new(),
+            ahead: RefCell::default(),
+            doomed: Cell::new(false),
+        })
+    }
+    pub(crate) fn ino(&self) -> Ino {
+        self.h.ino
+    }
+    pub(crate) fn with<T>(&self, f: impl FnOnce(InodeRef<'_>) -> T) -> T {
+        self.h.with(|raw| f(InodeRef(raw)))
+    }
+    pub(crate) fn is_dir(&self) -> bool {
+        self.with(|i| i.is_dir())
+    }
+    pub(crate) fn size(&self) -> u64 {
+        self.with(|i| i.size())
+    }
+    pub(crate) fn links(&self) -> u32 {
+        self.with(|i| u32::from(i.links()))
+    }
+}

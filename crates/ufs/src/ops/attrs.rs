@@ -1,0 +1,221 @@
+//! Setting attributes: permissions, owner, times, length. A length is cut or grown here, with the tail of the
+//! last block zeroed either way, so that old bytes never come back.
+
+use super::{Ctx, Done};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{Fill, Store};
+use env::sync::LockGuard;
+use format::FileBlock;
+use format::ext::inode::{InodeMut, RawTime, Which};
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::access::{WRITE, in_group};
+use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn setattr(&self, ctx: &mut Ctx, ino: u32, set: &SetAttr) -> Done {
+        let inode = self.inode(ino).await?;
+        let locks = self.lock(&[&inode]).await;
+        let before = self.pre(&inode);
+        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        let attr = self.attr(&inode.h);
+        if set.guard.is_some_and(|g| g != attr.ctime) {
+            return Err(FsError::NotSync);
+        }
+        self.permit_setattr(ctx, &inode, &attr, set).await?;
+        self.store.writable()?;
+        if let Some(size) = set.size {
+            self.check_size(&inode, size)?;
+        }
+        let mut txn = self.store.begin(Credits::blocks(48)).await?;
+        let done = self.apply(ctx, &mut txn, &inode, &attr, set).await;
+        if let Err(e) = done {
+            return self.abandon(txn, locks, e).await;
+        }
+        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        let reply = Reply::Attr(self.attr(&inode.h));
+        self.finish(ctx, txn, locks).await?;
+        Ok(reply)
+    }
+
+    async fn permit_setattr(
+        &self,
+        ctx: &Ctx,
+        inode: &Inode,
+        attr: &Attr,
+        set: &SetAttr,
+    ) -> Result<(), FsError> {
+        if !ctx.cred.check || ctx.cred.uid == 0 {
+            return Ok(());
+        }
+        let to_now = |t: Option<SetTime>| !matches!(t, Some(SetTime::To(_)));
+        let only_now = to_now(set.atime) && to_now(set.mtime);
+        let times = set.atime.is_some() || set.mtime.is_some();
+        if set.mode.is_some() || (times && !only_now) {
+            self.permit_owner(ctx, inode)?;
+        }
+        if set.uid.is_some_and(|u| u != attr.uid) {
+            return Err(FsError::Perm);
+        }
+        if let Some(g) = set.gid.filter(|g| *g != attr.gid) {
+            self.permit_owner(ctx, inode)?;
+            if !in_group(&ctx.cred, g) {
+                return Err(FsError::Perm);
+            }
+        }
+        let owner = self.permit_owner(ctx, inode).is_ok();
+        // An owner over NFS may write a file it has made read-only after opening it.
+        if (set.size.is_some() || (times && only_now)) && !owner {
+            self.permit(ctx, inode, WRITE).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_size(&self, inode: &Inode, size: u64) -> Result<(), FsError> {
+        if inode.is_dir() {
+            return Err(FsError::IsDir);
+        }
+        if !inode.with(|i| i.is_file()) {
+            return Err(FsError::Invalid);
+        }
+        if size > self.store.limits().file_bytes_max {
+            return Err(FsError::FileTooBig);
+        }
+        Ok(())
+    }
+
+    async fn apply(
+        &self,
+        ctx: &Ctx,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        attr: &Attr,
+        set: &SetAttr,
+    ) -> Result<(), FsError> {
+        if let Some(size) = set.size {
+            self.resize(txn, inode, size).await?;
+        }
+        let mode = self.new_mode(ctx, attr, set);
+        let now = self.now();
+        let time = |t: SetTime| -> RawTime {
+            match t {
+                SetTime::Now => now,
+                SetTime::To(t) => (t.sec, t.nsec),
+            }
+        };
+        inode.h.edit(txn, Change::Attr(inode.ino()), |raw| {
+            let mut i = InodeMut(raw);
+            i.set_mode(mode as u16);
+            if let Some(u) = set.uid {
+                i.set_uid(u);
+            }
+            if let Some(g) = set.gid {
+                i.set_gid(g);
+            }
+            if set.size.is_some() {
+                i.set_time(Which::Modify, now);
+            }
+            if let Some(t) = set.atime {
+                i.set_time(Which::Access, time(t));
+            }
+            if let Some(t) = set.mtime {
+                i.set_time(Which::Modify, time(t));
+            }
+            i.set_time(Which::Change, set.ctime.map_or(now, time));
+        });
+        if set.mode.is_some() {
+            self.mode_into_list(txn, inode, mode).await?;
+        }
+        Ok(())
+    }
+
+    /// The mode after the change. A change of owner by anybody but root takes set-id bits away, as does a
+    /// chmod by somebody outside the group for set-group-id.
+    fn new_mode(&self, ctx: &Ctx, attr: &Attr, set: &SetAttr) -> u32 {
+        let kind = attr.mode & vfs::S_IFMT;
+        let mut mode = attr.mode;
+        if let Some(m) = set.mode {
+            mode = kind | m & 0o7777;
+            let gid = set.gid.unwrap_or(attr.gid);
+            if ctx.cred.check && ctx.cred.uid != 0 && !in_group(&ctx.cred, gid) {
+                mode &= !0o2000;
+            }
+        }
+        let chown = set.uid.is_some() || set.gid.is_some();
+        let unchecked_chown = !ctx.cred.check && ctx.cred.uid == 0;
+        if (chown && !unchecked_chown && set.mode.is_none() && kind == 0o100_000) || set.kill_suid {
+            mode &= !0o4000;
+            if mode & 0o010 != 0 {
+                mode &= !0o2000;
+            }
+        }
+        mode
+    }
+
+    /// Cuts or grows the file to `size`; the caller sets times.
+    pub(super) async fn resize(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        size: u64,
+    ) -> Result<(), FsError> {
+        let old = inode.size();
+        let bs = self.store.limits().block_bytes as u64;
+        let (ino, h) = (inode.ino(), &inode.h);
+        if size < old {
+            self.zero_tail(txn, inode, size).await?;
+            self.store.orphan_add(txn, h).await?;
+            h.edit(txn, Change::Shrink(ino), |raw| InodeMut(raw).set_size(size));
+            self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await?;
+            self.store.orphan_remove(txn, h).await?;
+        } else if size > old {
+            self.zero_tail(txn, inode, old).await?;
+            h.edit(txn, Change::Grow(ino), |raw| InodeMut(raw).set_size(size));
+        }
+        Ok(())
+    }
+
+    /// Zeros the rest of the block in which the file ends at `end`, if that block is there.
+    pub(super) async fn zero_tail(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        end: u64,
+    ) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let from = (end % bs) as usize;
+        if from == 0 {
+            return Ok(());
+        }
+        self.zero_in_block(txn, inode, FileBlock(end / bs), from..bs as usize).await
+    }
+
+    /// Zeros bytes of one block, unless it is a hole or they are zero already.
+    pub(super) async fn zero_in_block(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        at: FileBlock,
+        range: std::ops::Range<usize>,
+    ) -> Result<(), FsError> {
+        if self.store.map(&inode.h, at, 1).await?.start.is_none() {
+            return Ok(());
+        }
+        let keep = (Fill::Keep, Fill::Keep);
+        let bufs = self.store.write_blocks(txn, &inode.h, at, 1, keep).await?;
+        let buf = &bufs[0];
+        let zero = buf.bytes()[range.clone()].iter().all(|&b| b == 0);
+        if !zero {
+            buf.modify(|b| b[range.clone()].fill(0));
+            txn.data(inode.ino(), buf, range);
+        }
+        Ok(())
+    }
+
+    /// Releases locks without a transaction: for operations that turned out to have nothing to do.
+    pub(super) fn nothing_to_do(&self, locks: Vec<LockGuard>, inode: &Inode) -> Done {
+        drop(locks);
+        Ok(Reply::Attr(self.attr(&inode.h)))
+    }
+}

@@ -1,0 +1,20 @@
+//! The last operation: nobody holds anything any more.
+
+use crate::Ufs;
+use crate::store::Store;
+use vfs::FsError;
+
+impl<S: Store> Ufs<S> {
+    /// Refuses further calls, reclaims files without names, and makes everything durable.
+    pub async fn shut(&self) -> Result<(), FsError> {
+        self.refuse_calls();
+        if self.store.writable().is_err() {
+            return Ok(());
+        }
+        for inode in self.table.doomed() {
+            self.table.release(inode.ino(), u64::MAX);
+            self.reclaim(&inode).await?;
+        }
+        self.store.sync_all().await
+    }
+}

@@ -1,0 +1,235 @@
+//! Making a file of any kind: the inode first, the name last.
+
+use super::{Ctx, Done, check_name, is_dots};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{InodeHandle, Store};
+use crate::xattrs::Inherited;
+use format::FileBlock;
+use format::ext::dirent;
+use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which};
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::access::in_group;
+use vfs::{FsError, Kind, MakeKind, SetAttr, SetTime};
+
+/// What is to be made.
+pub(super) struct New {
+    pub(super) kind: MakeKind,
+    pub(super) attr: SetAttr,
+    pub(super) umask: u32,
+    pub(super) fail_if_exists: bool,
+    /// What the directory gives it; filled in by `make`.
+    pub(super) inherited: Inherited,
+}
+
+impl super::NewMode for New {
+    fn mode(&self) -> u32 {
+        self.attr.mode.unwrap_or(0)
+    }
+    fn umask(&self) -> u32 {
+        self.umask
+    }
+    fn is_dir(&self) -> bool {
+        matches!(self.kind, MakeKind::Dir)
+    }
+    fn is_symlink(&self) -> bool {
+        matches!(self.kind, MakeKind::Symlink(_))
+    }
+}
+
+/// The metadata blocks a create may edit: two bitmaps and descriptors, the inode, the directory's block and
+/// its map, an attribute block.
+const CREDITS: Credits = Credits::blocks(24);
+
+fn kind_of(k: &MakeKind) -> Kind {
+    match k {
+        MakeKind::File { .. } => Kind::File,
+        MakeKind::Dir => Kind::Dir,
+        MakeKind::Symlink(_) => Kind::Symlink,
+        MakeKind::Special(kind, _) => *kind,
+    }
+}
+
+/// The two times in which an exclusive create keeps its verifier; 31 bits of each half.
+fn verifier_times(v: [u8; 8]) -> (RawTime, RawTime) {
+    let half = |b: &[u8]| i64::from(u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7fff_ffff);
+    ((half(&v[..4]), 0), (half(&v[4..]), 0))
+}
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn make(&self, ctx: &mut Ctx, dir: u32, name: &[u8], new: New) -> Done {
+        let mut new = new;
+        let dir = self.inode(dir).await?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        check_name(name)?;
+        if is_dots(name) {
+            return Err(FsError::Exists);
+        }
+        self.permit_search(ctx, &dir).await?;
+        let locks = self.lock(&[&dir]).await;
+        let before = self.pre(&dir);
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        if dir.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        if let Some(old) = self.child(&dir, name).await? {
+            drop(locks);
+            return self.existing(ctx, &old, &new).await;
+        }
+        self.permit_names(ctx, &dir).await?;
+        self.store.writable()?;
+        if matches!(new.kind, MakeKind::Dir) && dir.links() >= self.store.limits().links_max {
+            return Err(FsError::TooManyLinks);
+        }
+        let bs = self.store.limits().block_bytes;
+        if matches!(&new.kind, MakeKind::Symlink(t) if t.is_empty() || t.len() >= bs.min(4096)) {
+            return Err(FsError::NameTooLong);
+        }
+        new.inherited = self.inherited_lists(&dir, &new).await?;
+        let mut txn = self.store.begin(CREDITS).await?;
+        let made = self.make_in(ctx, &mut txn, &dir, name, &new).await;
+        let child = match made {
+            Ok(c) => c,
+            Err(e) => return self.abandon(txn, locks, e).await,
+        };
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        let reply = self.entry(ctx, &child, true);
+        self.note_name(&child, &dir);
+        self.finish(ctx, txn, locks).await?;
+        Ok(reply)
+    }
+
+    /// The name exists: an error, or for a file that may exist, that file.
+    async fn existing(&self, ctx: &mut Ctx, old: &Rc<Inode>, new: &New) -> Done {
+        let MakeKind::File { exclusive } = &new.kind else { return Err(FsError::Exists) };
+        if let Some(v) = exclusive {
+            let (a, m) = verifier_times(*v);
+            let same = old.with(|i| {
+                i.time(Which::Access) == Some(a) && i.time(Which::Modify) == Some(m) && i.is_file()
+            });
+            return if same { Ok(self.entry(ctx, old, true)) } else { Err(FsError::Exists) };
+        }
+        if new.fail_if_exists {
+            return Err(FsError::Exists);
+        }
+        if new.attr.size.is_some() && old.with(|i| i.is_file()) {
+            let set = SetAttr { size: new.attr.size, ..SetAttr::default() };
+            self.setattr(ctx, old.ino().0, &set).await?;
+        }
+        Ok(self.entry(ctx, old, false))
+    }
+
+    async fn make_in(
+        &self,
+        ctx: &Ctx,
+        txn: &mut Txn,
+        dir: &Rc<Inode>,
+        name: &[u8],
+        new: &New,
+    ) -> Result<Rc<Inode>, FsError> {
+        // What can fail for want of space comes first.
+        self.make_room(txn, dir, name.len()).await?;
+        let kind = kind_of(&new.kind);
+        let h = self.store.alloc_inode(txn, &dir.h, kind).await?;
+        self.fill_inode(ctx, txn, dir, &h, new);
+        let built = self.fill_contents(txn, dir, &h, &new.kind).await;
+        let built = match built {
+            Ok(()) => self.set_lists(txn, &h, &new.inherited).await,
+            Err(e) => Err(e),
+        };
+        if let Err(e) = built {
+            self.unmake(txn, &h).await?;
+            return Err(e);
+        }
+        let mode = h.with(|raw| format::ext::inode::InodeRef(raw).mode());
+        if kind == Kind::Dir {
+            let links = dir.links() + 1;
+            self.set_links(txn, &dir.h, links, Change::LinkUp(dir.ino()));
+        }
+        self.add_name(txn, dir, name, h.ino, mode).await?;
+        self.touch_changed(txn, &dir.h);
+        self.table.remove(h.ino);
+        Ok(self.table.add(Inode::new(h)))
+    }
+
+    fn fill_inode(&self, ctx: &Ctx, txn: &mut Txn, dir: &Inode, h: &InodeHandle, new: &New) {
+        let kind = kind_of(&new.kind);
+        let parent = self.attr(&dir.h);
+        let setgid = parent.mode & 0o2000 != 0;
+        let uid = new.attr.uid.unwrap_or(ctx.cred.uid);
+        let gid = if setgid { parent.gid } else { new.attr.gid.unwrap_or(ctx.cred.gid) };
+        let mut mode = kind.mode_bits() | new.inherited.mode & 0o7777;
+        if setgid && kind == Kind::Dir {
+            mode |= 0o2000;
+        } else if ctx.cred.check && ctx.cred.uid != 0 && !in_group(&ctx.cred, gid) {
+            mode &= !0o2000;
+        }
+        let now = self.now();
+        let time = |t: Option<SetTime>| match t {
+            Some(SetTime::To(t)) => (t.sec, t.nsec),
+            _ => now,
+        };
+        let (mut atime, mut mtime) = (time(new.attr.atime), time(new.attr.mtime));
+        if let MakeKind::File { exclusive: Some(v) } = &new.kind {
+            (atime, mtime) = verifier_times(*v);
+        }
+        h.edit(txn, Change::InitInode(h.ino), |raw| {
+            let mut i = InodeMut(raw);
+            i.set_mode(mode as u16);
+            i.set_uid(uid);
+            i.set_gid(gid);
+            i.set_links(if kind == Kind::Dir { 2 } else { 1 });
+            i.set_time(Which::Access, atime);
+            i.set_time(Which::Modify, mtime);
+            i.set_time(Which::Change, now);
+            i.set_time(Which::Create, now);
+            match &new.kind {
+                MakeKind::Symlink(text) => {
+                    i.set_size(text.len() as u64);
+                    if text.len() <= FAST_SYMLINK_MAX {
+                        i.set_fast_symlink(text);
+                    }
+                }
+                MakeKind::Special(Kind::Block | Kind::Char, device) => i.set_device(*device),
+                MakeKind::File { .. } => i.set_size(new.attr.size.unwrap_or(0)),
+                _ => (),
+            }
+        });
+    }
+
+    /// A directory's first block, a long link's text.
+    async fn fill_contents(
+        &self,
+        txn: &mut Txn,
+        dir: &Inode,
+        h: &InodeHandle,
+        kind: &MakeKind,
+    ) -> Result<(), FsError> {
+        let limits = self.store.limits();
+        let mut block = vec![0; limits.block_bytes];
+        match kind {
+            MakeKind::Dir => {
+                dirent::init_dots(&mut block, h.ino, dir.ino(), limits.entry_kinds);
+                self.store.dir_grow(txn, h, FileBlock(0), &block).await?;
+                let size = limits.block_bytes as u64;
+                h.edit(txn, Change::InitInode(h.ino), |raw| InodeMut(raw).set_size(size));
+            }
+            MakeKind::Symlink(text) if text.len() > FAST_SYMLINK_MAX => {
+                block[..text.len()].copy_from_slice(text);
+                self.store.dir_grow(txn, h, FileBlock(0), &block).await?;
+            }
+            _ => (),
+        }
+        Ok(())
+    }
+
+    /// Gives back an inode that got no name.
+    async fn unmake(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+        self.store.set_xattr_block(txn, h, None).await?;
+        self.store.truncate(txn, h, FileBlock(0)).await?;
+        self.store.free_inode(txn, h).await
+    }
+}

@@ -1,0 +1,160 @@
+//! One operation a file, each readable from top to bottom: lock, begin, edit, end, unlock, answer.
+
+mod attrs;
+mod close;
+mod dispatch;
+mod link;
+mod lookup;
+mod make;
+mod read;
+mod readdir;
+mod remove;
+mod rename;
+mod space;
+mod sync;
+mod write;
+mod xattr;
+
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::Store;
+use env::sync::LockGuard;
+use format::Ino;
+use integrity::Txn;
+use std::rc::Rc;
+use vfs::access::{EXECUTE, WRITE, granted, is_owner};
+use vfs::{Cred, FsError, NAME_BYTES_MAX, Reply, Wcc};
+
+/// Who asks, and what the answer must carry.
+pub(crate) struct Ctx {
+    pub(crate) cred: Cred,
+    pub(crate) durable: bool,
+    pub(crate) hold: bool,
+    pub(crate) wcc: [Wcc; 2],
+}
+
+/// What inheritance needs to know of a file that is to be made.
+pub(crate) trait NewMode {
+    fn mode(&self) -> u32;
+    fn umask(&self) -> u32;
+    fn is_dir(&self) -> bool;
+    fn is_symlink(&self) -> bool;
+}
+
+pub(crate) type Done = Result<Reply, FsError>;
+
+/// Checks a name that is to be made, removed or looked up.
+pub(crate) fn check_name(name: &[u8]) -> Result<(), FsError> {
+    if name.is_empty() || name.iter().any(|&c| c == b'/' || c == 0) {
+        return Err(FsError::Invalid);
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(FsError::NameTooLong);
+    }
+    Ok(())
+}
+
+pub(crate) fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+impl<S: Store> Ufs<S> {
+    /// The inode in memory, loaded if need be.
+    pub(crate) async fn inode(&self, ino: u32) -> Result<Rc<Inode>, FsError> {
+        if let Some(i) = self.table.get(Ino(ino)) {
+            return if i.doomed.get() && !self.table.is_held(Ino(ino)) {
+                Err(FsError::Stale)
+            } else {
+                Ok(i)
+            };
+        }
+        let h = self.store.inode(Ino(ino)).await?;
+        Ok(self.table.add(Inode::new(h)))
+    }
+
+    /// Locks inodes exclusively, in the order of their numbers, each once.
+    pub(crate) async fn lock(&self, inodes: &[&Rc<Inode>]) -> Vec<LockGuard> {
+        let mut sorted: Vec<&Rc<Inode>> = inodes.to_vec();
+        sorted.sort_by_key(|i| i.ino());
+        sorted.dedup_by_key(|i| i.ino());
+        assert!(sorted.is_sorted_by(|a, b| a.ino() < b.ino()));
+        let mut guards = Vec::with_capacity(sorted.len());
+        for i in sorted {
+            guards.push(i.lock.lock().await);
+        }
+        guards
+    }
+
+    /// Ends the operation, releases its locks, and waits for what a returned call means.
+    pub(crate) async fn finish(
+        &self,
+        ctx: &Ctx,
+        txn: Txn,
+        locks: Vec<LockGuard>,
+    ) -> Result<(), FsError> {
+        let ended = self.store.end(txn).await;
+        drop(locks);
+        self.store.returned(ended?, ctx.durable).await
+    }
+
+    /// Ends a transaction whose operation has failed half-way, and says why it failed.
+    pub(crate) async fn abandon<T>(
+        &self,
+        txn: Txn,
+        locks: Vec<LockGuard>,
+        why: FsError,
+    ) -> Result<T, FsError> {
+        let _ = self.store.end(txn).await; // the first error is the one to tell
+        drop(locks);
+        Err(why)
+    }
+
+    /// Has the caller these permissions?
+    pub(crate) async fn permit(&self, ctx: &Ctx, inode: &Inode, want: u32) -> Result<(), FsError> {
+        if !ctx.cred.check {
+            return Ok(());
+        }
+        let acl = self.access_list(inode).await?;
+        let have = granted(&self.attr(&inode.h), &acl, &ctx.cred);
+        if have & want == want { Ok(()) } else { Err(FsError::Access) }
+    }
+
+    pub(crate) async fn permit_search(&self, ctx: &Ctx, dir: &Inode) -> Result<(), FsError> {
+        self.permit(ctx, dir, EXECUTE).await
+    }
+
+    /// May names be added to or taken from the directory?
+    pub(crate) async fn permit_names(&self, ctx: &Ctx, dir: &Inode) -> Result<(), FsError> {
+        self.permit(ctx, dir, WRITE | EXECUTE).await
+    }
+
+    /// In a sticky directory only the owner of the directory or of the file takes a name away.
+    pub(crate) fn permit_sticky(
+        &self,
+        ctx: &Ctx,
+        dir: &Inode,
+        child: &Inode,
+    ) -> Result<(), FsError> {
+        let d = self.attr(&dir.h);
+        let free = !ctx.cred.check || d.mode & 0o1000 == 0;
+        if free || is_owner(&d, &ctx.cred) || is_owner(&self.attr(&child.h), &ctx.cred) {
+            return Ok(());
+        }
+        Err(FsError::Perm)
+    }
+
+    pub(crate) fn permit_owner(&self, ctx: &Ctx, inode: &Inode) -> Result<(), FsError> {
+        if !ctx.cred.check || is_owner(&self.attr(&inode.h), &ctx.cred) {
+            return Ok(());
+        }
+        Err(FsError::Perm)
+    }
+
+    /// Answers with an inode that was found or made, counting a hold if the front end keeps it.
+    pub(crate) fn entry(&self, ctx: &Ctx, inode: &Inode, created: bool) -> Reply {
+        if ctx.hold {
+            self.table.hold(inode.ino(), 1);
+        }
+        Reply::Entry { attr: self.attr(&inode.h), created }
+    }
+}

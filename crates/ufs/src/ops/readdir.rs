@@ -1,0 +1,95 @@
+//! Listing a directory. A cookie is the byte after an entry, from the directory's start; entries never move, so
+//! a cookie stays good while the directory changes.
+
+use super::{Ctx, Done};
+use crate::Ufs;
+use crate::store::Store;
+use format::ext::dirent::{entries, mode_of_kind};
+use format::{FileBlock, Ino};
+use vfs::access::READ;
+use vfs::{DirEntry, FsError, Kind, Reply};
+
+/// How much of a listing is wanted.
+pub(super) struct Want {
+    pub(super) cookie: u64,
+    pub(super) max_bytes: usize,
+    pub(super) entry_bytes: usize,
+    pub(super) attrs: bool,
+}
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn readdir(&self, ctx: &Ctx, dir: u32, want: Want) -> Done {
+        let dir = self.inode(dir).await?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        self.permit(ctx, &dir, READ).await?;
+        let bs = self.store.limits().block_bytes as u64;
+        if want.cookie > dir.size() || !want.cookie.is_multiple_of(4) {
+            return Err(FsError::BadCookie);
+        }
+        let mut list = Vec::new();
+        let mut room = want.max_bytes;
+        let mut at = want.cookie;
+        let mut full = false;
+        while at < dir.size() && !full {
+            let block = at / bs;
+            let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
+            if at == block * bs && block.is_multiple_of(16) {
+                self.store.read_ahead(&dir.h, FileBlock(block + 1), 32.min(dir.size() / bs)).await;
+            }
+            let found = entries_from(&buf.bytes(), (at % bs) as usize);
+            let found = found.map_err(|e| self.dir_damage(&dir, &e))?;
+            for (end, ino, kind, name) in found {
+                let need = want.entry_bytes + name.len().next_multiple_of(8);
+                if need > room {
+                    full = true;
+                    break;
+                }
+                room -= need;
+                at = block * bs + end as u64;
+                let kind = mode_of_kind(kind).and_then(Kind::from_mode);
+                list.push(DirEntry { name, ino: ino.0, kind, cookie: at, attr: None });
+            }
+            if !full {
+                at = (block + 1) * bs;
+            }
+        }
+        if list.is_empty() && full {
+            return Err(FsError::Invalid); // not even one entry fits
+        }
+        if want.attrs {
+            self.fill_attrs(ctx, &mut list).await;
+        }
+        Ok(Reply::Dir { entries: list, eof: !full, attr: self.attr(&dir.h) })
+    }
+
+    async fn fill_attrs(&self, ctx: &Ctx, list: &mut [DirEntry]) {
+        for e in list {
+            let dots = e.name == b"." || e.name == b"..";
+            // Gone since it was listed: the entry goes out without attributes.
+            let Ok(inode) = self.inode(e.ino).await else { continue };
+            e.attr = Some(self.attr(&inode.h));
+            if ctx.hold && !dots {
+                self.table.hold(inode.ino(), 1);
+            }
+        }
+    }
+}
+
+type Listed = (usize, Ino, u8, Vec<u8>);
+
+/// The used entries of a block that begin at `from` or after it. `from` may lie inside free space where an
+/// entry has been since the cookie was given.
+fn entries_from(block: &[u8], from: usize) -> Result<Vec<Listed>, format::FormatError> {
+    let mut list = Vec::new();
+    for e in entries(block) {
+        let e = e?;
+        if e.at >= from && e.ino != Ino(0) {
+            // The cookie is the end of the name, not of the entry, whose free space may take new entries.
+            let end = e.at + format::ext::dirent::needed(e.name.len());
+            list.push((end, e.ino, e.kind, e.name.to_vec()));
+        }
+    }
+    Ok(list)
+}

@@ -1,0 +1,182 @@
+//! Taking names away: the name first, then the count; the file itself goes when nobody holds it.
+
+use super::{Ctx, Done, check_name, is_dots};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{InodeHandle, Store};
+use env::sync::LockGuard;
+use format::FileBlock;
+use format::ext::inode::{InodeMut, Which};
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::{FsError, Reply};
+
+impl<S: Store> Ufs<S> {
+    /// The directory and a child of it, both locked; the name still names the child.
+    pub(super) async fn lock_child(
+        &self,
+        dir: &Rc<Inode>,
+        name: &[u8],
+    ) -> Result<(Vec<LockGuard>, Rc<Inode>), FsError> {
+        loop {
+            let child = self.child(dir, name).await?.ok_or(FsError::NotFound)?;
+            let locks = self.lock(&[dir, &child]).await;
+            let still = self.find(dir, name).await?;
+            if still.is_some_and(|f| f.ino == child.ino()) && !child.doomed.get() {
+                return Ok((locks, child));
+            }
+        }
+    }
+
+    pub(super) async fn unlink(&self, ctx: &mut Ctx, dir: u32, name: &[u8]) -> Done {
+        let dir = self.inode(dir).await?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        check_name(name)?;
+        self.permit_search(ctx, &dir).await?;
+        if is_dots(name) {
+            return Err(FsError::IsDir);
+        }
+        let before = self.pre(&dir);
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        let (locks, child) = self.lock_child(&dir, name).await?;
+        let before = self.pre(&dir);
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        self.permit_names(ctx, &dir).await?;
+        self.permit_sticky(ctx, &dir, &child)?;
+        if child.is_dir() {
+            return Err(FsError::IsDir);
+        }
+        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        if let Err(e) = self.remove_name(&mut txn, &dir, name, child.ino()).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        self.touch_changed(&mut txn, &dir.h);
+        if let Err(e) = self.drop_link(&mut txn, &child).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        self.finish(ctx, txn, locks).await?;
+        Ok(Reply::Done)
+    }
+
+    /// One name of the file is gone. With the last one the file goes too, unless somebody holds it.
+    pub(super) async fn drop_link(&self, txn: &mut Txn, child: &Rc<Inode>) -> Result<(), FsError> {
+        let links = child.links().saturating_sub(1);
+        if links > 0 || self.table.is_held(child.ino()) {
+            self.set_links(txn, &child.h, links, Change::LinkDown(child.ino()));
+            self.touch(txn, &child.h, &[Which::Change]);
+            if links == 0 {
+                child.doomed.set(true);
+                self.store.orphan_add(txn, &child.h).await?;
+            }
+            return Ok(());
+        }
+        child.doomed.set(true);
+        self.store.orphan_add(txn, &child.h).await?;
+        self.free_file(txn, &child.h).await?;
+        self.table.remove(child.ino());
+        Ok(())
+    }
+
+    /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
+    pub(super) async fn free_file(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+        self.clear_contents(txn, h).await?;
+        self.store.set_xattr_block(txn, h, None).await?;
+        self.store.orphan_remove(txn, h).await?;
+        self.store.free_inode(txn, h).await
+    }
+
+    async fn clear_contents(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes;
+        let mapped = h.with(|raw| {
+            let i = format::ext::inode::InodeRef(raw);
+            i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink(bs))
+        });
+        if mapped {
+            self.store.truncate(txn, h, FileBlock(0)).await?;
+        }
+        let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
+        if size != 0 {
+            h.edit(txn, Change::Shrink(h.ino), |raw| InodeMut(raw).set_size(0));
+        }
+        Ok(())
+    }
+
+    /// The last hold of a file without names is given back.
+    pub(super) async fn reclaim(&self, inode: &Rc<Inode>) -> Result<(), FsError> {
+        let locks = self.lock(&[inode]).await;
+        let gone = self.table.get(inode.ino()).is_none();
+        if gone || self.table.is_held(inode.ino()) {
+            return Ok(());
+        }
+        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        if let Err(e) = self.free_file(&mut txn, &inode.h).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        self.table.remove(inode.ino());
+        let ended = self.store.end(txn).await;
+        drop(locks);
+        ended.map(|_| ())
+    }
+
+    pub(super) async fn rmdir(&self, ctx: &mut Ctx, dir: u32, name: &[u8]) -> Done {
+        let dir = self.inode(dir).await?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        check_name(name)?;
+        if name == b"." {
+            return Err(FsError::Invalid);
+        }
+        if name == b".." {
+            return Err(FsError::NotEmpty);
+        }
+        self.permit_search(ctx, &dir).await?;
+        let before = self.pre(&dir);
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        let (locks, child) = self.lock_child(&dir, name).await?;
+        let before = self.pre(&dir);
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        self.permit_names(ctx, &dir).await?;
+        self.permit_sticky(ctx, &dir, &child)?;
+        if !child.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        self.check_empty(&child).await?;
+        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        if let Err(e) = self.remove_name(&mut txn, &dir, name, child.ino()).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        self.touch_changed(&mut txn, &dir.h);
+        if let Err(e) = self.drop_dir(&mut txn, &child).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        let links = dir.links().saturating_sub(1);
+        self.set_links(&mut txn, &dir.h, links, Change::ParentLinkDown(dir.ino()));
+        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        self.finish(ctx, txn, locks).await?;
+        Ok(Reply::Done)
+    }
+
+    pub(super) async fn check_empty(&self, dir: &Inode) -> Result<(), FsError> {
+        self.index(dir).await?;
+        let empty = dir.dir.borrow().as_ref().is_some_and(|x| x.len() == 0);
+        if empty { Ok(()) } else { Err(FsError::NotEmpty) }
+    }
+
+    /// An empty directory whose name is gone.
+    pub(super) async fn drop_dir(&self, txn: &mut Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
+        dir.doomed.set(true);
+        self.store.orphan_add(txn, &dir.h).await?;
+        if self.table.is_held(dir.ino()) {
+            self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));
+            self.touch(txn, &dir.h, &[Which::Change]);
+            return Ok(());
+        }
+        self.free_file(txn, &dir.h).await?;
+        self.table.remove(dir.ino());
+        Ok(())
+    }
+}

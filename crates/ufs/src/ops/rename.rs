@@ -1,0 +1,259 @@
+//! Moving a name: the new one first, the old one after it, so that at no moment there is none. A directory that
+//! changes its parent takes its ".." and the parents' counts along.
+
+use super::{Ctx, Done, check_name, is_dots};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::Store;
+use env::sync::LockGuard;
+use format::ext::dirent::LINE;
+use format::ext::inode::Which;
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::{FsError, RenameMode, Reply};
+
+/// Everything a rename touches, locked.
+struct Move {
+    from: Rc<Inode>,
+    to: Rc<Inode>,
+    what: Rc<Inode>,
+    over: Option<Rc<Inode>>,
+    locks: Vec<LockGuard>,
+}
+
+impl Move {
+    fn changes_parent(&self) -> bool {
+        self.from.ino() != self.to.ino()
+    }
+}
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn rename(
+        &self,
+        ctx: &mut Ctx,
+        (dir, name): (u32, &[u8]),
+        (to_dir, to_name): (u32, &[u8]),
+        mode: RenameMode,
+    ) -> Done {
+        let from = self.inode(dir).await?;
+        let to = self.inode(to_dir).await?;
+        if !from.is_dir() || !to.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        check_name(name)?;
+        check_name(to_name)?;
+        if is_dots(name) || is_dots(to_name) {
+            return Err(FsError::Busy);
+        }
+        self.permit_search(ctx, &from).await?;
+        self.permit_search(ctx, &to).await?;
+        ctx.wcc = [self.wcc(None, &from), self.wcc(None, &to)];
+        // Only one directory changes its parent at a time, so that the check for loops holds.
+        let crossing = from.ino() != to.ino();
+        let _moving = if crossing { Some(self.renames.lock().await) } else { None };
+        let m = self.lock_move(from, name, to, to_name).await?;
+        let before = (self.pre(&m.from), self.pre(&m.to));
+        ctx.wcc = [self.wcc(Some(before.0), &m.from), self.wcc(Some(before.1), &m.to)];
+        self.check_move(ctx, &m, mode).await?;
+        if m.over.as_ref().is_some_and(|o| o.ino() == m.what.ino()) {
+            return Ok(Reply::Done); // two names of one file
+        }
+        if mode == RenameMode::Exchange {
+            self.check_exchange(&m, name, to_name).await?;
+        }
+        let mut txn = self.store.begin(Credits::blocks(64)).await?;
+        let moved = match mode {
+            RenameMode::Exchange => self.exchange(&mut txn, &m, name, to_name).await,
+            _ => self.move_name(&mut txn, &m, name, to_name).await,
+        };
+        if let Err(e) = moved {
+            return self.abandon(txn, m.locks, e).await;
+        }
+        ctx.wcc = [self.wcc(Some(before.0), &m.from), self.wcc(Some(before.1), &m.to)];
+        self.note_name(&m.what, &m.to);
+        self.finish(ctx, txn, m.locks).await?;
+        Ok(Reply::Done)
+    }
+
+    async fn lock_move(
+        &self,
+        from: Rc<Inode>,
+        name: &[u8],
+        to: Rc<Inode>,
+        to_name: &[u8],
+    ) -> Result<Move, FsError> {
+        loop {
+            let what = self.child(&from, name).await?.ok_or(FsError::NotFound)?;
+            let over = self.child(&to, to_name).await?;
+            let mut all = vec![&from, &to, &what];
+            all.extend(over.as_ref());
+            let locks = self.lock(&all).await;
+            let now = (self.find(&from, name).await?, self.find(&to, to_name).await?);
+            let same = now.0.map(|f| f.ino) == Some(what.ino())
+                && now.1.map(|f| f.ino) == over.as_ref().map(|o| o.ino());
+            if same && !what.doomed.get() {
+                return Ok(Move { from, to, what, over, locks });
+            }
+        }
+    }
+
+    async fn check_move(&self, ctx: &Ctx, m: &Move, mode: RenameMode) -> Result<(), FsError> {
+        self.permit_names(ctx, &m.from).await?;
+        self.permit_names(ctx, &m.to).await?;
+        self.permit_sticky(ctx, &m.from, &m.what)?;
+        if m.to.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        if m.what.is_dir() && m.changes_parent() {
+            self.permit(ctx, &m.what, vfs::access::WRITE).await?;
+            self.check_no_loop(&m.what, &m.to, FsError::Invalid).await?;
+            if m.over.is_none() && m.to.links() >= self.store.limits().links_max {
+                return Err(FsError::TooManyLinks);
+            }
+        }
+        let Some(over) = &m.over else {
+            return if mode == RenameMode::Exchange { Err(FsError::NotFound) } else { Ok(()) };
+        };
+        if over.ino() == m.what.ino() {
+            return if mode == RenameMode::NoReplace { Err(FsError::Exists) } else { Ok(()) };
+        }
+        self.permit_sticky(ctx, &m.to, over)?;
+        match mode {
+            RenameMode::NoReplace => Err(FsError::Exists),
+            RenameMode::Exchange => Ok(()),
+            RenameMode::Replace => match (m.what.is_dir(), over.is_dir()) {
+                (true, false) => Err(FsError::NotDir),
+                (false, true) => Err(FsError::IsDir),
+                (true, true) => {
+                    self.check_no_loop(over, &m.from, FsError::NotEmpty).await?;
+                    self.check_empty(over).await
+                }
+                (false, false) => Ok(()),
+            },
+        }
+    }
+
+    /// `dir` must not be `under`, nor lie above it.
+    async fn check_no_loop(
+        &self,
+        dir: &Rc<Inode>,
+        under: &Rc<Inode>,
+        else_: FsError,
+    ) -> Result<(), FsError> {
+        let mut at = under.clone();
+        for _ in 0..1 << 16 {
+            if at.ino() == dir.ino() {
+                return Err(else_);
+            }
+            if at.ino() == format::ROOT_INO {
+                return Ok(());
+            }
+            let up = self.parent_of(&at).await?.ino;
+            if up == at.ino() {
+                return Ok(());
+            }
+            at = self.inode(up.0).await?;
+        }
+        Err(FsError::Invalid)
+    }
+
+    async fn move_name(
+        &self,
+        txn: &mut Txn,
+        m: &Move,
+        name: &[u8],
+        to_name: &[u8],
+    ) -> Result<(), FsError> {
+        let (what, mode) = (m.what.ino(), m.what.with(|i| i.mode()));
+        if m.over.is_none() {
+            self.make_room(txn, &m.to, to_name.len()).await?;
+        }
+        let links = m.what.links();
+        // For a moment there are two names, and the count must not be lower than the names.
+        self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
+        let moves_dir = m.what.is_dir() && m.changes_parent();
+        let parent_gains = moves_dir && m.over.is_none();
+        if parent_gains {
+            self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
+        }
+        match &m.over {
+            Some(over) => {
+                self.redirect_name(txn, &m.to, to_name, (over.ino(), what), mode).await?;
+            }
+            None => self.add_name(txn, &m.to, to_name, what, mode).await?,
+        }
+        if moves_dir {
+            self.redirect_parent(txn, &m.what, m.to.ino()).await?;
+        }
+        self.remove_name(txn, &m.from, name, what).await?;
+        self.set_links(txn, &m.what.h, links, Change::LinkDown(what));
+        self.touch(txn, &m.what.h, &[Which::Change]);
+        if let Some(over) = &m.over {
+            self.drop_target(txn, over).await?;
+        }
+        // The old parent has lost a "..": to the new parent, or with the directory that was replaced.
+        if m.what.is_dir() && (moves_dir || m.over.is_some()) {
+            let down = m.from.links().saturating_sub(1);
+            self.set_links(txn, &m.from.h, down, Change::ParentLinkDown(m.from.ino()));
+        }
+        self.touch_changed(txn, &m.from.h);
+        self.touch_changed(txn, &m.to.h);
+        Ok(())
+    }
+
+    async fn drop_target(&self, txn: &mut Txn, over: &Rc<Inode>) -> Result<(), FsError> {
+        if over.is_dir() {
+            return self.drop_dir(txn, over).await;
+        }
+        self.drop_link(txn, over).await
+    }
+
+    /// Two names change their inodes: at once where a transaction is atomic, or where both entries lie in one
+    /// sector and no ".." changes.
+    async fn check_exchange(&self, m: &Move, name: &[u8], to_name: &[u8]) -> Result<(), FsError> {
+        if self.store.limits().atomic {
+            return Ok(());
+        }
+        let over = m.over.as_ref().expect("check_move has asked for it");
+        let moves_dir = m.changes_parent() && (m.what.is_dir() || over.is_dir());
+        let places = (self.find(&m.from, name).await?, self.find(&m.to, to_name).await?);
+        let line = |f: Option<crate::dir::Found>| f.map(|f| f.at / LINE as u64);
+        let same_sector = !m.changes_parent() && line(places.0) == line(places.1);
+        if moves_dir || !same_sector { Err(FsError::Invalid) } else { Ok(()) }
+    }
+
+    async fn exchange(
+        &self,
+        txn: &mut Txn,
+        m: &Move,
+        name: &[u8],
+        to_name: &[u8],
+    ) -> Result<(), FsError> {
+        let over = m.over.as_ref().expect("check_move has asked for it");
+        let (a, b) = (m.what.ino(), over.ino());
+        let (mode_a, mode_b) = (m.what.with(|i| i.mode()), over.with(|i| i.mode()));
+        let crossing = m.changes_parent();
+        let gain = |i: &Inode| i64::from(crossing && i.is_dir());
+        let shift = gain(&m.what) - gain(over);
+        self.redirect_name(txn, &m.to, to_name, (b, a), mode_a).await?;
+        self.redirect_name(txn, &m.from, name, (a, b), mode_b).await?;
+        if crossing && m.what.is_dir() {
+            self.redirect_parent(txn, &m.what, m.to.ino()).await?;
+        }
+        if crossing && over.is_dir() {
+            self.redirect_parent(txn, over, m.from.ino()).await?;
+        }
+        if shift != 0 {
+            let to = (i64::from(m.to.links()) + shift) as u32;
+            let from = (i64::from(m.from.links()) - shift) as u32;
+            self.set_links(txn, &m.to.h, to, Change::LinkUp(m.to.ino()));
+            self.set_links(txn, &m.from.h, from, Change::ParentLinkDown(m.from.ino()));
+        }
+        for i in [&m.what, over] {
+            self.touch(txn, &i.h, &[Which::Change]);
+        }
+        self.touch_changed(txn, &m.from.h);
+        self.touch_changed(txn, &m.to.h);
+        Ok(())
+    }
+}

@@ -1,0 +1,187 @@
+//! Space: allocating ahead, punching holes, zeroing ranges, and finding data and holes.
+
+use super::{Ctx, Done};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{Fill, Store};
+use format::FileBlock;
+use format::ext::inode::InodeMut;
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::access::WRITE;
+use vfs::{FsError, Reply, SeekKind, SpaceOp};
+
+/// Blocks allocated in one transaction.
+const STEP: u64 = 256;
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn space(
+        &self,
+        ctx: &mut Ctx,
+        ino: u32,
+        op: SpaceOp,
+        offset: u64,
+        len: u64,
+    ) -> Done {
+        let inode = self.inode(ino).await?;
+        let end = offset.checked_add(len).ok_or(FsError::FileTooBig)?;
+        if len == 0 {
+            return Err(FsError::Invalid);
+        }
+        self.check_size(&inode, end)?;
+        self.permit(ctx, &inode, WRITE).await?;
+        let locks = self.lock(&[&inode]).await;
+        let size = inode.size();
+        let beyond = end > size;
+        match op {
+            // The layout keeps no blocks beyond a file's end: e2fsck would call them a mistake.
+            SpaceOp::Allocate { keep_size: true } if beyond => return Err(FsError::NotSupported),
+            SpaceOp::PunchHole if offset >= size => return self.nothing_to_do(locks, &inode),
+            _ => (),
+        }
+        self.store.writable()?;
+        let mut txn = self.store.begin(Credits::blocks(64)).await?;
+        let done = match op {
+            SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
+            SpaceOp::PunchHole => self.punch(&mut txn, &inode, offset, end.min(size)).await,
+            SpaceOp::ZeroRange { keep_size } => {
+                self.zero_range(&mut txn, &inode, offset, end, keep_size).await
+            }
+        };
+        if let Err(e) = done {
+            return self.abandon(txn, locks, e).await;
+        }
+        self.touch_changed(&mut txn, &inode.h);
+        let reply = Reply::Attr(self.attr(&inode.h));
+        self.finish(ctx, txn, locks).await?;
+        Ok(reply)
+    }
+
+    /// Zeroed blocks for every hole of the range; the file grows to its end.
+    async fn allocate(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        offset: u64,
+        end: u64,
+    ) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let mut at = offset / bs;
+        let last = end.div_ceil(bs);
+        let size = inode.size();
+        if end > size {
+            self.zero_tail(txn, inode, size).await?;
+        }
+        while at < last {
+            let run = self.store.map(&inode.h, FileBlock(at), last - at).await?;
+            let n = if run.start.is_some() {
+                run.len
+            } else {
+                let want = run.len.min(STEP);
+                let whole = (Fill::Whole, Fill::Whole);
+                let bufs =
+                    self.store.write_blocks(txn, &inode.h, FileBlock(at), want, whole).await?;
+                for b in &bufs {
+                    b.modify(|bytes| bytes.fill(0));
+                    txn.data(inode.ino(), b, 0..bs as usize);
+                }
+                let n = bufs.len() as u64;
+                // What is allocated belongs to the file at once, in case the rest does not fit.
+                let reached = ((at + n) * bs).min(end);
+                if reached > inode.size() {
+                    self.grow_to(txn, inode, reached);
+                }
+                self.next_txn(txn).await?;
+                n
+            };
+            at += n;
+        }
+        if end > inode.size() {
+            self.grow_to(txn, inode, end);
+        }
+        Ok(())
+    }
+
+    fn grow_to(&self, txn: &mut Txn, inode: &Inode, size: u64) {
+        inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
+    }
+
+    /// Ends the transaction and begins another in its place: an allocation may be larger than one holds.
+    async fn next_txn(&self, txn: &mut Txn) -> Result<(), FsError> {
+        let next = self.store.begin(Credits::blocks(64)).await?;
+        let old = std::mem::replace(txn, next);
+        self.store.end(old).await.map(|_| ())
+    }
+
+    async fn punch(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        offset: u64,
+        end: u64,
+    ) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let size = inode.size();
+        let (first, last) = (offset.div_ceil(bs), end / bs);
+        // The file's last, partial block goes too when the hole reaches the file's end.
+        let last = if end == size { size.div_ceil(bs) } else { last };
+        let edge = |b: u64| FileBlock(b);
+        if first > last || (first == last && !offset.is_multiple_of(bs) && offset / bs == end / bs)
+        {
+            let range = (offset % bs) as usize..(end - offset / bs * bs) as usize;
+            return self.zero_in_block(txn, inode, edge(offset / bs), range).await;
+        }
+        if !offset.is_multiple_of(bs) {
+            let range = (offset % bs) as usize..bs as usize;
+            self.zero_in_block(txn, inode, edge(offset / bs), range).await?;
+        }
+        if end / bs >= last && !end.is_multiple_of(bs) {
+            self.zero_in_block(txn, inode, edge(end / bs), 0..(end % bs) as usize).await?;
+        }
+        if last > first {
+            self.store.punch(txn, &inode.h, edge(first), edge(last)).await?;
+        }
+        Ok(())
+    }
+
+    async fn zero_range(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        offset: u64,
+        end: u64,
+        keep_size: bool,
+    ) -> Result<(), FsError> {
+        let size = inode.size();
+        if offset < size {
+            self.punch(txn, inode, offset, end.min(size)).await?;
+        }
+        if end > size && !keep_size {
+            self.zero_tail(txn, inode, size).await?;
+            self.grow_to(txn, inode, end);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn seek(&self, ino: u32, kind: SeekKind, offset: u64) -> Done {
+        let inode = self.inode(ino).await?;
+        let _shared = inode.lock.shared().await;
+        let size = inode.size();
+        if offset >= size {
+            return Err(FsError::NoSuchOffset);
+        }
+        let bs = self.store.limits().block_bytes as u64;
+        let (mut at, last) = (offset / bs, size.div_ceil(bs));
+        while at < last {
+            let run = self.store.map(&inode.h, FileBlock(at), last - at).await?;
+            if run.start.is_some() == (kind == SeekKind::Data) {
+                return Ok(Reply::Offset((at * bs).max(offset).min(size)));
+            }
+            at += run.len;
+        }
+        match kind {
+            SeekKind::Hole => Ok(Reply::Offset(size)),
+            SeekKind::Data => Err(FsError::NoSuchOffset),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Making things durable: a file with the names by which it was made, a directory with what it newly names,
+//! or everything.
+
+use super::Done;
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{InodeHandle, Store};
+use std::rc::Rc;
+use vfs::{FsError, Reply};
+
+impl<S: Store> Ufs<S> {
+    /// Remembers that `dir` names the inode, until that is known to be durable.
+    pub(super) fn note_name(&self, inode: &Inode, dir: &Inode) {
+        if !self.store.limits().names_durable {
+            self.table.set_named_in(inode.ino(), dir.ino());
+        }
+    }
+
+    pub(super) async fn fsync(&self, ino: u32, data_only: bool) -> Done {
+        let inode = self.inode(ino).await?;
+        self.sync_file(&inode, data_only).await?;
+        Ok(Reply::Attr(self.attr(&inode.h)))
+    }
+
+    pub(super) async fn sync_file(
+        &self,
+        inode: &Rc<Inode>,
+        data_only: bool,
+    ) -> Result<(), FsError> {
+        let mut chain = vec![inode.clone()];
+        // Up to the first directory whose own name is durable.
+        let mut at = inode.ino();
+        while let Some(dir) = self.table.named_in(at) {
+            if chain.iter().any(|i| i.ino() == dir) {
+                break;
+            }
+            let Ok(d) = self.inode(dir.0).await else { break };
+            chain.push(d);
+            at = dir;
+        }
+        if inode.is_dir() {
+            for child in self.table.new_in(inode.ino()) {
+                if let Ok(c) = self.inode(child.0).await {
+                    chain.push(c);
+                }
+            }
+        }
+        let handles: Vec<InodeHandle> = chain.iter().map(|i| i.h.clone()).collect();
+        self.store.sync_inodes(&handles, data_only).await?;
+        for i in &chain {
+            self.table.name_durable(i.ino());
+        }
+        Ok(())
+    }
+
+    pub(super) async fn sync_all(&self) -> Done {
+        self.store.sync_all().await?;
+        self.table.all_names_durable();
+        Ok(Reply::Done)
+    }
+}

@@ -1,0 +1,162 @@
+//! Writing contents. Whole blocks of the payload are taken over by the cache as they are; parts of blocks are
+//! copied in. The size grows in the same transaction as the pointers.
+
+use super::{Ctx, Done};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::{Fill, Store};
+use cache::Buf;
+use env::Rope;
+use format::FileBlock;
+use format::ext::inode::{InodeMut, Which};
+use integrity::{Change, Credits, Txn};
+use std::rc::Rc;
+use vfs::access::WRITE;
+use vfs::{FsError, Reply, Stability};
+
+/// A write, as it is asked for.
+pub(super) struct Write {
+    pub(super) offset: u64,
+    pub(super) data: Rope,
+    pub(super) stability: Stability,
+    pub(super) append: bool,
+    pub(super) kill_suid: bool,
+}
+
+impl<S: Store> Ufs<S> {
+    pub(super) async fn write(&self, ctx: &mut Ctx, ino: u32, w: Write) -> Done {
+        let inode = self.inode(ino).await?;
+        if inode.is_dir() {
+            return Err(FsError::IsDir);
+        }
+        if !inode.with(|i| i.is_file()) {
+            return Err(FsError::Invalid);
+        }
+        if self.permit_owner(ctx, &inode).is_err() {
+            self.permit(ctx, &inode, WRITE).await?;
+        }
+        self.store.writable()?;
+        let locks = self.lock(&[&inode]).await;
+        let before = self.pre(&inode);
+        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        let offset = if w.append { inode.size() } else { w.offset };
+        let max = self.store.limits().file_bytes_max;
+        if offset >= max && !w.data.is_empty() {
+            return Err(FsError::FileTooBig);
+        }
+        let mut data = w.data;
+        data.truncate(usize::try_from(max - offset.min(max)).unwrap_or(usize::MAX));
+        if data.is_empty() {
+            drop(locks);
+            let attr = self.attr(&inode.h);
+            return Ok(Reply::Written { len: 0, stability: Stability::FileSync, attr });
+        }
+        let bs = self.store.limits().block_bytes as u64;
+        let blocks = (offset + data.len() as u64).div_ceil(bs) - offset / bs;
+        let need = Credits { blocks: 16 + blocks / 64, frees: 0, data_bytes: data.len() as u64 };
+        let mut txn = self.store.begin(need).await?;
+        let put = self.put(&mut txn, &inode, offset, &data).await;
+        let n = match put {
+            Ok(n) => n,
+            Err(e) => return self.abandon(txn, locks, e).await,
+        };
+        self.note_write(&mut txn, &inode, offset + n as u64, w.kill_suid);
+        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        let attr = self.attr(&inode.h);
+        let ended = self.store.end(txn).await;
+        drop(locks);
+        self.store.returned(ended?, false).await?;
+        if w.stability != Stability::Unstable {
+            self.sync_file(&inode, w.stability == Stability::DataSync).await?;
+        }
+        Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
+    }
+
+    fn note_write(&self, txn: &mut Txn, inode: &Inode, end: u64, kill_suid: bool) {
+        if end > inode.size() {
+            inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(end));
+        }
+        let now = self.now();
+        inode.h.edit(txn, Change::Attr(inode.ino()), |raw| {
+            let mut i = InodeMut(raw);
+            i.set_time(Which::Modify, now);
+            i.set_time(Which::Change, now);
+            let mode = i.as_ref().mode();
+            if kill_suid && mode & 0o6000 != 0 {
+                let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+                i.set_mode(mode & !0o4000 & !group);
+            }
+        });
+    }
+
+    /// Puts the bytes into blocks; how many found a place.
+    async fn put(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        offset: u64,
+        data: &Rope,
+    ) -> Result<usize, FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let size = inode.size();
+        if offset > size {
+            self.zero_tail(txn, inode, size).await?;
+        }
+        let end = offset + data.len() as u64;
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let first = at / bs;
+            let count = end.div_ceil(bs) - first;
+            // A block that reaches to the file's end or beyond need not be read for its tail.
+            let head = if at.is_multiple_of(bs) { Fill::Whole } else { Fill::Keep };
+            let tail = if end.is_multiple_of(bs) || end >= size { Fill::Whole } else { Fill::Keep };
+            let fill = match count {
+                1 if head == Fill::Keep || tail == Fill::Keep => (Fill::Keep, Fill::Keep),
+                _ => (head, tail),
+            };
+            let bufs = self.store.write_blocks(txn, &inode.h, FileBlock(first), count, fill).await;
+            let bufs = match bufs {
+                Ok(b) => b,
+                Err(_) if done > 0 => break,
+                Err(e) => return Err(e),
+            };
+            for buf in &bufs {
+                let start = (offset + done as u64) % bs;
+                let n = (bs - start).min((data.len() - done) as u64) as usize;
+                put_block(buf, data, done, start as usize, n);
+                txn.data(inode.ino(), buf, start as usize..start as usize + n);
+                done += n;
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Puts `n` bytes of `data`, from its byte `from` on, at `start` of the block.
+fn put_block(buf: &Buf, data: &Rope, from: usize, start: usize, n: usize) {
+    let block_len = buf.bytes().len();
+    if n == block_len
+        && let Some(whole) = whole_block(data, from, n)
+    {
+        buf.replace(whole);
+        return;
+    }
+    buf.modify(|b| data.copy_range(from, &mut b[start..start + n]));
+}
+
+/// The piece of the payload that is just this block.
+fn whole_block(data: &Rope, from: usize, n: usize) -> Option<env::Block> {
+    let mut at = 0;
+    for (block, range) in data.blocks() {
+        if at == from {
+            return (range.start == 0 && range.len() == n && block.len() == n)
+                .then(|| block.clone());
+        }
+        at += range.len();
+        if at > from {
+            return None;
+        }
+    }
+    None
+}

@@ -1,0 +1,142 @@
+//! Extended attributes, as they are asked for. Who may: `user.` follows the file's permissions and is for files
+//! and directories only; `trusted.` is root's; access lists are the owner's.
+
+use super::{Ctx, Done};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::Store;
+use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT};
+use format::ext::acl;
+use format::ext::inode::{InodeMut, Which};
+use format::ext::xattr::{Attribute, join_name, split_name};
+use integrity::{Change, Credits};
+use vfs::access::{READ, WRITE};
+use vfs::{FsError, Reply, XattrMode};
+
+/// The longest value, as Linux has it.
+const VALUE_MAX: usize = 65_536;
+
+impl<S: Store> Ufs<S> {
+    fn check_space(&self, ctx: &Ctx, inode: &Inode, full: &[u8]) -> Result<(), FsError> {
+        if full.starts_with(b"user.") && !inode.with(|i| i.is_file() || i.is_dir()) {
+            return Err(FsError::Perm);
+        }
+        if full.starts_with(b"trusted.") && ctx.cred.check && ctx.cred.uid != 0 {
+            return Err(FsError::Perm);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn getxattr(&self, ctx: &Ctx, ino: u32, full: &[u8]) -> Done {
+        let inode = self.inode(ino).await?;
+        let (index, name) = split_name(full).ok_or(FsError::NotSupported)?;
+        self.check_space(ctx, &inode, full).map_err(|_| FsError::NoData)?;
+        if full.starts_with(b"user.") {
+            self.permit(ctx, &inode, READ).await?;
+        }
+        let list = self.attributes(&inode.h).await?;
+        let found = list.into_iter().find(|a| a.index == index && a.name == name);
+        let value = found.ok_or(FsError::NoData)?.value;
+        if index == ACL_ACCESS || index == ACL_DEFAULT {
+            let list = acl::from_disk(&value).ok_or(FsError::Io)?;
+            return Ok(Reply::Bytes(acl::to_kernel(&list)));
+        }
+        Ok(Reply::Bytes(value))
+    }
+
+    pub(super) async fn listxattr(&self, ctx: &Ctx, ino: u32) -> Done {
+        let inode = self.inode(ino).await?;
+        let mut names = Vec::new();
+        for a in self.attributes(&inode.h).await? {
+            let Some(full) = join_name(a.index, &a.name) else { continue };
+            if self.check_space(ctx, &inode, &full).is_ok() {
+                names.extend(full);
+                names.push(0);
+            }
+        }
+        Ok(Reply::Bytes(names))
+    }
+
+    /// Sets an attribute, or removes it (`value` None).
+    pub(super) async fn setxattr(
+        &self,
+        ctx: &mut Ctx,
+        ino: u32,
+        full: &[u8],
+        value: Option<Vec<u8>>,
+        mode: XattrMode,
+    ) -> Done {
+        let inode = self.inode(ino).await?;
+        let (index, name) = split_name(full).ok_or(FsError::NotSupported)?;
+        if name.len() > 255 {
+            return Err(FsError::Range);
+        }
+        if value.as_ref().is_some_and(|v| v.len() > VALUE_MAX) {
+            return Err(FsError::TooBig);
+        }
+        self.check_space(ctx, &inode, full)?;
+        let is_acl = index == ACL_ACCESS || index == ACL_DEFAULT;
+        if is_acl {
+            self.permit_owner(ctx, &inode)?;
+        } else if full.starts_with(b"user.") {
+            self.permit(ctx, &inode, WRITE).await?;
+        } else if ctx.cred.check && ctx.cred.uid != 0 {
+            return Err(FsError::Perm);
+        }
+        self.store.writable()?;
+        let locks = self.lock(&[&inode]).await;
+        let mut list = self.attributes(&inode.h).await?;
+        let at = list.iter().position(|a| a.index == index && a.name == name);
+        match (mode, at) {
+            (XattrMode::Create, Some(_)) => return Err(FsError::Exists),
+            (XattrMode::Replace, None) if is_acl && value.is_none() => return Ok(Reply::Done),
+            (XattrMode::Replace, None) => return Err(FsError::NoData),
+            _ => (),
+        }
+        if let Some(i) = at {
+            list.remove(i);
+        }
+        let mut new_mode = None;
+        if let Some(v) = value {
+            let value = if is_acl { self.acl_value(&inode, index, &v, &mut new_mode)? } else { v };
+            if !(is_acl && value.is_empty()) {
+                list.push(Attribute { index, name: name.to_vec(), value });
+            }
+        }
+        let mut txn = self.store.begin(Credits::blocks(16)).await?;
+        if let Err(e) = self.put_attributes(&mut txn, &inode.h, &list).await {
+            return self.abandon(txn, locks, e).await;
+        }
+        let now = self.now();
+        inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
+            let mut i = InodeMut(raw);
+            i.set_time(Which::Change, now);
+            if let Some(m) = new_mode {
+                i.set_mode(m);
+            }
+        });
+        self.finish(ctx, txn, locks).await?;
+        Ok(Reply::Done)
+    }
+
+    /// An access list as it is stored; one that says no more than the mode does is not stored at all.
+    fn acl_value(
+        &self,
+        inode: &Inode,
+        index: u8,
+        kernel: &[u8],
+        new_mode: &mut Option<u16>,
+    ) -> Result<Vec<u8>, FsError> {
+        if kernel.len() <= 4 {
+            return Ok(Vec::new());
+        }
+        let list = acl::from_kernel(kernel).ok_or(FsError::Invalid)?;
+        if index == ACL_DEFAULT {
+            return if inode.is_dir() { Ok(acl::to_disk(&list)) } else { Err(FsError::Access) };
+        }
+        let mode = crate::xattrs::mode_of_list(&list, inode.with(|i| i.mode()));
+        *new_mode = Some(mode);
+        let minimal = list.len() == 3;
+        Ok(if minimal { Vec::new() } else { acl::to_disk(&list) })
+    }
+}

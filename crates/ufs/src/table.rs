@@ -1,0 +1,103 @@
+//! The inodes in memory, and who holds them. Bounded: an inode that nobody uses is dropped when there are
+//! many; holds (a kernel's references) are counted apart, in a few bytes each.
+
+use crate::inode::Inode;
+use env::IdMap;
+use format::Ino;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Inodes kept in memory before unused ones are dropped.
+const KEEP: usize = 8192;
+/// Names that all directory indexes together may hold before the least used are dropped.
+const NAMES_MAX: usize = 2_000_000;
+
+#[derive(Default)]
+pub(crate) struct Table {
+    inodes: RefCell<IdMap<u32, Rc<Inode>>>,
+    sweep_at: Cell<usize>,
+    holds: RefCell<IdMap<u32, u64>>,
+    /// For an inode whose name is not known to be durable: the directory with that name.
+    named_in: RefCell<IdMap<u32, u32>>,
+}
+
+impl Table {
+    pub(crate) fn get(&self, ino: Ino) -> Option<Rc<Inode>> {
+        self.inodes.borrow().get(&ino.0).cloned()
+    }
+
+    /// Adds an inode, unless another task was faster: then that one's.
+    pub(crate) fn add(&self, inode: Rc<Inode>) -> Rc<Inode> {
+        self.sweep();
+        self.inodes.borrow_mut().entry(inode.ino().0).or_insert(inode).clone()
+    }
+
+    pub(crate) fn remove(&self, ino: Ino) {
+        self.inodes.borrow_mut().remove(&ino.0);
+        self.named_in.borrow_mut().remove(&ino.0);
+    }
+
+    /// Drops inodes that nobody uses, if there are many; directory indexes last.
+    fn sweep(&self) {
+        let mut inodes = self.inodes.borrow_mut();
+        let limit = self.sweep_at.get().max(KEEP);
+        if inodes.len() < limit {
+            return;
+        }
+        let names = |i: &Inode| i.dir.borrow().as_ref().map_or(0, |d| d.len());
+        let total: usize = inodes.values().map(|i| names(i)).sum();
+        inodes.retain(|_, i| {
+            let busy = Rc::strong_count(i) > 1 || i.doomed.get() || i.lock.is_busy();
+            busy || (total <= NAMES_MAX && i.dir.borrow().is_some())
+        });
+        // If most are in use, look again only when there are half as many more.
+        self.sweep_at.set(inodes.len() + inodes.len() / 2);
+    }
+
+    pub(crate) fn hold(&self, ino: Ino, n: u64) {
+        *self.holds.borrow_mut().entry(ino.0).or_default() += n;
+    }
+    /// Gives back `n` holds; true if none is left.
+    pub(crate) fn release(&self, ino: Ino, n: u64) -> bool {
+        let mut holds = self.holds.borrow_mut();
+        let Some(count) = holds.get_mut(&ino.0) else { return true };
+        *count = count.saturating_sub(n);
+        let none = *count == 0;
+        if none {
+            holds.remove(&ino.0);
+        }
+        none
+    }
+    pub(crate) fn is_held(&self, ino: Ino) -> bool {
+        self.holds.borrow().contains_key(&ino.0)
+    }
+
+    pub(crate) fn set_named_in(&self, ino: Ino, dir: Ino) {
+        self.named_in.borrow_mut().insert(ino.0, dir.0);
+    }
+    pub(crate) fn named_in(&self, ino: Ino) -> Option<Ino> {
+        self.named_in.borrow().get(&ino.0).map(|d| Ino(*d))
+    }
+    /// The name is durable.
+    pub(crate) fn name_durable(&self, ino: Ino) {
+        self.named_in.borrow_mut().remove(&ino.0);
+    }
+    /// The inodes newly named in `dir`.
+    pub(crate) fn new_in(&self, dir: Ino) -> Vec<Ino> {
+        let map = self.named_in.borrow();
+        let mut all: Vec<Ino> =
+            map.iter().filter(|(_, d)| **d == dir.0).map(|(i, _)| Ino(*i)).collect();
+        all.sort_unstable();
+        all
+    }
+    /// The doomed inodes, for the close.
+    pub(crate) fn doomed(&self) -> Vec<Rc<Inode>> {
+        let map = self.inodes.borrow();
+        let mut all: Vec<_> = map.values().filter(|i| i.doomed.get()).cloned().collect();
+        all.sort_by_key(|i| i.ino());
+        all
+    }
+    pub(crate) fn all_names_durable(&self) {
+        self.named_in.borrow_mut().clear();
+    }
+}

@@ -1,0 +1,214 @@
+//! Where attributes are kept: in the inode as far as they fit, the rest in one block. And access lists: their
+//! inheritance, and how they and the mode follow each other.
+
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::ops::NewMode;
+use crate::store::{InodeHandle, Store};
+use format::ext::acl::{self, AclEntry, tag};
+use format::ext::inode::{CLASSIC_BYTES, InodeRef};
+use format::ext::xattr::{self, Attribute};
+use integrity::{Change, Txn};
+use vfs::FsError;
+
+pub(crate) const ACL_ACCESS: u8 = 2;
+pub(crate) const ACL_DEFAULT: u8 = 3;
+
+/// What a new file gets from its directory.
+#[derive(Default)]
+pub(crate) struct Inherited {
+    /// Permission bits after umask or default list.
+    pub(crate) mode: u32,
+    lists: Vec<Attribute>,
+}
+
+/// The group bits of a mode with an access list are the list's mask.
+pub(crate) fn mode_of_list(list: &[AclEntry], mode: u16) -> u16 {
+    let perm = |t| list.iter().find(|e| e.tag == t).map(|e| e.perm);
+    let group = perm(tag::MASK).or(perm(tag::GROUP_OBJ)).unwrap_or(0);
+    let bits = perm(tag::USER_OBJ).unwrap_or(0) << 6 | group << 3 | perm(tag::OTHER).unwrap_or(0);
+    mode & !0o777 | bits
+}
+
+/// Makes a list follow a mode.
+fn list_of_mode(list: &mut [AclEntry], mode: u32) {
+    let has_mask = list.iter().any(|e| e.tag == tag::MASK);
+    for e in list {
+        match e.tag {
+            tag::USER_OBJ => e.perm = (mode >> 6 & 7) as u16,
+            tag::OTHER => e.perm = (mode & 7) as u16,
+            tag::MASK => e.perm = (mode >> 3 & 7) as u16,
+            tag::GROUP_OBJ if !has_mask => e.perm = (mode >> 3 & 7) as u16,
+            _ => (),
+        }
+    }
+}
+
+fn for_access(list: &[AclEntry]) -> Vec<vfs::access::AclEntry> {
+    use vfs::access::AclEntry as A;
+    list.iter()
+        .filter_map(|e| {
+            let perm = u32::from(e.perm);
+            Some(match e.tag {
+                tag::USER_OBJ => A::Owner(perm),
+                tag::USER => A::User(e.id, perm),
+                tag::GROUP_OBJ => A::OwningGroup(perm),
+                tag::GROUP => A::Group(e.id, perm),
+                tag::MASK => A::Mask(perm),
+                tag::OTHER => A::Other(perm),
+                _ => return None,
+            })
+        })
+        .collect()
+}
+
+impl<S: Store> Ufs<S> {
+    /// All attributes of an inode.
+    pub(crate) async fn attributes(&self, h: &InodeHandle) -> Result<Vec<Attribute>, FsError> {
+        let inside = h.with(|raw| xattr::decode_inode(InodeRef(raw).xattr_space()));
+        let mut list = inside.map_err(|e| self.attribute_damage(h, &e))?;
+        if let Some(buf) = self.store.xattr_block(h).await? {
+            let more = xattr::decode_block(&buf.bytes());
+            list.extend(more.map_err(|e| self.attribute_damage(h, &e))?);
+        }
+        Ok(list)
+    }
+
+    fn attribute_damage(&self, h: &InodeHandle, e: &format::FormatError) -> FsError {
+        let what = e.to_string();
+        self.store.corrupt(&format::FormatError::corrupt(what, format!("inode {}", h.ino)))
+    }
+
+    /// Has the inode any attributes at all? Without waiting.
+    fn has_attributes(h: &InodeHandle) -> bool {
+        h.with(|raw| {
+            let i = InodeRef(raw);
+            let space = i.xattr_space();
+            i.xattr_block().0 != 0
+                || (space.len() > 4 && format::bytes::le32(space, 0) == xattr::MAGIC)
+        })
+    }
+
+    /// Stores these as the inode's attributes.
+    pub(crate) async fn put_attributes(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        list: &[Attribute],
+    ) -> Result<(), FsError> {
+        let space = h.with(|raw| InodeRef(raw).xattr_space().len());
+        let mut sorted: Vec<Attribute> = list.to_vec();
+        sorted.sort_by_key(|a| a.value.len());
+        let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
+        let n = (0..=sorted.len()).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
+        let (inside, outside) = sorted.split_at(n);
+        let bs = self.store.limits().block_bytes;
+        let block = match outside {
+            [] => None,
+            rest => Some(xattr::encode_block(bs, rest).ok_or(FsError::NoSpace)?),
+        };
+        let old = self.store.xattr_block(h).await?;
+        let same = match (&old, &block) {
+            (None, None) => true,
+            (Some(o), Some(n)) => xattr::refcount(&o.bytes()) == 1 && *o.bytes() == **n,
+            _ => false,
+        };
+        drop(old);
+        if !same {
+            self.store.set_xattr_block(txn, h, block.as_deref()).await?;
+        }
+        if space > 4 {
+            h.edit(txn, Change::Attr(h.ino), |raw| {
+                let extra = InodeRef(raw).extra_isize().unwrap_or(0);
+                let stored = xattr::encode_inode(&mut raw[CLASSIC_BYTES + extra..], inside);
+                assert!(stored, "room_needed was asked");
+            });
+        }
+        Ok(())
+    }
+
+    async fn acl(&self, h: &InodeHandle, index: u8) -> Result<Option<Vec<AclEntry>>, FsError> {
+        if !Self::has_attributes(h) {
+            return Ok(None);
+        }
+        let list = self.attributes(h).await?;
+        let Some(a) = list.into_iter().find(|a| a.index == index) else { return Ok(None) };
+        acl::from_disk(&a.value).map(Some).ok_or(FsError::Io)
+    }
+
+    /// The access list by which permissions are decided; empty: by the mode alone.
+    pub(crate) async fn access_list(
+        &self,
+        inode: &Inode,
+    ) -> Result<Vec<vfs::access::AclEntry>, FsError> {
+        Ok(self.acl(&inode.h, ACL_ACCESS).await?.map(|l| for_access(&l)).unwrap_or_default())
+    }
+
+    /// What a new file gets: the directory's default list in place of the umask.
+    pub(crate) async fn inherited_lists(
+        &self,
+        dir: &Inode,
+        new: &impl NewMode,
+    ) -> Result<Inherited, FsError> {
+        let mode = new.mode();
+        if new.is_symlink() {
+            return Ok(Inherited { mode: 0o777, lists: Vec::new() });
+        }
+        let Some(default) = self.acl(&dir.h, ACL_DEFAULT).await? else {
+            return Ok(Inherited { mode: mode & !new.umask(), lists: Vec::new() });
+        };
+        let mut access = default.clone();
+        for e in &mut access {
+            // What the creator did not ask for is not given.
+            match e.tag {
+                tag::USER_OBJ => e.perm &= (mode >> 6 & 7) as u16,
+                tag::OTHER => e.perm &= (mode & 7) as u16,
+                _ => (),
+            }
+        }
+        let limit =
+            if access.iter().any(|e| e.tag == tag::MASK) { tag::MASK } else { tag::GROUP_OBJ };
+        for e in access.iter_mut().filter(|e| e.tag == limit) {
+            e.perm &= (mode >> 3 & 7) as u16;
+        }
+        let bits = mode_of_list(&access, (mode & 0o7777) as u16);
+        let mut lists = Vec::new();
+        if access.len() > 3 {
+            let value = acl::to_disk(&access);
+            lists.push(Attribute { index: ACL_ACCESS, name: Vec::new(), value });
+        }
+        if new.is_dir() {
+            let value = acl::to_disk(&default);
+            lists.push(Attribute { index: ACL_DEFAULT, name: Vec::new(), value });
+        }
+        Ok(Inherited { mode: u32::from(bits), lists })
+    }
+
+    pub(crate) async fn set_lists(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: &Inherited,
+    ) -> Result<(), FsError> {
+        if from.lists.is_empty() {
+            return Ok(());
+        }
+        self.put_attributes(txn, h, &from.lists).await
+    }
+
+    /// After a chmod the access list follows the mode.
+    pub(crate) async fn mode_into_list(
+        &self,
+        txn: &mut Txn,
+        inode: &Inode,
+        mode: u32,
+    ) -> Result<(), FsError> {
+        let Some(mut list) = self.acl(&inode.h, ACL_ACCESS).await? else { return Ok(()) };
+        list_of_mode(&mut list, mode);
+        let mut all = self.attributes(&inode.h).await?;
+        for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
+            a.value = acl::to_disk(&list);
+        }
+        self.put_attributes(txn, &inode.h, &all).await
+    }
+}
