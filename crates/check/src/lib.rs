@@ -1,1 +1,99 @@
-//! fsck: finds what is wrong with a volume and plans its repair.
+//! fsck: finds what is wrong with a volume and plans its repair. It reads through [`ReadBlocks`], mends in
+//! memory, and hands back a [`Report`] with everything it found and a [`Plan`] of the blocks to write; it
+//! writes nothing itself and does not know who serves the volume, or how.
+//!
+//! The passes are those of any ext2 checker: superblock and descriptors, inodes and their maps, directories,
+//! connectivity, link counts, bitmaps and counts. Each sees what those before it have mended, so the plan is
+//! whole; with [`Options::verify`] the mended volume is checked again until nothing is left to find.
+
+mod alloc;
+mod descs;
+mod dirblock;
+mod dups;
+mod finding;
+mod freeing;
+mod grow;
+mod index;
+mod inode;
+mod io;
+mod journal;
+mod locate;
+mod lost_found;
+mod pass1;
+mod pass2;
+mod pass3;
+mod pass4;
+mod pass5;
+mod plan;
+mod resize;
+mod run;
+mod superblock;
+mod tables;
+mod view;
+mod walk;
+mod xattr;
+
+pub use finding::{Class, Finding, Kind, Place};
+pub use io::{IoError, Progress, ReadBlocks, WriteBlocks};
+pub use locate::{Located, locate};
+pub use plan::{Plan, Report};
+pub use run::check;
+
+use format::FormatError;
+use std::fmt;
+
+/// What the caller wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Seconds since 1970, for deletion times and the time of the check.
+    pub now_secs: u32,
+    /// Check the mended volume again until nothing more is found: for plans that will be applied.
+    pub verify: bool,
+    /// Mark the volume as cleanly closed in the plan.
+    pub mark_clean: bool,
+}
+
+/// Why there is no report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CheckError {
+    /// The device failed.
+    Io(IoError),
+    /// No superblock, or features this version does not have.
+    Format(FormatError),
+    /// The journal holds transactions that must be replayed first.
+    NeedsRecovery,
+    /// The device is smaller than the volume says.
+    CutShort {
+        /// Bytes of the device.
+        have: u64,
+        /// Bytes of the volume.
+        need: u64,
+    },
+}
+
+impl fmt::Display for CheckError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckError::Io(e) => write!(f, "{e}"),
+            CheckError::Format(e) => write!(f, "{e}"),
+            CheckError::NeedsRecovery => {
+                write!(f, "the journal holds something: replay it first, with `cairn recover`")
+            }
+            CheckError::CutShort { have, need } => {
+                write!(f, "the device has {have} bytes, the volume needs {need}: it is cut short")
+            }
+        }
+    }
+}
+impl std::error::Error for CheckError {}
+
+impl From<IoError> for CheckError {
+    fn from(e: IoError) -> CheckError {
+        CheckError::Io(e)
+    }
+}
+impl From<FormatError> for CheckError {
+    fn from(e: FormatError) -> CheckError {
+        CheckError::Format(e)
+    }
+}

@@ -15,6 +15,8 @@ pub mod compat {
     pub const RESIZE_INODE: u32 = 0x10;
     /// Hash-indexed directories.
     pub const DIR_INDEX: u32 = 0x20;
+    /// Superblock copies in two groups of its choice.
+    pub const SPARSE_SUPER2: u32 = 0x200;
 }
 /// INCOMPAT: who does not know one must keep off.
 pub mod incompat {
@@ -29,8 +31,14 @@ pub mod ro_compat {
     pub const SPARSE_SUPER: u32 = 0x1;
     /// Files of 2 GiB and more.
     pub const LARGE_FILE: u32 = 0x2;
+    /// Group descriptors carry checksums.
+    pub const GDT_CSUM: u32 = 0x10;
     /// Inodes have extra fields of at least a certain size.
     pub const EXTRA_ISIZE: u32 = 0x40;
+    /// Space is allocated in clusters.
+    pub const BIGALLOC: u32 = 0x200;
+    /// All metadata carries checksums.
+    pub const METADATA_CSUM: u32 = 0x400;
 }
 
 const COMPAT_NAMES: &[(u32, &str)] = &[
@@ -114,6 +122,25 @@ pub fn check_incompat(bits: u32) -> Result<(), FormatError> {
         format!("make the volume with cairn mkfs, or with mke2fs -t ext3 -O {}", off.join(","))
     };
     Err(FormatError::Incompatible { feature: unknown.join(", "), advice })
+}
+
+/// Refuses what would make even reading wrong or every repair incomplete, though old readers may ignore it:
+/// checksums, clusters, and superblock copies in unusual places.
+pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
+    use ro_compat::{BIGALLOC, GDT_CSUM, METADATA_CSUM};
+    let mut refused = names_in(compat & compat::SPARSE_SUPER2, COMPAT_NAMES);
+    refused.extend(names_in(ro_compat & (GDT_CSUM | METADATA_CSUM | BIGALLOC), RO_COMPAT_NAMES));
+    if refused.is_empty() {
+        return Ok(());
+    }
+    let off: Vec<String> = refused.iter().map(|n| format!("^{n}")).collect();
+    let off = off.join(",");
+    let advice = if ro_compat & BIGALLOC == 0 && compat & compat::SPARSE_SUPER2 == 0 {
+        format!("switch it off with `tune2fs -O {off}` and run `e2fsck -f`")
+    } else {
+        format!("make the volume with cairn mkfs, or with mke2fs -t ext3 -O {off}")
+    };
+    Err(FormatError::Incompatible { feature: refused.join(", "), advice })
 }
 
 /// The RO_COMPAT features that allow only reading here.

@@ -2,7 +2,7 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::Superblock;
-use crate::ext::features::ro_compat;
+use crate::ext::features::{compat, ro_compat};
 use crate::{BlockNo, FormatError, GroupNo, Ino};
 
 /// Bytes of a group descriptor.
@@ -85,7 +85,11 @@ impl Geometry {
             inodes_per_group: s.inodes_per_group(),
             first_data_block: s.first_data_block(),
             first_ino: s.first_ino(),
-            reserved_gdt_blocks: u32::from(s.reserved_gdt_blocks()),
+            // Without the feature the field means nothing.
+            reserved_gdt_blocks: match s.has_compat(compat::RESIZE_INODE) {
+                true => u32::from(s.reserved_gdt_blocks()),
+                false => 0,
+            },
             sparse: s.has_ro_compat(ro_compat::SPARSE_SUPER),
         }
     }
@@ -165,17 +169,25 @@ impl Geometry {
         BlockNo(u64::from(self.first_data_block) + 1 + u64::from(n))
     }
 
-    /// Checks that a group's bitmaps and inode table lie inside the volume and outside the descriptors.
+    /// Checks that a group's bitmaps and inode table lie inside the group, behind the superblock and the
+    /// descriptors, and apart from one another.
     pub fn check_desc(&self, g: GroupNo, d: &GroupDesc) -> Result<(), FormatError> {
-        let inside = |b: u32, len: u32| {
-            self.has_block(BlockNo(u64::from(b))) && u64::from(b) + u64::from(len) <= self.blocks
-        };
+        let start = self.group_start(g).0 + u64::from(self.overhead(g));
+        let end = self.group_start(g).0 + u64::from(self.group_blocks(g));
+        let inside =
+            |b: u32, len: u32| u64::from(b) >= start && u64::from(b) + u64::from(len) <= end;
+        let (table, len) = (d.inode_table, self.inode_table_blocks());
+        let in_table = |b: u32| b >= table && b - table < len;
         let what = if !inside(d.block_bitmap, 1) {
             format!("group {g}'s block bitmap is said to be block {}", d.block_bitmap)
         } else if !inside(d.inode_bitmap, 1) {
             format!("group {g}'s inode bitmap is said to be block {}", d.inode_bitmap)
-        } else if !inside(d.inode_table, self.inode_table_blocks()) {
-            format!("group {g}'s inode table is said to begin at block {}", d.inode_table)
+        } else if !inside(table, len) {
+            format!("group {g}'s inode table is said to begin at block {table}")
+        } else if d.block_bitmap == d.inode_bitmap {
+            format!("group {g}'s two bitmaps are said to be one block")
+        } else if in_table(d.block_bitmap) || in_table(d.inode_bitmap) {
+            format!("group {g}'s bitmaps are said to be inside its inode table")
         } else {
             return Ok(());
         };

@@ -60,7 +60,7 @@ impl Which {
     }
 }
 
-impl InodeRef<'_> {
+impl<'a> InodeRef<'a> {
     /// `i_mode`.
     pub fn mode(&self) -> u16 {
         le16(self.0, 0)
@@ -164,7 +164,7 @@ impl InodeRef<'_> {
         ((new & 0xf_ff00) >> 8, (new & 0xff) | ((new >> 12) & 0xf_ff00))
     }
     /// The bytes for attributes after the extra fields; empty in a small inode.
-    pub fn xattr_space(&self) -> &[u8] {
+    pub fn xattr_space(&self) -> &'a [u8] {
         match self.extra_isize() {
             Some(extra) if extra > 0 => &self.0[CLASSIC_BYTES + extra..],
             _ => &[],

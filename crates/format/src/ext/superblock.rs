@@ -126,7 +126,11 @@ impl Superblock {
         if s.log_block_size() > 6 {
             return bad(format!("a block size of 1024 << {}", s.log_block_size()));
         }
+        if s.revision() == 0 && s.compat() | s.incompat() | s.ro_compat() != 0 {
+            return bad("features in a volume of revision 0".into());
+        }
         features::check_incompat(s.incompat())?;
+        features::check_others(s.compat(), s.ro_compat())?;
         if s.log_block_size() > 2 {
             return Err(FormatError::Incompatible {
                 feature: format!("a block size of {}", s.block_bytes()),

@@ -1,0 +1,36 @@
+//! Blocks and inodes for the repair itself: lost+found's, copies of doubly claimed blocks. It takes what no
+//! file claims, whatever the bitmaps on disk say; these are written anew at the end.
+
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use format::{BlockNo, Ino};
+
+impl Check<'_> {
+    /// Claims a free block; None, and a finding, if there is none. All inodes have been seen before, so
+    /// that what is unclaimed is free.
+    pub(crate) fn alloc_block(&mut self) -> Option<BlockNo> {
+        let geo = self.geo();
+        let first = u64::from(geo.first_data_block) + 1;
+        for b in self.alloc_next.max(first)..geo.blocks {
+            let b = BlockNo(b);
+            if !self.frame.is_meta(b) && !self.claims.is_claimed(&geo, b) {
+                self.claims.claim(&geo, b);
+                self.alloc_next = b.0 + 1;
+                return Some(b);
+            }
+        }
+        self.found(Kind::NoRoom, Place::Volume, "the repair needs a free block, and there is none");
+        None
+    }
+
+    /// A free inode; None, and a finding, if there is none. It is taken once its `Info` says so.
+    pub(crate) fn find_free_inode(&mut self) -> Option<Ino> {
+        let geo = self.geo();
+        let free = (geo.first_ino..=geo.inodes()).map(Ino).find(|i| self.infos.get(*i).kind == 0);
+        if free.is_none() {
+            let text = "the repair needs a free inode, and there is none";
+            self.found(Kind::NoRoom, Place::Volume, text);
+        }
+        free
+    }
+}

@@ -1,0 +1,53 @@
+//! Giving inodes and what they hold back: claims are withdrawn, users of attribute blocks counted down. The
+//! bitmaps follow in the last pass.
+
+use crate::CheckError;
+use crate::inode::is_fast;
+use crate::run::Check;
+use crate::walk::{Map, Then, walk};
+use format::Ino;
+use format::ext::inode::InodeRef;
+use format::ext::xattr;
+
+impl Check<'_> {
+    /// Frees an inode and its blocks.
+    pub(crate) fn free_inode(&mut self, ino: Ino) -> Result<(), CheckError> {
+        let mut raw = self.raw_inode(ino)?;
+        self.release_blocks_of(&raw)?;
+        self.clear_slot(&mut raw);
+        self.infos.get_mut(ino).kind = 0;
+        self.edit_inode(ino, |b| b.copy_from_slice(&raw))
+    }
+
+    /// Withdraws an inode's claims.
+    pub(crate) fn release_blocks_of(&mut self, raw: &[u8]) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let i = InodeRef(raw);
+        let holds = i.is_file() || i.is_dir() || i.is_symlink() && !is_fast(raw);
+        if holds {
+            let mut map: Map = std::array::from_fn(|n| i.pointer(n));
+            let claims = &mut self.claims;
+            walk(&mut self.view, &self.frame, &mut map, &mut |p| {
+                if p.fault.is_some() || !claims.is_claimed(&geo, p.block) {
+                    return Then::Skip;
+                }
+                claims.release(&geo, p.block);
+                Then::Follow
+            })?;
+        }
+        self.release_xattr_block(i.xattr_block())
+    }
+
+    fn release_xattr_block(&mut self, b: format::BlockNo) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let Some(Some(users)) = self.xattr_users.get_mut(&(b.0 as u32)) else { return Ok(()) };
+        *users = users.saturating_sub(1);
+        let left = *users;
+        if left == 0 {
+            self.xattr_users.remove(&(b.0 as u32));
+            self.claims.release(&geo, b);
+            return Ok(());
+        }
+        self.view.edit(b, |bytes| xattr::set_refcount(bytes, left))
+    }
+}

@@ -1,0 +1,242 @@
+//! One inode by itself: is it in use, is it a kind of file at all, can its fields be? It decides without
+//! following any pointer and without knowing any name.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::pass1::{BAD_BLOCKS_INO, RESIZE_INO};
+use crate::run::Check;
+use format::bytes::{le16, le32, set16, set32};
+use format::ext::dirent::kind_byte;
+use format::ext::features::compat;
+use format::ext::inode::{
+    BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS,
+    FLAG_IMMUTABLE, FLAG_INDEX, InodeMut, InodeRef,
+};
+use format::ext::map::POINTERS;
+use format::{BlockNo, Ino, JOURNAL_INO, ROOT_INO};
+
+/// What is to become of an inode.
+pub(crate) enum Verdict {
+    /// It is not in use.
+    Free,
+    /// It cannot be kept, for this reason.
+    Clear(String),
+    /// It is in use; its map has blocks if `mapped`.
+    Used {
+        /// Does its map hold pointers (and not a device number or a text)?
+        mapped: bool,
+    },
+}
+
+/// Flags of features that these volumes do not have: extents, big block counts, values in inodes, inline
+/// data, encryption, verity, case folding.
+const FOREIGN_FLAGS: u32 =
+    FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
+
+const SIZE_HIGH: usize = 0x6c;
+const FADDR: usize = 0x70;
+const BLOCKS_HIGH: usize = 0x74;
+const XATTR_HIGH: usize = 0x76;
+
+impl Check<'_> {
+    /// Judges an inode and mends its fields in `raw`.
+    pub(crate) fn judge(&mut self, ino: Ino, raw: &mut [u8]) -> Result<Verdict, CheckError> {
+        if ino == BAD_BLOCKS_INO {
+            return Ok(self.judge_bad_blocks(raw));
+        }
+        if ino == RESIZE_INO && self.sb.has_compat(compat::RESIZE_INODE) {
+            return Ok(Verdict::Free); // judged on its own
+        }
+        let unwanted = ino == RESIZE_INO || ino == JOURNAL_INO && !self.is_journal(ino);
+        if unwanted && InodeRef(raw).links() > 0 {
+            let text = "a reserved inode of a feature that is off is in use; cleared";
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            self.clear_slot(raw);
+            return Ok(Verdict::Free);
+        }
+        if InodeRef(raw).links() == 0 && !self.revive(ino, raw) {
+            return Ok(self.judge_dead(ino, raw));
+        }
+        let kind = kind_byte(InodeRef(raw).mode());
+        if kind == 0 {
+            return Ok(Verdict::Clear(format!("mode {:#o} is no kind", InodeRef(raw).mode())));
+        }
+        if self.is_reserved(ino) && kind != 1 {
+            return Ok(Verdict::Clear("a reserved inode that is no regular file".into()));
+        }
+        self.mend_fields(ino, raw);
+        Ok(match kind {
+            1 | 2 => Verdict::Used { mapped: true },
+            7 => return Ok(self.judge_symlink(ino, raw)),
+            _ => self.judge_special(ino, raw),
+        })
+    }
+
+    /// The root and the journal are in use whatever their link count says.
+    fn revive(&mut self, ino: Ino, raw: &mut [u8]) -> bool {
+        let wanted = ino == ROOT_INO && InodeRef(raw).is_dir()
+            || self.is_journal(ino) && InodeRef(raw).is_file();
+        if wanted && ino != ROOT_INO {
+            self.found(Kind::LinksLow, Place::Inode(ino), "the journal has no links; set to 1");
+            InodeMut(raw).set_links(1);
+        }
+        wanted
+    }
+
+    /// No links: it was deleted, or is about to be.
+    fn judge_dead(&mut self, ino: Ino, raw: &mut [u8]) -> Verdict {
+        let dtime = InodeRef(raw).dtime();
+        if dtime < self.geo().inodes() {
+            let text = "it has no links and no time of deletion; freed";
+            self.found(Kind::DeletedInode, Place::Inode(ino), text);
+            InodeMut(raw).set_dtime(self.options.now_secs.max(self.geo().inodes()));
+        }
+        Verdict::Free
+    }
+
+    /// Inode 1 lists bad blocks in its map and has nothing else.
+    fn judge_bad_blocks(&mut self, raw: &mut [u8]) -> Verdict {
+        let i = InodeRef(raw);
+        let alien = i.mode() != 0 || i.uid() != 0 || i.gid() != 0 || i.links() != 0;
+        if alien || i.xattr_block().0 != 0 || i.flags() & FLAG_EXTENTS != 0 {
+            let text = "the inode of bad blocks has fields of a file; cleared";
+            self.found(Kind::InodeField, Place::Inode(BAD_BLOCKS_INO), text);
+            raw.fill(0);
+        }
+        let any = (0..POINTERS).any(|n| InodeRef(raw).pointer(n) != 0);
+        if any { Verdict::Used { mapped: true } } else { Verdict::Free }
+    }
+
+    /// Fields that any kind of file must have right.
+    fn mend_fields(&mut self, ino: Ino, raw: &mut [u8]) {
+        let mut wrong: Vec<&str> = Vec::new();
+        if InodeRef(raw).dtime() != 0 {
+            wrong.push("it is in use but has a time of deletion");
+            InodeMut(raw).set_dtime(0);
+        }
+        let flags = InodeRef(raw).flags();
+        let index_allowed = InodeRef(raw).is_dir() && self.sb.has_compat(compat::DIR_INDEX);
+        let drop = FOREIGN_FLAGS | if index_allowed { 0 } else { FLAG_INDEX };
+        if flags & drop != 0 {
+            wrong.push("it has flags of features that are off");
+            InodeMut(raw).set_flags(flags & !drop);
+        }
+        if !InodeRef(raw).is_file() && le32(raw, SIZE_HIGH) != 0 {
+            wrong.push("its size has a high half");
+            set32(raw, SIZE_HIGH, 0);
+        }
+        if le32(raw, FADDR) != 0 {
+            wrong.push("it has a fragment");
+            set32(raw, FADDR, 0);
+        }
+        if le16(raw, BLOCKS_HIGH) != 0 || le16(raw, XATTR_HIGH) != 0 {
+            wrong.push("it has high halves of block numbers");
+            set16(raw, BLOCKS_HIGH, 0);
+            set16(raw, XATTR_HIGH, 0);
+        }
+        if raw.len() > CLASSIC_BYTES {
+            let extra = le16(raw, CLASSIC_BYTES);
+            let fits = InodeRef(raw).extra_isize().is_some();
+            if !fits || extra != 0 && extra < 4 {
+                wrong.push("its extra fields do not fit");
+                set16(raw, CLASSIC_BYTES, EXTRA_ISIZE);
+                raw[CLASSIC_BYTES + 2..].fill(0);
+            }
+        }
+        for text in wrong {
+            self.found(Kind::InodeField, Place::Inode(ino), format!("{text}; mended"));
+        }
+    }
+
+    /// Devices, fifos and sockets have no size and no blocks.
+    fn judge_special(&mut self, ino: Ino, raw: &mut [u8]) -> Verdict {
+        self.mend_special_flags(ino, raw);
+        if (4..POINTERS).any(|n| InodeRef(raw).pointer(n) != 0) {
+            return Verdict::Clear("a device, fifo or socket with blocks".into());
+        }
+        if InodeRef(raw).size() != 0 {
+            self.found(Kind::InodeField, Place::Inode(ino), "a special file with a size; set to 0");
+            InodeMut(raw).set_size(0);
+        }
+        Verdict::Used { mapped: false }
+    }
+
+    fn mend_special_flags(&mut self, ino: Ino, raw: &mut [u8]) {
+        let flags = InodeRef(raw).flags();
+        if flags & (FLAG_IMMUTABLE | FLAG_APPEND) != 0 {
+            let text = "a special file that is immutable or append-only; flags cleared";
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            InodeMut(raw).set_flags(flags & !(FLAG_IMMUTABLE | FLAG_APPEND));
+        }
+    }
+
+    /// A symbolic link: a text of less than 60 bytes is in the inode, a longer one in one block.
+    fn judge_symlink(&mut self, ino: Ino, raw: &mut [u8]) -> Verdict {
+        self.mend_special_flags(ino, raw);
+        let size = InodeRef(raw).size();
+        let text = &raw[BLOCK_AT..BLOCK_AT + FAST_SYMLINK_MAX + 1];
+        let len = text.iter().position(|b| *b == 0).unwrap_or(text.len()) as u64;
+        let in_block = self.frame.is_legal(InodeRef(raw).pointer(0))
+            && (1..POINTERS).all(|n| InodeRef(raw).pointer(n) == 0);
+        if is_fast(raw) && len == size && size > 0 {
+            return Verdict::Used { mapped: false };
+        }
+        if in_block {
+            // If the size was wrong, the text will say what it is.
+            InodeMut(raw).set_size(size.max(FAST_SYMLINK_MAX as u64 + 1));
+            return Verdict::Used { mapped: true };
+        }
+        if len == 0 || len as usize > FAST_SYMLINK_MAX {
+            return Verdict::Clear("a symbolic link without a text".into());
+        }
+        let text = format!("a symbolic link of {size} bytes with a text of {len}; set");
+        self.found(Kind::Size, Place::Inode(ino), text);
+        InodeMut(raw).set_size(len);
+        Verdict::Used { mapped: false }
+    }
+
+    /// A symbolic link whose text is in a block: exactly one, with as many bytes as `said` before. False:
+    /// it cannot be kept.
+    pub(crate) fn check_slow_symlink(
+        &mut self,
+        ino: Ino,
+        raw: &mut [u8],
+        said: u64,
+    ) -> Result<bool, CheckError> {
+        if !InodeRef(raw).is_symlink() || is_fast(raw) {
+            return Ok(true);
+        }
+        let first = InodeRef(raw).pointer(0);
+        let bytes =
+            if first != 0 { self.view.read(BlockNo(u64::from(first)))? } else { Vec::new() };
+        let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        if len <= FAST_SYMLINK_MAX || len >= self.geo().block_bytes {
+            let text = "a symbolic link without a text; cleared";
+            self.found_losing(Kind::BadInode, Place::Inode(ino), text);
+            return Ok(false);
+        }
+        if len as u64 != said {
+            let text = format!("a symbolic link of {said} bytes, its text has {len}; set");
+            self.found(Kind::Size, Place::Inode(ino), text);
+        }
+        InodeMut(raw).set_size(len as u64);
+        Ok(true)
+    }
+
+    /// Makes an inode a deleted one.
+    pub(crate) fn clear_slot(&self, raw: &mut [u8]) {
+        let mut i = InodeMut(raw);
+        i.set_size(0);
+        i.set_links(0);
+        i.set_sectors(0);
+        i.set_flags(0);
+        i.set_xattr_block(BlockNo(0));
+        (0..POINTERS).for_each(|n| i.set_pointer(n, 0));
+        i.set_dtime(self.options.now_secs.max(self.geo().inodes()));
+    }
+}
+
+/// Is it a symbolic link whose text is in the inode? The length alone decides: i_blocks is a hint.
+pub(crate) fn is_fast(raw: &[u8]) -> bool {
+    InodeRef(raw).is_symlink() && InodeRef(raw).size() <= FAST_SYMLINK_MAX as u64
+}

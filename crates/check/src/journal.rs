@@ -1,0 +1,180 @@
+//! The journal as far as a check goes: is there one where the superblock says, can it be a journal, and is
+//! it empty? What transactions in it mean is for those who replay it.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use format::ext::features::{compat, incompat};
+use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
+use format::jbd2::JournalSuperblock;
+use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
+
+/// Bytes of the journal's superblock that say "nothing to replay" when they are zero.
+const START: std::ops::Range<usize> = 0x1c..0x20;
+
+impl Check<'_> {
+    /// Judges the journal. Runs before the inodes are looked at, so that its inode can be restored first.
+    pub(crate) fn check_journal(&mut self) -> Result<(), CheckError> {
+        let recover = self.sb.has_incompat(incompat::RECOVER);
+        if !self.sb.has_compat(compat::HAS_JOURNAL) {
+            if recover || self.sb.journal_inum() != 0 {
+                let text = "marks of a journal without one; cleared";
+                self.found(Kind::Journal, Place::Volume, text);
+                self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
+                self.sb.set_journal_inum(0);
+            }
+            return Ok(());
+        }
+        if self.sb.journal_inum() == 0 && self.has_external_journal() {
+            return if recover { Err(CheckError::NeedsRecovery) } else { Ok(()) };
+        }
+        if self.sb.journal_inum() != JOURNAL_INO.0 {
+            let text = format!("the journal's inode is said to be {}", self.sb.journal_inum());
+            self.found(Kind::Journal, Place::Volume, text);
+            self.sb.set_journal_inum(JOURNAL_INO.0);
+        }
+        match self.journal_blocks()? {
+            Some(blocks) => self.check_journal_super(&blocks, recover),
+            None => self.restore_journal_inode(recover),
+        }
+    }
+
+    fn has_external_journal(&self) -> bool {
+        let raw = self.sb.bytes();
+        raw[0xd0..0xe0].iter().any(|b| *b != 0) || raw[0xe4..0xe8].iter().any(|b| *b != 0)
+    }
+
+    /// The journal's blocks, if its inode is a sound file without holes of 1024 blocks or more.
+    fn journal_blocks(&mut self) -> Result<Option<Vec<BlockNo>>, CheckError> {
+        let raw = self.raw_inode(JOURNAL_INO)?;
+        let inode = InodeRef(&raw);
+        let bs = self.geo().block_bytes as u64;
+        let count = inode.size() / bs;
+        if !inode.is_file() || count < u64::from(format::jbd2::superblock::BLOCKS_MIN) {
+            return Ok(None);
+        }
+        let found = self.blocks_of(&raw)?;
+        let whole = found.iter().zip(0..).all(|((at, _), n)| *at == FileBlock(n));
+        if !whole || (found.len() as u64) < count {
+            return Ok(None);
+        }
+        Ok(Some(found.into_iter().map(|(_, b)| b).collect()))
+    }
+
+    fn check_journal_super(&mut self, blocks: &[BlockNo], recover: bool) -> Result<(), CheckError> {
+        let bytes = self.view.read(blocks[0])?;
+        let bs = self.geo().block_bytes as u32;
+        let good = JournalSuperblock::decode(&bytes).ok().filter(|j| {
+            j.block_bytes == bs
+                && j.first >= 1
+                && j.blocks as usize <= blocks.len()
+                && j.blocks >= format::jbd2::superblock::BLOCKS_MIN
+                && j.first < j.blocks
+        });
+        match good {
+            Some(j) if j.start != 0 && recover => Err(CheckError::NeedsRecovery),
+            Some(j) if j.start != 0 => {
+                let text = "the journal says it holds something, the superblock that it does not; \
+                            emptied";
+                self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+                self.view.edit(blocks[0], |b| b[START].fill(0))
+            }
+            Some(_) => {
+                if recover {
+                    let text = "needs_recovery is set, but the journal is empty; cleared";
+                    self.found(Kind::Journal, Place::Volume, text);
+                    self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
+                }
+                self.check_journal_features(blocks[0], &bytes)
+            }
+            None => {
+                let text = "the journal's superblock is damaged; a new, empty one";
+                self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+                self.new_journal_super(blocks)
+            }
+        }
+    }
+
+    /// An empty journal may have no features nobody knows: they would keep others off for nothing.
+    fn check_journal_features(&mut self, first: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
+        let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
+        let (v1, known) = (word(4) == 3, 0x3f);
+        if v1 || word(0x28) & !known == 0 && word(0x2c) == 0 && word(0x40) <= 1 {
+            return Ok(());
+        }
+        let text = "an empty journal with unknown features; cleared";
+        self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+        self.view.edit(first, |b| {
+            b[0x24..0x30].fill(0);
+            b[0x40..0x44].copy_from_slice(&1u32.to_be_bytes());
+        })
+    }
+
+    fn new_journal_super(&mut self, blocks: &[BlockNo]) -> Result<(), CheckError> {
+        let j = JournalSuperblock {
+            block_bytes: self.geo().block_bytes as u32,
+            blocks: blocks.len() as u32,
+            first: 1,
+            sequence: 1,
+            start: 0,
+            incompat: 0,
+            uuid: [0; 16],
+        };
+        self.view.put(blocks[0], j.encode_new());
+        self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
+        Ok(())
+    }
+
+    /// The journal's inode is unusable: the superblock's copy of its map, or no journal at all.
+    fn restore_journal_inode(&mut self, recover: bool) -> Result<(), CheckError> {
+        let raw_sb = self.sb.bytes();
+        let mut map = [0; 60];
+        map.copy_from_slice(&raw_sb[0x10c..0x148]);
+        let word = |at| format::bytes::le32(&raw_sb[..], at);
+        let size = u64::from(word(0x148)) << 32 | u64::from(word(0x14c));
+        let old = self.raw_inode(JOURNAL_INO)?;
+        let mut raw = vec![0; old.len()];
+        let now: RawTime = (i64::from(self.options.now_secs), 0);
+        let mut i = InodeMut(&mut raw);
+        i.set_extra_isize();
+        i.set_mode(0o100_600);
+        i.set_links(1);
+        i.set_size(size);
+        for w in [Which::Access, Which::Modify, Which::Change] {
+            i.set_time(w, now);
+        }
+        for n in 0..15 {
+            i.set_pointer(n, format::bytes::le32(&map, 4 * n));
+        }
+        self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
+        let blocks = if self.sb.bytes()[0xfd] == 1 { self.journal_blocks()? } else { None };
+        if let Some(blocks) = blocks {
+            let text = "the journal's inode is damaged; restored from the superblock";
+            self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+            return self.check_journal_super(&blocks, recover);
+        }
+        let text = "the journal's inode is damaged beyond repair; the volume has no journal now";
+        self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+        self.edit_inode(JOURNAL_INO, |b| b.fill(0))?;
+        self.sb.set_compat(self.sb.compat() & !compat::HAS_JOURNAL);
+        self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
+        self.sb.set_journal_inum(0);
+        self.sb.set_journal_backup(&[0; 60], 0);
+        Ok(())
+    }
+
+    /// A journal's inode that was restored or is sound has its copy in the superblock.
+    pub(crate) fn check_journal_copy(&mut self, ino: Ino, raw: &[u8]) {
+        if !self.is_journal(ino) {
+            return;
+        }
+        let inode = InodeRef(raw);
+        let mut with = self.sb.clone();
+        with.set_journal_backup(&inode.map_bytes(), inode.size());
+        if with.bytes() != self.sb.bytes() {
+            let text = "the superblock's copy of the journal's inode is out of date; set";
+            self.found(Kind::Journal, Place::Volume, text);
+            self.sb = with;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! lost+found: where what has lost its name gets a new one, "#" and its number. It is made if it is missing,
+//! and grows if it is full.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use crate::tables::{At, Dir, Info};
+use format::ext::dirent;
+use format::ext::features::incompat;
+use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef, Which};
+use format::{BlockNo, FileBlock, Ino, ROOT_INO};
+
+const NAME: &[u8] = b"lost+found";
+
+impl Check<'_> {
+    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if there is
+    /// no room.
+    pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
+        let Some(home) = self.lost_found()? else { return Ok(()) };
+        let mut name = format!("#{ino}");
+        while self.find_name(home, name.as_bytes())?.is_some() {
+            name.push('~');
+        }
+        let Some(at) = self.insert_name(home, ino, name.as_bytes())? else { return Ok(()) };
+        self.infos.get_mut(ino).names += 1;
+        let Some(d) = self.dirs.get_mut(ino) else { return Ok(()) };
+        (d.parent, d.name) = (home.0, at);
+        self.set_dotdot(ino, home)
+    }
+
+    /// The directory lost+found, made if need be.
+    fn lost_found(&mut self) -> Result<Option<Ino>, CheckError> {
+        if let Some((ino, at)) = self.find_name(ROOT_INO, NAME)? {
+            if self.dirs.find(ino).is_some() {
+                return Ok(Some(ino));
+            }
+            let text = "lost+found is no directory; it loses the name";
+            self.found_losing(Kind::NoLostFound, Place::Inode(ino), text);
+            self.remove_name(ino, at)?;
+        } else {
+            self.found(Kind::NoLostFound, Place::Inode(ROOT_INO), "no lost+found; made anew");
+        }
+        let Some(ino) = self.find_free_inode() else { return Ok(None) };
+        self.make_dir(ino, ROOT_INO, 0o700)?;
+        let Some(at) = self.insert_name(ROOT_INO, ino, NAME)? else { return Ok(None) };
+        self.infos.get_mut(ino).names += 1;
+        let d = self.dirs.get_mut(ino).expect("made just now");
+        (d.parent, d.name, d.empty) = (ROOT_INO.0, at, false);
+        Ok(Some(ino))
+    }
+
+    /// Makes `ino`, which is free, an empty directory.
+    pub(crate) fn make_dir(&mut self, ino: Ino, parent: Ino, perm: u16) -> Result<(), CheckError> {
+        let kinds = self.sb.has_incompat(incompat::FILETYPE);
+        let mut raw = vec![0; self.geo().inode_bytes];
+        let now = (i64::from(self.options.now_secs), 0);
+        let mut i = InodeMut(&mut raw);
+        i.set_mode(0o040_000 | perm);
+        i.set_links(2);
+        i.set_extra_isize();
+        for w in [Which::Access, Which::Modify, Which::Change, Which::Create] {
+            i.set_time(w, now);
+        }
+        self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
+        let mut bytes = vec![0; self.geo().block_bytes];
+        dirent::init_dots(&mut bytes, ino, parent, kinds);
+        let block = self.map_new_block(ino, FileBlock(0), bytes)?;
+        *self.infos.get_mut(ino) = Info { kind: 2, empty: false, links: 2, names: 0 };
+        let first = self.dirs.blocks.len();
+        self.dirs.blocks.push(block.map_or(0, |b| b.0 as u32));
+        let d = Dir {
+            ino: ino.0,
+            dotdot: parent.0,
+            parent: if ino == ROOT_INO { ROOT_INO.0 } else { 0 },
+            first,
+            count: 1,
+            ..Dir::default()
+        };
+        let place = self.dirs.list.partition_point(|x| x.ino < ino.0);
+        self.dirs.list.insert(place, d);
+        Ok(())
+    }
+
+    /// Where a name is in a directory, and whose.
+    fn find_name(&mut self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, At)>, CheckError> {
+        let Some(i) = self.dirs.find(dir) else { return Ok(None) };
+        let d = self.dirs.list[i];
+        for n in d.first..d.first + d.count as usize {
+            let block = self.dirs.blocks[n];
+            if block == 0 {
+                continue;
+            }
+            let bytes = self.view.read(BlockNo(u64::from(block)))?;
+            let found = dirent::entries(&bytes)
+                .filter_map(Result::ok)
+                .find(|e| e.ino.0 != 0 && e.name == name);
+            if let Some(e) = found {
+                return Ok(Some((e.ino, At { block, byte: e.at as u16 })));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Puts a name into a directory, which grows if need be. Names in it may move.
+    fn insert_name(&mut self, dir: Ino, ino: Ino, name: &[u8]) -> Result<Option<At>, CheckError> {
+        let kinds = self.sb.has_incompat(incompat::FILETYPE);
+        let kind = if kinds { self.infos.get(ino).kind } else { 0 };
+        let i = self.dirs.find(dir).expect("a directory of the list");
+        self.unindex(dir)?;
+        let d = self.dirs.list[i];
+        for n in d.first..d.first + d.count as usize {
+            let block = self.dirs.blocks[n];
+            if block == 0 {
+                continue;
+            }
+            let bytes = self.view.read(BlockNo(u64::from(block)))?;
+            let Some(mut bytes) = confined(bytes) else { continue };
+            if let Ok(Some(room)) = dirent::find_room(&bytes, name.len()) {
+                let at = dirent::insert(&mut bytes, room, ino, kind, name);
+                self.view.put(BlockNo(u64::from(block)), bytes);
+                return Ok(Some(At { block, byte: at as u16 }));
+            }
+        }
+        let mut bytes = vec![0; self.geo().block_bytes];
+        dirent::init_empty(&mut bytes);
+        let at = dirent::insert(&mut bytes, 0, ino, kind, name);
+        let end = FileBlock(u64::from(d.count));
+        let Some(block) = self.map_new_block(dir, end, bytes)? else { return Ok(None) };
+        self.add_dir_block(i, block);
+        Ok(Some(At { block: block.0 as u32, byte: at as u16 }))
+    }
+
+    /// Remembers one more block of a directory; its list moves to the end, where there is room.
+    fn add_dir_block(&mut self, i: usize, block: BlockNo) {
+        let d = self.dirs.list[i];
+        let from = d.first..d.first + d.count as usize;
+        if from.end != self.dirs.blocks.len() {
+            self.dirs.list[i].first = self.dirs.blocks.len();
+            self.dirs.blocks.extend_from_within(from);
+        }
+        self.dirs.blocks.push(block.0 as u32);
+        self.dirs.list[i].count += 1;
+    }
+
+    /// Takes a directory's index away, before its entries change.
+    pub(crate) fn unindex(&mut self, dir: Ino) -> Result<(), CheckError> {
+        if let Some(d) = self.dirs.get_mut(dir)
+            && d.indexed
+        {
+            d.indexed = false;
+            self.edit_inode(dir, |raw| {
+                let flags = InodeRef(raw).flags();
+                InodeMut(raw).set_flags(flags & !FLAG_INDEX);
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The block with no entry over a line, if that loses none.
+fn confined(bytes: Vec<u8>) -> Option<Vec<u8>> {
+    match dirent::crosses_line(&bytes) {
+        Ok(false) => Some(bytes),
+        Ok(true) => match dirent::confine(&bytes) {
+            Ok((new, left)) if left.is_empty() => Some(new),
+            _ => None,
+        },
+        Err(_) => None,
+    }
+}

@@ -1,0 +1,257 @@
+//! Pass 1: every inode of every table. It claims the blocks that inodes map, remembers what each inode is,
+//! and mends what can be judged by the inode alone; names are the next pass's.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::inode::Verdict;
+use crate::run::Check;
+use crate::tables::{Dir, Info};
+use crate::walk::{Fault, Map, Then, walk};
+use format::ext::dirent::kind_byte;
+use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
+use format::ext::map;
+use format::{BlockNo, FileBlock, GroupNo, Ino, JOURNAL_INO};
+
+/// The inode of bad blocks.
+pub(crate) const BAD_BLOCKS_INO: Ino = Ino(1);
+/// The inode of the blocks kept for the descriptors' growth.
+pub(crate) const RESIZE_INO: Ino = Ino(7);
+/// How much of an inode table is read at a time.
+const RUN_BYTES: usize = 1 << 20;
+
+/// What a walk over an inode's map has found.
+#[derive(Default)]
+pub(crate) struct MapScan {
+    /// Blocks held, indirect ones included.
+    pub(crate) blocks: u64,
+    /// One more than the last block of the file that is mapped.
+    pub(crate) end: u64,
+    illegal: u64,
+    garbage: u64,
+    beyond: u64,
+    /// With `keep`: the blocks of the file, by position.
+    data: Vec<(u64, u32)>,
+}
+
+impl Check<'_> {
+    /// Looks at every inode.
+    pub(crate) fn check_inodes(&mut self) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let run = RUN_BYTES / geo.block_bytes;
+        let mut buf = vec![0; RUN_BYTES];
+        for g in (0..geo.groups).map(GroupNo) {
+            let table = BlockNo(u64::from(self.frame.descs[g.0 as usize].inode_table));
+            let blocks = geo.inode_table_blocks() as usize;
+            self.progress.step("inodes", u64::from(g.0), u64::from(geo.groups));
+            if self.view.known_zero(table, blocks as u64) {
+                continue;
+            }
+            for from in (0..blocks).step_by(run) {
+                let count = run.min(blocks - from);
+                let bytes = &mut buf[..count * geo.block_bytes];
+                self.view.read_run(table.plus(from as u64), bytes)?;
+                let first = from * geo.block_bytes / geo.inode_bytes;
+                for (i, raw) in bytes.chunks_exact(geo.inode_bytes).enumerate() {
+                    let index = (first + i) as u32;
+                    if index < geo.inodes_per_group {
+                        let ino = Ino(g.0 * geo.inodes_per_group + index + 1);
+                        self.check_inode(ino, raw)?;
+                    }
+                }
+            }
+        }
+        self.progress.step("inodes", u64::from(geo.groups), u64::from(geo.groups));
+        self.check_features();
+        Ok(())
+    }
+
+    /// One inode: judged, mended in the view, remembered.
+    fn check_inode(&mut self, ino: Ino, old: &[u8]) -> Result<(), CheckError> {
+        // Most slots were never used.
+        if InodeRef(old).links() == 0 && InodeRef(old).mode() == 0 && ino != BAD_BLOCKS_INO {
+            return self.check_free_slot(ino, old);
+        }
+        let mut raw = old.to_vec();
+        match self.judge(ino, &mut raw)? {
+            Verdict::Free => {}
+            Verdict::Clear(why) => {
+                self.found_losing(Kind::BadInode, Place::Inode(ino), format!("{why}; cleared"));
+                self.clear_slot(&mut raw);
+            }
+            Verdict::Used { mapped } => {
+                let mut scan = MapScan::default();
+                if mapped {
+                    scan = self.check_map(ino, &mut raw)?;
+                }
+                self.check_xattrs(ino, &mut raw, &mut scan)?;
+                self.check_sizes(ino, &mut raw, &scan);
+                self.check_journal_copy(ino, &raw);
+                if !self.check_slow_symlink(ino, &mut raw, InodeRef(old).size())? {
+                    self.release_blocks_of(&raw)?;
+                    self.clear_slot(&mut raw);
+                } else {
+                    self.remember(ino, &raw, scan);
+                }
+            }
+        }
+        if raw != old {
+            self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
+        }
+        Ok(())
+    }
+
+    /// A slot without links and mode: e2fsck wants no remains of a chain of orphans in it.
+    fn check_free_slot(&mut self, ino: Ino, raw: &[u8]) -> Result<(), CheckError> {
+        let dtime = InodeRef(raw).dtime();
+        if dtime != 0 && dtime < self.geo().inodes() {
+            self.found(
+                Kind::DeletedInode,
+                Place::Inode(ino),
+                "an old link of the chain of orphans",
+            );
+            let now = self.options.now_secs;
+            self.edit_inode(ino, |b| InodeMut(b).set_dtime(now))?;
+        }
+        Ok(())
+    }
+
+    /// Walks the map: clears what is illegal or beyond the end, claims the rest.
+    pub(crate) fn check_map(&mut self, ino: Ino, raw: &mut [u8]) -> Result<MapScan, CheckError> {
+        let geo = self.geo();
+        let inode = InodeRef(raw);
+        let is_dir = inode.is_dir();
+        let bs = geo.block_bytes as u64;
+        // What lies beyond the end of a file is the remains of a truncate or the start of a write; of a
+        // directory it is kept, for names may be in it.
+        let limit = if inode.is_file() && !self.is_reserved(ino) {
+            inode.size().div_ceil(bs)
+        } else {
+            u64::MAX
+        };
+        let mut map: Map = std::array::from_fn(|i| inode.pointer(i));
+        let before = map;
+        let mut scan = MapScan::default();
+        let (claims, twice) = (&mut self.claims, &mut self.twice);
+        let bad_blocks = &mut self.bad_blocks;
+        walk(&mut self.view, &self.frame, &mut map, &mut |p| {
+            match p.fault {
+                Some(Fault::Illegal) => scan.illegal += 1,
+                Some(Fault::Garbage) => scan.garbage += 1,
+                None if p.file_block.0 >= limit => scan.beyond += 1,
+                // Filling so many holes would make a directory of nothing else.
+                None if is_dir && p.file_block.0 > 2 * scan.blocks + 16 => scan.illegal += 1,
+                None => {
+                    scan.blocks += 1;
+                    if p.level == 0 {
+                        scan.end = p.file_block.0 + 1;
+                        if is_dir {
+                            scan.data.push((p.file_block.0, p.block.0 as u32));
+                        }
+                    }
+                    if ino == BAD_BLOCKS_INO {
+                        bad_blocks.insert(p.block.0 as u32);
+                    }
+                    if claims.claim(&geo, p.block) {
+                        twice.insert(p.block.0 as u32);
+                        // An indirect block met again may lead round in circles.
+                        return if p.level > 0 { Then::Skip } else { Then::Follow };
+                    }
+                    return Then::Follow;
+                }
+            }
+            Then::Clear
+        })?;
+        for (i, v) in map.iter().enumerate().filter(|(i, v)| before[*i] != **v) {
+            InodeMut(raw).set_pointer(i, *v);
+        }
+        if scan.illegal + scan.garbage > 0 {
+            let n = scan.illegal + scan.garbage;
+            let text =
+                format!("{n} pointers of its map lead where no file's block can be; cleared");
+            self.found(Kind::BadPointer, Place::Inode(ino), text);
+        }
+        if scan.beyond > 0 {
+            let text = format!("{} blocks are mapped beyond its end; freed", scan.beyond);
+            self.found(Kind::BeyondEnd, Place::Inode(ino), text);
+        }
+        Ok(scan)
+    }
+
+    /// Size and i_blocks against what is mapped.
+    fn check_sizes(&mut self, ino: Ino, raw: &mut [u8], scan: &MapScan) {
+        let bs = self.geo().block_bytes as u64;
+        let inode = InodeRef(raw);
+        let (size, sectors, is_dir) = (inode.size(), u64::from(inode.sectors()), inode.is_dir());
+        let most = map::blocks_max(bs / 4) * bs - 1;
+        if is_dir && size != scan.end * bs {
+            let grown = scan.end * bs > size;
+            let text = format!("the directory has {size} bytes, but {} blocks; set", scan.end);
+            let kind = if grown { Kind::BeyondEnd } else { Kind::Size };
+            self.found(kind, Place::Inode(ino), text);
+            InodeMut(raw).set_size((scan.end * bs).min(u64::from(u32::MAX)));
+        } else if !is_dir && inode.is_file() && size > most {
+            let text = format!("{size} bytes are more than its map can hold; cut");
+            self.found(Kind::Size, Place::Inode(ino), text);
+            InodeMut(raw).set_size(scan.end * bs);
+        }
+        let held = scan.blocks * (bs / 512);
+        if held != sectors {
+            let text = format!("i_blocks is {sectors}, should be {held}; set");
+            self.found(Kind::Sectors, Place::Inode(ino), text);
+            InodeMut(raw).set_sectors(u32::try_from(held).unwrap_or(u32::MAX));
+        }
+    }
+
+    fn remember(&mut self, ino: Ino, raw: &[u8], scan: MapScan) {
+        let inode = InodeRef(raw);
+        let kind = kind_byte(inode.mode());
+        let empty = inode.is_file() && inode.size() == 0 && scan.blocks == 0;
+        self.large_file |= inode.is_file() && inode.size() >= 1 << 31;
+        if ino == BAD_BLOCKS_INO {
+            return;
+        }
+        *self.infos.get_mut(ino) = Info { kind, empty, links: inode.links(), names: 0 };
+        if !inode.is_dir() {
+            return;
+        }
+        let first = self.dirs.blocks.len();
+        for (at, block) in scan.data {
+            // Holes; the size has been set to what is mapped.
+            while self.dirs.blocks.len() < first + at as usize {
+                self.dirs.blocks.push(0);
+            }
+            self.dirs.blocks.push(block);
+        }
+        if self.dirs.blocks.len() == first {
+            self.dirs.blocks.push(0);
+        }
+        let count = (self.dirs.blocks.len() - first) as u32;
+        let indexed = inode.flags() & FLAG_INDEX != 0;
+        self.dirs.list.push(Dir { ino: ino.0, first, count, indexed, ..Dir::default() });
+    }
+
+    /// Is it the journal's inode of a volume that has one inside?
+    pub(crate) fn is_journal(&self, ino: Ino) -> bool {
+        ino == JOURNAL_INO && self.sb.journal_ino() == Some(ino)
+    }
+
+    /// The blocks of a file from the view, by position, as far as its map is sound.
+    pub(crate) fn blocks_of(
+        &mut self,
+        raw: &[u8],
+    ) -> Result<Vec<(FileBlock, BlockNo)>, CheckError> {
+        let mut map: Map = std::array::from_fn(|i| InodeRef(raw).pointer(i));
+        let mut all = Vec::new();
+        walk(&mut self.view, &self.frame, &mut map, &mut |p| {
+            if p.fault.is_some() {
+                return Then::Skip;
+            }
+            if p.level == 0 {
+                all.push((p.file_block, p.block));
+            }
+            // No journal or symbolic link needs more; a map that leads in circles must end.
+            if all.len() > 1 << 22 { Then::Skip } else { Then::Follow }
+        })?;
+        Ok(all)
+    }
+}

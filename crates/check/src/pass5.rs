@@ -1,0 +1,160 @@
+//! Pass 5: bitmaps and counts against what the passes before have found in use. A group's differences are one
+//! finding: after a crash there may be thousands of bits.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use format::ext::bitmap;
+use format::ext::{Geometry, GroupDesc};
+use format::{BlockNo, GroupNo};
+
+/// Bits that differ between what is on disk and what should be.
+#[derive(Default)]
+struct Difference {
+    /// In use, marked as free.
+    missing: u32,
+    /// Free, marked as in use.
+    extra: u32,
+    /// Behind the end, not set.
+    padding: bool,
+}
+
+impl Check<'_> {
+    /// Compares every group's bitmaps and counts, then the volume's totals.
+    pub(crate) fn check_bitmaps(&mut self) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let dirs = self.dirs_by_group(&geo);
+        let (mut free_blocks, mut free_inodes) = (0u64, 0u64);
+        for g in (0..geo.groups).map(GroupNo) {
+            self.progress.step("bitmaps", u64::from(g.0), u64::from(geo.groups));
+            let d = self.frame.descs[g.0 as usize];
+            let blocks = self.blocks_in_use(g);
+            self.compare(g, d.block_bitmap, &blocks, geo.group_blocks(g))?;
+            let inodes = self.inodes_in_use(g);
+            self.compare(g, d.inode_bitmap, &inodes, geo.inodes_per_group)?;
+            let want = GroupDesc {
+                free_blocks: bitmap::count_zeros(&blocks, geo.group_blocks(g) as usize) as u16,
+                free_inodes: bitmap::count_zeros(&inodes, geo.inodes_per_group as usize) as u16,
+                used_dirs: dirs[g.0 as usize],
+                ..d
+            };
+            free_blocks += u64::from(want.free_blocks);
+            free_inodes += u64::from(want.free_inodes);
+            if want != d {
+                self.found(
+                    Kind::Counts,
+                    Place::Group(g),
+                    "counts of free blocks, inodes or of directories are wrong; set",
+                );
+                self.put_desc(g, &want)?;
+            }
+        }
+        self.progress.step("bitmaps", u64::from(geo.groups), u64::from(geo.groups));
+        self.report.blocks_used = geo.blocks - u64::from(geo.first_data_block) - free_blocks;
+        self.report.inodes_used = u64::from(geo.inodes()) - free_inodes;
+        let says = (u64::from(self.sb.free_blocks()), u64::from(self.sb.free_inodes()));
+        if says != (free_blocks, free_inodes) {
+            let text = format!(
+                "{} free blocks and {} free inodes, should be {free_blocks} and {free_inodes}; set",
+                says.0, says.1
+            );
+            self.found(Kind::Counts, Place::Volume, text);
+            self.sb.set_free_blocks(free_blocks as u32);
+            self.sb.set_free_inodes(free_inodes as u32);
+        }
+        Ok(())
+    }
+
+    fn dirs_by_group(&self, geo: &Geometry) -> Vec<u16> {
+        let mut dirs = vec![0u16; geo.groups as usize];
+        for d in &self.dirs.list {
+            let n = &mut dirs[geo.group_of_ino(format::Ino(d.ino)).0 as usize];
+            *n = n.saturating_add(1);
+        }
+        dirs
+    }
+
+    /// The block bitmap as it should be.
+    fn blocks_in_use(&self, g: GroupNo) -> Vec<u8> {
+        let geo = self.geo();
+        let mut map = vec![0; geo.block_bytes];
+        if let Some(claimed) = self.claims.group(g) {
+            map[..claimed.len()].copy_from_slice(claimed);
+        }
+        let d = &self.frame.descs[g.0 as usize];
+        let bit = |b: u32| geo.bit_of(BlockNo(u64::from(b)));
+        (0..geo.overhead(g) as usize).for_each(|b| bitmap::set(&mut map, b));
+        bitmap::set(&mut map, bit(d.block_bitmap));
+        bitmap::set(&mut map, bit(d.inode_bitmap));
+        let table = bit(d.inode_table);
+        let len = geo.inode_table_blocks() as usize;
+        (table..table + len).for_each(|b| bitmap::set(&mut map, b));
+        pad(&mut map, geo.group_blocks(g) as usize);
+        map
+    }
+
+    /// The inode bitmap as it should be.
+    fn inodes_in_use(&self, g: GroupNo) -> Vec<u8> {
+        let geo = self.geo();
+        let mut map = vec![0; geo.block_bytes];
+        for (n, _) in
+            self.infos.group(g).unwrap_or(&[]).iter().enumerate().filter(|(_, i)| i.kind != 0)
+        {
+            bitmap::set(&mut map, n);
+        }
+        let first = g.0 * geo.inodes_per_group + 1;
+        (first..geo.first_ino.max(first)).take(geo.inodes_per_group as usize).for_each(|ino| {
+            bitmap::set(&mut map, (ino - first) as usize);
+        });
+        pad(&mut map, geo.inodes_per_group as usize);
+        map
+    }
+
+    fn compare(&mut self, g: GroupNo, at: u32, want: &[u8], bits: u32) -> Result<(), CheckError> {
+        let block = BlockNo(u64::from(at));
+        let has = self.view.read(block)?;
+        if has == want {
+            return Ok(());
+        }
+        let is_blocks = self.frame.descs[g.0 as usize].block_bitmap == at;
+        let (kind, what) =
+            if is_blocks { (Kind::BlockBitmap, "blocks") } else { (Kind::InodeBitmap, "inodes") };
+        let d = difference(&has, want, bits as usize);
+        if d.missing + d.extra > 0 {
+            let text = format!(
+                "{} {what} in use are marked as free, {} free ones as in use; set",
+                d.missing, d.extra
+            );
+            self.found(kind, Place::Group(g), text);
+        }
+        if d.padding {
+            let text = format!("the end of the bitmap of {what} is not filled; set");
+            self.found(Kind::BitmapPadding, Place::Group(g), text);
+        }
+        self.view.put(block, want.to_vec());
+        Ok(())
+    }
+}
+
+/// Sets the bits from `from` to the end.
+fn pad(map: &mut [u8], from: usize) {
+    let whole = from.next_multiple_of(8);
+    (from..whole.min(8 * map.len())).for_each(|b| bitmap::set(map, b));
+    map[whole / 8..].fill(0xff);
+}
+
+fn difference(has: &[u8], want: &[u8], bits: usize) -> Difference {
+    let mut d = Difference::default();
+    for (n, (h, w)) in has.iter().zip(want).enumerate().filter(|(_, (h, w))| h != w) {
+        for bit in (0..8).filter(|b| (h ^ w) >> b & 1 == 1) {
+            if 8 * n + bit >= bits {
+                d.padding = true;
+            } else if w >> bit & 1 == 1 {
+                d.missing += 1;
+            } else {
+                d.extra += 1;
+            }
+        }
+    }
+    d
+}

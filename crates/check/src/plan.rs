@@ -1,0 +1,122 @@
+//! What a check hands back: the findings, and the blocks that mend them in the order in which they may be
+//! written. A repair cut off anywhere is mended by the next one: the volume is marked as not clean first,
+//! copies made for the repair are durable before anything points at them, and the mark comes off last.
+
+use crate::finding::{Class, Finding, Kind};
+use crate::io::{IoError, Progress, WriteBlocks};
+use std::collections::BTreeMap;
+
+/// Findings kept in full; the rest is only counted.
+const KEPT: usize = 10_000;
+
+/// The blocks that a repair writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    pub(crate) block_bytes: usize,
+    /// The superblock's block as it is while the repair runs: not clean.
+    pub(crate) opening: Option<(u64, Vec<u8>)>,
+    pub(crate) fresh: BTreeMap<u64, Vec<u8>>,
+    pub(crate) rest: BTreeMap<u64, Vec<u8>>,
+    /// The superblock's block, last.
+    pub(crate) closing: Option<(u64, Vec<u8>)>,
+}
+
+impl Plan {
+    /// Is there nothing to write?
+    pub fn is_empty(&self) -> bool {
+        self.blocks() == 0
+    }
+    /// How many blocks it writes.
+    pub fn blocks(&self) -> usize {
+        self.fresh.len() + self.rest.len() + usize::from(self.closing.is_some())
+    }
+    /// Writes the repair. Returns once it is durable; the first error ends it, and the volume is then
+    /// still marked as not clean.
+    pub fn apply(
+        &self,
+        to: &mut dyn WriteBlocks,
+        progress: &mut dyn Progress,
+    ) -> Result<(), IoError> {
+        let bs = self.block_bytes as u64;
+        let total = self.blocks() as u64;
+        let mut done = 0;
+        if self.is_empty() {
+            return Ok(());
+        }
+        if let Some((b, bytes)) = &self.opening {
+            to.write_at(b * bs, bytes)?;
+            to.flush()?;
+        }
+        for stage in [&self.fresh, &self.rest] {
+            for (b, bytes) in stage {
+                to.write_at(b * bs, bytes)?;
+                done += 1;
+                progress.step("repair", done, total);
+            }
+            to.flush()?;
+        }
+        if let Some((b, bytes)) = &self.closing {
+            to.write_at(b * bs, bytes)?;
+            to.flush()?;
+        }
+        progress.step("repair", total, total);
+        Ok(())
+    }
+    /// The blocks as they will be, by number: the superblock's is as it is at the end.
+    pub fn images(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let all = self.fresh.iter().chain(&self.rest).map(|(b, bytes)| (*b, bytes.as_slice()));
+        all.chain(self.closing.iter().map(|(b, bytes)| (*b, bytes.as_slice())))
+    }
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What is wrong, in the order of the passes; the first ten thousand of them.
+    pub findings: Vec<Finding>,
+    /// How many findings there are of each kind, all of them.
+    pub counts: BTreeMap<Kind, u64>,
+    /// What is still wrong after the repair: nothing, unless there was no room or the damage is beyond it.
+    /// Empty without [`crate::Options::verify`].
+    pub left: Vec<Finding>,
+    /// The repair.
+    pub plan: Plan,
+    /// Does the superblock say that the volume was closed cleanly?
+    pub marked_clean: bool,
+    /// How many findings' repairs take away something with a name.
+    pub names_lost: u64,
+    /// Files and directories in use, for the summary.
+    pub inodes_used: u64,
+    /// Blocks in use, for the summary.
+    pub blocks_used: u64,
+}
+
+impl Report {
+    /// Is nothing wrong?
+    pub fn is_sound(&self) -> bool {
+        self.counts.is_empty()
+    }
+    /// Would the repair take away anything that has a name? (Mode `async` then asks first.)
+    pub fn loses_names(&self) -> bool {
+        self.names_lost > 0
+    }
+    /// The worst class found.
+    pub fn worst(&self) -> Option<Class> {
+        self.counts.keys().map(|k| k.class()).max()
+    }
+    /// Could a crash in mode `sync` with operations of at most `callers` callers in flight have left this?
+    pub fn is_sync_leftover(&self, callers: u64) -> bool {
+        let in_flight: u64 =
+            self.counts.iter().filter(|(k, _)| k.class() == Class::InFlight).map(|(_, n)| n).sum();
+        // A rename of a directory over another can leave three of them: two names, an old "..", and
+        // the directory it displaces.
+        self.worst() != Some(Class::Damage) && in_flight <= 3 * callers
+    }
+    pub(crate) fn add(&mut self, f: Finding) {
+        *self.counts.entry(f.kind).or_insert(0) += 1;
+        self.names_lost += u64::from(f.loses_name);
+        if self.findings.len() < KEPT {
+            self.findings.push(f);
+        }
+    }
+}

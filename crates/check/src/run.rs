@@ -1,0 +1,218 @@
+//! The order of the passes, and what they share. It knows which pass needs which, and nothing of what any
+//! of them looks for.
+
+use crate::finding::{Finding, Kind, Place};
+use crate::io::{Progress, ReadBlocks};
+use crate::locate::{Located, locate};
+use crate::plan::{Plan, Report};
+use crate::tables::{At, Claims, Dirs, Frame, Infos};
+use crate::view::View;
+use crate::{CheckError, Options};
+use format::ext::{Geometry, Superblock};
+use format::{BlockNo, Ino};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Rounds after which a repair that still finds something is given up.
+const ROUNDS: usize = 6;
+
+/// A second name of a directory.
+pub(crate) struct ExtraName {
+    pub(crate) dir: Ino,
+    pub(crate) parent: Ino,
+    pub(crate) at: At,
+}
+
+/// Everything the passes share.
+pub(crate) struct Check<'a> {
+    pub(crate) view: View<'a>,
+    pub(crate) options: Options,
+    pub(crate) sb: Superblock,
+    pub(crate) frame: Frame,
+    pub(crate) report: Report,
+    pub(crate) progress: &'a mut dyn Progress,
+    pub(crate) claims: Claims,
+    /// Blocks claimed more than once.
+    pub(crate) twice: BTreeSet<u32>,
+    pub(crate) infos: Infos,
+    pub(crate) dirs: Dirs,
+    pub(crate) extra_names: Vec<ExtraName>,
+    /// The block of pointers of the inode of reserved descriptors.
+    pub(crate) resize_top: Option<u32>,
+    /// What the inode of bad blocks lists.
+    pub(crate) bad_blocks: BTreeSet<u32>,
+    /// Attribute blocks: how many inodes use each; None: it is damaged.
+    pub(crate) xattr_users: BTreeMap<u32, Option<u32>>,
+    /// Is there a file of 2 GiB or more?
+    pub(crate) large_file: bool,
+    /// Where the next free block is looked for.
+    pub(crate) alloc_next: u64,
+}
+
+/// Checks a volume. Errors: the device's, or a volume that cannot be checked at all (no superblock, unknown
+/// features, a journal that must be replayed first). Damage is no error; it is in the report.
+pub fn check<'a>(
+    image: &'a dyn ReadBlocks,
+    options: &Options,
+    progress: &'a mut dyn Progress,
+) -> Result<Report, CheckError> {
+    let located = locate(image)?;
+    let mut c = Check::new(image, options, located, progress);
+    c.passes()?;
+    let first = c.report.clone();
+    let mut left = Vec::new();
+    if options.verify && !first.is_sound() {
+        for _ in 0..ROUNDS {
+            c.forget();
+            c.passes()?;
+            left = std::mem::take(&mut c.report).findings;
+            if left.is_empty() {
+                break;
+            }
+        }
+    }
+    c.finish(first, left)
+}
+
+impl<'a> Check<'a> {
+    fn new(
+        image: &'a dyn ReadBlocks,
+        options: &Options,
+        located: Located,
+        progress: &'a mut dyn Progress,
+    ) -> Check<'a> {
+        let geo = Geometry::of(&located.superblock);
+        let mut c = Check {
+            view: View::new(image, geo.block_bytes),
+            options: *options,
+            sb: located.superblock,
+            frame: Frame { geo, descs: Vec::new().into() },
+            report: Report::default(),
+            progress,
+            claims: Claims::default(),
+            twice: BTreeSet::new(),
+            infos: Infos::default(),
+            dirs: Dirs::default(),
+            extra_names: Vec::new(),
+            resize_top: None,
+            bad_blocks: BTreeSet::new(),
+            xattr_users: BTreeMap::new(),
+            large_file: false,
+            alloc_next: 0,
+        };
+        c.report.marked_clean = c.sb.is_clean() && located.copy_of.is_none();
+        if let Some(g) = located.copy_of {
+            let text = format!("{}; the copy in group {g} takes its place", located.fault);
+            c.found(Kind::SuperDamaged, Place::Volume, text);
+        }
+        c
+    }
+
+    /// Forgets what the passes have learned, but not what they have mended.
+    fn forget(&mut self) {
+        self.report = Report { marked_clean: self.report.marked_clean, ..Report::default() };
+        self.reset_tables();
+    }
+
+    pub(crate) fn reset_tables(&mut self) {
+        let geo = self.geo();
+        self.claims = Claims::new(&geo);
+        self.twice.clear();
+        self.infos = Infos::new(&geo);
+        self.dirs = Dirs::default();
+        self.extra_names.clear();
+        self.xattr_users.clear();
+        self.bad_blocks.clear();
+        self.large_file = false;
+        self.alloc_next = 0;
+        if let Some(top) = self.resize_top {
+            self.claims.claim(&geo, BlockNo(u64::from(top)));
+        }
+    }
+
+    fn passes(&mut self) -> Result<(), CheckError> {
+        self.resize_top = None;
+        self.check_descs()?;
+        self.reset_tables();
+        self.check_journal()?;
+        self.check_superblock()?;
+        self.check_resize_inode()?;
+        self.check_inodes()?;
+        if !self.twice.is_empty() {
+            self.settle_double_claims()?;
+            self.reset_tables();
+            self.check_inodes()?;
+        }
+        self.check_xattr_counts()?;
+        self.check_dirs()?;
+        self.check_connections()?;
+        self.check_links()?;
+        self.check_bitmaps()?;
+        Ok(())
+    }
+
+    fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
+        self.write_superblock()?;
+        let block_bytes = self.view.block_bytes();
+        let image_super = self.super_block_no().0;
+        let marked = self.sb.is_clean();
+        let (mut rest, fresh) = self.view.into_changes()?;
+        let closing = rest.remove(&image_super).map(|bytes| (image_super, bytes));
+        let opening =
+            closing.clone().filter(|_| marked && !rest.is_empty()).map(|(b, mut bytes)| {
+                let at = crate::superblock::offset_in_block(block_bytes);
+                let mut state = format::bytes::le16(&bytes, at + 0x3a);
+                state &= !format::ext::superblock::STATE_VALID;
+                format::bytes::set16(&mut bytes, at + 0x3a, state);
+                (b, bytes)
+            });
+        let (mut new, mut old) = (BTreeMap::new(), BTreeMap::new());
+        for (b, bytes) in rest {
+            if fresh.contains(&b) {
+                new.insert(b, bytes)
+            } else {
+                old.insert(b, bytes)
+            };
+        }
+        let plan = Plan { block_bytes, opening, fresh: new, rest: old, closing };
+        Ok(Report { plan, left, ..first })
+    }
+
+    pub(crate) fn geo(&self) -> Geometry {
+        self.frame.geo
+    }
+
+    /// Notes a finding whose repair takes nothing away.
+    pub(crate) fn found(&mut self, kind: Kind, place: Place, text: impl Into<String>) {
+        self.report.add(Finding { kind, place, text: text.into(), loses_name: false });
+    }
+
+    /// Notes a finding whose repair takes away something that has a name.
+    pub(crate) fn found_losing(&mut self, kind: Kind, place: Place, text: impl Into<String>) {
+        self.report.add(Finding { kind, place, text: text.into(), loses_name: true });
+    }
+
+    /// The raw inode, as the view has it.
+    pub(crate) fn raw_inode(&self, ino: Ino) -> Result<Vec<u8>, CheckError> {
+        let (block, at) = self.inode_place(ino);
+        let bytes = self.view.read(block)?;
+        Ok(bytes[at..at + self.geo().inode_bytes].to_vec())
+    }
+
+    /// Changes the raw inode in the view.
+    pub(crate) fn edit_inode<T>(
+        &mut self,
+        ino: Ino,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> Result<T, CheckError> {
+        let (block, at) = self.inode_place(ino);
+        let len = self.geo().inode_bytes;
+        self.view.edit(block, |b| f(&mut b[at..at + len]))
+    }
+
+    fn inode_place(&self, ino: Ino) -> (BlockNo, usize) {
+        let geo = self.geo();
+        let (n, at) = geo.ino_place(ino);
+        let table = self.frame.descs[geo.group_of_ino(ino).0 as usize].inode_table;
+        (BlockNo(u64::from(table) + u64::from(n)), at)
+    }
+}

@@ -1,0 +1,126 @@
+//! The superblock's own fields: those that a check can judge by themselves or against a copy, the marks
+//! that it sets at the end, and the copies. Counts of what is free are the last pass's.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use format::ext::Superblock;
+use format::ext::features::{compat, ro_compat};
+use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::{BlockNo, GroupNo, Ino};
+
+/// Where the primary superblock begins in its block.
+pub(crate) fn offset_in_block(block_bytes: usize) -> usize {
+    SUPERBLOCK_AT as usize % block_bytes
+}
+
+impl Check<'_> {
+    pub(crate) fn super_block_no(&self) -> BlockNo {
+        BlockNo(SUPERBLOCK_AT / self.view.block_bytes() as u64)
+    }
+
+    /// Judges the superblock's fields and its copies.
+    pub(crate) fn check_superblock(&mut self) -> Result<(), CheckError> {
+        if self.sb.last_orphan() != 0 {
+            let text = format!("the chain of orphans begins at inode {}", self.sb.last_orphan());
+            self.found(Kind::OrphanList, Place::Volume, text);
+            self.sb.set_last_orphan(0);
+        }
+        let limit = self.sb.blocks() / 2;
+        if self.sb.reserved_blocks() > limit {
+            let text = format!("{} blocks reserved for root; set to 0", self.sb.reserved_blocks());
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_reserved_blocks(0);
+        }
+        if self.sb.log_frag_size() != self.sb.log_block_size() {
+            self.found(Kind::SuperField, Place::Volume, "the fragment size is not the block size");
+            self.sb.set_log_frag_size(self.sb.log_block_size());
+        }
+        if self.sb.frags_per_group() != self.sb.blocks_per_group() {
+            self.found(Kind::SuperField, Place::Volume, "fragments per group are not blocks");
+            self.sb.set_frags_per_group(self.sb.blocks_per_group());
+        }
+        if !self.sb.has_compat(compat::RESIZE_INODE) && self.sb.reserved_gdt_blocks() != 0 {
+            self.found(Kind::SuperField, Place::Volume, "blocks for growth without resize_inode");
+            self.sb.set_reserved_gdt_blocks(0);
+        }
+        self.check_times();
+        self.check_super_copies()
+    }
+
+    /// Times of the superblock that lie in the future.
+    fn check_times(&mut self) {
+        // A clock may be a day off; e2fsck grants as much.
+        let limit = self.options.now_secs.saturating_add(86_400);
+        if self.sb.mtime() > limit {
+            self.found(Kind::SuperField, Place::Volume, "the last mount lies in the future");
+            self.sb.set_mtime(self.options.now_secs);
+        }
+        if self.sb.wtime() > limit {
+            self.found(Kind::SuperField, Place::Volume, "the last write lies in the future");
+            self.sb.set_wtime(self.options.now_secs);
+        }
+        if self.sb.last_check() > limit {
+            self.found(Kind::SuperField, Place::Volume, "the last check lies in the future");
+            self.sb.set_last_check(self.options.now_secs);
+        }
+    }
+
+    fn check_super_copies(&mut self) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let groups: Vec<GroupNo> =
+            (1..geo.groups).map(GroupNo).filter(|g| geo.has_super(*g)).collect();
+        for g in groups {
+            let block = geo.group_start(g);
+            let bytes = self.view.read(block)?;
+            let fault = match Superblock::decode(&bytes) {
+                Ok(copy) if same_volume(&copy, &self.sb) => continue,
+                Ok(_) => "says something else than the primary".to_owned(),
+                Err(e) => format!("cannot be used: {e}"),
+            };
+            let text = format!("its copy of the superblock {fault}; written anew");
+            self.found(Kind::BackupDamaged, Place::Group(g), text);
+            let mut copy = self.sb.clone();
+            copy.set_group_number(g.0 as u16);
+            self.view.edit(block, |b| b[..SUPERBLOCK_BYTES].copy_from_slice(copy.bytes()))?;
+        }
+        Ok(())
+    }
+
+    /// Features that must be set because of what was found in inodes.
+    pub(crate) fn check_features(&mut self) {
+        let lacks = !self.sb.has_ro_compat(ro_compat::LARGE_FILE);
+        if self.large_file && lacks {
+            self.found(
+                Kind::SuperField,
+                Place::Volume,
+                "files beyond 2 GiB without large_file; set",
+            );
+            self.sb.set_ro_compat(self.sb.ro_compat() | ro_compat::LARGE_FILE);
+        }
+    }
+
+    /// Puts the superblock into the view, with the marks of a finished check.
+    pub(crate) fn write_superblock(&mut self) -> Result<(), CheckError> {
+        let (block, at) = (self.super_block_no(), offset_in_block(self.view.block_bytes()));
+        if self.options.mark_clean {
+            self.sb.set_state(self.sb.state() & !STATE_ERROR | STATE_VALID);
+        }
+        let bytes = *self.sb.bytes();
+        self.view.edit(block, |b| b[at..at + SUPERBLOCK_BYTES].copy_from_slice(&bytes))
+    }
+
+    /// Is it an inode with a duty of its own, which no directory names?
+    pub(crate) fn is_reserved(&self, ino: Ino) -> bool {
+        ino.0 < self.geo().first_ino && ino != format::ROOT_INO
+    }
+}
+
+/// Do two superblocks describe one volume, as to what never changes after mkfs?
+fn same_volume(a: &Superblock, b: &Superblock) -> bool {
+    let numbers = |s: &Superblock| {
+        let sizes = (s.blocks(), s.inodes(), s.log_block_size(), s.inode_bytes(), s.first_ino());
+        (sizes, s.blocks_per_group(), s.inodes_per_group(), s.reserved_gdt_blocks(), s.uuid())
+    };
+    numbers(a) == numbers(b)
+}

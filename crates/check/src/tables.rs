@@ -1,0 +1,163 @@
+//! What the passes remember: which blocks files claim, what each inode is, which directories there are.
+//! All of it is compact and per group, made when the group's first file is met, so that an empty group of
+//! a large volume costs nothing.
+
+use format::ext::{Geometry, GroupDesc};
+use format::{BlockNo, GroupNo, Ino};
+use std::rc::Rc;
+
+/// The volume's own metadata: what no file may claim.
+#[derive(Clone)]
+pub(crate) struct Frame {
+    pub(crate) geo: Geometry,
+    pub(crate) descs: Rc<[GroupDesc]>,
+}
+
+impl Frame {
+    /// Is it a block of superblocks, descriptors, bitmaps or inode tables?
+    pub(crate) fn is_meta(&self, b: BlockNo) -> bool {
+        let g = self.geo.group_of(b);
+        let d = &self.descs[g.0 as usize];
+        let n = b.0 as u32;
+        self.geo.bit_of(b) < self.geo.overhead(g) as usize
+            || n == d.block_bitmap
+            || n == d.inode_bitmap
+            || (d.inode_table..d.inode_table + self.geo.inode_table_blocks()).contains(&n)
+    }
+    /// May a file's pointer lead there?
+    pub(crate) fn is_legal(&self, b: u32) -> bool {
+        let b = BlockNo(u64::from(b));
+        self.geo.has_block(b) && !self.is_meta(b)
+    }
+}
+
+/// One bit a block: claimed by a file.
+#[derive(Default)]
+pub(crate) struct Claims {
+    groups: Vec<Option<Box<[u8]>>>,
+}
+
+impl Claims {
+    pub(crate) fn new(geo: &Geometry) -> Claims {
+        Claims { groups: vec![None; geo.groups as usize] }
+    }
+    /// Claims a block; true if it was claimed before.
+    pub(crate) fn claim(&mut self, geo: &Geometry, b: BlockNo) -> bool {
+        let map = self.groups[geo.group_of(b).0 as usize]
+            .get_or_insert_with(|| vec![0; geo.blocks_per_group as usize / 8].into());
+        let bit = geo.bit_of(b);
+        let before = map[bit / 8] >> (bit % 8) & 1 == 1;
+        map[bit / 8] |= 1 << (bit % 8);
+        before
+    }
+    pub(crate) fn release(&mut self, geo: &Geometry, b: BlockNo) {
+        if let Some(map) = &mut self.groups[geo.group_of(b).0 as usize] {
+            let bit = geo.bit_of(b);
+            map[bit / 8] &= !(1 << (bit % 8));
+        }
+    }
+    pub(crate) fn is_claimed(&self, geo: &Geometry, b: BlockNo) -> bool {
+        let bit = geo.bit_of(b);
+        self.group(geo.group_of(b)).is_some_and(|map| map[bit / 8] >> (bit % 8) & 1 == 1)
+    }
+    /// A group's bits; None: nothing is claimed in it.
+    pub(crate) fn group(&self, g: GroupNo) -> Option<&[u8]> {
+        self.groups[g.0 as usize].as_deref()
+    }
+}
+
+/// What is known of an inode.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Info {
+    /// Its kind as entries have it; 0: free.
+    pub(crate) kind: u8,
+    /// Neither contents nor attributes of its own: nothing is lost if it goes.
+    pub(crate) empty: bool,
+    /// Links as it says.
+    pub(crate) links: u16,
+    /// Names found, and for directories the entries that count as links.
+    pub(crate) names: u32,
+}
+
+/// Every inode's `Info`.
+#[derive(Default)]
+pub(crate) struct Infos {
+    groups: Vec<Option<Box<[Info]>>>,
+    per_group: u32,
+}
+
+impl Infos {
+    pub(crate) fn new(geo: &Geometry) -> Infos {
+        Infos { groups: vec![None; geo.groups as usize], per_group: geo.inodes_per_group }
+    }
+    fn place(&self, ino: Ino) -> (usize, usize) {
+        let n = ino.0 - 1;
+        ((n / self.per_group) as usize, (n % self.per_group) as usize)
+    }
+    /// Of an inode of the volume.
+    pub(crate) fn get(&self, ino: Ino) -> Info {
+        let (g, i) = self.place(ino);
+        self.groups[g].as_ref().map_or(Info::default(), |t| t[i])
+    }
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> &mut Info {
+        let (g, i) = self.place(ino);
+        let n = self.per_group as usize;
+        &mut self.groups[g].get_or_insert_with(|| vec![Info::default(); n].into())[i]
+    }
+    /// A group's inodes; None: all are free.
+    pub(crate) fn group(&self, g: GroupNo) -> Option<&[Info]> {
+        self.groups[g.0 as usize].as_deref()
+    }
+    /// All inodes in use, ascending.
+    pub(crate) fn used(&self) -> impl Iterator<Item = (Ino, Info)> + '_ {
+        self.groups.iter().enumerate().flat_map(move |(g, table)| {
+            let first = g as u32 * self.per_group + 1;
+            let infos = table.as_deref().unwrap_or(&[]).iter().enumerate();
+            infos.filter(|(_, i)| i.kind != 0).map(move |(n, i)| (Ino(first + n as u32), *i))
+        })
+    }
+}
+
+/// Where an entry lies.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub(crate) struct At {
+    pub(crate) block: u32,
+    pub(crate) byte: u16,
+}
+
+/// A directory.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Dir {
+    pub(crate) ino: u32,
+    /// The directory that names it; 0: none.
+    pub(crate) parent: u32,
+    /// Where that name is.
+    pub(crate) name: At,
+    /// What its ".." says; 0: nothing.
+    pub(crate) dotdot: u32,
+    /// No entries but the dots?
+    pub(crate) empty: bool,
+    /// Has it a hash index?
+    pub(crate) indexed: bool,
+    /// Its blocks: `first..first + count` of the list of directory blocks.
+    pub(crate) first: usize,
+    pub(crate) count: u32,
+}
+
+/// All directories, ascending, and their blocks (0: a hole).
+#[derive(Default)]
+pub(crate) struct Dirs {
+    pub(crate) list: Vec<Dir>,
+    pub(crate) blocks: Vec<u32>,
+}
+
+impl Dirs {
+    /// The index of a directory in the list.
+    pub(crate) fn find(&self, ino: Ino) -> Option<usize> {
+        self.list.binary_search_by_key(&ino.0, |d| d.ino).ok()
+    }
+    pub(crate) fn get_mut(&mut self, ino: Ino) -> Option<&mut Dir> {
+        let i = self.find(ino)?;
+        Some(&mut self.list[i])
+    }
+}

@@ -1,0 +1,90 @@
+//! The volume as the repair will leave it: the device's blocks with the mended ones laid over them. Every
+//! pass reads through it, so that a later pass sees what an earlier one has mended; nothing is written.
+
+use crate::CheckError;
+use crate::io::ReadBlocks;
+use format::BlockNo;
+use std::collections::{BTreeMap, BTreeSet};
+
+pub(crate) struct View<'a> {
+    image: &'a dyn ReadBlocks,
+    block_bytes: usize,
+    mended: BTreeMap<u64, Vec<u8>>,
+    /// Mended blocks that nothing on the device points at yet: they are written first.
+    fresh: BTreeSet<u64>,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn new(image: &'a dyn ReadBlocks, block_bytes: usize) -> View<'a> {
+        View { image, block_bytes, mended: BTreeMap::new(), fresh: BTreeSet::new() }
+    }
+
+    pub(crate) fn block_bytes(&self) -> usize {
+        self.block_bytes
+    }
+
+    pub(crate) fn read(&self, b: BlockNo) -> Result<Vec<u8>, CheckError> {
+        if let Some(bytes) = self.mended.get(&b.0) {
+            return Ok(bytes.clone());
+        }
+        let mut bytes = vec![0; self.block_bytes];
+        self.image.read_at(b.0 * self.block_bytes as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Reads the blocks from `start` on that fill `into`.
+    pub(crate) fn read_run(&self, start: BlockNo, into: &mut [u8]) -> Result<(), CheckError> {
+        self.image.read_at(start.0 * self.block_bytes as u64, into)?;
+        let count = (into.len() / self.block_bytes) as u64;
+        for (b, bytes) in self.mended.range(start.0..start.0 + count) {
+            let at = (b - start.0) as usize * self.block_bytes;
+            into[at..at + self.block_bytes].copy_from_slice(bytes);
+        }
+        Ok(())
+    }
+
+    /// Are these blocks known to be zero without being read?
+    pub(crate) fn known_zero(&self, start: BlockNo, count: u64) -> bool {
+        let bs = self.block_bytes as u64;
+        self.image.known_zero(start.0 * bs, count * bs)
+            && self.mended.range(start.0..start.0 + count).next().is_none()
+    }
+
+    /// Changes a block. What stays as it was is not written.
+    pub(crate) fn edit<T>(
+        &mut self,
+        b: BlockNo,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> Result<T, CheckError> {
+        let mut bytes = self.read(b)?;
+        let out = f(&mut bytes);
+        self.mended.insert(b.0, bytes);
+        Ok(out)
+    }
+
+    pub(crate) fn put(&mut self, b: BlockNo, bytes: Vec<u8>) {
+        assert_eq!(bytes.len(), self.block_bytes, "a whole block");
+        self.mended.insert(b.0, bytes);
+    }
+
+    /// As `put`, for a block that was free before.
+    pub(crate) fn put_fresh(&mut self, b: BlockNo, bytes: Vec<u8>) {
+        self.fresh.insert(b.0);
+        self.put(b, bytes);
+    }
+
+    /// The mended blocks that differ from the device's, and which of them are fresh.
+    pub(crate) fn into_changes(self) -> Result<Changes, CheckError> {
+        let mut changed = BTreeMap::new();
+        let mut old = vec![0; self.block_bytes];
+        for (b, bytes) in self.mended {
+            self.image.read_at(b * self.block_bytes as u64, &mut old)?;
+            if old != bytes {
+                changed.insert(b, bytes);
+            }
+        }
+        Ok((changed, self.fresh))
+    }
+}
+
+pub(crate) type Changes = (BTreeMap<u64, Vec<u8>>, BTreeSet<u64>);
