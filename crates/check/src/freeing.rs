@@ -14,7 +14,7 @@ impl Check<'_> {
     pub(crate) fn free_inode(&mut self, ino: Ino) -> Result<(), CheckError> {
         let mut raw = self.raw_inode(ino)?;
         self.release_blocks_of(&raw)?;
-        self.clear_slot(&mut raw);
+        self.clear_slot(ino, &mut raw);
         self.infos.get_mut(ino).kind = 0;
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))
     }

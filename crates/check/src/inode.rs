@@ -51,7 +51,7 @@ impl Check<'_> {
         if unwanted && InodeRef(raw).links() > 0 {
             let text = "a reserved inode of a feature that is off is in use; cleared";
             self.found(Kind::InodeField, Place::Inode(ino), text);
-            self.clear_slot(raw);
+            self.clear_slot(ino, raw);
             return Ok(Verdict::Free);
         }
         if InodeRef(raw).links() == 0 && !self.revive(ino, raw) {
@@ -223,16 +223,14 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Makes an inode a deleted one.
-    pub(crate) fn clear_slot(&self, raw: &mut [u8]) {
-        let mut i = InodeMut(raw);
-        i.set_size(0);
-        i.set_links(0);
-        i.set_sectors(0);
-        i.set_flags(0);
-        i.set_xattr_block(BlockNo(0));
-        (0..POINTERS).for_each(|n| i.set_pointer(n, 0));
-        i.set_dtime(self.options.now_secs.max(self.geo().inodes()));
+    /// Makes an inode a deleted one; a reserved one as if it had never been used.
+    pub(crate) fn clear_slot(&self, ino: Ino, raw: &mut [u8]) {
+        let generation = InodeRef(raw).generation();
+        raw.fill(0);
+        if ino.0 >= self.geo().first_ino {
+            InodeMut(raw).set_generation(generation);
+            InodeMut(raw).set_dtime(self.options.now_secs.max(self.geo().inodes()));
+        }
     }
 }
 

@@ -76,7 +76,7 @@ impl Check<'_> {
             Verdict::Free => {}
             Verdict::Clear(why) => {
                 self.found_losing(Kind::BadInode, Place::Inode(ino), format!("{why}; cleared"));
-                self.clear_slot(&mut raw);
+                self.clear_slot(ino, &mut raw);
             }
             Verdict::Used { mapped } => {
                 let mut scan = MapScan::default();
@@ -88,7 +88,7 @@ impl Check<'_> {
                 self.check_journal_copy(ino, &raw);
                 if !self.check_slow_symlink(ino, &mut raw, InodeRef(old).size())? {
                     self.release_blocks_of(&raw)?;
-                    self.clear_slot(&mut raw);
+                    self.clear_slot(ino, &mut raw);
                 } else {
                     self.remember(ino, &raw, scan);
                 }
