@@ -11,6 +11,8 @@ use format::{BlockNo, GroupNo};
 
 /// A descriptor's flags.
 const FLAGS: usize = 18;
+/// A descriptor's count of inodes at the table's end that were never used.
+const UNUSED_INODES: usize = 28;
 /// Flags that say a bitmap or table was never written, which only volumes with checksums may say.
 const UNINIT: u16 = 3;
 /// How many copies of the descriptors are asked.
@@ -41,11 +43,14 @@ impl Check<'_> {
                 self.put_desc(g, &d)?;
             }
             let flags = le16(raw, FLAGS);
-            if flags & UNINIT != 0 {
+            if flags & UNINIT != 0 || le16(raw, UNUSED_INODES) != 0 {
                 let text = "it says that parts were never written, without the feature; cleared";
                 self.found(Kind::DescDamaged, Place::Group(g), text);
                 let (block, at) = desc_place(&geo, GroupNo(0), g);
-                self.view.edit(block, |b| set16(b, at + FLAGS, flags & !UNINIT))?;
+                self.view.edit(block, |b| {
+                    set16(b, at + FLAGS, flags & !UNINIT);
+                    set16(b, at + UNUSED_INODES, 0);
+                })?;
             }
             descs.push(d);
         }

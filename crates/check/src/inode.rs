@@ -28,10 +28,10 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: extents, big block counts, values in inodes, inline
+/// Flags of features that these volumes do not have: AFS, extents, big block counts, values in inodes, inline
 /// data, encryption, verity, case folding.
 const FOREIGN_FLAGS: u32 =
-    FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
+    0x2000 | FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
 const SIZE_HIGH: usize = 0x6c;
 const FADDR: usize = 0x70;

@@ -17,16 +17,22 @@ impl Check<'_> {
     pub(crate) fn check_journal(&mut self) -> Result<(), CheckError> {
         let recover = self.sb.has_incompat(incompat::RECOVER);
         if !self.sb.has_compat(compat::HAS_JOURNAL) {
-            if recover || self.sb.journal_inum() != 0 {
+            if recover || self.sb.journal_inum() != 0 || self.sb.has_external_journal() {
                 let text = "marks of a journal without one; cleared";
                 self.found(Kind::Journal, Place::Volume, text);
                 self.sb.set_incompat(self.sb.incompat() & !incompat::RECOVER);
                 self.sb.set_journal_inum(0);
+                self.sb.clear_external_journal();
             }
             return Ok(());
         }
-        if self.sb.journal_inum() == 0 && self.has_external_journal() {
+        if self.sb.journal_inum() == 0 && self.sb.has_external_journal() {
             return if recover { Err(CheckError::NeedsRecovery) } else { Ok(()) };
+        }
+        if self.sb.has_external_journal() {
+            let text = "the journal is said to be inside and outside; it is inside";
+            self.found(Kind::Journal, Place::Volume, text);
+            self.sb.clear_external_journal();
         }
         if self.sb.journal_inum() != JOURNAL_INO.0 {
             let text = format!("the journal's inode is said to be {}", self.sb.journal_inum());
@@ -37,11 +43,6 @@ impl Check<'_> {
             Some(blocks) => self.check_journal_super(&blocks, recover),
             None => self.restore_journal_inode(recover),
         }
-    }
-
-    fn has_external_journal(&self) -> bool {
-        let raw = self.sb.bytes();
-        raw[0xd0..0xe0].iter().any(|b| *b != 0) || raw[0xe4..0xe8].iter().any(|b| *b != 0)
     }
 
     /// The journal's blocks, if its inode is a sound file without holes of 1024 blocks or more.

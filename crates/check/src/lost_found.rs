@@ -25,7 +25,16 @@ impl Check<'_> {
         self.infos.get_mut(ino).names += 1;
         let Some(d) = self.dirs.get_mut(ino) else { return Ok(()) };
         (d.parent, d.name) = (home.0, at);
+        self.add_link(home)?;
         self.set_dotdot(ino, home)
+    }
+
+    /// Counts a subdirectory that the repair itself puts there, so that it is no finding later.
+    fn add_link(&mut self, dir: Ino) -> Result<(), CheckError> {
+        let info = self.infos.get_mut(dir);
+        info.links = info.links.saturating_add(1);
+        let links = info.links;
+        self.edit_inode(dir, |raw| InodeMut(raw).set_links(links))
     }
 
     /// The directory lost+found, made if need be.
@@ -46,6 +55,7 @@ impl Check<'_> {
         self.infos.get_mut(ino).names += 1;
         let d = self.dirs.get_mut(ino).expect("made just now");
         (d.parent, d.name, d.empty) = (ROOT_INO.0, at, false);
+        self.add_link(ROOT_INO)?;
         Ok(Some(ino))
     }
 

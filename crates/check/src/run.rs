@@ -8,7 +8,8 @@ use crate::plan::{Plan, Report};
 use crate::tables::{At, Claims, Dirs, Frame, Infos};
 use crate::view::View;
 use crate::{CheckError, Options};
-use format::ext::{Geometry, Superblock};
+use format::FormatError;
+use format::ext::{Geometry, Superblock, features};
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,6 +57,12 @@ pub fn check<'a>(
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
     let located = locate(image)?;
+    let (compat, ro_compat) = (located.superblock.compat(), located.superblock.ro_compat());
+    let unknown = features::not_checked_because(compat, ro_compat);
+    if !unknown.is_empty() {
+        let advice = "check the volume with e2fsck".to_owned();
+        return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
+    }
     let mut c = Check::new(image, options, located, progress);
     c.passes()?;
     let first = c.report.clone();

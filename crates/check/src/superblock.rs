@@ -6,6 +6,7 @@ use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::ext::Superblock;
 use format::ext::features::{compat, ro_compat};
+use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::{BlockNo, GroupNo, Ino};
 
@@ -43,6 +44,14 @@ impl Check<'_> {
         if !self.sb.has_compat(compat::RESIZE_INODE) && self.sb.reserved_gdt_blocks() != 0 {
             self.found(Kind::SuperField, Place::Volume, "blocks for growth without resize_inode");
             self.sb.set_reserved_gdt_blocks(0);
+        }
+        if self.sb.desc_size() != 0 && usize::from(self.sb.desc_size()) != GROUP_DESC_BYTES {
+            self.found(
+                Kind::SuperField,
+                Place::Volume,
+                "a size of descriptors without 64bit; cleared",
+            );
+            self.sb.set_desc_size(0);
         }
         self.check_times();
         self.check_super_copies()
@@ -97,6 +106,11 @@ impl Check<'_> {
                 "files beyond 2 GiB without large_file; set",
             );
             self.sb.set_ro_compat(self.sb.ro_compat() | ro_compat::LARGE_FILE);
+        }
+        let attributes = self.xattr_users.values().any(Option::is_some);
+        if attributes && !self.sb.has_compat(compat::EXT_ATTR) {
+            self.found(Kind::SuperField, Place::Volume, "attributes without ext_attr; set");
+            self.sb.set_compat(self.sb.compat() | compat::EXT_ATTR);
         }
     }
 

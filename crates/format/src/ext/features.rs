@@ -143,6 +143,16 @@ pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
     Err(FormatError::Incompatible { feature: refused.join(", "), advice })
 }
 
+/// The features that keep this version from checking and repairing a volume: it would not know what else
+/// belongs to them.
+pub fn not_checked_because(compat: u32, ro_compat: u32) -> Vec<String> {
+    use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
+    let known = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
+    let mut all = names_in(compat & !known, COMPAT_NAMES);
+    all.extend(read_only_because(ro_compat));
+    all
+}
+
 /// The RO_COMPAT features that allow only reading here.
 pub fn read_only_because(bits: u32) -> Vec<String> {
     names_in(bits & !RO_COMPAT_KNOWN, RO_COMPAT_NAMES)

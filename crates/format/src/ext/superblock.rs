@@ -91,6 +91,8 @@ fields! {
     journal_inum set_journal_inum 0xe0 u32 le32 set32;
     /// `s_last_orphan`: head of the list of orphans.
     last_orphan set_last_orphan 0xe8 u32 le32 set32;
+    /// `s_desc_size`: bytes of a group descriptor with 64bit; 0 without.
+    desc_size set_desc_size 0xfe u16 le16 set16;
     /// `s_default_mount_opts`.
     default_mount_options set_default_mount_options 0x100 u32 le32 set32;
     /// `s_mkfs_time`.
@@ -250,6 +252,15 @@ impl Superblock {
     pub fn journal_ino(&self) -> Option<Ino> {
         let has = self.has_compat(features::compat::HAS_JOURNAL) && self.journal_inum() != 0;
         has.then(|| Ino(self.journal_inum()))
+    }
+    /// Does it name a journal on another device?
+    pub fn has_external_journal(&self) -> bool {
+        self.0[0xd0..0xe0].iter().chain(&self.0[0xe4..0xe8]).any(|b| *b != 0)
+    }
+    /// Forgets a journal on another device.
+    pub fn clear_external_journal(&mut self) {
+        self.0[0xd0..0xe0].fill(0);
+        self.0[0xe4..0xe8].fill(0);
     }
     /// Keeps a copy of the journal inode's map and size, as e2fsck wants it.
     pub fn set_journal_backup(&mut self, map: &[u8; 60], size: u64) {
