@@ -1,19 +1,30 @@
-//! A directory's hash index: does the tree of hashes lead to every block of the directory once, in order? An
-//! index that does not is dropped; the directory then is a plain list of names, which every reader accepts.
+//! A directory's hash index: does the tree of hashes lead to every block of the directory once, in order, and
+//! to the block where each name is? An index that does not is dropped; the directory then is a plain list of
+//! names, which every reader accepts.
 
 use crate::CheckError;
+use crate::dirblock;
 use crate::run::Check;
 use crate::tables::Dir;
 use format::BlockNo;
 use format::bytes::{le16, le32};
+use format::ext::dirhash::NameHash;
 
 /// Where the root's own fields begin: behind the two dots.
 const ROOT_INFO: usize = 24;
 /// Where entries begin in the root, and in a node behind its unused entry.
 const ROOT_ENTRIES: usize = 32;
 const NODE_ENTRIES: usize = 8;
-/// The hash versions there are: legacy, half MD4, TEA, each signed and unsigned.
-const VERSIONS: std::ops::RangeInclusive<u8> = 0..=5;
+/// The superblock's flag: hashes take bytes as unsigned.
+const UNSIGNED: u32 = 2;
+
+/// A pointer of the index: the block, and the hashes that may be found below it.
+#[derive(Clone, Copy)]
+struct Child {
+    block: u32,
+    low: u32,
+    high: u32,
+}
 
 impl Check<'_> {
     /// Is the index of a directory whose entries are sound itself sound?
@@ -23,40 +34,56 @@ impl Check<'_> {
             _ => return Ok(false),
         };
         let levels = root[ROOT_INFO + 6];
-        let head = le32(&root, ROOT_INFO) == 0
-            && VERSIONS.contains(&root[ROOT_INFO + 4])
-            && root[ROOT_INFO + 5] == 8
-            && levels <= 1
-            && root[ROOT_INFO + 7] & 1 == 0;
-        if !head || usize::from(le16(&root, 12 + 4)) != root.len() - 12 {
+        let unsigned = self.sb.flags() & UNSIGNED != 0;
+        let hash = NameHash::new(root[ROOT_INFO + 4], unsigned, self.sb.hash_seed());
+        let head = le32(&root, ROOT_INFO) == 0 && root[ROOT_INFO + 5] == 8 && levels <= 1;
+        let dots = usize::from(le16(&root, 12 + 4)) == root.len() - 12;
+        let Some(hash) = hash.filter(|_| head && dots && root[ROOT_INFO + 7] & 1 == 0) else {
             return Ok(false);
-        }
+        };
         let mut seen = vec![false; d.count as usize];
         seen[0] = true;
-        let Some(top) = entries(&root, ROOT_ENTRIES) else { return Ok(false) };
-        for (n, (_, block)) in top.iter().enumerate() {
-            if !mark(&mut seen, *block) {
-                return Ok(false);
-            }
-            if levels == 0 {
-                continue;
-            }
-            let at = self.dirs.blocks[d.first + *block as usize];
-            let node = self.view.read(BlockNo(u64::from(at)))?;
-            let unused = le32(&node, 0) == 0 && usize::from(le16(&node, 4)) == node.len();
-            let low = top[n].0;
-            let high = top.get(n + 1).map_or(u32::MAX, |e| e.0);
-            let Some(below) = entries(&node, NODE_ENTRIES).filter(|_| unused) else {
-                return Ok(false);
-            };
-            for (hash, block) in below.iter().skip(1).chain(&below[..1]) {
-                let inside = *hash == 0 || (low..=high).contains(hash);
-                if !inside || !mark(&mut seen, *block) {
-                    return Ok(false);
+        let all = Child { block: 0, low: 0, high: u32::MAX };
+        let Some(mut below) = children(&root, ROOT_ENTRIES, all) else { return Ok(false) };
+        if levels == 1 {
+            let mut leaves = Vec::new();
+            for node in below {
+                match self.children_of(d, node, &mut seen)? {
+                    Some(more) => leaves.extend(more),
+                    None => return Ok(false),
                 }
+            }
+            below = leaves;
+        }
+        for leaf in below {
+            if !mark(&mut seen, leaf.block) {
+                return Ok(false);
+            }
+            let bytes = self.dir_block(d, leaf.block)?;
+            if !holds_only(&bytes, &hash, leaf) {
+                return Ok(false);
             }
         }
         Ok(seen.iter().all(|s| *s))
+    }
+
+    fn dir_block(&self, d: &Dir, n: u32) -> Result<Vec<u8>, CheckError> {
+        self.view.read(BlockNo(u64::from(self.dirs.blocks[d.first + n as usize])))
+    }
+
+    /// What hangs below a node between root and leaves; None: the node is damaged.
+    fn children_of(
+        &self,
+        d: &Dir,
+        node: Child,
+        seen: &mut [bool],
+    ) -> Result<Option<Vec<Child>>, CheckError> {
+        if !mark(seen, node.block) {
+            return Ok(None);
+        }
+        let bytes = self.dir_block(d, node.block)?;
+        let unused = le32(&bytes, 0) == 0 && usize::from(le16(&bytes, 4)) == bytes.len();
+        Ok(if unused { children(&bytes, NODE_ENTRIES, node) } else { None })
     }
 }
 
@@ -68,16 +95,29 @@ fn mark(seen: &mut [bool], block: u32) -> bool {
     }
 }
 
-/// The pairs (hash, block) of a node: a limit and a count in place of the first hash, then ascending hashes.
-fn entries(node: &[u8], at: usize) -> Option<Vec<(u32, u32)>> {
+/// Do all names of a leaf have hashes of its range? The lowest bit of a bound says that a run of equal
+/// hashes goes on behind it.
+fn holds_only(bytes: &[u8], hash: &NameHash, leaf: Child) -> bool {
+    let Some(all) = dirblock::chain(bytes) else { return false };
+    all.iter().filter(|e| e.ino != 0).all(|e| {
+        let h = hash.of(e.name(bytes));
+        h >= leaf.low & !1 && h <= leaf.high
+    })
+}
+
+/// The pairs (hash, block) of a node: a limit and a count in place of the first hash, then ascending hashes
+/// within what the node above says.
+fn children(node: &[u8], at: usize, above: Child) -> Option<Vec<Child>> {
     let (limit, count) = (usize::from(le16(node, at)), usize::from(le16(node, at + 2)));
     if limit != (node.len() - at) / 8 || count == 0 || count > limit {
         return None;
     }
-    let pair = |n: usize| {
-        let hash = if n == 0 { 0 } else { le32(node, at + 8 * n) };
-        (hash, le32(node, at + 8 * n + 4))
+    let low = |n: usize| if n == 0 { above.low } else { le32(node, at + 8 * n) };
+    let child = |n: usize| Child {
+        block: le32(node, at + 8 * n + 4),
+        low: low(n),
+        high: if n + 1 < count { low(n + 1) } else { above.high },
     };
-    let all: Vec<(u32, u32)> = (0..count).map(pair).collect();
-    all.windows(2).all(|w| w[0].0 <= w[1].0).then_some(all)
+    let all: Vec<Child> = (0..count).map(child).collect();
+    all.iter().all(|c| c.low <= c.high && c.low >= above.low && c.high <= above.high).then_some(all)
 }

@@ -6,7 +6,7 @@
 mod common;
 
 use check::{Options, Report, check};
-use common::{Chance, Metadata, Scratch, damage, e2fsck, made, metadata};
+use common::{Chance, Metadata, Scratch, damage, e2fsck, indexed, made, metadata};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -29,7 +29,9 @@ fn lines(findings: &[check::Finding]) -> String {
 
 fn images() -> Vec<(&'static str, Vec<u8>)> {
     let m = 1 << 20;
+    let small = made(&["-t", "ext2", "-I", "128"], 1024, 10 * m);
     vec![
+        ("indexed 1k/128", indexed(&Scratch::new("index"), &small)),
         ("ext3 1k/256", made(&["-t", "ext3", "-I", "256"], 1024, 24 * m)),
         ("ext2 1k/128", made(&["-t", "ext2", "-I", "128", "-g", "2048"], 1024, 10 * m)),
         ("ext2 4k/256", made(&["-t", "ext2", "-I", "256"], 4096, 24 * m)),
@@ -84,7 +86,8 @@ fn what_we_repair_e2fsck_accepts() {
         let base = name.bytes().map(u64::from).sum::<u64>() << 32;
         for n in 0..rounds() {
             let seed = base + n;
-            if only.is_some_and(|o| o != seed) {
+            let image_only = std::env::var("IMAGE").ok();
+            if only.is_some_and(|o| o != seed) || image_only.is_some_and(|i| !name.contains(&i)) {
                 continue;
             }
             let mut c = Chance(seed * 2 + 1);

@@ -122,6 +122,15 @@ pub fn made(options: &[&str], block: usize, bytes: u64) -> Vec<u8> {
     std::fs::read(&img).unwrap()
 }
 
+/// The image with hash indexes on its larger directories, as the kernel would have made them.
+pub fn indexed(s: &Scratch, image: &[u8]) -> Vec<u8> {
+    let path = s.path("indexed.img");
+    std::fs::write(&path, image).unwrap();
+    let out = tool("e2fsck").arg("-fyD").arg(&path).output().unwrap();
+    assert!(matches!(out.status.code(), Some(0 | 1)));
+    std::fs::read(&path).unwrap()
+}
+
 /// What `e2fsck -fn` says of an image: its exit code and its output. A map that leads in circles can keep it
 /// busy for hours; after ten seconds its code is 124.
 pub fn e2fsck(s: &Scratch, image: &[u8]) -> (i32, String) {

@@ -5,6 +5,7 @@ pub mod acl;
 pub mod bitmap;
 pub mod boot;
 pub mod dirent;
+pub mod dirhash;
 pub mod features;
 pub mod geometry;
 pub mod inode;

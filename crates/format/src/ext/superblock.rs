@@ -243,6 +243,10 @@ impl Superblock {
         let n = label.len().min(raw.len());
         raw[..n].copy_from_slice(&label.as_bytes()[..n]);
     }
+    /// The seed of directory hashes.
+    pub fn hash_seed(&self) -> [u32; 4] {
+        std::array::from_fn(|n| le32(&self.0[..], 0xec + 4 * n))
+    }
     /// Sets the seed of directory hashes and the hash version, for kernels that index directories later.
     pub fn set_hash(&mut self, seed: [u8; 16], version: u8) {
         self.0[0xec..0xfc].copy_from_slice(&seed);
