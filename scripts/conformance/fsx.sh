@@ -1,0 +1,46 @@
+# fsx: random operations on one file, each compared with what memory says. Both transports at once,
+# a million operations in all (FSX_OPS), the seed printed so that a difference can be repeated.
+# shellcheck shell=bash
+
+stage_fsx() {
+  [ -c /dev/fuse ] || { skip "fsx: there is no /dev/fuse"; return; }
+  is_root || have fusermount3 || { skip "fsx: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
+  install_suites
+  cat >"$WORK/fsx.toml" <<'T'
+# msync after every mapped write would measure the disk; fsync below does the same now and then.
+nomsyncafterwrite = true
+[weights]
+close_open = 1
+invalidate = 1
+fsync = 0.2
+fdatasync = 0.2
+posix_fallocate = 2
+punch_hole = 5
+sendfile = 2
+posix_fadvise = 1
+copy_file_range = 2
+T
+  local uring runs=() list seed=${FSX_SEED:-$((RANDOM * 32768 + RANDOM))}
+  read -ra list <<<"$(transports)"
+  local ops=$((${FSX_OPS:-1000000} / ${#list[@]}))
+  for uring in "${list[@]}"; do fsx_start "$uring" "$ops" "$seed" && runs+=("$uring"); seed=$((seed + 1)); done
+  for uring in "${runs[@]}"; do fsx_end "$uring"; done
+}
+
+fsx_start() {
+  local uring=$1 ops=$2 seed=$3 mnt=$WORK/fsx-$1
+  "$CAIRN" mkfs "$mnt.img" --size 64M >"$mnt.mkfs" 2>&1 || { fail "fsx: mkfs: $(tail -n 1 "$mnt.mkfs")"; return 1; }
+  serve_at "$mnt" "$mnt.img" --fuse-uring "$uring" || { fail "fsx: $(tail -n 1 "$mnt.log")"; return 1; }
+  echo "$SERVER" >"$mnt.server"; echo "$ops operations, seed $seed" >"$mnt.what"
+  "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$mnt/file" >"$mnt.out" 2>&1 &
+  echo $! >"$mnt.pid"
+}
+
+fsx_end() {
+  local mnt=$WORK/fsx-$1 name
+  name="fsx over $(transport_name "$1"), $(cat "$mnt.what")"
+  if wait "$(cat "$mnt.pid")"; then pass "$name"; else fail "$name"; tail -n 8 "$mnt.out" | sed 's/^/         | /'; fi
+  SERVER=$(cat "$mnt.server")
+  check "$name: clean close" stop
+  check "$name: e2fsck" fsck_clean "$mnt.img"
+}

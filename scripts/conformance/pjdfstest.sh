@@ -1,0 +1,74 @@
+# pjdfstest on a mounted volume, with kernel ext2 as the referee in the same run: what passes there
+# has to pass here, unless scripts/pjdfstest-exclusions.txt names the case with its reason.
+# shellcheck shell=bash
+
+stage_pjdfstest() {
+  is_root || { skip "pjdfstest changes owners: it needs root"; return; }
+  [ -c /dev/fuse ] || { skip "pjdfstest: there is no /dev/fuse"; return; }
+  install_suites
+  write_pjdfstest_config
+  pjdfstest_referee || return
+  local uring
+  for uring in $(transports); do pjdfstest_ours "$uring"; done
+}
+
+write_pjdfstest_config() {
+  cat >"$WORK/pjdfstest.toml" <<'T'
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+stat_st_birthtime = {}
+utime_now = {}
+utimensat = {}
+[settings]
+naptime = 0.01
+allow_remount = false
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+T
+}
+
+# run_pjdfstest DIR OUT: "case result" lines, sorted.
+run_pjdfstest() {
+  "$TOOLS/bin/pjdfstest" -c "$WORK/pjdfstest.toml" -p "$1" >"$2.log" 2>&1
+  awk '$1 ~ /::/ && NF == 2 {print $1, $2}' "$2.log" | sort >"$2"
+  [ "$(wc -l <"$2")" -gt 300 ]
+}
+
+pjdfstest_referee() {
+  truncate -s 512M "$WORK/referee.img"; mke2fs -q -F -t ext2 -I 256 "$WORK/referee.img"
+  if ! kernel_mount "$WORK/referee" "$WORK/referee.img" ext2; then
+    skip "pjdfstest: the kernel does not mount ext2 on a loop device, so there is no referee"; return 1
+  fi
+  run_pjdfstest "$WORK/referee" "$WORK/pjd.referee" || { fail "pjdfstest does not run on kernel ext2: $(tail -n 1 "$WORK/pjd.referee.log")"; return 1; }
+  release "$WORK/referee"; rm "$WORK/referee.img"
+  awk '$2 == "ok" {print $1}' "$WORK/pjd.referee" >"$WORK/pjd.wanted"
+  say "   kernel ext2: $(grep -a ^Summary "$WORK/pjd.referee.log")"
+}
+
+pjdfstest_ours() {
+  local uring=$1 name image=$WORK/pjd-$1.img mnt=$WORK/pjd-$1 not_ok
+  name="pjdfstest over $(transport_name "$uring")"
+  check "$name: a fresh volume" "$CAIRN" mkfs "$image" --size 512M || return
+  serve_at "$mnt" "$image" --fuse-uring "$uring" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  run_pjdfstest "$mnt" "$WORK/pjd.$uring" || { fail "$name: it does not run: $(tail -n 1 "$WORK/pjd.$uring.log")"; return; }
+  say "   ours: $(grep -a ^Summary "$WORK/pjd.$uring.log")"
+  awk '$2 == "ok" {print $1}' "$WORK/pjd.$uring" >"$WORK/pjd.passed"
+  grep -v '^#' scripts/pjdfstest-exclusions.txt | awk 'NF {print $1}' | sort >"$WORK/pjd.excluded"
+  not_ok=$(comm -23 "$WORK/pjd.wanted" "$WORK/pjd.passed" | comm -23 - "$WORK/pjd.excluded")
+  if [ -z "$not_ok" ]; then
+    pass "$name: all $(comm -23 "$WORK/pjd.wanted" "$WORK/pjd.excluded" | wc -l) cases that kernel ext2 passes"
+  else
+    local case
+    for case in $not_ok; do
+      fail "$name: $case passes on kernel ext2"
+      grep -aA 4 "^$case " "$WORK/pjd.$uring.log" | tail -n +2 | grep -av '::' | sed 's/^/         | /' | head -n 4
+    done
+  fi
+  # An exclusion that is no longer needed has to go.
+  not_ok=$(comm -12 "$WORK/pjd.passed" "$WORK/pjd.excluded")
+  [ -z "$not_ok" ] || fail "$name: excluded, yet it passes: $not_ok"
+  check "$name: clean close" stop
+  check "$name: e2fsck" fsck_clean "$image"
+  rm -f "$image"
+}

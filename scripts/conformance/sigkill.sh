@@ -1,0 +1,59 @@
+# SIGKILL of the server under load. What was acknowledged has to be there after the next open: in mode
+# `sync` every returned create, and in both modes the contents of every file that was fsynced.
+# shellcheck shell=bash
+
+stage_sigkill() {
+  is_root || have fusermount3 || { skip "SIGKILL: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
+  [ -c /dev/fuse ] || { skip "SIGKILL: there is no /dev/fuse"; return; }
+  local mode
+  for mode in ${SIGKILL_MODES:-sync async}; do sigkill_in "$mode"; done
+}
+
+sigkill_in() {
+  local mode=$1 mnt=$WORK/kill-$1 name="SIGKILL in mode $1" unsafe=() status
+  [ "$mode" = async ] && unsafe=(--unsafe-async)
+  check "$name: mkfs" "$CAIRN" mkfs "$mnt.img" --size 512M || return
+  serve_at "$mnt" "$mnt.img" --mode "$mode" "${unsafe[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  sigkill_load "$mnt" & local load=$!
+  sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"
+  [ "$(wc -l <"$mnt.acked")" -gt 20 ] || { fail "$name: only $(wc -l <"$mnt.acked") files acknowledged in 3 s"; return; }
+  if [ "$mode" = async ]; then
+    "$CAIRN" fsck --repair "$mnt.img" >"$mnt.fsck" 2>&1; status=$?
+    [ $status = 0 ] || [ $status = 4 ] || { fail "$name: fsck --repair exits $status: $(tail -n 1 "$mnt.fsck")"; return; }
+  fi
+  serve_at "$mnt" "$mnt.img" --mode "$mode" "${unsafe[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
+  check "$name: $(wc -l <"$mnt.acked") fsynced files are whole" fsynced_are_there "$mnt" "$mnt.acked"
+  [ "$mode" = async ] || check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made"
+  check "$name: clean close" stop
+  check "$name: e2fsck" fsck_clean "$mnt.img"
+}
+
+# Two writers: one fsyncs its files, one only makes folders and empty files. A line goes to the list
+# after the call has returned, never before. Both end when the mount is gone.
+sigkill_load() {
+  local mnt=$1 i
+  : >"$mnt.acked"; : >"$mnt.made"
+  for ((i = 1; i < 100000; i++)); do
+    dd if=/dev/stdin of="$mnt/synced-$i" bs=4K conv=fsync status=none 2>/dev/null < <(sigkill_content "$i") || break
+    [ ! -e "$mnt.stop" ] || break
+    echo "$i" >>"$mnt.acked"
+  done &
+  for ((i = 1; i < 100000; i++)); do
+    mkdir "$mnt/made-$i" 2>/dev/null && : 2>/dev/null >"$mnt/made-$i/file" || break
+    [ ! -e "$mnt.stop" ] || break
+    echo "$i" >>"$mnt.made"
+  done 2>/dev/null
+  wait
+}
+sigkill_content() { local i; for ((i = 0; i < 50; i++)); do printf 'line %d of file %d\n' "$i" "$1"; done; }
+
+fsynced_are_there() {
+  local i
+  while read -r i; do
+    cmp -s "$1/synced-$i" <(sigkill_content "$i") || { say "file $i is missing, short or wrong"; return 1; }
+  done <"$2"
+}
+created_are_there() {
+  local i
+  while read -r i; do [ -f "$1/made-$i/file" ] || { say "made-$i/file is missing"; return 1; }; done <"$2"
+}
