@@ -2,10 +2,11 @@
 //! one is durable. These writes go through no transaction; nothing else is in flight when they are made.
 
 use crate::Ext;
-use env::DiskError;
+use env::{Block, Disk, DiskError};
 use format::ext::features::ro_compat;
 use format::ext::superblock::{STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Txn};
+use std::rc::Rc;
 
 impl Ext {
     /// Writes the superblock in memory to its place, and flushes.
@@ -18,6 +19,16 @@ impl Ext {
         }
         self.cache.write(vec![buf.clone()]).await?;
         self.cache.flush_device().await
+    }
+
+    /// Takes over what the block with the superblock holds on disk now: the boot area before it may have been
+    /// written past the cache.
+    pub async fn reload_superblock_block(&self, disk: &Rc<dyn Disk>) -> Result<(), DiskError> {
+        let (buf, _) = &self.sb_buf;
+        let at = buf.block().0 * self.block_bytes() as u64;
+        let read = disk.read(at, vec![Block::zeroed(self.block_bytes())]).await?;
+        buf.replace(read.into_iter().next().expect("one block was asked for"));
+        Ok(())
     }
 
     /// Before the first write: the volume is not clean. In its own flush, because a power cut must not find

@@ -1,1 +1,19 @@
-//! The real world: workers, rings, files, sockets.
+//! The real world: files as disks, threads that enter volumes, rings on which everything they wait for
+//! arrives. It carries out what a volume's port asks for and hands replies to their front ends; it knows
+//! nothing of files inside a volume.
+
+mod clock;
+mod driver;
+mod file;
+mod lock;
+mod pool;
+mod ring;
+mod signals;
+mod worker;
+
+pub use clock::{entropy, now};
+pub use driver::{Driver, carry_out_all};
+pub use file::HostFile;
+pub use pool::{Hosted, Pool, Source, WorkList};
+pub use ring::{Entry, Ring, ring_available};
+pub use signals::{block_signals, wait_for_stop};

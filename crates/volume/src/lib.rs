@@ -1,1 +1,61 @@
-//! Opens, makes, recovers and repairs volumes.
+//! Opens volumes: the only place that does. And makes, recovers and repairs them.
+//!
+//! Opening goes in steps, each in its file: `probe` looks at the device and says what is there; `recover`
+//! finishes what an unclean end left, in the mode that was in force; `open` builds cache, mechanism, layout
+//! and operations inside a volume's engine; `closing` takes it down again. Probing and recovery work on the
+//! device directly, before anybody is inside; what they write goes by blocks and knows no mechanism.
+
+mod closing;
+mod make;
+mod open;
+mod probe;
+mod recover;
+mod state;
+
+pub use make::make;
+pub use mechanisms::{MODES, Mode, ModeInfo};
+pub use open::{OpenOptions, opener};
+pub use probe::{Probe, probe};
+pub use recover::{Recovered, recover};
+
+use check::{CheckError, IoError, ReadBlocks, WriteBlocks};
+use std::fmt;
+
+/// A device as recovery and repair use it: blocking reads and writes.
+pub trait Device: ReadBlocks + WriteBlocks {
+    /// As a reader.
+    fn reader(&self) -> &dyn ReadBlocks;
+    /// As a writer.
+    fn writer(&mut self) -> &mut dyn WriteBlocks;
+}
+
+impl<T: ReadBlocks + WriteBlocks> Device for T {
+    fn reader(&self) -> &dyn ReadBlocks {
+        self
+    }
+    fn writer(&mut self) -> &mut dyn WriteBlocks {
+        self
+    }
+}
+
+/// Why a volume cannot be opened, made or recovered: a sentence for the user, with what to do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeError(pub String);
+
+impl fmt::Display for VolumeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for VolumeError {}
+
+impl From<IoError> for VolumeError {
+    fn from(e: IoError) -> VolumeError {
+        VolumeError(e.to_string())
+    }
+}
+impl From<CheckError> for VolumeError {
+    fn from(e: CheckError) -> VolumeError {
+        VolumeError(e.to_string())
+    }
+}

@@ -1,0 +1,25 @@
+//! The real clocks and real chance.
+
+use env::{Nanos, Now};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Both clocks, now.
+pub fn now() -> Now {
+    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure it is given; it cannot fail with a valid clock.
+    #[expect(unsafe_code, reason = "std's Instant does not show its nanoseconds")]
+    unsafe {
+        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts);
+    }
+    let mono = Nanos(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64);
+    let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { mono, wall: Nanos(u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)) }
+}
+
+/// Sixteen bytes that nobody can guess.
+pub fn entropy() -> std::io::Result<[u8; 16]> {
+    use std::io::Read;
+    let mut bytes = [0; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}

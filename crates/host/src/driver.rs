@@ -1,0 +1,92 @@
+//! Driving a volume from one thread, for commands that open it, do something and close it: requests are
+//! carried out where they are made. Also the way of a thread that stands beside the workers and enters once.
+
+use crate::{HostFile, now};
+use env::{IoDone, IoRequest};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use vfs::{Answer, Call, Door, DoorState, Front, FsError, Out, Reply, Request, Ticket, Work};
+
+struct Once(mpsc::Sender<Answer>);
+impl Front for Once {
+    fn reply(&self, _: u64, answer: Answer) {
+        let _ = self.0.send(answer); // nobody waits for it any more
+    }
+}
+
+/// Carries out requests on the calling thread.
+pub fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
+    io.drain(..).map(|r| disks[usize::from(r.disk.0)].carry_out(r)).collect()
+}
+
+/// One thread with one volume.
+pub struct Driver {
+    door: Arc<Door>,
+    disks: Vec<Arc<HostFile>>,
+}
+
+impl Driver {
+    /// For the volume behind `door`, on `disks`.
+    pub fn new(door: Arc<Door>, disks: Vec<Arc<HostFile>>) -> Driver {
+        Driver { door, disks }
+    }
+
+    /// Enters with `work`, and again with what the disks did, until `until` says so.
+    fn run(&self, mut work: Vec<Work>, mut until: impl FnMut() -> bool) {
+        let mut done = Vec::new();
+        let mut out = Out::default();
+        loop {
+            self.door.enter(now(), &mut work, &mut done, &mut out);
+            out.answer();
+            done = carry_out_all(&self.disks, &mut out.io);
+            if !done.is_empty() {
+                continue;
+            }
+            if until() {
+                return;
+            }
+            let wait = out.deadline.map_or(Duration::from_millis(50), |d| {
+                Duration::from_nanos(d.since(now().mono).0).min(Duration::from_millis(50))
+            });
+            std::thread::sleep(wait);
+        }
+    }
+
+    /// Opens it; a failure is a sentence for the user.
+    pub fn open(&self) -> Result<(), String> {
+        self.run(Vec::new(), || self.door.state() != DoorState::Opening);
+        match self.door.state() {
+            DoorState::Failed(why) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn call(&self, call: Call) -> Answer {
+        let (tx, rx) = mpsc::channel();
+        let front = Arc::new(Once(tx));
+        let mut answer = None;
+        self.run(vec![Work::Call(Ticket { front, id: 0 }, call)], || {
+            answer = rx.try_recv().ok();
+            answer.is_some()
+        });
+        answer.expect("run ends with an answer")
+    }
+
+    /// Asks for the volume itself.
+    pub fn request(&self, request: Request) -> Result<Reply, FsError> {
+        self.call(Call::local(request)).result
+    }
+
+    /// Closes it.
+    pub fn close(&self) -> Result<(), FsError> {
+        if self.door.state() != DoorState::Open {
+            return Ok(());
+        }
+        self.run(vec![Work::Close], || matches!(self.door.state(), DoorState::Closed(_)));
+        match self.door.state() {
+            DoorState::Closed(result) => result,
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC.
+
+use crate::lock;
+use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
+use std::fs::{File, OpenOptions};
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// An opened image or device.
+#[derive(Debug)]
+pub struct HostFile {
+    file: File,
+    path: PathBuf,
+    size_bytes: u64,
+    read_only: bool,
+}
+
+impl HostFile {
+    /// Opens an image or device and makes sure that nobody else uses it. Errors are for the user.
+    pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
+        let shown = path.display();
+        let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+        let mut options = OpenOptions::new();
+        options.read(true).write(!read_only);
+        if is_device && !read_only {
+            options.custom_flags(libc::O_EXCL);
+        }
+        let file = options.open(path).map_err(|e| match e.raw_os_error() {
+            Some(libc::EBUSY) => format!("{shown}: in use (mounted, or opened by another program)"),
+            _ => format!("{shown}: {e}"),
+        })?;
+        if !read_only {
+            lock::check_unused(&file, path)?;
+        }
+        lock::take(&file, path, !read_only)?;
+        Self::with(file, path, read_only)
+    }
+
+    /// Makes a new, sparse image. It fails if there is one.
+    pub fn create(path: &Path, size_bytes: u64) -> Result<HostFile, String> {
+        let shown = path.display();
+        let new = OpenOptions::new().read(true).write(true).create_new(true).open(path);
+        let file = new.map_err(|e| format!("{shown}: {e}"))?;
+        lock::take(&file, path, true)?;
+        file.set_len(size_bytes).map_err(|e| format!("{shown}: {e}"))?;
+        Self::with(file, path, false)
+    }
+
+    fn with(file: File, path: &Path, read_only: bool) -> Result<HostFile, String> {
+        let shown = path.display();
+        let kind = file.metadata().map_err(|e| format!("{shown}: {e}"))?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(format!("{shown}: neither a file nor a block device"));
+        }
+        use std::io::{Seek, SeekFrom};
+        let size = (&file).seek(SeekFrom::End(0)).map_err(|e| format!("{shown}: {e}"))?;
+        Ok(HostFile { file, path: path.to_owned(), size_bytes: size, read_only })
+    }
+
+    /// Its size in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+    /// Was it opened for reading only?
+    pub fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+    /// Its descriptor, for the rings.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+    /// Reads all of `into` from byte `at` on.
+    pub fn read_at(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
+        self.file.read_exact_at(into, at)
+    }
+    /// Writes all of `bytes` from byte `at` on.
+    pub fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.write_all_at(bytes, at)
+    }
+    /// Makes what was written durable.
+    pub fn flush(&self) -> std::io::Result<()> {
+        self.file.sync_data()
+    }
+    /// Is the range a hole of a sparse file?
+    pub fn is_hole(&self, at: u64, len: u64) -> bool {
+        // SAFETY: lseek takes numbers only; the descriptor is ours.
+        #[expect(unsafe_code, reason = "std has no SEEK_DATA")]
+        let data = unsafe { libc::lseek(self.file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
+        match data {
+            -1 => std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO),
+            d => d as u64 >= at + len,
+        }
+    }
+
+    /// Carries a request out, waiting for it.
+    pub fn carry_out(&self, request: IoRequest) -> IoDone {
+        let IoRequest { id, op, at, mut blocks, .. } = request;
+        let result = match op {
+            IoOp::Read => self.read_blocks(at, &mut blocks),
+            IoOp::Write(how) => self.write_blocks(at, &blocks, how),
+            IoOp::Flush => self.flush(),
+            IoOp::Discard { len } => self.discard(at, len),
+        };
+        let result = result.map_err(|e| disk_error(&op, at, &e));
+        IoDone { id, blocks, result }
+    }
+
+    fn read_blocks(&self, at: u64, blocks: &mut [Block]) -> std::io::Result<()> {
+        let mut at = at;
+        for b in blocks {
+            self.read_at(at, b.bytes_mut())?;
+            at += b.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn write_blocks(&self, at: u64, blocks: &[Block], how: Durability) -> std::io::Result<()> {
+        let mut at = at;
+        for b in blocks {
+            self.write_at(at, b.bytes())?;
+            at += b.len() as u64;
+        }
+        if how == Durability::Fua { self.flush() } else { Ok(()) }
+    }
+
+    fn discard(&self, at: u64, len: u64) -> std::io::Result<()> {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: fallocate takes numbers only; the descriptor is ours.
+        #[expect(unsafe_code, reason = "std has no fallocate")]
+        let rc = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at as i64, len as i64) };
+        if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}
+
+/// A failed request, as the core has it.
+pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
+    let kind = match e.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => DiskErrorKind::NoSpace,
+        Some(libc::EROFS | libc::EBADF) => DiskErrorKind::ReadOnly,
+        _ => DiskErrorKind::Io,
+    };
+    let during = match op {
+        IoOp::Read => "read",
+        IoOp::Write(_) => "write",
+        IoOp::Flush => "flush",
+        IoOp::Discard { .. } => "discard",
+    };
+    DiskError { kind, during, at, detail: e.to_string() }
+}
+
+/// The memory of a request as the kernel wants it.
+pub(crate) fn iovecs(op: &IoOp, blocks: &mut [Block]) -> Vec<libc::iovec> {
+    let as_iovec = |base: *mut u8, len: usize| libc::iovec { iov_base: base.cast(), iov_len: len };
+    match op {
+        IoOp::Read => blocks
+            .iter_mut()
+            .map(|b| {
+                let mut s = IoSliceMut::new(b.bytes_mut());
+                as_iovec(s.as_mut_ptr(), s.len())
+            })
+            .collect(),
+        _ => blocks
+            .iter()
+            .map(|b| {
+                let s = IoSlice::new(b.bytes());
+                as_iovec(s.as_ptr().cast_mut(), s.len())
+            })
+            .collect(),
+    }
+}

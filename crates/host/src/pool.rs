@@ -1,0 +1,163 @@
+//! The workers, the volumes they enter, and the front ends whose completions they take: one worker a CPU.
+
+use crate::HostFile;
+use crate::ring::{Entry, Ring};
+use crate::worker;
+use std::cell::Cell;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::JoinHandle;
+use vfs::{Door, Work};
+
+/// Work for volumes, by the volume's number.
+pub type WorkList = Vec<(usize, Work)>;
+
+/// A front end with entries of its own on the workers' rings.
+pub trait Source: Send + Sync {
+    /// Called once on each worker's thread: its first entries. `tag` goes into the top byte of their
+    /// user data.
+    fn start(&self, pool: &Pool, worker: usize, tag: u64);
+    /// An entry of this source has ended on this worker: `data` is its user data without the tag.
+    fn complete(&self, pool: &Pool, worker: usize, data: u64, result: i32, work: &mut WorkList);
+}
+
+/// A volume and the disks it lies on.
+pub struct Hosted {
+    /// The volume.
+    pub door: Arc<Door>,
+    /// Its disks, by `DiskId`.
+    pub disks: Vec<Arc<HostFile>>,
+    pub(crate) deadline: AtomicU64,
+}
+
+/// What a worker is told from outside.
+type Errand = Box<dyn FnOnce(&Pool, usize) + Send>;
+
+/// One worker's ring and mailbox.
+pub(crate) struct Desk {
+    pub(crate) ring: Ring,
+    pub(crate) bell: OwnedFd,
+    pub(crate) errands: Mutex<Vec<Errand>>,
+}
+
+/// All workers.
+pub struct Pool {
+    pub(crate) desks: Vec<Desk>,
+    pub(crate) volumes: Vec<Hosted>,
+    pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
+    pub(crate) stop: AtomicBool,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+thread_local! {
+    static ME: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of CPUs, which is the number of workers and of FUSE's queues.
+pub(crate) fn cpus() -> usize {
+    // SAFETY: sysconf takes a number and gives one.
+    #[expect(unsafe_code, reason = "std gives the CPUs allowed, FUSE counts those configured")]
+    let n = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
+    usize::try_from(n).unwrap_or(1).max(1)
+}
+
+impl Pool {
+    /// Starts the workers for these volumes.
+    pub fn start(volumes: Vec<(Arc<Door>, Vec<Arc<HostFile>>)>) -> std::io::Result<Arc<Pool>> {
+        let desks = (0..cpus()).map(|_| desk()).collect::<std::io::Result<Vec<_>>>()?;
+        let volumes = volumes
+            .into_iter()
+            .map(|(door, disks)| Hosted { door, disks, deadline: AtomicU64::new(0) })
+            .collect();
+        let pool = Arc::new(Pool {
+            desks,
+            volumes,
+            sources: RwLock::default(),
+            stop: AtomicBool::new(false),
+            threads: Mutex::default(),
+        });
+        let mut threads = pool.threads.lock().expect("nobody panics while holding it");
+        for me in 0..pool.desks.len() {
+            let pool = pool.clone();
+            let run = move || {
+                ME.set(Some(me));
+                worker::run(&pool, me);
+            };
+            threads.push(std::thread::Builder::new().name(format!("worker {me}")).spawn(run)?);
+        }
+        drop(threads);
+        Ok(pool)
+    }
+
+    /// How many workers.
+    pub fn workers(&self) -> usize {
+        self.desks.len()
+    }
+    /// The volumes.
+    pub fn volumes(&self) -> &[Hosted] {
+        &self.volumes
+    }
+
+    /// Adds a front end and starts it on every worker.
+    pub fn add_source(&self, source: Arc<dyn Source>) {
+        let mut sources = self.sources.write().expect("nobody panics while holding it");
+        sources.push(source.clone());
+        let tag = (sources.len() as u64) << 56;
+        drop(sources);
+        for worker in 0..self.desks.len() {
+            let source = source.clone();
+            self.errand(worker, Box::new(move |pool, me| source.start(pool, me, tag)));
+        }
+    }
+
+    fn errand(&self, worker: usize, errand: Errand) {
+        let desk = &self.desks[worker];
+        desk.errands.lock().expect("nobody panics while holding it").push(errand);
+        self.ring_bell(worker);
+    }
+
+    fn ring_bell(&self, worker: usize) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: writes eight bytes that live through the call to a descriptor of ours.
+        #[expect(unsafe_code, reason = "std has no eventfd")]
+        unsafe {
+            libc::write(self.desks[worker].bell.as_raw_fd(), one.as_ptr().cast(), 8);
+        }
+    }
+
+    /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on the
+    /// caller's own they go with its next wait.
+    pub fn push(&self, worker: usize, entries: &[Entry]) {
+        let ring = &self.desks[worker].ring;
+        ring.push(entries);
+        if ME.get() != Some(worker) {
+            ring.submit();
+        }
+    }
+
+    /// Stops the workers and waits for them. The volumes are closed before.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        (0..self.desks.len()).for_each(|w| self.ring_bell(w));
+        let threads = std::mem::take(&mut *self.threads.lock().expect("nobody panics holding it"));
+        for t in threads {
+            if t.join().is_err() {
+                tracing::error!("a worker has panicked");
+            }
+        }
+    }
+}
+
+fn desk() -> std::io::Result<Desk> {
+    // SAFETY: eventfd gives a descriptor that nobody else has, or -1.
+    #[expect(unsafe_code, reason = "std has no eventfd")]
+    let bell = unsafe {
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+        if fd < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        OwnedFd::from_raw_fd(fd)
+    };
+    Ok(Desk { ring: Ring::new()?, bell, errands: Mutex::default() })
+}

@@ -1,0 +1,197 @@
+//! One worker: a thread on its own CPU, with one ring on which everything it waits for arrives. It collects
+//! what has come, enters each volume concerned once, answers, submits the volume's disk requests on its ring.
+
+use crate::file::{disk_error, iovecs};
+use crate::now;
+use crate::pool::{Pool, WorkList};
+use crate::ring::Entry;
+use env::{Block, Durability, IoDone, IoOp, IoRequest};
+use io_uring::{opcode, types};
+use std::os::fd::AsRawFd;
+use std::sync::atomic::Ordering;
+use vfs::{Out, Work};
+
+const TAG_MASK: u64 = 0xff << 56;
+const DATA_BELL: u64 = 1;
+const DATA_DISK: u64 = 1 << 32;
+
+/// A disk request that the kernel has.
+struct InFlight {
+    volume: usize,
+    id: u64,
+    op: IoOp,
+    at: u64,
+    disk: usize,
+    blocks: Vec<Block>,
+    /// Points into `blocks`, whose memory does not move.
+    _iovecs: Vec<libc::iovec>,
+}
+
+struct Worker<'a> {
+    pool: &'a Pool,
+    me: usize,
+    in_flight: Vec<Option<Box<InFlight>>>,
+    free: Vec<usize>,
+    work: WorkList,
+    done: Vec<(usize, IoDone)>,
+    bell: Box<[u8; 8]>,
+}
+
+pub(crate) fn run(pool: &Pool, me: usize) {
+    pin(me);
+    let mut w = Worker {
+        pool,
+        me,
+        in_flight: Vec::new(),
+        free: Vec::new(),
+        work: Vec::new(),
+        done: Vec::new(),
+        bell: Box::new([0; 8]),
+    };
+    w.listen_for_bell();
+    w.serve();
+}
+
+fn pin(cpu: usize) {
+    // SAFETY: the set is plain memory, zeroed and filled before the call.
+    #[expect(unsafe_code, reason = "std cannot pin threads")]
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        // Where it is not allowed (a container with fewer CPUs), the thread runs unpinned.
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+    }
+}
+
+impl Worker<'_> {
+    fn serve(&mut self) {
+        let ring = &self.pool.desks[self.me].ring;
+        let mut completions = Vec::new();
+        // The first entries begin the opening.
+        (0..self.pool.volumes.len()).for_each(|v| self.enter(v));
+        while !self.pool.stop.load(Ordering::Relaxed) {
+            if let Err(e) = ring.wait(self.timeout()) {
+                tracing::error!("io_uring: {e}");
+                std::process::abort(); // nothing can be waited for any more, and nothing be made safe
+            }
+            ring.completions(&mut completions);
+            for (data, result) in completions.drain(..) {
+                self.completion(data, result);
+            }
+            self.run_volumes();
+        }
+        // What the kernel still has must not be freed.
+        std::mem::forget(std::mem::take(&mut self.in_flight));
+    }
+
+    /// How long until some volume wants to be entered, in nanoseconds.
+    fn timeout(&self) -> Option<u64> {
+        let deadlines = self.pool.volumes.iter().map(|v| v.deadline.load(Ordering::Relaxed));
+        let next = deadlines.filter(|&d| d != 0).min()?;
+        Some(next.saturating_sub(now().mono.0).max(1000))
+    }
+
+    fn listen_for_bell(&mut self) {
+        let desk = &self.pool.desks[self.me];
+        let fd = types::Fd(desk.bell.as_raw_fd());
+        let read = opcode::Read::new(fd, self.bell.as_mut_ptr(), 8).build().user_data(DATA_BELL);
+        desk.ring.push(&[read.into()]);
+    }
+
+    fn completion(&mut self, data: u64, result: i32) {
+        let tag = data & TAG_MASK;
+        if tag != 0 {
+            let index = (tag >> 56) as usize - 1;
+            let source = {
+                let all = self.pool.sources.read().expect("nobody panics while holding it");
+                all[index].clone()
+            };
+            source.complete(self.pool, self.me, data & !TAG_MASK, result, &mut self.work);
+        } else if data & DATA_DISK != 0 {
+            self.disk_done((data & 0xffff_ffff) as usize, result);
+        } else if data == DATA_BELL {
+            let mut errands = self.pool.desks[self.me].errands.lock().expect("nobody panics");
+            let errands = std::mem::take(&mut *errands);
+            errands.into_iter().for_each(|e| e(self.pool, self.me));
+            self.listen_for_bell();
+        }
+    }
+
+    fn disk_done(&mut self, slot: usize, result: i32) {
+        let r = self.in_flight[slot].take().expect("a request ends once");
+        self.free.push(slot);
+        let want: usize = r.blocks.iter().map(Block::len).sum();
+        let InFlight { volume, id, op, at, disk, blocks, .. } = *r;
+        let whole = !matches!(op, IoOp::Read | IoOp::Write(_)) || result as usize == want;
+        if result >= 0 && whole {
+            self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
+            return;
+        }
+        let retry = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR);
+        let done = if retry {
+            // Cut short: carried out again as a whole, waiting. Rare.
+            let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
+            self.pool.volumes[volume].disks[disk].carry_out(request)
+        } else {
+            let e = std::io::Error::from_raw_os_error(-result);
+            IoDone { id, blocks, result: Err(disk_error(&op, at, &e)) }
+        };
+        self.done.push((volume, done));
+    }
+
+    /// Enters every volume for which something has come, or whose time has come.
+    fn run_volumes(&mut self) {
+        let now = now().mono.0;
+        for v in 0..self.pool.volumes.len() {
+            let due = self.pool.volumes[v].deadline.load(Ordering::Relaxed);
+            let something =
+                self.work.iter().any(|w| w.0 == v) || self.done.iter().any(|d| d.0 == v);
+            if something || (due != 0 && due <= now) {
+                self.enter(v);
+            }
+        }
+    }
+
+    fn enter(&mut self, v: usize) {
+        let volume = &self.pool.volumes[v];
+        let mut work: Vec<Work> = self.work.extract_if(.., |w| w.0 == v).map(|w| w.1).collect();
+        let mut done: Vec<IoDone> = self.done.extract_if(.., |d| d.0 == v).map(|d| d.1).collect();
+        let mut out = Out::default();
+        volume.door.enter(now(), &mut work, &mut done, &mut out);
+        volume.deadline.store(out.deadline.map_or(0, |d| d.0.max(1)), Ordering::Relaxed);
+        // The disk's requests first: they run while the replies are made.
+        let entries: Vec<Entry> = out.io.drain(..).map(|r| self.disk_entry(v, r)).collect();
+        if !entries.is_empty() {
+            self.pool.push(self.me, &entries);
+        }
+        out.answer();
+    }
+
+    fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
+        let IoRequest { id, disk, op, at, mut blocks } = request;
+        let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
+        let fd = types::Fd(file.fd());
+        let iovecs = iovecs(&op, &mut blocks);
+        let (ptr, n) = (iovecs.as_ptr(), iovecs.len() as u32);
+        let entry = match op {
+            IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(at).build(),
+            IoOp::Write(how) => {
+                let flags = if how == Durability::Fua { libc::RWF_DSYNC } else { 0 };
+                opcode::Writev::new(fd, ptr, n).offset(at).rw_flags(flags).build()
+            }
+            IoOp::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
+            IoOp::Discard { len } => {
+                let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+                opcode::Fallocate::new(fd, len).offset(at).mode(mode).build()
+            }
+        };
+        let disk = usize::from(disk.0);
+        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs };
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.in_flight.push(None);
+            self.in_flight.len() - 1
+        });
+        self.in_flight[slot] = Some(Box::new(r));
+        Entry::from(entry.user_data(DATA_DISK | slot as u64))
+    }
+}

@@ -1,0 +1,58 @@
+//! An opened volume, and taking it down: calls are refused, everything goes home, and only when all of it is
+//! durable is the volume marked as clean.
+
+use crate::state;
+use env::Local;
+use ext::Ext;
+use format::ext::boot::BootState;
+use std::cell::RefCell;
+use std::rc::Rc;
+use ufs::{Store, Ufs};
+use vfs::{Answer, Call, FsError, Volume};
+
+pub(crate) struct Opened {
+    pub(crate) ufs: Rc<Ufs<Ext>>,
+    pub(crate) ext: Rc<Ext>,
+    pub(crate) boot: RefCell<Option<BootState>>,
+    pub(crate) read_only: bool,
+}
+
+impl Volume for Opened {
+    fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
+        self.ufs.clone().call(call)
+    }
+    fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
+        Box::pin(async move { self.shut().await })
+    }
+}
+
+impl Opened {
+    async fn shut(&self) -> Result<(), FsError> {
+        self.ufs.refuse_calls();
+        if self.read_only {
+            return Ok(());
+        }
+        let cache = self.ext.cache();
+        if self.ext.writable().is_err() {
+            cache.stop();
+            tracing::error!("the volume is not marked clean: it was damaged or its device failed");
+            return Err(FsError::Io);
+        }
+        self.ufs.shut().await?;
+        let io = |e: integrity::IntegrityError| {
+            tracing::error!("closing: {e}");
+            FsError::Io
+        };
+        self.ext.mechanism().close().await.map_err(io)?;
+        cache.stop();
+        let disk = |e: env::DiskError| io(e.into());
+        self.ext.mark_clean().await.map_err(disk)?;
+        let boot = self.boot.borrow().clone();
+        if let Some(mut b) = boot {
+            b.serial += 1;
+            b.clean = true;
+            state::store(cache.disk(), &b).await.map_err(disk)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! What is on the device: its superblock, our private state, and whether it can be opened, and how. Reads only.
+
+use crate::VolumeError;
+use check::{ReadBlocks, locate};
+use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
+use format::ext::features::{self, incompat};
+use format::ext::Superblock;
+
+/// What a look at the device has shown.
+#[derive(Clone, Debug)]
+pub struct Probe {
+    /// The superblock, or a copy of it.
+    pub superblock: Superblock,
+    /// Our state in the boot area.
+    pub boot: BootArea,
+    /// Why it can only be read, if so: a line for the user.
+    pub read_only: Option<String>,
+    /// Does its own journal hold something?
+    pub needs_recovery: bool,
+}
+
+impl Probe {
+    /// Our state, if the boot area holds one.
+    pub fn state(&self) -> Option<&BootState> {
+        match &self.boot {
+            BootArea::Ours(s) => Some(s),
+            _ => None,
+        }
+    }
+    /// The mode last used here, by its name; None: not ours, or never opened.
+    pub fn last_mode(&self) -> Option<&str> {
+        self.state().map(|s| s.mode.as_str()).filter(|m| !m.is_empty())
+    }
+    /// Was it closed cleanly?
+    pub fn is_clean(&self) -> bool {
+        self.superblock.is_clean()
+    }
+}
+
+/// Looks at a device. Errors say what is wrong and what to do.
+pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
+    let found = locate(device)?;
+    let mut area = [0; BOOT_BYTES];
+    device.read_at(0, &mut area)?;
+    let superblock = found.superblock;
+    let mut read_only = None;
+    if let Some(group) = found.copy_of {
+        read_only = Some(format!(
+            "the primary superblock is damaged ({}); opened for reading from group {group}'s copy: \
+             cairn fsck --repair restores it",
+            found.fault
+        ));
+    }
+    let unknown = features::read_only_because(superblock.ro_compat());
+    if !unknown.is_empty() {
+        let names = unknown.join(", ");
+        read_only = Some(format!("opened for reading only: this version does not write {names}"));
+    }
+    let needs_recovery = superblock.has_incompat(incompat::RECOVER);
+    Ok(Probe { superblock, boot: boot::decode(&area), read_only, needs_recovery })
+}

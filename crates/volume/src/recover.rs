@@ -1,0 +1,72 @@
+//! Finishing what an unclean end left, before the volume is opened for writing: in the mode that was in force,
+//! which the boot area records. `sync` runs the own fsck's repair; `async` too, but only if nothing that has a
+//! name would be removed. A volume that somebody else left unclean is left to fsck.
+
+use crate::probe::{Probe, probe};
+use crate::{Device, VolumeError};
+use check::{Options, Progress, check};
+use mechanisms::Mode;
+
+/// What recovery did.
+#[derive(Clone, Debug, Default)]
+pub struct Recovered {
+    /// The mode that was finished, by its name; None: the volume was clean.
+    pub mode: Option<String>,
+    /// Findings that were repaired.
+    pub repaired: u64,
+    /// Blocks written.
+    pub blocks_written: u64,
+}
+
+/// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing was written
+/// unless the device failed in the middle, and then recovery can be run again.
+pub fn recover(
+    device: &mut dyn Device,
+    now_secs: u32,
+    progress: &mut dyn Progress,
+) -> Result<Recovered, VolumeError> {
+    let p = probe(device.reader())?;
+    if let Some(why) = &p.read_only {
+        return Err(VolumeError(why.clone()));
+    }
+    if p.needs_recovery {
+        let why = "the journal holds transactions, which this version does not replay: \
+                   run e2fsck -p on it first";
+        return Err(VolumeError(why.into()));
+    }
+    if p.is_clean() {
+        return Ok(Recovered::default());
+    }
+    let mode = last_mode(&p)?;
+    let options = Options { now_secs, verify: true, mark_clean: true };
+    let report = check(device.reader(), &options, progress)?;
+    if mode == Mode::Async && report.loses_names() {
+        return Err(VolumeError(format!(
+            "the volume was not closed cleanly in mode async, and the repair would take away {} \
+             things that have names: cairn fsck shows them, cairn fsck --repair does it",
+            report.names_lost
+        )));
+    }
+    if !report.left.is_empty() {
+        let first = &report.left[0];
+        return Err(VolumeError(format!("the damage is beyond repair: {first}")));
+    }
+    report.plan.apply(device.writer(), progress)?;
+    Ok(Recovered {
+        mode: Some(mode.to_string()),
+        repaired: report.counts.values().sum(),
+        blocks_written: report.plan.blocks() as u64,
+    })
+}
+
+fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {
+    let ours = p.state().filter(|s| !s.clean).map(|s| s.mode.as_str());
+    let Some(name) = ours else {
+        let why = "the volume was not closed cleanly by whoever used it last: run cairn fsck --repair \
+                   on it (or e2fsck), or open it with --read-only";
+        return Err(VolumeError(why.into()));
+    };
+    Mode::by_name(name).ok_or_else(|| {
+        VolumeError(format!("the volume was last used in mode {name}, which this version does not have"))
+    })
+}
