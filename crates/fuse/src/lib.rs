@@ -1,1 +1,15 @@
-//! FUSE over io_uring and over /dev/fuse.
+//! FUSE: translates the kernel's requests into the volume's, over io_uring where the kernel offers that, over
+//! /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows nothing.
+
+mod decode;
+mod dev;
+mod encode;
+mod init;
+mod mount;
+mod session;
+mod slot;
+mod uring;
+mod wire;
+
+pub use mount::MountOptions;
+pub use session::{Session, UringChoice};

@@ -1,0 +1,300 @@
+//! From the kernel's request to the volume's. What needs no state of the volume is answered here.
+
+use crate::wire::{Head, op, u32_at, u64_at};
+use env::Rope;
+use std::sync::Arc;
+use vfs::{
+    Call, Cred, Kind, MakeKind, RenameMode, Request, SeekKind, SetAttr, SetTime, SpaceOp,
+    Stability, Time, XattrMode,
+};
+
+/// How the answer to a request is to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    Empty,
+    Attr,
+    Entry,
+    Created,
+    Bytes,
+    Data,
+    Written,
+    StatFs,
+    /// An attribute's value, or only its length if the asker's room is 0.
+    Xattr(u32),
+    Dir,
+    DirPlus,
+    Offset,
+}
+
+/// What becomes of a request.
+#[expect(clippy::large_enum_variant, reason = "most requests are the large variant")]
+pub(crate) enum Decoded {
+    /// Ask the volume.
+    Ask(Shape, Call),
+    /// Answered already, with success and nothing more, or an errno.
+    Now(i32),
+    /// No answer is wanted; calls to make.
+    Silent(Vec<Call>),
+}
+
+/// Linux's numbers.
+const ENOSYS: i32 = 38;
+const EINVAL: i32 = 22;
+const ENOTSUP: i32 = 95;
+const ENOTTY: i32 = 25;
+
+/// A request in its parts.
+pub(crate) struct Parts<'a> {
+    pub(crate) head: Head,
+    pub(crate) fixed: &'a [u8],
+    pub(crate) rest: &'a [u8],
+    /// The volume's block size, at whose borders written data are cut.
+    pub(crate) block_bytes: usize,
+}
+
+fn name(b: &[u8]) -> Vec<u8> {
+    b.split(|&c| c == 0).next().unwrap_or_default().to_vec()
+}
+fn two_names(b: &[u8]) -> (Vec<u8>, Vec<u8>) {
+    let mut parts = b.split(|&c| c == 0);
+    let first = parts.next().unwrap_or_default().to_vec();
+    (first, parts.next().unwrap_or_default().to_vec())
+}
+
+/// Device numbers as the kernel sends them.
+fn device(rdev: u32) -> (u32, u32) {
+    ((rdev & 0xf_ff00) >> 8, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00))
+}
+
+impl Parts<'_> {
+    fn ino(&self) -> u32 {
+        real_ino(self.head.node)
+    }
+    fn call(&self, request: Request) -> Call {
+        let (uid, gid) = (self.head.uid, self.head.gid);
+        let cred = Cred { uid, gid, groups: no_groups(), check: false };
+        Call { cred, durable: false, wcc: false, hold: true, expect: [None; 2], request }
+    }
+
+    /// What to do with it.
+    pub(crate) fn decode(&self) -> Decoded {
+        let (ino, f) = (self.ino(), self.fixed);
+        let name_of = || name(self.rest);
+        let (shape, request) = match self.head.opcode {
+            op::LOOKUP => (Shape::Entry, Request::Lookup { dir: ino, name: name_of() }),
+            op::GETATTR => (Shape::Attr, Request::GetAttr { ino }),
+            op::SETATTR => (Shape::Attr, Request::SetAttr { ino, set: set_attr(f) }),
+            op::READLINK => (Shape::Bytes, Request::ReadLink { ino }),
+            op::SYMLINK | op::MKNOD | op::MKDIR | op::CREATE => return self.make(),
+            op::UNLINK => (Shape::Empty, Request::Unlink { dir: ino, name: name_of() }),
+            op::RMDIR => (Shape::Empty, Request::Rmdir { dir: ino, name: name_of() }),
+            op::RENAME | op::RENAME2 => return self.rename(),
+            op::LINK => {
+                let request =
+                    Request::Link { ino: real_ino(u64_at(f, 0)), dir: ino, name: name_of() };
+                (Shape::Entry, request)
+            }
+            op::READ => {
+                let (offset, len) = (u64_at(f, 8), u32_at(f, 16));
+                (Shape::Data, Request::Read { ino, offset, len })
+            }
+            op::WRITE => (Shape::Written, self.write()),
+            op::STATFS => (Shape::StatFs, Request::StatFs),
+            op::FSYNC | op::FSYNCDIR => {
+                (Shape::Empty, Request::Fsync { ino, data_only: u32_at(f, 8) & 1 != 0 })
+            }
+            op::SYNCFS => (Shape::Empty, Request::SyncAll),
+            op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => return self.xattr(),
+            op::READDIR | op::READDIRPLUS => return self.readdir(),
+            op::FALLOCATE => return self.fallocate(),
+            op::LSEEK => return self.seek(),
+            op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),
+            op::BATCH_FORGET => return self.batch_forget(),
+            op::INTERRUPT => return Decoded::Silent(Vec::new()),
+            // Opens need no state here: the kernel's references keep an inode alive. Told so once, the
+            // kernel asks no more. Flush means nothing: nothing is held back from the file at close.
+            op::OPEN | op::OPENDIR | op::FLUSH => return Decoded::Now(ENOSYS),
+            op::RELEASE | op::RELEASEDIR | op::DESTROY => return Decoded::Now(0),
+            op::ACCESS => return Decoded::Now(ENOSYS), // the kernel decides (default_permissions)
+            39 => return Decoded::Now(ENOTTY),
+            _ => return Decoded::Now(ENOSYS),
+        };
+        Decoded::Ask(shape, self.call(request))
+    }
+
+    fn forget(&self, ino: u32, count: u64) -> Call {
+        self.call(Request::Forget { ino, count })
+    }
+
+    fn batch_forget(&self) -> Decoded {
+        let count = u32_at(self.fixed, 0) as usize;
+        let ones = self.rest.chunks_exact(16).take(count);
+        let calls = ones.map(|o| self.forget(real_ino(u64_at(o, 0)), u64_at(o, 8))).collect();
+        Decoded::Silent(calls)
+    }
+
+    fn make(&self) -> Decoded {
+        let f = self.fixed;
+        let mut shape = Shape::Entry;
+        let mut fail_if_exists = true;
+        let (kind, mode, umask, name) = match self.head.opcode {
+            op::SYMLINK => {
+                let (name, text) = two_names(self.rest);
+                (MakeKind::Symlink(text), 0o777, 0, name)
+            }
+            op::MKDIR => (MakeKind::Dir, u32_at(f, 0), u32_at(f, 4), name(self.rest)),
+            op::MKNOD => {
+                let mode = u32_at(f, 0);
+                let kind = match Kind::from_mode(mode) {
+                    Some(Kind::File) => MakeKind::File { exclusive: None },
+                    Some(k @ (Kind::Block | Kind::Char | Kind::Fifo | Kind::Socket)) => {
+                        MakeKind::Special(k, device(u32_at(f, 4)))
+                    }
+                    _ => return Decoded::Now(EINVAL),
+                };
+                (kind, mode, u32_at(f, 8), name(self.rest))
+            }
+            _ => {
+                shape = Shape::Created;
+                fail_if_exists = u32_at(f, 0) & 0o200 != 0; // O_EXCL
+                let kind = MakeKind::File { exclusive: None };
+                (kind, u32_at(f, 4), u32_at(f, 8), name(self.rest))
+            }
+        };
+        let attr = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
+        let dir = self.ino();
+        let request = Request::Make { dir, name, kind, attr, umask, fail_if_exists };
+        Decoded::Ask(shape, self.call(request))
+    }
+
+    fn rename(&self) -> Decoded {
+        let flags = if self.head.opcode == op::RENAME2 { u32_at(self.fixed, 8) } else { 0 };
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            1 => RenameMode::NoReplace,
+            2 => RenameMode::Exchange,
+            _ => return Decoded::Now(EINVAL),
+        };
+        let (name, to_name) = two_names(self.rest);
+        let to_dir = real_ino(u64_at(self.fixed, 0));
+        let request = Request::Rename { dir: self.ino(), name, to_dir, to_name, mode };
+        Decoded::Ask(Shape::Empty, self.call(request))
+    }
+
+    fn write(&self) -> Request {
+        let f = self.fixed;
+        let (offset, size) = (u64_at(f, 8), u32_at(f, 16) as usize);
+        let bytes = &self.rest[..size.min(self.rest.len())];
+        let skew = (offset % self.block_bytes as u64) as usize;
+        let flags = u32_at(f, 32);
+        // O_DSYNC and O_SYNC of the file; the kernel sends no fsync of its own for them over FUSE.
+        let stability = match flags & 0o4_010_000 {
+            0o4_010_000 => Stability::FileSync,
+            0o010_000 => Stability::DataSync,
+            _ => Stability::Unstable,
+        };
+        Request::Write {
+            ino: self.ino(),
+            offset,
+            data: Rope::cut(bytes, skew, self.block_bytes),
+            stability,
+            append: false,
+            kill_suid: u32_at(f, 20) & 4 != 0,
+        }
+    }
+
+    fn xattr(&self) -> Decoded {
+        let (ino, f) = (self.ino(), self.fixed);
+        let size = u32_at(f, 0);
+        let (shape, request) = match self.head.opcode {
+            op::GETXATTR => (Shape::Xattr(size), Request::GetXattr { ino, name: name(self.rest) }),
+            op::LISTXATTR => (Shape::Xattr(size), Request::ListXattr { ino }),
+            op::REMOVEXATTR => (Shape::Empty, Request::RemoveXattr { ino, name: name(self.rest) }),
+            _ => {
+                let name = name(self.rest);
+                let value = self.rest.get(name.len() + 1..).unwrap_or_default();
+                let value = value[..value.len().min(size as usize)].to_vec();
+                let mode = match u32_at(f, 4) {
+                    0 => XattrMode::Either,
+                    1 => XattrMode::Create,
+                    2 => XattrMode::Replace,
+                    _ => return Decoded::Now(EINVAL),
+                };
+                (Shape::Empty, Request::SetXattr { ino, name, value, mode })
+            }
+        };
+        Decoded::Ask(shape, self.call(request))
+    }
+
+    fn readdir(&self) -> Decoded {
+        let plus = self.head.opcode == op::READDIRPLUS;
+        let request = Request::ReadDir {
+            dir: self.ino(),
+            cookie: u64_at(self.fixed, 8),
+            max_bytes: u32_at(self.fixed, 16) as usize,
+            entry_bytes: if plus { 152 } else { 24 },
+            attrs: plus,
+        };
+        let shape = if plus { Shape::DirPlus } else { Shape::Dir };
+        Decoded::Ask(shape, self.call(request))
+    }
+
+    fn fallocate(&self) -> Decoded {
+        let (offset, len) = (u64_at(self.fixed, 8), u64_at(self.fixed, 16));
+        let op = match u32_at(self.fixed, 24) {
+            0 => SpaceOp::Allocate { keep_size: false },
+            1 => SpaceOp::Allocate { keep_size: true },
+            3 => SpaceOp::PunchHole,
+            0x10 => SpaceOp::ZeroRange { keep_size: false },
+            0x11 => SpaceOp::ZeroRange { keep_size: true },
+            _ => return Decoded::Now(ENOTSUP),
+        };
+        let request = Request::Space { ino: self.ino(), op, offset, len };
+        Decoded::Ask(Shape::Empty, self.call(request))
+    }
+
+    fn seek(&self) -> Decoded {
+        let kind = match u32_at(self.fixed, 16) {
+            3 => SeekKind::Data,
+            4 => SeekKind::Hole,
+            _ => return Decoded::Now(EINVAL),
+        };
+        let offset = u64_at(self.fixed, 8);
+        Decoded::Ask(Shape::Offset, self.call(Request::Seek { ino: self.ino(), kind, offset }))
+    }
+}
+
+/// FUSE's root is node 1, the volume's is inode 2; inode 1 is never seen.
+fn real_ino(node: u64) -> u32 {
+    if node == 1 { 2 } else { u32::try_from(node).unwrap_or(0) }
+}
+
+fn no_groups() -> Arc<[u32]> {
+    thread_local! {
+        static NONE: Arc<[u32]> = Arc::new([]);
+    }
+    NONE.with(Arc::clone)
+}
+
+fn set_attr(f: &[u8]) -> SetAttr {
+    let valid = u32_at(f, 0);
+    let has = |bit: u32| valid & (1 << bit) != 0;
+    let time = |sec_at: usize, nsec_at: usize, now: bool| {
+        if now {
+            return SetTime::Now;
+        }
+        let sec = u64_at(f, sec_at).cast_signed();
+        SetTime::To(Time { sec, nsec: u32_at(f, nsec_at).min(999_999_999) })
+    };
+    SetAttr {
+        mode: has(0).then(|| u32_at(f, 68)),
+        uid: has(1).then(|| u32_at(f, 76)),
+        gid: has(2).then(|| u32_at(f, 80)),
+        size: has(3).then(|| u64_at(f, 16)),
+        atime: has(4).then(|| time(32, 56, has(7))),
+        mtime: has(5).then(|| time(40, 60, has(8))),
+        ctime: has(10).then(|| time(48, 64, false)),
+        kill_suid: has(11),
+        guard: None,
+    }
+}

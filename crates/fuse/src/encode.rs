@@ -1,0 +1,122 @@
+//! From the volume's answer to the kernel's reply.
+
+use crate::decode::Shape;
+use crate::wire::Writer;
+use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
+
+const ERANGE: i32 = 34;
+const EIO: i32 = 5;
+
+/// How long the kernel may keep what it is told, in seconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ttl(pub(crate) u64);
+
+/// Writes the reply's body into `out`. Ok: its length; Err: an errno, positive.
+pub(crate) fn encode(shape: Shape, answer: Answer, ttl: Ttl, out: &mut [u8]) -> Result<usize, i32> {
+    let reply = answer.result.map_err(vfs::FsError::errno)?;
+    let mut w = Writer::new(out);
+    match (shape, reply) {
+        (Shape::Empty, _) => (),
+        (Shape::Attr, Reply::Attr(a)) => {
+            w.u64(ttl.0);
+            w.u64(0);
+            attr(&mut w, &a);
+        }
+        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, ttl),
+        (Shape::Created, Reply::Entry { attr: a, .. }) => {
+            entry(&mut w, &a, ttl);
+            w.u64(0); // no handle
+            w.u32(2); // FOPEN_KEEP_CACHE
+            w.u32(0);
+        }
+        (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),
+        (Shape::Data, Reply::Data { data, .. }) => data.copy_to(w.rest(data.len())),
+        (Shape::Written, Reply::Written { len, .. }) => {
+            w.u32(len);
+            w.u32(0);
+        }
+        (Shape::StatFs, Reply::StatFs(s)) => statfs(&mut w, &s),
+        (Shape::Xattr(0), Reply::Bytes(b)) => {
+            w.u32(b.len() as u32);
+            w.u32(0);
+        }
+        (Shape::Xattr(room), Reply::Bytes(b)) => {
+            if b.len() > room as usize {
+                return Err(ERANGE);
+            }
+            w.bytes(&b);
+        }
+        (Shape::Dir | Shape::DirPlus, Reply::Dir { entries, .. }) => {
+            for e in &entries {
+                dir_entry(&mut w, e, shape == Shape::DirPlus, ttl);
+            }
+        }
+        (Shape::Offset, Reply::Offset(o)) => w.u64(o),
+        _ => return Err(EIO),
+    }
+    Ok(w.len)
+}
+
+/// FUSE's root is node 1.
+fn node(ino: u32) -> u64 {
+    if ino == 2 { 1 } else { u64::from(ino) }
+}
+
+fn attr(w: &mut Writer<'_>, a: &Attr) {
+    w.u64(u64::from(a.ino));
+    w.u64(a.size);
+    w.u64(a.blocks);
+    for t in [a.atime, a.mtime, a.ctime] {
+        w.u64(t.sec.cast_unsigned());
+    }
+    for t in [a.atime, a.mtime, a.ctime] {
+        w.u32(t.nsec);
+    }
+    w.u32(a.mode);
+    w.u32(a.nlink);
+    w.u32(a.uid);
+    w.u32(a.gid);
+    let (major, minor) = a.rdev;
+    w.u32((minor & 0xff) | major << 8 | (minor & !0xff) << 12);
+    w.u32(a.blksize);
+    w.u32(0);
+}
+
+fn entry(w: &mut Writer<'_>, a: &Attr, ttl: Ttl) {
+    w.u64(node(a.ino));
+    w.u64(u64::from(a.generation));
+    w.u64(ttl.0);
+    w.u64(ttl.0);
+    w.u64(0);
+    attr(w, a);
+}
+
+fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, ttl: Ttl) {
+    let head = if plus { 152 } else { 24 };
+    if w.room() < head + e.name.len().next_multiple_of(8) {
+        return;
+    }
+    let dots = e.name == b"." || e.name == b"..";
+    if plus {
+        match &e.attr {
+            Some(a) if !dots => entry(w, a, ttl),
+            _ => w.zeros(128), // node 0: nothing to remember
+        }
+    }
+    w.u64(u64::from(e.ino));
+    w.u64(e.cookie);
+    w.u32(e.name.len() as u32);
+    w.u32(e.kind.map_or(0, |k| k.mode_bits() >> 12));
+    w.bytes(&e.name);
+    w.zeros(e.name.len().next_multiple_of(8) - e.name.len());
+}
+
+fn statfs(w: &mut Writer<'_>, s: &StatFs) {
+    for v in [s.blocks, s.free, s.available, s.inodes, s.inodes_free] {
+        w.u64(v);
+    }
+    w.u32(s.block_bytes);
+    w.u32(s.name_bytes_max);
+    w.u32(s.block_bytes);
+    w.zeros(28);
+}

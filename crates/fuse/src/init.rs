@@ -1,0 +1,79 @@
+//! The first exchange: what the kernel offers, and what of it we take.
+
+use crate::wire::{Writer, u32_at};
+
+/// The longest read or write, in bytes.
+pub(crate) const PAYLOAD: usize = 1 << 20;
+
+mod flag {
+    pub(super) const ASYNC_READ: u32 = 1;
+    pub(super) const EXPORT_SUPPORT: u32 = 1 << 4;
+    pub(super) const BIG_WRITES: u32 = 1 << 5;
+    pub(super) const DONT_MASK: u32 = 1 << 6;
+    pub(super) const DO_READDIRPLUS: u32 = 1 << 13;
+    pub(super) const READDIRPLUS_AUTO: u32 = 1 << 14;
+    pub(super) const ASYNC_DIO: u32 = 1 << 15;
+    pub(super) const NO_OPEN_SUPPORT: u32 = 1 << 17;
+    pub(super) const PARALLEL_DIROPS: u32 = 1 << 18;
+    pub(super) const POSIX_ACL: u32 = 1 << 20;
+    pub(super) const MAX_PAGES: u32 = 1 << 22;
+    pub(super) const CACHE_SYMLINKS: u32 = 1 << 23;
+    pub(super) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
+    pub(super) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    pub(super) const INIT_EXT: u32 = 1 << 30;
+}
+/// In `flags2`: FUSE over io_uring is on offer.
+const OVER_IO_URING: u32 = 1 << 9;
+
+/// What the kernel says in INIT.
+pub(crate) struct Offer {
+    minor: u32,
+    flags: u32,
+    flags2: u32,
+    readahead: u32,
+}
+
+impl Offer {
+    pub(crate) fn decode(b: &[u8]) -> Offer {
+        let flags = u32_at(b, 12);
+        let flags2 = if flags & flag::INIT_EXT != 0 { u32_at(b, 16) } else { 0 };
+        Offer { minor: u32_at(b, 4), flags, flags2, readahead: u32_at(b, 8) }
+    }
+
+    pub(crate) fn has_uring(&self) -> bool {
+        self.flags2 & OVER_IO_URING != 0
+    }
+
+    /// Our answer; `uring`: take that offer.
+    pub(crate) fn accept(&self, uring: bool, out: &mut [u8]) -> usize {
+        let want = flag::ASYNC_READ
+            | flag::EXPORT_SUPPORT
+            | flag::BIG_WRITES
+            | flag::DONT_MASK
+            | flag::DO_READDIRPLUS
+            | flag::READDIRPLUS_AUTO
+            | flag::ASYNC_DIO
+            | flag::NO_OPEN_SUPPORT
+            | flag::PARALLEL_DIROPS
+            | flag::POSIX_ACL
+            | flag::MAX_PAGES
+            | flag::CACHE_SYMLINKS
+            | flag::NO_OPENDIR_SUPPORT
+            | flag::HANDLE_KILLPRIV_V2
+            | flag::INIT_EXT;
+        let mut w = Writer::new(out);
+        w.u32(7);
+        w.u32(self.minor.min(40));
+        w.u32(self.readahead.max(PAYLOAD as u32));
+        w.u32(self.flags & want);
+        w.u16(64); // max_background
+        w.u16(48); // congestion_threshold
+        w.u32(PAYLOAD as u32); // max_write
+        w.u32(1); // time_gran
+        w.u16((PAYLOAD / 4096) as u16); // max_pages
+        w.u16(0);
+        w.u32(if uring { OVER_IO_URING } else { 0 });
+        w.zeros(64 - w.len);
+        w.len
+    }
+}

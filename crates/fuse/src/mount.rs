@@ -1,0 +1,142 @@
+//! Mounting: as root by mount(2), else with the help of fusermount3, which hands the descriptor over a socket.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::Command;
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// What `mount` and `df` show as the source.
+    pub source: String,
+    /// Read-only.
+    pub read_only: bool,
+}
+
+fn is_root() -> bool {
+    // SAFETY: geteuid takes nothing and cannot fail.
+    #[expect(unsafe_code, reason = "std does not tell the user id")]
+    let uid = unsafe { libc::geteuid() };
+    uid == 0
+}
+
+/// Mounts at `dir`; the descriptor is the connection to the kernel. Errors are for the user.
+pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
+    let shown = dir.display();
+    if !dir.is_dir() {
+        return Err(format!("{shown}: not a directory to mount on"));
+    }
+    let result = if is_root() { as_root(dir, options) } else { by_fusermount(dir, options) };
+    result.map_err(|e| format!("cannot mount on {shown}: {e}"))
+}
+
+fn as_root(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
+    let dev = OpenOptions::new().read(true).write(true).open("/dev/fuse").map_err(|e| {
+        io::Error::new(e.kind(), format!("/dev/fuse: {e} (is the fuse module there?)"))
+    })?;
+    let data = format!(
+        "fd={},rootmode=40000,user_id=0,group_id=0,allow_other,default_permissions",
+        dev.as_raw_fd()
+    );
+    let c = |s: &[u8]| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+    let (source, target) = (c(o.source.as_bytes())?, c(dir.as_os_str().as_bytes())?);
+    let (kind, data) = (c(b"fuse.cairn")?, c(data.as_bytes())?);
+    let flags = libc::MS_NODEV | libc::MS_NOSUID | if o.read_only { libc::MS_RDONLY } else { 0 };
+    // SAFETY: four strings that live through the call.
+    #[expect(unsafe_code, reason = "std cannot mount")]
+    let rc = unsafe {
+        libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast())
+    };
+    if rc == 0 { Ok(dev.into()) } else { Err(io::Error::last_os_error()) }
+}
+
+fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let fd = theirs.into_raw_fd();
+    // SAFETY: clears a flag of a descriptor of ours, so that the child keeps it.
+    #[expect(unsafe_code, reason = "std cannot keep a descriptor open for a child")]
+    unsafe {
+        libc::fcntl(fd, libc::F_SETFD, 0);
+    }
+    let mut options = format!("nosuid,nodev,default_permissions,fsname={},subtype=cairn", o.source);
+    if o.read_only {
+        options.push_str(",ro");
+    }
+    if std::fs::read_to_string("/etc/fuse.conf")
+        .is_ok_and(|c| c.lines().any(|l| l.trim() == "user_allow_other"))
+    {
+        options.push_str(",allow_other");
+    }
+    let run = Command::new("fusermount3")
+        .args(["-o", &options, "--"])
+        .arg(dir)
+        .env("_FUSE_COMMFD", fd.to_string())
+        .output();
+    // SAFETY: the descriptor is ours and is not used after this.
+    #[expect(unsafe_code, reason = "made from a raw descriptor above")]
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+    let run = run.map_err(|e| {
+        io::Error::new(e.kind(), format!("fusermount3: {e} (Debian's package fuse3 has it)"))
+    })?;
+    if !run.status.success() {
+        let text = String::from_utf8_lossy(&run.stderr).trim().to_owned();
+        return Err(io::Error::other(text));
+    }
+    receive_fd(&ours)
+}
+
+/// Takes a descriptor that comes over the socket.
+fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
+    let mut byte = [0u8; 1];
+    let mut control = [0u64; 8];
+    let mut iov = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+    // SAFETY: all memory that the message points to lives through the call; the control buffer is
+    // aligned and its length is given; the descriptor that comes is nobody else's.
+    #[expect(unsafe_code, reason = "std cannot receive descriptors")]
+    unsafe {
+        let mut msg: libc::msghdr = MaybeUninit::zeroed().assume_init();
+        msg.msg_iov = &raw mut iov;
+        msg.msg_iovlen = 1;
+        msg.msg_control = control.as_mut_ptr().cast();
+        msg.msg_controllen = size_of_val(&control);
+        if libc::recvmsg(socket.as_raw_fd(), &raw mut msg, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let head = libc::CMSG_FIRSTHDR(&raw const msg);
+        if head.is_null() || (*head).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::Error::other("fusermount3 sent no descriptor"));
+        }
+        let fd: RawFd = libc::CMSG_DATA(head).cast::<RawFd>().read_unaligned();
+        Ok(OwnedFd::from_raw_fd(fd))
+    }
+}
+
+/// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it was busy.
+pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
+    if !is_root() {
+        let run = |arg: &str| Command::new("fusermount3").arg(arg).arg("--").arg(dir).output();
+        if run("-u")?.status.success() {
+            return Ok(false);
+        }
+        run("-uz")?;
+        return Ok(true);
+    }
+    let target = CString::new(dir.as_os_str().as_bytes())?;
+    let call = |flags| {
+        // SAFETY: a string that lives through the call.
+        #[expect(unsafe_code, reason = "std cannot unmount")]
+        let rc = unsafe { libc::umount2(target.as_ptr(), flags) };
+        if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    };
+    match call(0) {
+        Ok(()) => Ok(false),
+        Err(e) if e.raw_os_error() == Some(libc::EBUSY) => call(libc::MNT_DETACH).map(|()| true),
+        Err(e) => Err(e),
+    }
+}

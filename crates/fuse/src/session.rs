@@ -1,0 +1,178 @@
+//! One mount, from mount(2) to its end: the first exchange on /dev/fuse, the choice of transport, the thread
+//! that stays with /dev/fuse for what io_uring does not carry.
+
+use crate::dev::{Clones, write_reply};
+use crate::encode::Ttl;
+use crate::init::{Offer, PAYLOAD};
+use crate::mount::{MountOptions, mount, unmount};
+use crate::uring::Queues;
+use crate::wire::{HEAD_IN, Head, op};
+use host::{Pool, carry_out_all, now};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vfs::{Out, Work};
+
+const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// FUSE over io_uring?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UringChoice {
+    /// Where the kernel offers it.
+    Auto,
+    /// Switch the kernel's parameter on first (root).
+    On,
+    /// Never.
+    Off,
+}
+
+/// A mount.
+pub struct Session {
+    dir: PathBuf,
+    ended: Arc<AtomicBool>,
+    over_uring: bool,
+}
+
+impl Session {
+    /// Mounts volume number `volume` of the pool at `dir`. `ttl_secs`: how long the kernel may believe what
+    /// it was told; long, unless somebody else changes the volume too. Returns once requests are served.
+    pub fn start(
+        pool: &Arc<Pool>,
+        volume: usize,
+        dir: &Path,
+        options: &MountOptions,
+        (choice, block_bytes, ttl_secs): (UringChoice, usize, u64),
+    ) -> Result<Session, String> {
+        if choice == UringChoice::On {
+            std::fs::write(ENABLE, "Y").map_err(|e| {
+                format!("{ENABLE}: {e}: FUSE over io_uring needs Linux 6.14 or later, and root")
+            })?;
+        }
+        let dev = mount(dir, options)?;
+        let ended = Arc::new(AtomicBool::new(false));
+        let ttl = Ttl(ttl_secs);
+        let give_up = |e: String| {
+            let _ = unmount(dir);
+            e
+        };
+        let offer = first_request(&dev).map_err(|e| give_up(format!("FUSE: {e}")))?;
+        let over_uring = choice != UringChoice::Off && offer.1.has_uring();
+        let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
+        let shared = (ttl, ended.clone());
+        let shared2 = shared.clone();
+        if over_uring {
+            let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared);
+            answer_init(&dev, &offer, true);
+            pool.add_source(queues);
+            let clones = Clones::beside(dev, volume, block_bytes, shared2);
+            let side = Side { clones, pool: pool.clone(), volume, ended: ended.clone() };
+            let thread = std::thread::Builder::new().name("/dev/fuse".into());
+            thread.spawn(move || side.run()).map_err(|e| give_up(e.to_string()))?;
+        } else {
+            answer_init(&dev, &offer, false);
+            let clones = Clones::new(&dev, pool.workers(), volume, block_bytes, shared);
+            pool.add_source(clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?);
+        }
+        Ok(Session { dir: dir.to_owned(), ended, over_uring })
+    }
+
+    /// Does it run over io_uring?
+    pub fn is_over_uring(&self) -> bool {
+        self.over_uring
+    }
+    /// One line that says how to get it, if it does not.
+    pub fn hint(&self) -> Option<String> {
+        let there = Path::new(ENABLE).exists();
+        match (self.over_uring, there) {
+            (true, _) => None,
+            (false, true) => Some(format!(
+                "FUSE runs over /dev/fuse; several times faster over io_uring: \
+                 `echo Y > {ENABLE}` as root, or --fuse-uring on"
+            )),
+            (false, false) => Some(
+                "FUSE runs over /dev/fuse; Linux 6.14 and later offer io_uring, which is faster"
+                    .into(),
+            ),
+        }
+    }
+    /// Has somebody unmounted it?
+    pub fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::SeqCst)
+    }
+    /// Unmounts it. True if it was busy, and goes when its users do.
+    pub fn unmount(&self) -> Result<bool, String> {
+        if self.ended.swap(true, Ordering::SeqCst) {
+            return Ok(false);
+        }
+        unmount(&self.dir).map_err(|e| format!("cannot unmount {}: {e}", self.dir.display()))
+    }
+}
+
+fn read_request(dev: &OwnedFd, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: reads into memory that lives through the call.
+        #[expect(unsafe_code, reason = "a raw descriptor")]
+        let n = unsafe { libc::read(dev.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+        if n >= 0 {
+            return Ok(n as usize);
+        }
+        let e = io::Error::last_os_error();
+        if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ENOENT | libc::EAGAIN)) {
+            return Err(e);
+        }
+    }
+}
+
+fn first_request(dev: &OwnedFd) -> io::Result<(Head, Offer)> {
+    let mut room = vec![0; PAYLOAD + 8192];
+    let n = read_request(dev, &mut room)?;
+    let head = Head::decode(&room);
+    if n < HEAD_IN + 16 || head.opcode != op::INIT {
+        return Err(io::Error::other("the kernel's first request is not INIT"));
+    }
+    Ok((head, Offer::decode(&room[HEAD_IN..n])))
+}
+
+fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), uring: bool) {
+    let mut out = [0; 64];
+    let n = offer.accept(uring, &mut out);
+    write_reply(dev, head.unique, Ok(&out[..n]));
+}
+
+/// The thread beside the workers: FORGET and INTERRUPT, what comes before the queues are ready, and the news
+/// of the unmount.
+struct Side {
+    clones: Arc<Clones>,
+    pool: Arc<Pool>,
+    volume: usize,
+    ended: Arc<AtomicBool>,
+}
+
+impl Side {
+    fn run(&self) {
+        let mut room = vec![0; PAYLOAD + 8192];
+        while let Ok(n) = read_request(self.clones.fd(0), &mut room) {
+            let mut work = Vec::new();
+            self.clones.request(0, &room[..n], &mut work);
+            self.enter(work.into_iter().map(|w| w.1).collect());
+        }
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    /// Enters the volume beside the workers, and carries out what the disk is asked meanwhile.
+    fn enter(&self, mut work: Vec<Work>) {
+        let volume = &self.pool.volumes()[self.volume];
+        let mut done = Vec::new();
+        loop {
+            let mut out = Out::default();
+            volume.door.enter(now(), &mut work, &mut done, &mut out);
+            out.answer();
+            done = carry_out_all(&volume.disks, &mut out.io);
+            if done.is_empty() {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! The memory of one entry of a FUSE queue: shared with the kernel, which has it while it waits for a request;
+//! then one request has it until its reply is committed.
+
+use crate::decode::Shape;
+use crate::init::PAYLOAD;
+use crate::wire::{HEAD_OUT, u32_at, u64_at};
+use std::cell::UnsafeCell;
+
+/// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the payload.
+const IN_OUT: usize = 0;
+const FIXED: usize = 128;
+const COMMIT_ID: usize = 256 + 8;
+const PAYLOAD_LEN: usize = 256 + 16;
+const PAGE: usize = 4096;
+
+/// One entry.
+pub(crate) struct Slot {
+    memory: UnsafeCell<Box<[u8]>>,
+    shape: UnsafeCell<Shape>,
+    iovecs: UnsafeCell<[libc::iovec; 2]>,
+}
+
+/// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion has it
+/// until it enters the volume; then the one thread that carries the reply out (`Front::reply` is called once
+/// for each call). The door's mutex orders the two. The kernel writes to it only between a commit and the
+/// next completion.
+#[expect(unsafe_code, reason = "memory shared with the kernel, handed from thread to thread")]
+unsafe impl Sync for Slot {}
+// SAFETY: as above.
+#[expect(unsafe_code, reason = "as above")]
+unsafe impl Send for Slot {}
+
+impl Slot {
+    pub(crate) fn new() -> Slot {
+        let mut memory = vec![0; PAGE + PAYLOAD].into_boxed_slice();
+        let base = memory.as_mut_ptr();
+        let iovecs = [
+            libc::iovec { iov_base: base.cast(), iov_len: PAGE },
+            libc::iovec { iov_base: base.wrapping_add(PAGE).cast(), iov_len: PAYLOAD },
+        ];
+        Slot {
+            memory: UnsafeCell::new(memory),
+            shape: UnsafeCell::new(Shape::Empty),
+            iovecs: UnsafeCell::new(iovecs),
+        }
+    }
+
+    /// The memory, for the one who has the slot.
+    #[expect(unsafe_code, clippy::mut_from_ref, reason = "see the argument at `Sync`")]
+    fn memory(&self) -> &mut [u8] {
+        // SAFETY: see `Sync`: whoever calls has the slot alone.
+        unsafe { &mut *self.memory.get() }
+    }
+
+    /// The two pieces that the entry is registered with; they live as long as the slot.
+    pub(crate) fn iovecs(&self) -> *const libc::iovec {
+        self.iovecs.get().cast()
+    }
+    pub(crate) fn head(&self) -> &[u8] {
+        &self.memory()[IN_OUT..IN_OUT + 128]
+    }
+    pub(crate) fn fixed(&self) -> &[u8] {
+        &self.memory()[FIXED..FIXED + 128]
+    }
+    pub(crate) fn rest(&self) -> &[u8] {
+        let len = u32_at(self.memory(), PAYLOAD_LEN) as usize;
+        &self.memory()[PAGE..PAGE + len.min(PAYLOAD)]
+    }
+    pub(crate) fn commit_id(&self) -> u64 {
+        u64_at(self.memory(), COMMIT_ID)
+    }
+    pub(crate) fn set_shape(&self, shape: Shape) {
+        // SAFETY: see `Sync`.
+        #[expect(unsafe_code, reason = "see the argument at `Sync`")]
+        unsafe {
+            *self.shape.get() = shape;
+        }
+    }
+    pub(crate) fn shape(&self) -> Shape {
+        // SAFETY: see `Sync`.
+        #[expect(unsafe_code, reason = "see the argument at `Sync`")]
+        unsafe {
+            *self.shape.get()
+        }
+    }
+    /// Room for the reply's body.
+    pub(crate) fn payload(&self) -> &mut [u8] {
+        &mut self.memory()[PAGE..]
+    }
+    /// Writes the reply's head: the body is in the payload.
+    pub(crate) fn finish(&self, result: Result<usize, i32>) {
+        let (len, error) = match result {
+            Ok(n) => (n, 0),
+            Err(e) => (0, -e),
+        };
+        let memory = self.memory();
+        let unique = u64_at(memory, IN_OUT + 8);
+        memory[IN_OUT..IN_OUT + 4].copy_from_slice(&((HEAD_OUT + len) as u32).to_ne_bytes());
+        memory[IN_OUT + 4..IN_OUT + 8].copy_from_slice(&error.to_ne_bytes());
+        memory[IN_OUT + 8..IN_OUT + 16].copy_from_slice(&unique.to_ne_bytes());
+        memory[PAYLOAD_LEN..PAYLOAD_LEN + 4].copy_from_slice(&(len as u32).to_ne_bytes());
+    }
+}
