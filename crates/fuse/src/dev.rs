@@ -110,11 +110,10 @@ impl Clones {
         (ttl, ended): (Ttl, Arc<AtomicBool>),
     ) -> Arc<Clones> {
         let buffer = || Buffer(UnsafeCell::new(vec![0; ROOM].into_boxed_slice()));
-        let buffers = (0..pool.workers()).map(|_| (0..DEPTH).map(|_| buffer()).collect()).collect();
-        Ok(Arc::new_cyclic(|me| Clones {
+        let buffers = fds.iter().map(|_| (0..DEPTH).map(|_| buffer()).collect()).collect();
+        Arc::new_cyclic(|me| Clones {
             me: me.clone(),
             fds,
-            pool,
             volume,
             block_bytes,
             ttl,
