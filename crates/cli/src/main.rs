@@ -1,2 +1,98 @@
-//! The `cairn` command.
-fn main() {}
+//! The `cairn` command: reads the arguments, runs one command, and turns its outcome into an exit code and, if
+//! it failed, one line that says what was wrong, with what, and what to do.
+
+mod args;
+mod commands;
+mod device;
+mod image;
+mod progress;
+mod size;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// How a command ended.
+pub enum Outcome {
+    /// Exit 0.
+    Done,
+    /// fsck found damage and left it: exit 3.
+    Damaged,
+    /// fsck repaired: exit 4.
+    Repaired,
+    /// The crash explorer found a broken promise: exit 1.
+    Broken,
+}
+
+/// Why a command failed.
+pub enum Failure {
+    /// The operation failed: exit 1.
+    Failed(String),
+    /// It was asked for wrongly: exit 2.
+    Usage(String),
+}
+
+impl From<String> for Failure {
+    fn from(s: String) -> Failure {
+        Failure::Failed(s)
+    }
+}
+impl From<volume::VolumeError> for Failure {
+    fn from(e: volume::VolumeError) -> Failure {
+        Failure::Failed(e.to_string())
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log(cli.verbose);
+    let outcome = match cli.command {
+        Command::Serve(a) => commands::serve::run(a),
+        Command::Mount(a) => commands::serve::mount(a),
+        Command::Mkfs(a) => commands::mkfs::run(&a),
+        Command::Fsck(a) => commands::fsck::run(&a),
+        Command::Recover(a) => commands::recover::run(&a),
+        Command::Info(a) => commands::info::run(&a),
+        Command::Ls(a) => commands::files::ls(&a),
+        Command::Cat(a) => commands::files::cat(&a),
+        Command::Stat(a) => commands::files::stat(&a),
+        Command::Get(a) => commands::copy::get(&a),
+        Command::Put(a) => commands::copy::put(&a),
+        Command::Mkdir(a) => commands::files::mkdir(&a),
+        Command::Rm(a) => commands::files::rm(&a),
+        Command::Bench(a) => commands::bench::run(&a),
+    };
+    match outcome {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::Damaged) => ExitCode::from(3),
+        Ok(Outcome::Repaired) => ExitCode::from(4),
+        Ok(Outcome::Broken) => ExitCode::from(1),
+        Err(Failure::Failed(why)) => {
+            eprintln!("cairn: {why}");
+            ExitCode::from(1)
+        }
+        Err(Failure::Usage(why)) => {
+            eprintln!("cairn: {why}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn start_log(verbose: u8) {
+    use tracing_subscriber::EnvFilter;
+    let level = match verbose {
+        0 => "error",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .init();
+}

@@ -10,6 +10,7 @@ mod make;
 mod open;
 mod probe;
 mod recover;
+mod score;
 mod state;
 
 pub use make::make;
@@ -17,6 +18,7 @@ pub use mechanisms::{MODES, Mode, ModeInfo};
 pub use open::{OpenOptions, opener};
 pub use probe::{Probe, probe};
 pub use recover::{Recovered, recover};
+pub use score::layout_score;
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};
 use std::fmt;

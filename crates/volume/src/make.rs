@@ -18,7 +18,8 @@ pub fn make(
     if !fresh {
         // An old volume's superblock goes first, so that a half-made volume is none; then its remains.
         let zeros = vec![0; CHUNK];
-        device.writer().write_at(0, &zeros[..(64 * 1024).min(device.reader().size_bytes() as usize)])?;
+        let start = device.reader().size_bytes().min(64 * 1024) as usize;
+        device.writer().write_at(0, &zeros[..start])?;
         device.writer().flush()?;
         for e in plan.zeros() {
             let (mut at, end) = (e.start.0 * bs, (e.start.0 + e.len) * bs);

@@ -2,9 +2,9 @@
 
 use crate::VolumeError;
 use check::{ReadBlocks, locate};
+use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
 use format::ext::features::{self, incompat};
-use format::ext::Superblock;
 
 /// What a look at the device has shown.
 #[derive(Clone, Debug)]

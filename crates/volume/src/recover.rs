@@ -67,6 +67,8 @@ fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {
         return Err(VolumeError(why.into()));
     };
     Mode::by_name(name).ok_or_else(|| {
-        VolumeError(format!("the volume was last used in mode {name}, which this version does not have"))
+        VolumeError(format!(
+            "the volume was last used in mode {name}, which this version does not have"
+        ))
     })
 }

@@ -1,0 +1,241 @@
+//! The command line, as the contract has it. What belongs to something that is not in this version is taken
+//! and refused with exit 2, so that a script learns it at once.
+
+use crate::size;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// A crash-safe file server: ext2 and ext3 volumes, safe in the way you choose.
+#[derive(Parser)]
+#[command(version, about, max_term_width = 100)]
+pub struct Cli {
+    /// Logs: -v what happens, -vv more. RUST_LOG works too.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    pub verbose: u8,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// Open volumes and serve them until Ctrl-C.
+    Serve(ServeArgs),
+    /// Mount a volume with FUSE.
+    Mount(MountArgs),
+    /// Make a volume.
+    Mkfs(MkfsArgs),
+    /// Check a volume; exit 0 sound, 3 damage left in place, 4 repaired.
+    Fsck(FsckArgs),
+    /// Finish what an unclean end left, as opening would, without mounting.
+    Recover(RecoverArgs),
+    /// Geometry, features, state, mode last used, promise.
+    Info(InfoArgs),
+    /// List directories.
+    Ls(PathsArgs),
+    /// Print files.
+    Cat(PathsArgs),
+    /// Show attributes.
+    Stat(PathsArgs),
+    /// Copy out of the volume: PATH… then the local target (default: here).
+    Get(PathsArgs),
+    /// Copy into the volume: LOCAL… then the directory in the volume.
+    Put(PathsArgs),
+    /// Make directories.
+    Mkdir(PathsArgs),
+    /// Remove files, and with -r directories.
+    Rm(RmArgs),
+    /// Run a workload on a directory and tell the rate.
+    Bench(BenchArgs),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Profile {
+    Ext2,
+    Ext3,
+    Ext4,
+    Lfs,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Uring {
+    Auto,
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Commit {
+    Sync,
+    Async,
+}
+
+/// How a volume is opened.
+#[derive(Args, Clone)]
+pub struct OpenArgs {
+    /// How changes are made safe.
+    #[arg(long, default_value = "sync")]
+    pub mode: String,
+    /// Where the log is: internal, or a path (modes with a log).
+    #[arg(long)]
+    pub log: Option<String>,
+    /// When a returned operation is durable (modes with a log).
+    #[arg(long)]
+    pub commit: Option<Commit>,
+    /// Seconds after which delayed data are written.
+    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    pub commit_interval: f64,
+    /// Writes up to this size are logged (modes with a data log).
+    #[arg(long, value_name = "BYTES")]
+    pub threshold: Option<String>,
+    /// Write data before the metadata that points at them (mode redo).
+    #[arg(long)]
+    pub ordered_data: bool,
+    /// Change nothing.
+    #[arg(long)]
+    pub read_only: bool,
+    /// Use bytes 0 to 1023 even if something else is there; it is saved to a file first.
+    #[arg(long)]
+    pub use_boot_area: bool,
+    /// Memory for blocks [default: a quarter of the machine's].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub cache: Option<u64>,
+    /// FUSE over io_uring.
+    #[arg(long, default_value = "auto")]
+    pub fuse_uring: Uring,
+}
+
+#[derive(Args)]
+pub struct ServeArgs {
+    /// Volumes [default: ./cairn.img, made if missing].
+    pub images: Vec<PathBuf>,
+    /// Size of the image if it is made.
+    #[arg(long, default_value = "10G", value_parser = size::parse)]
+    pub size: u64,
+    /// Kind of the volume if it is made.
+    #[arg(long, default_value = "ext3")]
+    pub profile: Profile,
+    #[command(flatten)]
+    pub open: OpenArgs,
+    /// Serve NFS and MOUNT here.
+    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_nfs")]
+    pub nfs: Option<String>,
+    /// Do not serve NFS.
+    #[arg(long)]
+    pub no_nfs: bool,
+    /// Also mount it here with FUSE.
+    #[arg(long, value_name = "DIR")]
+    pub mount: Option<PathBuf>,
+    /// Status page and metrics here.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub http: Option<String>,
+    /// Register with the local rpcbind.
+    #[arg(long)]
+    pub rpcbind: bool,
+    /// NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]…
+    #[arg(long)]
+    pub export: Vec<String>,
+    /// Accept mode async over NFS, which loses acknowledged changes in a crash.
+    #[arg(long)]
+    pub unsafe_async: bool,
+}
+
+#[derive(Args)]
+pub struct MountArgs {
+    pub image: PathBuf,
+    pub dir: PathBuf,
+    #[command(flatten)]
+    pub open: OpenArgs,
+    /// Go to the background once it is mounted.
+    #[arg(long)]
+    pub daemon: bool,
+}
+
+#[derive(Args)]
+pub struct MkfsArgs {
+    pub image: PathBuf,
+    /// The volume's size [default: the device's].
+    #[arg(long, value_parser = size::parse)]
+    pub size: Option<u64>,
+    #[arg(long, default_value = "ext3")]
+    pub profile: Profile,
+    #[arg(long, default_value = "4096", value_parser = size::parse)]
+    pub block_size: u64,
+    /// Bytes of an inode: 128, or 256 with nanosecond times.
+    #[arg(long, default_value = "256")]
+    pub inode_size: usize,
+    /// At least so many inodes.
+    #[arg(long)]
+    pub inodes: Option<u32>,
+    #[arg(long, value_parser = size::parse)]
+    pub journal_size: Option<u64>,
+    /// The journal on another device.
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
+    #[arg(long, default_value = "")]
+    pub label: String,
+    /// Even if there is a volume already.
+    #[arg(long)]
+    pub force: bool,
+}
+
+#[derive(Args)]
+pub struct FsckArgs {
+    pub image: PathBuf,
+    /// Repair what is found.
+    #[arg(long)]
+    pub repair: bool,
+    #[arg(long)]
+    pub background: bool,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct RecoverArgs {
+    pub image: PathBuf,
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct InfoArgs {
+    pub image: PathBuf,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct PathsArgs {
+    pub image: PathBuf,
+    #[arg(required = true)]
+    pub paths: Vec<String>,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct RmArgs {
+    pub image: PathBuf,
+    #[arg(required = true)]
+    pub paths: Vec<String>,
+    /// Directories too, with all they hold.
+    #[arg(short, long)]
+    pub recursive: bool,
+}
+
+#[derive(Args)]
+pub struct BenchArgs {
+    /// smallfiles, append, fsync, read or write.
+    pub workload: String,
+    /// A directory.
+    pub target: String,
+    #[arg(long, default_value = "1")]
+    pub threads: usize,
+    /// Operations of each thread.
+    #[arg(long, default_value = "1000")]
+    pub count: u64,
+    #[arg(long)]
+    pub json: bool,
+}

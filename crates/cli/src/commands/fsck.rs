@@ -1,0 +1,78 @@
+//! `cairn fsck`: the own checker, and its repair.
+
+use crate::args::FsckArgs;
+use crate::device::FileDevice;
+use crate::progress::Bar;
+use crate::{Failure, Outcome};
+use check::{Options, Report, check};
+use host::{HostFile, now};
+use std::sync::Arc;
+
+/// Findings shown before "and so on".
+const SHOWN: usize = 50;
+
+/// The command.
+pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
+    if a.background {
+        return Err(Failure::Usage("--background is not in this version".into()));
+    }
+    let shown = a.image.display().to_string();
+    let mut device = FileDevice(Arc::new(HostFile::open(&a.image, !a.repair)?));
+    let now_secs = now().wall.secs() as u32;
+    let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
+    let mut bar = Bar::new();
+    let report = check(&device, &options, &mut bar);
+    let report = report.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    if a.json {
+        print_json(&report, a.repair);
+    } else {
+        print(&shown, &report);
+    }
+    let sound = report.is_sound();
+    if a.repair && (!sound || !report.marked_clean) {
+        if !report.left.is_empty() {
+            let first = &report.left[0];
+            return Err(Failure::Failed(format!("{shown}: beyond repair: {first}")));
+        }
+        let applied = report.plan.apply(&mut device, &mut bar);
+        applied.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+        return Ok(if sound { Outcome::Done } else { Outcome::Repaired });
+    }
+    Ok(if sound { Outcome::Done } else { Outcome::Damaged })
+}
+
+fn print(shown: &str, r: &Report) {
+    for f in r.findings.iter().take(SHOWN) {
+        println!("{f}");
+    }
+    let all: u64 = r.counts.values().sum();
+    if all > SHOWN as u64 {
+        println!("… and {} more", all - SHOWN as u64);
+    }
+    let state = if r.is_sound() { "sound" } else { "not sound" };
+    let clean = if r.marked_clean { "closed cleanly" } else { "not closed cleanly" };
+    println!(
+        "{shown}: {state}, {clean}; {} inodes and {} blocks in use, {all} findings",
+        r.inodes_used, r.blocks_used
+    );
+}
+
+fn print_json(r: &Report, repair: bool) {
+    let findings: Vec<_> = r
+        .findings
+        .iter()
+        .map(|f| serde_json::json!({ "kind": f.kind.name(), "text": f.to_string() }))
+        .collect();
+    let counts: serde_json::Map<String, serde_json::Value> =
+        r.counts.iter().map(|(k, n)| (k.name().to_owned(), (*n).into())).collect();
+    let all = serde_json::json!({
+        "sound": r.is_sound(),
+        "clean": r.marked_clean,
+        "repair": repair,
+        "inodes_used": r.inodes_used,
+        "blocks_used": r.blocks_used,
+        "counts": counts,
+        "findings": findings,
+    });
+    println!("{all}");
+}

@@ -1,0 +1,10 @@
+//! The commands, one subject a file.
+
+pub mod bench;
+pub mod copy;
+pub mod files;
+pub mod fsck;
+pub mod info;
+pub mod mkfs;
+pub mod recover;
+pub mod serve;

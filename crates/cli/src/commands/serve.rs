@@ -1,0 +1,196 @@
+//! `cairn serve` and `cairn mount`: volumes opened behind their doors, workers, mounts, and the end of it all.
+
+use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
+use crate::image::{check_open_args, options_of, prepare};
+use crate::{Failure, Outcome};
+use fuse::{MountOptions, Session, UringChoice};
+use host::{Driver, HostFile, Pool, block_signals, wait_for_stop};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::{Door, DoorState};
+
+/// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
+const TTL_ALONE: u64 = 3600;
+
+struct Served {
+    door: Arc<Door>,
+    file: Arc<HostFile>,
+    block_bytes: usize,
+    read_only: bool,
+}
+
+/// `cairn mount`.
+pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
+    if a.daemon {
+        return daemonize();
+    }
+    let volumes = vec![open(&a.image, &a.open)?];
+    run_volumes(volumes, &a.open, Some(&a.dir))
+}
+
+/// Starts itself again in the background and waits until that one is ready, or has failed.
+fn daemonize() -> Result<Outcome, Failure> {
+    use std::io::{BufRead, BufReader, Read};
+    use std::os::unix::process::CommandExt;
+    use std::process::{Command, Stdio};
+    let fail = |e: std::io::Error| Failure::Failed(format!("cannot start in the background: {e}"));
+    let exe = std::env::current_exe().map_err(fail)?;
+    let args = std::env::args_os().skip(1).filter(|a| a != "--daemon");
+    let mut child = Command::new(exe)
+        .args(args)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(fail)?;
+    let lines = BufReader::new(child.stdout.take().ok_or_else(|| "no pipe".to_owned())?).lines();
+    for line in lines.map_while(Result::ok) {
+        println!("{line}");
+        if line == "ready" {
+            return Ok(Outcome::Done);
+        }
+    }
+    let mut why = String::new();
+    if let Some(mut e) = child.stderr.take() {
+        let _ = e.read_to_string(&mut why);
+    }
+    let why = why.trim();
+    Err(Failure::Failed(why.strip_prefix("cairn: ").unwrap_or(why).to_owned()))
+}
+
+/// `cairn serve`.
+pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
+    refuse_what_is_not_there(&a)?;
+    let mut images = a.images.clone();
+    if images.is_empty() {
+        images.push(PathBuf::from("cairn.img"));
+        if !images[0].exists() {
+            make_default(&images[0], &a)?;
+        }
+    }
+    if a.mount.is_some() && images.len() > 1 {
+        return Err(Failure::Usage("--mount is for one volume".into()));
+    }
+    let volumes = images.iter().map(|i| open(i, &a.open)).collect::<Result<Vec<_>, Failure>>()?;
+    run_volumes(volumes, &a.open, a.mount.as_deref())
+}
+
+fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
+    let missing = [
+        (a.nfs.is_some(), "--nfs"),
+        (a.http.is_some(), "--http"),
+        (a.rpcbind, "--rpcbind"),
+        (!a.export.is_empty(), "--export"),
+    ];
+    if let Some((_, name)) = missing.iter().find(|(given, _)| *given) {
+        return Err(Failure::Usage(format!("{name}: NFS is not in this version")));
+    }
+    if a.mount.is_none() {
+        return Err(Failure::Usage("NFS is not in this version: give --mount DIR".into()));
+    }
+    Ok(())
+}
+
+fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
+    let args = MkfsArgs {
+        image: image.to_owned(),
+        size: Some(a.size),
+        profile: a.profile,
+        block_size: 4096,
+        inode_size: 256,
+        inodes: None,
+        journal_size: None,
+        log: None,
+        label: String::new(),
+        force: false,
+    };
+    super::mkfs::make(&args)?;
+    println!("made {} ({})", image.display(), crate::size::show(a.size));
+    Ok(())
+}
+
+fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
+    let mode = check_open_args(args)?;
+    let file = Arc::new(HostFile::open(path, args.read_only)?);
+    let found = prepare(&file, args.read_only, args.use_boot_area)?;
+    let block_bytes = found.superblock.block_bytes();
+    let read_only = args.read_only || found.read_only.is_some();
+    println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
+    let seed =
+        u64::from_le_bytes(host::entropy().map_err(|e| e.to_string())?[..8].try_into().expect("8"));
+    let opener = volume::opener(found, file.size_bytes(), options_of(args, mode)?);
+    Ok(Served { door: Arc::new(Door::new(seed, opener)), file, block_bytes, read_only })
+}
+
+fn run_volumes(
+    volumes: Vec<Served>,
+    args: &OpenArgs,
+    dir: Option<&Path>,
+) -> Result<Outcome, Failure> {
+    block_signals();
+    for v in &volumes {
+        Driver::new(v.door.clone(), vec![v.file.clone()])
+            .open()
+            .map_err(|e| format!("{}: {e}", v.file.path().display()))?;
+    }
+    let list = volumes.iter().map(|v| (v.door.clone(), vec![v.file.clone()])).collect();
+    let pool = Pool::start(list).map_err(|e| {
+        format!("io_uring: {e}: a kernel with io_uring is needed (5.19 or later, not forbidden)")
+    })?;
+    let session = match dir {
+        None => None,
+        Some(dir) => Some(start_session(&pool, &volumes[0], dir, args)?),
+    };
+    println!("ready");
+    let _ = std::io::stdout().flush();
+    wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
+    if let Some(s) = &session {
+        match s.unmount() {
+            Ok(true) => eprintln!("the mount is busy: it goes when its users do"),
+            Ok(false) => (),
+            Err(e) => eprintln!("{e}"),
+        }
+    }
+    close(&volumes, &pool)
+}
+
+fn start_session(
+    pool: &Arc<Pool>,
+    v: &Served,
+    dir: &Path,
+    args: &OpenArgs,
+) -> Result<Session, Failure> {
+    let options =
+        MountOptions { source: v.file.path().display().to_string(), read_only: v.read_only };
+    let choice = match args.fuse_uring {
+        Uring::Auto => UringChoice::Auto,
+        Uring::On => UringChoice::On,
+        Uring::Off => UringChoice::Off,
+    };
+    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, TTL_ALONE));
+    let session = session.inspect_err(|_| {
+        let _ = close(std::slice::from_ref(v), pool);
+    })?;
+    if let Some(hint) = session.hint() {
+        println!("{hint}");
+    }
+    println!("mounted on {}", dir.display());
+    Ok(session)
+}
+
+fn close(volumes: &[Served], pool: &Pool) -> Result<Outcome, Failure> {
+    let mut failed = None;
+    for v in volumes {
+        let driver = Driver::new(v.door.clone(), vec![v.file.clone()]);
+        if let (DoorState::Open, Err(e)) = (v.door.state(), driver.close()) {
+            failed = Some(format!("{}: closing: {e}", v.file.path().display()));
+        }
+    }
+    pool.stop();
+    match failed {
+        None => Ok(Outcome::Done),
+        Some(why) => Err(Failure::Failed(why)),
+    }
+}

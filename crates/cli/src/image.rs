@@ -1,0 +1,245 @@
+//! Opening an image for a command: look, recover if need be, open in one thread, walk paths, close.
+
+use crate::Failure;
+use crate::args::OpenArgs;
+use crate::device::FileDevice;
+use crate::progress::Bar;
+use env::Nanos;
+use host::{Driver, HostFile, entropy, now};
+use integrity::Plant;
+use std::path::Path;
+use std::sync::Arc;
+use vfs::{Attr, Door, FsError, Kind, Reply, Request};
+use volume::{Mode, OpenOptions, Probe, probe, recover};
+
+/// The mode by its name, or what modes there are.
+pub fn mode_of(name: &str) -> Result<Mode, Failure> {
+    Mode::by_name(name).ok_or_else(|| {
+        let all: Vec<&str> = volume::MODES.iter().map(|m| m.name).collect();
+        Failure::Usage(format!("mode {name} is not in this version; there are {}", all.join(", ")))
+    })
+}
+
+/// Refuses options of modes that are not there.
+pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
+    let mode = mode_of(&a.mode)?;
+    for (given, name) in [
+        (a.log.as_ref().is_some_and(|l| l != "internal"), "--log"),
+        (a.commit.is_some(), "--commit"),
+        (a.threshold.is_some(), "--threshold"),
+        (a.ordered_data, "--ordered-data"),
+    ] {
+        if given {
+            return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
+        }
+    }
+    if !(a.commit_interval > 0.0 && a.commit_interval < 1e6) {
+        return Err(Failure::Usage("--commit-interval is a number of seconds above 0".into()));
+    }
+    Ok(mode)
+}
+
+/// A quarter of the machine's memory.
+fn default_cache() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:"));
+    let kib = total.and_then(|t| t.trim().trim_end_matches("kB").trim().parse::<u64>().ok());
+    kib.map_or(256 << 20, |k| k * 1024 / 4)
+}
+
+/// The volume's options from the arguments.
+pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
+    Ok(OpenOptions {
+        mode,
+        read_only: a.read_only,
+        cache_bytes: a.cache.unwrap_or_else(default_cache).max(1 << 20) as usize,
+        commit_interval: Nanos((a.commit_interval * 1e9) as u64),
+        entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
+        plant: Plant::NONE,
+    })
+}
+
+/// Looks at an image and recovers it if it is to be written; says what it did.
+pub fn prepare(
+    file: &Arc<HostFile>,
+    read_only: bool,
+    use_boot_area: bool,
+) -> Result<Probe, Failure> {
+    let shown = file.path().display().to_string();
+    let at = |e: volume::VolumeError| Failure::Failed(format!("{shown}: {e}"));
+    let mut device = FileDevice(file.clone());
+    let mut found = probe(&device).map_err(at)?;
+    if let Some(why) = &found.read_only {
+        eprintln!("{shown}: {why}");
+        return Ok(found);
+    }
+    if read_only {
+        return Ok(found);
+    }
+    if found.boot == format::ext::boot::BootArea::Foreign {
+        if !use_boot_area {
+            eprintln!(
+                "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is not \
+                 recorded there, and NFS handles do not survive a restart; --use-boot-area uses them"
+            );
+        } else {
+            save_boot_area(file)?;
+            found = probe(&device).map_err(at)?;
+        }
+    }
+    if !found.is_clean() || found.needs_recovery {
+        let now_secs = now().wall.secs() as u32;
+        let did = recover(&mut device, now_secs, &mut Bar::new()).map_err(at)?;
+        if let Some(mode) = &did.mode {
+            eprintln!(
+                "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} blocks \
+                 written",
+                did.repaired, did.blocks_written
+            );
+        }
+        found = probe(&device).map_err(at)?;
+    }
+    Ok(found)
+}
+
+fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
+    let to = file.path().with_extension("boot-area");
+    let mut bytes = [0; 1024];
+    let fail = |e: std::io::Error| Failure::Failed(format!("{}: {e}", to.display()));
+    file.read_at(0, &mut bytes).map_err(fail)?;
+    std::fs::write(&to, bytes).map_err(fail)?;
+    file.write_at(0, &[0; 1024]).map_err(fail)?;
+    file.flush().map_err(fail)?;
+    eprintln!("the old bytes 0 to 1023 are saved in {}", to.display());
+    Ok(())
+}
+
+/// A volume opened for one command.
+pub struct Image {
+    driver: Driver,
+    shown: String,
+}
+
+impl Image {
+    /// Opens it; a read-only one reads an unclean volume as it is.
+    pub fn open(path: &Path, read_only: bool) -> Result<Image, Failure> {
+        let file = Arc::new(HostFile::open(path, read_only)?);
+        let found = prepare(&file, read_only, false)?;
+        let args = OpenArgs {
+            mode: found.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync").into(),
+            log: None,
+            commit: None,
+            commit_interval: 5.0,
+            threshold: None,
+            ordered_data: false,
+            read_only,
+            use_boot_area: false,
+            cache: Some(64 << 20),
+            fuse_uring: crate::args::Uring::Auto,
+        };
+        let mode = mode_of(&args.mode)?;
+        let opener = volume::opener(found, file.size_bytes(), options_of(&args, mode)?);
+        let door = Arc::new(Door::new(1, opener));
+        let driver = Driver::new(door, vec![file]);
+        let shown = path.display().to_string();
+        driver.open().map_err(|e| format!("{shown}: {e}"))?;
+        Ok(Image { driver, shown })
+    }
+
+    /// Asks the volume; `what` is named in the error.
+    pub fn ask(&self, what: &str, request: Request) -> Result<Reply, Failure> {
+        self.driver.request(request).map_err(|e| self.failure(what, e))
+    }
+
+    /// An error about a path.
+    pub fn failure(&self, what: &str, e: FsError) -> Failure {
+        Failure::Failed(format!("{}: {what}: {e}", self.shown))
+    }
+
+    /// The inode at a path, following no link.
+    pub fn walk(&self, path: &str) -> Result<Attr, Failure> {
+        let mut at = self.attr(2)?;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            let request = Request::Lookup { dir: at.ino, name: name.as_bytes().to_vec() };
+            let Reply::Entry { attr, .. } = self.ask(path, request)? else {
+                return Err(self.failure(path, FsError::Io));
+            };
+            at = attr;
+        }
+        Ok(at)
+    }
+
+    /// The directory of a path's last name, and that name.
+    pub fn parent(&self, path: &str) -> Result<(Attr, Vec<u8>), Failure> {
+        let trimmed = path.trim_end_matches('/');
+        let (dir, name) = trimmed.rsplit_once('/').unwrap_or(("", trimmed));
+        Ok((self.walk(dir)?, name.as_bytes().to_vec()))
+    }
+
+    /// An inode's attributes.
+    pub fn attr(&self, ino: u32) -> Result<Attr, Failure> {
+        match self.ask("inode", Request::GetAttr { ino })? {
+            Reply::Attr(a) => Ok(a),
+            _ => Err(self.failure("inode", FsError::Io)),
+        }
+    }
+
+    /// The names in a directory, without "." and "..".
+    pub fn list(&self, path: &str, dir: u32) -> Result<Vec<vfs::DirEntry>, Failure> {
+        let mut all = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let request =
+                Request::ReadDir { dir, cookie, max_bytes: 1 << 20, entry_bytes: 24, attrs: true };
+            let Reply::Dir { entries, eof, .. } = self.ask(path, request)? else {
+                return Err(self.failure(path, FsError::Io));
+            };
+            cookie = entries.last().map_or(cookie, |e| e.cookie);
+            all.extend(entries.into_iter().filter(|e| e.name != b"." && e.name != b".."));
+            if eof {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Calls `f` with a file's bytes, piece by piece.
+    pub fn read(
+        &self,
+        path: &str,
+        ino: u32,
+        mut f: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        let mut offset = 0;
+        loop {
+            let request = Request::Read { ino, offset, len: 1 << 20 };
+            let Reply::Data { data, eof, .. } = self.ask(path, request)? else {
+                return Err(self.failure(path, FsError::Io));
+            };
+            for part in data.parts() {
+                f(part).map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
+            }
+            offset += data.len() as u64;
+            if eof {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Closes it.
+    pub fn close(self) -> Result<(), Failure> {
+        self.driver.close().map_err(|e| self.failure("closing", e))
+    }
+}
+
+/// A letter for a kind of file, as ls has it.
+pub fn kind_letter(kind: Kind) -> char {
+    match kind {
+        Kind::File => '-',
+        Kind::Dir => 'd',
+        Kind::Symlink => 'l',
+        Kind::Block => 'b',
+        Kind::Char => 'c',
+        Kind::Fifo => 'p',
+        Kind::Socket => 's',
+    }
+}

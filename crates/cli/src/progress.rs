@@ -1,0 +1,36 @@
+//! A progress bar on a terminal, and nothing in a pipe.
+
+use check::Progress;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::io::IsTerminal;
+
+/// Shows how far long work has come.
+pub struct Bar {
+    bar: Option<ProgressBar>,
+    phase: &'static str,
+}
+
+impl Bar {
+    /// A bar, if somebody looks.
+    pub fn new() -> Bar {
+        Bar { bar: std::io::stderr().is_terminal().then(ProgressBar::hidden), phase: "" }
+    }
+}
+
+impl Progress for Bar {
+    fn step(&mut self, phase: &'static str, done: u64, total: u64) {
+        let Some(bar) = &mut self.bar else { return };
+        if self.phase != phase {
+            bar.finish_and_clear();
+            self.phase = phase;
+            *bar = ProgressBar::new(total);
+            let style = ProgressStyle::with_template("{msg} [{bar:40}] {percent}% {eta}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar.set_message(phase);
+        }
+        bar.set_position(done);
+        if done >= total {
+            bar.finish_and_clear();
+        }
+    }
+}

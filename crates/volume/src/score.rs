@@ -1,0 +1,78 @@
+//! How well files lie on the disk: the layout score of the FFS papers, the share of a file's blocks that follow
+//! right behind the block before them. Reads inodes and their direct pointers and first indirect block.
+
+use crate::{VolumeError, probe};
+use check::ReadBlocks;
+use format::bytes::le32;
+use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::inode::InodeRef;
+use format::ext::{Geometry, GroupDesc};
+use format::{BlockNo, GroupNo};
+
+/// The score over up to `files` files of two blocks and more, from 0 to 1; None if there is none.
+pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>, VolumeError> {
+    let geo = Geometry::of(&probe(device)?.superblock);
+    let bs = geo.block_bytes as u64;
+    let mut total = Tally::default();
+    let mut seen = 0;
+    let stride = (geo.groups / 64).max(1);
+    for g in (0..geo.groups).step_by(stride as usize).map(GroupNo) {
+        let mut raw = [0; GROUP_DESC_BYTES];
+        let at = geo.desc_block(0).0 * bs + u64::from(g.0) * GROUP_DESC_BYTES as u64;
+        device.read_at(at, &mut raw)?;
+        let desc = GroupDesc::decode(&raw);
+        if geo.check_desc(g, &desc).is_err() {
+            continue;
+        }
+        let used = geo.inodes_per_group - u32::from(desc.free_inodes).min(geo.inodes_per_group);
+        let bytes = (used as usize * geo.inode_bytes).next_multiple_of(geo.block_bytes);
+        let mut table = vec![0; bytes];
+        device.read_at(u64::from(desc.inode_table) * bs, &mut table)?;
+        for slot in table.chunks_exact(geo.inode_bytes) {
+            let i = InodeRef(slot);
+            if seen < files && i.is_file() && i.links() > 0 && i.size() > bs {
+                seen += 1;
+                total.add_file(device, &geo, i)?;
+            }
+        }
+    }
+    Ok((total.pairs > 0).then(|| total.next as f64 / total.pairs as f64))
+}
+
+#[derive(Default)]
+struct Tally {
+    pairs: u64,
+    next: u64,
+    last: u32,
+}
+
+impl Tally {
+    fn add_file(
+        &mut self,
+        device: &dyn ReadBlocks,
+        geo: &Geometry,
+        i: InodeRef<'_>,
+    ) -> Result<(), VolumeError> {
+        self.last = 0;
+        (0..12).for_each(|n| self.add(i.pointer(n)));
+        let indirect = i.pointer(12);
+        if indirect != 0 && geo.has_block(BlockNo(u64::from(indirect))) {
+            let mut block = vec![0; geo.block_bytes];
+            device.read_at(u64::from(indirect) * geo.block_bytes as u64, &mut block)?;
+            // The indirect block itself lies between, where FFS puts it: that is no gap.
+            if self.last != 0 && indirect == self.last + 1 {
+                self.last = indirect;
+            }
+            (0..geo.block_bytes / 4).for_each(|n| self.add(le32(&block, 4 * n)));
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, b: u32) {
+        if b != 0 && self.last != 0 {
+            self.pairs += 1;
+            self.next += u64::from(b == self.last + 1);
+        }
+        self.last = b;
+    }
+}
