@@ -48,7 +48,8 @@ impl Ext {
                 continue;
             }
             let map = self.block_map(g).await?;
-            if let Some((bit, len)) = self.find_in_group(g, &map.bytes(), from, want as usize) {
+            let found = self.find_in_group(g, &map.bytes(), from, want as usize);
+            if let Some((bit, len)) = found {
                 self.take(txn, g, bit, len);
                 let start = self.geo.group_start(g).plus(bit as u64);
                 return Ok(Some(Extent { start, len: len as u64 }));

@@ -1,31 +1,22 @@
-//! FUSE over /dev/fuse: each worker reads requests from a clone of the device through its ring, and replies are
-//! written to the clone they came from. For kernels that do not offer io_uring queues.
+//! FUSE over /dev/fuse: threads read requests from clones of the device, enter the volume themselves, and replies
+//! are written to the clone they came from. For kernels that do not offer io_uring queues, and for what those do
+//! not carry. (Reading through the workers' rings was tried: now and then a request lay unread until the next
+//! one came.)
 
 use crate::decode::{Decoded, Parts, Shape};
 use crate::encode::{Ttl, encode};
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_IN, HEAD_OUT, Head, fixed_len, u32_at};
-use host::{Entry, Pool, Source, WorkList};
-use io_uring::{opcode, types};
-use std::cell::UnsafeCell;
+use host::Pool;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use vfs::{Answer, Front, Ticket, Work};
 
-/// Reads in flight on each worker.
-const DEPTH: usize = 2;
+/// Readers for each CPU: one may wait for the disk while another serves.
+pub(crate) const READERS_PER_CPU: usize = 2;
 const ROOM: usize = PAYLOAD + 8192;
-
-struct Buffer(UnsafeCell<Box<[u8]>>);
-/// SAFETY: a buffer is the kernel's from the read's submission to its completion, and then the completing
-/// worker's alone until it submits the next read.
-#[expect(unsafe_code, reason = "memory shared with the kernel")]
-unsafe impl Sync for Buffer {}
-// SAFETY: as above.
-#[expect(unsafe_code, reason = "as above")]
-unsafe impl Send for Buffer {}
 
 pub(crate) struct Clones {
     me: Weak<Clones>,
@@ -33,10 +24,8 @@ pub(crate) struct Clones {
     volume: usize,
     block_bytes: usize,
     ttl: Ttl,
-    buffers: Vec<Vec<Buffer>>,
     /// Requests that are being answered: kernel's number, shape, clone, by our number.
     pending: Mutex<Vec<Option<(u64, Shape, usize)>>>,
-    tag: AtomicU64,
     pub(crate) ended: Arc<AtomicBool>,
 }
 
@@ -109,34 +98,33 @@ impl Clones {
         block_bytes: usize,
         (ttl, ended): (Ttl, Arc<AtomicBool>),
     ) -> Arc<Clones> {
-        let buffer = || Buffer(UnsafeCell::new(vec![0; ROOM].into_boxed_slice()));
-        let buffers = fds.iter().map(|_| (0..DEPTH).map(|_| buffer()).collect()).collect();
         Arc::new_cyclic(|me| Clones {
             me: me.clone(),
             fds,
             volume,
             block_bytes,
             ttl,
-            buffers,
             pending: Mutex::default(),
-            tag: 0.into(),
             ended,
         })
     }
 
-    /// The descriptor of a clone.
-    pub(crate) fn fd(&self, clone: usize) -> &OwnedFd {
-        &self.fds[clone]
+    /// Reads requests from a clone and has them answered, until it is unmounted.
+    pub(crate) fn serve(&self, pool: &Pool, clone: usize) {
+        let mut room = vec![0; ROOM];
+        let mut work = Vec::new();
+        while let Ok(n) = read_request(&self.fds[clone], &mut room) {
+            self.request(clone, &room[..n], &mut work);
+            if !work.is_empty() {
+                pool.enter(self.volume, &mut work);
+            }
+        }
+        self.ended.store(true, Ordering::SeqCst);
     }
 
-    fn read(&self, worker: usize, i: usize) -> Entry {
-        let data = self.tag.load(Ordering::Relaxed) | (worker * DEPTH + i) as u64;
-        let buffer = self.buffers[worker][i].0.get();
-        // SAFETY: the buffer's memory is at a fixed place; see `Buffer`.
-        #[expect(unsafe_code, reason = "its address goes to the kernel")]
-        let ptr = unsafe { (*buffer).as_mut_ptr() };
-        let fd = types::Fd(self.fds[worker].as_raw_fd());
-        opcode::Read::new(fd, ptr, ROOM as u32).build().user_data(data).into()
+    /// How many clones.
+    pub(crate) fn count(&self) -> usize {
+        self.fds.len()
     }
 
     fn remember(&self, unique: u64, shape: Shape, worker: usize) -> u64 {
@@ -151,7 +139,7 @@ impl Clones {
     }
 
     /// Takes in one request that was read from a clone.
-    pub(crate) fn request(&self, worker: usize, bytes: &[u8], work: &mut WorkList) {
+    fn request(&self, worker: usize, bytes: &[u8], work: &mut Vec<Work>) {
         let head = Head::decode(bytes);
         let len = (u32_at(bytes, 0) as usize).clamp(HEAD_IN, bytes.len().max(HEAD_IN));
         let Some(body) = bytes.get(HEAD_IN..len) else { return };
@@ -161,36 +149,30 @@ impl Clones {
             Decoded::Ask(shape, call) => {
                 let id = self.remember(head.unique, shape, worker);
                 let front = self.me.upgrade().expect("the pool holds its sources");
-                work.push((self.volume, Work::Call(Ticket { front, id }, call)));
+                work.push(Work::Call(Ticket { front, id }, call));
             }
             Decoded::Now(0) => write_reply(&self.fds[worker], head.unique, Ok(&[])),
             Decoded::Now(e) => write_reply(&self.fds[worker], head.unique, Err(e)),
             Decoded::Silent(calls) => {
-                work.extend(calls.into_iter().map(|c| (self.volume, Work::Silent(c))));
+                work.extend(calls.into_iter().map(Work::Silent));
             }
         }
     }
 }
 
-impl Source for Clones {
-    fn start(&self, pool: &Pool, worker: usize, tag: u64) {
-        self.tag.store(tag, Ordering::Relaxed);
-        let reads: Vec<Entry> = (0..DEPTH).map(|i| self.read(worker, i)).collect();
-        pool.push(worker, &reads);
-    }
-
-    fn complete(&self, pool: &Pool, _: usize, data: u64, result: i32, work: &mut WorkList) {
-        let (worker, i) = (data as usize / DEPTH, data as usize % DEPTH);
-        if result > 0 {
-            // SAFETY: the read has ended, so the buffer is ours; see `Buffer`.
-            #[expect(unsafe_code, reason = "memory that the kernel has filled")]
-            let bytes = unsafe { &(&*self.buffers[worker][i].0.get())[..result as usize] };
-            self.request(worker, bytes, work);
-        } else if matches!(-result, libc::ENODEV | libc::ECANCELED) {
-            self.ended.store(true, Ordering::SeqCst);
-            return;
+/// One request, as many bytes as there are.
+pub(crate) fn read_request(dev: &OwnedFd, room: &mut [u8]) -> io::Result<usize> {
+    loop {
+        // SAFETY: reads into memory that lives through the call.
+        #[expect(unsafe_code, reason = "a raw descriptor")]
+        let n = unsafe { libc::read(dev.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+        if n >= 0 {
+            return Ok(n as usize);
         }
-        pool.push(worker, &[self.read(worker, i)]);
+        let e = io::Error::last_os_error();
+        if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ENOENT | libc::EAGAIN)) {
+            return Err(e);
+        }
     }
 }
 

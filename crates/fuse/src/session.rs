@@ -1,19 +1,18 @@
 //! One mount, from mount(2) to its end: the first exchange on /dev/fuse, the choice of transport, the thread
 //! that stays with /dev/fuse for what io_uring does not carry.
 
-use crate::dev::{Clones, write_reply};
+use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
 use crate::encode::Ttl;
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
 use crate::uring::Queues;
 use crate::wire::{HEAD_IN, Head, op};
-use host::{Pool, carry_out_all, now};
+use host::Pool;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use vfs::{Out, Work};
 
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -61,20 +60,18 @@ impl Session {
         let over_uring = choice != UringChoice::Off && offer.1.has_uring();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
         let shared = (ttl, ended.clone());
-        let shared2 = shared.clone();
-        if over_uring {
-            let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared);
+        let clones = if over_uring {
+            let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
             answer_init(&dev, &offer, true);
             pool.add_source(queues);
-            let clones = Clones::beside(dev, volume, block_bytes, shared2);
-            let side = Side { clones, pool: pool.clone(), volume, ended: ended.clone() };
-            let thread = std::thread::Builder::new().name("/dev/fuse".into());
-            thread.spawn(move || side.run()).map_err(|e| give_up(e.to_string()))?;
+            Clones::beside(dev, volume, block_bytes, shared)
         } else {
             answer_init(&dev, &offer, false);
-            let clones = Clones::new(&dev, pool.workers(), volume, block_bytes, shared);
-            pool.add_source(clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?);
-        }
+            let readers = pool.workers() * READERS_PER_CPU;
+            let clones = Clones::new(&dev, readers, volume, block_bytes, shared);
+            clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?
+        };
+        start_readers(pool, &clones).map_err(|e| give_up(e.to_string()))?;
         Ok(Session { dir: dir.to_owned(), ended, over_uring })
     }
 
@@ -110,21 +107,6 @@ impl Session {
     }
 }
 
-fn read_request(dev: &OwnedFd, room: &mut [u8]) -> io::Result<usize> {
-    loop {
-        // SAFETY: reads into memory that lives through the call.
-        #[expect(unsafe_code, reason = "a raw descriptor")]
-        let n = unsafe { libc::read(dev.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
-        if n >= 0 {
-            return Ok(n as usize);
-        }
-        let e = io::Error::last_os_error();
-        if !matches!(e.raw_os_error(), Some(libc::EINTR | libc::ENOENT | libc::EAGAIN)) {
-            return Err(e);
-        }
-    }
-}
-
 fn first_request(dev: &OwnedFd) -> io::Result<(Head, Offer)> {
     let mut room = vec![0; PAYLOAD + 8192];
     let n = read_request(dev, &mut room)?;
@@ -141,38 +123,13 @@ fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), uring: bool) {
     write_reply(dev, head.unique, Ok(&out[..n]));
 }
 
-/// The thread beside the workers: FORGET and INTERRUPT, what comes before the queues are ready, and the news
-/// of the unmount.
-struct Side {
-    clones: Arc<Clones>,
-    pool: Arc<Pool>,
-    volume: usize,
-    ended: Arc<AtomicBool>,
-}
-
-impl Side {
-    fn run(&self) {
-        let mut room = vec![0; PAYLOAD + 8192];
-        while let Ok(n) = read_request(self.clones.fd(0), &mut room) {
-            let mut work = Vec::new();
-            self.clones.request(0, &room[..n], &mut work);
-            self.enter(work.into_iter().map(|w| w.1).collect());
-        }
-        self.ended.store(true, Ordering::SeqCst);
+/// Starts a thread for each clone. Where queues serve, the one thread has FORGET and INTERRUPT, what comes before
+/// the queues are ready, and the news of the unmount.
+fn start_readers(pool: &Arc<Pool>, clones: &Arc<Clones>) -> io::Result<()> {
+    for i in 0..clones.count() {
+        let (pool, clones) = (pool.clone(), clones.clone());
+        let thread = std::thread::Builder::new().name(format!("/dev/fuse {i}"));
+        thread.spawn(move || clones.serve(&pool, i))?;
     }
-
-    /// Enters the volume beside the workers, and carries out what the disk is asked meanwhile.
-    fn enter(&self, mut work: Vec<Work>) {
-        let volume = &self.pool.volumes()[self.volume];
-        let mut done = Vec::new();
-        loop {
-            let mut out = Out::default();
-            volume.door.enter(now(), &mut work, &mut done, &mut out);
-            out.answer();
-            done = carry_out_all(&volume.disks, &mut out.io);
-            if done.is_empty() {
-                return;
-            }
-        }
-    }
+    Ok(())
 }

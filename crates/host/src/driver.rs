@@ -45,7 +45,7 @@ impl Driver {
             if until() {
                 return;
             }
-            let wait = out.deadline.map_or(Duration::from_millis(50), |d| {
+            let wait = self.door.deadline().map_or(Duration::from_millis(50), |d| {
                 Duration::from_nanos(d.since(now().mono).0).min(Duration::from_millis(50))
             });
             std::thread::sleep(wait);

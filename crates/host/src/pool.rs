@@ -1,14 +1,15 @@
 //! The workers, the volumes they enter, and the front ends whose completions they take: one worker a CPU.
 
-use crate::HostFile;
 use crate::ring::{Entry, Ring};
 use crate::worker;
+use crate::{HostFile, now};
+use env::IoRequest;
 use std::cell::Cell;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use vfs::{Door, Work};
+use vfs::{Door, Out, Work};
 
 /// Work for volumes, by the volume's number.
 pub type WorkList = Vec<(usize, Work)>;
@@ -28,11 +29,15 @@ pub struct Hosted {
     pub door: Arc<Door>,
     /// Its disks, by `DiskId`.
     pub disks: Vec<Arc<HostFile>>,
-    pub(crate) deadline: AtomicU64,
 }
 
 /// What a worker is told from outside.
-type Errand = Box<dyn FnOnce(&Pool, usize) + Send>;
+pub(crate) enum Errand {
+    /// Begin with this source, under this tag.
+    Start(Arc<dyn Source>, u64),
+    /// Submit a volume's disk requests.
+    Disk(usize, Vec<IoRequest>),
+}
 
 /// One worker's ring and mailbox.
 pub(crate) struct Desk {
@@ -66,10 +71,7 @@ impl Pool {
     /// Starts the workers for these volumes.
     pub fn start(volumes: Vec<(Arc<Door>, Vec<Arc<HostFile>>)>) -> std::io::Result<Arc<Pool>> {
         let desks = (0..cpus()).map(|_| desk()).collect::<std::io::Result<Vec<_>>>()?;
-        let volumes = volumes
-            .into_iter()
-            .map(|(door, disks)| Hosted { door, disks, deadline: AtomicU64::new(0) })
-            .collect();
+        let volumes = volumes.into_iter().map(|(door, disks)| Hosted { door, disks }).collect();
         let pool = Arc::new(Pool {
             desks,
             volumes,
@@ -106,9 +108,21 @@ impl Pool {
         let tag = (sources.len() as u64) << 56;
         drop(sources);
         for worker in 0..self.desks.len() {
-            let source = source.clone();
-            self.errand(worker, Box::new(move |pool, me| source.start(pool, me, tag)));
+            self.errand(worker, Errand::Start(source.clone(), tag));
         }
+    }
+
+    /// Enters a volume from a thread that is no worker. What the disk is asked goes to a worker's ring.
+    pub fn enter(&self, volume: usize, work: &mut Vec<Work>) {
+        let mut out = Out::default();
+        let door = &self.volumes[volume].door;
+        let before = door.deadline();
+        door.enter(now(), work, &mut Vec::new(), &mut out);
+        let sooner = door.deadline() != before;
+        if !out.io.is_empty() || sooner {
+            self.errand(0, Errand::Disk(volume, std::mem::take(&mut out.io)));
+        }
+        out.answer();
     }
 
     fn errand(&self, worker: usize, errand: Errand) {

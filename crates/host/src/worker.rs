@@ -3,7 +3,7 @@
 
 use crate::file::{disk_error, iovecs};
 use crate::now;
-use crate::pool::{Pool, WorkList};
+use crate::pool::{Errand, Pool, WorkList};
 use crate::ring::Entry;
 use env::{Block, Durability, IoDone, IoOp, IoRequest};
 use io_uring::{opcode, types};
@@ -86,9 +86,8 @@ impl Worker<'_> {
 
     /// How long until some volume wants to be entered, in nanoseconds.
     fn timeout(&self) -> Option<u64> {
-        let deadlines = self.pool.volumes.iter().map(|v| v.deadline.load(Ordering::Relaxed));
-        let next = deadlines.filter(|&d| d != 0).min()?;
-        Some(next.saturating_sub(now().mono.0).max(1000))
+        let next = self.pool.volumes.iter().filter_map(|v| v.door.deadline()).min()?;
+        Some(next.since(now().mono).0.max(1000))
     }
 
     fn listen_for_bell(&mut self) {
@@ -110,10 +109,21 @@ impl Worker<'_> {
         } else if data & DATA_DISK != 0 {
             self.disk_done((data & 0xffff_ffff) as usize, result);
         } else if data == DATA_BELL {
-            let mut errands = self.pool.desks[self.me].errands.lock().expect("nobody panics");
-            let errands = std::mem::take(&mut *errands);
-            errands.into_iter().for_each(|e| e(self.pool, self.me));
             self.listen_for_bell();
+            self.run_errands();
+        }
+    }
+
+    fn run_errands(&mut self) {
+        let errands = {
+            let mut all = self.pool.desks[self.me].errands.lock().expect("nobody panics here");
+            std::mem::take(&mut *all)
+        };
+        for e in errands {
+            match e {
+                Errand::Start(source, tag) => source.start(self.pool, self.me, tag),
+                Errand::Disk(v, mut io) => self.submit(v, &mut io),
+            }
         }
     }
 
@@ -141,12 +151,12 @@ impl Worker<'_> {
 
     /// Enters every volume for which something has come, or whose time has come.
     fn run_volumes(&mut self) {
-        let now = now().mono.0;
+        let now = now().mono;
         for v in 0..self.pool.volumes.len() {
-            let due = self.pool.volumes[v].deadline.load(Ordering::Relaxed);
+            let due = self.pool.volumes[v].door.deadline().is_some_and(|d| d <= now);
             let something =
                 self.work.iter().any(|w| w.0 == v) || self.done.iter().any(|d| d.0 == v);
-            if something || (due != 0 && due <= now) {
+            if something || due {
                 self.enter(v);
             }
         }
@@ -158,13 +168,16 @@ impl Worker<'_> {
         let mut done: Vec<IoDone> = self.done.extract_if(.., |d| d.0 == v).map(|d| d.1).collect();
         let mut out = Out::default();
         volume.door.enter(now(), &mut work, &mut done, &mut out);
-        volume.deadline.store(out.deadline.map_or(0, |d| d.0.max(1)), Ordering::Relaxed);
         // The disk's requests first: they run while the replies are made.
-        let entries: Vec<Entry> = out.io.drain(..).map(|r| self.disk_entry(v, r)).collect();
+        self.submit(v, &mut out.io);
+        out.answer();
+    }
+
+    fn submit(&mut self, v: usize, io: &mut Vec<IoRequest>) {
+        let entries: Vec<Entry> = io.drain(..).map(|r| self.disk_entry(v, r)).collect();
         if !entries.is_empty() {
             self.pool.push(self.me, &entries);
         }
-        out.answer();
     }
 
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {

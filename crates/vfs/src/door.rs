@@ -9,7 +9,7 @@ use crate::{Answer, Call, FsError};
 use env::{Engine, Env, IoDone, IoRequest, Local, Nanos, Now};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, TryLockError};
 
 #[expect(clippy::disallowed_types, reason = "the door is where threads meet")]
@@ -59,8 +59,6 @@ pub struct Out {
     pub replies: Vec<(Ticket, Answer)>,
     /// Disk requests, to be carried out and brought back.
     pub io: Vec<IoRequest>,
-    /// When the volume wants to be entered next even if nothing happens (monotonic).
-    pub deadline: Option<Nanos>,
 }
 
 impl Out {
@@ -114,6 +112,8 @@ const _: fn() = || {
 pub struct Door {
     inside: Mutex<Inside>,
     busy: AtomicBool,
+    /// Nanoseconds on the monotonic clock; 0: none. Written by whoever is inside.
+    deadline: AtomicU64,
     state: Arc<Mutex<DoorState>>,
 }
 
@@ -132,6 +132,7 @@ impl Door {
         Door {
             inside: Mutex::new(inside),
             busy: AtomicBool::new(false),
+            deadline: AtomicU64::new(0),
             state: Arc::new(Mutex::new(DoorState::Opening)),
         }
     }
@@ -160,8 +161,15 @@ impl Door {
         });
         out.replies.append(&mut replies.borrow_mut());
         out.io.append(&mut engine.take_io());
-        out.deadline = engine.deadline();
+        let deadline = engine.deadline().map_or(0, |d| d.0.max(1));
+        self.deadline.store(deadline, Ordering::Relaxed);
         self.busy.store(false, Ordering::Relaxed);
+    }
+
+    /// When the volume wants to be entered next even if nothing happens (monotonic).
+    pub fn deadline(&self) -> Option<Nanos> {
+        let ns = self.deadline.load(Ordering::Relaxed);
+        (ns != 0).then_some(Nanos(ns))
     }
 
     /// How many tasks live inside; for tests and status pages.
