@@ -3,9 +3,9 @@
 
 use crate::CheckError;
 use crate::io::ReadBlocks;
-use format::FormatError;
-use format::ext::Superblock;
-use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::ext::superblock::{FIRST_INO, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::ext::{Geometry, Superblock};
+use format::{FormatError, GroupNo};
 
 /// A superblock that can be used.
 #[derive(Clone, Debug)]
@@ -21,13 +21,12 @@ pub struct Located {
 /// The groups that have a copy on every volume, sparse or not, and how many of them are tried.
 const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
 
-/// Finds the volume's superblock: the primary one, or a copy where that is damaged. Errors: `Incompatible`
-/// features, a device that is cut short, or no superblock at all.
+/// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all copies agree on
+/// numbers that never change after mkfs, and not with the primary, it is the primary that is wrong. Errors:
+/// `Incompatible` features, a device that is cut short, or no superblock at all.
 pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
     let fault = match primary(image) {
-        Ok(superblock) => {
-            return Ok(Located { superblock, copy_of: None, fault: String::new() });
-        }
+        Ok(superblock) => return voted(image, superblock),
         // A feature is no damage: a copy without its bit is only older.
         Err(e @ (CheckError::Io(_) | CheckError::Format(FormatError::Incompatible { .. }))) => {
             return Err(e);
@@ -40,6 +39,59 @@ pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
         }
         None => Err(fault),
     }
+}
+
+/// The primary, unless the copies outvote it.
+fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckError> {
+    let geo = Geometry::of(&primary);
+    let mut seen: Vec<(Superblock, u32)> = Vec::new();
+    for g in COPIES.into_iter().filter(|g| *g < geo.groups && geo.has_super(GroupNo(*g))) {
+        let at = geo.group_start(GroupNo(g)).0 * geo.block_bytes as u64;
+        match read(image, at) {
+            Ok(s) if u32::from(s.group_number()) == g && fits(&s, image).is_ok() => {
+                seen.push((s, g));
+            }
+            Err(CheckError::Io(e)) => return Err(CheckError::Io(e)),
+            _ => {}
+        }
+        if seen.len() == 2 {
+            break;
+        }
+    }
+    let against = |s: &Superblock| fixed_numbers(s) != fixed_numbers(&primary);
+    let one_voice = match seen.as_slice() {
+        [(a, _), (b, _)] => fixed_numbers(a) == fixed_numbers(b),
+        // One against one: every mkfs has made 11 the first ordinary inode.
+        [(a, _)] => a.first_ino() == FIRST_INO && primary.first_ino() != FIRST_INO,
+        _ => false,
+    };
+    match seen.into_iter().next() {
+        Some((mut s, g)) if one_voice && against(&s) => {
+            // The copy's marks are as old as the copy; the primary's may still be good.
+            s.set_group_number(0);
+            s.set_state(primary.state());
+            s.set_incompat(primary.incompat());
+            s.set_ro_compat(primary.ro_compat());
+            s.set_compat(primary.compat());
+            let fault = "the primary superblock's sizes are not those of its copies".to_owned();
+            Ok(Located { superblock: s, copy_of: Some(g), fault })
+        }
+        _ => Ok(Located { superblock: primary, copy_of: None, fault: String::new() }),
+    }
+}
+
+/// What never changes after mkfs, or only together with all copies.
+fn fixed_numbers(s: &Superblock) -> [u64; 8] {
+    [
+        u64::from(s.blocks()),
+        u64::from(s.inodes()),
+        u64::from(s.first_data_block()),
+        s.block_bytes() as u64,
+        u64::from(s.blocks_per_group()),
+        u64::from(s.inodes_per_group()),
+        s.inode_bytes() as u64,
+        u64::from(s.first_ino()),
+    ]
 }
 
 fn primary(image: &dyn ReadBlocks) -> Result<Superblock, CheckError> {

@@ -105,7 +105,7 @@ fn sound(space: &[u8], first: usize, base: usize) -> bool {
         }
         let name_len = usize::from(space[at]);
         let next = at + (ENTRY_HEAD + name_len).next_multiple_of(4);
-        if next > space.len() || name_len == 0 && space[at + 1] == 0 || le32(space, at + 4) != 0 {
+        if next > space.len() || space[at + 1] == 0 || le32(space, at + 4) != 0 {
             return false;
         }
         let len = le32(space, at + 8) as usize;
