@@ -1,0 +1,113 @@
+//! Where a log lies: a whole disk, or extents of one, seen as one run of bytes. It knows no log
+//! format.
+
+use env::{Block, Disk, DiskError, DiskErrorKind, Durability};
+use std::rc::Rc;
+
+/// A part of a disk, in bytes; both numbers are multiples of the sector size.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LogExtent {
+    /// First byte.
+    pub at: u64,
+    /// Length.
+    pub len: u64,
+}
+
+/// The place of a log.
+#[derive(Clone)]
+pub struct LogArea {
+    disk: Rc<dyn Disk>,
+    extents: Rc<[LogExtent]>,
+    len: u64,
+}
+
+impl LogArea {
+    /// These extents of `disk`, one after the other.
+    pub fn new(disk: Rc<dyn Disk>, extents: Vec<LogExtent>) -> LogArea {
+        let len = extents.iter().map(|e| e.len).sum();
+        LogArea { disk, extents: extents.into(), len }
+    }
+
+    /// All of `disk`.
+    pub fn whole(disk: Rc<dyn Disk>) -> LogArea {
+        let len = disk.size_bytes() / 4096 * 4096;
+        LogArea::new(disk, vec![LogExtent { at: 0, len }])
+    }
+
+    /// Its length in bytes.
+    pub fn len_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// The disk it lies on.
+    pub fn disk(&self) -> &Rc<dyn Disk> {
+        &self.disk
+    }
+
+    /// The pieces of the disk under `len` bytes from `at` on, as (place, length).
+    fn pieces(&self, at: u64, len: u64) -> Result<Vec<(u64, u64)>, DiskError> {
+        if at.checked_add(len).is_none_or(|end| end > self.len) {
+            let detail = format!("{len} bytes in a log of {}", self.len);
+            return Err(DiskError {
+                kind: DiskErrorKind::OutOfRange,
+                during: "log access",
+                at,
+                detail,
+            });
+        }
+        let mut pieces: Vec<(u64, u64)> = Vec::new();
+        let (mut skip, mut left) = (at, len);
+        for e in self.extents.iter() {
+            if skip >= e.len {
+                skip -= e.len;
+                continue;
+            }
+            let n = (e.len - skip).min(left);
+            if n > 0 {
+                pieces.push((e.at + skip, n));
+            }
+            left -= n;
+            skip = 0;
+            if left == 0 {
+                break;
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Reads `len` bytes.
+    pub(crate) async fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        let mut bytes = Vec::with_capacity(len);
+        for (place, n) in self.pieces(at, len as u64)? {
+            let blocks = self.disk.read(place, vec![Block::zeroed(n as usize)]).await?;
+            bytes.extend_from_slice(blocks[0].bytes());
+        }
+        Ok(bytes)
+    }
+
+    /// Writes `bytes`; durable when it returns, if `how` says so. Where extents cut it, the pieces
+    /// go one after the other, which is rare and no different from a torn write.
+    pub(crate) async fn write(
+        &self,
+        at: u64,
+        bytes: Block,
+        how: Durability,
+    ) -> Result<(), DiskError> {
+        let pieces = self.pieces(at, bytes.len() as u64)?;
+        if let [(place, _)] = pieces[..] {
+            return self.disk.write(place, vec![bytes], how).await;
+        }
+        let mut done = 0;
+        for (place, n) in pieces {
+            let part = Block::copy_of(&bytes.bytes()[done..done + n as usize]);
+            self.disk.write(place, vec![part], how).await?;
+            done += n as usize;
+        }
+        Ok(())
+    }
+
+    /// Makes completed writes of the disk durable.
+    pub(crate) async fn flush(&self) -> Result<(), DiskError> {
+        self.disk.flush().await
+    }
+}

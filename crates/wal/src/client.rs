@@ -1,0 +1,179 @@
+//! A client of a log: its appends, its own position, and the room it has been promised. It sees its
+//! own entries only; the log's order is common to all.
+
+use crate::error::LogError;
+use crate::layout::{ClientId, ENTRY_HEADER, EntryHeader, FIRST, IDLE, LAST, Lsn};
+use crate::open::Log;
+use crate::scan::{Entry, Scan};
+use crate::state::Inner;
+use std::rc::Rc;
+
+/// One of the log's clients. Cheap to clone.
+#[derive(Clone)]
+pub struct Client {
+    log: Log,
+    id: ClientId,
+}
+
+/// Room for one entry, given back when dropped.
+pub struct Reservation {
+    log: Rc<Inner>,
+    cost: u64,
+    len: u64,
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if self.cost > 0 {
+            self.log.unreserve(self.cost);
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn new(log: Log, id: ClientId) -> Client {
+        Client { log, id }
+    }
+
+    fn inner(&self) -> &Rc<Inner> {
+        &self.log.inner
+    }
+
+    /// The log it belongs to.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Its number in entries.
+    pub fn id(&self) -> ClientId {
+        self.id
+    }
+
+    /// Appends an entry and returns its LSN; it is durable after [`Client::flush`]. `Full` if there
+    /// is no room now; see [`Client::reserve`] for waiting.
+    pub fn append(&self, bytes: &[u8]) -> Result<Lsn, LogError> {
+        self.inner().check_room(bytes.len() as u64)?;
+        Ok(self.put(bytes))
+    }
+
+    /// Waits for room for an entry of up to `len` bytes, first come first served.
+    pub async fn reserve(&self, len: u64) -> Result<Reservation, LogError> {
+        let cost = self.inner().reserve(len).await?;
+        Ok(Reservation { log: self.inner().clone(), cost, len })
+    }
+
+    /// Appends into reserved room, which is used up. The entry must not be longer than was
+    /// reserved.
+    pub fn append_reserved(&self, room: Reservation, bytes: &[u8]) -> Result<Lsn, LogError> {
+        assert!(bytes.len() as u64 <= room.len, "an entry outgrows its reservation");
+        if let Some(e) = self.inner().failure() {
+            return Err(e);
+        }
+        drop(room); // nobody comes in between: there is no await before `put`
+        Ok(self.put(bytes))
+    }
+
+    fn put(&self, bytes: &[u8]) -> Lsn {
+        let log = self.inner();
+        let lsn = log.state.borrow_mut().put(log.seed, self.id, bytes);
+        log.kick();
+        lsn
+    }
+
+    /// Waits until the entry and all before it are durable.
+    pub async fn flush(&self, lsn: Lsn) -> Result<(), LogError> {
+        self.inner().flush(lsn).await
+    }
+
+    /// Everything below is durable.
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.inner().state.borrow().durable)
+    }
+
+    /// Is the entry at `lsn` durable, all of it?
+    pub fn is_durable(&self, lsn: Lsn) -> bool {
+        let s = self.inner().state.borrow();
+        lsn.0 < s.durable && !s.parted.contains_key(&lsn.0)
+    }
+
+    /// Reads the entry that begins at `lsn`, waiting until it is durable.
+    pub async fn read(&self, lsn: Lsn) -> Result<Vec<u8>, LogError> {
+        let read_only = self.inner().failure() == Some(LogError::ReadOnly);
+        let (place, len, head) = {
+            let s = self.inner().state.borrow();
+            let place = s.sb.place(lsn.0);
+            let base = place / 512 * 512;
+            (place, (s.sb.next_segment(lsn.0) - lsn.0 + (place - base)) as usize, s.sb.head)
+        };
+        if lsn.0 < head {
+            return Err(LogError::NoEntry(lsn));
+        }
+        if !read_only {
+            self.flush(lsn).await?;
+        } else if lsn >= self.durable() {
+            return Err(LogError::NoEntry(lsn));
+        }
+        let base = place / 512 * 512;
+        let skip = (place - base) as usize;
+        // Most entries are short: look at a little first, then at what the header says.
+        let mut bytes = self.inner().area.read(base, len.min(4096)).await?;
+        let Some(h) = bytes.get(skip..).and_then(EntryHeader::peek) else {
+            return Err(LogError::NoEntry(lsn));
+        };
+        let need = skip + ENTRY_HEADER + h.len as usize;
+        if need > bytes.len() && need <= len {
+            bytes = self.inner().area.read(base, need.next_multiple_of(512).min(len)).await?;
+        }
+        match EntryHeader::decode(self.inner().seed, lsn.0, &bytes[skip..], true) {
+            Some((h, part)) if h.flags == FIRST | LAST => Ok(part.to_vec()),
+            Some((h, _)) if h.flags & FIRST != 0 => {
+                let mut scan = self.log.scan(lsn);
+                let entry = scan.next().await?.filter(|e| e.lsn == lsn);
+                entry.map(|e| e.bytes).ok_or(LogError::NoEntry(lsn))
+            }
+            _ => Err(LogError::NoEntry(lsn)),
+        }
+    }
+
+    /// Its own entries from `from` on, or from its trim if that is later.
+    pub fn scan(&self, from: Lsn) -> Scan {
+        let trim = self.needs().map_or(u64::MAX, |l| l.0);
+        Scan::new(self.inner(), from.0.max(trim), Some(self.id))
+    }
+
+    /// From where on it needs the log; None: it holds nothing.
+    pub fn needs(&self) -> Option<Lsn> {
+        let trim = self.inner().state.borrow().sb.clients[usize::from(self.id.0)].trim;
+        (trim != IDLE).then_some(Lsn(trim))
+    }
+
+    /// Where its last entry ends, as far as this opening knows.
+    pub fn end(&self) -> Lsn {
+        Lsn(self.inner().state.borrow().clients[usize::from(self.id.0)].end)
+    }
+
+    /// It needs nothing below `below` any more. What is not durable yet stays. The space is free
+    /// once a superblock with this is durable: [`Log::persist`], or by itself when room is short.
+    pub fn trim(&self, below: Lsn) {
+        {
+            let mut s = self.inner().state.borrow_mut();
+            let below = below.0.min(s.durable);
+            let end = s.clients[usize::from(self.id.0)].end;
+            let slot = &mut s.sb.clients[usize::from(self.id.0)];
+            if slot.trim != IDLE && below > slot.trim {
+                slot.trim = if below >= end { IDLE } else { below };
+            }
+        }
+        self.inner().trim_in_background();
+    }
+
+    /// Reads everything of its own into memory: for small logs and for tests.
+    pub async fn read_all(&self) -> Result<Vec<Entry>, LogError> {
+        let mut scan = self.scan(Lsn(0));
+        let mut all = Vec::new();
+        while let Some(e) = scan.next().await? {
+            all.push(e);
+        }
+        Ok(all)
+    }
+}

@@ -1,0 +1,266 @@
+//! The log's bytes: superblock, group header, entry header, and where an LSN lies. Encoding and
+//! decoding only; a checksum that does not match reads as "nothing there".
+
+use std::fmt;
+
+/// A position in the endless log, in bytes. An entry's LSN is where its header begins.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct Lsn(pub u64);
+
+impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// A client's place in the table of clients.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct ClientId(pub u16);
+
+pub(crate) const SLOT_BYTES: usize = 4096;
+pub(crate) const DATA_AT: u64 = 2 * SLOT_BYTES as u64;
+pub(crate) const GROUP_HEADER: usize = 48;
+pub(crate) const ENTRY_HEADER: usize = 20;
+pub(crate) const FIRST: u16 = 1;
+pub(crate) const LAST: u16 = 2;
+/// A client that holds nothing.
+pub(crate) const IDLE: u64 = u64::MAX;
+
+const MAGIC: &[u8; 8] = b"CairnLog";
+const GROUP_MAGIC: u32 = 0x474c_5743; // "CWLG"
+const VERSION: u32 = 1;
+const CLIENTS_AT: usize = 128;
+const CLIENT_BYTES: usize = 40;
+pub(crate) const CLIENTS_MAX: usize = (SLOT_BYTES - CLIENTS_AT) / CLIENT_BYTES;
+
+fn le16(b: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([b[at], b[at + 1]])
+}
+fn le32(b: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(b[at..at + 4].try_into().expect("4 bytes"))
+}
+fn le64(b: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(b[at..at + 8].try_into().expect("8 bytes"))
+}
+fn put(b: &mut [u8], at: usize, v: &[u8]) {
+    b[at..at + v.len()].copy_from_slice(v);
+}
+
+/// A client as the superblock has it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ClientSlot {
+    pub(crate) id: [u8; 16],
+    pub(crate) label: [u8; 16],
+    /// It needs nothing below this LSN.
+    pub(crate) trim: u64,
+}
+
+/// The log's superblock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Superblock {
+    pub(crate) uuid: [u8; 16],
+    pub(crate) generation: u64,
+    pub(crate) epoch: u64,
+    pub(crate) epoch_start: u64,
+    /// Nobody needs anything below this LSN.
+    pub(crate) head: u64,
+    pub(crate) segment_bytes: u32,
+    pub(crate) segments: u32,
+    pub(crate) unit: u32,
+    pub(crate) clients: Vec<ClientSlot>,
+}
+
+impl Superblock {
+    /// Bytes of entries and headers that the log can hold.
+    pub(crate) fn capacity(&self) -> u64 {
+        u64::from(self.segment_bytes) * u64::from(self.segments)
+    }
+    /// Where on the area an LSN lies.
+    pub(crate) fn place(&self, lsn: u64) -> u64 {
+        DATA_AT + lsn % self.capacity()
+    }
+    /// The start of the segment that `lsn` lies in.
+    pub(crate) fn floor(&self, lsn: u64) -> u64 {
+        lsn - lsn % u64::from(self.segment_bytes)
+    }
+    /// The start of the next segment.
+    pub(crate) fn next_segment(&self, lsn: u64) -> u64 {
+        self.floor(lsn) + u64::from(self.segment_bytes)
+    }
+    /// Rounds up to whole units.
+    pub(crate) fn pad(&self, n: u64) -> u64 {
+        n.next_multiple_of(u64::from(self.unit))
+    }
+    /// What checksums of this log begin with.
+    pub(crate) fn seed(&self) -> u32 {
+        crc32c::crc32c(&self.uuid)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        assert!(self.clients.len() <= CLIENTS_MAX);
+        let mut b = vec![0; SLOT_BYTES];
+        put(&mut b, 0, MAGIC);
+        put(&mut b, 12, &VERSION.to_le_bytes());
+        put(&mut b, 16, &self.uuid);
+        put(&mut b, 32, &self.generation.to_le_bytes());
+        put(&mut b, 40, &self.epoch.to_le_bytes());
+        put(&mut b, 48, &self.epoch_start.to_le_bytes());
+        put(&mut b, 56, &self.head.to_le_bytes());
+        put(&mut b, 64, &self.segment_bytes.to_le_bytes());
+        put(&mut b, 68, &self.segments.to_le_bytes());
+        put(&mut b, 72, &self.unit.to_le_bytes());
+        put(&mut b, 76, &(self.clients.len() as u32).to_le_bytes());
+        for (i, c) in self.clients.iter().enumerate() {
+            let at = CLIENTS_AT + i * CLIENT_BYTES;
+            put(&mut b, at, &c.id);
+            put(&mut b, at + 16, &c.label);
+            put(&mut b, at + 32, &c.trim.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&b[12..]);
+        put(&mut b, 8, &crc.to_le_bytes());
+        b
+    }
+
+    /// The slot's superblock, if it is whole and makes sense.
+    pub(crate) fn decode(b: &[u8]) -> Option<Superblock> {
+        if b.len() < SLOT_BYTES || !b.starts_with(MAGIC) || le32(b, 12) != VERSION {
+            return None;
+        }
+        if crc32c::crc32c(&b[12..SLOT_BYTES]) != le32(b, 8) {
+            return None;
+        }
+        let clients = (le32(b, 76) as usize <= CLIENTS_MAX).then(|| le32(b, 76) as usize)?;
+        let slot = |i: usize| {
+            let at = CLIENTS_AT + i * CLIENT_BYTES;
+            ClientSlot {
+                id: b[at..at + 16].try_into().expect("16 bytes"),
+                label: b[at + 16..at + 32].try_into().expect("16 bytes"),
+                trim: le64(b, at + 32),
+            }
+        };
+        let sb = Superblock {
+            uuid: b[16..32].try_into().expect("16 bytes"),
+            generation: le64(b, 32),
+            epoch: le64(b, 40),
+            epoch_start: le64(b, 48),
+            head: le64(b, 56),
+            segment_bytes: le32(b, 64),
+            segments: le32(b, 68),
+            unit: le32(b, 72),
+            clients: (0..clients).map(slot).collect(),
+        };
+        sb.makes_sense().then_some(sb)
+    }
+
+    pub(crate) fn makes_sense(&self) -> bool {
+        let unit_ok = self.unit.is_power_of_two() && (512..=65536).contains(&self.unit);
+        let seg_ok = unit_ok
+            && self.segment_bytes.is_multiple_of(self.unit)
+            && (4096..=1 << 28).contains(&self.segment_bytes);
+        let far = u64::MAX / 4; // no position comes near the end of its number
+        seg_ok
+            && (4..=1 << 20).contains(&self.segments)
+            && self.head < far
+            && self.epoch_start < far
+    }
+}
+
+/// A group's header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GroupHeader {
+    pub(crate) lsn: u64,
+    pub(crate) epoch: u64,
+    pub(crate) prev: u64,
+    pub(crate) durable: u64,
+    pub(crate) bytes: u32,
+    pub(crate) entries: u32,
+}
+
+impl GroupHeader {
+    pub(crate) fn encode(&self, seed: u32, b: &mut [u8]) {
+        put(b, 0, &GROUP_MAGIC.to_le_bytes());
+        put(b, 8, &self.lsn.to_le_bytes());
+        put(b, 16, &self.epoch.to_le_bytes());
+        put(b, 24, &self.prev.to_le_bytes());
+        put(b, 32, &self.durable.to_le_bytes());
+        put(b, 40, &self.bytes.to_le_bytes());
+        put(b, 44, &self.entries.to_le_bytes());
+        let crc = crc32c::crc32c_append(seed, &b[8..GROUP_HEADER]);
+        put(b, 4, &crc.to_le_bytes());
+    }
+
+    pub(crate) fn decode(seed: u32, b: &[u8]) -> Option<GroupHeader> {
+        if b.len() < GROUP_HEADER || le32(b, 0) != GROUP_MAGIC {
+            return None;
+        }
+        if crc32c::crc32c_append(seed, &b[8..GROUP_HEADER]) != le32(b, 4) {
+            return None;
+        }
+        Some(GroupHeader {
+            lsn: le64(b, 8),
+            epoch: le64(b, 16),
+            prev: le64(b, 24),
+            durable: le64(b, 32),
+            bytes: le32(b, 40),
+            entries: le32(b, 44),
+        })
+    }
+}
+
+/// One part of an entry; most entries have one part.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct EntryHeader {
+    pub(crate) len: u32,
+    /// Where in the entry this part begins.
+    pub(crate) offset: u32,
+    pub(crate) epoch: u32,
+    pub(crate) client: u16,
+    pub(crate) flags: u16,
+}
+
+impl EntryHeader {
+    /// Appends header and bytes to a group; `lsn` is where they will lie.
+    pub(crate) fn append(&self, seed: u32, lsn: u64, bytes: &[u8], out: &mut Vec<u8>) {
+        assert_eq!(self.len as usize, bytes.len());
+        let at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.len.to_le_bytes());
+        out.extend_from_slice(&self.offset.to_le_bytes());
+        out.extend_from_slice(&self.epoch.to_le_bytes());
+        out.extend_from_slice(&self.client.to_le_bytes());
+        out.extend_from_slice(&self.flags.to_le_bytes());
+        out.extend_from_slice(bytes);
+        let crc = EntryHeader::crc(seed, lsn, &out[at + 4..]);
+        put(out, at, &crc.to_le_bytes());
+    }
+
+    fn crc(seed: u32, lsn: u64, rest: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c_append(seed, &lsn.to_le_bytes()), rest)
+    }
+
+    /// The header alone, unchecked, if there are bytes enough.
+    pub(crate) fn peek(b: &[u8]) -> Option<EntryHeader> {
+        (b.len() >= ENTRY_HEADER).then(|| EntryHeader {
+            len: le32(b, 4),
+            offset: le32(b, 8),
+            epoch: le32(b, 12),
+            client: le16(b, 16),
+            flags: le16(b, 18),
+        })
+    }
+
+    /// The part at the start of `b` with its bytes, if the checksum holds (or is not asked for).
+    pub(crate) fn decode(
+        seed: u32,
+        lsn: u64,
+        b: &[u8],
+        check: bool,
+    ) -> Option<(EntryHeader, &[u8])> {
+        let h = EntryHeader::peek(b)?;
+        let end = ENTRY_HEADER.checked_add(h.len as usize).filter(|&e| e <= b.len())?;
+        if check && EntryHeader::crc(seed, lsn, &b[4..end]) != le32(b, 0) {
+            return None;
+        }
+        Some((h, &b[ENTRY_HEADER..end]))
+    }
+}

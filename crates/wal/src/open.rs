@@ -1,0 +1,295 @@
+//! Making, opening and looking at a log. Opening for writing finds the tail and raises the epoch;
+//! opening for reading changes nothing.
+
+use crate::area::LogArea;
+use crate::client::Client;
+use crate::error::LogError;
+use crate::layout::{
+    CLIENTS_MAX, ClientId, ClientSlot, DATA_AT, IDLE, Lsn, SLOT_BYTES, Superblock,
+};
+use crate::scan::Scan;
+use crate::state::{ClientState, Inner, State};
+use crate::stats::LogStats;
+use crate::walk::find_tail;
+use crate::window::Window;
+use env::sync::{Lock, Notify};
+use env::{Block, Durability, Env};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// Bugs that can be planted, each of which the crash tests must find.
+pub const PLANTS: &[&str] = &[
+    "ack-out-of-order",
+    "ack-before-write",
+    "log-not-fua",
+    "overwrite-live",
+    "reuse-before-superblock",
+    "one-slot",
+    "epoch-not-raised",
+    "epoch-ignored",
+    "torn-tail-accepted",
+    "gap-skipped",
+    "tail-from-last-segment",
+];
+
+/// How a log is made.
+#[derive(Clone, Debug, Default)]
+pub struct FormatOptions {
+    /// Names it; chosen by the caller, never the same twice.
+    pub uuid: [u8; 16],
+    /// Bytes in a segment; None: a 512th of the log, but 64 KiB to 1 MiB.
+    pub segment_bytes: Option<u32>,
+    /// The unit of writes, 512 or the device's sector; None: 512.
+    pub unit: Option<u32>,
+}
+
+/// How a log is opened.
+#[derive(Clone, Debug, Default)]
+pub struct OpenOptions {
+    /// Log writes in flight; None: found by measuring.
+    pub window: Option<usize>,
+    /// A planted bug, one of [`PLANTS`].
+    pub plant: Option<&'static str>,
+}
+
+/// What there is to know of an open log.
+#[derive(Clone, Debug)]
+pub struct LogInfo {
+    /// Its name.
+    pub uuid: [u8; 16],
+    /// Counts openings for writing.
+    pub epoch: u64,
+    /// Bytes of entries and headers it can hold.
+    pub capacity: u64,
+    /// Bytes in a segment.
+    pub segment_bytes: u32,
+    /// The unit of writes in bytes.
+    pub unit: u32,
+    /// Nobody needs anything below this.
+    pub head: Lsn,
+    /// Everything below this is durable.
+    pub durable: Lsn,
+    /// The reads that the search for the tail needed at opening.
+    pub tail_probes: u64,
+    /// The clients: id, label, and from where on they need the log (None: nothing).
+    pub clients: Vec<([u8; 16], String, Option<Lsn>)>,
+}
+
+/// An open log. Cheap to clone.
+#[derive(Clone)]
+pub struct Log {
+    pub(crate) inner: Rc<Inner>,
+    probes: u64,
+}
+
+/// Reads both slots; the valid one of the higher generation holds.
+async fn read_superblock(area: &LogArea) -> Result<Superblock, LogError> {
+    if area.len_bytes() < DATA_AT {
+        let why = format!("{} bytes are too few", area.len_bytes());
+        return Err(LogError::NotALog { why });
+    }
+    let both = area.read(0, 2 * SLOT_BYTES).await?;
+    let best = both.chunks(SLOT_BYTES).filter_map(Superblock::decode).max_by_key(|s| s.generation);
+    let Some(sb) = best else {
+        let why = "neither superblock is whole (cairn log format makes a new log)".into();
+        return Err(LogError::NotALog { why });
+    };
+    if DATA_AT + sb.capacity() > area.len_bytes() {
+        let (need, have) = (DATA_AT + sb.capacity(), area.len_bytes());
+        return Err(LogError::NotALog { why: format!("it needs {need} bytes, there are {have}") });
+    }
+    Ok(sb)
+}
+
+fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogError> {
+    let room = area.len_bytes().saturating_sub(DATA_AT);
+    let wanted = (room / 512).clamp(64 << 10, 1 << 20).next_power_of_two();
+    let segment_bytes = o.segment_bytes.unwrap_or(wanted as u32);
+    let segments = (room / u64::from(segment_bytes.max(1))).min(1 << 20) as u32;
+    let start = u64::from(segment_bytes) * u64::from(segments); // LSN 0 is never used
+    let sb = Superblock {
+        uuid: o.uuid,
+        generation: 1,
+        epoch: 1,
+        epoch_start: start,
+        head: start,
+        segment_bytes,
+        segments,
+        unit: o.unit.unwrap_or(512),
+        clients: Vec::new(),
+    };
+    if !sb.makes_sense() {
+        let why = format!("{} bytes cannot be cut in segments of {segment_bytes}", room);
+        return Err(LogError::NotALog { why });
+    }
+    Ok(sb)
+}
+
+impl Log {
+    /// Makes an empty log; whatever was there is gone.
+    pub async fn format(area: &LogArea, options: &FormatOptions) -> Result<(), LogError> {
+        let sb = new_superblock(area, options)?;
+        area.write(0, Block::zeroed(SLOT_BYTES), Durability::Fua).await?;
+        let at = sb.generation % 2 * SLOT_BYTES as u64;
+        area.write(at, Block::copy_of(&sb.encode()), Durability::Fua).await?;
+        Ok(())
+    }
+
+    /// Opens a log for writing: finds its tail and raises the epoch.
+    pub async fn open(env: &Env, area: LogArea, options: OpenOptions) -> Result<Log, LogError> {
+        area.flush().await?; // what a reader before us saw may be in the device's cache only
+        let mut sb = read_superblock(&area).await?;
+        let tail = find_tail(&area, &sb, options.plant).await?;
+        sb.generation += 1;
+        sb.epoch_start = tail.at;
+        if options.plant != Some("epoch-not-raised") {
+            sb.epoch += 1;
+        }
+        let slot = if options.plant == Some("one-slot") { 0 } else { sb.generation % 2 };
+        let bytes = Block::copy_of(&sb.encode());
+        area.write(slot * SLOT_BYTES as u64, bytes, Durability::Fua).await?;
+        Ok(Log::with(env, area, sb, tail.at, tail.probes, &options))
+    }
+
+    /// Opens a log for reading only: nothing is written.
+    pub async fn open_read_only(env: &Env, area: LogArea) -> Result<Log, LogError> {
+        let sb = read_superblock(&area).await?;
+        let tail = find_tail(&area, &sb, None).await?;
+        let log = Log::with(env, area, sb, tail.at, tail.probes, &OpenOptions::default());
+        log.inner.state.borrow_mut().failed = Some(LogError::ReadOnly);
+        Ok(log)
+    }
+
+    fn with(
+        env: &Env,
+        area: LogArea,
+        sb: Superblock,
+        tail: u64,
+        probes: u64,
+        options: &OpenOptions,
+    ) -> Log {
+        let state = State {
+            clients: sb.clients.iter().map(|_| ClientState { end: tail }).collect(),
+            activations: 0,
+            activations_durable: 0,
+            tail,
+            open: None,
+            closed: VecDeque::new(),
+            in_flight: VecDeque::new(),
+            durable: tail,
+            wanted: 0,
+            reserved: 0,
+            parted: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            next_ticket: 0,
+            issuing: false,
+            trimming: false,
+            window: Window::new(options.window),
+            failed: None,
+            stats: LogStats::default(),
+            sb,
+        };
+        let seed = state.sb.seed();
+        let inner = Inner {
+            env: env.clone(),
+            area,
+            seed,
+            plant: options.plant,
+            state: RefCell::new(state),
+            turn: Lock::new(),
+            sb_lock: Lock::new(),
+            room: Notify::new(),
+            pressure: Notify::new(),
+        };
+        Log { inner: Rc::new(inner), probes }
+    }
+
+    /// The client of this id, registered if it is new. The label is for people, up to 16 bytes of
+    /// it are kept.
+    pub fn client(&self, id: [u8; 16], label: &str) -> Result<Client, LogError> {
+        assert!(id != [0; 16], "a client has an id");
+        let mut s = self.inner.state.borrow_mut();
+        let tail = s.position();
+        let known = s.sb.clients.iter().position(|c| c.id == id);
+        let free = || s.sb.clients.iter().position(|c| c.id == [0; 16]);
+        let place = match known.or_else(free) {
+            Some(p) => p,
+            None if s.sb.clients.len() == CLIENTS_MAX => return Err(LogError::TooManyClients),
+            None => {
+                s.sb.clients.push(ClientSlot { id: [0; 16], label: [0; 16], trim: IDLE });
+                s.clients.push(ClientState { end: tail });
+                s.sb.clients.len() - 1
+            }
+        };
+        let slot = &mut s.sb.clients[place];
+        if known.is_none() {
+            slot.id = id;
+            let n = label.len().min(16);
+            slot.label[..n].copy_from_slice(&label.as_bytes()[..n]);
+        }
+        Ok(Client::new(self.clone(), ClientId(place as u16)))
+    }
+
+    /// Forgets a client whose entries nobody will ask for any more, though it may hold some.
+    pub async fn forget(&self, id: [u8; 16]) -> Result<bool, LogError> {
+        let known = {
+            let mut s = self.inner.state.borrow_mut();
+            let slot = s.sb.clients.iter_mut().find(|c| c.id == id);
+            slot.map(|c| *c = ClientSlot { id: [0; 16], label: [0; 16], trim: IDLE }).is_some()
+        };
+        if known {
+            self.inner.write_superblock().await?;
+        }
+        Ok(known)
+    }
+
+    /// Entries of all clients from `from` on (or from the head, if that is later) to the durable
+    /// prefix of now.
+    pub fn scan(&self, from: Lsn) -> Scan {
+        Scan::new(&self.inner, from.0, None)
+    }
+
+    /// Makes what has been trimmed durable, so that its space can be used again.
+    pub async fn persist(&self) -> Result<(), LogError> {
+        self.inner.write_superblock().await
+    }
+
+    /// Returns when somebody waits for room that only a trim can make, or the log has failed.
+    pub async fn pressed(&self) {
+        self.inner.pressure.wait().await;
+    }
+
+    /// What it has counted.
+    pub fn stats(&self) -> LogStats {
+        let s = self.inner.state.borrow();
+        let used_bytes = s.position().saturating_sub(s.sb.floor(s.sb.head));
+        LogStats { window: s.window.width() as u64, used_bytes, ..s.stats }
+    }
+
+    /// What there is to know of it.
+    pub fn info(&self) -> LogInfo {
+        let s = self.inner.state.borrow();
+        let named = s.sb.clients.iter().filter(|c| c.id != [0; 16]);
+        let client = |c: &ClientSlot| {
+            let label = String::from_utf8_lossy(&c.label).trim_end_matches('\0').to_string();
+            (c.id, label, (c.trim != IDLE).then_some(Lsn(c.trim)))
+        };
+        LogInfo {
+            uuid: s.sb.uuid,
+            epoch: s.sb.epoch,
+            capacity: s.sb.capacity(),
+            segment_bytes: s.sb.segment_bytes,
+            unit: s.sb.unit,
+            head: Lsn(s.sb.head),
+            durable: Lsn(s.durable),
+            tail_probes: self.probes,
+            clients: named.map(client).collect(),
+        }
+    }
+}
+
+/// Is there a log in this area, and which? Reads the superblocks alone.
+pub async fn inspect(area: &LogArea) -> Result<[u8; 16], LogError> {
+    Ok(read_superblock(area).await?.uuid)
+}

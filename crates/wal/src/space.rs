@@ -1,0 +1,117 @@
+//! Room in the log: what an entry may take at worst, promises of room, and making trims durable
+//! when room is short (I2). A full log makes callers wait; it never gives up what is needed.
+
+use crate::error::LogError;
+use crate::layout::{ENTRY_HEADER, GROUP_HEADER};
+use crate::state::{Inner, State};
+use std::rc::Rc;
+
+impl State {
+    /// What an entry of `len` bytes may take at worst: its group's padding, and what is left over
+    /// in the segment when it moves to the next.
+    pub(crate) fn cost(&self, len: u64) -> u64 {
+        let segment = u64::from(self.sb.segment_bytes);
+        let parts = len / (segment / 2) + 1;
+        let headers = (GROUP_HEADER + ENTRY_HEADER) as u64 * (parts + 1);
+        2 * self.sb.pad(len + headers) + 2 * u64::from(self.sb.unit)
+    }
+
+    /// The longest entry.
+    pub(crate) fn len_max(&self) -> u64 {
+        self.sb.capacity() / 8
+    }
+
+    /// The end of what may be written, as the durable superblock stands.
+    pub(crate) fn limit(&self) -> u64 {
+        self.sb.floor(self.sb.head) + self.sb.capacity()
+    }
+
+    pub(crate) fn has_room(&self, cost: u64) -> bool {
+        self.position() + self.reserved + cost <= self.limit()
+    }
+
+    /// Would making the trims durable free a segment?
+    pub(crate) fn trim_would_help(&self) -> bool {
+        self.sb.floor(self.trimmed().max(self.sb.head)) > self.sb.floor(self.sb.head)
+    }
+
+    /// Is more than half of the log in use?
+    fn half_full(&self) -> bool {
+        self.limit().saturating_sub(self.position() + self.reserved) < self.sb.capacity() / 2
+    }
+}
+
+impl Inner {
+    /// Is there room for an entry of this length, without waiting?
+    pub(crate) fn check_room(&self, len: u64) -> Result<(), LogError> {
+        let s = self.state.borrow();
+        if let Some(e) = &s.failed {
+            return Err(e.clone());
+        }
+        if len > s.len_max() {
+            return Err(LogError::TooLarge { len, max: s.len_max() });
+        }
+        if !s.has_room(s.cost(len)) && !self.planted("overwrite-live") {
+            return Err(LogError::Full);
+        }
+        Ok(())
+    }
+
+    /// Waits until there is room for an entry of `len` bytes, and keeps it. Returns what it keeps.
+    pub(crate) async fn reserve(self: &Rc<Self>, len: u64) -> Result<u64, LogError> {
+        let turn = self.turn.try_lock();
+        let _turn = match turn {
+            Some(t) => t,
+            None => self.turn.lock().await,
+        };
+        let mut waited = false;
+        loop {
+            match self.check_room(len) {
+                Ok(()) => break,
+                Err(LogError::Full) => (),
+                Err(e) => return Err(e),
+            }
+            if !std::mem::replace(&mut waited, true) {
+                self.state.borrow_mut().stats.waits_for_space += 1;
+            }
+            if self.state.borrow().trim_would_help() {
+                self.write_superblock().await?;
+            } else {
+                self.pressure.wake_all();
+                self.room.wait().await;
+            }
+        }
+        let mut s = self.state.borrow_mut();
+        let cost = s.cost(len);
+        s.reserved += cost;
+        Ok(cost)
+    }
+
+    /// Gives room back that was kept and not used.
+    pub(crate) fn unreserve(&self, cost: u64) {
+        let mut s = self.state.borrow_mut();
+        assert!(s.reserved >= cost, "room is given back once");
+        s.reserved -= cost;
+        drop(s);
+        self.room.wake_all();
+    }
+
+    /// After a trim: makes it durable in the background if the log is more than half full.
+    pub(crate) fn trim_in_background(self: &Rc<Self>) {
+        let go = {
+            let s = self.state.borrow();
+            s.half_full() && s.trim_would_help() && !s.trimming && s.failed.is_none()
+        };
+        if go {
+            self.state.borrow_mut().trimming = true;
+            let log = self.clone();
+            self.env.spawn("log trim", async move {
+                // A failure is remembered in the log itself.
+                let _ = log.write_superblock().await;
+                log.state.borrow_mut().trimming = false;
+            });
+        } else {
+            self.room.wake_all();
+        }
+    }
+}

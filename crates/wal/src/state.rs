@@ -1,0 +1,120 @@
+//! What an open log holds in memory: the superblock, the group that is being filled, those on their
+//! way, and who waits. The functions that change it are in the files named after what they do.
+
+use crate::area::LogArea;
+use crate::error::LogError;
+use crate::layout::Superblock;
+use crate::stats::LogStats;
+use crate::window::Window;
+use env::sync::{Lock, Notify};
+use env::{Env, Nanos};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::task::Waker;
+
+/// A group that is being filled, or is closed and not written yet.
+pub(crate) struct Group {
+    pub(crate) start: u64,
+    /// The end of the group before it.
+    pub(crate) prev: u64,
+    /// Room for the header, then the entries.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) entries: u32,
+}
+
+impl Group {
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+}
+
+/// A group on its way to the disk.
+pub(crate) struct Flight {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) issued: Nanos,
+    /// How many were in flight with it, itself included.
+    pub(crate) crowd: usize,
+    pub(crate) done: bool,
+}
+
+/// What is known of a client in this opening.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientState {
+    /// Where its last entry ends.
+    pub(crate) end: u64,
+}
+
+pub(crate) struct State {
+    /// As it will be written next; its head is that of the last durable one.
+    pub(crate) sb: Superblock,
+    pub(crate) clients: Vec<ClientState>,
+    /// How often a client became active, and how many of these the durable superblock says.
+    pub(crate) activations: u64,
+    pub(crate) activations_durable: u64,
+    /// Where the next group begins if it begins in the same segment: the padded end of the last
+    /// closed one.
+    pub(crate) tail: u64,
+    pub(crate) open: Option<Group>,
+    pub(crate) closed: VecDeque<Group>,
+    pub(crate) in_flight: VecDeque<Flight>,
+    /// Every group below this is durable.
+    pub(crate) durable: u64,
+    /// Somebody waits for what was appended below this.
+    pub(crate) wanted: u64,
+    /// Room promised and not used yet.
+    pub(crate) reserved: u64,
+    /// Entries of several parts that are not durable yet: first part's LSN, end of the last.
+    pub(crate) parted: BTreeMap<u64, u64>,
+    pub(crate) waiters: BTreeMap<(u64, u64), Waker>,
+    pub(crate) next_ticket: u64,
+    /// The task that issues is scheduled or running.
+    pub(crate) issuing: bool,
+    /// A task that makes trims durable is running.
+    pub(crate) trimming: bool,
+    pub(crate) window: Window,
+    pub(crate) failed: Option<LogError>,
+    pub(crate) stats: LogStats,
+}
+
+/// An open log.
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) area: LogArea,
+    pub(crate) seed: u32,
+    pub(crate) plant: Option<&'static str>,
+    pub(crate) state: RefCell<State>,
+    /// Who waits for room, first come first served.
+    pub(crate) turn: Lock,
+    /// Superblocks are written one after the other.
+    pub(crate) sb_lock: Lock,
+    /// Room was made, or the log has failed.
+    pub(crate) room: Notify,
+    /// Somebody waits for room that only a trim can make.
+    pub(crate) pressure: Notify,
+}
+
+impl Inner {
+    pub(crate) fn planted(&self, name: &str) -> bool {
+        self.plant == Some(name)
+    }
+
+    /// Remembers the first failure, and wakes all who wait (I7).
+    pub(crate) fn fail(&self, e: &LogError) {
+        let waiters = {
+            let mut s = self.state.borrow_mut();
+            if s.failed.is_none() {
+                tracing::error!("the log takes nothing more: {e}");
+                s.failed = Some(e.clone());
+            }
+            std::mem::take(&mut s.waiters)
+        };
+        waiters.into_values().for_each(Waker::wake);
+        self.room.wake_all();
+        self.pressure.wake_all();
+    }
+
+    pub(crate) fn failure(&self) -> Option<LogError> {
+        self.state.borrow().failed.clone()
+    }
+}

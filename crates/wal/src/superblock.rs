@@ -1,0 +1,52 @@
+//! Writing the superblock: to the two slots in turn, one write at a time, durable when it ends.
+//! Trims and the clients' states become durable here, and only then is the space free (I3).
+
+use crate::error::LogError;
+use crate::layout::{IDLE, SLOT_BYTES, Superblock};
+use crate::state::{Inner, State};
+use env::{Block, Durability};
+use std::rc::Rc;
+
+impl State {
+    /// What nobody needs any more, as the clients' trims stand: below this LSN.
+    pub(crate) fn trimmed(&self) -> u64 {
+        let needed = self.sb.clients.iter().map(|c| c.trim).min().unwrap_or(IDLE);
+        if needed == IDLE { self.durable } else { needed }
+    }
+}
+
+impl Inner {
+    /// Makes the clients' states and the head durable.
+    pub(crate) async fn write_superblock(self: &Rc<Self>) -> Result<(), LogError> {
+        let _turn = self.sb_lock.lock().await;
+        if let Some(e) = self.failure() {
+            return Err(e);
+        }
+        let (next, activations) = {
+            let mut s = self.state.borrow_mut();
+            let head = s.trimmed().max(s.sb.head);
+            let generation = s.sb.generation + 1;
+            if self.planted("reuse-before-superblock") {
+                s.sb.head = head;
+            }
+            (Superblock { generation, head, ..s.sb.clone() }, s.activations)
+        };
+        let slot = if self.planted("one-slot") { 0 } else { next.generation % 2 };
+        let at = slot * SLOT_BYTES as u64;
+        let result = self.area.write(at, Block::copy_of(&next.encode()), Durability::Fua).await;
+        if let Err(e) = result {
+            let e = e.into();
+            self.fail(&e);
+            return Err(e);
+        }
+        {
+            let mut s = self.state.borrow_mut();
+            assert!(next.head >= s.sb.head, "the head only moves forward");
+            (s.sb.generation, s.sb.head) = (next.generation, next.head);
+            s.activations_durable = activations;
+            s.stats.superblocks += 1;
+        }
+        self.room.wake_all();
+        Ok(())
+    }
+}

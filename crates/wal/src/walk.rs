@@ -1,0 +1,188 @@
+//! Walking from group to group on the disk: what is a valid group here, and where the next one is.
+//! The tail is found with it and scans read with it; it writes nothing.
+
+use crate::area::LogArea;
+use crate::error::LogError;
+use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, GroupHeader, Superblock};
+
+/// Reads one group after the other.
+pub(crate) struct Walk {
+    area: LogArea,
+    sb: Superblock,
+    seed: u32,
+    plant: Option<&'static str>,
+    /// Where the next group begins, unless it begins with the next segment.
+    pub(crate) at: u64,
+    first: bool,
+    epoch: u64,
+    /// A segment's bytes from some position on.
+    held: (u64, Vec<u8>),
+    /// Reads of the disk.
+    pub(crate) reads: u64,
+}
+
+/// A valid group: where it lies, and its bytes in the walk's memory.
+pub(crate) struct Group {
+    pub(crate) header: GroupHeader,
+    at: usize,
+}
+
+impl Walk {
+    /// From `at` on, where a group begins, or would begin.
+    pub(crate) fn new(area: LogArea, sb: Superblock, at: u64, plant: Option<&'static str>) -> Walk {
+        let seed = sb.seed();
+        let held = (at, Vec::new());
+        Walk { area, sb, seed, plant, at, first: true, epoch: 0, held, reads: 0 }
+    }
+
+    fn planted(&self, name: &str) -> bool {
+        self.plant == Some(name)
+    }
+
+    /// The next group; None where the chain ends.
+    pub(crate) async fn next(&mut self) -> Result<Option<Group>, LogError> {
+        if let Some(g) = self.group_at(self.at).await? {
+            return Ok(Some(self.accept(g)));
+        }
+        // The group did not fit in what was left of the segment?
+        if !self.at.is_multiple_of(u64::from(self.sb.segment_bytes)) {
+            let next = self.sb.next_segment(self.at);
+            if let Some(g) = self.group_at(next).await? {
+                return Ok(Some(self.accept(g)));
+            }
+            if self.planted("gap-skipped") {
+                return self.skip_gap().await;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Planted bug: goes on behind a gap.
+    async fn skip_gap(&mut self) -> Result<Option<Group>, LogError> {
+        let (mut at, end) = (self.at, self.sb.next_segment(self.at));
+        while at + u64::from(self.sb.unit) < end {
+            at += u64::from(self.sb.unit);
+            (self.at, self.first) = (at, true);
+            if let Some(g) = self.group_at(at).await? {
+                return Ok(Some(self.accept(g)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn accept(&mut self, g: Group) -> Group {
+        self.first = false;
+        self.epoch = g.header.epoch;
+        self.at = g.header.lsn + self.sb.pad(u64::from(g.header.bytes));
+        g
+    }
+
+    /// The bytes from `lsn` to the end of its segment.
+    async fn load(&mut self, lsn: u64) -> Result<(), LogError> {
+        let end = self.sb.next_segment(lsn);
+        let held_end = self.held.0 + self.held.1.len() as u64;
+        if lsn < self.held.0 || end > held_end {
+            let bytes = self.area.read(self.sb.place(lsn), (end - lsn) as usize).await?;
+            self.reads += 1;
+            self.held = (lsn, bytes);
+        }
+        Ok(())
+    }
+
+    async fn group_at(&mut self, lsn: u64) -> Result<Option<Group>, LogError> {
+        self.load(lsn).await?;
+        let at = (lsn - self.held.0) as usize;
+        let bytes = &self.held.1[at..];
+        let Some(header) = GroupHeader::decode(self.seed, bytes) else { return Ok(None) };
+        let fits = (GROUP_HEADER..=bytes.len()).contains(&(header.bytes as usize));
+        if header.lsn != lsn || !fits || !self.follows(&header) || !epoch_ok(&self.sb, &header) {
+            return Ok(None);
+        }
+        let group = Group { header, at };
+        let whole = self.entries(&group).is_some();
+        Ok(whole.then_some(group))
+    }
+
+    /// Is it the successor of what was read last (I4, I6)?
+    fn follows(&self, h: &GroupHeader) -> bool {
+        // The first one read has no known predecessor if it begins a segment; one that is looked
+        // for in the next segment has: what is missing where the walk stands.
+        let begins = h.lsn == self.at && h.lsn.is_multiple_of(u64::from(self.sb.segment_bytes));
+        let unknown = self.first && (begins || self.planted("gap-skipped"));
+        let linked = h.prev == self.at || unknown;
+        linked && (h.epoch >= self.epoch || self.planted("epoch-ignored"))
+    }
+
+    /// The entries' parts with their LSNs; None if one is damaged.
+    pub(crate) fn entries(&self, g: &Group) -> Option<Vec<(u64, EntryHeader, &[u8])>> {
+        let bytes = &self.held.1[g.at..g.at + g.header.bytes as usize];
+        let check = !self.planted("torn-tail-accepted");
+        let mut parts = Vec::with_capacity(g.header.entries.min(4096) as usize);
+        let mut at = GROUP_HEADER;
+        for _ in 0..g.header.entries {
+            let lsn = g.header.lsn + at as u64;
+            let (h, part) = EntryHeader::decode(self.seed, lsn, &bytes[at..], check)?;
+            if check && h.epoch != g.header.epoch as u32 {
+                return None;
+            }
+            at += ENTRY_HEADER + part.len();
+            parts.push((lsn, h, part));
+        }
+        Some(parts)
+    }
+}
+
+/// Does the group's epoch fit its place (I4)?
+fn epoch_ok(sb: &Superblock, h: &GroupHeader) -> bool {
+    if h.lsn >= sb.epoch_start { h.epoch == sb.epoch } else { h.epoch < sb.epoch }
+}
+
+/// The header at the start of a segment, if the segment is in use in this epoch.
+async fn segment_header(
+    area: &LogArea,
+    sb: &Superblock,
+    start: u64,
+) -> Result<Option<GroupHeader>, LogError> {
+    let bytes = area.read(sb.place(start), sb.unit as usize).await?;
+    let header = GroupHeader::decode(sb.seed(), &bytes);
+    Ok(header.filter(|h| h.lsn == start && epoch_ok(sb, h)))
+}
+
+/// What finding the tail found.
+pub(crate) struct Tail {
+    pub(crate) at: u64,
+    /// Reads of the binary search.
+    pub(crate) probes: u64,
+}
+
+/// Finds the tail: binary search over the segments, then forward from the durable prefix that the
+/// last segment's first group carries.
+pub(crate) async fn find_tail(
+    area: &LogArea,
+    sb: &Superblock,
+    plant: Option<&'static str>,
+) -> Result<Tail, LogError> {
+    let floor = sb.floor(sb.head);
+    let base = floor.max(sb.epoch_start);
+    let segment = u64::from(sb.segment_bytes);
+    let first = base.next_multiple_of(segment);
+    let (mut low, mut high) = (0, (floor + sb.capacity()).saturating_sub(first) / segment);
+    let (mut start, mut probes) = (base, 0);
+    while low < high {
+        let middle = (low + high) / 2;
+        probes += 1;
+        match segment_header(area, sb, first + middle * segment).await? {
+            Some(h) => {
+                low = middle + 1;
+                start = h.durable.max(base);
+                if plant == Some("tail-from-last-segment") {
+                    start = h.lsn;
+                }
+            }
+            None => high = middle,
+        }
+    }
+    let mut walk = Walk::new(area.clone(), sb.clone(), start, plant);
+    while walk.next().await?.is_some() {}
+    Ok(Tail { at: walk.at, probes })
+}

@@ -1,0 +1,155 @@
+//! How many log writes may be in flight: found by measuring the device. It decides a number and
+//! writes nothing.
+//!
+//! With one write in flight, clients that wait for their entries fall into two convoys: half arrive
+//! while the other half's write is under way. An entry waits on average for half the time between
+//! two issues and then for its write; with `w` writes in flight that a device serves in `s(w)`
+//! each, issues are `s(w) / w` apart, and a full cycle of a client that asks again at once is about
+//! `s(w) * (1 + 1 / w)`. So that product is what is made small, by trying the neighbouring widths
+//! now and then, while there is enough waiting to fill them.
+
+use env::Nanos;
+
+/// The widths that are tried.
+const WIDTHS: [usize; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+/// Completed writes that make a measurement.
+const SAMPLE: u32 = 32;
+/// Measurements at the settled width before a neighbour is tried again.
+const SETTLED: u32 = 16;
+
+#[derive(Debug)]
+enum Phase {
+    /// At the best known width; so many measurements so far.
+    Settled(u32),
+    /// Trying this neighbour.
+    Trying(usize),
+}
+
+/// The window.
+#[derive(Debug)]
+pub(crate) struct Window {
+    /// Index of the best known width.
+    best: usize,
+    best_cost: Option<u64>,
+    phase: Phase,
+    /// The next neighbour to try: wider?
+    up: bool,
+    sum: u64,
+    count: u32,
+    /// Set by an option instead of by measuring.
+    fixed: Option<usize>,
+}
+
+impl Window {
+    /// A window that measures, or one of fixed width.
+    pub(crate) fn new(fixed: Option<usize>) -> Window {
+        Window {
+            best: 1,
+            best_cost: None,
+            phase: Phase::Settled(SETTLED - 1),
+            up: true,
+            sum: 0,
+            count: 0,
+            fixed,
+        }
+    }
+
+    fn index(&self) -> usize {
+        match self.phase {
+            Phase::Settled(_) => self.best,
+            Phase::Trying(i) => i,
+        }
+    }
+
+    /// How many writes may be in flight.
+    pub(crate) fn width(&self) -> usize {
+        self.fixed.unwrap_or(WIDTHS[self.index()])
+    }
+
+    /// A write has ended that was issued as the `in_flight`-th.
+    pub(crate) fn note(&mut self, in_flight: usize, took: Nanos) {
+        if self.fixed.is_some() || in_flight != self.width() {
+            return; // it tells nothing about this width
+        }
+        self.sum += took.0;
+        self.count += 1;
+        if self.count < SAMPLE {
+            return;
+        }
+        let w = self.width() as u64;
+        let cost = self.sum / u64::from(self.count) * (w + 1) / w;
+        (self.sum, self.count) = (0, 0);
+        self.measured(cost);
+    }
+
+    fn measured(&mut self, cost: u64) {
+        match self.phase {
+            Phase::Settled(n) => {
+                self.best_cost = Some(cost);
+                self.phase = Phase::Settled(n + 1);
+                if n + 1 >= SETTLED {
+                    self.try_next();
+                }
+            }
+            Phase::Trying(i) => {
+                // A gain below a thirtieth is noise, and a narrower window is kinder to other
+                // writes.
+                let gain = if i > self.best { cost + cost / 30 } else { cost };
+                if self.best_cost.is_none_or(|b| gain < b) {
+                    (self.best, self.best_cost) = (i, Some(cost));
+                    self.try_next(); // further the same way
+                } else {
+                    self.up = !self.up;
+                    self.phase = Phase::Settled(0);
+                }
+            }
+        }
+    }
+
+    fn try_next(&mut self) {
+        let next = if self.up { self.best + 1 } else { self.best.wrapping_sub(1) };
+        if next < WIDTHS.len() {
+            self.phase = Phase::Trying(next);
+        } else {
+            self.up = !self.up;
+            self.phase = Phase::Settled(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A device that serves one write in `service(width)` microseconds.
+    fn settle(service: impl Fn(usize) -> u64) -> usize {
+        let mut w = Window::new(None);
+        for _ in 0..20_000 {
+            w.note(w.width(), Nanos::from_micros(service(w.width())));
+        }
+        WIDTHS[w.best]
+    }
+
+    #[test]
+    fn a_parallel_device_gets_many_and_a_serial_one_few() {
+        // All at once at no extra cost, up to 16: the more the better.
+        assert!(settle(|_| 1000) >= 8);
+        // Strictly one after the other: a second in flight hides the gap, a third only waits.
+        assert!(settle(|w| 1000 * w as u64) <= 2);
+        // What tools/slowdisk.c shows for gp3: 482, 836, 1,308 a second with 1, 2, 4 in flight.
+        let gp3 = |w: usize| {
+            [2075, 2392, 2700, 3058, 4100, 5500, 8000, 11000]
+                [WIDTHS.iter().position(|x| *x == w).unwrap()]
+        };
+        assert!((2..=4).contains(&settle(gp3)));
+    }
+
+    #[test]
+    fn an_idle_log_measures_nothing() {
+        let mut w = Window::new(None);
+        for _ in 0..10_000 {
+            w.note(1, Nanos::from_micros(1));
+        }
+        assert_eq!(w.width(), 2);
+    }
+}

@@ -1,0 +1,291 @@
+//! Filling groups and writing them: appends go to the open group at once, in order; a task issues
+//! groups when somebody waits for them and the window has room; ends are acknowledged in order
+//! (I1). It knows no client's meaning and no recovery.
+
+use crate::error::LogError;
+use crate::layout::{
+    ClientId, ENTRY_HEADER, EntryHeader, FIRST, GROUP_HEADER, GroupHeader, IDLE, LAST, Lsn,
+};
+use crate::state::{Flight, Group, Inner, State};
+use env::{Block, Durability};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+/// A group is closed when it has this many bytes, so that one write does not keep all others
+/// waiting.
+const GROUP_FULL: usize = 256 << 10;
+/// An entry is cut rather than moved to the next segment only if at least this much of it fits.
+const PART_MIN: usize = 2048;
+
+impl State {
+    fn segment_end(&self, lsn: u64) -> u64 {
+        self.sb.next_segment(lsn)
+    }
+
+    /// Where the next byte would go if nothing more joined the open group.
+    pub(crate) fn position(&self) -> u64 {
+        self.open.as_ref().map_or(self.tail, |g| self.sb.pad(g.end()))
+    }
+
+    pub(crate) fn close_group(&mut self) {
+        if let Some(g) = self.open.take() {
+            self.tail = self.sb.pad(g.end());
+            self.closed.push_back(g);
+        }
+    }
+
+    /// The open group, with room for at least `room` bytes of entry; a new one if need be.
+    fn group_with(&mut self, room: usize) -> &mut Group {
+        if let Some(g) = &self.open
+            && g.end() + room as u64 > self.segment_end(g.start)
+        {
+            self.close_group();
+        }
+        if self.open.is_none() {
+            let mut start = self.tail;
+            let need = (GROUP_HEADER + room) as u64;
+            if !start.is_multiple_of(u64::from(self.sb.segment_bytes))
+                && start + need > self.segment_end(start)
+            {
+                start = self.segment_end(start);
+            }
+            assert!(start + need <= self.segment_end(start), "a part fits in a segment");
+            let bytes = vec![0; GROUP_HEADER];
+            self.open = Some(Group { start, prev: self.tail, bytes, entries: 0 });
+        }
+        self.open.as_mut().expect("it was opened above")
+    }
+
+    /// How much of an entry with `left` bytes to go is put down next.
+    fn part_len(&self, left: usize) -> usize {
+        let segment = self.sb.segment_bytes as usize;
+        let most = segment - GROUP_HEADER - ENTRY_HEADER;
+        if left <= most / 2 {
+            return left; // moved to the next segment as a whole if it does not fit
+        }
+        let (at, used) = match &self.open {
+            Some(g) => (g.start, g.bytes.len()),
+            None => (self.tail, GROUP_HEADER),
+        };
+        let room = (self.segment_end(at) - at) as usize;
+        match room.saturating_sub(used + ENTRY_HEADER) {
+            n if n >= left.min(PART_MIN) => n.min(left),
+            _ => most.min(left),
+        }
+    }
+
+    /// Puts an entry into groups. The caller has made sure that there is room.
+    pub(crate) fn put(&mut self, seed: u32, client: ClientId, bytes: &[u8]) -> Lsn {
+        let mut done = 0;
+        let mut lsn = None;
+        loop {
+            let n = self.part_len(bytes.len() - done);
+            let last = done + n == bytes.len();
+            let flags = if done == 0 { FIRST } else { 0 } | if last { LAST } else { 0 };
+            let header = EntryHeader {
+                len: n as u32,
+                offset: done as u32,
+                epoch: self.sb.epoch as u32,
+                client: client.0,
+                flags,
+            };
+            let group = self.group_with(ENTRY_HEADER + n);
+            let at = group.end();
+            header.append(seed, at, &bytes[done..done + n], &mut group.bytes);
+            group.entries += 1;
+            let (end, full) = (group.end(), group.bytes.len() >= GROUP_FULL);
+            let first = *lsn.get_or_insert(at);
+            if full || !last {
+                self.close_group();
+            }
+            done += n;
+            if last {
+                if first != at {
+                    self.parted.insert(first, end);
+                }
+                self.clients[usize::from(client.0)].end = end;
+                let slot = &mut self.sb.clients[usize::from(client.0)];
+                if slot.trim == IDLE {
+                    slot.trim = first;
+                    self.activations += 1;
+                }
+                self.stats.entries += 1;
+                self.stats.entry_bytes += bytes.len() as u64;
+                return Lsn(first);
+            }
+        }
+    }
+
+    /// Must a superblock be durable before the next group is written (I5)?
+    fn sb_needed(&self) -> bool {
+        self.activations > self.activations_durable
+    }
+
+    /// Where the durable prefix must reach for the entry at `lsn` to be durable.
+    fn target(&self, lsn: Lsn) -> u64 {
+        self.parted.get(&lsn.0).copied().unwrap_or(lsn.0 + 1)
+    }
+
+    /// The next group to write, if one is closed, or somebody waits for what is in the open one.
+    fn take_group(&mut self) -> Option<Group> {
+        if self.closed.is_empty() && self.open.as_ref().is_some_and(|g| self.wanted > g.start) {
+            self.close_group();
+        }
+        self.closed.pop_front()
+    }
+
+    /// Moves the durable prefix over the writes that have ended; takes the wakers of those it
+    /// passed.
+    fn advance(&mut self) -> Vec<Waker> {
+        while self.in_flight.front().is_some_and(|f| f.done) {
+            let f = self.in_flight.pop_front().expect("there is a first");
+            assert!(f.end > self.durable, "the durable prefix only grows");
+            self.durable = f.end;
+        }
+        while self.parted.first_key_value().is_some_and(|(_, end)| *end <= self.durable) {
+            self.parted.pop_first();
+        }
+        let later = self.waiters.split_off(&(self.durable + 1, 0));
+        std::mem::replace(&mut self.waiters, later).into_values().collect()
+    }
+}
+
+impl Inner {
+    /// Waits until the entry at `lsn` and all before it are durable (I1).
+    pub(crate) async fn flush(self: &Rc<Self>, lsn: Lsn) -> Result<(), LogError> {
+        let target = {
+            let mut s = self.state.borrow_mut();
+            let target = s.target(lsn);
+            if target > s.durable && target > s.position() {
+                return Err(LogError::NoEntry(lsn)); // it would be waited for in vain
+            }
+            s.wanted = s.wanted.max(target);
+            target
+        };
+        self.kick();
+        self.wait_durable(target).await
+    }
+
+    async fn wait_durable(&self, target: u64) -> Result<(), LogError> {
+        let mut key = None;
+        poll_fn(|cx| {
+            let mut s = self.state.borrow_mut();
+            if s.durable >= target || self.acked_early(&s, target) {
+                return Poll::Ready(Ok(()));
+            }
+            if let Some(e) = &s.failed {
+                return Poll::Ready(Err(e.clone()));
+            }
+            let key = *key.get_or_insert_with(|| {
+                s.next_ticket += 1;
+                (target, s.next_ticket)
+            });
+            s.waiters.insert(key, cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Planted bugs: an entry counts as durable when its own write has ended, or has begun.
+    fn acked_early(&self, s: &State, target: u64) -> bool {
+        let own = |f: &Flight| f.start < target && target <= f.end;
+        (self.planted("ack-out-of-order") && s.in_flight.iter().any(|f| own(f) && f.done))
+            || (self.planted("ack-before-write") && s.in_flight.iter().any(own))
+    }
+
+    /// Starts the task that issues writes, behind every task that is ready now: what they append in
+    /// this turn goes into the same write, and nobody has waited for it.
+    pub(crate) fn kick(self: &Rc<Self>) {
+        let work = {
+            let s = self.state.borrow();
+            let open = s.open.as_ref().is_some_and(|g| s.wanted > g.start);
+            !s.issuing && s.failed.is_none() && (open || !s.closed.is_empty())
+        };
+        if work {
+            self.state.borrow_mut().issuing = true;
+            let log = self.clone();
+            self.env.spawn("log issue", async move { log.issue().await });
+        }
+    }
+
+    async fn issue(self: Rc<Self>) {
+        loop {
+            let sb_needed = self.state.borrow().sb_needed();
+            if sb_needed && self.write_superblock().await.is_err() {
+                break;
+            }
+            let group = {
+                let mut s = self.state.borrow_mut();
+                let room = s.in_flight.len() < s.window.width();
+                let go = room && s.failed.is_none() && !s.sb_needed();
+                if go { s.take_group() } else { None }
+            };
+            match group {
+                Some(g) => self.send(g),
+                None if self.state.borrow().sb_needed() && self.failure().is_none() => (),
+                None => break,
+            }
+        }
+        self.state.borrow_mut().issuing = false;
+    }
+
+    /// Starts the write of one group.
+    fn send(self: &Rc<Self>, mut g: Group) {
+        let mut s = self.state.borrow_mut();
+        let header = GroupHeader {
+            lsn: g.start,
+            epoch: s.sb.epoch,
+            prev: g.prev,
+            durable: s.durable,
+            bytes: g.bytes.len() as u32,
+            entries: g.entries,
+        };
+        let padded = s.sb.pad(g.bytes.len() as u64);
+        let end = g.start + padded;
+        let fits = end <= s.sb.floor(s.sb.head) + s.sb.capacity();
+        assert!(fits || self.planted("overwrite-live"), "a group overwrites what is needed (I2)");
+        header.encode(self.seed, &mut g.bytes);
+        g.bytes.resize(padded as usize, 0);
+        let crowd = s.in_flight.len() + 1;
+        let flight = Flight { start: g.start, end, issued: self.env.now(), crowd, done: false };
+        s.in_flight.push_back(flight);
+        s.stats.writes += 1;
+        s.stats.write_bytes += padded;
+        let place = s.sb.place(g.start);
+        drop(s);
+        let log = self.clone();
+        let cached = self.planted("log-not-fua");
+        self.env.spawn("log write", async move {
+            let how = if cached { Durability::Cached } else { Durability::Fua };
+            let result = log.area.write(place, Block::copy_of(&g.bytes), how).await;
+            match result {
+                Ok(()) => log.sent(g.start),
+                Err(e) => log.fail(&e.into()),
+            }
+        });
+    }
+
+    /// A group's write has ended.
+    fn sent(self: &Rc<Self>, start: u64) {
+        let now = self.env.now();
+        let woken = {
+            let mut s = self.state.borrow_mut();
+            if s.failed.is_some() {
+                return; // nothing is acknowledged after a failure (I7)
+            }
+            let f = s.in_flight.iter_mut().find(|f| f.start == start);
+            let f = f.expect("a write that ends was in flight");
+            f.done = true;
+            let (crowd, took) = (f.crowd, now.since(f.issued));
+            s.window.note(crowd, took);
+            let mut woken = s.advance();
+            if self.planted("ack-out-of-order") {
+                woken.extend(std::mem::take(&mut s.waiters).into_values());
+            }
+            woken
+        };
+        woken.into_iter().for_each(Waker::wake);
+        self.kick();
+    }
+}

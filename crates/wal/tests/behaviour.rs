@@ -1,0 +1,216 @@
+//! What a log does when nothing breaks: batching, the search for the tail, waiting for room,
+//! extents, reading by LSN, and what an append costs in bytes.
+
+mod world;
+
+use env::Env;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+use wal::{FormatOptions, Log, LogArea, LogError, LogExtent, Lsn, OpenOptions, inspect};
+use world::{Medium, World};
+
+/// Runs one task to its end in a world of `bytes`.
+fn run<F: Future<Output = ()> + 'static>(w: &mut World, task: impl FnOnce(Env) -> F) {
+    let ended = w.run(u64::MAX, |env| {
+        let task = task(env.clone());
+        env.spawn("test", task);
+    });
+    assert!(ended, "tasks that never end: {:?}", w.engine.executor().live_names());
+}
+
+async fn fresh(env: &Env, bytes: u64, segment: Option<u32>, window: Option<usize>) -> Log {
+    let area = LogArea::whole(World::disk(env, bytes));
+    let o = FormatOptions { uuid: [9; 16], segment_bytes: segment, unit: None };
+    Log::format(&area, &o).await.unwrap();
+    Log::open(env, area, OpenOptions { window, plant: None }).await.unwrap()
+}
+
+#[test]
+fn the_tail_of_512_segments_is_found_in_9_reads() {
+    const BYTES: u64 = 8192 + 512 * 4096;
+    let mut w = World::new(1, BYTES, Medium::default());
+    run(&mut w, |env| async move {
+        let log = fresh(&env, BYTES, Some(4096), None).await;
+        let c = log.client([1; 16], "a").unwrap();
+        for i in 0..300u32 {
+            let lsn = c.append(&[i as u8; 3500]).unwrap(); // one to a segment
+            c.flush(lsn).await.unwrap();
+        }
+        let end = log.info().durable;
+        let area = LogArea::whole(World::disk(&env, BYTES));
+        let again = Log::open(&env, area, OpenOptions::default()).await.unwrap();
+        assert_eq!(again.info().durable, end);
+        assert!(again.info().tail_probes <= 10, "{} probes", again.info().tail_probes);
+        assert_eq!(again.client([1; 16], "a").unwrap().read_all().await.unwrap().len(), 300);
+    });
+    assert!(w.reads < 400, "{} reads: the search is not binary", w.reads);
+}
+
+#[test]
+fn an_idle_log_writes_at_once_and_a_busy_one_batches() {
+    const BYTES: u64 = 4 << 20;
+    for clients in [1u32, 64] {
+        let mut w = World::new(2, BYTES, Medium::default());
+        w.service = Some(|_| 1000);
+        let stats = Rc::new(Cell::new(None));
+        let out = stats.clone();
+        run(&mut w, |env| async move {
+            let log = fresh(&env, BYTES, None, Some(2)).await;
+            let left = Rc::new(Cell::new(clients));
+            for i in 0..clients {
+                let c = log.client([1; 16], "a").unwrap();
+                let (left, out) = (left.clone(), out.clone());
+                env.spawn("stream", async move {
+                    for _ in 0..20 {
+                        let lsn = c.append(&[i as u8; 100]).unwrap();
+                        c.flush(lsn).await.unwrap();
+                    }
+                    left.set(left.get() - 1);
+                    if left.get() == 0 {
+                        out.set(Some(c.log().stats()));
+                    }
+                });
+            }
+        });
+        let s = stats.get().unwrap();
+        let ms = w.now().0 / 1_000_000;
+        let batch = s.entries as f64 / s.writes as f64;
+        if clients == 1 {
+            assert_eq!((s.writes, batch), (20, 1.0));
+            assert!(ms <= 36, "{ms} ms: somebody waited for a batch to fill");
+        } else {
+            assert!(batch >= 20.0, "{batch} entries a write");
+            assert!(ms <= 56, "{ms} ms");
+        }
+    }
+}
+
+#[test]
+fn a_small_append_costs_at_most_a_sector_and_a_half() {
+    const BYTES: u64 = 64 << 20;
+    for streams in [1u32, 64] {
+        let mut w = World::new(3, BYTES, Medium::default());
+        w.service = Some(|n| 500 + 50 * n as u64);
+        run(&mut w, |env| async move {
+            let log = fresh(&env, BYTES, None, None).await;
+            for i in 0..streams {
+                let c = log.client([1; 16], "a").unwrap();
+                env.spawn("stream", async move {
+                    for _ in 0..50 {
+                        // The bytes of the file, and what changes in its inode.
+                        let lsn = c.append(&vec![i as u8; 1024 + 96]).unwrap();
+                        c.flush(lsn).await.unwrap();
+                    }
+                    let s = c.log().stats();
+                    assert!(s.write_bytes <= s.entries * 1536, "{s:?}");
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_full_log_waits_for_a_trim_and_says_so() {
+    const BYTES: u64 = 8192 + 8 * 4096;
+    let mut w = World::new(4, BYTES, Medium::default());
+    run(&mut w, |env| async move {
+        let log = fresh(&env, BYTES, Some(4096), None).await;
+        let (a, b) = (log.client([1; 16], "a").unwrap(), log.client([2; 16], "b").unwrap());
+        assert!(matches!(a.append(&[0; 10_000]), Err(LogError::TooLarge { .. })));
+        let first = b.append(b"kept by b").unwrap();
+        let mut last = first;
+        loop {
+            match a.append(&[1; 500]) {
+                Ok(lsn) => last = lsn,
+                Err(e) => {
+                    assert_eq!(e, LogError::Full);
+                    break;
+                }
+            }
+        }
+        a.flush(last).await.unwrap();
+        // One client's trim does not help while the other needs what is older.
+        a.trim(a.end());
+        log.persist().await.unwrap();
+        assert_eq!(a.append(&[1; 500]), Err(LogError::Full));
+        let order = Rc::new(RefCell::new(Vec::new()));
+        let (o, a2) = (order.clone(), a.clone());
+        env.spawn("waits", async move {
+            let room = a2.reserve(500).await.unwrap();
+            o.borrow_mut().push("has room");
+            a2.append_reserved(room, &[2; 500]).unwrap();
+        });
+        log.pressed().await;
+        order.borrow_mut().push("trims");
+        assert_eq!(b.read(first).await.unwrap(), b"kept by b");
+        b.trim(b.end());
+        env.yield_now().await;
+        while order.borrow().len() < 2 {
+            env.sleep(env::Nanos(1)).await;
+        }
+        assert_eq!(*order.borrow(), ["trims", "has room"]);
+        assert_eq!(b.read(first).await, Err(LogError::NoEntry(first)));
+    });
+}
+
+#[test]
+fn long_entries_and_reading_by_lsn() {
+    const BYTES: u64 = 8192 + 64 * 4096;
+    let mut w = World::new(5, BYTES, Medium::default());
+    run(&mut w, |env| async move {
+        let log = fresh(&env, BYTES, Some(4096), None).await;
+        let c = log.client([1; 16], "a").unwrap();
+        let mut put = Vec::new();
+        for i in 0..12u8 {
+            let bytes = vec![i; 1 + usize::from(i) * 1700];
+            put.push((c.append(&bytes).unwrap(), bytes));
+        }
+        for (lsn, bytes) in &put {
+            assert_eq!(&c.read(*lsn).await.unwrap(), bytes);
+        }
+        let middle = put[5].0;
+        assert_eq!(c.read(Lsn(middle.0 + 1)).await, Err(LogError::NoEntry(Lsn(middle.0 + 1))));
+        let mut scan = c.scan(middle);
+        let mut n = 5;
+        while let Some(e) = scan.next().await.unwrap() {
+            assert_eq!((e.lsn, e.bytes), put[n]);
+            n += 1;
+        }
+        assert_eq!(n, put.len());
+        let far = Lsn(log.info().durable.0 + 100_000);
+        assert_eq!(c.flush(far).await, Err(LogError::NoEntry(far)));
+    });
+}
+
+#[test]
+fn a_log_in_extents_and_one_opened_for_reading() {
+    const BYTES: u64 = 1 << 20;
+    let mut w = World::new(6, BYTES, Medium::default());
+    run(&mut w, |env| async move {
+        let disk = World::disk(&env, BYTES);
+        let cut = |at, len| LogExtent { at, len };
+        let pieces = vec![cut(4096, 20480), cut(512 * 200, 512 * 41), cut(500_224, 40_960)];
+        let area = LogArea::new(disk.clone(), pieces);
+        assert!(matches!(inspect(&area).await, Err(LogError::NotALog { .. })));
+        let o = FormatOptions { uuid: [3; 16], segment_bytes: Some(8192), unit: None };
+        Log::format(&area, &o).await.unwrap();
+        assert_eq!(inspect(&area).await, Ok([3; 16]));
+        let log = Log::open(&env, area.clone(), OpenOptions::default()).await.unwrap();
+        let c = log.client([1; 16], "a").unwrap();
+        let mut last = Lsn(0);
+        for i in 0..40u8 {
+            last = c.append(&[i; 700]).unwrap();
+        }
+        c.flush(last).await.unwrap();
+        let read = Log::open_read_only(&env, area.clone()).await.unwrap();
+        let c = read.client([1; 16], "a").unwrap();
+        assert_eq!(c.read_all().await.unwrap().len(), 40);
+        assert_eq!(c.read(last).await.unwrap(), [39; 700]);
+        assert_eq!(c.append(b"no"), Err(LogError::ReadOnly));
+        assert_eq!(read.info().epoch, log.info().epoch);
+        // Between the extents nothing was touched.
+        let gap = disk.read(0, vec![env::Block::zeroed(4096)]).await.unwrap();
+        assert!(gap[0].bytes().iter().all(|&b| b == 0));
+    });
+}
