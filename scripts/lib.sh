@@ -3,6 +3,7 @@
 # shellcheck shell=bash
 
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+PATH=$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin
 TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 CAIRN=${CAIRN:-$TARGET/release/cairn}
 TOOLS=${CAIRN_TOOLS:-$TARGET/tools}

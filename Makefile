@@ -1,0 +1,46 @@
+# Two commands for everybody: `make serve` and `make test`. Each does all the set-up it needs.
+#   make serve              build cairn and serve ./cairn.img (made if missing) over NFS at 127.0.0.1:2049
+#   make serve MNT=DIR      the same, and mount it at DIR with FUSE; ARGS='…' adds options of `cairn serve`
+#   make test               formatting, lints, all tests, and conformance on real mounts: what CI runs
+#   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
+#   make bench, bench-nfs   the figures of the README, beside their peers, in one run
+#   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
+#   make fuzz               every fuzz target for FUZZ_SECONDS (default 60)
+
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
+CAIRN_BIN = $(CARGO_TARGET)/release/cairn
+
+.PHONY: serve build test conformance bench bench-nfs crash-nightly fuzz
+
+serve:
+	@MNT='$(MNT)' scripts/setup.sh serve
+	cargo build --release --locked --package cairn
+	$(CAIRN_BIN) serve $(if $(MNT),--mount '$(MNT)') $(ARGS)
+
+build:
+	@scripts/setup.sh serve
+	cargo build --release --locked --package cairn
+
+test:
+	@scripts/setup.sh test
+	@scripts/test.sh
+
+conformance:
+	@scripts/setup.sh conformance
+	@scripts/conformance.sh
+
+bench:
+	@scripts/setup.sh bench
+	@scripts/bench.sh
+
+bench-nfs:
+	@scripts/setup.sh bench-nfs
+	@scripts/bench-nfs.sh
+
+crash-nightly: build
+	@scripts/crash-nightly.sh
+
+fuzz:
+	@scripts/setup.sh fuzz
+	@scripts/fuzz.sh
