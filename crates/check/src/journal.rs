@@ -6,11 +6,12 @@ use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::ext::features::{compat, incompat};
 use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
-use format::jbd2::JournalSuperblock;
+use format::jbd2::{JournalSuperblock, superblock as jsb};
 use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
 
-/// Bytes of the journal's superblock that say "nothing to replay" when they are zero.
-const START: std::ops::Range<usize> = 0x1c..0x20;
+/// Where the journal's superblock has its three words of features, and the number of its users.
+const COMPAT: usize = 0x24;
+const USERS: usize = 0x40;
 
 impl Check<'_> {
     /// Judges the journal. Runs before the inodes are looked at, so that its inode can be restored first.
@@ -51,7 +52,7 @@ impl Check<'_> {
         let inode = InodeRef(&raw);
         let bs = self.geo().block_bytes as u64;
         let count = inode.size() / bs;
-        if !inode.is_file() || count < u64::from(format::jbd2::superblock::BLOCKS_MIN) {
+        if !inode.is_file() || count < u64::from(jsb::BLOCKS_MIN) {
             return Ok(None);
         }
         let found = self.blocks_of(&raw)?;
@@ -64,21 +65,15 @@ impl Check<'_> {
 
     fn check_journal_super(&mut self, blocks: &[BlockNo], recover: bool) -> Result<(), CheckError> {
         let bytes = self.view.read(blocks[0])?;
-        let bs = self.geo().block_bytes as u32;
-        let good = JournalSuperblock::decode(&bytes).ok().filter(|j| {
-            j.block_bytes == bs
-                && j.first >= 1
-                && j.blocks as usize <= blocks.len()
-                && j.blocks >= format::jbd2::superblock::BLOCKS_MIN
-                && j.first < j.blocks
-        });
+        let (bs, count) = (self.geo().block_bytes, blocks.len() as u64);
+        let good = JournalSuperblock::decode(&bytes).ok().filter(|j| j.check(count, bs).is_ok());
         match good {
             Some(j) if j.start != 0 && recover => Err(CheckError::NeedsRecovery),
             Some(j) if j.start != 0 => {
                 let text = "the journal says it holds something, the superblock that it does not; \
                             emptied";
                 self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
-                self.view.edit(blocks[0], |b| b[START].fill(0))
+                self.view.edit(blocks[0], |b| jsb::set_tail(b, 0, j.sequence))
             }
             Some(_) => {
                 if recover {
@@ -100,14 +95,15 @@ impl Check<'_> {
     fn check_journal_features(&mut self, first: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
         let (v1, known) = (word(4) == 3, 0x3f);
-        if v1 || word(0x28) & !known == 0 && word(0x2c) == 0 && word(0x40) <= 1 {
+        if v1 || word(COMPAT + 4) & !known == 0 && word(COMPAT + 8) == 0 && word(USERS) <= 1 {
             return Ok(());
         }
         let text = "an empty journal with unknown features; cleared";
         self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
         self.view.edit(first, |b| {
-            b[0x24..0x30].fill(0);
-            b[0x40..0x44].copy_from_slice(&1u32.to_be_bytes());
+            b[COMPAT..COMPAT + 12].fill(0);
+            b[USERS..USERS + 4].copy_from_slice(&1u32.to_be_bytes());
+            jsb::set_incompat(b, 0);
         })
     }
 

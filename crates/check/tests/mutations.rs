@@ -14,8 +14,8 @@ fn run(image: &Vec<u8>) -> Result<Report, check::CheckError> {
     check(image, &OPTIONS, &mut ())
 }
 
-fn repaired(image: &Vec<u8>, report: &Report) -> Vec<u8> {
-    let mut out = image.clone();
+fn repaired(image: &[u8], report: &Report) -> Vec<u8> {
+    let mut out = image.to_vec();
     report.plan.apply(&mut out, &mut ()).unwrap();
     out
 }
@@ -133,4 +133,39 @@ fn what_we_repair_e2fsck_accepts() {
     let report = format!("{} bad, {} missed of {judged}", bad.len(), missed.len());
     assert!(bad.is_empty(), "{report}\n{}", bad[..bad.len().min(3)].join("\n"));
     assert!(missed.is_empty(), "{report}\n{}", missed[..missed.len().min(5)].join("\n"));
+}
+
+#[test]
+fn new_volumes_of_ours_are_sound() {
+    use format::mkfs::{MkfsOptions, Plan, Profile};
+    for (mib, block, inode, profile) in [
+        (6, 1024, 256, Profile::Ext3),
+        (2, 1024, 128, Profile::Ext2),
+        (140, 4096, 256, Profile::Ext3),
+        (40, 2048, 128, Profile::Ext3),
+    ] {
+        let options = MkfsOptions {
+            size_bytes: mib << 20,
+            block_bytes: block,
+            inode_bytes: inode,
+            inodes: None,
+            profile,
+            journal_bytes: None,
+            label: "new".into(),
+            uuid: [5; 16],
+            hash_seed: [6; 16],
+            owner: (1000, 1000),
+            now_secs: 1_700_000_000,
+        };
+        let mut image = vec![0; (mib << 20) as usize];
+        let plan = Plan::new(&options).unwrap();
+        plan.each_block(|b, bytes| {
+            image[b.0 as usize * block..][..block].copy_from_slice(bytes);
+            Ok::<(), ()>(())
+        })
+        .unwrap();
+        let report = run(&image).unwrap();
+        assert!(report.is_sound(), "{mib} MiB: {}", lines(&report.findings));
+        assert!(report.marked_clean && report.plan.is_empty());
+    }
 }

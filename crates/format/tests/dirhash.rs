@@ -1,5 +1,7 @@
 //! Our hashes of names against debugfs's.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use format::ext::dirhash::NameHash;
 use std::process::Command;
 

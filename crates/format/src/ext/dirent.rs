@@ -11,6 +11,8 @@ use crate::{FormatError, Ino};
 pub const LINE: usize = 512;
 /// Bytes before the name.
 pub const HEAD: usize = 8;
+/// The smallest entry: a head and a name of up to four bytes. The kernel takes a shorter one for damage.
+pub const ENTRY_MIN: usize = 12;
 /// Longest name.
 pub const NAME_MAX: usize = 255;
 
@@ -97,11 +99,11 @@ pub fn entry_at(b: &[u8], at: usize) -> Result<Entry<'_>, FormatError> {
     let bad =
         |what: String| Err(FormatError::corrupt(what, format!("byte {at} of the directory block")));
     let left = b.len() - at;
-    if left < HEAD {
+    if left < ENTRY_MIN {
         return bad(format!("{left} bytes are left for a directory entry"));
     }
     let (len, name_len) = (rec_len(b, at), usize::from(b[at + 6]));
-    if len < HEAD || !len.is_multiple_of(4) || len > left {
+    if len < ENTRY_MIN || !len.is_multiple_of(4) || len > left {
         return bad(format!("a directory entry is {len} bytes long, of {left} that are left"));
     }
     let ino = Ino(le32(b, at));

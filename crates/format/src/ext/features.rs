@@ -41,6 +41,13 @@ pub mod ro_compat {
     pub const METADATA_CSUM: u32 = 0x400;
 }
 
+/// The letter dumpe2fs has for a word of features, and the names of its bits.
+type Names = (char, &'static [(u32, &'static str)]);
+
+const COMPAT: Names = ('C', COMPAT_NAMES);
+const INCOMPAT: Names = ('I', INCOMPAT_NAMES);
+const RO_COMPAT: Names = ('R', RO_COMPAT_NAMES);
+
 const COMPAT_NAMES: &[(u32, &str)] = &[
     (0x1, "dir_prealloc"),
     (0x2, "imagic_inodes"),
@@ -94,32 +101,34 @@ const INCOMPAT_KNOWN: u32 = incompat::FILETYPE | incompat::RECOVER;
 const RO_COMPAT_KNOWN: u32 =
     ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | ro_compat::EXTRA_ISIZE;
 
-fn names_in(bits: u32, table: &[(u32, &'static str)]) -> Vec<String> {
-    let known = |b: u32| table.iter().find(|(k, _)| *k == b).map(|(_, n)| (*n).to_owned());
-    (0..32)
-        .map(|i| 1 << i)
-        .filter(|b| bits & b != 0)
-        .map(|b| known(b).unwrap_or_else(|| format!("bit {b:#x}")))
-        .collect()
+/// The names of the bits set; one without a name is called as dumpe2fs does, by its word and its number.
+fn names_in(bits: u32, (word, table): Names) -> Vec<String> {
+    let name = |n: u32| match table.iter().find(|(bit, _)| *bit == 1 << n) {
+        Some((_, name)) => (*name).to_owned(),
+        None => format!("FEATURE_{word}{n}"),
+    };
+    (0..32).filter(|n| bits >> n & 1 == 1).map(name).collect()
 }
 
 /// All features by name.
 pub fn names(compat: u32, incompat: u32, ro_compat: u32) -> Vec<String> {
-    let mut all = names_in(compat, COMPAT_NAMES);
-    all.extend(names_in(incompat, INCOMPAT_NAMES));
-    all.extend(names_in(ro_compat, RO_COMPAT_NAMES));
+    let mut all = names_in(compat, COMPAT);
+    all.extend(names_in(incompat, INCOMPAT));
+    all.extend(names_in(ro_compat, RO_COMPAT));
     all
 }
 
 /// Refuses what this version cannot read, by name and with what to do.
 pub fn check_incompat(bits: u32) -> Result<(), FormatError> {
-    let unknown = names_in(bits & !INCOMPAT_KNOWN, INCOMPAT_NAMES);
-    let Some(first) = unknown.first() else { return Ok(()) };
-    let advice = if first.starts_with("bit ") {
+    let unknown = names_in(bits & !INCOMPAT_KNOWN, INCOMPAT);
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    let advice = if unknown.iter().any(|n| n.starts_with("FEATURE_")) {
         "it is not known; use the program that made this volume".to_owned()
     } else {
         let off: Vec<String> = unknown.iter().map(|n| format!("^{n}")).collect();
-        format!("make the volume with cairn mkfs, or with mke2fs -t ext3 -O {}", off.join(","))
+        format!("make the volume with cairn mkfs, or with `mke2fs -t ext3 -O {}`", off.join(","))
     };
     Err(FormatError::Incompatible { feature: unknown.join(", "), advice })
 }
@@ -128,8 +137,8 @@ pub fn check_incompat(bits: u32) -> Result<(), FormatError> {
 /// checksums, clusters, and superblock copies in unusual places.
 pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
     use ro_compat::{BIGALLOC, GDT_CSUM, METADATA_CSUM};
-    let mut refused = names_in(compat & compat::SPARSE_SUPER2, COMPAT_NAMES);
-    refused.extend(names_in(ro_compat & (GDT_CSUM | METADATA_CSUM | BIGALLOC), RO_COMPAT_NAMES));
+    let mut refused = names_in(compat & compat::SPARSE_SUPER2, COMPAT);
+    refused.extend(names_in(ro_compat & (GDT_CSUM | METADATA_CSUM | BIGALLOC), RO_COMPAT));
     if refused.is_empty() {
         return Ok(());
     }
@@ -138,7 +147,7 @@ pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
     let advice = if ro_compat & BIGALLOC == 0 && compat & compat::SPARSE_SUPER2 == 0 {
         format!("switch it off with `tune2fs -O {off}` and run `e2fsck -f`")
     } else {
-        format!("make the volume with cairn mkfs, or with mke2fs -t ext3 -O {off}")
+        format!("make the volume with cairn mkfs, or with `mke2fs -t ext3 -O {off}`")
     };
     Err(FormatError::Incompatible { feature: refused.join(", "), advice })
 }
@@ -148,12 +157,12 @@ pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
 pub fn not_checked_because(compat: u32, ro_compat: u32) -> Vec<String> {
     use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
     let known = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
-    let mut all = names_in(compat & !known, COMPAT_NAMES);
+    let mut all = names_in(compat & !known, COMPAT);
     all.extend(read_only_because(ro_compat));
     all
 }
 
 /// The RO_COMPAT features that allow only reading here.
 pub fn read_only_because(bits: u32) -> Vec<String> {
-    names_in(bits & !RO_COMPAT_KNOWN, RO_COMPAT_NAMES)
+    names_in(bits & !RO_COMPAT_KNOWN, RO_COMPAT)
 }

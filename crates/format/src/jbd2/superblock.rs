@@ -1,12 +1,24 @@
-//! The journal's superblock, in its first block. `start` 0 means that the journal holds nothing.
+//! The journal's superblock, in its first block. `start` 0 means that the journal holds nothing. A journal in
+//! use changes `start` and `sequence` in place ([`set_tail`]), and its features when it is empty.
 
+use super::{Head, Kind, be32, crc, incompat, put32};
 use crate::FormatError;
 
 /// Begins every block of a journal's own.
 pub const MAGIC: u32 = 0xc03b_3998;
-const TYPE_SUPER_V2: u32 = 4;
 /// The fewest blocks a journal may have.
 pub const BLOCKS_MIN: u32 = 1024;
+/// Bytes of the superblock; its block may be longer.
+pub const SUPERBLOCK_BYTES: usize = 1024;
+
+const SEQUENCE: usize = 0x18;
+const START: usize = 0x1c;
+const ERRNO: usize = 0x20;
+const INCOMPAT: usize = 0x28;
+const SUM_TYPE: usize = 0x50;
+const SUM: usize = 0xfc;
+/// `SUM_TYPE` for CRC-32C.
+const CRC32C: u8 = 4;
 
 /// What we use of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,51 +33,111 @@ pub struct JournalSuperblock {
     pub sequence: u32,
     /// Where that begins; 0: the log is empty.
     pub start: u32,
-    /// Features a reader must know.
+    /// Features a reader must know: bits of [`super::incompat`].
     pub incompat: u32,
     /// Whose journal.
     pub uuid: [u8; 16],
-}
-
-fn be32(b: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([b[at], b[at + 1], b[at + 2], b[at + 3]])
 }
 
 impl JournalSuperblock {
     /// From a journal's first block.
     pub fn decode(b: &[u8]) -> Result<JournalSuperblock, FormatError> {
         let bad = |what: String| Err(FormatError::corrupt(what, "journal superblock"));
-        if b.len() < 1024 || be32(b, 0) != MAGIC {
-            return bad("no journal's magic number".into());
+        if b.len() < SUPERBLOCK_BYTES {
+            return bad("it is cut short".into());
         }
-        if !matches!(be32(b, 4), 3 | 4) {
-            return bad(format!("a journal block of type {}", be32(b, 4)));
-        }
-        Ok(JournalSuperblock {
+        let v1 = match Head::decode(b) {
+            Some(Head { kind: Kind::SuperV1, .. }) => true,
+            Some(Head { kind: Kind::SuperV2, .. }) => false,
+            Some(head) => return bad(format!("a {:?} in its place", head.kind)),
+            None => return bad("no journal's magic number".into()),
+        };
+        let sb = JournalSuperblock {
             block_bytes: be32(b, 0x0c),
             blocks: be32(b, 0x10),
             first: be32(b, 0x14),
-            sequence: be32(b, 0x18),
-            start: be32(b, 0x1c),
-            incompat: be32(b, 0x28),
+            sequence: be32(b, SEQUENCE),
+            start: be32(b, START),
+            incompat: if v1 { 0 } else { be32(b, INCOMPAT) },
             uuid: b[0x30..0x40].try_into().expect("16 bytes"),
-        })
+        };
+        if sb.has_sum() && be32(b, SUM) != sum_of(b) {
+            return bad("its checksum is wrong".into());
+        }
+        Ok(sb)
     }
 
-    /// A new, idle journal's first block.
+    /// Has it a checksum of its own?
+    fn has_sum(&self) -> bool {
+        self.incompat & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0
+    }
+
+    /// Do the numbers fit together and a journal of `blocks` blocks of `block_bytes`?
+    pub fn check(&self, blocks: u64, block_bytes: usize) -> Result<(), FormatError> {
+        let what = if self.block_bytes as usize != block_bytes {
+            format!("blocks of {} bytes, the volume's have {block_bytes}", self.block_bytes)
+        } else if self.blocks < BLOCKS_MIN || u64::from(self.blocks) > blocks {
+            format!("{} blocks, its file has {blocks}", self.blocks)
+        } else if self.first == 0 || self.first >= self.blocks {
+            format!("its log begins at block {} of {}", self.first, self.blocks)
+        } else if self.start != 0 && (self.start < self.first || self.start >= self.blocks) {
+            format!("its first transaction is at block {} of {}", self.start, self.blocks)
+        } else {
+            return Ok(());
+        };
+        Err(FormatError::corrupt(what, "journal superblock"))
+    }
+
+    /// A new journal's first block.
     pub fn encode_new(&self) -> Vec<u8> {
         let mut b = vec![0; self.block_bytes as usize];
-        let mut put = |at: usize, v: u32| b[at..at + 4].copy_from_slice(&v.to_be_bytes());
-        put(0, MAGIC);
-        put(4, TYPE_SUPER_V2);
-        put(0x0c, self.block_bytes);
-        put(0x10, self.blocks);
-        put(0x14, self.first);
-        put(0x18, self.sequence);
-        put(0x1c, self.start);
-        put(0x28, self.incompat);
-        put(0x40, 1); // one user
+        Head { kind: Kind::SuperV2, tid: 0 }.encode(&mut b);
+        put32(&mut b, 0x0c, self.block_bytes);
+        put32(&mut b, 0x10, self.blocks);
+        put32(&mut b, 0x14, self.first);
+        put32(&mut b, SEQUENCE, self.sequence);
+        put32(&mut b, START, self.start);
+        put32(&mut b, 0x40, 1); // one user
         b[0x30..0x40].copy_from_slice(&self.uuid);
+        set_incompat(&mut b, self.incompat);
         b
     }
+}
+
+/// Where replay begins: the block (0: nowhere, the log is empty) and the transaction expected there.
+pub fn set_tail(block: &mut [u8], start: u32, sequence: u32) {
+    put32(block, START, start);
+    put32(block, SEQUENCE, sequence);
+    seal(block);
+}
+
+/// Sets the features. Only while the log is empty: they say how to read it.
+pub fn set_incompat(block: &mut [u8], bits: u32) {
+    put32(block, INCOMPAT, bits);
+    let sums = bits & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0;
+    block[SUM_TYPE] = if sums { CRC32C } else { 0 };
+    seal(block);
+}
+
+/// The error that ended the journal's last use, as a negative errno; 0: none.
+pub fn errno(block: &[u8]) -> u32 {
+    be32(block, ERRNO)
+}
+
+/// Sets the error.
+pub fn set_errno(block: &mut [u8], errno: u32) {
+    put32(block, ERRNO, errno);
+    seal(block);
+}
+
+fn seal(block: &mut [u8]) {
+    let sums = be32(block, INCOMPAT) & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0;
+    let sum = if sums { sum_of(block) } else { 0 };
+    put32(block, SUM, sum);
+}
+
+/// The checksum as it should be: of the 1024 bytes, with its own field as zero.
+fn sum_of(block: &[u8]) -> u32 {
+    let front = crc(!0, &block[..SUM]);
+    crc(crc(front, &[0; 4]), &block[SUM + 4..SUPERBLOCK_BYTES])
 }

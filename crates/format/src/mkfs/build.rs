@@ -59,8 +59,11 @@ impl Builder {
                     geometry.inodes()
                 ));
             }
-            geometry.blocks = geometry.group_start(last).0;
-            geometry.groups -= 1;
+            geometry = frame(o, geometry.group_start(last).0);
+        }
+        if let Some(asked) = o.inodes.filter(|n| *n > geometry.inodes()) {
+            let most = u64::from(geometry.groups) * 8 * o.block_bytes as u64;
+            return no(format!("{asked} inodes are more than the {most} that fit"));
         }
         let sb = superblock(o, &geometry);
         let next = BlockNo(u64::from(geometry.first_data_block));
