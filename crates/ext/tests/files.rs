@@ -1,0 +1,107 @@
+//! Files of every shape on every kind of volume: what is written is read back, also after the volume was
+//! closed and opened, and e2fsck finds nothing to say.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{ROOT, World, options, pattern};
+use format::mkfs::Profile;
+use mechanisms::Mode;
+use vfs::{Kind, MakeKind, Request, SpaceOp};
+
+const MODES: [Mode; 2] = [Mode::Sync, Mode::Async];
+
+#[test]
+fn every_block_and_inode_size() {
+    for mode in MODES {
+        for (block, inode) in [(1024, 128), (1024, 256), (2048, 256), (4096, 128), (4096, 256)] {
+            let mut w = World::mkfs(&options(40 << 20, block, inode, Profile::Ext3));
+            let v = w.open(mode);
+            let d = w.dir(&v, ROOT, "d");
+            let f = w.file(&v, d, "f");
+            // Through the direct, the indirect and the double indirect blocks.
+            let data = pattern(1, (12 + block / 4 + 300) * block + 77);
+            for (i, part) in data.chunks(100_000).enumerate() {
+                assert_eq!(w.write(&v, f, i as u64 * 100_000, part), Ok(part.len() as u32));
+            }
+            w.make(&v, d, "fifo", MakeKind::Special(Kind::Fifo, (0, 0))).unwrap();
+            w.make(&v, d, "tty", MakeKind::Special(Kind::Char, (4, 70_000))).unwrap();
+            w.make(&v, d, "slow", MakeKind::Symlink(vec![b'x'; 200])).unwrap();
+            w.make(&v, d, "fast", MakeKind::Symlink(b"target".to_vec())).unwrap();
+            let what = format!("{mode} with {block}-byte blocks, {inode}-byte inodes");
+            w.close_and_judge(v, &what);
+            let v = w.open(mode);
+            let mut back = Vec::new();
+            while back.len() < data.len() {
+                back.extend(w.read(&v, f, back.len() as u64, 1 << 20).unwrap());
+            }
+            assert!(back == data, "{what}");
+            w.unlink(&v, d, "f").unwrap();
+            w.close_and_judge(v, &what);
+        }
+    }
+}
+
+#[test]
+fn the_borders_of_the_map() {
+    for block in [1024, 4096] {
+        let mut w = World::mkfs(&options(32 << 20, block, 256, Profile::Ext2));
+        let v = w.open(Mode::Sync);
+        let p = block as u64 / 4;
+        let borders = [11, 12, 12 + p - 1, 12 + p, 12 + p + p * p - 1, 12 + p + p * p];
+        let f = w.file(&v, ROOT, "f");
+        for (i, b) in borders.iter().enumerate() {
+            let at = b * block as u64;
+            assert_eq!(w.write(&v, f, at, &pattern(i as u64, block)), Ok(block as u32));
+        }
+        let last = v.ext.geometry();
+        assert!(last.blocks > 0);
+        for (i, b) in borders.iter().enumerate() {
+            let got = w.read(&v, f, b * block as u64, block as u32).unwrap();
+            assert!(got == pattern(i as u64, block), "block {b}");
+        }
+        // What lies between is one hole, told as such.
+        let hole = w.map(&v, f, 13, p - 3).unwrap();
+        assert_eq!((hole.start, hole.len), (None, p - 3));
+        let free = w.free_blocks(&v);
+        w.close_and_judge(v, "writes at the map's borders");
+        let v = w.open(Mode::Sync);
+        assert_eq!(w.free_blocks(&v), free);
+        // Cut back border by border.
+        for b in borders.iter().rev() {
+            w.resize(&v, f, b * block as u64).unwrap();
+            assert_eq!(w.map(&v, f, *b, 1).unwrap().start, None);
+        }
+        assert_eq!(w.attr(&v, f).blocks, 0, "nothing below block 11 was written");
+        w.close_and_judge(v, "cutting at the map's borders");
+    }
+}
+
+#[test]
+fn sparse_beyond_a_tebibyte_and_large_beyond_four_gibibytes() {
+    let mut w = World::mkfs(&options(8 << 30, 4096, 256, Profile::Ext2));
+    let v = w.open(Mode::Async);
+    let f = w.file(&v, ROOT, "sparse");
+    let far = (1 << 40) + 5 * 4096;
+    w.write(&v, f, far, b"far").unwrap();
+    assert_eq!(w.read(&v, f, far - 1, 4).unwrap(), b"\0far");
+    let g = w.file(&v, ROOT, "large");
+    let data = pattern(3, 1 << 20);
+    for i in 0..40 {
+        let at = (5 << 30) + i * (1 << 20);
+        assert_eq!(w.write(&v, g, at, &data), Ok(1 << 20));
+    }
+    let n = w.call(
+        &v,
+        Request::Space { ino: g, op: SpaceOp::PunchHole, offset: (5 << 30) + 4096, len: 30 << 20 },
+    );
+    n.unwrap();
+    assert!(w.read(&v, g, (5 << 30) + 4096, 1 << 20).unwrap().iter().all(|&b| b == 0));
+    w.close_and_judge(v, "large and sparse files");
+    let v = w.open(Mode::Sync);
+    assert_eq!(w.read(&v, f, far, 3).unwrap(), b"far");
+    w.resize(&v, f, 4096).unwrap();
+    assert_eq!(w.attr(&v, f).blocks, 0);
+    w.unlink(&v, ROOT, "large").unwrap();
+    w.close_and_judge(v, "cutting large and sparse files");
+}
