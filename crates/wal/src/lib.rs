@@ -16,8 +16,8 @@
 //!             (superblock.rs).
 //!             I4 a group at or beyond the epoch's start is valid only with the superblock's epoch;
 //!             one before it only with an older one, never lower than its predecessor's (walk.rs).
-//!             I5 before the first group of an opening, the superblock with the raised epoch and the
-//!             tail is durable; before a client's first entry, the one that says it is active
+//!             I5 before the first group of an opening, the superblock with the raised epoch and
+//!             the tail is durable; before a client's first entry, the one that says it is active
 //!             (open.rs, writer.rs).
 //!             I6 each group names the end of its predecessor, so a group that was skipped or lost
 //!             is a gap.
@@ -38,7 +38,8 @@
 //!                32 durable prefix when it was written | 40 bytes without padding | 44 entries
 //!                then the entries
 //!  entry         0 crc of its LSN, 4..20 and the bytes | 4 length
-//!                8 offset of this part in the entry | 12 epoch | 16 client | 18 flags: 1 first part, 2 last part; then the bytes
+//!                8 offset of this part in the entry | 12 epoch | 16 client
+//!                18 flags: 1 first part, 2 last part | 20 the bytes
 //! ```
 //!
 //! States      entry: appended -issue-> in flight -all before it done-> durable -trim-> dead

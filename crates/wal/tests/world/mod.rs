@@ -1,5 +1,5 @@
-//! A tiny world for the log's tests: one disk with a volatile cache, requests that end in any order, and power
-//! cuts after any of them, with torn sectors. It knows no log.
+//! A tiny world for the log's tests: one disk with a volatile cache, requests that end in any
+//! order, and power cuts after any of them, with torn sectors. It knows no log.
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 pub(crate) const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
+/// When it ends, what it is, and for a flush what it will make durable.
+type Pending = (u64, IoRequest, Option<BTreeMap<u64, Sector>>);
 
 /// What survives, and what may.
 #[derive(Clone, Default)]
@@ -86,7 +88,7 @@ pub(crate) struct World {
     pub(crate) bytes: u64,
     rng: Rng,
     now: u64,
-    pending: Vec<(u64, IoRequest, Option<BTreeMap<u64, Sector>>)>,
+    pending: Vec<Pending>,
     /// Requests that have ended.
     pub(crate) ended: u64,
     /// Bytes written, and requests by kind.
