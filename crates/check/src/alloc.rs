@@ -1,13 +1,13 @@
-//! Blocks and inodes for the repair itself: lost+found's, copies of doubly claimed blocks. It takes what no
-//! file claims, whatever the bitmaps on disk say; these are written anew at the end.
+//! Blocks and inodes for the repair itself: lost+found's, copies of doubly claimed blocks. It takes
+//! what no file claims, whatever the bitmaps on disk say; these are written anew at the end.
 
 use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::{BlockNo, Ino};
 
 impl Check<'_> {
-    /// Claims a free block; None, and a finding, if there is none. All inodes have been seen before, so
-    /// that what is unclaimed is free.
+    /// Claims a free block; None, and a finding, if there is none. All inodes have been seen
+    /// before, so that what is unclaimed is free.
     pub(crate) fn alloc_block(&mut self) -> Option<BlockNo> {
         let geo = self.geo();
         let first = u64::from(geo.first_data_block) + 1;

@@ -1,5 +1,6 @@
-//! The group descriptors: where each group's bitmaps and inode table are. A descriptor that cannot be right
-//! is replaced by a copy's, or by the place that mkfs gives them; counts are left to the last pass.
+//! The group descriptors: where each group's bitmaps and inode table are. A descriptor that cannot
+//! be right is replaced by a copy's, or by the place that mkfs gives them; counts are left to the
+//! last pass.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -127,8 +128,8 @@ fn by_default(geo: &Geometry, g: GroupNo) -> GroupDesc {
     }
 }
 
-/// The places a descriptor should have, if its own are wrong: impossible, or unlike both all copies and
-/// the usual place while the copies agree with the latter.
+/// The places a descriptor should have, if its own are wrong: impossible, or unlike both all copies
+/// and the usual place while the copies agree with the latter.
 fn better_places(
     geo: &Geometry,
     g: GroupNo,

@@ -1,5 +1,5 @@
-//! A directory's block by itself: is its chain of entries whole, and what can be saved of a broken one? It
-//! judges bytes only; whether a named inode exists is the caller's question.
+//! A directory's block by itself: is its chain of entries whole, and what can be saved of a broken
+//! one? It judges bytes only; whether a named inode exists is the caller's question.
 
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::dirent::{self, HEAD, LINE};
@@ -70,8 +70,8 @@ fn chain_from(block: &[u8], mut at: usize) -> bool {
     true
 }
 
-/// Makes the chain whole again, keeping what entries can be recognised. `alive` says which inode numbers
-/// could be named. Returns the bytes that were given up.
+/// Makes the chain whole again, keeping what entries can be recognised. `alive` says which inode
+/// numbers could be named. Returns the bytes that were given up.
 pub(crate) fn salvage(block: &mut [u8], alive: &dyn Fn(u32) -> bool) -> usize {
     let (mut at, mut before, mut given_up) = (0, None, 0);
     while at < block.len() {
@@ -105,8 +105,8 @@ pub(crate) fn salvage(block: &mut [u8], alive: &dyn Fn(u32) -> bool) -> usize {
     given_up
 }
 
-/// Where to go on after a broken entry: at the first place from which on the chain is whole and which looks
-/// like an entry in use, or at the next line from which it is whole, or at the end.
+/// Where to go on after a broken entry: at the first place from which on the chain is whole and
+/// which looks like an entry in use, or at the next line from which it is whole, or at the end.
 fn resume(block: &[u8], at: usize, alive: &dyn Fn(u32) -> bool) -> usize {
     let mut c = at + ENTRY_MIN;
     while c < block.len() {
@@ -152,7 +152,8 @@ pub(crate) fn check_dots(block: &mut [u8], dir: Ino, with_kinds: bool) -> Option
     Some(DotsFault::Fields)
 }
 
-/// The first block anew, with dots and as many of the old one's entries as fit; also how many did not.
+/// The first block anew, with dots and as many of the old one's entries as fit; also how many did
+/// not.
 pub(crate) fn with_dots(block: &[u8], dir: Ino, with_kinds: bool) -> (Vec<u8>, usize) {
     let old = chain(block).expect("the chain has been made whole");
     let live = || old.iter().filter(|e| e.ino != 0 && e.name_len > 0);

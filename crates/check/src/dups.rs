@@ -1,5 +1,6 @@
-//! Blocks that belong to two files, or twice to one. The one that met the block first keeps it; another
-//! file gets a copy if the block is a file's contents, and loses its pointer if it is anything else.
+//! Blocks that belong to two files, or twice to one. The one that met the block first keeps it;
+//! another file gets a copy if the block is a file's contents, and loses its pointer if it is
+//! anything else.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -37,7 +38,7 @@ impl Check<'_> {
         if !(inode.is_file() || inode.is_dir() || inode.is_symlink()) || is_fast(&raw) {
             return Ok(());
         }
-        let is_file = inode.is_file();
+        let is_contents = !inode.is_dir();
         let mut map: Map = std::array::from_fn(|n| InodeRef(&raw).pointer(n));
         let mut copy: Vec<Pointer> = Vec::new();
         let mut gone = 0u64;
@@ -50,7 +51,7 @@ impl Check<'_> {
             if !twice.contains(&key) || kept.insert(key) {
                 return Then::Follow;
             }
-            if p.level == 0 && is_file {
+            if p.level == 0 && is_contents {
                 copy.push(*p);
                 return Then::Skip;
             }
@@ -64,7 +65,7 @@ impl Check<'_> {
             return Ok(());
         }
         let text = format!(
-            "{} blocks belong to another file or elsewhere, too: {} copied, {gone} pointers cleared",
+            "{} of its blocks have another owner, too: {} copied, {gone} pointers cleared",
             copy.len() as u64 + gone,
             copy.len()
         );

@@ -1,5 +1,5 @@
-//! What a check can find, and how bad each kind is: the vocabulary of reports. It says nothing about how
-//! a finding is made or mended.
+//! What a check can find, and how bad each kind is: the vocabulary of reports. It says nothing
+//! about how a finding is made or mended.
 
 use format::{BlockNo, GroupNo, Ino};
 use std::fmt;
@@ -10,8 +10,8 @@ pub enum Class {
     /// What any crash may leave in mode `sync`: hints out of date and space not yet given back. Its
     /// repair loses nothing.
     Leftover,
-    /// What the one operation in flight of a caller may leave in mode `sync`: half of a mkdir, rmdir or
-    /// rename of a directory.
+    /// What the one operation in flight of a caller may leave in mode `sync`: half of a mkdir,
+    /// rmdir or rename of a directory.
     InFlight,
     /// What no crash in mode `sync` may leave.
     Damage,

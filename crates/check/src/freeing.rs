@@ -1,5 +1,5 @@
-//! Giving inodes and what they hold back: claims are withdrawn, users of attribute blocks counted down. The
-//! bitmaps follow in the last pass.
+//! Giving inodes and what they hold back: claims are withdrawn, users of attribute blocks counted
+//! down. The bitmaps follow in the last pass.
 
 use crate::CheckError;
 use crate::inode::is_fast;

@@ -1,5 +1,5 @@
-//! Giving a file one more block: the pointer, and the indirect blocks on the way. Used for directories that
-//! lack a block and for lost+found, when everything claimed is known.
+//! Giving a file one more block: the pointer, and the indirect blocks on the way. Used for
+//! directories that lack a block and for lost+found, when everything claimed is known.
 
 use crate::CheckError;
 use crate::run::Check;
@@ -9,8 +9,8 @@ use format::ext::map;
 use format::{BlockNo, FileBlock, Ino};
 
 impl Check<'_> {
-    /// Maps a new block with these contents at `at`, which is a hole, and makes the file long enough for
-    /// it. None, and a finding, if there is no room.
+    /// Maps a new block with these contents at `at`, which is a hole, and makes the file long
+    /// enough for it. None, and a finding, if there is no room.
     pub(crate) fn map_new_block(
         &mut self,
         ino: Ino,

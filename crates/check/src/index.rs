@@ -1,6 +1,6 @@
-//! A directory's hash index: does the tree of hashes lead to every block of the directory once, in order, and
-//! to the block where each name is? An index that does not is dropped; the directory then is a plain list of
-//! names, which every reader accepts.
+//! A directory's hash index: does the tree of hashes lead to every block of the directory once, in
+//! order, and to the block where each name is? An index that does not is dropped; the directory
+//! then is a plain list of names, which every reader accepts.
 
 use crate::CheckError;
 use crate::dirblock;
@@ -95,8 +95,8 @@ fn mark(seen: &mut [bool], block: u32) -> bool {
     }
 }
 
-/// Do all names of a leaf have hashes of its range? The lowest bit of a bound says that a run of equal
-/// hashes goes on behind it.
+/// Do all names of a leaf have hashes of its range? The lowest bit of a bound says that a run of
+/// equal hashes goes on behind it.
 fn holds_only(bytes: &[u8], hash: &NameHash, leaf: Child) -> bool {
     let Some(all) = dirblock::chain(bytes) else { return false };
     all.iter().filter(|e| e.ino != 0).all(|e| {
@@ -105,8 +105,8 @@ fn holds_only(bytes: &[u8], hash: &NameHash, leaf: Child) -> bool {
     })
 }
 
-/// The pairs (hash, block) of a node: a limit and a count in place of the first hash, then ascending hashes
-/// within what the node above says.
+/// The pairs (hash, block) of a node: a limit and a count in place of the first hash, then
+/// ascending hashes within what the node above says.
 fn children(node: &[u8], at: usize, above: Child) -> Option<Vec<Child>> {
     let (limit, count) = (usize::from(le16(node, at)), usize::from(le16(node, at + 2)));
     if limit != (node.len() - at) / 8 || count == 0 || count > limit {

@@ -1,5 +1,5 @@
-//! One inode by itself: is it in use, is it a kind of file at all, can its fields be? It decides without
-//! following any pointer and without knowing any name.
+//! One inode by itself: is it in use, is it a kind of file at all, can its fields be? It decides
+//! without following any pointer and without knowing any name.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -28,8 +28,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: AFS, extents, big block counts, values in inodes, inline
-/// data, encryption, verity, case folding.
+/// Flags of features that these volumes do not have: AFS, extents, big block counts, values in
+/// inodes, inline data, encryption, verity, case folding.
 const FOREIGN_FLAGS: u32 =
     0x2000 | FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
@@ -195,8 +195,8 @@ impl Check<'_> {
         Verdict::Used { mapped: false }
     }
 
-    /// A symbolic link whose text is in a block: exactly one, with as many bytes as `said` before. False:
-    /// it cannot be kept.
+    /// A symbolic link whose text is in a block: exactly one, with as many bytes as `said` before.
+    /// False: it cannot be kept.
     pub(crate) fn check_slow_symlink(
         &mut self,
         ino: Ino,

@@ -1,5 +1,6 @@
-//! How the checker reads a volume and how a repair is written: two small traits the caller implements,
-//! over a file, a device or a simulated disk. It knows bytes and places, nothing of what they mean.
+//! How the checker reads a volume and how a repair is written: two small traits the caller
+//! implements, over a file, a device or a simulated disk. It knows bytes and places, nothing of
+//! what they mean.
 
 use std::fmt;
 
@@ -26,8 +27,9 @@ pub trait ReadBlocks {
     /// Fills `into` from byte `at` on; the range lies inside the volume. The checker asks for whole
     /// blocks, in runs of up to a megabyte.
     fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError>;
-    /// Is it known, without reading, that these bytes are all zero (a hole of a sparse file)? `false`
-    /// is always right; `true` saves reading the inode tables of a large, mostly empty volume.
+    /// Is it known, without reading, that these bytes are all zero (a hole of a sparse file)?
+    /// `false` is always right; `true` saves reading the inode tables of a large, mostly empty
+    /// volume.
     fn known_zero(&self, at: u64, len: u64) -> bool {
         let _ = (at, len);
         false

@@ -1,5 +1,5 @@
-//! The journal as far as a check goes: is there one where the superblock says, can it be a journal, and is
-//! it empty? What transactions in it mean is for those who replay it.
+//! The journal as far as a check goes: is there one where the superblock says, can it be a journal,
+//! and is it empty? What transactions in it mean is for those who replay it.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -14,7 +14,8 @@ const COMPAT: usize = 0x24;
 const USERS: usize = 0x40;
 
 impl Check<'_> {
-    /// Judges the journal. Runs before the inodes are looked at, so that its inode can be restored first.
+    /// Judges the journal. Runs before the inodes are looked at, so that its inode can be restored
+    /// first.
     pub(crate) fn check_journal(&mut self) -> Result<(), CheckError> {
         let recover = self.sb.has_incompat(incompat::RECOVER);
         if !self.sb.has_compat(compat::HAS_JOURNAL) {

@@ -1,10 +1,11 @@
-//! fsck: finds what is wrong with a volume and plans its repair. It reads through [`ReadBlocks`], mends in
-//! memory, and hands back a [`Report`] with everything it found and a [`Plan`] of the blocks to write; it
-//! writes nothing itself and does not know who serves the volume, or how.
+//! fsck: finds what is wrong with a volume and plans its repair. It reads through [`ReadBlocks`],
+//! mends in memory, and hands back a [`Report`] with everything it found and a [`Plan`] of the
+//! blocks to write; it writes nothing itself and does not know who serves the volume, or how.
 //!
-//! The passes are those of any ext2 checker: superblock and descriptors, inodes and their maps, directories,
-//! connectivity, link counts, bitmaps and counts. Each sees what those before it have mended, so the plan is
-//! whole; with [`Options::verify`] the mended volume is checked again until nothing is left to find.
+//! The passes are those of any ext2 checker: superblock and descriptors, inodes and their maps,
+//! directories, connectivity, link counts, bitmaps and counts. Each sees what those before it have
+//! mended, so the plan is whole; with [`Options::verify`] the mended volume is checked again until
+//! nothing is left to find.
 
 mod alloc;
 mod descs;

@@ -1,5 +1,5 @@
-//! Finding a superblock: the primary one if it can be used, else the first copy that can. It asks only
-//! whether the numbers fit together and the device; what they describe is checked later.
+//! Finding a superblock: the primary one if it can be used, else the first copy that can. It asks
+//! only whether the numbers fit together and the device; what they describe is checked later.
 
 use crate::CheckError;
 use crate::io::ReadBlocks;
@@ -21,9 +21,10 @@ pub struct Located {
 /// The groups that have a copy on every volume, sparse or not, and how many of them are tried.
 const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
 
-/// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all copies agree on
-/// numbers that never change after mkfs, and not with the primary, it is the primary that is wrong. Errors:
-/// `Incompatible` features, a device that is cut short, or no superblock at all.
+/// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all
+/// copies agree on numbers that never change after mkfs, and not with the primary, it is the
+/// primary that is wrong. Errors: `Incompatible` features, a device that is cut short, or no
+/// superblock at all.
 pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
     let fault = match primary(image) {
         Ok(superblock) => return voted(image, superblock),

@@ -1,5 +1,5 @@
-//! lost+found: where what has lost its name gets a new one, "#" and its number. It is made if it is missing,
-//! and grows if it is full.
+//! lost+found: where what has lost its name gets a new one, "#" and its number. It is made if it is
+//! missing, and grows if it is full.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -13,8 +13,8 @@ use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 const NAME: &[u8] = b"lost+found";
 
 impl Check<'_> {
-    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if there is
-    /// no room.
+    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if
+    /// there is no room.
     pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
         let Some(home) = self.lost_found()? else { return Ok(()) };
         let mut name = format!("#{ino}");

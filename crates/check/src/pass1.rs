@@ -1,5 +1,5 @@
-//! Pass 1: every inode of every table. It claims the blocks that inodes map, remembers what each inode is,
-//! and mends what can be judged by the inode alone; names are the next pass's.
+//! Pass 1: every inode of every table. It claims the blocks that inodes map, remembers what each
+//! inode is, and mends what can be judged by the inode alone; names are the next pass's.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -121,8 +121,8 @@ impl Check<'_> {
         let inode = InodeRef(raw);
         let is_dir = inode.is_dir();
         let bs = geo.block_bytes as u64;
-        // What lies beyond the end of a file is the remains of a truncate or the start of a write; of a
-        // directory it is kept, for names may be in it.
+        // What lies beyond the end of a file is the remains of a truncate or the start of a write;
+        // of a directory it is kept, for names may be in it.
         let limit = if inode.is_file() && !self.is_reserved(ino) {
             inode.size().div_ceil(bs)
         } else {

@@ -1,5 +1,5 @@
-//! Pass 2: every directory's entries. It mends chains and dots, removes names that cannot stay, and counts
-//! the rest; which directory hangs where is the next pass's question.
+//! Pass 2: every directory's entries. It mends chains and dots, removes names that cannot stay, and
+//! counts the rest; which directory hangs where is the next pass's question.
 
 use crate::CheckError;
 use crate::dirblock::{self, DotsFault, Raw};

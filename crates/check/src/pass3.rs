@@ -1,5 +1,5 @@
-//! Pass 3: does every directory hang below the root, by one name, and does its ".." lead to where that name
-//! is? Directories without a name go to lost+found, empty ones are freed.
+//! Pass 3: does every directory hang below the root, by one name, and does its ".." lead to where
+//! that name is? Directories without a name go to lost+found, empty ones are freed.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -68,8 +68,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Which name stays: the new one of a rename that has displaced another directory, else the one that
-    /// ".." agrees with, else the first.
+    /// Which name stays: the new one of a rename that has displaced another directory, else the one
+    /// that ".." agrees with, else the first.
     fn best_name(&self, dotdot: Ino, all: &[(Ino, At)]) -> usize {
         let displaced = |parent: Ino| {
             let orphan = |d: &&crate::tables::Dir| d.parent == 0 && d.empty && d.dotdot == parent.0;

@@ -1,5 +1,5 @@
-//! Pass 4: link counts. What has no name but should have one goes to lost+found, what was never more than
-//! begun is freed; every other count is set to the names found.
+//! Pass 4: link counts. What has no name but should have one goes to lost+found, what was never
+//! more than begun is freed; every other count is set to the names found.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};

@@ -1,5 +1,5 @@
-//! Pass 5: bitmaps and counts against what the passes before have found in use. A group's differences are one
-//! finding: after a crash there may be thousands of bits.
+//! Pass 5: bitmaps and counts against what the passes before have found in use. A group's
+//! differences are one finding: after a crash there may be thousands of bits.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};

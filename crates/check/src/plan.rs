@@ -1,6 +1,7 @@
-//! What a check hands back: the findings, and the blocks that mend them in the order in which they may be
-//! written. A repair cut off anywhere is mended by the next one: the volume is marked as not clean first,
-//! copies made for the repair are durable before anything points at them, and the mark comes off last.
+//! What a check hands back: the findings, and the blocks that mend them in the order in which they
+//! may be written. A repair cut off anywhere is mended by the next one: the volume is marked as not
+//! clean first, copies made for the repair are durable before anything points at them, and the mark
+//! comes off last.
 
 use crate::finding::{Class, Finding, Kind};
 use crate::io::{IoError, Progress, WriteBlocks};
@@ -30,8 +31,8 @@ impl Plan {
     pub fn blocks(&self) -> usize {
         self.fresh.len() + self.rest.len() + usize::from(self.closing.is_some())
     }
-    /// Writes the repair. Returns once it is durable; the first error ends it, and the volume is then
-    /// still marked as not clean.
+    /// Writes the repair. Returns once it is durable; the first error ends it, and the volume is
+    /// then still marked as not clean.
     pub fn apply(
         &self,
         to: &mut dyn WriteBlocks,
@@ -76,8 +77,8 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// How many findings there are of each kind, all of them.
     pub counts: BTreeMap<Kind, u64>,
-    /// What is still wrong after the repair: nothing, unless there was no room or the damage is beyond it.
-    /// Empty without [`crate::Options::verify`].
+    /// What is still wrong after the repair: nothing, unless there was no room or the damage is
+    /// beyond it. Empty without [`crate::Options::verify`].
     pub left: Vec<Finding>,
     /// The repair.
     pub plan: Plan,
@@ -104,7 +105,8 @@ impl Report {
     pub fn worst(&self) -> Option<Class> {
         self.counts.keys().map(|k| k.class()).max()
     }
-    /// Could a crash in mode `sync` with operations of at most `callers` callers in flight have left this?
+    /// Could a crash in mode `sync` with operations of at most `callers` callers in flight have
+    /// left this?
     pub fn is_sync_leftover(&self, callers: u64) -> bool {
         let in_flight: u64 =
             self.counts.iter().filter(|(k, _)| k.class() == Class::InFlight).map(|(_, n)| n).sum();

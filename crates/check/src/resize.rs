@@ -1,6 +1,6 @@
-//! Inode 7 of volumes that can grow: its map leads to the blocks kept behind the descriptors, in the primary
-//! and in every copy. What it must hold follows from the geometry, so that it is compared and, if need be,
-//! written anew as a whole.
+//! Inode 7 of volumes that can grow: its map leads to the blocks kept behind the descriptors, in
+//! the primary and in every copy. What it must hold follows from the geometry, so that it is
+//! compared and, if need be, written anew as a whole.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -67,7 +67,8 @@ impl Check<'_> {
         (1..geo.groups).map(GroupNo).filter(|g| geo.has_super(*g)).collect()
     }
 
-    /// The reserved blocks of the primary with what they must hold, and how many blocks inode 7 has in all.
+    /// The reserved blocks of the primary with what they must hold, and how many blocks inode 7 has
+    /// in all.
     fn expected(&self) -> (u64, Vec<(BlockNo, Vec<u8>)>) {
         let geo = self.geo();
         let copies = self.copy_groups();
@@ -103,8 +104,8 @@ impl Check<'_> {
         contents: Vec<(BlockNo, Vec<u8>)>,
     ) -> Result<(), CheckError> {
         let geo = self.geo();
-        // Without a usable block of its own the feature is given up: nothing is claimed yet, so that no
-        // block can be known to be free.
+        // Without a usable block of its own the feature is given up: nothing is claimed yet, so
+        // that no block can be known to be free.
         let Some(top) = top else {
             return self.drop_resize_inode();
         };

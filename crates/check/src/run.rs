@@ -1,5 +1,5 @@
-//! The order of the passes, and what they share. It knows which pass needs which, and nothing of what any
-//! of them looks for.
+//! The order of the passes, and what they share. It knows which pass needs which, and nothing of
+//! what any of them looks for.
 
 use crate::finding::{Finding, Kind, Place};
 use crate::io::{Progress, ReadBlocks};
@@ -49,8 +49,9 @@ pub(crate) struct Check<'a> {
     pub(crate) alloc_next: u64,
 }
 
-/// Checks a volume. Errors: the device's, or a volume that cannot be checked at all (no superblock, unknown
-/// features, a journal that must be replayed first). Damage is no error; it is in the report.
+/// Checks a volume. Errors: the device's, or a volume that cannot be checked at all (no superblock,
+/// unknown features, a journal that must be replayed first). Damage is no error; it is in the
+/// report.
 pub fn check<'a>(
     image: &'a dyn ReadBlocks,
     options: &Options,

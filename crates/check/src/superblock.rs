@@ -1,5 +1,5 @@
-//! The superblock's own fields: those that a check can judge by themselves or against a copy, the marks
-//! that it sets at the end, and the copies. Counts of what is free are the last pass's.
+//! The superblock's own fields: those that a check can judge by themselves or against a copy, the
+//! marks that it sets at the end, and the copies. Counts of what is free are the last pass's.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};

@@ -1,6 +1,6 @@
-//! What the passes remember: which blocks files claim, what each inode is, which directories there are.
-//! All of it is compact and per group, made when the group's first file is met, so that an empty group of
-//! a large volume costs nothing.
+//! What the passes remember: which blocks files claim, what each inode is, which directories there
+//! are. All of it is compact and per group, made when the group's first file is met, so that an
+//! empty group of a large volume costs nothing.
 
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo, Ino};

@@ -1,5 +1,6 @@
-//! The volume as the repair will leave it: the device's blocks with the mended ones laid over them. Every
-//! pass reads through it, so that a later pass sees what an earlier one has mended; nothing is written.
+//! The volume as the repair will leave it: the device's blocks with the mended ones laid over them.
+//! Every pass reads through it, so that a later pass sees what an earlier one has mended; nothing
+//! is written.
 
 use crate::CheckError;
 use crate::io::ReadBlocks;

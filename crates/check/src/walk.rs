@@ -1,5 +1,6 @@
-//! Walking a block map: every pointer from the inode down, with the chance to clear it on the way. It
-//! judges only whether a pointer may be followed at all; who owns a block is the visitor's question.
+//! Walking a block map: every pointer from the inode down, with the chance to clear it on the way.
+//! It judges only whether a pointer may be followed at all; who owns a block is the visitor's
+//! question.
 
 use crate::CheckError;
 use crate::tables::Frame;

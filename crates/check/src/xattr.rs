@@ -1,5 +1,5 @@
-//! Extended attributes: are those in inodes and in blocks well formed, and do the blocks count their users
-//! right? What an attribute means is nobody's concern here.
+//! Extended attributes: are those in inodes and in blocks well formed, and do the blocks count
+//! their users right? What an attribute means is nobody's concern here.
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
@@ -89,8 +89,8 @@ impl Check<'_> {
     }
 }
 
-/// Are the entries from byte `first` on well formed: names and values inside, nothing over anything else,
-/// hashes right? Value offsets count from byte `base`.
+/// Are the entries from byte `first` on well formed: names and values inside, nothing over anything
+/// else, hashes right? Value offsets count from byte `base`.
 fn sound(space: &[u8], first: usize, base: usize) -> bool {
     let in_block = base == 0;
     let mut taken: Vec<(usize, usize)> = Vec::new();

@@ -1,4 +1,5 @@
-//! A check of a large image, for its time and memory: run it by hand with LARGE_IMAGE set, in release.
+//! A check of a large image, for its time and memory: run it by hand with LARGE_IMAGE set, in
+//! release.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use check::{IoError, Options, ReadBlocks, check};

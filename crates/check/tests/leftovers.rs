@@ -1,5 +1,5 @@
-//! What a crash may leave in mode `sync` and what it may not: states made with debugfs, the kind and class of
-//! what we find in them, and e2fsck's verdict after our repair.
+//! What a crash may leave in mode `sync` and what it may not: states made with debugfs, the kind
+//! and class of what we find in them, and e2fsck's verdict after our repair.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,5 +1,5 @@
-//! Damaged images: our verdict against e2fsck's, and e2fsck's verdict on what we have repaired. Every
-//! failure names the image, the seed and what was damaged, so that it can be run again alone.
+//! Damaged images: our verdict against e2fsck's, and e2fsck's verdict on what we have repaired.
+//! Every failure names the image, the seed and what was damaged, so that it can be run again alone.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,5 +1,6 @@
-//! Volumes damaged beyond what any crash does: superblocks overwritten, blocks of noise, images that are no
-//! volume at all. The check must end, must not panic, and what it repairs e2fsck must accept.
+//! Volumes damaged beyond what any crash does: superblocks overwritten, blocks of noise, images
+//! that are no volume at all. The check must end, must not panic, and what it repairs e2fsck must
+//! accept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

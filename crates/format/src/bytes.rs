@@ -1,5 +1,5 @@
-//! Little-endian numbers in byte slices. A field is read where the format says it lies; offsets are the
-//! caller's constants, so a slice that is too short is a bug, not a damaged disk.
+//! Little-endian numbers in byte slices. A field is read where the format says it lies; offsets are
+//! the caller's constants, so a slice that is too short is a bug, not a damaged disk.
 
 /// The 16-bit number at `at`.
 pub fn le16(b: &[u8], at: usize) -> u16 {

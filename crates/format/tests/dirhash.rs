@@ -1,4 +1,5 @@
-//! Our hashes of names against debugfs's.
+//! Our hashes of names against debugfs's, for every kind of hash. What an index does with them is
+//! the checker's concern.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

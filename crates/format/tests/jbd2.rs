@@ -1,5 +1,5 @@
-//! A journal written with our blocks and replayed by the real e2fsck: what it has installed afterwards shows
-//! that it reads them as we do.
+//! A journal written with our blocks and replayed by the real e2fsck: what it has installed
+//! afterwards shows that it reads them as we do.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -1,4 +1,5 @@
-//! New volumes judged by the real e2fsck and dumpe2fs.
+//! New volumes judged by the real e2fsck and dumpe2fs, in sparse files of all sizes. What is
+//! written into a volume later is not looked at here.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

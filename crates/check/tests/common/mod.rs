@@ -1,5 +1,6 @@
-//! Images for the tests, made by the real mke2fs and debugfs, and the real e2fsck's opinion of what becomes
-//! of them. It also knows where an image's metadata lies, so that damage can be done where it hurts.
+//! Images for the tests, made by the real mke2fs and debugfs, and the real e2fsck's opinion of what
+//! becomes of them. It also knows where an image's metadata lies, so that damage can be done where
+//! it hurts.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 use format::ext::geometry::GROUP_DESC_BYTES;
@@ -56,8 +57,8 @@ impl Chance {
     }
 }
 
-/// A tree with some of everything that needs no root: nested and large directories, files with every level
-/// of indirect blocks the size allows, holes, links of every kind.
+/// A tree with some of everything that needs no root: nested and large directories, files with
+/// every level of indirect blocks the size allows, holes, links of every kind.
 fn tree(dir: &Path, block: usize) {
     let file = |p: PathBuf, len: usize, seed: u8| {
         let bytes: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(31) ^ seed).collect();
@@ -85,7 +86,8 @@ fn tree(dir: &Path, block: usize) {
         .unwrap();
 }
 
-/// An image made by mke2fs with a tree in it, plus what only debugfs can add: devices and attributes.
+/// An image made by mke2fs with a tree in it, plus what only debugfs can add: devices and
+/// attributes.
 pub fn made(options: &[&str], block: usize, bytes: u64) -> Vec<u8> {
     let s = Scratch::new("made");
     let src = s.path("tree");
@@ -131,8 +133,8 @@ pub fn indexed(s: &Scratch, image: &[u8]) -> Vec<u8> {
     std::fs::read(&path).unwrap()
 }
 
-/// What `e2fsck -fn` says of an image: its exit code and its output. A map that leads in circles can keep it
-/// busy for hours; after ten seconds its code is 124.
+/// What `e2fsck -fn` says of an image: its exit code and its output. A map that leads in circles
+/// can keep it busy for hours; after ten seconds its code is 124.
 pub fn e2fsck(s: &Scratch, image: &[u8]) -> (i32, String) {
     let path = s.path("judged.img");
     std::fs::write(&path, image).unwrap();

@@ -1,5 +1,5 @@
-//! POSIX access lists: the compact form on disk (version 1) and the kernel's form in extended attributes
-//! (version 2). Who may do what by them is decided in `vfs::access`.
+//! POSIX access lists: the compact form on disk (version 1) and the kernel's form in extended
+//! attributes (version 2). Who may do what by them is decided in `vfs::access`.
 
 use crate::bytes::{le16, le32, set16, set32};
 
@@ -50,7 +50,8 @@ pub fn from_kernel(v: &[u8]) -> Option<Vec<AclEntry>> {
     is_valid(&list).then_some(list)
 }
 
-/// Is it a list POSIX allows: sorted by tag, the three base entries once, a mask if anybody is named?
+/// Is it a list POSIX allows: sorted by tag, the three base entries once, a mask if anybody is
+/// named?
 pub fn is_valid(list: &[AclEntry]) -> bool {
     let count = |t| list.iter().filter(|e| e.tag == t).count();
     let any_named = list.iter().any(|e| named(e.tag));

@@ -50,8 +50,8 @@ fn next(map: &[u8], from: usize, to: usize, want: bool) -> Option<usize> {
     None
 }
 
-/// The first run of clear bits at or after `from`, of at most `want` bits; the longest seen if none is that
-/// long within `to`. Returns (first bit, length).
+/// The first run of clear bits at or after `from`, of at most `want` bits; the longest seen if none
+/// is that long within `to`. Returns (first bit, length).
 pub fn zero_run(map: &[u8], from: usize, to: usize, want: usize) -> Option<(usize, usize)> {
     let mut best: Option<(usize, usize)> = None;
     let mut at = from;

@@ -1,6 +1,6 @@
-//! Our private state, in the boot area: bytes 0 to 1023 of the volume, which belong to no block group. Two
-//! slots of 512 bytes, written in turn, so that a torn write leaves the older one. It is used only if the area
-//! is all zero or already ours; a boot loader's code is never overwritten.
+//! Our private state, in the boot area: bytes 0 to 1023 of the volume, which belong to no block
+//! group. Two slots of 512 bytes, written in turn, so that a torn write leaves the older one. It is
+//! used only if the area is all zero or already ours; a boot loader's code is never overwritten.
 
 use crate::bytes::{le32, le64, set32, set64};
 

@@ -1,8 +1,10 @@
-//! Directory blocks: a chain of entries, each `{ino, rec_len, name_len, kind, name}`, that covers the block.
+//! Directory blocks: a chain of entries, each `{ino, rec_len, name_len, kind, name}`, that covers
+//! the block.
 //!
-//! In blocks we write, no entry crosses a 512-byte line and free space is merged only inside a line, so that a
-//! write torn between sectors never breaks the chain. Blocks of the kernel's making need not be so; they are
-//! rewritten (`confine`) before they are changed. An unused entry has inode 0.
+//! In blocks we write, no entry crosses a 512-byte line and free space is merged only inside a
+//! line, so that a write torn between sectors never breaks the chain. Blocks of the kernel's making
+//! need not be so; they are rewritten (`confine`) before they are changed. An unused entry has
+//! inode 0.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{FormatError, Ino};
@@ -11,12 +13,14 @@ use crate::{FormatError, Ino};
 pub const LINE: usize = 512;
 /// Bytes before the name.
 pub const HEAD: usize = 8;
-/// The smallest entry: a head and a name of up to four bytes. The kernel takes a shorter one for damage.
+/// The smallest entry: a head and a name of up to four bytes. The kernel takes a shorter one for
+/// damage.
 pub const ENTRY_MIN: usize = 12;
 /// Longest name.
 pub const NAME_MAX: usize = 255;
 
-/// The kind byte of each kind of file, in `st_mode`'s order of types; 0 where entries have no kinds.
+/// The kind byte of each kind of file, in `st_mode`'s order of types; 0 where entries have no
+/// kinds.
 pub fn kind_byte(mode: u16) -> u8 {
     match mode & 0xf000 {
         0x8000 => 1,
@@ -153,8 +157,8 @@ pub fn init_dots(block: &mut [u8], dir: Ino, parent: Ino, with_kinds: bool) {
     put(block, 12, LINE - 12, parent, kind, b"..");
 }
 
-/// Where a name of `name_len` bytes fits: the entry whose space it takes, and the bytes of that entry. Only in
-/// a block without crossing entries.
+/// Where a name of `name_len` bytes fits: the entry whose space it takes, and the bytes of that
+/// entry. Only in a block without crossing entries.
 pub fn find_room(block: &[u8], name_len: usize) -> Result<Option<usize>, FormatError> {
     find_room_in(block, 0, name_len)
 }
@@ -180,8 +184,8 @@ pub fn free_in(e: &Entry<'_>) -> usize {
     if e.ino.0 == 0 { e.rec_len } else { e.rec_len - needed(e.name.len()) }
 }
 
-/// Puts a name into the free space of the entry at `room`. Returns where the new entry begins. The bytes that
-/// change lie in one line: `line_of(room)`.
+/// Puts a name into the free space of the entry at `room`. Returns where the new entry begins. The
+/// bytes that change lie in one line: `line_of(room)`.
 pub fn insert(block: &mut [u8], room: usize, ino: Ino, kind: u8, name: &[u8]) -> usize {
     let len = rec_len(block, room);
     let used = if le32(block, room) == 0 { 0 } else { needed(usize::from(block[room + 6])) };
@@ -229,8 +233,8 @@ pub fn line_of(at: usize) -> std::ops::Range<usize> {
 /// An entry that did not fit: inode, kind, name.
 pub type Leftover = (Ino, u8, Vec<u8>);
 
-/// The same entries in a block where none crosses a line, in the same order ("." and ".." stay first), and
-/// those that no longer fit.
+/// The same entries in a block where none crosses a line, in the same order ("." and ".." stay
+/// first), and those that no longer fit.
 pub fn confine(old: &[u8]) -> Result<(Vec<u8>, Vec<Leftover>), FormatError> {
     let mut new = vec![0; old.len()];
     init_empty(&mut new);

@@ -1,5 +1,6 @@
-//! The hashes of indexed directories: which hash a name has, given the index's version and the volume's
-//! seed. The index's own blocks are read by whoever checks them; this version never writes one.
+//! The hashes of indexed directories: which hash a name has, given the index's version and the
+//! volume's seed. The index's own blocks are read by whoever checks them; this version never writes
+//! one.
 
 /// A hash of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,8 +26,8 @@ const START: [u32; 4] = [0x6745_2301, 0xefcd_ab89, 0x98ba_dcfe, 0x1032_5476];
 const END: u32 = 0x7fff_ffff << 1;
 
 impl NameHash {
-    /// By the version in an index's root; `unsigned` is the volume's flag, which counts for versions 0
-    /// to 2. None: there is no such version.
+    /// By the version in an index's root; `unsigned` is the volume's flag, which counts for
+    /// versions 0 to 2. None: there is no such version.
     pub fn new(version: u8, unsigned: bool, seed: [u32; 4]) -> Option<NameHash> {
         let kind = match version {
             0 | 3 => HashKind::Legacy,

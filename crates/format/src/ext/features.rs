@@ -1,5 +1,5 @@
-//! Feature bits by name, as `dumpe2fs` prints them, and what this version does about each. It decides
-//! nothing about a volume's state; `superblock` does.
+//! Feature bits by name, as `dumpe2fs` prints them, and what this version does about each. It
+//! decides nothing about a volume's state; `superblock` does.
 
 use crate::FormatError;
 
@@ -95,13 +95,15 @@ const RO_COMPAT_NAMES: &[(u32, &str)] = &[
     (0x10000, "orphan_present"),
 ];
 
-/// INCOMPAT bits this version reads and writes; `needs_recovery` is a state, which the opener deals with.
+/// INCOMPAT bits this version reads and writes; `needs_recovery` is a state, which the opener deals
+/// with.
 const INCOMPAT_KNOWN: u32 = incompat::FILETYPE | incompat::RECOVER;
 /// RO_COMPAT bits this version writes.
 const RO_COMPAT_KNOWN: u32 =
     ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | ro_compat::EXTRA_ISIZE;
 
-/// The names of the bits set; one without a name is called as dumpe2fs does, by its word and its number.
+/// The names of the bits set; one without a name is called as dumpe2fs does, by its word and its
+/// number.
 fn names_in(bits: u32, (word, table): Names) -> Vec<String> {
     let name = |n: u32| match table.iter().find(|(bit, _)| *bit == 1 << n) {
         Some((_, name)) => (*name).to_owned(),
@@ -133,8 +135,8 @@ pub fn check_incompat(bits: u32) -> Result<(), FormatError> {
     Err(FormatError::Incompatible { feature: unknown.join(", "), advice })
 }
 
-/// Refuses what would make even reading wrong or every repair incomplete, though old readers may ignore it:
-/// checksums, clusters, and superblock copies in unusual places.
+/// Refuses what would make even reading wrong or every repair incomplete, though old readers may
+/// ignore it: checksums, clusters, and superblock copies in unusual places.
 pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
     use ro_compat::{BIGALLOC, GDT_CSUM, METADATA_CSUM};
     let mut refused = names_in(compat & compat::SPARSE_SUPER2, COMPAT);
@@ -152,8 +154,8 @@ pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
     Err(FormatError::Incompatible { feature: refused.join(", "), advice })
 }
 
-/// The features that keep this version from checking and repairing a volume: it would not know what else
-/// belongs to them.
+/// The features that keep this version from checking and repairing a volume: it would not know what
+/// else belongs to them.
 pub fn not_checked_because(compat: u32, ro_compat: u32) -> Vec<String> {
     use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
     let known = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;

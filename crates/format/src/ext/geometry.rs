@@ -1,4 +1,5 @@
-//! Where things lie: address arithmetic from the superblock and the group descriptors, and nothing else.
+//! Where things lie: address arithmetic from the superblock and the group descriptors, and nothing
+//! else.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::Superblock;
@@ -134,7 +135,8 @@ impl Geometry {
     pub fn has_block(&self, b: BlockNo) -> bool {
         b.0 > u64::from(self.first_data_block) && b.0 < self.blocks
     }
-    /// The block of the inode table that holds an inode, counted from the table's start, and the byte in it.
+    /// The block of the inode table that holds an inode, counted from the table's start, and the
+    /// byte in it.
     pub fn ino_place(&self, ino: Ino) -> (u32, usize) {
         let at = self.bit_of_ino(ino) * self.inode_bytes;
         ((at / self.block_bytes) as u32, at % self.block_bytes)
@@ -169,8 +171,8 @@ impl Geometry {
         BlockNo(u64::from(self.first_data_block) + 1 + u64::from(n))
     }
 
-    /// Checks that a group's bitmaps and inode table lie inside the group, behind the superblock and the
-    /// descriptors, and apart from one another.
+    /// Checks that a group's bitmaps and inode table lie inside the group, behind the superblock
+    /// and the descriptors, and apart from one another.
     pub fn check_desc(&self, g: GroupNo, d: &GroupDesc) -> Result<(), FormatError> {
         let start = self.group_start(g).0 + u64::from(self.overhead(g));
         let end = self.group_start(g).0 + u64::from(self.group_blocks(g));

@@ -1,5 +1,6 @@
-//! Inodes: 128 bytes, and with larger slots extra fields for nanoseconds and the creation time. Views over the
-//! bytes in place: what is on disk is the one truth, and fields we do not use stay as they are.
+//! Inodes: 128 bytes, and with larger slots extra fields for nanoseconds and the creation time.
+//! Views over the bytes in place: what is on disk is the one truth, and fields we do not use stay
+//! as they are.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{BlockNo, Ino};
@@ -85,7 +86,8 @@ impl<'a> InodeRef<'a> {
     pub fn gid(&self) -> u32 {
         u32::from(le16(self.0, 24)) | u32::from(le16(self.0, 0x7a)) << 16
     }
-    /// Length in bytes. The high half counts for regular files only; elsewhere it means other things.
+    /// Length in bytes. The high half counts for regular files only; elsewhere it means other
+    /// things.
     pub fn size(&self) -> u64 {
         let high = if self.is_file() { le32(self.0, 0x6c) } else { 0 };
         u64::from(le32(self.0, 4)) | u64::from(high) << 32
@@ -123,13 +125,15 @@ impl<'a> InodeRef<'a> {
     pub fn map_bytes(&self) -> [u8; 60] {
         self.0[BLOCK_AT..BLOCK_AT + 60].try_into().expect("60 bytes")
     }
-    /// Is a symbolic link's text kept in the inode? Attributes in a block of their own do not make it slow.
+    /// Is a symbolic link's text kept in the inode? Attributes in a block of their own do not make
+    /// it slow.
     pub fn is_fast_symlink(&self, block_bytes: usize) -> bool {
         let attribute_sectors =
             if self.xattr_block().0 == 0 { 0 } else { block_bytes as u32 / 512 };
         self.is_symlink() && self.sectors() == attribute_sectors && self.size() < 60
     }
-    /// `i_extra_isize`, 0 in a small inode; None if it cannot be (beyond the slot, or not in fours).
+    /// `i_extra_isize`, 0 in a small inode; None if it cannot be (beyond the slot, or not in
+    /// fours).
     pub fn extra_isize(&self) -> Option<usize> {
         if self.0.len() <= CLASSIC_BYTES {
             return Some(0);
@@ -235,7 +239,8 @@ impl InodeMut<'_> {
             set16(self.0, CLASSIC_BYTES, EXTRA_ISIZE);
         }
     }
-    /// Sets a time, as exactly as the slot can hold it: without the extra word, whole seconds until 2038.
+    /// Sets a time, as exactly as the slot can hold it: without the extra word, whole seconds until
+    /// 2038.
     pub fn set_time(&mut self, which: Which, (sec, nsec): RawTime) {
         let (at, extra_at) = which.at();
         if which == Which::Create && !self.as_ref().has_extra(at + 4) {
@@ -270,7 +275,8 @@ impl InodeMut<'_> {
     }
 }
 
-/// What becomes of an inode that is freed: links 0 and a deletion time, its kind kept for forensics.
+/// What becomes of an inode that is freed: links 0 and a deletion time, its kind kept for
+/// forensics.
 pub fn free(raw: &mut [u8], now_secs: u32) {
     let mut i = InodeMut(raw);
     i.set_links(0);

@@ -1,5 +1,5 @@
-//! Block maps: twelve direct pointers, then one indirect, one double and one triple indirect block. Arithmetic
-//! from a file block to its path; the blocks themselves are `ext`'s.
+//! Block maps: twelve direct pointers, then one indirect, one double and one triple indirect block.
+//! Arithmetic from a file block to its path; the blocks themselves are `ext`'s.
 
 use crate::FileBlock;
 
@@ -57,8 +57,8 @@ pub fn blocks_max(per_block: u64) -> u64 {
     DIRECT + per_block + per_block.pow(2) + per_block.pow(3)
 }
 
-/// The largest file, in bytes: what the map can hold, but no more than `i_blocks` (32 bits of 512-byte units)
-/// can count, with the indirect blocks.
+/// The largest file, in bytes: what the map can hold, but no more than `i_blocks` (32 bits of
+/// 512-byte units) can count, with the indirect blocks.
 pub fn file_bytes_max(block_bytes: usize) -> u64 {
     let per_block = block_bytes as u64 / 4;
     let sectors_per_block = block_bytes as u64 / 512;

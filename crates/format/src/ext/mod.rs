@@ -1,5 +1,6 @@
-//! The ext2 and ext3 layout: superblock, groups, inodes, maps, directories, attributes, and the private state
-//! that lives in the boot area. Bytes only; what they are used for is `ext`'s and `ufs`'s.
+//! The ext2 and ext3 layout: superblock, groups, inodes, maps, directories, attributes, and the
+//! private state that lives in the boot area. Bytes only; what they are used for is `ext`'s and
+//! `ufs`'s.
 
 pub mod acl;
 pub mod bitmap;

@@ -1,5 +1,5 @@
-//! The superblock: 1024 bytes at byte 1024 of the volume, with copies in some groups. Fields we do not use
-//! are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
+//! The superblock: 1024 bytes at byte 1024 of the volume, with copies in some groups. Fields we do
+//! not use are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::features;
@@ -23,7 +23,10 @@ pub const FIRST_INO: u32 = 11;
 pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
 macro_rules! fields {
-    ($($(#[$doc:meta])* $get:ident $set:ident $at:literal $ty:ident $read:ident $write:ident;)*) => {
+    ($(
+        $(#[$doc:meta])*
+        $get:ident $set:ident $at:literal $ty:ident $read:ident $write:ident;
+    )*) => {
         impl Superblock {$(
             $(#[$doc])*
             pub fn $get(&self) -> $ty { $read(&self.0[..], $at) }
@@ -111,8 +114,9 @@ impl Superblock {
         Superblock(Box::new([0; SUPERBLOCK_BYTES]))
     }
 
-    /// From the 1024 bytes on disk. Checks every field that arithmetic relies on; the caller checks the
-    /// device's size ([`Superblock::check_device`]) and the features ([`Superblock::check_features`]).
+    /// From the 1024 bytes on disk. Checks every field that arithmetic relies on; the caller checks
+    /// the device's size ([`Superblock::check_device`]) and the features
+    /// ([`Superblock::check_features`]).
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let bad = |what: String| Err(FormatError::corrupt(what, "superblock"));
         let Some(raw) = bytes.first_chunk::<SUPERBLOCK_BYTES>() else {
@@ -247,7 +251,8 @@ impl Superblock {
     pub fn hash_seed(&self) -> [u32; 4] {
         std::array::from_fn(|n| le32(&self.0[..], 0xec + 4 * n))
     }
-    /// Sets the seed of directory hashes and the hash version, for kernels that index directories later.
+    /// Sets the seed of directory hashes and the hash version, for kernels that index directories
+    /// later.
     pub fn set_hash(&mut self, seed: [u8; 16], version: u8) {
         self.0[0xec..0xfc].copy_from_slice(&seed);
         self.0[0xfc] = version;

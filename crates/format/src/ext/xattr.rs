@@ -1,5 +1,6 @@
-//! Extended attributes: in the inode after its extra fields, and in one block of their own. In both, entries
-//! grow from the front and values from the back. The hashes are the kernel's, which e2fsck checks.
+//! Extended attributes: in the inode after its extra fields, and in one block of their own. In
+//! both, entries grow from the front and values from the back. The hashes are the kernel's, which
+//! e2fsck checks.
 
 use crate::FormatError;
 use crate::bytes::{le16, le32, set16, set32};

@@ -1,5 +1,5 @@
-//! Descriptors: the lists of the blocks that follow them in the journal, and the escaping of blocks that
-//! happen to begin like one of the journal's own.
+//! Descriptors: the lists of the blocks that follow them in the journal, and the escaping of blocks
+//! that happen to begin like one of the journal's own.
 
 use super::{HEAD, Head, Kind, MAGIC, Shape, Sums, be32, put32};
 use crate::{BlockNo, FormatError};
@@ -43,7 +43,8 @@ impl Shape {
         (self.list_end() - HEAD - UUID) / self.tag_bytes()
     }
 
-    /// A descriptor of transaction `tid`, for at least one block and at most [`Shape::tags_per_block`].
+    /// A descriptor of transaction `tid`, for at least one block and at most
+    /// [`Shape::tags_per_block`].
     pub fn descriptor(&self, tid: u32, uuid: &[u8; 16], tags: &[Tag]) -> Vec<u8> {
         assert!(!tags.is_empty() && tags.len() <= self.tags_per_block(), "as many as fit, and one");
         let mut out = vec![0; self.block_bytes];
@@ -81,8 +82,8 @@ impl Shape {
         }
     }
 
-    /// The blocks that follow a descriptor. Errors: `Corrupt` if its checksum is wrong or its list has no
-    /// end.
+    /// The blocks that follow a descriptor. Errors: `Corrupt` if its checksum is wrong or its list
+    /// has no end.
     pub fn tags(&self, block: &[u8]) -> Result<Vec<Tag>, FormatError> {
         let bad = |what: &str| Err(FormatError::corrupt(what, "a descriptor in the journal"));
         if !self.is_sealed(block) {
@@ -103,7 +104,8 @@ impl Shape {
 
     fn get_tag(&self, raw: &[u8]) -> (Tag, u32) {
         let half = |at: usize| u32::from(u16::from_be_bytes([raw[at], raw[at + 1]]));
-        // Version 3 has 32 bits of flags, of which only those where the others have theirs are used.
+        // Version 3 has 32 bits of flags, of which only those where the others have theirs are
+        // used.
         let flags = half(6);
         let high = if self.wide { be32(raw, 8) } else { 0 };
         let sum = match self.sums {

@@ -1,10 +1,11 @@
-//! The jbd2 journal's blocks, all big-endian: the one place with that order of bytes. The superblock says how
-//! the other blocks are laid out ([`Shape`]); descriptors, revocations and commits are made and read by it.
-//! What a transaction is for, and when one may be written, is the journaling modes' question.
+//! The jbd2 journal's blocks, all big-endian: the one place with that order of bytes. The
+//! superblock says how the other blocks are laid out ([`Shape`]); descriptors, revocations and
+//! commits are made and read by it. What a transaction is for, and when one may be written, is the
+//! journaling modes' question.
 //!
-//! Every block of the journal's own begins with twelve bytes: the magic number, the kind of block, the
-//! transaction's number. A transaction is descriptors, each followed by the blocks it lists, revocations, and
-//! one commit.
+//! Every block of the journal's own begins with twelve bytes: the magic number, the kind of block,
+//! the transaction's number. A transaction is descriptors, each followed by the blocks it lists,
+//! revocations, and one commit.
 
 mod descriptor;
 mod shape;

@@ -1,5 +1,5 @@
-//! How a journal's blocks are laid out and summed, as its superblock says: widths of block numbers, sizes of
-//! tags, checksums. Commits and revocations are made and read here, descriptors next door.
+//! How a journal's blocks are laid out and summed, as its superblock says: widths of block numbers,
+//! sizes of tags, checksums. Commits and revocations are made and read here, descriptors next door.
 
 use super::{HEAD, Head, JournalSuperblock, Kind, be32, be64, crc, incompat, put32, put64};
 use crate::{BlockNo, FormatError};
@@ -38,8 +38,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// As a journal's superblock says. Errors: `Incompatible` for features nobody here knows, fast commits
-    /// among them; `Corrupt` for two kinds of checksums at once.
+    /// As a journal's superblock says. Errors: `Incompatible` for features nobody here knows, fast
+    /// commits among them; `Corrupt` for two kinds of checksums at once.
     pub fn of(sb: &JournalSuperblock) -> Result<Shape, FormatError> {
         use incompat::{ASYNC_COMMIT, CSUM_V2, CSUM_V3, REVOKE, WIDE};
         let unknown = sb.incompat & !(REVOKE | WIDE | ASYNC_COMMIT | CSUM_V2 | CSUM_V3);
@@ -126,7 +126,8 @@ impl Shape {
         self.seal(&mut out);
         out
     }
-    /// The blocks that a revocation lists. Errors: `Corrupt` if its length or its checksum is wrong.
+    /// The blocks that a revocation lists. Errors: `Corrupt` if its length or its checksum is
+    /// wrong.
     pub fn revoked(&self, block: &[u8]) -> Result<Vec<BlockNo>, FormatError> {
         let bad = |what: String| Err(FormatError::corrupt(what, "a revocation in the journal"));
         if !self.is_sealed(block) {
@@ -143,7 +144,8 @@ impl Shape {
         })
     }
 
-    /// A commit of transaction `tid` at a time; the time must never go back from one commit to the next.
+    /// A commit of transaction `tid` at a time; the time must never go back from one commit to the
+    /// next.
     pub fn commit(&self, tid: u32, sec: u64, nsec: u32) -> Vec<u8> {
         let mut out = vec![0; self.block_bytes];
         Head { kind: Kind::Commit, tid }.encode(&mut out);

@@ -1,5 +1,6 @@
-//! The journal's superblock, in its first block. `start` 0 means that the journal holds nothing. A journal in
-//! use changes `start` and `sequence` in place ([`set_tail`]), and its features when it is empty.
+//! The journal's superblock, in its first block. `start` 0 means that the journal holds nothing. A
+//! journal in use changes `start` and `sequence` in place ([`set_tail`]), and its features when it
+//! is empty.
 
 use super::{Head, Kind, be32, crc, incompat, put32};
 use crate::FormatError;
@@ -104,7 +105,8 @@ impl JournalSuperblock {
     }
 }
 
-/// Where replay begins: the block (0: nowhere, the log is empty) and the transaction expected there.
+/// Where replay begins: the block (0: nowhere, the log is empty) and the transaction expected
+/// there.
 pub fn set_tail(block: &mut [u8], start: u32, sequence: u32) {
     put32(block, START, start);
     put32(block, SEQUENCE, sequence);

@@ -1,5 +1,5 @@
-//! The frame of a new volume: superblocks, descriptors, bitmaps, inode tables, and a simple allocator for the
-//! few blocks that a new volume's files take.
+//! The frame of a new volume: superblocks, descriptors, bitmaps, inode tables, and a simple
+//! allocator for the few blocks that a new volume's files take.
 
 use super::{MkfsError, MkfsOptions, Profile};
 use crate::ext::features::{compat, incompat, ro_compat};

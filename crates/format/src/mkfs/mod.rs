@@ -1,5 +1,5 @@
-//! Planning a new volume: every block that must be written, computed from the options and nothing else. Who
-//! writes them, and where the time and the random bytes come from, is the caller's.
+//! Planning a new volume: every block that must be written, computed from the options and nothing
+//! else. Who writes them, and where the time and the random bytes come from, is the caller's.
 
 mod build;
 mod tree;
@@ -73,13 +73,13 @@ impl Plan {
     pub fn geometry(&self) -> &Geometry {
         &self.builder.geometry
     }
-    /// The ranges that must read as zeros: inode tables and an old journal's remains. On a fresh sparse file
-    /// they do already.
+    /// The ranges that must read as zeros: inode tables and an old journal's remains. On a fresh
+    /// sparse file they do already.
     pub fn zeros(&self) -> Vec<Extent> {
         self.builder.zeros()
     }
-    /// Every block that is not zero, in the order in which they may be written: the primary superblock
-    /// comes last, so that a volume half made is no volume.
+    /// Every block that is not zero, in the order in which they may be written: the primary
+    /// superblock comes last, so that a volume half made is no volume.
     pub fn each_block<E>(
         &self,
         mut write: impl FnMut(BlockNo, &[u8]) -> Result<(), E>,

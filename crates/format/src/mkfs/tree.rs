@@ -125,7 +125,8 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
     Ok(())
 }
 
-/// Allocates a file of `blocks` with its indirect blocks: the inode's pointers, and how many blocks in all.
+/// Allocates a file of `blocks` with its indirect blocks: the inode's pointers, and how many blocks
+/// in all.
 fn map_file(b: &mut Builder, blocks: u64) -> Result<([u32; map::POINTERS], u64), MkfsError> {
     let per_block = b.geometry.block_bytes as u64 / 4;
     let mut pointers = [0; map::POINTERS];
