@@ -55,11 +55,12 @@ impl Buf {
     pub fn set_owner(&self, ino: Ino) {
         if self.0.owner.get() != ino {
             let mut list = self.0.dirty_list.borrow_mut();
-            if self.0.dirty.get() {
+            let listed = self.0.dirty.get() || self.0.writing.get();
+            if listed {
                 list.remove(self);
             }
             self.0.owner.set(ino);
-            if self.0.dirty.get() {
+            if listed {
                 list.add(self);
             }
         }
@@ -110,8 +111,17 @@ impl Buf {
         }
     }
 
+    /// It need not be written. A write in flight keeps it in the list until it has ended.
     pub(crate) fn mark_clean(&self) {
-        if self.0.dirty.replace(false) {
+        if self.0.dirty.replace(false) && !self.0.writing.get() {
+            self.0.dirty_list.borrow_mut().remove(self);
+        }
+    }
+
+    /// Its write has ended.
+    pub(crate) fn end_write(&self) {
+        self.0.writing.set(false);
+        if !self.0.dirty.get() {
             self.0.dirty_list.borrow_mut().remove(self);
         }
     }

@@ -9,7 +9,8 @@ use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The dirty blocks, by owner and by number.
+/// The blocks that are dirty or on their way, by owner and by number. A block on its way counts, so that
+/// who makes a file durable waits for it too.
 #[derive(Default)]
 pub(crate) struct DirtyList {
     by_block: BTreeMap<u64, Buf>,
@@ -43,11 +44,11 @@ impl DirtyList {
 type Batch = Vec<(Buf, Image, Block)>;
 
 impl Cache {
-    /// All dirty blocks, in order.
+    /// All blocks that are dirty or on their way, in order.
     pub fn dirty_all(&self) -> Vec<Buf> {
         self.dirty.borrow().by_block.values().cloned().collect()
     }
-    /// The dirty blocks that belong to `owner`, in order.
+    /// Those that belong to `owner`, in order.
     pub fn dirty_of(&self, owner: Ino) -> Vec<Buf> {
         let list = self.dirty.borrow();
         list.by_owner.get(&owner.0).map(|b| b.values().cloned().collect()).unwrap_or_default()
@@ -107,7 +108,7 @@ impl Cache {
     fn release(&self, batch: &Batch) {
         for (b, _, _) in batch {
             b.mark_dirty();
-            b.0.writing.set(false);
+            b.end_write();
             b.0.changed.wake_all();
         }
     }
@@ -143,7 +144,7 @@ impl Cache {
             if result.is_err() {
                 b.mark_dirty();
             }
-            b.0.writing.set(false);
+            b.end_write();
             gate.after_write(&b, &image, result.as_ref().copied(), epoch);
             b.0.changed.wake_all();
         }

@@ -38,11 +38,12 @@ impl Ext {
         self.cut_once(txn, h, from).await
     }
 
-    /// Ends the transaction and begins another in its place.
+    /// Ends the transaction and begins another in its place. In this order: a mechanism may let nobody begin
+    /// until all that are open have ended.
     async fn restart(&self, txn: &mut Txn) -> Result<(), FsError> {
-        let next = self.mechanism.begin(Credits::blocks(64)).await.map_err(|e| self.failed(&e))?;
-        let old = std::mem::replace(txn, next);
+        let old = std::mem::replace(txn, Txn::new(self.mechanism.clone(), 0, 0));
         self.mechanism.end(old).await.map_err(|e| self.failed(&e))?;
+        *txn = self.mechanism.begin(Credits::blocks(64)).await.map_err(|e| self.failed(&e))?;
         Ok(())
     }
 

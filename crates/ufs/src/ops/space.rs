@@ -107,10 +107,13 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Ends the transaction and begins another in its place: an allocation may be larger than one holds.
+    /// In this order: a mechanism may let nobody begin until all that are open have ended.
     async fn next_txn(&self, txn: &mut Txn) -> Result<(), FsError> {
-        let next = self.store.begin(Credits::blocks(64)).await?;
-        let old = std::mem::replace(txn, next);
-        self.store.end(old).await.map(|_| ())
+        let none = Txn::new(txn.integrity().clone(), 0, 0);
+        let old = std::mem::replace(txn, none);
+        self.store.end(old).await?;
+        *txn = self.store.begin(Credits::blocks(64)).await?;
+        Ok(())
     }
 
     async fn punch(
