@@ -18,6 +18,9 @@ impl Check<'_> {
         bytes: Vec<u8>,
     ) -> Result<Option<BlockNo>, CheckError> {
         let bs = self.geo().block_bytes;
+        if (at.0 + 1) * bs as u64 > u64::from(u32::MAX) {
+            return Ok(None); // longer than a directory can be
+        }
         let mut raw = self.raw_inode(ino)?;
         let Some(path) = map::path(at, bs as u64 / 4) else { return Ok(None) };
         let mut sectors = InodeRef(&raw).sectors();

@@ -9,24 +9,52 @@ use format::ext::dirent;
 use format::ext::features::incompat;
 use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef, Which};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
+use std::collections::BTreeSet;
 
 const NAME: &[u8] = b"lost+found";
 
+/// lost+found, with what keeps a hundred thousand attachments from reading it as often.
+pub(crate) struct Home {
+    ino: Ino,
+    /// The names in it that a new one could meet.
+    taken: BTreeSet<Vec<u8>>,
+    /// Its blocks before this one are full.
+    from: usize,
+}
+
 impl Check<'_> {
-    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if
-    /// there is no room.
+    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if there
+    /// is no room.
     pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
-        let Some(home) = self.lost_found()? else { return Ok(()) };
-        let mut name = format!("#{ino}");
-        while self.find_name(home, name.as_bytes())?.is_some() {
-            name.push('~');
+        let Some(mut home) = self.home()? else { return Ok(()) };
+        let mut name = format!("#{ino}").into_bytes();
+        while home.taken.contains(&name) {
+            name.push(b'~');
         }
-        let Some(at) = self.insert_name(home, ino, name.as_bytes())? else { return Ok(()) };
+        let place = self.insert_name(home.ino, &mut home.from, ino, &name)?;
+        let to = home.ino;
+        self.home = Some(home);
+        let Some(at) = place else { return Ok(()) };
         self.infos.get_mut(ino).names += 1;
         let Some(d) = self.dirs.get_mut(ino) else { return Ok(()) };
-        (d.parent, d.name) = (home.0, at);
-        self.add_link(home)?;
-        self.set_dotdot(ino, home)
+        (d.parent, d.name) = (to.0, at);
+        self.add_link(to)?;
+        self.set_dotdot(ino, to)
+    }
+
+    /// lost+found as it was left, or looked up for the first time. None: there is no room for it.
+    fn home(&mut self) -> Result<Option<Home>, CheckError> {
+        if let Some(home) = self.home.take() {
+            return Ok(Some(home));
+        }
+        let Some(ino) = self.lost_found()? else { return Ok(None) };
+        let mut taken = BTreeSet::new();
+        self.each_name(ino, &mut |name, _, _| {
+            if name.starts_with(b"#") {
+                taken.insert(name.to_vec());
+            }
+        })?;
+        Ok(Some(Home { ino, taken, from: 0 }))
     }
 
     /// Counts a subdirectory that the repair itself puts there, so that it is no finding later.
@@ -39,7 +67,13 @@ impl Check<'_> {
 
     /// The directory lost+found, made if need be.
     fn lost_found(&mut self) -> Result<Option<Ino>, CheckError> {
-        if let Some((ino, at)) = self.find_name(ROOT_INO, NAME)? {
+        let mut found = None;
+        self.each_name(ROOT_INO, &mut |name, ino, at| {
+            if name == NAME {
+                found = Some((ino, at));
+            }
+        })?;
+        if let Some((ino, at)) = found {
             if self.dirs.find(ino).is_some() {
                 return Ok(Some(ino));
             }
@@ -51,7 +85,7 @@ impl Check<'_> {
         }
         let Some(ino) = self.find_free_inode() else { return Ok(None) };
         self.make_dir(ino, ROOT_INO, 0o700)?;
-        let Some(at) = self.insert_name(ROOT_INO, ino, NAME)? else { return Ok(None) };
+        let Some(at) = self.insert_name(ROOT_INO, &mut 0, ino, NAME)? else { return Ok(None) };
         self.infos.get_mut(ino).names += 1;
         let d = self.dirs.get_mut(ino).expect("made just now");
         (d.parent, d.name, d.empty) = (ROOT_INO.0, at, false);
@@ -91,35 +125,43 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Where a name is in a directory, and whose.
-    fn find_name(&mut self, dir: Ino, name: &[u8]) -> Result<Option<(Ino, At)>, CheckError> {
-        let Some(i) = self.dirs.find(dir) else { return Ok(None) };
-        let d = self.dirs.list[i];
+    /// Shows every name of a directory, with its inode and its place.
+    fn each_name(
+        &mut self,
+        dir: Ino,
+        show: &mut dyn FnMut(&[u8], Ino, At),
+    ) -> Result<(), CheckError> {
+        let Some(d) = self.dirs.get_mut(dir).copied() else { return Ok(()) };
         for n in d.first..d.first + d.count as usize {
             let block = self.dirs.blocks[n];
             if block == 0 {
                 continue;
             }
             let bytes = self.view.read(BlockNo(u64::from(block)))?;
-            let found = dirent::entries(&bytes)
-                .filter_map(Result::ok)
-                .find(|e| e.ino.0 != 0 && e.name == name);
-            if let Some(e) = found {
-                return Ok(Some((e.ino, At { block, byte: e.at as u16 })));
+            for e in dirent::entries(&bytes).filter_map(Result::ok).filter(|e| e.ino.0 != 0) {
+                show(e.name, e.ino, At { block, byte: e.at as u16 });
             }
         }
-        Ok(None)
+        Ok(())
     }
 
-    /// Puts a name into a directory, which grows if need be. Names in it may move.
-    fn insert_name(&mut self, dir: Ino, ino: Ino, name: &[u8]) -> Result<Option<At>, CheckError> {
+    /// Puts a name into a directory, which grows if need be; its blocks before `from` are full, and
+    /// are not looked at. The names that are there stay where they are.
+    fn insert_name(
+        &mut self,
+        dir: Ino,
+        from: &mut usize,
+        ino: Ino,
+        name: &[u8],
+    ) -> Result<Option<At>, CheckError> {
         let kinds = self.sb.has_incompat(incompat::FILETYPE);
         let kind = if kinds { self.infos.get(ino).kind } else { 0 };
         let i = self.dirs.find(dir).expect("a directory of the list");
         self.unindex(dir)?;
         let d = self.dirs.list[i];
-        for n in d.first..d.first + d.count as usize {
-            let block = self.dirs.blocks[n];
+        for n in *from..d.count as usize {
+            let block = self.dirs.blocks[d.first + n];
+            *from = n;
             if block == 0 {
                 continue;
             }
@@ -167,14 +209,15 @@ impl Check<'_> {
     }
 }
 
-/// The block with no entry over a line, if that loses none.
+/// The block with no entry over a line. None: it has names that would have to move for that, and a
+/// write cut off in the middle could lose them.
 fn confined(bytes: Vec<u8>) -> Option<Vec<u8>> {
-    match dirent::crosses_line(&bytes) {
-        Ok(false) => Some(bytes),
-        Ok(true) => match dirent::confine(&bytes) {
-            Ok((new, left)) if left.is_empty() => Some(new),
-            _ => None,
-        },
-        Err(_) => None,
+    if let Ok(false) = dirent::crosses_line(&bytes) {
+        return Some(bytes);
     }
+    let named = |e: &dirent::Entry<'_>| e.ino.0 != 0 && !matches!(e.name, b"." | b"..");
+    if dirent::entries(&bytes).any(|e| e.map_or(true, |e| named(&e))) {
+        return None;
+    }
+    dirent::confine(&bytes).ok().map(|(new, _)| new)
 }

@@ -4,7 +4,7 @@
 use crate::CheckError;
 use crate::dirblock::{self, DotsFault, Raw};
 use crate::finding::{Kind, Place};
-use crate::run::{Check, ExtraName};
+use crate::run::Check;
 use crate::tables::At;
 use format::bytes::set32;
 use format::ext::dirent::HEAD;
@@ -180,7 +180,7 @@ impl Check<'_> {
         if d.parent == 0 {
             (d.parent, d.name) = (dir.0, at);
         } else {
-            self.extra_names.push(ExtraName { dir: ino, parent: dir, at });
+            self.extra_names.entry(ino.0).or_default().push((dir, at));
         }
     }
 
@@ -226,17 +226,16 @@ impl Check<'_> {
         let info = self.infos.get_mut(ino);
         info.names = info.names.saturating_sub(1);
         let Some(i) = self.dirs.find(ino) else { return Ok(()) };
-        let extra = self.extra_names.iter().position(|x| x.dir == ino && x.at == at);
-        if let Some(n) = extra {
-            self.extra_names.remove(n);
-        } else if self.dirs.list[i].name == at {
+        let mut others = self.extra_names.remove(&ino.0).unwrap_or_default();
+        if self.dirs.list[i].name == at {
             // Another name takes its place, if there is one.
-            let other = self.extra_names.iter().position(|x| x.dir == ino);
-            let (parent, name) = match other.map(|n| self.extra_names.remove(n)) {
-                Some(x) => (x.parent.0, x.at),
-                None => (0, At::default()),
-            };
-            (self.dirs.list[i].parent, self.dirs.list[i].name) = (parent, name);
+            let (parent, name) = others.pop().unwrap_or_default();
+            (self.dirs.list[i].parent, self.dirs.list[i].name) = (parent.0, name);
+        } else {
+            others.retain(|(_, other)| *other != at);
+        }
+        if !others.is_empty() {
+            self.extra_names.insert(ino.0, others);
         }
         Ok(())
     }

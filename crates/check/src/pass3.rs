@@ -7,6 +7,7 @@ use crate::run::Check;
 use crate::tables::At;
 use format::bytes::set32;
 use format::{BlockNo, Ino, ROOT_INO};
+use std::collections::BTreeSet;
 
 /// Where ".." stands in a directory's first block.
 const DOTDOT_AT: usize = 12;
@@ -49,41 +50,29 @@ impl Check<'_> {
 
     /// Leaves one name to each directory that has two.
     fn settle_two_names(&mut self) -> Result<(), CheckError> {
-        while let Some(x) = self.extra_names.first() {
-            let dir = x.dir;
-            let d = *self.dirs.get_mut(dir).expect("only directories have extra names");
-            let mut all: Vec<(Ino, At)> = vec![(Ino(d.parent), d.name)];
-            let extra = self.extra_names.iter().filter(|x| x.dir == dir);
-            all.extend(extra.map(|x| (x.parent, x.at)));
-            let keep = self.best_name(Ino(d.dotdot), &all);
+        if self.extra_names.is_empty() {
+            return Ok(());
+        }
+        // Where a rename may have displaced an empty directory.
+        let displaced: BTreeSet<u32> =
+            self.dirs.list.iter().filter(|d| d.parent == 0 && d.empty).map(|d| d.dotdot).collect();
+        for (dir, others) in std::mem::take(&mut self.extra_names) {
+            let d = self.dirs.get_mut(Ino(dir)).expect("only directories have extra names");
+            let mut all = vec![(Ino(d.parent), d.name)];
+            all.extend(others);
+            let keep = best_name(d.dotdot, &displaced, &all);
+            (d.parent, d.name) = (all[keep].0.0, all[keep].1);
+            self.infos.get_mut(Ino(dir)).names = 1;
             let text = format!("the directory has {} names; one stays", all.len());
-            self.found(Kind::TwoNames, Place::Inode(dir), text);
-            for (n, (_, at)) in all.iter().enumerate() {
-                if n != keep {
-                    self.remove_name(dir, *at)?;
-                    self.drop_index_of_block(all[n].0)?;
-                }
+            self.found(Kind::TwoNames, Place::Inode(Ino(dir)), text);
+            all.remove(keep);
+            for (parent, at) in all {
+                let block = BlockNo(u64::from(at.block));
+                self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
+                self.unindex(parent)?;
             }
         }
         Ok(())
-    }
-
-    /// Which name stays: the new one of a rename that has displaced another directory, else the one
-    /// that ".." agrees with, else the first.
-    fn best_name(&self, dotdot: Ino, all: &[(Ino, At)]) -> usize {
-        let displaced = |parent: Ino| {
-            let orphan = |d: &&crate::tables::Dir| d.parent == 0 && d.empty && d.dotdot == parent.0;
-            self.dirs.list.iter().any(|d| orphan(&d))
-        };
-        let new = all.iter().position(|(p, _)| displaced(*p) && *p != dotdot);
-        new.or_else(|| all.iter().position(|(p, _)| *p == dotdot)).unwrap_or(0)
-    }
-
-    fn drop_index_of_block(&mut self, parent: Ino) -> Result<(), CheckError> {
-        match self.dirs.get_mut(parent).copied() {
-            Some(d) if d.indexed => self.unindex(parent),
-            _ => Ok(()),
-        }
     }
 
     /// The directories without a name, after every circle has been cut at one of its own.
@@ -111,7 +100,7 @@ impl Check<'_> {
                     let text = "a directory inside itself; taken out";
                     self.found(Kind::Unconnected, Place::Inode(Ino(d.ino)), text);
                     self.remove_name(Ino(d.ino), d.name)?;
-                    self.drop_index_of_block(Ino(d.parent))?;
+                    self.unindex(Ino(d.parent))?;
                     tops.push(Ino(d.ino));
                     break;
                 }
@@ -144,4 +133,11 @@ impl Check<'_> {
         }
         Ok(())
     }
+}
+
+/// Which name stays: the new one of a rename that has displaced another directory, else the one that
+/// ".." agrees with, else the first.
+fn best_name(dotdot: u32, displaced: &BTreeSet<u32>, all: &[(Ino, At)]) -> usize {
+    let new = all.iter().position(|(p, _)| displaced.contains(&p.0) && p.0 != dotdot);
+    new.or_else(|| all.iter().position(|(p, _)| p.0 == dotdot)).unwrap_or(0)
 }

@@ -4,6 +4,7 @@
 use crate::finding::{Finding, Kind, Place};
 use crate::io::{Progress, ReadBlocks};
 use crate::locate::{Located, locate};
+use crate::lost_found::Home;
 use crate::plan::{Plan, Report};
 use crate::tables::{At, Claims, Dirs, Frame, Infos};
 use crate::view::View;
@@ -15,13 +16,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Rounds after which a repair that still finds something is given up.
 const ROUNDS: usize = 6;
-
-/// A second name of a directory.
-pub(crate) struct ExtraName {
-    pub(crate) dir: Ino,
-    pub(crate) parent: Ino,
-    pub(crate) at: At,
-}
 
 /// Everything the passes share.
 pub(crate) struct Check<'a> {
@@ -36,7 +30,10 @@ pub(crate) struct Check<'a> {
     pub(crate) twice: BTreeSet<u32>,
     pub(crate) infos: Infos,
     pub(crate) dirs: Dirs,
-    pub(crate) extra_names: Vec<ExtraName>,
+    /// Further names of directories that have one: the directory they are in, and where.
+    pub(crate) extra_names: BTreeMap<u32, Vec<(Ino, At)>>,
+    /// lost+found, once it was needed.
+    pub(crate) home: Option<Home>,
     /// The block of pointers of the inode of reserved descriptors.
     pub(crate) resize_top: Option<u32>,
     /// What the inode of bad blocks lists.
@@ -100,7 +97,8 @@ impl<'a> Check<'a> {
             twice: BTreeSet::new(),
             infos: Infos::default(),
             dirs: Dirs::default(),
-            extra_names: Vec::new(),
+            extra_names: BTreeMap::new(),
+            home: None,
             resize_top: None,
             bad_blocks: BTreeSet::new(),
             xattr_users: BTreeMap::new(),
@@ -128,6 +126,7 @@ impl<'a> Check<'a> {
         self.infos = Infos::new(&geo);
         self.dirs = Dirs::default();
         self.extra_names.clear();
+        self.home = None;
         self.xattr_users.clear();
         self.bad_blocks.clear();
         self.large_file = false;
