@@ -66,9 +66,9 @@ pub enum Change {
         /// The new block.
         new: BlockNo,
     },
-    /// A file grows.
+    /// A file or directory grows by what is written to it.
     Grow(Ino),
-    /// A file shrinks.
+    /// A file's length is set, shorter or longer, by an operation that promises it (truncate).
     Shrink(Ino),
     /// Times, owner, permissions, block count, attributes within the inode: no order needed.
     Attr(Ino),

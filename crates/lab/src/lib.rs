@@ -1,1 +1,16 @@
-//! Workloads, oracle, crash explorer.
+//! The lab: volumes in the virtual world, cut off at every moment, recovered, and judged by a model of what was
+//! promised. It knows the volume only through its requests.
+
+mod acts;
+pub mod crash;
+mod judge;
+mod model;
+mod random;
+mod scenario;
+mod subject;
+
+pub use acts::Act;
+pub use model::Model;
+pub use random::{Digest, random_run};
+pub use scenario::scenarios;
+pub use subject::Subject;

@@ -1,1 +1,11 @@
-//! The virtual world: time, chance, disks that lose power.
+//! The virtual world: time that is computed, and a disk with a volatile write cache that can lose power at any
+//! moment. It turns the same engine that the host turns, and records what the disk was asked, so that every
+//! crash state of a run can be built afterwards without running it again. It knows no files.
+
+mod image;
+mod trace;
+mod world;
+
+pub use image::Image;
+pub use trace::{CrashImages, Event, Trace, Write};
+pub use world::{Fault, Latency, World};

@@ -171,7 +171,8 @@ impl<S: Store> Ufs<S> {
             self.store.orphan_remove(txn, h).await?;
         } else if size > old {
             self.zero_tail(txn, inode, old).await?;
-            h.edit(txn, Change::Grow(ino), |raw| InodeMut(raw).set_size(size));
+            // Not `Grow`, which is delayed with the data it belongs to: a returned truncate survives.
+            h.edit(txn, Change::Shrink(ino), |raw| InodeMut(raw).set_size(size));
         }
         Ok(())
     }

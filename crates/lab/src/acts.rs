@@ -1,0 +1,96 @@
+//! What a scenario does: operations on paths, and how each is asked of a volume.
+
+use env::Rope;
+use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, Stability};
+
+/// One operation.
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Act {
+    Create(String),
+    Mkdir(String),
+    Symlink(String, String),
+    Link(String, String),
+    Unlink(String),
+    Rmdir(String),
+    Rename(String, String),
+    Truncate(String, u64),
+    /// Bytes of one value at an offset.
+    Write(String, u64, usize, u8),
+    Fsync(String),
+    Sync,
+}
+
+/// The directory and the name of a path.
+pub(crate) fn split(path: &str) -> (&str, Vec<u8>) {
+    let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+    (dir, name.as_bytes().to_vec())
+}
+
+impl Act {
+    /// The paths whose inodes the request needs: the directory or the file, then the other directory.
+    pub(crate) fn needs(&self) -> Vec<&str> {
+        match self {
+            Act::Create(p)
+            | Act::Mkdir(p)
+            | Act::Symlink(p, _)
+            | Act::Unlink(p)
+            | Act::Rmdir(p) => {
+                vec![split(p).0]
+            }
+            Act::Link(a, b) => vec![a, split(b).0],
+            Act::Rename(a, b) => vec![split(a).0, split(b).0],
+            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Fsync(p) => vec![p],
+            Act::Sync => vec![],
+        }
+    }
+
+    /// The request, with the inodes of `needs` in its order.
+    pub(crate) fn request(&self, inos: &[u32]) -> Request {
+        let make = |dir: u32, path: &str, kind: MakeKind| Request::Make {
+            dir,
+            name: split(path).1,
+            kind,
+            attr: SetAttr { mode: Some(0o755), ..SetAttr::default() },
+            umask: 0,
+            fail_if_exists: true,
+        };
+        match self {
+            Act::Create(p) => make(inos[0], p, MakeKind::File { exclusive: None }),
+            Act::Mkdir(p) => make(inos[0], p, MakeKind::Dir),
+            Act::Symlink(p, to) => make(inos[0], p, MakeKind::Symlink(to.clone().into_bytes())),
+            Act::Link(_, b) => Request::Link { ino: inos[0], dir: inos[1], name: split(b).1 },
+            Act::Unlink(p) => Request::Unlink { dir: inos[0], name: split(p).1 },
+            Act::Rmdir(p) => Request::Rmdir { dir: inos[0], name: split(p).1 },
+            Act::Rename(a, b) => Request::Rename {
+                dir: inos[0],
+                name: split(a).1,
+                to_dir: inos[1],
+                to_name: split(b).1,
+                mode: RenameMode::Replace,
+            },
+            Act::Truncate(_, size) => {
+                let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+                Request::SetAttr { ino: inos[0], set }
+            }
+            Act::Write(_, offset, len, byte) => Request::Write {
+                ino: inos[0],
+                offset: *offset,
+                data: Rope::cut(&vec![*byte; *len], (*offset % 1024) as usize, 1024),
+                stability: Stability::Unstable,
+                append: false,
+                kill_suid: false,
+            },
+            Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
+            Act::Sync => Request::SyncAll,
+        }
+    }
+}
+
+/// The inode in a reply.
+pub(crate) fn ino_of(reply: &Reply) -> Option<u32> {
+    match reply {
+        Reply::Entry { attr, .. } | Reply::Attr(attr) => Some(attr.ino),
+        _ => None,
+    }
+}

@@ -1,0 +1,259 @@
+//! What a crash image must show: recovery succeeds, the volume is sound, everything that was promised is there,
+//! and nothing that nobody made. The promises are those of the mode's row in the table of modes.
+
+use crate::acts::Act;
+use crate::model::{Model, Node};
+use crate::subject::{Seen, SimDevice, Subject};
+use check::{Options, check};
+use integrity::Plant;
+use sim::Image;
+use std::collections::{BTreeMap, BTreeSet};
+use vfs::Kind;
+use volume::{Mode, recover};
+
+const NOW_SECS: u32 = 1_700_000_100;
+
+/// What is known of a run at a cut: everything answered, and what is under way.
+pub(crate) struct Expected<'a> {
+    /// The acts so far, the setup's included; each was answered, but the last if `in_flight`.
+    pub(crate) done: &'a [Act],
+    pub(crate) in_flight: Option<&'a Act>,
+}
+
+/// What was found wrong, and what was lost without a promise.
+#[derive(Default, Debug)]
+pub(crate) struct Verdict {
+    pub(crate) wrong: Vec<String>,
+    pub(crate) losses: Vec<&'static str>,
+}
+
+/// Judges an image. `by_e2fsck`: the real one too.
+pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool) -> Verdict {
+    let mut v = Verdict::default();
+    let mut device = SimDevice(image.clone());
+    if mode == Mode::Sync {
+        before_repair(&device, &mut v);
+    }
+    if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
+        if mode != Mode::Async {
+            v.wrong.push(format!("recovery: {why}"));
+            return v;
+        }
+        v.losses.push("names");
+        if !force_repair(&mut device) {
+            v.losses.push("volume");
+            return v;
+        }
+    }
+    if by_e2fsck && let Err(text) = e2fsck(&device.0) {
+        v.wrong.push(format!("e2fsck after the repair: {text}"));
+    }
+    match Subject::open(device.0, mode, true, (Plant::NONE, 1)) {
+        Err(why) => v.wrong.push(format!("opening after recovery: {why}")),
+        Ok(mut s) => match s.tree(true) {
+            Err(why) => v.wrong.push(format!("reading after recovery: {why}")),
+            Ok(tree) => {
+                if mode == Mode::Sync {
+                    names(&tree, e, &mut v);
+                }
+                synced(&tree, e, mode, &mut v);
+            }
+        },
+    }
+    v
+}
+
+fn before_repair(device: &SimDevice, v: &mut Verdict) {
+    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    match check(device, &options, &mut ()) {
+        Err(why) => v.wrong.push(format!("before the repair: {why}")),
+        Ok(report) if !report.is_sync_leftover(1) => {
+            let worst = report.findings.iter().max_by_key(|f| f.kind.class());
+            let text = worst.map_or_else(String::new, ToString::to_string);
+            v.wrong.push(format!("before the repair: {text}"));
+        }
+        Ok(_) => (),
+    }
+}
+
+fn force_repair(device: &mut SimDevice) -> bool {
+    let options = Options { now_secs: NOW_SECS, verify: true, mark_clean: true };
+    let Ok(report) = check(device, &options, &mut ()) else { return false };
+    report.left.is_empty() && report.plan.apply(device, &mut ()).is_ok()
+}
+
+/// The model after the acts.
+fn after(acts: &[Act]) -> Model {
+    let mut m = Model::default();
+    for a in acts {
+        let _ = m.apply(a);
+    }
+    m
+}
+
+/// Every name that was promised, and none that nobody made. Of the act in flight, each name may be or not be,
+/// but a rename never loses both.
+fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
+    let old = after(e.done);
+    let mut new = old.clone();
+    if let Some(a) = e.in_flight {
+        let _ = new.apply(a);
+    }
+    let (a, b) = (old.tree(), new.tree());
+    let both: BTreeSet<&String> = a.keys().filter(|p| b.contains_key(*p)).collect();
+    for path in &both {
+        let (node, moved) = (old.node(a[*path]), a[*path] != b[*path]);
+        let kind = match node {
+            Node::Dir(_) => Kind::Dir,
+            Node::File(_) => Kind::File,
+            Node::Symlink(_) => Kind::Symlink,
+        };
+        match tree.get(*path) {
+            None => v.wrong.push(format!("{path} is missing")),
+            Some(s) if s.kind != kind && !moved => v.wrong.push(format!("{path} is {:?}", s.kind)),
+            Some(s) => {
+                if let Node::Symlink(text) = node
+                    && !moved
+                    && s.bytes != *text
+                {
+                    v.wrong.push(format!("{path} has another text"));
+                }
+            }
+        }
+    }
+    for path in tree.keys() {
+        if !a.contains_key(path) && !b.contains_key(path) {
+            v.wrong.push(format!("{path} was never made, or its removal had returned"));
+        }
+    }
+    if let Some(Act::Rename(from, to)) = e.in_flight
+        && a.contains_key(from)
+        && !tree.contains_key(from)
+        && !tree.contains_key(to)
+    {
+        v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
+    }
+    lengths(tree, e, &old, v);
+}
+
+/// A returned truncate survives, unless the file was written later.
+fn lengths(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, old: &Model, v: &mut Verdict) {
+    for (path, id) in old.tree() {
+        let Node::File(bytes) = old.node(id) else { continue };
+        let last = last_change(e, id);
+        if let (Some(Act::Truncate(..)), Some(s)) = (last, tree.get(&path))
+            && s.size != bytes.len() as u64
+        {
+            let want = bytes.len();
+            v.wrong.push(format!("{path} has {} bytes, truncated to {want}", s.size));
+        }
+    }
+}
+
+/// The last act that changed the contents of the object, if nothing under way may change it.
+fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
+    let mut m = Model::default();
+    let mut last = None;
+    for act in e.done.iter().chain(e.in_flight) {
+        if let Act::Truncate(p, _) | Act::Write(p, ..) = act
+            && m.find(p) == Ok(id)
+        {
+            last = Some(act);
+        }
+        let _ = m.apply(act);
+    }
+    let touched = e.in_flight.is_some_and(|a| last == Some(a));
+    if touched { None } else { last }
+}
+
+/// A file that was fsynced and not touched since is whole, under a name it had then or was given later.
+fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut Verdict) {
+    let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    let mut touched: BTreeSet<usize> = BTreeSet::new();
+    let mut m = Model::default();
+    for (i, act) in e.done.iter().chain(e.in_flight).enumerate() {
+        let answered = i < e.done.len();
+        let ids: Vec<usize> = match act {
+            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Unlink(p) => {
+                m.find(p).into_iter().collect()
+            }
+            Act::Link(a, _) => m.find(a).into_iter().collect(),
+            Act::Rename(a, b) => {
+                let moved = m.find(a).into_iter().chain(m.find(b));
+                moved.flat_map(|id| below(&m, id)).collect()
+            }
+            _ => Vec::new(),
+        };
+        for id in ids {
+            promised.remove(&id);
+            touched.insert(id);
+        }
+        let _ = m.apply(act);
+        if !answered {
+            continue;
+        }
+        match act {
+            Act::Fsync(p) => promise(&m, m.find(p).ok(), &mut promised),
+            Act::Sync => {
+                m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
+            }
+            _ => (),
+        }
+    }
+    for (path, id) in m.tree() {
+        let Some(bytes) = promised.get(&id) else {
+            if mode == Mode::Async && !tree.contains_key(&path) {
+                v.losses.push("unsynced");
+            }
+            continue;
+        };
+        match tree.get(&path) {
+            None => v.wrong.push(format!("{path} was fsynced and is missing")),
+            Some(s) if s.bytes != *bytes => {
+                v.wrong.push(format!("{path} was fsynced and has other contents"));
+            }
+            Some(_) => (),
+        }
+    }
+}
+
+fn promise(m: &Model, id: Option<usize>, promised: &mut BTreeMap<usize, Vec<u8>>) {
+    if let Some(id) = id
+        && let Node::File(bytes) = m.node(id)
+    {
+        promised.insert(id, bytes.clone());
+    }
+}
+
+/// The object and everything below it.
+fn below(m: &Model, id: usize) -> Vec<usize> {
+    let mut all = vec![id];
+    if let Node::Dir(names) = m.node(id) {
+        names.values().for_each(|c| all.extend(below(m, *c)));
+    }
+    all
+}
+
+/// The real e2fsck's judgement; Ok where there is none.
+fn e2fsck(image: &Image) -> Result<(), String> {
+    let path = std::env::temp_dir().join(format!(
+        "cairn-crash-{}-{:?}.img",
+        std::process::id(),
+        std::thread::current().id()
+    ));
+    if std::fs::write(&path, image.to_vec()).is_err() {
+        return Ok(());
+    }
+    let tool =
+        if std::path::Path::new("/sbin/e2fsck").exists() { "/sbin/e2fsck" } else { "e2fsck" };
+    let run = std::process::Command::new(tool).arg("-fn").arg(&path).output();
+    let _ = std::fs::remove_file(&path);
+    match run {
+        Ok(o) if o.status.code() != Some(0) => {
+            let text = String::from_utf8_lossy(&o.stdout);
+            let line = text.lines().find(|l| !l.starts_with("Pass") && !l.is_empty());
+            Err(line.unwrap_or("exit not 0").to_owned())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,212 @@
+//! A model file system: what a volume holds after a list of operations, in a page of code. What it says of an
+//! operation (done, or which error) and of the tree must be what the volume says.
+
+use crate::acts::{Act, split};
+use std::collections::BTreeMap;
+use vfs::FsError;
+
+/// An object of the model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Node {
+    /// Names, and the objects they name.
+    Dir(BTreeMap<Vec<u8>, usize>),
+    /// Contents.
+    File(Vec<u8>),
+    /// A link's text.
+    Symlink(Vec<u8>),
+}
+
+/// The model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Model {
+    nodes: BTreeMap<usize, Node>,
+    next: usize,
+}
+
+impl Default for Model {
+    fn default() -> Model {
+        Model { nodes: BTreeMap::from([(0, Node::Dir(BTreeMap::new()))]), next: 1 }
+    }
+}
+
+type Result<T> = std::result::Result<T, FsError>;
+
+impl Model {
+    fn dir(&mut self, path: &str) -> Result<&mut BTreeMap<Vec<u8>, usize>> {
+        let id = self.find(path)?;
+        match self.nodes.get_mut(&id) {
+            Some(Node::Dir(names)) => Ok(names),
+            _ => Err(FsError::NotDir),
+        }
+    }
+    /// The object at a path.
+    pub fn find(&self, path: &str) -> Result<usize> {
+        let mut at = 0;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            let Node::Dir(names) = &self.nodes[&at] else { return Err(FsError::NotDir) };
+            at = *names.get(name.as_bytes()).ok_or(FsError::NotFound)?;
+        }
+        Ok(at)
+    }
+    /// The object.
+    pub fn node(&self, id: usize) -> &Node {
+        &self.nodes[&id]
+    }
+    fn links(&self, id: usize) -> usize {
+        let dirs = self.nodes.values().filter_map(|n| match n {
+            Node::Dir(names) => Some(names),
+            _ => None,
+        });
+        dirs.flat_map(BTreeMap::values).filter(|i| **i == id).count()
+    }
+    fn add(&mut self, path: &str, node: Node) -> Result<()> {
+        let (dir, name) = split(path);
+        let id = self.next;
+        let names = self.dir(dir)?;
+        if names.contains_key(&name) {
+            return Err(FsError::Exists);
+        }
+        names.insert(name, id);
+        self.nodes.insert(id, node);
+        self.next += 1;
+        Ok(())
+    }
+    fn is_dir(&self, id: usize) -> bool {
+        matches!(self.nodes[&id], Node::Dir(_))
+    }
+    fn is_empty_dir(&self, id: usize) -> bool {
+        matches!(&self.nodes[&id], Node::Dir(n) if n.is_empty())
+    }
+    fn drop_if_unnamed(&mut self, id: usize) {
+        if self.links(id) == 0 {
+            self.nodes.remove(&id);
+        }
+    }
+    fn file(&mut self, path: &str) -> Result<&mut Vec<u8>> {
+        let id = self.find(path)?;
+        match self.nodes.get_mut(&id) {
+            Some(Node::File(bytes)) => Ok(bytes),
+            Some(Node::Dir(_)) => Err(FsError::IsDir),
+            _ => Err(FsError::Invalid),
+        }
+    }
+
+    /// Does it.
+    pub fn apply(&mut self, act: &Act) -> Result<()> {
+        match act {
+            Act::Create(p) => self.add(p, Node::File(Vec::new())),
+            Act::Mkdir(p) => self.add(p, Node::Dir(BTreeMap::new())),
+            Act::Symlink(p, to) => self.add(p, Node::Symlink(to.clone().into_bytes())),
+            Act::Link(a, b) => self.link(a, b),
+            Act::Unlink(p) => self.unlink(p),
+            Act::Rmdir(p) => self.rmdir(p),
+            Act::Rename(a, b) => self.rename(a, b),
+            Act::Truncate(p, size) => {
+                self.file(p)?.resize(*size as usize, 0);
+                Ok(())
+            }
+            Act::Write(p, offset, len, byte) => {
+                let (start, end) = (*offset as usize, *offset as usize + len);
+                let bytes = self.file(p)?;
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[start..end].fill(*byte);
+                Ok(())
+            }
+            Act::Fsync(p) => self.find(p).map(|_| ()),
+            Act::Sync => Ok(()),
+        }
+    }
+
+    fn link(&mut self, a: &str, b: &str) -> Result<()> {
+        let id = self.find(a)?;
+        let (dir, name) = split(b);
+        self.dir(dir)?;
+        if self.is_dir(id) {
+            return Err(FsError::Perm);
+        }
+        let names = self.dir(dir)?;
+        if names.contains_key(&name) {
+            return Err(FsError::Exists);
+        }
+        names.insert(name, id);
+        Ok(())
+    }
+
+    fn unlink(&mut self, p: &str) -> Result<()> {
+        let (dir, name) = split(p);
+        let id = *self.dir(dir)?.get(&name).ok_or(FsError::NotFound)?;
+        if self.is_dir(id) {
+            return Err(FsError::IsDir);
+        }
+        self.dir(dir)?.remove(&name);
+        self.drop_if_unnamed(id);
+        Ok(())
+    }
+
+    fn rmdir(&mut self, p: &str) -> Result<()> {
+        let (dir, name) = split(p);
+        let id = *self.dir(dir)?.get(&name).ok_or(FsError::NotFound)?;
+        if !self.is_dir(id) {
+            return Err(FsError::NotDir);
+        }
+        if !self.is_empty_dir(id) {
+            return Err(FsError::NotEmpty);
+        }
+        self.dir(dir)?.remove(&name);
+        self.nodes.remove(&id);
+        Ok(())
+    }
+
+    /// Is `id` at `under` or above it?
+    fn is_above(&self, id: usize, under: usize) -> bool {
+        let Node::Dir(names) = &self.nodes[&id] else { return false };
+        id == under || names.values().any(|c| self.is_above(*c, under))
+    }
+
+    fn rename(&mut self, a: &str, b: &str) -> Result<()> {
+        let ((da, na), (db, nb)) = (split(a), split(b));
+        let from_dir = self.find(da)?;
+        self.dir(da)?;
+        let to_dir = self.find(db)?;
+        self.dir(db)?;
+        let what = *self.dir(da)?.get(&na).ok_or(FsError::NotFound)?;
+        let over = self.dir(db)?.get(&nb).copied();
+        if self.is_dir(what) && from_dir != to_dir && self.is_above(what, to_dir) {
+            return Err(FsError::Invalid);
+        }
+        if over == Some(what) {
+            return Ok(());
+        }
+        if let Some(over) = over {
+            match (self.is_dir(what), self.is_dir(over)) {
+                (true, false) => return Err(FsError::NotDir),
+                (false, true) => return Err(FsError::IsDir),
+                (true, true) if !self.is_empty_dir(over) => return Err(FsError::NotEmpty),
+                _ => (),
+            }
+        }
+        self.dir(da)?.remove(&na);
+        self.dir(db)?.insert(nb, what);
+        if let Some(over) = over {
+            self.drop_if_unnamed(over);
+        }
+        Ok(())
+    }
+
+    /// Every path and what is there.
+    pub fn tree(&self) -> BTreeMap<String, usize> {
+        let mut all = BTreeMap::new();
+        self.walk(0, "", &mut all);
+        all
+    }
+    fn walk(&self, id: usize, path: &str, all: &mut BTreeMap<String, usize>) {
+        let Node::Dir(names) = &self.nodes[&id] else { return };
+        for (name, child) in names {
+            let path = format!("{path}/{}", String::from_utf8_lossy(name));
+            all.insert(path.clone(), *child);
+            self.walk(*child, &path, all);
+        }
+    }
+}

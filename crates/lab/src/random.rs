@@ -1,0 +1,130 @@
+//! Random operations against the model: every answer, then the whole tree, must be equal. One seed gives one
+//! run, and a digest of it that a second run must repeat.
+
+use crate::acts::Act;
+use crate::model::{Model, Node};
+use crate::subject::{Subject, fresh};
+use env::Rng;
+use integrity::Plant;
+use vfs::Kind;
+use volume::Mode;
+
+/// A number that stands for a run: its answers and everything the disk was asked.
+pub type Digest = u64;
+
+/// Runs `count` random operations of this seed. Err: the first difference.
+pub fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
+    let mut rng = Rng::new(seed);
+    let mut model = Model::default();
+    let mut v = Subject::open(fresh(8 << 20), mode, false, (Plant::NONE, seed))?;
+    let mut digest = 0u64;
+    for n in 0..count {
+        let act = random_act(&mut rng, &model);
+        let (want, got) = (model.clone().apply(&act), v.act(n, &act));
+        if got == Err(vfs::FsError::NoSpace) {
+            continue; // the model's disk is larger
+        }
+        if want != got {
+            return Err(format!("seed {seed}, {n}: {act:?}: model {want:?}, volume {got:?}"));
+        }
+        let _ = model.apply(&act);
+        digest = digest.rotate_left(5) ^ u64::from(got.is_ok());
+    }
+    compare(&mut v, &model).map_err(|e| format!("seed {seed}: {e}"))?;
+    for w in &v.world.trace.writes {
+        let sum =
+            w.bytes.iter().fold(w.at, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+        digest = digest.rotate_left(7) ^ sum;
+    }
+    Ok(digest)
+}
+
+/// The volume's tree against the model's.
+pub(crate) fn compare(v: &mut Subject, model: &Model) -> Result<(), String> {
+    let seen = v.tree(true).map_err(|e| format!("reading the tree: {e}"))?;
+    let tree = model.tree();
+    if !seen.keys().eq(tree.keys()) {
+        let missing: Vec<_> = tree.keys().filter(|k| !seen.contains_key(*k)).collect();
+        let extra: Vec<_> = seen.keys().filter(|k| !tree.contains_key(*k)).collect();
+        return Err(format!("names missing {missing:?}, names too many {extra:?}"));
+    }
+    for (path, id) in &tree {
+        let s = &seen[path];
+        let same = match model.node(*id) {
+            Node::Dir(_) => s.kind == Kind::Dir,
+            Node::File(bytes) => s.kind == Kind::File && s.bytes == *bytes,
+            Node::Symlink(text) => s.kind == Kind::Symlink && s.bytes == *text,
+        };
+        if !same {
+            return Err(format!("{path} differs ({:?}, {} bytes)", s.kind, s.size));
+        }
+    }
+    Ok(())
+}
+
+/// A path: one that is there, mostly, or one that may not be.
+fn path(rng: &mut Rng, model: &Model) -> String {
+    let tree: Vec<String> = model.tree().into_keys().collect();
+    if !tree.is_empty() && !rng.one_in(4) {
+        return tree[rng.below(tree.len() as u64) as usize].clone();
+    }
+    let mut dirs: Vec<String> = tree.into_iter().filter(|p| p.matches('/').count() < 4).collect();
+    dirs.push(String::new());
+    let dir = &dirs[rng.below(dirs.len() as u64) as usize];
+    let long =
+        if rng.one_in(3) { "-with-a-name-that-is-rather-long-so-that-blocks-fill" } else { "" };
+    format!("{dir}/n{}{long}", rng.below(40))
+}
+
+pub(crate) fn random_act(rng: &mut Rng, model: &Model) -> Act {
+    let p = path(rng, model);
+    match rng.below(22) {
+        0..=4 => Act::Create(p),
+        5..=6 => Act::Mkdir(p),
+        7 => {
+            let len = if rng.one_in(2) { 20 } else { 200 };
+            Act::Symlink(p, "t".repeat(len))
+        }
+        8 => Act::Link(p, path(rng, model)),
+        9..=10 => Act::Unlink(p),
+        11 => Act::Rmdir(p),
+        12..=13 => Act::Rename(p, path(rng, model)),
+        14 => Act::Truncate(p, rng.below(40_000)),
+        15..=19 => {
+            let most = if rng.one_in(5) { 30_000 } else { 3000 };
+            let len = 1 + rng.below(most) as usize;
+            Act::Write(p, rng.below(30_000), len, rng.next_u64() as u8)
+        }
+        20 => Act::Fsync(p),
+        _ => Act::Sync,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_operations_are_the_models() {
+        for mode in [Mode::Sync, Mode::Async] {
+            for seed in 0..12 {
+                random_run(mode, seed, 400).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn one_seed_is_one_run() {
+        assert_eq!(random_run(Mode::Sync, 5, 300), random_run(Mode::Sync, 5, 300));
+    }
+
+    /// A million operations: `cargo test --release -p cairn-lab -- --ignored`.
+    #[test]
+    #[ignore = "minutes long"]
+    fn a_million_random_operations() {
+        for seed in 100..600 {
+            let mode = if seed % 2 == 0 { Mode::Sync } else { Mode::Async };
+            random_run(mode, seed, 2000).unwrap();
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! A volume in the virtual world: made, opened, asked, read back.
+
+use crate::acts::{Act, ino_of};
+use check::{IoError, ReadBlocks, WriteBlocks};
+use env::{Engine, Nanos};
+use format::mkfs::{MkfsOptions, Profile};
+use integrity::Plant;
+use sim::{Image, World};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use vfs::{Call, FsError, Kind, Reply, Request, Volume};
+use volume::{Mode, OpenOptions};
+
+/// An image as recovery uses it.
+pub(crate) struct SimDevice(pub(crate) Image);
+
+impl ReadBlocks for SimDevice {
+    fn size_bytes(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.0.read(at, into);
+        Ok(())
+    }
+    fn known_zero(&self, at: u64, len: u64) -> bool {
+        self.0.is_hole(at, len)
+    }
+}
+impl WriteBlocks for SimDevice {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
+        self.0.write(at, bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// A small, fresh volume.
+pub fn fresh(size_bytes: u64) -> Image {
+    let options = MkfsOptions {
+        size_bytes,
+        block_bytes: 1024,
+        inode_bytes: 256,
+        inodes: Some(512),
+        profile: Profile::Ext2,
+        journal_bytes: None,
+        label: "lab".into(),
+        uuid: *b"cairn-lab-volume",
+        hash_seed: [7; 16],
+        owner: (0, 0),
+        now_secs: 1_700_000_000,
+    };
+    let mut device = SimDevice(Image::new(size_bytes));
+    volume::make(&mut device, &options, true).expect("a small volume can be made");
+    device.0
+}
+
+/// An opened volume with its world.
+pub struct Subject {
+    /// The world it is in.
+    pub world: World,
+    engine: Engine,
+    volume: Rc<dyn Volume>,
+}
+
+impl Subject {
+    /// Opens the volume on this disk.
+    pub fn open(
+        disk: Image,
+        mode: Mode,
+        read_only: bool,
+        (plant, seed): (Plant, u64),
+    ) -> Result<Subject, String> {
+        let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
+        let options = OpenOptions {
+            mode,
+            read_only,
+            cache_bytes: 4 << 20,
+            commit_interval: Nanos::from_secs(5),
+            entropy: [9; 16],
+            plant,
+        };
+        let opener = volume::opener(found, disk.size(), options);
+        let mut world = World::new(disk);
+        let mut engine = Engine::new(seed);
+        let slot = Rc::new(RefCell::new(None));
+        let mut opener = Some((opener, slot.clone()));
+        let opened = slot.clone();
+        world.run(
+            &mut engine,
+            move |env| {
+                if let Some((open, slot)) = opener.take() {
+                    let opening = open(env.clone());
+                    env.spawn("open", async move { *slot.borrow_mut() = Some(opening.await) });
+                }
+            },
+            |_| opened.borrow().is_some(),
+        );
+        let volume = slot.borrow_mut().take().expect("it has opened or failed")?;
+        Ok(Subject { world, engine, volume })
+    }
+
+    /// Asks and waits; the trace has a mark when it began and when it was answered (twice `number`, and one
+    /// more).
+    pub fn ask(&mut self, number: u64, request: Request) -> Result<Reply, FsError> {
+        self.world.mark(2 * number);
+        let slot = Rc::new(RefCell::new(None));
+        let answered = slot.clone();
+        let mut call = Some((self.volume.clone(), Call::local(request), slot.clone()));
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                if let Some((v, call, slot)) = call.take() {
+                    env.spawn("call", async move {
+                        let answer = v.call(call).await;
+                        *slot.borrow_mut() = Some(answer.result);
+                    });
+                }
+            },
+            |_| answered.borrow().is_some(),
+        );
+        self.world.mark(2 * number + 1);
+        slot.borrow_mut().take().expect("it was answered")
+    }
+
+    /// Lets virtual time pass, so that write-back runs.
+    pub fn pass(&mut self, ns: u64) {
+        let end = self.world.now() + ns;
+        let mut armed = false;
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                if !std::mem::replace(&mut armed, true) {
+                    let e = env.clone();
+                    env.spawn("pass", async move { e.sleep(Nanos(ns)).await });
+                }
+            },
+            |w| w.now() >= end,
+        );
+    }
+
+    /// The inode at a path.
+    pub fn walk(&mut self, path: &str) -> Result<u32, FsError> {
+        let mut at = 2;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            let request = Request::Lookup { dir: at, name: name.as_bytes().to_vec() };
+            at = ino_of(&self.ask(u64::MAX / 4, request)?).ok_or(FsError::Io)?;
+        }
+        Ok(at)
+    }
+
+    /// Does an act.
+    pub fn act(&mut self, number: u64, act: &Act) -> Result<(), FsError> {
+        let mut inos = Vec::new();
+        for path in act.needs() {
+            inos.push(self.walk(path)?);
+        }
+        self.ask(number, act.request(&inos)).map(|_| ())
+    }
+
+    /// Every path of the volume with its kind, size and (with `contents`) bytes. Without lost+found.
+    pub fn tree(&mut self, contents: bool) -> Result<BTreeMap<String, Seen>, FsError> {
+        let mut all = BTreeMap::new();
+        let mut dirs = vec![(String::new(), 2u32)];
+        while let Some((path, dir)) = dirs.pop() {
+            for e in self.list(dir)? {
+                let name = String::from_utf8_lossy(&e.name).into_owned();
+                if (path.is_empty() && name == "lost+found") || name == "." || name == ".." {
+                    continue;
+                }
+                let at = format!("{path}/{name}");
+                let seen = self.look(e.ino, contents)?;
+                if seen.kind == Kind::Dir {
+                    dirs.push((at.clone(), e.ino));
+                }
+                all.insert(at, seen);
+            }
+        }
+        Ok(all)
+    }
+
+    fn list(&mut self, dir: u32) -> Result<Vec<vfs::DirEntry>, FsError> {
+        let mut all = Vec::new();
+        let mut cookie = 0;
+        loop {
+            let request =
+                Request::ReadDir { dir, cookie, max_bytes: 4096, entry_bytes: 24, attrs: false };
+            let Reply::Dir { entries, eof, .. } = self.ask(u64::MAX / 4, request)? else {
+                return Err(FsError::Io);
+            };
+            cookie = entries.last().map_or(cookie, |e| e.cookie);
+            all.extend(entries);
+            if eof {
+                return Ok(all);
+            }
+        }
+    }
+
+    fn look(&mut self, ino: u32, contents: bool) -> Result<Seen, FsError> {
+        let Reply::Attr(a) = self.ask(u64::MAX / 4, Request::GetAttr { ino })? else {
+            return Err(FsError::Io);
+        };
+        let mut bytes = Vec::new();
+        if a.kind() == Kind::Symlink
+            && let Reply::Bytes(text) = self.ask(u64::MAX / 4, Request::ReadLink { ino })?
+        {
+            bytes = text;
+        }
+        if contents && a.kind() == Kind::File {
+            let len = u32::try_from(a.size).unwrap_or(u32::MAX);
+            let read = Request::Read { ino, offset: 0, len };
+            if let Reply::Data { data, .. } = self.ask(u64::MAX / 4, read)? {
+                bytes = data.to_vec();
+            }
+        }
+        Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
+    }
+}
+
+/// What is at a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// What kind of file.
+    pub kind: Kind,
+    /// Its inode.
+    pub ino: u32,
+    /// Its length.
+    pub size: u64,
+    /// Its contents, or a link's text.
+    pub bytes: Vec<u8>,
+}
