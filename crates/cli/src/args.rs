@@ -46,6 +46,8 @@ pub enum Command {
     Rm(RmArgs),
     /// Run a workload on a directory and tell the rate.
     Bench(BenchArgs),
+    /// Explore the states that a power cut can leave, and tell what each mode lost.
+    Crash(CrashArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -236,6 +238,35 @@ pub struct BenchArgs {
     /// Operations of each thread.
     #[arg(long, default_value = "1000")]
     pub count: u64,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args)]
+pub struct CrashArgs {
+    /// The mode [default: all].
+    #[arg(long)]
+    pub mode: Option<String>,
+    /// One scenario [default: all].
+    #[arg(long)]
+    pub scenario: Option<String>,
+    #[arg(long, default_value = "0")]
+    pub seed: u64,
+    /// At least so many distinct crash images for the mode.
+    #[arg(long, default_value = "5000")]
+    pub states: u64,
+    /// Run with a known bug; `list` names those of the mode.
+    #[arg(long, value_name = "MUTATION")]
+    pub plant: Option<String>,
+    /// One state again, as a violation names it.
+    #[arg(long, value_name = "ID")]
+    pub replay: Option<String>,
+    /// List the scenarios.
+    #[arg(long)]
+    pub list: bool,
+    /// Volumes that share a log (modes with a log).
+    #[arg(long)]
+    pub volumes: Option<u64>,
     #[arg(long)]
     pub json: bool,
 }

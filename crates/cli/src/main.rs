@@ -64,6 +64,7 @@ fn main() -> ExitCode {
         Command::Mkdir(a) => commands::files::mkdir(&a),
         Command::Rm(a) => commands::files::rm(&a),
         Command::Bench(a) => commands::bench::run(&a),
+        Command::Crash(a) => commands::crash::run(&a),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

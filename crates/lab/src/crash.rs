@@ -280,9 +280,32 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
         run: Mutex::new(empty_run(o, name, seed)),
     };
     explore_script(&shared, name, seed, Some((cut, variant)));
+    tell_trace(o, name, seed, cut)?;
     let mut run = shared.run.into_inner().expect("nobody panics holding it");
     run.states = shared.states.into_inner();
     Ok(CrashReport { runs: vec![run] })
+}
+
+/// Prints what led to a state: the acts, and what the disk was asked since the last of them began.
+fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), String> {
+    let r = record(o, name, seed)?;
+    r.setup.iter().for_each(|a| eprintln!("setup    {a:?}"));
+    for (i, event) in r.trace.events.iter().take(cut as usize).enumerate() {
+        match event {
+            Event::Mark(m) if m / 2 < r.acts.len() as u64 => {
+                let what = if m % 2 == 0 { "begins  " } else { "answered" };
+                eprintln!("{i:5} {what} {:?}", r.acts[(m / 2) as usize]);
+            }
+            Event::Mark(_) => (),
+            Event::WriteIssued(w) => {
+                let write = &r.trace.writes[*w];
+                let (first, n) = (write.at / 1024, write.bytes.len() / 1024);
+                eprintln!("{i:5} write {w} of {n} blocks at {first}");
+            }
+            other => eprintln!("{i:5} {other:?}"),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -109,6 +109,8 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             Node::Symlink(_) => Kind::Symlink,
         };
         match tree.get(*path) {
+            // A rename of one directory over another, cut off with both names on it: the repair takes one.
+            None if moved && kind == Kind::Dir && half_renamed(e, path, tree) => (),
             None => v.wrong.push(format!("{path} is missing")),
             Some(s) if s.kind != kind && !moved => v.wrong.push(format!("{path} is {:?}", s.kind)),
             Some(s) => {
@@ -133,12 +135,25 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
     {
         v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
     }
-    lengths(tree, e, &old, v);
+    lengths(tree, e, (&old, &b), v);
+}
+
+/// Is `path` the target of the rename in flight, whose source is still there?
+fn half_renamed(e: &Expected<'_>, path: &str, tree: &BTreeMap<String, Seen>) -> bool {
+    matches!(e.in_flight, Some(Act::Rename(from, to)) if to == path && tree.contains_key(from))
 }
 
 /// A returned truncate survives, unless the file was written later.
-fn lengths(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, old: &Model, v: &mut Verdict) {
+fn lengths(
+    tree: &BTreeMap<String, Seen>,
+    e: &Expected<'_>,
+    (old, next): (&Model, &BTreeMap<String, usize>),
+    v: &mut Verdict,
+) {
     for (path, id) in old.tree() {
+        if next.get(&path) != Some(&id) {
+            continue; // what is under way may have put another file there
+        }
         let Node::File(bytes) = old.node(id) else { continue };
         let last = last_change(e, id);
         if let (Some(Act::Truncate(..)), Some(s)) = (last, tree.get(&path))
@@ -208,6 +223,8 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
             continue;
         };
         match tree.get(&path) {
+            // A directory above it was renamed, and that was not made durable: it is there under the old one.
+            None if mode == Mode::Async && elsewhere(tree, &path, bytes) => (),
             None => v.wrong.push(format!("{path} was fsynced and is missing")),
             Some(s) if s.bytes != *bytes => {
                 v.wrong.push(format!("{path} was fsynced and has other contents"));
@@ -215,6 +232,12 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
             Some(_) => (),
         }
     }
+}
+
+/// Is a file of this name with these contents in some directory?
+fn elsewhere(tree: &BTreeMap<String, Seen>, path: &str, bytes: &[u8]) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    tree.iter().any(|(p, s)| p.rsplit('/').next() == Some(name) && s.bytes == bytes)
 }
 
 fn promise(m: &Model, id: Option<usize>, promised: &mut BTreeMap<usize, Vec<u8>>) {

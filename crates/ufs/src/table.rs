@@ -17,8 +17,8 @@ pub(crate) struct Table {
     inodes: RefCell<IdMap<u32, Rc<Inode>>>,
     sweep_at: Cell<usize>,
     holds: RefCell<IdMap<u32, u64>>,
-    /// For an inode whose name is not known to be durable: the directory with that name.
-    named_in: RefCell<IdMap<u32, u32>>,
+    /// For an inode with names that are not known to be durable: the directories with such names.
+    named_in: RefCell<IdMap<u32, Vec<u32>>>,
 }
 
 impl Table {
@@ -72,13 +72,18 @@ impl Table {
         self.holds.borrow().contains_key(&ino.0)
     }
 
-    pub(crate) fn set_named_in(&self, ino: Ino, dir: Ino) {
-        self.named_in.borrow_mut().insert(ino.0, dir.0);
+    pub(crate) fn add_named_in(&self, ino: Ino, dir: Ino) {
+        let mut map = self.named_in.borrow_mut();
+        let dirs = map.entry(ino.0).or_default();
+        if !dirs.contains(&dir.0) {
+            dirs.push(dir.0);
+        }
     }
-    pub(crate) fn named_in(&self, ino: Ino) -> Option<Ino> {
-        self.named_in.borrow().get(&ino.0).map(|d| Ino(*d))
+    pub(crate) fn named_in(&self, ino: Ino) -> Vec<Ino> {
+        let map = self.named_in.borrow();
+        map.get(&ino.0).map(|d| d.iter().map(|i| Ino(*i)).collect()).unwrap_or_default()
     }
-    /// The name is durable.
+    /// Its names are durable.
     pub(crate) fn name_durable(&self, ino: Ino) {
         self.named_in.borrow_mut().remove(&ino.0);
     }
@@ -86,7 +91,7 @@ impl Table {
     pub(crate) fn new_in(&self, dir: Ino) -> Vec<Ino> {
         let map = self.named_in.borrow();
         let mut all: Vec<Ino> =
-            map.iter().filter(|(_, d)| **d == dir.0).map(|(i, _)| Ino(*i)).collect();
+            map.iter().filter(|(_, d)| d.contains(&dir.0)).map(|(i, _)| Ino(*i)).collect();
         all.sort_unstable();
         all
     }

@@ -12,7 +12,7 @@ impl<S: Store> Ufs<S> {
     /// Remembers that `dir` names the inode, until that is known to be durable.
     pub(super) fn note_name(&self, inode: &Inode, dir: &Inode) {
         if !self.store.limits().names_durable {
-            self.table.set_named_in(inode.ino(), dir.ino());
+            self.table.add_named_in(inode.ino(), dir.ino());
         }
     }
 
@@ -28,15 +28,16 @@ impl<S: Store> Ufs<S> {
         data_only: bool,
     ) -> Result<(), FsError> {
         let mut chain = vec![inode.clone()];
-        // Up to the first directory whose own name is durable.
-        let mut at = inode.ino();
-        while let Some(dir) = self.table.named_in(at) {
-            if chain.iter().any(|i| i.ino() == dir) {
-                break;
+        // Up to the first directories whose own names are durable.
+        let mut next = 0;
+        while next < chain.len() {
+            for dir in self.table.named_in(chain[next].ino()) {
+                let known = chain.iter().any(|i| i.ino() == dir);
+                if !known && let Ok(d) = self.inode(dir.0).await {
+                    chain.push(d);
+                }
             }
-            let Ok(d) = self.inode(dir.0).await else { break };
-            chain.push(d);
-            at = dir;
+            next += 1;
         }
         if inode.is_dir() {
             for child in self.table.new_in(inode.ino()) {

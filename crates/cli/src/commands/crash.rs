@@ -1,0 +1,84 @@
+//! `cairn crash`: the crash explorer, for users: what a mode keeps and what it may lose.
+
+use crate::args::CrashArgs;
+use crate::image::mode_of;
+use crate::{Failure, Outcome};
+use integrity::Plant;
+use lab::crash::{CrashOptions, CrashReport, explore, replay};
+use volume::{MODES, Mode};
+
+/// The command.
+pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
+    if a.list {
+        for (name, what) in lab::scenarios() {
+            println!("{name:10} {what}");
+        }
+        return Ok(Outcome::Done);
+    }
+    if a.volumes.is_some_and(|n| n > 1) {
+        return Err(Failure::Usage("--volumes: shared logs are not in this version".into()));
+    }
+    let modes: Vec<Mode> = match &a.mode {
+        Some(m) => vec![mode_of(m)?],
+        None => MODES.iter().map(|m| m.mode).collect(),
+    };
+    if a.plant.as_deref() == Some("list") {
+        for name in modes.iter().flat_map(|m| m.info().plants) {
+            println!("{name}");
+        }
+        return Ok(Outcome::Done);
+    }
+    let mut all = CrashReport::default();
+    for mode in modes {
+        let o = CrashOptions {
+            mode,
+            scenario: a.scenario.clone(),
+            seed: a.seed,
+            states: a.states,
+            plant: plant_of(a, mode)?,
+            first: a.plant.is_some(),
+        };
+        let report = match &a.replay {
+            Some(state) => replay(&o, state)?,
+            None => explore(&o)?,
+        };
+        all.runs.extend(report.runs);
+    }
+    let broken = all.runs.iter().any(|r| !r.violations.is_empty());
+    if a.json {
+        println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
+    } else {
+        print(&all);
+    }
+    Ok(if broken { Outcome::Broken } else { Outcome::Done })
+}
+
+fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
+    let Some(name) = &a.plant else { return Ok(Plant::NONE) };
+    let found = mode.info().plants.iter().find(|p| *p == name);
+    match found {
+        Some(p) => Ok(Plant(Some(p))),
+        None => Err(Failure::Usage(format!("mode {mode} has no mutation {name}: --plant list"))),
+    }
+}
+
+fn print(all: &CrashReport) {
+    println!(
+        "{:14} {:10} {:>9} {:>7}  lost without a promise",
+        "mode", "scenario", "states", "broken"
+    );
+    for r in &all.runs {
+        let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
+        println!(
+            "{:14} {:10} {:>9} {:>7}  {}",
+            r.mode,
+            r.scenario,
+            r.states,
+            r.violations.len(),
+            losses.join(", ")
+        );
+    }
+    for v in all.runs.iter().flat_map(|r| &r.violations) {
+        println!("{}: {}\n    {}", v.state, v.what, v.replay);
+    }
+}
