@@ -38,7 +38,7 @@ impl WriteBlocks for SimDevice {
 }
 
 /// A small, fresh volume.
-pub fn fresh(size_bytes: u64) -> Image {
+pub(crate) fn fresh(size_bytes: u64) -> Image {
     let options = MkfsOptions {
         size_bytes,
         block_bytes: 1024,

@@ -274,7 +274,7 @@ impl Integrity for Ffs {
         })
     }
     fn may_reuse(&self, what: Freed) -> bool {
-        self.plant.is("reuse-at-once") || self.reuse.borrow().may_reuse(what)
+        self.reuse.borrow().may_reuse(what)
     }
     fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { Ok(self.cache.write_all().await?) })

@@ -25,7 +25,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "skip-flush",
     "ack-before-durable",
     "no-rollback",
-    "reuse-at-once",
+    "parent-count-first",
     "name-before-inode",
     "link-count-after-name",
     "contents-after-pointer",
@@ -54,6 +54,7 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         Change::LinkDown(_) | Change::FreeInode(_) | Change::Unmap { .. } | Change::Shrink(_) => {
             RELEASES
         }
+        Change::ParentLinkDown(_) if plant.is("parent-count-first") => CONTENTS,
         Change::ParentLinkDown(_) => PARENTS,
         Change::AllocBlocks(_)
         | Change::FreeBlocks(_)
