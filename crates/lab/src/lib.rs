@@ -2,6 +2,7 @@
 //! promised. It knows the volume only through its requests.
 
 mod acts;
+mod bad;
 pub mod crash;
 mod judge;
 mod model;

@@ -1,0 +1,103 @@
+//! Bad disks and bad images: a device that fails, and volumes whose bytes are damaged at random. Nothing may
+//! panic, and after a failed write nothing may pretend to be durable.
+
+#[cfg(test)]
+mod tests {
+    use crate::acts::Act;
+    use crate::model::Model;
+    use crate::random::random_act;
+    use crate::subject::{SimDevice, Subject, fresh};
+    use env::Rng;
+    use integrity::Plant;
+    use sim::{Fault, Image};
+    use vfs::FsError;
+    use volume::Mode;
+
+    fn open(disk: Image, mode: Mode) -> Subject {
+        Subject::open(disk, mode, false, (Plant::NONE, 3)).unwrap()
+    }
+
+    /// A volume with something in it, closed by time passing.
+    fn populated(seed: u64) -> (Image, Model) {
+        let mut rng = Rng::new(seed);
+        let mut model = Model::default();
+        let mut v = open(fresh(2 << 20), Mode::Sync);
+        for n in 0..60 {
+            let act = random_act(&mut rng, &model);
+            if v.act(n, &act).is_ok() {
+                model.apply(&act).unwrap();
+            }
+        }
+        v.act(99, &Act::Sync).unwrap();
+        (v.world.disk.clone(), model)
+    }
+
+    #[test]
+    fn after_a_failed_write_or_flush_nothing_is_durable_and_reads_go_on() {
+        for mode in [Mode::Sync, Mode::Async] {
+            for n in 0..12 {
+                for fault in [Fault::Write(n), Fault::Flush(n)] {
+                    let mut v = open(fresh(2 << 20), mode);
+                    v.act(0, &Act::Create("/before".into())).unwrap();
+                    let past = v.world.counts;
+                    v.world.set_fault(match fault {
+                        Fault::Write(n) => Fault::Write(past[1] + n),
+                        _ => Fault::Flush(past[2] + n),
+                    });
+                    let mut failed = false;
+                    for i in 0..40 {
+                        let path = format!("/f{i}");
+                        let made = v.act(10, &Act::Create(path.clone()));
+                        let wrote = v.act(11, &Act::Write(path.clone(), 0, 5000, 1));
+                        let synced = v.act(12, &Act::Fsync(path));
+                        let ok = made.is_ok() && wrote.is_ok() && synced.is_ok();
+                        assert!(!(failed && synced.is_ok()), "{mode} {fault:?}: fsync after it");
+                        failed |= !ok;
+                    }
+                    assert!(failed, "{mode} {fault:?} was not noticed");
+                    assert!(v.walk("/before").is_ok(), "{mode} {fault:?}: reads stop");
+                    let late = v.act(13, &Act::Create("/late".into()));
+                    assert!(matches!(late, Err(FsError::ReadOnly | FsError::Io)), "{late:?}");
+                }
+            }
+        }
+    }
+
+    /// Opens it if it opens, reads everything, and tries to change it.
+    fn use_anyhow(image: Image, seed: u64) {
+        let opened = Subject::open(image, Mode::Sync, false, (Plant::NONE, seed));
+        let Ok(mut v) = opened else { return };
+        let _ = v.tree(true);
+        let mut rng = Rng::new(seed);
+        let model = Model::default();
+        for n in 0..30 {
+            let _ = v.act(n, &random_act(&mut rng, &model));
+        }
+    }
+
+    #[test]
+    fn damaged_images_never_panic() {
+        let seeds = std::env::var("BAD_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(300);
+        for seed in 0..seeds {
+            let (image, _) = populated(seed % 5);
+            let mut rng = Rng::new(1000 + seed);
+            let mut bad = image.clone();
+            for _ in 0..1 + rng.below(20) {
+                // Mostly where the metadata are: the first 300 KiB.
+                let at = if rng.one_in(4) { rng.below(image.size()) } else { rng.below(300 << 10) };
+                let mut b = [0];
+                bad.read(at, &mut b);
+                b[0] = if rng.one_in(2) { rng.next_u64() as u8 } else { b[0] ^ 1 << rng.below(8) };
+                bad.write(at, &b);
+            }
+            // As it is, and marked clean so that it is opened for writing with its damage.
+            use_anyhow(bad.clone(), seed);
+            let mut state = [0; 2];
+            bad.read(1024 + 0x3a, &mut state);
+            bad.write(1024 + 0x3a, &[1, 0]);
+            use_anyhow(bad.clone(), seed);
+            let mut device = SimDevice(bad);
+            let _ = volume::recover(&mut device, 1_700_000_000, &mut ());
+        }
+    }
+}
