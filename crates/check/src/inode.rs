@@ -148,11 +148,15 @@ impl Check<'_> {
         }
     }
 
-    /// Devices, fifos and sockets have no size and no blocks.
+    /// Devices, fifos and sockets have no size and no blocks; a device's numbers are where others
+    /// have their first pointers.
     fn judge_special(&mut self, ino: Ino, raw: &mut [u8]) -> Verdict {
         self.mend_special_flags(ino, raw);
-        if (4..POINTERS).any(|n| InodeRef(raw).pointer(n) != 0) {
-            return Verdict::Clear("a device, fifo or socket with blocks".into());
+        let numbers = if matches!(kind_byte(InodeRef(raw).mode()), 3 | 4) { 2 } else { 0 };
+        if (numbers.max(1)..POINTERS).any(|n| InodeRef(raw).pointer(n) != 0) {
+            let text = "a device, fifo or socket with blocks; its pointers are cleared";
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            (numbers..POINTERS).for_each(|n| InodeMut(raw).set_pointer(n, 0));
         }
         if InodeRef(raw).size() != 0 {
             self.found(Kind::InodeField, Place::Inode(ino), "a special file with a size; set to 0");

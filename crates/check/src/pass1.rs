@@ -121,9 +121,10 @@ impl Check<'_> {
         let inode = InodeRef(raw);
         let is_dir = inode.is_dir();
         let bs = geo.block_bytes as u64;
-        // What lies beyond the end of a file is the remains of a truncate or the start of a write;
-        // of a directory it is kept, for names may be in it.
-        let limit = if inode.is_file() && !self.is_reserved(ino) {
+        // What lies beyond the end of a file is, after a crash, the rest of a truncate or the start of a
+        // write; without a crash it is the size that is wrong. Of a directory it is kept, for names
+        // may be in it.
+        let limit = if self.crashed && inode.is_file() && !self.is_reserved(ino) {
             inode.size().div_ceil(bs)
         } else {
             u64::MAX
@@ -189,10 +190,14 @@ impl Check<'_> {
             let kind = if grown { Kind::BeyondEnd } else { Kind::Size };
             self.found(kind, Place::Inode(ino), text);
             InodeMut(raw).set_size((scan.end * bs).min(u64::from(u32::MAX)));
-        } else if !is_dir && inode.is_file() && size > most {
+        } else if inode.is_file() && scan.end > 0 && size < (scan.end - 1) * bs {
+            let text = format!("{size} bytes, but {} blocks are mapped; set", scan.end);
+            self.found(Kind::Size, Place::Inode(ino), text);
+            InodeMut(raw).set_size(most.min(scan.end * bs));
+        } else if inode.is_file() && size > most {
             let text = format!("{size} bytes are more than its map can hold; cut");
             self.found(Kind::Size, Place::Inode(ino), text);
-            InodeMut(raw).set_size(scan.end * bs);
+            InodeMut(raw).set_size(most.min(scan.end * bs));
         }
         let held = scan.blocks * (bs / 512);
         if held != sectors {

@@ -10,10 +10,14 @@ use crate::tables::{At, Claims, Dirs, Frame, Infos};
 use crate::view::View;
 use crate::{CheckError, Options};
 use format::FormatError;
+use format::bytes::{le16, set16};
+use format::ext::superblock::{STATE_ERROR, STATE_VALID};
 use format::ext::{Geometry, Superblock, features};
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Where a superblock has its state.
+const STATE_AT: usize = 0x3a;
 /// Rounds after which a repair that still finds something is given up.
 const ROUNDS: usize = 6;
 
@@ -40,6 +44,8 @@ pub(crate) struct Check<'a> {
     pub(crate) bad_blocks: BTreeSet<u32>,
     /// Attribute blocks: how many inodes use each; None: it is damaged.
     pub(crate) xattr_users: BTreeMap<u32, Option<u32>>,
+    /// Was the volume in use when it was last written, and nobody has found errors since?
+    pub(crate) crashed: bool,
     /// Is there a file of 2 GiB or more?
     pub(crate) large_file: bool,
     /// Where the next free block is looked for.
@@ -102,9 +108,11 @@ impl<'a> Check<'a> {
             resize_top: None,
             bad_blocks: BTreeSet::new(),
             xattr_users: BTreeMap::new(),
+            crashed: false,
             large_file: false,
             alloc_next: 0,
         };
+        c.crashed = c.sb.state() & (STATE_VALID | STATE_ERROR) == 0;
         c.report.marked_clean = c.sb.is_clean() && located.copy_of.is_none();
         if let Some(g) = located.copy_of {
             let text = format!("{}; the copy in group {g} takes its place", located.fault);
@@ -160,18 +168,20 @@ impl<'a> Check<'a> {
     fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
         self.write_superblock()?;
         let block_bytes = self.view.block_bytes();
-        let image_super = self.super_block_no().0;
-        let marked = self.sb.is_clean();
+        let home = self.super_block_no();
+        let last = self.view.read(home)?;
+        let crashed = self.crashed;
         let (mut rest, fresh) = self.view.into_changes()?;
-        let closing = rest.remove(&image_super).map(|bytes| (image_super, bytes));
-        let opening =
-            closing.clone().filter(|_| marked && !rest.is_empty()).map(|(b, mut bytes)| {
-                let at = crate::superblock::offset_in_block(block_bytes);
-                let mut state = format::bytes::le16(&bytes, at + 0x3a);
-                state &= !format::ext::superblock::STATE_VALID;
-                format::bytes::set16(&mut bytes, at + 0x3a, state);
-                (b, bytes)
-            });
+        let changed = rest.remove(&home.0).is_some();
+        let closing = (changed || !rest.is_empty()).then_some((home.0, last));
+        let opening = closing.clone().filter(|_| !rest.is_empty()).map(|(b, mut bytes)| {
+            // Not clean, and the victim of a crash only if it was that before: the next check goes on
+            // as this one.
+            let at = crate::superblock::offset_in_block(block_bytes) + STATE_AT;
+            let state = le16(&bytes, at) & !(STATE_VALID | STATE_ERROR);
+            set16(&mut bytes, at, if crashed { state } else { state | STATE_ERROR });
+            (b, bytes)
+        });
         let (mut new, mut old) = (BTreeMap::new(), BTreeMap::new());
         for (b, bytes) in rest {
             if fresh.contains(&b) {

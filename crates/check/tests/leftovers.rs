@@ -47,10 +47,15 @@ fn block_of(s: &Scratch, image: &[u8], name: &str, at: u32) -> u32 {
 
 /// Does debugfs find something under this name?
 fn has(s: &Scratch, image: &[u8], name: &str) -> bool {
+    stat(s, image, name).contains("Inode:")
+}
+
+/// What debugfs says of a name.
+fn stat(s: &Scratch, image: &[u8], name: &str) -> String {
     let path = s.path("asked.img");
     std::fs::write(&path, image).unwrap();
     let out = tool("debugfs").arg("-R").arg(format!("stat {name}")).arg(&path).output().unwrap();
-    String::from_utf8_lossy(&out.stdout).contains("Inode:")
+    String::from_utf8_lossy(&out.stdout).into_owned()
 }
 
 #[test]
@@ -75,7 +80,9 @@ fn leftovers_are_told_from_damage() {
             Kind::DeletedInode,
             Class::Leftover,
         ),
-        ("sif /double size 9000\n", Kind::BeyondEnd, Class::Leftover),
+        ("sif /double size 9000\nssv state 0\n", Kind::BeyondEnd, Class::Leftover),
+        // Without a crash it is the size that is wrong, and nothing may be cut off.
+        ("sif /double size 9000\n", Kind::Size, Class::Damage),
         ("ln /dir0 /dir1/second\n", Kind::TwoNames, Class::InFlight),
         ("unlink /dir0\n", Kind::Unconnected, Class::InFlight),
         // A rename counts the new parent's link first.
@@ -164,17 +171,25 @@ impl check::WriteBlocks for Stops {
 
 #[test]
 fn a_repair_may_be_cut_off_anywhere() {
+    for state in ["", "ssv state 0\n"] {
+        cut_off_everywhere(state);
+    }
+}
+
+fn cut_off_everywhere(state: &str) {
     let s = Scratch::new("cut");
     let image = image();
     let used = block_of(&s, &image, "/double", 30);
     let commands = format!(
         "unlink /dir0/file3\nunlink /dir1\nsif /dir2/file4 block[0] {used}\nclri /dir3/file2\n\
          sif /double block[12] 99999999\nln /dir2 /dir3/second\nunlink /dir3/inner/short\n\
-         freeb {used} 90\nsif /many size 1024\n"
+         freeb {used} 90\nsif /many size 1024\nsif /dir0/inner/deeper/leaf size 3000\n{state}"
     );
     let broken = edited(&s, &image, &commands);
     let report = check(&broken, &OPTIONS, &mut ()).unwrap();
     let writes = report.plan.blocks() + 1;
+    // After a crash what is beyond the end is cut off, else the end is set behind it.
+    let size = if state.is_empty() { "Size: 20480" } else { "Size: 3000" };
     for left in 0..=writes {
         let mut device = Stops { image: broken.clone(), left };
         let whole = report.plan.apply(&mut device, &mut ()).is_ok();
@@ -190,5 +205,7 @@ fn a_repair_may_be_cut_off_anywhere() {
         for kept in ["/dir0/file1", "/dir2/file4", "/dir3/inner/long", "/sparse"] {
             assert!(has(&s, &after, kept), "cut after {left} writes: {kept} is gone");
         }
+        let leaf = stat(&s, &after, "/dir0/inner/deeper/leaf");
+        assert!(leaf.contains(size), "{state}cut after {left} writes: {leaf}");
     }
 }
