@@ -23,8 +23,8 @@ pub(crate) struct Home {
 }
 
 impl Check<'_> {
-    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if there
-    /// is no room.
+    /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if
+    /// there is no room.
     pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
         let Some(mut home) = self.home()? else { return Ok(()) };
         let mut name = format!("#{ino}").into_bytes();

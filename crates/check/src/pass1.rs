@@ -121,9 +121,9 @@ impl Check<'_> {
         let inode = InodeRef(raw);
         let is_dir = inode.is_dir();
         let bs = geo.block_bytes as u64;
-        // What lies beyond the end of a file is, after a crash, the rest of a truncate or the start of a
-        // write; without a crash it is the size that is wrong. Of a directory it is kept, for names
-        // may be in it.
+        // What lies beyond the end of a file is, after a crash, the rest of a truncate or the start
+        // of a write; without a crash it is the size that is wrong. Of a directory it is kept, for
+        // names may be in it.
         let limit = if self.crashed && inode.is_file() && !self.is_reserved(ino) {
             inode.size().div_ceil(bs)
         } else {

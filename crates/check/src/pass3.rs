@@ -135,8 +135,8 @@ impl Check<'_> {
     }
 }
 
-/// Which name stays: the new one of a rename that has displaced another directory, else the one that
-/// ".." agrees with, else the first.
+/// Which name stays: the new one of a rename that has displaced another directory, else the one
+/// that ".." agrees with, else the first.
 fn best_name(dotdot: u32, displaced: &BTreeSet<u32>, all: &[(Ino, At)]) -> usize {
     let new = all.iter().position(|(p, _)| displaced.contains(&p.0) && p.0 != dotdot);
     new.or_else(|| all.iter().position(|(p, _)| p.0 == dotdot)).unwrap_or(0)

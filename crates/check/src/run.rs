@@ -175,8 +175,8 @@ impl<'a> Check<'a> {
         let changed = rest.remove(&home.0).is_some();
         let closing = (changed || !rest.is_empty()).then_some((home.0, last));
         let opening = closing.clone().filter(|_| !rest.is_empty()).map(|(b, mut bytes)| {
-            // Not clean, and the victim of a crash only if it was that before: the next check goes on
-            // as this one.
+            // Not clean, and the victim of a crash only if it was that before: the next check goes
+            // on as this one.
             let at = crate::superblock::offset_in_block(block_bytes) + STATE_AT;
             let state = le16(&bytes, at) & !(STATE_VALID | STATE_ERROR);
             set16(&mut bytes, at, if crashed { state } else { state | STATE_ERROR });
