@@ -1,5 +1,5 @@
-//! Inode slots: finding and checking them. The slot's bytes stay in the cache's block; a handle keeps that
-//! block in memory.
+//! Inode slots: finding and checking them. The slot's bytes stay in the cache's block, and a handle keeps
+//! that block in memory.
 
 use crate::Ext;
 use cache::{Buf, BufKind};
@@ -87,7 +87,7 @@ impl Ext {
             return Some(format!("a length of {} bytes, which no map can hold", i.size()));
         }
         let acl = i.xattr_block();
-        if acl.0 != 0 && self.is_system_block(acl) {
+        if acl.0 != 0 && self.meets_system(acl, 1) {
             return Some(format!("its attributes are said to be in block {acl}"));
         }
         None

@@ -1,28 +1,26 @@
-//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides block numbers,
-//! maps, bitmaps and counts by FFS's policies; which mechanism makes its changes safe it does not know, nor
-//! any name.
+//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides block
+//! numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its changes safe it does not
+//! know, nor any name.
 
-mod alloc_blocks;
-mod alloc_inodes;
+mod alloc;
 mod group;
 mod inodes;
 mod load;
 mod map;
-mod map_write;
 mod orphans;
 mod store;
 mod superblock;
-mod truncate;
 mod xattr;
 
 use cache::{Buf, Cache};
 use env::{DiskError, Env};
+use format::FormatError;
 use format::ext::{Geometry, Superblock};
-use format::{FormatError, Ino};
 use group::Group;
 use integrity::{IntegrityError, Mechanism};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
@@ -40,10 +38,13 @@ pub struct Ext {
     desc_bufs: Vec<Buf>,
     free_blocks: Cell<u64>,
     free_inodes: Cell<u64>,
-    dirs: Cell<u64>,
+    /// Free blocks that are kept for root.
+    reserved: Cell<u64>,
+    /// Blocks of the volume's own structures.
+    overhead: u64,
     read_only: Cell<bool>,
     damaged: Cell<bool>,
-    orphans: RefCell<Vec<Ino>>,
+    orphans: RefCell<Vec<InodeHandle>>,
 }
 
 impl Ext {
@@ -70,14 +71,20 @@ impl Ext {
 
     /// Damage: said once with its place, and nothing is changed from now on.
     pub(crate) fn damage(&self, e: &FormatError) -> FsError {
-        tracing::error!("the volume is damaged and turns read-only: {e}; run cairn fsck");
-        self.damaged.set(true);
+        if self.damaged.replace(true) {
+            tracing::warn!("further damage: {e}");
+        } else {
+            tracing::error!("the volume is damaged and turns read-only: {e}; run cairn fsck");
+        }
         FsError::Corrupt
     }
     /// A read of metadata failed: as damage.
     pub(crate) fn unreadable(&self, e: &DiskError) -> FsError {
-        tracing::error!("metadata cannot be read, the volume turns read-only: {e}");
-        self.damaged.set(true);
+        if self.damaged.replace(true) {
+            tracing::warn!("more metadata cannot be read: {e}");
+        } else {
+            tracing::error!("metadata cannot be read, the volume turns read-only: {e}");
+        }
         FsError::Io
     }
     pub(crate) fn failed(&self, e: &IntegrityError) -> FsError {

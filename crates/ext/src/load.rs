@@ -1,5 +1,5 @@
-//! Loading an opened volume: group descriptors read and checked, counts summed. The superblock has been found
-//! and checked by whoever opens (`volume`).
+//! Loading an opened volume: group descriptors read and checked, counts summed. The superblock has been
+//! found and checked by whoever opens (`volume`), and nothing is written here.
 
 use crate::Ext;
 use crate::group::Group;
@@ -65,6 +65,8 @@ impl Ext {
         let desc_bufs = cache.get_run(first, u64::from(geo.desc_blocks()), BufKind::Meta).await?;
         let groups = read_groups(&geo, &desc_bufs)?;
         let sum = |f: fn(&GroupDesc) -> u16| groups.iter().map(|g| u64::from(f(&g.desc))).sum();
+        let reserved = u64::from(found.superblock.reserved_blocks());
+        let table = geo.inode_table_blocks();
         Ok(Ext {
             env,
             cache,
@@ -74,7 +76,8 @@ impl Ext {
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
             free_blocks: Cell::new(sum(|d| d.free_blocks)),
             free_inodes: Cell::new(sum(|d| d.free_inodes)),
-            dirs: Cell::new(sum(|d| d.used_dirs)),
+            reserved: Cell::new(reserved),
+            overhead: groups.iter().map(|g| u64::from(g.overhead + 2 + table)).sum(),
             groups: RefCell::new(groups),
             desc_bufs,
             read_only: Cell::new(found.read_only),
@@ -98,13 +101,7 @@ fn read_groups(geo: &Geometry, bufs: &[Buf]) -> Result<Vec<Group>, FormatError> 
             let what = format!("group {g} counts more free than it has");
             return Err(FormatError::corrupt(what, format!("group descriptor {g}")));
         }
-        groups.push(Group {
-            desc,
-            block_map: None,
-            inode_map: None,
-            first_free: 0,
-            first_free_ino: 0,
-        });
+        groups.push(Group::new(desc, geo.overhead(GroupNo(g)), most));
     }
     Ok(groups)
 }

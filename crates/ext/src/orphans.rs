@@ -1,12 +1,13 @@
-//! The list of orphans: inodes that must be reclaimed, or cut to their size, after a crash. A chain from the
-//! superblock through the inodes' deletion-time fields, as ext3 has it. Only in modes whose transactions are
-//! atomic: a chain with a missing link would lose the rest.
+//! The list of orphans: inodes that must be reclaimed, or cut to their size, after a crash. A chain from
+//! the superblock through the inodes' deletion-time fields, as ext3 has it. Only in modes whose
+//! transactions are atomic: a chain with a missing link would lose the rest.
 
 use crate::Ext;
 use format::Ino;
 use format::bytes::set32;
 use format::ext::inode::{InodeMut, InodeRef};
 use integrity::{Change, Txn};
+use std::collections::BTreeSet;
 use ufs::InodeHandle;
 use vfs::FsError;
 
@@ -21,49 +22,52 @@ impl Ext {
     }
 
     pub(crate) fn orphan_push(&self, txn: &mut Txn, h: &InodeHandle) {
-        if !self.mechanism.atomic() || self.orphans.borrow().contains(&h.ino) {
+        let is_there = self.orphans.borrow().iter().any(|o| o.ino == h.ino);
+        if !self.mechanism.atomic() || is_there {
             return;
         }
-        let head = self.orphans.borrow().last().copied().unwrap_or(Ino(0));
+        let head = self.orphans.borrow().last().map_or(Ino(0), |o| o.ino);
         h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_dtime(head.0));
         self.set_head(txn, h.ino);
-        self.orphans.borrow_mut().push(h.ino);
+        self.orphans.borrow_mut().push(h.clone());
     }
 
-    pub(crate) async fn orphan_drop(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
-        let place = self.orphans.borrow().iter().position(|i| *i == h.ino);
-        let Some(place) = place else { return Ok(()) };
-        let (after, before) = {
+    /// Takes the inode out of the chain; its neighbour's link is an edit of the same transaction.
+    pub(crate) fn orphan_drop(&self, txn: &mut Txn, h: &InodeHandle) {
+        let place = self.orphans.borrow().iter().position(|o| o.ino == h.ino);
+        let Some(place) = place else { return };
+        let (after, next) = {
             let list = self.orphans.borrow();
-            (list.get(place + 1).copied(), place.checked_sub(1).map(|p| list[p]))
+            let before = place.checked_sub(1).map_or(Ino(0), |p| list[p].ino);
+            (list.get(place + 1).cloned(), before)
         };
-        let next = before.unwrap_or(Ino(0));
         match after {
             None => self.set_head(txn, next),
             Some(pred) => {
-                let p = self.slot(pred).await?;
-                p.edit(txn, Change::Attr(pred), |raw| InodeMut(raw).set_dtime(next.0));
+                pred.edit(txn, Change::Attr(pred.ino), |raw| InodeMut(raw).set_dtime(next.0));
             }
         }
         h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_dtime(0));
-        self.orphans.borrow_mut().retain(|i| *i != h.ino);
-        Ok(())
+        self.orphans.borrow_mut().remove(place);
     }
 
-    /// Follows the chain as it was found on disk; a chain that loops or leaves the volume ends there.
+    /// Follows the chain as it was found on disk, and remembers it, the first of the chain last. A chain
+    /// that loops or leaves the volume ends there; what is lost of it fsck finds.
     pub async fn load_orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
         let mut found = Vec::new();
+        let mut seen = BTreeSet::new();
         let mut next = Ino(self.sb.borrow().last_orphan());
-        while next.0 != 0 && self.geo.has_ino(next) && found.len() < self.geo.inodes() as usize {
-            let h = self.slot(next).await?;
-            if found.iter().any(|f: &InodeHandle| f.ino == next) {
-                tracing::warn!("the list of orphans loops at inode {next}");
+        while next.0 != 0 {
+            if !self.geo.has_ino(next) || next.0 < self.geo.first_ino || !seen.insert(next) {
+                tracing::warn!("the list of orphans ends at inode {next}, which cannot be in it");
                 break;
             }
+            let h = self.slot(next).await?;
             next = Ino(h.with(|raw| InodeRef(raw).dtime()));
             found.push(h);
         }
-        *self.orphans.borrow_mut() = found.iter().rev().map(|h| h.ino).collect();
+        found.reverse();
+        *self.orphans.borrow_mut() = found.clone();
         Ok(found)
     }
 }

@@ -1,7 +1,8 @@
 //! The layout as the operations see it: each call of [`ufs::Store`], delegating to the file that does it.
 
 use crate::Ext;
-use crate::map_write::data_error;
+use crate::alloc::Goal;
+use crate::map::data_error;
 use cache::{Buf, BufKind};
 use env::Env;
 use format::ext::map::file_bytes_max;
@@ -42,7 +43,17 @@ impl Store for Ext {
         self.cache.throttle().await;
         self.mechanism.begin(need).await.map_err(|e| self.failed(&e))
     }
+    async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
+        let reserve = txn.reserve;
+        txn.end_early().await.map_err(|e| self.failed(&e))?;
+        *txn = self.begin(need).await?;
+        txn.reserve = reserve;
+        Ok(())
+    }
     async fn end(&self, txn: Txn) -> Result<Ended, FsError> {
+        if txn.is_over() {
+            return Err(FsError::Io); // why, was said when it could not be renewed
+        }
         self.mechanism.end(txn).await.map_err(|e| self.failed(&e))
     }
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError> {
@@ -89,7 +100,8 @@ impl Store for Ext {
         Ok(())
     }
     async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
-        self.orphan_drop(txn, inode).await
+        self.orphan_drop(txn, inode);
+        Ok(())
     }
 
     async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError> {
@@ -154,10 +166,10 @@ impl Store for Ext {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError> {
-        if (at.0 + count) * self.block_bytes() as u64 > 1 << 31 {
-            self.need_large_file(txn);
-        }
         self.blocks_for_write(txn, inode, at, count, fill).await
+    }
+    async fn allow_size(&self, size: u64) -> Result<(), FsError> {
+        self.allow_large(size).await
     }
     async fn truncate(
         &self,
@@ -197,8 +209,13 @@ impl Store for Ext {
         contents: &[u8],
     ) -> Result<Buf, FsError> {
         let leaf = self.leaf_for_write(txn, inode, at).await?;
-        assert!(leaf.pointer(0) == BlockNo(0), "a directory grows at its end");
-        let buf = self.new_dir_block(txn, inode, contents).await?;
+        if leaf.pointer(0) != BlockNo(0) {
+            let what = format!("a directory has a block {at}, beyond its end");
+            let place = format!("inode {}", inode.ino);
+            return Err(self.damage(&FormatError::corrupt(what, place)));
+        }
+        let goal = self.goal(inode, &leaf, at);
+        let buf = self.new_dir_block(txn, inode, goal, contents).await?;
         self.set_pointer(txn, inode, &leaf, 0, buf.block());
         self.count_sectors(txn, inode, 1);
         Ok(buf)
@@ -212,7 +229,9 @@ impl Store for Ext {
     ) -> Result<Buf, FsError> {
         let leaf = self.leaf_for_write(txn, inode, at).await?;
         let old = leaf.pointer(0);
-        let buf = self.new_dir_block(txn, inode, contents).await?;
+        self.check_pointer(inode.ino, old, "a block")?;
+        let goal = Goal::In(self.geo.group_of(old));
+        let buf = self.new_dir_block(txn, inode, goal, contents).await?;
         self.set_pointer(txn, inode, &leaf, 0, buf.block());
         self.free_blocks(txn, vec![old]).await?;
         Ok(buf)
@@ -231,19 +250,15 @@ impl Store for Ext {
     }
 
     fn statfs(&self) -> StatFs {
-        let sb = self.sb.borrow();
         let free = self.free_blocks.get();
-        let overhead: u64 = (0..self.geo.groups)
-            .map(|g| {
-                let g = format::GroupNo(g);
-                u64::from(self.geo.overhead(g) + 2 + self.geo.inode_table_blocks())
-            })
-            .sum();
         StatFs {
             block_bytes: self.block_bytes() as u32,
-            blocks: self.geo.blocks.saturating_sub(overhead + u64::from(self.geo.first_data_block)),
+            blocks: self
+                .geo
+                .blocks
+                .saturating_sub(self.overhead + u64::from(self.geo.first_data_block)),
             free,
-            available: free.saturating_sub(u64::from(sb.reserved_blocks())),
+            available: free.saturating_sub(self.reserved.get()),
             inodes: u64::from(self.geo.inodes()),
             inodes_free: self.free_inodes.get(),
             name_bytes_max: 255,
@@ -259,6 +274,8 @@ impl Store for Ext {
             ("cairn_disk_writes_total", s.writes.get()),
             ("cairn_blocks_written_total", s.blocks_written.get()),
             ("cairn_flushes_total", s.flushes.get()),
+            ("cairn_free_blocks", self.free_blocks.get()),
+            ("cairn_free_inodes", self.free_inodes.get()),
             ("cairn_cache_blocks", blocks as u64),
             ("cairn_dirty_bytes", dirty as u64 * self.block_bytes() as u64),
         ];
@@ -272,9 +289,9 @@ impl Ext {
         &self,
         txn: &mut Txn,
         inode: &InodeHandle,
+        goal: Goal,
         contents: &[u8],
     ) -> Result<Buf, FsError> {
-        let goal = self.geo.group_start(self.geo.group_of_ino(inode.ino));
         let e = self.alloc_blocks(txn, goal, 1).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
         let init = Change::InitBlock { ino: inode.ino, kind: InitKind::Dir };

@@ -1,12 +1,20 @@
-//! The superblock's state while the volume is open: not clean from before the first write until after the last
-//! one is durable. These writes go through no transaction; nothing else is in flight when they are made.
+//! The superblock's state while the volume is open: not clean from before the first write until after the
+//! last one is durable. Its writes at opening and closing go through no transaction, because nothing else
+//! is in flight then.
 
 use crate::Ext;
 use env::{Block, Disk, DiskError};
 use format::ext::features::ro_compat;
 use format::ext::superblock::{STATE_VALID, SUPERBLOCK_BYTES};
-use integrity::{Change, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
+use ufs::Store;
+use vfs::FsError;
+
+/// Files of this many bytes and more are large.
+const LARGE: u64 = 1 << 31;
+/// `s_feature_ro_compat`.
+const RO_COMPAT_AT: usize = 0x64;
 
 impl Ext {
     /// Writes the superblock in memory to its place, and flushes.
@@ -62,15 +70,25 @@ impl Ext {
         self.store_superblock().await
     }
 
-    /// Before a file grows to 2 GiB: the volume says that it has such files.
-    pub(crate) fn need_large_file(&self, txn: &mut Txn) {
-        if self.sb.borrow().has_ro_compat(ro_compat::LARGE_FILE) {
-            return;
+    /// Before a file grows to 2 GiB: the volume says that it has such files, durably.
+    pub(crate) async fn allow_large(&self, size: u64) -> Result<(), FsError> {
+        if size < LARGE || self.sb.borrow().has_ro_compat(ro_compat::LARGE_FILE) {
+            return Ok(());
         }
+        self.writable()?;
         let bits = self.sb.borrow().ro_compat() | ro_compat::LARGE_FILE;
+        if !self.mechanism.atomic() {
+            // The bit alone changes nothing for anybody, so it needs no order.
+            self.sb.borrow_mut().set_ro_compat(bits);
+            let stored = self.store_superblock().await;
+            return stored.map_err(|e| self.failed(&e.into()));
+        }
+        let mut txn = self.begin(Credits::blocks(1)).await?;
         self.sb.borrow_mut().set_ro_compat(bits);
         let (buf, at) = &self.sb_buf;
-        let at = at + 0x64;
+        let at = at + RO_COMPAT_AT;
         txn.edit(buf, at..at + 4, Change::State, |b| b.copy_from_slice(&bits.to_le_bytes()));
+        let ended = self.end(txn).await?;
+        self.returned(ended, true).await
     }
 }

@@ -1,11 +1,13 @@
-//! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count of users
-//! goes down instead of the block.
+//! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count of
+//! users goes down instead of the block.
 
 use crate::Ext;
+use crate::alloc::Goal;
 use cache::{Buf, BufKind};
-use format::BlockNo;
+use format::bytes::le32;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::ext::xattr;
+use format::{BlockNo, FormatError};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;
 use vfs::FsError;
@@ -18,7 +20,12 @@ impl Ext {
         }
         self.check_pointer(h.ino, b, "an attribute block")?;
         let read = self.cache.get(b, BufKind::Meta).await;
-        Ok(Some(read.map_err(|e| self.unreadable(&e))?))
+        let buf = read.map_err(|e| self.unreadable(&e))?;
+        if le32(&buf.bytes(), 0) != xattr::MAGIC || xattr::refcount(&buf.bytes()) == 0 {
+            let what = format!("block {b} is said to hold attributes, and does not");
+            return Err(self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino))));
+        }
+        Ok(Some(buf))
     }
 
     pub(crate) async fn set_attributes(
@@ -31,7 +38,7 @@ impl Ext {
         let old_block = old.as_ref().map_or(BlockNo(0), Buf::block);
         let mut new_block = BlockNo(0);
         if let Some(contents) = contents {
-            let goal = self.geo.group_start(self.geo.group_of_ino(h.ino));
+            let goal = Goal::In(self.geo.group_of_ino(h.ino));
             new_block = self.alloc_blocks(txn, goal, 1).await?.start;
             let buf = self.cache.get_new(new_block, BufKind::Meta, h.ino);
             let init = Change::InitBlock { ino: h.ino, kind: InitKind::Xattr };

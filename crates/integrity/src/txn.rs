@@ -1,7 +1,7 @@
 //! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism, in one
 //! call, so that neither can be forgotten (O1).
 
-use crate::{Change, Integrity};
+use crate::{Change, Ended, Integrity, IntegrityError};
 use cache::Buf;
 use format::Ino;
 use std::ops::Range;
@@ -32,12 +32,32 @@ pub struct Txn {
     pub data: Vec<(Ino, Buf, Range<usize>)>,
     /// Blocks reserved for it and not used yet, for mechanisms with a log.
     pub credits: u64,
+    /// May it take the blocks that a layout keeps for root? Yes, unless the operation says otherwise.
+    pub reserve: bool,
+    over: bool,
 }
 
 impl Txn {
     /// Called by a mechanism's `begin`.
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
-        Txn { integrity, id, edits: Vec::new(), data: Vec::new(), credits }
+        let (edits, data) = (Vec::new(), Vec::new());
+        Txn { integrity, id, edits, data, credits, reserve: true, over: false }
+    }
+
+    /// Ends it where it stands, so that another can be put in its place: for work that is larger than one
+    /// transaction. (A mechanism may wait for the old one's end before it begins a new one.)
+    pub async fn end_early(&mut self) -> Result<Ended, IntegrityError> {
+        assert!(!self.over, "a transaction ends once");
+        let mut old = Txn::new(self.integrity.clone(), self.id, self.credits);
+        old.edits = std::mem::take(&mut self.edits);
+        old.data = std::mem::take(&mut self.data);
+        self.over = true;
+        self.integrity.end(old).await
+    }
+
+    /// Has it ended already, by [`Txn::end_early`]? Then it is dropped, not ended.
+    pub fn is_over(&self) -> bool {
+        self.over
     }
 
     /// Changes `range` of `buf`'s bytes with `f`, which gets just those bytes.
@@ -48,6 +68,7 @@ impl Txn {
         change: Change,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
+        assert!(!self.over, "an edit in a transaction that has ended");
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));

@@ -93,6 +93,10 @@ pub trait Store: 'static {
 
     /// Waits while too much is dirty, then begins an operation.
     async fn begin(&self, need: Credits) -> Result<Txn, FsError>;
+    /// Ends `txn` and begins another in its place: for an operation larger than one transaction, which the
+    /// mechanism may then find half done after a crash. After an error there is nothing left to end, and
+    /// [`Store::end`] says so by an error of its own.
+    async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError>;
     /// Ends it; then its locks may be released.
     async fn end(&self, txn: Txn) -> Result<Ended, FsError>;
     /// Waits for what the mode promises of a returned call; with `durable`, until it is durable in any mode.
@@ -155,6 +159,9 @@ pub trait Store: 'static {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError>;
+    /// Before an operation begins that may make a file `size` bytes long: a layout that must say that it
+    /// holds so large a file says so now, durably.
+    async fn allow_size(&self, size: u64) -> Result<(), FsError>;
     /// Frees all blocks from file block `from` on. It may end `txn` and begin another in its place when there
     /// is more to free than one transaction holds (in atomic modes the caller has called `orphan_add`).
     /// Size and times are the caller's.

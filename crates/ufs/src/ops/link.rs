@@ -35,7 +35,7 @@ impl<S: Store> Ufs<S> {
         if file.links() >= self.store.limits().links_max {
             return Err(FsError::TooManyLinks);
         }
-        let mut txn = self.store.begin(Credits::blocks(16)).await?;
+        let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
         if let Err(e) = self.make_room(&mut txn, &dir, name.len()).await {
             return self.abandon(txn, locks, e).await;
         }

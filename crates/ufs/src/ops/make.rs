@@ -88,8 +88,9 @@ impl<S: Store> Ufs<S> {
         if matches!(&new.kind, MakeKind::Symlink(t) if t.is_empty() || t.len() >= bs.min(4096)) {
             return Err(FsError::NameTooLong);
         }
+        self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         new.inherited = self.inherited_lists(&dir, &new).await?;
-        let mut txn = self.store.begin(CREDITS).await?;
+        let mut txn = self.begin(ctx, CREDITS).await?;
         let made = self.make_in(ctx, &mut txn, &dir, name, &new).await;
         let child = match made {
             Ok(c) => c,

@@ -20,7 +20,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use env::sync::LockGuard;
 use format::Ino;
-use integrity::Txn;
+use integrity::{Credits, Txn};
 use std::rc::Rc;
 use vfs::access::{EXECUTE, WRITE, granted, is_owner};
 use vfs::{Cred, FsError, NAME_BYTES_MAX, Reply, Wcc};
@@ -83,6 +83,13 @@ impl<S: Store> Ufs<S> {
             guards.push(i.lock.lock().await);
         }
         guards
+    }
+
+    /// Begins an operation that may need space: for anybody but root it leaves alone what is kept for root.
+    pub(crate) async fn begin(&self, ctx: &Ctx, need: Credits) -> Result<Txn, FsError> {
+        let mut txn = self.store.begin(need).await?;
+        txn.reserve = ctx.cred.uid == 0;
+        Ok(txn)
     }
 
     /// Ends the operation, releases its locks, and waits for what a returned call means.

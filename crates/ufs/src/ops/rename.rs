@@ -61,7 +61,7 @@ impl<S: Store> Ufs<S> {
         if mode == RenameMode::Exchange {
             self.check_exchange(&m, name, to_name).await?;
         }
-        let mut txn = self.store.begin(Credits::blocks(64)).await?;
+        let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let moved = match mode {
             RenameMode::Exchange => self.exchange(&mut txn, &m, name, to_name).await,
             _ => self.move_name(&mut txn, &m, name, to_name).await,

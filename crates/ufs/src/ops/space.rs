@@ -40,7 +40,10 @@ impl<S: Store> Ufs<S> {
             _ => (),
         }
         self.store.writable()?;
-        let mut txn = self.store.begin(Credits::blocks(64)).await?;
+        if op != SpaceOp::PunchHole {
+            self.store.allow_size(end).await?;
+        }
+        let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let done = match op {
             SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
             SpaceOp::PunchHole => self.punch(&mut txn, &inode, offset, end.min(size)).await,
@@ -91,7 +94,7 @@ impl<S: Store> Ufs<S> {
                 if reached > inode.size() {
                     self.grow_to(txn, inode, reached);
                 }
-                self.next_txn(txn).await?;
+                self.store.renew(txn, Credits::blocks(64)).await?;
                 n
             };
             at += n;
@@ -104,16 +107,6 @@ impl<S: Store> Ufs<S> {
 
     fn grow_to(&self, txn: &mut Txn, inode: &Inode, size: u64) {
         inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
-    }
-
-    /// Ends the transaction and begins another in its place: an allocation may be larger than one holds.
-    /// In this order: a mechanism may let nobody begin until all that are open have ended.
-    async fn next_txn(&self, txn: &mut Txn) -> Result<(), FsError> {
-        let none = Txn::new(txn.integrity().clone(), 0, 0);
-        let old = std::mem::replace(txn, none);
-        self.store.end(old).await?;
-        *txn = self.store.begin(Credits::blocks(64)).await?;
-        Ok(())
     }
 
     async fn punch(

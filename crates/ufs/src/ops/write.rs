@@ -54,7 +54,8 @@ impl<S: Store> Ufs<S> {
         let bs = self.store.limits().block_bytes as u64;
         let blocks = (offset + data.len() as u64).div_ceil(bs) - offset / bs;
         let need = Credits { blocks: 16 + blocks / 64, frees: 0, data_bytes: data.len() as u64 };
-        let mut txn = self.store.begin(need).await?;
+        self.store.allow_size(offset + data.len() as u64).await?;
+        let mut txn = self.begin(ctx, need).await?;
         let put = self.put(&mut txn, &inode, offset, &data).await;
         let n = match put {
             Ok(n) => n,

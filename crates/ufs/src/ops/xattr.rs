@@ -103,7 +103,7 @@ impl<S: Store> Ufs<S> {
                 list.push(Attribute { index, name: name.to_vec(), value });
             }
         }
-        let mut txn = self.store.begin(Credits::blocks(16)).await?;
+        let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
         if let Err(e) = self.put_attributes(&mut txn, &inode.h, &list).await {
             return self.abandon(txn, locks, e).await;
         }

@@ -1,12 +1,12 @@
-//! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block is announced
-//! with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
+//! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block is
+//! announced with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
 
 use crate::Ext;
 use crate::map::Leaf;
 use cache::{Buf, BufKind};
 use format::bytes::{le32, set32};
 use format::ext::inode::{InodeMut, InodeRef};
-use format::{BlockNo, FileBlock, GroupNo};
+use format::{BlockNo, FileBlock};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;
 use ufs::store::Fill;
@@ -40,35 +40,6 @@ impl Ext {
             let sum = (i64::from(now) + delta).clamp(0, i64::from(u32::MAX));
             InodeMut(raw).set_sectors(sum as u32);
         });
-    }
-
-    /// Where the block after `leaf`'s predecessor would be best: right behind it; for a file's first block, in
-    /// the inode's group; every quarter of a group's blocks, a file moves on to an emptier group.
-    fn goal(&self, h: &InodeHandle, leaf: &Leaf, at: FileBlock) -> BlockNo {
-        let share = u64::from(self.geo.blocks_per_group) / 4;
-        let before = (leaf.index > 0).then(|| {
-            let p = leaf.base + 4 * (leaf.index - 1);
-            BlockNo(u64::from(le32(&leaf.buf.bytes(), p)))
-        });
-        let near = match before {
-            Some(b) if b.0 != 0 && self.geo.has_block(b) => b.plus(1),
-            _ if leaf.base == 0 && self.geo.has_block(leaf.buf.block()) => leaf.buf.block().plus(1),
-            _ => self.geo.group_start(self.geo.group_of_ino(h.ino)),
-        };
-        if at.0 > 0 && at.0.is_multiple_of(share) {
-            return self.next_roomy_group(near);
-        }
-        near
-    }
-
-    fn next_roomy_group(&self, near: BlockNo) -> BlockNo {
-        let n = self.geo.groups;
-        let average = self.free_blocks.get() / u64::from(n);
-        let here = if self.geo.has_block(near) { self.geo.group_of(near).0 } else { 0 };
-        let groups = self.groups.borrow();
-        let next = (1..=n).map(|i| (here + i) % n);
-        let mut roomy = next.filter(|&g| u64::from(groups[g as usize].desc.free_blocks) >= average);
-        self.geo.group_start(GroupNo(roomy.next().unwrap_or(here)))
     }
 
     /// The array with the pointer of `at`, making the indirect blocks on the way.
@@ -174,9 +145,11 @@ impl Ext {
         bufs: &mut Vec<Buf>,
     ) -> Result<(), FsError> {
         let leaf = self.leaf_for_write(txn, h, at).await?;
-        let holes = (0..leaf.len.min(len as usize)).take_while(|&i| leaf.pointer(i).0 == 0).count();
+        let most = self.want_here(at, len).min(leaf.len as u64) as usize;
+        let holes = (0..most).take_while(|&i| leaf.pointer(i).0 == 0).count();
+        assert!(holes > 0, "the walk ended in a hole");
         let goal = self.goal(h, &leaf, at);
-        let e = self.alloc_blocks(txn, goal, holes.max(1) as u64).await?;
+        let e = self.alloc_blocks(txn, goal, holes as u64).await?;
         for i in 0..e.len {
             let b = e.start.plus(i);
             bufs.push(self.cache.get_new(b, BufKind::Data, h.ino));

@@ -1,13 +1,16 @@
-//! Allocating inodes, by FFS's policy: a file's near its directory; a directory in the root spread to an
-//! emptier group, deeper ones near their parent while there is room.
+//! Allocating and freeing inodes: the bitmaps' edits, the slots' and the counts. A file's inode is taken in
+//! its directory's group, a directory's where the policy says, else in the next group that has one.
 
 use crate::Ext;
 use format::ext::bitmap;
-use format::ext::inode::{InodeMut, InodeRef, free};
-use format::{FormatError, GroupNo, Ino, ROOT_INO};
+use format::ext::inode::{InodeMut, InodeRef, free, in_use};
+use format::{FormatError, GroupNo, Ino};
 use integrity::{Change, Freed, Pressure, Txn};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
+
+/// After so many inodes a group's search begins at its first free one again.
+const REWIND: u32 = 256;
 
 impl Ext {
     pub(crate) async fn new_inode(
@@ -29,33 +32,12 @@ impl Ext {
                 }
             }
             if attempt == 0 && self.free_inodes.get() > 0 {
+                // Those that are free are held back until the operation that freed them is durable.
                 let pressed = self.mechanism.press(Pressure::NoSpace).await;
                 pressed.map_err(|e| self.failed(&e))?;
             }
         }
         Err(FsError::NoSpace)
-    }
-
-    /// The group for a new directory.
-    fn group_for_dir(&self, parent: Ino, home: GroupNo) -> GroupNo {
-        let groups = self.groups.borrow();
-        let n = u64::from(self.geo.groups);
-        let avg_inodes = self.free_inodes.get() / n;
-        let avg_blocks = self.free_blocks.get() / n;
-        let roomy = |g: GroupNo, share: u64| {
-            let d = &groups[g.0 as usize].desc;
-            u64::from(d.free_inodes) * share >= avg_inodes
-                && u64::from(d.free_blocks) * share >= avg_blocks
-        };
-        if parent != ROOT_INO && roomy(home, 4) {
-            return home;
-        }
-        // Among the groups with at least average room, the one with the fewest directories; the search
-        // begins at a random one so that equals are spread.
-        let start = (self.env.random() % n) as u32;
-        let all = (0..self.geo.groups).map(|i| GroupNo((start + i) % self.geo.groups));
-        let best = all.filter(|g| roomy(*g, 1)).min_by_key(|g| groups[g.0 as usize].desc.used_dirs);
-        best.unwrap_or(home)
     }
 
     async fn take_inode(
@@ -65,32 +47,50 @@ impl Ext {
         kind: Kind,
     ) -> Result<Option<Ino>, FsError> {
         let map = self.inode_map(g).await?;
+        let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
+        let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
+        txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
+            assert!(!bitmap::is_set(m, bit % 8), "an inode is allocated twice");
+            bitmap::set(m, bit % 8);
+        });
+        self.count(txn, g, 0, -1, i64::from(kind == Kind::Dir));
+        Ok(Some(ino))
+    }
+
+    /// The first free inode of the group that may be used. While some are held the search goes on
+    /// from where it ended, so that they are not asked about each time.
+    fn find_inode(&self, g: GroupNo, map: &[u8]) -> Option<usize> {
         let end = self.geo.inodes_per_group as usize;
-        let mut from = self.groups.borrow()[g.0 as usize].first_free_ino;
-        let hint = from;
-        loop {
-            let found = bitmap::next_zero(&map.bytes(), from, end);
-            let Some(bit) = found else { return Ok(None) };
-            let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
-            if !self.mechanism.may_reuse(Freed::Inode(ino)) {
-                from = bit + 1;
-                continue;
-            }
-            txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
-                bitmap::set(m, bit % 8);
-            });
-            if from == hint {
-                self.groups.borrow_mut()[g.0 as usize].first_free_ino = bit + 1;
-            }
-            self.count(txn, g, 0, -1, i64::from(kind == Kind::Dir));
-            return Ok(Some(ino));
+        let group = &mut self.groups.borrow_mut()[g.0 as usize];
+        group.taken_ino += 1;
+        if group.taken_ino.is_multiple_of(REWIND) {
+            group.cursor_ino = 0;
         }
+        let start = bitmap::next_zero(map, group.first_free_ino, end)?;
+        group.first_free_ino = start;
+        let usable = |from: usize, to: usize| {
+            let mut at = from;
+            while let Some(bit) = bitmap::next_zero(map, at, to) {
+                let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
+                if self.mechanism.may_reuse(Freed::Inode(ino)) {
+                    return Some(bit);
+                }
+                at = bit + 1;
+            }
+            None
+        };
+        let from = group.cursor_ino.max(start);
+        let bit = usable(from, end).or_else(|| usable(start, from))?;
+        if bit != start {
+            group.cursor_ino = bit + 1;
+        }
+        Some(bit)
     }
 
     /// The slot of an inode just allocated: zeros, and a new generation.
     async fn clear_slot(&self, txn: &mut Txn, ino: Ino) -> Result<InodeHandle, FsError> {
         let h = self.slot(ino).await?;
-        if h.with(format::ext::inode::in_use) {
+        if h.with(in_use) {
             let what = format!("inode {ino} is in use, and the bitmap calls it free");
             return Err(self.damage(&FormatError::corrupt(what, format!("inode {ino}"))));
         }
@@ -127,10 +127,10 @@ impl Ext {
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::FreeInodeBit(ino), |m| {
             bitmap::clear(m, bit % 8);
         });
-        let mut groups = self.groups.borrow_mut();
-        let hint = &mut groups[g.0 as usize].first_free_ino;
-        *hint = (*hint).min(bit);
-        drop(groups);
+        {
+            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+            group.first_free_ino = group.first_free_ino.min(bit);
+        }
         self.count(txn, g, 0, 1, -i64::from(was_dir));
         Ok(())
     }

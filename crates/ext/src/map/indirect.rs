@@ -1,11 +1,11 @@
-//! Finding a file's blocks: from a file block through the inode's pointers and indirect blocks to the disk.
-//! Every block number that comes from the disk is checked before it is used.
+//! Finding a file's blocks: from a file block through the inode's pointers and indirect blocks to the
+//! disk. Every block number that comes from the disk is checked before it is used; nothing is changed.
 
 use crate::Ext;
 use cache::{Buf, BufKind};
 use format::bytes::le32;
 use format::ext::inode::BLOCK_AT;
-use format::ext::map::{POINTERS, Path, path};
+use format::ext::map::{Path, path};
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use ufs::InodeHandle;
 use ufs::store::Run;
@@ -26,6 +26,21 @@ impl Leaf {
     pub(crate) fn pointer(&self, i: usize) -> BlockNo {
         let at = self.base + 4 * (self.index + i);
         BlockNo(u64::from(le32(&self.buf.bytes(), at)))
+    }
+
+    /// How many pointers from the leaf's own on, at most `max`, go on from `first`, which it holds.
+    fn run_len(&self, first: BlockNo, max: usize) -> usize {
+        let bytes = self.buf.bytes();
+        let at = self.base + 4 * self.index;
+        let pointers = bytes[at..at + 4 * max].chunks_exact(4);
+        let step = u32::from(first.0 != 0);
+        let mut want = first.0 as u32;
+        let goes_on = |p: &&[u8]| {
+            let same = le32(p, 0) == want;
+            want = want.wrapping_add(step);
+            same
+        };
+        pointers.take_while(goes_on).count()
     }
 }
 
@@ -54,7 +69,7 @@ impl Ext {
 
     /// Checks a pointer that is not 0.
     pub(crate) fn check_pointer(&self, ino: Ino, b: BlockNo, what: &str) -> Result<(), FsError> {
-        if !self.is_system_block(b) {
+        if !self.meets_system(b, 1) {
             return Ok(());
         }
         let what = format!("{what} is said to be block {b}, which no file can have");
@@ -75,6 +90,7 @@ impl Ext {
         Ok(buf)
     }
 
+    /// The way to the pointer of file block `at`.
     pub(crate) async fn walk(&self, h: &InodeHandle, at: FileBlock) -> Result<Walk, FsError> {
         let path = self.path(at)?;
         let mut leaf = self.inode_leaf(h, usize::from(path.indexes[0]));
@@ -89,7 +105,7 @@ impl Ext {
         Ok(Walk::Leaf(leaf))
     }
 
-    /// As `walk`, if every indirect block is in memory.
+    /// As [`Ext::walk`], if every indirect block is in memory.
     pub(crate) fn walk_cached(&self, h: &InodeHandle, at: FileBlock) -> Option<Walk> {
         let path = path(at, self.per_block())?;
         let mut leaf = self.inode_leaf(h, usize::from(path.indexes[0]));
@@ -98,7 +114,7 @@ impl Ext {
             if next.0 == 0 {
                 return Some(Walk::Hole(self.hole_len(&path, level)));
             }
-            if self.is_system_block(next) {
+            if self.meets_system(next, 1) {
                 return None; // the slow way reports it
             }
             let buf = self.cache.get_cached(next)?;
@@ -115,6 +131,7 @@ impl Ext {
         p.pow((path.depth - level) as u32) - offset
     }
 
+    /// The run that begins where the walk ended, at most `max` blocks long.
     pub(crate) fn run_of(&self, ino: Ino, walk: &Walk, max: u64) -> Result<Run, FsError> {
         let leaf = match walk {
             Walk::Hole(len) => return Ok(Run { start: None, len: (*len).clamp(1, max) }),
@@ -122,41 +139,19 @@ impl Ext {
         };
         let first = leaf.pointer(0);
         let max = (leaf.len as u64).min(max);
-        let bytes = leaf.buf.bytes();
-        let pointer = |i: u64| {
-            let at = leaf.base + 4 * (leaf.index + i as usize);
-            u64::from(le32(&bytes, at))
-        };
-        let want = |i: u64| if first.0 == 0 { 0 } else { first.0 + i };
-        let len = (1..max).find(|&i| pointer(i) != want(i)).unwrap_or(max);
-        drop(bytes);
+        let len = leaf.run_len(first, max as usize) as u64;
         if first.0 == 0 {
             return Ok(Run { start: None, len });
         }
         self.check_pointer(ino, first, "a block")?;
-        let last = first.plus(len - 1);
-        self.check_pointer(ino, last, "a block")?;
-        // Runs that span a group's border are rare: give the part before it, so that every block is checked.
+        // Runs that span a group's border are rare: the part before it is enough.
         let g = self.geo.group_of(first);
-        let len = if self.geo.group_of(last) == g {
-            len
-        } else {
-            self.geo.group_start(g).0 + u64::from(self.geo.group_blocks(g)) - first.0
-        };
-        Ok(Run { start: Some(first), len })
-    }
-
-    /// The last mapped file block plus one, at most; 0 if nothing is mapped.
-    pub(crate) fn mapped_end(&self, h: &InodeHandle) -> FileBlock {
-        let p = self.per_block();
-        let last = (0..POINTERS).rev().find(|&i| self.inode_leaf(h, i).pointer(0).0 != 0);
-        match last {
-            None => FileBlock(0),
-            Some(i) if i < 12 => FileBlock(i as u64 + 1),
-            Some(i) => {
-                let first = format::ext::map::first_of(i, p);
-                first.plus(p.pow(i as u32 - 11))
-            }
+        let end = self.geo.group_start(g).0 + u64::from(self.geo.group_blocks(g));
+        let len = len.min(end - first.0);
+        if self.meets_system(first, len) {
+            let bad = (1..len).map(|i| first.plus(i)).find(|b| self.meets_system(*b, 1));
+            self.check_pointer(ino, bad.unwrap_or(first), "a block")?;
         }
+        Ok(Run { start: Some(first), len })
     }
 }

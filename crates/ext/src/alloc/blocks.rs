@@ -1,0 +1,217 @@
+//! Allocating and freeing blocks: the bitmaps' edits and the counts. A run is taken where the policy wants
+//! it, else near there, else where it is long, else where there is anything. What was freed and may not be
+//! reused yet is passed over, and forced out only when nothing else is left.
+
+use super::Goal;
+use super::search::{Ask, Seen, search};
+use crate::Ext;
+use cache::Buf;
+use format::ext::bitmap;
+use format::{BlockNo, Extent, FormatError, GroupNo};
+use integrity::{Change, Freed, Pressure, Txn};
+use vfs::FsError;
+
+/// A shorter run is left for last, when more is wanted.
+const GOOD: usize = 64;
+/// Groups after the goal's that are searched for a good run before any run will do.
+const NEAR: u32 = 16;
+/// After so many runs a group's search begins at its first free block again.
+const REWIND: u32 = 1024;
+/// Blocks freed before others are let in.
+const FREES_AT_ONCE: usize = 8192;
+
+/// One search over the groups.
+struct Hunt {
+    goal: Goal,
+    want: usize,
+    /// Was something seen that may only be reused later?
+    held: bool,
+}
+
+impl Ext {
+    /// Allocates up to `want` contiguous blocks.
+    pub(crate) async fn alloc_blocks(
+        &self,
+        txn: &mut Txn,
+        goal: Goal,
+        want: u64,
+    ) -> Result<Extent, FsError> {
+        assert!(want > 0);
+        let kept = if txn.reserve { 0 } else { self.reserved.get() };
+        let may_have = self.free_blocks.get().saturating_sub(kept);
+        if may_have == 0 {
+            return Err(FsError::NoSpace);
+        }
+        let want = want.min(may_have) as usize;
+        let mut hunt = Hunt { goal, want, held: false };
+        for attempt in 0..2 {
+            if attempt > 0 {
+                // What is free is held back until the operation that freed it is durable.
+                let pressed = self.mechanism.press(Pressure::NoSpace).await;
+                pressed.map_err(|e| self.failed(&e))?;
+                self.rewind();
+            }
+            if let Some(e) = self.hunt(txn, &mut hunt).await? {
+                return Ok(e);
+            }
+            if !hunt.held {
+                break;
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    async fn hunt(&self, txn: &mut Txn, hunt: &mut Hunt) -> Result<Option<Extent>, FsError> {
+        let (home, from) = match hunt.goal {
+            Goal::At(b) => (self.geo.group_of(b), Some(self.geo.bit_of(b))),
+            Goal::In(g) => (g, None),
+        };
+        let good = hunt.want.min(GOOD);
+        let n = self.geo.groups;
+        // At the goal or behind it; then a good run nearby; then anything anywhere.
+        let near = (0..n.min(NEAR)).map(|i| (i, None, good));
+        let any = (0..n).map(|i| (i, Some(0), 1));
+        let places = from.map(|f| (0, Some(f), good)).into_iter().chain(near).chain(any);
+        for (i, from, least) in places {
+            let g = GroupNo((home.0 + i) % n);
+            if let Some(e) = self.try_group(txn, hunt, g, from, least).await? {
+                return Ok(Some(e));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A run of at least `least` blocks in the group, from bit `from` on, or where its cursor stands.
+    async fn try_group(
+        &self,
+        txn: &mut Txn,
+        hunt: &mut Hunt,
+        g: GroupNo,
+        from: Option<usize>,
+        least: usize,
+    ) -> Result<Option<Extent>, FsError> {
+        let (free, longest) = {
+            let group = &self.groups.borrow()[g.0 as usize];
+            (usize::from(group.desc.free_blocks), group.longest)
+        };
+        if free < least || longest < least {
+            return Ok(None);
+        }
+        let map = self.block_map(g).await?;
+        let end = self.geo.group_blocks(g) as usize;
+        let start = self.geo.group_start(g);
+        let (first, cursor) = {
+            let group = &self.groups.borrow()[g.0 as usize];
+            (group.first_free, group.cursor)
+        };
+        let from = from.unwrap_or(cursor).max(first);
+        let exact = matches!(hunt.goal, Goal::At(b) if b == start.plus(from as u64));
+        let ask = Ask { from, exact, want: hunt.want, least };
+        let seen = search(&map.bytes(), end, ask, |bit, len| {
+            let e = Extent { start: start.plus(bit as u64), len: len as u64 };
+            self.mechanism.may_reuse(Freed::Blocks(e))
+        });
+        hunt.held |= seen.held;
+        self.learn(g, ask, seen);
+        let Some((bit, len)) = seen.run else { return Ok(None) };
+        let extent = Extent { start: start.plus(bit as u64), len: len as u64 };
+        self.take(txn, &map, g, extent);
+        Ok(Some(extent))
+    }
+
+    /// Remembers what a search has shown.
+    fn learn(&self, g: GroupNo, ask: Ask, seen: Seen) {
+        let group = &mut self.groups.borrow_mut()[g.0 as usize];
+        if ask.from <= group.first_free {
+            group.first_free = seen.first;
+            if seen.complete {
+                group.longest = seen.longest;
+            }
+        }
+        if ask.from <= group.cursor.max(group.first_free) {
+            group.cursor = group.cursor.max(seen.held_to);
+        }
+    }
+
+    /// Searches begin at the first free blocks again: what was held there may be reused now.
+    fn rewind(&self) {
+        for group in self.groups.borrow_mut().iter_mut() {
+            group.cursor = 0;
+            group.cursor_ino = 0;
+        }
+    }
+
+    fn take(&self, txn: &mut Txn, map: &Buf, g: GroupNo, e: Extent) {
+        let (bit, len) = (self.geo.bit_of(e.start), e.len as usize);
+        let bytes = bit / 8..(bit + len).div_ceil(8);
+        let base = bytes.start * 8;
+        txn.edit(map, bytes, Change::AllocBlocks(e), |m| {
+            for b in bit - base..bit - base + len {
+                assert!(!bitmap::is_set(m, b), "a block is allocated twice");
+                bitmap::set(m, b);
+            }
+        });
+        {
+            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+            if group.first_free == bit {
+                group.first_free = bit + len;
+            }
+            group.taken += 1;
+            if group.taken.is_multiple_of(REWIND) {
+                group.cursor = 0;
+            }
+        }
+        self.count(txn, g, -(e.len as i64), 0, 0);
+    }
+
+    /// Frees blocks, whose pointers the caller has cleared in the same transaction.
+    pub(crate) async fn free_blocks(
+        &self,
+        txn: &mut Txn,
+        mut blocks: Vec<BlockNo>,
+    ) -> Result<(), FsError> {
+        blocks.sort_unstable();
+        let (mut i, mut since) = (0, 0);
+        while i < blocks.len() {
+            let start = blocks[i];
+            let g = self.geo.group_of(start);
+            let next = |n: usize| start.plus(n as u64);
+            let same = |n: &usize| blocks[i + n] == next(*n) && self.geo.group_of(next(*n)) == g;
+            let n = 1 + (1..blocks.len() - i).take_while(same).count();
+            self.free_run(txn, g, Extent { start, len: n as u64 }).await?;
+            i += n;
+            since += n;
+            if since >= FREES_AT_ONCE {
+                since = 0;
+                self.env.yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn free_run(&self, txn: &mut Txn, g: GroupNo, e: Extent) -> Result<(), FsError> {
+        let map = self.block_map(g).await?;
+        let bit = self.geo.bit_of(e.start);
+        let len = e.len as usize;
+        if bitmap::next_zero(&map.bytes(), bit, bit + len).is_some() {
+            let what = format!("blocks {} to {} are freed twice", e.start, e.start.0 + e.len - 1);
+            let at = format!("group {g}'s block bitmap");
+            return Err(self.damage(&FormatError::corrupt(what, at)));
+        }
+        let bytes = bit / 8..(bit + len).div_ceil(8);
+        let base = bytes.start * 8;
+        txn.edit(&map, bytes, Change::FreeBlocks(e), |m| {
+            (bit - base..bit - base + len).for_each(|b| bitmap::clear(m, b));
+        });
+        for i in 0..e.len {
+            self.cache.forget(e.start.plus(i));
+        }
+        {
+            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+            group.first_free = group.first_free.min(bit);
+            group.longest = self.geo.group_blocks(g) as usize;
+        }
+        self.count(txn, g, e.len as i64, 0, 0);
+        Ok(())
+    }
+}

@@ -1,0 +1,85 @@
+//! Where to look first, by FFS's policies: a file's blocks behind one another and near its inode, a large
+//! file in another group every so often, files near their directory, directories spread while the ones
+//! deep down stay near their parents. It reads counts and changes nothing.
+
+use crate::Ext;
+use crate::map::Leaf;
+use format::bytes::le32;
+use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO};
+use ufs::InodeHandle;
+
+/// Where blocks would be best.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Goal {
+    /// Just there: behind what comes before them in the file.
+    At(BlockNo),
+    /// Anywhere in the group.
+    In(GroupNo),
+}
+
+/// The share of a group's blocks that one file fills before it moves on: one in this many.
+const SHARE: u64 = 4;
+
+impl Ext {
+    /// Blocks of a file that go into one group before the next.
+    fn share(&self) -> u64 {
+        (u64::from(self.geo.blocks_per_group) / SHARE).max(1)
+    }
+
+    /// How many of `want` blocks from `at` on belong into one group.
+    pub(crate) fn want_here(&self, at: FileBlock, want: u64) -> u64 {
+        want.min(self.share() - at.0 % self.share())
+    }
+
+    /// Where the block of the leaf's own pointer would be best, file block `at`.
+    pub(crate) fn goal(&self, h: &InodeHandle, leaf: &Leaf, at: FileBlock) -> Goal {
+        let before = (leaf.index > 0).then(|| {
+            let place = leaf.base + 4 * (leaf.index - 1);
+            BlockNo(u64::from(le32(&leaf.buf.bytes(), place)))
+        });
+        let near = match before {
+            Some(b) if b.0 != 0 && self.geo.has_block(b) => b,
+            // The first pointer of an indirect block: behind that block.
+            _ if leaf.base == 0 && self.geo.has_block(leaf.buf.block()) => leaf.buf.block(),
+            _ => return Goal::In(self.geo.group_of_ino(h.ino)),
+        };
+        if at.0 > 0 && at.0.is_multiple_of(self.share()) {
+            return Goal::In(self.next_roomy_group(self.geo.group_of(near)));
+        }
+        let next = near.plus(1);
+        if self.geo.has_block(next) { Goal::At(next) } else { Goal::In(GroupNo(0)) }
+    }
+
+    /// The next group with at least average room.
+    fn next_roomy_group(&self, here: GroupNo) -> GroupNo {
+        let n = self.geo.groups;
+        let average = self.free_blocks.get() / u64::from(n);
+        let groups = self.groups.borrow();
+        let mut next = (1..=n).map(|i| GroupNo((here.0 + i) % n));
+        let roomy = |g: &GroupNo| u64::from(groups[g.0 as usize].desc.free_blocks) >= average;
+        next.find(roomy).unwrap_or(here)
+    }
+
+    /// The group for a new directory.
+    pub(super) fn group_for_dir(&self, parent: Ino, home: GroupNo) -> GroupNo {
+        let groups = self.groups.borrow();
+        let n = u64::from(self.geo.groups);
+        let avg_inodes = self.free_inodes.get() / n;
+        let avg_blocks = self.free_blocks.get() / n;
+        let roomy = |g: GroupNo, share: u64| {
+            let d = &groups[g.0 as usize].desc;
+            d.free_inodes > 0
+                && u64::from(d.free_inodes) * share >= avg_inodes
+                && u64::from(d.free_blocks) * share >= avg_blocks
+        };
+        if parent != ROOT_INO && roomy(home, 4) {
+            return home;
+        }
+        // Among the groups with at least average room, the one with the fewest directories; the
+        // search begins at a random one so that equals are spread.
+        let start = (self.env.random() % n) as u32;
+        let all = (0..self.geo.groups).map(|i| GroupNo((start + i) % self.geo.groups));
+        let best = all.filter(|g| roomy(*g, 1)).min_by_key(|g| groups[g.0 as usize].desc.used_dirs);
+        best.unwrap_or(home)
+    }
+}

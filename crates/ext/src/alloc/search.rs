@@ -1,0 +1,129 @@
+//! Finding a run of free blocks in one group's bitmap. Pure: it sees bits and a test of what may be
+//! reused, and knows neither files nor groups.
+
+use format::ext::bitmap::{next_one, next_zero};
+
+/// What is looked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ask {
+    /// The first bit that will do.
+    pub(super) from: usize,
+    /// Is a run that begins just there better than any other, however short?
+    pub(super) exact: bool,
+    /// How many bits are wanted; more are never given.
+    pub(super) want: usize,
+    /// Fewer than this are no use.
+    pub(super) least: usize,
+}
+
+/// What a search has seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Seen {
+    /// The run to take: first bit and length.
+    pub(super) run: Option<(usize, usize)>,
+    /// The first free bit, reusable or not; the end if there is none.
+    pub(super) first: usize,
+    /// The longest free run that was met.
+    pub(super) longest: usize,
+    /// Was all of it looked at?
+    pub(super) complete: bool,
+    /// Was something passed over because it may not be reused yet?
+    pub(super) held: bool,
+    /// Everything free before this bit is held.
+    pub(super) held_to: usize,
+}
+
+/// The first run of the wanted length in `ask.from..end`, else the longest. `may` says whether bits
+/// (first, count) may be reused.
+pub(super) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize) -> bool) -> Seen {
+    let mut seen = Seen { held_to: ask.from, first: end, ..Seen::default() };
+    let mut best = 0;
+    let mut only_held = true;
+    let mut at = ask.from;
+    while let Some(start) = next_zero(map, at, end) {
+        let limit = (start + ask.want).min(end);
+        let stop = next_one(map, start, limit).unwrap_or(limit);
+        at = stop;
+        seen.first = seen.first.min(start);
+        seen.longest = seen.longest.max(stop - start);
+        if stop - start <= best {
+            continue;
+        }
+        let (bit, len) = usable(start, stop - start, &may);
+        seen.held |= len < stop - start;
+        if len == 0 {
+            if only_held {
+                seen.held_to = stop;
+            }
+            continue;
+        }
+        only_held = false;
+        let exact = ask.exact && bit == ask.from;
+        if exact || len >= ask.want {
+            seen.run = Some((bit, len));
+            return seen;
+        }
+        if len >= ask.least && len > best {
+            best = len;
+            seen.run = Some((bit, len));
+        }
+    }
+    seen.complete = true;
+    seen
+}
+
+/// The first part of a run that may be reused; its length is 0 if there is none.
+fn usable(start: usize, len: usize, may: impl Fn(usize, usize) -> bool) -> (usize, usize) {
+    if may(start, len) {
+        return (start, len);
+    }
+    let first = (start..start + len).find(|&b| may(b, 1));
+    let Some(first) = first else { return (start, 0) };
+    let n = (first..start + len).take_while(|&b| may(b, 1)).count();
+    (first, n)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use format::ext::bitmap::clear;
+
+    fn map(free: &[usize]) -> Vec<u8> {
+        let mut m = vec![0xff; 64];
+        free.iter().for_each(|&b| clear(&mut m, b));
+        m
+    }
+    fn ask(from: usize, want: usize, least: usize) -> Ask {
+        Ask { from, exact: true, want, least }
+    }
+    fn all(_: usize, _: usize) -> bool {
+        true
+    }
+
+    #[test]
+    fn the_place_asked_for_then_the_first_good_run_then_the_longest() {
+        let m = map(&[3, 70, 71, 72, 200, 201]);
+        assert_eq!(search(&m, 512, ask(3, 4, 1), all).run, Some((3, 1)));
+        assert_eq!(search(&m, 512, ask(4, 2, 1), all).run, Some((70, 2)));
+        let longest = search(&m, 512, ask(4, 9, 1), all);
+        assert_eq!((longest.run, longest.longest), (Some((70, 3)), 3));
+        let short = search(&m, 512, ask(4, 9, 4), all);
+        assert_eq!((short.run, short.longest, short.held), (None, 3, false));
+        assert_eq!(search(&m, 200, ask(73, 1, 1), all).run, None);
+        let no_place = Ask { exact: false, ..ask(3, 2, 1) };
+        assert_eq!(search(&m, 512, no_place, all).run, Some((70, 2)));
+    }
+
+    #[test]
+    fn what_is_held_is_passed_over() {
+        let m = map(&(10..40).collect::<Vec<_>>());
+        let held =
+            |first: usize, n: usize| move |b: usize, c: usize| b >= first + n || b + c <= first;
+        let s = search(&m, 512, ask(0, 4, 1), held(10, 10));
+        assert_eq!((s.run, s.held, s.held_to), (Some((20, 4)), true, 18));
+        let s = search(&m, 512, ask(0, 4, 1), held(12, 28));
+        assert_eq!((s.run, s.held), (Some((10, 2)), true));
+        let s = search(&m, 512, ask(0, 4, 1), held(10, 30));
+        assert_eq!((s.run, s.held, s.held_to), (None, true, 40));
+    }
+}

@@ -1,0 +1,233 @@
+//! Shrinking a file's map, from its end: pointers are cleared where they survive, and what they pointed at
+//! is freed. An indirect block that goes as a whole is freed as it is; nothing in it is edited. Where a
+//! transaction is bounded, a large cut goes in steps, each of which leaves a smaller file's map.
+
+use crate::Ext;
+use cache::{Buf, BufKind};
+use format::bytes::le32;
+use format::ext::map::{POINTERS, first_of};
+use format::{BlockNo, FileBlock, FormatError};
+use integrity::{Credits, Txn};
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use ufs::{InodeHandle, Store};
+use vfs::FsError;
+
+/// Blocks that one transaction gives up, where a transaction is bounded.
+pub(super) const STEP: u64 = 4096;
+/// What each of them may edit: bitmaps, descriptors, maps, the inode.
+pub(super) const RENEWED: Credits = Credits::blocks(64);
+/// Indirect blocks read ahead of the cut.
+const AHEAD: usize = 16;
+
+/// One step of a cut.
+struct Cut<'a> {
+    h: &'a InodeHandle,
+    /// File blocks from here on go.
+    from: FileBlock,
+    /// What is to be freed.
+    freed: Vec<BlockNo>,
+    /// It ends at the next border once it has freed so many.
+    budget: usize,
+}
+
+/// How far a step has come in one part of the map.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// All of it stays or what went was unmapped.
+    Stays,
+    /// All of it goes, the block at its root included.
+    Goes,
+    /// The budget is used up before its first block.
+    Stopped,
+}
+
+type Step<'a, T> = Pin<Box<dyn Future<Output = Result<T, FsError>> + 'a>>;
+
+impl Ext {
+    /// Frees the file's blocks from `from` on.
+    pub(crate) async fn cut(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+    ) -> Result<(), FsError> {
+        let budget = if self.mechanism.atomic() { STEP as usize } else { usize::MAX };
+        while !self.cut_step(txn, h, from, budget).await? {
+            self.renew(txn, RENEWED).await?;
+        }
+        Ok(())
+    }
+
+    /// One step; true if nothing is left to cut.
+    async fn cut_step(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+        budget: usize,
+    ) -> Result<bool, FsError> {
+        let mut cut = Cut { h, from, freed: Vec::new(), budget };
+        let mut done = true;
+        for i in (0..POINTERS).rev() {
+            let leaf = self.inode_leaf(h, i);
+            let b = leaf.pointer(0);
+            if b.0 == 0 {
+                continue;
+            }
+            let first = first_of(i, self.per_block());
+            if i < 12 {
+                if first >= from {
+                    self.check_pointer(h.ino, b, "a block")?;
+                    cut.freed.push(b);
+                    self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
+                }
+                continue;
+            }
+            let level = i - 11;
+            let part = self.cut_tree(txn, &mut cut, b, level, first).await?;
+            if part == Part::Goes {
+                self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
+            }
+            if part == Part::Stopped || (i > 12 && cut.freed.len() >= budget) {
+                done = false;
+                break;
+            }
+        }
+        self.give_back(txn, h, cut.freed).await?;
+        Ok(done)
+    }
+
+    /// Frees blocks that were the file's.
+    pub(super) async fn give_back(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        freed: Vec<BlockNo>,
+    ) -> Result<(), FsError> {
+        if freed.is_empty() {
+            return Ok(());
+        }
+        let count = freed.len() as i64;
+        self.free_blocks(txn, freed).await?;
+        self.count_sectors(txn, h, -count);
+        Ok(())
+    }
+
+    /// Cuts the tree under block `b`, which maps file blocks from `first` on through `level` levels of
+    /// indirect blocks.
+    fn cut_tree<'a>(
+        &'a self,
+        txn: &'a mut Txn,
+        cut: &'a mut Cut<'_>,
+        b: BlockNo,
+        level: usize,
+        first: FileBlock,
+    ) -> Step<'a, Part> {
+        Box::pin(async move {
+            let span = self.per_block().pow(level as u32);
+            if first.0 + span <= cut.from.0 {
+                return Ok(Part::Stays);
+            }
+            let buf = self.indirect(cut.h.ino, b).await?;
+            let whole = first.0 >= cut.from.0;
+            let part = match level {
+                1 => self.cut_leaf(txn, cut, &buf, first)?,
+                _ => self.cut_node(txn, cut, &buf, level, first).await?,
+            };
+            if whole && part == Part::Goes {
+                cut.freed.push(b);
+            }
+            Ok(part)
+        })
+    }
+
+    /// Cuts an indirect block that points at the file's own blocks.
+    fn cut_leaf(
+        &self,
+        txn: &mut Txn,
+        cut: &mut Cut<'_>,
+        buf: &Buf,
+        first: FileBlock,
+    ) -> Result<Part, FsError> {
+        if cut.freed.len() as u64 > self.geo.blocks {
+            let what = "its map has more blocks than the volume";
+            let at = format!("inode {}", cut.h.ino);
+            return Err(self.damage(&FormatError::corrupt(what, at)));
+        }
+        let keep = cut.from.0.saturating_sub(first.0) as usize;
+        for i in keep..self.per_block() as usize {
+            let child = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            if child.0 == 0 {
+                continue;
+            }
+            self.check_pointer(cut.h.ino, child, "a block")?;
+            cut.freed.push(child);
+            if keep > 0 {
+                let leaf = self.block_leaf(buf.clone(), i);
+                self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
+            }
+        }
+        Ok(if keep > 0 { Part::Stays } else { Part::Goes })
+    }
+
+    /// Cuts an indirect block that points at indirect blocks, from its last pointer on.
+    async fn cut_node(
+        &self,
+        txn: &mut Txn,
+        cut: &mut Cut<'_>,
+        buf: &Buf,
+        level: usize,
+        first: FileBlock,
+    ) -> Result<Part, FsError> {
+        let whole = first.0 >= cut.from.0;
+        let span = self.per_block().pow(level as u32 - 1);
+        let mut gone = Vec::new();
+        let mut stopped = false;
+        let mut ahead = usize::MAX;
+        for i in (0..self.per_block() as usize).rev() {
+            let child = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            let at = first.plus(i as u64 * span);
+            if child.0 == 0 || at.0 + span <= cut.from.0 {
+                continue;
+            }
+            if cut.freed.len() >= cut.budget {
+                stopped = true;
+                break;
+            }
+            if i < ahead {
+                ahead = i.saturating_sub(AHEAD);
+                self.prefetch(buf, ahead..i);
+                // A long cut lets others in.
+                self.env.yield_now().await;
+            }
+            match self.cut_tree(txn, cut, child, level - 1, at).await? {
+                Part::Goes => gone.push(i),
+                Part::Stays => (),
+                Part::Stopped => {
+                    stopped = true;
+                    break;
+                }
+            }
+        }
+        if whole && !stopped {
+            return Ok(Part::Goes);
+        }
+        for i in gone {
+            let leaf = self.block_leaf(buf.clone(), i);
+            self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
+        }
+        Ok(if stopped { Part::Stopped } else { Part::Stays })
+    }
+
+    /// Reads the indirect blocks that the cut comes to next.
+    fn prefetch(&self, buf: &Buf, which: Range<usize>) {
+        for i in which {
+            let b = BlockNo(u64::from(le32(&buf.bytes(), 4 * i)));
+            if b.0 != 0 && !self.meets_system(b, 1) && self.cache.get_cached(b).is_none() {
+                self.cache.prefetch(b, 1, BufKind::Meta);
+            }
+        }
+    }
+}

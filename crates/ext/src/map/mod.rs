@@ -1,0 +1,10 @@
+//! The maps from file blocks to disk blocks: `indirect` follows them, `write` grows them, `cut` and `punch`
+//! shrink them. What a block holds, beyond being a map's or a file's, is not known here.
+
+mod cut;
+mod indirect;
+mod punch;
+mod write;
+
+pub(crate) use indirect::Leaf;
+pub(crate) use write::data_error;

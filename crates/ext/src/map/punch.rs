@@ -1,0 +1,47 @@
+//! Holes: pointers of a range are cleared and what they pointed at is freed. Indirect blocks stay, so
+//! that the map's shape is the same afterwards.
+
+use super::Leaf;
+use super::indirect::Walk;
+use crate::Ext;
+use crate::map::cut::{RENEWED, STEP};
+use format::{BlockNo, FileBlock};
+use integrity::Txn;
+use ufs::{InodeHandle, Store};
+use vfs::FsError;
+
+impl Ext {
+    /// Frees `from..to`.
+    pub(crate) async fn punch_blocks(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        let mut at = from;
+        let mut since_restart = 0;
+        while at < to {
+            let walk = self.walk(h, at).await?;
+            let run = self.run_of(h.ino, &walk, to.0 - at.0)?;
+            if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
+                self.unmap_run(txn, h, leaf, run.len);
+                let blocks = (0..run.len).map(|i| start.plus(i)).collect();
+                self.give_back(txn, h, blocks).await?;
+                since_restart += run.len;
+            }
+            at = at.plus(run.len);
+            if self.mechanism.atomic() && since_restart >= STEP {
+                since_restart = 0;
+                self.renew(txn, RENEWED).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap_run(&self, txn: &mut Txn, h: &InodeHandle, leaf: &Leaf, len: u64) {
+        for i in 0..len {
+            self.set_pointer(txn, h, leaf, i as usize, BlockNo(0));
+        }
+    }
+}
