@@ -1,6 +1,7 @@
-//! A block group in memory: its descriptor, and what has been learnt of its bitmaps. The bitmaps themselves
-//! are blocks of the cache, checked when they come in. The counts are the descriptor's, kept in step by
-//! edits of its block; since no order of writes can protect a count, a bitmap overrules it.
+//! A block group in memory: its descriptor, and what has been learnt of its bitmaps. The bitmaps
+//! themselves are blocks of the cache, checked when they come in. The counts are the descriptor's,
+//! kept in step by edits of its block; since no order of writes can protect a count, a bitmap
+//! overrules it.
 
 use crate::Ext;
 use cache::{Buf, BufKind};
@@ -52,8 +53,8 @@ impl Group {
 }
 
 impl Ext {
-    /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond its
-    /// ends? They lie in one group.
+    /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond
+    /// its ends? They lie in one group.
     pub(crate) fn meets_system(&self, first: BlockNo, len: u64) -> bool {
         let last = first.plus(len - 1);
         if !self.geo.has_block(first) || !self.geo.has_block(last) {

@@ -1,5 +1,5 @@
-//! Inode slots: finding and checking them. The slot's bytes stay in the cache's block, and a handle keeps
-//! that block in memory.
+//! Inode slots: finding and checking them. The slot's bytes stay in the cache's block, and a handle
+//! keeps that block in memory.
 
 use crate::Ext;
 use cache::{Buf, BufKind};

@@ -1,6 +1,6 @@
-//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides block
-//! numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its changes safe it does not
-//! know, nor any name.
+//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides
+//! block numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its changes
+//! safe it does not know, nor any name.
 
 mod alloc;
 mod group;

@@ -1,5 +1,5 @@
-//! Loading an opened volume: group descriptors read and checked, counts summed. The superblock has been
-//! found and checked by whoever opens (`volume`), and nothing is written here.
+//! Loading an opened volume: group descriptors read and checked, counts summed. The superblock has
+//! been found and checked by whoever opens (`volume`), and nothing is written here.
 
 use crate::Ext;
 use crate::group::Group;

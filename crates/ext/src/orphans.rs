@@ -1,6 +1,6 @@
-//! The list of orphans: inodes that must be reclaimed, or cut to their size, after a crash. A chain from
-//! the superblock through the inodes' deletion-time fields, as ext3 has it. Only in modes whose
-//! transactions are atomic: a chain with a missing link would lose the rest.
+//! The list of orphans: inodes that must be reclaimed, or cut to their size, after a crash. A chain
+//! from the superblock through the inodes' deletion-time fields, as ext3 has it. Only in modes
+//! whose transactions are atomic: a chain with a missing link would lose the rest.
 
 use crate::Ext;
 use format::Ino;
@@ -51,8 +51,8 @@ impl Ext {
         self.orphans.borrow_mut().remove(place);
     }
 
-    /// Follows the chain as it was found on disk, and remembers it, the first of the chain last. A chain
-    /// that loops or leaves the volume ends there; what is lost of it fsck finds.
+    /// Follows the chain as it was found on disk, and remembers it, the first of the chain last. A
+    /// chain that loops or leaves the volume ends there; what is lost of it fsck finds.
     pub async fn load_orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
         let mut found = Vec::new();
         let mut seen = BTreeSet::new();

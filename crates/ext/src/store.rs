@@ -1,4 +1,5 @@
-//! The layout as the operations see it: each call of [`ufs::Store`], delegating to the file that does it.
+//! The layout as the operations see it: each call of [`ufs::Store`], delegating to the file that
+//! does it.
 
 use crate::Ext;
 use crate::alloc::Goal;

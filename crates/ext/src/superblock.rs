@@ -1,6 +1,6 @@
-//! The superblock's state while the volume is open: not clean from before the first write until after the
-//! last one is durable. Its writes at opening and closing go through no transaction, because nothing else
-//! is in flight then.
+//! The superblock's state while the volume is open: not clean from before the first write until
+//! after the last one is durable. Its writes at opening and closing go through no transaction,
+//! because nothing else is in flight then.
 
 use crate::Ext;
 use env::{Block, Disk, DiskError};
@@ -29,8 +29,8 @@ impl Ext {
         self.cache.flush_device().await
     }
 
-    /// Takes over what the block with the superblock holds on disk now: the boot area before it may have been
-    /// written past the cache.
+    /// Takes over what the block with the superblock holds on disk now: the boot area before it may
+    /// have been written past the cache.
     pub async fn reload_superblock_block(&self, disk: &Rc<dyn Disk>) -> Result<(), DiskError> {
         let (buf, _) = &self.sb_buf;
         let at = buf.block().0 * self.block_bytes() as u64;
@@ -39,8 +39,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Before the first write: the volume is not clean. In its own flush, because a power cut must not find
-    /// later writes under a clean mark.
+    /// Before the first write: the volume is not clean. In its own flush, because a power cut must
+    /// not find later writes under a clean mark.
     pub async fn mark_open(&self) -> Result<(), DiskError> {
         {
             let mut sb = self.sb.borrow_mut();

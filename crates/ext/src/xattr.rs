@@ -1,5 +1,5 @@
-//! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count of
-//! users goes down instead of the block.
+//! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count
+//! of users goes down instead of the block.
 
 use crate::Ext;
 use crate::alloc::Goal;

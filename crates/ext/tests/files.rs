@@ -1,5 +1,5 @@
-//! Files of every shape on every kind of volume: what is written is read back, also after the volume was
-//! closed and opened, and e2fsck finds nothing to say.
+//! Files of every shape on every kind of volume: what is written is read back, also after the
+//! volume was closed and opened, and e2fsck finds nothing to say.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

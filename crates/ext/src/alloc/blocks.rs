@@ -1,6 +1,6 @@
-//! Allocating and freeing blocks: the bitmaps' edits and the counts. A run is taken where the policy wants
-//! it, else near there, else where it is long, else where there is anything. What was freed and may not be
-//! reused yet is passed over, and forced out only when nothing else is left.
+//! Allocating and freeing blocks: the bitmaps' edits and the counts. A run is taken where the
+//! policy wants it, else near there, else where it is long, else where there is anything. What was
+//! freed and may not be reused yet is passed over, and forced out only when nothing else is left.
 
 use super::Goal;
 use super::search::{Ask, Seen, search};
@@ -81,7 +81,8 @@ impl Ext {
         Ok(None)
     }
 
-    /// A run of at least `least` blocks in the group, from bit `from` on, or where its cursor stands.
+    /// A run of at least `least` blocks in the group, from bit `from` on, or where its cursor
+    /// stands.
     async fn try_group(
         &self,
         txn: &mut Txn,

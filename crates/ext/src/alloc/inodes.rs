@@ -1,5 +1,6 @@
-//! Allocating and freeing inodes: the bitmaps' edits, the slots' and the counts. A file's inode is taken in
-//! its directory's group, a directory's where the policy says, else in the next group that has one.
+//! Allocating and freeing inodes: the bitmaps' edits, the slots' and the counts. A file's inode is
+//! taken in its directory's group, a directory's where the policy says, else in the next group that
+//! has one.
 
 use crate::Ext;
 use format::ext::bitmap;

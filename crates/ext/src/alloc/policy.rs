@@ -1,6 +1,6 @@
-//! Where to look first, by FFS's policies: a file's blocks behind one another and near its inode, a large
-//! file in another group every so often, files near their directory, directories spread while the ones
-//! deep down stay near their parents. It reads counts and changes nothing.
+//! Where to look first, by FFS's policies: a file's blocks behind one another and near its inode, a
+//! large file in another group every so often, files near their directory, directories spread while
+//! the ones deep down stay near their parents. It reads counts and changes nothing.
 
 use crate::Ext;
 use crate::map::Leaf;

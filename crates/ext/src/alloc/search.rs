@@ -29,14 +29,14 @@ pub(super) struct Seen {
     pub(super) complete: bool,
     /// Was something passed over because it may not be reused yet?
     pub(super) held: bool,
-    /// Everything free before this bit is held.
+    /// Everything free from the first bit asked about to this one is held; 0 if nothing is.
     pub(super) held_to: usize,
 }
 
 /// The first run of the wanted length in `ask.from..end`, else the longest. `may` says whether bits
 /// (first, count) may be reused.
 pub(super) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize) -> bool) -> Seen {
-    let mut seen = Seen { held_to: ask.from, first: end, ..Seen::default() };
+    let mut seen = Seen { first: end, ..Seen::default() };
     let mut best = 0;
     let mut only_held = true;
     let mut at = ask.from;
@@ -51,9 +51,11 @@ pub(super) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize
         }
         let (bit, len) = usable(start, stop - start, &may);
         seen.held |= len < stop - start;
-        if len == 0 {
+        if bit > start || len == 0 {
+            // Held at its beginning: the rest of it is a run of its own.
+            at = if len == 0 { stop } else { bit };
             if only_held {
-                seen.held_to = stop;
+                seen.held_to = at;
             }
             continue;
         }
@@ -120,7 +122,7 @@ mod tests {
         let held =
             |first: usize, n: usize| move |b: usize, c: usize| b >= first + n || b + c <= first;
         let s = search(&m, 512, ask(0, 4, 1), held(10, 10));
-        assert_eq!((s.run, s.held, s.held_to), (Some((20, 4)), true, 18));
+        assert_eq!((s.run, s.held, s.held_to), (Some((20, 4)), true, 20));
         let s = search(&m, 512, ask(0, 4, 1), held(12, 28));
         assert_eq!((s.run, s.held), (Some((10, 2)), true));
         let s = search(&m, 512, ask(0, 4, 1), held(10, 30));

@@ -1,6 +1,7 @@
-//! Shrinking a file's map, from its end: pointers are cleared where they survive, and what they pointed at
-//! is freed. An indirect block that goes as a whole is freed as it is; nothing in it is edited. Where a
-//! transaction is bounded, a large cut goes in steps, each of which leaves a smaller file's map.
+//! Shrinking a file's map, from its end: pointers are cleared where they survive, and what they
+//! pointed at is freed. An indirect block that goes as a whole is freed as it is; nothing in it is
+//! edited. Where a transaction is bounded, a large cut goes in steps, each of which leaves a
+//! smaller file's map.
 
 use crate::Ext;
 use cache::{Buf, BufKind};
@@ -115,8 +116,8 @@ impl Ext {
         Ok(())
     }
 
-    /// Cuts the tree under block `b`, which maps file blocks from `first` on through `level` levels of
-    /// indirect blocks.
+    /// Cuts the tree under block `b`, which maps file blocks from `first` on through `level` levels
+    /// of indirect blocks.
     fn cut_tree<'a>(
         &'a self,
         txn: &'a mut Txn,

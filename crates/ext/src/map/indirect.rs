@@ -1,5 +1,6 @@
-//! Finding a file's blocks: from a file block through the inode's pointers and indirect blocks to the
-//! disk. Every block number that comes from the disk is checked before it is used; nothing is changed.
+//! Finding a file's blocks: from a file block through the inode's pointers and indirect blocks to
+//! the disk. Every block number that comes from the disk is checked before it is used; nothing is
+//! changed.
 
 use crate::Ext;
 use cache::{Buf, BufKind};

@@ -1,5 +1,5 @@
-//! The maps from file blocks to disk blocks: `indirect` follows them, `write` grows them, `cut` and `punch`
-//! shrink them. What a block holds, beyond being a map's or a file's, is not known here.
+//! The maps from file blocks to disk blocks: `indirect` follows them, `write` grows them, `cut` and
+//! `punch` shrink them. What a block holds, beyond being a map's or a file's, is not known here.
 
 mod cut;
 mod indirect;

@@ -1,5 +1,5 @@
-//! Holes: pointers of a range are cleared and what they pointed at is freed. Indirect blocks stay, so
-//! that the map's shape is the same afterwards.
+//! Holes: pointers of a range are cleared and what they pointed at is freed. Indirect blocks stay,
+//! so that the map's shape is the same afterwards.
 
 use super::Leaf;
 use super::indirect::Walk;

@@ -1,5 +1,5 @@
-//! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block is
-//! announced with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
+//! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block
+//! is announced with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
 
 use crate::Ext;
 use crate::map::Leaf;

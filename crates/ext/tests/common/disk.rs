@@ -1,5 +1,5 @@
-//! A disk in memory for one engine: sparse, so that volumes of terabytes fit, with errors on demand and a
-//! list of what was done to it. It answers every request at once; it knows no volatile cache.
+//! A disk in memory for one engine: sparse, so that volumes of terabytes fit, with errors on demand
+//! and a list of what was done to it. It answers every request at once; it knows no volatile cache.
 
 use env::{Block, DiskError, DiskErrorKind, IoDone, IoOp, IoRequest};
 use std::collections::{BTreeMap, BTreeSet};

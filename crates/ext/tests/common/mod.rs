@@ -1,6 +1,6 @@
-//! A world for the tests of the layout: a volume on a disk in memory, the operations over it, and the real
-//! e2fsck's opinion of what they leave behind. What a test does to a file it does through `ufs`, as a user
-//! would; what it wants to see of the layout it asks of the `Store`.
+//! A world for the tests of the layout: a volume on a disk in memory, the operations over it, and
+//! the real e2fsck's opinion of what they leave behind. What a test does to a file it does through
+//! `ufs`, as a user would; what it wants to see of the layout it asks of the `Store`.
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses its part")]
 #![allow(
     clippy::disallowed_methods,
