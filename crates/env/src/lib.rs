@@ -23,7 +23,7 @@ pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
 pub use exec::{Executor, Step};
 pub use hash::{FixedHasher, IdMap, IdSet};
-pub use net::{Listener, NetError, Stream};
+pub use net::{Conn, Line, NetError, Service};
 pub use port::{DiskId, IoDone, IoOp, IoRequest, Port};
 pub use rng::Rng;
 pub use rope::Rope;
