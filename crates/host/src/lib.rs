@@ -5,6 +5,7 @@
 mod clock;
 mod driver;
 mod file;
+mod listen;
 mod lock;
 mod pool;
 mod ring;
@@ -14,6 +15,7 @@ mod worker;
 pub use clock::{entropy, now};
 pub use driver::{Driver, carry_out_all};
 pub use file::HostFile;
+pub use listen::{Accept, Outlet, Protocol, listen};
 pub use pool::{Hosted, Pool, Source, WorkList};
 pub use ring::{Entry, Ring, ring_available};
 pub use signals::{block_signals, wait_for_stop};

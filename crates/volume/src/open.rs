@@ -86,7 +86,11 @@ async fn open(
         ext.mark_open().await.map_err(|e| e.to_string())?;
         cache.start();
     }
-    let info = about(&ext, &options, boot.as_ref(), read_only);
+    let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;
+    let root = root.map_err(|e| format!("the root directory: {e}"))?;
+    let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
+    drop(root);
+    let info = about((&ext, generation), &options, boot.as_ref(), read_only);
     let ufs = Ufs::new(ext.clone(), move || info.clone());
     Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only }))
 }
@@ -113,7 +117,12 @@ fn next_state(probe: &Probe, options: &OpenOptions, clean: bool) -> Option<BootS
     Some(new)
 }
 
-fn about(ext: &Ext, o: &OpenOptions, boot: Option<&BootState>, read_only: bool) -> VolumeInfo {
+fn about(
+    (ext, root_generation): (&Ext, u32),
+    o: &OpenOptions,
+    boot: Option<&BootState>,
+    read_only: bool,
+) -> VolumeInfo {
     let info = o.mode.info();
     let sb = ext.superblock();
     VolumeInfo {
@@ -121,6 +130,7 @@ fn about(ext: &Ext, o: &OpenOptions, boot: Option<&BootState>, read_only: bool) 
         mode: info.name.into(),
         promise: info.promise.into(),
         handle_key: boot.map_or(o.entropy, |b| b.handle_key),
+        root_generation,
         boot: boot.map_or(u64::from_le_bytes([7; 8]), |b| b.losses),
         read_only,
         block_bytes: sb.block_bytes() as u32,

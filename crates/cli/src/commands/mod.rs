@@ -7,5 +7,6 @@ pub mod files;
 pub mod fsck;
 pub mod info;
 pub mod mkfs;
+mod nfs_server;
 pub mod recover;
 pub mod serve;

@@ -12,6 +12,8 @@ use vfs::{Door, DoorState};
 
 /// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
 const TTL_ALONE: u64 = 3600;
+/// The same where NFS clients change it too.
+const TTL_SHARED: u64 = 1;
 
 struct Served {
     door: Arc<Door>,
@@ -26,7 +28,7 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
         return daemonize();
     }
     let volumes = vec![open(&a.image, &a.open)?];
-    run_volumes(volumes, &a.open, Some(&a.dir))
+    run_volumes(volumes, &a.open, Some(&a.dir), None)
 }
 
 /// Starts itself again in the background and waits until that one is ready, or has failed.
@@ -74,21 +76,30 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("--mount is for one volume".into()));
     }
     let volumes = images.iter().map(|i| open(i, &a.open)).collect::<Result<Vec<_>, Failure>>()?;
-    run_volumes(volumes, &a.open, a.mount.as_deref())
+    let nfs = match a.no_nfs {
+        true => None,
+        false => Some(super::nfs_server::NfsArgs::new(a.nfs.as_deref(), &a.export)?),
+    };
+    run_volumes(volumes, &a.open, a.mount.as_deref(), nfs)
 }
 
 fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
-    let missing = [
-        (a.nfs.is_some(), "--nfs"),
-        (a.http.is_some(), "--http"),
-        (a.rpcbind, "--rpcbind"),
-        (!a.export.is_empty(), "--export"),
-    ];
+    let missing = [(a.http.is_some(), "--http"), (a.rpcbind, "--rpcbind")];
     if let Some((_, name)) = missing.iter().find(|(given, _)| *given) {
-        return Err(Failure::Usage(format!("{name}: NFS is not in this version")));
+        return Err(Failure::Usage(format!("{name} is not in this version")));
     }
-    if a.mount.is_none() {
-        return Err(Failure::Usage("NFS is not in this version: give --mount DIR".into()));
+    if a.no_nfs && a.mount.is_none() {
+        return Err(Failure::Usage("--no-nfs without --mount leaves nothing to serve".into()));
+    }
+    if !a.no_nfs && a.open.mode == "async" && !a.unsafe_async {
+        let why = "mode async answers over NFS before anything is durable: give --unsafe-async to \
+                   accept that, or --no-nfs";
+        return Err(Failure::Usage(why.into()));
+    }
+    if a.unsafe_async {
+        eprintln!(
+            "warning: in mode async a crash loses changes that NFS clients were told are safe"
+        );
     }
     Ok(())
 }
@@ -128,12 +139,17 @@ fn run_volumes(
     volumes: Vec<Served>,
     args: &OpenArgs,
     dir: Option<&Path>,
+    nfs: Option<super::nfs_server::NfsArgs>,
 ) -> Result<Outcome, Failure> {
     block_signals();
+    let mut served = Vec::new();
     for v in &volumes {
-        Driver::new(v.door.clone(), vec![v.file.clone()])
-            .open()
-            .map_err(|e| format!("{}: {e}", v.file.path().display()))?;
+        let driver = Driver::new(v.door.clone(), vec![v.file.clone()]);
+        let shown = v.file.path().display().to_string();
+        driver.open().map_err(|e| format!("{shown}: {e}"))?;
+        if nfs.is_some() {
+            served.push(super::nfs_server::describe(&driver, v.file.path())?);
+        }
     }
     let list = volumes.iter().map(|v| (v.door.clone(), vec![v.file.clone()])).collect();
     let pool = Pool::start(list).map_err(|e| {
@@ -141,8 +157,18 @@ fn run_volumes(
     })?;
     let session = match dir {
         None => None,
-        Some(dir) => Some(start_session(&pool, &volumes[0], dir, args)?),
+        Some(dir) => {
+            let ttl = if nfs.is_some() { TTL_SHARED } else { TTL_ALONE };
+            Some(start_session(&pool, &volumes[0], dir, (args, ttl))?)
+        }
     };
+    if let Some(nfs) = nfs
+        && let Err(why) = nfs.start(&pool, served)
+    {
+        let _ = session.as_ref().map(Session::unmount);
+        close(&volumes, &pool)?;
+        return Err(Failure::Failed(why));
+    }
     println!("ready");
     let _ = std::io::stdout().flush();
     wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
@@ -160,7 +186,7 @@ fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
     dir: &Path,
-    args: &OpenArgs,
+    (args, ttl): (&OpenArgs, u64),
 ) -> Result<Session, Failure> {
     let options =
         MountOptions { source: v.file.path().display().to_string(), read_only: v.read_only };
@@ -169,7 +195,7 @@ fn start_session(
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, TTL_ALONE));
+    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, ttl));
     let session = session.inspect_err(|_| {
         let _ = close(std::slice::from_ref(v), pool);
     })?;

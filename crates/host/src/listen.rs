@@ -1,0 +1,107 @@
+//! Sockets for servers: a thread accepts, and a thread each reads a connection, enters volumes with what came,
+//! and sends what was answered. Many requests read at once are run in one entry and answered in one write.
+
+use crate::Pool;
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use vfs::Work;
+
+/// One connection's protocol: bytes to work.
+pub trait Protocol: Send + Sync {
+    /// The work in these bytes; Err: close the connection, and why.
+    fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String>;
+    /// The work was entered: send what was answered meanwhile.
+    fn gathered(&self);
+    /// Should no more be read for now?
+    fn is_full(&self) -> bool;
+}
+
+/// Sends on a socket, whole replies at a time, from any thread.
+#[derive(Clone)]
+pub struct Outlet(Arc<Mutex<TcpStream>>);
+
+impl Outlet {
+    /// Sends all of it; a client that does not take it for half a minute is cut off.
+    pub fn send(&self, bytes: &[u8]) {
+        let mut s = self.0.lock().expect("nobody panics while holding it");
+        if s.write_all(bytes).is_err() {
+            let _ = s.shutdown(Shutdown::Both); // the reader notices and ends the connection
+        }
+    }
+}
+
+/// Makes a protocol for a connection.
+pub type Accept = dyn Fn(SocketAddr, Outlet) -> Arc<dyn Protocol> + Send + Sync;
+
+/// A connection that says nothing for so long is closed.
+const IDLE: Duration = Duration::from_secs(3600);
+const SEND: Duration = Duration::from_secs(30);
+const CONNECTIONS_MAX: usize = 1024;
+const READ_BYTES: usize = 256 << 10;
+
+/// Listens at `address` and serves each connection by `accept`. Returns the address it listens on.
+pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<SocketAddr, String> {
+    let fail = |e: std::io::Error| format!("cannot listen on {address}: {e}");
+    let listener = TcpListener::bind(address).map_err(fail)?;
+    let at = listener.local_addr().map_err(fail)?;
+    let pool = pool.clone();
+    let thread = std::thread::Builder::new().name("listen".into());
+    let run = move || {
+        let open = Arc::new(());
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                std::thread::sleep(Duration::from_millis(50)); // out of descriptors: wait for some
+                continue;
+            };
+            if Arc::strong_count(&open) > CONNECTIONS_MAX {
+                tracing::warn!("more than {CONNECTIONS_MAX} connections: one is refused");
+                continue;
+            }
+            let (pool, accept, open) = (pool.clone(), accept.clone(), open.clone());
+            let thread = std::thread::Builder::new().name("connection".into());
+            let started = thread.spawn(move || {
+                if let Err(why) = serve(&pool, stream, &*accept) {
+                    tracing::info!("connection closed: {why}");
+                }
+                drop(open);
+            });
+            if let Err(e) = started {
+                tracing::warn!("no thread for a connection: {e}");
+            }
+        }
+    };
+    thread.spawn(run).map_err(fail)?;
+    Ok(at)
+}
+
+fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept) -> Result<(), String> {
+    let io = |e: std::io::Error| e.to_string();
+    let peer = stream.peer_addr().map_err(io)?;
+    stream.set_nodelay(true).map_err(io)?;
+    stream.set_read_timeout(Some(IDLE)).map_err(io)?;
+    stream.set_write_timeout(Some(SEND)).map_err(io)?;
+    let outlet = Outlet(Arc::new(Mutex::new(stream.try_clone().map_err(io)?)));
+    let protocol = accept(peer, outlet);
+    let mut room = vec![0; READ_BYTES];
+    loop {
+        while protocol.is_full() {
+            std::thread::sleep(Duration::from_millis(1)); // back-pressure: the client's window fills
+        }
+        let n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
+        if n == 0 {
+            return Ok(());
+        }
+        let work = protocol.received(&room[..n]).map_err(|e| format!("{peer}: {e}"))?;
+        let mut by_volume: Vec<Vec<Work>> = Vec::new();
+        for (v, w) in work {
+            by_volume.resize_with(by_volume.len().max(v + 1), Vec::new);
+            by_volume[v].push(w);
+        }
+        for (v, mut work) in by_volume.into_iter().enumerate().filter(|(_, w)| !w.is_empty()) {
+            pool.enter(v, &mut work);
+        }
+        protocol.gathered();
+    }
+}

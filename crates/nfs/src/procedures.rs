@@ -1,0 +1,413 @@
+//! The 22 procedures: from arguments to one call of the volume, and from its answer to the reply.
+
+use crate::handle::{self, Handle};
+use crate::replies::{fattr, post, status, wcc};
+use crate::rpc::{self, Head};
+use crate::server::{Server, User};
+use crate::xdr::{Garbage, Reader, Writer};
+use env::Rope;
+use vfs::{
+    Answer, Call, FsError, MakeKind, RenameMode, Reply, Request, Stability, TRANSFER_BYTES_MAX, Wcc,
+};
+
+/// What is needed to write a reply.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Pending {
+    pub(crate) xid: u32,
+    pub(crate) procedure: u32,
+    pub(crate) volume: usize,
+    /// READDIR's limits: of names (READDIRPLUS's dircount is a hint that is not needed) and of all.
+    count: u32,
+}
+
+/// What becomes of a call.
+pub(crate) enum Begun {
+    /// Ask the volume.
+    Ask(Box<(Pending, Call)>),
+    /// Answered already.
+    Now(Vec<u8>),
+}
+
+const BADHANDLE: u32 = 10_001;
+const BADTYPE: u32 = 10_007;
+const ROFS: u32 = 30;
+const STALE: u32 = 70;
+const ACCES: u32 = 13;
+
+/// How many optional parts follow the status of a failed reply of a procedure, each one absent word per item:
+/// post-op attributes are one word, wcc data two.
+fn failure_words(procedure: u32) -> usize {
+    match procedure {
+        0 | 1 => 0,
+        2 | 7..=13 | 21 => 2,
+        14 => 4,
+        15 => 3,
+        _ => 1,
+    }
+}
+
+pub(crate) fn fail(xid: u32, procedure: u32, why: u32) -> Vec<u8> {
+    let mut w = rpc::success(xid);
+    w.u32(why);
+    (0..failure_words(procedure)).for_each(|_| w.u32(0));
+    w.0
+}
+
+/// Begins an NFS call.
+pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
+    if head.version != 3 {
+        return Begun::Now(rpc::refuse(head.xid, 2, Some((3, 3))));
+    }
+    if head.procedure == 0 {
+        return Begun::Now(rpc::success(head.xid).0);
+    }
+    if head.procedure > 21 {
+        return Begun::Now(rpc::refuse(head.xid, 3, None));
+    }
+    match decode(server, head, r, user) {
+        Ok(b) => b,
+        Err(Garbage) => Begun::Now(rpc::refuse(head.xid, 4, None)),
+    }
+}
+
+/// Changes something?
+pub(crate) fn modifies(procedure: u32) -> bool {
+    matches!(procedure, 2 | 7..=15)
+}
+
+fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Result<Begun, Garbage> {
+    let p = head.procedure;
+    let no = |why: u32| Ok(Begun::Now(fail(head.xid, p, why)));
+    let first = match server.handle(r.handle()?) {
+        Ok(h) => h,
+        Err(handle::BadHandle::Bad) => return no(BADHANDLE),
+        Err(handle::BadHandle::Stale) => return no(STALE),
+    };
+    let Some(rule) = server.rule(first.volume, user) else { return no(ACCES) };
+    if modifies(p) && !rule.writable {
+        return no(ROFS);
+    }
+    let mut pending = Pending { xid: head.xid, procedure: p, volume: first.volume, count: 0 };
+    let mut expect = [Some((first.ino, first.generation)), None];
+    let mut durable = modifies(p);
+    let request = match p {
+        14 | 15 => {
+            let name = if p == 14 { r.name()? } else { Vec::new() };
+            let second = match server.handle(r.handle()?) {
+                Ok(h) if h.volume == first.volume => h,
+                Ok(_) => return no(18), // another volume: NFS3ERR_XDEV
+                Err(_) => return no(STALE),
+            };
+            expect[1] = Some((second.ino, second.generation));
+            two_handles(p, first, second, name, r)?
+        }
+        18..=20 => return Ok(about_volume(server, head, first, pending, user)),
+        _ => match single(p, first, r, &mut pending, &mut durable)? {
+            Some(request) => request,
+            None => return no(BADTYPE),
+        },
+    };
+    let cred = server.cred(rule, user);
+    let call = Call { cred, durable, wcc: modifies(p) || p == 21, hold: false, expect, request };
+    Ok(Begun::Ask(Box::new((pending, call))))
+}
+
+fn two_handles(
+    p: u32,
+    first: Handle,
+    second: Handle,
+    name: Vec<u8>,
+    r: &mut Reader<'_>,
+) -> Result<Request, Garbage> {
+    let to_name = r.name()?;
+    Ok(if p == 14 {
+        let mode = RenameMode::Replace;
+        Request::Rename { dir: first.ino, name, to_dir: second.ino, to_name, mode }
+    } else {
+        Request::Link { ino: first.ino, dir: second.ino, name: to_name }
+    })
+}
+
+/// FSSTAT asks the volume; FSINFO and PATHCONF are known.
+fn about_volume(server: &Server, head: &Head, h: Handle, pending: Pending, user: &User) -> Begun {
+    if head.procedure == 18 {
+        let rule = server.rule(h.volume, user).expect("the caller has asked for it");
+        let cred = server.cred(rule, user);
+        let expect = [Some((h.ino, h.generation)), None];
+        let request = Request::StatFs;
+        let call = Call { cred, durable: false, wcc: false, hold: false, expect, request };
+        return Begun::Ask(Box::new((pending, call)));
+    }
+    let info = &server.volumes[h.volume].info;
+    let mut w = rpc::success(head.xid);
+    w.u32(0);
+    w.bool(false);
+    if head.procedure == 19 {
+        let max = TRANSFER_BYTES_MAX as u32;
+        w.words(&[max, max, 4096, max, max, 4096, 65_536]);
+        w.u64(info.file_bytes_max);
+        w.words(&[0, 1]); // times to the nanosecond
+        w.u32(0x1b); // links, symlinks, homogeneous, times can be set
+    } else {
+        w.words(&[info.links_max, 255]);
+        w.bools(&[true, true, false, true]); // no_trunc, chown restricted, case kept
+    }
+    Begun::Now(w.0)
+}
+
+/// The procedures with one handle. None: a kind that cannot be made.
+fn single(
+    p: u32,
+    h: Handle,
+    r: &mut Reader<'_>,
+    pending: &mut Pending,
+    durable: &mut bool,
+) -> Result<Option<Request>, Garbage> {
+    let ino = h.ino;
+    let make = |name, kind, attr, fail_if_exists| Request::Make {
+        dir: ino,
+        name,
+        kind,
+        attr,
+        umask: 0,
+        fail_if_exists,
+    };
+    Ok(Some(match p {
+        1 => Request::GetAttr { ino },
+        2 => {
+            let mut set = r.set_attr()?;
+            set.guard = r.guard()?;
+            Request::SetAttr { ino, set }
+        }
+        3 => Request::Lookup { dir: ino, name: r.name()? },
+        4 => Request::Access { ino, mask: access_mask(r.u32()?) },
+        5 => Request::ReadLink { ino },
+        6 => {
+            let (offset, len) = (r.u64()?, r.u32()?);
+            Request::Read { ino, offset, len }
+        }
+        7 => write(ino, r, durable)?,
+        8 => {
+            let name = r.name()?;
+            let (kind, attr, new) = r.create_how()?;
+            make(name, kind, attr, new)
+        }
+        9 => {
+            let name = r.name()?;
+            make(name, MakeKind::Dir, r.set_attr()?, true)
+        }
+        10 => {
+            let (name, attr) = (r.name()?, r.set_attr()?);
+            let text = r.opaque(4096)?.to_vec();
+            make(name, MakeKind::Symlink(text), attr, true)
+        }
+        11 => {
+            let name = r.name()?;
+            let Some((kind, attr)) = r.special()? else { return Ok(None) };
+            make(name, kind, attr, true)
+        }
+        12 => Request::Unlink { dir: ino, name: r.name()? },
+        13 => Request::Rmdir { dir: ino, name: r.name()? },
+        16 | 17 => readdir(p, ino, r, pending)?,
+        _ => {
+            let _range = (r.u64()?, r.u32()?);
+            Request::Fsync { ino, data_only: false }
+        }
+    }))
+}
+
+fn write(ino: u32, r: &mut Reader<'_>, durable: &mut bool) -> Result<Request, Garbage> {
+    let (offset, count, stable) = (r.u64()?, r.u32()? as usize, r.u32()?);
+    let bytes = r.opaque(TRANSFER_BYTES_MAX)?;
+    let stability = match stable {
+        0 => Stability::Unstable,
+        1 => Stability::DataSync,
+        2 => Stability::FileSync,
+        _ => return Err(Garbage),
+    };
+    *durable = false; // the write's own stability says it
+    let bytes = &bytes[..count.min(bytes.len())];
+    let data = Rope::cut(bytes, (offset % 4096) as usize, 4096);
+    Ok(Request::Write { ino, offset, data, stability, append: false, kill_suid: true })
+}
+
+fn readdir(
+    p: u32,
+    ino: u32,
+    r: &mut Reader<'_>,
+    pending: &mut Pending,
+) -> Result<Request, Garbage> {
+    let (cookie, _verifier) = (r.u64()?, r.u64()?);
+    let mut count = r.u32()?;
+    if p == 17 {
+        count = r.u32()?; // maxcount; dircount came first
+    }
+    pending.count = count;
+    // What a reply holds besides the entries: head, status, attributes, verifier, end.
+    let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(160);
+    let entry_bytes = if p == 17 { 28 + 88 + 8 + 24 } else { 28 };
+    Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == 17 })
+}
+
+/// NFS's bits: read 1, lookup 2, modify 4, extend 8, delete 16, execute 32. Ours: read 4, write 2, execute or
+/// search 1, delete 8.
+fn access_mask(nfs: u32) -> u32 {
+    let has = |bits: u32, ours: u32| if nfs & bits != 0 { ours } else { 0 };
+    has(1, 4) | has(2 | 32, 1) | has(4 | 8, 2) | has(16, 8)
+}
+fn access_reply(ours: u32) -> u32 {
+    let has = |bit: u32, nfs: u32| if ours & bit != 0 { nfs } else { 0 };
+    has(4, 1) | has(1, 2 | 32) | has(2, 4 | 8) | has(8, 16)
+}
+
+/// Writes the reply to an answered call.
+pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
+    let volume = &server.volumes[p.volume];
+    let fsid = volume.fsid();
+    let mut w = rpc::success(p.xid);
+    let reply = match answer.result {
+        Ok(reply) => reply,
+        Err(e) => return failed(w, p, e, &answer.wcc, fsid),
+    };
+    w.u32(0);
+    let handle = |a: &vfs::Attr| {
+        handle::encode(&volume.info.uuid, &volume.info.handle_key, a.ino, a.generation)
+    };
+    let around = &answer.wcc;
+    let known = match &reply {
+        Reply::Dir { entries, eof, attr } => {
+            listing(&mut w, p, entries, (*eof, attr), (fsid, &handle));
+            true
+        }
+        Reply::Entry { attr, .. } => {
+            found(&mut w, p, attr, around, (fsid, &handle));
+            true
+        }
+        _ => plain(&mut w, p, &reply, around, (fsid, volume.verifier())),
+    };
+    if known { w.0 } else { rpc::refuse(p.xid, 5, None) }
+}
+
+/// Makes a handle of an inode's attributes.
+type MakeHandle<'a> = dyn Fn(&vfs::Attr) -> [u8; handle::HANDLE_BYTES] + 'a;
+
+/// Replies with an inode: LOOKUP, what makes something, LINK.
+fn found(
+    w: &mut Writer,
+    p: Pending,
+    attr: &vfs::Attr,
+    around: &[Wcc; 2],
+    (fsid, handle): (u64, &MakeHandle<'_>),
+) {
+    match p.procedure {
+        3 => {
+            w.opaque(&handle(attr));
+            post(w, Some(attr), fsid);
+            w.bool(false);
+        }
+        15 => {
+            post(w, around[1].after.as_ref(), fsid);
+            wcc(w, &around[0], fsid);
+        }
+        _ => {
+            w.bool(true);
+            w.opaque(&handle(attr));
+            post(w, Some(attr), fsid);
+            wcc(w, &around[0], fsid);
+        }
+    }
+}
+
+/// All other replies; false for one that does not belong to its procedure.
+fn plain(
+    w: &mut Writer,
+    p: Pending,
+    reply: &Reply,
+    around: &[Wcc; 2],
+    (fsid, verifier): (u64, u64),
+) -> bool {
+    match (p.procedure, reply) {
+        (1, Reply::Attr(a)) => fattr(w, a, fsid),
+        (2 | 12 | 13, _) => wcc(w, &around[0], fsid),
+        (4, Reply::Access(bits)) => {
+            w.bool(false);
+            w.u32(access_reply(*bits));
+        }
+        (5, Reply::Bytes(text)) => {
+            w.bool(false);
+            w.opaque(text);
+        }
+        (6, Reply::Data { data, eof, attr }) => {
+            post(w, Some(attr), fsid);
+            w.u32(data.len() as u32);
+            w.bool(*eof);
+            w.u32(data.len() as u32);
+            data.parts().for_each(|part| w.fixed(part));
+            w.pad(data.len());
+        }
+        (7, Reply::Written { len, stability, .. }) => {
+            wcc(w, &around[0], fsid);
+            w.u32(*len);
+            w.u32(match stability {
+                Stability::Unstable => 0,
+                Stability::DataSync => 1,
+                Stability::FileSync => 2,
+            });
+            w.u64(verifier);
+        }
+        (14, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
+        (18, Reply::StatFs(s)) => {
+            w.bool(false);
+            let bytes = u64::from(s.block_bytes);
+            w.longs(&[s.blocks * bytes, s.free * bytes, s.available * bytes]);
+            w.longs(&[s.inodes, s.inodes_free, s.inodes_free]);
+            w.u32(0);
+        }
+        (21, Reply::Attr(a)) => {
+            wcc(w, &Wcc { before: None, after: Some(*a) }, fsid);
+            w.u64(verifier);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn failed(mut w: Writer, p: Pending, e: FsError, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
+    w.u32(status(e));
+    match p.procedure {
+        2 | 7..=13 | 21 => wcc(&mut w, &around[0], fsid),
+        14 => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
+        15 => {
+            post(&mut w, around[1].after.as_ref(), fsid);
+            wcc(&mut w, &around[0], fsid);
+        }
+        other => (0..failure_words(other)).for_each(|_| w.u32(0)),
+    }
+    w.0
+}
+
+fn listing(
+    w: &mut Writer,
+    p: Pending,
+    entries: &[vfs::DirEntry],
+    (eof, attr): (bool, &vfs::Attr),
+    (fsid, handle): (u64, &MakeHandle<'_>),
+) {
+    post(w, Some(attr), fsid);
+    w.u64(0); // cookies are good for ever: one verifier
+    for e in entries {
+        w.bool(true);
+        w.u64(u64::from(e.ino));
+        w.opaque(&e.name);
+        w.u64(e.cookie);
+        if p.procedure == 17 {
+            post(w, e.attr.as_ref(), fsid);
+            w.bool(e.attr.is_some());
+            if let Some(a) = &e.attr {
+                w.opaque(&handle(a));
+            }
+        }
+    }
+    w.bool(false);
+    w.bool(eof);
+}
