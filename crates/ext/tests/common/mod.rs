@@ -8,11 +8,8 @@
     reason = "tests meet the real world"
 )]
 
-pub mod disk;
-
 use cache::{Cache, CacheOptions};
-use disk::MemDisk;
-use env::{DiskId, Engine, Env, Nanos, Now, Rng, Rope};
+use env::{DiskId, Engine, Env, Rng, Rope};
 use ext::{Ext, LoadError, Loaded};
 use format::ext::Superblock;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
@@ -20,6 +17,7 @@ use format::mkfs::{MkfsOptions, Plan, Profile};
 use format::{FileBlock, Ino};
 use integrity::{Mechanism, Plant};
 use mechanisms::{Mode, Recipe};
+use sim::Image;
 use std::cell::RefCell;
 use std::fs::File;
 use std::future::Future;
@@ -78,22 +76,22 @@ pub fn options(size: u64, block: usize, inode: usize, profile: Profile) -> MkfsO
     }
 }
 
-/// A disk and the engine that turns.
+/// A virtual world with a volume's engine in it.
 pub struct World {
     engine: Engine,
-    pub disk: MemDisk,
-    mono: u64,
+    pub sim: sim::World,
     pub cache_bytes: usize,
 }
 
 impl World {
-    pub fn with_disk(disk: MemDisk) -> World {
-        World { engine: Engine::new(7), disk, mono: 0, cache_bytes: 64 << 20 }
+    pub fn with_disk(disk: Image) -> World {
+        let sim = sim::World::new(disk);
+        World { engine: Engine::new(7), sim, cache_bytes: 64 << 20 }
     }
 
     /// With a volume of `format::mkfs`.
     pub fn mkfs(o: &MkfsOptions) -> World {
-        let mut disk = MemDisk::new(o.size_bytes);
+        let mut disk = Image::new(o.size_bytes);
         let plan = Plan::new(o).unwrap();
         let put = |b: format::BlockNo, bytes: &[u8]| -> Result<(), ()> {
             disk.write(b.0 * o.block_bytes as u64, bytes);
@@ -130,30 +128,22 @@ impl World {
             let r = work.await;
             *out.borrow_mut() = Some(r);
         });
-        let mut done = Vec::new();
-        loop {
-            self.mono += 1000;
-            let wall = Nanos::from_secs(1_700_000_000).plus(Nanos(self.mono));
-            let now = Now { mono: Nanos(self.mono), wall };
-            self.engine.turn(now, &mut done, |env| {
-                if let Some(s) = start.take() {
-                    env.spawn("test", s);
-                }
-            });
-            done.extend(self.engine.take_io().into_iter().map(|r| self.disk.serve(r)));
-            if !done.is_empty() {
-                continue;
+        let arrive = |env: &Env| {
+            if let Some(s) = start.take() {
+                env.spawn("test", s);
             }
-            if result.borrow().is_some() {
-                return result.take().unwrap();
-            }
-            let next = self.engine.deadline();
-            self.mono = next.unwrap_or_else(|| panic!("the test's task hangs")).0;
-        }
+        };
+        self.sim.run(&mut self.engine, arrive, |_| result.borrow().is_some());
+        result.take().unwrap()
     }
 
+    pub fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut out = vec![0; len];
+        self.sim.disk.read(at, &mut out);
+        out
+    }
     pub fn superblock(&self) -> Superblock {
-        Superblock::decode(&self.disk.bytes(SUPERBLOCK_AT, SUPERBLOCK_BYTES)).unwrap()
+        Superblock::decode(&self.bytes(SUPERBLOCK_AT, SUPERBLOCK_BYTES)).unwrap()
     }
 
     /// Opens the volume.
@@ -174,7 +164,7 @@ impl World {
     pub fn load(&mut self, mechanism: impl Fn(&Rc<Cache>) -> Mechanism) -> Result<Vol, LoadError> {
         let superblock = self.superblock();
         let env = self.engine.env().clone();
-        let disk = env.port().disk(DiskId(0), self.disk.size);
+        let disk = env.port().disk(DiskId(0), self.sim.disk.size());
         let options = CacheOptions {
             block_bytes: superblock.block_bytes(),
             cache_bytes: self.cache_bytes,
@@ -232,20 +222,19 @@ impl World {
         std::fs::write(&script, commands.join("\n")).unwrap();
         let out = tool("debugfs").args(["-w", "-f"]).arg(&script).arg(&image).output().unwrap();
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-        let size = self.disk.size;
-        self.disk = load(&image, size);
+        self.sim.disk = load(&image, self.sim.disk.size());
     }
 
     pub fn save(&self, to: &Path) {
         let f = File::create(to).unwrap();
-        f.set_len(self.disk.size).unwrap();
-        let size = self.disk.size;
-        self.disk.each(|at, bytes| {
-            let n = (size.saturating_sub(at)).min(bytes.len() as u64) as usize;
-            if bytes.iter().any(|&b| b != 0) {
-                f.write_all_at(&bytes[..n], at).unwrap();
+        let disk = &self.sim.disk;
+        f.set_len(disk.size()).unwrap();
+        for at in (0..disk.size()).step_by(CHUNK) {
+            let n = (disk.size() - at).min(CHUNK as u64);
+            if !disk.is_hole(at, n) {
+                f.write_all_at(&self.bytes(at, n as usize), at).unwrap();
             }
-        });
+        }
     }
 
     // What a user does; each waits until it is answered.
@@ -334,20 +323,18 @@ impl World {
     }
 }
 
-fn load(image: &Path, size: u64) -> MemDisk {
+const CHUNK: usize = 64 * 1024;
+
+fn load(image: &Path, size: u64) -> Image {
     let f = File::open(image).unwrap();
-    let mut disk = MemDisk::new(size);
-    let mut buf = vec![0; 1 << 20];
-    let mut at = 0;
-    while at < size {
-        let n = ((size - at) as usize).min(buf.len());
+    let mut disk = Image::new(size);
+    let mut buf = vec![0; CHUNK];
+    for at in (0..size).step_by(CHUNK) {
+        let n = (size - at).min(CHUNK as u64) as usize;
         f.read_exact_at(&mut buf[..n], at).unwrap();
-        for (i, part) in buf[..n].chunks(64 * 1024).enumerate() {
-            if part.iter().any(|&b| b != 0) {
-                disk.write(at + (i * 64 * 1024) as u64, part);
-            }
+        if buf[..n].iter().any(|&b| b != 0) {
+            disk.write(at, &buf[..n]);
         }
-        at += n as u64;
     }
     disk
 }
