@@ -3,7 +3,7 @@
 //! the ones deep down stay near their parents. It reads counts and changes nothing.
 
 use crate::Ext;
-use crate::map::Leaf;
+use crate::map::{Leaf, Walk};
 use format::bytes::le32;
 use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO};
 use ufs::InodeHandle;
@@ -37,17 +37,39 @@ impl Ext {
             let place = leaf.base + 4 * (leaf.index - 1);
             BlockNo(u64::from(le32(&leaf.buf.bytes(), place)))
         });
-        let near = match before {
-            Some(b) if b.0 != 0 && self.geo.has_block(b) => b,
+        match before {
+            Some(b) if b.0 != 0 => self.goal_after(b, at),
             // The first pointer of an indirect block: behind that block.
-            _ if leaf.base == 0 && self.geo.has_block(leaf.buf.block()) => leaf.buf.block(),
-            _ => return Goal::In(self.geo.group_of_ino(h.ino)),
-        };
-        if at.0 > 0 && at.0.is_multiple_of(self.share()) {
-            return Goal::In(self.next_roomy_group(self.geo.group_of(near)));
+            _ if leaf.base == 0 => self.at(leaf.buf.block().plus(1)),
+            _ => Goal::In(self.geo.group_of_ino(h.ino)),
         }
-        let next = near.plus(1);
-        if self.geo.has_block(next) { Goal::At(next) } else { Goal::In(GroupNo(0)) }
+    }
+
+    /// Where a new indirect block would be best: among the file's blocks, before the one it is made for,
+    /// `at`. `parent` is where its pointer goes.
+    pub(crate) fn goal_of_indirect(&self, h: &InodeHandle, parent: &Leaf, at: FileBlock) -> Goal {
+        let before = at.0.checked_sub(1).and_then(|b| self.walk_cached(h, FileBlock(b)));
+        match before {
+            Some(Walk::Leaf(leaf)) if leaf.pointer(0).0 != 0 => {
+                self.goal_after(leaf.pointer(0), at)
+            }
+            _ => self.goal(h, parent, at),
+        }
+    }
+
+    /// Behind block `b`, unless the file has had its share of that group.
+    fn goal_after(&self, b: BlockNo, at: FileBlock) -> Goal {
+        if !self.geo.has_block(b) {
+            return Goal::In(GroupNo(0)); // damage, and for who follows the pointer to report
+        }
+        if at.0.is_multiple_of(self.share()) {
+            return Goal::In(self.next_roomy_group(self.geo.group_of(b)));
+        }
+        self.at(b.plus(1))
+    }
+
+    fn at(&self, b: BlockNo) -> Goal {
+        if self.geo.has_block(b) { Goal::At(b) } else { Goal::In(GroupNo(0)) }
     }
 
     /// The next group with at least average room.

@@ -6,5 +6,5 @@ mod indirect;
 mod punch;
 mod write;
 
-pub(crate) use indirect::Leaf;
+pub(crate) use indirect::{Leaf, Walk};
 pub(crate) use write::data_error;

@@ -70,7 +70,7 @@ impl Ext {
         parent: &Leaf,
         at: FileBlock,
     ) -> Result<Buf, FsError> {
-        let goal = self.goal(h, parent, at);
+        let goal = self.goal_of_indirect(h, parent, at);
         let e = self.alloc_blocks(txn, goal, 1).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
         let init = Change::InitBlock { ino: h.ino, kind: InitKind::Indirect };

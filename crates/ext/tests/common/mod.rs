@@ -303,6 +303,11 @@ impl World {
         v.ext.statfs().free
     }
 
+    /// Is there no room for one more directory?
+    pub fn dir_fails(&mut self, v: &Vol) -> bool {
+        self.make(v, ROOT, "one-more", MakeKind::Dir) == Err(FsError::NoSpace)
+    }
+
     /// Where a file block lies and how far that goes on.
     pub fn map(&mut self, v: &Vol, ino: u32, at: u64, max: u64) -> Result<Run, FsError> {
         let ext = v.ext.clone();
