@@ -1,5 +1,5 @@
-//! A block in memory and its state. Whoever holds a [`Buf`] keeps the block in memory; nobody holds a borrow
-//! of its bytes across an await.
+//! A block in memory and its state. Whoever holds a [`Buf`] keeps the block in memory; nobody holds
+//! a borrow of its bytes across an await.
 
 use env::Block;
 use env::sync::Notify;
@@ -86,8 +86,8 @@ impl Buf {
         self.0.version.get()
     }
 
-    /// Changes its bytes and makes it dirty. Metadata is changed through `integrity::Txn::edit`, which calls
-    /// this; file contents are changed here and announced with `Txn::data`.
+    /// Changes its bytes and makes it dirty. Metadata is changed through `integrity::Txn::edit`,
+    /// which calls this; file contents are changed here and announced with `Txn::data`.
     pub fn modify<T>(&self, f: impl FnOnce(&mut [u8]) -> T) -> T {
         assert!(self.0.valid.get(), "block {} is changed before it is read", self.0.block);
         let result = f(self.0.data.borrow_mut().bytes_mut());

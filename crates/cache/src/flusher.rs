@@ -1,13 +1,13 @@
-//! Flushes of the device, shared: who asks while one is running waits for the next, and all who wait share
-//! it. A flush covers only writes that completed before it was issued, hence the epochs.
+//! Flushes of the device, shared: who asks while one is running waits for the next, and all who
+//! wait share it. A flush covers only writes that completed before it was issued, hence the epochs.
 
 use env::sync::Notify;
 use env::{Disk, DiskError};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-/// Counts flushes by their start. A write that completed in epoch `e` (after the `e`-th flush was issued, before
-/// the next) is durable once a flush later than the `e`-th has ended.
+/// Counts flushes by their start. A write that completed in epoch `e` (after the `e`-th flush was
+/// issued, before the next) is durable once a flush later than the `e`-th has ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FlushEpoch(pub u64);
 
@@ -36,7 +36,8 @@ impl Flusher {
         FlushEpoch(self.started.get())
     }
 
-    /// Returns once a flush that was issued after this call has ended; calls `flushed` once for each flush.
+    /// Returns once a flush that was issued after this call has ended; calls `flushed` once for
+    /// each flush.
     /// The first failure is for ever: what was in the device's cache may be gone.
     pub(crate) async fn flush(&self, flushed: impl Fn(FlushEpoch)) -> Result<bool, DiskError> {
         let mine = self.started.get() + 1;

@@ -1,5 +1,5 @@
-//! The gate: the cache asks it before it writes a block home, and tells it how the write went. The mechanisms
-//! implement it; the cache knows none of them.
+//! The gate: the cache asks it before it writes a block home, and tells it how the write went. The
+//! mechanisms implement it; the cache knows none of them.
 
 use crate::{Buf, FlushEpoch};
 use env::{Block, DiskError};

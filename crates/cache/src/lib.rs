@@ -1,12 +1,14 @@
-//! Blocks in memory: one copy of each, bounded in number, written home in large transfers. It knows when a
-//! block is dirty, and nobody but the [`WriteGate`] knows when it may be written; it knows no files.
+//! Blocks in memory: one copy of each, bounded in number, written home in large transfers. It knows
+//! when a block is dirty, and nobody but the [`WriteGate`] knows when it may be written; it knows
+//! no files.
 //!
 //! ```text
 //!  absent --get--> loading --> clean --modify--> dirty --before_write--> writing --> clean
 //!                                ^                 ^------ Instead, or modified meanwhile --'
 //!                                '-- evicted, if nobody holds it
 //! ```
-//! Never two writes in flight to one block; an image in flight is a clone that no later edit changes.
+//! Never two writes in flight to one block; an image in flight is a clone that no later edit
+//! changes.
 
 mod buf;
 mod flusher;

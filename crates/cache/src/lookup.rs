@@ -1,5 +1,5 @@
-//! The cache: finding blocks, reading them, and letting them go. A clock's hand passes over all blocks; one
-//! that was not used since its last pass, is clean and is held by nobody, goes.
+//! The cache: finding blocks, reading them, and letting them go. A clock's hand passes over all
+//! blocks; one that was not used since its last pass, is clean and is held by nobody, goes.
 
 use crate::buf::Inner;
 use crate::flusher::Flusher;
@@ -156,7 +156,8 @@ impl Cache {
         Ok(bufs)
     }
 
-    /// Reads `len` blocks from `first` on in the background; errors are left for who needs the block.
+    /// Reads `len` blocks from `first` on in the background; errors are left for who needs the
+    /// block.
     pub fn prefetch(self: &Rc<Self>, first: BlockNo, len: u64, kind: BufKind) {
         let cache = self.clone();
         self.env.spawn("read-ahead", async move {
@@ -166,7 +167,8 @@ impl Cache {
         });
     }
 
-    /// The block with its contents of no interest: zeroed, valid, not dirty yet. For blocks just allocated.
+    /// The block with its contents of no interest: zeroed, valid, not dirty yet. For blocks just
+    /// allocated.
     pub fn get_new(&self, block: BlockNo, kind: BufKind, owner: Ino) -> Buf {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
@@ -177,7 +179,8 @@ impl Cache {
         buf
     }
 
-    /// The block, whose contents the caller replaces as a whole at once; nothing is read or cleared.
+    /// The block, whose contents the caller replaces as a whole at once; nothing is read or
+    /// cleared.
     pub fn get_for_overwrite(&self, block: BlockNo, kind: BufKind) -> Buf {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
@@ -185,8 +188,8 @@ impl Cache {
         buf
     }
 
-    /// The block is free: what memory holds of it need not be written. A write in flight ends by itself, and
-    /// a later write of the block waits for it.
+    /// The block is free: what memory holds of it need not be written. A write in flight ends by
+    /// itself, and a later write of the block waits for it.
     pub fn forget(&self, block: BlockNo) {
         let buf = self.map.borrow().get(&block.0).cloned();
         if let Some(b) = buf {

@@ -1,5 +1,5 @@
-//! Sequential reads: notices that a file is read from front to back, and says how far ahead to read. One for
-//! each open file; it decides and does not read.
+//! Sequential reads: notices that a file is read from front to back, and says how far ahead to
+//! read. One for each open file; it decides and does not read.
 
 /// Watches one file's reads.
 #[derive(Default, Debug)]
@@ -13,8 +13,8 @@ pub struct ReadAhead {
 }
 
 impl ReadAhead {
-    /// A read of `len` blocks at `first`; the file has `file_blocks`. Returns the blocks to read ahead, as
-    /// (first, count), if it is time. `window_max` is in blocks.
+    /// A read of `len` blocks at `first`; the file has `file_blocks`. Returns the blocks to read
+    /// ahead, as (first, count), if it is time. `window_max` is in blocks.
     pub fn note(
         &mut self,
         first: u64,

@@ -1,4 +1,5 @@
 //! What the cache counts, for metrics and for tests that a cached stat costs no disk access.
+//! It decides nothing.
 
 use std::cell::Cell;
 

@@ -1,5 +1,6 @@
-//! Writing home: the only caller of `Disk::write` for home locations. It takes dirty blocks in the order of
-//! their numbers, asks the gate, joins neighbours into one transfer, and keeps several transfers in flight.
+//! Writing home: the only caller of `Disk::write` for home locations. It takes dirty blocks in the
+//! order of their numbers, asks the gate, joins neighbours into one transfer, and keeps several
+//! transfers in flight.
 
 use crate::buf::Buf;
 use crate::stats::CacheStats;
@@ -9,8 +10,8 @@ use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// The blocks that are dirty or on their way, by owner and by number. A block on its way counts, so that
-/// who makes a file durable waits for it too.
+/// The blocks that are dirty or on their way, by owner and by number. A block on its way counts, so
+/// that who makes a file durable waits for it too.
 #[derive(Default)]
 pub(crate) struct DirtyList {
     by_block: BTreeMap<u64, Buf>,
@@ -54,8 +55,9 @@ impl Cache {
         list.by_owner.get(&owner.0).map(|b| b.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Writes those of `bufs` that are dirty and that the gate lets pass, and waits until they are visible
-    /// (not durable). A block that is on its way already is waited for, then written if it is dirty again.
+    /// Writes those of `bufs` that are dirty and that the gate lets pass, and waits until they are
+    /// visible (not durable). A block that is on its way already is waited for, then written if it
+    /// is dirty again.
     pub async fn write(self: &Rc<Self>, bufs: Vec<Buf>) -> Result<(), DiskError> {
         let mut bufs = bufs;
         bufs.sort_by_key(Buf::block);
@@ -170,8 +172,8 @@ impl Cache {
         }
     }
 
-    /// Writes everything that is dirty and makes it durable. Several rounds, because a gate that holds
-    /// something back lets it pass once what it waits for is durable.
+    /// Writes everything that is dirty and makes it durable. Several rounds, because a gate that
+    /// holds something back lets it pass once what it waits for is durable.
     pub async fn write_all(self: &Rc<Self>) -> Result<(), DiskError> {
         for _ in 0..16 {
             let dirty = self.dirty_all();

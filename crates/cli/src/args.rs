@@ -1,5 +1,5 @@
-//! The command line, as the contract has it. What belongs to something that is not in this version is taken
-//! and refused with exit 2, so that a script learns it at once.
+//! The command line, as the contract has it. What belongs to something that is not in this version
+//! is taken and refused with exit 2, so that a script learns it at once.
 
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};

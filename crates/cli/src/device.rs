@@ -1,4 +1,4 @@
-//! An image file as recovery, repair and mkfs use it.
+//! An image file as recovery, repair and mkfs use it. It knows no volume.
 
 use check::{IoError, ReadBlocks, WriteBlocks};
 use host::HostFile;

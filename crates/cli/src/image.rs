@@ -79,8 +79,9 @@ pub fn prepare(
     if found.boot == format::ext::boot::BootArea::Foreign {
         if !use_boot_area {
             eprintln!(
-                "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is not \
-                 recorded there, and NFS handles do not survive a restart; --use-boot-area uses them"
+                "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is \
+                 not recorded there, and NFS handles do not survive a restart; --use-boot- \
+                 area uses them"
             );
         } else {
             save_boot_area(file)?;

@@ -1,5 +1,5 @@
-//! The `cairn` command: reads the arguments, runs one command, and turns its outcome into an exit code and, if
-//! it failed, one line that says what was wrong, with what, and what to do.
+//! The `cairn` command: reads the arguments, runs one command, and turns its outcome into an exit
+//! code and, if it failed, one line that says what was wrong, with what, and what to do.
 
 mod args;
 mod commands;

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal, and nothing in a pipe.
+//! A progress bar on a terminal, and nothing in a pipe. What is being done it does not know.
 
 use check::Progress;
 use indicatif::{ProgressBar, ProgressStyle};

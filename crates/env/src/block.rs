@@ -1,6 +1,8 @@
-//! Memory for one block: reference-counted, aligned for direct I/O, copied when it is changed while shared.
-//! An image on its way to the disk is therefore a clone of the cache's block, and stays what it was when the
-//! cache's copy changes (rule R2 of the device model: write from an immutable copy). It knows no disk.
+//! Memory for one block: reference-counted, aligned for direct I/O, copied when it is changed while
+//! shared.
+//! An image on its way to the disk is therefore a clone of the cache's block, and stays what it was
+//! when the cache's copy changes (rule R2 of the device model: write from an immutable copy). It
+//! knows no disk.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +43,8 @@ impl Block {
         bytemuck::cast_slice(&self.0)
     }
 
-    /// Its bytes, to change. If somebody else holds them (a write in flight, a reply), they keep the old ones.
+    /// Its bytes, to change. If somebody else holds them (a write in flight, a reply), they keep
+    /// the old ones.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let sectors: &mut Box<[Sector]> = Arc::make_mut(&mut self.0);
         bytemuck::cast_slice_mut(sectors)

@@ -1,10 +1,11 @@
-//! What the core may ask of a disk, and what a disk promises. The rules are those of a device with a volatile
-//! write cache; nothing here knows which world the disk is of.
+//! What the core may ask of a disk, and what a disk promises. The rules are those of a device with
+//! a volatile write cache; nothing here knows which world the disk is of.
 //!
 //! D1 A completed write is visible to later reads, and not durable.
 //! D2 A write with [`Durability::Fua`] is durable when it completes; only that write.
 //! D3 A flush makes durable every write that *completed before the flush was issued*.
-//! D4 Nothing orders requests in flight, not even two to one place; so never have two writes to one place.
+//! D4 Nothing orders requests in flight, not even two to one place; so never have two writes to one
+//! place.
 //! D5 A crash keeps any subset of the sectors of writes that are not durable.
 //! D6 A failed write leaves any mixture of old and new sectors; a failed flush promises nothing.
 
@@ -72,8 +73,8 @@ impl std::error::Error for DiskError {}
 pub trait Disk {
     /// Its size in bytes.
     fn size_bytes(&self) -> u64;
-    /// Reads into `blocks`, one after the other from byte `at` on, and gives them back filled. All lengths
-    /// and `at` are multiples of the sector size.
+    /// Reads into `blocks`, one after the other from byte `at` on, and gives them back filled. All
+    /// lengths and `at` are multiples of the sector size.
     fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>>;
     /// Writes `blocks` one after the other from byte `at` on.
     fn write(
@@ -84,6 +85,7 @@ pub trait Disk {
     ) -> Local<'_, Result<(), DiskError>>;
     /// Makes every write completed before this call durable.
     fn flush(&self) -> Local<'_, Result<(), DiskError>>;
-    /// Tells the device that these bytes are not needed any more. What they read as afterwards is undefined.
+    /// Tells the device that these bytes are not needed any more. What they read as afterwards is
+    /// undefined.
     fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>>;
 }

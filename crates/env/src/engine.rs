@@ -1,4 +1,5 @@
-//! The engine: all that lives inside one volume's door, and the handle by which its tasks ask for things.
+//! The engine: all that lives inside one volume's door, and the handle by which its tasks ask for
+//! things.
 //! It does not know which world turns it.
 
 use crate::exec::{Executor, Task};
@@ -120,8 +121,9 @@ impl Engine {
         &mut self.exec
     }
 
-    /// One turn: the time is `now`, the requests in `done` have ended, `arrive` brings new work; then tasks
-    /// run until none is ready. Afterwards the world takes the requests away ([`Engine::take_io`]).
+    /// One turn: the time is `now`, the requests in `done` have ended, `arrive` brings new work;
+    /// then tasks run until none is ready. Afterwards the world takes the requests away
+    /// ([`Engine::take_io`]).
     pub fn turn(&mut self, now: Now, done: &mut Vec<IoDone>, arrive: impl FnOnce(&Env)) {
         self.env.0.now.set(now);
         let env = self.env.clone();

@@ -1,10 +1,10 @@
-//! The executor: a slab of named tasks and a ready queue, run until nothing is ready. It knows no time and no
-//! disks; `engine` puts those beside it.
+//! The executor: a slab of named tasks and a ready queue, run until nothing is ready. It knows no
+//! time and no disks; `engine` puts those beside it.
 //!
-//! A task switches only where it awaits; between two awaits it has everything to itself. The order is first
-//! come, first served, so one seed gives one schedule; a perturbation from a seed picks among the ready tasks
-//! instead, to try other schedules. Waking from outside a turn is a bug, because the ready queue belongs to
-//! the thread that is inside.
+//! A task switches only where it awaits; between two awaits it has everything to itself. The order
+//! is first come, first served, so one seed gives one schedule; a perturbation from a seed picks
+//! among the ready tasks instead, to try other schedules. Waking from outside a turn is a bug,
+//! because the ready queue belongs to the thread that is inside.
 
 use crate::Rng;
 use std::cell::{Cell, RefCell};
@@ -146,8 +146,9 @@ impl Executor {
         }
     }
 
-    /// Makes a slot free. A waker that is still held somewhere names the old generation, so it gets a new one;
-    /// one that nobody else holds would serve again, but std does not let us change it in place.
+    /// Makes a slot free. A waker that is still held somewhere names the old generation, so it gets
+    /// a new one; one that nobody else holds would serve again, but std does not let us change it
+    /// in place.
     fn retire(&mut self, slot: u32) {
         let s = &mut self.slots[slot as usize];
         s.generation = s.generation.wrapping_add(1);

@@ -1,5 +1,6 @@
-//! A hash map whose iteration order does not change from run to run: the hasher has no random seed. Keys are
-//! small numbers of our own, so nobody can choose them to collide on purpose beyond what block numbers allow.
+//! A hash map whose iteration order does not change from run to run: the hasher has no random seed.
+//! Keys are small numbers of our own, so nobody can choose them to collide on purpose beyond what
+//! block numbers allow.
 
 use std::hash::{BuildHasherDefault, Hasher};
 

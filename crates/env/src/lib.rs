@@ -1,9 +1,11 @@
-//! What the core may ask of the world: disks, time, chance, tasks and locks. It holds the executor and the
-//! port through which requests leave a volume, and no world: `host` is the real one, `sim` the virtual one.
+//! What the core may ask of the world: disks, time, chance, tasks and locks. It holds the executor
+//! and the port through which requests leave a volume, and no world: `host` is the real one, `sim`
+//! the virtual one.
 //!
-//! The shape is the same in both. An [`Engine`] is everything that lives inside a volume's door: its tasks,
-//! its timers, its outstanding disk requests. A world calls [`Engine::turn`] with the time and the requests
-//! that have ended, runs tasks until none is ready, and takes away the requests the tasks have made.
+//! The shape is the same in both. An [`Engine`] is everything that lives inside a volume's door:
+//! its tasks, its timers, its outstanding disk requests. A world calls [`Engine::turn`] with the
+//! time and the requests that have ended, runs tasks until none is ready, and takes away the
+//! requests the tasks have made.
 
 mod block;
 mod disk;

@@ -1,6 +1,7 @@
-//! The port: the way disk requests leave a volume and their ends come back. To the tasks inside it is a
-//! [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this one port, so
-//! that what the simulator tests is what the host runs.
+//! The port: the way disk requests leave a volume and their ends come back. To the tasks inside it
+//! is a
+//! [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this one
+//! port, so that what the simulator tests is what the host runs.
 
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 use crate::{Block, IdMap};
@@ -88,7 +89,8 @@ impl Port {
         self.0.waiting.borrow().len()
     }
 
-    /// A request has ended: wakes the task that waits for it. If that task is gone, so is the request.
+    /// A request has ended: wakes the task that waits for it. If that task is gone, so is the
+    /// request.
     pub fn complete(&self, done: IoDone) {
         let waker = {
             let mut waiting = self.0.waiting.borrow_mut();

@@ -1,4 +1,5 @@
-//! A payload on its way in or out: pieces of blocks, one after the other, counted and never copied on the way.
+//! A payload on its way in or out: pieces of blocks, one after the other, counted and never copied
+//! on the way.
 //! It is `Send`, so that the long copy into a reply's buffer happens outside the door.
 
 use crate::Block;
@@ -17,9 +18,9 @@ impl Rope {
         Rope::default()
     }
 
-    /// A copy of `bytes`, cut into blocks of `block_len` so that the first cut falls where the file's block
-    /// border is: `skew` is the first byte's offset in its block. Whole blocks are then taken over by the
-    /// cache as they are.
+    /// A copy of `bytes`, cut into blocks of `block_len` so that the first cut falls where the
+    /// file's block border is: `skew` is the first byte's offset in its block. Whole blocks are
+    /// then taken over by the cache as they are.
     pub fn cut(bytes: &[u8], skew: usize, block_len: usize) -> Rope {
         assert!(skew < block_len);
         let mut rope = Rope::new();

@@ -1,7 +1,8 @@
-//! Time as a number of nanoseconds. The core never reads a clock; a world hands it the time at each turn.
+//! Time as a number of nanoseconds. The core never reads a clock; a world hands it the time at each
+//! turn.
 
-/// Nanoseconds, either since an arbitrary start (monotonic) or since 1970 (wall clock); the field's or the
-/// function's name says which.
+/// Nanoseconds, either since an arbitrary start (monotonic) or since 1970 (wall clock); the field's
+/// or the function's name says which.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Nanos(pub u64);
 

@@ -1,4 +1,5 @@
-//! Timers, ordered by (time, order of registration) so that equal times fire in the order they were asked for.
+//! Timers, ordered by (time, order of registration) so that equal times fire in the order they were
+//! asked for. It knows no clock.
 
 use crate::Nanos;
 use std::collections::BTreeMap;

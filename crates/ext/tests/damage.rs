@@ -1,5 +1,5 @@
-//! Damaged volumes: what is wrong is said with its place, the operation fails, the volume turns read-only,
-//! and reads go on. Nothing panics.
+//! Damaged volumes: what is wrong is said with its place, the operation fails, the volume turns
+//! read-only, and reads go on. Nothing panics.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -1,6 +1,6 @@
-//! How fast is FUSE itself here? A file system that answers at once and keeps names and lengths only,
-//! behind the same door and on the same transports as a volume. It knows no disk and no crash:
-//! `make bench` mounts it as the ceiling that a volume can be held against.
+//! How fast is FUSE itself here? A file system that answers at once and keeps names and lengths
+//! only, behind the same door and on the same transports as a volume. It knows no disk and no
+//! crash: `make bench` mounts it as the ceiling that a volume can be held against.
 //!
 //! `nothing DIR` serves over io_uring, with DEV set over /dev/fuse; it ends when DIR is unmounted.
 

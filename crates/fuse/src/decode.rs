@@ -111,8 +111,9 @@ impl Parts<'_> {
             op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
-            // Opens need no state here: the kernel's references keep an inode alive. Told so once, the
-            // kernel asks no more. Flush means nothing: nothing is held back from the file at close.
+            // Opens need no state here: the kernel's references keep an inode alive. Told so once,
+            // the kernel asks no more. Flush means nothing: nothing is held back from the file at
+            // close.
             op::OPEN | op::OPENDIR | op::FLUSH => return Decoded::Now(ENOSYS),
             op::RELEASE | op::RELEASEDIR | op::DESTROY => return Decoded::Now(0),
             op::ACCESS => return Decoded::Now(ENOSYS), // the kernel decides (default_permissions)

@@ -1,7 +1,7 @@
-//! FUSE over /dev/fuse: threads read requests from clones of the device, enter the volume themselves, and replies
-//! are written to the clone they came from. For kernels that do not offer io_uring queues, and for what those do
-//! not carry. (Reading through the workers' rings was tried: now and then a request lay unread until the next
-//! one came.)
+//! FUSE over /dev/fuse: threads read requests from clones of the device, enter the volume
+//! themselves, and replies are written to the clone they came from. For kernels that do not offer
+//! io_uring queues, and for what those do not carry. (Reading through the workers' rings was tried:
+//! now and then a request lay unread until the next one came.)
 
 use crate::decode::{Decoded, Parts, Shape};
 use crate::encode::{Ttl, encode};

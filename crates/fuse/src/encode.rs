@@ -1,4 +1,4 @@
-//! From the volume's answer to the kernel's reply.
+//! From the volume's answer to the kernel's reply. How the reply travels it does not know.
 
 use crate::decode::Shape;
 use crate::wire::Writer;

@@ -1,4 +1,5 @@
-//! FUSE: translates the kernel's requests into the volume's, over io_uring where the kernel offers that, over
+//! FUSE: translates the kernel's requests into the volume's, over io_uring where the kernel offers
+//! that, over
 //! /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows nothing.
 
 mod decode;

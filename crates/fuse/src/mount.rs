@@ -1,4 +1,5 @@
-//! Mounting: as root by mount(2), else with the help of fusermount3, which hands the descriptor over a socket.
+//! Mounting: as root by mount(2), else with the help of fusermount3, which hands the descriptor
+//! over a socket.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -117,7 +118,8 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-/// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it was busy.
+/// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
+/// was busy.
 pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {
     if !is_root() {
         let run = |arg: &str| Command::new("fusermount3").arg(arg).arg("--").arg(dir).output();

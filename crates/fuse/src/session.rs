@@ -1,5 +1,5 @@
-//! One mount, from mount(2) to its end: the first exchange on /dev/fuse, the choice of transport, the thread
-//! that stays with /dev/fuse for what io_uring does not carry.
+//! One mount, from mount(2) to its end: the first exchange on /dev/fuse, the choice of transport,
+//! the thread that stays with /dev/fuse for what io_uring does not carry.
 
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
 use crate::encode::Ttl;
@@ -35,8 +35,9 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts volume number `volume` of the pool at `dir`. `ttl_secs`: how long the kernel may believe what
-    /// it was told; long, unless somebody else changes the volume too. Returns once requests are served.
+    /// Mounts volume number `volume` of the pool at `dir`. `ttl_secs`: how long the kernel may
+    /// believe what it was told; long, unless somebody else changes the volume too. Returns once
+    /// requests are served.
     pub fn start(
         pool: &Arc<Pool>,
         volume: usize,
@@ -123,8 +124,8 @@ fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), uring: bool) {
     write_reply(dev, head.unique, Ok(&out[..n]));
 }
 
-/// Starts a thread for each clone. Where queues serve, the one thread has FORGET and INTERRUPT, what comes before
-/// the queues are ready, and the news of the unmount.
+/// Starts a thread for each clone. Where queues serve, the one thread has FORGET and INTERRUPT,
+/// what comes before the queues are ready, and the news of the unmount.
 fn start_readers(pool: &Arc<Pool>, clones: &Arc<Clones>) -> io::Result<()> {
     for i in 0..clones.count() {
         let (pool, clones) = (pool.clone(), clones.clone());

@@ -1,12 +1,13 @@
-//! The memory of one entry of a FUSE queue: shared with the kernel, which has it while it waits for a request;
-//! then one request has it until its reply is committed.
+//! The memory of one entry of a FUSE queue: shared with the kernel, which has it while it waits for
+//! a request; then one request has it until its reply is committed.
 
 use crate::decode::Shape;
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_OUT, u32_at, u64_at};
 use std::cell::UnsafeCell;
 
-/// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the payload.
+/// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the
+/// payload.
 const IN_OUT: usize = 0;
 const FIXED: usize = 128;
 const COMMIT_ID: usize = 256 + 8;
@@ -20,10 +21,10 @@ pub(crate) struct Slot {
     iovecs: UnsafeCell<[libc::iovec; 2]>,
 }
 
-/// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion has it
-/// until it enters the volume; then the one thread that carries the reply out (`Front::reply` is called once
-/// for each call). The door's mutex orders the two. The kernel writes to it only between a commit and the
-/// next completion.
+/// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion
+/// has it until it enters the volume; then the one thread that carries the reply out
+/// (`Front::reply` is called once for each call). The door's mutex orders the two. The kernel
+/// writes to it only between a commit and the next completion.
 #[expect(unsafe_code, reason = "memory shared with the kernel, handed from thread to thread")]
 unsafe impl Sync for Slot {}
 // SAFETY: as above.

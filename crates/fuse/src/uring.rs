@@ -1,5 +1,6 @@
-//! FUSE over io_uring: a queue a CPU, each with entries that the kernel fills with requests and we commit with
-//! replies, on the ring of that CPU's worker. INIT, FORGET and INTERRUPT still come by /dev/fuse.
+//! FUSE over io_uring: a queue a CPU, each with entries that the kernel fills with requests and we
+//! commit with replies, on the ring of that CPU's worker. INIT, FORGET and INTERRUPT still come by
+//! /dev/fuse.
 
 use crate::decode::{Decoded, Parts};
 use crate::encode::{Ttl, encode};

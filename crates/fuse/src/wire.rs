@@ -1,5 +1,6 @@
-//! The wire format: FUSE's structures as offsets into bytes, in the machine's own byte order as the kernel has
-//! it. Numbers of operations, flags and lengths as in the kernel's header, version 7.38 and later additions.
+//! The wire format: FUSE's structures as offsets into bytes, in the machine's own byte order as the
+//! kernel has it. Numbers of operations, flags and lengths as in the kernel's header, version 7.38
+//! and later additions.
 
 /// A request's header, 40 bytes.
 #[derive(Clone, Copy, Debug)]
@@ -116,7 +117,8 @@ pub(crate) mod op {
     pub(crate) const SYNCFS: u32 = 50;
 }
 
-/// The length of an operation's fixed part: over io_uring it comes apart, over /dev/fuse before the rest.
+/// The length of an operation's fixed part: over io_uring it comes apart, over /dev/fuse before the
+/// rest.
 pub(crate) fn fixed_len(opcode: u32) -> usize {
     match opcode {
         op::FORGET

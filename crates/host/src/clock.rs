@@ -1,4 +1,4 @@
-//! The real clocks and real chance.
+//! The real clocks and real chance. The core sees neither but through `env`.
 
 use env::{Nanos, Now};
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,5 +1,6 @@
-//! Driving a volume from one thread, for commands that open it, do something and close it: requests are
-//! carried out where they are made. Also the way of a thread that stands beside the workers and enters once.
+//! Driving a volume from one thread, for commands that open it, do something and close it: requests
+//! are carried out where they are made. Also the way of a thread that stands beside the workers and
+//! enters once.
 
 use crate::{HostFile, now};
 use env::{IoDone, IoRequest};

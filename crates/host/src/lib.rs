@@ -1,6 +1,6 @@
-//! The real world: files as disks, threads that enter volumes, rings on which everything they wait for
-//! arrives. It carries out what a volume's port asks for and hands replies to their front ends; it knows
-//! nothing of files inside a volume.
+//! The real world: files as disks, threads that enter volumes, rings on which everything they wait
+//! for arrives. It carries out what a volume's port asks for and hands replies to their front ends;
+//! it knows nothing of files inside a volume.
 
 mod clock;
 mod driver;

@@ -1,5 +1,6 @@
-//! Sockets for servers: a thread accepts, and a thread each reads a connection, enters volumes with what came,
-//! and sends what was answered. Many requests read at once are run in one entry and answered in one write.
+//! Sockets for servers: a thread accepts, and a thread each reads a connection, enters volumes with
+//! what came, and sends what was answered. Many requests read at once are run in one entry and
+//! answered in one write.
 
 use crate::Pool;
 use std::io::{Read, Write};
@@ -87,7 +88,8 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept) -> Result<(), Stri
     let mut room = vec![0; READ_BYTES];
     loop {
         while protocol.is_full() {
-            std::thread::sleep(Duration::from_millis(1)); // back-pressure: the client's window fills
+            // Back-pressure: the client's window fills.
+            std::thread::sleep(Duration::from_millis(1));
         }
         let n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
         if n == 0 {

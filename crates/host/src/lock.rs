@@ -1,5 +1,5 @@
-//! One process at a time has a volume: a lock on the image that ends with the process, and a look at whether
-//! the kernel uses the image already, as a mount or behind a loop device.
+//! One process at a time has a volume: a lock on the image that ends with the process, and a look
+//! at whether the kernel uses the image already, as a mount or behind a loop device.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;

@@ -1,4 +1,5 @@
-//! The workers, the volumes they enter, and the front ends whose completions they take: one worker a CPU.
+//! The workers, the volumes they enter, and the front ends whose completions they take: one worker
+//! a CPU.
 
 use crate::ring::{Entry, Ring};
 use crate::worker;
@@ -16,8 +17,8 @@ pub type WorkList = Vec<(usize, Work)>;
 
 /// A front end with entries of its own on the workers' rings.
 pub trait Source: Send + Sync {
-    /// Called once on each worker's thread: its first entries. `tag` goes into the top byte of their
-    /// user data.
+    /// Called once on each worker's thread: its first entries. `tag` goes into the top byte of
+    /// their user data.
     fn start(&self, pool: &Pool, worker: usize, tag: u64);
     /// An entry of this source has ended on this worker: `data` is its user data without the tag.
     fn complete(&self, pool: &Pool, worker: usize, data: u64, result: i32, work: &mut WorkList);
@@ -112,7 +113,8 @@ impl Pool {
         }
     }
 
-    /// Enters a volume from a thread that is no worker. What the disk is asked goes to a worker's ring.
+    /// Enters a volume from a thread that is no worker. What the disk is asked goes to a worker's
+    /// ring.
     pub fn enter(&self, volume: usize, work: &mut Vec<Work>) {
         let mut out = Out::default();
         let door = &self.volumes[volume].door;
@@ -140,8 +142,8 @@ impl Pool {
         }
     }
 
-    /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on the
-    /// caller's own they go with its next wait.
+    /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on
+    /// the caller's own they go with its next wait.
     pub fn push(&self, worker: usize, entries: &[Entry]) {
         let ring = &self.desks[worker].ring;
         ring.push(entries);

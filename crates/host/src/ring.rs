@@ -1,5 +1,5 @@
-//! An io_uring with 128-byte entries (FUSE's commands need them). Any thread may submit, under a lock; only the
-//! worker whose ring it is takes completions.
+//! An io_uring with 128-byte entries (FUSE's commands need them). Any thread may submit, under a
+//! lock; only the worker whose ring it is takes completions.
 
 use io_uring::{IoUring, cqueue, squeue, types};
 use std::sync::Mutex;
@@ -31,8 +31,8 @@ impl Ring {
         Ok(Ring { ring, submitting: Mutex::default(), backlog: AtomicBool::new(false) })
     }
 
-    /// Queues entries. What they point to must live until their completions are taken, which is the caller's
-    /// promise: sources leak or own their memory, the worker owns its requests.
+    /// Queues entries. What they point to must live until their completions are taken, which is the
+    /// caller's promise: sources leak or own their memory, the worker owns its requests.
     pub fn push(&self, entries: &[Entry]) {
         let mut waiting = self.submitting.lock().expect("nobody panics while submitting");
         waiting.extend_from_slice(entries);
@@ -95,7 +95,8 @@ impl Ring {
         }
     }
 
-    /// Takes the completions that are there: (user data, result). Only for the worker whose ring it is.
+    /// Takes the completions that are there: (user data, result). Only for the worker whose ring it
+    /// is.
     pub(crate) fn completions(&self, into: &mut Vec<(u64, i32)>) {
         // SAFETY: one thread alone takes completions: the worker that owns the ring.
         #[expect(unsafe_code, reason = "the completion side belongs to one thread")]

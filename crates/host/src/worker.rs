@@ -1,5 +1,6 @@
-//! One worker: a thread on its own CPU, with one ring on which everything it waits for arrives. It collects
-//! what has come, enters each volume concerned once, answers, submits the volume's disk requests on its ring.
+//! One worker: a thread on its own CPU, with one ring on which everything it waits for arrives. It
+//! collects what has come, enters each volume concerned once, answers, submits the volume's disk
+//! requests on its ring.
 
 use crate::file::{disk_error, iovecs};
 use crate::now;
@@ -72,7 +73,8 @@ impl Worker<'_> {
         while !self.pool.stop.load(Ordering::Relaxed) {
             if let Err(e) = ring.wait(self.timeout()) {
                 tracing::error!("io_uring: {e}");
-                std::process::abort(); // nothing can be waited for any more, and nothing be made safe
+                // nothing can be waited for any more, and nothing be made safe.
+                std::process::abort();
             }
             ring.completions(&mut completions);
             for (data, result) in completions.drain(..) {

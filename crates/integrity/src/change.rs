@@ -1,5 +1,6 @@
-//! The vocabulary of changes: what an edit means to a mechanism that orders writes. The logs need only the
-//! bytes; the ordering mechanisms need to know which bytes point at which, and nothing more.
+//! The vocabulary of changes: what an edit means to a mechanism that orders writes. The logs need
+//! only the bytes; the ordering mechanisms need to know which bytes point at which, and nothing
+//! more.
 
 use format::{BlockNo, Extent, Ino};
 
@@ -78,7 +79,8 @@ pub enum Change {
     LinkUp(Ino),
     /// A link count falls, after the name that it counted is gone.
     LinkDown(Ino),
-    /// A parent's link count falls because a child directory is gone or moved: after the child's own change.
+    /// A parent's link count falls because a child directory is gone or moved: after the child's
+    /// own change.
     ParentLinkDown(Ino),
     /// A directory entry appears.
     AddEntry {
@@ -110,7 +112,7 @@ pub enum Change {
         /// For this inode.
         ino: Ino,
     },
-    /// An inode's slot is cleared: links 0, deletion time. Its pointers are cleared by `Unmap` in the same
-    /// transaction or before.
+    /// An inode's slot is cleared: links 0, deletion time. Its pointers are cleared by `Unmap` in
+    /// the same transaction or before.
     FreeInode(Ino),
 }

@@ -1,4 +1,5 @@
 //! The trait that every mechanism implements, and its obligations.
+//! It says what a mechanism owes, and not how it pays.
 
 use crate::{Change, Edit, IntegrityError, Txn};
 use cache::{Buf, WriteGate};
@@ -7,8 +8,8 @@ use format::{BlockNo, Extent, Ino};
 use std::ops::Range;
 use std::rc::Rc;
 
-/// What an operation may need at worst, reserved before it begins, because an operation that waits for log
-/// space in its middle would wait for itself.
+/// What an operation may need at worst, reserved before it begins, because an operation that waits
+/// for log space in its middle would wait for itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Credits {
     /// Metadata blocks it may edit.
@@ -26,7 +27,8 @@ impl Credits {
     }
 }
 
-/// A transaction that has ended: its place among the others. What a returned call means is waited for with
+/// A transaction that has ended: its place among the others. What a returned call means is waited
+/// for with
 /// [`Integrity::durable`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ended(pub u64);
@@ -45,8 +47,8 @@ pub struct FileScope {
 pub enum Scope {
     /// Everything that has ended.
     All,
-    /// These inodes, the first being what is synced and the others what makes it reachable (the directories
-    /// that name it). `data_only`: times may be left behind, never sizes or pointers.
+    /// These inodes, the first being what is synced and the others what makes it reachable (the
+    /// directories that name it). `data_only`: times may be left behind, never sizes or pointers.
     Files {
         /// The inodes.
         files: Vec<FileScope>,
@@ -78,19 +80,25 @@ pub enum Pressure {
 /// When may a change reach the disk?
 ///
 /// O1 Every metadata edit is announced, before `end`, in the order of the edits.
-/// O2 An image written home never holds a byte edited by a transaction whose `end` has not been called (the
+/// O2 An image written home never holds a byte edited by a transaction whose `end` has not been
+/// called (the
 ///    mechanism may render around such bytes: `Image::Instead`). `async` alone is free of this.
-/// O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any crash.
-/// O4 After any crash, recovery and the repair that the mode is granted yield a state that `check` accepts.
-/// O5 A freed block or inode is not reused before `may_reuse` says so; who runs dry calls `press` first.
+/// O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any
+/// crash.
+/// O4 After any crash, recovery and the repair that the mode is granted yield a state that `check`
+/// accepts.
+/// O5 A freed block or inode is not reused before `may_reuse` says so; who runs dry calls `press`
+/// first.
 /// O6 `before_write` never waits and never calls back into the layout.
 /// O7 After the first failed write or flush the mechanism stops accepting work.
 /// O8 Time and chance come from `env` only.
 pub trait Integrity: WriteGate {
-    /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only then.)
+    /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only
+    /// then.)
     fn atomic(&self) -> bool;
 
-    /// Is a name durable when the operation that made it returns? (fsync need not look after it then.)
+    /// Is a name durable when the operation that made it returns? (fsync need not look after it
+    /// then.)
     fn names_durable(&self) -> bool {
         false
     }
@@ -107,8 +115,8 @@ pub trait Integrity: WriteGate {
     /// File contents were written into `range` of `buf`. Called by [`Txn::data`] only.
     fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>);
 
-    /// Ends the operation. When it returns, the operation's locks may be released: later operations see its
-    /// changes and are ordered after it. It waits only in mechanisms that order by waiting.
+    /// Ends the operation. When it returns, the operation's locks may be released: later operations
+    /// see its changes and are ordered after it. It waits only in mechanisms that order by waiting.
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>>;
 
     /// Waits until what this mode promises of a *returned* call holds for the operation.

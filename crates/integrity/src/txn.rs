@@ -1,5 +1,5 @@
-//! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism, in one
-//! call, so that neither can be forgotten (O1).
+//! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism,
+//! in one call, so that neither can be forgotten (O1).
 
 use crate::{Change, Ended, Integrity, IntegrityError};
 use cache::Buf;
@@ -20,8 +20,8 @@ pub struct Edit {
     pub change: Change,
 }
 
-/// The edits of one operation. It must be given to [`Integrity::end`]; dropping it with edits is a bug, except
-/// when the volume is stopped in the middle.
+/// The edits of one operation. It must be given to [`Integrity::end`]; dropping it with edits is a
+/// bug, except when the volume is stopped in the middle.
 pub struct Txn {
     integrity: Rc<dyn Integrity>,
     /// Names it among the mechanism's transactions.
@@ -32,7 +32,8 @@ pub struct Txn {
     pub data: Vec<(Ino, Buf, Range<usize>)>,
     /// Blocks reserved for it and not used yet, for mechanisms with a log.
     pub credits: u64,
-    /// May it take the blocks that a layout keeps for root? Yes, unless the operation says otherwise.
+    /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
+    /// otherwise.
     pub reserve: bool,
     over: bool,
 }
@@ -44,8 +45,9 @@ impl Txn {
         Txn { integrity, id, edits, data, credits, reserve: true, over: false }
     }
 
-    /// Ends it where it stands, so that another can be put in its place: for work that is larger than one
-    /// transaction. (A mechanism may wait for the old one's end before it begins a new one.)
+    /// Ends it where it stands, so that another can be put in its place: for work that is larger
+    /// than one transaction. (A mechanism may wait for the old one's end before it begins a new
+    /// one.)
     pub async fn end_early(&mut self) -> Result<Ended, IntegrityError> {
         assert!(!self.over, "a transaction ends once");
         let mut old = Txn::new(self.integrity.clone(), self.id, self.credits);
@@ -77,9 +79,10 @@ impl Txn {
         result
     }
 
-    /// Changes `range` of `buf`'s bytes with `f`, and announces only the 4-byte words that differ afterwards.
-    /// For structures with many fields, of which an operation changes a few: two operations that change
-    /// different fields of one inode then never undo each other.
+    /// Changes `range` of `buf`'s bytes with `f`, and announces only the 4-byte words that differ
+    /// afterwards.
+    /// For structures with many fields, of which an operation changes a few: two operations that
+    /// change different fields of one inode then never undo each other.
     pub fn edit_words<T>(
         &mut self,
         buf: &Buf,

@@ -28,7 +28,8 @@ pub(crate) fn split(path: &str) -> (&str, Vec<u8>) {
 }
 
 impl Act {
-    /// The paths whose inodes the request needs: the directory or the file, then the other directory.
+    /// The paths whose inodes the request needs: the directory or the file, then the other
+    /// directory.
     pub(crate) fn needs(&self) -> Vec<&str> {
         match self {
             Act::Create(p)

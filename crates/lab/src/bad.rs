@@ -1,5 +1,5 @@
-//! Bad disks and bad images: a device that fails, and volumes whose bytes are damaged at random. Nothing may
-//! panic, and after a failed write nothing may pretend to be durable.
+//! Bad disks and bad images: a device that fails, and volumes whose bytes are damaged at random.
+//! Nothing may panic, and after a failed write nothing may pretend to be durable.
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
-//! The crash explorer: runs a scenario once, builds the images that a power cut could have left at each moment,
-//! and has each judged. Every finding names the state, and the state can be built again from its name.
+//! The crash explorer: runs a scenario once, builds the images that a power cut could have left at
+//! each moment, and has each judged. Every finding names the state, and the state can be built
+//! again from its name.
 
 use crate::acts::Act;
 use crate::judge::{Expected, judge};
@@ -212,8 +213,8 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
     }
 }
 
-/// Explores. With several scenarios the wanted states are shared between them; those that run out of seeds leave
-/// theirs to the random one.
+/// Explores. With several scenarios the wanted states are shared between them; those that run out
+/// of seeds leave theirs to the random one.
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
     let all: Vec<&str> = crate::scenarios().iter().map(|s| s.0).collect();
     let names = match &o.scenario {

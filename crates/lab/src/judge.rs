@@ -1,5 +1,6 @@
-//! What a crash image must show: recovery succeeds, the volume is sound, everything that was promised is there,
-//! and nothing that nobody made. The promises are those of the mode's row in the table of modes.
+//! What a crash image must show: recovery succeeds, the volume is sound, everything that was
+//! promised is there, and nothing that nobody made. The promises are those of the mode's row in the
+//! table of modes.
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
@@ -91,8 +92,8 @@ fn after(acts: &[Act]) -> Model {
     m
 }
 
-/// Every name that was promised, and none that nobody made. Of the act in flight, each name may be or not be,
-/// but a rename never loses both.
+/// Every name that was promised, and none that nobody made. Of the act in flight, each name may be
+/// or not be, but a rename never loses both.
 fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
     let old = after(e.done);
     let mut new = old.clone();
@@ -109,7 +110,8 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             Node::Symlink(_) => Kind::Symlink,
         };
         match tree.get(*path) {
-            // A rename of one directory over another, cut off with both names on it: the repair takes one.
+            // A rename of one directory over another, cut off with both names on it: the repair
+            // takes one.
             None if moved && kind == Kind::Dir && half_renamed(e, path, tree) => (),
             None => v.wrong.push(format!("{path} is missing")),
             Some(s) if s.kind != kind && !moved => v.wrong.push(format!("{path} is {:?}", s.kind)),
@@ -181,7 +183,8 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
     if touched { None } else { last }
 }
 
-/// A file that was fsynced and not touched since is whole, under a name it had then or was given later.
+/// A file that was fsynced and not touched since is whole, under a name it had then or was given
+/// later.
 fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut Verdict) {
     let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
@@ -223,7 +226,8 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
             continue;
         };
         match tree.get(&path) {
-            // A directory above it was renamed, and that was not made durable: it is there under the old one.
+            // A directory above it was renamed, and that was not made durable: it is there under
+            // the old one.
             None if mode == Mode::Async && elsewhere(tree, &path, bytes) => (),
             None => v.wrong.push(format!("{path} was fsynced and is missing")),
             Some(s) if s.bytes != *bytes => {

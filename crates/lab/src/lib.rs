@@ -1,5 +1,5 @@
-//! The lab: volumes in the virtual world, cut off at every moment, recovered, and judged by a model of what was
-//! promised. It knows the volume only through its requests.
+//! The lab: volumes in the virtual world, cut off at every moment, recovered, and judged by a model
+//! of what was promised. It knows the volume only through its requests.
 
 mod acts;
 mod bad;

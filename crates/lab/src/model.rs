@@ -1,5 +1,5 @@
-//! A model file system: what a volume holds after a list of operations, in a page of code. What it says of an
-//! operation (done, or which error) and of the tree must be what the volume says.
+//! A model file system: what a volume holds after a list of operations, in a page of code. What it
+//! says of an operation (done, or which error) and of the tree must be what the volume says.
 
 use crate::acts::{Act, split};
 use std::collections::BTreeMap;

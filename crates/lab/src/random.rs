@@ -1,5 +1,5 @@
-//! Random operations against the model: every answer, then the whole tree, must be equal. One seed gives one
-//! run, and a digest of it that a second run must repeat.
+//! Random operations against the model: every answer, then the whole tree, must be equal. One seed
+//! gives one run, and a digest of it that a second run must repeat.
 
 use crate::acts::Act;
 use crate::model::{Model, Node};

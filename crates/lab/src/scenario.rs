@@ -1,5 +1,6 @@
-//! The scenarios: what is set up, and what is done while the power may fail. In the manner of CrashMonkey's ACE:
-//! each operation alone and every pair of operations over a few names, besides scripted and random mixes.
+//! The scenarios: what is set up, and what is done while the power may fail. In the manner of
+//! CrashMonkey's ACE: each operation alone and every pair of operations over a few names, besides
+//! scripted and random mixes.
 
 use crate::acts::Act;
 use crate::model::Model;

@@ -102,8 +102,8 @@ impl Subject {
         Ok(Subject { world, engine, volume })
     }
 
-    /// Asks and waits; the trace has a mark when it began and when it was answered (twice `number`, and one
-    /// more).
+    /// Asks and waits; the trace has a mark when it began and when it was answered (twice `number`,
+    /// and one more).
     pub fn ask(&mut self, number: u64, request: Request) -> Result<Reply, FsError> {
         self.world.mark(2 * number);
         let slot = Rc::new(RefCell::new(None));
@@ -160,7 +160,8 @@ impl Subject {
         self.ask(number, act.request(&inos)).map(|_| ())
     }
 
-    /// Every path of the volume with its kind, size and (with `contents`) bytes. Without lost+found.
+    /// Every path of the volume with its kind, size and (with `contents`) bytes. Without
+    /// lost+found.
     pub fn tree(&mut self, contents: bool) -> Result<BTreeMap<String, Seen>, FsError> {
         let mut all = BTreeMap::new();
         let mut dirs = vec![(String::new(), 2u32)];

@@ -1,5 +1,5 @@
-//! How changes are made safe: every mechanism, a folder each, behind the one table of modes. It knows blocks
-//! and transactions; what an inode means, and any name, it does not.
+//! How changes are made safe: every mechanism, a folder each, behind the one table of modes. It
+//! knows blocks and transactions; what an inode means, and any name, it does not.
 
 mod ffs;
 mod modes;

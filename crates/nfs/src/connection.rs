@@ -1,5 +1,5 @@
-//! One connection: bytes to records, records to calls, and the replies gathered for one write. It is fed by
-//! whoever reads the socket, and answered by whichever thread leaves the volume.
+//! One connection: bytes to records, records to calls, and the replies gathered for one write. It
+//! is fed by whoever reads the socket, and answered by whichever thread leaves the volume.
 
 use crate::drc::{Key, Known, checksum};
 use crate::mountd;
@@ -59,7 +59,8 @@ impl Connection {
         self.state.lock().expect("nobody panics while holding it")
     }
 
-    /// Takes in what was read: the calls it makes, by volume. Err: nothing sensible can follow, close it.
+    /// Takes in what was read: the calls it makes, by volume. Err: nothing sensible can follow,
+    /// close it.
     /// After the calls were entered, [`Connection::gathered`] sends what was answered meanwhile.
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         let mut s = self.state();

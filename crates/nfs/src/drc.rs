@@ -1,6 +1,6 @@
-//! The duplicate-request cache: a request that comes again (the client saw no reply) is answered with the reply
-//! that was given, and one that is under way is not begun again. Keyed by address without port, XID and a
-//! checksum of the body; bounded.
+//! The duplicate-request cache: a request that comes again (the client saw no reply) is answered
+//! with the reply that was given, and one that is under way is not begun again. Keyed by address
+//! without port, XID and a checksum of the body; bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

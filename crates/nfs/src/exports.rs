@@ -17,11 +17,13 @@ pub struct Export {
     pub insecure: bool,
 }
 
-/// Reads `NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]`, several clients separated by `;`.
+/// Reads `NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]`, several clients separated by
+/// `;`.
 pub fn parse_export(text: &str) -> Result<Vec<Export>, String> {
     let bad = |why: &str| {
         format!(
-            "--export {text}: {why}; write NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]"
+            "--export {text}: {why}; write \
+             NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]"
         )
     };
     let (name, rest) = text.split_once('=').ok_or_else(|| bad("no ="))?;

@@ -1,5 +1,5 @@
-//! File handles: which volume, which inode, which use of that inode, and a keyed checksum over these, so that
-//! handles survive a restart and cannot be guessed. 24 bytes.
+//! File handles: which volume, which inode, which use of that inode, and a keyed checksum over
+//! these, so that handles survive a restart and cannot be guessed. 24 bytes.
 
 use crate::siphash::siphash;
 

@@ -1,5 +1,5 @@
-//! The MOUNT protocol, version 3: a path becomes the handle of a volume's root. Who has mounted what is not
-//! remembered; DUMP says so with an empty list.
+//! The MOUNT protocol, version 3: a path becomes the handle of a volume's root. Who has mounted
+//! what is not remembered; DUMP says so with an empty list.
 
 use crate::rpc::{self, Head};
 use crate::server::Server;

@@ -34,8 +34,8 @@ const ROFS: u32 = 30;
 const STALE: u32 = 70;
 const ACCES: u32 = 13;
 
-/// How many optional parts follow the status of a failed reply of a procedure, each one absent word per item:
-/// post-op attributes are one word, wcc data two.
+/// How many optional parts follow the status of a failed reply of a procedure, each one absent word
+/// per item: post-op attributes are one word, wcc data two.
 fn failure_words(procedure: u32) -> usize {
     match procedure {
         0 | 1 => 0,
@@ -249,8 +249,8 @@ fn readdir(
     Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == 17 })
 }
 
-/// NFS's bits: read 1, lookup 2, modify 4, extend 8, delete 16, execute 32. Ours: read 4, write 2, execute or
-/// search 1, delete 8.
+/// NFS's bits: read 1, lookup 2, modify 4, extend 8, delete 16, execute 32. Ours: read 4, write 2,
+/// execute or search 1, delete 8.
 fn access_mask(nfs: u32) -> u32 {
     let has = |bits: u32, ours: u32| if nfs & bits != 0 { ours } else { 0 };
     has(1, 4) | has(2 | 32, 1) | has(4 | 8, 2) | has(16, 8)

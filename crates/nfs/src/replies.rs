@@ -1,4 +1,5 @@
-//! The pieces that replies are made of: attributes, attributes around a change, the table of errors.
+//! The pieces that replies are made of: attributes, attributes around a change, the table of
+//! errors.
 
 use crate::xdr::Writer;
 use vfs::{Attr, FsError, Kind, Time, Wcc};

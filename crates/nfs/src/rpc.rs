@@ -1,4 +1,5 @@
-//! ONC RPC (RFC 5531): the head of a call, and the replies that say no before any procedure is looked at.
+//! ONC RPC (RFC 5531): the head of a call, and the replies that say no before any procedure is
+//! looked at.
 
 use crate::xdr::{Garbage, Reader, Writer};
 
@@ -78,8 +79,8 @@ pub(crate) fn success(xid: u32) -> Writer {
     w
 }
 
-/// An accepted reply that says why not: 1 program unavailable, 2 its version (with the range), 3 procedure
-/// unavailable, 4 garbage, 5 system error.
+/// An accepted reply that says why not: 1 program unavailable, 2 its version (with the range), 3
+/// procedure unavailable, 4 garbage, 5 system error.
 pub(crate) fn refuse(xid: u32, why: u32, versions: Option<(u32, u32)>) -> Vec<u8> {
     let mut w = Writer::default();
     w.words(&[xid, 1, 0, 0, 0, why]);

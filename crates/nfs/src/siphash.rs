@@ -1,5 +1,5 @@
-//! SipHash-2-4 (Aumasson and Bernstein): a keyed checksum that cannot be forged without the key. For file
-//! handles.
+//! SipHash-2-4 (Aumasson and Bernstein): a keyed checksum that cannot be forged without the key.
+//! For file handles.
 
 fn round(v: &mut [u64; 4]) {
     v[0] = v[0].wrapping_add(v[1]);

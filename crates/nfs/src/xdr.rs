@@ -1,5 +1,5 @@
-//! XDR (RFC 4506): big-endian words, byte strings padded to four. A reader never reads beyond its bytes and
-//! never allocates more than they are.
+//! XDR (RFC 4506): big-endian words, byte strings padded to four. A reader never reads beyond its
+//! bytes and never allocates more than they are.
 
 /// The bytes do not make sense.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

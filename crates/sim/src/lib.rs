@@ -1,6 +1,7 @@
-//! The virtual world: time that is computed, and a disk with a volatile write cache that can lose power at any
-//! moment. It turns the same engine that the host turns, and records what the disk was asked, so that every
-//! crash state of a run can be built afterwards without running it again. It knows no files.
+//! The virtual world: time that is computed, and a disk with a volatile write cache that can lose
+//! power at any moment. It turns the same engine that the host turns, and records what the disk was
+//! asked, so that every crash state of a run can be built afterwards without running it again. It
+//! knows no files.
 
 mod image;
 mod trace;

@@ -1,6 +1,7 @@
-//! What a disk was asked in a run, and the images a power cut could have left. The device's rules (env::disk):
-//! a write is durable when it ended with FUA, or when a flush that was issued after its end has ended; of all
-//! other writes that were issued any subset of sectors may have reached the medium.
+//! What a disk was asked in a run, and the images a power cut could have left. The device's rules
+//! (env::disk): a write is durable when it ended with FUA, or when a flush that was issued after
+//! its end has ended; of all other writes that were issued any subset of sectors may have reached
+//! the medium.
 
 use crate::Image;
 use env::Rng;
@@ -105,8 +106,9 @@ impl<'a> CrashImages<'a> {
         }
     }
 
-    /// The image of variant `n` of this cut: 0 nothing volatile, 1 all that had ended, 2 all; then single
-    /// omissions and single survivors; then seeded subsets, every other one with torn sectors.
+    /// The image of variant `n` of this cut: 0 nothing volatile, 1 all that had ended, 2 all; then
+    /// single omissions and single survivors; then seeded subsets, every other one with torn
+    /// sectors.
     pub fn image(&self, n: u64) -> Image {
         let count = self.volatile.len() as u64;
         let mut image = self.durable.clone();

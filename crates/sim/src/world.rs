@@ -1,5 +1,5 @@
-//! Virtual time: requests take as long as a model says, ends come in the order of their times, and nothing else
-//! makes time pass.
+//! Virtual time: requests take as long as a model says, ends come in the order of their times, and
+//! nothing else makes time pass.
 
 use crate::image::Image;
 use crate::trace::{Event, Trace, Write};
@@ -79,8 +79,8 @@ impl World {
         self.now
     }
 
-    /// Turns the engine until `until` says so. Panics if nothing can happen any more, because then something
-    /// waits for ever.
+    /// Turns the engine until `until` says so. Panics if nothing can happen any more, because then
+    /// something waits for ever.
     pub fn run(
         &mut self,
         engine: &mut Engine,

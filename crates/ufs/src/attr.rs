@@ -1,4 +1,5 @@
-//! Attributes: from the raw inode to what stat tells, and the small edits that most operations share.
+//! Attributes: from the raw inode to what stat tells, and the small edits that most operations
+//! share.
 
 use crate::Ufs;
 use crate::inode::Inode;

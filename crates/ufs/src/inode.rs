@@ -11,7 +11,8 @@ use std::rc::Rc;
 
 pub(crate) struct Inode {
     pub(crate) h: InodeHandle,
-    /// Shared for reading contents, exclusive for every change; taken in the order of inode numbers.
+    /// Shared for reading contents, exclusive for every change; taken in the order of inode
+    /// numbers.
     pub(crate) lock: Lock,
     /// A directory's names by hash, once built.
     pub(crate) dir: RefCell<Option<DirIndex>>,

@@ -1,5 +1,6 @@
-//! Which object is meant: names, directories, link counts, one operation a file, over the small [`Store`]
-//! trait. It knows neither where blocks live (that is the store's) nor who asks (that is the front ends').
+//! Which object is meant: names, directories, link counts, one operation a file, over the small
+//! [`Store`] trait. It knows neither where blocks live (that is the store's) nor who asks (that is
+//! the front ends').
 
 mod attr;
 mod dir;

@@ -1,13 +1,14 @@
-//! The store: what the operations need of a layout, and nothing more. `ext` updates in place; a log-structured
-//! layout writes elsewhere; both have one format of inodes and directory blocks, so the operations are the
-//! same. (4.4BSD's split of UFS from FFS and LFS.)
+//! The store: what the operations need of a layout, and nothing more. `ext` updates in place; a
+//! log-structured layout writes elsewhere; both have one format of inodes and directory blocks, so
+//! the operations are the same. (4.4BSD's split of UFS from FFS and LFS.)
 //!
-//! Every edit of an inode or a directory block goes through the transaction. The store decides block numbers,
-//! bitmaps, maps and counts; the operations decide names, links, sizes, times and owners. Nothing here locks:
-//! the operations hold the inode's lock, exclusively for whatever edits.
+//! Every edit of an inode or a directory block goes through the transaction. The store decides
+//! block numbers, bitmaps, maps and counts; the operations decide names, links, sizes, times and
+//! owners. Nothing here locks: the operations hold the inode's lock, exclusively for whatever
+//! edits.
 //!
-//! Errors are what the user may be told; the store logs what happened and where, and turns itself read-only
-//! after `Corrupt` metadata or a failed write ([`Store::writable`] then says `ReadOnly`).
+//! Errors are what the user may be told; the store logs what happened and where, and turns itself
+//! read-only after `Corrupt` metadata or a failed write ([`Store::writable`] then says `ReadOnly`).
 
 use cache::Buf;
 use env::Env;
@@ -35,7 +36,8 @@ pub struct Limits {
     pub names_durable: bool,
 }
 
-/// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to clone.
+/// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to
+/// clone.
 #[derive(Clone, Debug)]
 pub struct InodeHandle {
     /// Its number.
@@ -87,22 +89,24 @@ pub trait Store: 'static {
     fn limits(&self) -> Limits;
     /// Err(ReadOnly) if nothing may be changed (opened so, or after damage or a failed write).
     fn writable(&self) -> Result<(), FsError>;
-    /// Reports damage found by the operations (a directory that does not parse): logs it with its place,
-    /// turns the volume read-only, and returns what to tell the user.
+    /// Reports damage found by the operations (a directory that does not parse): logs it with its
+    /// place, turns the volume read-only, and returns what to tell the user.
     fn corrupt(&self, e: &format::FormatError) -> FsError;
 
     /// Waits while too much is dirty, then begins an operation.
     async fn begin(&self, need: Credits) -> Result<Txn, FsError>;
-    /// Ends `txn` and begins another in its place: for an operation larger than one transaction, which the
-    /// mechanism may then find half done after a crash. After an error there is nothing left to end, and
+    /// Ends `txn` and begins another in its place: for an operation larger than one transaction,
+    /// which the mechanism may then find half done after a crash. After an error there is nothing
+    /// left to end, and
     /// [`Store::end`] says so by an error of its own.
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError>;
     /// Ends it; then its locks may be released.
     async fn end(&self, txn: Txn) -> Result<Ended, FsError>;
-    /// Waits for what the mode promises of a returned call; with `durable`, until it is durable in any mode.
+    /// Waits for what the mode promises of a returned call; with `durable`, until it is durable in
+    /// any mode.
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError>;
-    /// Makes inodes durable: contents, sizes, maps, attributes. The first is the file, the others are the
-    /// directories that make it reachable.
+    /// Makes inodes durable: contents, sizes, maps, attributes. The first is the file, the others
+    /// are the directories that make it reachable.
     async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError>;
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
@@ -111,27 +115,27 @@ pub trait Store: 'static {
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError>;
     /// The slot if it is in memory: for answers that must not wait.
     fn inode_cached(&self, ino: Ino) -> Option<InodeHandle>;
-    /// Allocates an inode near `parent` (directories are spread over groups). Its slot is zeroed but for a
-    /// new generation; the caller fills it with `Change::InitInode`.
+    /// Allocates an inode near `parent` (directories are spread over groups). Its slot is zeroed
+    /// but for a new generation; the caller fills it with `Change::InitInode`.
     async fn alloc_inode(
         &self,
         txn: &mut Txn,
         parent: &InodeHandle,
         kind: Kind,
     ) -> Result<InodeHandle, FsError>;
-    /// Frees an inode whose blocks are gone ([`Store::truncate`] to 0) and whose attribute block too: edits
-    /// the slot (`Change::FreeInode`: deletion time, mode kept) and clears its bit.
+    /// Frees an inode whose blocks are gone ([`Store::truncate`] to 0) and whose attribute block
+    /// too: edits the slot (`Change::FreeInode`: deletion time, mode kept) and clears its bit.
     async fn free_inode(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
-    /// In atomic modes: remembers, durably with `txn`, that the inode must be reclaimed (links 0) or
-    /// truncated to its size after a crash. Elsewhere nothing.
+    /// In atomic modes: remembers, durably with `txn`, that the inode must be reclaimed (links 0)
+    /// or truncated to its size after a crash. Elsewhere nothing.
     async fn orphan_add(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
     /// Takes that back.
     async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
 
     /// Where the file's block `at` lies, and how far that goes on, at most `max` blocks.
     async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError>;
-    /// The blocks of a file from `at` on, read if need be; None is a hole. Contents (`Data`) of files,
-    /// text of slow symlinks; for directories use [`Store::dir_block`].
+    /// The blocks of a file from `at` on, read if need be; None is a hole. Contents (`Data`) of
+    /// files, text of slow symlinks; for directories use [`Store::dir_block`].
     async fn read_blocks(
         &self,
         inode: &InodeHandle,
@@ -147,10 +151,12 @@ pub trait Store: 'static {
     ) -> Option<Vec<Option<Buf>>>;
     /// Reads blocks in the background.
     async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64);
-    /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and the last
-    /// must hold (those between are overwritten whole). May return fewer than `count`, at least one, if the
-    /// transaction or the free space allows no more; `NoSpace` if none. Freshly allocated ones are zeroed.
-    /// The caller changes the bytes (`Buf::replace`, `Buf::modify`) and announces them with `Txn::data`.
+    /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and
+    /// the last must hold (those between are overwritten whole). May return fewer than `count`, at
+    /// least one, if the transaction or the free space allows no more; `NoSpace` if none. Freshly
+    /// allocated ones are zeroed.
+    /// The caller changes the bytes (`Buf::replace`, `Buf::modify`) and announces them with
+    /// `Txn::data`.
     async fn write_blocks(
         &self,
         txn: &mut Txn,
@@ -159,11 +165,12 @@ pub trait Store: 'static {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError>;
-    /// Before an operation begins that may make a file `size` bytes long: a layout that must say that it
-    /// holds so large a file says so now, durably.
+    /// Before an operation begins that may make a file `size` bytes long: a layout that must say
+    /// that it holds so large a file says so now, durably.
     async fn allow_size(&self, size: u64) -> Result<(), FsError>;
-    /// Frees all blocks from file block `from` on. It may end `txn` and begin another in its place when there
-    /// is more to free than one transaction holds (in atomic modes the caller has called `orphan_add`).
+    /// Frees all blocks from file block `from` on. It may end `txn` and begin another in its place
+    /// when there is more to free than one transaction holds (in atomic modes the caller has called
+    /// `orphan_add`).
     /// Size and times are the caller's.
     async fn truncate(
         &self,
@@ -182,8 +189,8 @@ pub trait Store: 'static {
 
     /// A directory's block; a hole in a directory is `Corrupt`.
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError>;
-    /// A new block at the directory's end (`at` = size in blocks), with `contents`: `Change::InitBlock`,
-    /// then the pointer. The size is the caller's (`Change::Grow`).
+    /// A new block at the directory's end (`at` = size in blocks), with `contents`:
+    /// `Change::InitBlock`, then the pointer. The size is the caller's (`Change::Grow`).
     async fn dir_grow(
         &self,
         txn: &mut Txn,
@@ -191,7 +198,8 @@ pub trait Store: 'static {
         at: FileBlock,
         contents: &[u8],
     ) -> Result<Buf, FsError>;
-    /// Puts a new block with `contents` in the place of the directory's block `at`, whose old block is freed.
+    /// Puts a new block with `contents` in the place of the directory's block `at`, whose old block
+    /// is freed.
     async fn dir_swap(
         &self,
         txn: &mut Txn,
@@ -202,8 +210,8 @@ pub trait Store: 'static {
 
     /// The attribute block, if the inode has one.
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError>;
-    /// Gives the inode a new attribute block with `contents` (None: none at all); the old one is freed, or
-    /// its count of users lowered if others (made by the kernel) share it.
+    /// Gives the inode a new attribute block with `contents` (None: none at all); the old one is
+    /// freed, or its count of users lowered if others (made by the kernel) share it.
     async fn set_xattr_block(
         &self,
         txn: &mut Txn,

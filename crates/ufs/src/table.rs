@@ -1,5 +1,5 @@
-//! The inodes in memory, and who holds them. Bounded: an inode that nobody uses is dropped when there are
-//! many; holds (a kernel's references) are counted apart, in a few bytes each.
+//! The inodes in memory, and who holds them. Bounded: an inode that nobody uses is dropped when
+//! there are many; holds (a kernel's references) are counted apart, in a few bytes each.
 
 use crate::inode::Inode;
 use env::IdMap;

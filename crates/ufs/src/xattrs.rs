@@ -1,5 +1,5 @@
-//! Where attributes are kept: in the inode as far as they fit, the rest in one block. And access lists: their
-//! inheritance, and how they and the mode follow each other.
+//! Where attributes are kept: in the inode as far as they fit, the rest in one block. And access
+//! lists: their inheritance, and how they and the mode follow each other.
 
 use crate::Ufs;
 use crate::inode::Inode;

@@ -1,5 +1,5 @@
-//! Who may do what: mode bits and POSIX access lists, decided in one place for every way in that is not
-//! checked by a kernel. It knows no disk; `ufs` supplies the attributes and the list.
+//! Who may do what: mode bits and POSIX access lists, decided in one place for every way in that is
+//! not checked by a kernel. It knows no disk; `ufs` supplies the attributes and the list.
 
 use crate::{Attr, Cred};
 
@@ -37,8 +37,8 @@ pub fn is_owner(attr: &Attr, cred: &Cred) -> bool {
     cred.uid == 0 || cred.uid == attr.uid
 }
 
-/// The permission bits the caller has on the file. Root may read and write everything, search every directory
-/// and execute what anybody may execute.
+/// The permission bits the caller has on the file. Root may read and write everything, search every
+/// directory and execute what anybody may execute.
 pub fn granted(attr: &Attr, acl: &[AclEntry], cred: &Cred) -> u32 {
     if cred.uid == 0 {
         let anybody = attr.mode & 0o111 != 0 || attr.mode & crate::S_IFMT == 0o040_000;
@@ -53,8 +53,8 @@ pub fn granted(attr: &Attr, acl: &[AclEntry], cred: &Cred) -> u32 {
     by_list(attr, acl, cred)
 }
 
-/// POSIX's algorithm: a named user's entry decides; else any matching group's that gives something; else,
-/// unless a group matched, the others'.
+/// POSIX's algorithm: a named user's entry decides; else any matching group's that gives something;
+/// else, unless a group matched, the others'.
 fn by_list(attr: &Attr, acl: &[AclEntry], cred: &Cred) -> u32 {
     let mask = acl.iter().find_map(|e| if let AclEntry::Mask(m) = e { Some(*m) } else { None });
     let mask = mask.unwrap_or(7);

@@ -1,9 +1,9 @@
-//! The door: one thread inside a volume at a time, and any thread may be the one. Whoever brings work (a FUSE
-//! queue, a connection, a finished disk request) enters, runs tasks until none is ready, and takes the
-//! replies and the new disk requests out. It knows no rings and no sockets.
+//! The door: one thread inside a volume at a time, and any thread may be the one. Whoever brings
+//! work (a FUSE queue, a connection, a finished disk request) enters, runs tasks until none is
+//! ready, and takes the replies and the new disk requests out. It knows no rings and no sockets.
 //!
-//! A thread that finds the door shut spins before it sleeps: with a sleeping mutex in its place half of the
-//! speed is lost, because the answer then comes from another CPU.
+//! A thread that finds the door shut spins before it sleeps: with a sleeping mutex in its place
+//! half of the speed is lost, because the answer then comes from another CPU.
 
 use crate::{Answer, Call, FsError};
 use env::{Engine, Env, IoDone, IoRequest, Local, Nanos, Now};
@@ -92,12 +92,13 @@ struct Inside {
     open: Option<Open>,
 }
 
-/// SAFETY: `Inside` is full of Rc and RefCell, so one thread at a time may use it, with a happens-before from
-/// one to the next. (1) It is private to this file and reached only through the mutex in [`Door`]. (2) No clone
-/// of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`) and out (`Out`) is Send, which the compiler
-/// checks below; the closure that opens the volume is Send, and what it makes stays inside. (3) Wakers are
-/// numbers that mean something only to the thread inside (env::exec), through a thread-local that is empty
-/// outside. (4) No other thread-local holds anything of it after `turn`.
+/// SAFETY: `Inside` is full of Rc and RefCell, so one thread at a time may use it, with a
+/// happens-before from one to the next. (1) It is private to this file and reached only through the
+/// mutex in [`Door`]. (2) No clone of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`)
+/// and out (`Out`) is Send, which the compiler checks below; the closure that opens the volume is
+/// Send, and what it makes stays inside. (3) Wakers are numbers that mean something only to the
+/// thread inside (env::exec), through a thread-local that is empty outside. (4) No other
+/// thread-local holds anything of it after `turn`.
 #[expect(unsafe_code, reason = "the one place where a volume's insides change threads")]
 unsafe impl Send for Inside {}
 const _: fn() = || {
@@ -121,7 +122,8 @@ pub struct Door {
 const SPINS: u32 = 2000;
 
 impl Door {
-    /// A door with a volume behind it that the first entry begins to open. `seed` feeds its random numbers.
+    /// A door with a volume behind it that the first entry begins to open. `seed` feeds its random
+    /// numbers.
     pub fn new(seed: u64, open: Open) -> Door {
         let inside = Inside {
             engine: Engine::new(seed),
@@ -142,9 +144,10 @@ impl Door {
         self.state.lock().expect("nobody panics while holding it").clone()
     }
 
-    /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what came of it.
-    /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is closed,
-    /// are answered with `Stale`.
+    /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what
+    /// came of it.
+    /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is
+    /// closed, are answered with `Stale`.
     pub fn enter(&self, now: Now, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
         let mut guard = self.lock();
         self.busy.store(true, Ordering::Relaxed);

@@ -1,5 +1,6 @@
-//! What a user can be told, and the one table to errno. The front ends translate from here; nfs has the one
-//! table to nfsstat3. What happened below (which block, which device) is logged where it is found.
+//! What a user can be told, and the one table to errno. The front ends translate from here; nfs has
+//! the one table to nfsstat3. What happened below (which block, which device) is logged where it is
+//! found.
 
 use std::fmt;
 

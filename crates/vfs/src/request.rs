@@ -1,5 +1,5 @@
-//! Requests and replies as plain data that may cross threads. One request is one operation of the file
-//! system; who asks and what the answer must guarantee go beside it in the [`Call`].
+//! Requests and replies as plain data that may cross threads. One request is one operation of the
+//! file system; who asks and what the answer must guarantee go beside it in the [`Call`].
 
 use crate::{Attr, FsError, Kind, Time};
 use env::Rope;
@@ -64,8 +64,8 @@ pub enum Stability {
 /// What to make.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MakeKind {
-    /// A regular file. `exclusive` is the verifier of NFS's EXCLUSIVE create: kept on disk, and a file that has
-    /// the same one is success.
+    /// A regular file. `exclusive` is the verifier of NFS's EXCLUSIVE create: kept on disk, and a
+    /// file that has the same one is success.
     File {
         /// Some: an exclusive create with this verifier.
         exclusive: Option<[u8; 8]>,
@@ -172,9 +172,10 @@ pub enum Request {
     SetAttr { ino: u32, set: SetAttr },
     /// Answer: `Bytes`, the text of a symbolic link.
     ReadLink { ino: u32 },
-    /// Makes a file of any kind. `attr` may set mode (else 0), owner, size, times. For MakeKind::File without
-    /// `fail_if_exists` an existing file is opened as it is (size set if asked). Answer: `Entry`.
-    /// `umask` is taken from the mode unless the directory has a default access list.
+    /// Makes a file of any kind. `attr` may set mode (else 0), owner, size, times. For
+    /// MakeKind::File without `fail_if_exists` an existing file is opened as it is (size set if
+    /// asked). Answer: `Entry`. `umask` is taken from the mode unless the directory has a default
+    /// access list.
     Make {
         dir: u32,
         name: Vec<u8>,
@@ -194,13 +195,22 @@ pub enum Request {
     /// Answer: `Data`.
     Read { ino: u32, offset: u64, len: u32 },
     /// Answer: `Written`. `append` writes at the end instead of at `offset`.
-    Write { ino: u32, offset: u64, data: Rope, stability: Stability, append: bool, kill_suid: bool },
+    Write {
+        ino: u32,
+        // Ignored by an append.
+        offset: u64,
+        data: Rope,
+        stability: Stability,
+        append: bool,
+        kill_suid: bool,
+    },
     /// Data, size and names durable (`data_only`: not times). Directories too. Answer: `Attr`.
     Fsync { ino: u32, data_only: bool },
     /// Everything durable. Answer: `Done`.
     SyncAll,
-    /// Entries from `cookie` on (0: the start), as many as fit in `max_bytes` counting `entry_bytes` plus the
-    /// name rounded up to 8 for each. `attrs` fills in each entry's attributes. Answer: `Dir`.
+    /// Entries from `cookie` on (0: the start), as many as fit in `max_bytes` counting
+    /// `entry_bytes` plus the name rounded up to 8 for each. `attrs` fills in each entry's
+    /// attributes. Answer: `Dir`.
     ReadDir { dir: u32, cookie: u64, max_bytes: usize, entry_bytes: usize, attrs: bool },
     /// Answer: `StatFs`.
     StatFs,
@@ -212,8 +222,8 @@ pub enum Request {
     ListXattr { ino: u32 },
     /// Answer: `Done`.
     RemoveXattr { ino: u32, name: Vec<u8> },
-    /// Which of the asked permissions (bits 4 read, 2 write, 1 execute or search; 8 delete a child) does the
-    /// caller have? Answer: `Access`.
+    /// Which of the asked permissions (bits 4 read, 2 write, 1 execute or search; 8 delete a child)
+    /// does the caller have? Answer: `Access`.
     Access { ino: u32, mask: u32 },
     /// Answer: `Attr`.
     Space { ino: u32, op: SpaceOp, offset: u64, len: u64 },
@@ -234,7 +244,8 @@ pub struct DirEntry {
     pub kind: Option<Kind>,
     /// Where to go on after this entry.
     pub cookie: u64,
-    /// Its attributes, if they were asked for (not for "." and "..", of which nothing is held either).
+    /// Its attributes, if they were asked for (not for "." and "..", of which nothing is held
+    /// either).
     pub attr: Option<Attr>,
 }
 

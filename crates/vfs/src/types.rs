@@ -1,4 +1,5 @@
-//! What every request talks about: attributes, kinds of file, times. Numbers are those of Linux's stat.
+//! What every request talks about: attributes, kinds of file, times. Numbers are those of Linux's
+//! stat.
 
 /// A file's time: seconds since 1970 and nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]

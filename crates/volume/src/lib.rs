@@ -1,9 +1,10 @@
 //! Opens volumes: the only place that does. And makes, recovers and repairs them.
 //!
-//! Opening goes in steps, each in its file: `probe` looks at the device and says what is there; `recover`
-//! finishes what an unclean end left, in the mode that was in force; `open` builds cache, mechanism, layout
-//! and operations inside a volume's engine; `closing` takes it down again. Probing and recovery work on the
-//! device directly, before anybody is inside; what they write goes by blocks and knows no mechanism.
+//! Opening goes in steps, each in its file: `probe` looks at the device and says what is there;
+//! `recover` finishes what an unclean end left, in the mode that was in force; `open` builds cache,
+//! mechanism, layout and operations inside a volume's engine; `closing` takes it down again.
+//! Probing and recovery work on the device directly, before anybody is inside; what they write goes
+//! by blocks and knows no mechanism.
 
 mod closing;
 mod make;

@@ -6,8 +6,8 @@ use format::mkfs::{MkfsOptions, Plan};
 /// Zeros written at once.
 const CHUNK: usize = 1 << 20;
 
-/// Makes a volume on the device. `fresh`: the device reads as zeros already (a new sparse file). Returns how
-/// many blocks it has.
+/// Makes a volume on the device. `fresh`: the device reads as zeros already (a new sparse file).
+/// Returns how many blocks it has.
 pub fn make(
     device: &mut dyn Device,
     options: &MkfsOptions,
@@ -16,7 +16,8 @@ pub fn make(
     let plan = Plan::new(options).map_err(|e| VolumeError(e.to_string()))?;
     let bs = plan.geometry().block_bytes as u64;
     if !fresh {
-        // An old volume's superblock goes first, so that a half-made volume is none; then its remains.
+        // An old volume's superblock goes first, so that a half-made volume is none; then its
+        // remains.
         let zeros = vec![0; CHUNK];
         let start = device.reader().size_bytes().min(64 * 1024) as usize;
         device.writer().write_at(0, &zeros[..start])?;

@@ -1,5 +1,5 @@
-//! Building a volume inside its engine: cache, mechanism, layout, operations, in this order, and the mark that
-//! it is open before anything else is written.
+//! Building a volume inside its engine: cache, mechanism, layout, operations, in this order, and
+//! the mark that it is open before anything else is written.
 
 use crate::closing::Opened;
 use crate::probe::Probe;
@@ -36,8 +36,8 @@ pub struct OpenOptions {
 /// The largest transfer home.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
-/// What a door needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It must be clean,
-/// or recovered, or opened for reading only.
+/// What a door needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It
+/// must be clean, or recovered, or opened for reading only.
 pub fn opener(probe: Probe, disk_bytes: u64, options: OpenOptions) -> Open {
     Box::new(move |env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
         Box::pin(open(env, probe, disk_bytes, options))
@@ -56,7 +56,8 @@ async fn open(
     }
     let disk = env.port().disk(DiskId(0), disk_bytes);
     if !read_only {
-        // What a killed process wrote may be in the device's cache only, and we are about to rely on it.
+        // What a killed process wrote may be in the device's cache only, and we are about to rely
+        // on it.
         disk.flush().await.map_err(|e| e.to_string())?;
     }
     let block_bytes = probe.superblock.block_bytes();

@@ -1,4 +1,5 @@
-//! What is on the device: its superblock, our private state, and whether it can be opened, and how. Reads only.
+//! What is on the device: its superblock, our private state, and whether it can be opened, and how.
+//! Reads only.
 
 use crate::VolumeError;
 use check::{ReadBlocks, locate};

@@ -1,6 +1,7 @@
-//! Finishing what an unclean end left, before the volume is opened for writing: in the mode that was in force,
-//! which the boot area records. `sync` runs the own fsck's repair; `async` too, but only if nothing that has a
-//! name would be removed. A volume that somebody else left unclean is left to fsck.
+//! Finishing what an unclean end left, before the volume is opened for writing: in the mode that
+//! was in force, which the boot area records. `sync` runs the own fsck's repair; `async` too, but
+//! only if nothing that has a name would be removed. A volume that somebody else left unclean is
+//! left to fsck.
 
 use crate::probe::{Probe, probe};
 use crate::{Device, VolumeError};
@@ -18,8 +19,8 @@ pub struct Recovered {
     pub blocks_written: u64,
 }
 
-/// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing was written
-/// unless the device failed in the middle, and then recovery can be run again.
+/// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing
+/// was written unless the device failed in the middle, and then recovery can be run again.
 pub fn recover(
     device: &mut dyn Device,
     now_secs: u32,
@@ -62,8 +63,8 @@ pub fn recover(
 fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {
     let ours = p.state().filter(|s| !s.clean).map(|s| s.mode.as_str());
     let Some(name) = ours else {
-        let why = "the volume was not closed cleanly by whoever used it last: run cairn fsck --repair \
-                   on it (or e2fsck), or open it with --read-only";
+        let why = "the volume was not closed cleanly by whoever used it last: run cairn fsck \
+                   --repair on it (or e2fsck), or open it with --read-only";
         return Err(VolumeError(why.into()));
     };
     Mode::by_name(name).ok_or_else(|| {

@@ -1,5 +1,6 @@
-//! How well files lie on the disk: the layout score of the FFS papers, the share of a file's blocks that follow
-//! right behind the block before them. Reads inodes and their direct pointers and first indirect block.
+//! How well files lie on the disk: the layout score of the FFS papers, the share of a file's blocks
+//! that follow right behind the block before them. Reads inodes and their direct pointers and first
+//! indirect block.
 
 use crate::{VolumeError, probe};
 use check::ReadBlocks;

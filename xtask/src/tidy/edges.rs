@@ -35,7 +35,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         ],
     ),
     ("nfs", &["env", "vfs"]),
-    ("host", &["env"]),
+    ("host", &["env", "vfs"]),
     ("fuse", &["env", "vfs", "host"]),
     (
         "lab",

@@ -1,4 +1,5 @@
-//! `cairn bench`: a workload on a directory, wherever that is mounted from, and the rate it reached.
+//! `cairn bench`: a workload on a directory, wherever that is mounted from, and the rate it
+//! reached.
 
 use crate::args::BenchArgs;
 use crate::{Failure, Outcome};

@@ -1,4 +1,5 @@
 //! Looking into a volume without mounting it, and making and removing names.
+//! Each opens the image for itself and closes it; none stays.
 
 use crate::args::{PathsArgs, RmArgs};
 use crate::image::{Image, kind_letter};

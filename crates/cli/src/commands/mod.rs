@@ -1,4 +1,4 @@
-//! The commands, one subject a file.
+//! The commands, one subject a file. What several share is in `image` and `args`.
 
 pub mod bench;
 pub mod copy;

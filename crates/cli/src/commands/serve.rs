@@ -1,4 +1,5 @@
-//! `cairn serve` and `cairn mount`: volumes opened behind their doors, workers, mounts, and the end of it all.
+//! `cairn serve` and `cairn mount`: volumes opened behind their doors, workers, mounts, and the end
+//! of it all.
 
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::{check_open_args, options_of, prepare};

@@ -1,5 +1,5 @@
-//! A lock with many readers or one writer, first come first served. A guard keeps the lock alive, so a task
-//! can carry it about.
+//! A lock with many readers or one writer, first come first served. A guard keeps the lock alive,
+//! so a task can carry it about.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

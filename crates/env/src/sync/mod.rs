@@ -1,4 +1,5 @@
-//! Locks and signals between the tasks of one volume: local, first come first served, and so repeatable.
+//! Locks and signals between the tasks of one volume: local, first come first served, and so
+//! repeatable.
 //! They order tasks across awaits; between two awaits nothing needs a lock.
 
 mod lock;

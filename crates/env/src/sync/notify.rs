@@ -1,5 +1,5 @@
-//! A signal: tasks wait for the next one, and one call wakes them all. It holds no memory of signals that
-//! nobody waited for, so a waiter checks its condition first and again afterwards.
+//! A signal: tasks wait for the next one, and one call wakes them all. It holds no memory of
+//! signals that nobody waited for, so a waiter checks its condition first and again afterwards.
 
 use std::cell::RefCell;
 use std::future::poll_fn;

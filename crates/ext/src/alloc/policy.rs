@@ -45,8 +45,8 @@ impl Ext {
         }
     }
 
-    /// Where a new indirect block would be best: among the file's blocks, before the one it is made for,
-    /// `at`. `parent` is where its pointer goes.
+    /// Where a new indirect block would be best: among the file's blocks, before the one it is made
+    /// for, `at`. `parent` is where its pointer goes.
     pub(crate) fn goal_of_indirect(&self, h: &InodeHandle, parent: &Leaf, at: FileBlock) -> Goal {
         let before = at.0.checked_sub(1).and_then(|b| self.walk_cached(h, FileBlock(b)));
         match before {

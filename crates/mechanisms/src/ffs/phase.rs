@@ -1,6 +1,6 @@
-//! The order of a transaction's edits: which phase each change belongs to. Taken from the operation graphs of
-//! ordered writes (create: inode before name; unlink: name before link count; rename: new name before the
-//! old one goes). It knows no bytes.
+//! The order of a transaction's edits: which phase each change belongs to. Taken from the operation
+//! graphs of ordered writes (create: inode before name; unlink: name before link count; rename: new
+//! name before the old one goes). It knows no bytes.
 
 use integrity::{Change, Plant};
 
@@ -34,7 +34,8 @@ pub(crate) const PLANTS: &[&str] = &[
     "unordered-truncate",
 ];
 
-/// The phase of a change; None needs no order (bitmaps and counts are repaired, attributes stand alone).
+/// The phase of a change; None needs no order (bitmaps and counts are repaired, attributes stand
+/// alone).
 pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
     let phase = match change {
         Change::InitBlock { .. } if plant.is("contents-after-pointer") => UNNAMES,

@@ -1,5 +1,5 @@
-//! The ordered edits that are not durable yet, by block and by transaction. It decides which are ready, and
-//! follows them through capture, write and flush; it writes nothing itself.
+//! The ordered edits that are not durable yet, by block and by transaction. It decides which are
+//! ready, and follows them through capture, write and flush; it writes nothing itself.
 
 use super::phase::PHASES;
 use super::render::render;
@@ -83,8 +83,8 @@ impl Records {
         }
     }
 
-    /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any more, and
-    /// one without edits that are not durable is durable.
+    /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any
+    /// more, and one without edits that are not durable is durable.
     pub(super) fn end(&mut self, txn: u64, waits: bool) {
         let Some(t) = self.txns.get_mut(&txn) else {
             self.durable.push(txn);

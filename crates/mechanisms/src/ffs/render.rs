@@ -1,13 +1,15 @@
-//! Rendering the image of a block: a private copy in which the edits whose turn has not come are rolled back.
+//! Rendering the image of a block: a private copy in which the edits whose turn has not come are
+//! rolled back.
 //! The live block is never touched, so nobody waits for the write.
 
 use super::records::{Record, State};
 use cache::{Buf, Image};
 use std::ops::Range;
 
-/// The image of `buf`, whose records (oldest first) are `list`. Going back from the newest edit: an unready one
-/// is undone; a ready one is captured, and its bytes stand, whatever older edits of the same bytes wait for
-/// (they are captured with it where it covers them wholly, since nothing of them is left to write).
+/// The image of `buf`, whose records (oldest first) are `list`. Going back from the newest edit: an
+/// unready one is undone; a ready one is captured, and its bytes stand, whatever older edits of the
+/// same bytes wait for (they are captured with it where it covers them wholly, since nothing of
+/// them is left to write).
 pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> bool) -> Image {
     let mut image = None;
     let mut standing: Vec<Range<usize>> = Vec::new();

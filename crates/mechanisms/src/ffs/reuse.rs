@@ -1,5 +1,5 @@
-//! What has been freed and may not be used again yet (I4): held for the transaction that freed it, until that
-//! is durable.
+//! What has been freed and may not be used again yet (I4): held for the transaction that freed it,
+//! until that is durable.
 
 use format::{BlockNo, Extent, Ino};
 use integrity::Freed;
@@ -49,7 +49,8 @@ impl Reuse {
         match what {
             Freed::Inode(ino) => !self.inodes.contains_key(&ino.0),
             Freed::Blocks(e) => {
-                // The last held extent that begins before the end of `e` is the only one that can reach in.
+                // The last held extent that begins before the end of `e` is the only one that can
+                // reach in.
                 let before = self.blocks.range(..e.start.0 + e.len).next_back();
                 before.is_none_or(|(start, len)| start + len <= e.start.0)
             }

@@ -1,5 +1,6 @@
-//! Changing a directory: adding, removing and redirecting names. The caller holds the directory's lock and an
-//! open transaction. Steps that can fail for want of space come before anything that would have to be undone.
+//! Changing a directory: adding, removing and redirecting names. The caller holds the directory's
+//! lock and an open transaction. Steps that can fail for want of space come before anything that
+//! would have to be undone.
 
 use super::Found;
 use crate::Ufs;
@@ -12,7 +13,8 @@ use integrity::{Change, Txn};
 use vfs::FsError;
 
 impl<S: Store> Ufs<S> {
-    /// Before a directory's first change: a kernel's hash index is given up, since it would no longer match.
+    /// Before a directory's first change: a kernel's hash index is given up, since it would no
+    /// longer match.
     fn drop_hash_index(&self, txn: &mut Txn, dir: &Inode) {
         let flags = dir.with(|i| i.flags());
         if flags & FLAG_INDEX != 0 {
@@ -166,8 +168,8 @@ impl<S: Store> Ufs<S> {
         Ok((found, buf, offset))
     }
 
-    /// Swaps a block whose entries cross lines for one whose entries do not; what does not fit any more goes
-    /// to other blocks. True if the block was swapped.
+    /// Swaps a block whose entries cross lines for one whose entries do not; what does not fit any
+    /// more goes to other blocks. True if the block was swapped.
     async fn confine(&self, txn: &mut Txn, dir: &Inode, n: u64) -> Result<bool, FsError> {
         let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(n));
         if !crossing {
@@ -178,7 +180,8 @@ impl<S: Store> Ufs<S> {
         drop(old);
         let confined = dirent::confine(&old_bytes);
         let (new, left) = confined.map_err(|e| self.dir_damage(dir, &e))?;
-        // What does not fit appears in a new block before it vanishes here: at no moment is a name missing.
+        // What does not fit appears in a new block before it vanishes here: at no moment is a name
+        // missing.
         if !left.is_empty() {
             let mut more = vec![0; old_bytes.len()];
             dirent::init_empty(&mut more);

@@ -1,5 +1,6 @@
-//! The index of one directory: where the name with a given hash lies, and how much room each line has. It
-//! holds no names: a hit is verified against the block, so two names with one hash cost a look, not a mistake.
+//! The index of one directory: where the name with a given hash lies, and how much room each line
+//! has. It holds no names: a hit is verified against the block, so two names with one hash cost a
+//! look, not a mistake.
 
 use env::IdMap;
 use format::ext::dirent::{LINE, entries, free_in};
@@ -53,7 +54,8 @@ impl DirIndex {
         self.crossing[block as usize]
     }
 
-    /// Takes in a block: the next one, or `n` again after it was swapped (its old names taken out before).
+    /// Takes in a block: the next one, or `n` again after it was swapped (its old names taken out
+    /// before).
     pub(crate) fn add_block(&mut self, n: u64, bytes: &[u8]) -> Result<(), FormatError> {
         let crossing = format::ext::dirent::crosses_line(bytes)?;
         let lines = self.block_bytes / LINE;

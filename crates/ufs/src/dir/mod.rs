@@ -1,5 +1,6 @@
-//! Directories: linear on disk, with an index in memory. Every change of a directory's block is made here, in
-//! one 512-byte line; blocks of the kernel's making are swapped for confined ones before they change.
+//! Directories: linear on disk, with an index in memory. Every change of a directory's block is
+//! made here, in one 512-byte line; blocks of the kernel's making are swapped for confined ones
+//! before they change.
 
 mod change;
 mod index;

@@ -1,5 +1,5 @@
-//! Setting attributes: permissions, owner, times, length. A length is cut or grown here, with the tail of the
-//! last block zeroed either way, so that old bytes never come back.
+//! Setting attributes: permissions, owner, times, length. A length is cut or grown here, with the
+//! tail of the last block zeroed either way, so that old bytes never come back.
 
 use super::{Ctx, Done};
 use crate::Ufs;
@@ -131,8 +131,8 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// The mode after the change. A change of owner by anybody but root takes set-id bits away, as does a
-    /// chmod by somebody outside the group for set-group-id.
+    /// The mode after the change. A change of owner by anybody but root takes set-id bits away, as
+    /// does a chmod by somebody outside the group for set-group-id.
     fn new_mode(&self, ctx: &Ctx, attr: &Attr, set: &SetAttr) -> u32 {
         let kind = attr.mode & vfs::S_IFMT;
         let mut mode = attr.mode;
@@ -172,7 +172,8 @@ impl<S: Store> Ufs<S> {
             self.store.orphan_remove(txn, h).await?;
         } else if size > old {
             self.zero_tail(txn, inode, old).await?;
-            // Not `Grow`, which is delayed with the data it belongs to: a returned truncate survives.
+            // Not `Grow`, which is delayed with the data it belongs to: a returned truncate
+            // survives.
             h.edit(txn, Change::Shrink(ino), |raw| InodeMut(raw).set_size(size));
         }
         Ok(())

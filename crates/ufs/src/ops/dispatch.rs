@@ -1,4 +1,4 @@
-//! From a call to its operation.
+//! From a call to its operation. It decides nothing but which file answers.
 
 use super::{Ctx, Done};
 use crate::Ufs;

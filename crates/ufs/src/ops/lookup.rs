@@ -1,4 +1,5 @@
 //! Finding names, and giving inodes back.
+//! Nothing here changes a volume but the end of a file that nobody holds.
 
 use super::{Ctx, Done, is_dots};
 use crate::Ufs;

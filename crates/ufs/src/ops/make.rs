@@ -38,8 +38,8 @@ impl super::NewMode for New {
     }
 }
 
-/// The metadata blocks a create may edit: two bitmaps and descriptors, the inode, the directory's block and
-/// its map, an attribute block.
+/// The metadata blocks a create may edit: two bitmaps and descriptors, the inode, the directory's
+/// block and its map, an attribute block.
 const CREDITS: Credits = Credits::blocks(24);
 
 fn kind_of(k: &MakeKind) -> Kind {

@@ -85,7 +85,8 @@ impl<S: Store> Ufs<S> {
         guards
     }
 
-    /// Begins an operation that may need space: for anybody but root it leaves alone what is kept for root.
+    /// Begins an operation that may need space: for anybody but root it leaves alone what is kept
+    /// for root.
     pub(crate) async fn begin(&self, ctx: &Ctx, need: Credits) -> Result<Txn, FsError> {
         let mut txn = self.store.begin(need).await?;
         txn.reserve = ctx.cred.uid == 0;

@@ -1,5 +1,5 @@
-//! Reading contents: clones of the cache's blocks, counted and not copied. A file that is read from front to
-//! back is read ahead.
+//! Reading contents: clones of the cache's blocks, counted and not copied. A file that is read from
+//! front to back is read ahead.
 
 use super::{Ctx, Done};
 use crate::Ufs;
@@ -80,8 +80,8 @@ impl<S: Store> Ufs<S> {
         Ok(rope)
     }
 
-    /// The time of access, as Linux's relatime has it: kept only if it is older than the last change or than
-    /// a day.
+    /// The time of access, as Linux's relatime has it: kept only if it is older than the last
+    /// change or than a day.
     async fn note_access(&self, inode: &Rc<Inode>) {
         let now = self.now();
         let stale = inode.with(|i| {

@@ -1,5 +1,5 @@
-//! Listing a directory. A cookie is the byte after an entry, from the directory's start; entries never move, so
-//! a cookie stays good while the directory changes.
+//! Listing a directory. A cookie is the byte after an entry, from the directory's start; entries
+//! never move, so a cookie stays good while the directory changes.
 
 use super::{Ctx, Done};
 use crate::Ufs;
@@ -79,14 +79,15 @@ impl<S: Store> Ufs<S> {
 
 type Listed = (usize, Ino, u8, Vec<u8>);
 
-/// The used entries of a block that begin at `from` or after it. `from` may lie inside free space where an
-/// entry has been since the cookie was given.
+/// The used entries of a block that begin at `from` or after it. `from` may lie inside free space
+/// where an entry has been since the cookie was given.
 fn entries_from(block: &[u8], from: usize) -> Result<Vec<Listed>, format::FormatError> {
     let mut list = Vec::new();
     for e in entries(block) {
         let e = e?;
         if e.at >= from && e.ino != Ino(0) {
-            // The cookie is the end of the name, not of the entry, whose free space may take new entries.
+            // The cookie is the end of the name, not of the entry, whose free space may take new
+            // entries.
             let end = e.at + format::ext::dirent::needed(e.name.len());
             list.push((end, e.ino, e.kind, e.name.to_vec()));
         }

@@ -1,5 +1,5 @@
-//! Moving a name: the new one first, the old one after it, so that at no moment there is none. A directory that
-//! changes its parent takes its ".." and the parents' counts along.
+//! Moving a name: the new one first, the old one after it, so that at no moment there is none. A
+//! directory that changes its parent takes its ".." and the parents' counts along.
 
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
@@ -191,7 +191,8 @@ impl<S: Store> Ufs<S> {
         if let Some(over) = &m.over {
             self.drop_target(txn, over).await?;
         }
-        // The old parent has lost a "..": to the new parent, or with the directory that was replaced.
+        // The old parent has lost a "..": to the new parent, or with the directory that was
+        // replaced.
         if m.what.is_dir() && (moves_dir || m.over.is_some()) {
             let down = m.from.links().saturating_sub(1);
             self.set_links(txn, &m.from.h, down, Change::ParentLinkDown(m.from.ino()));
@@ -208,8 +209,8 @@ impl<S: Store> Ufs<S> {
         self.drop_link(txn, over).await
     }
 
-    /// Two names change their inodes: at once where a transaction is atomic, or where both entries lie in one
-    /// sector and no ".." changes.
+    /// Two names change their inodes: at once where a transaction is atomic, or where both entries
+    /// lie in one sector and no ".." changes.
     async fn check_exchange(&self, m: &Move, name: &[u8], to_name: &[u8]) -> Result<(), FsError> {
         if self.store.limits().atomic {
             return Ok(());

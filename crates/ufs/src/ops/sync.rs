@@ -1,5 +1,5 @@
-//! Making things durable: a file with the names by which it was made, a directory with what it newly names,
-//! or everything.
+//! Making things durable: a file with the names by which it was made, a directory with what it
+//! newly names, or everything.
 
 use super::Done;
 use crate::Ufs;

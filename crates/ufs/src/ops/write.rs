@@ -1,5 +1,5 @@
-//! Writing contents. Whole blocks of the payload are taken over by the cache as they are; parts of blocks are
-//! copied in. The size grows in the same transaction as the pointers.
+//! Writing contents. Whole blocks of the payload are taken over by the cache as they are; parts of
+//! blocks are copied in. The size grows in the same transaction as the pointers.
 
 use super::{Ctx, Done};
 use crate::Ufs;

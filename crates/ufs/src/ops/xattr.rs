@@ -1,5 +1,5 @@
-//! Extended attributes, as they are asked for. Who may: `user.` follows the file's permissions and is for files
-//! and directories only; `trusted.` is root's; access lists are the owner's.
+//! Extended attributes, as they are asked for. Who may: `user.` follows the file's permissions and
+//! is for files and directories only; `trusted.` is root's; access lists are the owner's.
 
 use super::{Ctx, Done};
 use crate::Ufs;
@@ -119,7 +119,8 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Done)
     }
 
-    /// An access list as it is stored; one that says no more than the mode does is not stored at all.
+    /// An access list as it is stored; one that says no more than the mode does is not stored at
+    /// all.
     fn acl_value(
         &self,
         inode: &Inode,
