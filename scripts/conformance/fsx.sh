@@ -1,5 +1,6 @@
 # fsx: random operations on one file, each compared with what memory says. Both transports at once,
-# a million operations in all (FSX_OPS), the seed printed so that a difference can be repeated.
+# a million operations in all (FSX_OPS), in runs of 2,500 (fsx keeps a mapping for every mapped
+# operation, and a process may have 65,530), the seeds printed so that a difference can be repeated.
 # shellcheck shell=bash
 
 stage_fsx() {
@@ -22,18 +23,32 @@ copy_file_range = 2
 T
   local uring runs=() list seed=${FSX_SEED:-$((RANDOM * 32768 + RANDOM))}
   read -ra list <<<"$(transports)"
-  local ops=$((${FSX_OPS:-1000000} / ${#list[@]}))
-  for uring in "${list[@]}"; do fsx_start "$uring" "$ops" "$seed" && runs+=("$uring"); seed=$((seed + 1)); done
+  local times=$((${FSX_OPS:-1000000} / FSX_RUN / ${#list[@]}))
+  for uring in "${list[@]}"; do fsx_start "$uring" "$times" "$seed" && runs+=("$uring"); seed=$((seed + times)); done
   for uring in "${runs[@]}"; do fsx_end "$uring"; done
 }
 
+# Operations of one run.
+FSX_RUN=2500
+
 fsx_start() {
-  local uring=$1 ops=$2 seed=$3 mnt=$WORK/fsx-$1
+  local uring=$1 times=$2 seed=$3 mnt=$WORK/fsx-$1
   "$CAIRN" mkfs "$mnt.img" --size 64M >"$mnt.mkfs" 2>&1 || { fail "fsx: mkfs: $(tail -n 1 "$mnt.mkfs")"; return 1; }
   serve_at "$mnt" "$mnt.img" --fuse-uring "$uring" || { fail "fsx: $(tail -n 1 "$mnt.log")"; return 1; }
-  echo "$SERVER" >"$mnt.server"; echo "$ops operations, seed $seed" >"$mnt.what"
-  "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N "$ops" -S "$seed" -P "$WORK" "$mnt/file" >"$mnt.out" 2>&1 &
+  echo "$SERVER" >"$mnt.server"
+  echo "$((times * FSX_RUN)) operations, seeds $seed to $((seed + times - 1))" >"$mnt.what"
+  fsx_runs "$mnt" "$times" "$seed" &
   echo $! >"$mnt.pid"
+}
+
+# One run after the other, up to the first that finds a difference.
+fsx_runs() {
+  local mnt=$1 n
+  for ((n = $3; n < $3 + $2; n++)); do
+    "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N $FSX_RUN -S "$n" -P "$WORK" "$mnt/file" >"$mnt.out" 2>&1 ||
+      { echo "seed $n" >>"$mnt.out"; return 1; }
+    rm -f "$mnt/file"
+  done
 }
 
 fsx_end() {
