@@ -3,12 +3,15 @@
 
 mod ffs;
 mod modes;
+mod redo;
+mod reuse;
 
 use cache::Cache;
 use integrity::{Mechanism, Plant};
 use std::rc::Rc;
 
 pub use modes::{MODES, Mode, ModeInfo};
+pub use redo::{Replay, Replayed, recover};
 
 /// What a mechanism is made of.
 #[derive(Clone)]
@@ -17,12 +20,50 @@ pub struct Recipe {
     pub cache: Rc<Cache>,
     /// A planted bug, for the crash explorer.
     pub plant: Plant,
+    /// The log, for the modes that have one of ours.
+    pub log: Option<LogRecipe>,
 }
 
-/// The mechanism of `mode` over the recipe's cache, whose gate it becomes.
+/// The log of a mechanism, and how it is used.
+#[derive(Clone)]
+pub struct LogRecipe {
+    /// The volume's place in the log.
+    pub client: wal::Client,
+    /// When does a returned call count as done?
+    pub commit: Commit,
+    /// Are contents durable before what points at them (mode `redo`)?
+    pub ordered_data: bool,
+    /// Contents of up to so many bytes are in the log (mode `unified`).
+    pub threshold: u64,
+}
+
+/// When does a returned call count as done?
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Commit {
+    /// When it is durable.
+    Sync,
+    /// At once; it is durable within the commit interval.
+    Async,
+}
+
+/// The mechanism of `mode` over the recipe's cache, whose gate it becomes. A mode with a log of ours needs
+/// one in the recipe.
 pub fn build(mode: Mode, recipe: &Recipe) -> Mechanism {
+    let log =
+        || recipe.log.as_ref().expect("whoever opens a volume in this mode has opened its log");
     match mode {
         Mode::Sync => ffs::Ffs::new(recipe, ffs::Policy::Sync),
         Mode::Async => ffs::Ffs::new(recipe, ffs::Policy::Async),
+        Mode::Redo => {
+            let data = match log().ordered_data {
+                true => redo::Policy::Ordered { log_up_to: 0 },
+                false => redo::Policy::Unordered,
+            };
+            redo::Redo::new(recipe, log(), data)
+        }
+        Mode::Unified => {
+            let data = redo::Policy::Ordered { log_up_to: log().threshold };
+            redo::Redo::new(recipe, log(), data)
+        }
     }
 }

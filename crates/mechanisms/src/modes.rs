@@ -9,6 +9,10 @@ pub enum Mode {
     Sync,
     /// FFS-async: no order, no log.
     Async,
+    /// A write-ahead log of the byte ranges of metadata (LFFS, Calaveras).
+    Redo,
+    /// One log for metadata and small contents.
+    Unified,
 }
 
 /// What is said of a mode.
@@ -40,6 +44,22 @@ pub const MODES: &[ModeInfo] = &[
         promise: "after a crash nothing is promised but that, after cairn fsck --repair, every \
                   fsynced file not touched since is whole under its name",
         plants: &[],
+    },
+    ModeInfo {
+        mode: Mode::Redo,
+        name: "redo",
+        promise: "after a crash the metadata is that of a prefix of the operations, with --commit sync \
+                  of all that returned; file data is safe after fsync; with --ordered-data no file \
+                  shows blocks of another",
+        plants: crate::redo::PLANTS,
+    },
+    ModeInfo {
+        mode: Mode::Unified,
+        name: "unified",
+        promise: "after a crash metadata and small writes (up to --threshold) are those of a prefix of \
+                  the operations, with --commit sync of all that returned; of larger writes newly \
+                  allocated blocks are never seen half done, overwrites may be",
+        plants: crate::redo::UNIFIED_PLANTS,
     },
 ];
 

@@ -72,7 +72,7 @@ async fn open(
             transfer_bytes_max: TRANSFER_BYTES_MAX,
         },
     );
-    let recipe = Recipe { cache: cache.clone(), plant: options.plant };
+    let recipe = Recipe { cache: cache.clone(), plant: options.plant, log: None };
     let mechanism = mechanisms::build(options.mode, &recipe);
     let clean = probe.is_clean();
     let loaded = Loaded { superblock: probe.superblock.clone(), read_only };

@@ -22,6 +22,19 @@ pub struct Reservation {
     len: u64,
 }
 
+impl Reservation {
+    /// The longest entry it is enough for.
+    pub fn len_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// Makes one of two: room for an entry that is as long as both.
+    pub fn join(&mut self, mut other: Reservation) {
+        self.cost += std::mem::take(&mut other.cost);
+        self.len += other.len;
+    }
+}
+
 impl Drop for Reservation {
     fn drop(&mut self) {
         if self.cost > 0 {

@@ -14,7 +14,7 @@ use crate::walk::find_tail;
 use crate::window::Window;
 use env::sync::{Lock, Notify};
 use env::{Block, Durability, Env};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
@@ -201,6 +201,7 @@ impl Log {
             sb_lock: Lock::new(),
             room: Notify::new(),
             pressure: Notify::new(),
+            starving: Cell::new(0),
         };
         Log { inner: Rc::new(inner), probes }
     }
@@ -255,9 +256,31 @@ impl Log {
         self.inner.write_superblock().await
     }
 
+    /// The longest entry it takes, in bytes.
+    pub fn entry_bytes_max(&self) -> u64 {
+        self.inner.state.borrow().len_max()
+    }
+
+    /// Nobody needs anything below this, and the superblock that says so is durable.
+    pub fn head(&self) -> Lsn {
+        Lsn(self.inner.state.borrow().sb.head)
+    }
+
+    /// Is more than half of it in use or promised?
+    pub fn is_half_full(&self) -> bool {
+        self.inner.state.borrow().half_full()
+    }
+
+    /// Wakes those who wait in [`Log::pressed`], so that they can see that they are to stop.
+    pub fn nudge(&self) {
+        self.inner.pressure.wake_all();
+    }
+
     /// Returns when somebody waits for room that only a trim can make, or the log has failed.
     pub async fn pressed(&self) {
-        self.inner.pressure.wait().await;
+        if self.inner.starving.get() == 0 || self.inner.failure().is_some() {
+            self.inner.pressure.wait().await;
+        }
     }
 
     /// What it has counted.

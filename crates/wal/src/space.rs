@@ -36,8 +36,22 @@ impl State {
     }
 
     /// Is more than half of the log in use?
-    fn half_full(&self) -> bool {
+    pub(crate) fn half_full(&self) -> bool {
         self.limit().saturating_sub(self.position() + self.reserved) < self.sb.capacity() / 2
+    }
+}
+
+/// Counts one who waits for room, until dropped.
+struct Starving<'a>(&'a Inner);
+impl<'a> Starving<'a> {
+    fn new(log: &'a Inner) -> Starving<'a> {
+        log.starving.set(log.starving.get() + 1);
+        Starving(log)
+    }
+}
+impl Drop for Starving<'_> {
+    fn drop(&mut self) {
+        self.0.starving.set(self.0.starving.get() - 1);
     }
 }
 
@@ -77,6 +91,7 @@ impl Inner {
             if self.state.borrow().trim_would_help() {
                 self.write_superblock().await?;
             } else {
+                let _starving = Starving::new(self);
                 self.pressure.wake_all();
                 self.room.wait().await;
             }

@@ -8,7 +8,7 @@ use crate::stats::LogStats;
 use crate::window::Window;
 use env::sync::{Lock, Notify};
 use env::{Env, Nanos};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Waker;
 
@@ -90,8 +90,9 @@ pub(crate) struct Inner {
     pub(crate) sb_lock: Lock,
     /// Room was made, or the log has failed.
     pub(crate) room: Notify,
-    /// Somebody waits for room that only a trim can make.
+    /// Somebody waits for room that only a trim can make: a signal, and how many.
     pub(crate) pressure: Notify,
+    pub(crate) starving: Cell<u32>,
 }
 
 impl Inner {

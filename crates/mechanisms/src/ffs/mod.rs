@@ -37,9 +37,9 @@
 mod phase;
 mod records;
 mod render;
-mod reuse;
 
 use crate::Recipe;
+use crate::reuse::Reuse;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::Ino;
@@ -49,7 +49,6 @@ use integrity::{
 };
 use phase::{PHASES, phase_of};
 use records::Records;
-use reuse::Reuse;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;

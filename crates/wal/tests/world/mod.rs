@@ -7,7 +7,9 @@ use env::{
     DiskError, DiskErrorKind, DiskId, Durability, Engine, Env, IoDone, IoOp, IoRequest, Nanos, Now,
     Rng,
 };
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 pub(crate) const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
@@ -55,6 +57,17 @@ impl Medium {
         f(&mut s[at as usize % SECTOR..]);
         self.visible.insert(at / SECTOR as u64, s);
         self.durable.insert(at / SECTOR as u64, s);
+    }
+    /// The bytes as a reader sees them.
+    pub(crate) fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let (first, last) = (at / SECTOR as u64, (at + len as u64).div_ceil(SECTOR as u64));
+        let all: Vec<u8> = (first..last).flat_map(|s| self.read(s)).collect();
+        all[at as usize % SECTOR..at as usize % SECTOR + len].to_vec()
+    }
+    /// Nothing more will happen to it.
+    pub(crate) fn settled(&self) -> Medium {
+        let durable = self.durable.clone();
+        Medium { visible: durable.clone(), durable, volatile: BTreeMap::new() }
     }
     /// What is left after a power cut: of each sector that is not durable, any version.
     fn cut(&self, in_flight: &[IoRequest], rng: &mut Rng) -> Medium {
@@ -182,7 +195,14 @@ impl World {
     pub(crate) fn run(&mut self, cut: u64, start: impl FnOnce(&Env)) -> bool {
         let mut done = Vec::new();
         let mut start = Some(start);
+        let steps = Rc::new(Cell::new(0u32));
+        let count = steps.clone();
+        self.engine.executor().on_step(move |step| {
+            count.set(count.get() + 1);
+            assert!(count.get() < 100_000, "{} goes round without an end", step.name);
+        });
         loop {
+            steps.set(0);
             let at = Now { mono: Nanos(self.now), wall: Nanos(self.now) };
             self.engine.turn(at, &mut done, |env| {
                 if let Some(s) = start.take() {
@@ -212,7 +232,7 @@ impl World {
     }
 
     /// The disk, for a task of this world.
-    pub(crate) fn disk(env: &Env, bytes: u64) -> std::rc::Rc<dyn env::Disk> {
+    pub(crate) fn disk(env: &Env, bytes: u64) -> Rc<dyn env::Disk> {
         env.port().disk(DiskId(0), bytes)
     }
 }

@@ -6,7 +6,7 @@ use integrity::Freed;
 use std::collections::BTreeMap;
 
 #[derive(Default)]
-pub(super) struct Reuse {
+pub(crate) struct Reuse {
     by_txn: BTreeMap<u64, (Vec<Extent>, Vec<Ino>)>,
     /// Held extents by their first block; they do not overlap.
     blocks: BTreeMap<u64, u64>,
@@ -14,25 +14,25 @@ pub(super) struct Reuse {
 }
 
 impl Reuse {
-    pub(super) fn hold_blocks(&mut self, txn: u64, extent: Extent) {
+    pub(crate) fn hold_blocks(&mut self, txn: u64, extent: Extent) {
         self.by_txn.entry(txn).or_default().0.push(extent);
         let old = self.blocks.insert(extent.start.0, extent.len);
         assert!(old.is_none(), "block {} is freed twice", extent.start);
     }
 
-    pub(super) fn hold_inode(&mut self, txn: u64, ino: Ino) {
+    pub(crate) fn hold_inode(&mut self, txn: u64, ino: Ino) {
         self.by_txn.entry(txn).or_default().1.push(ino);
         self.inodes.insert(ino.0, txn);
     }
 
     /// The blocks the transaction has freed.
-    pub(super) fn blocks_of(&self, txn: u64) -> Vec<BlockNo> {
+    pub(crate) fn blocks_of(&self, txn: u64) -> Vec<BlockNo> {
         let extents = self.by_txn.get(&txn).map(|t| t.0.as_slice()).unwrap_or_default();
         extents.iter().flat_map(|e| (0..e.len).map(|i| e.start.plus(i))).collect()
     }
 
     /// The transaction is durable: what it freed may be reused. Returns the freed blocks.
-    pub(super) fn release(&mut self, txn: u64) -> Vec<BlockNo> {
+    pub(crate) fn release(&mut self, txn: u64) -> Vec<BlockNo> {
         let Some((extents, inodes)) = self.by_txn.remove(&txn) else { return Vec::new() };
         for ino in inodes {
             self.inodes.remove(&ino.0);
@@ -45,7 +45,7 @@ impl Reuse {
         blocks
     }
 
-    pub(super) fn may_reuse(&self, what: Freed) -> bool {
+    pub(crate) fn may_reuse(&self, what: Freed) -> bool {
         match what {
             Freed::Inode(ino) => !self.inodes.contains_key(&ino.0),
             Freed::Blocks(e) => {

@@ -1,0 +1,174 @@
+//! Every block with changes that are not durable at home yet: what may be written of it now (the
+//! gate), and from where on the log is needed for it (the holds). It writes nothing and knows no
+//! transaction.
+//!
+//! A block that changes all the time is never free of changes that the log does not have yet. So
+//! when the gate has refused it once, an image is taken at the next moment when none of its bytes
+//! belongs to an operation that has not ended; that image goes home when its newest entry is
+//! durable, whatever has come since.
+
+use cache::{Buf, FlushEpoch, Image};
+use env::{Block, IdMap};
+use format::{BlockNo, Extent};
+use std::collections::BTreeSet;
+
+/// One block. Numbers are serials of operations, unless they say otherwise.
+#[derive(Default)]
+struct State {
+    /// The newest that has ended and changed it.
+    newest: u64,
+    /// The first LSN from which on the log is needed for it.
+    hold: Option<u64>,
+    /// An image without bytes of open operations, and its newest.
+    candidate: Option<(u64, Block)>,
+    /// The gate has refused it.
+    wanted: bool,
+    /// The newest in the image on its way.
+    in_flight: Option<u64>,
+    /// The newest that was written home, and the flush epoch it was written in.
+    written: Option<(FlushEpoch, u64)>,
+}
+
+#[derive(Default)]
+pub(super) struct Blocks {
+    map: IdMap<u64, State>,
+    /// (LSN, block) of every hold.
+    holds: BTreeSet<(u64, u64)>,
+    /// Blocks that were written and wait for a flush.
+    written: Vec<(FlushEpoch, u64)>,
+}
+
+impl Blocks {
+    /// An operation that changed the block has ended. `open`: others that also changed it have not.
+    pub(super) fn ended(&mut self, buf: &Buf, serial: u64, open: bool) {
+        let s = self.map.entry(buf.block().0).or_default();
+        s.newest = s.newest.max(serial);
+        if s.wanted && !open && s.candidate.is_none() {
+            s.candidate = Some((s.newest, buf.image()));
+        }
+    }
+
+    /// The operation's entry is in the log at this LSN.
+    pub(super) fn appended(&mut self, block: BlockNo, lsn: u64) {
+        let s = self.map.entry(block.0).or_default();
+        if s.hold.is_none() {
+            s.hold = Some(lsn);
+            self.holds.insert((lsn, block.0));
+        }
+    }
+
+    /// What may be written of the block now. NotYet: something in it is not durable in the log.
+    pub(super) fn before_write(&mut self, buf: &Buf, open: bool, durable: u64) -> Image {
+        if !open && !self.map.contains_key(&buf.block().0) {
+            return Image::AsIs; // nothing of it concerns the log
+        }
+        let s = self.map.entry(buf.block().0).or_default();
+        if !open && s.newest <= durable {
+            (s.candidate, s.wanted, s.in_flight) = (None, false, Some(s.newest));
+            return Image::AsIs;
+        }
+        if let Some((serial, image)) = s.candidate.take_if(|c| c.0 <= durable) {
+            (s.wanted, s.in_flight) = (false, Some(serial));
+            return Image::Instead(image);
+        }
+        s.wanted = true;
+        if !open && s.candidate.is_none() {
+            s.candidate = Some((s.newest, buf.image()));
+        }
+        Image::NotYet
+    }
+
+    /// The block is to go home soon: an image is taken now, or when it can be.
+    pub(super) fn want(&mut self, buf: &Buf, open: bool) {
+        let Some(s) = self.map.get_mut(&buf.block().0) else { return };
+        s.wanted = true;
+        if !open && s.candidate.is_none() {
+            s.candidate = Some((s.newest, buf.image()));
+        }
+    }
+
+    /// Planted bug: whatever the block holds goes home.
+    pub(super) fn before_write_unchecked(&mut self, buf: &Buf) -> Image {
+        if let Some(s) = self.map.get_mut(&buf.block().0) {
+            s.in_flight = Some(s.newest);
+        }
+        Image::AsIs
+    }
+
+    /// The block's write has ended.
+    pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
+        let Some(s) = self.map.get_mut(&block.0) else { return };
+        if let Some(serial) = s.in_flight.take()
+            && ok
+        {
+            s.written = Some((epoch, serial));
+            self.written.push((epoch, block.0));
+        }
+    }
+
+    /// What was written before this flush was issued is durable at home: its holds go. `lsn` says
+    /// where a serial's entry is.
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch, lsn: impl Fn(u64) -> Option<u64>) {
+        let due: Vec<u64> =
+            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
+        for block in due {
+            let Some(s) = self.map.get_mut(&block) else { continue };
+            // A later write of it has an entry of its own in the list.
+            let Some((e, serial)) = s.written.filter(|(e, _)| *e < epoch) else { continue };
+            assert!(e < epoch);
+            s.written = None;
+            if let Some(hold) = s.hold {
+                self.holds.remove(&(hold, block));
+            }
+            if s.newest <= serial {
+                if s.in_flight.is_none() {
+                    self.map.remove(&block);
+                } else {
+                    s.hold = None;
+                }
+                continue;
+            }
+            // The next entry for it lies somewhere behind the newest that is home.
+            s.hold = lsn(serial).map(|l| l + 1).or(s.hold);
+            if let Some(hold) = s.hold {
+                self.holds.insert((hold, block));
+            }
+        }
+    }
+
+    /// The blocks were freed by an operation that is durable now: the log is not needed for them.
+    pub(super) fn freed(&mut self, extent: Extent, serial: u64) {
+        let few = extent.len < self.map.len() as u64;
+        let blocks: Vec<u64> = if few {
+            (0..extent.len).map(|i| extent.start.0 + i).collect()
+        } else {
+            let inside = |b: &&u64| (extent.start.0..extent.start.0 + extent.len).contains(*b);
+            self.map.keys().filter(inside).copied().collect()
+        };
+        for b in blocks {
+            if let Some(s) = self.map.get(&b)
+                && s.newest <= serial
+            {
+                if let Some(hold) = s.hold {
+                    self.holds.remove(&(hold, b));
+                }
+                self.map.remove(&b);
+            }
+        }
+    }
+
+    /// From where on the log is needed; None: not at all.
+    pub(super) fn oldest_hold(&self) -> Option<u64> {
+        self.holds.first().map(|h| h.0)
+    }
+
+    /// The blocks that hold the log below `lsn`, the oldest first.
+    pub(super) fn holding_below(&self, lsn: u64) -> Vec<BlockNo> {
+        self.holds.range(..(lsn, 0)).map(|h| BlockNo(h.1)).collect()
+    }
+
+    /// Is nothing left that is not durable at home?
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.map.values().all(|s| s.hold.is_none())
+    }
+}

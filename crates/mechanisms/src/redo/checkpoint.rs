@@ -1,0 +1,99 @@
+//! Giving log space back: the blocks that hold the oldest entries go home, the device is flushed,
+//! and the log is trimmed. By pressure, when the log is half full, and at the end.
+
+use super::{Redo, add};
+use cache::Buf;
+use env::Nanos;
+use integrity::IntegrityError;
+use std::rc::Rc;
+
+impl Redo {
+    /// Starts the task that makes room when somebody waits for it.
+    pub(super) fn start_daemon(self: &Rc<Self>) {
+        let redo = Rc::downgrade(self);
+        let log = self.log.log().clone();
+        self.cache.env().spawn("log checkpoint", async move {
+            loop {
+                log.pressed().await;
+                let Some(redo) = redo.upgrade() else { return };
+                if redo.stopping.get() || redo.check().is_err() {
+                    return;
+                }
+                let before = log.head();
+                // A failure is sticky and known to the cache; who waits for room learns of it.
+                let _ = redo.checkpoint().await;
+                if log.head() == before {
+                    // Another volume's entries are in the way, or operations that have not ended.
+                    redo.cache.env().sleep(Nanos::from_millis(10)).await;
+                }
+            }
+        });
+    }
+
+    /// Makes room before anybody waits for it.
+    pub(super) fn checkpoint_in_background(&self) {
+        if self.checkpointing.is_busy() || self.stopping.get() {
+            return;
+        }
+        let redo = self.strong();
+        self.cache.env().spawn("log checkpoint", async move {
+            let _ = redo.checkpoint().await;
+        });
+    }
+
+    /// Writes home what holds the log, makes that durable, and trims.
+    pub(super) async fn checkpoint(&self) -> Result<(), IntegrityError> {
+        let turn = self.checkpointing.try_lock();
+        let Some(_turn) = turn else {
+            drop(self.checkpointing.lock().await); // somebody else's will do
+            return Ok(());
+        };
+        add(&self.counters.checkpoints, 1);
+        let given = self.state.borrow().serials.given();
+        let end = self.log.end();
+        for round in 0..4 {
+            let bufs: Vec<Buf> = {
+                let s = self.state.borrow();
+                let blocks = s.blocks.holding_below(end.0);
+                blocks.into_iter().filter_map(|b| self.cache.get_cached(b)).collect()
+            };
+            if bufs.is_empty() && round > 0 {
+                break;
+            }
+            // The gate takes images of blocks that change all the time; the log then catches up
+            // with them.
+            for b in &bufs {
+                let open = self.state.borrow().open.touches(b.block());
+                self.state.borrow_mut().blocks.want(b, open);
+            }
+            self.wait(given).await?;
+            self.cache.write(bufs).await?;
+            self.cache.flush_device().await?;
+        }
+        self.trim();
+        self.log.log().persist().await.map_err(|e| self.log_error(e))
+    }
+
+    /// Everything home and the log empty.
+    pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
+        assert!(
+            !self.state.borrow().open.has_edits(),
+            "operations end before the volume is closed"
+        );
+        for _ in 0..8 {
+            let given = self.state.borrow().serials.given();
+            self.wait(given).await?;
+            self.cache.write_all().await?;
+            self.cache.flush_device().await?;
+            if self.state.borrow().blocks.is_empty() {
+                break;
+            }
+        }
+        assert!(self.state.borrow().blocks.is_empty(), "a closed volume needs nothing of its log");
+        self.stopping.set(true);
+        self.trim();
+        let persisted = self.log.log().persist().await;
+        self.log.log().nudge();
+        persisted.map_err(|e| self.log_error(e))
+    }
+}

@@ -1,0 +1,222 @@
+//! An entry's bytes: what one or several operations changed, as byte ranges with their places, and
+//! the blocks they freed. It knows the layout of an entry and nothing of when one is written.
+//!
+//! All little-endian. Items are applied in their order; a later one wins.
+//!
+//! ```text
+//!  entry   0 version (1) | 1..4 zero | 4 items
+//!  item    0 block | 4 offset in the block, kind in the upper 3 bits | 6 length
+//!          kind 0 write: `length` bytes follow    kind 1 zero: that many bytes are 0
+//!          kind 2 revoke: no item before this one applies to `length` blocks from this one on
+//! ```
+
+use format::{BlockNo, Extent, FormatError};
+
+const VERSION: u8 = 1;
+pub(crate) const ENTRY_HEADER: usize = 8;
+pub(crate) const ITEM_HEADER: usize = 8;
+const WRITE: u16 = 0;
+const ZERO: u16 = 1;
+const REVOKE: u16 = 2;
+/// Blocks are at most 4 KiB, so 13 bits are enough for an offset.
+const OFFSET_BITS: u32 = 13;
+/// A run of zeros this long is cheaper as an item of its own.
+const ZERO_RUN: usize = 3 * ITEM_HEADER;
+
+/// What an entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Item<'a> {
+    /// These bytes go to this place.
+    Write(BlockNo, usize, &'a [u8]),
+    /// So many bytes at this place are zero.
+    Zero(BlockNo, usize, usize),
+    /// Nothing before this applies to these blocks.
+    Revoke(Extent),
+}
+
+/// An entry in the making.
+#[derive(Clone, Debug)]
+pub(crate) struct EntryBuf {
+    bytes: Vec<u8>,
+    items: u32,
+}
+
+impl EntryBuf {
+    pub(crate) fn new() -> EntryBuf {
+        EntryBuf { bytes: vec![VERSION, 0, 0, 0, 0, 0, 0, 0], items: 0 }
+    }
+
+    fn item(&mut self, block: BlockNo, kind: u16, offset: usize, len: usize) {
+        let block = u32::try_from(block.0).expect("a volume has fewer than 2^32 blocks");
+        assert!(offset < 1 << OFFSET_BITS && len <= usize::from(u16::MAX));
+        let place = kind << OFFSET_BITS | offset as u16;
+        self.bytes.extend_from_slice(&block.to_le_bytes());
+        self.bytes.extend_from_slice(&place.to_le_bytes());
+        self.bytes.extend_from_slice(&(len as u16).to_le_bytes());
+        self.items += 1;
+    }
+
+    /// Bytes of a block. Long runs of zeros in them cost one small item.
+    pub(crate) fn write(&mut self, block: BlockNo, offset: usize, bytes: &[u8]) {
+        let mut from = 0;
+        while from < bytes.len() {
+            let (zeros, zero_len) = next_zero_run(&bytes[from..]);
+            if zeros > 0 {
+                self.item(block, WRITE, offset + from, zeros);
+                self.bytes.extend_from_slice(&bytes[from..from + zeros]);
+            }
+            if zero_len > 0 {
+                self.item(block, ZERO, offset + from + zeros, zero_len);
+            }
+            from += zeros + zero_len;
+        }
+    }
+
+    /// Zero bytes in a block.
+    pub(crate) fn zero(&mut self, block: BlockNo, offset: usize, len: usize) {
+        self.item(block, ZERO, offset, len);
+    }
+
+    /// What came before no longer applies to these blocks.
+    pub(crate) fn revoke(&mut self, extent: Extent) {
+        let mut done = 0;
+        while done < extent.len {
+            let n = (extent.len - done).min(u64::from(u16::MAX));
+            self.item(extent.start.plus(done), REVOKE, 0, n as usize);
+            done += n;
+        }
+    }
+
+    /// Appends another entry's items: both are one entry from now on.
+    pub(crate) fn join(&mut self, other: &EntryBuf) {
+        self.bytes.extend_from_slice(&other.bytes[ENTRY_HEADER..]);
+        self.items += other.items;
+    }
+
+    /// The entry as it is logged.
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.bytes[4..8].copy_from_slice(&self.items.to_le_bytes());
+        self.bytes
+    }
+}
+
+/// Where the first run of zeros that is worth an item begins, and its length; else the end and 0.
+fn next_zero_run(bytes: &[u8]) -> (usize, usize) {
+    let mut start = 0;
+    while start < bytes.len() {
+        let Some(zero) = bytes[start..].iter().position(|&b| b == 0) else { break };
+        let at = start + zero;
+        let end = bytes[at..].iter().position(|&b| b != 0).map_or(bytes.len(), |n| at + n);
+        if end - at >= ZERO_RUN {
+            return (at, end - at);
+        }
+        start = end;
+    }
+    (bytes.len(), 0)
+}
+
+/// Calls `each` for every item of a logged entry of a volume with blocks of `block_bytes`.
+pub(crate) fn decode<'a>(
+    bytes: &'a [u8],
+    block_bytes: usize,
+    mut each: impl FnMut(Item<'a>),
+) -> Result<(), FormatError> {
+    let bad = |what: &str| FormatError::corrupt(what, "log entry");
+    if bytes.len() < ENTRY_HEADER || bytes[0] != VERSION {
+        return Err(bad("an entry of an unknown kind"));
+    }
+    let le = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
+    let items = le(&bytes[4..]);
+    let mut rest = &bytes[ENTRY_HEADER..];
+    for _ in 0..items {
+        let (h, after) =
+            rest.split_at_checked(ITEM_HEADER).ok_or_else(|| bad("an entry ends in an item"))?;
+        let block = BlockNo(u64::from(le(h)));
+        let place = u16::from_le_bytes([h[4], h[5]]);
+        let len = usize::from(u16::from_le_bytes([h[6], h[7]]));
+        let (kind, offset) = (place >> OFFSET_BITS, usize::from(place & ((1 << OFFSET_BITS) - 1)));
+        if kind != REVOKE && offset + len > block_bytes {
+            return Err(bad("an item reaches beyond its block"));
+        }
+        rest = after;
+        match kind {
+            WRITE => {
+                let (data, after) =
+                    rest.split_at_checked(len).ok_or_else(|| bad("an item's bytes are missing"))?;
+                each(Item::Write(block, offset, data));
+                rest = after;
+            }
+            ZERO => each(Item::Zero(block, offset, len)),
+            REVOKE => each(Item::Revoke(Extent { start: block, len: len as u64 })),
+            _ => return Err(bad("an item of an unknown kind")),
+        }
+    }
+    if rest.is_empty() { Ok(()) } else { Err(bad("bytes behind an entry's last item")) }
+}
+
+/// Planted bug: cuts an entry in two, each with some of its items.
+pub(crate) fn halves(bytes: &[u8], block_bytes: usize) -> (Vec<u8>, Vec<u8>) {
+    let (mut first, mut second) = (EntryBuf::new(), EntryBuf::new());
+    let mut n = 0;
+    let copied = decode(bytes, block_bytes, |item| {
+        n += 1;
+        let half = if n % 2 == 1 { &mut first } else { &mut second };
+        match item {
+            Item::Write(b, at, data) => half.write(b, at, data),
+            Item::Zero(b, at, len) => half.zero(b, at, len),
+            Item::Revoke(e) => half.revoke(e),
+        }
+    });
+    copied.expect("an entry of our own is well formed");
+    (first.finish(), second.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let mut e = EntryBuf::new();
+        let mut bytes = vec![7; 300];
+        bytes[100..180].fill(0);
+        bytes[200] = 0;
+        e.write(BlockNo(5), 40, &bytes);
+        e.revoke(Extent { start: BlockNo(9), len: 70_000 });
+        let mut second = EntryBuf::new();
+        second.zero(BlockNo(6), 0, 4096);
+        e.join(&second);
+        let logged = e.finish();
+        assert!(logged.len() < 300 + 8 * 7);
+        let mut image = vec![1; 4096];
+        let mut revoked = 0;
+        let mut zeroed = 0;
+        let apply = |i: Item<'_>| match i {
+            Item::Write(b, at, data) => {
+                assert_eq!(b, BlockNo(5));
+                image[at..at + data.len()].copy_from_slice(data);
+            }
+            Item::Zero(BlockNo(5), at, n) => image[at..at + n].fill(0),
+            Item::Zero(_, _, n) => zeroed += n,
+            Item::Revoke(x) => revoked += x.len,
+        };
+        decode(&logged, 4096, apply).unwrap();
+        assert_eq!((&image[40..340], image[39], image[340]), (&bytes[..], 1, 1));
+        assert_eq!((revoked, zeroed), (70_000, 4096));
+    }
+
+    #[test]
+    fn damaged_entries_are_refused() {
+        let mut e = EntryBuf::new();
+        e.write(BlockNo(1), 4090, &[1; 6]);
+        let good = e.finish();
+        assert!(decode(&good, 4096, |_| ()).is_ok());
+        assert!(decode(&good, 1024, |_| ()).is_err());
+        for cut in 0..good.len() {
+            assert!(decode(&good[..cut], 4096, |_| ()).is_err());
+        }
+        let mut long = good.clone();
+        long.push(0);
+        assert!(decode(&long, 4096, |_| ()).is_err());
+    }
+}

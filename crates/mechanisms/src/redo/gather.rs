@@ -1,0 +1,158 @@
+//! Ending an operation: its edits become one entry, with the bytes as they are now. It decides with
+//! what the entry must be joined, and writes nothing.
+
+use super::entry::{ENTRY_HEADER, EntryBuf, ITEM_HEADER};
+use super::open::Ranges;
+use super::queue::Batch;
+use super::{Redo, State, add};
+use cache::{Buf, BufKind};
+use format::{BlockNo, Extent};
+use integrity::{Change, IntegrityError, Txn};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// The blocks an operation has changed, with the ranges, in order.
+type Touched = BTreeMap<BlockNo, (Buf, Vec<Range<usize>>)>;
+
+fn contains(extents: &[Extent], b: BlockNo) -> bool {
+    extents.iter().any(|e| e.start <= b && b.0 < e.start.0 + e.len)
+}
+
+/// Sorts ranges and joins those that touch.
+fn merge(ranges: &mut Vec<Range<usize>>) {
+    ranges.sort_by_key(|r| (r.start, r.end));
+    ranges.dedup_by(|next, r| {
+        let touches = next.start <= r.end;
+        if touches {
+            r.end = r.end.max(next.end);
+        }
+        touches
+    });
+}
+
+/// The extents that the operation's edits of one kind name.
+fn extents(txn: &Txn, pick: impl Fn(&Change) -> Option<Extent>) -> Vec<Extent> {
+    txn.edits.iter().filter_map(|e| pick(&e.change)).collect()
+}
+
+impl Redo {
+    /// Takes more room if the operation has changed more than it said. It waits with the operation
+    /// still open, which is why operations are asked to say enough.
+    pub(super) async fn top_up(&self, txn: &Txn) -> Result<(), IntegrityError> {
+        let items: usize = txn.edits.iter().map(|e| e.range.len() + 2 * ITEM_HEADER).sum();
+        let zeros = 4 * ITEM_HEADER * txn.edits.len();
+        let mixed = usize::from(!txn.data.is_empty() || self.data.is_small(0));
+        let whole = self.cache.block_bytes() * mixed;
+        let need = (ENTRY_HEADER + items + zeros + 2 * whole) as u64;
+        let have = match self.state.borrow_mut().open.get(txn.id) {
+            Some(t) => t.room.as_ref().map_or(0, wal::Reservation::len_bytes),
+            None => return Ok(()),
+        };
+        if need <= have {
+            return Ok(());
+        }
+        let most = self.log.log().entry_bytes_max();
+        if need - have > most {
+            return Err(IntegrityError::LogTooSmall { needed: need, available: have + most });
+        }
+        let more = self.log.reserve(need - have).await.map_err(|e| self.log_error(e))?;
+        if let Some(t) = self.state.borrow_mut().open.get(txn.id)
+            && let Some(room) = &mut t.room
+        {
+            room.join(more);
+        }
+        Ok(())
+    }
+
+    /// Turns the operation into an entry and puts it in the queue. Returns its serial; 0 if it
+    /// changed nothing.
+    pub(super) fn gather(&self, txn: Txn) -> u64 {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let Some(mut opened) = s.open.end(txn.id) else { return 0 };
+        if txn.edits.is_empty() && txn.data.is_empty() {
+            return 0;
+        }
+        let room = opened.room.take().expect("an open operation has room until it ends");
+        let freed = extents(&txn, |c| match c {
+            Change::FreeBlocks(e) => Some(*e),
+            _ => None,
+        });
+        let new = extents(&txn, |c| match c {
+            Change::AllocBlocks(e) => Some(*e),
+            _ => None,
+        });
+        let mut touched = Touched::new();
+        for e in &txn.edits {
+            if !contains(&freed, e.buf.block()) {
+                let t = touched.entry(e.buf.block()).or_insert_with(|| (e.buf.clone(), Vec::new()));
+                t.1.push(e.range.clone());
+            }
+        }
+        let mut direct: Vec<Buf> = Vec::new();
+        for (_, buf, range) in &txn.data {
+            match touched.get_mut(&buf.block()) {
+                Some(t) => t.1.push(range.clone()), // some of it is in the log, so all is
+                None if contains(&freed, buf.block()) => (),
+                None if direct.last().is_some_and(|l| l.same(buf)) => (),
+                None => direct.push(buf.clone()),
+            }
+        }
+        let serial = s.serials.give();
+        let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
+        for e in &freed {
+            s.data.revoked(e.start, e.len);
+            s.queue.forget_direct(*e);
+        }
+        let was_direct: Vec<BlockNo> =
+            ranges.keys().filter(|b| s.queue.is_direct(**b)).copied().collect();
+        let txns = vec![txn.id];
+        let batch = Batch { first: serial, serial, entry, ranges, room, direct, freed, txns };
+        let joined = s.queue.push(batch, &s.open);
+        was_direct.into_iter().for_each(|b| s.queue.undirect(b));
+        for (block, (buf, _)) in &touched {
+            s.blocks.ended(buf, serial, s.open.touches(*block));
+        }
+        add(&self.counters.operations, 1);
+        add(&self.counters.joined, u64::from(joined));
+        serial
+    }
+
+    /// The entry, and the ranges of bytes it says.
+    fn encode(
+        &self,
+        s: &State,
+        touched: &mut Touched,
+        new: &[Extent],
+        freed: &[Extent],
+    ) -> (EntryBuf, Ranges) {
+        let block_bytes = self.cache.block_bytes();
+        let mut entry = EntryBuf::new();
+        let mut ranges = Ranges::new();
+        for (block, (buf, edits)) in touched {
+            merge(edits);
+            let data = buf.kind() == BufKind::Data;
+            if data && s.queue.is_direct(*block) {
+                // What was to go home before an older entry is in this one now, all of it.
+                *edits = std::iter::once(0..block_bytes).collect();
+            }
+            let bytes = buf.bytes();
+            let whole = edits[0] == (0..block_bytes);
+            if data && !whole && contains(new, *block) && !self.plant.is("new-block-not-cleared") {
+                // What the disk holds there is somebody else's; memory has zeros around the
+                // contents.
+                entry.zero(*block, 0, block_bytes);
+                ranges.insert(*block, std::iter::once(0..block_bytes).collect());
+            } else {
+                ranges.insert(*block, edits.clone());
+            }
+            for r in edits {
+                entry.write(*block, r.start, &bytes[r.clone()]);
+            }
+        }
+        if !self.plant.is("no-revoke") {
+            freed.iter().for_each(|e| entry.revoke(*e)); // I6
+        }
+        (entry, ranges)
+    }
+}

@@ -1,0 +1,440 @@
+//! A redo log of byte ranges: one atomic entry for each operation (seltzer-2000: LFFS;
+//! vahalia-1995: Calaveras), and with small file contents in it, mode `unified`.
+//!
+//! Rule        An operation's changes reach their homes only when its entry is durable, and the log
+//!             is needed until they are durable there.
+//! Terms       *serial*: the place of an operation among those that have ended. *entry*: the byte
+//!             ranges of one operation, or of several that can only be durable together. *hold*:
+//!             the LSN from which on a block needs the log. *direct* contents: those that go home
+//!             before their entry.
+//! Invariants  I1 an image that goes home holds no byte of an operation that has not ended, and
+//!             none whose entry is not durable (blocks.rs).
+//!             I2 entries are in the log in the order in which operations ended (queue.rs).
+//!             I3 an entry holds no byte of an operation that is not in it or before it: what is
+//!             mixed with an open operation's bytes waits for it and shares its entry (queue.rs,
+//!             open.rs).
+//!             I4 a block's hold goes when a write home that holds everything up to the hold's end
+//!             is durable (flushed after it had ended), or the block's freeing is durable
+//!             (blocks.rs).
+//!             I5 the log is trimmed below the oldest hold, no further.
+//!             I6 what an operation frees is not used again before its entry is durable, and the
+//!             entry revokes it: nothing older is replayed onto it (reuse.rs, replay.rs).
+//!             I7 `durable` (with `--commit sync`) and `sync` return after the log's durable prefix
+//!             has passed the entry.
+//!             I8 after a failed write or flush nothing begins.
+//!             I9 direct contents are durable before the entry that points at them is in the log,
+//!             and a block for which the log may hold contents never takes direct ones (data.rs).
+//! On disk     entries of the `wal` crate, one client a volume; what is in one: entry.rs.
+//! States      operation: open -end-> queued -append-> in the log -> durable -all blocks home->
+//!             trimmed
+//! Recovery    replay.rs: entries in order, revoked ones dropped, the rest merged by block, written
+//!             home, flushed, then the log is emptied. Nothing else is needed; running it twice
+//!             does no harm.
+//! Cost        a share of one log write for each operation that waits, and later of one write home
+//!             for each block, however often it changed.
+
+mod blocks;
+mod checkpoint;
+mod data;
+mod entry;
+mod gather;
+mod open;
+mod queue;
+mod replay;
+mod serials;
+mod sync;
+
+use crate::reuse::Reuse;
+use crate::{Commit, LogRecipe, Recipe};
+use blocks::Blocks;
+use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use data::DataPolicy;
+use env::sync::{Lock, Notify};
+use env::{DiskError, Local};
+use format::{FormatError, Ino};
+use integrity::{
+    Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+};
+use open::Open;
+use queue::Queue;
+use serials::Serials;
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+use wal::{Client, LogError};
+
+pub(crate) use data::DataPolicy as Policy;
+pub use replay::{Replay, Replayed, recover};
+
+/// Bugs that can be planted in both modes; those of the log itself are in [`wal::PLANTS`].
+pub(crate) const PLANTS: &[&str] = &[
+    "home-before-log",
+    "ack-before-log",
+    "trim-at-append",
+    "trim-before-flush",
+    "no-revoke",
+    "reuse-at-once",
+    "open-bytes-logged",
+    "entry-not-atomic",
+    "log-not-fua",
+    "ack-out-of-order",
+    "torn-tail-accepted",
+    "epoch-not-raised",
+];
+
+/// Bugs that can be planted in mode `unified`: these, and some of the others'.
+pub(crate) const UNIFIED_PLANTS: &[&str] = &[
+    "home-before-log",
+    "ack-before-log",
+    "trim-at-append",
+    "trim-before-flush",
+    "no-revoke",
+    "reuse-at-once",
+    "open-bytes-logged",
+    "log-not-fua",
+    "direct-over-logged",
+    "entry-before-contents",
+    "new-block-not-cleared",
+];
+
+#[derive(Default)]
+struct State {
+    next_txn: u64,
+    open: Open,
+    queue: Queue,
+    serials: Serials,
+    blocks: Blocks,
+    reuse: Reuse,
+    data: data::DataState,
+    /// Planted bug: the rest of the last entry.
+    torn: Option<Vec<u8>>,
+}
+
+/// The mechanism.
+pub(crate) struct Redo {
+    me: Weak<Redo>,
+    cache: Rc<Cache>,
+    log: Client,
+    commit: Commit,
+    data: DataPolicy,
+    plant: Plant,
+    state: RefCell<State>,
+    /// An operation has ended while somebody waited for that, or everything has failed.
+    ended: Notify,
+    /// Operations may begin again, or everything has failed.
+    unbarred: Notify,
+    /// How many wait until no open operation is mixed with an ended one.
+    barrier: Cell<u32>,
+    /// One checkpoint at a time; one that makes contents durable at a time.
+    checkpointing: Lock,
+    committing: Lock,
+    /// A task that makes everything durable is under way.
+    flushing: Cell<bool>,
+    stopping: Cell<bool>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    operations: Cell<u64>,
+    joined: Cell<u64>,
+    checkpoints: Cell<u64>,
+    logged_data: Cell<u64>,
+    direct_data: Cell<u64>,
+    presses: Cell<u64>,
+}
+
+fn add(counter: &Cell<u64>, n: u64) {
+    counter.set(counter.get() + n);
+}
+
+impl Redo {
+    /// The mechanism over this cache, whose gate it becomes.
+    pub(crate) fn new(recipe: &Recipe, log: &LogRecipe, data: DataPolicy) -> Rc<Redo> {
+        let redo = Rc::new_cyclic(|me| Redo {
+            me: me.clone(),
+            cache: recipe.cache.clone(),
+            log: log.client.clone(),
+            commit: log.commit,
+            data,
+            plant: recipe.plant,
+            state: RefCell::default(),
+            ended: Notify::new(),
+            unbarred: Notify::new(),
+            barrier: Cell::new(0),
+            checkpointing: Lock::new(),
+            committing: Lock::new(),
+            flushing: Cell::new(false),
+            stopping: Cell::new(false),
+            counters: Counters::default(),
+        });
+        if matches!(data, DataPolicy::Ordered { log_up_to } if log_up_to > 0) {
+            redo.state.borrow_mut().data.track_logged();
+        }
+        recipe.cache.set_gate(redo.clone());
+        redo.start_daemon();
+        redo
+    }
+
+    fn strong(&self) -> Rc<Redo> {
+        self.me.upgrade().expect("a mechanism outlives its transactions")
+    }
+
+    /// A log that fails stops the volume, as its disk would.
+    fn log_error(&self, e: LogError) -> IntegrityError {
+        self.ended.wake_all();
+        self.unbarred.wake_all();
+        match e {
+            LogError::Disk(e) => {
+                self.cache.fail(&e);
+                e.into()
+            }
+            other => {
+                let why = FormatError::corrupt(other.to_string(), "the log");
+                let detail = other.to_string();
+                let kind = env::DiskErrorKind::Io;
+                self.cache.fail(&DiskError { kind, during: "log access", at: 0, detail });
+                why.into()
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), IntegrityError> {
+        self.cache.failure().map_or(Ok(()), |e| Err(e.into())) // I8
+    }
+
+    /// The most bytes that an operation's entry may have.
+    fn entry_bytes(&self, need: Credits) -> u64 {
+        let block = self.cache.block_bytes() as u64;
+        let small = self.data.is_small(need.data_bytes);
+        let data = if small { need.data_bytes.next_multiple_of(block) + 2 * block } else { 0 };
+        let most = need.blocks * block + need.frees * 16 + data + 512;
+        most.min(self.log.log().entry_bytes_max())
+    }
+
+    /// Moves everything on that became durable meanwhile.
+    fn settle(&self) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        while let Some(serial) = s.serials.advance(|lsn| self.log.is_durable(lsn)) {
+            let Some(sent) = s.queue.take_sent(serial) else { continue };
+            assert_eq!(sent.serial, serial);
+            for txn in sent.txns {
+                s.reuse.release(txn);
+            }
+            for e in sent.freed {
+                s.blocks.freed(e, serial); // I4
+            }
+        }
+    }
+
+    /// Puts into the log what can go there (I2, I3).
+    fn pump(&self) -> Result<(), IntegrityError> {
+        loop {
+            let batch = {
+                let mut state = self.state.borrow_mut();
+                let s = &mut *state;
+                s.queue.pop(&s.open)
+            };
+            let Some(b) = batch else { return Ok(()) };
+            let mut bytes = b.entry.finish();
+            if self.plant.is("entry-not-atomic") {
+                bytes = self.tear(&bytes)?;
+            }
+            let sent = self.log.append_reserved(b.room, &bytes);
+            let lsn = sent.map_err(|e| self.log_error(e))?;
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            (b.first..=b.serial).for_each(|n| s.serials.appended(n, lsn));
+            for block in b.ranges.keys() {
+                s.blocks.appended(*block, lsn.0);
+                s.data.logged(*block, lsn.0);
+            }
+            s.queue.sent(b.serial, b.freed, b.txns);
+        }
+    }
+
+    /// Planted bug: half of an entry follows with the next one.
+    fn tear(&self, bytes: &[u8]) -> Result<Vec<u8>, IntegrityError> {
+        let (now, later) = entry::halves(bytes, self.cache.block_bytes());
+        let before = self.state.borrow_mut().torn.replace(later);
+        if let Some(b) = before {
+            self.log.append(&b).map_err(|e| self.log_error(e))?;
+        }
+        Ok(now)
+    }
+
+    /// Trims the log below what is needed (I5).
+    fn trim(&self) {
+        let below = {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let oldest = s.blocks.oldest_hold().map(wal::Lsn);
+            let planted = self.plant.is("trim-at-append");
+            let below = oldest.filter(|_| !planted).unwrap_or_else(|| self.log.end());
+            s.serials.forget_below(below);
+            below
+        };
+        self.log.trim(below);
+        let head = self.log.log().head();
+        self.state.borrow_mut().data.forget_below(head.0);
+    }
+}
+
+impl WriteGate for Redo {
+    fn before_write(&self, buf: &Buf) -> Image {
+        self.settle();
+        let image = {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let open = s.open.touches(buf.block());
+            if self.plant.is("home-before-log") {
+                s.blocks.before_write_unchecked(buf)
+            } else {
+                s.blocks.before_write(buf, open, s.serials.durable())
+            }
+        };
+        if matches!(image, Image::NotYet) {
+            self.flush_in_background();
+        }
+        image
+    }
+
+    fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        s.blocks.after_write(buf.block(), result.is_ok(), epoch);
+        s.data.after_write(buf, epoch);
+        if self.plant.is("trim-before-flush") {
+            let serials = &s.serials;
+            s.blocks.flushed(FlushEpoch(epoch.0 + 1), |n| serials.lsn(n).map(|l| l.0));
+        }
+    }
+
+    fn flushed(&self, epoch: FlushEpoch) {
+        {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let serials = &s.serials;
+            s.blocks.flushed(epoch, |n| serials.lsn(n).map(|l| l.0));
+            s.data.flushed(epoch);
+        }
+        self.trim();
+    }
+}
+
+impl Integrity for Redo {
+    fn atomic(&self) -> bool {
+        true
+    }
+    fn names_durable(&self) -> bool {
+        self.commit == Commit::Sync
+    }
+    fn wants_before(&self, _: &Change) -> bool {
+        false
+    }
+
+    fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
+        Box::pin(async move {
+            let room = loop {
+                self.check()?;
+                while self.barrier.get() > 0 && !self.state.borrow().open.is_empty() {
+                    self.unbarred.wait().await;
+                    self.check()?;
+                }
+                let reserved = self.log.reserve(self.entry_bytes(need)).await;
+                let room = reserved.map_err(|e| self.log_error(e))?;
+                if self.barrier.get() == 0 || self.state.borrow().open.is_empty() {
+                    break room;
+                }
+            };
+            let mut s = self.state.borrow_mut();
+            s.next_txn += 1;
+            let id = s.next_txn;
+            s.open.begin(id, room, self.data.is_small(need.data_bytes));
+            Ok(Txn::new(self.strong(), id, need.blocks))
+        })
+    }
+
+    fn change(&self, txn: &mut Txn, edit: Edit) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        match edit.change {
+            Change::FreeBlocks(extent) => s.reuse.hold_blocks(txn.id, extent),
+            Change::FreeInodeBit(ino) => s.reuse.hold_inode(txn.id, ino),
+            _ => (),
+        }
+        if !self.plant.is("open-bytes-logged") {
+            s.open.edit(txn.id, edit.buf.block(), edit.range.clone());
+        }
+        txn.edits.push(edit);
+    }
+
+    fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        self.note_data(txn, ino, buf, range);
+    }
+
+    fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
+        Box::pin(async move {
+            self.top_up(&txn).await?;
+            let ended = self.gather(txn);
+            self.pump()?;
+            if self.barrier.get() > 0 {
+                self.ended.wake_all();
+            }
+            self.push_data();
+            if self.log.log().is_half_full() {
+                self.checkpoint_in_background();
+            }
+            Ok(Ended(ended))
+        })
+    }
+
+    fn durable(&self, ended: Ended) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move {
+            match self.commit {
+                Commit::Async => Ok(()),
+                Commit::Sync if self.plant.is("ack-before-log") => Ok(()),
+                Commit::Sync => self.wait(ended.0).await,
+            }
+        })
+    }
+
+    fn sync(&self, scope: Scope) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.sync_scope(scope).await })
+    }
+
+    fn may_reuse(&self, what: Freed) -> bool {
+        self.settle();
+        self.plant.is("reuse-at-once") || self.state.borrow().reuse.may_reuse(what)
+    }
+
+    fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.relieve(why).await })
+    }
+
+    fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.shut().await })
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let s = self.log.log().stats();
+        let c = &self.counters;
+        vec![
+            ("cairn_operations_total", c.operations.get()),
+            ("cairn_operations_joined_total", c.joined.get()),
+            ("cairn_checkpoints_total", c.checkpoints.get()),
+            ("cairn_logged_data_bytes_total", c.logged_data.get()),
+            ("cairn_direct_data_bytes_total", c.direct_data.get()),
+            ("cairn_log_presses_total", c.presses.get()),
+            ("cairn_log_entries_total", s.entries),
+            ("cairn_log_entry_bytes_total", s.entry_bytes),
+            ("cairn_log_writes_total", s.writes),
+            ("cairn_log_bytes_total", s.write_bytes),
+            ("cairn_log_superblocks_total", s.superblocks),
+            ("cairn_log_waits_total", s.waits_for_space),
+            ("cairn_log_window", s.window),
+            ("cairn_log_used_bytes", s.used_bytes),
+        ]
+    }
+}

@@ -1,0 +1,95 @@
+//! The edits of operations that have not ended, by block: which bytes must not go home, and which
+//! ended operation's bytes are mixed with theirs. It knows no log.
+
+use env::IdMap;
+use format::BlockNo;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use wal::Reservation;
+
+/// Byte ranges by block.
+pub(super) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
+
+/// An operation that has not ended.
+pub(super) struct OpenTxn {
+    /// Its room in the log.
+    pub(super) room: Option<Reservation>,
+    /// Are the contents it writes few enough for the log?
+    pub(super) small: bool,
+    /// Bytes of contents it has written so far.
+    pub(super) data_bytes: u64,
+    blocks: Vec<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Open {
+    txns: BTreeMap<u64, OpenTxn>,
+    edits: IdMap<u64, Vec<(u64, Range<usize>)>>,
+}
+
+impl Open {
+    pub(super) fn begin(&mut self, id: u64, room: Reservation, small: bool) {
+        self.txns
+            .insert(id, OpenTxn { room: Some(room), small, data_bytes: 0, blocks: Vec::new() });
+    }
+
+    /// Has nobody begun who has not ended?
+    pub(super) fn is_empty(&self) -> bool {
+        self.txns.is_empty()
+    }
+
+    pub(super) fn get(&mut self, id: u64) -> Option<&mut OpenTxn> {
+        self.txns.get_mut(&id)
+    }
+
+    pub(super) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
+        let t = self.txns.get_mut(&id).expect("an edit belongs to a transaction that has begun");
+        let list = self.edits.entry(block.0).or_default();
+        if let Some(mine) = list.iter_mut().rev().find(|e| e.0 == id && e.1.end == range.start) {
+            mine.1.end = range.end; // pointers are set one after the other
+            return;
+        }
+        if t.blocks.last() != Some(&block.0) {
+            t.blocks.push(block.0);
+        }
+        list.push((id, range));
+    }
+
+    /// The operation has ended; its edits are nobody's concern any more.
+    pub(super) fn end(&mut self, id: u64) -> Option<OpenTxn> {
+        let t = self.txns.remove(&id)?;
+        for b in &t.blocks {
+            if let Some(list) = self.edits.get_mut(b) {
+                list.retain(|e| e.0 != id);
+                if list.is_empty() {
+                    self.edits.remove(b);
+                }
+            }
+        }
+        Some(t)
+    }
+
+    /// Are there edits of operations that have not ended?
+    pub(super) fn has_edits(&self) -> bool {
+        !self.edits.is_empty()
+    }
+
+    /// Has an open operation changed this block?
+    pub(super) fn touches(&self, block: BlockNo) -> bool {
+        self.edits.contains_key(&block.0)
+    }
+
+    /// Has an open operation changed any of these bytes?
+    pub(super) fn overlaps(&self, ranges: &Ranges) -> bool {
+        if self.edits.is_empty() {
+            return false;
+        }
+        ranges.iter().any(|(b, mine)| {
+            let theirs = self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default();
+            let meets = |(_, t): &(u64, Range<usize>)| {
+                mine.iter().any(|m| m.start < t.end && t.start < m.end)
+            };
+            theirs.iter().any(meets)
+        })
+    }
+}

@@ -1,0 +1,177 @@
+//! Operations that have ended and are not in the log yet, in their order. Usually one goes straight
+//! through; it waits while its bytes are mixed with those of an operation that has not ended, or
+//! while contents that must be durable first are not.
+
+use super::entry::EntryBuf;
+use super::open::{Open, Ranges};
+use cache::Buf;
+use env::IdMap;
+use format::{BlockNo, Extent};
+use std::collections::VecDeque;
+use wal::Reservation;
+
+/// One entry to be: an operation, or several that can only be durable together.
+pub(super) struct Batch {
+    /// The serials in it, first and last.
+    pub(super) first: u64,
+    pub(super) serial: u64,
+    pub(super) entry: EntryBuf,
+    /// The bytes it says.
+    pub(super) ranges: Ranges,
+    pub(super) room: Reservation,
+    /// Contents that must be durable at home before the entry is.
+    pub(super) direct: Vec<Buf>,
+    pub(super) freed: Vec<Extent>,
+    /// The transactions in it.
+    pub(super) txns: Vec<u64>,
+}
+
+impl Batch {
+    /// Takes in what ended later: both become durable together.
+    fn join(&mut self, later: Batch) {
+        assert_eq!(later.first, self.serial + 1, "serials are joined in order");
+        self.serial = later.serial;
+        self.entry.join(&later.entry);
+        for (block, ranges) in later.ranges {
+            self.ranges.entry(block).or_default().extend(ranges);
+        }
+        self.room.join(later.room);
+        self.direct.extend(later.direct);
+        self.freed.extend(later.freed);
+        self.txns.extend(later.txns);
+    }
+}
+
+/// What is in the log, until it is durable.
+pub(super) struct Sent {
+    pub(super) serial: u64,
+    pub(super) freed: Vec<Extent>,
+    pub(super) txns: Vec<u64>,
+}
+
+/// Why the first in the queue waits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Waits {
+    /// For nothing: there is none, or it can go.
+    No,
+    /// For operations that have changed the same bytes and have not ended.
+    ForOpen,
+    /// For contents to be durable.
+    ForData,
+}
+
+#[derive(Default)]
+pub(super) struct Queue {
+    batches: VecDeque<Batch>,
+    /// Blocks of contents that are waited for, and by how many batches.
+    direct: IdMap<u64, u32>,
+    sent: VecDeque<Sent>,
+}
+
+impl Queue {
+    /// An operation has ended. It shares the last entry if that is mixed with open operations: an
+    /// entry of its own could become durable before that one is complete. True if so.
+    pub(super) fn push(&mut self, batch: Batch, open: &Open) -> bool {
+        for b in &batch.direct {
+            *self.direct.entry(b.block().0).or_default() += 1;
+        }
+        match self.batches.back_mut() {
+            Some(last) if open.overlaps(&last.ranges) => {
+                last.join(batch);
+                true
+            }
+            _ => {
+                self.batches.push_back(batch);
+                false
+            }
+        }
+    }
+
+    /// Contents of `block` that were to go home directly are in the log after all, in an entry of
+    /// the operation that ends now: that one and all since the first that waits for them become
+    /// one.
+    pub(super) fn undirect(&mut self, block: BlockNo) {
+        let waits = |b: &Batch| b.direct.iter().any(|d| d.block() == block);
+        let Some(first) = self.batches.iter().position(waits) else { return };
+        for later in self.batches.split_off(first + 1) {
+            self.batches[first].join(later);
+        }
+        self.batches[first].direct.retain(|d| d.block() != block);
+        self.direct.remove(&block.0);
+    }
+
+    pub(super) fn waits(&self, open: &Open) -> Waits {
+        match self.batches.front() {
+            None => Waits::No,
+            Some(b) if open.overlaps(&b.ranges) => Waits::ForOpen,
+            Some(b) if !b.direct.is_empty() => Waits::ForData,
+            Some(_) => Waits::No,
+        }
+    }
+
+    /// The first, if it can go.
+    pub(super) fn pop(&mut self, open: &Open) -> Option<Batch> {
+        if self.waits(open) != Waits::No {
+            return None;
+        }
+        self.batches.pop_front()
+    }
+
+    pub(super) fn sent(&mut self, serial: u64, freed: Vec<Extent>, txns: Vec<u64>) {
+        self.sent.push_back(Sent { serial, freed, txns });
+    }
+
+    /// What was sent with this serial, now that it is durable.
+    pub(super) fn take_sent(&mut self, serial: u64) -> Option<Sent> {
+        let first = self.sent.front().is_some_and(|s| s.serial == serial);
+        if first { self.sent.pop_front() } else { None }
+    }
+
+    /// The contents that anything up to `serial` waits for.
+    pub(super) fn direct_up_to(&self, serial: u64) -> Vec<Buf> {
+        let due = self.batches.iter().take_while(|b| b.serial <= serial);
+        due.flat_map(|b| b.direct.iter().cloned()).collect()
+    }
+
+    /// These contents are durable; everything up to `serial` no longer waits for them.
+    pub(super) fn data_durable(&mut self, serial: u64) {
+        for b in self.batches.iter_mut().take_while(|b| b.serial <= serial) {
+            for d in b.direct.drain(..) {
+                if let Some(n) = self.direct.get_mut(&d.block().0) {
+                    *n -= 1;
+                    if *n == 0 {
+                        self.direct.remove(&d.block().0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Do a block's contents wait to be durable at home?
+    pub(super) fn is_direct(&self, block: BlockNo) -> bool {
+        self.direct.contains_key(&block.0)
+    }
+
+    /// The blocks are freed: nobody waits for their contents.
+    pub(super) fn forget_direct(&mut self, e: Extent) {
+        let inside = |b: u64| (e.start.0..e.start.0 + e.len).contains(&b);
+        let before = self.direct.len();
+        self.direct.retain(|b, _| !inside(*b));
+        if self.direct.len() == before {
+            return;
+        }
+        for b in &mut self.batches {
+            b.direct.retain(|d| !inside(d.block().0));
+        }
+    }
+
+    /// The last serial of the first in the queue.
+    pub(super) fn first_serial(&self) -> Option<u64> {
+        self.batches.front().map(|b| b.serial)
+    }
+
+    /// How many blocks of contents are waited for.
+    pub(super) fn direct_blocks(&self) -> usize {
+        self.direct.len()
+    }
+}
