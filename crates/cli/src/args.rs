@@ -87,8 +87,8 @@ pub struct OpenArgs {
     #[arg(long, default_value = "5", value_name = "SECONDS")]
     pub commit_interval: f64,
     /// Writes up to this size are logged (modes with a data log).
-    #[arg(long, value_name = "BYTES")]
-    pub threshold: Option<String>,
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub threshold: Option<u64>,
     /// Write data before the metadata that points at them (mode redo).
     #[arg(long)]
     pub ordered_data: bool,

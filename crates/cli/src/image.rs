@@ -10,7 +10,7 @@ use integrity::Plant;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Door, FsError, Kind, Reply, Request};
-use volume::{Mode, OpenOptions, Probe, probe, recover};
+use volume::{Commit, Mode, OpenOptions, Probe, look_through, probe, recover};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -23,13 +23,15 @@ pub fn mode_of(name: &str) -> Result<Mode, Failure> {
 /// Refuses options of modes that are not there.
 pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     let mode = mode_of(&a.mode)?;
-    for (given, name) in [
-        (a.log.as_ref().is_some_and(|l| l != "internal"), "--log"),
-        (a.commit.is_some(), "--commit"),
-        (a.threshold.is_some(), "--threshold"),
-        (a.ordered_data, "--ordered-data"),
+    let outside = a.log.as_ref().is_some_and(|l| l != "internal");
+    let small = matches!(mode, Mode::Unified | Mode::Selective);
+    for (given, has, name) in [
+        (outside, mode.is_redo(), "--log"),
+        (a.commit.is_some(), mode.is_redo(), "--commit"),
+        (a.threshold.is_some(), small, "--threshold"),
+        (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
     ] {
-        if given {
+        if given && !has {
             return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
         }
     }
@@ -38,6 +40,9 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     }
     Ok(mode)
 }
+
+/// The size of a log that is made because it is not there.
+const LOG_BYTES: u64 = 256 << 20;
 
 /// A quarter of the machine's memory.
 fn default_cache() -> u64 {
@@ -56,7 +61,26 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         commit_interval: Nanos((a.commit_interval * 1e9) as u64),
         entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
         plant: Plant::NONE,
+        commit: match a.commit {
+            Some(crate::args::Commit::Async) => Commit::Async,
+            _ => Commit::Sync,
+        },
+        threshold: a.threshold,
+        ordered_data: a.ordered_data,
+        log_disk_bytes: None,
     })
+}
+
+/// The log's own file or device, if one is named; made if it is not there.
+pub fn log_file(a: &OpenArgs) -> Result<Option<Arc<HostFile>>, Failure> {
+    let Some(path) = a.log.as_ref().filter(|l| *l != "internal") else { return Ok(None) };
+    let path = Path::new(path);
+    if !path.exists() {
+        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
+        let sized = made.and_then(|f| f.set_len(LOG_BYTES));
+        sized.map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
+    }
+    Ok(Some(Arc::new(HostFile::open(path, a.read_only)?)))
 }
 
 /// Looks at an image and recovers it if it is to be written; says what it did.
@@ -74,6 +98,7 @@ pub fn prepare(
         return Ok(found);
     }
     if read_only {
+        look_through(&mut found, &device).map_err(at)?;
         return Ok(found);
     }
     if found.boot == format::ext::boot::BootArea::Foreign {
@@ -93,10 +118,13 @@ pub fn prepare(
         let did = recover(&mut device, now_secs, &mut Bar::new()).map_err(at)?;
         if let Some(mode) = &did.mode {
             eprintln!(
-                "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} blocks \
-                 written",
-                did.repaired, did.blocks_written
+                "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} \
+                 transactions replayed, {} blocks written",
+                did.repaired, did.transactions, did.blocks_written
             );
+        }
+        if did.at_opening {
+            eprintln!("{shown}: was not closed cleanly; its log is replayed");
         }
         found = probe(&device).map_err(at)?;
     }
@@ -124,11 +152,20 @@ pub struct Image {
 impl Image {
     /// Opens it; a read-only one reads an unclean volume as it is.
     pub fn open(path: &Path, read_only: bool) -> Result<Image, Failure> {
+        Image::open_with_log(path, read_only, None)
+    }
+
+    /// Opens it with its log on another device.
+    pub fn open_with_log(
+        path: &Path,
+        read_only: bool,
+        log: Option<String>,
+    ) -> Result<Image, Failure> {
         let file = Arc::new(HostFile::open(path, read_only)?);
         let found = prepare(&file, read_only, false)?;
         let args = OpenArgs {
             mode: found.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync").into(),
-            log: None,
+            log,
             commit: None,
             commit_interval: 5.0,
             threshold: None,
@@ -139,9 +176,15 @@ impl Image {
             fuse_uring: crate::args::Uring::Auto,
         };
         let mode = mode_of(&args.mode)?;
-        let opener = volume::opener(found, file.size_bytes(), options_of(&args, mode)?);
+        let mut options = options_of(&args, mode)?;
+        let mut files = vec![file.clone()];
+        if let Some(log) = log_file(&args)? {
+            options.log_disk_bytes = Some(log.size_bytes());
+            files.push(log);
+        }
+        let opener = volume::opener(found, file.size_bytes(), options);
         let door = Arc::new(Door::new(1, opener));
-        let driver = Driver::new(door, vec![file]);
+        let driver = Driver::new(door, files);
         let shown = path.display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
         Ok(Image { driver, shown })

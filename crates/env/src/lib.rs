@@ -8,6 +8,7 @@
 //! requests the tasks have made.
 
 mod block;
+mod both;
 mod disk;
 mod engine;
 mod exec;
@@ -21,6 +22,7 @@ mod time;
 mod timers;
 
 pub use block::{Block, SECTOR_BYTES};
+pub use both::both;
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
 pub use exec::{Executor, Step};

@@ -53,7 +53,7 @@ impl Ext {
 
     /// Follows the chain as it was found on disk, and remembers it, the first of the chain last. A
     /// chain that loops or leaves the volume ends there; what is lost of it fsck finds.
-    pub async fn load_orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
+    pub(crate) async fn load_orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
         let mut found = Vec::new();
         let mut seen = BTreeSet::new();
         let mut next = Ino(self.sb.borrow().last_orphan());

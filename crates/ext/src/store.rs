@@ -29,6 +29,7 @@ impl Store for Ext {
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
             atomic: self.mechanism.atomic(),
             names_durable: self.mechanism.names_durable(),
+            write_bytes_max: self.mechanism.write_bytes_max(),
         }
     }
     fn writable(&self) -> Result<(), FsError> {
@@ -103,6 +104,10 @@ impl Store for Ext {
     async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
         self.orphan_drop(txn, inode);
         Ok(())
+    }
+
+    async fn orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
+        self.load_orphans().await
     }
 
     async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError> {

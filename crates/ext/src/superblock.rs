@@ -4,7 +4,7 @@
 
 use crate::Ext;
 use env::{Block, Disk, DiskError};
-use format::ext::features::ro_compat;
+use format::ext::features::{incompat, ro_compat};
 use format::ext::superblock::{STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Credits};
 use std::rc::Rc;
@@ -39,14 +39,21 @@ impl Ext {
         Ok(())
     }
 
-    /// Before the first write: the volume is not clean. In its own flush, because a power cut must
+    /// Before the first write: the volume is not clean, or, in a mode with a journal, needs that
+    /// replayed. In its own flush, because a power cut must
     /// not find later writes under a clean mark.
-    pub async fn mark_open(&self) -> Result<(), DiskError> {
+    pub async fn mark_open(&self, journaled: bool) -> Result<(), DiskError> {
         {
             let mut sb = self.sb.borrow_mut();
             let now = self.env.wall().secs() as u32;
-            let state = sb.state() & !STATE_VALID;
-            sb.set_state(state);
+            if journaled {
+                // As Linux has it: the volume is sound once its journal is replayed.
+                let bits = sb.incompat() | incompat::RECOVER;
+                sb.set_incompat(bits);
+            } else {
+                let state = sb.state() & !STATE_VALID;
+                sb.set_state(state);
+            }
             sb.set_mtime(now);
             sb.set_wtime(now);
             let mounts = sb.mount_count().saturating_add(1);
@@ -62,6 +69,8 @@ impl Ext {
             sb.set_free_blocks(u32::try_from(self.free_blocks.get()).unwrap_or(u32::MAX));
             sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
             sb.set_wtime(self.env.wall().secs() as u32);
+            let bits = sb.incompat() & !incompat::RECOVER;
+            sb.set_incompat(bits);
             if !self.is_damaged() {
                 let state = sb.state() | STATE_VALID;
                 sb.set_state(state);

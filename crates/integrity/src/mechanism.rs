@@ -103,6 +103,11 @@ pub trait Integrity: WriteGate {
         false
     }
 
+    /// The most bytes of file contents that one operation may write: longer writes are cut.
+    fn write_bytes_max(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Does this mechanism need the bytes from before this edit?
     fn wants_before(&self, change: &Change) -> bool;
 

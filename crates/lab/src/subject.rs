@@ -74,14 +74,8 @@ impl Subject {
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
         let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
-        let options = OpenOptions {
-            mode,
-            read_only,
-            cache_bytes: 4 << 20,
-            commit_interval: Nanos::from_secs(5),
-            entropy: [9; 16],
-            plant,
-        };
+        let options =
+            OpenOptions { read_only, plant, ..OpenOptions::plain(mode, 4 << 20, [9; 16]) };
         let opener = volume::opener(found, disk.size(), options);
         let mut world = World::new(disk);
         let mut engine = Engine::new(seed);

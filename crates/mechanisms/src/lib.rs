@@ -2,16 +2,19 @@
 //! knows blocks and transactions; what an inode means, and any name, it does not.
 
 mod ffs;
+mod jbd2;
 mod modes;
 mod redo;
 mod reuse;
 
 use cache::Cache;
-use integrity::{Mechanism, Plant};
+use integrity::{IntegrityError, Mechanism, Plant};
 use std::rc::Rc;
 
+pub use jbd2::recover::{Reader as JournalReader, Replay as JournalReplay};
+pub use jbd2::{JournalPlace, JournalRecipe};
 pub use modes::{MODES, Mode, ModeInfo};
-pub use redo::{Replay, Replayed, recover};
+pub use redo::{Replay as RedoReplay, Replayed, recover};
 
 /// What a mechanism is made of.
 #[derive(Clone)]
@@ -22,6 +25,8 @@ pub struct Recipe {
     pub plant: Plant,
     /// The log, for the modes that have one of ours.
     pub log: Option<LogRecipe>,
+    /// The journal, for the modes of the jbd2 family.
+    pub journal: Option<JournalRecipe>,
 }
 
 /// The log of a mechanism, and how it is used.
@@ -46,14 +51,27 @@ pub enum Commit {
     Async,
 }
 
-/// The mechanism of `mode` over the recipe's cache, whose gate it becomes. A mode with a log of ours needs
-/// one in the recipe.
-pub fn build(mode: Mode, recipe: &Recipe) -> Mechanism {
+/// The mechanism of `mode` over the recipe's cache, whose gate it becomes. A mode with a log or a
+/// journal needs that in the recipe. Errors: a journal that cannot be written.
+pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
     let log =
         || recipe.log.as_ref().expect("whoever opens a volume in this mode has opened its log");
-    match mode {
+    let journal = |policy: jbd2::Policy| -> Result<Mechanism, IntegrityError> {
+        let journal = recipe.journal.as_ref();
+        let journal = journal.expect("whoever opens a volume in this mode has found its journal");
+        Ok(jbd2::Jbd2::new(recipe, journal, policy)?)
+    };
+    Ok(match mode {
         Mode::Sync => ffs::Ffs::new(recipe, ffs::Policy::Sync),
         Mode::Async => ffs::Ffs::new(recipe, ffs::Policy::Async),
+        Mode::Ordered => journal(jbd2::Policy::Ordered)?,
+        Mode::Writeback => journal(jbd2::Policy::Writeback)?,
+        Mode::Data => journal(jbd2::Policy::Data)?,
+        Mode::Wasteless => journal(jbd2::Policy::Wasteless)?,
+        Mode::Selective => {
+            let threshold = recipe.journal.as_ref().map_or(0, |j| j.threshold);
+            journal(jbd2::Policy::Selective { threshold })?
+        }
         Mode::Redo => {
             let data = match log().ordered_data {
                 true => redo::Policy::Ordered { log_up_to: 0 },
@@ -65,5 +83,5 @@ pub fn build(mode: Mode, recipe: &Recipe) -> Mechanism {
             let data = redo::Policy::Ordered { log_up_to: log().threshold };
             redo::Redo::new(recipe, log(), data)
         }
-    }
+    })
 }

@@ -1,7 +1,8 @@
-//! The redo log over a small made-up layout: a counter, a bitmap, tables of numbers, and blocks that are
-//! allocated and freed as metadata and as contents, by several tasks whose operations overlap. Power is cut
-//! at every request; after recovery the volume must be what some prefix of the operations made it, with
-//! all that were acknowledged. Every planted bug must be found.
+//! The redo log over a small made-up layout: a counter, a bitmap, tables of numbers, and blocks
+//! that are allocated and freed as metadata and as contents, by several tasks whose operations
+//! overlap.
+//! Power is cut at every request; after recovery the volume must be what some prefix of the
+//! operations made it, with all that were acknowledged. Every planted bug must be found.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -34,6 +34,8 @@ pub struct Limits {
     pub atomic: bool,
     /// Is a name durable when the operation that made it returns, in the mode in force?
     pub names_durable: bool,
+    /// The most bytes that one operation writes, in the mode in force; a longer write is cut short.
+    pub write_bytes_max: u64,
 }
 
 /// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to
@@ -131,6 +133,9 @@ pub trait Store: 'static {
     async fn orphan_add(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
     /// Takes that back.
     async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError>;
+
+    /// The inodes that a crash has left so remembered; called once, before any operation.
+    async fn orphans(&self) -> Result<Vec<InodeHandle>, FsError>;
 
     /// Where the file's block `at` lies, and how far that goes on, at most `max` blocks.
     async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError>;

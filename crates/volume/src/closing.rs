@@ -1,6 +1,7 @@
 //! An opened volume, and taking it down: calls are refused, everything goes home, and only when all
 //! of it is durable is the volume marked as clean.
 
+use crate::log::PrivateLog;
 use crate::state;
 use env::Local;
 use ext::Ext;
@@ -15,6 +16,8 @@ pub(crate) struct Opened {
     pub(crate) ext: Rc<Ext>,
     pub(crate) boot: RefCell<Option<BootState>>,
     pub(crate) read_only: bool,
+    /// The log, in modes that have one of ours.
+    pub(crate) private: Option<PrivateLog>,
 }
 
 impl Volume for Opened {
@@ -46,6 +49,9 @@ impl Opened {
         self.ext.mechanism().close().await.map_err(io)?;
         cache.stop();
         let disk = |e: env::DiskError| io(e.into());
+        if let Some(log) = &self.private {
+            log.give_up().await.map_err(disk)?;
+        }
         self.ext.mark_clean().await.map_err(disk)?;
         let boot = self.boot.borrow().clone();
         if let Some(mut b) = boot {

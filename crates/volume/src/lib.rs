@@ -7,6 +7,8 @@
 //! by blocks and knows no mechanism.
 
 mod closing;
+mod journal;
+mod log;
 mod make;
 mod open;
 mod probe;
@@ -14,10 +16,11 @@ mod recover;
 mod score;
 mod state;
 
+pub use journal::{Journal, find as find_journal};
 pub use make::make;
-pub use mechanisms::{MODES, Mode, ModeInfo};
+pub use mechanisms::{Commit, MODES, Mode, ModeInfo};
 pub use open::{OpenOptions, opener};
-pub use probe::{Probe, probe};
+pub use probe::{Probe, look_through, probe};
 pub use recover::{Recovered, recover};
 pub use score::layout_score;
 

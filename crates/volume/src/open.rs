@@ -1,16 +1,19 @@
-//! Building a volume inside its engine: cache, mechanism, layout, operations, in this order, and
-//! the mark that it is open before anything else is written.
+//! Building a volume inside its engine: its log replayed, then cache, mechanism, layout and
+//! operations, in this order, and the mark that it is open before anything else is written.
 
 use crate::closing::Opened;
+use crate::log::{self, PrivateLog};
 use crate::probe::Probe;
 use crate::state;
-use cache::{Cache, CacheOptions};
-use env::{DiskId, Env, Local, Nanos};
+use cache::{BufKind, Cache, CacheOptions};
+use env::{Disk, DiskId, Env, Local, Nanos};
 use ext::{Ext, Loaded};
+use format::ext::Superblock;
 use format::ext::boot::{BootArea, BootState};
 use format::ext::map::file_bytes_max;
+use format::ext::superblock::SUPERBLOCK_BYTES;
 use integrity::Plant;
-use mechanisms::{Mode, Recipe};
+use mechanisms::{Commit, JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ufs::Ufs;
@@ -27,64 +30,108 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// Dirty data is written home at least this often.
     pub commit_interval: Nanos,
-    /// Random bytes, for the key of file handles if the volume has none yet.
+    /// Random bytes, for the key of file handles if the volume has none yet, and for a new log's
+    /// name.
     pub entropy: [u8; 16],
     /// A planted bug, for the crash explorer.
     pub plant: Plant,
+    /// When does a returned operation count as done (modes with a log of ours)?
+    pub commit: Commit,
+    /// Up to how many bytes a write is logged (`unified`, `selective`); None: a block.
+    pub threshold: Option<u64>,
+    /// Are contents durable before what points at them (`redo`)?
+    pub ordered_data: bool,
+    /// Bytes of the disk with the log, which is `DiskId(1)`; None: the log is inside.
+    pub log_disk_bytes: Option<u64>,
+}
+
+impl OpenOptions {
+    /// As a user gets them who names nothing but the mode.
+    pub fn plain(mode: Mode, cache_bytes: usize, entropy: [u8; 16]) -> OpenOptions {
+        OpenOptions {
+            mode,
+            read_only: false,
+            cache_bytes,
+            commit_interval: Nanos::from_secs(5),
+            entropy,
+            plant: Plant::NONE,
+            commit: Commit::Sync,
+            threshold: None,
+            ordered_data: false,
+            log_disk_bytes: None,
+        }
+    }
 }
 
 /// The largest transfer home.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
 /// What a door needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It
-/// must be clean, or recovered, or opened for reading only.
+/// must be clean, or recovered, or opened for reading only; a log of ours is replayed here.
 pub fn opener(probe: Probe, disk_bytes: u64, options: OpenOptions) -> Open {
     Box::new(move |env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
         Box::pin(open(env, probe, disk_bytes, options))
     })
 }
 
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
 async fn open(
     env: Env,
-    probe: Probe,
+    mut probe: Probe,
     disk_bytes: u64,
     options: OpenOptions,
 ) -> Result<Rc<dyn Volume>, String> {
     let read_only = options.read_only || probe.read_only.is_some();
-    if !read_only && !probe.is_clean() {
-        return Err("the volume was not closed cleanly: cairn recover".into());
-    }
     let disk = env.port().disk(DiskId(0), disk_bytes);
-    if !read_only {
+    let clean = probe.is_clean();
+    let mut overlay = None;
+    if read_only {
+        if probe.has_private_log() {
+            overlay = Some(log::look(&env, &disk, &probe, &options).await?);
+        }
+    } else {
         // What a killed process wrote may be in the device's cache only, and we are about to rely
         // on it.
-        disk.flush().await.map_err(|e| e.to_string())?;
+        disk.flush().await.map_err(text)?;
+        if probe.has_private_log() {
+            log::replay(&env, &disk, &mut probe, &options).await?;
+        }
+        if !probe.is_clean() {
+            return Err("the volume was not closed cleanly: cairn recover".into());
+        }
+        check_mode(&probe, options.mode)?;
     }
-    let block_bytes = probe.superblock.block_bytes();
-    let lazily = options.mode == Mode::Async || read_only;
-    let cache = Cache::new(
-        env.clone(),
-        disk.clone(),
-        CacheOptions {
-            block_bytes,
-            cache_bytes: options.cache_bytes,
-            interval: (!lazily).then_some(options.commit_interval),
-            transfer_bytes_max: TRANSFER_BYTES_MAX,
-        },
-    );
-    let recipe = Recipe { cache: cache.clone(), plant: options.plant, log: None };
-    let mechanism = mechanisms::build(options.mode, &recipe);
-    let clean = probe.is_clean();
+    let cache = new_cache(&env, &disk, &probe, &options, read_only);
+    if let Some(r) = &overlay {
+        lay_over(&cache, r.blocks(), |b, bytes| r.apply(b, bytes)).await?;
+    } else if let Some(r) = &probe.replay {
+        lay_over(&cache, r.blocks(), |b, bytes| r.apply(b, bytes)).await?;
+    }
+    if overlay.is_some() || probe.replay.is_some() {
+        probe.superblock = superblock_of(&cache, &probe.superblock).await?;
+    }
+    let mut private = None;
+    if !read_only && options.mode.is_redo() {
+        private = Some(log::open(&env, &disk, &probe, &options).await?);
+    }
+    let recipe = recipe_of(&cache, &probe, &options, private.as_ref());
+    let mode = if read_only { Mode::Async } else { options.mode };
+    let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
+    let journaled = options.mode.is_journal() || options.mode.is_redo();
     let loaded = Loaded { superblock: probe.superblock.clone(), read_only };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
-    let ext = Rc::new(ext.map_err(|e| e.to_string())?);
-    let boot = next_state(&probe, &options, clean);
+    let ext = Rc::new(ext.map_err(text)?);
+    let mut boot = next_state(&probe, &options, clean);
     if !read_only {
-        if let Some(b) = &boot {
-            state::store(&disk, b).await.map_err(|e| e.to_string())?;
+        if let Some(b) = &mut boot {
+            b.log_uuid = private.as_ref().filter(|p| p.external).map_or([0; 16], |p| p.uuid);
+            state::store(&disk, b).await.map_err(text)?;
         }
-        ext.reload_superblock_block(&disk).await.map_err(|e| e.to_string())?;
-        ext.mark_open().await.map_err(|e| e.to_string())?;
+        ext.reload_superblock_block(&disk).await.map_err(text)?;
+        ext.mark_open(journaled).await.map_err(text)?;
         cache.start();
     }
     let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;
@@ -93,7 +140,94 @@ async fn open(
     drop(root);
     let info = about((&ext, generation), &options, boot.as_ref(), read_only);
     let ufs = Ufs::new(ext.clone(), move || info.clone());
-    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only }))
+    if !read_only {
+        let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
+        if orphans > 0 {
+            tracing::info!("{orphans} orphans reclaimed");
+        }
+    }
+    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, private }))
+}
+
+/// Has the volume what the mode needs?
+fn check_mode(probe: &Probe, mode: Mode) -> Result<(), String> {
+    if !(mode.is_journal() || mode.is_redo()) || probe.journal.is_some() {
+        return Ok(());
+    }
+    if let Some(why) = &probe.journal_fault {
+        return Err(format!("mode {mode}: {why}; cairn fsck --repair makes a new journal"));
+    }
+    Err(format!(
+        "mode {mode} needs a journal, which this volume does not have: tune2fs -j adds one, and \
+         cairn mkfs --profile ext3 makes a volume with one"
+    ))
+}
+
+fn new_cache(
+    env: &Env,
+    disk: &Rc<dyn Disk>,
+    probe: &Probe,
+    options: &OpenOptions,
+    read_only: bool,
+) -> Rc<Cache> {
+    // The journals write back by themselves, after their commits.
+    let lazily = options.mode == Mode::Async || options.mode.is_journal() || read_only;
+    let options = CacheOptions {
+        block_bytes: probe.superblock.block_bytes(),
+        cache_bytes: options.cache_bytes,
+        interval: (!lazily).then_some(options.commit_interval),
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+    };
+    Cache::new(env.clone(), disk.clone(), options)
+}
+
+/// Brings blocks in memory up to what a log says of them. Nothing is written: nobody will.
+async fn lay_over(
+    cache: &Rc<Cache>,
+    blocks: impl Iterator<Item = format::BlockNo>,
+    apply: impl Fn(format::BlockNo, &mut [u8]),
+) -> Result<(), String> {
+    for b in blocks {
+        let buf = cache.get(b, BufKind::Meta).await.map_err(text)?;
+        buf.modify(|bytes| apply(b, bytes));
+    }
+    Ok(())
+}
+
+/// The superblock as memory has it.
+async fn superblock_of(cache: &Rc<Cache>, old: &Superblock) -> Result<Superblock, String> {
+    let (block, at) = if old.block_bytes() == 1024 { (1, 0) } else { (0, 1024) };
+    let buf = cache.get(format::BlockNo(block), BufKind::Meta).await.map_err(text)?;
+    let decoded = Superblock::decode(&buf.bytes()[at..at + SUPERBLOCK_BYTES]);
+    decoded.map_err(text)
+}
+
+fn recipe_of(
+    cache: &Rc<Cache>,
+    probe: &Probe,
+    options: &OpenOptions,
+    private: Option<&PrivateLog>,
+) -> Recipe {
+    let block = probe.superblock.block_bytes() as u64;
+    let threshold = options.threshold.unwrap_or(block);
+    let log = private.map(|p| LogRecipe {
+        client: p.client.clone(),
+        commit: options.commit,
+        ordered_data: options.ordered_data,
+        threshold,
+    });
+    let place = probe.journal.as_ref().filter(|_| options.mode.is_journal());
+    let journal = place.map(|j| JournalRecipe {
+        place: JournalPlace {
+            disk: cache.disk().clone(),
+            internal: true,
+            extents: j.extents.clone(),
+            superblock: j.raw.clone(),
+        },
+        commit_interval: options.commit_interval,
+        threshold,
+    });
+    Recipe { cache: cache.clone(), plant: options.plant, log, journal }
 }
 
 /// The state to be written at opening; None where the boot area is somebody else's.

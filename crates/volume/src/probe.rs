@@ -2,6 +2,7 @@
 //! Reads only.
 
 use crate::VolumeError;
+use crate::journal::{self, Journal};
 use check::{ReadBlocks, locate};
 use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
@@ -16,8 +17,14 @@ pub struct Probe {
     pub boot: BootArea,
     /// Why it can only be read, if so: a line for the user.
     pub read_only: Option<String>,
-    /// Does its own journal hold something?
+    /// Does its own journal, or a log, hold something?
     pub needs_recovery: bool,
+    /// Its journal; None: it has none inside.
+    pub journal: Option<Journal>,
+    /// Why the journal cannot be used.
+    pub journal_fault: Option<String>,
+    /// What the journal holds, for who only reads; see [`look_through`].
+    pub replay: Option<mechanisms::JournalReplay>,
 }
 
 impl Probe {
@@ -32,9 +39,13 @@ impl Probe {
     pub fn last_mode(&self) -> Option<&str> {
         self.state().map(|s| s.mode.as_str()).filter(|m| !m.is_empty())
     }
+    /// Does a log of ours (modes `redo` and `unified`) hold something?
+    pub fn has_private_log(&self) -> bool {
+        self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)
+    }
     /// Was it closed cleanly?
     pub fn is_clean(&self) -> bool {
-        self.superblock.is_clean()
+        self.superblock.is_clean() && !self.needs_recovery
     }
 }
 
@@ -58,5 +69,22 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         read_only = Some(format!("opened for reading only: this version does not write {names}"));
     }
     let needs_recovery = superblock.has_incompat(incompat::RECOVER);
-    Ok(Probe { superblock, boot: boot::decode(&area), read_only, needs_recovery })
+    let (journal, journal_fault) = match journal::find(device, &superblock) {
+        Ok(j) => (j, None),
+        Err(e) => (None, Some(e.to_string())),
+    };
+    let boot = boot::decode(&area);
+    Ok(Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None })
+}
+
+/// Lets who only reads see the volume as it will be when its journal is replayed. Errors: damage in
+/// the journal.
+pub fn look_through(p: &mut Probe, device: &dyn ReadBlocks) -> Result<(), VolumeError> {
+    let Some(j) = p.journal.as_ref().filter(|j| p.needs_recovery && !j.is_empty()) else {
+        return Ok(());
+    };
+    if !p.has_private_log() {
+        p.replay = Some(j.load(device, u64::from(p.superblock.blocks()))?);
+    }
+    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use crate::args::RecoverArgs;
 use crate::device::FileDevice;
+use crate::image::Image;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
 use host::{HostFile, now};
@@ -9,28 +10,34 @@ use std::sync::Arc;
 
 /// The command.
 pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
-    if a.log.is_some() {
-        return Err(Failure::Usage("--log: logs of their own are not in this version".into()));
-    }
     let shown = a.image.display();
     let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
     let now_secs = now().wall.secs() as u32;
     let did = volume::recover(&mut device, now_secs, &mut Bar::new());
     let did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    drop(device);
+    if did.at_opening {
+        let log = a.log.as_ref().map(|p| p.display().to_string());
+        Image::open_with_log(&a.image, false, log)?.close()?;
+    }
     if a.json {
         let all = serde_json::json!({
             "mode": did.mode,
             "repaired": did.repaired,
+            "transactions": did.transactions,
+            "blocks_scanned": did.blocks_scanned,
             "blocks_written": did.blocks_written,
         });
         println!("{all}");
         return Ok(Outcome::Done);
     }
     match did.mode {
+        None if did.at_opening => println!("{shown}: the log was replayed"),
         None => println!("{shown}: was closed cleanly; nothing to do"),
         Some(mode) => println!(
-            "{shown}: finished mode {mode}: {} things repaired, {} blocks written",
-            did.repaired, did.blocks_written
+            "{shown}: finished mode {mode}: {} things repaired, {} transactions replayed, {} \
+             blocks written",
+            did.repaired, did.transactions, did.blocks_written
         ),
     }
     Ok(Outcome::Done)

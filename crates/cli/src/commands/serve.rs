@@ -2,7 +2,7 @@
 //! of it all.
 
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
-use crate::image::{check_open_args, options_of, prepare};
+use crate::image::{check_open_args, log_file, options_of, prepare};
 use crate::{Failure, Outcome};
 use fuse::{MountOptions, Session, UringChoice};
 use host::{Driver, HostFile, Pool, block_signals, wait_for_stop};
@@ -19,6 +19,8 @@ const TTL_SHARED: u64 = 1;
 struct Served {
     door: Arc<Door>,
     file: Arc<HostFile>,
+    /// The volume's own disk, and its log's if that has one.
+    disks: Vec<Arc<HostFile>>,
     block_bytes: usize,
     read_only: bool,
 }
@@ -132,8 +134,14 @@ fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
     println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
     let seed =
         u64::from_le_bytes(host::entropy().map_err(|e| e.to_string())?[..8].try_into().expect("8"));
-    let opener = volume::opener(found, file.size_bytes(), options_of(args, mode)?);
-    Ok(Served { door: Arc::new(Door::new(seed, opener)), file, block_bytes, read_only })
+    let mut options = options_of(args, mode)?;
+    let mut disks = vec![file.clone()];
+    if let Some(log) = log_file(args)? {
+        options.log_disk_bytes = Some(log.size_bytes());
+        disks.push(log);
+    }
+    let opener = volume::opener(found, file.size_bytes(), options);
+    Ok(Served { door: Arc::new(Door::new(seed, opener)), file, disks, block_bytes, read_only })
 }
 
 fn run_volumes(
@@ -145,14 +153,14 @@ fn run_volumes(
     block_signals();
     let mut served = Vec::new();
     for v in &volumes {
-        let driver = Driver::new(v.door.clone(), vec![v.file.clone()]);
+        let driver = Driver::new(v.door.clone(), v.disks.clone());
         let shown = v.file.path().display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
         if nfs.is_some() {
             served.push(super::nfs_server::describe(&driver, v.file.path())?);
         }
     }
-    let list = volumes.iter().map(|v| (v.door.clone(), vec![v.file.clone()])).collect();
+    let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
     let pool = Pool::start(list).map_err(|e| {
         format!("io_uring: {e}: a kernel with io_uring is needed (5.19 or later, not forbidden)")
     })?;
@@ -210,7 +218,7 @@ fn start_session(
 fn close(volumes: &[Served], pool: &Pool) -> Result<Outcome, Failure> {
     let mut failed = None;
     for v in volumes {
-        let driver = Driver::new(v.door.clone(), vec![v.file.clone()]);
+        let driver = Driver::new(v.door.clone(), v.disks.clone());
         if let (DoorState::Open, Err(e)) = (v.door.state(), driver.close()) {
             failed = Some(format!("{}: closing: {e}", v.file.path().display()));
         }

@@ -153,10 +153,12 @@ impl World {
 
     pub fn try_open(&mut self, mode: Mode) -> Result<Vol, LoadError> {
         let vol = self.load(|cache| {
-            mechanisms::build(mode, &Recipe { cache: cache.clone(), plant: Plant::NONE })
+            let (cache, plant) = (cache.clone(), Plant::NONE);
+            let recipe = Recipe { cache, plant, log: None, journal: None };
+            mechanisms::build(mode, &recipe).unwrap()
         })?;
         let ext = vol.ext.clone();
-        self.run(|_| async move { ext.mark_open().await }).unwrap();
+        self.run(|_| async move { ext.mark_open(false).await }).unwrap();
         Ok(vol)
     }
 

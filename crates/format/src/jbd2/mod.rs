@@ -8,10 +8,12 @@
 //! revocations, and one commit.
 
 mod descriptor;
+mod packed;
 mod shape;
 pub mod superblock;
 
 pub use descriptor::{Tag, escape, unescape};
+pub use packed::{MULTIWRITE_HEAD, Piece, What};
 pub use shape::{Shape, Sums};
 pub use superblock::{JournalSuperblock, MAGIC};
 
@@ -32,6 +34,12 @@ pub mod incompat {
     pub const CSUM_V3: u32 = 0x10;
     /// Fast commits. Never written here.
     pub const FAST_COMMIT: u32 = 0x20;
+    /// Ours: parts of blocks (modes `wasteless` and `selective`). Set only while the journal holds
+    /// something of that kind.
+    pub const PACKED: u32 = 0x1_0000;
+    /// Ours: the journal's blocks hold, or the journal stands for, a log of byte ranges (modes
+    /// `redo` and `unified`). Set only while that log may hold something.
+    pub const REDO: u32 = 0x2_0000;
 }
 
 /// The kinds of blocks.

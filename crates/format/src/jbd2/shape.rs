@@ -33,6 +33,8 @@ pub struct Shape {
     pub wide: bool,
     /// The checksums.
     pub sums: Sums,
+    /// Do descriptors list parts of blocks, too?
+    pub packed: bool,
     /// What every checksum starts from: that of the journal's UUID.
     pub(super) seed: u32,
 }
@@ -41,8 +43,8 @@ impl Shape {
     /// As a journal's superblock says. Errors: `Incompatible` for features nobody here knows, fast
     /// commits among them; `Corrupt` for two kinds of checksums at once.
     pub fn of(sb: &JournalSuperblock) -> Result<Shape, FormatError> {
-        use incompat::{ASYNC_COMMIT, CSUM_V2, CSUM_V3, REVOKE, WIDE};
-        let unknown = sb.incompat & !(REVOKE | WIDE | ASYNC_COMMIT | CSUM_V2 | CSUM_V3);
+        use incompat::{ASYNC_COMMIT, CSUM_V2, CSUM_V3, PACKED, REVOKE, WIDE};
+        let unknown = sb.incompat & !(REVOKE | WIDE | ASYNC_COMMIT | CSUM_V2 | CSUM_V3 | PACKED);
         if unknown != 0 {
             return Err(FormatError::Incompatible {
                 feature: format!("journal features {unknown:#x}"),
@@ -60,7 +62,8 @@ impl Shape {
         };
         let wide = sb.incompat & WIDE != 0;
         let block_bytes = sb.block_bytes as usize;
-        Ok(Shape { block_bytes, wide, sums, seed: crc(!0, &sb.uuid) })
+        let packed = sb.incompat & PACKED != 0;
+        Ok(Shape { block_bytes, wide, sums, packed, seed: crc(!0, &sb.uuid) })
     }
 
     /// Bytes of a tag without the UUID behind it.

@@ -1,4 +1,5 @@
-//! The made-up layout, its model, and a life of it through power cuts.
+//! The made-up layout, its model, and a life of it through power cuts. It has no inodes and no
+//! names: what a mechanism sees, and nothing more.
 
 use crate::world::{Medium, World, pattern};
 use cache::{Buf, BufKind, Cache, CacheOptions};
@@ -154,7 +155,7 @@ impl Vol {
     }
 
     /// Contents of a block of ours, whole or in part.
-    fn put(&self, i: usize, b: u64, rng: &mut Rng, t: &mut Txn, did: &mut Vec<Did>, new: bool) {
+    fn put(&self, (i, b): (usize, u64), rng: &mut Rng, t: &mut Txn, did: &mut Vec<Did>, new: bool) {
         let kind = BufKind::Data;
         let block = BlockNo(b);
         let buf = if new {
@@ -212,13 +213,13 @@ impl Vol {
                 let mut probe = fork;
                 if let Some(b) = self.take(&mut t, &mut probe).await {
                     *rng = probe;
-                    self.put(i, b, rng, &mut t, &mut did, true);
+                    self.put((i, b), rng, &mut t, &mut did, true);
                     mine.data.insert(b);
                 }
             }
             6 => {
                 if let Some(b) = mine.data.first().copied() {
-                    self.put(i, b, rng, &mut t, &mut did, false);
+                    self.put((i, b), rng, &mut t, &mut did, false);
                 }
             }
             _ => {
@@ -533,9 +534,10 @@ fn session(
                 ordered_data: setup.ordered,
                 threshold: setup.unified,
             };
-            let recipe = Recipe { cache: cache.clone(), plant: Plant(setup.plant), log: Some(log) };
+            let plant = Plant(setup.plant);
+            let recipe = Recipe { cache: cache.clone(), plant, log: Some(log), journal: None };
             let mode = if setup.unified_mode { Mode::Unified } else { Mode::Redo };
-            let m = build(mode, &recipe);
+            let m = build(mode, &recipe).unwrap();
             let v = Vol { env: env.clone(), cache, m, model, setup };
             let left = Rc::new(Cell::new(TASKS));
             for i in 0..TASKS {

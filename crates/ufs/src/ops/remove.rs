@@ -74,10 +74,41 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         child.doomed.set(true);
-        self.store.orphan_add(txn, &child.h).await?;
+        self.mark_orphan(txn, &child.h).await?;
         self.free_file(txn, &child.h).await?;
         self.table.remove(child.ino());
         Ok(())
+    }
+
+    /// Before an inode is freed in steps: a crash between two of them must find that it has no
+    /// links, or it would only cut it to its size.
+    async fn mark_orphan(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+        if self.store.limits().atomic {
+            self.set_links(txn, h, 0, Change::LinkDown(h.ino));
+        }
+        self.store.orphan_add(txn, h).await
+    }
+
+    /// Finishes what a crash has left half done: inodes without links are freed, the others are cut
+    /// to their size.
+    pub async fn reclaim_orphans(&self) -> Result<usize, FsError> {
+        let orphans = self.store.orphans().await?;
+        for h in &orphans {
+            let mut txn = self.store.begin(Credits::blocks(32)).await?;
+            let (links, size) = h.with(|raw| {
+                let i = format::ext::inode::InodeRef(raw);
+                (i.links(), i.size())
+            });
+            if links == 0 {
+                self.free_file(&mut txn, h).await?;
+            } else {
+                let bs = self.store.limits().block_bytes as u64;
+                self.store.truncate(&mut txn, h, FileBlock(size.div_ceil(bs))).await?;
+                self.store.orphan_remove(&mut txn, h).await?;
+            }
+            self.store.end(txn).await?;
+        }
+        Ok(orphans.len())
     }
 
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
@@ -169,12 +200,13 @@ impl<S: Store> Ufs<S> {
     /// An empty directory whose name is gone.
     pub(super) async fn drop_dir(&self, txn: &mut Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
         dir.doomed.set(true);
-        self.store.orphan_add(txn, &dir.h).await?;
         if self.table.is_held(dir.ino()) {
             self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));
             self.touch(txn, &dir.h, &[Which::Change]);
+            self.store.orphan_add(txn, &dir.h).await?;
             return Ok(());
         }
+        self.mark_orphan(txn, &dir.h).await?;
         self.free_file(txn, &dir.h).await?;
         self.table.remove(dir.ino());
         Ok(())

@@ -45,7 +45,8 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::FileTooBig);
         }
         let mut data = w.data;
-        data.truncate(usize::try_from(max - offset.min(max)).unwrap_or(usize::MAX));
+        let most = (max - offset.min(max)).min(self.store.limits().write_bytes_max);
+        data.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         if data.is_empty() {
             drop(locks);
             let attr = self.attr(&inode.h);

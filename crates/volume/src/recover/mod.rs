@@ -3,6 +3,9 @@
 //! only if nothing that has a name would be removed. A volume that somebody else left unclean is
 //! left to fsck.
 
+mod journal;
+
+use crate::journal::find;
 use crate::probe::{Probe, probe};
 use crate::{Device, VolumeError};
 use check::{Options, Progress, check};
@@ -17,6 +20,12 @@ pub struct Recovered {
     pub repaired: u64,
     /// Blocks written.
     pub blocks_written: u64,
+    /// Transactions that were replayed.
+    pub transactions: u64,
+    /// Blocks of the journal that were read for that.
+    pub blocks_scanned: u64,
+    /// The volume has a log of ours, which is replayed when it is opened.
+    pub at_opening: bool,
 }
 
 /// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing
@@ -30,10 +39,11 @@ pub fn recover(
     if let Some(why) = &p.read_only {
         return Err(VolumeError(why.clone()));
     }
+    if p.has_private_log() {
+        return Ok(Recovered { at_opening: true, ..Recovered::default() });
+    }
     if p.needs_recovery {
-        let why = "the journal holds transactions, which this version does not replay: \
-                   run e2fsck -p on it first";
-        return Err(VolumeError(why.into()));
+        return replay(device, &p, progress);
     }
     if p.is_clean() {
         return Ok(Recovered::default());
@@ -57,7 +67,29 @@ pub fn recover(
         mode: Some(mode.to_string()),
         repaired: report.counts.values().sum(),
         blocks_written: report.plan.blocks() as u64,
+        ..Recovered::default()
     })
+}
+
+/// A volume with a journal that is, or may be, not empty.
+fn replay(
+    device: &mut dyn Device,
+    p: &Probe,
+    progress: &mut dyn Progress,
+) -> Result<Recovered, VolumeError> {
+    let Some(found) = find(device.reader(), &p.superblock)? else {
+        let why = "its journal is on another device, which this version does not replay: run \
+                   e2fsck -p -j on it first";
+        return Err(VolumeError(why.into()));
+    };
+    let mut did = journal::replay(device, &found, &p.superblock, progress)?;
+    if !p.superblock.is_clean() {
+        let why = "its journal was replayed, and it is marked as damaged: run cairn fsck --repair";
+        return Err(VolumeError(why.into()));
+    }
+    let mode = p.state().filter(|s| !s.clean).map(|s| s.mode.clone());
+    did.mode = Some(mode.unwrap_or_else(|| "of another program".into()));
+    Ok(did)
 }
 
 fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {

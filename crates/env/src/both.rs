@@ -1,0 +1,29 @@
+//! Two things at the same time within one task, where a task of its own would outlive its caller.
+//! It starts no task and knows no executor.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::task::Poll;
+
+/// Waits for both.
+pub async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut left, mut right) = (None, None);
+    poll_fn(move |cx| {
+        if left.is_none()
+            && let Poll::Ready(x) = a.as_mut().poll(cx)
+        {
+            left = Some(x);
+        }
+        if right.is_none()
+            && let Poll::Ready(x) = b.as_mut().poll(cx)
+        {
+            right = Some(x);
+        }
+        if left.is_none() || right.is_none() {
+            return Poll::Pending;
+        }
+        Poll::Ready((left.take().expect("it is there"), right.take().expect("it is there")))
+    })
+    .await
+}

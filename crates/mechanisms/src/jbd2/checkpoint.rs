@@ -1,0 +1,83 @@
+//! Checkpoints: what holds the oldest transactions goes home and is made durable, and the tail
+//! moves on (J4). By pressure, before a transaction that would not fit, and at the end.
+
+use super::{Jbd2, add};
+use integrity::IntegrityError;
+
+impl Jbd2 {
+    /// Makes room before anybody waits for it.
+    pub(super) fn checkpoint_in_background(&self) {
+        if self.checkpointing.is_busy() || self.stopping.get() {
+            return;
+        }
+        let jbd2 = self.me.upgrade().expect("a mechanism outlives its tasks");
+        self.cache.env().spawn("checkpoint", async move {
+            if let Err(e) = jbd2.checkpoint().await {
+                tracing::debug!("checkpoint: {e}"); // sticky; whoever needs the room hears of it
+            }
+        });
+    }
+
+    /// Makes room for a transaction of `count` blocks.
+    pub(super) async fn make_room(&self, count: u32) -> Result<(), IntegrityError> {
+        while self.log.free() < count {
+            let before = self.log.free();
+            self.checkpoint().await?;
+            if self.log.free() == before {
+                let (needed, available) = (u64::from(count), u64::from(before));
+                return Err(IntegrityError::LogTooSmall { needed, available });
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends home what all committed transactions hold, and trims.
+    async fn checkpoint(&self) -> Result<(), IntegrityError> {
+        let _turn = self.checkpointing.lock().await;
+        add(&self.counters.checkpoints, 1);
+        let upto = self.committed.get();
+        for _ in 0..4 {
+            let bufs = self.state.borrow().homes.holding(upto);
+            let waits = self.state.borrow().homes.oldest().is_some_and(|s| s <= upto);
+            if bufs.is_empty() && !waits {
+                break;
+            }
+            if !self.plant.is("trim-before-home") {
+                self.cache.write(bufs).await?;
+                self.cache.flush_device().await?;
+            }
+        }
+        self.trim().await
+    }
+
+    async fn trim(&self) -> Result<(), IntegrityError> {
+        let next = self.committed.get() + 1;
+        let oldest = {
+            let s = self.state.borrow();
+            let oldest = s.homes.oldest().filter(|_| !self.plant.is("trim-before-home"));
+            oldest.unwrap_or(next).min(next)
+        };
+        self.log.trim(oldest, next).await?;
+        let tail = self.log.tail_serial();
+        self.state.borrow_mut().logged.retain(|_, serial| *serial >= tail);
+        Ok(())
+    }
+
+    /// Everything home and the journal empty.
+    pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
+        for _ in 0..8 {
+            let serial = self.state.borrow().running.serial;
+            self.wait_for(serial).await?;
+            self.cache.write_all().await?;
+            let s = self.state.borrow();
+            if s.homes.is_empty() && s.running.is_empty() {
+                break;
+            }
+        }
+        assert!(self.state.borrow().homes.is_empty(), "a closed volume needs no journal");
+        self.stopping.set(true);
+        self.kick.wake_all();
+        let next = self.state.borrow().running.serial;
+        Ok(self.log.finish(next).await?)
+    }
+}

@@ -1,0 +1,262 @@
+//! Committing: the running transaction is closed, written to the journal, and made durable. One at
+//! a time, while the next one is already running; whoever asks meanwhile shares the next commit, so
+//! nobody waits for a timer.
+
+use super::encode::{Encoder, Frozen};
+use super::transaction::{Extend, Transaction};
+use super::{Jbd2, State, add};
+use cache::{Buf, BufKind};
+use env::{Block, Durability, Nanos, both};
+use format::BlockNo;
+use integrity::IntegrityError;
+use std::rc::Rc;
+
+/// Metadata and journaled contents go home by themselves every so many commit intervals.
+const HOME_INTERVALS: u32 = 6;
+
+/// A closed transaction, ready to be written.
+struct Closed {
+    serial: u64,
+    blocks: Vec<Frozen>,
+    direct: Vec<Buf>,
+    revokes: Vec<BlockNo>,
+}
+
+impl Jbd2 {
+    /// Starts the task that commits, and the one that asks it to every interval.
+    pub(super) fn start_tasks(self: &Rc<Self>) {
+        let weak = Rc::downgrade(self);
+        self.cache.env().spawn("commit", async move {
+            loop {
+                let Some(jbd2) = weak.upgrade() else { return };
+                if jbd2.stopping.get() {
+                    return;
+                }
+                if !jbd2.is_wanted() {
+                    jbd2.kick.wait().await;
+                    continue;
+                }
+                if let Err(e) = jbd2.commit().await {
+                    jbd2.fail(&e);
+                    return;
+                }
+            }
+        });
+        let weak = Rc::downgrade(self);
+        let (env, tick) = (self.cache.env().clone(), Nanos((self.interval.0 / 2).max(1)));
+        self.cache.env().spawn("commit by time", async move {
+            for n in 1u32.. {
+                env.sleep(tick).await;
+                let Some(jbd2) = weak.upgrade() else { return };
+                if jbd2.stopping.get() || jbd2.check().is_err() {
+                    return;
+                }
+                jbd2.write_back(n.is_multiple_of(2 * HOME_INTERVALS)).await;
+            }
+        });
+    }
+
+    /// Commits what has gathered, and sends home what nothing else will.
+    async fn write_back(&self, all: bool) {
+        let serial = self.state.borrow().running.serial;
+        // A failure is sticky, and later callers see it.
+        let _ = self.wait_for(serial).await;
+        let mut dirty = self.cache.dirty_all();
+        if !all {
+            dirty.retain(|b| b.kind() == BufKind::Data && !self.policy.journals_data());
+        }
+        let _ = self.cache.write(dirty).await;
+    }
+
+    fn fail(&self, e: &IntegrityError) {
+        if let IntegrityError::Disk(e) = e {
+            self.cache.fail(e);
+        } else {
+            let (kind, detail) = (env::DiskErrorKind::Io, e.to_string());
+            self.cache.fail(&env::DiskError { kind, during: "commit", at: 0, detail });
+        }
+        self.changed.wake_all();
+    }
+
+    fn is_wanted(&self) -> bool {
+        let s = self.state.borrow();
+        self.wanted.get() >= s.running.serial && !s.running.is_empty()
+    }
+
+    /// Asks for the commit of this transaction.
+    pub(super) fn want(&self, serial: u64) {
+        self.wanted.set(self.wanted.get().max(serial));
+        self.kick.wake_all();
+    }
+
+    /// Waits until this transaction is durable (J8).
+    pub(super) async fn wait_for(&self, serial: u64) -> Result<(), IntegrityError> {
+        loop {
+            self.check()?;
+            if self.committed.get() >= serial {
+                return Ok(());
+            }
+            {
+                let s = self.state.borrow();
+                if s.running.serial <= serial && s.running.is_empty() && s.committing.is_none() {
+                    return Ok(()); // nothing has ended that is not durable
+                }
+            }
+            self.want(serial);
+            self.changed.wait().await;
+        }
+    }
+
+    async fn commit(&self) -> Result<(), IntegrityError> {
+        let closed = self.close_running().await?;
+        self.write_out(&closed).await?;
+        self.committed(&closed);
+        add(&self.counters.commits, 1);
+        self.changed.wake_all();
+        if self.log.is_half_full() {
+            self.checkpoint_in_background();
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody changes the running transaction any more, and takes it (J3).
+    async fn close_running(&self) -> Result<Closed, IntegrityError> {
+        self.closing.set(true);
+        while !self.state.borrow().running.is_quiet() && !self.plant.is("close-early") {
+            self.changed.wait().await;
+            if let Err(e) = self.check() {
+                self.closing.set(false);
+                return Err(e);
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let serial = s.running.serial;
+        let mut next = Transaction::new(serial + 1);
+        if self.plant.is("close-early") {
+            next.adopt_handles(&mut s.running);
+        }
+        let mut closed = std::mem::replace(&mut s.running, next);
+        assert!(s.committing.is_none(), "one transaction is committed at a time");
+        let direct: Vec<Buf> = std::mem::take(&mut closed.direct).into_values().collect();
+        let blocks = std::mem::take(&mut closed.blocks);
+        let frozen = blocks.iter().map(|(b, (_, extend))| {
+            let block = BlockNo(*b);
+            Frozen { block, image: s.homes.freeze(block), extend: extend.clone() }
+        });
+        let frozen = frozen.collect();
+        closed.blocks = blocks;
+        if self.policy.is_packed() {
+            direct.iter().for_each(|b| s.homes.freeze_direct(b));
+        }
+        let revokes = self.revokes(s, &closed.freed);
+        s.committing = Some(closed);
+        drop(state);
+        self.closing.set(false);
+        self.changed.wake_all();
+        Ok(Closed { serial, blocks: frozen, direct, revokes })
+    }
+
+    fn encode(&self, closed: &Closed) -> (Vec<Block>, Block) {
+        let mut e = Encoder::new(&self.log, closed.serial);
+        e.escapes = !self.plant.is("no-escape");
+        e.says_fresh = !self.plant.is("new-block-not-cleared");
+        e.revoke(&closed.revokes);
+        e.blocks(&closed.blocks);
+        let now = self.cache.env().wall().max(self.last_time.get());
+        self.last_time.set(now);
+        let commit = e.commit(now);
+        (e.out, commit)
+    }
+
+    /// Writes the closed transaction; when this returns, it is durable (J2).
+    async fn write_out(&self, closed: &Closed) -> Result<(), IntegrityError> {
+        let (mut blocks, commit) = self.encode(closed);
+        let count = blocks.len() as u32 + 1;
+        self.make_room(count).await?;
+        if !self.plant.is("start-not-recorded") {
+            self.log.start(closed.serial).await?;
+        }
+        let direct = self.write_direct(closed);
+        if self.log.shape.packed {
+            if !closed.direct.is_empty() {
+                direct.await?;
+                self.cache.flush_device().await?;
+            }
+            let at = self.log.take(closed.serial, count);
+            blocks.push(commit);
+            self.log.write(at, blocks, Durability::Cached).await?;
+            return self.flush_log().await;
+        }
+        if self.plant.is("commit-before-blocks") {
+            return self.write_wrongly(closed, blocks, commit).await;
+        }
+        let at = self.log.take(closed.serial, count - 1);
+        let (home, log) = both(direct, self.log.write(at, blocks, Durability::Cached)).await;
+        home?;
+        log?;
+        if !self.log.is_internal() && !closed.direct.is_empty() {
+            self.cache.flush_device().await?;
+        }
+        self.flush_log().await?;
+        let at = self.log.take(closed.serial, 1);
+        Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
+    }
+
+    async fn write_direct(&self, closed: &Closed) -> Result<(), IntegrityError> {
+        if closed.direct.is_empty() || self.plant.is("commit-before-contents") {
+            return Ok(());
+        }
+        Ok(self.cache.write(closed.direct.clone()).await?)
+    }
+
+    /// Planted bug: the commit does not wait for what it commits.
+    async fn write_wrongly(
+        &self,
+        closed: &Closed,
+        mut blocks: Vec<Block>,
+        commit: Block,
+    ) -> Result<(), IntegrityError> {
+        self.write_direct(closed).await?;
+        let at = self.log.take(closed.serial, blocks.len() as u32 + 1);
+        blocks.push(commit);
+        self.log.write(at, blocks, Durability::Cached).await?;
+        self.flush_log().await
+    }
+
+    async fn flush_log(&self) -> Result<(), IntegrityError> {
+        if self.plant.is("no-commit-flush") {
+            return Ok(());
+        }
+        if self.log.is_internal() {
+            Ok(self.cache.flush_device().await?)
+        } else {
+            Ok(self.log.flush().await?)
+        }
+    }
+
+    /// The transaction is durable: its blocks may go home, what it freed may be used.
+    fn committed(&self, closed: &Closed) {
+        let mut state = self.state.borrow_mut();
+        let s: &mut State = &mut state;
+        let t = s.committing.take().expect("it is being committed");
+        for f in &closed.blocks {
+            s.homes.committed(f.block, t.serial, f.extend == Extend::Whole);
+            s.logged.insert(f.block.0, t.serial);
+        }
+        closed.direct.iter().for_each(|b| s.homes.direct_done(b.block()));
+        let mut forget = Vec::new();
+        for e in &t.freed {
+            forget.append(&mut s.homes.freed_durably(*e));
+            let range = e.start.0..e.start.0 + e.len;
+            let known: Vec<u64> = s.logged.range(range).map(|(b, _)| *b).collect();
+            known.iter().for_each(|b| {
+                s.logged.remove(b);
+            });
+        }
+        s.reuse.release(t.serial);
+        self.committed.set(t.serial);
+        drop(state);
+        forget.into_iter().for_each(|b| self.cache.forget(b));
+    }
+}

@@ -1,0 +1,158 @@
+//! A closed transaction as journal blocks: revocations, descriptors with what they list, the
+//! commit. It takes images and writes nothing.
+
+use super::log::Log;
+use super::transaction::Extend;
+use env::Block;
+use format::BlockNo;
+use format::jbd2::{self, MULTIWRITE_HEAD, Piece, Tag, What};
+
+/// What is to be journaled of one block, and the block as the transaction left it.
+pub(super) struct Frozen {
+    pub(super) block: BlockNo,
+    pub(super) image: Block,
+    pub(super) extend: Extend,
+}
+
+/// The blocks of one transaction in the making.
+pub(super) struct Encoder<'a> {
+    log: &'a Log,
+    tid: u32,
+    /// Planted bug: blocks that look like the journal's own are stored as they are.
+    pub(super) escapes: bool,
+    /// Planted bug: nothing is said of the rest of a new block.
+    pub(super) says_fresh: bool,
+    pub(super) out: Vec<Block>,
+}
+
+impl<'a> Encoder<'a> {
+    pub(super) fn new(log: &'a Log, serial: u64) -> Encoder<'a> {
+        let (escapes, says_fresh) = (true, true);
+        Encoder { log, tid: serial as u32, escapes, says_fresh, out: Vec::new() }
+    }
+
+    /// Lists blocks of which nothing older is to be replayed.
+    pub(super) fn revoke(&mut self, blocks: &[BlockNo]) {
+        for some in blocks.chunks(self.log.shape.revokes_per_block()) {
+            self.out.push(Block::copy_of(&self.log.shape.revoke(self.tid, some)));
+        }
+    }
+
+    /// Adds the blocks, whole or in parts.
+    pub(super) fn blocks(&mut self, frozen: &[Frozen]) {
+        if self.log.shape.packed {
+            self.packed(frozen);
+        } else {
+            frozen.chunks(self.log.shape.tags_per_block()).for_each(|some| self.plain(some));
+        }
+    }
+
+    /// The block as it is stored, and whether it had to be changed for that.
+    fn stored(&self, image: &Block) -> (Block, bool) {
+        let looks_like_ours = image.bytes()[..4] == jbd2::MAGIC.to_be_bytes();
+        if !looks_like_ours || !self.escapes {
+            return (image.clone(), false);
+        }
+        let mut copy = image.clone();
+        jbd2::escape(copy.bytes_mut());
+        (copy, true)
+    }
+
+    fn plain(&mut self, frozen: &[Frozen]) {
+        let mut tags = Vec::with_capacity(frozen.len());
+        let mut blocks = Vec::with_capacity(frozen.len());
+        for f in frozen {
+            let (stored, escaped) = self.stored(&f.image);
+            let sum = self.log.shape.block_sum(self.tid, stored.bytes());
+            tags.push(Tag { block: f.block, escaped, sum });
+            blocks.push(stored);
+        }
+        let descriptor = self.log.shape.descriptor(self.tid, &self.log.uuid, &tags);
+        self.out.push(Block::copy_of(&descriptor));
+        self.out.append(&mut blocks);
+    }
+
+    /// The parts first, so that they share as few blocks as possible.
+    fn packed(&mut self, frozen: &[Frozen]) {
+        let mut group = Group::default();
+        for f in frozen {
+            let Extend::Parts { ranges, fresh } = &f.extend else { continue };
+            let mut fresh = *fresh && self.says_fresh;
+            for r in ranges {
+                let bytes = &f.image.bytes()[r.clone()];
+                for (n, piece) in bytes.chunks(self.part_max()).enumerate() {
+                    let at = r.start + n * self.part_max();
+                    self.part(&mut group, (f.block, at, std::mem::take(&mut fresh)), piece);
+                }
+            }
+        }
+        self.close_parts(&mut group);
+        for f in frozen.iter().filter(|f| f.extend == Extend::Whole) {
+            let (stored, escaped) = self.stored(&f.image);
+            let sum = self.log.shape.piece_sum(self.tid, f.block, 0, stored.bytes());
+            let what = What::Whole { escaped };
+            if group.pieces.len() == self.log.shape.pieces_per_block() {
+                self.close(&mut group);
+            }
+            group.pieces.push(Piece { block: f.block, what, sum });
+            group.blocks.push(stored);
+        }
+        self.close(&mut group);
+    }
+
+    fn part_max(&self) -> usize {
+        self.log.shape.block_bytes - MULTIWRITE_HEAD
+    }
+
+    fn part(&mut self, group: &mut Group, (block, offset, fresh): Place, bytes: &[u8]) {
+        let fits = group.parts.len() + bytes.len() <= self.part_max();
+        if !fits || group.pieces.len() == self.log.shape.pieces_per_block() {
+            self.close_parts(group);
+        }
+        if group.pieces.len() == self.log.shape.pieces_per_block() {
+            self.close(group);
+        }
+        let next_block = group.parts.is_empty();
+        let what = What::Part { offset, len: bytes.len(), fresh, next_block };
+        let sum = self.log.shape.piece_sum(self.tid, block, offset, bytes);
+        group.pieces.push(Piece { block, what, sum });
+        group.parts.extend_from_slice(bytes);
+    }
+
+    /// Ends the multiwrite block.
+    fn close_parts(&mut self, group: &mut Group) {
+        if !group.parts.is_empty() {
+            let block = self.log.shape.multiwrite(self.tid, &group.parts);
+            group.blocks.push(Block::copy_of(&block));
+            group.parts.clear();
+        }
+    }
+
+    /// Ends the descriptor.
+    fn close(&mut self, group: &mut Group) {
+        self.close_parts(group);
+        if group.pieces.is_empty() {
+            return;
+        }
+        let descriptor = self.log.shape.packed_descriptor(self.tid, &group.pieces);
+        self.out.push(Block::copy_of(&descriptor));
+        self.out.append(&mut group.blocks);
+        group.pieces.clear();
+    }
+
+    /// The commit, at a time that never goes back.
+    pub(super) fn commit(&self, now: env::Nanos) -> Block {
+        Block::copy_of(&self.log.shape.commit(self.tid, now.secs(), now.subsec()))
+    }
+}
+
+/// Block, offset in it, and whether the rest of it is zeros.
+type Place = (BlockNo, usize, bool);
+
+/// A descriptor in the making.
+#[derive(Default)]
+struct Group {
+    pieces: Vec<Piece>,
+    blocks: Vec<Block>,
+    parts: Vec<u8>,
+}

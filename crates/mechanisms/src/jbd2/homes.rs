@@ -1,0 +1,233 @@
+//! The journaled blocks that are not durable at home yet: what may be written of each (the gate),
+//! and since which transaction the journal is needed for it (the holds). It writes nothing.
+
+use cache::{Buf, FlushEpoch, Image};
+use env::{Block, IdMap};
+use format::{BlockNo, Extent};
+use std::collections::BTreeSet;
+
+struct Home {
+    buf: Buf,
+    /// Changed by the running transaction.
+    in_running: bool,
+    /// As the transaction that is being committed left it.
+    frozen: Option<Block>,
+    /// As the newest committed transaction left it, with its serial.
+    committed: Option<(u64, Block)>,
+    /// Contents that the transaction being committed writes home before its commit.
+    direct: Option<Block>,
+    /// The committed transactions whose journal copies are needed.
+    serials: Vec<u64>,
+    /// The newest of them in the image on its way.
+    captured: Option<u64>,
+    /// The newest of them in an image that was written, and when.
+    written: Option<(FlushEpoch, u64)>,
+    /// Freed by a transaction that is not durable: memory has other contents, or none.
+    freed: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Homes {
+    map: IdMap<u64, Home>,
+    /// (serial, block) of every hold: the first of the block's serials.
+    holds: BTreeSet<(u64, u64)>,
+    written: Vec<(FlushEpoch, u64)>,
+}
+
+impl Homes {
+    fn home(&mut self, buf: &Buf) -> &mut Home {
+        let home = self.map.entry(buf.block().0).or_insert_with(|| Home {
+            buf: buf.clone(),
+            in_running: false,
+            frozen: None,
+            committed: None,
+            direct: None,
+            serials: Vec::new(),
+            captured: None,
+            written: None,
+            freed: false,
+        });
+        if !home.buf.same(buf) {
+            home.buf = buf.clone();
+        }
+        home
+    }
+
+    /// The running transaction has changed it.
+    pub(super) fn join(&mut self, buf: &Buf) {
+        let h = self.home(buf);
+        (h.in_running, h.freed) = (true, false);
+    }
+
+    /// The blocks of the extent that are here, in order.
+    fn inside(&self, e: Extent) -> Vec<u64> {
+        let range = e.start.0..e.start.0 + e.len;
+        if e.len < self.map.len() as u64 {
+            return range.filter(|b| self.map.contains_key(b)).collect();
+        }
+        let mut known: Vec<u64> = self.map.keys().filter(|b| range.contains(*b)).copied().collect();
+        known.sort_unstable();
+        known
+    }
+
+    /// The running transaction has freed these blocks.
+    pub(super) fn free(&mut self, e: Extent) {
+        for b in self.inside(e) {
+            let h = self.map.get_mut(&b).expect("it is inside");
+            (h.in_running, h.freed) = (false, true);
+            self.drop_if_idle(b);
+        }
+    }
+
+    /// The running transaction is closed: the block is as that transaction leaves it.
+    pub(super) fn freeze(&mut self, block: BlockNo) -> Block {
+        let h = self.map.get_mut(&block.0).expect("a block of a transaction has joined it");
+        let image = h.buf.image();
+        (h.in_running, h.frozen) = (false, Some(image.clone()));
+        image
+    }
+
+    /// The closed transaction writes these contents home before its commit, whatever becomes of the
+    /// block meanwhile.
+    pub(super) fn freeze_direct(&mut self, buf: &Buf) {
+        let image = buf.image();
+        self.home(buf).direct = Some(image);
+    }
+
+    /// Those contents are home.
+    pub(super) fn direct_done(&mut self, block: BlockNo) {
+        if let Some(h) = self.map.get_mut(&block.0) {
+            h.direct = None;
+            self.drop_if_idle(block.0);
+        }
+    }
+
+    /// The transaction is durable in the journal. `whole`: what older ones hold of the block is not
+    /// needed any more.
+    pub(super) fn committed(&mut self, block: BlockNo, serial: u64, whole: bool) {
+        let Some(h) = self.map.get_mut(&block.0) else { return };
+        let Some(image) = h.frozen.take() else { return };
+        let hold = h.serials.first().copied();
+        h.committed = Some((serial, image));
+        if whole {
+            h.serials.clear();
+        }
+        h.serials.push(serial);
+        let first = h.serials[0];
+        if hold != Some(first) {
+            if let Some(old) = hold {
+                self.holds.remove(&(old, block.0));
+            }
+            self.holds.insert((first, block.0));
+        }
+    }
+
+    /// The transaction that freed these blocks is durable. Returns those that memory may still
+    /// count as dirty, because they had to be written.
+    pub(super) fn freed_durably(&mut self, e: Extent) -> Vec<BlockNo> {
+        let mut known = self.inside(e);
+        known.retain(|b| self.map[b].freed);
+        for b in &known {
+            if let Some(first) = self.map.remove(b).and_then(|h| h.serials.first().copied()) {
+                self.holds.remove(&(first, *b));
+            }
+        }
+        known.into_iter().map(BlockNo).collect()
+    }
+
+    fn drop_if_idle(&mut self, block: u64) {
+        let Some(h) = self.map.get(&block) else { return };
+        let waits = h.in_running || h.frozen.is_some() || h.direct.is_some();
+        if !waits && h.serials.is_empty() && h.captured.is_none() {
+            self.map.remove(&block);
+        }
+    }
+
+    /// What may be written of the block now.
+    pub(super) fn before_write(&mut self, buf: &Buf) -> Image {
+        let Some(h) = self.map.get_mut(&buf.block().0) else { return Image::AsIs };
+        if !h.in_running && h.frozen.is_none() && !h.freed {
+            h.captured = h.committed.as_ref().map(|c| c.0);
+            return Image::AsIs;
+        }
+        if let Some(direct) = &h.direct {
+            return Image::Instead(direct.clone());
+        }
+        let Some((serial, image)) = &h.committed else { return Image::NotYet };
+        if h.written.is_some_and(|(_, s)| s >= *serial) {
+            return Image::NotYet; // written; it waits for a flush
+        }
+        h.captured = Some(*serial);
+        Image::Instead(image.clone())
+    }
+
+    /// The block's write has ended.
+    pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
+        let Some(h) = self.map.get_mut(&block.0) else { return };
+        if let Some(serial) = h.captured.take()
+            && ok
+        {
+            h.written = Some((epoch, serial));
+            self.written.push((epoch, block.0));
+        }
+    }
+
+    /// Writes that ended before this flush began are durable: their holds go. Returns the freed
+    /// blocks among them, which need not be written again.
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch) -> Vec<BlockNo> {
+        let mut freed = Vec::new();
+        let due: Vec<u64> =
+            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
+        for block in due {
+            let Some(h) = self.map.get_mut(&block) else { continue };
+            let Some((_, serial)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
+            h.written = None;
+            if let Some(first) = h.serials.first() {
+                self.holds.remove(&(*first, block));
+            }
+            h.serials.retain(|s| *s > serial);
+            match h.serials.first() {
+                Some(first) => {
+                    self.holds.insert((*first, block));
+                }
+                None => {
+                    h.committed = None;
+                    if h.freed {
+                        freed.push(BlockNo(block));
+                    }
+                    self.drop_if_idle(block);
+                }
+            }
+        }
+        freed
+    }
+
+    /// Is the block journaled and not durable at home?
+    pub(super) fn has(&self, block: BlockNo) -> bool {
+        self.map.contains_key(&block.0)
+    }
+
+    /// The first transaction that is needed; None: none is.
+    pub(super) fn oldest(&self) -> Option<u64> {
+        self.holds.first().map(|h| h.0)
+    }
+
+    /// The blocks that hold transactions up to `serial`. Those that memory counts as clean, because
+    /// they are freed, are made dirty, so that they are written all the same.
+    pub(super) fn holding(&self, serial: u64) -> Vec<Buf> {
+        let held = self.holds.range(..=(serial, u64::MAX)).map(|(_, b)| &self.map[b]);
+        held.filter(|h| h.written.is_none())
+            .map(|h| {
+                if h.freed && !h.buf.is_dirty() {
+                    h.buf.mark_dirty();
+                }
+                h.buf.clone()
+            })
+            .collect()
+    }
+
+    /// Is nothing left that is not durable at home?
+    pub(super) fn is_empty(&self) -> bool {
+        self.holds.is_empty() && self.map.values().all(|h| !h.in_running && h.frozen.is_none())
+    }
+}

@@ -1,0 +1,244 @@
+//! The journal as a ring of blocks: where the next transaction goes, from where on it is needed,
+//! and the superblock that says so. It knows no contents of transactions.
+//!
+//! ```text
+//! 0 superblock | first ... free ... | tail ... transactions that are needed ... | head ... free
+//! ```
+
+use env::sync::Notify;
+use env::{Block, Disk, DiskError, Durability, Env};
+use format::Extent;
+use format::jbd2::{JournalSuperblock, Shape, incompat, superblock};
+use integrity::IntegrityError;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Blocks in one transfer.
+const RUN_MAX: usize = 256;
+
+/// Where a journal lies: its blocks in order, as extents of a disk.
+#[derive(Clone)]
+pub struct JournalPlace {
+    /// The disk; the volume's own for an internal journal.
+    pub disk: Rc<dyn Disk>,
+    /// Is it the volume's own disk? Then one flush covers both.
+    pub internal: bool,
+    /// The journal's blocks, in units of the volume's blocks.
+    pub extents: Vec<Extent>,
+    /// Its first block, as it is on disk.
+    pub superblock: Vec<u8>,
+}
+
+/// The journal.
+pub(super) struct Log {
+    env: Env,
+    place: JournalPlace,
+    /// The layout of its blocks.
+    pub(super) shape: Shape,
+    pub(super) uuid: [u8; 16],
+    block_bytes: usize,
+    first: u32,
+    blocks: u32,
+    superblock: RefCell<Vec<u8>>,
+    /// Where the next transaction goes.
+    head: Cell<u32>,
+    used: Cell<u32>,
+    /// Does the superblock on disk say that there is something?
+    started: Cell<bool>,
+    /// The first transaction that the superblock on disk names.
+    tail_serial: Cell<u64>,
+    /// Where each transaction that is still needed begins.
+    starts: RefCell<BTreeMap<u64, u32>>,
+    /// Blocks written, for the metrics.
+    pub(super) written: Cell<u64>,
+}
+
+impl Log {
+    /// The journal at `place`, which is empty. `packed`: with parts of blocks.
+    pub(super) fn new(env: Env, place: JournalPlace, packed: bool) -> Result<Log, IntegrityError> {
+        let mut raw = place.superblock.clone();
+        let mut sb = JournalSuperblock::decode(&raw)?;
+        assert_eq!(sb.start, 0, "a journal that holds something is replayed first");
+        let bits = incompat::REVOKE | incompat::CSUM_V3 | (sb.incompat & incompat::WIDE);
+        let bits = bits | if packed { incompat::PACKED } else { 0 };
+        superblock::set_incompat(&mut raw, bits);
+        sb.incompat = bits;
+        Ok(Log {
+            env,
+            shape: Shape::of(&sb)?,
+            uuid: sb.uuid,
+            block_bytes: sb.block_bytes as usize,
+            first: sb.first,
+            blocks: sb.blocks,
+            superblock: RefCell::new(raw),
+            head: Cell::new(sb.first),
+            used: Cell::new(0),
+            started: Cell::new(false),
+            tail_serial: Cell::new(u64::from(sb.sequence)),
+            starts: RefCell::default(),
+            written: Cell::new(0),
+            place,
+        })
+    }
+
+    /// Is it on the volume's own disk?
+    pub(super) fn is_internal(&self) -> bool {
+        self.place.internal
+    }
+    /// How many blocks transactions can have at most.
+    pub(super) fn capacity(&self) -> u32 {
+        self.blocks - self.first
+    }
+    pub(super) fn free(&self) -> u32 {
+        self.capacity() - self.used.get()
+    }
+    /// The first transaction that a crash now would replay from.
+    pub(super) fn tail_serial(&self) -> u64 {
+        self.tail_serial.get()
+    }
+    pub(super) fn is_half_full(&self) -> bool {
+        self.used.get() > self.capacity() / 2
+    }
+
+    fn wrap(&self, at: u32) -> u32 {
+        if at >= self.blocks { at - self.blocks + self.first } else { at }
+    }
+
+    /// Takes `count` blocks for a transaction, or the rest of one; returns the first.
+    pub(super) fn take(&self, serial: u64, count: u32) -> u32 {
+        assert!(count <= self.free(), "room is made before it is taken");
+        let at = self.head.get();
+        self.starts.borrow_mut().entry(serial).or_insert(at);
+        self.head.set(self.wrap(at + count));
+        self.used.set(self.used.get() + count);
+        at
+    }
+
+    /// Writes blocks from journal block `at` on; they may go around the end.
+    pub(super) async fn write(
+        self: &Rc<Self>,
+        at: u32,
+        blocks: Vec<Block>,
+        how: Durability,
+    ) -> Result<(), DiskError> {
+        self.written.set(self.written.get() + blocks.len() as u64);
+        let mut pieces: Vec<(u64, Vec<Block>)> = Vec::new();
+        let mut place = at;
+        for b in blocks {
+            let home = self.byte_of(place);
+            place = self.wrap(place + 1);
+            match pieces.last_mut() {
+                Some((start, run))
+                    if *start + (run.len() * self.block_bytes) as u64 == home
+                        && run.len() < RUN_MAX =>
+                {
+                    run.push(b);
+                }
+                _ => pieces.push((home, vec![b])),
+            }
+        }
+        if pieces.len() == 1 {
+            let (at, run) = pieces.pop().expect("one piece");
+            return self.place.disk.write(at, run, how).await;
+        }
+        self.write_together(pieces, how).await
+    }
+
+    async fn write_together(
+        self: &Rc<Self>,
+        pieces: Vec<(u64, Vec<Block>)>,
+        how: Durability,
+    ) -> Result<(), DiskError> {
+        let left = Rc::new((Cell::new(pieces.len()), RefCell::new(Ok(())), Notify::new()));
+        for (at, run) in pieces {
+            let (log, left) = (self.clone(), left.clone());
+            self.env.spawn("journal write", async move {
+                let result = log.place.disk.write(at, run, how).await;
+                if result.is_err() {
+                    *left.1.borrow_mut() = result;
+                }
+                left.0.set(left.0.get() - 1);
+                left.2.wake_all();
+            });
+        }
+        while left.0.get() > 0 {
+            left.2.wait().await;
+        }
+        left.1.borrow().clone()
+    }
+
+    /// Makes completed writes of the journal's disk durable.
+    pub(super) async fn flush(&self) -> Result<(), DiskError> {
+        self.place.disk.flush().await
+    }
+
+    fn byte_of(&self, at: u32) -> u64 {
+        let mut left = u64::from(at);
+        for e in &self.place.extents {
+            if left < e.len {
+                return (e.start.0 + left) * self.block_bytes as u64;
+            }
+            left -= e.len;
+        }
+        unreachable!("journal block {at} of {}: its extents were checked at opening", self.blocks)
+    }
+
+    async fn write_superblock(&self) -> Result<(), DiskError> {
+        let bytes = Block::copy_of(&self.superblock.borrow());
+        self.place.disk.write(self.byte_of(0), vec![bytes], Durability::Fua).await
+    }
+
+    /// Before the first transaction of a while: the superblock says where it begins, durably.
+    pub(super) async fn start(&self, serial: u64) -> Result<(), DiskError> {
+        if self.started.get() {
+            return Ok(());
+        }
+        superblock::set_tail(&mut self.superblock.borrow_mut(), self.head.get(), serial as u32);
+        self.write_superblock().await?;
+        self.started.set(true);
+        self.tail_serial.set(serial);
+        Ok(())
+    }
+
+    /// Nothing before `serial` is needed any more, because it is durable at home. The superblock
+    /// says so durably before the room is used again. `next` is the serial of the next transaction.
+    pub(super) async fn trim(&self, serial: u64, next: u64) -> Result<(), DiskError> {
+        if serial <= self.tail_serial.get() || !self.started.get() {
+            return Ok(());
+        }
+        let (start, from) = match self.starts.borrow().range(serial..).next() {
+            Some((s, at)) => (*at, *s),
+            None => (self.head.get(), next),
+        };
+        superblock::set_tail(&mut self.superblock.borrow_mut(), start, from as u32);
+        self.write_superblock().await?;
+        self.tail_serial.set(from);
+        let mut starts = self.starts.borrow_mut();
+        *starts = starts.split_off(&from);
+        let begin = starts.first_key_value().map_or(self.head.get(), |(_, at)| *at);
+        let used = if starts.is_empty() { 0 } else { self.distance(begin, self.head.get()) };
+        self.used.set(used);
+        Ok(())
+    }
+
+    fn distance(&self, from: u32, to: u32) -> u32 {
+        if to > from { to - from } else { to + self.capacity() - from }
+    }
+
+    /// Everything is durable at home: the journal is an empty one as anybody's, durably. `next` is
+    /// the number that the next transaction will have.
+    pub(super) async fn finish(&self, next: u64) -> Result<(), DiskError> {
+        {
+            let mut raw = self.superblock.borrow_mut();
+            superblock::set_tail(&mut raw, 0, next as u32);
+            let bits = incompat::REVOKE | (u32::from(self.shape.wide) * incompat::WIDE);
+            superblock::set_incompat(&mut raw, bits);
+        }
+        self.write_superblock().await?;
+        self.started.set(false);
+        self.starts.borrow_mut().clear();
+        self.used.set(0);
+        Ok(())
+    }
+}

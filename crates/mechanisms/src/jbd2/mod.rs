@@ -1,0 +1,387 @@
+//! The journals of the jbd2 family (hatzieleftheriou-2013): modes `ordered`, `writeback`, `data`,
+//! `wasteless` and `selective`.
+//!
+//! Rule        What operations change goes into one running transaction. When it is closed, its
+//!             blocks, as they are at that moment, are written to the journal; when its commit is
+//!             durable, and not before, they may go home.
+//! Terms       *running*, *committing*: the transaction that operations join, and the one on its
+//!             way to the journal. *handle*: an operation that has not ended. *frozen*: a block as
+//!             a closed transaction left it. *direct* contents: those that go home before the
+//!             commit. *hold*: the first transaction whose journal copy a block still needs.
+//!             *tail*: the first transaction that recovery would replay. *revoke*: nothing older of
+//!             this block is to be replayed.
+//! Invariants  J1 an image that goes home holds only bytes of transactions whose commit is durable
+//!             (homes.rs).
+//!             J2 a commit is written when all blocks of its transaction, and all direct contents,
+//!             are durable (commit.rs); in the packed format it is written with them, and recovery
+//!             checks the sum of each.
+//!             J3 a transaction is closed when it has no handle, and every change of a handle is in
+//!             one transaction.
+//!             J4 the tail passes a transaction when each of its blocks is durable at home, or in a
+//!             newer transaction as a whole, or durably freed; the superblock says so durably
+//!             before the room is used again (log.rs).
+//!             J5 what a transaction frees is not used again before its commit is durable
+//!             (reuse.rs).
+//!             J6 a block freed or written direct that the journal holds a copy of is revoked by
+//!             the same transaction, or not written direct at all (policy.rs).
+//!             J7 numbers of transactions never come again, whatever ends in between.
+//!             J8 `sync` returns after the commit of all it concerns.
+//!             J9 after a failed write or flush nothing begins and nothing is committed.
+//! On disk     jbd2's format (crates/format/src/jbd2), readable by Linux and e2fsck, in the modes
+//!             `ordered`, `writeback` and `data`; packed.rs of the same folder in the others.
+//! States      transaction: running -close-> committing -commit durable-> committed
+//!             -all home-> gone; block: homes.rs
+//! Recovery    recover.rs: scan, revoke, replay.
+//! Cost        a commit: one sequential write, one flush and one write of a block (packed: one
+//!             write, one flush), shared by all that wait at the same time.
+
+mod checkpoint;
+mod commit;
+mod encode;
+mod homes;
+mod log;
+mod policy;
+pub(crate) mod recover;
+mod sync;
+mod transaction;
+
+use crate::Recipe;
+use crate::reuse::Reuse;
+use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use env::sync::{Lock, Notify};
+use env::{DiskError, Local, Nanos};
+use format::Ino;
+use format::jbd2::JournalSuperblock;
+use homes::Homes;
+use integrity::{
+    Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+};
+use log::Log;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+use transaction::{Handle, Transaction};
+
+pub use log::JournalPlace;
+pub(crate) use policy::Policy;
+
+/// Bugs that can be planted in `writeback` and `data`; the other modes have more.
+pub(crate) const PLANTS: &[&str] = &[
+    "commit-before-blocks",
+    "no-commit-flush",
+    "ack-before-commit",
+    "home-before-commit",
+    "close-early",
+    "forget-revoke",
+    "reuse-before-commit",
+    "trim-before-home",
+    "trim-before-flush",
+    "start-not-recorded",
+    "no-escape",
+];
+
+/// Bugs for `ordered`.
+pub(crate) const ORDERED_PLANTS: &[&str] = &[
+    "commit-before-contents",
+    "commit-before-blocks",
+    "no-commit-flush",
+    "ack-before-commit",
+    "home-before-commit",
+    "close-early",
+    "forget-revoke",
+    "reuse-before-commit",
+    "trim-before-home",
+    "trim-before-flush",
+    "start-not-recorded",
+    "no-escape",
+];
+
+/// Bugs for `wasteless`.
+pub(crate) const WASTELESS_PLANTS: &[&str] = &[
+    "new-block-not-cleared",
+    "no-commit-flush",
+    "ack-before-commit",
+    "home-before-commit",
+    "close-early",
+    "forget-revoke",
+    "reuse-before-commit",
+    "trim-before-home",
+    "trim-before-flush",
+    "start-not-recorded",
+    "no-escape",
+];
+
+/// Bugs for `selective`.
+pub(crate) const SELECTIVE_PLANTS: &[&str] = &[
+    "direct-over-logged",
+    "commit-before-contents",
+    "new-block-not-cleared",
+    "no-commit-flush",
+    "ack-before-commit",
+    "home-before-commit",
+    "close-early",
+    "forget-revoke",
+    "reuse-before-commit",
+    "trim-before-home",
+    "trim-before-flush",
+    "start-not-recorded",
+    "no-escape",
+];
+
+/// What a journal is used with.
+#[derive(Clone)]
+pub struct JournalRecipe {
+    /// Where it lies.
+    pub place: JournalPlace,
+    /// A transaction is committed at least this often.
+    pub commit_interval: Nanos,
+    /// Mode `selective`: writes of fewer bytes than this are journaled.
+    pub threshold: u64,
+}
+
+struct State {
+    running: Transaction,
+    /// The serial of the committing transaction, and its freed inodes' concerns.
+    committing: Option<Transaction>,
+    homes: Homes,
+    reuse: Reuse,
+    /// Blocks that the journal holds copies of, with the newest transaction that does.
+    logged: BTreeMap<u64, u64>,
+    next_handle: u64,
+}
+
+/// The mechanism.
+pub(crate) struct Jbd2 {
+    me: Weak<Jbd2>,
+    cache: Rc<Cache>,
+    log: Rc<Log>,
+    policy: Policy,
+    plant: Plant,
+    interval: Nanos,
+    state: RefCell<State>,
+    /// The newest transaction whose commit is durable.
+    committed: Cell<u64>,
+    /// The newest transaction that somebody wants committed.
+    wanted: Cell<u64>,
+    /// The running transaction is being closed: nobody begins.
+    closing: Cell<bool>,
+    stopping: Cell<bool>,
+    /// There is something to commit.
+    kick: Notify,
+    /// A handle has ended, a transaction was closed or committed, or everything has failed.
+    changed: Notify,
+    checkpointing: Lock,
+    /// The time of the last commit; the next is never earlier.
+    last_time: Cell<Nanos>,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    commits: Cell<u64>,
+    handles: Cell<u64>,
+    checkpoints: Cell<u64>,
+    revokes: Cell<u64>,
+}
+
+fn add(counter: &Cell<u64>, n: u64) {
+    counter.set(counter.get() + n);
+}
+
+impl Jbd2 {
+    /// The mechanism over this cache, whose gate it becomes. The journal is empty. Errors: a
+    /// journal with features that nobody here knows.
+    pub(crate) fn new(
+        recipe: &Recipe,
+        journal: &JournalRecipe,
+        policy: Policy,
+    ) -> Result<Rc<Jbd2>, IntegrityError> {
+        let env = recipe.cache.env().clone();
+        let log = Log::new(env, journal.place.clone(), policy.is_packed())?;
+        let first = u64::from(JournalSuperblock::decode(&journal.place.superblock)?.sequence);
+        let state = State {
+            running: Transaction::new(first),
+            committing: None,
+            homes: Homes::default(),
+            reuse: Reuse::default(),
+            logged: BTreeMap::new(),
+            next_handle: 1,
+        };
+        let jbd2 = Rc::new_cyclic(|me| Jbd2 {
+            me: me.clone(),
+            cache: recipe.cache.clone(),
+            log: Rc::new(log),
+            policy,
+            plant: recipe.plant,
+            interval: journal.commit_interval,
+            state: RefCell::new(state),
+            committed: Cell::new(first - 1),
+            wanted: Cell::new(0),
+            closing: Cell::new(false),
+            stopping: Cell::new(false),
+            kick: Notify::new(),
+            changed: Notify::new(),
+            checkpointing: Lock::new(),
+            last_time: Cell::new(Nanos(0)),
+            counters: Counters::default(),
+        });
+        recipe.cache.set_gate(jbd2.clone());
+        jbd2.start_tasks();
+        Ok(jbd2)
+    }
+
+    fn check(&self) -> Result<(), IntegrityError> {
+        self.cache.failure().map_or(Ok(()), |e| Err(e.into())) // J9
+    }
+
+    /// The most blocks that a transaction has before it is closed.
+    fn transaction_blocks_max(&self) -> u64 {
+        u64::from(self.log.capacity()) / 4
+    }
+
+    /// How many journal blocks an operation may need.
+    fn blocks_of(&self, need: Credits) -> u64 {
+        let bytes = self.cache.block_bytes() as u64;
+        let data =
+            if self.policy.journals_data() { need.data_bytes.div_ceil(bytes) + 1 } else { 0 };
+        need.blocks + data + need.frees / 512
+    }
+
+    /// Waits until the operation can join the running transaction.
+    async fn join(&self, blocks: u64) -> Result<(), IntegrityError> {
+        let available = u64::from(self.log.capacity()) * 3 / 4;
+        if blocks > available {
+            return Err(IntegrityError::LogTooSmall { needed: blocks, available });
+        }
+        loop {
+            self.check()?;
+            if !self.closing.get() {
+                let serial = {
+                    let s = self.state.borrow();
+                    let empty = s.running.is_empty() && s.running.is_quiet();
+                    if empty || s.running.size_max() + blocks <= self.transaction_blocks_max() {
+                        return Ok(());
+                    }
+                    s.running.serial
+                };
+                self.want(serial);
+            }
+            self.changed.wait().await;
+        }
+    }
+}
+
+impl WriteGate for Jbd2 {
+    fn before_write(&self, buf: &Buf) -> Image {
+        if self.plant.is("home-before-commit") {
+            return Image::AsIs;
+        }
+        let (image, running) = {
+            let mut s = self.state.borrow_mut();
+            (s.homes.before_write(buf), s.running.serial)
+        };
+        if matches!(image, Image::NotYet) {
+            self.want(running); // so that it can go soon
+        }
+        image
+    }
+
+    fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
+        let mut s = self.state.borrow_mut();
+        s.homes.after_write(buf.block(), result.is_ok(), epoch);
+        if self.plant.is("trim-before-flush") {
+            s.homes.flushed(FlushEpoch(epoch.0 + 1));
+        }
+    }
+
+    fn flushed(&self, epoch: FlushEpoch) {
+        let freed = self.state.borrow_mut().homes.flushed(epoch);
+        freed.into_iter().for_each(|b| self.cache.forget(b));
+    }
+}
+
+impl Integrity for Jbd2 {
+    fn atomic(&self) -> bool {
+        true
+    }
+    fn wants_before(&self, _: &integrity::Change) -> bool {
+        false
+    }
+    fn write_bytes_max(&self) -> u64 {
+        let blocks =
+            if self.policy.journals_data() { self.transaction_blocks_max() / 2 } else { 0 };
+        if blocks > 0 { blocks * self.cache.block_bytes() as u64 } else { u64::MAX }
+    }
+
+    fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
+        Box::pin(async move {
+            let blocks = self.blocks_of(need);
+            self.join(blocks).await?;
+            add(&self.counters.handles, 1);
+            let mut s = self.state.borrow_mut();
+            let id = s.next_handle;
+            s.next_handle += 1;
+            s.running.begin(id, Handle { blocks, data_bytes: need.data_bytes });
+            let me = self.me.upgrade().expect("a mechanism outlives its transactions");
+            Ok(Txn::new(me, id, need.blocks))
+        })
+    }
+
+    fn change(&self, txn: &mut Txn, edit: Edit) {
+        self.note_edit(txn, &edit);
+        // The allocations are needed again when the operation's contents come.
+        if let integrity::Change::AllocBlocks(_) = edit.change {
+            txn.edits.push(edit);
+        }
+    }
+
+    fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        self.note_data(txn, ino, buf, range);
+    }
+
+    fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
+        Box::pin(async move {
+            let serial = {
+                let mut s = self.state.borrow_mut();
+                s.running.end(txn.id);
+                s.running.serial
+            };
+            if self.closing.get() {
+                self.changed.wake_all();
+            }
+            Ok(Ended(serial))
+        })
+    }
+
+    fn durable(&self, _: Ended) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async { Ok(()) }) // within the commit interval
+    }
+
+    fn sync(&self, scope: Scope) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.sync_scope(scope).await })
+    }
+
+    fn may_reuse(&self, what: Freed) -> bool {
+        self.plant.is("reuse-before-commit") || self.state.borrow().reuse.may_reuse(what)
+    }
+
+    fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.relieve(why).await })
+    }
+
+    fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move { self.shut().await })
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let bytes = self.cache.block_bytes() as u64;
+        vec![
+            ("cairn_operations_total", self.counters.handles.get()),
+            ("cairn_commits_total", self.counters.commits.get()),
+            ("cairn_checkpoints_total", self.counters.checkpoints.get()),
+            ("cairn_revokes_total", self.counters.revokes.get()),
+            ("cairn_log_bytes_total", self.log.written.get() * bytes),
+        ]
+    }
+}

@@ -1,0 +1,182 @@
+//! What the five modes do with file contents, and what an edit means to the running transaction.
+//! The first is decided here and nowhere else.
+//!
+//! A block of contents that the journal may hold a copy of is never written direct: a crash would
+//! replay the old copy over the new contents. Being durable at home is not enough for that; the
+//! tail must have passed the copy. This is stronger than the rule of the paper.
+
+use super::transaction::Part;
+use super::{Jbd2, State, add};
+use cache::Buf;
+use format::{BlockNo, Extent, Ino};
+use integrity::{Change, Edit, Txn};
+use std::ops::Range;
+
+/// What happens to file contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Policy {
+    /// They go home at any time.
+    Writeback,
+    /// They go home before the commit.
+    Ordered,
+    /// They are journaled, in whole blocks.
+    Data,
+    /// They are journaled, the bytes that were written.
+    Wasteless,
+    /// Writes of fewer bytes than the threshold are journaled, the others go home before the
+    /// commit.
+    Selective {
+        /// In bytes.
+        threshold: u64,
+    },
+}
+
+/// What happens to one piece of contents.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    Any,
+    Direct,
+    Whole,
+    Part,
+}
+
+impl Policy {
+    /// Does the journal hold parts of blocks?
+    pub(super) fn is_packed(self) -> bool {
+        matches!(self, Policy::Wasteless | Policy::Selective { .. })
+    }
+    /// May contents be journaled?
+    pub(super) fn journals_data(self) -> bool {
+        !matches!(self, Policy::Writeback | Policy::Ordered)
+    }
+
+    /// `written`: bytes of the whole write; `piece`: those in this block of `block` bytes.
+    fn way(self, written: u64, piece: usize, block: usize) -> Way {
+        match self {
+            Policy::Writeback => Way::Any,
+            Policy::Ordered => Way::Direct,
+            Policy::Data => Way::Whole,
+            _ if piece == block && self.journals(written) => Way::Whole,
+            _ if self.journals(written) || self.journals(piece as u64) && piece < block => {
+                Way::Part
+            }
+            _ => Way::Direct,
+        }
+    }
+    fn journals(self, bytes: u64) -> bool {
+        match self {
+            Policy::Selective { threshold } => bytes < threshold,
+            _ => true,
+        }
+    }
+}
+
+/// The inode that a change concerns, and how.
+fn concern(change: &Change) -> [Option<(Ino, Part)>; 2] {
+    let essential = |i: Ino| Some((i, Part::Essential));
+    match *change {
+        Change::Attr(i) => [Some((i, Part::Attributes)), None],
+        Change::InitBlock { ino, .. }
+        | Change::MapPointer { ino, .. }
+        | Change::Unmap { ino, .. }
+        | Change::XattrPointer { ino, .. } => [essential(ino), None],
+        Change::InitInode(i)
+        | Change::Grow(i)
+        | Change::Shrink(i)
+        | Change::DropIndex(i)
+        | Change::LinkUp(i)
+        | Change::LinkDown(i)
+        | Change::ParentLinkDown(i)
+        | Change::FreeInode(i) => [essential(i), None],
+        Change::AddEntry { dir, ino } | Change::RemoveEntry { dir, ino } => {
+            [essential(dir), essential(ino)]
+        }
+        Change::ChangeEntry { dir, old: _, new } => [essential(dir), essential(new)],
+        Change::DotDot { dir, parent } => [essential(dir), essential(parent)],
+        Change::AllocBlocks(_)
+        | Change::FreeBlocks(_)
+        | Change::AllocInode(_)
+        | Change::FreeInodeBit(_)
+        | Change::Counts
+        | Change::State => [None, None],
+    }
+}
+
+fn allocates(txn: &Txn, b: BlockNo) -> bool {
+    txn.edits.iter().any(|e| match e.change {
+        Change::AllocBlocks(e) => e.start <= b && b.0 < e.start.0 + e.len,
+        _ => false,
+    })
+}
+
+impl Jbd2 {
+    pub(super) fn note_edit(&self, _: &Txn, edit: &Edit) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        if s.running.add_whole(&edit.buf) {
+            s.homes.join(&edit.buf);
+        }
+        s.running.direct.remove(&edit.buf.block().0);
+        for (ino, part) in concern(&edit.change).into_iter().flatten() {
+            s.running.note_inode(ino, part);
+        }
+        match edit.change {
+            Change::FreeBlocks(e) => self.free(s, e),
+            Change::FreeInodeBit(ino) => s.reuse.hold_inode(s.running.serial, ino),
+            _ => (),
+        }
+    }
+
+    fn free(&self, s: &mut State, e: Extent) {
+        s.reuse.hold_blocks(s.running.serial, e); // J5
+        s.running.free(e);
+        s.homes.free(e);
+    }
+
+    pub(super) fn note_data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        let block_bytes = self.cache.block_bytes();
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let written = s.running.handle(txn.id).map_or(0, |h| h.data_bytes);
+        let mut way = self.policy.way(written, range.len(), block_bytes);
+        let b = buf.block().0;
+        let journaled = s.running.blocks.contains_key(&b)
+            || s.logged.contains_key(&b)
+            || s.committing.as_ref().is_some_and(|c| c.blocks.contains_key(&b));
+        if way == Way::Direct && journaled && !self.plant.is("direct-over-logged") {
+            way = Way::Whole; // J6
+        }
+        let part = match way {
+            Way::Any | Way::Direct => Part::Attributes,
+            Way::Whole | Way::Part => Part::Essential,
+        };
+        s.running.note_inode(ino, part);
+        if way == Way::Part && s.running.direct.contains_key(&b) {
+            way = Way::Whole; // what was to go home before the commit is in it now
+        }
+        let is_new = match way {
+            Way::Any => return,
+            Way::Direct => {
+                s.running.direct.insert(b, buf.clone());
+                return;
+            }
+            Way::Whole => s.running.add_whole(buf),
+            Way::Part => s.running.add_part(buf, range, allocates(txn, buf.block())),
+        };
+        s.running.direct.remove(&b);
+        if is_new {
+            s.homes.join(buf);
+        }
+    }
+
+    /// The revocations of a closed transaction: of what it frees and the journal has copies of.
+    pub(super) fn revokes(&self, s: &State, freed: &[Extent]) -> Vec<BlockNo> {
+        if self.plant.is("forget-revoke") {
+            return Vec::new();
+        }
+        let range = |e: &Extent| s.logged.range(e.start.0..e.start.0 + e.len);
+        let blocks: Vec<BlockNo> = freed.iter().flat_map(range).map(|(b, _)| BlockNo(*b)).collect();
+        add(&self.counters.revokes, blocks.len() as u64);
+        blocks
+    }
+}

@@ -1,0 +1,320 @@
+//! Recovery: what a journal holds, as updates of blocks, in three passes (hatzieleftheriou-2013,
+//! and jbd2's own). *Scan* finds the transactions whose commit is there; *revoke* drops what is not
+//! to be replayed; *replay* merges the rest by block. It reads the journal and writes nothing:
+//! whoever asks applies it to the volume, or looks through it.
+//!
+//! The first block that is not what comes next ends the journal: a crash in the middle of a
+//! transaction. But damage is no end. If a later block shows that the transaction was committed,
+//! replaying only what is before it would lose what was promised, so nothing is replayed.
+
+use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, Piece, Shape, What, unescape};
+use format::{BlockNo, FormatError};
+use std::collections::BTreeMap;
+
+/// A journal as recovery sees it.
+pub struct Reader<'a> {
+    /// Its superblock.
+    pub superblock: JournalSuperblock,
+    /// Blocks of the volume.
+    pub volume_blocks: u64,
+    /// Reads a block of the journal.
+    pub read: &'a dyn Fn(u32) -> Result<Vec<u8>, FormatError>,
+}
+
+/// What is to be done to one block.
+#[derive(Clone, Debug)]
+enum Update {
+    Whole(Vec<u8>),
+    Part { offset: usize, bytes: Vec<u8>, fresh: bool },
+}
+
+/// What a journal holds.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    updates: BTreeMap<BlockNo, Vec<Update>>,
+    /// Transactions found.
+    pub transactions: u64,
+    /// Journal blocks read.
+    pub blocks_scanned: u64,
+    /// Copies that were dropped because of a revocation.
+    pub revoked: u64,
+    /// The number for the next transaction.
+    pub next_tid: u32,
+}
+
+struct Found {
+    serial: u64,
+    updates: Vec<(BlockNo, Update)>,
+    revoked: Vec<BlockNo>,
+}
+
+/// One copy in the journal that a descriptor lists, as the scan goes along.
+struct Scan<'a, 'b> {
+    r: &'b Reader<'a>,
+    shape: Shape,
+    at: u32,
+    serial: u64,
+    scanned: u64,
+}
+
+/// Why a scan ended at a block.
+enum Step {
+    Committed(Found),
+    /// What was begun was never committed.
+    End,
+}
+
+impl Replay {
+    /// Reads the journal. Errors: `Corrupt` with the place, when a committed transaction is
+    /// damaged; nothing must be replayed then.
+    pub fn load(r: &Reader<'_>) -> Result<Replay, FormatError> {
+        let first = u64::from(r.superblock.sequence);
+        let mut replay = Replay { next_tid: r.superblock.sequence, ..Replay::default() };
+        if r.superblock.start == 0 {
+            return Ok(replay);
+        }
+        let shape = Shape::of(&r.superblock)?;
+        let at = r.superblock.start;
+        let mut scan = Scan { r, shape, at, serial: first, scanned: 0 };
+        let mut found: Vec<Found> = Vec::new();
+        while let Step::Committed(f) = scan.transaction()? {
+            found.push(f);
+            if scan.scanned > u64::from(r.superblock.blocks) {
+                return Err(corrupt("it has no end", "the journal"));
+            }
+        }
+        let mut revokes: BTreeMap<BlockNo, u64> = BTreeMap::new();
+        for f in &found {
+            f.revoked.iter().for_each(|b| {
+                revokes.insert(*b, f.serial);
+            });
+        }
+        replay.transactions = found.len() as u64;
+        replay.blocks_scanned = scan.scanned;
+        for f in found {
+            for (block, update) in f.updates {
+                if revokes.get(&block).is_some_and(|s| *s >= f.serial) {
+                    replay.revoked += 1;
+                    continue;
+                }
+                let list = replay.updates.entry(block).or_default();
+                if matches!(update, Update::Whole(_) | Update::Part { fresh: true, .. }) {
+                    list.clear();
+                }
+                list.push(update);
+            }
+        }
+        // The number of a transaction that was begun and not committed is never used again.
+        replay.next_tid = (scan.serial as u32).wrapping_add(1);
+        Ok(replay)
+    }
+
+    /// The blocks that it changes, in order.
+    pub fn blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
+        self.updates.keys().copied()
+    }
+
+    /// Does what is at home of the block matter? If not, it need not be read.
+    pub fn needs_home(&self, block: BlockNo) -> bool {
+        let first = self.updates.get(&block).and_then(|u| u.first());
+        !matches!(first, Some(Update::Whole(_) | Update::Part { fresh: true, .. }))
+    }
+
+    /// Makes of `bytes`, as they are at home, what they are to be.
+    pub fn apply(&self, block: BlockNo, bytes: &mut [u8]) {
+        for u in self.updates.get(&block).into_iter().flatten() {
+            match u {
+                Update::Whole(all) => bytes.copy_from_slice(all),
+                Update::Part { offset, bytes: part, fresh } => {
+                    if *fresh {
+                        bytes.fill(0);
+                    }
+                    bytes[*offset..offset + part.len()].copy_from_slice(part);
+                }
+            }
+        }
+    }
+}
+
+fn corrupt(what: &str, at: impl Into<String>) -> FormatError {
+    FormatError::corrupt(what, at)
+}
+
+impl Scan<'_, '_> {
+    fn next(&mut self) -> Result<Vec<u8>, FormatError> {
+        let block = (self.r.read)(self.at)?;
+        self.at += 1;
+        if self.at >= self.r.superblock.blocks {
+            self.at = self.r.superblock.first;
+        }
+        self.scanned += 1;
+        Ok(block)
+    }
+
+    fn place(&self, at: u32) -> String {
+        format!("journal block {at}, transaction {}", self.serial as u32)
+    }
+
+    /// Reads one transaction.
+    fn transaction(&mut self) -> Result<Step, FormatError> {
+        let tid = self.serial as u32;
+        let (mut updates, mut revoked) = (Vec::new(), Vec::new());
+        let mut bad: Option<FormatError> = None;
+        let begin = self.scanned;
+        loop {
+            if self.scanned - begin > u64::from(self.r.superblock.blocks) {
+                return Ok(Step::End);
+            }
+            let at = self.at;
+            let block = self.next()?;
+            let head = Head::decode(&block).filter(|h| h.tid == tid);
+            match head.map(|h| h.kind) {
+                Some(Kind::Descriptor) => match self.descriptor(&block, tid, &mut bad) {
+                    Ok(mut listed) => updates.append(&mut listed),
+                    Err(e) => return self.is_it_the_end(corrupt(&e.to_string(), self.place(at))),
+                },
+                Some(Kind::Revoke) => match self.shape.revoked(&block) {
+                    Ok(mut list) => revoked.append(&mut list),
+                    Err(e) => return self.is_it_the_end(corrupt(&e.to_string(), self.place(at))),
+                },
+                Some(Kind::Commit) => {
+                    if self.shape.committed(&block).is_none() {
+                        let e = corrupt("a commit with a wrong checksum", self.place(at));
+                        return self.is_it_the_end(e);
+                    }
+                    if let Some(e) = bad {
+                        return self.after_commit(e);
+                    }
+                    let serial = self.serial;
+                    self.serial += 1;
+                    return Ok(Step::Committed(Found { serial, updates, revoked }));
+                }
+                _ => return Ok(Step::End),
+            }
+        }
+    }
+
+    /// The commit is there, what it commits is not. In the packed format all are written at once,
+    /// so that a crash can leave this of the last transaction; in the other it is damage.
+    fn after_commit(&mut self, e: FormatError) -> Result<Step, FormatError> {
+        if self.shape.packed && !self.is_committed(self.serial as u32 + 1)? {
+            return Ok(Step::End);
+        }
+        Err(e)
+    }
+
+    /// Something is not what it should be. If the transaction was never committed, a crash has
+    /// ended the journal here.
+    fn is_it_the_end(&mut self, e: FormatError) -> Result<Step, FormatError> {
+        let tid = self.serial as u32;
+        let next = tid.wrapping_add(1);
+        let damaged = if self.shape.packed {
+            self.is_committed(next)?
+        } else {
+            self.is_committed(tid)? || self.is_committed(next)?
+        };
+        if damaged && self.shape.sums != format::jbd2::Sums::None { Err(e) } else { Ok(Step::End) }
+    }
+
+    /// Is there a commit of this transaction in what may be the rest of it and its successor?
+    fn is_committed(&self, tid: u32) -> Result<bool, FormatError> {
+        let sb = &self.r.superblock;
+        let ring = sb.blocks - sb.first;
+        for n in 0..ring / 2 {
+            let at = sb.first + (self.at - sb.first + n) % ring;
+            let block = (self.r.read)(at)?;
+            let head = Head::decode(&block);
+            let is_it = head.is_some_and(|h| h.kind == Kind::Commit && h.tid == tid);
+            if is_it && self.shape.committed(&block).is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads what a descriptor lists.
+    fn descriptor(
+        &mut self,
+        block: &[u8],
+        tid: u32,
+        bad: &mut Option<FormatError>,
+    ) -> Result<Vec<(BlockNo, Update)>, FormatError> {
+        if self.shape.packed {
+            return self.pieces(block, tid, bad);
+        }
+        let mut all = Vec::new();
+        for tag in self.shape.tags(block)? {
+            let at = self.at;
+            let mut copy = self.next()?;
+            if self.shape.block_sum(tid, &copy) != tag.sum {
+                let what = format!("the copy of block {} has a wrong checksum", tag.block);
+                bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
+            }
+            if tag.escaped {
+                unescape(&mut copy);
+            }
+            self.check_home(tag.block, at, bad);
+            all.push((tag.block, Update::Whole(copy)));
+        }
+        Ok(all)
+    }
+
+    fn check_home(&self, block: BlockNo, at: u32, bad: &mut Option<FormatError>) {
+        if block.0 >= self.r.volume_blocks {
+            let what = format!("a copy of block {block}, which the volume does not have");
+            bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
+        }
+    }
+
+    fn pieces(
+        &mut self,
+        block: &[u8],
+        tid: u32,
+        bad: &mut Option<FormatError>,
+    ) -> Result<Vec<(BlockNo, Update)>, FormatError> {
+        let mut all = Vec::new();
+        let (mut parts, mut from) = (Vec::new(), 0);
+        for Piece { block, what, sum } in self.shape.pieces(block)? {
+            let at = self.at;
+            let update = match what {
+                What::Whole { escaped } => {
+                    let copy = self.next()?;
+                    self.check_sum(&copy, (block, 0, sum), (tid, at), bad);
+                    let mut copy = copy;
+                    if escaped {
+                        unescape(&mut copy);
+                    }
+                    Update::Whole(copy)
+                }
+                What::Part { offset, len, fresh, next_block } => {
+                    if next_block {
+                        parts = self.next()?;
+                        from = MULTIWRITE_HEAD;
+                    }
+                    let Some(bytes) = parts.get(from..from + len).map(<[u8]>::to_vec) else {
+                        return Err(corrupt("parts that leave their block", "a descriptor"));
+                    };
+                    from += len;
+                    self.check_sum(&bytes, (block, offset, sum), (tid, at), bad);
+                    Update::Part { offset, bytes, fresh }
+                }
+            };
+            self.check_home(block, at, bad);
+            all.push((block, update));
+        }
+        Ok(all)
+    }
+
+    fn check_sum(
+        &self,
+        bytes: &[u8],
+        (block, offset, sum): (BlockNo, usize, u32),
+        (tid, at): (u32, u32),
+        bad: &mut Option<FormatError>,
+    ) {
+        if self.shape.piece_sum(tid, block, offset, bytes) != sum {
+            let what = format!("the copy of block {block} has a wrong checksum");
+            bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
+        }
+    }
+}

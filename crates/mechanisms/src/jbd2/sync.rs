@@ -1,0 +1,73 @@
+//! What is waited for: the commit of a transaction, contents that are not in it, and nothing more.
+
+use super::Jbd2;
+use super::policy::Policy;
+use super::transaction::Transaction;
+use cache::{Buf, BufKind};
+use integrity::{FileScope, IntegrityError, Pressure, Scope};
+
+impl Jbd2 {
+    pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
+        if self.plant.is("ack-before-commit") {
+            return Ok(());
+        }
+        match scope {
+            Scope::Txn(ended) => self.wait_for(ended.0).await,
+            Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,
+            Scope::All => {
+                let serial = self.state.borrow().running.serial;
+                let mut all = self.cache.dirty_all();
+                all.retain(|b| b.kind() == BufKind::Data && self.policy == Policy::Writeback);
+                self.cache.write(all).await?;
+                self.wait_for(serial).await?;
+                Ok(self.cache.flush_device().await?)
+            }
+        }
+    }
+
+    /// Is something of the files that is to be durable in the running transaction, and in the
+    /// committing one?
+    fn concerned(&self, files: &[FileScope], data_only: bool) -> (Option<u64>, Option<u64>) {
+        let s = self.state.borrow();
+        let any = |t: &&Transaction| files.iter().any(|f| t.concerns(f.ino, data_only));
+        let running = Some(&s.running).filter(any);
+        let committing = s.committing.as_ref().filter(any);
+        (running.map(|t| t.serial), committing.map(|t| t.serial))
+    }
+
+    async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
+        if self.policy == Policy::Writeback {
+            self.cache.write(self.contents_of(files)).await?;
+        }
+        // A commit that has not begun yet makes durable whatever is home by now.
+        let (running, committing) = self.concerned(files, data_only);
+        if let Some(serial) = running {
+            return self.wait_for(serial).await;
+        }
+        if self.policy != Policy::Data && self.policy != Policy::Wasteless {
+            self.cache.write(self.contents_of(files)).await?;
+        }
+        if let Some(serial) = committing {
+            self.wait_for(serial).await?;
+        }
+        Ok(self.cache.flush_device().await?)
+    }
+
+    /// The files' contents that go home by themselves.
+    fn contents_of(&self, files: &[FileScope]) -> Vec<Buf> {
+        let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
+        let s = self.state.borrow();
+        bufs.retain(|b| b.kind() == BufKind::Data && !s.homes.has(b.block()));
+        bufs
+    }
+
+    /// Called in the middle of an operation, which the running transaction waits for: so only the
+    /// one before it can be waited for.
+    pub(super) async fn relieve(&self, _: Pressure) -> Result<(), IntegrityError> {
+        let committing = self.state.borrow().committing.as_ref().map(|t| t.serial);
+        match committing {
+            Some(serial) => self.wait_for(serial).await,
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A transaction in the making: the blocks that operations have changed since the last one was
+//! closed, with what of each is to be in the journal. It knows no journal blocks and no homes.
+
+use cache::Buf;
+use env::IdMap;
+use format::{Extent, Ino};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What of a block is journaled.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Extend {
+    /// All of it.
+    Whole,
+    /// These ranges, sorted, apart. `fresh`: the block was allocated by this transaction, and what
+    /// lies around them is zeros.
+    Parts { ranges: Vec<Range<usize>>, fresh: bool },
+}
+
+impl Extend {
+    fn add(&mut self, range: Range<usize>, block_bytes: usize) {
+        let Extend::Parts { ranges, .. } = self else { return };
+        let (mut start, mut end) = (range.start, range.end);
+        ranges.retain(|r| {
+            let touches = r.start <= end && start <= r.end;
+            if touches {
+                (start, end) = (start.min(r.start), end.max(r.end));
+            }
+            !touches
+        });
+        let at = ranges.partition_point(|r| r.start < start);
+        ranges.insert(at, start..end);
+        if (start, end) == (0, block_bytes) {
+            *self = Extend::Whole;
+        }
+    }
+}
+
+/// How an inode takes part.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Part {
+    /// Times and the like, which fdatasync leaves behind.
+    Attributes,
+    /// What fdatasync must not leave behind.
+    Essential,
+}
+
+/// The blocks of a transaction.
+#[derive(Default)]
+pub(super) struct Transaction {
+    pub(super) serial: u64,
+    /// What is journaled, by block.
+    pub(super) blocks: BTreeMap<u64, (Buf, Extend)>,
+    /// Contents that go home before the commit.
+    pub(super) direct: BTreeMap<u64, Buf>,
+    pub(super) freed: Vec<Extent>,
+    /// The inodes that have changed.
+    inodes: IdMap<u32, Part>,
+    /// Operations that have not ended: what they may still add, and how much they write.
+    handles: IdMap<u64, Handle>,
+    /// What they may add together, in blocks.
+    reserved: u64,
+}
+
+/// An operation that has not ended.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Handle {
+    /// Blocks that it may still add.
+    pub(super) blocks: u64,
+    /// Bytes of contents that it writes.
+    pub(super) data_bytes: u64,
+}
+
+impl Transaction {
+    pub(super) fn new(serial: u64) -> Transaction {
+        Transaction { serial, ..Transaction::default() }
+    }
+
+    /// Has nothing been changed?
+    pub(super) fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.direct.is_empty() && self.freed.is_empty()
+    }
+    /// Has every operation ended?
+    pub(super) fn is_quiet(&self) -> bool {
+        self.handles.is_empty()
+    }
+    /// How many blocks it may come to have.
+    pub(super) fn size_max(&self) -> u64 {
+        self.blocks.len() as u64 + self.reserved
+    }
+
+    pub(super) fn begin(&mut self, id: u64, handle: Handle) {
+        self.reserved += handle.blocks;
+        self.handles.insert(id, handle);
+    }
+    pub(super) fn handle(&self, id: u64) -> Option<Handle> {
+        self.handles.get(&id).copied()
+    }
+    pub(super) fn end(&mut self, id: u64) {
+        if let Some(h) = self.handles.remove(&id) {
+            self.reserved -= h.blocks;
+        }
+    }
+
+    /// Planted bug: operations go on in the next transaction.
+    pub(super) fn adopt_handles(&mut self, before: &mut Transaction) {
+        self.handles = std::mem::take(&mut before.handles);
+        self.reserved = std::mem::take(&mut before.reserved);
+    }
+
+    pub(super) fn note_inode(&mut self, ino: Ino, part: Part) {
+        let p = self.inodes.entry(ino.0).or_insert(part);
+        *p = (*p).max(part);
+    }
+    /// Does it hold changes of the inode (beyond its attributes, if `essential`)?
+    pub(super) fn concerns(&self, ino: Ino, essential: bool) -> bool {
+        let least = if essential { Part::Essential } else { Part::Attributes };
+        self.inodes.get(&ino.0).is_some_and(|p| *p >= least)
+    }
+
+    /// All of the block is journaled. True: it is new in this transaction.
+    pub(super) fn add_whole(&mut self, buf: &Buf) -> bool {
+        let before = self.blocks.insert(buf.block().0, (buf.clone(), Extend::Whole));
+        before.is_none()
+    }
+    /// A part of the block is journaled. True: it is new in this transaction.
+    pub(super) fn add_part(&mut self, buf: &Buf, range: Range<usize>, fresh: bool) -> bool {
+        let mut is_new = false;
+        let (_, extend) = self.blocks.entry(buf.block().0).or_insert_with(|| {
+            is_new = true;
+            (buf.clone(), Extend::Parts { ranges: Vec::new(), fresh })
+        });
+        extend.add(range, buf.bytes().len());
+        is_new
+    }
+
+    /// The blocks are freed by this transaction: what it did to them matters no more.
+    pub(super) fn free(&mut self, e: Extent) {
+        self.freed.push(e);
+        let range = e.start.0..e.start.0 + e.len;
+        let mine: Vec<u64> = self.blocks.range(range.clone()).map(|(b, _)| *b).collect();
+        let data: Vec<u64> = self.direct.range(range).map(|(b, _)| *b).collect();
+        for b in data {
+            self.direct.remove(&b);
+        }
+        for b in &mine {
+            self.blocks.remove(b);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_joined() {
+        let mut e = Extend::Parts { ranges: Vec::new(), fresh: false };
+        for r in [10..20, 30..40, 19..25, 50..60] {
+            e.add(r, 100);
+        }
+        assert_eq!(e, Extend::Parts { ranges: vec![10..25, 30..40, 50..60], fresh: false });
+        e.add(25..30, 100);
+        assert_eq!(e, Extend::Parts { ranges: vec![10..40, 50..60], fresh: false });
+        e.add(0..100, 100);
+        assert_eq!(e, Extend::Whole);
+        e.add(5..6, 100);
+        assert_eq!(e, Extend::Whole);
+    }
+}

@@ -1,0 +1,177 @@
+//! Where a volume's journal lies: its inode's blocks in order, and its superblock. Reads only; what
+//! a journal holds is the mechanisms' question.
+
+use crate::VolumeError;
+use check::ReadBlocks;
+use format::bytes::le32;
+use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::inode::InodeRef;
+use format::ext::{Geometry, GroupDesc, Superblock};
+use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
+use format::{BlockNo, Extent};
+use mechanisms::JournalReader;
+
+/// A journal that was found.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    /// Its blocks in order.
+    pub extents: Vec<Extent>,
+    /// Its first block.
+    pub raw: Vec<u8>,
+    /// What that says.
+    pub superblock: JournalSuperblock,
+}
+
+fn bad(what: impl std::fmt::Display) -> VolumeError {
+    VolumeError(format!("the journal cannot be used: {what}"))
+}
+
+impl Journal {
+    /// Does it hold something?
+    pub fn is_empty(&self) -> bool {
+        self.superblock.start == 0
+    }
+    /// Does it stand for a log of byte ranges, in its blocks or elsewhere?
+    pub fn is_redo(&self) -> bool {
+        self.superblock.incompat & incompat::REDO != 0
+    }
+
+    /// The place of a log of ours within it: everything behind its superblock.
+    pub(crate) fn log_extents(&self) -> Vec<wal::LogExtent> {
+        let bs = u64::from(self.superblock.block_bytes);
+        let mut skip = 1;
+        let mut all = Vec::new();
+        for e in &self.extents {
+            let n = e.len - skip;
+            if n > 0 {
+                all.push(wal::LogExtent { at: (e.start.0 + skip) * bs, len: n * bs });
+            }
+            skip = 0;
+        }
+        all
+    }
+
+    /// Its first block while a log of ours is in use: whoever does not know it keeps off.
+    pub(crate) fn guard(&self) -> Vec<u8> {
+        let mut raw = self.raw.clone();
+        jsb::set_incompat(&mut raw, self.superblock.incompat | incompat::REDO);
+        jsb::set_tail(&mut raw, self.superblock.first, self.superblock.sequence);
+        raw
+    }
+
+    /// Its first block when that log is empty.
+    pub(crate) fn unguarded(&self) -> Vec<u8> {
+        let mut raw = self.raw.clone();
+        jsb::set_tail(&mut raw, 0, self.superblock.sequence);
+        jsb::set_incompat(&mut raw, self.superblock.incompat & !incompat::REDO);
+        raw
+    }
+
+    /// Byte of the volume at which journal block `n` lies.
+    pub fn byte_of(&self, n: u32) -> Option<u64> {
+        let mut left = u64::from(n);
+        for e in &self.extents {
+            if left < e.len {
+                return Some((e.start.0 + left) * u64::from(self.superblock.block_bytes));
+            }
+            left -= e.len;
+        }
+        None
+    }
+
+    /// What it holds, read.
+    pub fn load(
+        &self,
+        device: &dyn ReadBlocks,
+        volume_blocks: u64,
+    ) -> Result<mechanisms::JournalReplay, VolumeError> {
+        let read = |n: u32| {
+            let lost =
+                |what: String| format::FormatError::corrupt(what, format!("journal block {n}"));
+            let at = self.byte_of(n).ok_or_else(|| lost("it lies outside".into()))?;
+            let mut block = vec![0; self.superblock.block_bytes as usize];
+            device.read_at(at, &mut block).map_err(|e| lost(e.to_string()))?;
+            Ok(block)
+        };
+        let reader = JournalReader { superblock: self.superblock, volume_blocks, read: &read };
+        mechanisms::JournalReplay::load(&reader).map_err(|e| {
+            VolumeError(format!(
+                "the journal is damaged, nothing was replayed: {e}. e2fsck replays what is before \
+                 the damage and repairs the rest; copy the volume first"
+            ))
+        })
+    }
+}
+
+/// The volume's internal journal; None: it has none. Errors: one that cannot be used, and why.
+pub fn find(device: &dyn ReadBlocks, sb: &Superblock) -> Result<Option<Journal>, VolumeError> {
+    let Some(ino) = sb.journal_ino() else { return Ok(None) };
+    let geo = Geometry::of(sb);
+    let bs = geo.block_bytes as u64;
+    if !geo.has_ino(ino) {
+        return Err(bad(format!("its inode is said to be {ino}")));
+    }
+    let mut raw = [0; GROUP_DESC_BYTES];
+    let group = geo.group_of_ino(ino);
+    let at = geo.desc_block(0).0 * bs + u64::from(group.0) * GROUP_DESC_BYTES as u64;
+    device.read_at(at, &mut raw)?;
+    let desc = GroupDesc::decode(&raw);
+    geo.check_desc(group, &desc).map_err(bad)?;
+    let (block, offset) = geo.ino_place(ino);
+    let mut table = vec![0; geo.block_bytes];
+    device.read_at((u64::from(desc.inode_table) + u64::from(block)) * bs, &mut table)?;
+    let inode = InodeRef(&table[offset..offset + geo.inode_bytes]);
+    if !inode.is_file() {
+        return Err(bad("its inode is not a file"));
+    }
+    let count = inode.size() / bs;
+    let mut map = Map { device, geo: &geo, left: count, extents: Vec::new() };
+    for i in 0..15 {
+        map.walk(inode.pointer(i), i.saturating_sub(11))?;
+    }
+    if map.left > 0 {
+        return Err(bad("its inode has holes"));
+    }
+    let extents = map.extents;
+    let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;
+    let mut raw = vec![0; geo.block_bytes];
+    device.read_at(first.0 * bs, &mut raw)?;
+    let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
+    superblock.check(count, geo.block_bytes).map_err(bad)?;
+    Ok(Some(Journal { extents, raw, superblock }))
+}
+
+/// A walk through an inode's map, in the order of the file.
+struct Map<'a> {
+    device: &'a dyn ReadBlocks,
+    geo: &'a Geometry,
+    /// Blocks still to come.
+    left: u64,
+    extents: Vec<Extent>,
+}
+
+impl Map<'_> {
+    fn walk(&mut self, pointer: u32, level: usize) -> Result<(), VolumeError> {
+        if self.left == 0 {
+            return Ok(());
+        }
+        let b = BlockNo(u64::from(pointer));
+        if pointer == 0 || !self.geo.has_block(b) {
+            return Err(bad(format!("its inode names block {pointer}")));
+        }
+        if level == 0 {
+            self.left -= 1;
+            match self.extents.last_mut() {
+                Some(e) if e.start.0 + e.len == b.0 => e.len += 1,
+                _ => self.extents.push(Extent { start: b, len: 1 }),
+            }
+            return Ok(());
+        }
+        let mut block = vec![0; self.geo.block_bytes];
+        self.device.read_at(b.0 * self.geo.block_bytes as u64, &mut block)?;
+        for n in 0..self.geo.block_bytes / 4 {
+            self.walk(le32(&block, 4 * n), level - 1)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,67 @@
+//! Replaying a journal of the jbd2 family onto its volume: blocks in order, each read only if part
+//! of it matters, one flush, and then the journal is an empty one. Until that is durable the
+//! journal is as it was, so that a crash in the middle repeats it to the same end.
+
+use super::Recovered;
+use crate::journal::Journal;
+use crate::{Device, VolumeError};
+use check::Progress;
+use format::ext::features::incompat;
+use format::ext::superblock::SUPERBLOCK_BYTES;
+use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
+use format::jbd2::superblock as jsb;
+
+/// Replays it. Errors: damage in what it holds, and then nothing was written.
+pub(super) fn replay(
+    device: &mut dyn Device,
+    journal: &Journal,
+    sb: &Superblock,
+    progress: &mut dyn Progress,
+) -> Result<Recovered, VolumeError> {
+    let blocks = u64::from(sb.blocks());
+    let found = journal.load(device.reader(), blocks)?;
+    let bs = sb.block_bytes();
+    let all: Vec<_> = found.blocks().collect();
+    for (n, block) in all.iter().enumerate() {
+        let at = block.0 * bs as u64;
+        let mut bytes = vec![0; bs];
+        if found.needs_home(*block) {
+            device.reader().read_at(at, &mut bytes)?;
+        }
+        found.apply(*block, &mut bytes);
+        device.writer().write_at(at, &bytes)?;
+        progress.step("replaying the journal", n as u64 + 1, all.len() as u64);
+    }
+    device.writer().flush()?;
+    finish(device, journal, found.next_tid)?;
+    Ok(Recovered {
+        mode: None,
+        repaired: 0,
+        transactions: found.transactions,
+        blocks_scanned: found.blocks_scanned,
+        blocks_written: all.len() as u64,
+        at_opening: false,
+    })
+}
+
+/// The journal is empty, then the volume says so; each durably before the next.
+fn finish(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
+    let mut raw = journal.raw.clone();
+    jsb::set_tail(&mut raw, 0, next_tid);
+    let known = !format::jbd2::incompat::PACKED;
+    jsb::set_incompat(&mut raw, journal.superblock.incompat & known);
+    let at = journal.byte_of(0).expect("a journal has a first block");
+    device.writer().write_at(at, &raw)?;
+    device.writer().flush()?;
+    // As it is now: the replay may have changed it.
+    let mut start = [0; 4096];
+    device.reader().read_at(0, &mut start)?;
+    let place = SUPERBLOCK_AT as usize..SUPERBLOCK_AT as usize + SUPERBLOCK_BYTES;
+    let decoded = Superblock::decode(&start[place.clone()]);
+    let mut sb = decoded.map_err(|e| VolumeError(e.to_string()))?;
+    sb.set_incompat(sb.incompat() & !incompat::RECOVER);
+    start[place].copy_from_slice(&sb.bytes()[..]);
+    device.writer().write_at(0, &start)?;
+    device.writer().flush()?;
+    Ok(())
+}
