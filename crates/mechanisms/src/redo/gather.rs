@@ -69,6 +69,7 @@ impl Redo {
     pub(super) fn gather(&self, txn: Txn) -> u64 {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
+        let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
         let Some(mut opened) = s.open.end(txn.id) else { return 0 };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return 0;
@@ -108,7 +109,7 @@ impl Redo {
             ranges.keys().filter(|b| s.queue.is_direct(**b)).copied().collect();
         let txns = vec![txn.id];
         let batch = Batch { first: serial, serial, entry, ranges, room, direct, freed, txns };
-        let joined = s.queue.push(batch, &s.open);
+        let joined = s.queue.push(batch, mixed);
         was_direct.into_iter().for_each(|b| s.queue.undirect(b));
         for (block, (buf, _)) in &touched {
             s.blocks.ended(buf, serial, s.open.touches(*block));

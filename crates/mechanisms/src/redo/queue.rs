@@ -69,14 +69,19 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// An operation has ended. It shares the last entry if that is mixed with open operations: an
-    /// entry of its own could become durable before that one is complete. True if so.
-    pub(super) fn push(&mut self, batch: Batch, open: &Open) -> bool {
+    /// Has an operation that has not ended changed bytes of the last batch?
+    pub(super) fn is_mixed(&self, open: &Open) -> bool {
+        self.batches.back().is_some_and(|last| open.overlaps(&last.ranges))
+    }
+
+    /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
+    /// share an entry: one of them alone could become durable with bytes of the other. True if so.
+    pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
         for b in &batch.direct {
             *self.direct.entry(b.block().0).or_default() += 1;
         }
         match self.batches.back_mut() {
-            Some(last) if open.overlaps(&last.ranges) => {
+            Some(last) if mixed => {
                 last.join(batch);
                 true
             }
