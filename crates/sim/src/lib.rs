@@ -4,9 +4,12 @@
 //! knows no files.
 
 mod image;
+mod run;
+pub mod timing;
 mod trace;
 mod world;
 
 pub use image::Image;
+pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};
 pub use world::{Fault, Latency, World};

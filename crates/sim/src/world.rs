@@ -2,8 +2,10 @@
 //! nothing else makes time pass.
 
 use crate::image::Image;
+use crate::timing::{Access, Kind, Timing};
 use crate::trace::{Event, Trace, Write};
 use env::{DiskError, DiskErrorKind, Durability, Engine, Env, IoDone, IoOp, IoRequest, Nanos, Now};
+use env::{DiskId, Rng, SECTOR_BYTES};
 use std::collections::BTreeMap;
 
 /// How long a request takes, in nanoseconds.
@@ -28,15 +30,18 @@ pub enum Fault {
     Read(u64),
 }
 
-/// One disk, one engine, one clock.
+/// One engine, its disks, one clock.
 pub struct World {
     /// What reads see.
     pub disk: Image,
+    /// The same of further disks: `DiskId(1)` on.
+    pub logs: Vec<Image>,
     /// What was asked.
     pub trace: Trace,
     /// Requests carried out: reads, writes, flushes.
     pub counts: [u64; 3],
     latency: Latency,
+    timings: Vec<Box<dyn Timing>>,
     fault: Option<Fault>,
     now: u64,
     sequence: u64,
@@ -52,9 +57,11 @@ impl World {
     pub fn new(disk: Image) -> World {
         World {
             disk,
+            logs: Vec::new(),
             trace: Trace::default(),
             counts: [0; 3],
             latency: default_latency,
+            timings: Vec::new(),
             fault: None,
             now: 0,
             sequence: 0,
@@ -65,6 +72,11 @@ impl World {
     /// Requests take as long as `latency` says.
     pub fn set_latency(&mut self, latency: Latency) {
         self.latency = latency;
+    }
+    /// Requests take as long as each disk's model says, in the order of the disks' numbers.
+    pub fn set_timings(&mut self, timings: Vec<Box<dyn Timing>>) {
+        assert_eq!(timings.len(), 1 + self.logs.len(), "a model for each disk");
+        self.timings = timings;
     }
     /// From now on this goes wrong.
     pub fn set_fault(&mut self, fault: Fault) {
@@ -114,57 +126,99 @@ impl World {
         }
     }
 
+    fn image(&mut self, disk: DiskId) -> &mut Image {
+        match disk.0 {
+            0 => &mut self.disk,
+            n => self.logs.get_mut(usize::from(n) - 1).expect("only disks of this world are asked"),
+        }
+    }
+
+    /// When a request that begins now ends.
+    fn end_of(&mut self, disk: DiskId, op: &IoOp, at: u64, len: u64) -> u64 {
+        let Some(timing) = self.timings.get_mut(usize::from(disk.0)) else {
+            return self.now + (self.latency)(op, len);
+        };
+        let kind = match op {
+            IoOp::Read => Kind::Read,
+            IoOp::Write(how) => Kind::Write { fua: *how == Durability::Fua },
+            IoOp::Flush => Kind::Flush,
+            IoOp::Discard { .. } => return self.now,
+        };
+        timing.ends_at(Nanos(self.now), Access { kind, at, len }).0.max(self.now)
+    }
+
     fn begin(&mut self, request: IoRequest) {
-        let IoRequest { id, op, at, mut blocks, .. } = request;
+        let IoRequest { id, disk, op, at, mut blocks } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
-        let mut event = None;
-        let mut result = Ok(());
-        match op {
+        let (event, failed) = match op {
             IoOp::Read => {
                 self.counts[0] += 1;
-                let mut at = at;
+                let mut from = at;
                 for b in &mut blocks {
-                    self.disk.read(at, b.bytes_mut());
-                    at += b.len() as u64;
+                    self.image(disk).read(from, b.bytes_mut());
+                    from += b.len() as u64;
                 }
-                if matches!(self.fault, Some(Fault::Read(b)) if b >= at - bytes && b < at) {
-                    result = Err("read");
-                }
+                let bad = matches!(self.fault, Some(Fault::Read(b)) if b >= at && b < at + bytes);
+                (None, bad.then_some("read"))
             }
             IoOp::Write(how) => {
-                let n = self.trace.writes.len();
                 let all: Vec<u8> = blocks.iter().flat_map(|b| b.bytes().to_vec()).collect();
-                self.trace.events.push(Event::WriteIssued(n));
-                let failed = self.fault == Some(Fault::Write(self.counts[1]));
-                self.counts[1] += 1;
-                if failed {
-                    result = Err("write");
-                } else {
-                    self.disk.write(at, &all);
-                    event = Some(Event::WriteEnded(n));
-                }
                 let fua = how == Durability::Fua;
-                self.trace.writes.push(Write { at, bytes: all.into(), fua });
+                self.begin_write(Write { disk, at, bytes: all.into(), fua })
             }
-            IoOp::Flush => {
-                self.trace.events.push(Event::FlushIssued(self.flushes));
-                if self.fault == Some(Fault::Flush(self.counts[2])) {
-                    result = Err("flush");
-                } else {
-                    event = Some(Event::FlushEnded(self.flushes));
-                }
-                self.counts[2] += 1;
-                self.flushes += 1;
-            }
-            IoOp::Discard { .. } => (),
-        }
+            IoOp::Flush => self.begin_flush(disk),
+            IoOp::Discard { .. } => (None, None),
+        };
         let detail = "injected".to_owned();
-        let result = result.map_err(|during| {
-            let kind = DiskErrorKind::Io;
-            DiskError { kind, during, at, detail }
-        });
+        let kind = DiskErrorKind::Io;
+        let result = match failed {
+            Some(during) => Err(DiskError { kind, during, at, detail }),
+            None => Ok(()),
+        };
         self.sequence += 1;
-        let end = self.now + (self.latency)(&op, bytes);
+        let end = self.end_of(disk, &op, at, bytes);
         self.ends.insert((end, self.sequence), (IoDone { id, blocks, result }, event));
+    }
+
+    /// The event of its end, or the word for its failure.
+    fn begin_write(&mut self, write: Write) -> (Option<Event>, Option<&'static str>) {
+        let n = self.trace.writes.len();
+        self.check_alone(&write);
+        self.trace.events.push(Event::WriteIssued(n));
+        let failed = self.fault == Some(Fault::Write(self.counts[1]));
+        self.counts[1] += 1;
+        // A write that fails leaves any mixture of old and new sectors.
+        let mut chance = Rng::new(n as u64);
+        for (i, sector) in write.bytes.chunks(SECTOR_BYTES).enumerate() {
+            if !failed || chance.one_in(2) {
+                self.image(write.disk).write(write.at + (i * SECTOR_BYTES) as u64, sector);
+            }
+        }
+        self.trace.writes.push(write);
+        if failed { (None, Some("write")) } else { (Some(Event::WriteEnded(n)), None) }
+    }
+
+    /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks.
+    fn check_alone(&self, write: &Write) {
+        for (_, event) in self.ends.values() {
+            let Some(Event::WriteEnded(n)) = event else { continue };
+            let other = &self.trace.writes[*n];
+            let apart = other.disk != write.disk
+                || write.at + write.bytes.len() as u64 <= other.at
+                || other.at + other.bytes.len() as u64 <= write.at;
+            assert!(apart, "two writes in flight to one place: byte {}", write.at.max(other.at));
+        }
+    }
+
+    fn begin_flush(&mut self, disk: DiskId) -> (Option<Event>, Option<&'static str>) {
+        self.trace.events.push(Event::FlushIssued(self.flushes));
+        self.trace.flushes.push(disk);
+        let failed = self.fault == Some(Fault::Flush(self.counts[2]));
+        self.counts[2] += 1;
+        self.flushes += 1;
+        if failed {
+            return (None, Some("flush"));
+        }
+        (Some(Event::FlushEnded(self.flushes - 1)), None)
     }
 }

@@ -1,0 +1,41 @@
+//! A block store behind a network: a delay for each request, a limit on requests a second and on bytes a
+//! second, many requests at once. What it has acknowledged is durable, so a flush costs one delay.
+
+use super::{Access, Timing};
+use crate::timing::simple::transfer;
+use env::Nanos;
+
+/// A network disk.
+#[derive(Clone, Copy, Debug)]
+pub struct Network {
+    /// Of each request.
+    pub delay: Nanos,
+    /// Requests a second.
+    pub requests_per_sec: u64,
+    /// Bytes a second.
+    pub bytes_per_sec: u64,
+    next_request: Nanos,
+    next_bytes: Nanos,
+}
+
+impl Network {
+    /// A general-purpose volume of a cloud: 0.8 ms, 3000 requests and 125 MB a second.
+    pub fn gp3() -> Network {
+        Network {
+            delay: Nanos::from_micros(800),
+            requests_per_sec: 3000,
+            bytes_per_sec: 125_000_000,
+            next_request: Nanos(0),
+            next_bytes: Nanos(0),
+        }
+    }
+}
+
+impl Timing for Network {
+    fn ends_at(&mut self, now: Nanos, a: Access) -> Nanos {
+        let begin = now.max(self.next_request).max(self.next_bytes);
+        self.next_request = begin.plus(Nanos(1_000_000_000 / self.requests_per_sec.max(1)));
+        self.next_bytes = begin.plus(transfer(a.len, self.bytes_per_sec));
+        self.next_bytes.plus(self.delay)
+    }
+}
