@@ -46,6 +46,39 @@ impl Act {
         }
     }
 
+    /// The paths it is about.
+    pub(crate) fn paths(&self) -> Vec<&str> {
+        match self {
+            Act::Create(p)
+            | Act::Mkdir(p)
+            | Act::Symlink(p, _)
+            | Act::Unlink(p)
+            | Act::Rmdir(p)
+            | Act::Truncate(p, _)
+            | Act::Write(p, ..)
+            | Act::Fsync(p) => vec![p],
+            Act::Link(a, b) | Act::Rename(a, b) => vec![a, b],
+            Act::Sync => vec![],
+        }
+    }
+
+    /// The same act on other paths.
+    pub(crate) fn renamed(mut self, to: impl Fn(&str) -> String) -> Act {
+        match &mut self {
+            Act::Create(p)
+            | Act::Mkdir(p)
+            | Act::Symlink(p, _)
+            | Act::Unlink(p)
+            | Act::Rmdir(p)
+            | Act::Truncate(p, _)
+            | Act::Write(p, ..)
+            | Act::Fsync(p) => *p = to(p),
+            Act::Link(a, b) | Act::Rename(a, b) => (*a, *b) = (to(a), to(b)),
+            Act::Sync => (),
+        }
+        self
+    }
+
     /// The request, with the inodes of `needs` in its order.
     pub(crate) fn request(&self, inos: &[u32]) -> Request {
         let make = |dir: u32, path: &str, kind: MakeKind| Request::Make {

@@ -3,12 +3,12 @@
 //! again from its name.
 
 use crate::acts::Act;
-use crate::judge::{Expected, judge};
-use crate::scenario::{script, seeds};
-use crate::subject::{Subject, fresh};
+use crate::judge::{Expected, Verdict, judge};
+use crate::record::{Progress, record};
+use crate::scenario::seeds;
 use integrity::Plant;
 use serde::Serialize;
-use sim::{CrashImages, Event, Image, Trace};
+use sim::{CrashImages, Event};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,137 +68,124 @@ pub struct CrashReport {
     pub runs: Vec<Run>,
 }
 
-/// A scenario's run: the trace from the moment it was set up.
-struct Recorded {
-    base: Image,
-    trace: Trace,
-    setup: Vec<Act>,
-    /// Acts by their number in the marks.
-    acts: Vec<Act>,
-}
-
 /// Violations kept of each run.
 const KEPT: usize = 20;
 /// Seeded variants of each cut.
 const RANDOM_VARIANTS: u64 = 6;
-/// Every so many distinct states the real e2fsck judges one.
-const E2FSCK_EVERY: u64 = 400;
+/// Of so many distinct states the real e2fsck judges one.
+const E2FSCK_OF: u64 = 100;
 
-fn record(o: &CrashOptions, name: &str, seed: u64) -> Result<Recorded, String> {
-    let script = script(name, seed).ok_or_else(|| format!("no scenario {name}"))?;
-    let mut setup = Subject::open(fresh(2 << 20), o.mode, false, (Plant::NONE, seed))?;
-    let mut done = Vec::new();
-    for act in script.setup {
-        if setup.act(u64::MAX / 4, &act).is_ok() {
-            done.push(act);
-        }
-    }
-    // The setup is durable; what follows runs on the same opened volume, with the bug planted.
-    let base = setup.world.disk.clone();
-    drop(setup);
-    let mut device = crate::subject::SimDevice(base);
-    volume::recover(&mut device, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
-    let base = device.0;
-    let mut v = Subject::open(base.clone(), o.mode, false, (o.plant, seed))?;
-    let mut acts = Vec::new();
-    for act in script.acts {
-        let n = acts.len() as u64;
-        if v.act(n, &act).is_ok() {
-            acts.push(act);
-        } else {
-            acts.push(Act::Fsync("/".into())); // refused: nothing is promised of it
-        }
-    }
-    v.pass(6_000_000_000);
-    Ok(Recorded { base, trace: v.world.trace.clone(), setup: done, acts })
+/// A state's place: the event it is cut after, and which of the images possible there.
+type StateId = (u64, u64);
+
+/// A state that was judged.
+struct Judged {
+    id: StateId,
+    digest: u64,
+    wrong: Vec<String>,
+    losses: BTreeSet<&'static str>,
 }
 
-struct Shared<'a> {
-    options: &'a CrashOptions,
-    seen: Mutex<BTreeSet<u64>>,
-    states: AtomicU64,
-    run: Mutex<Run>,
-}
-
-impl Shared<'_> {
-    fn enough(&self) -> bool {
-        let found = self.options.first
-            && !self.run.lock().expect("nobody panics holding it").violations.is_empty();
-        found || self.states.load(Ordering::Relaxed) >= self.options.states
-    }
-}
-
-/// Explores one script. `only`: one state of it.
-fn explore_script(shared: &Shared<'_>, name: &str, seed: u64, only: Option<(u64, u64)>) {
-    let recorded = match record(shared.options, name, seed) {
-        Ok(r) => r,
-        Err(why) => return report(shared, (name, seed, 0, 0), vec![why], Vec::new()),
-    };
-    let mut images = CrashImages::new(&recorded.trace, &recorded.base);
-    let (mut answered, mut in_flight) = (0, None);
+/// The states of one seed, each judged once. `only`: one of them.
+fn explore_script(
+    o: &CrashOptions,
+    name: &str,
+    seed: u64,
+    only: Option<StateId>,
+) -> Result<Vec<Judged>, String> {
+    let r = record(o.mode, o.plant, name, seed)?;
+    let mut images = CrashImages::new(&r.trace, &r.base);
+    let mut progress = Progress::default();
+    let mut seen = BTreeSet::new();
+    let mut all = Vec::new();
     let mut cut = 0;
     loop {
-        if only.is_none_or(|(c, _)| c == cut) {
-            let mut done = recorded.setup.clone();
-            done.extend_from_slice(&recorded.acts[..answered]);
-            let expected =
-                Expected { done: &done, in_flight: in_flight.map(|i: usize| &recorded.acts[i]) };
+        if progress.begun >= r.from && only.is_none_or(|(c, _)| c == cut) {
+            let mut done = r.setup.clone();
+            done.extend(progress.answered.iter().map(|i| r.acts[*i].clone()));
+            let in_flight: Vec<&Act> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
+            let e = Expected { done: &done, in_flight: &in_flight, callers: r.callers };
             for variant in 0..images.variants(RANDOM_VARIANTS) {
-                if only.is_none_or(|(_, v)| v == variant) {
-                    let image = images.image(variant);
-                    one_state(shared, &image, &expected, (name, seed, cut, variant));
+                if only.is_some_and(|(_, v)| v != variant) {
+                    continue;
+                }
+                let image = images.image(variant);
+                let digest = image.digest();
+                // The same image at another moment is judged again: more may be promised by then.
+                if seen.insert((digest, progress.answered.len(), progress.begun)) {
+                    let verdict = judge(&image, o.mode, &e, digest.is_multiple_of(E2FSCK_OF));
+                    let Verdict { wrong, losses } = verdict;
+                    all.push(Judged { id: (cut, variant), digest, wrong, losses });
                 }
             }
         }
-        if only.is_none() && shared.enough() {
-            return;
+        let broken = all.last().is_some_and(|j| !j.wrong.is_empty());
+        if only.is_none() && ((o.first && broken) || seen.len() as u64 >= o.states) {
+            return Ok(all);
         }
-        match images.step() {
-            None => return,
-            Some(Event::Mark(m)) if (*m / 2) < recorded.acts.len() as u64 => {
-                let n = (*m / 2) as usize;
-                if m % 2 == 0 {
-                    in_flight = Some(n);
-                } else {
-                    (answered, in_flight) = (n + 1, None);
-                }
-            }
-            Some(_) => (),
-        }
+        let Some(event) = images.step() else { return Ok(all) };
+        progress.note(event, r.acts.len());
         cut += 1;
     }
 }
 
-type StateId<'a> = (&'a str, u64, u64, u64);
-
-fn one_state(shared: &Shared<'_>, image: &Image, e: &Expected<'_>, id: StateId<'_>) {
-    // The same image at another moment is another state: more may have been promised by then.
-    let key = image.digest() ^ (e.done.len() as u64).wrapping_mul(0x9e37_79b9);
-    if !shared.seen.lock().expect("nobody panics holding it").insert(key) {
-        return;
-    }
-    let n = shared.states.fetch_add(1, Ordering::Relaxed);
-    let verdict = judge(image, shared.options.mode, e, n.is_multiple_of(E2FSCK_EVERY));
-    report(shared, id, verdict.wrong, verdict.losses);
+/// What has been explored of a scenario. Seeds are taken in whenever they are finished, but in
+/// their order, so that one command has one result however many threads there are.
+struct Merge<'a> {
+    options: &'a CrashOptions,
+    /// Images of the whole mode.
+    images: &'a mut BTreeSet<u64>,
+    finished: BTreeMap<u64, Result<Vec<Judged>, String>>,
+    next: u64,
+    last: u64,
+    run: Run,
+    full: bool,
 }
 
-fn report(shared: &Shared<'_>, id: StateId<'_>, wrong: Vec<String>, losses: Vec<&'static str>) {
-    if wrong.is_empty() && losses.is_empty() {
-        return;
-    }
-    let mut run = shared.run.lock().expect("nobody panics holding it");
-    for l in losses {
-        *run.losses.entry(l.to_owned()).or_default() += 1;
-    }
-    for what in wrong {
-        if run.violations.len() < KEPT {
-            let state = format!("{}:{}:{}:{}", id.0, id.1, id.2, id.3);
-            let plant = shared.options.plant.0.map_or(String::new(), |p| format!(" --plant {p}"));
-            let mode = shared.options.mode;
-            let replay = format!("cairn crash --mode {mode}{plant} --replay {state}");
-            run.violations.push(Violation { what, state, replay });
+impl Merge<'_> {
+    fn take(&mut self, n: u64, states: Result<Vec<Judged>, String>) {
+        self.finished.insert(n, states);
+        while !self.full
+            && let Some(states) = self.finished.remove(&self.next)
+        {
+            let seed = scattered(&self.run.scenario, self.next);
+            self.next += 1;
+            match states {
+                Err(why) => {
+                    broken(self.options, &mut self.run, (seed, (0, 0)), why);
+                    self.last = self.next;
+                }
+                Ok(all) => all.into_iter().for_each(|j| self.one(seed, j)),
+            }
+            let found = self.options.first && !self.run.violations.is_empty();
+            let enough = self.run.states >= self.options.states;
+            self.full = found || enough || self.next >= self.last;
         }
     }
+
+    fn one(&mut self, seed: u64, j: Judged) {
+        self.run.states += u64::from(self.images.insert(j.digest));
+        for kind in j.losses {
+            *self.run.losses.entry(kind.to_owned()).or_default() += 1;
+        }
+        for what in j.wrong {
+            broken(self.options, &mut self.run, (seed, j.id), what);
+        }
+    }
+}
+
+fn broken(o: &CrashOptions, run: &mut Run, (seed, id): (u64, StateId), what: String) {
+    if run.violations.len() < KEPT {
+        let state = format!("{}:{seed}:{}:{}", run.scenario, id.0, id.1);
+        let plant = o.plant.0.map_or(String::new(), |p| format!(" --plant {p}"));
+        let replay = format!("cairn crash --mode {}{plant} --replay {state}", o.mode);
+        run.violations.push(Violation { what, state, replay });
+    }
+}
+
+/// The sequences are walked in a scattered order, so that a part of them is a fair sample.
+fn scattered(scenario: &str, n: u64) -> u64 {
+    seeds(scenario).map_or(n, |all| n.wrapping_mul(131) % all)
 }
 
 fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
@@ -214,7 +201,7 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
 }
 
 /// Explores. With several scenarios the wanted states are shared between them; those that run out
-/// of seeds leave theirs to the random one.
+/// of seeds leave theirs to the ones after them.
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
     let all: Vec<&str> = crate::scenarios().iter().map(|s| s.0).collect();
     let names = match &o.scenario {
@@ -223,10 +210,12 @@ pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
         None => all,
     };
     let mut report = CrashReport::default();
+    let mut images = BTreeSet::new();
     let mut left = o.states;
     for (i, name) in names.iter().enumerate() {
-        let share = left / (names.len() - i) as u64;
-        let run = explore_scenario(&CrashOptions { states: share.max(1), ..o.clone() }, name);
+        let share = left.div_ceil((names.len() - i) as u64).max(1);
+        let options = CrashOptions { states: share, ..o.clone() };
+        let run = explore_scenario(&options, name, &mut images);
         left = left.saturating_sub(run.states);
         let stop = o.first && !run.violations.is_empty();
         report.runs.push(run);
@@ -237,34 +226,35 @@ pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
     Ok(report)
 }
 
-fn explore_scenario(o: &CrashOptions, name: &str) -> Run {
-    let shared = Shared {
+fn explore_scenario(o: &CrashOptions, name: &str, images: &mut BTreeSet<u64>) -> Run {
+    let last = seeds(name).map_or(u64::MAX, |n| o.seed.saturating_add(n));
+    let merge = Mutex::new(Merge {
         options: o,
-        seen: Mutex::default(),
-        states: AtomicU64::new(0),
-        run: Mutex::new(empty_run(o, name, o.seed)),
-    };
+        images,
+        finished: BTreeMap::new(),
+        next: o.seed,
+        last,
+        run: empty_run(o, name, o.seed),
+        full: false,
+    });
     let next = AtomicU64::new(o.seed);
-    let last = seeds(name).map_or(u64::MAX, |n| o.seed + n);
-    // The sequences are walked in a scattered order, so that a part of them is a fair sample.
-    let scatter = |n: u64| seeds(name).map_or(n, |all| n.wrapping_mul(131) % all);
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let full = || merge.lock().expect("nobody panics holding it").full;
     std::thread::scope(|s| {
         for _ in 0..threads {
             s.spawn(|| {
-                while !shared.enough() {
+                while !full() {
                     let n = next.fetch_add(1, Ordering::Relaxed);
                     if n >= last {
                         return;
                     }
-                    explore_script(&shared, name, scatter(n), None);
+                    let states = explore_script(o, name, scattered(name, n), None);
+                    merge.lock().expect("nobody panics holding it").take(n, states);
                 }
             });
         }
     });
-    let mut run = shared.run.into_inner().expect("nobody panics holding it");
-    run.states = shared.states.into_inner();
-    run
+    merge.into_inner().expect("nobody panics holding it").run
 }
 
 /// Builds one state again and judges it; `state` as a violation names it.
@@ -274,22 +264,22 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
     let [name, seed, cut, variant] = parts[..] else { return Err(bad()) };
     let number = |s: &str| s.parse::<u64>().map_err(|_| bad());
     let (seed, cut, variant) = (number(seed)?, number(cut)?, number(variant)?);
-    let shared = Shared {
-        options: o,
-        seen: Mutex::default(),
-        states: AtomicU64::new(0),
-        run: Mutex::new(empty_run(o, name, seed)),
-    };
-    explore_script(&shared, name, seed, Some((cut, variant)));
+    let mut run = empty_run(o, name, seed);
+    for j in explore_script(o, name, seed, Some((cut, variant)))? {
+        run.states += 1;
+        j.losses.iter().for_each(|k| *run.losses.entry((*k).to_owned()).or_default() += 1);
+        j.wrong.into_iter().for_each(|what| broken(o, &mut run, (seed, j.id), what));
+    }
+    if run.states == 0 {
+        return Err(format!("{state}: this run has no such state"));
+    }
     tell_trace(o, name, seed, cut)?;
-    let mut run = shared.run.into_inner().expect("nobody panics holding it");
-    run.states = shared.states.into_inner();
     Ok(CrashReport { runs: vec![run] })
 }
 
 /// Prints what led to a state: the acts, and what the disk was asked since the last of them began.
 fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), String> {
-    let r = record(o, name, seed)?;
+    let r = record(o.mode, o.plant, name, seed)?;
     r.setup.iter().for_each(|a| eprintln!("setup    {a:?}"));
     for (i, event) in r.trace.events.iter().take(cut as usize).enumerate() {
         match event {

@@ -16,16 +16,20 @@ const NOW_SECS: u32 = 1_700_000_100;
 
 /// What is known of a run at a cut: everything answered, and what is under way.
 pub(crate) struct Expected<'a> {
-    /// The acts so far, the setup's included; each was answered, but the last if `in_flight`.
+    /// The acts that were answered, the setup's included, in the order of their answers.
     pub(crate) done: &'a [Act],
-    pub(crate) in_flight: Option<&'a Act>,
+    /// One of each caller at most.
+    pub(crate) in_flight: &'a [&'a Act],
+    /// How many callers there are.
+    pub(crate) callers: u64,
 }
 
 /// What was found wrong, and what was lost without a promise.
 #[derive(Default, Debug)]
 pub(crate) struct Verdict {
     pub(crate) wrong: Vec<String>,
-    pub(crate) losses: Vec<&'static str>,
+    /// Kinds of things that are gone; nobody promised that they would not be.
+    pub(crate) losses: BTreeSet<&'static str>,
 }
 
 /// Judges an image. `by_e2fsck`: the real one too.
@@ -33,16 +37,16 @@ pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool
     let mut v = Verdict::default();
     let mut device = SimDevice(image.clone());
     if mode == Mode::Sync {
-        before_repair(&device, &mut v);
+        before_repair(&device, e.callers, &mut v);
     }
     if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
         if mode != Mode::Async {
             v.wrong.push(format!("recovery: {why}"));
             return v;
         }
-        v.losses.push("names");
+        v.losses.insert("repair-by-hand");
         if !force_repair(&mut device) {
-            v.losses.push("volume");
+            v.losses.insert("volume");
             return v;
         }
     }
@@ -64,11 +68,11 @@ pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool
     v
 }
 
-fn before_repair(device: &SimDevice, v: &mut Verdict) {
+fn before_repair(device: &SimDevice, callers: u64, v: &mut Verdict) {
     let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
     match check(device, &options, &mut ()) {
         Err(why) => v.wrong.push(format!("before the repair: {why}")),
-        Ok(report) if !report.is_sync_leftover(1) => {
+        Ok(report) if !report.is_sync_leftover(callers) => {
             let worst = report.findings.iter().max_by_key(|f| f.kind.class());
             let text = worst.map_or_else(String::new, ToString::to_string);
             v.wrong.push(format!("before the repair: {text}"));
@@ -97,7 +101,7 @@ fn after(acts: &[Act]) -> Model {
 fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
     let old = after(e.done);
     let mut new = old.clone();
-    if let Some(a) = e.in_flight {
+    for a in e.in_flight {
         let _ = new.apply(a);
     }
     let (a, b) = (old.tree(), new.tree());
@@ -130,19 +134,23 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             v.wrong.push(format!("{path} was never made, or its removal had returned"));
         }
     }
-    if let Some(Act::Rename(from, to)) = e.in_flight
-        && a.contains_key(from)
-        && !tree.contains_key(from)
-        && !tree.contains_key(to)
-    {
-        v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
+    for act in e.in_flight {
+        if let Act::Rename(from, to) = act
+            && a.contains_key(from)
+            && !tree.contains_key(from)
+            && !tree.contains_key(to)
+        {
+            v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
+        }
     }
     lengths(tree, e, (&old, &b), v);
 }
 
-/// Is `path` the target of the rename in flight, whose source is still there?
+/// Is `path` the target of a rename in flight, whose source is still there?
 fn half_renamed(e: &Expected<'_>, path: &str, tree: &BTreeMap<String, Seen>) -> bool {
-    matches!(e.in_flight, Some(Act::Rename(from, to)) if to == path && tree.contains_key(from))
+    let half =
+        |act: &&Act| matches!(act, Act::Rename(from, to) if to == path && tree.contains_key(from));
+    e.in_flight.iter().any(half)
 }
 
 /// A returned truncate survives, unless the file was written later.
@@ -171,7 +179,7 @@ fn lengths(
 fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
     let mut m = Model::default();
     let mut last = None;
-    for act in e.done.iter().chain(e.in_flight) {
+    for act in e.done.iter().chain(e.in_flight.iter().copied()) {
         if let Act::Truncate(p, _) | Act::Write(p, ..) = act
             && m.find(p) == Ok(id)
         {
@@ -179,7 +187,7 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
         }
         let _ = m.apply(act);
     }
-    let touched = e.in_flight.is_some_and(|a| last == Some(a));
+    let touched = e.in_flight.iter().any(|a| last == Some(*a));
     if touched { None } else { last }
 }
 
@@ -189,7 +197,7 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
     let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
     let mut m = Model::default();
-    for (i, act) in e.done.iter().chain(e.in_flight).enumerate() {
+    for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
         let answered = i < e.done.len();
         let ids: Vec<usize> = match act {
             Act::Truncate(p, _) | Act::Write(p, ..) | Act::Unlink(p) => {
@@ -221,7 +229,7 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
     for (path, id) in m.tree() {
         let Some(bytes) = promised.get(&id) else {
             if mode == Mode::Async && !tree.contains_key(&path) {
-                v.losses.push("unsynced");
+                v.losses.insert("names");
             }
             continue;
         };

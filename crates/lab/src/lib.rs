@@ -5,8 +5,10 @@ mod acts;
 mod bad;
 pub mod crash;
 mod judge;
+mod kernel;
 mod model;
 mod random;
+mod record;
 mod scenario;
 mod subject;
 

@@ -10,7 +10,19 @@ use env::Rng;
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
     pub(crate) setup: Vec<Act>,
+    /// Directories then rewritten as Linux makes them; true: with a hash index.
+    pub(crate) kernel: Vec<(String, bool)>,
     pub(crate) acts: Vec<Act>,
+    /// How many callers share the acts, each taking every so many of them.
+    pub(crate) callers: usize,
+    /// What happens before this act begins is looked at with another seed.
+    pub(crate) from: usize,
+}
+
+impl Script {
+    fn new(setup: Vec<Act>, acts: Vec<Act>) -> Script {
+        Script { setup, kernel: Vec::new(), acts, callers: 1, from: 0 }
+    }
 }
 
 /// Names and what they are.
@@ -23,6 +35,8 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a scripted mix: growing directories, renames over, long symlinks, truncates, fsyncs",
         ),
         ("append", "small appends to several files, with fsync"),
+        ("kernel", "changes in directories as Linux makes them, indexed and not"),
+        ("callers", "three callers at a time in the same directories"),
         ("random", "random operations"),
     ]
 }
@@ -92,13 +106,16 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
     let all = operations();
     let n = all.len() as u64;
     Some(match name {
-        "seq-1" => Script { setup: base(), acts: vec![all[(seed % n) as usize].clone()] },
+        "seq-1" => Script::new(base(), vec![all[(seed % n) as usize].clone()]),
         "seq-2" => {
             let (a, b) = (seed / n % n, seed % n);
-            Script { setup: base(), acts: vec![all[a as usize].clone(), all[b as usize].clone()] }
+            let acts = vec![all[a as usize].clone(), all[b as usize].clone()];
+            Script { from: 1, ..Script::new(base(), acts) }
         }
-        "mix" => Script { setup: vec![Act::Mkdir(s("/d")), Act::Sync], acts: mix() },
+        "mix" => Script::new(vec![Act::Mkdir(s("/d")), Act::Sync], mix()),
         "append" => append(seed),
+        "kernel" => kernel(seed),
+        "callers" => callers(seed),
         "random" => random(seed),
         _ => return None,
     })
@@ -147,7 +164,7 @@ fn append(seed: u64) -> Script {
             acts.push(Act::Fsync(file(i)));
         }
     }
-    Script { setup, acts }
+    Script::new(setup, acts)
 }
 
 fn random(seed: u64) -> Script {
@@ -166,5 +183,72 @@ fn random(seed: u64) -> Script {
     let mut setup = list(20, &mut model);
     setup.push(Act::Sync);
     let acts = list(25, &mut model);
-    Script { setup, acts }
+    Script::new(setup, acts)
+}
+
+/// Directories `/i` (indexed) and `/l` (linear), both as Linux makes them, and changes in them. The
+/// first has more blocks than an inode points at, so that a block of it is swapped in either place.
+fn kernel(seed: u64) -> Script {
+    let mut rng = Rng::new(seed);
+    let name = |dir: &str, i: u64| {
+        let len = [40, 120, 200][(i % 3) as usize];
+        format!("{dir}/{i:03}{}", "k".repeat(len))
+    };
+    let mut setup = vec![Act::Mkdir(s("/i")), Act::Mkdir(s("/l")), Act::Create(s("/f"))];
+    let (many, few) = (110, 20);
+    // A directory never shrinks: what is linked and unlinked again leaves room for the index.
+    setup.extend((0..many + 20).map(|i| Act::Link(s("/f"), name("/i", i))));
+    setup.extend((many..many + 20).map(|i| Act::Unlink(name("/i", i))));
+    setup.extend((0..few).map(|i| Act::Create(name("/l", i))));
+    setup.push(Act::Mkdir(s("/l/sub")));
+    setup.push(Act::Mkdir(s("/i/sub")));
+    setup.push(Act::Sync);
+    let mut acts = Vec::new();
+    for n in 0..8 {
+        let (a, b) = (name("/i", rng.below(many)), name("/l", rng.below(few)));
+        acts.push(match rng.below(11) {
+            0 => Act::Unlink(a),
+            1 => Act::Unlink(b),
+            2 => Act::Create(format!("/i/new{n}")),
+            3 => Act::Create(format!("/l/{}{n}", "n".repeat(150))),
+            4 => Act::Rename(a, format!("/i/{}{n}", "r".repeat(180))),
+            5 => Act::Rename(b, a),
+            6 => Act::Rename(s("/l/sub"), format!("/i/moved{n}")),
+            7 => Act::Rename(s("/i/sub"), format!("/l/moved{n}")),
+            8 => Act::Mkdir(format!("/i/dir{n}")),
+            9 => Act::Rename(s("/i"), format!("/l/i{n}")),
+            _ => Act::Rmdir(s("/i/sub")),
+        });
+    }
+    let kernel = vec![(s("/i"), true), (s("/l"), false)];
+    Script { kernel, ..Script::new(setup, acts) }
+}
+
+/// Callers with names of their own in directories that they share, so that what they do commutes
+/// while the blocks they change are the same.
+fn callers(seed: u64) -> Script {
+    const CALLERS: u64 = 3;
+    let mut rng = Rng::new(seed);
+    let shared = || vec![Act::Mkdir(s("/A")), Act::Mkdir(s("/B"))];
+    let mut models = Vec::new();
+    for _ in 0..CALLERS {
+        let mut m = Model::default();
+        for act in shared() {
+            m.apply(&act).expect("an empty tree has room");
+        }
+        models.push(m);
+    }
+    let mut next = |lane: u64| loop {
+        let model = &mut models[lane as usize];
+        let act = random_act(&mut rng, model);
+        let touches_shared = act.paths().iter().any(|p| *p == "/A" || *p == "/B");
+        if act != Act::Sync && !touches_shared && model.apply(&act).is_ok() {
+            return act.renamed(|p| p.replace("/n", &format!("/c{lane}n")));
+        }
+    };
+    let mut setup = shared();
+    setup.extend((0..9).map(|i| next(i % CALLERS)));
+    setup.push(Act::Sync);
+    let acts = (0..30).map(|i| next(i % CALLERS)).collect();
+    Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
 }

@@ -154,6 +154,37 @@ impl Subject {
         self.ask(number, act.request(&inos)).map(|_| ())
     }
 
+    /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
+    /// the other. The trace has marks as for `ask`.
+    pub(crate) fn act_in_lanes(&mut self, acts: &[Act], lanes: usize) -> Vec<Result<(), FsError>> {
+        let results = Rc::new(RefCell::new(vec![None; acts.len()]));
+        let (volume, pen) = (self.volume.clone(), self.world.pen());
+        let mut work: Vec<Vec<(usize, Act)>> = vec![Vec::new(); lanes];
+        for (n, act) in acts.iter().enumerate() {
+            work[n % lanes].push((n, act.clone()));
+        }
+        let into = results.clone();
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                for lane in std::mem::take(&mut work) {
+                    let (volume, pen, into) = (volume.clone(), pen.clone(), into.clone());
+                    env.spawn("lane", async move {
+                        for (n, act) in lane {
+                            pen.mark(2 * n as u64);
+                            let result = perform(&volume, &act).await;
+                            pen.mark(2 * n as u64 + 1);
+                            into.borrow_mut()[n] = Some(result);
+                        }
+                    });
+                }
+            },
+            |_| results.borrow().iter().all(Option::is_some),
+        );
+        let all = results.borrow();
+        all.iter().map(|r| r.expect("all are there")).collect()
+    }
+
     /// Every path of the volume with its kind, size and (with `contents`) bytes. Without
     /// lost+found.
     pub fn tree(&mut self, contents: bool) -> Result<BTreeMap<String, Seen>, FsError> {
@@ -212,6 +243,21 @@ impl Subject {
         }
         Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
     }
+}
+
+/// Does an act from inside the engine.
+async fn perform(volume: &Rc<dyn Volume>, act: &Act) -> Result<(), FsError> {
+    let mut inos = Vec::new();
+    for path in act.needs() {
+        let mut at = 2;
+        for name in path.split('/').filter(|n| !n.is_empty()) {
+            let request = Request::Lookup { dir: at, name: name.as_bytes().to_vec() };
+            let reply = volume.clone().call(Call::local(request)).await.result?;
+            at = ino_of(&reply).ok_or(FsError::Io)?;
+        }
+        inos.push(at);
+    }
+    volume.clone().call(Call::local(act.request(&inos))).await.result.map(|_| ())
 }
 
 /// What is at a path.

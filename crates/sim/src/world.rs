@@ -6,7 +6,9 @@ use crate::timing::{Access, Kind, Timing};
 use crate::trace::{Event, Trace, Write};
 use env::{DiskError, DiskErrorKind, Durability, Engine, Env, IoDone, IoOp, IoRequest, Nanos, Now};
 use env::{DiskId, Rng, SECTOR_BYTES};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// How long a request takes, in nanoseconds.
 pub type Latency = fn(op: &IoOp, bytes: u64) -> u64;
@@ -30,6 +32,17 @@ pub enum Fault {
     Read(u64),
 }
 
+/// Writes marks into the trace from inside the engine: before whatever the same turn asks the disk.
+#[derive(Clone, Default)]
+pub struct Pen(Rc<RefCell<Vec<u64>>>);
+
+impl Pen {
+    /// Notes something.
+    pub fn mark(&self, what: u64) {
+        self.0.borrow_mut().push(what);
+    }
+}
+
 /// One engine, its disks, one clock.
 pub struct World {
     /// What reads see.
@@ -47,6 +60,7 @@ pub struct World {
     sequence: u64,
     ends: BTreeMap<(u64, u64), (IoDone, Option<Event>)>,
     flushes: usize,
+    pen: Pen,
 }
 
 /// Virtual 2023, so that timestamps look like some.
@@ -67,6 +81,7 @@ impl World {
             sequence: 0,
             ends: BTreeMap::new(),
             flushes: 0,
+            pen: Pen::default(),
         }
     }
     /// Requests take as long as `latency` says.
@@ -86,6 +101,10 @@ impl World {
     pub fn mark(&mut self, what: u64) {
         self.trace.events.push(Event::Mark(what));
     }
+    /// The pen for marks made inside the engine.
+    pub fn pen(&self) -> Pen {
+        self.pen.clone()
+    }
     /// The time, in nanoseconds since the world began.
     pub fn now(&self) -> u64 {
         self.now
@@ -103,6 +122,7 @@ impl World {
         loop {
             let now = Now { mono: Nanos(self.now), wall: Nanos(EPOCH + self.now) };
             engine.turn(now, &mut done, &mut arrive);
+            self.trace.events.extend(self.pen.0.borrow_mut().drain(..).map(Event::Mark));
             for request in engine.take_io() {
                 self.begin(request);
             }
