@@ -11,7 +11,7 @@ pub enum Class {
     /// repair loses nothing.
     Leftover,
     /// What the one operation in flight of a caller may leave in mode `sync`: half of a mkdir,
-    /// rmdir or rename of a directory.
+    /// rmdir or rename of a directory, or of a block of names that is split in two.
     InFlight,
     /// What no crash in mode `sync` may leave.
     Damage,
@@ -94,6 +94,8 @@ kinds! {
     TwoNames InFlight "two-names";
     /// A directory has no name.
     Unconnected InFlight "unconnected-directory";
+    /// One name of one inode in two blocks of a directory: it was under way from one to the other.
+    NameInTwoBlocks InFlight "name-in-two-blocks";
     /// ".." does not lead to the parent.
     StaleDotDot InFlight "stale-dotdot";
     /// The root directory is missing.

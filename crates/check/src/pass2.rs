@@ -198,20 +198,24 @@ impl Check<'_> {
             while to < names.len() && names[to].0 == names[from].0 {
                 to += 1;
             }
-            let mut seen: Vec<Vec<u8>> = Vec::new();
+            let mut seen: Vec<(Vec<u8>, u32, u32)> = Vec::new();
             for (_, at) in names[from..to].iter().filter(|_| to - from > 1) {
                 let block = BlockNo(u64::from(at.block));
                 let bytes = self.view.read(block)?;
                 let e = dirblock::entry(&bytes, usize::from(at.byte)).expect("counted before");
                 let name = e.name(&bytes).to_vec();
-                if seen.contains(&name) {
+                if let Some((_, ino, at_block)) = seen.iter().find(|s| s.0 == name) {
                     let text = format!("\"{}\" a second time", String::from_utf8_lossy(&name));
                     let place = Place::Entry(dir, block, e.at);
-                    self.found_losing(Kind::NameTwice, place, text);
+                    if (*ino, *at_block != at.block) == (e.ino, true) {
+                        self.found(Kind::NameInTwoBlocks, place, text);
+                    } else {
+                        self.found_losing(Kind::NameTwice, place, text);
+                    }
                     self.remove_name(Ino(e.ino), *at)?;
                     changed = true;
                 } else {
-                    seen.push(name);
+                    seen.push((name, e.ino, at.block));
                 }
             }
             from = to;

@@ -69,6 +69,8 @@ pub enum Change {
     },
     /// A file or directory grows by what is written to it.
     Grow(Ino),
+    /// A directory got longer: only once the block at its new end is mapped.
+    GrowDir(Ino),
     /// A file's length is set, shorter or longer, by an operation that promises it (truncate).
     Shrink(Ino),
     /// Times, owner, permissions, block count, attributes within the inode: no order needed.

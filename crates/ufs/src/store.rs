@@ -195,7 +195,7 @@ pub trait Store: 'static {
     /// A directory's block; a hole in a directory is `Corrupt`.
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError>;
     /// A new block at the directory's end (`at` = size in blocks), with `contents`:
-    /// `Change::InitBlock`, then the pointer. The size is the caller's (`Change::Grow`).
+    /// `Change::InitBlock`, then the pointer. The size is the caller's (`Change::GrowDir`).
     async fn dir_grow(
         &self,
         txn: &mut Txn,

@@ -26,6 +26,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "ack-before-durable",
     "no-rollback",
     "parent-count-first",
+    "length-before-pointer",
     "name-before-inode",
     "link-count-after-name",
     "contents-after-pointer",
@@ -47,6 +48,9 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         Change::MapPointer { old, .. } | Change::XattrPointer { old, .. } if old.0 != 0 => NAMES,
         Change::MapPointer { .. } | Change::XattrPointer { .. } => INODES,
         Change::AddEntry { .. } if plant.is("name-before-inode") => CONTENTS,
+        // The length may lie in another sector than the pointer to the block at the end.
+        Change::GrowDir(_) if plant.is("length-before-pointer") => CONTENTS,
+        Change::GrowDir(_) => NAMES,
         Change::AddEntry { .. } | Change::ChangeEntry { .. } | Change::DotDot { .. } => NAMES,
         Change::RemoveEntry { .. } if plant.is("old-name-first") => CONTENTS,
         Change::RemoveEntry { .. } => UNNAMES,
@@ -75,6 +79,7 @@ pub(super) fn is_promised(change: &Change) -> bool {
         Change::InitInode(_)
         | Change::LinkUp(_)
         | Change::DropIndex(_)
+        | Change::GrowDir(_)
         | Change::AddEntry { .. }
         | Change::ChangeEntry { .. }
         | Change::DotDot { .. }

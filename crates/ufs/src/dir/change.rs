@@ -53,7 +53,7 @@ impl<S: Store> Ufs<S> {
         }
         let n = size / bs as u64 - 1;
         self.store.dir_grow(txn, &dir.h, FileBlock(n), contents).await?;
-        dir.h.edit(txn, Change::Grow(dir.ino()), |raw| InodeMut(raw).set_size(size));
+        dir.h.edit(txn, Change::GrowDir(dir.ino()), |raw| InodeMut(raw).set_size(size));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.add_block(n, contents).expect("a block of our own making is well formed");
         }
