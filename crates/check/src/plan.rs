@@ -109,10 +109,8 @@ impl Report {
     /// left this?
     pub fn is_sync_leftover(&self, callers: u64) -> bool {
         // A block of names on its way into two has as many names twice as fit into a block.
-        let counted =
-            |k: &Kind| k.class() == Class::InFlight && *k != Kind::NameInTwoBlocks;
-        let in_flight: u64 =
-            self.counts.iter().filter(|(k, _)| counted(k)).map(|(_, n)| n).sum();
+        let counted = |k: &Kind| k.class() == Class::InFlight && *k != Kind::NameInTwoBlocks;
+        let in_flight: u64 = self.counts.iter().filter(|(k, _)| counted(k)).map(|(_, n)| n).sum();
         // A rename of a directory over another can leave three of them: two names, an old "..", and
         // the directory it displaces.
         self.worst() != Some(Class::Damage) && in_flight <= 3 * callers

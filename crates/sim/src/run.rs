@@ -1,5 +1,5 @@
-//! One engine, one disk, one future, run to its end: for unit tests of the rooms above. A future that never ends
-//! is a failed test which names the tasks that wait.
+//! One engine, one disk, one future, run to its end: for unit tests of the rooms above. A future
+//! that never ends is a failed test which names the tasks that wait.
 
 use crate::world::World;
 use env::{Disk, DiskId, Engine, Env};
@@ -7,7 +7,8 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
 
-/// Runs `f` in a world, on its disk, and gives back what it returns. Panics if nothing can happen any more.
+/// Runs `f` in a world, on its disk, and gives back what it returns. Panics if nothing can happen
+/// any more.
 pub fn block_on<T: 'static, F>(world: &mut World, f: impl FnOnce(Env, Rc<dyn Disk>) -> F) -> T
 where
     F: Future<Output = T> + 'static,

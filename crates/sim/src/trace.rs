@@ -1,7 +1,7 @@
-//! What a disk was asked in a run, and the images a power cut could have left. The device's rules (env::disk):
-//! a write is durable when it ended with FUA, or when a flush that was issued after its end has ended; of all
-//! other writes that were issued any subset of sectors may have reached the medium. An older write that is still
-//! in the cache never covers a newer one that is durable.
+//! What a disk was asked in a run, and the images a power cut could have left. The device's rules
+//! (env::disk): a write is durable when it ended with FUA, or when a flush that was issued after
+//! its end has ended; of all other writes that were issued any subset of sectors may have reached
+//! the medium. An older write that is still in the cache never covers a newer one that is durable.
 
 use crate::Image;
 use env::{DiskId, IdMap, Rng};
@@ -118,8 +118,8 @@ impl<'a> CrashImages<'a> {
         Some(event)
     }
 
-    /// These writes are durable now. Older ones of the same sectors that are not (in the cache ahead of a write
-    /// with FUA, or failed) can no longer be what is left of those.
+    /// These writes are durable now. Older ones of the same sectors that are not (in the cache
+    /// ahead of a write with FUA, or failed) can no longer be what is left of those.
     fn settle(&mut self, writes: &[usize]) {
         for &w in writes {
             let Some(i) = self.volatile.iter().position(|v| *v == w) else { continue };
@@ -146,8 +146,9 @@ impl<'a> CrashImages<'a> {
         self.images(n).swap_remove(0)
     }
 
-    /// The disks' images of variant `n` of this cut: 0 nothing volatile, 1 all that had ended, 2 all; then
-    /// single omissions and single survivors; then seeded subsets, every other one with torn sectors.
+    /// The disks' images of variant `n` of this cut: 0 nothing volatile, 1 all that had ended, 2
+    /// all; then single omissions and single survivors; then seeded subsets, every other one with
+    /// torn sectors.
     pub fn images(&self, n: u64) -> Vec<Image> {
         let count = self.volatile.len() as u64;
         let mut images = self.durable.clone();

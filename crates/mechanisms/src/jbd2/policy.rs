@@ -82,6 +82,7 @@ fn concern(change: &Change) -> [Option<(Ino, Part)>; 2] {
         | Change::XattrPointer { ino, .. } => [essential(ino), None],
         Change::InitInode(i)
         | Change::Grow(i)
+        | Change::GrowDir(i)
         | Change::Shrink(i)
         | Change::DropIndex(i)
         | Change::LinkUp(i)

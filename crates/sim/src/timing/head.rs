@@ -1,11 +1,12 @@
-//! A disk with a head: seek by distance, the turn of the platter, transfer at the zone's rate. One access at a
-//! time, in the order in which they come; what orders them better is the caller. No write cache: a write ends
-//! when it is on the medium (`write_back` puts a cache in front).
+//! A disk with a head: seek by distance, the turn of the platter, transfer at the zone's rate. One
+//! access at a time, in the order in which they come; what orders them better is the caller. No
+//! write cache: a write ends when it is on the medium (`write_back` puts a cache in front).
 
 use super::{Access, Kind, Timing};
 use env::Nanos;
 
-/// Seek time by distance in cylinders, in microseconds: the points of a measured curve, straight lines between.
+/// Seek time by distance in cylinders, in microseconds: the points of a measured curve, straight
+/// lines between.
 #[derive(Clone, Debug)]
 pub struct SeekCurve(pub Vec<(u32, f64)>);
 
@@ -80,8 +81,8 @@ pub struct HeadDisk {
     g: Geometry,
     /// First sector of each zone.
     starts: Vec<u64>,
-    /// Sectors of the device are spread over the whole disk by this factor, so that a small image has the
-    /// distances of a full disk.
+    /// Sectors of the device are spread over the whole disk by this factor, so that a small image
+    /// has the distances of a full disk.
     stretch: f64,
     cylinder: u32,
     next_sector: u64,
@@ -97,7 +98,8 @@ struct Place {
 }
 
 impl HeadDisk {
-    /// A disk of this geometry. An image of `size_bytes` covers it from the outside as far as it goes.
+    /// A disk of this geometry. An image of `size_bytes` covers it from the outside as far as it
+    /// goes.
     pub fn new(g: Geometry, size_bytes: u64) -> HeadDisk {
         let mut starts = vec![0];
         for pair in g.zones.windows(2) {
@@ -280,7 +282,8 @@ impl HeadDisk {
         HeadDisk::modern(size_bytes, 8333.0, (800.0, 18_000.0), (2115, 1139))
     }
 
-    /// A disk with a root-shaped seek curve and a track that shortens evenly from outside to inside.
+    /// A disk with a root-shaped seek curve and a track that shortens evenly from outside to
+    /// inside.
     fn modern(size_bytes: u64, turn_us: f64, seek: (f64, f64), track: (u32, u32)) -> HeadDisk {
         const ZONES: u32 = 16;
         let heads = 8;
@@ -324,7 +327,8 @@ mod tests {
 
     #[test]
     fn random_accesses_take_what_the_data_sheets_say() {
-        // Mean seek, half a turn, transfer and overhead: 10.44 + 5.60 + 1.6 + 1.5; 5.47 + 2.99 + 0.2 + 0.3.
+        // Mean seek, half a turn, transfer and overhead: 10.44 + 5.60 + 1.6 + 1.5; 5.47 + 2.99 +
+        // 0.2 + 0.3.
         let rz = mean_ms(&mut HeadDisk::rz26(1_050_000_000), 1_050_000_000, Kind::Read);
         assert!((18.0..20.5).contains(&rz), "rz26: {rz} ms");
         let c = mean_ms(&mut HeadDisk::cheetah_9lp(9_100_000_000), 9_100_000_000, Kind::Read);

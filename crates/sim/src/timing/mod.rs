@@ -1,5 +1,5 @@
-//! How long a disk takes: a trait, and the models of it. A model sees places and lengths, never bytes, and
-//! decides when each access ends; the order of the ends is the order of these times.
+//! How long a disk takes: a trait, and the models of it. A model sees places and lengths, never
+//! bytes, and decides when each access ends; the order of the ends is the order of these times.
 
 mod head;
 mod network;

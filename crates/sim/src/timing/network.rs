@@ -1,5 +1,6 @@
-//! A block store behind a network: a delay for each request, a limit on requests a second and on bytes a
-//! second, many requests at once. What it has acknowledged is durable, so a flush costs one delay.
+//! A block store behind a network: a delay for each request, a limit on requests a second and on
+//! bytes a second, many requests at once. What it has acknowledged is durable, so a flush costs one
+//! delay.
 
 use super::{Access, Timing};
 use crate::timing::simple::transfer;

@@ -1,10 +1,11 @@
-//! Models without a place: a constant and a rate, and chance. For solid-state disks, for tests, and for the
-//! papers that simulate with `a + bytes / b`.
+//! Models without a place: a constant and a rate, and chance. For solid-state disks, for tests, and
+//! for the papers that simulate with `a + bytes / b`.
 
 use super::{Access, Kind, Timing};
 use env::{Nanos, Rng};
 
-/// A constant for each kind of access and a rate; accesses wait for one another only where `serial`.
+/// A constant for each kind of access and a rate; accesses wait for one another only where
+/// `serial`.
 #[derive(Clone, Copy, Debug)]
 pub struct Constant {
     /// Of a read.
@@ -61,7 +62,8 @@ impl Timing for Constant {
     }
 }
 
-/// Any time between two bounds, so that requests end in any order: for tests and the crash explorer.
+/// Any time between two bounds, so that requests end in any order: for tests and the crash
+/// explorer.
 pub struct Jitter {
     rng: Rng,
 }

@@ -1,6 +1,6 @@
-//! A write cache in front of a disk with a head: a write ends at the bus's speed until the cache is full, and a
-//! flush pays for every dirty extent, in ascending order. What the cache has taken is not durable; that is
-//! `Medium`'s business, this is only about time.
+//! A write cache in front of a disk with a head: a write ends at the bus's speed until the cache is
+//! full, and a flush pays for every dirty extent, in ascending order. What the cache has taken is
+//! not durable; that is `Medium`'s business, this is only about time.
 
 use super::simple::transfer;
 use super::{Access, HeadDisk, Kind, Timing};
