@@ -110,7 +110,7 @@ impl Act {
             Act::Write(_, offset, len, byte) => Request::Write {
                 ino: inos[0],
                 offset: *offset,
-                data: Rope::cut(&vec![*byte; *len], (*offset % 1024) as usize, 1024),
+                data: Rope::cut(&payload(*byte, *offset, *len), (*offset % 1024) as usize, 1024),
                 stability: Stability::Unstable,
                 append: false,
                 kill_suid: false,
@@ -119,6 +119,17 @@ impl Act {
             Act::Sync => Request::SyncAll,
         }
     }
+}
+
+/// What a write of this value puts at a place: the value, but for one value words that look like a
+/// journal's own blocks.
+pub(crate) fn byte_at(value: u8, at: u64) -> u8 {
+    if value == 0xc0 { format::jbd2::MAGIC.to_be_bytes()[(at % 4) as usize] } else { value }
+}
+
+/// The bytes of a write.
+pub(crate) fn payload(value: u8, offset: u64, len: usize) -> Vec<u8> {
+    (offset..offset + len as u64).map(|at| byte_at(value, at)).collect()
 }
 
 /// The inode in a reply.

@@ -21,7 +21,7 @@ mod tests {
     fn populated(seed: u64) -> (Image, Model) {
         let mut rng = Rng::new(seed);
         let mut model = Model::default();
-        let mut v = open(fresh(2 << 20), Mode::Sync);
+        let mut v = open(fresh(2 << 20, false), Mode::Sync);
         for n in 0..60 {
             let act = random_act(&mut rng, &model);
             if v.act(n, &act).is_ok() {
@@ -37,7 +37,7 @@ mod tests {
         for mode in [Mode::Sync, Mode::Async] {
             for n in 0..12 {
                 for fault in [Fault::Write(n), Fault::Flush(n)] {
-                    let mut v = open(fresh(2 << 20), mode);
+                    let mut v = open(fresh(2 << 20, false), mode);
                     v.act(0, &Act::Create("/before".into())).unwrap();
                     let past = v.world.counts;
                     v.world.set_fault(match fault {

@@ -104,7 +104,8 @@ fn explore_script(
             let mut done = r.setup.clone();
             done.extend(progress.answered.iter().map(|i| r.acts[*i].clone()));
             let in_flight: Vec<&Act> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
-            let e = Expected { done: &done, in_flight: &in_flight, callers: r.callers };
+            let setup = r.setup.len();
+            let e = Expected { done: &done, in_flight: &in_flight, setup, callers: r.callers };
             for variant in 0..images.variants(RANDOM_VARIANTS) {
                 if only.is_some_and(|(_, v)| v != variant) {
                     continue;

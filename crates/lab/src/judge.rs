@@ -20,6 +20,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) done: &'a [Act],
     /// One of each caller at most.
     pub(crate) in_flight: &'a [&'a Act],
+    /// How many of `done` are the setup's.
+    pub(crate) setup: usize,
     /// How many callers there are.
     pub(crate) callers: u64,
 }
@@ -34,6 +36,9 @@ pub(crate) struct Verdict {
 
 /// Judges an image. `by_e2fsck`: the real one too.
 pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool) -> Verdict {
+    if mode.is_journal() || mode.is_redo() {
+        return crate::prefix::judge(image, mode, e, by_e2fsck);
+    }
     let mut v = Verdict::default();
     let mut device = SimDevice(image.clone());
     if mode == Mode::Sync {
@@ -270,7 +275,7 @@ fn below(m: &Model, id: usize) -> Vec<usize> {
 }
 
 /// The real e2fsck's judgement; Ok where there is none.
-fn e2fsck(image: &Image) -> Result<(), String> {
+pub(crate) fn e2fsck(image: &Image) -> Result<(), String> {
     let path = std::env::temp_dir().join(format!(
         "cairn-crash-{}-{:?}.img",
         std::process::id(),

@@ -7,6 +7,7 @@ pub mod crash;
 mod judge;
 mod kernel;
 mod model;
+mod prefix;
 mod random;
 mod record;
 mod scenario;

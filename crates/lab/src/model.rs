@@ -111,7 +111,7 @@ impl Model {
                 if bytes.len() < end {
                     bytes.resize(end, 0);
                 }
-                bytes[start..end].fill(*byte);
+                bytes[start..end].copy_from_slice(&crate::acts::payload(*byte, *offset, *len));
                 Ok(())
             }
             Act::Fsync(p) => self.find(p).map(|_| ()),

@@ -16,7 +16,12 @@ pub type Digest = u64;
 pub fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
     let mut rng = Rng::new(seed);
     let mut model = Model::default();
-    let mut v = Subject::open(fresh(8 << 20), mode, false, (Plant::NONE, seed))?;
+    let mut v = Subject::open(
+        fresh(8 << 20, mode.is_journal() || mode.is_redo()),
+        mode,
+        false,
+        (Plant::NONE, seed),
+    )?;
     let mut digest = 0u64;
     for n in 0..count {
         let act = random_act(&mut rng, &model);

@@ -34,7 +34,9 @@ const NO_ACT: u64 = u64::MAX / 4;
 /// or the volume cannot be opened.
 pub(crate) fn record(mode: Mode, plant: Plant, name: &str, seed: u64) -> Result<Recorded, String> {
     let script = script(name, seed).ok_or_else(|| format!("no scenario {name}"))?;
-    let mut first = Subject::open(fresh(VOLUME_BYTES), mode, false, (Plant::NONE, seed))?;
+    let journal = mode.is_journal() || mode.is_redo();
+    let bytes = if journal { VOLUME_BYTES + (1 << 20) } else { VOLUME_BYTES };
+    let mut first = Subject::open(fresh(bytes, journal), mode, false, (Plant::NONE, seed))?;
     let mut setup = Vec::new();
     for act in script.setup {
         if first.act(NO_ACT, &act).is_ok() {
@@ -46,10 +48,14 @@ pub(crate) fn record(mode: Mode, plant: Plant, name: &str, seed: u64) -> Result<
         let ino = first.walk(path).map_err(|e| format!("{path}: {e:?}"))?;
         kernel.push((ino, *indexed));
     }
-    let mut device = SimDevice(first.world.disk.clone());
-    drop(first);
-    volume::recover(&mut device, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
-    let mut base = device.0;
+    let mut base = if journal {
+        first.close().map_err(|e| format!("closing after the setup: {e:?}"))?
+    } else {
+        let mut device = SimDevice(first.world.disk.clone());
+        drop(first);
+        volume::recover(&mut device, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
+        device.0
+    };
     for (ino, indexed) in kernel {
         make_kernel_like(&mut base, ino, indexed)?;
     }

@@ -36,6 +36,8 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         ("append", "small appends to several files, with fsync"),
         ("kernel", "changes in directories as Linux makes them, indexed and not"),
+        ("reuse", "directories removed, and files that take their blocks, with fsync"),
+        ("wrap", "so many fsyncs that a small journal goes round"),
         ("callers", "three callers at a time in the same directories"),
         ("random", "random operations"),
     ]
@@ -115,6 +117,8 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "mix" => Script::new(vec![Act::Mkdir(s("/d")), Act::Sync], mix()),
         "append" => append(seed),
         "kernel" => kernel(seed),
+        "reuse" => reuse(seed),
+        "wrap" => wrap(seed),
         "callers" => callers(seed),
         "random" => random(seed),
         _ => return None,
@@ -165,6 +169,74 @@ fn append(seed: u64) -> Script {
         }
     }
     Script::new(setup, acts)
+}
+
+/// Blocks that held directories, maps and other files' contents come back as contents. The files
+/// have gaps within a block, where nothing of what was there before may show.
+fn reuse(seed: u64) -> Script {
+    let mut rng = Rng::new(seed);
+    let mut acts = Vec::new();
+    let mut setup = vec![Act::Mkdir(s("/keep")), Act::Sync];
+    for d in 0..3 {
+        setup.push(Act::Mkdir(format!("/d{d}")));
+        setup.push(Act::Create(format!("/d{d}/x")));
+        setup.push(Act::Create(format!("/big{d}")));
+        setup.push(Act::Write(format!("/big{d}"), 0, 14_000 + 1000 * d, 0xb0 + d as u8));
+    }
+    setup.push(Act::Sync);
+    for d in 0..3 {
+        if rng.one_in(2) {
+            acts.push(Act::Create(format!("/d{d}/{}", "e".repeat(200))));
+            acts.push(Act::Write(format!("/big{d}"), 13_000, 4000, 0xd0 + d as u8));
+            acts.push(Act::Fsync(format!("/big{d}")));
+            acts.push(Act::Unlink(format!("/d{d}/{}", "e".repeat(200))));
+        }
+        acts.push(Act::Unlink(format!("/d{d}/x")));
+        acts.push(Act::Rmdir(format!("/d{d}")));
+        acts.push(Act::Unlink(format!("/big{d}")));
+        if rng.one_in(2) {
+            acts.push(Act::Sync);
+        }
+        let new = format!("/keep/n{d}");
+        acts.push(Act::Create(new.clone()));
+        let value = if rng.one_in(3) { 0xc0 } else { 0x10 + d as u8 };
+        if rng.one_in(2) {
+            acts.push(Act::Write(new.clone(), 0, 24_000, value));
+        } else {
+            for i in 0..6 {
+                acts.push(Act::Write(new.clone(), i * 1024, 200, value));
+                acts.push(Act::Write(new.clone(), i * 1024 + 700, 100, value));
+            }
+        }
+        if rng.one_in(3) {
+            acts.push(Act::Sync);
+        }
+        acts.push(Act::Fsync(new.clone()));
+        acts.push(Act::Write(new.clone(), 2048, 3000, 0x60 + d as u8));
+        acts.push(Act::Fsync(new));
+    }
+    Script::new(setup, acts)
+}
+
+/// Small fsynced changes until the journal has been used up; only the end is looked at.
+fn wrap(seed: u64) -> Script {
+    let mut rng = Rng::new(seed);
+    let file = |i: u64| format!("/w{i}");
+    let setup = (0..4).map(|i| Act::Create(file(i))).chain([Act::Sync]).collect();
+    let mut acts = Vec::new();
+    for n in 0..70u64 {
+        let i = rng.below(4);
+        let (at, len) = (rng.below(20_000), 1 + rng.below(2500));
+        let value = if n % 7 == 0 { 0xc0 } else { rng.next_u64() as u8 };
+        acts.push(Act::Write(file(i), at, len as usize, value));
+        acts.push(Act::Fsync(file(i)));
+        if n % 3 == 0 {
+            acts.push(Act::Create(format!("/x{n}")));
+            acts.push(Act::Fsync(format!("/x{n}")));
+        }
+    }
+    let from = acts.len() / 2 + rng.below(acts.len() as u64 / 2) as usize;
+    Script { from, ..Script::new(setup, acts) }
 }
 
 fn random(seed: u64) -> Script {

@@ -40,10 +40,11 @@ pub(crate) const PLANTS: &[&str] = &[
 pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
     let phase = match change {
         Change::InitBlock { .. } if plant.is("contents-after-pointer") => UNNAMES,
-        Change::InitBlock { .. } => CONTENTS,
+        // An index that does not know of a new block is damaged: its flag goes before anything.
+        Change::InitBlock { .. } | Change::DropIndex(_) => CONTENTS,
         Change::InitInode(_) => INODES,
         Change::LinkUp(_) if plant.is("link-count-after-name") => UNNAMES,
-        Change::LinkUp(_) | Change::Grow(_) | Change::DropIndex(_) => INODES,
+        Change::LinkUp(_) | Change::Grow(_) => INODES,
         // A block swapped for another: after what moved out of it is elsewhere.
         Change::MapPointer { old, .. } | Change::XattrPointer { old, .. } if old.0 != 0 => NAMES,
         Change::MapPointer { .. } | Change::XattrPointer { .. } => INODES,

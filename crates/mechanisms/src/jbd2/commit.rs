@@ -146,9 +146,7 @@ impl Jbd2 {
         });
         let frozen = frozen.collect();
         closed.blocks = blocks;
-        if self.policy.is_packed() {
-            direct.iter().for_each(|b| s.homes.freeze_direct(b));
-        }
+        direct.iter().for_each(|b| s.homes.freeze_direct(b));
         let revokes = self.revokes(s, &closed.freed);
         s.committing = Some(closed);
         drop(state);
@@ -207,7 +205,12 @@ impl Jbd2 {
         if closed.direct.is_empty() || self.plant.is("commit-before-contents") {
             return Ok(());
         }
-        Ok(self.cache.write(closed.direct.clone()).await?)
+        let mut left = closed.direct.clone();
+        while !left.is_empty() {
+            self.cache.write(left).await?;
+            left = self.state.borrow().homes.direct_left(&closed.direct);
+        }
+        Ok(())
     }
 
     /// Planted bug: the commit does not wait for what it commits.
@@ -244,8 +247,8 @@ impl Jbd2 {
             s.homes.committed(f.block, t.serial, f.extend == Extend::Whole);
             s.logged.insert(f.block.0, t.serial);
         }
-        closed.direct.iter().for_each(|b| s.homes.direct_done(b.block()));
-        let mut forget = Vec::new();
+        let freed = closed.direct.iter().map(Buf::block);
+        let mut forget: Vec<BlockNo> = freed.filter(|b| s.homes.direct_done(*b)).collect();
         for e in &t.freed {
             forget.append(&mut s.homes.freed_durably(*e));
             let range = e.start.0..e.start.0 + e.len;

@@ -16,6 +16,9 @@ struct Home {
     committed: Option<(u64, Block)>,
     /// Contents that the transaction being committed writes home before its commit.
     direct: Option<Block>,
+    /// A write of those is on its way; has ended.
+    direct_sent: bool,
+    direct_home: bool,
     /// The committed transactions whose journal copies are needed.
     serials: Vec<u64>,
     /// The newest of them in the image on its way.
@@ -42,6 +45,8 @@ impl Homes {
             frozen: None,
             committed: None,
             direct: None,
+            direct_sent: false,
+            direct_home: false,
             serials: Vec::new(),
             captured: None,
             written: None,
@@ -91,15 +96,34 @@ impl Homes {
     /// block meanwhile.
     pub(super) fn freeze_direct(&mut self, buf: &Buf) {
         let image = buf.image();
-        self.home(buf).direct = Some(image);
+        let h = self.home(buf);
+        h.direct = Some(image);
+        (h.direct_sent, h.direct_home) = (false, false);
     }
 
-    /// Those contents are home.
-    pub(super) fn direct_done(&mut self, block: BlockNo) {
-        if let Some(h) = self.map.get_mut(&block.0) {
-            h.direct = None;
-            self.drop_if_idle(block.0);
-        }
+    /// Those of the blocks whose frozen contents must still be written. One that was freed since is
+    /// written all the same: if the transaction that freed it is lost, its file has it.
+    pub(super) fn direct_left(&self, bufs: &[Buf]) -> Vec<Buf> {
+        let left = |b: &&Buf| {
+            let Some(h) = self.map.get(&b.block().0) else { return false };
+            if h.direct.is_none() || h.direct_home {
+                return false;
+            }
+            if h.freed && !b.is_dirty() {
+                b.mark_dirty();
+            }
+            b.is_dirty() || b.is_writing()
+        };
+        bufs.iter().filter(left).cloned().collect()
+    }
+
+    /// Those contents are home. True: the block is freed, and memory's copy need not be written.
+    pub(super) fn direct_done(&mut self, block: BlockNo) -> bool {
+        let Some(h) = self.map.get_mut(&block.0) else { return false };
+        let freed = h.freed;
+        h.direct = None;
+        self.drop_if_idle(block.0);
+        freed
     }
 
     /// The transaction is durable in the journal. `whole`: what older ones hold of the block is not
@@ -146,6 +170,7 @@ impl Homes {
     /// What may be written of the block now.
     pub(super) fn before_write(&mut self, buf: &Buf) -> Image {
         let Some(h) = self.map.get_mut(&buf.block().0) else { return Image::AsIs };
+        h.direct_sent = h.direct.is_some();
         if !h.in_running && h.frozen.is_none() && !h.freed {
             h.captured = h.committed.as_ref().map(|c| c.0);
             return Image::AsIs;
@@ -164,6 +189,9 @@ impl Homes {
     /// The block's write has ended.
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
+        if std::mem::take(&mut h.direct_sent) && ok {
+            h.direct_home = true;
+        }
         if let Some(serial) = h.captured.take()
             && ok
         {

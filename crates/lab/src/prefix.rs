@@ -1,0 +1,261 @@
+//! The judgement of modes whose operations are atomic: after recovery the volume is sound at once,
+//! and its tree is the one that a prefix of the operations has made, a prefix that holds all that
+//! was promised. File contents may differ from that as the mode's row in the table of modes says.
+
+use crate::acts::Act;
+use crate::judge::{Expected, Verdict, e2fsck};
+use crate::model::{Model, Node};
+use crate::subject::{Seen, SimDevice, Subject};
+use check::{Options, check};
+use integrity::Plant;
+use sim::Image;
+use std::collections::BTreeMap;
+use vfs::Kind;
+use volume::{Mode, recover};
+
+const NOW_SECS: u32 = 1_700_000_100;
+
+/// What contents may be, beside those of the prefix.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Contents {
+    /// Nothing else.
+    Exact,
+    /// Bytes of later writes of at least so many bytes, which were under way to their homes.
+    OrLater(u64),
+    /// Anything, unless the file was made durable.
+    Any,
+}
+
+fn contents(mode: Mode, block_bytes: u64) -> Contents {
+    match mode {
+        Mode::Data | Mode::Wasteless => Contents::Exact,
+        Mode::Selective => Contents::OrLater(block_bytes),
+        Mode::Unified => Contents::OrLater(block_bytes + 1),
+        Mode::Ordered => Contents::OrLater(0),
+        _ => Contents::Any,
+    }
+}
+
+/// Judges an image. `by_e2fsck`: the real one too.
+pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool) -> Verdict {
+    let mut v = Verdict::default();
+    let mut device = SimDevice(image.clone());
+    if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
+        v.wrong.push(format!("recovery: {why}"));
+        return v;
+    }
+    let (tree, closed) = match reopened(device.0, mode) {
+        Ok(both) => both,
+        Err(why) => {
+            v.wrong.push(why);
+            return v;
+        }
+    };
+    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    match check(&SimDevice(closed.clone()), &options, &mut ()) {
+        Err(why) => v.wrong.push(format!("checking: {why}")),
+        Ok(report) => {
+            v.wrong.extend(report.findings.first().map(|f| format!("after recovery: {f}")));
+        }
+    }
+    if by_e2fsck && let Err(text) = e2fsck(&closed) {
+        v.wrong.push(format!("e2fsck after recovery: {text}"));
+    }
+    let alone = e.callers <= 1;
+    for lane in 0..e.callers {
+        let mine = |p: &str| alone || (0..e.callers).all(|l| l == lane || !is_of(p, l));
+        let tree = tree.iter().filter(|(p, _)| mine(p)).collect();
+        match Lane::of(e, mine).find(&tree, mode) {
+            Ok(lost) if lost > 0 => drop(v.losses.insert("operations")),
+            Ok(_) => (),
+            Err(why) => v.wrong.push(why),
+        }
+    }
+    v
+}
+
+/// Is the path one of this caller's own?
+fn is_of(path: &str, lane: u64) -> bool {
+    path.contains(&format!("/c{lane}n"))
+}
+
+/// The tree after recovery, and the volume after it was opened for writing and closed again.
+fn reopened(image: Image, mode: Mode) -> Result<(BTreeMap<String, Seen>, Image), String> {
+    let opened = Subject::open(image, mode, false, (Plant::NONE, 1));
+    let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
+    let tree = s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?;
+    let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
+    Ok((tree, closed))
+}
+
+/// The acts of one caller, in their order, and how many of them are promised.
+struct Lane<'a> {
+    acts: Vec<&'a Act>,
+    promised_sync: usize,
+    done: usize,
+}
+
+impl<'a> Lane<'a> {
+    fn of(e: &Expected<'a>, mine: impl Fn(&str) -> bool) -> Lane<'a> {
+        let is_mine = |a: &&Act| a.paths().iter().all(|p| mine(p));
+        let done: Vec<&Act> = e.done.iter().filter(is_mine).collect();
+        let setup = e.done.iter().take(e.setup).filter(is_mine).count();
+        let under_way = e.in_flight.iter().copied().filter(is_mine);
+        let (promised_sync, count) = (promised(&done, setup), done.len());
+        let acts = done.into_iter().chain(under_way).collect();
+        Lane { acts, promised_sync, done: count }
+    }
+
+    /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
+    /// and what the nearest of them differs in.
+    fn find(&self, tree: &Tree<'_>, mode: Mode) -> Result<usize, String> {
+        let least = if mode.is_redo() { self.done } else { self.promised_sync };
+        let mut model = Model::default();
+        let mut models = vec![model.clone()];
+        for a in &self.acts {
+            let _ = model.apply(a);
+            models.push(model.clone());
+        }
+        let mut nearest = String::new();
+        for k in (least..=self.acts.len()).rev() {
+            match self.compare(tree, k, &models, mode) {
+                Ok(()) => return Ok(self.done.saturating_sub(k)),
+                Err(why) => nearest = format!("{why}; {nearest}"),
+            }
+        }
+        let (n, short) = (self.acts.len(), nearest.chars().take(300).collect::<String>());
+        Err(format!("no prefix of {least} to {n} operations fits: {short}"))
+    }
+
+    /// Is the tree the one after `k` acts?
+    fn compare(
+        &self,
+        tree: &Tree<'_>,
+        k: usize,
+        models: &[Model],
+        mode: Mode,
+    ) -> Result<(), String> {
+        let model = &models[k];
+        let names = model.tree();
+        if let Some(path) = tree.keys().find(|p| !names.contains_key(**p)) {
+            return Err(format!("{path} is there"));
+        }
+        for (path, id) in &names {
+            let Some(seen) = tree.get(path) else { return Err(format!("{path} is missing")) };
+            let right = match model.node(*id) {
+                Node::Dir(_) => seen.kind == Kind::Dir,
+                Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == *text,
+                Node::File(bytes) => {
+                    let sized = seen.kind == Kind::File && seen.size == bytes.len() as u64;
+                    sized && self.holds(&seen.bytes, (path, *id), k, (models, mode))
+                }
+            };
+            if !right {
+                return Err(format!("{path} is another"));
+            }
+        }
+        Ok(())
+    }
+
+    /// May the file have these contents?
+    fn holds(
+        &self,
+        bytes: &[u8],
+        (_, id): (&str, usize),
+        k: usize,
+        (models, mode): (&[Model], Mode),
+    ) -> bool {
+        let Node::File(want) = models[k].node(id) else { return false };
+        if bytes == &want[..] {
+            return true;
+        }
+        match contents(mode, 1024) {
+            Contents::Exact => false,
+            Contents::Any => !self.is_durable(id, k, models),
+            Contents::OrLater(least) => {
+                let later = self.later_writes(id, k, models, least);
+                bytes.iter().zip(want).enumerate().all(|(i, (have, want))| {
+                    have == want || later.iter().any(|l| l.may_be(i as u64, *have))
+                })
+            }
+        }
+    }
+
+    /// Was the file made durable after its last write, within what was answered?
+    fn is_durable(&self, id: usize, k: usize, models: &[Model]) -> bool {
+        let mut durable = false;
+        for (i, act) in self.acts.iter().enumerate() {
+            let about = |p: &str| models[i].find(p).ok() == Some(id);
+            match act {
+                Act::Write(p, ..) | Act::Truncate(p, _) if about(p) => durable = false,
+                Act::Fsync(p) if i < self.done && about(p) => durable = true,
+                Act::Sync if i < self.done => durable = true,
+                _ => (),
+            }
+        }
+        durable && k > 0
+    }
+
+    /// What acts after the first `k` may have put into the file's blocks.
+    fn later_writes(&self, id: usize, k: usize, models: &[Model], least: u64) -> Vec<Later> {
+        let mut all = Vec::new();
+        for (i, act) in self.acts.iter().enumerate().skip(k) {
+            let about = |p: &str| models[i].find(p).ok() == Some(id);
+            match act {
+                Act::Write(p, at, len, byte) if about(p) && *len as u64 >= least => {
+                    all.push(Later { from: *at, to: at + *len as u64, byte: *byte });
+                    // What lies between the old end and the write is zeroed in its block.
+                    all.push(Later { from: 0, to: u64::MAX, byte: 0 });
+                }
+                Act::Truncate(p, _) if about(p) && least == 0 => {
+                    all.push(Later { from: 0, to: u64::MAX, byte: 0 });
+                }
+                _ => (),
+            }
+        }
+        all
+    }
+}
+
+/// Bytes that a later act writes.
+struct Later {
+    from: u64,
+    to: u64,
+    byte: u8,
+}
+
+impl Later {
+    fn may_be(&self, at: u64, have: u8) -> bool {
+        (self.from..self.to).contains(&at) && crate::acts::byte_at(self.byte, at) == have
+    }
+}
+
+/// One caller's part of the tree that was found.
+type Tree<'a> = BTreeMap<&'a String, &'a Seen>;
+
+/// How many of the answered acts are promised: those of the setup, those before the last sync, and
+/// of each fsync the last that made the file what it is, or gave it a name.
+fn promised(done: &[&Act], setup: usize) -> usize {
+    let mut least = setup;
+    let mut model = Model::default();
+    // By object: the last act that concerns it, and one.
+    let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    for (i, act) in done.iter().enumerate() {
+        let before: Vec<usize> = act.paths().iter().filter_map(|p| model.find(p).ok()).collect();
+        let _ = model.apply(act);
+        match act {
+            Act::Sync => least = i + 1,
+            Act::Fsync(p) => {
+                let id = model.find(p).ok();
+                least = least.max(id.and_then(|id| last.get(&id).copied()).unwrap_or(0));
+            }
+            _ => {
+                let after = act.paths().into_iter().filter_map(|p| model.find(p).ok());
+                before.into_iter().chain(after).for_each(|id| {
+                    last.insert(id, i + 1);
+                });
+            }
+        }
+    }
+    least
+}
