@@ -94,7 +94,8 @@ kinds! {
     TwoNames InFlight "two-names";
     /// A directory has no name.
     Unconnected InFlight "unconnected-directory";
-    /// One name of one inode in two blocks of a directory: it was under way from one to the other.
+    /// One name in two blocks of a directory: it was under way from one to the other, and may name
+    /// another inode there already.
     NameInTwoBlocks InFlight "name-in-two-blocks";
     /// ".." does not lead to the parent.
     StaleDotDot InFlight "stale-dotdot";

@@ -207,10 +207,10 @@ impl Check<'_> {
                 if let Some((_, ino, at_block)) = seen.iter().find(|s| s.0 == name) {
                     let text = format!("\"{}\" a second time", String::from_utf8_lossy(&name));
                     let place = Place::Entry(dir, block, e.at);
-                    if (*ino, *at_block != at.block) == (e.ino, true) {
-                        self.found(Kind::NameInTwoBlocks, place, text);
-                    } else {
-                        self.found_losing(Kind::NameTwice, place, text);
+                    match (*at_block != at.block, *ino == e.ino) {
+                        (true, true) => self.found(Kind::NameInTwoBlocks, place, text),
+                        (true, false) => self.found_losing(Kind::NameInTwoBlocks, place, text),
+                        _ => self.found_losing(Kind::NameTwice, place, text),
                     }
                     self.remove_name(Ino(e.ino), *at)?;
                     changed = true;

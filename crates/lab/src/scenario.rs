@@ -224,7 +224,7 @@ fn wrap(seed: u64) -> Script {
     let file = |i: u64| format!("/w{i}");
     let setup = (0..4).map(|i| Act::Create(file(i))).chain([Act::Sync]).collect();
     let mut acts = Vec::new();
-    for n in 0..70u64 {
+    for n in 0..150u64 {
         let i = rng.below(4);
         let (at, len) = (rng.below(20_000), 1 + rng.below(2500));
         let value = if n % 7 == 0 { 0xc0 } else { rng.next_u64() as u8 };
@@ -321,6 +321,6 @@ fn callers(seed: u64) -> Script {
     let mut setup = shared();
     setup.extend((0..9).map(|i| next(i % CALLERS)));
     setup.push(Act::Sync);
-    let acts = (0..30).map(|i| next(i % CALLERS)).collect();
+    let acts = (0..45).map(|i| next(i % CALLERS)).collect();
     Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
 }

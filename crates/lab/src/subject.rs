@@ -76,7 +76,7 @@ impl Subject {
         let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
         // With some seeds the journals commit, and send home, in the middle of everything.
         let often = seed % 3 != 0 && (mode.is_journal() || mode.is_redo());
-        let commit_interval = if often { Nanos::from_millis(2) } else { Nanos::from_secs(5) };
+        let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
         let plain = OpenOptions::plain(mode, 4 << 20, [9; 16]);
         let options = OpenOptions { read_only, plant, commit_interval, ..plain };
         let opener = volume::opener(found, disk.size(), options);

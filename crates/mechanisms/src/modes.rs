@@ -74,7 +74,7 @@ pub const MODES: &[ModeInfo] = &[
         name: "data",
         promise: "after a crash data and metadata are of the same version, as of the last commit \
                   (at most --commit-interval ago) or a later fsync",
-        plants: crate::jbd2::PLANTS,
+        plants: crate::jbd2::DATA_PLANTS,
     },
     ModeInfo {
         mode: Mode::Wasteless,

@@ -138,9 +138,14 @@ pub(crate) async fn open(
     let journal = journal_of(probe)?.clone();
     let area = area(env, disk, &journal, o);
     let external = o.log_disk_bytes.is_some();
-    // Inside, other modes have used the blocks since; a new name makes their remains strangers.
-    let mut uuid = o.entropy;
-    uuid[..8].copy_from_slice(&env.random().to_le_bytes());
+    // Inside, other modes have used the blocks since, and older logs: a name that was never used
+    // before, whatever chance says, makes their remains strangers.
+    let serial = probe.state().map_or(0, |s| s.serial);
+    let half: [u8; 8] = o.entropy[..8].try_into().expect("8 bytes");
+    let chance = env.random() ^ u64::from_le_bytes(half);
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&chance.to_le_bytes());
+    uuid[8..].copy_from_slice(&serial.to_le_bytes());
     let is_log = external && wal::inspect(&area).await.is_ok();
     if external && !is_log && !is_blank(&area).await? {
         return Err("--log: neither a log nor blank: cairn log format makes a new one".into());

@@ -44,6 +44,8 @@ impl Jbd2 {
             }
             if !self.plant.is("trim-before-home") {
                 self.cache.write(bufs).await?;
+            }
+            if !self.plant.is("trim-before-flush") {
                 self.cache.flush_device().await?;
             }
         }

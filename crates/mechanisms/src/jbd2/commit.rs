@@ -12,7 +12,7 @@ use integrity::IntegrityError;
 use std::rc::Rc;
 
 /// Metadata and journaled contents go home by themselves every so many commit intervals.
-const HOME_INTERVALS: u32 = 6;
+const HOME_INTERVALS: u64 = 6;
 
 /// A closed transaction, ready to be written.
 struct Closed {
@@ -45,13 +45,18 @@ impl Jbd2 {
         let weak = Rc::downgrade(self);
         let (env, tick) = (self.cache.env().clone(), Nanos((self.interval.0 / 2).max(1)));
         self.cache.env().spawn("commit by time", async move {
-            for n in 1u32.. {
+            let mut home = env.now();
+            loop {
                 env.sleep(tick).await;
                 let Some(jbd2) = weak.upgrade() else { return };
                 if jbd2.stopping.get() || jbd2.check().is_err() {
                     return;
                 }
-                jbd2.write_back(n.is_multiple_of(2 * HOME_INTERVALS)).await;
+                let all = env.now().since(home).0 >= HOME_INTERVALS * jbd2.interval.0;
+                if all {
+                    home = env.now();
+                }
+                jbd2.write_back(all).await;
             }
         });
     }

@@ -66,7 +66,7 @@ use transaction::{Handle, Transaction};
 pub use log::JournalPlace;
 pub(crate) use policy::Policy;
 
-/// Bugs that can be planted in `writeback` and `data`; the other modes have more.
+/// Bugs that can be planted in `writeback`; the other modes have more.
 pub(crate) const PLANTS: &[&str] = &[
     "commit-before-blocks",
     "no-commit-flush",
@@ -78,7 +78,6 @@ pub(crate) const PLANTS: &[&str] = &[
     "trim-before-home",
     "trim-before-flush",
     "start-not-recorded",
-    "no-escape",
 ];
 
 /// Bugs for `ordered`.
@@ -94,7 +93,21 @@ pub(crate) const ORDERED_PLANTS: &[&str] = &[
     "trim-before-home",
     "trim-before-flush",
     "start-not-recorded",
+];
+
+/// Bugs for `data`.
+pub(crate) const DATA_PLANTS: &[&str] = &[
     "no-escape",
+    "commit-before-blocks",
+    "no-commit-flush",
+    "ack-before-commit",
+    "home-before-commit",
+    "close-early",
+    "forget-revoke",
+    "reuse-before-commit",
+    "trim-before-home",
+    "trim-before-flush",
+    "start-not-recorded",
 ];
 
 /// Bugs for `wasteless`.
@@ -274,13 +287,13 @@ impl Jbd2 {
 
 impl WriteGate for Jbd2 {
     fn before_write(&self, buf: &Buf) -> Image {
-        if self.plant.is("home-before-commit") {
-            return Image::AsIs;
-        }
         let (image, running) = {
             let mut s = self.state.borrow_mut();
             (s.homes.before_write(buf), s.running.serial)
         };
+        if self.plant.is("home-before-commit") {
+            return Image::AsIs;
+        }
         if matches!(image, Image::NotYet) {
             self.want(running); // so that it can go soon
         }
