@@ -7,9 +7,11 @@ cd "$(dirname "$0")/.." || exit 1
 
 states=${NIGHTLY_STATES:-200000}
 seed=${SEED:-$(date +%Y%m%d)}
-for mode in ${MODES:-sync async soft-updates redo ordered writeback data wasteless selective unified}; do
+for mode in ${MODES:-$("$CAIRN" crash --list-modes)}; do
   say "== $mode: $states states from seed $seed"
-  "$CAIRN" crash --mode "$mode" --states "$states" --seed "$seed"; status=$?
+  # Every pair of operations, all of it, whatever the seed; then the rest.
+  "$CAIRN" crash --mode "$mode" --scenario seq-2 --states 100000000 &&
+    "$CAIRN" crash --mode "$mode" --states "$states" --seed "$seed"; status=$?
   case $status in
     0) pass "$mode" ;;
     2) say "skipped  $mode: this version has no such mode" ;;

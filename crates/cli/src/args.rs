@@ -244,6 +244,9 @@ pub struct BenchArgs {
 
 #[derive(Args)]
 pub struct CrashArgs {
+    /// Print the modes of this version, a name a line.
+    #[arg(long)]
+    pub list_modes: bool,
     /// The mode [default: all].
     #[arg(long)]
     pub mode: Option<String>,

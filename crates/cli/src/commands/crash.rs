@@ -15,6 +15,10 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         }
         return Ok(Outcome::Done);
     }
+    if a.list_modes {
+        MODES.iter().for_each(|m| println!("{}", m.name));
+        return Ok(Outcome::Done);
+    }
     if a.volumes.is_some_and(|n| n > 1) {
         return Err(Failure::Usage("--volumes: shared logs are not in this version".into()));
     }

@@ -7,7 +7,9 @@ use crate::journal::Journal;
 use crate::{Device, VolumeError};
 use check::Progress;
 use format::ext::features::incompat;
+use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::superblock::SUPERBLOCK_BYTES;
+use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
 use format::jbd2::superblock as jsb;
 
@@ -44,6 +46,20 @@ pub(super) fn replay(
     })
 }
 
+/// The totals of what is free, from the groups': no journal has them up to date.
+fn count_free(device: &mut dyn Device, sb: &mut Superblock) -> Result<(), VolumeError> {
+    let geo = Geometry::of(sb);
+    let mut raw = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
+    device.reader().read_at(geo.desc_block(0).0 * geo.block_bytes as u64, &mut raw)?;
+    let groups = raw.chunks_exact(GROUP_DESC_BYTES).take(geo.groups as usize);
+    let free = groups.map(GroupDesc::decode).fold((0u32, 0u32), |(blocks, inodes), d| {
+        (blocks + u32::from(d.free_blocks), inodes + u32::from(d.free_inodes))
+    });
+    sb.set_free_blocks(free.0);
+    sb.set_free_inodes(free.1);
+    Ok(())
+}
+
 /// The journal is empty, then the volume says so; each durably before the next.
 fn finish(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
     let mut raw = journal.raw.clone();
@@ -60,6 +76,7 @@ fn finish(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(
     let decoded = Superblock::decode(&start[place.clone()]);
     let mut sb = decoded.map_err(|e| VolumeError(e.to_string()))?;
     sb.set_incompat(sb.incompat() & !incompat::RECOVER);
+    count_free(device, &mut sb)?;
     start[place].copy_from_slice(&sb.bytes()[..]);
     device.writer().write_at(0, &start)?;
     device.writer().flush()?;
