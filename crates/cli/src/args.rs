@@ -267,6 +267,18 @@ pub struct CrashArgs {
     /// List the scenarios.
     #[arg(long)]
     pub list: bool,
+    /// Where the log is: internal, or another disk, whatever the path (modes with a log).
+    #[arg(long)]
+    pub log: Option<String>,
+    /// When a returned operation is durable (modes with a log).
+    #[arg(long)]
+    pub commit: Option<Commit>,
+    /// Writes up to this size are logged (modes with a data log).
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub threshold: Option<u64>,
+    /// Write data before the metadata that points at them (mode redo).
+    #[arg(long)]
+    pub ordered_data: bool,
     /// Volumes that share a log (modes with a log).
     #[arg(long)]
     pub volumes: Option<u64>,

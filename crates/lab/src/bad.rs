@@ -6,7 +6,7 @@ mod tests {
     use crate::acts::Act;
     use crate::model::Model;
     use crate::random::random_act;
-    use crate::subject::{SimDevice, Subject, fresh};
+    use crate::subject::{Setting, SimDevice, Subject, fresh};
     use env::Rng;
     use integrity::Plant;
     use sim::{Fault, Image};
@@ -14,7 +14,7 @@ mod tests {
     use volume::Mode;
 
     fn open(disk: Image, mode: Mode) -> Subject {
-        Subject::open(disk, mode, false, (Plant::NONE, 3)).unwrap()
+        Subject::open(vec![disk], Setting::plain(mode), false, (Plant::NONE, 3)).unwrap()
     }
 
     /// A volume with something in it, closed by time passing.
@@ -65,7 +65,8 @@ mod tests {
 
     /// Opens it if it opens, reads everything, and tries to change it.
     fn use_anyhow(image: Image, seed: u64) {
-        let opened = Subject::open(image, Mode::Sync, false, (Plant::NONE, seed));
+        let opened =
+            Subject::open(vec![image], Setting::plain(Mode::Sync), false, (Plant::NONE, seed));
         let Ok(mut v) = opened else { return };
         let _ = v.tree(true);
         let mut rng = Rng::new(seed);

@@ -6,19 +6,19 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::record::{Progress, record};
 use crate::scenario::seeds;
+use crate::subject::Setting;
 use integrity::Plant;
 use serde::Serialize;
-use sim::{CrashImages, Event};
+use sim::{CrashImages, Event, Image};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use volume::Mode;
 
 /// What to explore.
 #[derive(Clone, Debug)]
 pub struct CrashOptions {
-    /// The mode.
-    pub mode: Mode,
+    /// The mode, and its options.
+    pub setting: Setting,
     /// One scenario by name; None: all.
     pub scenario: Option<String>,
     /// The first seed.
@@ -93,8 +93,8 @@ fn explore_script(
     seed: u64,
     only: Option<StateId>,
 ) -> Result<Vec<Judged>, String> {
-    let r = record(o.mode, o.plant, name, seed)?;
-    let mut images = CrashImages::new(&r.trace, &r.base);
+    let r = record(o.setting, o.plant, name, seed)?;
+    let mut images = CrashImages::of_disks(&r.trace, r.base.clone());
     let mut progress = Progress::default();
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
@@ -110,11 +110,12 @@ fn explore_script(
                 if only.is_some_and(|(_, v)| v != variant) {
                     continue;
                 }
-                let image = images.image(variant);
-                let digest = image.digest();
+                let disks = images.images(variant);
+                let digests = disks.iter().map(Image::digest);
+                let digest = digests.reduce(|all, d| all.rotate_left(9) ^ d).unwrap_or(0);
                 // The same image at another moment is judged again: more may be promised by then.
                 if seen.insert((digest, progress.answered.len(), progress.begun)) {
-                    let verdict = judge(&image, o.mode, &e, digest.is_multiple_of(E2FSCK_OF));
+                    let verdict = judge(&disks, o.setting, &e, digest.is_multiple_of(E2FSCK_OF));
                     let Verdict { wrong, losses } = verdict;
                     all.push(Judged { id: (cut, variant), digest, wrong, losses });
                 }
@@ -179,7 +180,10 @@ fn broken(o: &CrashOptions, run: &mut Run, (seed, id): (u64, StateId), what: Str
     if run.violations.len() < KEPT {
         let state = format!("{}:{seed}:{}:{}", run.scenario, id.0, id.1);
         let plant = o.plant.0.map_or(String::new(), |p| format!(" --plant {p}"));
-        let replay = format!("cairn crash --mode {}{plant} --replay {state}", o.mode);
+        let replay = {
+            let Setting { mode, .. } = o.setting;
+            format!("cairn crash --mode {mode} {}{plant} --replay {state}", o.setting.options())
+        };
         run.violations.push(Violation { what, state, replay });
     }
 }
@@ -191,8 +195,8 @@ fn scattered(scenario: &str, n: u64) -> u64 {
 
 fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
     Run {
-        mode: o.mode.to_string(),
-        options: String::new(),
+        mode: o.setting.mode.to_string(),
+        options: o.setting.options(),
         scenario: scenario.to_owned(),
         seed,
         states: 0,
@@ -280,7 +284,7 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
 
 /// Prints what led to a state: the acts, and what the disk was asked since the last of them began.
 fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), String> {
-    let r = record(o.mode, o.plant, name, seed)?;
+    let r = record(o.setting, o.plant, name, seed)?;
     r.setup.iter().for_each(|a| eprintln!("setup    {a:?}"));
     for (i, event) in r.trace.events.iter().take(cut as usize).enumerate() {
         match event {
@@ -303,9 +307,11 @@ fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
+    use volume::Mode;
 
     fn options(mode: Mode, states: u64) -> CrashOptions {
-        CrashOptions { mode, scenario: None, seed: 0, states, plant: Plant::NONE, first: false }
+        let setting = Setting::plain(mode);
+        CrashOptions { setting, scenario: None, seed: 0, states, plant: Plant::NONE, first: false }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
-use crate::subject::{Seen, SimDevice, Subject};
+use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
@@ -35,12 +35,18 @@ pub(crate) struct Verdict {
 }
 
 /// Judges an image. `by_e2fsck`: the real one too.
-pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool) -> Verdict {
-    if mode.is_journal() || mode.is_redo() {
-        return crate::prefix::judge(image, mode, e, by_e2fsck);
+pub(crate) fn judge(
+    images: &[Image],
+    setting: Setting,
+    e: &Expected<'_>,
+    by_e2fsck: bool,
+) -> Verdict {
+    if setting.has_journal() {
+        return crate::prefix::judge(images, setting, e, by_e2fsck);
     }
+    let mode = setting.mode;
     let mut v = Verdict::default();
-    let mut device = SimDevice(image.clone());
+    let mut device = SimDevice(images[0].clone());
     if mode == Mode::Sync {
         before_repair(&device, e.callers, &mut v);
     }
@@ -58,7 +64,7 @@ pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool
     if by_e2fsck && let Err(text) = e2fsck(&device.0) {
         v.wrong.push(format!("e2fsck after the repair: {text}"));
     }
-    match Subject::open(device.0, mode, true, (Plant::NONE, 1)) {
+    match Subject::open(vec![device.0], setting, true, (Plant::NONE, 1)) {
         Err(why) => v.wrong.push(format!("opening after recovery: {why}")),
         Ok(mut s) => match s.tree(true) {
             Err(why) => v.wrong.push(format!("reading after recovery: {why}")),

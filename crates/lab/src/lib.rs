@@ -17,4 +17,4 @@ pub use acts::Act;
 pub use model::Model;
 pub use random::{Digest, random_run};
 pub use scenario::scenarios;
-pub use subject::Subject;
+pub use subject::{Setting, Subject};

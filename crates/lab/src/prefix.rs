@@ -5,13 +5,13 @@
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
-use crate::subject::{Seen, SimDevice, Subject};
+use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
 use std::collections::BTreeMap;
 use vfs::Kind;
-use volume::{Mode, recover};
+use volume::{Commit, Mode, recover};
 
 const NOW_SECS: u32 = 1_700_000_100;
 
@@ -26,25 +26,34 @@ enum Contents {
     Any,
 }
 
-fn contents(mode: Mode, block_bytes: u64) -> Contents {
-    match mode {
+fn contents(s: Setting, block_bytes: u64) -> Contents {
+    let threshold = s.threshold.unwrap_or(block_bytes);
+    match s.mode {
         Mode::Data | Mode::Wasteless => Contents::Exact,
-        Mode::Selective => Contents::OrLater(block_bytes),
-        Mode::Unified => Contents::OrLater(block_bytes + 1),
+        Mode::Selective => Contents::OrLater(threshold),
+        Mode::Unified => Contents::OrLater(threshold + 1),
         Mode::Ordered => Contents::OrLater(0),
+        Mode::Redo if s.ordered_data => Contents::OrLater(0),
         _ => Contents::Any,
     }
 }
 
 /// Judges an image. `by_e2fsck`: the real one too.
-pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool) -> Verdict {
+pub(crate) fn judge(
+    images: &[Image],
+    setting: Setting,
+    e: &Expected<'_>,
+    by_e2fsck: bool,
+) -> Verdict {
     let mut v = Verdict::default();
-    let mut device = SimDevice(image.clone());
+    let mut device = SimDevice(images[0].clone());
     if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
         v.wrong.push(format!("recovery: {why}"));
         return v;
     }
-    let (tree, closed) = match reopened(device.0, mode) {
+    let mut disks = images.to_vec();
+    disks[0] = device.0;
+    let (tree, closed) = match reopened(disks, setting) {
         Ok(both) => both,
         Err(why) => {
             v.wrong.push(why);
@@ -65,7 +74,7 @@ pub(crate) fn judge(image: &Image, mode: Mode, e: &Expected<'_>, by_e2fsck: bool
     for lane in 0..e.callers {
         let mine = |p: &str| alone || (0..e.callers).all(|l| l == lane || !is_of(p, l));
         let tree = tree.iter().filter(|(p, _)| mine(p)).collect();
-        match Lane::of(e, mine).find(&tree, mode) {
+        match Lane::of(e, mine).find(&tree, setting) {
             Ok(lost) if lost > 0 => drop(v.losses.insert("operations")),
             Ok(_) => (),
             Err(why) => v.wrong.push(why),
@@ -80,12 +89,15 @@ fn is_of(path: &str, lane: u64) -> bool {
 }
 
 /// The tree after recovery, and the volume after it was opened for writing and closed again.
-fn reopened(image: Image, mode: Mode) -> Result<(BTreeMap<String, Seen>, Image), String> {
-    let opened = Subject::open(image, mode, false, (Plant::NONE, 1));
+fn reopened(
+    disks: Vec<Image>,
+    setting: Setting,
+) -> Result<(BTreeMap<String, Seen>, Image), String> {
+    let opened = Subject::open(disks, setting, false, (Plant::NONE, 1));
     let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
     let tree = s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?;
     let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
-    Ok((tree, closed))
+    Ok((tree, closed.into_iter().next().expect("a volume has a disk")))
 }
 
 /// The acts of one caller, in their order, and how many of them are promised.
@@ -108,8 +120,9 @@ impl<'a> Lane<'a> {
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
     /// and what the nearest of them differs in.
-    fn find(&self, tree: &Tree<'_>, mode: Mode) -> Result<usize, String> {
-        let least = if mode.is_redo() { self.done } else { self.promised_sync };
+    fn find(&self, tree: &Tree<'_>, mode: Setting) -> Result<usize, String> {
+        let returned = mode.mode.is_redo() && mode.commit == Commit::Sync;
+        let least = if returned { self.done } else { self.promised_sync };
         let mut model = Model::default();
         let mut models = vec![model.clone()];
         for a in &self.acts {
@@ -133,7 +146,7 @@ impl<'a> Lane<'a> {
         tree: &Tree<'_>,
         k: usize,
         models: &[Model],
-        mode: Mode,
+        mode: Setting,
     ) -> Result<(), String> {
         let model = &models[k];
         let names = model.tree();
@@ -163,7 +176,7 @@ impl<'a> Lane<'a> {
         bytes: &[u8],
         (_, id): (&str, usize),
         k: usize,
-        (models, mode): (&[Model], Mode),
+        (models, mode): (&[Model], Setting),
     ) -> bool {
         let Node::File(want) = models[k].node(id) else { return false };
         if bytes == &want[..] {

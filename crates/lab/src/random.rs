@@ -3,7 +3,7 @@
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
-use crate::subject::{Subject, fresh};
+use crate::subject::{Setting, Subject, new_disks};
 use env::Rng;
 use integrity::Plant;
 use vfs::Kind;
@@ -17,8 +17,8 @@ pub fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
     let mut rng = Rng::new(seed);
     let mut model = Model::default();
     let mut v = Subject::open(
-        fresh(8 << 20, mode.is_journal() || mode.is_redo()),
-        mode,
+        new_disks(8 << 20, Setting::plain(mode)),
+        Setting::plain(mode),
         false,
         (Plant::NONE, seed),
     )?;

@@ -5,15 +5,14 @@
 use crate::acts::Act;
 use crate::kernel::make_kernel_like;
 use crate::scenario::script;
-use crate::subject::{SimDevice, Subject, fresh};
+use crate::subject::{Setting, SimDevice, Subject, new_disks};
 use integrity::Plant;
 use sim::{Event, Image, Trace};
-use volume::Mode;
 
 /// A scenario's run, from the moment it was set up.
 pub(crate) struct Recorded {
-    /// The disk before the first event.
-    pub(crate) base: Image,
+    /// The disks before the first event.
+    pub(crate) base: Vec<Image>,
     pub(crate) trace: Trace,
     /// What was done before.
     pub(crate) setup: Vec<Act>,
@@ -32,11 +31,16 @@ const NO_ACT: u64 = u64::MAX / 4;
 
 /// Runs a scenario with a bug planted (not while it is set up). Errors: there is no such scenario,
 /// or the volume cannot be opened.
-pub(crate) fn record(mode: Mode, plant: Plant, name: &str, seed: u64) -> Result<Recorded, String> {
+pub(crate) fn record(
+    setting: Setting,
+    plant: Plant,
+    name: &str,
+    seed: u64,
+) -> Result<Recorded, String> {
     let script = script(name, seed).ok_or_else(|| format!("no scenario {name}"))?;
-    let journal = mode.is_journal() || mode.is_redo();
+    let journal = setting.has_journal();
     let bytes = if journal { VOLUME_BYTES + (1 << 20) } else { VOLUME_BYTES };
-    let mut first = Subject::open(fresh(bytes, journal), mode, false, (Plant::NONE, seed))?;
+    let mut first = Subject::open(new_disks(bytes, setting), setting, false, (Plant::NONE, seed))?;
     let mut setup = Vec::new();
     for act in script.setup {
         if first.act(NO_ACT, &act).is_ok() {
@@ -54,12 +58,12 @@ pub(crate) fn record(mode: Mode, plant: Plant, name: &str, seed: u64) -> Result<
         let mut device = SimDevice(first.world.disk.clone());
         drop(first);
         volume::recover(&mut device, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
-        device.0
+        vec![device.0]
     };
     for (ino, indexed) in kernel {
-        make_kernel_like(&mut base, ino, indexed)?;
+        make_kernel_like(&mut base[0], ino, indexed)?;
     }
-    let mut v = Subject::open(base.clone(), mode, false, (plant, seed))?;
+    let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
     let results = v.act_in_lanes(&script.acts, script.callers);
     let refused = || Act::Fsync("/".into()); // nothing is promised of it
     let acts = script.acts.into_iter().zip(&results);

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use vfs::{Call, FsError, Kind, Reply, Request, Volume};
-use volume::{Mode, OpenOptions};
+use volume::{Commit, Mode, OpenOptions};
 
 /// An image as recovery uses it.
 pub(crate) struct SimDevice(pub(crate) Image);
@@ -35,6 +35,62 @@ impl WriteBlocks for SimDevice {
     fn flush(&mut self) -> Result<(), IoError> {
         Ok(())
     }
+}
+
+/// How a volume is opened in the lab: the mode and its options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// The mode.
+    pub mode: Mode,
+    /// Is the log on a disk of its own?
+    pub outside: bool,
+    /// When does a returned operation count as done?
+    pub commit: Commit,
+    /// Are contents durable before what points at them (`redo`)?
+    pub ordered_data: bool,
+    /// Up to how many bytes a write is logged; None: a block.
+    pub threshold: Option<u64>,
+}
+
+impl Setting {
+    /// A mode without options.
+    pub fn plain(mode: Mode) -> Setting {
+        let commit = Commit::Sync;
+        Setting { mode, outside: false, commit, ordered_data: false, threshold: None }
+    }
+
+    /// Has the volume a journal?
+    pub(crate) fn has_journal(&self) -> bool {
+        self.mode.is_journal() || self.mode.is_redo()
+    }
+
+    /// The options as the command line has them.
+    pub fn options(&self) -> String {
+        let mut all = Vec::new();
+        if self.outside {
+            all.push("--log log".to_owned());
+        }
+        if self.commit == Commit::Async {
+            all.push("--commit async".to_owned());
+        }
+        if self.ordered_data {
+            all.push("--ordered-data".to_owned());
+        }
+        all.extend(self.threshold.map(|t| format!("--threshold {t}")));
+        all.join(" ")
+    }
+}
+
+/// Bytes of a log's own disk.
+const LOG_BYTES: u64 = 1 << 20;
+
+/// The disks of a new volume of this kind: its own, and its log's.
+pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
+    let mut all = vec![fresh(size_bytes, setting.has_journal())];
+    if setting.outside {
+        all.push(Image::new(LOG_BYTES));
+    }
+    all
 }
 
 /// A small, fresh volume.
@@ -68,19 +124,33 @@ pub struct Subject {
 impl Subject {
     /// Opens the volume on this disk.
     pub fn open(
-        disk: Image,
-        mode: Mode,
+        disks: Vec<Image>,
+        setting: Setting,
         read_only: bool,
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
+        let mut disks = disks.into_iter();
+        let disk = disks.next().expect("a volume has a disk");
+        let logs: Vec<Image> = disks.collect();
+        let mode = setting.mode;
         let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
         // With some seeds the journals commit, and send home, in the middle of everything.
-        let often = seed % 3 != 0 && (mode.is_journal() || mode.is_redo());
+        let often = seed % 3 != 0 && setting.has_journal();
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
         let plain = OpenOptions::plain(mode, 4 << 20, [9; 16]);
-        let options = OpenOptions { read_only, plant, commit_interval, ..plain };
+        let options = OpenOptions {
+            read_only,
+            plant,
+            commit_interval,
+            commit: setting.commit,
+            threshold: setting.threshold,
+            ordered_data: setting.ordered_data,
+            log_disk_bytes: logs.first().map(Image::size),
+            ..plain
+        };
         let opener = volume::opener(found, disk.size(), options);
         let mut world = World::new(disk);
+        world.logs = logs;
         let mut engine = Engine::new(seed);
         let slot = Rc::new(RefCell::new(None));
         let mut opener = Some((opener, slot.clone()));
@@ -122,8 +192,8 @@ impl Subject {
         slot.borrow_mut().take().expect("it was answered")
     }
 
-    /// Closes the volume; the disk as it is then.
-    pub fn close(mut self) -> Result<Image, FsError> {
+    /// Closes the volume; the disks as they are then.
+    pub fn close(mut self) -> Result<Vec<Image>, FsError> {
         let slot = Rc::new(RefCell::new(None));
         let mut volume = Some((self.volume.clone(), slot.clone()));
         let closed = slot.clone();
@@ -137,7 +207,14 @@ impl Subject {
             |_| closed.borrow().is_some(),
         );
         slot.borrow_mut().take().expect("it has closed")?;
-        Ok(self.world.disk.clone())
+        Ok(self.disks())
+    }
+
+    /// The disks as reads see them: the volume's, then its log's.
+    pub fn disks(&self) -> Vec<Image> {
+        let mut all = vec![self.world.disk.clone()];
+        all.extend(self.world.logs.iter().cloned());
+        all
     }
 
     /// Lets virtual time pass, so that write-back runs.

@@ -4,8 +4,9 @@ use crate::args::CrashArgs;
 use crate::image::mode_of;
 use crate::{Failure, Outcome};
 use integrity::Plant;
+use lab::Setting;
 use lab::crash::{CrashOptions, CrashReport, explore, replay};
-use volume::{MODES, Mode};
+use volume::{Commit, MODES, Mode};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -35,7 +36,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
     let mut all = CrashReport::default();
     for mode in modes {
         let o = CrashOptions {
-            mode,
+            setting: setting_of(a, mode)?,
             scenario: a.scenario.clone(),
             seed: a.seed,
             states: a.states,
@@ -57,6 +58,28 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
 }
 
+/// The mode with the options that were given.
+fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
+    let outside = a.log.as_deref().is_some_and(|l| l != "internal");
+    let small = matches!(mode, Mode::Unified | Mode::Selective);
+    for (given, has, name) in [
+        (outside, mode.is_redo(), "--log"),
+        (a.commit.is_some(), mode.is_redo(), "--commit"),
+        (a.threshold.is_some(), small, "--threshold"),
+        (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
+    ] {
+        if given && !has {
+            return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
+        }
+    }
+    let commit = match a.commit {
+        Some(crate::args::Commit::Async) => Commit::Async,
+        _ => Commit::Sync,
+    };
+    let (ordered_data, threshold) = (a.ordered_data, a.threshold);
+    Ok(Setting { mode, outside, commit, ordered_data, threshold })
+}
+
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
     let Some(name) = &a.plant else { return Ok(Plant::NONE) };
     let found = mode.info().plants.iter().find(|p| *p == name);
@@ -68,8 +91,8 @@ fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
 
 fn print(all: &CrashReport) {
     println!(
-        "{:14} {:10} {:>9} {:>7}  lost without a promise",
-        "mode", "scenario", "states", "broken"
+        "{:14} {:10} {:>9} {:>7}  {}",
+        "mode", "scenario", "states", "broken", "lost without a promise"
     );
     for r in &all.runs {
         let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
