@@ -72,9 +72,6 @@ pub struct CrashReport {
 const KEPT: usize = 20;
 /// Seeded variants of each cut.
 const RANDOM_VARIANTS: u64 = 6;
-/// Of so many distinct states the real e2fsck judges one.
-const E2FSCK_OF: u64 = 100;
-
 /// A state's place: the event it is cut after, and which of the images possible there.
 type StateId = (u64, u64);
 
@@ -105,7 +102,8 @@ fn explore_script(
             done.extend(progress.answered.iter().map(|i| r.acts[*i].clone()));
             let in_flight: Vec<&Act> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
             let setup = r.setup.len();
-            let e = Expected { done: &done, in_flight: &in_flight, setup, callers: r.callers };
+            let callers = r.callers;
+            let e = Expected { done: &done, in_flight: &in_flight, setup, callers, plant: o.plant };
             for variant in 0..images.variants(RANDOM_VARIANTS) {
                 if only.is_some_and(|(_, v)| v != variant) {
                     continue;
@@ -115,7 +113,7 @@ fn explore_script(
                 let digest = digests.reduce(|all, d| all.rotate_left(9) ^ d).unwrap_or(0);
                 // The same image at another moment is judged again: more may be promised by then.
                 if seen.insert((digest, progress.answered.len(), progress.begun)) {
-                    let verdict = judge(&disks, o.setting, &e, digest.is_multiple_of(E2FSCK_OF));
+                    let verdict = judge(&disks, o.setting, &e, digest);
                     let Verdict { wrong, losses } = verdict;
                     all.push(Judged { id: (cut, variant), digest, wrong, losses });
                 }

@@ -8,7 +8,7 @@ use crate::model::{Model, Node};
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
-use sim::Image;
+use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
 use vfs::Kind;
 use volume::{Commit, Mode, recover};
@@ -38,7 +38,7 @@ fn contents(s: Setting, block_bytes: u64) -> Contents {
     }
 }
 
-/// Judges an image. `by_e2fsck`: the real one too.
+/// Judges a state. `by_e2fsck`: the real one too.
 pub(crate) fn judge(
     images: &[Image],
     setting: Setting,
@@ -53,7 +53,7 @@ pub(crate) fn judge(
     }
     let mut disks = images.to_vec();
     disks[0] = device.0;
-    let (tree, closed) = match reopened(disks, setting) {
+    let (tree, closed) = match reopened(disks, setting, e.plant) {
         Ok(both) => both,
         Err(why) => {
             v.wrong.push(why);
@@ -83,6 +83,32 @@ pub(crate) fn judge(
     v
 }
 
+/// The planted bug, if it is one of recovery.
+fn in_recovery(plant: Plant) -> Plant {
+    Plant(plant.0.filter(|p| ["torn-tail-accepted", "emptied-before-home"].contains(p)))
+}
+
+/// Judges what a second power cut leaves, in the middle of recovery or of what opening does next.
+pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, v: &mut Verdict) {
+    let opened = Subject::open(images.to_vec(), setting, false, (in_recovery(e.plant), 1));
+    let Ok(s) = opened else { return }; // it has been judged
+    let trace = &s.world.trace;
+    let mut states = CrashImages::of_disks(trace, images.to_vec());
+    let mut cut = 0;
+    while states.step().is_some() {
+        cut += 1;
+        // Nothing volatile, all of it, and one mixture with torn sectors.
+        for variant in [0, 2, 3 + 2 * states.volatile.len() as u64] {
+            let after = judge(&states.images(variant), setting, e, false);
+            let told = |w: String| format!("cut again after event {cut} of recovery: {w}");
+            v.wrong.extend(after.wrong.into_iter().map(told));
+        }
+        if !v.wrong.is_empty() {
+            return;
+        }
+    }
+}
+
 /// Is the path one of this caller's own?
 fn is_of(path: &str, lane: u64) -> bool {
     path.contains(&format!("/c{lane}n"))
@@ -92,8 +118,9 @@ fn is_of(path: &str, lane: u64) -> bool {
 fn reopened(
     disks: Vec<Image>,
     setting: Setting,
+    plant: Plant,
 ) -> Result<(BTreeMap<String, Seen>, Image), String> {
-    let opened = Subject::open(disks, setting, false, (Plant::NONE, 1));
+    let opened = Subject::open(disks, setting, false, (in_recovery(plant), 1));
     let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
     let tree = s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?;
     let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;

@@ -79,7 +79,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "log-not-fua",
     "ack-out-of-order",
     "torn-tail-accepted",
-    "epoch-not-raised",
+    "emptied-before-home",
 ];
 
 /// Bugs that can be planted in mode `unified`: these, and some of the others'.
@@ -92,6 +92,7 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "reuse-at-once",
     "open-bytes-logged",
     "log-not-fua",
+    "ack-out-of-order",
     "direct-over-logged",
     "entry-before-contents",
     "new-block-not-cleared",
