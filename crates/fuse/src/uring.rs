@@ -14,7 +14,7 @@ use std::sync::{Arc, Weak};
 use vfs::{Answer, Front, Ticket, Work};
 
 /// Entries of a queue.
-const DEPTH: usize = 8;
+const DEPTH: usize = 48;
 const REGISTER: u32 = 1;
 const COMMIT_AND_FETCH: u32 = 2;
 

@@ -162,7 +162,8 @@ fn append(seed: u64) -> Script {
     for _ in 0..25 {
         let i = rng.below(3);
         let len = 1 + rng.below(2500);
-        acts.push(Act::Write(file(i), ends[i as usize], len as usize, rng.next_u64() as u8));
+        let value = if rng.one_in(4) { 0xc0 } else { rng.next_u64() as u8 };
+        acts.push(Act::Write(file(i), ends[i as usize], len as usize, value));
         ends[i as usize] += len;
         if rng.one_in(2) {
             acts.push(Act::Fsync(file(i)));

@@ -48,6 +48,9 @@ impl Opened {
         };
         self.ext.mechanism().close().await.map_err(io)?;
         cache.stop();
+        for (name, n) in self.ext.mechanism().counters() {
+            tracing::info!("{name} {n}");
+        }
         let disk = |e: env::DiskError| io(e.into());
         if let Some(log) = &self.private {
             log.give_up().await.map_err(disk)?;

@@ -3,7 +3,7 @@
 //! nobody waits for a timer.
 
 use super::encode::{Encoder, Frozen};
-use super::transaction::{Extend, Transaction};
+use super::transaction::Transaction;
 use super::{Jbd2, State, add};
 use cache::{Buf, BufKind};
 use env::{Block, Durability, Nanos, both};
@@ -249,7 +249,7 @@ impl Jbd2 {
         let s: &mut State = &mut state;
         let t = s.committing.take().expect("it is being committed");
         for f in &closed.blocks {
-            s.homes.committed(f.block, t.serial, f.extend == Extend::Whole);
+            s.homes.committed(f.block, t.serial, f.extend.is_complete());
             s.logged.insert(f.block.0, t.serial);
         }
         let freed = closed.direct.iter().map(Buf::block);

@@ -6,6 +6,7 @@ use super::transaction::Extend;
 use env::Block;
 use format::BlockNo;
 use format::jbd2::{self, MULTIWRITE_HEAD, Piece, Tag, What};
+use std::ops::Range;
 
 /// What is to be journaled of one block, and the block as the transaction left it.
 pub(super) struct Frozen {
@@ -75,10 +76,20 @@ impl<'a> Encoder<'a> {
     /// The parts first, so that they share as few blocks as possible.
     fn packed(&mut self, frozen: &[Frozen]) {
         let mut group = Group::default();
+        let mut whole: Vec<&Frozen> = Vec::new();
         for f in frozen {
-            let Extend::Parts { ranges, fresh } = &f.extend else { continue };
+            let Extend::Parts { ranges, fresh } = &f.extend else {
+                whole.push(f);
+                continue;
+            };
             let mut fresh = *fresh && self.says_fresh;
-            for r in ranges {
+            let ranges =
+                if fresh { without_zeros(ranges, f.image.bytes()) } else { ranges.clone() };
+            if fresh && ranges.iter().map(Range::len).sum::<usize>() > self.part_max() / 4 * 3 {
+                whole.push(f);
+                continue;
+            }
+            for r in &ranges {
                 let bytes = &f.image.bytes()[r.clone()];
                 for (n, piece) in bytes.chunks(self.part_max()).enumerate() {
                     let at = r.start + n * self.part_max();
@@ -87,7 +98,7 @@ impl<'a> Encoder<'a> {
             }
         }
         self.close_parts(&mut group);
-        for f in frozen.iter().filter(|f| f.extend == Extend::Whole) {
+        for f in whole {
             let (stored, escaped) = self.stored(&f.image);
             let sum = self.log.shape.piece_sum(self.tid, f.block, 0, stored.bytes());
             let what = What::Whole { escaped };
@@ -144,6 +155,21 @@ impl<'a> Encoder<'a> {
     pub(super) fn commit(&self, now: env::Nanos) -> Block {
         Block::copy_of(&self.log.shape.commit(self.tid, now.secs(), now.subsec()))
     }
+}
+
+/// The ranges without the zeros at their ends; one byte at least.
+fn without_zeros(ranges: &[Range<usize>], bytes: &[u8]) -> Vec<Range<usize>> {
+    let cut = |r: &Range<usize>| {
+        let used = &bytes[r.clone()];
+        let from = used.iter().position(|b| *b != 0)?;
+        let to = used.iter().rposition(|b| *b != 0)? + 1;
+        Some(r.start + from..r.start + to)
+    };
+    let mut left: Vec<Range<usize>> = ranges.iter().filter_map(cut).collect();
+    if left.is_empty() {
+        left.push(ranges[0].start..ranges[0].start + 1);
+    }
+    left
 }
 
 /// Block, offset in it, and whether the rest of it is zeros.

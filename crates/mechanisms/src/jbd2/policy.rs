@@ -161,8 +161,12 @@ impl Jbd2 {
                 s.running.direct.insert(b, buf.clone());
                 return;
             }
+            // Of a new block only what is not zero need be journaled.
+            Way::Whole | Way::Part if self.policy.is_packed() && allocates(txn, buf.block()) => {
+                s.running.add_part(buf, range, true)
+            }
             Way::Whole => s.running.add_whole(buf),
-            Way::Part => s.running.add_part(buf, range, allocates(txn, buf.block())),
+            Way::Part => s.running.add_part(buf, range, false),
         };
         s.running.direct.remove(&b);
         if is_new {

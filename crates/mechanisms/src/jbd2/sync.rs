@@ -44,13 +44,21 @@ impl Jbd2 {
         if let Some(serial) = running {
             return self.wait_for(serial).await;
         }
-        if self.policy != Policy::Data && self.policy != Policy::Wasteless {
+        // Contents that no commit has covered: of `writeback` always, of the others only what
+        // fdatasync does not wait for the commit of.
+        let (late, also) = self.concerned(files, false);
+        let uncovered = data_only && (late.is_some() || also.is_some());
+        let flush = self.policy == Policy::Writeback || uncovered;
+        if uncovered {
             self.cache.write(self.contents_of(files)).await?;
         }
         if let Some(serial) = committing {
             self.wait_for(serial).await?;
         }
-        Ok(self.cache.flush_device().await?)
+        if flush {
+            self.cache.flush_device().await?;
+        }
+        self.check()
     }
 
     /// The files' contents that go home by themselves.

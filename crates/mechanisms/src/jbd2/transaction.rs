@@ -18,8 +18,13 @@ pub(super) enum Extend {
 }
 
 impl Extend {
+    /// Does nothing older of the block matter?
+    pub(super) fn is_complete(&self) -> bool {
+        matches!(self, Extend::Whole | Extend::Parts { fresh: true, .. })
+    }
+
     fn add(&mut self, range: Range<usize>, block_bytes: usize) {
-        let Extend::Parts { ranges, .. } = self else { return };
+        let Extend::Parts { ranges, fresh } = self else { return };
         let (mut start, mut end) = (range.start, range.end);
         ranges.retain(|r| {
             let touches = r.start <= end && start <= r.end;
@@ -30,7 +35,7 @@ impl Extend {
         });
         let at = ranges.partition_point(|r| r.start < start);
         ranges.insert(at, start..end);
-        if (start, end) == (0, block_bytes) {
+        if (start, end) == (0, block_bytes) && !*fresh {
             *self = Extend::Whole;
         }
     }
