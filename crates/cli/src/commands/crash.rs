@@ -91,8 +91,8 @@ fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
 
 fn print(all: &CrashReport) {
     println!(
-        "{:14} {:10} {:>9} {:>7}  {}",
-        "mode", "scenario", "states", "broken", "lost without a promise"
+        "{:14} {:10} {:>9} {:>7}  lost without a promise",
+        "mode", "scenario", "states", "broken"
     );
     for r in &all.runs {
         let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
