@@ -96,9 +96,9 @@ fn default_journal_blocks(blocks: u64) -> u64 {
         2048..32_768 => 1024,
         32_768..262_144 => 4096,
         262_144..524_288 => 8192,
-        524_288..4_194_304 => 16 * K,
-        4_194_304..8_388_608 => 32 * K,
-        8_388_608..16_777_216 => 64 * K,
+        // Larger than mke2fs makes them: where contents are journaled, a small journal means that
+        // everything is written home while somebody waits.
+        524_288..16_777_216 => 64 * K,
         16_777_216..33_554_432 => 128 * K,
         _ => 256 * K,
     }
