@@ -48,6 +48,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Explore the states that a power cut can leave, and tell what each mode lost.
     Crash(CrashArgs),
+    /// The stand-alone log: make one, append to it, read it.
+    Log(LogArgs),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -240,6 +242,65 @@ pub struct BenchArgs {
     pub count: u64,
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub struct LogArgs {
+    #[command(subcommand)]
+    pub command: LogCommand,
+}
+
+/// Which of a log's clients is meant.
+#[derive(Args)]
+pub struct LogClient {
+    pub logfile: PathBuf,
+    /// The client's name, up to 16 bytes; each has its own entries and its own trim.
+    #[arg(long, default_value = "cairn-log")]
+    pub client: String,
+}
+
+#[derive(Subcommand)]
+pub enum LogCommand {
+    /// Make an empty log in a file, a partition or a disk.
+    Format {
+        logfile: PathBuf,
+        /// Size of the file if it is made.
+        #[arg(long, default_value = "16M", value_parser = size::parse)]
+        size: u64,
+        /// Even if there is a log already.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Append entries and print their LSNs when they are durable; without TEXT: one, from standard
+    /// input.
+    Append {
+        #[command(flatten)]
+        of: LogClient,
+        text: Vec<String>,
+    },
+    /// Write the entry at an LSN to standard output.
+    Read { logfile: PathBuf, lsn: u64 },
+    /// List entries: LSN, client, bytes.
+    Scan {
+        logfile: PathBuf,
+        /// Begin here.
+        #[arg(long, value_name = "LSN", default_value = "0")]
+        from: u64,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Give up this client's entries below an LSN.
+    Trim {
+        #[command(flatten)]
+        of: LogClient,
+        lsn: u64,
+    },
+    /// What the log is, and who uses it.
+    Info {
+        logfile: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 #[derive(Args)]

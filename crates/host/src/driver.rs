@@ -3,7 +3,9 @@
 //! enters once.
 
 use crate::{HostFile, now};
-use env::{IoDone, IoRequest};
+use env::{Engine, Env, IoDone, IoRequest, Local};
+use std::cell::RefCell;
+use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use vfs::{Answer, Call, Door, DoorState, Front, FsError, Out, Reply, Request, Ticket, Work};
@@ -18,6 +20,40 @@ impl Front for Once {
 /// Carries out requests on the calling thread.
 pub fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
     io.drain(..).map(|r| disks[usize::from(r.disk.0)].carry_out(r)).collect()
+}
+
+/// Runs one future on these disks to its end, on the calling thread, and gives back what it
+/// returns: for what is no volume.
+pub fn drive<T: 'static>(
+    disks: &[Arc<HostFile>],
+    seed: u64,
+    f: impl FnOnce(Env) -> Local<'static, T>,
+) -> T {
+    let mut engine = Engine::new(seed);
+    let slot = Rc::new(RefCell::new(None));
+    let mut start = Some((f, slot.clone()));
+    let mut done = Vec::new();
+    loop {
+        engine.turn(now(), &mut done, |env| {
+            if let Some((f, slot)) = start.take() {
+                let future = f(env.clone());
+                env.spawn("main", async move {
+                    let value = future.await;
+                    slot.borrow_mut().replace(value);
+                });
+            }
+        });
+        done = carry_out_all(disks, &mut engine.take_io());
+        if let Some(value) = slot.borrow_mut().take() {
+            return value;
+        }
+        if done.is_empty() {
+            let wait = engine.deadline().map_or(Duration::from_millis(1), |d| {
+                Duration::from_nanos(d.since(now().mono).0).min(Duration::from_millis(50))
+            });
+            std::thread::sleep(wait);
+        }
+    }
 }
 
 /// One thread with one volume.

@@ -6,6 +6,7 @@ pub mod crash;
 pub mod files;
 pub mod fsck;
 pub mod info;
+pub mod log;
 pub mod mkfs;
 mod nfs_server;
 pub mod recover;

@@ -92,7 +92,6 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "reuse-at-once",
     "open-bytes-logged",
     "log-not-fua",
-    "ack-out-of-order",
     "direct-over-logged",
     "entry-before-contents",
     "new-block-not-cleared",
