@@ -29,6 +29,7 @@ impl Store for Ext {
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
             atomic: self.mechanism.atomic(),
             names_durable: self.mechanism.names_durable(),
+            allocates_ahead: self.mechanism.zeros_are_cheap(),
             write_bytes_max: self.mechanism.write_bytes_max(),
         }
     }

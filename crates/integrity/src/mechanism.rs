@@ -103,6 +103,12 @@ pub trait Integrity: WriteGate {
         false
     }
 
+    /// Are new blocks of zeros cheap? If not, space cannot be allocated ahead of its contents: each
+    /// block would be written twice.
+    fn zeros_are_cheap(&self) -> bool {
+        true
+    }
+
     /// The most bytes of file contents that one operation may write: longer writes are cut.
     fn write_bytes_max(&self) -> u64 {
         u64::MAX

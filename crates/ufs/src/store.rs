@@ -34,6 +34,8 @@ pub struct Limits {
     pub atomic: bool,
     /// Is a name durable when the operation that made it returns, in the mode in force?
     pub names_durable: bool,
+    /// May space be allocated ahead of its contents, in the mode in force?
+    pub allocates_ahead: bool,
     /// The most bytes that one operation writes, in the mode in force; a longer write is cut short.
     pub write_bytes_max: u64,
 }

@@ -321,6 +321,9 @@ impl Integrity for Jbd2 {
     fn wants_before(&self, _: &integrity::Change) -> bool {
         false
     }
+    fn zeros_are_cheap(&self) -> bool {
+        self.policy.is_packed()
+    }
     fn write_bytes_max(&self) -> u64 {
         let blocks =
             if self.policy.journals_data() { self.transaction_blocks_max() / 2 } else { 0 };
