@@ -106,9 +106,9 @@ impl Blocks {
         }
     }
 
-    /// What was written before this flush was issued is durable at home: its holds go. `lsn` says
-    /// where a serial's entry is.
-    pub(super) fn flushed(&mut self, epoch: FlushEpoch, lsn: impl Fn(u64) -> Option<u64>) {
+    /// What was written before this flush was issued is durable at home: its holds go.
+    /// `after` says where the entries behind a serial begin.
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch, after: impl Fn(u64) -> Option<u64>) {
         let due: Vec<u64> =
             self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
         for block in due {
@@ -129,7 +129,7 @@ impl Blocks {
                 continue;
             }
             // The next entry for it lies somewhere behind the newest that is home.
-            s.hold = lsn(serial).map(|l| l + 1).or(s.hold);
+            s.hold = after(serial).or(s.hold);
             if let Some(hold) = s.hold {
                 self.holds.insert((hold, block));
             }

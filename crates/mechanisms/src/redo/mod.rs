@@ -307,7 +307,7 @@ impl WriteGate for Redo {
         s.data.after_write(buf, epoch);
         if self.plant.is("trim-before-flush") {
             let serials = &s.serials;
-            s.blocks.flushed(FlushEpoch(epoch.0 + 1), |n| serials.lsn(n).map(|l| l.0));
+            s.blocks.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n).map(|l| l.0));
         }
     }
 
@@ -316,7 +316,7 @@ impl WriteGate for Redo {
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             let serials = &s.serials;
-            s.blocks.flushed(epoch, |n| serials.lsn(n).map(|l| l.0));
+            s.blocks.flushed(epoch, |n| serials.after(n).map(|l| l.0));
             s.data.flushed(epoch);
         }
         self.trim();

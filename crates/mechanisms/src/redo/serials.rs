@@ -42,6 +42,12 @@ impl Serials {
         self.lsns.get(i as usize).copied()
     }
 
+    /// Where the entries after this serial's begin, if that is in the log and not forgotten. The
+    /// next serial may share its entry, and then it begins where this one does.
+    pub(super) fn after(&self, serial: u64) -> Option<Lsn> {
+        self.lsn(serial + 1).or_else(|| self.lsn(serial).map(|l| Lsn(l.0 + 1)))
+    }
+
     /// The newest in the log.
     pub(super) fn newest_appended(&self) -> u64 {
         self.base + self.lsns.len() as u64

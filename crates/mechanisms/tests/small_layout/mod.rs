@@ -70,6 +70,9 @@ enum Did {
 struct Model {
     start: Image,
     ops: Vec<Vec<Did>>,
+    /// Contents that operations under way have put into blocks: task, block, bytes. Where contents
+    /// go home by themselves, these may.
+    under_way: Vec<(usize, u64, Vec<u8>)>,
     /// So many of them are acknowledged.
     acked: usize,
     /// Contents that a sync covered: block and its bytes, by the number of operations then.
@@ -173,6 +176,7 @@ impl Vol {
         t.data(Ino(10 + i as u32), &buf, at..at + len);
         let logged = self.setup.unified_mode && len as u64 <= self.setup.unified;
         let all = buf.bytes().to_vec();
+        self.model.borrow_mut().under_way.push((i, b, all.clone()));
         did.push(Did::Data(b, all, logged));
     }
 
@@ -244,6 +248,7 @@ impl Vol {
             return None;
         }
         let mut m = self.model.borrow_mut();
+        m.under_way.retain(|u| u.0 != i);
         m.ops.push(did);
         Some((ended, m.ops.len()))
     }
@@ -411,6 +416,8 @@ fn contents(
         let Some(s) = synced else { return Ok(()) };
         let Some(from) = versions.iter().position(|v| v.bytes == s.2) else { return Ok(()) };
         allowed.extend(versions[from..].iter().map(|v| v.bytes.as_slice()));
+        let mine = m.under_way.iter().filter(|u| u.1 == b);
+        allowed.extend(mine.map(|u| u.2.as_slice()));
     }
     for (i, sector) in is.chunks(512).enumerate() {
         if !allowed.iter().any(|a| &a[i * 512..(i + 1) * 512] == sector) {
@@ -441,6 +448,7 @@ fn collapse(medium: &Medium, model: &Shared, setup: Setup) -> Result<(), String>
                     }
                 }
                 (m.acked, m.synced) = (0, Vec::new());
+                m.under_way.clear();
                 let of = |(b, h): (&u64, &Held)| match h {
                     Held::Data(v) => Some((0, *b, v[0].bytes.clone())),
                     Held::Meta(_) => None,
