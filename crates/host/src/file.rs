@@ -1,4 +1,6 @@
-//! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC.
+//! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Where it is
+//! allowed, FUA goes past the page cache: writes there wait for others to the same page, and a part
+//! of a page is read first, which costs a log twice what the device takes.
 
 use crate::lock;
 use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
@@ -7,6 +9,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 /// An opened image or device.
 #[derive(Debug)]
@@ -15,9 +18,53 @@ pub struct HostFile {
     path: PathBuf,
     size_bytes: u64,
     read_only: bool,
+    /// The same once more, opened with O_DIRECT.
+    direct: OnceLock<File>,
 }
 
+/// Sectors of writes past the page cache, and the alignment of their memory.
+const DIRECT_UNIT: u64 = 512;
+const DIRECT_ALIGN: usize = 4096;
+
 impl HostFile {
+    /// From now on writes with FUA go past the page cache, if the device can do that for single
+    /// sectors. Only for disks whose writers never have a write with FUA and another one in flight
+    /// in the same 4096 bytes: the kernel would take that for a failure.
+    pub fn write_past_cache(&self) {
+        let again = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        let Ok(file) = again else { return };
+        let mut probe = vec![0; DIRECT_ALIGN + DIRECT_UNIT as usize];
+        let start = probe.as_ptr().align_offset(DIRECT_ALIGN);
+        let sector = &mut probe[start..start + DIRECT_UNIT as usize];
+        if file.read_exact_at(sector, DIRECT_UNIT).is_ok() {
+            let _ = self.direct.set(file); // once is enough
+        }
+    }
+
+    /// The descriptor and the bytes, in aligned memory from an offset on, of a write past the page
+    /// cache; None: this one goes through it.
+    pub(crate) fn past_cache(
+        &self,
+        op: &IoOp,
+        at: u64,
+        blocks: &[Block],
+    ) -> Option<(RawFd, Vec<u8>, usize)> {
+        let direct = self.direct.get().filter(|_| *op == IoOp::Write(Durability::Fua))?;
+        let len: usize = blocks.iter().map(Block::len).sum();
+        if !at.is_multiple_of(DIRECT_UNIT) || !(len as u64).is_multiple_of(DIRECT_UNIT) {
+            return None;
+        }
+        let mut bytes: Vec<u8> = Vec::with_capacity(len + DIRECT_ALIGN);
+        let start = bytes.as_ptr().align_offset(DIRECT_ALIGN);
+        bytes.resize(start, 0);
+        blocks.iter().for_each(|b| bytes.extend_from_slice(b.bytes()));
+        Some((direct.as_raw_fd(), bytes, start))
+    }
+
     /// Opens an image or device and makes sure that nobody else uses it. Errors are for the user.
     pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
         let shown = path.display();
@@ -56,7 +103,8 @@ impl HostFile {
         }
         use std::io::{Seek, SeekFrom};
         let size = (&file).seek(SeekFrom::End(0)).map_err(|e| format!("{shown}: {e}"))?;
-        Ok(HostFile { file, path: path.to_owned(), size_bytes: size, read_only })
+        let path = path.to_owned();
+        Ok(HostFile { file, path, size_bytes: size, read_only, direct: OnceLock::new() })
     }
 
     /// Its size in bytes.

@@ -26,6 +26,8 @@ struct InFlight {
     blocks: Vec<Block>,
     /// Points into `blocks`, whose memory does not move.
     _iovecs: Vec<libc::iovec>,
+    /// The bytes of a write past the page cache.
+    _aligned: Vec<u8>,
 }
 
 struct Worker<'a> {
@@ -186,7 +188,15 @@ impl Worker<'_> {
         let IoRequest { id, disk, op, at, mut blocks } = request;
         let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
         let fd = types::Fd(file.fd());
-        let iovecs = iovecs(&op, &mut blocks);
+        let mut iovecs = iovecs(&op, &mut blocks);
+        let mut aligned = Vec::new();
+        let mut fd = fd;
+        if let Some((direct, bytes, start)) = file.past_cache(&op, at, &blocks) {
+            (fd, aligned) = (types::Fd(direct), bytes);
+            let iov_len = aligned.len() - start;
+            let iov_base = aligned[start..].as_mut_ptr().cast();
+            iovecs = vec![libc::iovec { iov_base, iov_len }];
+        }
         let (ptr, n) = (iovecs.as_ptr(), iovecs.len() as u32);
         let entry = match op {
             IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(at).build(),
@@ -201,7 +211,7 @@ impl Worker<'_> {
             }
         };
         let disk = usize::from(disk.0);
-        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs };
+        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs, _aligned: aligned };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1

@@ -136,7 +136,12 @@ fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
         u64::from_le_bytes(host::entropy().map_err(|e| e.to_string())?[..8].try_into().expect("8"));
     let mut options = options_of(args, mode)?;
     let mut disks = vec![file.clone()];
+    // Blocks of a page each: no two of them are written in one page.
+    if block_bytes == 4096 && !read_only {
+        file.write_past_cache();
+    }
     if let Some(log) = log_file(args)? {
+        log.write_past_cache();
         options.log_disk_bytes = Some(log.size_bytes());
         disks.push(log);
     }
