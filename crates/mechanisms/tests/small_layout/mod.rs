@@ -176,7 +176,9 @@ impl Vol {
         t.data(Ino(10 + i as u32), &buf, at..at + len);
         let logged = self.setup.unified_mode && len as u64 <= self.setup.unified;
         let all = buf.bytes().to_vec();
-        self.model.borrow_mut().under_way.push((i, b, all.clone()));
+        if !logged {
+            self.model.borrow_mut().under_way.push((i, b, all.clone()));
+        }
         did.push(Did::Data(b, all, logged));
     }
 
@@ -365,48 +367,42 @@ fn compare(medium: &Medium, k: usize, m: &Model, setup: Setup) -> Result<(), Str
             }
         }
     }
-    // What later operations wrote directly may be there already.
-    let mut later = image.clone();
-    m.ops[k..].iter().for_each(|o| later.apply(o));
     for (b, held) in &image.blocks {
         let is = read(medium, b * BS as u64, BS);
         match held {
             Held::Meta(bytes) if *bytes != is => return Err(format!("metadata block {b}")),
             Held::Meta(_) => (),
-            Held::Data(v) => contents(*b, &is, v, later.blocks.get(b), m, k, setup)?,
+            Held::Data(v) => contents(*b, &is, v, m, k, setup)?,
         }
     }
     Ok(())
 }
 
 /// Are a block's contents what they may be? In sectors, because what is not in the log may be torn.
-#[allow(clippy::too_many_arguments)]
 fn contents(
     b: u64,
     is: &[u8],
     versions: &[Version],
-    later: Option<&Held>,
     m: &Model,
     k: usize,
     setup: Setup,
 ) -> Result<(), String> {
     let last = versions.last().unwrap();
     let mut allowed: Vec<&[u8]> = vec![&last.bytes];
-    let same_life = matches!(later, Some(Held::Data(l)) if l.starts_with(versions));
     let mut later_direct = false;
-    if let Some(Held::Data(l)) = later
-        && same_life
-    {
-        for v in &l[versions.len()..] {
-            if !v.logged || !setup.unified_mode {
-                later_direct = true;
+    // What was written later, until the block was freed: it is not used again before that is
+    // durable, which it is not.
+    for d in m.ops[k..].iter().flatten() {
+        match d {
+            Did::Free(x) if *x == b => break,
+            Did::Data(x, bytes, logged) if *x == b => {
+                later_direct |= !logged || !setup.unified_mode;
+                if later_direct {
+                    allowed.push(bytes);
+                }
             }
-            if later_direct {
-                allowed.push(&v.bytes);
-            }
+            _ => (),
         }
-    } else if later != Some(&Held::Data(versions.to_vec())) {
-        // Freed later, and perhaps used again: not before the freeing was durable, which it is not.
     }
     if setup.unified_mode || setup.ordered {
         // Ordered: everything up to the prefix is there.
@@ -416,9 +412,10 @@ fn contents(
         let Some(s) = synced else { return Ok(()) };
         let Some(from) = versions.iter().position(|v| v.bytes == s.2) else { return Ok(()) };
         allowed.extend(versions[from..].iter().map(|v| v.bytes.as_slice()));
-        let mine = m.under_way.iter().filter(|u| u.1 == b);
-        allowed.extend(mine.map(|u| u.2.as_slice()));
     }
+    let mine = m.under_way.iter().filter(|u| u.1 == b);
+    allowed.extend(mine.clone().map(|u| u.2.as_slice()));
+    later_direct |= mine.count() > 0;
     for (i, sector) in is.chunks(512).enumerate() {
         if !allowed.iter().any(|a| &a[i * 512..(i + 1) * 512] == sector) {
             return Err(format!("contents of block {b}, sector {i}"));

@@ -13,16 +13,18 @@ use std::rc::Rc;
 
 pub(crate) const SECTOR: usize = 512;
 type Sector = [u8; SECTOR];
-/// When it ends, what it is, and for a flush what it will make durable.
-type Pending = (u64, IoRequest, Option<BTreeMap<u64, Sector>>);
+/// When it ends, what it is, and how many writes had ended when it was issued.
+type Pending = (u64, IoRequest, u64);
 
 /// What survives, and what may.
 #[derive(Clone, Default)]
 pub(crate) struct Medium {
     durable: BTreeMap<u64, Sector>,
     visible: BTreeMap<u64, Sector>,
-    /// Versions that were written and are not durable.
-    volatile: BTreeMap<u64, Vec<Sector>>,
+    /// Versions that were written and are not durable, each with the number of its write.
+    volatile: BTreeMap<u64, Vec<(u64, Sector)>>,
+    /// Writes that have ended.
+    writes: u64,
 }
 
 impl Medium {
@@ -41,15 +43,26 @@ impl Medium {
         self.visible.get(&at).copied().unwrap_or([0; SECTOR])
     }
     fn apply(&mut self, req: &IoRequest, fua: bool) {
+        self.writes += 1;
         for (at, bytes) in Medium::sectors(req) {
             self.visible.insert(at, bytes);
             if fua {
                 self.durable.insert(at, bytes);
                 self.volatile.remove(&at);
             } else {
-                self.volatile.entry(at).or_default().push(bytes);
+                self.volatile.entry(at).or_default().push((self.writes, bytes));
             }
         }
+    }
+    /// A flush has ended that was issued after so many writes. It never covers a newer version that
+    /// is durable already.
+    fn flushed(&mut self, writes: u64) {
+        for (at, versions) in &mut self.volatile {
+            if let Some(v) = versions.extract_if(.., |v| v.0 <= writes).last() {
+                self.durable.insert(*at, v.1);
+            }
+        }
+        self.volatile.retain(|_, versions| !versions.is_empty());
     }
     /// The bytes as a reader sees them, to damage them.
     pub(crate) fn poke(&mut self, at: u64, f: impl FnOnce(&mut [u8])) {
@@ -67,7 +80,7 @@ impl Medium {
     /// Nothing more will happen to it.
     pub(crate) fn settled(&self) -> Medium {
         let durable = self.durable.clone();
-        Medium { visible: durable.clone(), durable, volatile: BTreeMap::new() }
+        Medium { visible: durable.clone(), durable, ..Medium::default() }
     }
     /// What is left after a power cut: of each sector that is not durable, any version.
     fn cut(&self, in_flight: &[IoRequest], rng: &mut Rng) -> Medium {
@@ -78,7 +91,7 @@ impl Medium {
                 let all = rng.one_in(3);
                 for (at, bytes) in Medium::sectors(req) {
                     if all || (!none && rng.one_in(2)) {
-                        candidates.entry(at).or_default().push(bytes);
+                        candidates.entry(at).or_default().push((u64::MAX, bytes));
                     }
                 }
             }
@@ -87,10 +100,10 @@ impl Medium {
         for (at, versions) in candidates {
             let pick = rng.below(versions.len() as u64 + 1) as usize;
             if let Some(v) = versions.get(pick) {
-                durable.insert(at, *v);
+                durable.insert(at, v.1);
             }
         }
-        Medium { visible: durable.clone(), durable, volatile: BTreeMap::new() }
+        Medium { visible: durable.clone(), durable, ..Medium::default() }
     }
 }
 
@@ -141,8 +154,7 @@ impl World {
         let crowd = self.pending.len() + new.len();
         for req in new {
             let due = self.service.map_or(self.now, |f| self.now + f(crowd) * 1000);
-            let snapshot = (req.op == IoOp::Flush).then(|| self.medium.visible.clone());
-            self.pending.push((due, req, snapshot));
+            self.pending.push((due, req, self.medium.writes));
         }
     }
 
@@ -154,7 +166,7 @@ impl World {
                 first.map(|(i, _)| i).unwrap()
             }
         };
-        let (due, mut req, snapshot) = self.pending.remove(i);
+        let (due, mut req, writes) = self.pending.remove(i);
         self.now = self.now.max(due);
         self.ended += 1;
         let mut result = Ok(());
@@ -180,12 +192,7 @@ impl World {
                     self.medium.apply(&req, how == Durability::Fua);
                 }
             }
-            IoOp::Flush => {
-                for (at, s) in snapshot.unwrap() {
-                    self.medium.durable.insert(at, s);
-                }
-                self.medium.volatile.clear();
-            }
+            IoOp::Flush => self.medium.flushed(writes),
             IoOp::Discard { .. } => (),
         }
         IoDone { id: req.id, blocks: std::mem::take(&mut req.blocks), result }
