@@ -86,7 +86,7 @@ fn main() -> ExitCode {
 fn start_log(verbose: u8) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
-        0 => "error",
+        0 => "warn",
         1 => "info",
         2 => "debug",
         _ => "trace",

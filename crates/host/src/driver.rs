@@ -56,6 +56,14 @@ pub fn drive<T: 'static>(
     }
 }
 
+/// Asks a volume that the workers serve, from a thread beside them; None: no answer came in time.
+pub fn ask(pool: &crate::Pool, volume: usize, request: Request, time: Duration) -> Option<Reply> {
+    let (tx, rx) = mpsc::channel();
+    let ticket = Ticket { front: Arc::new(Once(tx)), id: 0 };
+    pool.enter(volume, &mut vec![Work::Call(ticket, Call::local(request))]);
+    rx.recv_timeout(time).ok()?.result.ok()
+}
+
 /// One thread with one volume.
 pub struct Driver {
     door: Arc<Door>,

@@ -13,7 +13,7 @@ mod signals;
 mod worker;
 
 pub use clock::{entropy, now};
-pub use driver::{Driver, carry_out_all, drive};
+pub use driver::{Driver, ask, carry_out_all, drive};
 pub use file::HostFile;
 pub use listen::{Accept, Outlet, Protocol, listen};
 pub use pool::{Hosted, Pool, Source, WorkList};

@@ -2,6 +2,7 @@
 //! is fed by whoever reads the socket, and answered by whichever thread leaves the volume.
 
 use crate::drc::{Key, Known, checksum};
+use crate::metrics::{self, Meter};
 use crate::mountd;
 use crate::procedures::{Begun, Pending, begin, finish, modifies};
 use crate::rpc::{self, BadHead};
@@ -9,6 +10,7 @@ use crate::server::{Server, User};
 use crate::xdr::Reader;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 use vfs::{Answer, Front, Ticket, Work};
 
 /// The longest record: a write of the largest size and its head.
@@ -16,20 +18,31 @@ const RECORD_BYTES_MAX: usize = vfs::TRANSFER_BYTES_MAX + 4096;
 /// Requests of one connection that may be under way.
 const UNDER_WAY_MAX: usize = 256;
 
+/// A request that takes longer is logged.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// Sends bytes to the client; called when replies are ready, by any thread.
 pub trait Sender: Send + Sync {
     /// All of these, in one write if possible.
     fn send(&self, bytes: Vec<u8>);
 }
 
-#[derive(Default)]
+/// A call that the volume has not answered yet.
+struct Asked {
+    pending: Pending,
+    /// Where its reply is to be kept, if it may come again.
+    key: Option<Key>,
+    arrived: Instant,
+}
+
 struct State {
     /// Bytes that are not a whole record yet, and the fragments of one that is not.
     input: Vec<u8>,
     record: Vec<u8>,
     out: Vec<u8>,
-    pending: Vec<Option<(Pending, Option<Key>)>>,
+    asked: Vec<Option<Asked>>,
     under_way: usize,
+    meter: Meter,
     /// While the reader gathers, replies wait for its one write.
     gathering: bool,
 }
@@ -46,13 +59,18 @@ pub struct Connection {
 impl Connection {
     /// A connection of `peer`, whose replies go to `sender`.
     pub fn new(server: Arc<Server>, peer: SocketAddr, sender: Box<dyn Sender>) -> Arc<Connection> {
-        Arc::new_cyclic(|me| Connection {
-            me: me.clone(),
-            server,
-            peer,
-            sender,
-            state: Mutex::default(),
-        })
+        let state = State {
+            input: Vec::new(),
+            record: Vec::new(),
+            out: Vec::new(),
+            asked: Vec::new(),
+            under_way: 0,
+            meter: Meter::new(&server.metrics, peer.ip()),
+            gathering: false,
+        };
+        server.metrics.connections.inc();
+        let state = Mutex::new(state);
+        Arc::new_cyclic(|me| Connection { me: me.clone(), server, peer, sender, state })
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
@@ -63,8 +81,10 @@ impl Connection {
     /// close it.
     /// After the calls were entered, [`Connection::gathered`] sends what was answered meanwhile.
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
+        let arrived = Instant::now();
         let mut s = self.state();
         s.gathering = true;
+        s.meter.received.inc_by(bytes.len() as u64);
         s.input.extend_from_slice(bytes);
         let mut work = Vec::new();
         let mut at = 0;
@@ -80,7 +100,7 @@ impl Connection {
             at += 4 + len;
             if mark & 0x8000_0000 != 0 {
                 let record = std::mem::take(&mut s.record);
-                self.one(&mut s, &record, &mut work);
+                self.one(&mut s, &record, arrived, &mut work);
             }
         }
         s.input.drain(..at);
@@ -104,17 +124,17 @@ impl Connection {
         }
     }
 
-    fn one(&self, s: &mut State, record: &[u8], work: &mut Vec<(usize, Work)>) {
+    fn one(&self, s: &mut State, record: &[u8], arrived: Instant, work: &mut Vec<(usize, Work)>) {
         let mut r = Reader(record);
         let head = match rpc::head(&mut r) {
             Ok(h) => h,
             Err(BadHead::NoCall) => return,
-            Err(BadHead::Refuse(reply)) => return put(&mut s.out, &reply),
+            Err(BadHead::Refuse(reply)) => return s.put(&reply),
         };
         match head.program {
             rpc::MOUNT => {
                 let reply = mountd::answer(&self.server, &head, &mut r, self.peer);
-                put(&mut s.out, &reply);
+                s.put(&reply);
             }
             rpc::NFS => {
                 let mut key = None;
@@ -122,8 +142,14 @@ impl Connection {
                     let k = (self.peer.ip(), head.xid, checksum(&record[4..]));
                     match self.server.drc.look(k) {
                         Known::New => key = Some(k),
-                        Known::UnderWay => return,
-                        Known::Answered(reply) => return put(&mut s.out, &reply),
+                        Known::UnderWay => {
+                            self.server.metrics.duplicates.inc();
+                            return;
+                        }
+                        Known::Answered(reply) => {
+                            self.server.metrics.duplicates.inc();
+                            return s.put(&reply);
+                        }
                     }
                 }
                 let user = User { auth: head.auth.clone(), peer: self.peer };
@@ -132,35 +158,77 @@ impl Connection {
                         if let Some(k) = key {
                             self.server.drc.answered(k, &reply);
                         }
-                        put(&mut s.out, &reply);
+                        self.count_error(head.procedure, "", &reply);
+                        s.put(&reply);
                     }
                     Begun::Ask(both) => {
                         let (pending, call) = *both;
-                        let id = remember(s, (pending, key));
+                        let id = s.remember(Asked { pending, key, arrived });
+                        self.server.metrics.in_flight.inc();
                         let front = self.me.upgrade().expect("whoever feeds it holds it");
                         work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
                     }
                 }
             }
-            _ => put(&mut s.out, &rpc::refuse(head.xid, 1, None)),
+            _ => s.put(&rpc::refuse(head.xid, 1, None)),
+        }
+    }
+
+    /// Counts a reply whose nfsstat3, the first word after the head, is an error.
+    fn count_error(&self, procedure: u32, export: &str, reply: &[u8]) {
+        if let Some(&[a, b, c, d]) = reply.get(24..28)
+            && reply[20..24] == [0; 4]
+            && procedure != 0
+        {
+            let status = u32::from_be_bytes([a, b, c, d]);
+            if status != 0 {
+                self.server.metrics.error(procedure, export, status);
+            }
+        }
+    }
+
+    /// Counts a reply of a volume, and logs one that took long.
+    fn count(&self, s: &mut State, asked: &Asked, reply: &[u8]) {
+        let metrics = &self.server.metrics;
+        metrics.in_flight.dec();
+        let Pending { volume, procedure, durable, .. } = asked.pending;
+        let export = (volume, self.server.volumes[volume].name.as_str());
+        let took = asked.arrived.elapsed();
+        s.meter.answered(metrics, export, procedure, took);
+        if durable {
+            s.meter.waited(metrics, export);
+        }
+        self.count_error(procedure, export.1, reply);
+        if took >= SLOW {
+            let (what, name) = (metrics::procedure(procedure), export.1);
+            tracing::info!("slow: {what} of {} on /{name} took {} ms", self.peer, took.as_millis());
         }
     }
 }
 
-fn remember(s: &mut State, what: (Pending, Option<Key>)) -> u64 {
-    s.under_way += 1;
-    let at = s.pending.iter().position(Option::is_none).unwrap_or_else(|| {
-        s.pending.push(None);
-        s.pending.len() - 1
-    });
-    s.pending[at] = Some(what);
-    at as u64
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.server.metrics.connections.dec();
+    }
 }
 
-/// Appends a record.
-fn put(out: &mut Vec<u8>, reply: &[u8]) {
-    out.extend_from_slice(&(reply.len() as u32 | 0x8000_0000).to_be_bytes());
-    out.extend_from_slice(reply);
+impl State {
+    fn remember(&mut self, what: Asked) -> u64 {
+        self.under_way += 1;
+        let at = self.asked.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.asked.push(None);
+            self.asked.len() - 1
+        });
+        self.asked[at] = Some(what);
+        at as u64
+    }
+
+    /// Appends a record to what is to be sent.
+    fn put(&mut self, reply: &[u8]) {
+        self.meter.sent.inc_by(reply.len() as u64 + 4);
+        self.out.extend_from_slice(&(reply.len() as u32 | 0x8000_0000).to_be_bytes());
+        self.out.extend_from_slice(reply);
+    }
 }
 
 impl Front for Connection {
@@ -168,15 +236,16 @@ impl Front for Connection {
         let known = {
             let mut s = self.state();
             s.under_way -= 1;
-            s.pending[id as usize].take()
+            s.asked[id as usize].take()
         };
-        let (pending, key) = known.expect("a call is answered once");
-        let reply = finish(&self.server, pending, answer);
-        if let Some(k) = key {
+        let asked = known.expect("a call is answered once");
+        let reply = finish(&self.server, asked.pending, answer);
+        if let Some(k) = asked.key {
             self.server.drc.answered(k, &reply);
         }
         let mut s = self.state();
-        put(&mut s.out, &reply);
+        self.count(&mut s, &asked, &reply);
+        s.put(&reply);
         if s.gathering {
             return;
         }

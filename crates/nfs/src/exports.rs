@@ -64,7 +64,7 @@ pub fn parse_export(text: &str) -> Result<Vec<Export>, String> {
 }
 
 /// The address itself where it is an IPv4 one in IPv6's clothes.
-fn plain(ip: IpAddr) -> IpAddr {
+pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     match ip {
         IpAddr::V6(v6) => v6.to_ipv4_mapped().map_or(ip, IpAddr::V4),
         IpAddr::V4(_) => ip,

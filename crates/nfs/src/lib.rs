@@ -11,6 +11,7 @@ mod connection;
 mod drc;
 mod exports;
 mod handle;
+mod metrics;
 mod mountd;
 mod procedures;
 mod replies;
@@ -21,4 +22,5 @@ mod xdr;
 
 pub use connection::{Connection, Sender};
 pub use exports::{Export, parse_export};
+pub use metrics::volume_metrics;
 pub use server::{Served, Server};

@@ -16,6 +16,8 @@ pub(crate) struct Pending {
     pub(crate) xid: u32,
     pub(crate) procedure: u32,
     pub(crate) volume: usize,
+    /// Is it answered only when durable?
+    pub(crate) durable: bool,
     /// READDIR's limits: of names (READDIRPLUS's dircount is a hint that is not needed) and of all.
     count: u32,
 }
@@ -83,11 +85,15 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
         Err(handle::BadHandle::Bad) => return no(BADHANDLE),
         Err(handle::BadHandle::Stale) => return no(STALE),
     };
-    let Some(rule) = server.rule(first.volume, user) else { return no(ACCES) };
+    let Some(rule) = server.rule(first.volume, user) else {
+        server.refused(first.volume, user.peer);
+        return no(ACCES);
+    };
     if modifies(p) && !rule.writable {
         return no(ROFS);
     }
-    let mut pending = Pending { xid: head.xid, procedure: p, volume: first.volume, count: 0 };
+    let mut pending =
+        Pending { xid: head.xid, procedure: p, volume: first.volume, durable: false, count: 0 };
     let mut expect = [Some((first.ino, first.generation)), None];
     let mut durable = modifies(p);
     let request = match p {
@@ -107,9 +113,19 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
             None => return no(BADTYPE),
         },
     };
+    pending.durable = durable || waits(&request);
     let cred = server.cred(rule, user);
     let call = Call { cred, durable, wcc: modifies(p) || p == 21, hold: false, expect, request };
     Ok(Begun::Ask(Box::new((pending, call))))
+}
+
+/// Do the request's own words ask for durability?
+fn waits(request: &Request) -> bool {
+    match request {
+        Request::Write { stability, .. } => *stability != Stability::Unstable,
+        Request::Fsync { .. } => true,
+        _ => false,
+    }
 }
 
 fn two_handles(

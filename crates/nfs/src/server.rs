@@ -3,6 +3,7 @@
 use crate::drc::Drc;
 use crate::exports::{Export, NOBODY};
 use crate::handle::{self, BadHandle, Handle};
+use crate::metrics::Metrics;
 use std::net::SocketAddr;
 use vfs::{Cred, VolumeInfo};
 
@@ -30,6 +31,7 @@ pub struct Server {
     pub(crate) volumes: Vec<Served>,
     exports: Vec<Export>,
     pub(crate) drc: Drc,
+    pub(crate) metrics: Metrics,
 }
 
 /// Who calls, and from where.
@@ -44,7 +46,13 @@ const MNT_ACCES: u32 = 13;
 impl Server {
     /// Serves these volumes by these rules.
     pub fn new(volumes: Vec<Served>, exports: Vec<Export>) -> Server {
-        Server { volumes, exports, drc: Drc::default() }
+        Server { volumes, exports, drc: Drc::default(), metrics: Metrics::new() }
+    }
+    /// The metrics in OpenMetrics' text format; `counters` are what each volume said of itself, in
+    /// the order in which the volumes are served.
+    pub fn metrics(&self, counters: Vec<Vec<(&'static str, u64)>>) -> String {
+        let names = self.names().map(str::to_owned);
+        self.metrics.text(names.zip(counters).collect())
     }
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.volumes.iter().map(|v| v.name.as_str())
@@ -56,6 +64,11 @@ impl Server {
     pub(crate) fn rule(&self, volume: usize, user: &User) -> Option<&Export> {
         let name = &self.volumes[volume].name;
         self.exports.iter().find(|e| e.covers(name, user.peer.ip()))
+    }
+    /// No rule lets this caller in: counted and logged.
+    pub(crate) fn refused(&self, volume: usize, peer: SocketAddr) {
+        self.metrics.refused.inc();
+        tracing::warn!("{peer} was refused /{}: no --export covers it", self.volumes[volume].name);
     }
     pub(crate) fn cred(&self, rule: &Export, user: &User) -> Cred {
         let (uid, gid, groups) = match &user.auth {
@@ -74,7 +87,7 @@ impl Server {
         };
         let volume = found.ok_or(MNT_NOENT)?;
         if self.rule(volume, &User { auth: None, peer }).is_none() {
-            tracing::warn!("{peer} was refused /{}", self.volumes[volume].name);
+            self.refused(volume, peer);
             return Err(MNT_ACCES);
         }
         let info = &self.volumes[volume].info;

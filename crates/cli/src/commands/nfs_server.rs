@@ -49,27 +49,45 @@ impl NfsArgs {
     }
 
     /// Listens, and prints how to mount.
-    pub fn start(self, pool: &Arc<Pool>, volumes: Vec<Served>) -> Result<(), String> {
+    pub fn start(self, pool: &Arc<Pool>, volumes: Vec<Served>) -> Result<Started, String> {
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let server = Arc::new(Server::new(volumes, self.exports));
+        let for_connections = server.clone();
         let accept = move |peer: SocketAddr, outlet: Outlet| -> Arc<dyn Protocol> {
-            Arc::new(Nfs(Connection::new(server.clone(), peer, Box::new(Socket(outlet)))))
+            Arc::new(Nfs(Connection::new(for_connections.clone(), peer, Box::new(Socket(outlet)))))
         };
         let at = listen(pool, &self.address, Arc::new(accept))?;
         let port = at.port();
+        // An address of IPv6 stands in brackets before a path.
+        let shown = match at.ip() {
+            std::net::IpAddr::V6(v6) => format!("[{v6}]"),
+            v4 => v4.to_string(),
+        };
         for name in names {
             println!(
-                "mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {}:/{name} DIR",
-                at.ip()
+                "mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {shown}:/{name} DIR"
             );
         }
-        Ok(())
+        Ok(Started { server, at })
     }
+}
+
+/// NFS as it is served.
+pub struct Started {
+    /// Whom to ask for metrics.
+    pub server: Arc<Server>,
+    /// Where it listens.
+    pub at: SocketAddr,
+}
+
+/// A volume's name as an export: its file's, without the ending.
+pub fn name_of(path: &Path) -> String {
+    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 /// What the server needs to know of an opened volume.
 pub fn describe(driver: &Driver, path: &Path) -> Result<Served, Failure> {
-    let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name_of(path);
     match driver.request(Request::Info) {
         Ok(Reply::Info(info)) => Ok(Served { name, info: *info }),
         _ => Err(Failure::Failed(format!("{}: tells nothing about itself", path.display()))),

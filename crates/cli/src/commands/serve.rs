@@ -1,6 +1,9 @@
 //! `cairn serve` and `cairn mount`: volumes opened behind their doors, workers, mounts, and the end
 //! of it all.
 
+use super::http::{self, Status};
+use super::nfs_server::{NfsArgs, describe, name_of};
+use super::rpcbind::Registration;
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::{check_open_args, log_file, options_of, prepare};
 use crate::{Failure, Outcome};
@@ -25,13 +28,23 @@ struct Served {
     read_only: bool,
 }
 
+/// By which ways the volumes are reached.
+#[derive(Default)]
+struct Fronts<'a> {
+    mount: Option<&'a Path>,
+    nfs: Option<NfsArgs>,
+    http: Option<&'a str>,
+    rpcbind: bool,
+}
+
 /// `cairn mount`.
 pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     if a.daemon {
         return daemonize();
     }
     let volumes = vec![open(&a.image, &a.open)?];
-    run_volumes(volumes, &a.open, Some(&a.dir), None)
+    let fronts = Fronts { mount: Some(&a.dir), ..Fronts::default() };
+    run_volumes(volumes, &a.open, fronts)
 }
 
 /// Starts itself again in the background and waits until that one is ready, or has failed.
@@ -81,15 +94,16 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     let volumes = images.iter().map(|i| open(i, &a.open)).collect::<Result<Vec<_>, Failure>>()?;
     let nfs = match a.no_nfs {
         true => None,
-        false => Some(super::nfs_server::NfsArgs::new(a.nfs.as_deref(), &a.export)?),
+        false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
     };
-    run_volumes(volumes, &a.open, a.mount.as_deref(), nfs)
+    let fronts =
+        Fronts { mount: a.mount.as_deref(), nfs, http: a.http.as_deref(), rpcbind: a.rpcbind };
+    run_volumes(volumes, &a.open, fronts)
 }
 
 fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
-    let missing = [(a.http.is_some(), "--http"), (a.rpcbind, "--rpcbind")];
-    if let Some((_, name)) = missing.iter().find(|(given, _)| *given) {
-        return Err(Failure::Usage(format!("{name} is not in this version")));
+    if a.rpcbind && a.no_nfs {
+        return Err(Failure::Usage("--rpcbind without NFS has nothing to register".into()));
     }
     if a.no_nfs && a.mount.is_none() {
         return Err(Failure::Usage("--no-nfs without --mount leaves nothing to serve".into()));
@@ -152,8 +166,7 @@ fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
 fn run_volumes(
     volumes: Vec<Served>,
     args: &OpenArgs,
-    dir: Option<&Path>,
-    nfs: Option<super::nfs_server::NfsArgs>,
+    fronts: Fronts<'_>,
 ) -> Result<Outcome, Failure> {
     block_signals();
     let mut served = Vec::new();
@@ -161,31 +174,33 @@ fn run_volumes(
         let driver = Driver::new(v.door.clone(), v.disks.clone());
         let shown = v.file.path().display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
-        if nfs.is_some() {
-            served.push(super::nfs_server::describe(&driver, v.file.path())?);
+        if fronts.nfs.is_some() {
+            served.push(describe(&driver, v.file.path())?);
         }
     }
     let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
     let pool = Pool::start(list).map_err(|e| {
         format!("io_uring: {e}: a kernel with io_uring is needed (5.19 or later, not forbidden)")
     })?;
-    let session = match dir {
+    let session = match fronts.mount {
         None => None,
         Some(dir) => {
-            let ttl = if nfs.is_some() { TTL_SHARED } else { TTL_ALONE };
+            let ttl = if fronts.nfs.is_some() { TTL_SHARED } else { TTL_ALONE };
             Some(start_session(&pool, &volumes[0], dir, (args, ttl))?)
         }
     };
-    if let Some(nfs) = nfs
-        && let Err(why) = nfs.start(&pool, served)
-    {
-        let _ = session.as_ref().map(Session::unmount);
-        close(&volumes, &pool)?;
-        return Err(Failure::Failed(why));
-    }
+    let registration = match start_servers(&pool, &volumes, served, fronts) {
+        Ok(r) => r,
+        Err(why) => {
+            let _ = session.as_ref().map(Session::unmount);
+            close(&volumes, &pool)?;
+            return Err(Failure::Failed(why));
+        }
+    };
     println!("ready");
     let _ = std::io::stdout().flush();
     wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
+    drop(registration);
     if let Some(s) = &session {
         match s.unmount() {
             Ok(true) => eprintln!("the mount is busy: it goes when its users do"),
@@ -194,6 +209,26 @@ fn run_volumes(
         }
     }
     close(&volumes, &pool)
+}
+
+/// NFS, its registration, and HTTP, as far as they are asked for.
+fn start_servers(
+    pool: &Arc<Pool>,
+    volumes: &[Served],
+    served: Vec<nfs::Served>,
+    fronts: Fronts<'_>,
+) -> Result<Option<Registration>, String> {
+    let started = fronts.nfs.map(|n| n.start(pool, served)).transpose()?;
+    if let Some(address) = fronts.http {
+        let names = volumes.iter().map(|v| (name_of(v.file.path()), !v.read_only)).collect();
+        let nfs = started.as_ref().map(|s| s.server.clone());
+        let at = http::start(address, Status { pool: pool.clone(), volumes: names, nfs })?;
+        println!("status: http://{at}/, metrics: http://{at}/metrics");
+    }
+    match &started {
+        Some(s) if fronts.rpcbind => Registration::new(s.at).map(Some),
+        _ => Ok(None),
+    }
 }
 
 fn start_session(
