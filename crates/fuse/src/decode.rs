@@ -299,3 +299,34 @@ fn set_attr(f: &[u8]) -> SetAttr {
         guard: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{HEAD_IN, fixed_len};
+
+    /// The kernel's bytes: a count and a filler of four bytes each, then inode and count of each.
+    #[test]
+    fn forgets_in_a_batch_are_those_of_their_inodes() {
+        let mut bytes = vec![0; HEAD_IN];
+        bytes[4..8].copy_from_slice(&op::BATCH_FORGET.to_ne_bytes());
+        bytes.extend([2u32.to_ne_bytes(), [0; 4]].concat());
+        for (ino, count) in [(70u64, 3u64), (71, 1)] {
+            bytes.extend([ino.to_ne_bytes(), count.to_ne_bytes()].concat());
+        }
+        let head = Head::decode(&bytes);
+        let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode));
+        let Decoded::Silent(calls) = (Parts { head, fixed, rest, block_bytes: 4096 }).decode()
+        else {
+            panic!("forgets are not answered");
+        };
+        let seen: Vec<(u32, u64)> = calls
+            .iter()
+            .map(|c| match c.request {
+                Request::Forget { ino, count } => (ino, count),
+                _ => panic!("not a forget"),
+            })
+            .collect();
+        assert_eq!(seen, [(70, 3), (71, 1)]);
+    }
+}

@@ -131,14 +131,9 @@ pub(crate) fn fixed_len(opcode: u32) -> usize {
         | op::ACCESS
         | op::OPEN
         | op::OPENDIR
-        | op::SYNCFS => 8,
-        op::GETATTR
-        | op::MKNOD
-        | op::FSYNC
-        | op::FSYNCDIR
-        | op::CREATE
-        | op::RENAME2
-        | op::BATCH_FORGET => 16,
+        | op::SYNCFS
+        | op::BATCH_FORGET => 8,
+        op::GETATTR | op::MKNOD | op::FSYNC | op::FSYNCDIR | op::CREATE | op::RENAME2 => 16,
         op::FLUSH | op::RELEASE | op::RELEASEDIR | op::LSEEK => 24,
         op::FALLOCATE => 32,
         op::WRITE | op::READ | op::READDIR | op::READDIRPLUS => 40,
