@@ -4,6 +4,7 @@
 mod acts;
 mod bad;
 pub mod crash;
+mod damaged;
 mod judge;
 mod kernel;
 mod model;
@@ -14,6 +15,7 @@ mod scenario;
 mod subject;
 
 pub use acts::Act;
+pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
 pub use scenario::scenarios;

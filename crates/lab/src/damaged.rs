@@ -1,0 +1,232 @@
+//! What bytes chosen by a fuzzer do to a volume: they pick a kind of volume, damage its image, and
+//! the image is opened, walked, changed, closed and repaired. Nothing may panic. It does not know
+//! what the right answers would be: of a damaged volume any error is one.
+
+use crate::acts::Act;
+use crate::model::Model;
+use crate::random::random_act;
+use crate::subject::{Setting, SimDevice, Subject};
+use env::Rng;
+use format::mkfs::{MkfsOptions, Profile};
+use integrity::Plant;
+use sim::Image;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use vfs::{Reply, Request, SeekKind, SpaceOp, XattrMode};
+use volume::Mode;
+
+/// Bytes of a volume to be damaged.
+const VOLUME_BYTES: u64 = 4 << 20;
+/// Where nearly all metadata of such a volume are.
+const METADATA_BYTES: u64 = 400 << 10;
+/// A walk ends after so many names: a damaged tree may go round in circles.
+const NAMES_MAX: usize = 200;
+/// One damage: where (4 bytes), how (1), with what (3).
+const DAMAGE_BYTES: usize = 8;
+/// Where the superblock says whether the volume was closed.
+const STATE_AT: u64 = 1024 + 0x3a;
+
+thread_local! {
+    static WHOLE: RefCell<BTreeMap<u8, (Image, Model)>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// The kinds of volumes: block size, inode size, journal.
+fn made(kind: u8) -> Image {
+    let journal = kind & 8 != 0;
+    let options = MkfsOptions {
+        size_bytes: VOLUME_BYTES,
+        block_bytes: 1024 << (kind % 4 % 3),
+        inode_bytes: if kind & 4 != 0 { 128 } else { 256 },
+        inodes: Some(256),
+        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
+        journal_bytes: None,
+        label: "damaged".into(),
+        uuid: *b"cairn-lab-volume",
+        hash_seed: [7; 16],
+        owner: (0, 0),
+        now_secs: 1_700_000_000,
+    };
+    let options = MkfsOptions { journal_bytes: journal.then_some(1100 << 10), ..options };
+    let options = match options.block_bytes {
+        // The smallest journal has 1024 blocks, which is all of the volume here.
+        1024 => options,
+        _ => MkfsOptions { journal_bytes: None, profile: Profile::Ext2, ..options },
+    };
+    let mut device = SimDevice(Image::new(VOLUME_BYTES));
+    volume::make(&mut device, &options, true).expect("a small volume can be made");
+    device.0
+}
+
+/// A volume of this kind with something in it, and what that is.
+fn populated(kind: u8) -> (Image, Model) {
+    let found = WHOLE.with_borrow(|all| all.get(&kind).cloned());
+    found.unwrap_or_else(|| {
+        let fresh = populate(kind);
+        WHOLE.with_borrow_mut(|all| all.insert(kind, fresh.clone()));
+        fresh
+    })
+}
+
+fn populate(kind: u8) -> (Image, Model) {
+    let mut rng = Rng::new(u64::from(kind));
+    let mut model = Model::default();
+    let setting = Setting::plain(Mode::Async);
+    let mut v = Subject::open(vec![made(kind)], setting, false, (Plant::NONE, 3))
+        .expect("a fresh volume opens");
+    let far = [Act::Create("/far".into()), Act::Write("/far".into(), 900_000, 5000, 7)];
+    let random = (0..80).map(|_| None);
+    for (n, act) in far.into_iter().map(Some).chain(random).enumerate() {
+        let act = act.unwrap_or_else(|| random_act(&mut rng, &model));
+        if v.act(n as u64, &act).is_ok() {
+            let _ = model.apply(&act); // what the volume takes, the model takes
+        }
+    }
+    if let Ok(ino) = v.walk("/far") {
+        let name = b"user.a".to_vec();
+        let set = Request::SetXattr { ino, name, value: vec![1; 50], mode: XattrMode::Either };
+        v.ask(200, set).expect("there is room for an attribute");
+    }
+    let mut disks = v.close().expect("a whole disk");
+    (disks.remove(0), model)
+}
+
+/// One damage after the other.
+fn damage(image: &mut Image, damages: &[u8]) {
+    for d in damages.chunks_exact(DAMAGE_BYTES) {
+        let place = u64::from(u32::from_le_bytes([d[0], d[1], d[2], d[3]]));
+        let at = match d[4] & 3 {
+            0 => 1024 + place % 1024,
+            1 => place % VOLUME_BYTES,
+            _ => place % METADATA_BYTES,
+        };
+        let mut old = [0; 4];
+        image.read(at.min(VOLUME_BYTES - 4), &mut old);
+        let new = match d[4] >> 2 & 7 {
+            0 => vec![d[5]],
+            1 => vec![old[0] ^ 1 << (d[5] & 7)],
+            2 => vec![d[5], d[6]],
+            3 => vec![d[5], d[6], d[7], 0],
+            4 => vec![0xff; 4],
+            5 => vec![0; 1 + usize::from(d[5]) * 4],
+            6 => old.iter().rev().copied().collect(),
+            _ => vec![old[0].wrapping_add(1)],
+        };
+        if at + new.len() as u64 <= VOLUME_BYTES {
+            image.write(at, &new);
+        }
+    }
+}
+
+/// Does to a volume what these bytes say. Panics are bugs.
+pub fn use_damaged(input: &[u8]) {
+    let [kind, how, damages @ ..] = input else { return };
+    let (mut image, model) = populated(kind & 15);
+    damage(&mut image, damages);
+    if how & 1 != 0 {
+        // Not closed: opening it for writing would repair it first.
+        image.write(STATE_AT, &[0, 0]);
+    }
+    let mode = if how & 2 != 0 { Mode::Sync } else { Mode::Async };
+    use_anyhow(image.clone(), mode, how & 4 != 0, u64::from(*how), &model);
+    let mut device = SimDevice(image);
+    if volume::recover(&mut device, 1_700_000_000, &mut ()).is_ok() {
+        use_anyhow(device.0, mode, false, u64::from(*how), &model);
+    }
+}
+
+/// Opens it if it opens, reads everything, tries to change it, and closes it.
+fn use_anyhow(image: Image, mode: Mode, read_only: bool, seed: u64, model: &Model) {
+    let setting = Setting::plain(mode);
+    let opened = Subject::open(vec![image], setting, read_only, (Plant::NONE, seed));
+    let Ok(mut v) = opened else { return };
+    let inodes = walk_all(&mut v);
+    let mut rng = Rng::new(seed);
+    for n in 0..24 {
+        let _ = v.act(n, &random_act(&mut rng, model));
+    }
+    for ino in inodes {
+        change(&mut v, ino);
+    }
+    let _ = v.ask(100, Request::SyncAll);
+    let _ = walk_all(&mut v);
+    let _ = v.close();
+}
+
+/// Looks at every name, up to `NAMES_MAX` of them, and reads what is there; the inodes seen.
+fn walk_all(v: &mut Subject) -> Vec<u32> {
+    let mut inodes = vec![2];
+    let mut next = 0;
+    while next < inodes.len() && inodes.len() < NAMES_MAX {
+        let ino = inodes[next];
+        next += 1;
+        look(v, ino);
+        let mut cookie = 0;
+        // A directory of a damaged length must not keep us here for ever either.
+        for _ in 0..20 {
+            let list = Request::ReadDir {
+                dir: ino,
+                cookie,
+                max_bytes: 4096,
+                entry_bytes: 24,
+                attrs: true,
+            };
+            let Ok(Reply::Dir { entries, eof, .. }) = v.ask(101, list) else { break };
+            for e in &entries {
+                let _ = v.ask(102, Request::Lookup { dir: ino, name: e.name.clone() });
+                if !inodes.contains(&e.ino) {
+                    inodes.push(e.ino);
+                }
+            }
+            cookie = entries.last().map_or(cookie, |e| e.cookie);
+            if eof || entries.is_empty() {
+                break;
+            }
+        }
+    }
+    inodes
+}
+
+fn look(v: &mut Subject, ino: u32) {
+    let size = match v.ask(103, Request::GetAttr { ino }) {
+        Ok(Reply::Attr(a)) => a.size,
+        _ => 0,
+    };
+    let _ = v.ask(104, Request::ReadLink { ino });
+    for offset in [0, size / 2, size.saturating_sub(5000)] {
+        let _ = v.ask(105, Request::Read { ino, offset, len: 20_000 });
+    }
+    let _ = v.ask(106, Request::ListXattr { ino });
+    let _ = v.ask(107, Request::GetXattr { ino, name: b"user.a".to_vec() });
+    for kind in [SeekKind::Data, SeekKind::Hole] {
+        let _ = v.ask(108, Request::Seek { ino, kind, offset: 3000 });
+    }
+}
+
+fn change(v: &mut Subject, ino: u32) {
+    let ops = [SpaceOp::Allocate { keep_size: false }, SpaceOp::PunchHole];
+    for (op, offset) in ops.into_iter().zip([300_000, 2000]) {
+        let _ = v.ask(109, Request::Space { ino, op, offset, len: 30_000 });
+    }
+    let name = b"user.b".to_vec();
+    let (value, mode) = (vec![2; 300], XattrMode::Either);
+    let _ = v.ask(110, Request::SetXattr { ino, name, value, mode });
+    let _ = v.ask(111, Request::RemoveXattr { ino, name: b"user.a".to_vec() });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `BAD_SEEDS=N` for more than a few.
+    #[test]
+    fn damaged_volumes_of_every_kind_never_panic() {
+        let seeds = std::env::var("BAD_SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(160);
+        for seed in 0..seeds {
+            let mut rng = Rng::new(seed);
+            let bytes = 2 + DAMAGE_BYTES * (1 + rng.below(16) as usize);
+            let mut input: Vec<u8> = (0..bytes).map(|_| rng.next_u64() as u8).collect();
+            input[0] = seed as u8;
+            use_damaged(&input);
+        }
+    }
+}
