@@ -19,4 +19,4 @@ pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
 pub use scenario::scenarios;
-pub use subject::{Setting, Subject};
+pub use subject::{Seen, Setting, SimDevice, Subject, fresh};

@@ -14,7 +14,7 @@ use vfs::{Call, FsError, Kind, Reply, Request, Volume};
 use volume::{Commit, Mode, OpenOptions};
 
 /// An image as recovery uses it.
-pub(crate) struct SimDevice(pub(crate) Image);
+pub struct SimDevice(pub Image);
 
 impl ReadBlocks for SimDevice {
     fn size_bytes(&self) -> u64 {
@@ -95,7 +95,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
 }
 
 /// A small, fresh volume.
-pub(crate) fn fresh(size_bytes: u64, journal: bool) -> Image {
+pub fn fresh(size_bytes: u64, journal: bool) -> Image {
     let options = MkfsOptions {
         size_bytes,
         block_bytes: 1024,
