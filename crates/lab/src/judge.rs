@@ -40,12 +40,17 @@ pub(crate) struct Verdict {
 const E2FSCK_OF: u64 = 100;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
 const AGAIN_OF: u64 = 24;
+/// Of so many, the journal's blocks are looked at as they lie.
+const MARKS_OF: u64 = 8;
 
 /// Judges a state. `digest`, of its images, decides how thoroughly.
 pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest: u64) -> Verdict {
     let by_e2fsck = digest.is_multiple_of(E2FSCK_OF);
     if setting.has_journal() {
         let mut v = crate::prefix::judge(images, setting, e, by_e2fsck);
+        if setting.mode.is_journal() && (digest >> 8).is_multiple_of(MARKS_OF) {
+            v.wrong.extend(crate::marks::false_head(&SimDevice(images[0].clone())));
+        }
         if setting.mode.is_redo() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF) {
             crate::prefix::judge_again(images, setting, e, &mut v);
         }

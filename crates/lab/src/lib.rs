@@ -7,6 +7,7 @@ pub mod crash;
 mod damaged;
 mod judge;
 mod kernel;
+mod marks;
 mod model;
 mod prefix;
 mod random;

@@ -1,0 +1,19 @@
+//! What a journal's blocks look like to a reader that looks for its heads: no copy of a block may
+//! begin as a head does. Our own recovery would be saved by the checksums; a journal without them,
+//! and whoever reads it, depends on the escape.
+
+use crate::subject::SimDevice;
+use check::ReadBlocks;
+use format::jbd2::{Head, MAGIC};
+
+/// The first block of the journal that begins as a head and is none.
+pub(crate) fn false_head(device: &SimDevice) -> Option<String> {
+    let journal = volume::probe(device).ok()?.journal?;
+    let mut block = vec![0; journal.superblock.block_bytes as usize];
+    (1..journal.superblock.blocks).find_map(|n| {
+        device.read_at(journal.byte_of(n)?, &mut block).ok()?;
+        let begins = block[..4] == MAGIC.to_be_bytes();
+        let found = begins && Head::decode(&block).is_none();
+        found.then(|| format!("journal block {n} begins as a head and is none"))
+    })
+}
