@@ -1,20 +1,23 @@
 # SIGKILL of the server under load. What was acknowledged has to be there after the next open: in modes
 # `sync`, `redo` and `unified` every returned create, and in all modes the contents of every file that was
-# fsynced. The journals of jbd2's format are replayed by e2fsck too, in a copy.
+# fsynced. The journals of jbd2's format are replayed by e2fsck too, in a copy. MODE+log is the mode with
+# its journal, or log, on another device.
 # shellcheck shell=bash
 
 stage_sigkill() {
   is_root || have fusermount3 || { skip "SIGKILL: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "SIGKILL: there is no /dev/fuse"; return; }
   local mode
-  for mode in ${SIGKILL_MODES:-sync async ordered writeback data wasteless selective redo unified}; do sigkill_in "$mode"; done
+  for mode in ${SIGKILL_MODES:-sync async ordered writeback data wasteless selective redo unified ordered+log unified+log}; do sigkill_in "$mode"; done
 }
 
 sigkill_in() {
-  local mode=$1 mnt=$WORK/kill-$1 name="SIGKILL in mode $1" unsafe=() status
-  [ "$mode" = async ] && unsafe=(--unsafe-async)
-  check "$name: mkfs" "$CAIRN" mkfs "$mnt.img" --size 512M || return
-  serve_at "$mnt" "$mnt.img" --mode "$mode" "${unsafe[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" with=() made=() status
+  [ "$mode" = async ] && with=(--unsafe-async)
+  [ "$mode" = "$1" ] || with=(--log "$mnt.journal")
+  case $1 in ordered+log) made=(--log "$mnt.journal") ;; esac
+  check "$name: mkfs" "$CAIRN" mkfs "$mnt.img" --size 512M "${made[@]}" || return
+  serve_at "$mnt" "$mnt.img" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   sigkill_load "$mnt" & local load=$!
   sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"
   [ "$(wc -l <"$mnt.acked")" -gt 20 ] || { fail "$name: only $(wc -l <"$mnt.acked") files acknowledged in 3 s"; return; }
@@ -22,12 +25,16 @@ sigkill_in() {
     "$CAIRN" fsck --repair "$mnt.img" >"$mnt.fsck" 2>&1; status=$?
     [ $status = 0 ] || [ $status = 4 ] || { fail "$name: fsck --repair exits $status: $(tail -n 1 "$mnt.fsck")"; return; }
   fi
-  case $mode in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$mnt.img" ;; esac
-  serve_at "$mnt" "$mnt.img" --mode "$mode" "${unsafe[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
+  case $1 in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$mnt.img" ;; esac
+  serve_at "$mnt" "$mnt.img" --mode "$mode" "${with[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
   check "$name: $(wc -l <"$mnt.acked") fsynced files are whole" fsynced_are_there "$mnt" "$mnt.acked"
   case $mode in sync | redo | unified) check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made" ;; esac
   check "$name: clean close" stop
-  check "$name: e2fsck" fsck_clean "$mnt.img"
+  if [ ${#made[@]} -gt 0 ]; then
+    check "$name: e2fsck" e2fsck -fn -j "$mnt.journal" "$mnt.img"
+  else
+    check "$name: e2fsck" fsck_clean "$mnt.img"
+  fi
 }
 
 # Two writers: one fsyncs its files, one only makes folders and empty files. A line goes to the list

@@ -151,6 +151,7 @@ fn new_volumes_of_ours_are_sound() {
             inodes: None,
             profile,
             journal_bytes: None,
+            journal_device: None,
             label: "new".into(),
             uuid: [5; 16],
             hash_seed: [6; 16],

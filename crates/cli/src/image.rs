@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::args::OpenArgs;
 use crate::device::FileDevice;
 use crate::progress::Bar;
+use check::ReadBlocks;
 use env::Nanos;
 use host::{Driver, HostFile, entropy, now};
 use integrity::Plant;
@@ -26,7 +27,7 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     let outside = a.log.as_ref().is_some_and(|l| l != "internal");
     let small = matches!(mode, Mode::Unified | Mode::Selective);
     for (given, has, name) in [
-        (outside, mode.is_redo(), "--log"),
+        (outside, mode.is_redo() || mode.is_journal(), "--log"),
         (a.commit.is_some(), mode.is_redo(), "--commit"),
         (a.threshold.is_some(), small, "--threshold"),
         (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
@@ -71,11 +72,12 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
     })
 }
 
-/// The log's own file or device, if one is named; made if it is not there.
-pub fn log_file(a: &OpenArgs) -> Result<Option<Arc<HostFile>>, Failure> {
+/// The log's own file or device, if one is named. A log of ours is made if it is not there; a
+/// journal is made with its volume.
+pub fn log_file(a: &OpenArgs, mode: Mode) -> Result<Option<Arc<HostFile>>, Failure> {
     let Some(path) = a.log.as_ref().filter(|l| *l != "internal") else { return Ok(None) };
     let path = Path::new(path);
-    if !path.exists() {
+    if !path.exists() && mode.is_redo() {
         let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
         let sized = made.and_then(|f| f.set_len(LOG_BYTES));
         sized.map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
@@ -86,19 +88,27 @@ pub fn log_file(a: &OpenArgs) -> Result<Option<Arc<HostFile>>, Failure> {
 /// Looks at an image and recovers it if it is to be written; says what it did.
 pub fn prepare(
     file: &Arc<HostFile>,
+    log: Option<&Arc<HostFile>>,
     read_only: bool,
     use_boot_area: bool,
 ) -> Result<Probe, Failure> {
+    let mut log = log.map(|l| FileDevice(l.clone()));
     let shown = file.path().display().to_string();
     let at = |e: volume::VolumeError| Failure::Failed(format!("{shown}: {e}"));
     let mut device = FileDevice(file.clone());
-    let mut found = probe(&device).map_err(at)?;
+    let look = |device: &FileDevice, log: &Option<FileDevice>| {
+        let mut found = probe(device)?;
+        log.as_ref().map_or(Ok(()), |l| found.attach(l))?;
+        Ok(found)
+    };
+    let mut found = look(&device, &log).map_err(at)?;
     if let Some(why) = &found.read_only {
         eprintln!("{shown}: {why}");
         return Ok(found);
     }
     if read_only {
-        look_through(&mut found, &device).map_err(at)?;
+        let log = log.as_ref().map(|l| l as &dyn ReadBlocks);
+        look_through(&mut found, &device, log).map_err(at)?;
         return Ok(found);
     }
     if found.boot == format::ext::boot::BootArea::Foreign {
@@ -110,12 +120,13 @@ pub fn prepare(
             );
         } else {
             save_boot_area(file)?;
-            found = probe(&device).map_err(at)?;
+            found = look(&device, &log).map_err(at)?;
         }
     }
     if !found.is_clean() || found.needs_recovery {
         let now_secs = now().wall.secs() as u32;
-        let did = recover(&mut device, now_secs, &mut Bar::new()).map_err(at)?;
+        let journal = log.as_mut().map(|l| l as &mut dyn volume::Device);
+        let did = recover(&mut device, journal, now_secs, &mut Bar::new()).map_err(at)?;
         if let Some(mode) = &did.mode {
             eprintln!(
                 "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} \
@@ -126,7 +137,7 @@ pub fn prepare(
         if did.at_opening {
             eprintln!("{shown}: was not closed cleanly; its log is replayed");
         }
-        found = probe(&device).map_err(at)?;
+        found = look(&device, &log).map_err(at)?;
     }
     Ok(found)
 }
@@ -162,9 +173,12 @@ impl Image {
         log: Option<String>,
     ) -> Result<Image, Failure> {
         let file = Arc::new(HostFile::open(path, read_only)?);
-        let found = prepare(&file, read_only, false)?;
+        let device = FileDevice(file.clone());
+        let at = |e: volume::VolumeError| Failure::Failed(format!("{}: {e}", path.display()));
+        let last = probe(&device).map_err(at)?;
+        let mode = last.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync");
         let args = OpenArgs {
-            mode: found.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync").into(),
+            mode: mode.into(),
             log,
             commit: None,
             commit_interval: 5.0,
@@ -178,7 +192,9 @@ impl Image {
         let mode = mode_of(&args.mode)?;
         let mut options = options_of(&args, mode)?;
         let mut files = vec![file.clone()];
-        if let Some(log) = log_file(&args)? {
+        let log = log_file(&args, mode)?;
+        let found = prepare(&file, log.as_ref(), read_only, false)?;
+        if let Some(log) = log {
             options.log_disk_bytes = Some(log.size_bytes());
             files.push(log);
         }

@@ -22,6 +22,7 @@ fn volume() -> Vec<u8> {
         inodes: Some(64),
         profile: Profile::Ext3,
         journal_bytes: None,
+        journal_device: None,
         label: String::new(),
         uuid: *b"0123456789abcdef",
         hash_seed: [7; 16],

@@ -16,6 +16,7 @@ fn options(size: u64, block: usize, inode: usize, profile: Profile) -> MkfsOptio
         inodes: None,
         profile,
         journal_bytes: None,
+        journal_device: None,
         label: "test".into(),
         uuid: *b"0123456789abcdef",
         hash_seed: *b"fedcba9876543210",

@@ -98,7 +98,7 @@ mod tests {
             bad.write(1024 + 0x3a, &[1, 0]);
             use_anyhow(bad.clone(), seed);
             let mut device = SimDevice(bad);
-            let _ = volume::recover(&mut device, 1_700_000_000, &mut ());
+            let _ = volume::recover(&mut device, None, 1_700_000_000, &mut ());
         }
     }
 }

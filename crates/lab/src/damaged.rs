@@ -40,6 +40,7 @@ fn made(kind: u8) -> Image {
         inodes: Some(256),
         profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
         journal_bytes: None,
+        journal_device: None,
         label: "damaged".into(),
         uuid: *b"cairn-lab-volume",
         hash_seed: [7; 16],
@@ -129,7 +130,7 @@ pub fn use_damaged(input: &[u8]) {
     let mode = if how & 2 != 0 { Mode::Sync } else { Mode::Async };
     use_anyhow(image.clone(), mode, how & 4 != 0, u64::from(*how), &model);
     let mut device = SimDevice(image);
-    if volume::recover(&mut device, 1_700_000_000, &mut ()).is_ok() {
+    if volume::recover(&mut device, None, 1_700_000_000, &mut ()).is_ok() {
         use_anyhow(device.0, mode, false, u64::from(*how), &model);
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     if setting.has_journal() {
         let mut v = crate::prefix::judge(images, setting, e, by_e2fsck);
         if setting.mode.is_journal() && (digest >> 8).is_multiple_of(MARKS_OF) {
-            v.wrong.extend(crate::marks::false_head(&SimDevice(images[0].clone())));
+            v.wrong.extend(crate::marks::false_head(images));
         }
         if setting.mode.is_redo() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF) {
             crate::prefix::judge_again(images, setting, e, &mut v);
@@ -62,7 +62,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     if mode == Mode::Sync {
         before_repair(&device, e.callers, &mut v);
     }
-    if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
+    if let Err(why) = recover(&mut device, None, NOW_SECS, &mut ()) {
         if mode != Mode::Async {
             v.wrong.push(format!("recovery: {why}"));
             return v;
@@ -73,7 +73,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
             return v;
         }
     }
-    if by_e2fsck && let Err(text) = e2fsck(&device.0) {
+    if by_e2fsck && let Err(text) = e2fsck(std::slice::from_ref(&device.0)) {
         v.wrong.push(format!("e2fsck after the repair: {text}"));
     }
     match Subject::open(vec![device.0], setting, true, (Plant::NONE, 1)) {
@@ -293,19 +293,27 @@ fn below(m: &Model, id: usize) -> Vec<usize> {
 }
 
 /// The real e2fsck's judgement; Ok where there is none.
-pub(crate) fn e2fsck(image: &Image) -> Result<(), String> {
-    let path = std::env::temp_dir().join(format!(
-        "cairn-crash-{}-{:?}.img",
-        std::process::id(),
-        std::thread::current().id()
-    ));
-    if std::fs::write(&path, image.to_vec()).is_err() {
-        return Ok(());
+pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
+    let path = |n: usize| {
+        let (process, thread) = (std::process::id(), std::thread::current().id());
+        std::env::temp_dir().join(format!("cairn-crash-{process}-{thread:?}.{n}"))
+    };
+    let paths: Vec<_> = (0..disks.len()).map(path).collect();
+    for (path, disk) in paths.iter().zip(disks) {
+        if std::fs::write(path, disk.to_vec()).is_err() {
+            return Ok(());
+        }
     }
     let tool =
         if std::path::Path::new("/sbin/e2fsck").exists() { "/sbin/e2fsck" } else { "e2fsck" };
-    let run = std::process::Command::new(tool).arg("-fn").arg(&path).output();
-    let _ = std::fs::remove_file(&path);
+    let mut command = std::process::Command::new(tool);
+    command.arg("-fn");
+    let outside = volume::probe(&SimDevice(disks[0].clone()));
+    if outside.is_ok_and(|p| p.superblock.journal_is_outside()) {
+        command.arg("-j").arg(&paths[1]);
+    }
+    let run = command.arg(&paths[0]).output();
+    paths.iter().for_each(|p| drop(std::fs::remove_file(p)));
     match run {
         Ok(o) if o.status.code() != Some(0) => {
             let text = String::from_utf8_lossy(&o.stdout);

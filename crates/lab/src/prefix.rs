@@ -5,13 +5,13 @@
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
-use crate::subject::{Seen, Setting, SimDevice, Subject};
+use crate::subject::{Seen, Setting, SimDevice, Subject, recover};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
 use vfs::Kind;
-use volume::{Commit, Mode, recover};
+use volume::{Commit, Mode};
 
 const NOW_SECS: u32 = 1_700_000_100;
 
@@ -46,13 +46,11 @@ pub(crate) fn judge(
     by_e2fsck: bool,
 ) -> Verdict {
     let mut v = Verdict::default();
-    let mut device = SimDevice(images[0].clone());
-    if let Err(why) = recover(&mut device, NOW_SECS, &mut ()) {
+    let mut disks = images.to_vec();
+    if let Err(why) = recover(&mut disks) {
         v.wrong.push(format!("recovery: {why}"));
         return v;
     }
-    let mut disks = images.to_vec();
-    disks[0] = device.0;
     let (tree, closed) = match reopened(disks, setting, e.plant) {
         Ok(both) => both,
         Err(why) => {
@@ -61,7 +59,7 @@ pub(crate) fn judge(
         }
     };
     let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
-    match check(&SimDevice(closed.clone()), &options, &mut ()) {
+    match check(&SimDevice(closed[0].clone()), &options, &mut ()) {
         Err(why) => v.wrong.push(format!("checking: {why}")),
         Ok(report) => {
             v.wrong.extend(report.findings.first().map(|f| format!("after recovery: {f}")));
@@ -119,12 +117,12 @@ fn reopened(
     disks: Vec<Image>,
     setting: Setting,
     plant: Plant,
-) -> Result<(BTreeMap<String, Seen>, Image), String> {
+) -> Result<(BTreeMap<String, Seen>, Vec<Image>), String> {
     let opened = Subject::open(disks, setting, false, (in_recovery(plant), 1));
     let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
     let tree = s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?;
     let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
-    Ok((tree, closed.into_iter().next().expect("a volume has a disk")))
+    Ok((tree, closed))
 }
 
 /// The acts of one caller, in their order, and how many of them are promised.

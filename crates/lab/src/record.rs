@@ -57,7 +57,7 @@ pub(crate) fn record(
     } else {
         let mut device = SimDevice(first.world.disk.clone());
         drop(first);
-        volume::recover(&mut device, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
+        volume::recover(&mut device, None, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
         vec![device.0]
     };
     for (ino, indexed) in kernel {

@@ -3,6 +3,7 @@
 use crate::acts::{Act, ino_of};
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::{Engine, Nanos};
+use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
@@ -87,6 +88,9 @@ const LOG_BYTES: u64 = 1 << 20;
 
 /// The disks of a new volume of this kind: its own, and its log's.
 pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
+    if setting.outside && setting.mode.is_journal() {
+        return with_journal_outside(size_bytes);
+    }
     let mut all = vec![fresh(size_bytes, setting.has_journal())];
     if setting.outside {
         all.push(Image::new(LOG_BYTES));
@@ -94,22 +98,57 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     all
 }
 
+/// A small, fresh volume, and the device with its journal.
+fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
+    const JOURNAL: [u8; 16] = *b"cairn-lab-jrnl-1";
+    let mut log = SimDevice(Image::new(LOG_BYTES));
+    let blocks = (LOG_BYTES / 1024) as u32;
+    let journal = JournalDevice { block_bytes: 1024, blocks, uuid: JOURNAL };
+    let made = volume::make_journal(&mut log, &journal, VOLUME, (true, 1_700_000_000));
+    made.expect("a small journal can be made");
+    vec![made_of(MkfsOptions { journal_device: Some(JOURNAL), ..options(size_bytes, true) }), log.0]
+}
+
+/// Makes a volume sound, as opening it does first, with its journal wherever that is.
+pub(crate) fn recover(disks: &mut [Image]) -> Result<(), String> {
+    const NOW_SECS: u32 = 1_700_000_100;
+    let mut devices: Vec<SimDevice> = disks.iter().cloned().map(SimDevice).collect();
+    let (volume, log) = devices.split_first_mut().expect("a volume has a disk");
+    let log = log.first_mut().map(|l| l as &mut dyn volume::Device);
+    volume::recover(volume, log, NOW_SECS, &mut ()).map_err(|e| e.to_string())?;
+    for (disk, device) in disks.iter_mut().zip(devices) {
+        *disk = device.0;
+    }
+    Ok(())
+}
+
+/// The volume's UUID.
+const VOLUME: &[u8; 16] = b"cairn-lab-volume";
+
 /// A small, fresh volume.
 pub fn fresh(size_bytes: u64, journal: bool) -> Image {
-    let options = MkfsOptions {
+    made_of(options(size_bytes, journal))
+}
+
+fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
+    MkfsOptions {
         size_bytes,
         block_bytes: 1024,
         inode_bytes: 256,
         inodes: Some(512),
         profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
         journal_bytes: journal.then_some(1 << 20),
+        journal_device: None,
         label: "lab".into(),
-        uuid: *b"cairn-lab-volume",
+        uuid: *VOLUME,
         hash_seed: [7; 16],
         owner: (0, 0),
         now_secs: 1_700_000_000,
-    };
-    let mut device = SimDevice(Image::new(size_bytes));
+    }
+}
+
+fn made_of(options: MkfsOptions) -> Image {
+    let mut device = SimDevice(Image::new(options.size_bytes));
     volume::make(&mut device, &options, true).expect("a small volume can be made");
     device.0
 }
@@ -134,7 +173,10 @@ impl Subject {
         let disk = disks.next().expect("a volume has a disk");
         let logs: Vec<Image> = disks.collect();
         let mode = setting.mode;
-        let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
+        let mut found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
+        if let Some(log) = logs.first() {
+            found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
+        }
         // With some seeds the journals commit, and send home, in the middle of everything.
         let often = seed % 3 != 0 && setting.has_journal();
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };

@@ -396,7 +396,7 @@ fn cut(run: &Run, mode: Mode, cuts: u64) -> (u64, Option<String>) {
 /// The volume after the cut: what is wrong with it.
 fn after(image: Image, mode: Mode, known: &Known, (boot, cut): (u64, u64)) -> Option<String> {
     let mut device = SimDevice(image);
-    if let Err(why) = volume::recover(&mut device, 1_700_000_100, &mut ()) {
+    if let Err(why) = volume::recover(&mut device, None, 1_700_000_100, &mut ()) {
         return Some(format!("recovery: {why}"));
     }
     let plant = integrity::Plant::NONE;

@@ -7,6 +7,7 @@ use format::bytes::le32;
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock};
+use format::jbd2::device::{JournalDevice, has_user, users};
 use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
 use format::{BlockNo, Extent};
 use mechanisms::JournalReader;
@@ -16,7 +17,11 @@ use mechanisms::JournalReader;
 pub struct Journal {
     /// Its blocks in order.
     pub extents: Vec<Extent>,
-    /// Its first block.
+    /// Is it on a device of its own?
+    pub outside: bool,
+    /// Which of its blocks is its superblock's.
+    pub superblock_at: u32,
+    /// That block.
     pub raw: Vec<u8>,
     /// What that says.
     pub superblock: JournalSuperblock,
@@ -104,7 +109,10 @@ impl Journal {
 }
 
 /// The volume's internal journal; None: it has none. Errors: one that cannot be used, and why.
-pub fn find(device: &dyn ReadBlocks, sb: &Superblock) -> Result<Option<Journal>, VolumeError> {
+pub(crate) fn find(
+    device: &dyn ReadBlocks,
+    sb: &Superblock,
+) -> Result<Option<Journal>, VolumeError> {
     let Some(ino) = sb.journal_ino() else { return Ok(None) };
     let geo = Geometry::of(sb);
     let bs = geo.block_bytes as u64;
@@ -138,7 +146,51 @@ pub fn find(device: &dyn ReadBlocks, sb: &Superblock) -> Result<Option<Journal>,
     device.read_at(first.0 * bs, &mut raw)?;
     let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
     superblock.check(count, geo.block_bytes).map_err(bad)?;
-    Ok(Some(Journal { extents, raw, superblock }))
+    Ok(Some(Journal { extents, outside: false, superblock_at: 0, raw, superblock }))
+}
+
+/// The journal on a device of its own, of the volume with this superblock. Errors: there is no
+/// journal there, or another volume's, or one that cannot be used.
+pub(crate) fn find_outside(
+    device: &dyn ReadBlocks,
+    sb: &Superblock,
+) -> Result<Journal, VolumeError> {
+    let wrong = |what: String| VolumeError(format!("the journal's device cannot be used: {what}"));
+    if device.size_bytes() < 4096 {
+        return Err(wrong("it is too short for a journal".into()));
+    }
+    let mut start = [0; 4096];
+    device.read_at(0, &mut start)?;
+    let d = JournalDevice::decode(&start).map_err(|e| wrong(e.to_string()))?;
+    let bs = sb.block_bytes();
+    if d.block_bytes != bs {
+        return Err(wrong(format!("blocks of {} bytes, the volume's have {bs}", d.block_bytes)));
+    }
+    if d.uuid != sb.journal_uuid() {
+        let (has, wants) = (hex(&d.uuid), hex(&sb.journal_uuid()));
+        return Err(wrong(format!("its UUID is {has}, the volume's journal has {wants}")));
+    }
+    let mut raw = vec![0; bs];
+    device.read_at(d.superblock_at().0 * bs as u64, &mut raw)?;
+    let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
+    let blocks = u64::from(d.blocks).min(device.size_bytes() / bs as u64);
+    superblock.check(blocks, bs).map_err(bad)?;
+    if !has_user(&raw, &sb.uuid()) {
+        return Err(wrong("it belongs to another volume".into()));
+    }
+    if users(&raw) > 1 {
+        return Err(wrong("it is shared by several volumes, which is not supported".into()));
+    }
+    let superblock_at = d.superblock_at().0 as u32;
+    if superblock.first <= superblock_at {
+        return Err(bad(format!("its log begins at block {}", superblock.first)));
+    }
+    let extents = vec![Extent { start: BlockNo(0), len: u64::from(superblock.blocks) }];
+    Ok(Journal { extents, outside: true, superblock_at, raw, superblock })
+}
+
+fn hex(uuid: &[u8; 16]) -> String {
+    uuid.iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// A walk through an inode's map, in the order of the file.

@@ -16,8 +16,8 @@ mod recover;
 mod score;
 mod state;
 
-pub use journal::{Journal, find as find_journal};
-pub use make::make;
+pub use journal::Journal;
+pub use make::{make, make_journal};
 pub use mechanisms::{Commit, MODES, Mode, ModeInfo};
 pub use open::{OpenOptions, opener};
 pub use probe::{Probe, look_through, probe};

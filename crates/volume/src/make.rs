@@ -1,6 +1,7 @@
 //! Making a volume: writes what `format::mkfs` plans, the primary superblock last.
 
 use crate::{Device, VolumeError};
+use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Plan};
 
 /// Zeros written at once.
@@ -35,4 +36,29 @@ pub fn make(
     plan.each_block(|b, bytes| writer.write_at(b.0 * bs, bytes))?;
     writer.flush()?;
     Ok(plan.geometry().blocks)
+}
+
+/// Makes an empty journal on a device of its own, for the volume `user`. `fresh`: the device reads
+/// as zeros already.
+pub fn make_journal(
+    device: &mut dyn Device,
+    journal: &JournalDevice,
+    user: &[u8; 16],
+    (fresh, now_secs): (bool, u32),
+) -> Result<(), VolumeError> {
+    let bs = journal.block_bytes as u64;
+    if !fresh {
+        let zeros = vec![0; CHUNK];
+        let (mut at, end) = (0, u64::from(journal.blocks) * bs);
+        while at < end {
+            let n = (end - at).min(CHUNK as u64);
+            device.writer().write_at(at, &zeros[..n as usize])?;
+            at += n;
+        }
+        device.writer().flush()?;
+    }
+    for (b, bytes) in journal.encode_new(user, now_secs) {
+        device.writer().write_at(b.0 * bs, &bytes)?;
+    }
+    Ok(device.writer().flush()?)
 }

@@ -102,7 +102,7 @@ async fn open(
         if !probe.is_clean() {
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
-        check_mode(&probe, options.mode)?;
+        check_mode(&probe, &options)?;
     }
     let cache = new_cache(&env, &disk, &probe, &options, read_only);
     if let Some(r) = &overlay {
@@ -117,7 +117,7 @@ async fn open(
     if !read_only && options.mode.is_redo() {
         private = Some(log::open(&env, &disk, &probe, &options).await?);
     }
-    let recipe = recipe_of(&cache, &probe, &options, private.as_ref());
+    let recipe = recipe_of(&env, (&cache, &probe), &options, private.as_ref());
     let mode = if read_only { Mode::Async } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_journal() || options.mode.is_redo();
@@ -150,8 +150,30 @@ async fn open(
 }
 
 /// Has the volume what the mode needs?
-fn check_mode(probe: &Probe, mode: Mode) -> Result<(), String> {
-    if !(mode.is_journal() || mode.is_redo()) || probe.journal.is_some() {
+fn check_mode(probe: &Probe, options: &OpenOptions) -> Result<(), String> {
+    let mode = options.mode;
+    if !(mode.is_journal() || mode.is_redo()) {
+        return Ok(());
+    }
+    let outside = probe.superblock.journal_is_outside();
+    if outside && mode.is_redo() {
+        return Err(format!(
+            "mode {mode} needs a journal inside the volume, which keeps others off while the log \
+             holds something; this volume's is on another device"
+        ));
+    }
+    if outside && probe.journal.is_none() {
+        return Err(format!(
+            "mode {mode}: the volume's journal is on another device: --log PATH names that"
+        ));
+    }
+    if mode.is_journal() && !outside && options.log_disk_bytes.is_some() {
+        return Err(format!(
+            "mode {mode}: --log names another device, and this volume's journal is inside; cairn \
+             mkfs --log PATH makes a volume with its journal there"
+        ));
+    }
+    if probe.journal.is_some() {
         return Ok(());
     }
     if let Some(why) = &probe.journal_fault {
@@ -203,8 +225,8 @@ async fn superblock_of(cache: &Rc<Cache>, old: &Superblock) -> Result<Superblock
 }
 
 fn recipe_of(
-    cache: &Rc<Cache>,
-    probe: &Probe,
+    env: &Env,
+    (cache, probe): (&Rc<Cache>, &Probe),
     options: &OpenOptions,
     private: Option<&PrivateLog>,
 ) -> Recipe {
@@ -219,9 +241,13 @@ fn recipe_of(
     let place = probe.journal.as_ref().filter(|_| options.mode.is_journal());
     let journal = place.map(|j| JournalRecipe {
         place: JournalPlace {
-            disk: cache.disk().clone(),
-            internal: true,
+            disk: match options.log_disk_bytes {
+                Some(bytes) if j.outside => env.port().disk(DiskId(1), bytes),
+                _ => cache.disk().clone(),
+            },
+            internal: !j.outside,
             extents: j.extents.clone(),
+            superblock_at: j.superblock_at,
             superblock: j.raw.clone(),
         },
         commit_interval: options.commit_interval,

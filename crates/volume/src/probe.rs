@@ -19,7 +19,8 @@ pub struct Probe {
     pub read_only: Option<String>,
     /// Does its own journal, or a log, hold something?
     pub needs_recovery: bool,
-    /// Its journal; None: it has none inside.
+    /// Its journal; None: it has none inside, and none outside that was looked at
+    /// ([`Probe::attach`]).
     pub journal: Option<Journal>,
     /// Why the journal cannot be used.
     pub journal_fault: Option<String>,
@@ -42,6 +43,24 @@ impl Probe {
     /// Does a log of ours (modes `redo` and `unified`) hold something?
     pub fn has_private_log(&self) -> bool {
         self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)
+    }
+    /// Looks at the other device that was named: if the volume's journal lies outside, it must be
+    /// there. Errors: it is not, or cannot be used.
+    pub fn attach(&mut self, log: &dyn ReadBlocks) -> Result<(), VolumeError> {
+        if self.superblock.journal_is_outside() {
+            self.journal = Some(journal::find_outside(log, &self.superblock)?);
+        }
+        Ok(())
+    }
+    /// Why what it needs cannot be replayed: its journal is elsewhere, and nobody said where.
+    pub(crate) fn check_attached(&self) -> Result<(), VolumeError> {
+        if !(self.needs_recovery && self.journal.is_none() && self.superblock.journal_is_outside())
+        {
+            return Ok(());
+        }
+        let why = "it was not closed cleanly, and its journal is on another device: --log PATH \
+                   names that";
+        Err(VolumeError(why.into()))
     }
     /// Was it closed cleanly?
     pub fn is_clean(&self) -> bool {
@@ -78,13 +97,19 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
 }
 
 /// Lets who only reads see the volume as it will be when its journal is replayed. Errors: damage in
-/// the journal.
-pub fn look_through(p: &mut Probe, device: &dyn ReadBlocks) -> Result<(), VolumeError> {
+/// the journal. `log`: the device with the journal, if it is another.
+pub fn look_through(
+    p: &mut Probe,
+    device: &dyn ReadBlocks,
+    log: Option<&dyn ReadBlocks>,
+) -> Result<(), VolumeError> {
+    p.check_attached()?;
     let Some(j) = p.journal.as_ref().filter(|j| p.needs_recovery && !j.is_empty()) else {
         return Ok(());
     };
     if !p.has_private_log() {
-        p.replay = Some(j.load(device, u64::from(p.superblock.blocks()))?);
+        let from = log.filter(|_| j.outside).unwrap_or(device);
+        p.replay = Some(j.load(from, u64::from(p.superblock.blocks()))?);
     }
     Ok(())
 }

@@ -63,7 +63,7 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let outside = a.log.as_deref().is_some_and(|l| l != "internal");
     let small = matches!(mode, Mode::Unified | Mode::Selective);
     for (given, has, name) in [
-        (outside, mode.is_redo(), "--log"),
+        (outside, mode.is_redo() || mode.is_journal(), "--log"),
         (a.commit.is_some(), mode.is_redo(), "--commit"),
         (a.threshold.is_some(), small, "--threshold"),
         (a.ordered_data, mode == Mode::Redo, "--ordered-data"),

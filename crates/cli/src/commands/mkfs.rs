@@ -3,15 +3,18 @@
 use crate::args::{MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
-use format::mkfs::MkfsOptions;
+use check::ReadBlocks;
+use format::jbd2::device::JournalDevice;
+use format::jbd2::superblock::BLOCKS_MIN;
+use format::mkfs::{MkfsOptions, default_journal_blocks};
 use host::{HostFile, entropy, now};
 use std::path::Path;
 use std::sync::Arc;
 
 /// The command.
 pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
-    if a.log.is_some() {
-        return Err(Failure::Usage("--log: external journals are not in this version".into()));
+    if a.log.is_some() && a.profile == Profile::Ext2 {
+        return Err(Failure::Usage("--log: a volume of profile ext2 has no journal".into()));
     }
     let blocks = make(a)?;
     println!(
@@ -47,9 +50,11 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         let have = size::show(file.size_bytes());
         return Err(Failure::Failed(format!("{shown}: has only {have}")));
     }
-    let random = || entropy().map_err(|e| Failure::Failed(format!("/dev/urandom: {e}")));
-    let mut uuid = random()?;
-    (uuid[6], uuid[8]) = (uuid[6] & 0x0f | 0x40, uuid[8] & 0x3f | 0x80);
+    let uuid = new_uuid()?;
+    let journal_device = match &a.log {
+        Some(path) => Some(make_journal(path, a, size_bytes, &uuid)?),
+        None => None,
+    };
     let options = MkfsOptions {
         size_bytes,
         block_bytes: a.block_size as usize,
@@ -57,6 +62,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         inodes: a.inodes,
         profile,
         journal_bytes: a.journal_size,
+        journal_device,
         label: a.label.clone(),
         uuid,
         hash_seed: random()?,
@@ -70,6 +76,58 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         }
         Failure::Failed(format!("{shown}: {e}"))
     })
+}
+
+fn random() -> Result<[u8; 16], Failure> {
+    entropy().map_err(|e| Failure::Failed(format!("/dev/urandom: {e}")))
+}
+
+fn new_uuid() -> Result<[u8; 16], Failure> {
+    let mut uuid = random()?;
+    (uuid[6], uuid[8]) = (uuid[6] & 0x0f | 0x40, uuid[8] & 0x3f | 0x80);
+    Ok(uuid)
+}
+
+/// Makes the journal of the volume `user` on a device of its own; its UUID.
+fn make_journal(
+    path: &Path,
+    a: &MkfsArgs,
+    volume_bytes: u64,
+    user: &[u8; 16],
+) -> Result<[u8; 16], Failure> {
+    let shown = path.display();
+    let made = !path.exists();
+    let file = if made {
+        let blocks = default_journal_blocks(volume_bytes / a.block_size).max(BLOCKS_MIN.into());
+        HostFile::create(path, a.journal_size.unwrap_or(blocks * a.block_size))?
+    } else {
+        HostFile::open(path, false)?
+    };
+    let mut device = FileDevice(Arc::new(file));
+    let mut start = [0; 4096];
+    let bytes = device.size_bytes().min(a.journal_size.unwrap_or(u64::MAX));
+    let blocks = bytes / a.block_size;
+    if blocks < BLOCKS_MIN.into() {
+        return Err(Failure::Failed(format!(
+            "{shown}: a journal has at least {BLOCKS_MIN} blocks"
+        )));
+    }
+    if !made && !a.force {
+        device.read_at(0, &mut start).map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+        if start.iter().any(|b| *b != 0) {
+            let why = "there is something on it already; --force makes a journal over it";
+            return Err(Failure::Failed(format!("{shown}: {why}")));
+        }
+    }
+    let journal = JournalDevice {
+        block_bytes: a.block_size as usize,
+        blocks: u32::try_from(blocks).unwrap_or(u32::MAX),
+        uuid: new_uuid()?,
+    };
+    let how = (made, now().wall.secs() as u32);
+    let done = volume::make_journal(&mut device, &journal, user, how);
+    done.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    Ok(journal.uuid)
 }
 
 fn existing(path: &Path, a: &MkfsArgs) -> Result<HostFile, Failure> {

@@ -12,10 +12,17 @@ use std::sync::Arc;
 pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display();
     let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
+    let outside = match &a.log {
+        // A log of ours is opened with the volume, below.
+        Some(path) if path.exists() => Some(HostFile::open(path, false)?),
+        _ => None,
+    };
+    let mut outside = outside.map(|f| FileDevice(Arc::new(f)));
+    let log = outside.as_mut().map(|l| l as &mut dyn volume::Device);
     let now_secs = now().wall.secs() as u32;
-    let did = volume::recover(&mut device, now_secs, &mut Bar::new());
+    let did = volume::recover(&mut device, log, now_secs, &mut Bar::new());
     let did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-    drop(device);
+    drop((device, outside));
     if did.at_opening {
         let log = a.log.as_ref().map(|p| p.display().to_string());
         Image::open_with_log(&a.image, false, log)?.close()?;

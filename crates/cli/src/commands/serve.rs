@@ -142,7 +142,8 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
 fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
     let mode = check_open_args(args)?;
     let file = Arc::new(HostFile::open(path, args.read_only)?);
-    let found = prepare(&file, args.read_only, args.use_boot_area)?;
+    let log = log_file(args, mode)?;
+    let found = prepare(&file, log.as_ref(), args.read_only, args.use_boot_area)?;
     let block_bytes = found.superblock.block_bytes();
     let read_only = args.read_only || found.read_only.is_some();
     println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
@@ -154,7 +155,7 @@ fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();
     }
-    if let Some(log) = log_file(args)? {
+    if let Some(log) = log {
         log.write_past_cache();
         options.log_disk_bytes = Some(log.size_bytes());
         disks.push(log);

@@ -68,6 +68,7 @@ pub fn options(size: u64, block: usize, inode: usize, profile: Profile) -> MkfsO
         inodes: None,
         profile,
         journal_bytes: None,
+        journal_device: None,
         label: "test".into(),
         uuid: *b"0123456789abcdef",
         hash_seed: *b"fedcba9876543210",

@@ -266,6 +266,18 @@ impl Superblock {
     pub fn has_external_journal(&self) -> bool {
         self.0[0xd0..0xe0].iter().chain(&self.0[0xe4..0xe8]).any(|b| *b != 0)
     }
+    /// Is its journal on another device, and nowhere else?
+    pub fn journal_is_outside(&self) -> bool {
+        self.has_compat(features::compat::HAS_JOURNAL) && self.journal_inum() == 0
+    }
+    /// The UUID of the journal on another device.
+    pub fn journal_uuid(&self) -> [u8; 16] {
+        self.0[0xd0..0xe0].try_into().expect("16 bytes")
+    }
+    /// Names a journal on another device.
+    pub fn set_journal_uuid(&mut self, uuid: &[u8; 16]) {
+        self.0[0xd0..0xe0].copy_from_slice(uuid);
+    }
     /// Forgets a journal on another device.
     pub fn clear_external_journal(&mut self) {
         self.0[0xd0..0xe0].fill(0);

@@ -8,6 +8,7 @@
 //! revocations, and one commit.
 
 mod descriptor;
+pub mod device;
 mod packed;
 mod shape;
 pub mod superblock;

@@ -34,6 +34,8 @@ pub struct MkfsOptions {
     pub profile: Profile,
     /// Bytes of the journal; None: by the volume's size.
     pub journal_bytes: Option<u64>,
+    /// The UUID of a journal on another device, instead of one inside.
+    pub journal_device: Option<[u8; 16]>,
     /// Up to 16 bytes.
     pub label: String,
     /// The volume's UUID.
@@ -89,7 +91,7 @@ impl Plan {
 }
 
 /// Blocks of a journal by default, by the volume's blocks.
-fn default_journal_blocks(blocks: u64) -> u64 {
+pub fn default_journal_blocks(blocks: u64) -> u64 {
     const K: u64 = 1024;
     match blocks {
         0..2048 => 0,

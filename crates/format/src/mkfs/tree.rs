@@ -82,6 +82,10 @@ fn dir_inode(
 }
 
 fn journal(b: &mut Builder) -> Result<(), MkfsError> {
+    if let Some(uuid) = b.options.journal_device {
+        b.sb.set_journal_uuid(&uuid);
+        return Ok(());
+    }
     let block_bytes = b.geometry.block_bytes as u64;
     let blocks = match b.options.journal_bytes {
         Some(bytes) => bytes / block_bytes,

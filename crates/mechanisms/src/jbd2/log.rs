@@ -26,7 +26,9 @@ pub struct JournalPlace {
     pub internal: bool,
     /// The journal's blocks, in units of the volume's blocks.
     pub extents: Vec<Extent>,
-    /// Its first block, as it is on disk.
+    /// Which of them is its superblock's: the first, but on a device of its own.
+    pub superblock_at: u32,
+    /// That block, as it is on disk.
     pub superblock: Vec<u8>,
 }
 
@@ -186,7 +188,8 @@ impl Log {
 
     async fn write_superblock(&self) -> Result<(), DiskError> {
         let bytes = Block::copy_of(&self.superblock.borrow());
-        self.place.disk.write(self.byte_of(0), vec![bytes], Durability::Fua).await
+        let at = self.byte_of(self.place.superblock_at);
+        self.place.disk.write(at, vec![bytes], Durability::Fua).await
     }
 
     /// Before the first transaction of a while: the superblock says where it begins, durably.

@@ -38,6 +38,10 @@ impl Jbd2 {
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
         if self.policy == Policy::Writeback {
             self.cache.write(self.contents_of(files)).await?;
+            if !self.log.is_internal() {
+                // The commit flushes another disk.
+                self.cache.flush_device().await?;
+            }
         }
         // A commit that has not begun yet makes durable whatever is home by now.
         let (running, committing) = self.concerned(files, data_only);

@@ -13,15 +13,20 @@ use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
 use format::jbd2::superblock as jsb;
 
-/// Replays it. Errors: damage in what it holds, and then nothing was written.
+/// Replays it; `log` is the device where it lies, if that is another. Errors: damage in what it
+/// holds, and then nothing was written.
 pub(super) fn replay(
-    device: &mut dyn Device,
+    (device, mut log): (&mut dyn Device, Option<&mut dyn Device>),
     journal: &Journal,
     sb: &Superblock,
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
     let blocks = u64::from(sb.blocks());
-    let found = journal.load(device.reader(), blocks)?;
+    let from = match &log {
+        Some(l) if journal.outside => l.reader(),
+        _ => device.reader(),
+    };
+    let found = journal.load(from, blocks)?;
     let bs = sb.block_bytes();
     let all: Vec<_> = found.blocks().collect();
     for (n, block) in all.iter().enumerate() {
@@ -35,7 +40,11 @@ pub(super) fn replay(
         progress.step("replaying the journal", n as u64 + 1, all.len() as u64);
     }
     device.writer().flush()?;
-    finish(device, journal, found.next_tid)?;
+    match &mut log {
+        Some(l) if journal.outside => empty(*l, journal, found.next_tid)?,
+        _ => empty(device, journal, found.next_tid)?,
+    }
+    finish(device)?;
     Ok(Recovered {
         mode: None,
         repaired: 0,
@@ -60,15 +69,19 @@ fn count_free(device: &mut dyn Device, sb: &mut Superblock) -> Result<(), Volume
     Ok(())
 }
 
-/// The journal is empty, then the volume says so; each durably before the next.
-fn finish(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
+/// The journal is an empty one, durably. `device` is the one where it lies.
+fn empty(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
     let mut raw = journal.raw.clone();
     jsb::set_tail(&mut raw, 0, next_tid);
     let known = !format::jbd2::incompat::PACKED;
     jsb::set_incompat(&mut raw, journal.superblock.incompat & known);
-    let at = journal.byte_of(0).expect("a journal has a first block");
+    let at = journal.byte_of(journal.superblock_at).expect("it was read there");
     device.writer().write_at(at, &raw)?;
-    device.writer().flush()?;
+    Ok(device.writer().flush()?)
+}
+
+/// When the journal is empty the volume says so, durably.
+fn finish(device: &mut dyn Device) -> Result<(), VolumeError> {
     // As it is now: the replay may have changed it.
     let mut start = [0; 4096];
     device.reader().read_at(0, &mut start)?;

@@ -5,7 +5,6 @@
 
 mod journal;
 
-use crate::journal::find;
 use crate::probe::{Probe, probe};
 use crate::{Device, VolumeError};
 use check::{Options, Progress, check};
@@ -29,13 +28,18 @@ pub struct Recovered {
 }
 
 /// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing
-/// was written unless the device failed in the middle, and then recovery can be run again.
+/// was written unless the device failed in the middle, and then recovery can be run again. `log`:
+/// the other device that was named, for a journal that lies there.
 pub fn recover(
     device: &mut dyn Device,
+    log: Option<&mut dyn Device>,
     now_secs: u32,
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
-    let p = probe(device.reader())?;
+    let mut p = probe(device.reader())?;
+    if let Some(log) = &log {
+        p.attach(log.reader())?;
+    }
     if let Some(why) = &p.read_only {
         return Err(VolumeError(why.clone()));
     }
@@ -43,7 +47,7 @@ pub fn recover(
         return Ok(Recovered { at_opening: true, ..Recovered::default() });
     }
     if p.needs_recovery {
-        return replay(device, &p, progress);
+        return replay(device, log, &p, progress);
     }
     if p.is_clean() {
         return Ok(Recovered::default());
@@ -74,15 +78,16 @@ pub fn recover(
 /// A volume with a journal that is, or may be, not empty.
 fn replay(
     device: &mut dyn Device,
+    log: Option<&mut dyn Device>,
     p: &Probe,
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
-    let Some(found) = find(device.reader(), &p.superblock)? else {
-        let why = "its journal is on another device, which this version does not replay: run \
-                   e2fsck -p -j on it first";
-        return Err(VolumeError(why.into()));
+    p.check_attached()?;
+    let Some(found) = &p.journal else {
+        let why = p.journal_fault.clone().unwrap_or_else(|| "it has no journal".into());
+        return Err(VolumeError(format!("{why}: cairn fsck --repair makes a new journal")));
     };
-    let mut did = journal::replay(device, &found, &p.superblock, progress)?;
+    let mut did = journal::replay((device, log), found, &p.superblock, progress)?;
     if !p.superblock.is_clean() {
         let why = "its journal was replayed, and it is marked as damaged: run cairn fsck --repair";
         return Err(VolumeError(why.into()));
