@@ -204,8 +204,22 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
 }
 
 /// Explores. With several scenarios the wanted states are shared between them; those that run out
-/// of seeds leave theirs to the ones after them.
+/// of seeds leave theirs to the ones after them. Who looks for a first finding gets a short round
+/// over all scenarios before the long one.
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
+    if o.first && o.states > FIRST_ROUND {
+        let short = explore_round(&CrashOptions { states: FIRST_ROUND, ..o.clone() })?;
+        if short.runs.iter().any(|r| !r.violations.is_empty()) {
+            return Ok(short);
+        }
+    }
+    explore_round(o)
+}
+
+/// States of the short round.
+const FIRST_ROUND: u64 = 2500;
+
+fn explore_round(o: &CrashOptions) -> Result<CrashReport, String> {
     let all: Vec<&str> = crate::scenarios().iter().map(|s| s.0).collect();
     let names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],

@@ -5,6 +5,8 @@ mod acts;
 mod bad;
 pub mod crash;
 mod damaged;
+#[cfg(test)]
+mod journals;
 mod judge;
 mod kernel;
 mod marks;
