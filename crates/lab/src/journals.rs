@@ -1,5 +1,6 @@
-//! Damaged journals: what is replayed of them, and what is said. A journal that cannot be trusted is
-//! refused by place and nothing is written; what can be taken for its end is its end. Nothing panics.
+//! Damaged journals: what is replayed of them, and what is said. A journal that cannot be trusted
+//! is refused by place and nothing is written; what can be taken for its end is its end. Nothing
+//! panics.
 
 #[cfg(test)]
 mod tests {
