@@ -39,7 +39,7 @@ pub(crate) struct Verdict {
 /// Of so many distinct states the real e2fsck judges one.
 const E2FSCK_OF: u64 = 100;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
-const AGAIN_OF: u64 = 24;
+const AGAIN_OF: u64 = 96;
 /// Of so many, the journal's blocks are looked at as they lie.
 const MARKS_OF: u64 = 8;
 

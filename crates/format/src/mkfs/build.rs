@@ -276,8 +276,9 @@ fn superblock(o: &MkfsOptions, g: &Geometry) -> Superblock {
     let journal = if o.profile == Profile::Ext3 { compat::HAS_JOURNAL } else { 0 };
     s.set_compat(compat::EXT_ATTR | journal);
     s.set_incompat(incompat::FILETYPE);
-    let extra = if g.inode_bytes > 128 { ro_compat::EXTRA_ISIZE } else { 0 };
-    s.set_ro_compat(ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | extra);
+    // Not EXTRA_ISIZE, though inodes may have room for more: as ext2 or ext3 Linux then mounts the
+    // volume for reading only, and nobody needs to be told.
+    s.set_ro_compat(ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE);
     if g.inode_bytes > 128 {
         s.set_min_extra_isize(inode::EXTRA_ISIZE);
         s.set_want_extra_isize(inode::EXTRA_ISIZE);

@@ -20,6 +20,10 @@ impl Jbd2 {
 
     /// Makes room for a transaction of `count` blocks.
     pub(super) async fn make_room(&self, count: u32) -> Result<(), IntegrityError> {
+        if self.log.is_at_turn(count) {
+            self.checkpoint().await?;
+            self.log.turn();
+        }
         while self.log.free() < count {
             let before = self.log.free();
             self.checkpoint().await?;

@@ -5,6 +5,7 @@
 //! 0 superblock | first ... free ... | tail ... transactions that are needed ... | head ... free
 //! ```
 
+use super::policy::Policy;
 use env::sync::Notify;
 use env::{Block, Disk, DiskError, Durability, Env};
 use format::Extent;
@@ -14,6 +15,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// So much of a long journal is used where only metadata are journaled.
+const WINDOW_BYTES_MAX: u64 = 32 << 20;
 /// Blocks in one transfer.
 const RUN_MAX: usize = 256;
 
@@ -32,6 +35,13 @@ pub struct JournalPlace {
     pub superblock: Vec<u8>,
 }
 
+/// Of a long journal the end is enough for metadata, and it is nearest to the files, where a disk's
+/// arm goes at each fsync: the block at which that part begins.
+fn window(sb: &JournalSuperblock) -> u32 {
+    let blocks = (WINDOW_BYTES_MAX / u64::from(sb.block_bytes)).min(u64::from(sb.blocks / 2));
+    sb.first.max(sb.blocks - blocks as u32)
+}
+
 /// The journal.
 pub(super) struct Log {
     env: Env,
@@ -43,6 +53,8 @@ pub(super) struct Log {
     first: u32,
     blocks: u32,
     superblock: RefCell<Vec<u8>>,
+    /// Where it begins again after its end, if it is empty then.
+    near: u32,
     /// Where the next transaction goes.
     head: Cell<u32>,
     used: Cell<u32>,
@@ -57,8 +69,13 @@ pub(super) struct Log {
 }
 
 impl Log {
-    /// The journal at `place`, which is empty. `packed`: with parts of blocks.
-    pub(super) fn new(env: Env, place: JournalPlace, packed: bool) -> Result<Log, IntegrityError> {
+    /// The journal at `place`, which is empty.
+    pub(super) fn new(
+        env: Env,
+        place: JournalPlace,
+        policy: Policy,
+    ) -> Result<Log, IntegrityError> {
+        let packed = policy.is_packed();
         let mut raw = place.superblock.clone();
         let mut sb = JournalSuperblock::decode(&raw)?;
         assert_eq!(sb.start, 0, "a journal that holds something is replayed first");
@@ -66,6 +83,7 @@ impl Log {
         let bits = bits | if packed { incompat::PACKED } else { 0 };
         superblock::set_incompat(&mut raw, bits);
         sb.incompat = bits;
+        let near = if policy.journals_data() { sb.first } else { window(&sb) };
         Ok(Log {
             env,
             shape: Shape::of(&sb)?,
@@ -74,7 +92,8 @@ impl Log {
             first: sb.first,
             blocks: sb.blocks,
             superblock: RefCell::new(raw),
-            head: Cell::new(sb.first),
+            near,
+            head: Cell::new(near),
             used: Cell::new(0),
             started: Cell::new(false),
             tail_serial: Cell::new(u64::from(sb.sequence)),
@@ -190,6 +209,21 @@ impl Log {
         let bytes = Block::copy_of(&self.superblock.borrow());
         let at = self.byte_of(self.place.superblock_at);
         self.place.disk.write(at, vec![bytes], Durability::Fua).await
+    }
+
+    /// Would the next transaction go on at the far beginning? Then the journal is better emptied
+    /// and begun at [`Log::turn`]'s place.
+    pub(super) fn is_at_turn(&self, count: u32) -> bool {
+        self.near > self.first && self.head.get() + count > self.blocks
+    }
+
+    /// Goes on where it is near, if the journal is empty; [`Log::start`] says so before anything is
+    /// written there.
+    pub(super) fn turn(&self) {
+        if self.used.get() == 0 {
+            self.head.set(self.near);
+            self.started.set(false);
+        }
     }
 
     /// Before the first transaction of a while: the superblock says where it begins, durably.

@@ -210,7 +210,7 @@ impl Jbd2 {
         policy: Policy,
     ) -> Result<Rc<Jbd2>, IntegrityError> {
         let env = recipe.cache.env().clone();
-        let log = Log::new(env, journal.place.clone(), policy.is_packed())?;
+        let log = Log::new(env, journal.place.clone(), policy)?;
         let first = u64::from(JournalSuperblock::decode(&journal.place.superblock)?.sequence);
         let state = State {
             running: Transaction::new(first),
