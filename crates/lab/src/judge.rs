@@ -42,6 +42,8 @@ const E2FSCK_OF: u64 = 100;
 const AGAIN_OF: u64 = 96;
 /// Of so many, the journal's blocks are looked at as they lie.
 const MARKS_OF: u64 = 8;
+/// Of so many, the replay of one journal is.
+const REPLAY_OF: u64 = 64;
 
 /// Judges a state. `digest`, of its images, decides how thoroughly.
 pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest: u64) -> Verdict {
@@ -53,6 +55,12 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
         }
         if setting.mode.is_redo() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF) {
             crate::prefix::judge_again(images, setting, e, &mut v);
+        }
+        if setting.mode.is_journal()
+            && v.wrong.is_empty()
+            && (digest >> 8).is_multiple_of(REPLAY_OF)
+        {
+            crate::again::judge_again(images, setting, e, &mut v);
         }
         return v;
     }

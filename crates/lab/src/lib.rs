@@ -2,6 +2,7 @@
 //! of what was promised. It knows the volume only through its requests.
 
 mod acts;
+mod again;
 mod bad;
 pub mod crash;
 mod damaged;

@@ -109,10 +109,14 @@ pub(crate) fn random_act(rng: &mut Rng, model: &Model) -> Act {
 mod tests {
     use super::*;
 
+    fn modes() -> impl Iterator<Item = Mode> + Clone {
+        volume::MODES.iter().map(|m| m.mode)
+    }
+
     #[test]
     fn random_operations_are_the_models() {
-        for mode in [Mode::Sync, Mode::Async] {
-            for seed in 0..12 {
+        for mode in modes() {
+            for seed in 0..6 {
                 random_run(mode, seed, 400).unwrap();
             }
         }
@@ -120,15 +124,17 @@ mod tests {
 
     #[test]
     fn one_seed_is_one_run() {
-        assert_eq!(random_run(Mode::Sync, 5, 300), random_run(Mode::Sync, 5, 300));
+        for mode in modes() {
+            let digest = random_run(mode, 5, 300).unwrap();
+            assert_eq!(random_run(mode, 5, 300), Ok(digest), "{mode}");
+        }
     }
 
     /// A million operations: `cargo test --release -p cairn-lab -- --ignored`.
     #[test]
     #[ignore = "minutes long"]
     fn a_million_random_operations() {
-        for seed in 100..600 {
-            let mode = if seed % 2 == 0 { Mode::Sync } else { Mode::Async };
+        for (seed, mode) in (100..600).zip(modes().cycle()) {
             random_run(mode, seed, 2000).unwrap();
         }
     }

@@ -1,0 +1,147 @@
+//! What a second power cut leaves, in the middle of the replay of a journal: the replay's own
+//! writes and flushes are recorded, cut off at each write, and every image that can be left there
+//! must recover as the first one did. It does not know what a journal holds.
+
+use crate::judge::{Expected, Verdict};
+use crate::subject::{Setting, SimDevice};
+use check::{IoError, ReadBlocks, WriteBlocks};
+use env::DiskId;
+use sim::{CrashImages, Event, Image, Trace, Write};
+use std::cell::RefCell;
+use std::rc::Rc;
+use volume::{Device, recover};
+
+const NOW_SECS: u32 = 1_700_000_100;
+
+/// A device that keeps what recovery asked of it.
+struct Recorder {
+    device: SimDevice,
+    disk: DiskId,
+    /// Of all devices together.
+    trace: Rc<RefCell<Trace>>,
+    /// False: flushes are forgotten, as a test wants it.
+    flushes: bool,
+}
+
+impl ReadBlocks for Recorder {
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.device.read_at(at, into)
+    }
+    fn known_zero(&self, at: u64, len: u64) -> bool {
+        self.device.known_zero(at, len)
+    }
+}
+
+impl WriteBlocks for Recorder {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
+        let mut trace = self.trace.borrow_mut();
+        let n = trace.writes.len();
+        trace.writes.push(Write { disk: self.disk, at, bytes: bytes.into(), fua: false });
+        trace.events.extend([Event::WriteIssued(n), Event::WriteEnded(n)]);
+        self.device.write_at(at, bytes)
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        if !self.flushes {
+            return Ok(());
+        }
+        let mut trace = self.trace.borrow_mut();
+        let n = trace.flushes.len();
+        trace.flushes.push(self.disk);
+        trace.events.extend([Event::FlushIssued(n), Event::FlushEnded(n)]);
+        self.device.flush()
+    }
+}
+
+/// Judges the states of a replay that is cut off. One whose only write is the last has none: what
+/// is left then is judged anyway.
+pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, v: &mut Verdict) {
+    cut_replay(images, setting, e, (true, v));
+}
+
+fn cut_replay(
+    images: &[Image],
+    setting: Setting,
+    e: &Expected<'_>,
+    (flushes, v): (bool, &mut Verdict),
+) {
+    let trace = Rc::new(RefCell::new(Trace::default()));
+    let device = |(n, image): (u16, &Image)| {
+        let (device, disk) = (SimDevice(image.clone()), DiskId(n));
+        Recorder { device, disk, trace: trace.clone(), flushes }
+    };
+    let mut devices: Vec<Recorder> = (0..).zip(images).map(device).collect();
+    let (first, others) = devices.split_first_mut().expect("a volume has a disk");
+    let log = others.first_mut().map(|l| l as &mut dyn Device);
+    if recover(first, log, NOW_SECS, &mut ()).is_err() {
+        return; // it has been judged
+    }
+    let trace = trace.borrow();
+    let mut states = CrashImages::of_disks(&trace, images.to_vec());
+    let mut writes = 0;
+    while let Some(event) = states.step() {
+        if !matches!(event, Event::WriteIssued(_)) {
+            continue;
+        }
+        writes += 1;
+        // All of it, and a mixture with torn sectors. Nothing of it is what the last flush left.
+        for variant in [2, 3 + 2 * states.volatile.len() as u64] {
+            let after = crate::prefix::judge(&states.images(variant), setting, e, false);
+            let told = |w: String| format!("cut again at write {writes} of the replay: {w}");
+            v.wrong.extend(after.wrong.into_iter().map(told));
+        }
+        if !v.wrong.is_empty() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::{Progress, record};
+    use integrity::Plant;
+    use volume::Mode;
+
+    /// What is found in the replays of the scripted mix, cut off here and there.
+    fn found(mode: Mode, flushes: bool) -> Vec<String> {
+        let setting = Setting::plain(mode);
+        let r = record(setting, Plant::NONE, "mix", 0).unwrap();
+        let mut states = CrashImages::of_disks(&r.trace, r.base.clone());
+        let (mut progress, mut v) = (Progress::default(), Verdict::default());
+        let mut cut = 0;
+        while let Some(event) = states.step() {
+            progress.note(event, r.acts.len());
+            cut += 1;
+            if cut % 40 != 0 {
+                continue;
+            }
+            let answered = progress.answered.iter().map(|i| r.acts[*i].clone());
+            let done: Vec<_> = r.setup.iter().cloned().chain(answered).collect();
+            let in_flight: Vec<_> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
+            let (setup, callers, plant) = (r.setup.len(), r.callers, Plant::NONE);
+            let e = Expected { done: &done, in_flight: &in_flight, setup, callers, plant };
+            cut_replay(&states.images(0), setting, &e, (flushes, &mut v));
+            if !v.wrong.is_empty() {
+                break;
+            }
+        }
+        v.wrong
+    }
+
+    #[test]
+    fn a_replay_that_is_cut_off_can_be_done_again() {
+        for mode in [Mode::Ordered, Mode::Data, Mode::Wasteless, Mode::Selective] {
+            assert_eq!(found(mode, true), Vec::<String>::new(), "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_replay_that_forgets_its_flushes_is_found() {
+        for mode in [Mode::Data, Mode::Wasteless] {
+            assert!(!found(mode, false).is_empty(), "{mode}");
+        }
+    }
+}
