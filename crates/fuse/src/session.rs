@@ -58,7 +58,8 @@ impl Session {
             e
         };
         let offer = first_request(&dev).map_err(|e| give_up(format!("FUSE: {e}")))?;
-        let over_uring = choice != UringChoice::Off && offer.1.has_uring();
+        let wanted = choice != UringChoice::Off && offer.1.has_uring();
+        let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
         let shared = (ttl, ended.clone());
         let clones = if over_uring {
@@ -85,6 +86,9 @@ impl Session {
         let there = Path::new(ENABLE).exists();
         match (self.over_uring, there) {
             (true, _) => None,
+            (false, _) if !host::ring_available() => Some(
+                "FUSE runs over /dev/fuse; io_uring, which is faster, is forbidden here".into(),
+            ),
             (false, true) => Some(format!(
                 "FUSE runs over /dev/fuse; several times faster over io_uring: \
                  `echo Y > {ENABLE}` as root, or --fuse-uring on"

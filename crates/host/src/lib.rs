@@ -10,6 +10,7 @@ mod lock;
 mod pool;
 mod ring;
 mod signals;
+mod threads;
 mod worker;
 
 pub use clock::{entropy, now};

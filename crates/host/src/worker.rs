@@ -86,6 +86,7 @@ impl Worker<'_> {
         }
         // What the kernel still has must not be freed.
         std::mem::forget(std::mem::take(&mut self.in_flight));
+        std::mem::forget(std::mem::take(&mut self.bell));
     }
 
     /// How long until some volume wants to be entered, in nanoseconds.

@@ -127,7 +127,12 @@ pub fn use_damaged(input: &[u8]) {
         // Not closed: opening it for writing would repair it first.
         image.write(STATE_AT, &[0, 0]);
     }
-    let mode = if how & 2 != 0 { Mode::Sync } else { Mode::Async };
+    let modes = volume::MODES;
+    let mode = match how & 2 {
+        0 => Mode::Async,
+        // On a volume without a journal most are refused.
+        _ => modes[usize::from(how >> 3) % modes.len()].mode,
+    };
     use_anyhow(image.clone(), mode, how & 4 != 0, u64::from(*how), &model);
     let mut device = SimDevice(image);
     if volume::recover(&mut device, None, 1_700_000_000, &mut ()).is_ok() {

@@ -180,9 +180,7 @@ fn run_volumes(
         }
     }
     let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
-    let pool = Pool::start(list).map_err(|e| {
-        format!("io_uring: {e}: a kernel with io_uring is needed (5.19 or later, not forbidden)")
-    })?;
+    let pool = Pool::start(list).map_err(|e| format!("the workers cannot be started: {e}"))?;
     let session = match fronts.mount {
         None => None,
         Some(dir) => {
