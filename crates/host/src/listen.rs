@@ -2,10 +2,11 @@
 //! what came, and sends what was answered. Many requests read at once are run in one entry and
 //! answered in one write.
 
-use crate::Pool;
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex};
+use crate::outlet::STALLED;
+use crate::{Outlet, Pool};
+use std::io::Read;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::time::Duration;
 use vfs::Work;
 
@@ -15,22 +16,9 @@ pub trait Protocol: Send + Sync {
     fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String>;
     /// The work was entered: send what was answered meanwhile.
     fn gathered(&self);
-    /// Should no more be read for now?
-    fn is_full(&self) -> bool;
-}
-
-/// Sends on a socket, whole replies at a time, from any thread.
-#[derive(Clone)]
-pub struct Outlet(Arc<Mutex<TcpStream>>);
-
-impl Outlet {
-    /// Sends all of it; a client that does not take it for half a minute is cut off.
-    pub fn send(&self, bytes: &[u8]) {
-        let mut s = self.0.lock().expect("nobody panics while holding it");
-        if s.write_all(bytes).is_err() {
-            let _ = s.shutdown(Shutdown::Both); // the reader notices and ends the connection
-        }
-    }
+    /// Waits until more may be taken. Is there something left to be taken of what was received
+    /// before (then `received` is called with nothing new)?
+    fn wait_for_room(&self) -> bool;
 }
 
 /// Makes a protocol for a connection.
@@ -38,7 +26,6 @@ pub type Accept = dyn Fn(SocketAddr, Outlet) -> Arc<dyn Protocol> + Send + Sync;
 
 /// A connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(3600);
-const SEND: Duration = Duration::from_secs(30);
 const CONNECTIONS_MAX: usize = 1024;
 const READ_BYTES: usize = 256 << 10;
 
@@ -82,18 +69,18 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept) -> Result<(), Stri
     let peer = stream.peer_addr().map_err(io)?;
     stream.set_nodelay(true).map_err(io)?;
     stream.set_read_timeout(Some(IDLE)).map_err(io)?;
-    stream.set_write_timeout(Some(SEND)).map_err(io)?;
-    let outlet = Outlet(Arc::new(Mutex::new(stream.try_clone().map_err(io)?)));
+    stream.set_write_timeout(Some(STALLED)).map_err(io)?;
+    let outlet = Outlet::new(stream.try_clone().map_err(io)?);
     let protocol = accept(peer, outlet);
     let mut room = vec![0; READ_BYTES];
     loop {
-        while protocol.is_full() {
-            // Back-pressure: the client's window fills.
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
-        if n == 0 {
-            return Ok(());
+        let mut n = 0;
+        // While there is no room nothing is read, and the client's window fills.
+        if !protocol.wait_for_room() {
+            n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
+            if n == 0 {
+                return Ok(());
+            }
         }
         let work = protocol.received(&room[..n]).map_err(|e| format!("{peer}: {e}"))?;
         let mut by_volume: Vec<Vec<Work>> = Vec::new();

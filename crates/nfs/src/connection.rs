@@ -9,22 +9,31 @@ use crate::rpc::{self, BadHead};
 use crate::server::{Server, User};
 use crate::xdr::Reader;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Front, Ticket, Work};
+use vfs::{Answer, Front, Request, Ticket, Work};
 
 /// The longest record: a write of the largest size and its head.
 const RECORD_BYTES_MAX: usize = vfs::TRANSFER_BYTES_MAX + 4096;
 /// Requests of one connection that may be under way.
 const UNDER_WAY_MAX: usize = 256;
+/// Bytes that these may need: what they write, and the most that their replies hold. The last one
+/// taken may go beyond it.
+const BYTES_UNDER_WAY_MAX: usize = 8 << 20;
+/// Bytes of replies that a client may leave unread before its next request is looked at.
+const UNSENT_BYTES_MAX: usize = 4 << 20;
+/// Calls are taken into memory in a buffer that is given back when it has grown beyond this.
+const INPUT_KEPT: usize = 64 << 10;
 
 /// A request that takes longer is logged.
 const SLOW: Duration = Duration::from_millis(500);
 
 /// Sends bytes to the client; called when replies are ready, by any thread.
 pub trait Sender: Send + Sync {
-    /// All of these, in one write if possible.
+    /// All of these, in one write if possible; without waiting for the client.
     fn send(&self, bytes: Vec<u8>);
+    /// Waits until less than this is unsent, or nothing ever will be.
+    fn wait_below(&self, _bytes: usize) {}
 }
 
 /// A call that the volume has not answered yet.
@@ -33,6 +42,8 @@ struct Asked {
     /// Where its reply is to be kept, if it may come again.
     key: Option<Key>,
     arrived: Instant,
+    /// What of [`BYTES_UNDER_WAY_MAX`] it takes.
+    cost: usize,
 }
 
 struct State {
@@ -42,6 +53,7 @@ struct State {
     out: Vec<u8>,
     asked: Vec<Option<Asked>>,
     under_way: usize,
+    bytes_under_way: usize,
     meter: Meter,
     /// While the reader gathers, replies wait for its one write.
     gathering: bool,
@@ -54,6 +66,8 @@ pub struct Connection {
     peer: SocketAddr,
     sender: Box<dyn Sender>,
     state: Mutex<State>,
+    /// Fewer requests are under way than before.
+    fewer: Condvar,
 }
 
 impl Connection {
@@ -65,51 +79,77 @@ impl Connection {
             out: Vec::new(),
             asked: Vec::new(),
             under_way: 0,
+            bytes_under_way: 0,
             meter: Meter::new(&server.metrics, peer.ip()),
             gathering: false,
         };
         server.metrics.connections.inc();
         let state = Mutex::new(state);
-        Arc::new_cyclic(|me| Connection { me: me.clone(), server, peer, sender, state })
+        Arc::new_cyclic(|me| Connection {
+            me: me.clone(),
+            server,
+            peer,
+            sender,
+            state,
+            fewer: Condvar::new(),
+        })
     }
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics while holding it")
     }
 
-    /// Takes in what was read: the calls it makes, by volume. Err: nothing sensible can follow,
-    /// close it.
+    /// Takes in what was read: the calls it makes, by volume, as many as may be under way; the rest
+    /// is kept, see [`Connection::wait_for_room`]. Err: nothing sensible can follow, close it.
     /// After the calls were entered, [`Connection::gathered`] sends what was answered meanwhile.
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         let arrived = Instant::now();
         let mut s = self.state();
         s.gathering = true;
         s.meter.received.inc_by(bytes.len() as u64);
-        s.input.extend_from_slice(bytes);
+        // Taken out, so that a record of one fragment is read where it lies.
+        let mut input = std::mem::take(&mut s.input);
+        input.extend_from_slice(bytes);
         let mut work = Vec::new();
         let mut at = 0;
-        while let Some(head) = s.input.get(at..at + 4) {
-            let mark = u32::from_be_bytes([head[0], head[1], head[2], head[3]]);
-            let len = (mark & 0x7fff_ffff) as usize;
+        while !s.is_full() {
+            let Some((len, last)) = mark(&input[at..]) else { break };
             if s.record.len() + len > RECORD_BYTES_MAX {
+                if !work.is_empty() {
+                    break; // what came before is answered; the next look ends the connection
+                }
                 return Err(format!("a record of more than {RECORD_BYTES_MAX} bytes"));
             }
-            let Some(fragment) = s.input.get(at + 4..at + 4 + len) else { break };
-            let fragment = fragment.to_vec();
-            s.record.extend_from_slice(&fragment);
+            let Some(fragment) = input.get(at + 4..at + 4 + len) else { break };
             at += 4 + len;
-            if mark & 0x8000_0000 != 0 {
-                let record = std::mem::take(&mut s.record);
+            if !last {
+                s.record.extend_from_slice(fragment);
+            } else if s.record.is_empty() {
+                self.one(&mut s, fragment, arrived, &mut work);
+            } else {
+                let mut record = std::mem::take(&mut s.record);
+                record.extend_from_slice(fragment);
                 self.one(&mut s, &record, arrived, &mut work);
             }
         }
-        s.input.drain(..at);
+        input.drain(..at);
+        if input.capacity() > INPUT_KEPT && input.len() <= INPUT_KEPT {
+            input.shrink_to(INPUT_KEPT);
+        }
+        s.input = input;
         Ok(work)
     }
 
-    /// Are so many requests under way that no more should be read?
-    pub fn is_full(&self) -> bool {
-        self.state().under_way >= UNDER_WAY_MAX
+    /// Waits until the limits let the connection go on, and tells whether a whole request is left
+    /// of what was received before: then `received` is to be called with nothing new.
+    pub fn wait_for_room(&self) -> bool {
+        self.sender.wait_below(UNSENT_BYTES_MAX);
+        let s = self.state();
+        let s = self.fewer.wait_while(s, |s| s.is_full());
+        let s = s.expect("nobody panics while holding it");
+        mark(&s.input).is_some_and(|(len, _)| {
+            s.input.len() >= 4 + len || s.record.len() + len > RECORD_BYTES_MAX
+        })
     }
 
     /// The calls of the last `received` were entered: sends what has been answered.
@@ -163,7 +203,8 @@ impl Connection {
                     }
                     Begun::Ask(both) => {
                         let (pending, call) = *both;
-                        let id = s.remember(Asked { pending, key, arrived });
+                        let cost = cost(&call.request);
+                        let id = s.remember(Asked { pending, key, arrived, cost });
                         self.server.metrics.in_flight.inc();
                         let front = self.me.upgrade().expect("whoever feeds it holds it");
                         work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
@@ -212,9 +253,33 @@ impl Drop for Connection {
     }
 }
 
+/// The length of the first fragment, and whether it is its record's last.
+fn mark(input: &[u8]) -> Option<(usize, bool)> {
+    let mark = u32::from_be_bytes(*input.first_chunk()?);
+    Some(((mark & 0x7fff_ffff) as usize, mark & 0x8000_0000 != 0))
+}
+
+/// Bytes that a request may need until it is answered.
+fn cost(request: &Request) -> usize {
+    const LEAST: usize = 512;
+    LEAST
+        + match request {
+            Request::Write { data, .. } => data.len(),
+            Request::Read { len, .. } => (*len as usize).min(vfs::TRANSFER_BYTES_MAX),
+            // An entry in memory takes more than its part of the reply.
+            Request::ReadDir { max_bytes, .. } => 2 * max_bytes,
+            _ => 0,
+        }
+}
+
 impl State {
+    fn is_full(&self) -> bool {
+        self.under_way >= UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
+    }
+
     fn remember(&mut self, what: Asked) -> u64 {
         self.under_way += 1;
+        self.bytes_under_way += what.cost;
         let at = self.asked.iter().position(Option::is_none).unwrap_or_else(|| {
             self.asked.push(None);
             self.asked.len() - 1
@@ -233,12 +298,18 @@ impl State {
 
 impl Front for Connection {
     fn reply(&self, id: u64, answer: Answer) {
-        let known = {
+        let asked = {
             let mut s = self.state();
+            let known = s.asked[id as usize].take();
+            let asked = known.expect("a call is answered once");
+            let was_full = s.is_full();
             s.under_way -= 1;
-            s.asked[id as usize].take()
+            s.bytes_under_way -= asked.cost;
+            if was_full {
+                self.fewer.notify_all();
+            }
+            asked
         };
-        let asked = known.expect("a call is answered once");
         let reply = finish(&self.server, asked.pending, answer);
         if let Some(k) = asked.key {
             self.server.drc.answered(k, &reply);

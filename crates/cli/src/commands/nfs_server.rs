@@ -17,7 +17,10 @@ pub struct NfsArgs {
 struct Socket(Outlet);
 impl Sender for Socket {
     fn send(&self, bytes: Vec<u8>) {
-        self.0.send(&bytes);
+        self.0.send(bytes);
+    }
+    fn wait_below(&self, bytes: usize) {
+        self.0.wait_below(bytes);
     }
 }
 
@@ -29,8 +32,8 @@ impl Protocol for Nfs {
     fn gathered(&self) {
         self.0.gathered();
     }
-    fn is_full(&self) -> bool {
-        self.0.is_full()
+    fn wait_for_room(&self) -> bool {
+        self.0.wait_for_room()
     }
 }
 
