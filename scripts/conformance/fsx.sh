@@ -43,12 +43,18 @@ fsx_start() {
 
 # One run after the other, up to the first that finds a difference.
 fsx_runs() {
-  local mnt=$1 n
-  for ((n = $3; n < $3 + $2; n++)); do
+  local mnt=$1 n last=$(($3 + $2))
+  for ((n = $3; n < last; n++)); do
     "$TOOLS/bin/fsx" -f "$WORK/fsx.toml" -N $FSX_RUN -S "$n" -P "$WORK" "$mnt/file" >"$mnt.out" 2>&1 ||
-      { echo "seed $n" >>"$mnt.out"; return 1; }
+      fsx_gave_up "$mnt.out" || { echo "seed $n" >>"$mnt.out"; return 1; }
     rm -f "$mnt/file"
   done
+}
+
+# Now and then fsx asks to allocate no bytes at all, which every file system refuses as POSIX says, and
+# takes that for a lack of posix_fallocate. Only that: an allocation of some bytes has to succeed.
+fsx_gave_up() {
+  grep -q 'does not support posix_fallocate' "$1" && tail -n 1 "$1" | grep -q 'POSIX_FALLOCATE .*( *0x0 bytes)'
 }
 
 fsx_end() {
