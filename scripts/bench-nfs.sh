@@ -77,8 +77,9 @@ load() {
     "$NFSLOAD" 127.0.0.1 "$port" "$mount" "$export" -t $CONNECTIONS -q $IN_FLIGHT -n "${OPS:-500}" -p "$list" >"$out" 2>&1 ||
       say "   $peer: $(grep -v '^phase\|^conn' "$out" | tail -n 1)"
   else
-    "$CAIRN" bench nfs "nfs://127.0.0.1:$port$export?mountport=$mount" --threads $CONNECTIONS >"$out" 2>&1 ||
-      { say "   $peer: $(tail -n 1 "$out") (NFSLOAD=PATH names another load generator)"; return 0; }
+    "$CAIRN" bench operations "nfs://127.0.0.1:$port$export?mountport=$mount" --threads $((CONNECTIONS * IN_FLIGHT)) \
+      --count "${OPS:-500}" >"$out.all" 2>&1 || { say "   $peer: $(tail -n 1 "$out.all")"; return 0; }
+    awk '$3 == "operations" {print $1, $2, $4, int($6), 0}' "$out.all" >"$out"
   fi
   for phase in "${PHASES[@]}"; do note "$peer" "$phase" "$(awk -v p="$phase" '$1 == p && $NF == 0 {print int($4)}' "$out")"; done
 }

@@ -231,10 +231,13 @@ pub struct RmArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// smallfiles, append, fsync, read or write.
+    /// smallfiles, append, fsync, read, write, or operations.
     pub workload: String,
-    /// A directory.
+    /// A directory, nfs://HOST:PORT/EXPORT, or an image, which is opened here.
     pub target: String,
+    /// The mode, for an image [default: as last used].
+    #[arg(long)]
+    pub mode: Option<String>,
     #[arg(long, default_value = "1")]
     pub threads: usize,
     /// Operations of each thread.

@@ -154,6 +154,30 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
     Ok(())
 }
 
+/// The arguments for opening an image as a command does: in this mode, or the one last used.
+pub fn open_args(
+    path: &Path,
+    mode: Option<&str>,
+    log: Option<String>,
+) -> Result<OpenArgs, Failure> {
+    let device = FileDevice(Arc::new(HostFile::open(path, true)?));
+    let at = |e: volume::VolumeError| Failure::Failed(format!("{}: {e}", path.display()));
+    let last = probe(&device).map_err(at)?;
+    let last = last.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync");
+    Ok(OpenArgs {
+        mode: mode.unwrap_or(last).into(),
+        log,
+        commit: None,
+        commit_interval: 5.0,
+        threshold: None,
+        ordered_data: false,
+        read_only: false,
+        use_boot_area: false,
+        cache: None,
+        fuse_uring: crate::args::Uring::Auto,
+    })
+}
+
 /// A volume opened for one command.
 pub struct Image {
     driver: Driver,
@@ -172,23 +196,8 @@ impl Image {
         read_only: bool,
         log: Option<String>,
     ) -> Result<Image, Failure> {
+        let args = OpenArgs { read_only, cache: Some(64 << 20), ..open_args(path, None, log)? };
         let file = Arc::new(HostFile::open(path, read_only)?);
-        let device = FileDevice(file.clone());
-        let at = |e: volume::VolumeError| Failure::Failed(format!("{}: {e}", path.display()));
-        let last = probe(&device).map_err(at)?;
-        let mode = last.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync");
-        let args = OpenArgs {
-            mode: mode.into(),
-            log,
-            commit: None,
-            commit_interval: 5.0,
-            threshold: None,
-            ordered_data: false,
-            read_only,
-            use_boot_area: false,
-            cache: Some(64 << 20),
-            fuse_uring: crate::args::Uring::Auto,
-        };
         let mode = mode_of(&args.mode)?;
         let mut options = options_of(&args, mode)?;
         let mut files = vec![file.clone()];

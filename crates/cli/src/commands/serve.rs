@@ -19,12 +19,12 @@ const TTL_ALONE: u64 = 3600;
 /// The same where NFS clients change it too.
 const TTL_SHARED: u64 = 1;
 
-struct Served {
+pub(super) struct Served {
     door: Arc<Door>,
     file: Arc<HostFile>,
     /// The volume's own disk, and its log's if that has one.
     disks: Vec<Arc<HostFile>>,
-    block_bytes: usize,
+    pub(super) block_bytes: usize,
     read_only: bool,
 }
 
@@ -139,7 +139,8 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
+/// Prepares a volume for being served; prints what its mode promises.
+pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
     let mode = check_open_args(args)?;
     let file = Arc::new(HostFile::open(path, args.read_only)?);
     let log = log_file(args, mode)?;
@@ -179,8 +180,7 @@ fn run_volumes(
             served.push(describe(&driver, v.file.path())?);
         }
     }
-    let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
-    let pool = Pool::start(list).map_err(|e| format!("the workers cannot be started: {e}"))?;
+    let pool = start_workers(&volumes)?;
     let session = match fronts.mount {
         None => None,
         Some(dir) => {
@@ -208,6 +208,20 @@ fn run_volumes(
         }
     }
     close(&volumes, &pool)
+}
+
+fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
+    let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
+    Ok(Pool::start(list).map_err(|e| format!("the workers cannot be started: {e}"))?)
+}
+
+/// Opens the volumes and starts their workers, with nothing in front.
+pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
+    for v in volumes {
+        let driver = Driver::new(v.door.clone(), v.disks.clone());
+        driver.open().map_err(|e| format!("{}: {e}", v.file.path().display()))?;
+    }
+    start_workers(volumes)
 }
 
 /// NFS, its registration, and HTTP, as far as they are asked for.
@@ -254,7 +268,8 @@ fn start_session(
     Ok(session)
 }
 
-fn close(volumes: &[Served], pool: &Pool) -> Result<Outcome, Failure> {
+/// Closes them, then the workers end.
+pub(super) fn close(volumes: &[Served], pool: &Pool) -> Result<Outcome, Failure> {
     let mut failed = None;
     for v in volumes {
         let driver = Driver::new(v.door.clone(), v.disks.clone());
