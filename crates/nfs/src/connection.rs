@@ -1,15 +1,16 @@
 //! One connection: bytes to records, records to calls, and the replies gathered for one write. It
 //! is fed by whoever reads the socket, and answered by whichever thread leaves the volume.
 
+use crate::answers::finish;
+use crate::calls::{self, Begun, Pending, modifies};
 use crate::drc::{Key, Known, checksum};
 use crate::metrics::{self, Meter};
 use crate::mountd;
-use crate::procedures::{Begun, Pending, begin, finish, modifies};
 use crate::rpc::{self, BadHead};
 use crate::server::{Server, User};
 use crate::xdr::Reader;
 use std::net::SocketAddr;
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use vfs::{Answer, Front, Request, Ticket, Work};
 
@@ -95,7 +96,7 @@ impl Connection {
         })
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nobody panics while holding it")
     }
 
@@ -171,48 +172,52 @@ impl Connection {
             Err(BadHead::NoCall) => return,
             Err(BadHead::Refuse(reply)) => return s.put(&reply),
         };
-        match head.program {
-            rpc::MOUNT => {
-                let reply = mountd::answer(&self.server, &head, &mut r, self.peer);
-                s.put(&reply);
-            }
-            rpc::NFS => {
-                let mut key = None;
-                if modifies(head.procedure) && head.version == 3 {
-                    let k = (self.peer.ip(), head.xid, checksum(&record[4..]));
-                    match self.server.drc.look(k) {
-                        Known::New => key = Some(k),
-                        Known::UnderWay => {
-                            self.server.metrics.duplicates.inc();
-                            return;
-                        }
-                        Known::Answered(reply) => {
-                            self.server.metrics.duplicates.inc();
-                            return s.put(&reply);
-                        }
-                    }
+        let user = User { auth: head.auth.clone(), peer: self.peer };
+        let begun = match head.program {
+            rpc::MOUNT => mountd::begin(&self.server, &head, &mut r, &user),
+            rpc::NFS => calls::begin(&self.server, &head, &mut r, &user),
+            _ => return s.put(&rpc::refuse(head.xid, 1, None)),
+        };
+        let (pending, call) = match begun {
+            Begun::Ask(both) => *both,
+            Begun::Now(reply) => {
+                if head.program == rpc::NFS {
+                    self.count_error(head.procedure, "", &reply);
                 }
-                let user = User { auth: head.auth.clone(), peer: self.peer };
-                match begin(&self.server, &head, &mut r, &user) {
-                    Begun::Now(reply) => {
-                        if let Some(k) = key {
-                            self.server.drc.answered(k, &reply);
-                        }
-                        self.count_error(head.procedure, "", &reply);
-                        s.put(&reply);
-                    }
-                    Begun::Ask(both) => {
-                        let (pending, call) = *both;
-                        let cost = cost(&call.request);
-                        let id = s.remember(Asked { pending, key, arrived, cost });
-                        self.server.metrics.in_flight.inc();
-                        let front = self.me.upgrade().expect("whoever feeds it holds it");
-                        work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
-                    }
+                return s.put(&reply);
+            }
+        };
+        let mut key = None;
+        if modifies(pending.procedure) {
+            let k = (self.peer.ip(), head.xid, checksum(&record[4..]));
+            match self.server.drc.look(k, &self.me) {
+                Known::New => key = Some(k),
+                Known::UnderWay => {
+                    self.server.metrics.duplicates.inc();
+                    return;
+                }
+                Known::Answered(reply) => {
+                    self.server.metrics.duplicates.inc();
+                    return s.put(&reply);
                 }
             }
-            _ => s.put(&rpc::refuse(head.xid, 1, None)),
         }
+        let cost = cost(&call.request);
+        let id = s.remember(Asked { pending, key, arrived, cost });
+        self.server.metrics.in_flight.inc();
+        let front = self.me.upgrade().expect("whoever feeds it holds it");
+        work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
+    }
+
+    /// Sends a reply, now or with the others that are being gathered.
+    fn deliver(&self, mut s: MutexGuard<'_, State>, reply: &[u8]) {
+        s.put(reply);
+        if s.gathering {
+            return;
+        }
+        let out = std::mem::take(&mut s.out);
+        drop(s);
+        self.sender.send(out);
     }
 
     /// Counts a reply whose nfsstat3, the first word after the head, is an error.
@@ -311,17 +316,12 @@ impl Front for Connection {
             asked
         };
         let reply = finish(&self.server, asked.pending, answer);
-        if let Some(k) = asked.key {
-            self.server.drc.answered(k, &reply);
-        }
+        let waiting = asked.key.map_or_else(Vec::new, |k| self.server.drc.answered(k, &reply));
         let mut s = self.state();
         self.count(&mut s, &asked, &reply);
-        s.put(&reply);
-        if s.gathering {
-            return;
+        self.deliver(s, &reply);
+        for other in waiting.iter().filter_map(Weak::upgrade) {
+            other.deliver(other.state(), &reply);
         }
-        let out = std::mem::take(&mut s.out);
-        drop(s);
-        self.sender.send(out);
     }
 }

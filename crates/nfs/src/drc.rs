@@ -1,15 +1,17 @@
 //! The duplicate-request cache: a request that comes again (the client saw no reply) is answered
-//! with the reply that was given, and one that is under way is not begun again. Keyed by address
-//! without port, XID and a checksum of the body; bounded.
+//! with the reply that was given, and one that is under way is not begun again but waited for.
+//! Keyed by address without port, XID and a checksum of the body; bounded.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, Weak};
 
-/// Replies kept.
-const KEPT: usize = 2048;
+/// Replies kept: a second's at the rate of a fast disk, a few MiB of memory.
+const KEPT: usize = 16_384;
 /// A longer reply is not kept; replies to modifications are all shorter.
 const REPLY_BYTES_MAX: usize = 1024;
+/// Connections that may wait for one reply; from more, the request has to come again.
+const WAITERS_MAX: usize = 4;
 
 pub(crate) type Key = (IpAddr, u32, u64);
 
@@ -17,46 +19,69 @@ pub(crate) type Key = (IpAddr, u32, u64);
 pub(crate) enum Known {
     /// New: it is now under way.
     New,
-    /// Under way: its reply will come.
+    /// Under way: its reply will come to this connection, too.
     UnderWay,
     /// Answered with this.
-    Answered(Vec<u8>),
+    Answered(Arc<[u8]>),
 }
 
-#[derive(Default)]
-struct State {
-    replies: HashMap<Key, Option<Vec<u8>>>,
-    order: VecDeque<Key>,
+enum Entry<C> {
+    /// Connections that get the reply: the first asked, the others asked again.
+    UnderWay(Vec<Weak<C>>),
+    Answered(Arc<[u8]>),
 }
 
-#[derive(Default)]
-pub(crate) struct Drc(Mutex<State>);
+struct State<C> {
+    requests: HashMap<Key, Entry<C>>,
+    /// Those that are answered, the oldest first. How many are under way, connections bound.
+    answered: VecDeque<Key>,
+}
 
-impl Drc {
-    pub(crate) fn look(&self, key: Key) -> Known {
-        let mut s = self.0.lock().expect("nobody panics while holding it");
-        match s.replies.get(&key) {
-            Some(Some(reply)) => return Known::Answered(reply.clone()),
-            Some(None) => return Known::UnderWay,
+/// The cache, for connections of type `C`.
+pub(crate) struct Drc<C>(Mutex<State<C>>);
+
+impl<C> Default for Drc<C> {
+    fn default() -> Drc<C> {
+        Drc(Mutex::new(State { requests: HashMap::new(), answered: VecDeque::new() }))
+    }
+}
+
+impl<C> Drc<C> {
+    fn state(&self) -> std::sync::MutexGuard<'_, State<C>> {
+        self.0.lock().expect("nobody panics while holding it")
+    }
+
+    /// Looks for a request that came over this connection.
+    pub(crate) fn look(&self, key: Key, from: &Weak<C>) -> Known {
+        let mut s = self.state();
+        match s.requests.get_mut(&key) {
+            Some(Entry::Answered(reply)) => return Known::Answered(reply.clone()),
+            Some(Entry::UnderWay(who)) => {
+                if who.len() < WAITERS_MAX && !who.iter().any(|w| w.ptr_eq(from)) {
+                    who.push(from.clone());
+                }
+                return Known::UnderWay;
+            }
             None => (),
         }
-        s.replies.insert(key, None);
-        s.order.push_back(key);
-        if s.order.len() > KEPT
-            && let Some(old) = s.order.pop_front()
-        {
-            s.replies.remove(&old);
-        }
+        s.requests.insert(key, Entry::UnderWay(vec![from.clone()]));
         Known::New
     }
 
-    pub(crate) fn answered(&self, key: Key, reply: &[u8]) {
-        let mut s = self.0.lock().expect("nobody panics while holding it");
-        if reply.len() > REPLY_BYTES_MAX {
-            s.replies.remove(&key);
-        } else if let Some(slot) = s.replies.get_mut(&key) {
-            *slot = Some(reply.to_vec());
+    /// Keeps the reply, and tells who waits for it besides the connection that asked first.
+    pub(crate) fn answered(&self, key: Key, reply: &[u8]) -> Vec<Weak<C>> {
+        let mut s = self.state();
+        let Some(Entry::UnderWay(mut who)) = s.requests.remove(&key) else { return Vec::new() };
+        if reply.len() <= REPLY_BYTES_MAX {
+            s.requests.insert(key, Entry::Answered(reply.into()));
+            s.answered.push_back(key);
+            if s.answered.len() > KEPT
+                && let Some(old) = s.answered.pop_front()
+            {
+                s.requests.remove(&old);
+            }
         }
+        who.split_off(1)
     }
 }
 
@@ -67,4 +92,44 @@ pub(crate) fn checksum(body: &[u8]) -> u64 {
         w[..c.len()].copy_from_slice(c);
         (h ^ u64::from_le_bytes(w)).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(xid: u32) -> Key {
+        ("10.0.0.1".parse().unwrap(), xid, 7)
+    }
+
+    #[test]
+    fn a_repetition_waits_and_is_answered() {
+        let drc = Drc::default();
+        let (a, b) = (Arc::new(1), Arc::new(2));
+        let (first, second) = (Arc::downgrade(&a), Arc::downgrade(&b));
+        assert!(matches!(drc.look(key(1), &first), Known::New));
+        assert!(matches!(drc.look(key(1), &first), Known::UnderWay));
+        assert!(matches!(drc.look(key(1), &second), Known::UnderWay));
+        assert!(matches!(drc.look(key(1), &second), Known::UnderWay));
+        let waiting = drc.answered(key(1), b"done");
+        assert!(waiting.len() == 1 && waiting[0].ptr_eq(&second));
+        assert!(matches!(drc.look(key(1), &second), Known::Answered(r) if *r == *b"done"));
+        assert!(matches!(drc.look(key(2), &first), Known::New));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_is_under_way_stays() {
+        let drc: Drc<u8> = Drc::default();
+        let me = Weak::new();
+        assert!(matches!(drc.look(key(0), &me), Known::New));
+        for xid in 1..=2 * KEPT as u32 {
+            assert!(matches!(drc.look(key(xid), &me), Known::New));
+            drc.answered(key(xid), &[0; 100]);
+        }
+        let s = drc.state();
+        assert!(s.requests.len() == KEPT + 1 && s.answered.len() == KEPT);
+        drop(s);
+        assert!(matches!(drc.look(key(0), &me), Known::UnderWay));
+        assert!(matches!(drc.look(key(2 * KEPT as u32), &me), Known::Answered(_)));
+    }
 }

@@ -6,14 +6,15 @@
 //! the volume has: in the order in which they end. Every modifying call but an UNSTABLE write asks
 //! for durability (`Call::durable`), so that a reply is never better than the disk.
 
+mod answers;
 mod args;
+mod calls;
 mod connection;
 mod drc;
 mod exports;
 mod handle;
 mod metrics;
 mod mountd;
-mod procedures;
 mod replies;
 mod rpc;
 mod server;

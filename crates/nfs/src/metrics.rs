@@ -20,7 +20,8 @@ use std::time::Duration;
 const CLIENTS_MAX: usize = 64;
 const OTHER: &str = "other";
 
-const PROCEDURES: [&str; 22] = [
+/// NFS's by number, and MOUNT's one that asks a volume.
+const PROCEDURES: [&str; 23] = [
     "null",
     "getattr",
     "setattr",
@@ -43,6 +44,7 @@ const PROCEDURES: [&str; 22] = [
     "fsinfo",
     "pathconf",
     "commit",
+    "mnt",
 ];
 
 /// A procedure's name.

@@ -1,38 +1,62 @@
-//! The MOUNT protocol, version 3: a path becomes the handle of a volume's root. Who has mounted
-//! what is not remembered; DUMP says so with an empty list.
+//! The MOUNT protocol, version 3: a path becomes the handle of a volume's root, or of a folder in
+//! it. Who has mounted what is not remembered; DUMP says so with an empty list.
 
+use crate::calls::{Begun, MNT, Pending};
 use crate::rpc::{self, Head};
-use crate::server::Server;
-use crate::xdr::Reader;
-use std::net::SocketAddr;
+use crate::server::{Mounting, Server, User};
+use crate::xdr::{Reader, Writer};
+use vfs::{Call, Request};
 
-/// Answers a call.
-pub(crate) fn answer(
-    server: &Server,
-    head: &Head,
-    r: &mut Reader<'_>,
-    peer: SocketAddr,
-) -> Vec<u8> {
+/// The longest path (RFC 1813, MNTPATHLEN).
+const PATH_BYTES_MAX: usize = 1024;
+/// The root's inode.
+const ROOT: u32 = 2;
+
+/// Begins a call.
+pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
+    if head.version == 3 && head.procedure == 1 {
+        return match r.opaque(PATH_BYTES_MAX) {
+            Ok(path) => mount(server, head.xid, path, user),
+            Err(_) => Begun::Now(rpc::refuse(head.xid, 4, None)),
+        };
+    }
+    Begun::Now(answer(server, head, r))
+}
+
+fn mount(server: &Server, xid: u32, path: &[u8], user: &User) -> Begun {
+    let mut w = rpc::success(xid);
+    match server.mounting(path, user) {
+        Err(status) => w.u32(status),
+        Ok(Mounting::Root(handle)) => {
+            w.u32(0);
+            mounted(&mut w, &handle);
+        }
+        Ok(Mounting::Below { volume, generation, path, cred }) => {
+            let expect = [Some((ROOT, generation)), None];
+            let request = Request::Walk { dir: ROOT, path };
+            let call = Call { cred, durable: false, wcc: false, hold: false, expect, request };
+            return Begun::Ask(Box::new((Pending::new(xid, MNT, volume), call)));
+        }
+    }
+    Begun::Now(w.0)
+}
+
+/// What follows the status: the handle, and two flavours, AUTH_SYS and AUTH_NONE.
+pub(crate) fn mounted(w: &mut Writer, handle: &[u8]) {
+    w.opaque(handle);
+    w.words(&[2, 1, 0]);
+}
+
+fn answer(server: &Server, head: &Head, r: &mut Reader<'_>) -> Vec<u8> {
     if head.version != 3 && !(head.procedure == 0 && head.version <= 3) {
         return rpc::refuse(head.xid, 2, Some((3, 3)));
     }
     let mut w = rpc::success(head.xid);
     match head.procedure {
         0 | 4 => (),
-        1 => {
-            let Ok(path) = r.opaque(1024) else { return rpc::refuse(head.xid, 4, None) };
-            match server.root_handle(&String::from_utf8_lossy(path), peer) {
-                Ok(handle) => {
-                    w.u32(0);
-                    w.opaque(&handle);
-                    w.words(&[2, 1, 0]); // two flavours: AUTH_SYS, AUTH_NONE
-                }
-                Err(status) => w.u32(status),
-            }
-        }
         2 => w.bool(false),
         3 => {
-            if r.opaque(1024).is_err() {
+            if r.opaque(PATH_BYTES_MAX).is_err() {
                 return rpc::refuse(head.xid, 4, None);
             }
         }

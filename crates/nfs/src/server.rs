@@ -1,5 +1,6 @@
 //! The server: which volumes are served to whom, and what all connections share.
 
+use crate::connection::Connection;
 use crate::drc::Drc;
 use crate::exports::{Export, NOBODY};
 use crate::handle::{self, BadHandle, Handle};
@@ -30,8 +31,16 @@ impl Served {
 pub struct Server {
     pub(crate) volumes: Vec<Served>,
     exports: Vec<Export>,
-    pub(crate) drc: Drc,
+    pub(crate) drc: Drc<Connection>,
     pub(crate) metrics: Metrics,
+}
+
+/// What is to be mounted.
+pub(crate) enum Mounting {
+    /// A volume's root, by its handle.
+    Root([u8; handle::HANDLE_BYTES]),
+    /// A directory at a path from the root, which has this generation, for this caller.
+    Below { volume: usize, generation: u32, path: Vec<u8>, cred: Cred },
 }
 
 /// Who calls, and from where.
@@ -78,19 +87,29 @@ impl Server {
         let (uid, gid) = rule.user(uid, gid, user.peer.ip(), user.peer.port());
         Cred { uid, gid, groups: groups.into(), check: true }
     }
-    /// The root's handle of the volume at an exported path, or why not.
-    pub(crate) fn root_handle(&self, path: &str, peer: SocketAddr) -> Result<Vec<u8>, u32> {
-        let name = path.trim_matches('/');
-        let found = match name {
-            "" if self.volumes.len() == 1 => Some(0),
-            _ => self.volumes.iter().position(|v| v.name == name),
+    /// What a path that somebody wants to mount stands for: an export's name, perhaps with a
+    /// directory in it. A single volume's name may be left out. Err: mountstat3.
+    pub(crate) fn mounting(&self, path: &[u8], user: &User) -> Result<Mounting, u32> {
+        let path = &path[path.iter().take_while(|b| **b == b'/').count()..];
+        let end = path.iter().position(|b| *b == b'/').unwrap_or(path.len());
+        let (first, rest) = path.split_at(end);
+        let named = self.volumes.iter().position(|v| v.name.as_bytes() == first);
+        let (volume, below) = match named {
+            Some(v) => (v, rest),
+            None if self.volumes.len() == 1 => (0, path),
+            None => return Err(MNT_NOENT),
         };
-        let volume = found.ok_or(MNT_NOENT)?;
-        if self.rule(volume, &User { auth: None, peer }).is_none() {
-            self.refused(volume, peer);
+        let Some(rule) = self.rule(volume, user) else {
+            self.refused(volume, user.peer);
             return Err(MNT_ACCES);
-        }
+        };
         let info = &self.volumes[volume].info;
-        Ok(handle::encode(&info.uuid, &info.handle_key, 2, info.root_generation).to_vec())
+        let generation = info.root_generation;
+        if below.iter().all(|b| *b == b'/') {
+            let root = handle::encode(&info.uuid, &info.handle_key, 2, generation);
+            return Ok(Mounting::Root(root));
+        }
+        let cred = self.cred(rule, user);
+        Ok(Mounting::Below { volume, generation, path: below.to_vec(), cred })
     }
 }

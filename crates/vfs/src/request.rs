@@ -164,6 +164,9 @@ pub enum SeekKind {
 pub enum Request {
     /// A name in a directory. Answer: `Entry`. "." and ".." work.
     Lookup { dir: u32, name: Vec<u8> },
+    /// The directory at a path below `dir` (names separated by `/`; empty: `dir` itself), no
+    /// symbolic link followed. Answer: `Entry`.
+    Walk { dir: u32, path: Vec<u8> },
     /// Gives back `count` references that `hold` took.
     Forget { ino: u32, count: u64 },
     /// Answer: `Attr`.

@@ -53,6 +53,7 @@ impl NfsArgs {
 
     /// Listens, and prints how to mount.
     pub fn start(self, pool: &Arc<Pool>, volumes: Vec<Served>) -> Result<Started, String> {
+        all_different(&volumes)?;
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let server = Arc::new(Server::new(volumes, self.exports));
         let for_connections = server.clone();
@@ -73,6 +74,26 @@ impl NfsArgs {
         }
         Ok(Started { server, at })
     }
+}
+
+/// Clients tell volumes apart by their names, and handles by the volumes' UUIDs.
+fn all_different(volumes: &[Served]) -> Result<(), String> {
+    for (i, a) in volumes.iter().enumerate() {
+        for b in &volumes[i + 1..] {
+            if a.name == b.name {
+                return Err(format!("two volumes would be exported as /{}: rename one", a.name));
+            }
+            if a.info.uuid == b.info.uuid {
+                let (a, b) = (&a.name, &b.name);
+                return Err(format!(
+                    "/{a} and /{b} are copies of one volume (the same UUID), and clients would \
+                     take one for the other: serve them one at a time, or give one a new UUID \
+                     (tune2fs -U random)"
+                ));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// NFS as it is served.

@@ -43,6 +43,7 @@ impl<S: Store> Ufs<S> {
         use Request as R;
         match request {
             R::Lookup { dir, name } => self.lookup(ctx, dir, &name).await,
+            R::Walk { dir, path } => self.walk(ctx, dir, &path).await,
             R::Forget { ino, count } => self.forget(ino, count).await,
             R::GetAttr { ino } => Ok(Reply::Attr(self.attr(&self.inode(ino).await?.h))),
             R::SetAttr { ino, set } => self.setattr(ctx, ino, &set).await,

@@ -13,15 +13,31 @@ use vfs::{FsError, NAME_BYTES_MAX, Reply};
 impl<S: Store> Ufs<S> {
     pub(super) async fn lookup(&self, ctx: &Ctx, dir: u32, name: &[u8]) -> Done {
         let dir = self.inode(dir).await?;
+        let child = self.step(ctx, &dir, name).await?;
+        Ok(self.entry(ctx, &child, false))
+    }
+
+    /// Each directory on the way has to let the caller search it.
+    pub(super) async fn walk(&self, ctx: &Ctx, dir: u32, path: &[u8]) -> Done {
+        let mut at = self.inode(dir).await?;
+        for name in path.split(|b| *b == b'/').filter(|n| !n.is_empty()) {
+            at = self.step(ctx, &at, name).await?;
+        }
+        if !at.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        Ok(self.entry(ctx, &at, false))
+    }
+
+    async fn step(&self, ctx: &Ctx, dir: &Rc<Inode>, name: &[u8]) -> Result<Rc<Inode>, FsError> {
         if !dir.is_dir() {
             return Err(FsError::NotDir);
         }
-        self.permit_search(ctx, &dir).await?;
+        self.permit_search(ctx, dir).await?;
         if name.len() > NAME_BYTES_MAX {
             return Err(FsError::NameTooLong);
         }
-        let child = self.child(&dir, name).await?.ok_or(FsError::NotFound)?;
-        Ok(self.entry(ctx, &child, false))
+        self.child(dir, name).await?.ok_or(FsError::NotFound)
     }
 
     /// The inode of a name, if there is one.

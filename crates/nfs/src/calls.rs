@@ -1,14 +1,13 @@
-//! The 22 procedures: from arguments to one call of the volume, and from its answer to the reply.
+//! The 22 procedures, from their arguments to one call of the volume. What its answer becomes is
+//! `answers`' business; who may call at all is the exports'.
 
+use crate::answers::fail;
 use crate::handle::{self, Handle};
-use crate::replies::{fattr, post, status, wcc};
 use crate::rpc::{self, Head};
 use crate::server::{Server, User};
-use crate::xdr::{Garbage, Reader, Writer};
+use crate::xdr::{Garbage, Reader};
 use env::Rope;
-use vfs::{
-    Answer, Call, FsError, MakeKind, RenameMode, Reply, Request, Stability, TRANSFER_BYTES_MAX, Wcc,
-};
+use vfs::{Call, MakeKind, RenameMode, Request, Stability, TRANSFER_BYTES_MAX};
 
 /// What is needed to write a reply.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,9 +17,17 @@ pub(crate) struct Pending {
     pub(crate) volume: usize,
     /// Is it answered only when durable?
     pub(crate) durable: bool,
-    /// READDIR's limits: of names (READDIRPLUS's dircount is a hint that is not needed) and of all.
-    count: u32,
 }
+
+impl Pending {
+    /// For a call that is answered as soon as the volume says something.
+    pub(crate) fn new(xid: u32, procedure: u32, volume: usize) -> Pending {
+        Pending { xid, procedure, volume, durable: false }
+    }
+}
+
+/// MOUNT's one procedure that asks a volume, as if it were NFS's last.
+pub(crate) const MNT: u32 = 22;
 
 /// What becomes of a call.
 pub(crate) enum Begun {
@@ -35,25 +42,6 @@ const BADTYPE: u32 = 10_007;
 const ROFS: u32 = 30;
 const STALE: u32 = 70;
 const ACCES: u32 = 13;
-
-/// How many optional parts follow the status of a failed reply of a procedure, each one absent word
-/// per item: post-op attributes are one word, wcc data two.
-fn failure_words(procedure: u32) -> usize {
-    match procedure {
-        0 | 1 => 0,
-        2 | 7..=13 | 21 => 2,
-        14 => 4,
-        15 => 3,
-        _ => 1,
-    }
-}
-
-pub(crate) fn fail(xid: u32, procedure: u32, why: u32) -> Vec<u8> {
-    let mut w = rpc::success(xid);
-    w.u32(why);
-    (0..failure_words(procedure)).for_each(|_| w.u32(0));
-    w.0
-}
 
 /// Begins an NFS call.
 pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
@@ -92,8 +80,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     if modifies(p) && !rule.writable {
         return no(ROFS);
     }
-    let mut pending =
-        Pending { xid: head.xid, procedure: p, volume: first.volume, durable: false, count: 0 };
+    let mut pending = Pending::new(head.xid, p, first.volume);
     let mut expect = [Some((first.ino, first.generation)), None];
     let mut durable = modifies(p);
     let request = match p {
@@ -108,7 +95,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
             two_handles(p, first, second, name, r)?
         }
         18..=20 => return Ok(about_volume(server, head, first, pending, user)),
-        _ => match single(p, first, r, &mut pending, &mut durable)? {
+        _ => match single(p, first, r, &mut durable)? {
             Some(request) => request,
             None => return no(BADTYPE),
         },
@@ -176,7 +163,6 @@ fn single(
     p: u32,
     h: Handle,
     r: &mut Reader<'_>,
-    pending: &mut Pending,
     durable: &mut bool,
 ) -> Result<Option<Request>, Garbage> {
     let ino = h.ino;
@@ -224,7 +210,7 @@ fn single(
         }
         12 => Request::Unlink { dir: ino, name: r.name()? },
         13 => Request::Rmdir { dir: ino, name: r.name()? },
-        16 | 17 => readdir(p, ino, r, pending)?,
+        16 | 17 => readdir(p, ino, r)?,
         _ => {
             let _range = (r.u64()?, r.u32()?);
             Request::Fsync { ino, data_only: false }
@@ -247,18 +233,12 @@ fn write(ino: u32, r: &mut Reader<'_>, durable: &mut bool) -> Result<Request, Ga
     Ok(Request::Write { ino, offset, data, stability, append: false, kill_suid: true })
 }
 
-fn readdir(
-    p: u32,
-    ino: u32,
-    r: &mut Reader<'_>,
-    pending: &mut Pending,
-) -> Result<Request, Garbage> {
+fn readdir(p: u32, ino: u32, r: &mut Reader<'_>) -> Result<Request, Garbage> {
     let (cookie, _verifier) = (r.u64()?, r.u64()?);
     let mut count = r.u32()?;
     if p == 17 {
-        count = r.u32()?; // maxcount; dircount came first
+        count = r.u32()?; // maxcount; dircount, a hint that is not needed, came first
     }
-    pending.count = count;
     // What a reply holds besides the entries: head, status, attributes, verifier, end.
     let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(160);
     let entry_bytes = if p == 17 { 28 + 88 + 8 + 24 } else { 28 };
@@ -270,160 +250,4 @@ fn readdir(
 fn access_mask(nfs: u32) -> u32 {
     let has = |bits: u32, ours: u32| if nfs & bits != 0 { ours } else { 0 };
     has(1, 4) | has(2 | 32, 1) | has(4 | 8, 2) | has(16, 8)
-}
-fn access_reply(ours: u32) -> u32 {
-    let has = |bit: u32, nfs: u32| if ours & bit != 0 { nfs } else { 0 };
-    has(4, 1) | has(1, 2 | 32) | has(2, 4 | 8) | has(8, 16)
-}
-
-/// Writes the reply to an answered call.
-pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
-    let volume = &server.volumes[p.volume];
-    let fsid = volume.fsid();
-    let mut w = rpc::success(p.xid);
-    let reply = match answer.result {
-        Ok(reply) => reply,
-        Err(e) => return failed(w, p, e, &answer.wcc, fsid),
-    };
-    w.u32(0);
-    let handle = |a: &vfs::Attr| {
-        handle::encode(&volume.info.uuid, &volume.info.handle_key, a.ino, a.generation)
-    };
-    let around = &answer.wcc;
-    let known = match &reply {
-        Reply::Dir { entries, eof, attr } => {
-            listing(&mut w, p, entries, (*eof, attr), (fsid, &handle));
-            true
-        }
-        Reply::Entry { attr, .. } => {
-            found(&mut w, p, attr, around, (fsid, &handle));
-            true
-        }
-        _ => plain(&mut w, p, &reply, around, (fsid, volume.verifier())),
-    };
-    if known { w.0 } else { rpc::refuse(p.xid, 5, None) }
-}
-
-/// Makes a handle of an inode's attributes.
-type MakeHandle<'a> = dyn Fn(&vfs::Attr) -> [u8; handle::HANDLE_BYTES] + 'a;
-
-/// Replies with an inode: LOOKUP, what makes something, LINK.
-fn found(
-    w: &mut Writer,
-    p: Pending,
-    attr: &vfs::Attr,
-    around: &[Wcc; 2],
-    (fsid, handle): (u64, &MakeHandle<'_>),
-) {
-    match p.procedure {
-        3 => {
-            w.opaque(&handle(attr));
-            post(w, Some(attr), fsid);
-            w.bool(false);
-        }
-        15 => {
-            post(w, around[1].after.as_ref(), fsid);
-            wcc(w, &around[0], fsid);
-        }
-        _ => {
-            w.bool(true);
-            w.opaque(&handle(attr));
-            post(w, Some(attr), fsid);
-            wcc(w, &around[0], fsid);
-        }
-    }
-}
-
-/// All other replies; false for one that does not belong to its procedure.
-fn plain(
-    w: &mut Writer,
-    p: Pending,
-    reply: &Reply,
-    around: &[Wcc; 2],
-    (fsid, verifier): (u64, u64),
-) -> bool {
-    match (p.procedure, reply) {
-        (1, Reply::Attr(a)) => fattr(w, a, fsid),
-        (2 | 12 | 13, _) => wcc(w, &around[0], fsid),
-        (4, Reply::Access(bits)) => {
-            w.bool(false);
-            w.u32(access_reply(*bits));
-        }
-        (5, Reply::Bytes(text)) => {
-            w.bool(false);
-            w.opaque(text);
-        }
-        (6, Reply::Data { data, eof, attr }) => {
-            post(w, Some(attr), fsid);
-            w.u32(data.len() as u32);
-            w.bool(*eof);
-            w.u32(data.len() as u32);
-            data.parts().for_each(|part| w.fixed(part));
-            w.pad(data.len());
-        }
-        (7, Reply::Written { len, stability, .. }) => {
-            wcc(w, &around[0], fsid);
-            w.u32(*len);
-            w.u32(match stability {
-                Stability::Unstable => 0,
-                Stability::DataSync => 1,
-                Stability::FileSync => 2,
-            });
-            w.u64(verifier);
-        }
-        (14, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
-        (18, Reply::StatFs(s)) => {
-            w.bool(false);
-            let bytes = u64::from(s.block_bytes);
-            w.longs(&[s.blocks * bytes, s.free * bytes, s.available * bytes]);
-            w.longs(&[s.inodes, s.inodes_free, s.inodes_free]);
-            w.u32(0);
-        }
-        (21, Reply::Attr(a)) => {
-            wcc(w, &Wcc { before: None, after: Some(*a) }, fsid);
-            w.u64(verifier);
-        }
-        _ => return false,
-    }
-    true
-}
-
-fn failed(mut w: Writer, p: Pending, e: FsError, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
-    w.u32(status(e));
-    match p.procedure {
-        2 | 7..=13 | 21 => wcc(&mut w, &around[0], fsid),
-        14 => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
-        15 => {
-            post(&mut w, around[1].after.as_ref(), fsid);
-            wcc(&mut w, &around[0], fsid);
-        }
-        other => (0..failure_words(other)).for_each(|_| w.u32(0)),
-    }
-    w.0
-}
-
-fn listing(
-    w: &mut Writer,
-    p: Pending,
-    entries: &[vfs::DirEntry],
-    (eof, attr): (bool, &vfs::Attr),
-    (fsid, handle): (u64, &MakeHandle<'_>),
-) {
-    post(w, Some(attr), fsid);
-    w.u64(0); // cookies are good for ever: one verifier
-    for e in entries {
-        w.bool(true);
-        w.u64(u64::from(e.ino));
-        w.opaque(&e.name);
-        w.u64(e.cookie);
-        if p.procedure == 17 {
-            post(w, e.attr.as_ref(), fsid);
-            w.bool(e.attr.is_some());
-            if let Some(a) = &e.attr {
-                w.opaque(&handle(a));
-            }
-        }
-    }
-    w.bool(false);
-    w.bool(eof);
 }

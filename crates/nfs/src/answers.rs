@@ -1,0 +1,197 @@
+//! The replies: from a volume's answer, or from an error found before it was asked, to the bytes of
+//! each procedure's result. It decides nothing; what was asked is in [`Pending`].
+
+use crate::calls::{MNT, Pending};
+use crate::handle;
+use crate::mountd;
+use crate::replies::{fattr, post, status, wcc};
+use crate::rpc;
+use crate::server::Server;
+use crate::xdr::Writer;
+use vfs::{Answer, FsError, Reply, Stability, Wcc};
+
+/// A READDIR whose limit leaves room for no entry.
+const TOOSMALL: u32 = 10_005;
+
+/// How many optional parts follow the status of a failed reply of a procedure, each one absent word
+/// per item: post-op attributes are one word, wcc data two.
+fn failure_words(procedure: u32) -> usize {
+    match procedure {
+        0 | 1 | MNT => 0,
+        2 | 7..=13 | 21 => 2,
+        14 => 4,
+        15 => 3,
+        _ => 1,
+    }
+}
+
+pub(crate) fn fail(xid: u32, procedure: u32, why: u32) -> Vec<u8> {
+    let mut w = rpc::success(xid);
+    w.u32(why);
+    (0..failure_words(procedure)).for_each(|_| w.u32(0));
+    w.0
+}
+
+/// Writes the reply to an answered call.
+pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
+    let volume = &server.volumes[p.volume];
+    let fsid = volume.fsid();
+    let mut w = rpc::success(p.xid);
+    let reply = match answer.result {
+        Ok(reply) => reply,
+        Err(e) => return failed(w, p, e, &answer.wcc, fsid),
+    };
+    w.u32(0);
+    let handle = |a: &vfs::Attr| {
+        handle::encode(&volume.info.uuid, &volume.info.handle_key, a.ino, a.generation)
+    };
+    let around = &answer.wcc;
+    let known = match &reply {
+        Reply::Entry { attr, .. } if p.procedure == MNT => {
+            mountd::mounted(&mut w, &handle(attr));
+            true
+        }
+        Reply::Dir { entries, eof, attr } => {
+            listing(&mut w, p, entries, (*eof, attr), (fsid, &handle));
+            true
+        }
+        Reply::Entry { attr, .. } => {
+            found(&mut w, p, attr, around, (fsid, &handle));
+            true
+        }
+        _ => plain(&mut w, p, &reply, around, (fsid, volume.verifier())),
+    };
+    if known { w.0 } else { rpc::refuse(p.xid, 5, None) }
+}
+
+/// Makes a handle of an inode's attributes.
+type MakeHandle<'a> = dyn Fn(&vfs::Attr) -> [u8; handle::HANDLE_BYTES] + 'a;
+
+/// Replies with an inode: LOOKUP, what makes something, LINK.
+fn found(
+    w: &mut Writer,
+    p: Pending,
+    attr: &vfs::Attr,
+    around: &[Wcc; 2],
+    (fsid, handle): (u64, &MakeHandle<'_>),
+) {
+    match p.procedure {
+        3 => {
+            w.opaque(&handle(attr));
+            post(w, Some(attr), fsid);
+            w.bool(false);
+        }
+        15 => {
+            post(w, around[1].after.as_ref(), fsid);
+            wcc(w, &around[0], fsid);
+        }
+        _ => {
+            w.bool(true);
+            w.opaque(&handle(attr));
+            post(w, Some(attr), fsid);
+            wcc(w, &around[0], fsid);
+        }
+    }
+}
+
+/// All other replies; false for one that does not belong to its procedure.
+fn plain(
+    w: &mut Writer,
+    p: Pending,
+    reply: &Reply,
+    around: &[Wcc; 2],
+    (fsid, verifier): (u64, u64),
+) -> bool {
+    match (p.procedure, reply) {
+        (1, Reply::Attr(a)) => fattr(w, a, fsid),
+        (2 | 12 | 13, _) => wcc(w, &around[0], fsid),
+        (4, Reply::Access(bits)) => {
+            w.bool(false);
+            w.u32(access_reply(*bits));
+        }
+        (5, Reply::Bytes(text)) => {
+            w.bool(false);
+            w.opaque(text);
+        }
+        (6, Reply::Data { data, eof, attr }) => {
+            post(w, Some(attr), fsid);
+            w.u32(data.len() as u32);
+            w.bool(*eof);
+            w.u32(data.len() as u32);
+            data.parts().for_each(|part| w.fixed(part));
+            w.pad(data.len());
+        }
+        (7, Reply::Written { len, stability, .. }) => {
+            wcc(w, &around[0], fsid);
+            w.u32(*len);
+            w.u32(match stability {
+                Stability::Unstable => 0,
+                Stability::DataSync => 1,
+                Stability::FileSync => 2,
+            });
+            w.u64(verifier);
+        }
+        (14, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
+        (18, Reply::StatFs(s)) => {
+            w.bool(false);
+            let bytes = u64::from(s.block_bytes);
+            w.longs(&[s.blocks * bytes, s.free * bytes, s.available * bytes]);
+            w.longs(&[s.inodes, s.inodes_free, s.inodes_free]);
+            w.u32(0);
+        }
+        (21, Reply::Attr(a)) => {
+            wcc(w, &Wcc { before: None, after: Some(*a) }, fsid);
+            w.u64(verifier);
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn failed(mut w: Writer, p: Pending, e: FsError, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
+    w.u32(match (p.procedure, e) {
+        (16 | 17, FsError::Invalid) => TOOSMALL,
+        _ => status(e),
+    });
+    match p.procedure {
+        2 | 7..=13 | 21 => wcc(&mut w, &around[0], fsid),
+        14 => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
+        15 => {
+            post(&mut w, around[1].after.as_ref(), fsid);
+            wcc(&mut w, &around[0], fsid);
+        }
+        other => (0..failure_words(other)).for_each(|_| w.u32(0)),
+    }
+    w.0
+}
+
+fn listing(
+    w: &mut Writer,
+    p: Pending,
+    entries: &[vfs::DirEntry],
+    (eof, attr): (bool, &vfs::Attr),
+    (fsid, handle): (u64, &MakeHandle<'_>),
+) {
+    post(w, Some(attr), fsid);
+    w.u64(0); // cookies are good for ever: one verifier
+    for e in entries {
+        w.bool(true);
+        w.u64(u64::from(e.ino));
+        w.opaque(&e.name);
+        w.u64(e.cookie);
+        if p.procedure == 17 {
+            post(w, e.attr.as_ref(), fsid);
+            w.bool(e.attr.is_some());
+            if let Some(a) = &e.attr {
+                w.opaque(&handle(a));
+            }
+        }
+    }
+    w.bool(false);
+    w.bool(eof);
+}
+
+fn access_reply(ours: u32) -> u32 {
+    let has = |bit: u32, nfs: u32| if ours & bit != 0 { nfs } else { 0 };
+    has(4, 1) | has(1, 2 | 32) | has(2, 4 | 8) | has(8, 16)
+}
