@@ -22,8 +22,10 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     let now_secs = now().wall.secs() as u32;
     let did = volume::recover(&mut device, log, now_secs, &mut Bar::new());
     let did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
     drop((device, outside));
-    if did.at_opening {
+    // Files that had no name any more but were open when it ended are removed by opening it, too.
+    if did.at_opening || found.superblock.last_orphan() != 0 {
         let log = a.log.as_ref().map(|p| p.display().to_string());
         Image::open_with_log(&a.image, false, log)?.close()?;
     }
