@@ -20,6 +20,9 @@ impl Store for Ext {
     fn env(&self) -> &Env {
         &self.env
     }
+    fn holds_back(&self) -> bool {
+        self.mechanism.holds_back()
+    }
     fn limits(&self) -> Limits {
         Limits {
             block_bytes: self.block_bytes(),

@@ -139,6 +139,9 @@ pub trait Integrity: WriteGate {
     /// May this freed thing be used again?
     fn may_reuse(&self, what: Freed) -> bool;
 
+    /// Is something free that may not be used again yet?
+    fn holds_back(&self) -> bool;
+
     /// Forces pending work, so that more may be reused or written.
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>>;
 

@@ -66,6 +66,36 @@ mod tests {
         }
     }
 
+    /// What is freed may be used at once, as far as anybody can see.
+    #[test]
+    fn a_full_volume_has_room_for_what_was_just_removed() {
+        for mode in volume::MODES.iter().map(|m| m.mode) {
+            let mut v = open(fresh(3 << 20, mode.is_journal() || mode.is_redo()), mode);
+            let mut files = 0;
+            let full = loop {
+                let path = format!("/f{files}");
+                let made = v.act(10, &Act::Create(path.clone()));
+                let wrote = made.and_then(|_| v.act(11, &Act::Write(path, 0, 50_000, 1)));
+                files += 1;
+                if let Err(e) = wrote {
+                    break e;
+                }
+            };
+            assert_eq!((full, files > 20), (FsError::NoSpace, true), "{mode}: {files} files");
+            for round in 0..3 {
+                for n in 0..10 {
+                    v.act(12, &Act::Unlink(format!("/f{n}"))).unwrap();
+                }
+                for n in 0..10 {
+                    let path = format!("/f{n}");
+                    v.act(13, &Act::Create(path.clone())).unwrap();
+                    let wrote = v.act(14, &Act::Write(path, 0, 40_000, 2));
+                    assert_eq!(wrote.map(drop), Ok(()), "{mode}, round {round}, file {n}");
+                }
+            }
+        }
+    }
+
     /// The disk fails while transactions go home: what was acknowledged is in the journal still.
     #[test]
     fn a_write_that_fails_at_home_loses_nothing_that_was_acknowledged() {

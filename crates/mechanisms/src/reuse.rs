@@ -45,6 +45,11 @@ impl Reuse {
         blocks
     }
 
+    /// Is nothing held?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_txn.is_empty()
+    }
+
     pub(crate) fn may_reuse(&self, what: Freed) -> bool {
         match what {
             Freed::Inode(ino) => !self.inodes.contains_key(&ino.0),

@@ -112,6 +112,8 @@ pub trait Store: 'static {
     /// Makes inodes durable: contents, sizes, maps, attributes. The first is the file, the others
     /// are the directories that make it reachable.
     async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError>;
+    /// Is something free that may not be used again until more is durable?
+    fn holds_back(&self) -> bool;
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
 

@@ -286,6 +286,9 @@ impl Integrity for Ffs {
     fn may_reuse(&self, what: Freed) -> bool {
         self.reuse.borrow().may_reuse(what)
     }
+    fn holds_back(&self) -> bool {
+        !self.reuse.borrow().is_empty()
+    }
     fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { Ok(self.cache.write_all().await?) })
     }

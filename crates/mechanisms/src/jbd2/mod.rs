@@ -381,6 +381,10 @@ impl Integrity for Jbd2 {
         self.plant.is("reuse-before-commit") || self.state.borrow().reuse.may_reuse(what)
     }
 
+    fn holds_back(&self) -> bool {
+        !self.state.borrow().reuse.is_empty()
+    }
+
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { self.relieve(why).await })
     }

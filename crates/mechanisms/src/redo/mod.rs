@@ -409,6 +409,10 @@ impl Integrity for Redo {
         self.plant.is("reuse-at-once") || self.state.borrow().reuse.may_reuse(what)
     }
 
+    fn holds_back(&self) -> bool {
+        !self.state.borrow().reuse.is_empty()
+    }
+
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { self.relieve(why).await })
     }

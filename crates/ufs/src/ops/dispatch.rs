@@ -27,7 +27,7 @@ impl<S: Store> Volume for Ufs<S> {
                 }
             }
             let wants_wcc = call.wcc;
-            let result = self.run(&mut ctx, call.request).await;
+            let result = self.run_with_room(&mut ctx, call.request).await;
             let wcc = if wants_wcc { ctx.wcc } else { [Wcc::default(); 2] };
             Answer { result, wcc }
         })
@@ -39,6 +39,21 @@ impl<S: Store> Volume for Ufs<S> {
 }
 
 impl<S: Store> Ufs<S> {
+    /// What has been freed cannot be used until that is durable: an operation that finds no space
+    /// meanwhile has done nothing, and is tried again when it is.
+    async fn run_with_room(&self, ctx: &mut Ctx, request: Request) -> Done {
+        if !self.store.holds_back() {
+            return self.run(ctx, request).await;
+        }
+        match self.run(ctx, request.clone()).await {
+            Err(FsError::NoSpace) => {
+                self.store.sync_all().await?;
+                self.run(ctx, request).await
+            }
+            done => done,
+        }
+    }
+
     async fn run(&self, ctx: &mut Ctx, request: Request) -> Done {
         use Request as R;
         match request {
