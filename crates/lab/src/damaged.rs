@@ -1,6 +1,7 @@
-//! What bytes chosen by a fuzzer do to a volume: they pick a kind of volume, damage its image, and
-//! the image is opened, walked, changed, closed and repaired. Nothing may panic. It does not know
-//! what the right answers would be: of a damaged volume any error is one.
+//! What bytes chosen by a fuzzer do to a volume: they pick a kind of volume, closed or left with a
+//! full journal or log of any mode, damage its image, and the image is opened, walked, changed,
+//! closed and repaired. Nothing may panic. It does not know what the right answers would be: of a
+//! damaged volume any error is one.
 
 use crate::acts::Act;
 use crate::model::Model;
@@ -58,6 +59,15 @@ fn made(kind: u8) -> Image {
     device.0
 }
 
+/// The mode whose journal or log still holds something: it was left without being closed. None: the
+/// volume was closed, or has no room for a journal.
+fn left_by(kind: u8) -> Option<Mode> {
+    let with_journal = kind & 8 != 0 && 1024 << (kind % 4 % 3) == 1024;
+    let modes = volume::MODES;
+    let nth = usize::from(kind >> 4).checked_sub(1)?;
+    with_journal.then(|| modes[nth % modes.len()].mode)
+}
+
 /// A volume of this kind with something in it, and what that is.
 fn populated(kind: u8) -> (Image, Model) {
     let found = WHOLE.with_borrow(|all| all.get(&kind).cloned());
@@ -71,7 +81,8 @@ fn populated(kind: u8) -> (Image, Model) {
 fn populate(kind: u8) -> (Image, Model) {
     let mut rng = Rng::new(u64::from(kind));
     let mut model = Model::default();
-    let setting = Setting::plain(Mode::Async);
+    let left_by = left_by(kind);
+    let setting = Setting::plain(left_by.unwrap_or(Mode::Async));
     let mut v = Subject::open(vec![made(kind)], setting, false, (Plant::NONE, 3))
         .expect("a fresh volume opens");
     let far = [Act::Create("/far".into()), Act::Write("/far".into(), 900_000, 5000, 7)];
@@ -87,7 +98,15 @@ fn populate(kind: u8) -> (Image, Model) {
         let set = Request::SetXattr { ino, name, value: vec![1; 50], mode: XattrMode::Either };
         v.ask(200, set).expect("there is room for an attribute");
     }
-    let mut disks = v.close().expect("a whole disk");
+    let mut disks = match left_by {
+        None => v.close().expect("a whole disk"),
+        Some(_) => {
+            v.ask(201, Request::SyncAll).expect("a whole disk");
+            let more = random_act(&mut rng, &model);
+            let _ = v.act(202, &more).is_ok() && model.apply(&more).is_ok();
+            v.disks()
+        }
+    };
     (disks.remove(0), model)
 }
 
@@ -121,7 +140,7 @@ fn damage(image: &mut Image, damages: &[u8]) {
 /// Does to a volume what these bytes say. Panics are bugs.
 pub fn use_damaged(input: &[u8]) {
     let [kind, how, damages @ ..] = input else { return };
-    let (mut image, model) = populated(kind & 15);
+    let (mut image, model) = populated(*kind);
     damage(&mut image, damages);
     if how & 1 != 0 {
         // Not closed: opening it for writing would repair it first.
@@ -223,6 +242,17 @@ fn change(v: &mut Subject, ino: u32) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn volumes_left_by_a_journal_need_recovery() {
+        for (n, info) in (1..).zip(volume::MODES) {
+            let kind = n << 4 | 8;
+            let mut feature = [0];
+            populated(kind).0.read(1024 + 0x60, &mut feature);
+            let expected = info.mode.is_journal() || info.mode.is_redo();
+            assert_eq!(feature[0] & 4 != 0, expected, "mode {:?}", info.mode);
+        }
+    }
+
     /// `BAD_SEEDS=N` for more than a few.
     #[test]
     fn damaged_volumes_of_every_kind_never_panic() {
@@ -231,7 +261,7 @@ mod tests {
             let mut rng = Rng::new(seed);
             let bytes = 2 + DAMAGE_BYTES * (1 + rng.below(16) as usize);
             let mut input: Vec<u8> = (0..bytes).map(|_| rng.next_u64() as u8).collect();
-            input[0] = seed as u8;
+            input[0] = (seed as u8).rotate_left(4); // every mode soon, then every kind
             use_damaged(&input);
         }
     }
