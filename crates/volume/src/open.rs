@@ -286,13 +286,15 @@ fn about(
 ) -> VolumeInfo {
     let info = o.mode.info();
     let sb = ext.superblock();
+    let low = *o.entropy.first_chunk().expect("there are 16");
     VolumeInfo {
         uuid: sb.uuid(),
         mode: info.name.into(),
         promise: info.promise.into(),
         handle_key: boot.map_or(o.entropy, |b| b.handle_key),
         root_generation,
-        boot: boot.map_or(u64::from_le_bytes([7; 8]), |b| b.losses),
+        // Where nothing may be kept, any opening may follow a crash.
+        boot: boot.map_or(u64::from_le_bytes(low), |b| b.losses),
         read_only,
         block_bytes: sb.block_bytes() as u32,
         file_bytes_max: file_bytes_max(sb.block_bytes()),

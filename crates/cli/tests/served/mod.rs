@@ -1,0 +1,290 @@
+//! A real `cairn serve` on a port of its own, and NFS clients of another make (the `nfs3_client`
+//! crate) that wait for each reply. Volumes lie in a folder that goes with the test.
+
+#![allow(dead_code, reason = "no test needs all of it")]
+
+use nfs3_client::io::{AsyncRead, AsyncWrite};
+use nfs3_client::nfs3_types::mount::dirpath;
+use nfs3_client::nfs3_types::nfs3::*;
+use nfs3_client::nfs3_types::rpc::{auth_unix, opaque_auth};
+use nfs3_client::nfs3_types::xdr_codec::Opaque;
+use nfs3_client::{MountClient, Nfs3Client, RpcError};
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// The binary under test.
+pub const CAIRN: &str = env!("CARGO_BIN_EXE_cairn");
+/// Everybody on this machine is who he says he is.
+pub const TRUSTING: [&str; 2] =
+    ["=127.0.0.0/8,no_root_squash,insecure", "=::1,no_root_squash,insecure"];
+/// A server that says nothing for so long has failed the test.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that is removed at the end.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let at = std::env::temp_dir().join(format!("cairn-served-{}-{n}", std::process::id()));
+        std::fs::create_dir_all(&at).unwrap();
+        Folder(at)
+    }
+    /// Makes a volume in it.
+    pub fn volume(&self, name: &str, size: &str) -> PathBuf {
+        let image = self.0.join(name);
+        let made = Command::new(CAIRN).arg("mkfs").arg(&image).args(["--size", size]).output();
+        let made = made.unwrap();
+        assert!(made.status.success(), "{made:?}");
+        image
+    }
+}
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running server.
+pub struct Server {
+    child: Child,
+    pub at: SocketAddr,
+    /// Lines of its standard error go to this file.
+    pub log: PathBuf,
+}
+
+impl Server {
+    /// Serves these images at `address` (port 0: any), with these further arguments.
+    pub fn start(images: &[&Path], address: &str, more: &[&str]) -> Server {
+        let log = images[0].with_extension("log");
+        let to = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
+        let mut command = Command::new(CAIRN);
+        command.arg("serve").args(images).args(["--nfs", address]).args(more);
+        let mut child = command.stdout(Stdio::piped()).stderr(to).spawn().unwrap();
+        let mut at = None;
+        for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+            if line.starts_with("mount -t nfs") {
+                let port = line.split("port=").nth(1).unwrap().split(',').next().unwrap();
+                let port: u16 = port.parse().unwrap();
+                let mut asked: SocketAddr = address.parse().unwrap();
+                asked.set_port(port);
+                at = Some(asked);
+            }
+            if line == "ready" {
+                return Server { child, at: at.expect("it says how to mount"), log };
+            }
+        }
+        panic!("the server ended: {}", std::fs::read_to_string(&log).unwrap_or_default());
+    }
+    /// On this machine, believing everybody.
+    pub fn trusting(images: &[&Path], address: &str, more: &[&str]) -> Server {
+        let mut all = more.to_vec();
+        TRUSTING.iter().for_each(|e| all.extend(["--export", e]));
+        Server::start(images, address, &all)
+    }
+    /// SIGKILL.
+    pub fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+    /// SIGTERM, and the clean end that has to follow.
+    pub fn stop(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}: {}", self.errors());
+    }
+    pub fn errors(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+    /// A line of /proc/PID/status, in KiB.
+    pub fn memory_kib(&self, what: &str) -> u64 {
+        let all = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = all.lines().find(|l| l.starts_with(what)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    }
+    pub fn socket(&self) -> TcpStream {
+        let s = TcpStream::connect(self.at).unwrap();
+        s.set_read_timeout(Some(PATIENCE)).unwrap();
+        s.set_nodelay(true).unwrap();
+        s
+    }
+    pub fn client(&self, path: &str) -> Client {
+        Client::mount(self.at, path, me()).unwrap()
+    }
+}
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who runs the test, and so owns what mkfs made.
+pub fn me() -> auth_unix {
+    let m = std::fs::metadata("/proc/self").unwrap();
+    auth_unix { uid: m.uid(), gid: m.gid(), gids: vec![], ..auth_unix::default() }
+}
+
+/// A socket that is waited for.
+pub struct Wire(TcpStream);
+
+impl AsyncRead for Wire {
+    async fn async_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        match self.0.read(buf)? {
+            0 if !buf.is_empty() => Err(io::ErrorKind::UnexpectedEof.into()),
+            n => Ok(n),
+        }
+    }
+}
+impl AsyncWrite for Wire {
+    async fn async_write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.write(buf)
+    }
+}
+
+/// Runs a future of which every step waits by itself.
+pub fn done<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(t) => t,
+        Poll::Pending => unreachable!("a `Wire` waits inside its calls"),
+    }
+}
+
+/// What a call gave: the server's no, or a connection that failed (None).
+pub type Result3<T> = Result<T, Option<nfsstat3>>;
+
+/// A reply without the parts that come with an error.
+pub fn plain<T, E>(r: Result<Nfs3Result<T, E>, RpcError>) -> Result3<T> {
+    match r {
+        Ok(Nfs3Result::Ok(t)) => Ok(t),
+        Ok(Nfs3Result::Err((status, _))) => Err(Some(status)),
+        Err(_) => Err(None),
+    }
+}
+
+pub fn name<'a>(dir: &nfs_fh3, n: &'a str) -> diropargs3<'a> {
+    diropargs3 { dir: dir.clone(), name: filename3(Opaque::borrowed(n.as_bytes())) }
+}
+
+fn handle(of: post_op_fh3) -> nfs_fh3 {
+    match of {
+        Nfs3Option::Some(fh) => fh,
+        Nfs3Option::None => panic!("a reply without a handle"),
+    }
+}
+
+/// A mounted client.
+pub struct Client {
+    pub rpc: Nfs3Client<Wire>,
+    pub root: nfs_fh3,
+}
+
+impl Client {
+    /// Mounts as somebody; Err: why not.
+    pub fn mount(at: SocketAddr, path: &str, who: auth_unix) -> Result<Client, String> {
+        let (auth, none) = (opaque_auth::auth_unix(&who), opaque_auth::default());
+        let wire = |at| -> io::Result<Wire> {
+            let s = TcpStream::connect(at)?;
+            s.set_read_timeout(Some(PATIENCE))?;
+            s.set_nodelay(true)?;
+            Ok(Wire(s))
+        };
+        let first = wire(at).map_err(|e| e.to_string())?;
+        let mut mount = MountClient::new_with_auth(first, auth.clone(), none.clone());
+        let path = dirpath(Opaque::borrowed(path.as_bytes()));
+        let root = done(mount.mnt(path)).map_err(|e| e.to_string())?;
+        let root = nfs_fh3 { data: Opaque::owned(root.fhandle.0.as_ref().to_vec()) };
+        let second = wire(at).map_err(|e| e.to_string())?;
+        Ok(Client { rpc: Nfs3Client::new_with_auth(second, auth, none), root })
+    }
+
+    pub fn mkdir(&mut self, dir: &nfs_fh3, n: &str) -> Result3<nfs_fh3> {
+        let attributes = sattr3 { mode: Nfs3Option::Some(0o755), ..sattr3::default() };
+        let args = MKDIR3args { where_: name(dir, n), attributes };
+        plain(done(self.rpc.mkdir(&args))).map(|ok| handle(ok.obj))
+    }
+    pub fn create(&mut self, dir: &nfs_fh3, n: &str, how: createhow3) -> Result3<nfs_fh3> {
+        let args = CREATE3args { where_: name(dir, n), how };
+        plain(done(self.rpc.create(&args))).map(|ok| handle(ok.obj))
+    }
+    /// An ordinary file that must be new.
+    pub fn create_new(&mut self, dir: &nfs_fh3, n: &str) -> Result3<nfs_fh3> {
+        let mode = Nfs3Option::Some(0o644);
+        self.create(dir, n, createhow3::GUARDED(sattr3 { mode, ..sattr3::default() }))
+    }
+    pub fn lookup(&mut self, dir: &nfs_fh3, n: &str) -> Result3<nfs_fh3> {
+        plain(done(self.rpc.lookup(&LOOKUP3args { what: name(dir, n) }))).map(|ok| ok.object)
+    }
+    pub fn remove(&mut self, dir: &nfs_fh3, n: &str) -> Result3<()> {
+        plain(done(self.rpc.remove(&REMOVE3args { object: name(dir, n) }))).map(drop)
+    }
+    pub fn rename(&mut self, from: diropargs3<'_>, to: diropargs3<'_>) -> Result3<()> {
+        plain(done(self.rpc.rename(&RENAME3args { from, to }))).map(drop)
+    }
+    pub fn attr(&mut self, object: &nfs_fh3) -> Result3<fattr3> {
+        let args = GETATTR3args { object: object.clone() };
+        plain(done(self.rpc.getattr(&args))).map(|ok| ok.obj_attributes)
+    }
+    pub fn set(&mut self, object: &nfs_fh3, new_attributes: sattr3) -> Result3<()> {
+        let guard = sattrguard3::None;
+        let args = SETATTR3args { object: object.clone(), new_attributes, guard };
+        plain(done(self.rpc.setattr(&args))).map(drop)
+    }
+    /// Writes, and returns the verifier.
+    pub fn write(
+        &mut self,
+        file: &nfs_fh3,
+        offset: u64,
+        bytes: &[u8],
+        stable: stable_how,
+    ) -> Result3<[u8; 8]> {
+        let (data, count) = (Opaque::borrowed(bytes), bytes.len() as u32);
+        let args = WRITE3args { file: file.clone(), offset, count, stable, data };
+        let ok = plain(done(self.rpc.write(&args)))?;
+        assert_eq!(ok.count, count);
+        Ok(ok.verf.0)
+    }
+    pub fn commit(&mut self, file: &nfs_fh3) -> Result3<[u8; 8]> {
+        let args = COMMIT3args { file: file.clone(), offset: 0, count: 0 };
+        plain(done(self.rpc.commit(&args))).map(|ok| ok.verf.0)
+    }
+    pub fn read(&mut self, file: &nfs_fh3, offset: u64, count: u32) -> Result3<Vec<u8>> {
+        let args = READ3args { file: file.clone(), offset, count };
+        plain(done(self.rpc.read(&args))).map(|ok| ok.data.as_ref().to_vec())
+    }
+    /// Names from a cookie on: a page of them with their cookies, and whether it is the last.
+    pub fn page(
+        &mut self,
+        dir: &nfs_fh3,
+        cookie: u64,
+        count: u32,
+    ) -> Result3<(Vec<(String, u64)>, bool)> {
+        let dir = dir.clone();
+        let args = READDIR3args { dir, cookie, cookieverf: cookieverf3([0; 8]), count };
+        let list = plain(done(self.rpc.readdir(&args)))?.reply;
+        let name = |n: &filename3<'_>| String::from_utf8_lossy(n.0.as_ref()).into_owned();
+        let entries = list.entries.into_inner();
+        Ok((entries.iter().map(|e| (name(&e.name), e.cookie)).collect(), list.eof))
+    }
+    /// All names but the dots.
+    pub fn names(&mut self, dir: &nfs_fh3) -> Result3<Vec<String>> {
+        let (mut all, mut cookie) = (Vec::new(), 0);
+        loop {
+            let (page, last) = self.page(dir, cookie, 32 << 10)?;
+            cookie = page.last().map_or(cookie, |e| e.1);
+            all.extend(page.into_iter().map(|e| e.0).filter(|n| n != "." && n != ".."));
+            if last {
+                return Ok(all);
+            }
+        }
+    }
+}
