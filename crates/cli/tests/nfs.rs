@@ -1,6 +1,6 @@
-//! What `cairn serve` promises to NFS clients, asked of a real server over real sockets: exports and
-//! who may use them, handles and verifiers across restarts, listings of directories that change,
-//! clients that do not read, and repeated requests.
+//! What `cairn serve` promises to NFS clients, asked of a real server over real sockets: exports,
+//! who may use them, handles and verifiers across restarts, listings of folders that change, clients
+//! that do not read, and repeated requests.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -285,9 +285,9 @@ fn a_client_that_does_not_read_stalls_nobody_and_takes_little_memory() {
     let mut lazy: Vec<_> = (0..6).map(|_| server.socket()).collect();
     for s in &mut lazy {
         s.set_write_timeout(Some(Duration::from_millis(200))).unwrap();
-        for xid in 0..400 {
+        for xid in 0..400u32 {
             let mut args = opaque(file.data.as_ref());
-            args.extend(u64::from(xid % 4 << 20).to_be_bytes());
+            args.extend((u64::from(xid % 4) << 20).to_be_bytes());
             args.extend((1u32 << 20).to_be_bytes());
             if s.write_all(&call(xid, 6, &args)).is_err() {
                 break; // its window is full: the server has stopped reading, as it should

@@ -82,7 +82,9 @@ impl Server {
                 return Server { child, at: at.expect("it says how to mount"), log };
             }
         }
-        panic!("the server ended: {}", std::fs::read_to_string(&log).unwrap_or_default());
+        let status = child.wait().unwrap();
+        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        panic!("the server ended with {status}: {said}");
     }
     /// On this machine, believing everybody.
     pub fn trusting(images: &[&Path], address: &str, more: &[&str]) -> Server {
