@@ -1,6 +1,6 @@
 //! What `cairn serve` promises to NFS clients, asked of a real server over real sockets: exports,
-//! who may use them, handles and verifiers across restarts, listings of folders that change, clients
-//! that do not read, and repeated requests.
+//! who may use them, handles and verifiers across restarts, listings of folders that change,
+//! clients that do not read, and repeated requests.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
