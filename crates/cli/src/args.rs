@@ -48,6 +48,8 @@ pub enum Command {
     Bench(BenchArgs),
     /// Explore the states that a power cut can leave, and tell what each mode lost.
     Crash(CrashArgs),
+    /// Repeat the papers' experiments on modelled disks in virtual time.
+    Lab(LabArgs),
     /// The stand-alone log: make one, append to it, read it.
     Log(LogArgs),
 }
@@ -301,6 +303,30 @@ pub enum LogCommand {
     /// What the log is, and who uses it.
     Info {
         logfile: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Args)]
+pub struct LabArgs {
+    #[command(subcommand)]
+    pub command: LabCommand,
+}
+
+#[derive(Subcommand)]
+pub enum LabCommand {
+    /// Names of the experiments, and what each shows.
+    List,
+    /// Run experiments [default: all]; exit 1 if a claim is not met.
+    Run {
+        names: Vec<String>,
+        /// Smaller than the paper's: seconds instead of minutes.
+        #[arg(long)]
+        small: bool,
+        /// Tables in Markdown.
+        #[arg(long)]
+        markdown: bool,
         #[arg(long)]
         json: bool,
     },

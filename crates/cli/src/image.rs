@@ -69,6 +69,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         threshold: a.threshold,
         ordered_data: a.ordered_data,
         log_disk_bytes: None,
+        log_alone: false,
     })
 }
 

@@ -65,6 +65,7 @@ fn main() -> ExitCode {
         Command::Rm(a) => commands::files::rm(&a),
         Command::Bench(a) => commands::bench::run(&a),
         Command::Crash(a) => commands::crash::run(&a),
+        Command::Lab(a) => commands::lab::run(&a),
         Command::Log(a) => commands::log::run(&a),
     };
     match outcome {

@@ -19,6 +19,8 @@ pub enum Act {
     Write(String, u64, usize, u8),
     Fsync(String),
     Sync,
+    /// All of a file.
+    Read(String),
 }
 
 /// The directory and the name of a path.
@@ -41,7 +43,7 @@ impl Act {
             }
             Act::Link(a, b) => vec![a, split(b).0],
             Act::Rename(a, b) => vec![split(a).0, split(b).0],
-            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Fsync(p) => vec![p],
+            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Fsync(p) | Act::Read(p) => vec![p],
             Act::Sync => vec![],
         }
     }
@@ -56,7 +58,8 @@ impl Act {
             | Act::Rmdir(p)
             | Act::Truncate(p, _)
             | Act::Write(p, ..)
-            | Act::Fsync(p) => vec![p],
+            | Act::Fsync(p)
+            | Act::Read(p) => vec![p],
             Act::Link(a, b) | Act::Rename(a, b) => vec![a, b],
             Act::Sync => vec![],
         }
@@ -72,7 +75,8 @@ impl Act {
             | Act::Rmdir(p)
             | Act::Truncate(p, _)
             | Act::Write(p, ..)
-            | Act::Fsync(p) => *p = to(p),
+            | Act::Fsync(p)
+            | Act::Read(p) => *p = to(p),
             Act::Link(a, b) | Act::Rename(a, b) => (*a, *b) = (to(a), to(b)),
             Act::Sync => (),
         }
@@ -116,6 +120,7 @@ impl Act {
                 kill_suid: false,
             },
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
+            Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
         }
     }

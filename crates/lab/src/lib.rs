@@ -6,12 +6,14 @@ mod again;
 mod bad;
 pub mod crash;
 mod damaged;
+pub mod experiments;
 #[cfg(test)]
 mod journals;
 mod judge;
 mod kernel;
 mod marks;
 mod model;
+mod postmark;
 mod prefix;
 mod random;
 mod record;

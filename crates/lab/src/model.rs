@@ -3,6 +3,7 @@
 
 use crate::acts::{Act, split};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use vfs::FsError;
 
 /// An object of the model.
@@ -16,16 +17,17 @@ pub enum Node {
     Symlink(Vec<u8>),
 }
 
-/// The model.
+/// The model. Clones share what none of them has changed since: judging keeps one of each moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
-    nodes: BTreeMap<usize, Node>,
+    nodes: BTreeMap<usize, Arc<Node>>,
     next: usize,
 }
 
 impl Default for Model {
     fn default() -> Model {
-        Model { nodes: BTreeMap::from([(0, Node::Dir(BTreeMap::new()))]), next: 1 }
+        let root = Arc::new(Node::Dir(BTreeMap::new()));
+        Model { nodes: BTreeMap::from([(0, root)]), next: 1 }
     }
 }
 
@@ -34,7 +36,7 @@ type Result<T> = std::result::Result<T, FsError>;
 impl Model {
     fn dir(&mut self, path: &str) -> Result<&mut BTreeMap<Vec<u8>, usize>> {
         let id = self.find(path)?;
-        match self.nodes.get_mut(&id) {
+        match self.nodes.get_mut(&id).map(Arc::make_mut) {
             Some(Node::Dir(names)) => Ok(names),
             _ => Err(FsError::NotDir),
         }
@@ -43,7 +45,7 @@ impl Model {
     pub fn find(&self, path: &str) -> Result<usize> {
         let mut at = 0;
         for name in path.split('/').filter(|n| !n.is_empty()) {
-            let Node::Dir(names) = &self.nodes[&at] else { return Err(FsError::NotDir) };
+            let Node::Dir(names) = &*self.nodes[&at] else { return Err(FsError::NotDir) };
             at = *names.get(name.as_bytes()).ok_or(FsError::NotFound)?;
         }
         Ok(at)
@@ -53,7 +55,7 @@ impl Model {
         &self.nodes[&id]
     }
     fn links(&self, id: usize) -> usize {
-        let dirs = self.nodes.values().filter_map(|n| match n {
+        let dirs = self.nodes.values().filter_map(|n| match &**n {
             Node::Dir(names) => Some(names),
             _ => None,
         });
@@ -67,15 +69,15 @@ impl Model {
             return Err(FsError::Exists);
         }
         names.insert(name, id);
-        self.nodes.insert(id, node);
+        self.nodes.insert(id, Arc::new(node));
         self.next += 1;
         Ok(())
     }
     fn is_dir(&self, id: usize) -> bool {
-        matches!(self.nodes[&id], Node::Dir(_))
+        matches!(*self.nodes[&id], Node::Dir(_))
     }
     fn is_empty_dir(&self, id: usize) -> bool {
-        matches!(&self.nodes[&id], Node::Dir(n) if n.is_empty())
+        matches!(&*self.nodes[&id], Node::Dir(n) if n.is_empty())
     }
     fn drop_if_unnamed(&mut self, id: usize) {
         if self.links(id) == 0 {
@@ -84,7 +86,7 @@ impl Model {
     }
     fn file(&mut self, path: &str) -> Result<&mut Vec<u8>> {
         let id = self.find(path)?;
-        match self.nodes.get_mut(&id) {
+        match self.nodes.get_mut(&id).map(Arc::make_mut) {
             Some(Node::File(bytes)) => Ok(bytes),
             Some(Node::Dir(_)) => Err(FsError::IsDir),
             _ => Err(FsError::Invalid),
@@ -115,6 +117,7 @@ impl Model {
                 Ok(())
             }
             Act::Fsync(p) => self.find(p).map(|_| ()),
+            Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync => Ok(()),
         }
     }
@@ -161,7 +164,7 @@ impl Model {
 
     /// Is `id` at `under` or above it?
     fn is_above(&self, id: usize, under: usize) -> bool {
-        let Node::Dir(names) = &self.nodes[&id] else { return false };
+        let Node::Dir(names) = &*self.nodes[&id] else { return false };
         id == under || names.values().any(|c| self.is_above(*c, under))
     }
 
@@ -202,7 +205,7 @@ impl Model {
         all
     }
     fn walk(&self, id: usize, path: &str, all: &mut BTreeMap<String, usize>) {
-        let Node::Dir(names) = &self.nodes[&id] else { return };
+        let Node::Dir(names) = &*self.nodes[&id] else { return };
         for (name, child) in names {
             let path = format!("{path}/{}", String::from_utf8_lossy(name));
             all.insert(path.clone(), *child);

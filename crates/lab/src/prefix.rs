@@ -286,6 +286,7 @@ fn promised(done: &[&Act], setup: usize) -> usize {
         let _ = model.apply(act);
         match act {
             Act::Sync => least = i + 1,
+            Act::Read(_) => (),
             Act::Fsync(p) => {
                 let id = model.find(p).ok();
                 least = least.max(id.and_then(|id| last.get(&id).copied()).unwrap_or(0));

@@ -2,7 +2,7 @@
 
 use crate::acts::{Act, ino_of};
 use check::{IoError, ReadBlocks, WriteBlocks};
-use env::{Engine, Nanos};
+use env::{Engine, Env, Nanos};
 use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
@@ -66,6 +66,16 @@ impl Setting {
         self.mode.is_journal() || self.mode.is_redo()
     }
 
+    /// The options of an opening, without those that say where the disks are.
+    pub(crate) fn open_options(&self, cache_bytes: usize) -> OpenOptions {
+        OpenOptions {
+            commit: self.commit,
+            threshold: self.threshold,
+            ordered_data: self.ordered_data,
+            ..OpenOptions::plain(self.mode, cache_bytes, [9; 16])
+        }
+    }
+
     /// The options as the command line has them.
     pub fn options(&self) -> String {
         let mut all = Vec::new();
@@ -123,7 +133,7 @@ pub(crate) fn recover(disks: &mut [Image]) -> Result<(), String> {
 }
 
 /// The volume's UUID.
-const VOLUME: &[u8; 16] = b"cairn-lab-volume";
+pub(crate) const VOLUME: &[u8; 16] = b"cairn-lab-volume";
 
 /// A small, fresh volume.
 pub fn fresh(size_bytes: u64, journal: bool) -> Image {
@@ -153,6 +163,10 @@ fn made_of(options: MkfsOptions) -> Image {
     device.0
 }
 
+/// What a caller of a volume does, from its beginning to its end.
+pub(crate) type Task =
+    Box<dyn FnOnce(Env, Rc<dyn Volume>) -> env::Local<'static, Result<(), FsError>>>;
+
 /// An opened volume with its world.
 pub struct Subject {
     /// The world it is in.
@@ -169,35 +183,41 @@ impl Subject {
         read_only: bool,
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
+        // With some seeds the journals commit, and send home, in the middle of everything.
+        let often = seed % 3 != 0 && setting.has_journal();
+        let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
+        let options =
+            OpenOptions { read_only, plant, commit_interval, ..setting.open_options(4 << 20) };
+        let mut timings: Vec<Box<dyn Timing>> = Vec::new();
+        if setting.mode.is_redo() && seed % 2 == 1 {
+            // Writes overtake one another.
+            let jitter = |n| -> Box<dyn Timing> { Box::new(Jitter::new(seed ^ n)) };
+            timings = (0..disks.len() as u64).map(jitter).collect();
+        }
+        Subject::open_as(disks, options, timings, seed)
+    }
+
+    /// Opens the volume on these disks with these options; `timings` is a model for each disk, or
+    /// nothing.
+    pub(crate) fn open_as(
+        disks: Vec<Image>,
+        options: OpenOptions,
+        timings: Vec<Box<dyn Timing>>,
+        seed: u64,
+    ) -> Result<Subject, String> {
         let mut disks = disks.into_iter();
         let disk = disks.next().expect("a volume has a disk");
         let logs: Vec<Image> = disks.collect();
-        let mode = setting.mode;
         let mut found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
         if let Some(log) = logs.first() {
             found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
         }
-        // With some seeds the journals commit, and send home, in the middle of everything.
-        let often = seed % 3 != 0 && setting.has_journal();
-        let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
-        let plain = OpenOptions::plain(mode, 4 << 20, [9; 16]);
-        let options = OpenOptions {
-            read_only,
-            plant,
-            commit_interval,
-            commit: setting.commit,
-            threshold: setting.threshold,
-            ordered_data: setting.ordered_data,
-            log_disk_bytes: logs.first().map(Image::size),
-            ..plain
-        };
+        let options = OpenOptions { log_disk_bytes: logs.first().map(Image::size), ..options };
         let opener = volume::opener(found, disk.size(), options);
         let mut world = World::new(disk);
         world.logs = logs;
-        if mode.is_redo() && seed % 2 == 1 {
-            // Writes overtake one another.
-            let jitter = |n| -> Box<dyn Timing> { Box::new(Jitter::new(seed ^ n)) };
-            world.set_timings((0..=world.logs.len() as u64).map(jitter).collect());
+        if !timings.is_empty() {
+            world.set_timings(timings);
         }
         let mut engine = Engine::new(seed);
         let slot = Rc::new(RefCell::new(None));
@@ -238,6 +258,29 @@ impl Subject {
         );
         self.world.mark(2 * number + 1);
         slot.borrow_mut().take().expect("it was answered")
+    }
+
+    /// Starts tasks beside one another and turns the world until all of them have ended. Each gets
+    /// the volume and the engine's handle.
+    pub(crate) fn together(&mut self, tasks: Vec<Task>) -> Result<(), FsError> {
+        let count = tasks.len();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let (volume, into) = (self.volume.clone(), ended.clone());
+        let mut tasks = tasks;
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                for task in std::mem::take(&mut tasks) {
+                    let (future, into) = (task(env.clone(), volume.clone()), into.clone());
+                    env.spawn("task", async move {
+                        let result = future.await;
+                        into.borrow_mut().push(result);
+                    });
+                }
+            },
+            |_| ended.borrow().len() == count,
+        );
+        ended.borrow().iter().copied().collect()
     }
 
     /// Closes the volume; the disks as they are then.

@@ -12,4 +12,4 @@ mod world;
 pub use image::Image;
 pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};
-pub use world::{Fault, Latency, Pen, World};
+pub use world::{Fault, Latency, Pen, Traffic, World};

@@ -43,6 +43,21 @@ impl Pen {
     }
 }
 
+/// What a disk was asked, counted at the disk.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Traffic {
+    /// Requests.
+    pub reads: u64,
+    /// Bytes of them.
+    pub read_bytes: u64,
+    /// Requests.
+    pub writes: u64,
+    /// Bytes of them.
+    pub write_bytes: u64,
+    /// Requests.
+    pub flushes: u64,
+}
+
 /// One engine, its disks, one clock.
 pub struct World {
     /// What reads see.
@@ -53,6 +68,9 @@ pub struct World {
     pub trace: Trace,
     /// Requests carried out: reads, writes, flushes.
     pub counts: [u64; 3],
+    /// What each disk was asked, in the order of their numbers.
+    pub traffic: Vec<Traffic>,
+    forgets: bool,
     latency: Latency,
     timings: Vec<Box<dyn Timing>>,
     fault: Option<Fault>,
@@ -74,6 +92,8 @@ impl World {
             logs: Vec::new(),
             trace: Trace::default(),
             counts: [0; 3],
+            traffic: Vec::new(),
+            forgets: false,
             latency: default_latency,
             timings: Vec::new(),
             fault: None,
@@ -93,12 +113,24 @@ impl World {
         assert_eq!(timings.len(), 1 + self.logs.len(), "a model for each disk");
         self.timings = timings;
     }
+    /// From now on nothing more is kept in the trace: for runs that are long and are not cut off at
+    /// every moment.
+    pub fn forget(&mut self) {
+        self.forgets = true;
+        self.trace = Trace::default();
+        // Events of what is under way belong to the trace that is gone.
+        self.ends.values_mut().for_each(|end| end.1 = None);
+        self.flushes = 0;
+    }
     /// From now on this goes wrong.
     pub fn set_fault(&mut self, fault: Fault) {
         self.fault = Some(fault);
     }
     /// Notes something in the trace.
     pub fn mark(&mut self, what: u64) {
+        if self.forgets {
+            return;
+        }
         self.trace.events.push(Event::Mark(what));
     }
     /// The pen for marks made inside the engine.
@@ -122,7 +154,10 @@ impl World {
         loop {
             let now = Now { mono: Nanos(self.now), wall: Nanos(EPOCH + self.now) };
             engine.turn(now, &mut done, &mut arrive);
-            self.trace.events.extend(self.pen.0.borrow_mut().drain(..).map(Event::Mark));
+            let marks: Vec<u64> = std::mem::take(&mut *self.pen.0.borrow_mut());
+            if !self.forgets {
+                self.trace.events.extend(marks.into_iter().map(Event::Mark));
+            }
             for request in engine.take_io() {
                 self.begin(request);
             }
@@ -167,9 +202,24 @@ impl World {
         timing.ends_at(Nanos(self.now), Access { kind, at, len }).0.max(self.now)
     }
 
+    fn count(&mut self, disk: DiskId, op: &IoOp, bytes: u64) {
+        let n = usize::from(disk.0);
+        if self.traffic.len() <= n {
+            self.traffic.resize(n + 1, Traffic::default());
+        }
+        let t = &mut self.traffic[n];
+        match op {
+            IoOp::Read => (t.reads, t.read_bytes) = (t.reads + 1, t.read_bytes + bytes),
+            IoOp::Write(_) => (t.writes, t.write_bytes) = (t.writes + 1, t.write_bytes + bytes),
+            IoOp::Flush => t.flushes += 1,
+            IoOp::Discard { .. } => (),
+        }
+    }
+
     fn begin(&mut self, request: IoRequest) {
         let IoRequest { id, disk, op, at, mut blocks } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
+        self.count(disk, &op, bytes);
         let (event, failed) = match op {
             IoOp::Read => {
                 self.counts[0] += 1;
@@ -203,8 +253,10 @@ impl World {
     /// The event of its end, or the word for its failure.
     fn begin_write(&mut self, write: Write) -> (Option<Event>, Option<&'static str>) {
         let n = self.trace.writes.len();
-        self.check_alone(&write);
-        self.trace.events.push(Event::WriteIssued(n));
+        if !self.forgets {
+            self.check_alone(&write);
+            self.trace.events.push(Event::WriteIssued(n));
+        }
         let failed = self.fault == Some(Fault::Write(self.counts[1]));
         self.counts[1] += 1;
         // A write that fails leaves any mixture of old and new sectors.
@@ -214,8 +266,11 @@ impl World {
                 self.image(write.disk).write(write.at + (i * SECTOR_BYTES) as u64, sector);
             }
         }
-        self.trace.writes.push(write);
-        if failed { (None, Some("write")) } else { (Some(Event::WriteEnded(n)), None) }
+        let ended = (!self.forgets).then_some(Event::WriteEnded(n));
+        if !self.forgets {
+            self.trace.writes.push(write);
+        }
+        if failed { (None, Some("write")) } else { (ended, None) }
     }
 
     /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks.
@@ -231,14 +286,16 @@ impl World {
     }
 
     fn begin_flush(&mut self, disk: DiskId) -> (Option<Event>, Option<&'static str>) {
-        self.trace.events.push(Event::FlushIssued(self.flushes));
-        self.trace.flushes.push(disk);
+        if !self.forgets {
+            self.trace.events.push(Event::FlushIssued(self.flushes));
+            self.trace.flushes.push(disk);
+        }
         let failed = self.fault == Some(Fault::Flush(self.counts[2]));
         self.counts[2] += 1;
         self.flushes += 1;
         if failed {
             return (None, Some("flush"));
         }
-        (Some(Event::FlushEnded(self.flushes - 1)), None)
+        ((!self.forgets).then_some(Event::FlushEnded(self.flushes - 1)), None)
     }
 }

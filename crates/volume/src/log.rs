@@ -12,7 +12,6 @@ use env::{Block, Disk, DiskError, DiskId, Durability, Env};
 use format::ext::Superblock;
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
-use integrity::Plant;
 use mechanisms::RedoReplay;
 use std::rc::Rc;
 use wal::{Client, FormatOptions, Log, LogArea, LogError};
@@ -37,9 +36,9 @@ fn area(env: &Env, disk: &Rc<dyn Disk>, journal: &Journal, o: &OpenOptions) -> L
     }
 }
 
-fn wal_options(plant: Plant) -> wal::OpenOptions {
-    let plant = plant.0.filter(|p| wal::PLANTS.contains(p));
-    wal::OpenOptions { window: None, plant }
+fn wal_options(o: &OpenOptions) -> wal::OpenOptions {
+    let plant = o.plant.0.filter(|p| wal::PLANTS.contains(p));
+    wal::OpenOptions { window: None, plant, alone: o.log_alone }
 }
 
 fn journal_of(probe: &Probe) -> Result<&Journal, String> {
@@ -96,7 +95,7 @@ pub(crate) async fn replay(
     let journal = journal_of(probe)?.clone();
     let area = area(env, disk, &journal, o);
     check_uuid(probe, &area).await?;
-    let log = match Log::open(env, area, wal_options(o.plant)).await {
+    let log = match Log::open(env, area, wal_options(o)).await {
         Ok(log) => Some(log),
         // Guarded, and then the log was never made: it holds nothing.
         Err(LogError::NotALog { .. }) if o.log_disk_bytes.is_none() => None,
@@ -154,7 +153,7 @@ pub(crate) async fn open(
         let options = FormatOptions { uuid, ..FormatOptions::default() };
         Log::format(&area, &options).await.map_err(|e| format!("the log: {e}"))?;
     }
-    let log = Log::open(env, area, wal_options(o.plant)).await;
+    let log = Log::open(env, area, wal_options(o)).await;
     let log = log.map_err(|e| format!("the log: {e}"))?;
     let uuid = log.info().uuid;
     let client = log.client(probe.superblock.uuid(), &probe.superblock.label());

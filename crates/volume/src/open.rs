@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub ordered_data: bool,
     /// Bytes of the disk with the log, which is `DiskId(1)`; None: the log is inside.
     pub log_disk_bytes: Option<u64>,
+    /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
+    pub log_alone: bool,
 }
 
 impl OpenOptions {
@@ -59,6 +61,7 @@ impl OpenOptions {
             threshold: None,
             ordered_data: false,
             log_disk_bytes: None,
+            log_alone: false,
         }
     }
 }

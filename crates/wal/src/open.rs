@@ -51,6 +51,8 @@ pub struct OpenOptions {
     pub window: Option<usize>,
     /// A planted bug, one of [`PLANTS`].
     pub plant: Option<&'static str>,
+    /// Each entry is written alone, one at a time: what batching is compared with.
+    pub alone: bool,
 }
 
 /// What there is to know of an open log.
@@ -185,7 +187,8 @@ impl Log {
             next_ticket: 0,
             issuing: false,
             trimming: false,
-            window: Window::new(options.window),
+            window: Window::new(if options.alone { Some(1) } else { options.window }),
+            alone: options.alone,
             failed: None,
             stats: LogStats::default(),
             sb,

@@ -73,6 +73,8 @@ pub(crate) struct State {
     /// A task that makes trims durable is running.
     pub(crate) trimming: bool,
     pub(crate) window: Window,
+    /// No two entries share a group.
+    pub(crate) alone: bool,
     pub(crate) failed: Option<LogError>,
     pub(crate) stats: LogStats,
 }

@@ -96,7 +96,7 @@ impl State {
             group.entries += 1;
             let (end, full) = (group.end(), group.bytes.len() >= GROUP_FULL);
             let first = *lsn.get_or_insert(at);
-            if full || !last {
+            if full || !last || self.alone {
                 self.close_group();
             }
             done += n;

@@ -25,7 +25,7 @@ async fn fresh(env: &Env, bytes: u64, segment: Option<u32>, window: Option<usize
     let area = LogArea::whole(World::disk(env, bytes));
     let o = FormatOptions { uuid: [9; 16], segment_bytes: segment, unit: None };
     Log::format(&area, &o).await.unwrap();
-    Log::open(env, area, OpenOptions { window, plant: None }).await.unwrap()
+    Log::open(env, area, OpenOptions { window, ..OpenOptions::default() }).await.unwrap()
 }
 
 #[test]

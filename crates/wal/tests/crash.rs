@@ -149,7 +149,7 @@ async fn session(
 ) {
     let area = LogArea::whole(World::disk(&env, BYTES));
     let window = Some(1 + rng.below(6) as usize);
-    let log = match Log::open(&env, area, OpenOptions { window, plant }).await {
+    let log = match Log::open(&env, area, OpenOptions { window, plant, alone: false }).await {
         Ok(l) => l,
         Err(e) => {
             *wrong.borrow_mut() = Some(format!("open: {e}"));

@@ -7,6 +7,7 @@ pub mod files;
 pub mod fsck;
 pub mod http;
 pub mod info;
+pub mod lab;
 pub mod log;
 pub mod mkfs;
 mod nfs_server;

@@ -15,6 +15,9 @@ pub(super) struct Frozen {
     pub(super) extend: Extend,
 }
 
+/// A part is not cut for less room than this, in bytes.
+const CUT_MIN: usize = 256;
+
 /// The blocks of one transaction in the making.
 pub(super) struct Encoder<'a> {
     log: &'a Log,
@@ -90,10 +93,12 @@ impl<'a> Encoder<'a> {
                 continue;
             }
             for r in &ranges {
-                let bytes = &f.image.bytes()[r.clone()];
-                for (n, piece) in bytes.chunks(self.part_max()).enumerate() {
-                    let at = r.start + n * self.part_max();
-                    self.part(&mut group, (f.block, at, std::mem::take(&mut fresh)), piece);
+                let mut at = r.start;
+                while at < r.end {
+                    let end = r.end.min(at + self.room(&group, r.end - at));
+                    let bytes = &f.image.bytes()[at..end];
+                    self.part(&mut group, (f.block, at, std::mem::take(&mut fresh)), bytes);
+                    at = end;
                 }
             }
         }
@@ -113,6 +118,14 @@ impl<'a> Encoder<'a> {
 
     fn part_max(&self) -> usize {
         self.log.shape.block_bytes - MULTIWRITE_HEAD
+    }
+
+    /// How many bytes of a part with `left` to go are put down next: it is cut where the block is
+    /// full, unless what would go there is not worth a tag of its own. So parts of half a block
+    /// share blocks too.
+    fn room(&self, group: &Group, left: usize) -> usize {
+        let room = self.part_max() - group.parts.len();
+        if room < left && room < CUT_MIN { self.part_max() } else { room }
     }
 
     fn part(&mut self, group: &mut Group, (block, offset, fresh): Place, bytes: &[u8]) {

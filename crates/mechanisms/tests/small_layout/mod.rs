@@ -472,7 +472,7 @@ fn formatted() -> Medium {
 }
 
 fn log_options(setup: Setup, rng: &mut Rng) -> OpenOptions {
-    OpenOptions { window: Some(1 + rng.below(4) as usize), plant: setup.plant }
+    OpenOptions { window: Some(1 + rng.below(4) as usize), plant: setup.plant, alone: false }
 }
 
 /// Recovers until it comes to its end, cut `cuts` times on the way.

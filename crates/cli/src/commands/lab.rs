@@ -1,0 +1,71 @@
+//! `cairn lab`: the papers' experiments in virtual time. It prints what each measures and claims,
+//! and whether that is so; it knows none of them.
+
+use crate::args::{LabArgs, LabCommand};
+use crate::{Failure, Outcome};
+use lab::experiments::{EXPERIMENTS, Experiment, Findings, Scale, Table};
+use std::collections::BTreeMap;
+
+/// The command.
+pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
+    match &a.command {
+        LabCommand::List => {
+            EXPERIMENTS.iter().for_each(|e| println!("{:18} {}", e.name, e.what));
+            Ok(Outcome::Done)
+        }
+        LabCommand::Run { names, small, markdown, json } => {
+            let scale = if *small { Scale::Small } else { Scale::Paper };
+            let mut all = BTreeMap::new();
+            for e in chosen(names)? {
+                let found = e.run(scale)?;
+                if !json {
+                    print(e, &found, *markdown);
+                }
+                all.insert(e.name, found);
+            }
+            if *json {
+                println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
+            }
+            let met = all.values().flat_map(|f| &f.claims).all(|c| c.met);
+            Ok(if met { Outcome::Done } else { Outcome::Broken })
+        }
+    }
+}
+
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
+    if names.is_empty() {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let find = |name: &String| {
+        let none = || Failure::Usage(format!("no experiment {name}: cairn lab list"));
+        EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(none)
+    };
+    names.iter().map(find).collect()
+}
+
+fn print(e: &Experiment, found: &Findings, markdown: bool) {
+    println!("{}{}: {}\n", if markdown { "### " } else { "" }, e.name, e.what);
+    for table in &found.tables {
+        if markdown { println!("{}", table.markdown()) } else { columns(table) }
+    }
+    for c in &found.claims {
+        let (dash, word) =
+            (if markdown { "- " } else { "" }, if c.met { "met" } else { "NOT MET" });
+        println!("{dash}{word}: {}: {}", c.what, c.measured);
+    }
+    println!("{}digest {:016x}\n", if markdown { "- " } else { "" }, found.digest);
+}
+
+fn columns(t: &Table) {
+    println!("{}", t.title);
+    let all: Vec<&Vec<String>> = std::iter::once(&t.columns).chain(&t.rows).collect();
+    let width = |n: usize| all.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
+    for row in &all {
+        let cells = row.iter().enumerate().map(|(n, cell)| match n {
+            0 => format!("  {cell:<0$}", width(n)),
+            _ => format!("  {cell:>0$}", width(n)),
+        });
+        println!("{}", cells.collect::<String>());
+    }
+    println!();
+}

@@ -1,0 +1,113 @@
+//! The papers' experiments, repeated on modelled disks in virtual time with the code that serves
+//! real volumes. Each has a name, prints its figures, and says of each claim whether it is met. Two
+//! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
+
+mod mail;
+mod recovery;
+mod report;
+mod rig;
+mod traffic;
+
+pub use report::{Claim, Findings, Table};
+
+use sim::timing::{Timing, by_name};
+
+/// How large an experiment is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scale {
+    /// As the paper has it.
+    Paper,
+    /// A few seconds: for tests.
+    Small,
+}
+
+impl Scale {
+    fn pick<T>(self, paper: T, small: T) -> T {
+        match self {
+            Scale::Paper => paper,
+            Scale::Small => small,
+        }
+    }
+}
+
+/// An experiment.
+pub struct Experiment {
+    /// Its name.
+    pub name: &'static str,
+    /// What it shows, and where that is from.
+    pub what: &'static str,
+    run: fn(Scale) -> Result<Findings, String>,
+}
+
+impl Experiment {
+    /// Does it. Errors: a volume that does not work; claims that are not met are no errors.
+    pub fn run(&self, scale: Scale) -> Result<Findings, String> {
+        (self.run)(scale)
+    }
+}
+
+/// All of them.
+pub const EXPERIMENTS: &[Experiment] = &[
+    Experiment {
+        name: "journal-traffic",
+        what: "journal bytes by the size of synchronous writes (hatzieleftheriou-2013, figure 1)",
+        run: traffic::by_size,
+    },
+    Experiment {
+        name: "streams",
+        what: "journal bytes of streams of 1 kbit/s and 1 Mbit/s (hatzieleftheriou-2013, figure 7)",
+        run: traffic::streams,
+    },
+    Experiment {
+        name: "postmark",
+        what: "PostMark with synchronous writes (hatzieleftheriou-2013, section 5.3)",
+        run: mail::postmark,
+    },
+    Experiment {
+        name: "recovery",
+        what: "replay after small synchronous writes (hatzieleftheriou-2013, section 5.6)",
+        run: recovery::small_writes,
+    },
+];
+
+fn model(name: &str, bytes: u64) -> Box<dyn Timing> {
+    by_name(name, bytes).expect("the model is one of sim's")
+}
+
+fn cheetah_15k(bytes: u64) -> Box<dyn Timing> {
+    model("cheetah15k", bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every experiment, small: it meets its claims, and a second run is the same.
+    fn holds(name: &str) {
+        let e = EXPERIMENTS.iter().find(|e| e.name == name).unwrap();
+        let found = e.run(Scale::Small).unwrap();
+        assert_eq!(e.run(Scale::Small).unwrap(), found, "{name}: a second run differs");
+        let open: Vec<&Claim> = found.claims.iter().filter(|c| !c.met).collect();
+        assert!(open.is_empty() && !found.claims.is_empty(), "{name}: {open:#?}");
+    }
+
+    #[test]
+    fn journal_traffic_falls_with_the_size_of_writes() {
+        holds("journal-traffic");
+    }
+
+    #[test]
+    fn slow_streams_cost_little_journal() {
+        holds("streams");
+    }
+
+    #[test]
+    fn packed_journals_make_mail_faster() {
+        holds("postmark");
+    }
+
+    #[test]
+    fn a_packed_journal_is_recovered_sooner() {
+        holds("recovery");
+    }
+}

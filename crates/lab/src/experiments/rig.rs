@@ -1,0 +1,194 @@
+//! A volume on modelled disks in virtual time, and callers of it: what an experiment is made of.
+//! The volume is the one that is served; only the disks and the time are not real. Nothing takes
+//! time but the disks, and what an experiment lets callers wait for.
+
+use crate::subject::{Setting, SimDevice, Subject};
+use env::{Env, Nanos, Rope};
+use format::jbd2::device::JournalDevice;
+use format::mkfs::{MkfsOptions, Profile};
+use sim::timing::Timing;
+use sim::{Image, Traffic};
+use std::rc::Rc;
+use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+
+/// A disk's model, by the size of the disk.
+pub(crate) type Model = fn(u64) -> Box<dyn Timing>;
+
+/// The disks, and what is made of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Machine {
+    /// The volume's.
+    pub(crate) disk: Model,
+    /// The log's, where the log is outside.
+    pub(crate) log: Model,
+    /// Sizes of the two; with a log inside, the second is that log's.
+    pub(crate) bytes: (u64, u64),
+    /// Memory for blocks.
+    pub(crate) cache_bytes: usize,
+    /// Inodes of the volume.
+    pub(crate) inodes: u32,
+}
+
+/// Bytes of a block.
+pub(crate) const BLOCK: u64 = 4096;
+const NOW_SECS: u32 = 1_700_000_000;
+/// Bytes of the journal that only keeps others off while the log is outside.
+const GUARD_BYTES: u64 = 4 << 20;
+
+/// An opened volume on a machine.
+pub(crate) struct Rig {
+    pub(crate) subject: Subject,
+}
+
+/// New disks for this setting.
+fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
+    const JOURNAL: [u8; 16] = *b"cairn-experiment";
+    let journal_outside = s.outside && s.mode.is_journal();
+    let journal = s.has_journal();
+    let inside = if s.outside { GUARD_BYTES } else { m.bytes.1 };
+    let options = MkfsOptions {
+        size_bytes: m.bytes.0,
+        block_bytes: BLOCK as usize,
+        inode_bytes: 256,
+        inodes: Some(m.inodes),
+        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
+        journal_bytes: (journal && !journal_outside).then_some(inside),
+        journal_device: journal_outside.then_some(JOURNAL),
+        label: "lab".into(),
+        uuid: *crate::subject::VOLUME,
+        hash_seed: [7; 16],
+        owner: (0, 0),
+        now_secs: NOW_SECS,
+    };
+    let mut disks = Vec::new();
+    let mut device = SimDevice(Image::new(m.bytes.0));
+    volume::make(&mut device, &options, true).expect("an experiment's volume can be made");
+    disks.push(device.0);
+    if s.outside {
+        let mut log = SimDevice(Image::new(m.bytes.1));
+        if journal_outside {
+            let blocks = (m.bytes.1 / BLOCK) as u32;
+            let journal = JournalDevice { block_bytes: BLOCK as usize, blocks, uuid: JOURNAL };
+            let made =
+                volume::make_journal(&mut log, &journal, crate::subject::VOLUME, (true, NOW_SECS));
+            made.expect("an experiment's journal can be made");
+        }
+        disks.push(log.0);
+    }
+    disks
+}
+
+impl Rig {
+    /// Makes the volume and opens it. Only what is done from now on is counted.
+    pub(crate) fn new(m: &Machine, setting: Setting) -> Result<Rig, String> {
+        let disks = new_disks(m, setting);
+        let mut timings = vec![(m.disk)(m.bytes.0)];
+        if disks.len() > 1 {
+            timings.push((m.log)(m.bytes.1));
+        }
+        let options = setting.open_options(m.cache_bytes);
+        let mut subject = Subject::open_as(disks, options, timings, 1)?;
+        subject.world.forget();
+        subject.world.traffic = vec![Traffic::default(); 2];
+        Ok(Rig { subject })
+    }
+
+    /// The time now.
+    pub(crate) fn now(&self) -> Nanos {
+        Nanos(self.subject.world.now())
+    }
+
+    /// What the volume's disk and the log's were asked since the last time.
+    pub(crate) fn take_traffic(&mut self) -> [Traffic; 2] {
+        let all = std::mem::replace(&mut self.subject.world.traffic, vec![Traffic::default(); 2]);
+        [all[0], all[1]]
+    }
+
+    /// Runs callers to their ends; how long all of it took. `durable`: no reply before what it says
+    /// is durable, as over NFS.
+    pub(crate) fn callers<F>(
+        &mut self,
+        durable: bool,
+        callers: impl IntoIterator<Item = F>,
+    ) -> Result<Nanos, String>
+    where
+        F: AsyncFnOnce(Caller) -> Result<(), FsError> + 'static,
+    {
+        let begun = self.now();
+        let tasks = callers.into_iter().map(|f| -> crate::subject::Task {
+            Box::new(move |env, volume| {
+                Box::pin(async move { f(Caller { env, volume, durable }).await })
+            })
+        });
+        let tasks = tasks.collect();
+        self.subject.together(tasks).map_err(|e| format!("a caller failed: {e:?}"))?;
+        Ok(self.now().since(begun))
+    }
+
+    /// The power is cut: what is on the disks then. Everything that was issued has reached them.
+    pub(crate) fn cut(self) -> Vec<Image> {
+        self.subject.disks()
+    }
+}
+
+/// Somebody who uses the volume.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    pub(crate) env: Env,
+    volume: Rc<dyn Volume>,
+    durable: bool,
+}
+
+/// The root directory.
+pub(crate) const ROOT: u32 = 2;
+
+impl Caller {
+    /// Asks.
+    pub(crate) async fn ask(&self, request: Request) -> Result<Reply, FsError> {
+        let call = Call { durable: self.durable, ..Call::local(request) };
+        self.volume.clone().call(call).await.result
+    }
+
+    async fn make(&self, dir: u32, name: &str, kind: MakeKind) -> Result<u32, FsError> {
+        let attr = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+        let name = name.as_bytes().to_vec();
+        let make = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+        crate::acts::ino_of(&self.ask(make).await?).ok_or(FsError::Io)
+    }
+
+    /// A new file.
+    pub(crate) async fn create(&self, dir: u32, name: &str) -> Result<u32, FsError> {
+        self.make(dir, name, MakeKind::File { exclusive: None }).await
+    }
+
+    /// Removes a file.
+    pub(crate) async fn unlink(&self, dir: u32, name: &str) -> Result<(), FsError> {
+        self.ask(Request::Unlink { dir, name: name.as_bytes().to_vec() }).await.map(|_| ())
+    }
+
+    /// Writes `len` bytes at `at`; `sync`: durable when it returns, as with O_SYNC.
+    pub(crate) async fn write(
+        &self,
+        ino: u32,
+        (at, len): (u64, u64),
+        sync: bool,
+    ) -> Result<(), FsError> {
+        let bytes = vec![(ino % 251) as u8 ^ (at / 97) as u8; len as usize];
+        let data = Rope::cut(&bytes, (at % BLOCK) as usize, BLOCK as usize);
+        let stability = if sync { Stability::FileSync } else { Stability::Unstable };
+        let (append, kill_suid) = (false, false);
+        let write = Request::Write { ino, offset: at, data, stability, append, kill_suid };
+        self.ask(write).await.map(|_| ())
+    }
+
+    /// Reads.
+    pub(crate) async fn read(&self, ino: u32, len: u64) -> Result<(), FsError> {
+        let len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.ask(Request::Read { ino, offset: 0, len }).await.map(|_| ())
+    }
+}
+
+/// Seconds, as a number.
+pub(crate) fn secs(t: Nanos) -> f64 {
+    t.0 as f64 / 1e9
+}
