@@ -253,6 +253,37 @@ mod tests {
         }
     }
 
+    /// Found by the fuzzer: nothing is to be replayed, says the volume; its journal is not empty.
+    #[test]
+    fn a_journal_that_should_be_empty_is_not_written_beside() {
+        let mut asked = 0;
+        for (n, info) in (1..).zip(volume::MODES).filter(|(_, info)| info.mode.is_journal()) {
+            let mut image = populated(n << 4 | 8).0;
+            image.write(1024 + 0x60, &[2]); // filetype; without needs_recovery
+            let whole = image.clone();
+            for mode in [info.mode, Mode::Sync] {
+                let device = SimDevice(image.clone());
+                let why = volume::probe(&device).expect("a whole superblock").read_only;
+                assert!(why.expect("for reading only").contains("e2fsck"));
+                let setting = Setting::plain(mode);
+                let opened = Subject::open(vec![image.clone()], setting, false, (Plant::NONE, 1));
+                let Ok(mut v) = opened else { continue };
+                let act = Act::Create("/new".into());
+                assert!(v.act(1, &act).is_err(), "{mode}: it can be written");
+                asked += 1;
+            }
+            let mut device = SimDevice(image);
+            assert!(volume::recover(&mut device, None, 1_700_000_000, &mut ()).is_err());
+            let bytes = |image: &Image| {
+                let mut all = vec![0; VOLUME_BYTES as usize];
+                image.read(0, &mut all);
+                all
+            };
+            assert!(bytes(&device.0) == bytes(&whole), "something was written");
+        }
+        assert!(asked > 0);
+    }
+
     /// `BAD_SEEDS=N` for more than a few.
     #[test]
     fn damaged_volumes_of_every_kind_never_panic() {

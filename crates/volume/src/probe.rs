@@ -49,8 +49,20 @@ impl Probe {
     pub fn attach(&mut self, log: &dyn ReadBlocks) -> Result<(), VolumeError> {
         if self.superblock.journal_is_outside() {
             self.journal = Some(journal::find_outside(log, &self.superblock)?);
+            self.doubt_journal();
         }
         Ok(())
+    }
+    /// A journal that holds something, of a volume that says it need not be replayed, comes of
+    /// damage: whoever opens a volume sets the flag first. To write beside it would be worse, since
+    /// e2fsck replays such a journal, later, over what was written.
+    fn doubt_journal(&mut self) {
+        let doubtful = |j: &Journal| !j.is_redo() && !j.is_empty();
+        if !self.needs_recovery && self.journal.as_ref().is_some_and(doubtful) {
+            let why = "opened for reading only: its journal holds something, but its superblock \
+                       says that nothing is to be replayed: e2fsck -f sorts that out";
+            self.read_only.get_or_insert(why.into());
+        }
     }
     /// Why what it needs cannot be replayed: its journal is elsewhere, and nobody said where.
     pub(crate) fn check_attached(&self) -> Result<(), VolumeError> {
@@ -93,7 +105,10 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         Err(e) => (None, Some(e.to_string())),
     };
     let boot = boot::decode(&area);
-    Ok(Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None })
+    let mut probe =
+        Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None };
+    probe.doubt_journal();
+    Ok(probe)
 }
 
 /// Lets who only reads see the volume as it will be when its journal is replayed. Errors: damage in
