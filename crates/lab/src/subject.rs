@@ -11,7 +11,7 @@ use sim::{Image, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use vfs::{Call, FsError, Kind, Reply, Request, Volume};
+use vfs::{Answer, Call, FsError, Kind, Reply, Request, Volume};
 use volume::{Commit, Mode, OpenOptions};
 
 /// An image as recovery uses it.
@@ -240,17 +240,21 @@ impl Subject {
     /// Asks and waits; the trace has a mark when it began and when it was answered (twice `number`,
     /// and one more).
     pub fn ask(&mut self, number: u64, request: Request) -> Result<Reply, FsError> {
+        self.call(number, Call::local(request)).result
+    }
+
+    /// The same for a caller of any kind.
+    pub fn call(&mut self, number: u64, call: Call) -> Answer {
         self.world.mark(2 * number);
         let slot = Rc::new(RefCell::new(None));
         let answered = slot.clone();
-        let mut call = Some((self.volume.clone(), Call::local(request), slot.clone()));
+        let mut call = Some((self.volume.clone(), call, slot.clone()));
         self.world.run(
             &mut self.engine,
             move |env| {
                 if let Some((v, call, slot)) = call.take() {
                     env.spawn("call", async move {
-                        let answer = v.call(call).await;
-                        *slot.borrow_mut() = Some(answer.result);
+                        *slot.borrow_mut() = Some(v.call(call).await);
                     });
                 }
             },
