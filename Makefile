@@ -3,7 +3,7 @@
 #   make serve MNT=DIR      the same, and mount it at DIR with FUSE; ARGS='…' adds options of `cairn serve`
 #   make test               formatting, lints, all tests, and conformance on real mounts: what CI runs
 #   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
-#   make bench, bench-nfs   the figures of the README, beside their peers, in one run
+#   make bench, bench-nfs   the figures of the README, beside their peers, in one run; bench-disks: on emulated disks
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
 #   make fuzz               every fuzz target for FUZZ_SECONDS (default 60)
 
@@ -11,7 +11,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs crash-nightly fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks crash-nightly fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -37,6 +37,10 @@ bench:
 bench-nfs:
 	@scripts/setup.sh bench-nfs
 	@scripts/bench-nfs.sh
+
+bench-disks:
+	@scripts/setup.sh bench
+	@scripts/bench-disks.sh
 
 crash-nightly: build
 	@scripts/crash-nightly.sh

@@ -1,0 +1,79 @@
+#!/usr/bin/env bash
+# Small synchronous appends on disks of different kinds, in every mode, beside the kernel's file systems on the
+# same emulated disk, one after the other: STREAMS writers of 1 KiB, each write followed by fsync, through a mount.
+# Prints, as a table in Markdown, fsyncs a second, and for each fsync the flushes and bytes that reached the disk.
+#
+#   SLOWDISK=PATH scripts/bench-disks.sh [MODEL…]      cheetah15k gp3 nvme
+#
+# SLOWDISK is a program that emulates a disk: SLOWDISK MODEL MIB DIR serves DIR/disk with that disk's timing, and says
+# at its end "writes N (M MiB), flushes K". STREAMS="1 64", SECONDS_EACH=5, PEERS="ext4:ordered unified …" choose.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/lib.sh
+
+MODELS=("$@"); [ $# -gt 0 ] || MODELS=(cheetah15k gp3 nvme)
+PEERS=${PEERS:-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified}
+SLOWDISK=${SLOWDISK:-}
+DISK_MIB=2048
+
+main() {
+  is_root || die "make bench-disks mounts loop devices: it needs root"
+  [ -x "$SLOWDISK" ] || die "SLOWDISK=PATH names a program that emulates a disk (see the head of this script)"
+  have fio || die "fio is needed (Debian: fio)"
+  make_work bench-disks
+  build_cairn
+  RESULTS=$WORK/results; : >"$RESULTS"
+  local model n peer
+  for model in "${MODELS[@]}"; do
+    for n in ${STREAMS:-1 64}; do
+      for peer in $PEERS; do measure "$model" "$n" "$peer"; done
+    done
+  done
+  print_table
+}
+
+measure() {
+  local model=$1 n=$2 peer=$3 dir=$WORK/mnt disk=$WORK/disk out done before
+  mkdir -p "$dir" "$disk"
+  "$SLOWDISK" "$model" $DISK_MIB "$disk" >"$WORK/disk.log" 2>&1 & local slow=$!
+  SERVERS+=($slow); MOUNTS+=("$disk"); local _; for _ in $(seq 50); do [ -e "$disk/disk" ] && break; sleep 0.1; done
+  LOOP=$(losetup --direct-io=on -f --show "$disk/disk") || die "no loop device over $disk/disk"
+  if mount_peer "$peer" "$dir"; then
+    before=$(disk_writes)
+    out=$(timeout 120 fio --name=s --directory="$dir" --rw=write --bs=1k --size=4m --fsync=1 --numjobs="$n" \
+      --runtime="${SECONDS_EACH:-5}" --time_based --group_reporting --output-format=terse 2>/dev/null | grep '^3;' | head -n 1)
+    done=$(($(disk_writes) - before))
+    unmount_peer "$peer" "$dir"
+  fi
+  losetup -d "$LOOP"; release "$disk"; wait $slow
+  awk -F ';' -v m="$model" -v n="$n" -v p="$peer" -v sectors="$done" \
+    '$49 > 0 {ops = $47 > 0 ? $47 * 1024 / 1024 : 0; printf "%s %s %s %d %.1f\n", m, n, p, $49, ops ? sectors / 2 / ops : 0}' <<<"$out" | tee -a "$RESULTS"
+}
+
+# 512-byte sectors that were written to the loop device.
+disk_writes() { awk '{print $7}' "/sys/block/${LOOP##*/}/stat"; }
+
+mount_peer() {
+  local peer=$1 dir=$2
+  case $peer in
+    ext?:*) mke2fs -q -F -t "${peer%:*}" -E lazy_itable_init=0,lazy_journal_init=0 "$LOOP" && mount -o "data=${peer#*:}" "$LOOP" "$dir" ;;
+    xfs) have mkfs.xfs && mkfs.xfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
+    btrfs) have mkfs.btrfs && mkfs.btrfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
+    *) "$CAIRN" mkfs "$LOOP" --size ${DISK_MIB}M --force >/dev/null && serve_at "$dir" "$LOOP" --mode "$peer" ;;
+  esac >/dev/null 2>&1 || { say "   left out: $peer does not start here"; return 1; }
+  case $peer in ext?:* | xfs | btrfs) MOUNTS+=("$dir") ;; esac
+}
+unmount_peer() {
+  case $1 in ext?:* | xfs | btrfs) umount "$2" ;; *) stop ;; esac
+}
+
+print_table() {
+  say ""
+  say "1 KiB appends, each followed by fsync; ${SECONDS_EACH:-5} s each; $(nproc) processors, Linux $(uname -r)."
+  say ""
+  say "| disk | streams | mode or file system | fsyncs/s | KiB to the disk for each |"
+  say "|---|--:|---|--:|--:|"
+  awk '{printf "| %s | %s | %s | %s | %s |\n", $1, $2, $3, $4, $5}' "$RESULTS"
+}
+
+main
