@@ -49,6 +49,9 @@ impl From<volume::VolumeError> for Failure {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     start_log(cli.verbose);
+    if only_reads(&cli.command) {
+        host::end_with_reader();
+    }
     let outcome = match cli.command {
         Command::Serve(a) => commands::serve::run(a),
         Command::Mount(a) => commands::serve::mount(a),
@@ -82,6 +85,12 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Does the command change nothing, so that it may end at any moment?
+fn only_reads(command: &Command) -> bool {
+    use Command::{Cat, Crash, Info, Ls, Stat};
+    matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_))
 }
 
 fn start_log(verbose: u8) {

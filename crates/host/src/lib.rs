@@ -21,4 +21,4 @@ pub use listen::{Accept, Protocol, listen};
 pub use outlet::Outlet;
 pub use pool::{Hosted, Pool, Source, WorkList};
 pub use ring::{Entry, Ring, ring_available};
-pub use signals::{block_signals, wait_for_stop};
+pub use signals::{block_signals, end_with_reader, wait_for_stop};

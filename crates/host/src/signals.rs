@@ -39,3 +39,13 @@ pub fn wait_for_stop(mut ended: impl FnMut() -> bool) {
         }
     }
 }
+
+/// Lets a reader that goes away (`| head`) end this process quietly, as it ends other programs. Not
+/// for servers, and not for who changes a volume.
+pub fn end_with_reader() {
+    // SAFETY: the default action is the kernel's; no handler of ours runs.
+    #[expect(unsafe_code, reason = "std ignores SIGPIPE, and has no way to take that back")]
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+    }
+}

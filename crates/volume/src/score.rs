@@ -15,8 +15,8 @@ pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>
     let geo = Geometry::of(&probe(device)?.superblock);
     let bs = geo.block_bytes as u64;
     let mut total = Tally::default();
-    let mut seen = 0;
     let stride = (geo.groups / 64).max(1);
+    let files_in_group = files / geo.groups.div_ceil(stride) as usize;
     for g in (0..geo.groups).step_by(stride as usize).map(GroupNo) {
         let mut raw = [0; GROUP_DESC_BYTES];
         let at = geo.desc_block(0).0 * bs + u64::from(g.0) * GROUP_DESC_BYTES as u64;
@@ -25,19 +25,33 @@ pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>
         if geo.check_desc(g, &desc).is_err() {
             continue;
         }
-        let used = geo.inodes_per_group - u32::from(desc.free_inodes).min(geo.inodes_per_group);
-        let bytes = (used as usize * geo.inode_bytes).next_multiple_of(geo.block_bytes);
+        let used = used_slots(device, &geo, &desc)?;
+        let bytes = (used * geo.inode_bytes).next_multiple_of(geo.block_bytes);
         let mut table = vec![0; bytes];
         device.read_at(u64::from(desc.inode_table) * bs, &mut table)?;
+        let mut seen = 0;
         for slot in table.chunks_exact(geo.inode_bytes) {
             let i = InodeRef(slot);
-            if seen < files && i.is_file() && i.links() > 0 && i.size() > bs {
+            if seen < files_in_group && i.is_file() && i.links() > 0 && i.size() > bs {
                 seen += 1;
                 total.add_file(device, &geo, i)?;
             }
         }
     }
     Ok((total.pairs > 0).then(|| total.next as f64 / total.pairs as f64))
+}
+
+/// How many slots of a group's inode table there are up to the last that is in use: in a group that
+/// files have gone from, many more than are in use.
+fn used_slots(
+    device: &dyn ReadBlocks,
+    geo: &Geometry,
+    desc: &GroupDesc,
+) -> Result<usize, VolumeError> {
+    let mut bitmap = vec![0; geo.block_bytes];
+    device.read_at(u64::from(desc.inode_bitmap) * geo.block_bytes as u64, &mut bitmap)?;
+    let in_use = |slot: &usize| bitmap.get(slot / 8).is_some_and(|b| b & 1 << (slot % 8) != 0);
+    Ok((0..geo.inodes_per_group as usize).rev().find(in_use).map_or(0, |last| last + 1))
 }
 
 #[derive(Default)]

@@ -154,8 +154,8 @@ fn remove(
     image.ask(path, Request::Rmdir { dir, name }).map(|_| ())
 }
 
-/// The layout score of an image's files, over up to 2,000 of them.
+/// The layout score of an image's files, over up to 50,000 of them.
 pub fn layout_score(path: &Path) -> Result<Option<f64>, Failure> {
     let device = crate::device::FileDevice(std::sync::Arc::new(host::HostFile::open(path, true)?));
-    Ok(volume::layout_score(&device, 2000).map_err(|e| e.to_string())?)
+    Ok(volume::layout_score(&device, 50_000).map_err(|e| e.to_string())?)
 }

@@ -1,0 +1,44 @@
+//! Does the layout score tell a volume whose files lie in pieces from one whose files do not? The
+//! file in pieces has one of the last inodes, behind many that are free again.
+
+use integrity::Plant;
+use lab::{Act, SimDevice, Subject, fresh};
+use volume::{Mode, layout_score};
+
+#[test]
+fn a_file_in_pieces_lowers_the_score() {
+    let setting = lab::Setting::plain(Mode::Async);
+    let open = |image| Subject::open(vec![image], setting, false, (Plant::NONE, 1)).unwrap();
+    let score = |image| layout_score(&SimDevice(image), 1000).unwrap();
+    let empty = fresh(4 << 20, false);
+    assert_eq!(score(empty.clone()), None, "no file, no score");
+    let mut v = open(empty);
+    let mut files = 0;
+    for n in 0..440 {
+        let path = format!("/f{n}");
+        v.act(1, &Act::Create(path.clone())).unwrap();
+        if v.act(1, &Act::Write(path, 0, 8 << 10, 1)).is_err() {
+            break;
+        }
+        files = n;
+    }
+    v.act(1, &Act::Create("/pieces".into())).unwrap();
+    v.act(1, &Act::Create("/rest".into())).unwrap();
+    for n in 0..4096 {
+        if v.act(1, &Act::Write("/rest".into(), n << 10, 1 << 10, 1)).is_err() {
+            break;
+        }
+    }
+    let whole = v.close().unwrap().remove(0);
+    let before = score(whole.clone()).unwrap();
+    assert!(before > 0.97, "{before}");
+    let mut v = open(whole);
+    for n in (0..=files).step_by(2) {
+        v.act(1, &Act::Unlink(format!("/f{n}"))).unwrap();
+    }
+    for n in 0..200 {
+        v.act(1, &Act::Write("/pieces".into(), n << 13, 8 << 10, 1)).unwrap();
+    }
+    let after = score(v.close().unwrap().remove(0)).unwrap();
+    assert!(after < before - 0.01, "{after} after {before}");
+}
