@@ -2,13 +2,15 @@
 # A small virtual machine with Debian's own kernel, for the one NFS client that counts most: the kernel's.
 # Everything it has sits in its initial RAM disk; the script to run is a second archive behind the first.
 #
-#   scripts/nfs-vm.sh build DIR [PROGRAM…]       fetch the kernel, pack the machine; PROGRAMs go to /bin
+#   scripts/nfs-vm.sh build DIR [PROGRAM…]       fetch the kernel (3: it cannot be had), pack the machine; PROGRAMs go to /bin
 #   scripts/nfs-vm.sh run DIR SCRIPT [SECONDS]   boot, run SCRIPT as root, print the console, end with its status
 #
 # Inside, 10.0.2.2 is the host's loopback. Ports seen by a server there are above 1023.
 set -euo pipefail
 
 die() { echo "nfs-vm: $*" >&2; exit 1; }
+# Ends with 3: the kernel is not here and cannot be had.
+no_kernel() { echo "nfs-vm: $*" >&2; exit 3; }
 
 build() {
   local dir=$1 kernel modules; shift
@@ -34,9 +36,9 @@ build() {
 fetch_kernel() {
   local package
   package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && /linux-image-/ {print $2; exit}')
-  [ -n "$package" ] || die "apt knows no linux-image-cloud-amd64: run apt-get update"
+  [ -n "$package" ] || no_kernel "apt knows no linux-image-cloud-amd64: run apt-get update"
   mkdir -p fetch && chmod 777 fetch
-  (cd fetch && apt-get download -qq "$package" >/dev/null) || die "cannot download $package"
+  (cd fetch && apt-get download -qq "$package" >/dev/null) || no_kernel "cannot download $package"
   dpkg-deb -x fetch/"$package"_*.deb kernel.new && mv kernel.new kernel && rm -r fetch
 }
 
