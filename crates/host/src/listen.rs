@@ -6,6 +6,7 @@ use crate::outlet::STALLED;
 use crate::{Outlet, Pool};
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::linux::net::TcpStreamExt;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::Work;
@@ -19,6 +20,8 @@ pub trait Protocol: Send + Sync {
     /// Waits until more may be taken. Is there something left to be taken of what was received
     /// before (then `received` is called with nothing new)?
     fn wait_for_room(&self) -> bool;
+    /// Is there something that was asked and not answered yet?
+    fn is_waiting(&self) -> bool;
 }
 
 /// Makes a protocol for a connection.
@@ -92,5 +95,10 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept) -> Result<(), Stri
             pool.enter(v, &mut work);
         }
         protocol.gathered();
+        if protocol.is_waiting() {
+            // No answer goes out now that would carry the acknowledgement, and a client with
+            // Nagle's algorithm keeps its further requests back until that comes.
+            let _ = stream.set_quickack(true);
+        }
     }
 }

@@ -56,8 +56,9 @@ struct State {
     under_way: usize,
     bytes_under_way: usize,
     meter: Meter,
-    /// While the reader gathers, replies wait for its one write.
-    gathering: bool,
+    /// So many gather replies (the reader, and threads that have several): all are sent in one
+    /// write when the last of them is done.
+    gathering: u32,
 }
 
 /// A connection.
@@ -82,7 +83,7 @@ impl Connection {
             under_way: 0,
             bytes_under_way: 0,
             meter: Meter::new(&server.metrics, peer.ip()),
-            gathering: false,
+            gathering: 0,
         };
         server.metrics.connections.inc();
         let state = Mutex::new(state);
@@ -106,7 +107,7 @@ impl Connection {
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         let arrived = Instant::now();
         let mut s = self.state();
-        s.gathering = true;
+        s.gathering += 1;
         s.meter.received.inc_by(bytes.len() as u64);
         // Taken out, so that a record of one fragment is read where it lies.
         let mut input = std::mem::take(&mut s.input);
@@ -153,11 +154,19 @@ impl Connection {
         })
     }
 
+    /// Is there a call that has not been answered?
+    pub fn is_waiting(&self) -> bool {
+        self.state().under_way > 0
+    }
+
     /// The calls of the last `received` were entered: sends what has been answered.
     pub fn gathered(&self) {
         let out = {
             let mut s = self.state();
-            s.gathering = false;
+            s.gathering -= 1;
+            if s.gathering > 0 {
+                return; // somebody else is about to send it
+            }
             std::mem::take(&mut s.out)
         };
         if !out.is_empty() {
@@ -212,7 +221,7 @@ impl Connection {
     /// Sends a reply, now or with the others that are being gathered.
     fn deliver(&self, mut s: MutexGuard<'_, State>, reply: &[u8]) {
         s.put(reply);
-        if s.gathering {
+        if s.gathering > 0 {
             return;
         }
         let out = std::mem::take(&mut s.out);
@@ -302,6 +311,12 @@ impl State {
 }
 
 impl Front for Connection {
+    fn gather(&self) {
+        self.state().gathering += 1;
+    }
+    fn gathered(&self) {
+        Connection::gathered(self);
+    }
     fn reply(&self, id: u64, answer: Answer) {
         let asked = {
             let mut s = self.state();

@@ -31,6 +31,10 @@ pub type Open = Box<dyn FnOnce(Env) -> Local<'static, Result<Rc<dyn Volume>, Str
 pub trait Front: Send + Sync {
     /// The answer to the call that was entered with this `id`.
     fn reply(&self, id: u64, answer: Answer);
+    /// Several replies follow: they may be sent together.
+    fn gather(&self) {}
+    /// No more follow.
+    fn gathered(&self) {}
 }
 
 /// Names a call until it is answered.
@@ -64,9 +68,19 @@ pub struct Out {
 impl Out {
     /// Hands every reply to its front.
     pub fn answer(&mut self) {
+        let mut fronts: Vec<Arc<dyn Front>> = Vec::new();
+        if self.replies.len() > 1 {
+            for (ticket, _) in &self.replies {
+                if !fronts.iter().any(|f| Arc::ptr_eq(f, &ticket.front)) {
+                    fronts.push(ticket.front.clone());
+                }
+            }
+        }
+        fronts.iter().for_each(|f| f.gather());
         for (ticket, answer) in self.replies.drain(..) {
             ticket.front.reply(ticket.id, answer);
         }
+        fronts.iter().for_each(|f| f.gathered());
     }
 }
 

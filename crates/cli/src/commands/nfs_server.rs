@@ -35,6 +35,9 @@ impl Protocol for Nfs {
     fn wait_for_room(&self) -> bool {
         self.0.wait_for_room()
     }
+    fn is_waiting(&self) -> bool {
+        self.0.is_waiting()
+    }
 }
 
 impl NfsArgs {
