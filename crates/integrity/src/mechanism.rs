@@ -18,12 +18,14 @@ pub struct Credits {
     pub frees: u64,
     /// Bytes of file contents it writes.
     pub data_bytes: u64,
+    /// These are to be durable before the operation's caller hears of it.
+    pub stable: bool,
 }
 
 impl Credits {
     /// For an operation that edits up to `blocks` metadata blocks.
     pub const fn blocks(blocks: u64) -> Credits {
-        Credits { blocks, frees: 0, data_bytes: 0 }
+        Credits { blocks, frees: 0, data_bytes: 0, stable: false }
     }
 }
 

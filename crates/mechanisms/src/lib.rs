@@ -38,8 +38,11 @@ pub struct LogRecipe {
     pub commit: Commit,
     /// Are contents durable before what points at them (mode `redo`)?
     pub ordered_data: bool,
-    /// Contents of up to so many bytes are in the log (mode `unified`).
+    /// Contents of up to so many bytes are in the log: all in mode `unified`, those that somebody
+    /// waits for in mode `redo`.
     pub threshold: u64,
+    /// Everything is durable so long after it has returned, at the latest.
+    pub commit_interval: env::Nanos,
 }
 
 /// When does a returned call count as done?
@@ -73,14 +76,13 @@ pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
             journal(jbd2::Policy::Selective { threshold })?
         }
         Mode::Redo => {
-            let data = match log().ordered_data {
-                true => redo::Policy::Ordered { log_up_to: 0 },
-                false => redo::Policy::Unordered,
-            };
+            let (ordered, stable) = (log().ordered_data, log().threshold);
+            let data = redo::Policy { ordered, log_up_to: 0, log_stable_up_to: stable };
             redo::Redo::new(recipe, log(), data)
         }
         Mode::Unified => {
-            let data = redo::Policy::Ordered { log_up_to: log().threshold };
+            let most = log().threshold;
+            let data = redo::Policy { ordered: true, log_up_to: most, log_stable_up_to: most };
             redo::Redo::new(recipe, log(), data)
         }
     })

@@ -18,7 +18,9 @@ fn setups() -> Vec<Setup> {
     vec![
         base,
         Setup { sync: false, ..base },
+        Setup { unified: 300, ..base },
         Setup { ordered: true, ..base },
+        Setup { ordered: true, unified: 300, sync: false, ..base },
         Setup { unified_mode: true, unified: 1024, ..base },
         Setup { unified_mode: true, unified: 300, sync: false, ..base },
     ]
@@ -47,7 +49,7 @@ fn planted_bugs_are_found() {
     std::panic::set_hook(Box::new(|_| ()));
     let all = setups();
     let mut blind = Vec::new();
-    for (mode, setup) in [(mechanisms::Mode::Redo, all[0]), (mechanisms::Mode::Unified, all[3])] {
+    for (mode, setup) in [(mechanisms::Mode::Redo, all[0]), (mechanisms::Mode::Unified, all[5])] {
         for plant in mode.info().plants {
             // What is freed here comes back as contents too seldom; `cairn crash` finds it.
             if mode == mechanisms::Mode::Unified && *plant == "no-revoke" {

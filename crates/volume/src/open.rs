@@ -195,8 +195,9 @@ fn new_cache(
     options: &OpenOptions,
     read_only: bool,
 ) -> Rc<Cache> {
-    // The journals write back by themselves, after their commits.
-    let lazily = options.mode == Mode::Async || options.mode.is_journal() || read_only;
+    // The journals and the logs write back by themselves, after their commits.
+    let by_itself = options.mode.is_journal() || options.mode.is_redo();
+    let lazily = options.mode == Mode::Async || by_itself || read_only;
     let options = CacheOptions {
         block_bytes: probe.superblock.block_bytes(),
         cache_bytes: options.cache_bytes,
@@ -240,6 +241,7 @@ fn recipe_of(
         commit: options.commit,
         ordered_data: options.ordered_data,
         threshold,
+        commit_interval: options.commit_interval,
     });
     let place = probe.journal.as_ref().filter(|_| options.mode.is_journal());
     let journal = place.map(|j| JournalRecipe {

@@ -32,6 +32,7 @@ impl Group {
 pub(crate) struct Flight {
     pub(crate) start: u64,
     pub(crate) end: u64,
+    pub(crate) entries: u32,
     pub(crate) issued: Nanos,
     /// How many were in flight with it, itself included.
     pub(crate) crowd: usize,

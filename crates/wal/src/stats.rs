@@ -12,6 +12,10 @@ pub struct LogStats {
     pub writes: u64,
     /// Bytes written in groups, headers and padding included.
     pub write_bytes: u64,
+    /// How long writes of groups took, all together, in nanoseconds.
+    pub write_nanos: u64,
+    /// How many groups were in flight when one was issued, itself included, all together.
+    pub in_flight_sum: u64,
     /// Superblocks written.
     pub superblocks: u64,
     /// How often somebody had to wait for space.

@@ -1,5 +1,5 @@
-//! How many log writes may be in flight: found by measuring the device. It decides a number and
-//! writes nothing.
+//! How many log writes may be in flight, found by measuring the device, and when another one goes
+//! out beside those that are. It decides and writes nothing.
 //!
 //! With one write in flight, clients that wait for their entries fall into two convoys: half arrive
 //! while the other half's write is under way. An entry waits on average for half the time between
@@ -7,6 +7,12 @@
 //! each, issues are `s(w) / w` apart, and a full cycle of a client that asks again at once is about
 //! `s(w) * (1 + 1 / w)`. So that product is what is made small, by trying the neighbouring widths
 //! now and then, while there is enough waiting to fill them.
+//!
+//! An idle device is written to at once. While it is not, whoever is the first to come back would
+//! take a place in the window for a single entry, and those behind it would find the window full.
+//! So another write goes out only with its share: as many entries as the window would get each if
+//! all who are about came. Nobody waits longer for that than with one write in flight, because a
+//! write that ends lets go whatever is there.
 
 use env::Nanos;
 
@@ -38,6 +44,9 @@ pub(crate) struct Window {
     count: u32,
     /// Set by an option instead of by measuring.
     fixed: Option<usize>,
+    /// How many entries were in flight or waiting when a write ended: the most of late, in
+    /// sixteenths.
+    about: u64,
 }
 
 impl Window {
@@ -51,7 +60,19 @@ impl Window {
             sum: 0,
             count: 0,
             fixed,
+            about: 0,
         }
+    }
+
+    /// Does a write with the `waiting` entries go out now, beside `in_flight` others?
+    pub(crate) fn lets_go(&self, in_flight: usize, waiting: u64) -> bool {
+        let width = self.width();
+        in_flight == 0 || (in_flight < width && waiting * 16 * width as u64 >= self.about)
+    }
+
+    /// A write has ended while so many entries were in flight or waiting.
+    pub(crate) fn note_entries(&mut self, n: u64) {
+        self.about = (self.about - self.about / 16).max(n * 16);
     }
 
     fn index(&self) -> usize {
@@ -142,6 +163,19 @@ mod tests {
                 [WIDTHS.iter().position(|x| *x == w).unwrap()]
         };
         assert!((2..=4).contains(&settle(gp3)));
+    }
+
+    #[test]
+    fn another_write_goes_out_with_its_share_and_an_idle_device_is_written_to_at_once() {
+        let mut w = Window::new(Some(2));
+        w.note_entries(32);
+        assert!(w.lets_go(0, 1));
+        assert!(!w.lets_go(1, 15));
+        assert!(w.lets_go(1, 16));
+        assert!(!w.lets_go(2, 32), "the window is full");
+        // When fewer are about, shares shrink.
+        (0..100).for_each(|_| w.note_entries(2));
+        assert!(w.lets_go(1, 1));
     }
 
     #[test]

@@ -127,6 +127,12 @@ impl State {
         self.parted.get(&lsn.0).copied().unwrap_or(lsn.0 + 1)
     }
 
+    /// How many entries have not been sent to the disk.
+    fn waiting(&self) -> u64 {
+        let all = self.closed.iter().chain(&self.open);
+        all.map(|g| u64::from(g.entries)).sum()
+    }
+
     /// The next group to write, if one is closed, or somebody waits for what is in the open one.
     fn take_group(&mut self) -> Option<Group> {
         if self.closed.is_empty() && self.open.as_ref().is_some_and(|g| self.wanted > g.start) {
@@ -217,7 +223,7 @@ impl Inner {
             }
             let group = {
                 let mut s = self.state.borrow_mut();
-                let room = s.in_flight.len() < s.window.width();
+                let room = s.window.lets_go(s.in_flight.len(), s.waiting());
                 let go = room && s.failed.is_none() && !s.sb_needed();
                 if go { s.take_group() } else { None }
             };
@@ -248,10 +254,12 @@ impl Inner {
         header.encode(self.seed, &mut g.bytes);
         g.bytes.resize(padded as usize, 0);
         let crowd = s.in_flight.len() + 1;
-        let flight = Flight { start: g.start, end, issued: self.env.now(), crowd, done: false };
+        let (entries, issued) = (g.entries, self.env.now());
+        let flight = Flight { start: g.start, end, entries, issued, crowd, done: false };
         s.in_flight.push_back(flight);
         s.stats.writes += 1;
         s.stats.write_bytes += padded;
+        s.stats.in_flight_sum += crowd as u64;
         let place = s.sb.place(g.start);
         drop(s);
         let log = self.clone();
@@ -279,6 +287,10 @@ impl Inner {
             f.done = true;
             let (crowd, took) = (f.crowd, now.since(f.issued));
             s.window.note(crowd, took);
+            let in_flight: u64 = s.in_flight.iter().map(|f| u64::from(f.entries)).sum();
+            let about = in_flight + s.waiting();
+            s.window.note_entries(about);
+            s.stats.write_nanos += took.0;
             let mut woken = s.advance();
             if self.planted("ack-out-of-order") {
                 woken.extend(std::mem::take(&mut s.waiters).into_values());

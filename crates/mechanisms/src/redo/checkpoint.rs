@@ -48,6 +48,9 @@ impl Redo {
             drop(self.checkpointing.lock().await); // somebody else's will do
             return Ok(());
         };
+        if self.stopping.get() {
+            return Ok(());
+        }
         add(&self.counters.checkpoints, 1);
         let given = self.state.borrow().serials.given();
         let end = self.log.end();
@@ -80,6 +83,9 @@ impl Redo {
             !self.state.borrow().open.has_edits(),
             "operations end before the volume is closed"
         );
+        // Nobody writes the log's superblock after this: its place is about to be somebody else's.
+        let _turn = self.checkpointing.lock().await;
+        self.stopping.set(true);
         for _ in 0..8 {
             let given = self.state.borrow().serials.given();
             self.wait(given).await?;
@@ -90,7 +96,6 @@ impl Redo {
             }
         }
         assert!(self.state.borrow().blocks.is_empty(), "a closed volume needs nothing of its log");
-        self.stopping.set(true);
         self.trim();
         let persisted = self.log.log().persist().await;
         self.log.log().nudge();

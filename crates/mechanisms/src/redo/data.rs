@@ -5,27 +5,38 @@ use super::{Redo, add};
 use cache::{Buf, BufKind, FlushEpoch};
 use env::IdMap;
 use format::{BlockNo, Ino};
-use integrity::{Change, Edit, Txn};
+use integrity::{Change, Credits, Edit, Txn};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// What becomes of file contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DataPolicy {
-    /// They are written some time; fsync writes them.
-    Unordered,
-    /// An operation's contents of up to so many bytes are in its entry (0: none are); more are
-    /// durable at home before the entry is in the log.
-    Ordered {
-        /// The most bytes.
-        log_up_to: u64,
-    },
+pub(crate) struct DataPolicy {
+    /// What is not logged is durable at home before the entry is in the log; without this it is
+    /// written some time, and fsync writes it.
+    pub(crate) ordered: bool,
+    /// An operation's contents of up to so many bytes are in its entry; 0: none are.
+    pub(crate) log_up_to: u64,
+    /// The same for operations whose caller waits for the contents: the entry that he waits for
+    /// anyway takes the place of a write home and a flush.
+    pub(crate) log_stable_up_to: u64,
 }
 
 impl DataPolicy {
-    /// Do so many bytes go into the log?
-    pub(super) fn is_small(self, bytes: u64) -> bool {
-        matches!(self, DataPolicy::Ordered { log_up_to } if log_up_to > 0 && bytes <= log_up_to)
+    /// Contents that go into the log have at most so many bytes.
+    fn most(self, stable: bool) -> u64 {
+        if stable { self.log_up_to.max(self.log_stable_up_to) } else { self.log_up_to }
+    }
+
+    /// Do the contents of such an operation go into the log?
+    pub(super) fn is_small(self, need: &Credits) -> bool {
+        let most = self.most(need.stable);
+        most > 0 && need.data_bytes <= most
+    }
+
+    /// May any contents be in the log?
+    pub(super) fn logs_any(self) -> bool {
+        self.most(true) > 0
     }
 }
 
@@ -36,6 +47,9 @@ pub(super) struct DataState {
     unflushed: BTreeMap<Ino, FlushEpoch>,
     /// Blocks for which the log may hold something, with the LSN of the last.
     logged: IdMap<u64, u64>,
+    /// Blocks with contents in memory that neither the log nor, as far as is known, the disk has:
+    /// these are not logged before they have been home.
+    unlogged: IdMap<u64, ()>,
     /// Are the logged blocks of interest?
     tracks: bool,
     /// The log began here when it was last asked.
@@ -64,6 +78,13 @@ impl DataState {
         } else {
             self.logged.retain(|b, _| !(start.0..start.0 + len).contains(b));
         }
+        if self.unlogged.len() as u64 > len {
+            for b in start.0..start.0 + len {
+                self.unlogged.remove(&b);
+            }
+        } else {
+            self.unlogged.retain(|b, ()| !(start.0..start.0 + len).contains(b));
+        }
     }
 
     /// The log begins here now.
@@ -82,11 +103,19 @@ impl DataState {
     pub(super) fn after_write(&mut self, buf: &Buf, epoch: FlushEpoch) {
         if buf.kind() == BufKind::Data {
             self.unflushed.insert(buf.owner(), epoch);
+            if !buf.is_dirty() {
+                self.unlogged.remove(&buf.block().0);
+            }
         }
     }
 
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
         self.unflushed.retain(|_, e| *e >= epoch);
+    }
+
+    /// Are there writes of contents that are not durable?
+    pub(super) fn has_unflushed(&self) -> bool {
+        !self.unflushed.is_empty()
     }
 
     /// Are all writes of the inode's contents durable?
@@ -98,19 +127,29 @@ impl DataState {
 impl Redo {
     /// File contents have been put into a block.
     pub(super) fn note_data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
-        let DataPolicy::Ordered { log_up_to } = self.data else { return };
         let len = range.len() as u64;
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let Some(t) = s.open.get(txn.id) else { return };
+        if t.files.last() != Some(&ino) {
+            t.files.push(ino);
+        }
+        if !self.data.ordered && !self.data.logs_any() {
+            return;
+        }
         t.data_bytes += len;
         // An operation that announced none may still clear the rest of a block or two.
-        let most = log_up_to.max(2 * self.cache.block_bytes() as u64);
+        let most = self.data.most(true).max(2 * self.cache.block_bytes() as u64);
         let small = t.small && t.data_bytes <= most;
-        let must = s.data.is_logged(buf.block()) && !self.plant.is("direct-over-logged"); // I9
-        if !small && !must {
+        let block = buf.block();
+        let must = s.data.is_logged(block) && !self.plant.is("direct-over-logged"); // I9
+        if !must && (!small || s.data.unlogged.contains_key(&block.0)) {
             add(&self.counters.direct_data, len);
-            txn.data.push((ino, buf.clone(), range));
+            if self.data.ordered {
+                txn.data.push((ino, buf.clone(), range));
+            } else {
+                s.data.unlogged.insert(block.0, ());
+            }
             return;
         }
         add(&self.counters.logged_data, len);

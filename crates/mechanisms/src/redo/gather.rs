@@ -6,7 +6,7 @@ use super::open::Ranges;
 use super::queue::Batch;
 use super::{Redo, State, add};
 use cache::{Buf, BufKind};
-use format::{BlockNo, Extent};
+use format::{BlockNo, Extent, Ino};
 use integrity::{Change, IntegrityError, Txn};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,13 +35,51 @@ fn extents(txn: &Txn, pick: impl Fn(&Change) -> Option<Extent>) -> Vec<Extent> {
     txn.edits.iter().filter_map(|e| pick(&e.change)).collect()
 }
 
+/// The inodes that a change belongs to.
+fn files_of(change: &Change) -> [Option<Ino>; 2] {
+    use Change as C;
+    match *change {
+        C::AllocInode(i) | C::FreeInodeBit(i) | C::InitInode(i) | C::Grow(i) | C::GrowDir(i) => {
+            [Some(i), None]
+        }
+        C::Shrink(i) | C::Attr(i) | C::DropIndex(i) | C::LinkUp(i) | C::LinkDown(i) => {
+            [Some(i), None]
+        }
+        C::ParentLinkDown(i) | C::FreeInode(i) => [Some(i), None],
+        C::InitBlock { ino, .. }
+        | C::MapPointer { ino, .. }
+        | C::Unmap { ino, .. }
+        | C::XattrPointer { ino, .. } => [Some(ino), None],
+        C::AddEntry { dir, ino } | C::RemoveEntry { dir, ino } => [Some(dir), Some(ino)],
+        C::ChangeEntry { dir, new, .. } => [Some(dir), Some(new)],
+        C::DotDot { dir, parent } => [Some(dir), Some(parent)],
+        C::AllocBlocks(_) | C::FreeBlocks(_) | C::Counts | C::State => [None, None],
+    }
+}
+
+/// So many inodes are remembered before those whose operations are durable are forgotten.
+const FILES_MAX: usize = 4096;
+
+/// Remembers which files the operation has changed, for who makes one of them durable.
+fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: u64) {
+    let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
+    for ino in changed.chain(written.iter().copied()) {
+        s.files.insert(u64::from(ino.0), serial);
+    }
+    if s.files.len() > FILES_MAX.max(2 * s.files_kept) {
+        let durable = s.serials.durable();
+        s.files.retain(|_, newest| *newest > durable);
+        s.files_kept = s.files.len();
+    }
+}
+
 impl Redo {
     /// Takes more room if the operation has changed more than it said. It waits with the operation
     /// still open, which is why operations are asked to say enough.
     pub(super) async fn top_up(&self, txn: &Txn) -> Result<(), IntegrityError> {
         let items: usize = txn.edits.iter().map(|e| e.range.len() + 2 * ITEM_HEADER).sum();
         let zeros = 4 * ITEM_HEADER * txn.edits.len();
-        let mixed = usize::from(!txn.data.is_empty() || self.data.is_small(0));
+        let mixed = usize::from(!txn.data.is_empty() || self.data.logs_any());
         let whole = self.cache.block_bytes() * mixed;
         let need = (ENTRY_HEADER + items + zeros + 2 * whole) as u64;
         let have = match self.state.borrow_mut().open.get(txn.id) {
@@ -100,6 +138,7 @@ impl Redo {
             }
         }
         let serial = s.serials.give();
+        note_files(s, &txn, &opened.files, serial);
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
         for e in &freed {
             s.data.revoked(e.start, e.len);

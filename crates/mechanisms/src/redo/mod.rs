@@ -20,7 +20,7 @@
 //!             I6 what an operation frees is not used again before its entry is durable, and the
 //!             entry revokes it: nothing older is replayed onto it (reuse.rs, replay.rs).
 //!             I7 `durable` (with `--commit sync`) and `sync` return after the log's durable prefix
-//!             has passed the entry.
+//!             has passed the entry: `sync` of files, their newest.
 //!             I8 after a failed write or flush nothing begins.
 //!             I9 direct contents are durable before the entry that points at them is in the log,
 //!             and a block for which the log may hold contents never takes direct ones (data.rs).
@@ -30,6 +30,12 @@
 //! Recovery    replay.rs: entries in order, revoked ones dropped, the rest merged by block, written
 //!             home, flushed, then the log is emptied. Nothing else is needed; running it twice
 //!             does no harm.
+//! Contents    in mode `redo` too, few bytes that somebody waits for (a stable write over NFS) are
+//!             in the entry that he waits for anyway; else he would wait for a write home and a
+//!             flush besides. A block is in one of two states: all of its contents that are not at
+//!             home are in the log, or none are (data.rs).
+//! Homes       blocks stay in memory until the log is half full or nothing has happened for an
+//!             interval: on one disk every write home stands in the log's way.
 //! Cost        a share of one log write for each operation that waits, and later of one write home
 //!             for each block, however often it changed.
 
@@ -50,7 +56,7 @@ use blocks::Blocks;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use data::DataPolicy;
 use env::sync::{Lock, Notify};
-use env::{DiskError, Local};
+use env::{DiskError, IdMap, Local};
 use format::{FormatError, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
@@ -106,6 +112,9 @@ struct State {
     blocks: Blocks,
     reuse: Reuse,
     data: data::DataState,
+    /// The newest operation of each inode that is not known to be durable.
+    files: IdMap<u64, u64>,
+    files_kept: usize,
     /// Planted bug: the rest of the last entry.
     torn: Option<Vec<u8>>,
 }
@@ -168,11 +177,12 @@ impl Redo {
             stopping: Cell::new(false),
             counters: Counters::default(),
         });
-        if matches!(data, DataPolicy::Ordered { log_up_to } if log_up_to > 0) {
+        if data.logs_any() {
             redo.state.borrow_mut().data.track_logged();
         }
         recipe.cache.set_gate(redo.clone());
         redo.start_daemon();
+        redo.start_clock(log.commit_interval);
         redo
     }
 
@@ -206,7 +216,7 @@ impl Redo {
     /// The most bytes that an operation's entry may have.
     fn entry_bytes(&self, need: Credits) -> u64 {
         let block = self.cache.block_bytes() as u64;
-        let small = self.data.is_small(need.data_bytes);
+        let small = self.data.is_small(&need);
         let data = if small { need.data_bytes.next_multiple_of(block) + 2 * block } else { 0 };
         let most = need.blocks * block + need.frees * 16 + data + 512;
         most.min(self.log.log().entry_bytes_max())
@@ -351,7 +361,7 @@ impl Integrity for Redo {
             let mut s = self.state.borrow_mut();
             s.next_txn += 1;
             let id = s.next_txn;
-            s.open.begin(id, room, self.data.is_small(need.data_bytes));
+            s.open.begin(id, room, self.data.is_small(&need));
             Ok(Txn::new(self.strong(), id, need.blocks))
         })
     }
@@ -435,6 +445,8 @@ impl Integrity for Redo {
             ("cairn_log_entry_bytes_total", s.entry_bytes),
             ("cairn_log_writes_total", s.writes),
             ("cairn_log_bytes_total", s.write_bytes),
+            ("cairn_log_write_nanos_total", s.write_nanos),
+            ("cairn_log_in_flight_sum_total", s.in_flight_sum),
             ("cairn_log_superblocks_total", s.superblocks),
             ("cairn_log_waits_total", s.waits_for_space),
             ("cairn_log_window", s.window),

@@ -2,7 +2,7 @@
 //! ended operation's bytes are mixed with theirs. It knows no log.
 
 use env::IdMap;
-use format::BlockNo;
+use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wal::Reservation;
@@ -18,6 +18,8 @@ pub(super) struct OpenTxn {
     pub(super) small: bool,
     /// Bytes of contents it has written so far.
     pub(super) data_bytes: u64,
+    /// The files whose contents it writes.
+    pub(super) files: Vec<Ino>,
     blocks: Vec<u64>,
 }
 
@@ -29,8 +31,9 @@ pub(super) struct Open {
 
 impl Open {
     pub(super) fn begin(&mut self, id: u64, room: Reservation, small: bool) {
-        self.txns
-            .insert(id, OpenTxn { room: Some(room), small, data_bytes: 0, blocks: Vec::new() });
+        let (files, blocks) = (Vec::new(), Vec::new());
+        let txn = OpenTxn { room: Some(room), small, data_bytes: 0, files, blocks };
+        self.txns.insert(id, txn);
     }
 
     /// Has nobody begun who has not ended?

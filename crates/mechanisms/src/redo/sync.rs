@@ -4,8 +4,10 @@
 use super::queue::Waits;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
+use env::Nanos;
 use format::Ino;
 use integrity::{FileScope, IntegrityError, Pressure, Scope};
+use std::rc::Rc;
 
 /// Contents are sent home by themselves when so many blocks of them hold up entries.
 pub(super) const DIRECT_BLOCKS_MAX: usize = 2048;
@@ -102,29 +104,77 @@ impl Redo {
     }
 
     pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
-        let given = self.state.borrow().serials.given();
         match scope {
             Scope::Txn(ended) => self.wait(ended.0).await,
             Scope::Files { files, .. } => {
-                if self.data == super::Policy::Unordered {
-                    self.sync_contents(&files, given).await?;
+                // Of what has ended since, only what concerns these files is waited for.
+                let newest = {
+                    let s = self.state.borrow();
+                    files.iter().filter_map(|f| s.files.get(&u64::from(f.ino.0)).copied()).max()
+                };
+                let newest = newest.unwrap_or(0);
+                if !self.data.ordered {
+                    self.sync_contents(&files, newest).await?;
                 }
-                self.wait(given).await
+                self.wait(newest).await
             }
-            Scope::All => {
-                let all = self.cache.dirty_all().into_iter();
-                let data: Vec<Buf> = all.filter(|b| b.kind() == BufKind::Data).collect();
-                self.wait(given).await?;
-                self.cache.write(data).await?;
-                Ok(self.cache.flush_device().await?)
-            }
+            Scope::All => self.settle_all().await,
         }
+    }
+
+    /// Those of the blocks that hold contents which are not in the log.
+    fn unlogged(&self, bufs: impl Iterator<Item = Buf>) -> Vec<Buf> {
+        let s = self.state.borrow();
+        bufs.filter(|b| b.kind() == BufKind::Data && !s.data.is_logged(b.block())).collect()
+    }
+
+    /// Makes durable what has ended, as a task that does so within every interval: operations
+    /// nobody waits for, and contents that are not logged. Other blocks stay where they are until
+    /// the log fills; they go home when nothing has happened for an interval.
+    pub(super) fn start_clock(self: &Rc<Self>, interval: Nanos) {
+        let redo = Rc::downgrade(self);
+        let env = self.cache.env().clone();
+        self.cache.env().spawn("log commit by time", async move {
+            let mut before = None;
+            loop {
+                env.sleep(Nanos((interval.0 / 2).max(1))).await;
+                let Some(redo) = redo.upgrade() else { return };
+                if redo.stopping.get() || redo.check().is_err() {
+                    return;
+                }
+                // A failure is sticky and known to the cache.
+                let _ = redo.settle_all().await;
+                let end = redo.log.end();
+                if redo.stopping.get() {
+                    return;
+                }
+                if before.replace(end) == Some(end) && !redo.state.borrow().blocks.is_empty() {
+                    let _ = redo.checkpoint().await;
+                }
+            }
+        });
+    }
+
+    /// Makes durable what has ended, and contents that are not logged.
+    async fn settle_all(&self) -> Result<(), IntegrityError> {
+        let given = self.state.borrow().serials.given();
+        self.wait(given).await?;
+        if self.data.ordered {
+            return Ok(()); // what is not logged went home before
+        }
+        let data = self.unlogged(self.cache.dirty_all().into_iter());
+        if !data.is_empty() {
+            self.cache.write(data).await?;
+        }
+        if self.state.borrow().data.has_unflushed() {
+            self.cache.flush_device().await?;
+        }
+        Ok(())
     }
 
     /// Writes the files' contents home and makes them durable, while the log is written beside.
     async fn sync_contents(&self, files: &[FileScope], given: u64) -> Result<(), IntegrityError> {
-        let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
-        bufs.retain(|b| b.kind() == BufKind::Data);
+        let bufs = self.unlogged(files.iter().flat_map(|f| self.cache.dirty_of(f.ino)));
         let flushed = |ino: Ino| self.state.borrow().data.is_flushed(ino);
         if bufs.is_empty() && files.iter().all(|f| flushed(f.ino)) {
             return Ok(());

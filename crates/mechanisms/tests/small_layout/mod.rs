@@ -199,7 +199,7 @@ impl Vol {
                 self.cache.get(BlockNo(b), BufKind::Data).await.ok()?;
             }
         }
-        let need = Credits { blocks: 6, frees: 1, data_bytes };
+        let need = Credits { blocks: 6, frees: 1, data_bytes, stable: waits(i) };
         let mut t = self.m.begin(need).await.ok()?;
         match choice {
             0..=2 => self.set_numbers(i, rng, &mut t, &mut did).await,
@@ -274,7 +274,10 @@ impl Vol {
                 Some(Held::Data(v)) => v.last().map(|v| (*b, v.bytes.clone())),
                 _ => None,
             };
-            (m.ops.len(), mine.data.iter().filter_map(of).collect::<Vec<_>>())
+            // Only what concerns the file is promised, and what ended before that.
+            let file = |d: &Did| matches!(d, Did::Data(b, ..) if mine.data.contains(b));
+            let last = m.ops.iter().rposition(|o| o.iter().any(file));
+            (last.map_or(0, |i| i + 1), mine.data.iter().filter_map(of).collect::<Vec<_>>())
         };
         let files = vec![FileScope { ino: Ino(10 + i as u32), inode_block: BlockNo(1) }];
         self.m.sync(Scope::Files { files, data_only: false }).await.ok()?;
@@ -299,7 +302,14 @@ impl Vol {
                         model.acked = model.acked.max(n);
                     }
                 };
-                if rng.one_in(2) { wait.await } else { self.env.spawn("waiter", wait) }
+                if rng.one_in(2) {
+                    wait.await
+                } else {
+                    self.env.spawn("waiter", wait)
+                }
+                if waits(i) {
+                    self.sync_mine(i, &mine).await;
+                }
             }
             match rng.below(12) {
                 0 => drop(self.sync_mine(i, &mine).await),
@@ -315,6 +325,11 @@ impl Vol {
             }
         }
     }
+}
+
+/// Does the task wait for the contents it writes, each time?
+fn waits(task: usize) -> bool {
+    task.is_multiple_of(2)
 }
 
 /// The bytes that `put` will write, from a copy of its generator.
@@ -538,6 +553,7 @@ fn session(
                 commit: if setup.sync { Commit::Sync } else { Commit::Async },
                 ordered_data: setup.ordered,
                 threshold: setup.unified,
+                commit_interval: Nanos::from_secs(5),
             };
             let plant = Plant(setup.plant);
             let recipe = Recipe { cache: cache.clone(), plant, log: Some(log), journal: None };

@@ -54,7 +54,9 @@ impl<S: Store> Ufs<S> {
         }
         let bs = self.store.limits().block_bytes as u64;
         let blocks = (offset + data.len() as u64).div_ceil(bs) - offset / bs;
-        let need = Credits { blocks: 16 + blocks / 64, frees: 0, data_bytes: data.len() as u64 };
+        let stable = w.stability != Stability::Unstable;
+        let data_bytes = data.len() as u64;
+        let need = Credits { blocks: 16 + blocks / 64, frees: 0, data_bytes, stable };
         self.store.allow_size(offset + data.len() as u64).await?;
         let mut txn = self.begin(ctx, need).await?;
         let put = self.put(&mut txn, &inode, offset, &data).await;
@@ -68,7 +70,7 @@ impl<S: Store> Ufs<S> {
         let ended = self.store.end(txn).await;
         drop(locks);
         self.store.returned(ended?, false).await?;
-        if w.stability != Stability::Unstable {
+        if stable {
             self.sync_file(&inode, w.stability == Stability::DataSync).await?;
         }
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
