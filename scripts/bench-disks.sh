@@ -15,6 +15,7 @@ MODELS=("$@"); [ $# -gt 0 ] || MODELS=(cheetah15k gp3 nvme)
 PEERS=${PEERS:-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified}
 SLOWDISK=${SLOWDISK:-}
 DISK_MIB=2048
+LIMITS=()
 
 main() {
   is_root || die "make bench-disks mounts loop devices: it needs root"
@@ -25,6 +26,7 @@ main() {
   RESULTS=$WORK/results; : >"$RESULTS"
   local model n peer
   for model in "${MODELS[@]}"; do
+    measure_raw "$model"
     for n in ${STREAMS:-1 64}; do
       for peer in $PEERS; do measure "$model" "$n" "$peer"; done
     done
@@ -32,12 +34,31 @@ main() {
   print_table
 }
 
-measure() {
-  local model=$1 n=$2 peer=$3 dir=$WORK/mnt disk=$WORK/disk out done before
-  mkdir -p "$dir" "$disk"
-  "$SLOWDISK" "$model" $DISK_MIB "$disk" >"$WORK/disk.log" 2>&1 & local slow=$!
-  SERVERS+=($slow); MOUNTS+=("$disk"); local _; for _ in $(seq 50); do [ -e "$disk/disk" ] && break; sleep 0.1; done
+# A fresh disk of that model behind a loop device: LOOP.
+start_disk() {
+  local disk=$WORK/disk _
+  mkdir -p "$disk"
+  "$SLOWDISK" "$1" $DISK_MIB "$disk" >"$WORK/disk.log" 2>&1 & DISK=$!
+  SERVERS+=("$DISK"); MOUNTS+=("$disk"); for _ in $(seq 50); do [ -e "$disk/disk" ] && break; sleep 0.1; done
   LOOP=$(losetup --direct-io=on -f --show "$disk/disk") || die "no loop device over $disk/disk"
+}
+stop_disk() { losetup -d "$LOOP"; release "$WORK/disk"; wait "$DISK"; }
+
+# What the disk itself can do: writes of 64 KiB one after the other, each followed by a flush. That is one batch of
+# 64 appends of 1 KiB, so 64 times that rate is the limit for a log that has one write and one flush under way.
+measure_raw() {
+  local rate
+  start_disk "$1"
+  rate=$(timeout 60 fio --name=raw --filename="$LOOP" --direct=1 --rw=write --bs=64k --size=1g --fdatasync=1 \
+    --runtime="${SECONDS_EACH:-5}" --time_based --output-format=terse 2>/dev/null | awk -F ';' '/^3;/ {print int($49); exit}')
+  stop_disk
+  LIMITS+=("$1: $rate flushed writes of 64 KiB a second, one at a time: × 64 appends = $((rate * 64))/s")
+}
+
+measure() {
+  local model=$1 n=$2 peer=$3 dir=$WORK/mnt out done before
+  mkdir -p "$dir"
+  start_disk "$model"
   if mount_peer "$peer" "$dir"; then
     before=$(disk_writes)
     out=$(timeout 120 fio --name=s --directory="$dir" --rw=write --bs=1k --size=4m --fsync=1 --numjobs="$n" \
@@ -45,7 +66,7 @@ measure() {
     done=$(($(disk_writes) - before))
     unmount_peer "$peer" "$dir"
   fi
-  losetup -d "$LOOP"; release "$disk"; wait $slow
+  stop_disk
   awk -F ';' -v m="$model" -v n="$n" -v p="$peer" -v sectors="$done" \
     '$49 > 0 {ops = $47 > 0 ? $47 * 1024 / 1024 : 0; printf "%s %s %s %d %.1f\n", m, n, p, $49, ops ? sectors / 2 / ops : 0}' <<<"$out" | tee -a "$RESULTS"
 }
@@ -70,6 +91,8 @@ unmount_peer() {
 print_table() {
   say ""
   say "1 KiB appends, each followed by fsync; ${SECONDS_EACH:-5} s each; $(nproc) processors, Linux $(uname -r)."
+  say "The limit of one log write and one flush a batch: ${LIMITS[0]}"
+  local l; for l in "${LIMITS[@]:1}"; do say "   $l"; done
   say ""
   say "| disk | streams | mode or file system | fsyncs/s | KiB to the disk for each |"
   say "|---|--:|---|--:|--:|"

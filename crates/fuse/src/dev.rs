@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use vfs::{Answer, Front, Ticket, Work};
 
-/// Readers for each CPU. None of them waits for the disk; with more, requests wander between threads
-/// that have nothing of them in their caches, at half the rate.
+/// Readers for each CPU. None of them waits for the disk; with more, requests wander between
+/// threads that have nothing of them in their caches, at half the rate.
 pub(crate) const READERS_PER_CPU: usize = 1;
 const ROOM: usize = PAYLOAD + 8192;
 
