@@ -30,5 +30,5 @@ pub use hash::{FixedHasher, IdMap, IdSet};
 pub use net::{Conn, Line, NetError, Service};
 pub use port::{DiskId, IoDone, IoOp, IoRequest, Port};
 pub use rng::Rng;
-pub use rope::Rope;
+pub use rope::{Piece, Rope};
 pub use time::{Nanos, Now};

@@ -113,6 +113,37 @@ impl Rope {
     }
 }
 
+/// A part of what is to be sent: bytes of its own, or those of blocks that others use as well.
+#[derive(Debug)]
+pub enum Piece {
+    /// Its own.
+    Own(Vec<u8>),
+    /// Of blocks, which are held until it is sent.
+    Shared(Rope),
+}
+
+impl Piece {
+    /// How many bytes.
+    pub fn len(&self) -> usize {
+        match self {
+            Piece::Own(v) => v.len(),
+            Piece::Shared(r) => r.len(),
+        }
+    }
+    /// None at all?
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The bytes in order.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        let (own, shared) = match self {
+            Piece::Own(v) => (Some(v.as_slice()), None),
+            Piece::Shared(r) => (None, Some(r.parts())),
+        };
+        own.into_iter().chain(shared.into_iter().flatten())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,5 +161,9 @@ mod tests {
         let mut short = r.clone();
         short.truncate(4000);
         assert_eq!(short.to_vec(), &bytes[..4000]);
+        for piece in [Piece::Own(bytes.clone()), Piece::Shared(r)] {
+            assert_eq!(piece.len(), bytes.len());
+            assert_eq!(piece.parts().collect::<Vec<_>>().concat(), bytes);
+        }
     }
 }

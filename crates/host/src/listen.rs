@@ -4,10 +4,12 @@
 
 use crate::outlet::STALLED;
 use crate::{Outlet, Pool};
+use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::TcpStreamExt;
-use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use vfs::Work;
 
@@ -22,6 +24,8 @@ pub trait Protocol: Send + Sync {
     fn wait_for_room(&self) -> bool;
     /// Is there something that was asked and not answered yet?
     fn is_waiting(&self) -> bool;
+    /// Has a part of a request come, and not its end?
+    fn is_inside_request(&self) -> bool;
 }
 
 /// Makes a protocol for a connection.
@@ -30,6 +34,8 @@ pub type Accept = dyn Fn(SocketAddr, Outlet) -> Arc<dyn Protocol> + Send + Sync;
 /// A connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(3600);
 const CONNECTIONS_MAX: usize = 1024;
+/// Of these, one client (an address, or a /64 network of IPv6) may have so many.
+const CONNECTIONS_OF_ONE_MAX: usize = 256;
 const READ_BYTES: usize = 256 << 10;
 
 /// Listens at `address` and serves each connection by `accept`. Returns the address it listens on.
@@ -40,23 +46,26 @@ pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<So
     let pool = pool.clone();
     let thread = std::thread::Builder::new().name("listen".into());
     let run = move || {
-        let open = Arc::new(());
+        let open = Arc::new(Open::default());
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 std::thread::sleep(Duration::from_millis(50)); // out of descriptors: wait for some
                 continue;
             };
-            if Arc::strong_count(&open) > CONNECTIONS_MAX {
-                tracing::warn!("more than {CONNECTIONS_MAX} connections: one is refused");
-                continue;
-            }
-            let (pool, accept, open) = (pool.clone(), accept.clone(), open.clone());
+            let seat = match stream.peer_addr().map(|a| Seat::of(&open, a)) {
+                Ok(Ok(seat)) => seat,
+                Ok(Err(why)) => {
+                    tracing::warn!("a connection is refused: {why}");
+                    continue;
+                }
+                Err(_) => continue, // it is gone already
+            };
+            let (pool, accept) = (pool.clone(), accept.clone());
             let thread = std::thread::Builder::new().name("connection".into());
             let started = thread.spawn(move || {
-                if let Err(why) = serve(&pool, stream, &*accept) {
+                if let Err(why) = serve(&pool, stream, &*accept, &seat) {
                     tracing::info!("connection closed: {why}");
                 }
-                drop(open);
             });
             if let Err(e) = started {
                 tracing::warn!("no thread for a connection: {e}");
@@ -67,19 +76,72 @@ pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<So
     Ok(at)
 }
 
-fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept) -> Result<(), String> {
+/// What all connections share.
+#[derive(Default)]
+struct Open {
+    by_client: Mutex<BTreeMap<IpAddr, usize>>,
+    unsent: Arc<AtomicUsize>,
+}
+
+/// A connection's place among those that may be open.
+struct Seat {
+    open: Arc<Open>,
+    peer: SocketAddr,
+    client: IpAddr,
+}
+
+impl Seat {
+    fn of(open: &Arc<Open>, peer: SocketAddr) -> Result<Seat, String> {
+        // IPv4 over a socket of IPv6 is IPv4: the exports' rules say so.
+        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        let client = match peer.ip() {
+            IpAddr::V6(a) => IpAddr::V6((a.to_bits() >> 64 << 64).into()),
+            v4 => v4,
+        };
+        let mut all = open.by_client.lock().expect("nobody panics while holding it");
+        if all.values().sum::<usize>() >= CONNECTIONS_MAX {
+            return Err(format!("{CONNECTIONS_MAX} are open"));
+        }
+        let mine = all.entry(client).or_default();
+        if *mine >= CONNECTIONS_OF_ONE_MAX {
+            return Err(format!("{client} has {CONNECTIONS_OF_ONE_MAX} open"));
+        }
+        *mine += 1;
+        Ok(Seat { open: open.clone(), peer, client })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut all = self.open.by_client.lock().expect("nobody panics while holding it");
+        if let Some(n) = all.get_mut(&self.client) {
+            *n -= 1;
+            if *n == 0 {
+                all.remove(&self.client);
+            }
+        }
+    }
+}
+
+fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Result<(), String> {
     let io = |e: std::io::Error| e.to_string();
-    let peer = stream.peer_addr().map_err(io)?;
+    let peer = seat.peer;
     stream.set_nodelay(true).map_err(io)?;
-    stream.set_read_timeout(Some(IDLE)).map_err(io)?;
     stream.set_write_timeout(Some(STALLED)).map_err(io)?;
-    let outlet = Outlet::new(stream.try_clone().map_err(io)?);
+    let outlet = Outlet::new(stream.try_clone().map_err(io)?, seat.open.unsent.clone());
     let protocol = accept(peer, outlet);
+    let mut patience = Duration::ZERO;
     let mut room = vec![0; READ_BYTES];
     loop {
         let mut n = 0;
         // While there is no room nothing is read, and the client's window fills.
         if !protocol.wait_for_room() {
+            // Whoever has begun to ask holds memory, and so has to go on.
+            let needed = if protocol.is_inside_request() { STALLED } else { IDLE };
+            if needed != patience {
+                patience = needed;
+                stream.set_read_timeout(Some(patience)).map_err(io)?;
+            }
             n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
             if n == 0 {
                 return Ok(());

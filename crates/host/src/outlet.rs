@@ -3,17 +3,22 @@
 //! costs a thread and its queue, and never the time of whoever answers it. How much may be queued
 //! is for the protocol to say.
 
+use env::Piece;
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Vec<u8>>,
-    /// Bytes in `waiting`, and those that the thread is sending.
+    waiting: VecDeque<Piece>,
+    /// Of the first one, so many bytes are sent.
+    sent: usize,
+    /// Bytes in `waiting`, and those that the thread is sending: until a piece is sent to its end,
+    /// all of it is held.
     bytes: usize,
     /// Is there a thread that sends?
     sending: bool,
@@ -25,6 +30,15 @@ struct Inner {
     stream: TcpStream,
     queue: Mutex<Queue>,
     less: Condvar,
+    /// What all outlets hold that count together.
+    all: Arc<AtomicUsize>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let bytes = self.queue.get_mut().map_or(0, |q| q.bytes);
+        self.all.fetch_sub(bytes, Ordering::Relaxed);
+    }
 }
 
 /// Sends on a socket, whole replies at a time, from any thread.
@@ -33,8 +47,9 @@ pub struct Outlet(Arc<Inner>);
 
 impl Outlet {
     /// For this socket, whose timeout for writing says how long a client may take nothing at all.
-    pub fn new(stream: TcpStream) -> Outlet {
-        Outlet(Arc::new(Inner { stream, queue: Mutex::default(), less: Condvar::new() }))
+    /// What is queued is counted in `all` as well.
+    pub fn new(stream: TcpStream, all: Arc<AtomicUsize>) -> Outlet {
+        Outlet(Arc::new(Inner { stream, queue: Mutex::default(), less: Condvar::new(), all }))
     }
 
     fn queue(&self) -> std::sync::MutexGuard<'_, Queue> {
@@ -42,21 +57,31 @@ impl Outlet {
     }
 
     /// Sends all of it, now or later, after what was sent before. Never waits for the client.
-    pub fn send(&self, mut bytes: Vec<u8>) {
+    pub fn send(&self, pieces: Vec<Piece>) {
         let mut q = self.queue();
         if q.broken {
             return;
         }
+        let mut sent = 0;
         if !q.sending {
-            match send_now(&self.0.stream, &bytes) {
-                Ok(n) if n == bytes.len() => return,
-                Ok(n) => drop(bytes.drain(..n)),
+            match send_now(&self.0.stream, &pieces) {
+                Ok(n) => sent = n,
                 Err(_) => return self.give_up(&mut q),
             }
         }
-        q.bytes += bytes.len();
-        q.waiting.push_back(bytes);
-        if !std::mem::replace(&mut q.sending, true) {
+        for piece in pieces {
+            if sent >= piece.len() {
+                sent -= piece.len();
+                continue;
+            }
+            q.bytes += piece.len();
+            self.0.all.fetch_add(piece.len(), Ordering::Release);
+            if sent > 0 {
+                q.sent = std::mem::take(&mut sent); // nothing was queued, so this one is first
+            }
+            q.waiting.push_back(piece);
+        }
+        if !q.waiting.is_empty() && !std::mem::replace(&mut q.sending, true) {
             let me = self.clone();
             let thread = std::thread::Builder::new().name("sender".into());
             if let Err(e) = thread.spawn(move || me.send_queued()) {
@@ -66,9 +91,14 @@ impl Outlet {
         }
     }
 
-    /// Bytes that the client has not taken.
+    /// Bytes held that the client has not taken.
     pub fn unsent(&self) -> usize {
         self.queue().bytes
+    }
+
+    /// The same of all outlets that count together.
+    pub fn unsent_by_all(&self) -> usize {
+        self.0.all.load(Ordering::Acquire)
     }
 
     /// Waits until less than this is unsent, or nothing ever will be.
@@ -79,16 +109,20 @@ impl Outlet {
 
     fn send_queued(&self) {
         loop {
-            let next = {
+            let (next, sent) = {
                 let mut q = self.queue();
                 let next = q.waiting.pop_front().filter(|_| !q.broken);
                 q.sending = next.is_some();
-                next
+                (next, std::mem::take(&mut q.sent))
             };
-            let Some(bytes) = next else { return };
-            let result = (&self.0.stream).write_all(&bytes);
+            let Some(piece) = next else { return };
+            let result = send_all(&self.0.stream, &piece, sent);
+            let len = piece.len();
+            drop(piece);
             let mut q = self.queue();
-            q.bytes = q.bytes.saturating_sub(bytes.len());
+            let gone = len.min(q.bytes);
+            q.bytes -= gone;
+            self.0.all.fetch_sub(gone, Ordering::Relaxed);
             if result.is_err() {
                 self.give_up(&mut q);
             }
@@ -99,7 +133,7 @@ impl Outlet {
     fn give_up(&self, q: &mut Queue) {
         q.broken = true;
         q.waiting.clear();
-        q.bytes = 0;
+        self.0.all.fetch_sub(std::mem::take(&mut q.bytes), Ordering::Relaxed);
         // The connection's reader notices and ends it.
         let _ = self.0.stream.shutdown(Shutdown::Both);
         self.0.less.notify_all();
@@ -109,12 +143,63 @@ impl Outlet {
 /// The longest time that a client may take nothing of what is sent to it.
 pub(crate) const STALLED: Duration = Duration::from_secs(30);
 
+/// The most parts that the kernel takes in one call.
+const PARTS_MAX: usize = 1024;
+
+/// What one call is given: the parts of these pieces but for the first `skip` bytes.
+fn parts<'a>(pieces: impl Iterator<Item = &'a Piece>, mut skip: usize) -> Vec<IoSlice<'a>> {
+    let mut all = Vec::new();
+    for part in pieces.flat_map(Piece::parts) {
+        let skipped = skip.min(part.len());
+        skip -= skipped;
+        if skipped < part.len() {
+            all.push(IoSlice::new(&part[skipped..]));
+        }
+        if all.len() == PARTS_MAX {
+            break;
+        }
+    }
+    all
+}
+
+/// The rest of a piece, as fast as the client takes it.
+fn send_all(mut stream: &TcpStream, piece: &Piece, mut sent: usize) -> io::Result<()> {
+    while sent < piece.len() {
+        match stream.write_vectored(&parts(std::iter::once(piece), sent)) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => sent += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => (),
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
 /// As much as the socket takes without waiting.
-fn send_now(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+fn send_now(stream: &TcpStream, pieces: &[Piece]) -> io::Result<usize> {
+    let mut sent = 0;
+    loop {
+        let all = parts(pieces.iter(), sent);
+        let asked: usize = all.iter().map(|p| p.len()).sum();
+        let n = send_some(stream, &all)?;
+        sent += n;
+        if n < asked || all.len() < PARTS_MAX {
+            return Ok(sent);
+        }
+    }
+}
+
+fn send_some(stream: &TcpStream, all: &[IoSlice<'_>]) -> io::Result<usize> {
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: the pointer and the length are those of a slice that lives through the call.
+    // SAFETY: all zeros is a message without an address and control data; its parts live through
+    // the call, and std gives IoSlice the layout of iovec.
     #[expect(unsafe_code, reason = "std cannot send without waiting on a socket that may wait")]
-    let n = unsafe { libc::send(stream.as_raw_fd(), bytes.as_ptr().cast(), bytes.len(), flags) };
+    let n = unsafe {
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = all.as_ptr().cast_mut().cast();
+        message.msg_iovlen = all.len();
+        libc::sendmsg(stream.as_raw_fd(), &message, flags)
+    };
     match usize::try_from(n) {
         Ok(n) => Ok(n),
         Err(_) => match io::Error::last_os_error() {
@@ -129,6 +214,7 @@ fn send_now(stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use env::Rope;
     use std::io::Read;
     use std::net::TcpListener;
     use std::time::Instant;
@@ -137,12 +223,20 @@ mod tests {
     fn a_client_that_does_not_read_keeps_nobody() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let outlet = Outlet::new(listener.accept().unwrap().0);
+        let all = Arc::new(AtomicUsize::new(0));
+        let outlet = Outlet::new(listener.accept().unwrap().0, all.clone());
         let begun = Instant::now();
         let piece: Vec<u8> = (0..1 << 20).map(|i| i as u8).collect();
-        (0..32).for_each(|_| outlet.send(piece.clone()));
+        for i in 0..32 {
+            outlet.send(match i % 3 {
+                0 => vec![Piece::Own(piece.clone())],
+                1 => piece.chunks(100 << 10).map(|p| Piece::Own(p.to_vec())).collect(),
+                _ => vec![Piece::Shared(Rope::cut(&piece, 0, 512))],
+            });
+        }
         assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
         assert!(outlet.unsent() > 8 << 20, "{}", outlet.unsent());
+        assert_eq!(outlet.unsent(), outlet.unsent_by_all());
         // When it reads at last, everything comes, in order.
         let mut got = vec![0; 32 << 20];
         client.read_exact(&mut got).unwrap();
@@ -151,7 +245,8 @@ mod tests {
         assert_eq!(outlet.unsent(), 0);
         // And when it goes away, nothing more is queued.
         drop(client);
-        (0..64).for_each(|_| outlet.send(piece.clone()));
+        (0..64).for_each(|_| outlet.send(vec![Piece::Own(piece.clone())]));
         outlet.wait_below(1);
+        assert_eq!(outlet.unsent_by_all(), 0);
     }
 }

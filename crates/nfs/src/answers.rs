@@ -8,6 +8,7 @@ use crate::replies::{fattr, post, status, wcc};
 use crate::rpc;
 use crate::server::Server;
 use crate::xdr::Writer;
+use env::Rope;
 use vfs::{Answer, FsError, Reply, Stability, Wcc};
 
 /// A READDIR whose limit leaves room for no entry.
@@ -32,8 +33,36 @@ pub(crate) fn fail(xid: u32, procedure: u32, why: u32) -> Vec<u8> {
     w.0
 }
 
+/// A reply, and data that follow it, padded to four bytes.
+pub(crate) type Message = (Vec<u8>, Rope);
+
+/// So much that is read is sent from where it lies, and not copied.
+const SHARED_BYTES_MIN: usize = 16 << 10;
+
 /// Writes the reply to an answered call.
-pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
+pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Message {
+    match answer.result {
+        Ok(Reply::Data { data, eof, attr })
+            if p.procedure == 6 && data.len() >= SHARED_BYTES_MIN =>
+        {
+            let mut w = rpc::success(p.xid);
+            w.u32(0);
+            read_head(&mut w, &attr, server.volumes[p.volume].fsid(), (data.len(), eof));
+            (w.0, data)
+        }
+        _ => (written(server, p, answer), Rope::new()),
+    }
+}
+
+/// The reply to a READ up to its data.
+fn read_head(w: &mut Writer, attr: &vfs::Attr, fsid: u64, (len, eof): (usize, bool)) {
+    post(w, Some(attr), fsid);
+    w.u32(len as u32);
+    w.bool(eof);
+    w.u32(len as u32);
+}
+
+fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
     let volume = &server.volumes[p.volume];
     let fsid = volume.fsid();
     let mut w = rpc::success(p.xid);
@@ -114,10 +143,7 @@ fn plain(
             w.opaque(text);
         }
         (6, Reply::Data { data, eof, attr }) => {
-            post(w, Some(attr), fsid);
-            w.u32(data.len() as u32);
-            w.bool(*eof);
-            w.u32(data.len() as u32);
+            read_head(w, attr, fsid, (data.len(), *eof));
             data.parts().for_each(|part| w.fixed(part));
             w.pad(data.len());
         }

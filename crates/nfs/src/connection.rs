@@ -3,28 +3,19 @@
 
 use crate::answers::finish;
 use crate::calls::{self, Begun, Pending, modifies};
-use crate::drc::{Key, Known, checksum};
+use crate::drc::{Known, checksum};
 use crate::metrics::{self, Meter};
 use crate::mountd;
+use crate::room::{self, Room};
 use crate::rpc::{self, BadHead};
 use crate::server::{Server, User};
+use crate::state::{Asked, RECORD_BYTES_MAX, State, mark};
 use crate::xdr::Reader;
+use env::Piece;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Front, Request, Ticket, Work};
-
-/// The longest record: a write of the largest size and its head.
-const RECORD_BYTES_MAX: usize = vfs::TRANSFER_BYTES_MAX + 4096;
-/// Requests of one connection that may be under way.
-const UNDER_WAY_MAX: usize = 256;
-/// Bytes that these may need: what they write, and the most that their replies hold. The last one
-/// taken may go beyond it.
-const BYTES_UNDER_WAY_MAX: usize = 8 << 20;
-/// Bytes of replies that a client may leave unread before its next request is looked at.
-const UNSENT_BYTES_MAX: usize = 4 << 20;
-/// Calls are taken into memory in a buffer that is given back when it has grown beyond this.
-const INPUT_KEPT: usize = 64 << 10;
+use vfs::{Answer, Front, Ticket, Work};
 
 /// A request that takes longer is logged.
 const SLOW: Duration = Duration::from_millis(500);
@@ -32,33 +23,17 @@ const SLOW: Duration = Duration::from_millis(500);
 /// Sends bytes to the client; called when replies are ready, by any thread.
 pub trait Sender: Send + Sync {
     /// All of these, in one write if possible; without waiting for the client.
-    fn send(&self, bytes: Vec<u8>);
-    /// Waits until less than this is unsent, or nothing ever will be.
+    fn send(&self, pieces: Vec<Piece>);
+    /// Bytes that this client has not taken.
+    fn unsent(&self) -> usize {
+        0
+    }
+    /// The same of all clients.
+    fn unsent_everywhere(&self) -> usize {
+        0
+    }
+    /// Waits until less than this is unsent here, or nothing ever will be.
     fn wait_below(&self, _bytes: usize) {}
-}
-
-/// A call that the volume has not answered yet.
-struct Asked {
-    pending: Pending,
-    /// Where its reply is to be kept, if it may come again.
-    key: Option<Key>,
-    arrived: Instant,
-    /// What of [`BYTES_UNDER_WAY_MAX`] it takes.
-    cost: usize,
-}
-
-struct State {
-    /// Bytes that are not a whole record yet, and the fragments of one that is not.
-    input: Vec<u8>,
-    record: Vec<u8>,
-    out: Vec<u8>,
-    asked: Vec<Option<Asked>>,
-    under_way: usize,
-    bytes_under_way: usize,
-    meter: Meter,
-    /// So many gather replies (the reader, and threads that have several): all are sent in one
-    /// write when the last of them is done.
-    gathering: u32,
 }
 
 /// A connection.
@@ -68,23 +43,15 @@ pub struct Connection {
     peer: SocketAddr,
     sender: Box<dyn Sender>,
     state: Mutex<State>,
-    /// Fewer requests are under way than before.
-    fewer: Condvar,
+    /// The connection holds less than before.
+    more_room: Condvar,
 }
 
 impl Connection {
     /// A connection of `peer`, whose replies go to `sender`.
     pub fn new(server: Arc<Server>, peer: SocketAddr, sender: Box<dyn Sender>) -> Arc<Connection> {
-        let state = State {
-            input: Vec::new(),
-            record: Vec::new(),
-            out: Vec::new(),
-            asked: Vec::new(),
-            under_way: 0,
-            bytes_under_way: 0,
-            meter: Meter::new(&server.metrics, peer.ip()),
-            gathering: 0,
-        };
+        let meter = Meter::new(&server.metrics, peer.ip());
+        let state = State::new(Room::new(&server.held), meter);
         server.metrics.connections.inc();
         let state = Mutex::new(state);
         Arc::new_cyclic(|me| Connection {
@@ -93,7 +60,7 @@ impl Connection {
             peer,
             sender,
             state,
-            fewer: Condvar::new(),
+            more_room: Condvar::new(),
         })
     }
 
@@ -114,7 +81,8 @@ impl Connection {
         input.extend_from_slice(bytes);
         let mut work = Vec::new();
         let mut at = 0;
-        while !s.is_full() {
+        let unsent = self.sender.unsent();
+        while !s.room.is_full(unsent, || self.sender.unsent_everywhere()) {
             let Some((len, last)) = mark(&input[at..]) else { break };
             if s.record.len() + len > RECORD_BYTES_MAX {
                 if !work.is_empty() {
@@ -134,43 +102,63 @@ impl Connection {
                 self.one(&mut s, &record, arrived, &mut work);
             }
         }
-        input.drain(..at);
-        if input.capacity() > INPUT_KEPT && input.len() <= INPUT_KEPT {
-            input.shrink_to(INPUT_KEPT);
-        }
-        s.input = input;
+        s.keep(input, at);
         Ok(work)
     }
 
     /// Waits until the limits let the connection go on, and tells whether a whole request is left
     /// of what was received before: then `received` is to be called with nothing new.
     pub fn wait_for_room(&self) -> bool {
-        self.sender.wait_below(UNSENT_BYTES_MAX);
+        loop {
+            let mut s = self.state();
+            // Looked at while nothing can go from the room to the sender, so nothing is missed.
+            let unsent = self.sender.unsent();
+            if !s.room.is_full(unsent, || self.sender.unsent_everywhere()) {
+                return s.has_more();
+            }
+            if s.room.is_empty() {
+                drop(s);
+                self.sender.wait_below(unsent);
+                continue;
+            }
+            s.waits = true;
+            let s = self.more_room.wait_while(s, |s| s.waits);
+            drop(s.expect("nobody panics while holding it"));
+        }
+    }
+
+    /// Has a part of a request come, and not its end?
+    pub fn is_inside_record(&self) -> bool {
         let s = self.state();
-        let s = self.fewer.wait_while(s, |s| s.is_full());
-        let s = s.expect("nobody panics while holding it");
-        mark(&s.input).is_some_and(|(len, _)| {
-            s.input.len() >= 4 + len || s.record.len() + len > RECORD_BYTES_MAX
-        })
+        !s.input.is_empty() || !s.record.is_empty()
     }
 
     /// Is there a call that has not been answered?
     pub fn is_waiting(&self) -> bool {
-        self.state().under_way > 0
+        self.state().room.calls() > 0
     }
 
     /// The calls of the last `received` were entered: sends what has been answered.
     pub fn gathered(&self) {
-        let out = {
-            let mut s = self.state();
-            s.gathering -= 1;
-            if s.gathering > 0 {
-                return; // somebody else is about to send it
-            }
-            std::mem::take(&mut s.out)
-        };
-        if !out.is_empty() {
-            self.sender.send(out);
+        let mut s = self.state();
+        s.gathering -= 1;
+        if s.gathering == 0 {
+            self.send(s); // else somebody else is about to
+        }
+    }
+
+    /// Sends all replies that wait.
+    fn send(&self, mut s: MutexGuard<'_, State>) {
+        let out = std::mem::take(&mut s.out);
+        if out.pieces.is_empty() {
+            return;
+        }
+        drop(s);
+        self.sender.send(out.pieces);
+        let mut s = self.state();
+        s.room.release(out.cost);
+        if std::mem::take(&mut s.waits) {
+            self.more_room.notify_all();
         }
     }
 
@@ -179,21 +167,21 @@ impl Connection {
         let head = match rpc::head(&mut r) {
             Ok(h) => h,
             Err(BadHead::NoCall) => return,
-            Err(BadHead::Refuse(reply)) => return s.put(&reply),
+            Err(BadHead::Refuse(reply)) => return s.put_new(&reply),
         };
         let user = User { auth: head.auth.clone(), peer: self.peer };
         let begun = match head.program {
             rpc::MOUNT => mountd::begin(&self.server, &head, &mut r, &user),
             rpc::NFS => calls::begin(&self.server, &head, &mut r, &user),
-            _ => return s.put(&rpc::refuse(head.xid, 1, None)),
+            _ => return s.put_new(&rpc::refuse(head.xid, 1, None)),
         };
-        let (pending, call) = match begun {
+        let (pending, mut call) = match begun {
             Begun::Ask(both) => *both,
             Begun::Now(reply) => {
                 if head.program == rpc::NFS {
                     self.count_error(head.procedure, "", &reply);
                 }
-                return s.put(&reply);
+                return s.put_new(&reply);
             }
         };
         let mut key = None;
@@ -207,26 +195,25 @@ impl Connection {
                 }
                 Known::Answered(reply) => {
                     self.server.metrics.duplicates.inc();
-                    return s.put(&reply);
+                    return s.put_new(&reply);
                 }
             }
         }
-        let cost = cost(&call.request);
+        if s.room.is_scarce(|| self.sender.unsent_everywhere()) {
+            room::be_modest(&mut call.request);
+        }
+        let cost = room::cost(&call.request);
         let id = s.remember(Asked { pending, key, arrived, cost });
         self.server.metrics.in_flight.inc();
         let front = self.me.upgrade().expect("whoever feeds it holds it");
         work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
     }
 
-    /// Sends a reply, now or with the others that are being gathered.
-    fn deliver(&self, mut s: MutexGuard<'_, State>, reply: &[u8]) {
-        s.put(reply);
-        if s.gathering > 0 {
-            return;
+    /// Sends what waits, unless more is being gathered.
+    fn deliver(&self, s: MutexGuard<'_, State>) {
+        if s.gathering == 0 {
+            self.send(s);
         }
-        let out = std::mem::take(&mut s.out);
-        drop(s);
-        self.sender.send(out);
     }
 
     /// Counts a reply whose nfsstat3, the first word after the head, is an error.
@@ -267,49 +254,6 @@ impl Drop for Connection {
     }
 }
 
-/// The length of the first fragment, and whether it is its record's last.
-fn mark(input: &[u8]) -> Option<(usize, bool)> {
-    let mark = u32::from_be_bytes(*input.first_chunk()?);
-    Some(((mark & 0x7fff_ffff) as usize, mark & 0x8000_0000 != 0))
-}
-
-/// Bytes that a request may need until it is answered.
-fn cost(request: &Request) -> usize {
-    const LEAST: usize = 512;
-    LEAST
-        + match request {
-            Request::Write { data, .. } => data.len(),
-            Request::Read { len, .. } => (*len as usize).min(vfs::TRANSFER_BYTES_MAX),
-            // An entry in memory takes more than its part of the reply.
-            Request::ReadDir { max_bytes, .. } => 2 * max_bytes,
-            _ => 0,
-        }
-}
-
-impl State {
-    fn is_full(&self) -> bool {
-        self.under_way >= UNDER_WAY_MAX || self.bytes_under_way >= BYTES_UNDER_WAY_MAX
-    }
-
-    fn remember(&mut self, what: Asked) -> u64 {
-        self.under_way += 1;
-        self.bytes_under_way += what.cost;
-        let at = self.asked.iter().position(Option::is_none).unwrap_or_else(|| {
-            self.asked.push(None);
-            self.asked.len() - 1
-        });
-        self.asked[at] = Some(what);
-        at as u64
-    }
-
-    /// Appends a record to what is to be sent.
-    fn put(&mut self, reply: &[u8]) {
-        self.meter.sent.inc_by(reply.len() as u64 + 4);
-        self.out.extend_from_slice(&(reply.len() as u32 | 0x8000_0000).to_be_bytes());
-        self.out.extend_from_slice(reply);
-    }
-}
-
 impl Front for Connection {
     fn gather(&self) {
         self.state().gathering += 1;
@@ -318,25 +262,17 @@ impl Front for Connection {
         Connection::gathered(self);
     }
     fn reply(&self, id: u64, answer: Answer) {
-        let asked = {
-            let mut s = self.state();
-            let known = s.asked[id as usize].take();
-            let asked = known.expect("a call is answered once");
-            let was_full = s.is_full();
-            s.under_way -= 1;
-            s.bytes_under_way -= asked.cost;
-            if was_full {
-                self.fewer.notify_all();
-            }
-            asked
-        };
+        let asked = self.state().answered(id);
         let reply = finish(&self.server, asked.pending, answer);
-        let waiting = asked.key.map_or_else(Vec::new, |k| self.server.drc.answered(k, &reply));
-        let mut s = self.state();
-        self.count(&mut s, &asked, &reply);
-        self.deliver(s, &reply);
+        let waiting = asked.key.map_or_else(Vec::new, |k| self.server.drc.answered(k, &reply.0));
         for other in waiting.iter().filter_map(Weak::upgrade) {
-            other.deliver(other.state(), &reply);
+            let mut s = other.state();
+            s.put_new(&reply.0);
+            other.deliver(s);
         }
+        let mut s = self.state();
+        self.count(&mut s, &asked, &reply.0);
+        s.put(reply, asked.cost);
+        self.deliver(s);
     }
 }

@@ -16,9 +16,11 @@ mod handle;
 mod metrics;
 mod mountd;
 mod replies;
+mod room;
 mod rpc;
 mod server;
 mod siphash;
+mod state;
 mod xdr;
 
 pub use connection::{Connection, Sender};

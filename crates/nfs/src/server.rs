@@ -6,6 +6,8 @@ use crate::exports::{Export, NOBODY};
 use crate::handle::{self, BadHandle, Handle};
 use crate::metrics::Metrics;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use vfs::{Cred, VolumeInfo};
 
 /// A volume as it is served.
@@ -33,6 +35,8 @@ pub struct Server {
     exports: Vec<Export>,
     pub(crate) drc: Drc<Connection>,
     pub(crate) metrics: Metrics,
+    /// Bytes that all connections hold, see [`crate::room`].
+    pub(crate) held: Arc<AtomicUsize>,
 }
 
 /// What is to be mounted.
@@ -55,7 +59,13 @@ const MNT_ACCES: u32 = 13;
 impl Server {
     /// Serves these volumes by these rules.
     pub fn new(volumes: Vec<Served>, exports: Vec<Export>) -> Server {
-        Server { volumes, exports, drc: Drc::default(), metrics: Metrics::new() }
+        Server {
+            volumes,
+            exports,
+            drc: Drc::default(),
+            metrics: Metrics::new(),
+            held: Arc::default(),
+        }
     }
     /// The metrics in OpenMetrics' text format; `counters` are what each volume said of itself, in
     /// the order in which the volumes are served.

@@ -16,8 +16,14 @@ pub struct NfsArgs {
 
 struct Socket(Outlet);
 impl Sender for Socket {
-    fn send(&self, bytes: Vec<u8>) {
-        self.0.send(bytes);
+    fn send(&self, pieces: Vec<env::Piece>) {
+        self.0.send(pieces);
+    }
+    fn unsent(&self) -> usize {
+        self.0.unsent()
+    }
+    fn unsent_everywhere(&self) -> usize {
+        self.0.unsent_by_all()
     }
     fn wait_below(&self, bytes: usize) {
         self.0.wait_below(bytes);
@@ -37,6 +43,9 @@ impl Protocol for Nfs {
     }
     fn is_waiting(&self) -> bool {
         self.0.is_waiting()
+    }
+    fn is_inside_request(&self) -> bool {
+        self.0.is_inside_record()
     }
 }
 

@@ -81,6 +81,7 @@ fn daemonize() -> Result<Outcome, Failure> {
 /// `cairn serve`.
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     refuse_what_is_not_there(&a)?;
+    host::keep_pages_small();
     let mut images = a.images.clone();
     if images.is_empty() {
         images.push(PathBuf::from("cairn.img"));

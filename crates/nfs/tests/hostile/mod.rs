@@ -1,6 +1,7 @@
 //! A server and a volume in virtual time for clients that mean no good: bytes go in, and every
 //! reply is held against the calls that are owed one. What is right, whoever uses it says.
 
+use env::Piece;
 use integrity::Plant;
 use lab::{Setting, Subject, fresh};
 use nfs::{Connection, Export, Sender, Served, Server};
@@ -14,8 +15,9 @@ pub(crate) const MOUNT: u32 = 100_005;
 #[derive(Clone, Default)]
 struct Sink(Arc<Mutex<Vec<u8>>>);
 impl Sender for Sink {
-    fn send(&self, bytes: Vec<u8>) {
-        self.0.lock().unwrap().extend(bytes);
+    fn send(&self, pieces: Vec<Piece>) {
+        let mut all = self.0.lock().unwrap();
+        pieces.iter().flat_map(Piece::parts).for_each(|part| all.extend(part));
     }
 }
 

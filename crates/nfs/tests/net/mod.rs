@@ -1,7 +1,7 @@
 //! A network in virtual time: an NFS client of another make and our server, each a task of one
 //! engine, with two pipes of bytes between them. Nothing in it takes time but the disk.
 
-use env::Env;
+use env::{Env, Piece};
 use nfs::{Connection, Sender, Server};
 use nfs3_client::io::{AsyncRead, AsyncWrite};
 use std::collections::VecDeque;
@@ -43,8 +43,8 @@ impl Pipe {
 }
 
 impl Sender for Pipe {
-    fn send(&self, bytes: Vec<u8>) {
-        self.put(&bytes);
+    fn send(&self, pieces: Vec<Piece>) {
+        pieces.iter().flat_map(Piece::parts).for_each(|part| self.put(part));
     }
 }
 

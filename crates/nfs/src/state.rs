@@ -1,0 +1,136 @@
+//! What a connection remembers between calls: bytes that are no whole record yet, the calls that
+//! its volumes have not answered, and the replies that wait for one write. Behind the connection's
+//! lock; it knows no protocol but the record's mark.
+
+use crate::answers::Message;
+use crate::calls::Pending;
+use crate::drc::Key;
+use crate::metrics::Meter;
+use crate::room::{CALL_BYTES, Room};
+use env::{Piece, Rope};
+use std::time::Instant;
+
+/// The longest record: a write of the largest size and its head.
+pub(crate) const RECORD_BYTES_MAX: usize = vfs::TRANSFER_BYTES_MAX + 4096;
+/// Calls are taken into memory in a buffer that is given back when it has grown beyond this.
+const INPUT_KEPT: usize = 64 << 10;
+/// Replies are copied together up to this size.
+const PIECE_BYTES: usize = 32 << 10;
+
+/// A call that the volume has not answered yet.
+pub(crate) struct Asked {
+    pub(crate) pending: Pending,
+    /// Where its reply is to be kept, if it may come again.
+    pub(crate) key: Option<Key>,
+    pub(crate) arrived: Instant,
+    /// What of its connection's room it takes.
+    pub(crate) cost: usize,
+}
+
+/// Replies that wait to be sent, and the room that they take until then.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    pub(crate) pieces: Vec<Piece>,
+    pub(crate) cost: usize,
+}
+
+pub(crate) struct State {
+    /// Bytes that are not a whole record yet, and the fragments of one that is not.
+    pub(crate) input: Vec<u8>,
+    pub(crate) record: Vec<u8>,
+    pub(crate) out: Outbox,
+    asked: Vec<Option<Asked>>,
+    pub(crate) room: Room,
+    pub(crate) meter: Meter,
+    /// So many gather replies (the reader, and threads that have several): all are sent in one
+    /// write when the last of them is done.
+    pub(crate) gathering: u32,
+    /// Does the reader wait for room?
+    pub(crate) waits: bool,
+}
+
+impl State {
+    pub(crate) fn new(room: Room, meter: Meter) -> State {
+        State {
+            input: Vec::new(),
+            record: Vec::new(),
+            out: Outbox::default(),
+            asked: Vec::new(),
+            room,
+            meter,
+            gathering: 0,
+            waits: false,
+        }
+    }
+
+    /// Keeps what is left of the input.
+    pub(crate) fn keep(&mut self, mut input: Vec<u8>, used: usize) {
+        input.drain(..used);
+        if input.capacity() > INPUT_KEPT && input.len() <= INPUT_KEPT {
+            input.shrink_to(INPUT_KEPT);
+        }
+        self.input = input;
+    }
+
+    /// Is there a whole request among what was received, or one that is longer than any may be?
+    pub(crate) fn has_more(&self) -> bool {
+        mark(&self.input).is_some_and(|(len, _)| {
+            self.input.len() >= 4 + len || self.record.len() + len > RECORD_BYTES_MAX
+        })
+    }
+
+    pub(crate) fn remember(&mut self, what: Asked) -> u64 {
+        self.room.begin(what.cost);
+        let at = self.asked.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.asked.push(None);
+            self.asked.len() - 1
+        });
+        self.asked[at] = Some(what);
+        at as u64
+    }
+
+    /// The call of this number was answered.
+    pub(crate) fn answered(&mut self, id: u64) -> Asked {
+        self.room.answered();
+        self.asked[id as usize].take().expect("a call is answered once")
+    }
+
+    /// A reply that was never in the room is to be sent.
+    pub(crate) fn put_new(&mut self, reply: &[u8]) {
+        let cost = reply.len().max(CALL_BYTES);
+        self.room.hold(cost);
+        self.put((reply.to_vec(), Rope::new()), cost);
+    }
+
+    /// Appends a record to what is to be sent; it takes so much of the room until then.
+    pub(crate) fn put(&mut self, (head, data): Message, cost: usize) {
+        let pad = data.len().next_multiple_of(4) - data.len();
+        let len = head.len() + data.len() + pad;
+        self.meter.sent.inc_by(len as u64 + 4);
+        self.out.cost += cost;
+        self.out.append(&(len as u32 | 0x8000_0000).to_be_bytes());
+        self.out.append(&head);
+        if !data.is_empty() {
+            self.out.pieces.push(Piece::Shared(data));
+            self.out.append(&[0; 3][..pad]);
+        }
+    }
+}
+
+impl Outbox {
+    fn append(&mut self, bytes: &[u8]) {
+        match self.pieces.last_mut() {
+            Some(Piece::Own(last)) if last.len() + bytes.len() <= PIECE_BYTES => {
+                last.extend_from_slice(bytes);
+            }
+            _ if bytes.is_empty() => (),
+            _ => self.pieces.push(Piece::Own(bytes.to_vec())),
+        }
+    }
+}
+
+/// The length of the first fragment, and whether it is its record's last.
+pub(crate) fn mark(input: &[u8]) -> Option<(usize, bool)> {
+    let mark = u32::from_be_bytes(*input.first_chunk()?);
+    Some(((mark & 0x7fff_ffff) as usize, mark & 0x8000_0000 != 0))
+}
