@@ -199,6 +199,7 @@ pub struct FsckArgs {
 #[derive(Args)]
 pub struct RecoverArgs {
     pub image: PathBuf,
+    /// Its log or journal, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
     #[arg(long)]
@@ -208,6 +209,9 @@ pub struct RecoverArgs {
 #[derive(Args)]
 pub struct InfoArgs {
     pub image: PathBuf,
+    /// Its log, where that is on another device.
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
     #[arg(long)]
     pub json: bool,
 }
@@ -217,6 +221,9 @@ pub struct PathsArgs {
     pub image: PathBuf,
     #[arg(required = true)]
     pub paths: Vec<String>,
+    /// Its log, where that is on another device.
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
     #[arg(long)]
     pub json: bool,
 }
@@ -226,6 +233,9 @@ pub struct RmArgs {
     pub image: PathBuf,
     #[arg(required = true)]
     pub paths: Vec<String>,
+    /// Its log, where that is on another device.
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
     /// Directories too, with all they hold.
     #[arg(short, long)]
     pub recursive: bool,

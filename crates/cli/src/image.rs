@@ -73,12 +73,25 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
     })
 }
 
-/// The log's own file or device, if one is named. A log of ours is made if it is not there; a
-/// journal is made with its volume.
-pub fn log_file(a: &OpenArgs, mode: Mode) -> Result<Option<Arc<HostFile>>, Failure> {
+/// The log's own file or device, if one is named. A log of ours is made if it is not there, unless
+/// one of these volumes has left something in one; a journal is made with its volume.
+pub fn log_file(
+    a: &OpenArgs,
+    mode: Mode,
+    images: &[impl AsRef<Path>],
+) -> Result<Option<Arc<HostFile>>, Failure> {
     let Some(path) = a.log.as_ref().filter(|l| *l != "internal") else { return Ok(None) };
     let path = Path::new(path);
-    if !path.exists() && mode.is_redo() {
+    if !path.exists() && mode.is_redo() && !a.read_only {
+        for image in images {
+            let image = image.as_ref();
+            let device = FileDevice(Arc::new(HostFile::open(image, true)?));
+            if probe(&device).is_ok_and(|p| p.has_private_log()) {
+                let (image, path) = (image.display(), path.display());
+                let why = format!("{image}: its changes are in a log, and there is none at {path}");
+                return Err(Failure::Failed(why));
+            }
+        }
         let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
         let sized = made.and_then(|f| f.set_len(LOG_BYTES));
         sized.map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
@@ -186,23 +199,16 @@ pub struct Image {
 }
 
 impl Image {
-    /// Opens it; a read-only one reads an unclean volume as it is.
-    pub fn open(path: &Path, read_only: bool) -> Result<Image, Failure> {
-        Image::open_with_log(path, read_only, None)
-    }
-
-    /// Opens it with its log on another device.
-    pub fn open_with_log(
-        path: &Path,
-        read_only: bool,
-        log: Option<String>,
-    ) -> Result<Image, Failure> {
+    /// Opens it; a read-only one reads an unclean volume through its journal or log. `log`: where
+    /// that is, if it is on another device.
+    pub fn open(path: &Path, read_only: bool, log: Option<&Path>) -> Result<Image, Failure> {
+        let log = log.map(|l| l.display().to_string());
         let args = OpenArgs { read_only, cache: Some(64 << 20), ..open_args(path, None, log)? };
         let file = Arc::new(HostFile::open(path, read_only)?);
         let mode = mode_of(&args.mode)?;
         let mut options = options_of(&args, mode)?;
         let mut files = vec![file.clone()];
-        let log = log_file(&args, mode)?;
+        let log = log_file(&args, mode, &[path])?;
         let found = prepare(&file, log.as_ref(), read_only, false)?;
         if let Some(log) = log {
             options.log_disk_bytes = Some(log.size_bytes());

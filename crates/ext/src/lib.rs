@@ -91,6 +91,10 @@ impl Ext {
         match e {
             IntegrityError::Format(e) => self.damage(e),
             IntegrityError::Disk(e) if e.kind == env::DiskErrorKind::NoSpace => FsError::NoSpace,
+            IntegrityError::LogHeld { .. } => {
+                tracing::warn!("{e}");
+                FsError::NoSpace
+            }
             _ => {
                 tracing::error!("{e}");
                 FsError::Io

@@ -15,6 +15,11 @@ pub enum IntegrityError {
         /// Blocks the log can give one operation.
         available: u64,
     },
+    /// The log is full of what somebody else has left in it, who is not here to take it out.
+    LogHeld {
+        /// Who that is.
+        by: String,
+    },
     /// The log holds something that cannot be used.
     Format(format::FormatError),
 }
@@ -37,6 +42,9 @@ impl fmt::Display for IntegrityError {
                 f,
                 "the log is too small: an operation needs {needed} blocks, it has {available}"
             ),
+            IntegrityError::LogHeld { by } => {
+                write!(f, "the log is full of entries of {by}, which is not open here")
+            }
             IntegrityError::Format(e) => write!(f, "{e}"),
         }
     }

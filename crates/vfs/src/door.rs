@@ -25,7 +25,13 @@ pub trait Volume {
 }
 
 /// Opens a volume inside its engine; a failure is a sentence for the user.
-pub type Open = Box<dyn FnOnce(Env) -> Local<'static, Result<Rc<dyn Volume>, String>> + Send>;
+pub type Open = Box<dyn FnOnce(Env) -> Opening + Send>;
+
+/// A volume that is being opened.
+pub type Opening = Local<'static, Result<Rc<dyn Volume>, String>>;
+
+/// Opens several volumes inside one engine: those that share something, such as a log.
+pub type OpenAll = Box<dyn FnOnce(Env) -> Vec<Opening> + Send>;
 
 /// Where a reply goes: called by the thread that leaves the volume, outside the door.
 pub trait Front: Send + Sync {
@@ -101,14 +107,14 @@ type Replies = Rc<RefCell<Vec<(Ticket, Answer)>>>;
 
 struct Inside {
     engine: Engine,
-    volume: Rc<RefCell<Option<Rc<dyn Volume>>>>,
+    volumes: Vec<Slot>,
     replies: Replies,
-    open: Option<Open>,
+    open: Option<OpenAll>,
 }
 
 /// SAFETY: `Inside` is full of Rc and RefCell, so one thread at a time may use it, with a
 /// happens-before from one to the next. (1) It is private to this file and reached only through the
-/// mutex in [`Door`]. (2) No clone of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`)
+/// mutex in [`Room`]. (2) No clone of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`)
 /// and out (`Out`) is Send, which the compiler checks below; the closure that opens the volume is
 /// Send, and what it makes stays inside. (3) Wakers are numbers that mean something only to the
 /// thread inside (env::exec), through a thread-local that is empty outside. (4) No other
@@ -120,16 +126,24 @@ const _: fn() = || {
     send::<Work>();
     send::<Out>();
     send::<IoDone>();
-    send::<Open>();
+    send::<OpenAll>();
 };
 
-/// A volume behind its door.
-pub struct Door {
+/// What is behind a door: one volume, or several that share an engine.
+struct Room {
     inside: Mutex<Inside>,
     busy: AtomicBool,
     /// Nanoseconds on the monotonic clock; 0: none. Written by whoever is inside.
     deadline: AtomicU64,
-    state: Arc<Mutex<DoorState>>,
+    states: Vec<Arc<Mutex<DoorState>>>,
+}
+
+/// A volume behind its door. Whoever enters by one of several doors of a room carries on the work
+/// of all.
+pub struct Door {
+    room: Arc<Room>,
+    /// Which of the room's volumes is meant.
+    which: usize,
 }
 
 /// How many times a thread looks before it sleeps; about 50 microseconds.
@@ -139,23 +153,32 @@ impl Door {
     /// A door with a volume behind it that the first entry begins to open. `seed` feeds its random
     /// numbers.
     pub fn new(seed: u64, open: Open) -> Door {
+        let mut one = Door::several(seed, 1, Box::new(|env| vec![open(env)]));
+        one.pop().expect("a room for one has a door")
+    }
+
+    /// Doors of one room, for volumes of which the first entry begins to open all. Their disks
+    /// are numbered in common.
+    pub fn several(seed: u64, volumes: usize, open: OpenAll) -> Vec<Door> {
         let inside = Inside {
             engine: Engine::new(seed),
-            volume: Rc::default(),
+            volumes: (0..volumes).map(|_| Slot::default()).collect(),
             replies: Rc::default(),
             open: Some(open),
         };
-        Door {
+        let opening = || Arc::new(Mutex::new(DoorState::Opening));
+        let room = Arc::new(Room {
             inside: Mutex::new(inside),
             busy: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
-            state: Arc::new(Mutex::new(DoorState::Opening)),
-        }
+            states: (0..volumes).map(|_| opening()).collect(),
+        });
+        (0..volumes).map(|which| Door { room: room.clone(), which }).collect()
     }
 
     /// Opening, open, failed or closed.
     pub fn state(&self) -> DoorState {
-        self.state.lock().expect("nobody panics while holding it").clone()
+        self.room.states[self.which].lock().expect("nobody panics while holding it").clone()
     }
 
     /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what
@@ -163,37 +186,40 @@ impl Door {
     /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is
     /// closed, are answered with `Stale`.
     pub fn enter(&self, now: Now, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
-        let mut guard = self.lock();
-        self.busy.store(true, Ordering::Relaxed);
+        let room = &*self.room;
+        let mut guard = room.lock();
+        room.busy.store(true, Ordering::Relaxed);
         let inside = &mut *guard;
         let open = inside.open.take();
-        let Inside { engine, volume, replies, .. } = inside;
+        let Inside { engine, volumes, replies, .. } = inside;
         engine.turn(now, done, |env| {
             if let Some(open) = open {
-                begin_open(env, open, volume.clone(), self.state.clone());
+                begin_open(env, open, volumes, &room.states);
             }
             for w in work.drain(..) {
-                begin(env, w, volume, replies, &self.state);
+                begin(env, w, &volumes[self.which], replies, &room.states[self.which]);
             }
         });
         out.replies.append(&mut replies.borrow_mut());
         out.io.append(&mut engine.take_io());
         let deadline = engine.deadline().map_or(0, |d| d.0.max(1));
-        self.deadline.store(deadline, Ordering::Relaxed);
-        self.busy.store(false, Ordering::Relaxed);
+        room.deadline.store(deadline, Ordering::Relaxed);
+        room.busy.store(false, Ordering::Relaxed);
     }
 
     /// When the volume wants to be entered next even if nothing happens (monotonic).
     pub fn deadline(&self) -> Option<Nanos> {
-        let ns = self.deadline.load(Ordering::Relaxed);
+        let ns = self.room.deadline.load(Ordering::Relaxed);
         (ns != 0).then_some(Nanos(ns))
     }
 
     /// How many tasks live inside; for tests and status pages.
     pub fn live_tasks(&self) -> usize {
-        self.lock().engine.live()
+        self.room.lock().engine.live()
     }
+}
 
+impl Room {
     fn lock(&self) -> Guard<'_, Inside> {
         for _ in 0..SPINS {
             if !self.busy.load(Ordering::Relaxed) {
@@ -217,17 +243,21 @@ fn set(state: &Mutex<DoorState>, to: DoorState) {
 
 type Slot = Rc<RefCell<Option<Rc<dyn Volume>>>>;
 
-fn begin_open(env: &Env, open: Open, volume: Slot, state: Arc<Mutex<DoorState>>) {
-    let opening = open(env.clone());
-    env.spawn("open", async move {
-        match opening.await {
-            Ok(v) => {
-                *volume.borrow_mut() = Some(v);
-                set(&state, DoorState::Open);
+fn begin_open(env: &Env, open: OpenAll, volumes: &[Slot], states: &[Arc<Mutex<DoorState>>]) {
+    let all = open(env.clone());
+    assert_eq!(all.len(), volumes.len(), "every door of a room has its volume");
+    for ((opening, volume), state) in all.into_iter().zip(volumes).zip(states) {
+        let (volume, state) = (volume.clone(), state.clone());
+        env.spawn("open", async move {
+            match opening.await {
+                Ok(v) => {
+                    *volume.borrow_mut() = Some(v);
+                    set(&state, DoorState::Open);
+                }
+                Err(why) => set(&state, DoorState::Failed(why)),
             }
-            Err(why) => set(&state, DoorState::Failed(why)),
-        }
-    });
+        });
+    }
 }
 
 fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mutex<DoorState>>) {

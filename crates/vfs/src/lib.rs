@@ -8,7 +8,7 @@ mod error;
 mod request;
 mod types;
 
-pub use door::{Door, DoorState, Front, Open, Out, Ticket, Volume, Work};
+pub use door::{Door, DoorState, Front, Open, OpenAll, Opening, Out, Ticket, Volume, Work};
 pub use error::FsError;
 pub use request::{
     Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request, SeekKind, SetAttr,

@@ -17,9 +17,10 @@ mod score;
 mod state;
 
 pub use journal::Journal;
+pub use log::{LogReport, log_report};
 pub use make::{make, make_journal};
 pub use mechanisms::{Commit, MODES, Mode, ModeInfo};
-pub use open::{OpenOptions, opener};
+pub use open::{OpenOptions, opener, openers};
 pub use probe::{Probe, look_through, probe};
 pub use recover::{Recovered, recover};
 pub use score::layout_score;

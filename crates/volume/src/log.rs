@@ -8,11 +8,13 @@
 use crate::journal::Journal;
 use crate::open::OpenOptions;
 use crate::probe::Probe;
+use env::sync::Lock;
 use env::{Block, Disk, DiskError, DiskId, Durability, Env};
 use format::ext::Superblock;
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
-use mechanisms::RedoReplay;
+use mechanisms::{Mode, RedoReplay};
+use std::cell::RefCell;
 use std::rc::Rc;
 use wal::{Client, FormatOptions, Log, LogArea, LogError};
 
@@ -29,10 +31,73 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-fn area(env: &Env, disk: &Rc<dyn Disk>, journal: &Journal, o: &OpenOptions) -> LogArea {
-    match o.log_disk_bytes {
-        Some(bytes) => LogArea::whole(env.port().disk(DiskId(1), bytes)),
-        None => LogArea::new(disk.clone(), journal.log_extents()),
+/// Where a volume lies.
+#[derive(Clone)]
+pub(crate) struct Place {
+    /// The engine, and the volume's own disk in it.
+    pub(crate) env: Env,
+    pub(crate) disk: Rc<dyn Disk>,
+    /// The disk with its log, if that is outside.
+    pub(crate) log_disk: DiskId,
+    /// The log, if several volumes of this engine use one.
+    pub(crate) shared: Option<Rc<SharedLog>>,
+}
+
+/// A log that several volumes of one engine use: the first to come opens it.
+pub(crate) struct SharedLog {
+    open: Lock,
+    log: RefCell<Option<Log>>,
+    /// Who will use it: all are its clients from the start, or one could wait for room that only
+    /// another one, not opened yet, can make.
+    members: Vec<([u8; 16], String)>,
+}
+
+impl SharedLog {
+    pub(crate) fn new(members: Vec<([u8; 16], String)>) -> SharedLog {
+        SharedLog { open: Lock::new(), log: RefCell::new(None), members }
+    }
+}
+
+impl Place {
+    fn area(&self, journal: &Journal, o: &OpenOptions) -> LogArea {
+        match o.log_disk_bytes {
+            Some(bytes) => LogArea::whole(self.env.port().disk(self.log_disk, bytes)),
+            None => LogArea::new(self.disk.clone(), journal.log_extents()),
+        }
+    }
+
+    /// Opens the log for writing, or takes it as another volume has opened it.
+    async fn open_log(&self, area: LogArea, o: &OpenOptions) -> Result<Log, LogError> {
+        let Some(shared) = self.shared.as_ref().filter(|_| o.log_disk_bytes.is_some()) else {
+            return Log::open(&self.env, area, wal_options(o)).await;
+        };
+        let _turn = shared.open.lock().await;
+        let known = shared.log.borrow().clone();
+        if let Some(log) = known {
+            return Ok(log);
+        }
+        let log = Log::open(&self.env, area, wal_options(o)).await?;
+        for (id, label) in &shared.members {
+            log.client(*id, label)?;
+        }
+        *shared.log.borrow_mut() = Some(log.clone());
+        Ok(log)
+    }
+
+    /// Makes a new log if there is none.
+    async fn make_log(&self, area: &LogArea, uuid: [u8; 16], external: bool) -> Result<(), String> {
+        let _turn = match &self.shared {
+            Some(shared) if external => Some(shared.open.lock().await),
+            _ => None,
+        };
+        if external && wal::inspect(area).await.is_ok() {
+            return Ok(());
+        }
+        if external && !is_blank(area).await? {
+            return Err("--log: neither a log nor blank: cairn log format makes a new one".into());
+        }
+        let options = FormatOptions { uuid, ..FormatOptions::default() };
+        Log::format(area, &options).await.map_err(|e| format!("the log: {e}"))
     }
 }
 
@@ -68,17 +133,67 @@ async fn check_uuid(probe: &Probe, area: &LogArea) -> Result<(), String> {
     Err("this is not the log that the volume was last used with: --log names the other one".into())
 }
 
+/// What a volume's log holds of it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogReport {
+    /// Is the log on another device?
+    pub outside: bool,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// The volume's entries that are not known to be home.
+    pub entries: u64,
+    /// Bytes from the oldest of these to the log's end.
+    pub bytes: u64,
+    /// Bytes that fit in the log.
+    pub capacity: u64,
+}
+
+/// Looks at the log of a volume that has something in one, without changing anything; None: it has
+/// nothing. The volume lies on `DiskId(0)`, and its log, if that is outside, on `DiskId(1)` with
+/// `log_disk_bytes`. Errors: a sentence for the user, where the log is not the right one or is
+/// damaged.
+pub async fn log_report(
+    env: Env,
+    probe: Probe,
+    disk_bytes: u64,
+    log_disk_bytes: Option<u64>,
+) -> Result<Option<LogReport>, String> {
+    if !probe.has_private_log() {
+        return Ok(None);
+    }
+    let options = OpenOptions { log_disk_bytes, ..OpenOptions::plain(Mode::Redo, 0, [0; 16]) };
+    check_log(&probe, &options)?;
+    let disk = env.port().disk(DiskId(0), disk_bytes);
+    let place = Place { env, disk, log_disk: DiskId(1), shared: None };
+    let area = place.area(journal_of(&probe)?, &options);
+    check_uuid(&probe, &area).await?;
+    let log = Log::open_read_only(&place.env, area).await.map_err(text)?;
+    let client = log.client(probe.superblock.uuid(), "").map_err(text)?;
+    let mut scan = client.scan(wal::Lsn(0));
+    let mut entries = 0;
+    while scan.next().await.map_err(text)?.is_some() {
+        entries += 1;
+    }
+    let info = log.info();
+    let bytes = client.needs().map_or(0, |l| info.durable.0.saturating_sub(l.0));
+    let (outside, uuid, capacity) = (log_disk_bytes.is_some(), info.uuid, info.capacity);
+    Ok(Some(LogReport { outside, uuid, entries, bytes, capacity }))
+}
+
 /// Reads what the log holds, for who only reads.
 pub(crate) async fn look(
-    env: &Env,
-    disk: &Rc<dyn Disk>,
+    place: &Place,
     probe: &Probe,
     o: &OpenOptions,
 ) -> Result<RedoReplay, String> {
     check_log(probe, o)?;
-    let area = area(env, disk, journal_of(probe)?, o);
+    let area = place.area(journal_of(probe)?, o);
     check_uuid(probe, &area).await?;
-    let log = Log::open_read_only(env, area).await.map_err(text)?;
+    let log = match place.shared {
+        Some(_) => place.open_log(area, o).await,
+        None => Log::open_read_only(&place.env, area).await,
+    };
+    let log = log.map_err(text)?;
     let client = log.client(probe.superblock.uuid(), "").map_err(text)?;
     let bs = probe.superblock.block_bytes();
     RedoReplay::load(&client, bs, &mut |_, _| ()).await.map_err(text)
@@ -86,16 +201,16 @@ pub(crate) async fn look(
 
 /// Replays what the log holds, and gives the log up. The probe is as new afterwards.
 pub(crate) async fn replay(
-    env: &Env,
-    disk: &Rc<dyn Disk>,
+    place: &Place,
     probe: &mut Probe,
     o: &OpenOptions,
 ) -> Result<(), String> {
     check_log(probe, o)?;
+    let disk = &place.disk;
     let journal = journal_of(probe)?.clone();
-    let area = area(env, disk, &journal, o);
+    let area = place.area(&journal, o);
     check_uuid(probe, &area).await?;
-    let log = match Log::open(env, area, wal_options(o)).await {
+    let log = match place.open_log(area, o).await {
         Ok(log) => Some(log),
         // Guarded, and then the log was never made: it holds nothing.
         Err(LogError::NotALog { .. }) if o.log_disk_bytes.is_none() => None,
@@ -129,13 +244,13 @@ async fn read_superblock(disk: &Rc<dyn Disk>) -> Result<Superblock, String> {
 
 /// Opens an empty log for use, guarded.
 pub(crate) async fn open(
-    env: &Env,
-    disk: &Rc<dyn Disk>,
+    place: &Place,
     probe: &Probe,
     o: &OpenOptions,
 ) -> Result<PrivateLog, String> {
+    let (env, disk) = (&place.env, &place.disk);
     let journal = journal_of(probe)?.clone();
-    let area = area(env, disk, &journal, o);
+    let area = place.area(&journal, o);
     let external = o.log_disk_bytes.is_some();
     // Inside, other modes have used the blocks since, and older logs: a name that was never used
     // before, whatever chance says, makes their remains strangers.
@@ -145,19 +260,14 @@ pub(crate) async fn open(
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&chance.to_le_bytes());
     uuid[8..].copy_from_slice(&serial.to_le_bytes());
-    let is_log = external && wal::inspect(&area).await.is_ok();
-    if external && !is_log && !is_blank(&area).await? {
-        return Err("--log: neither a log nor blank: cairn log format makes a new one".into());
-    }
-    if !is_log {
-        let options = FormatOptions { uuid, ..FormatOptions::default() };
-        Log::format(&area, &options).await.map_err(|e| format!("the log: {e}"))?;
-    }
-    let log = Log::open(env, area, wal_options(o)).await;
-    let log = log.map_err(|e| format!("the log: {e}"))?;
+    place.make_log(&area, uuid, external).await?;
+    let log = place.open_log(area, o).await.map_err(|e| format!("the log: {e}"))?;
     let uuid = log.info().uuid;
     let client = log.client(probe.superblock.uuid(), &probe.superblock.label());
     let client = client.map_err(|e| format!("the log: {e}"))?;
+    for other in log.absent() {
+        tracing::warn!("the log also holds entries of {other}, which is not open here: they stay");
+    }
     let guarded = Block::copy_of(&journal.guard());
     let at = journal.byte_of(0).expect("a journal has a first block");
     disk.write(at, vec![guarded], Durability::Fua).await.map_err(text)?;

@@ -1,12 +1,13 @@
 //! Building a volume inside its engine: its log replayed, then cache, mechanism, layout and
 //! operations, in this order, and the mark that it is open before anything else is written.
 
+use crate::VolumeError;
 use crate::closing::Opened;
-use crate::log::{self, PrivateLog};
+use crate::log::{self, Place, PrivateLog, SharedLog};
 use crate::probe::Probe;
 use crate::state;
 use cache::{BufKind, Cache, CacheOptions};
-use env::{Disk, DiskId, Env, Local, Nanos};
+use env::{Disk, DiskId, Env, Nanos};
 use ext::{Ext, Loaded};
 use format::ext::Superblock;
 use format::ext::boot::{BootArea, BootState};
@@ -17,7 +18,7 @@ use mechanisms::{Commit, JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ufs::Ufs;
-use vfs::{Open, Volume, VolumeInfo};
+use vfs::{Open, OpenAll, Opening, Volume, VolumeInfo};
 
 /// How to open.
 #[derive(Clone, Debug)]
@@ -72,9 +73,34 @@ const TRANSFER_BYTES_MAX: usize = 1 << 20;
 /// What a door needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It
 /// must be clean, or recovered, or opened for reading only; a log of ours is replayed here.
 pub fn opener(probe: Probe, disk_bytes: u64, options: OpenOptions) -> Open {
-    Box::new(move |env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
-        Box::pin(open(env, probe, disk_bytes, options))
+    Box::new(move |env| -> Opening {
+        let disk = env.port().disk(DiskId(0), disk_bytes);
+        let place = Place { env, disk, log_disk: DiskId(1), shared: None };
+        Box::pin(open(place, probe, options))
     })
+}
+
+/// The same for several volumes that share one log outside: each with its bytes, on the engine's
+/// first disks in this order, with the log on the disk after theirs. Errors: two have one UUID.
+pub fn openers(volumes: Vec<(Probe, u64, OpenOptions)>) -> Result<OpenAll, VolumeError> {
+    let name = |(p, ..): &(Probe, u64, OpenOptions)| (p.superblock.uuid(), p.superblock.label());
+    let members: Vec<_> = volumes.iter().map(name).collect();
+    for (i, (id, _)) in members.iter().enumerate() {
+        if members[..i].iter().any(|(other, _)| other == id) {
+            let why = "two volumes have the same UUID: a log tells its users apart by that";
+            return Err(VolumeError(format!("{why} (tune2fs -U random)")));
+        }
+    }
+    Ok(Box::new(move |env| {
+        let shared = Rc::new(SharedLog::new(members));
+        let log_disk = DiskId(u16::try_from(volumes.len()).expect("volumes are not that many"));
+        let one = |(n, (probe, bytes, options)): (u16, (Probe, u64, OpenOptions))| -> Opening {
+            let disk = env.port().disk(DiskId(n), bytes);
+            let place = Place { env: env.clone(), disk, log_disk, shared: Some(shared.clone()) };
+            Box::pin(open(place, probe, options))
+        };
+        (0..).zip(volumes).map(one).collect()
+    }))
 }
 
 fn text(e: impl std::fmt::Display) -> String {
@@ -82,25 +108,24 @@ fn text(e: impl std::fmt::Display) -> String {
 }
 
 async fn open(
-    env: Env,
+    place: Place,
     mut probe: Probe,
-    disk_bytes: u64,
     options: OpenOptions,
 ) -> Result<Rc<dyn Volume>, String> {
     let read_only = options.read_only || probe.read_only.is_some();
-    let disk = env.port().disk(DiskId(0), disk_bytes);
+    let (env, disk) = (place.env.clone(), place.disk.clone());
     let clean = probe.is_clean();
     let mut overlay = None;
     if read_only {
         if probe.has_private_log() {
-            overlay = Some(log::look(&env, &disk, &probe, &options).await?);
+            overlay = Some(log::look(&place, &probe, &options).await?);
         }
     } else {
         // What a killed process wrote may be in the device's cache only, and we are about to rely
         // on it.
         disk.flush().await.map_err(text)?;
         if probe.has_private_log() {
-            log::replay(&env, &disk, &mut probe, &options).await?;
+            log::replay(&place, &mut probe, &options).await?;
         }
         if !probe.is_clean() {
             return Err("the volume was not closed cleanly: cairn recover".into());
@@ -118,9 +143,9 @@ async fn open(
     }
     let mut private = None;
     if !read_only && options.mode.is_redo() {
-        private = Some(log::open(&env, &disk, &probe, &options).await?);
+        private = Some(log::open(&place, &probe, &options).await?);
     }
-    let recipe = recipe_of(&env, (&cache, &probe), &options, private.as_ref());
+    let recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
     let mode = if read_only { Mode::Async } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_journal() || options.mode.is_redo();
@@ -229,7 +254,7 @@ async fn superblock_of(cache: &Rc<Cache>, old: &Superblock) -> Result<Superblock
 }
 
 fn recipe_of(
-    env: &Env,
+    place: &Place,
     (cache, probe): (&Rc<Cache>, &Probe),
     options: &OpenOptions,
     private: Option<&PrivateLog>,
@@ -243,11 +268,11 @@ fn recipe_of(
         threshold,
         commit_interval: options.commit_interval,
     });
-    let place = probe.journal.as_ref().filter(|_| options.mode.is_journal());
-    let journal = place.map(|j| JournalRecipe {
+    let of = probe.journal.as_ref().filter(|_| options.mode.is_journal());
+    let journal = of.map(|j| JournalRecipe {
         place: JournalPlace {
             disk: match options.log_disk_bytes {
-                Some(bytes) if j.outside => env.port().disk(DiskId(1), bytes),
+                Some(bytes) if j.outside => place.env.port().disk(place.log_disk, bytes),
                 _ => cache.disk().clone(),
             },
             internal: !j.outside,

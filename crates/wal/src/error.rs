@@ -24,6 +24,11 @@ pub enum LogError {
     },
     /// The entries that are still needed fill the log; it has room again after a trim.
     Full,
+    /// The same, and what is in the way belongs to a client that nobody has opened here.
+    Held {
+        /// Its label, or its id where it has none.
+        by: String,
+    },
     /// The entry is longer than this log takes.
     TooLarge {
         /// Its length in bytes.
@@ -52,6 +57,9 @@ impl fmt::Display for LogError {
             LogError::NotALog { why } => write!(f, "not a log: {why}"),
             LogError::Damaged { what, at } => write!(f, "the log is damaged at LSN {at}: {what}"),
             LogError::Full => f.write_str("the log is full of entries that are still needed"),
+            LogError::Held { by } => {
+                write!(f, "the log is full of entries of {by}, which is not open here")
+            }
             LogError::TooLarge { len, max } => {
                 write!(f, "an entry of {len} bytes is too long: this log takes {max}")
             }

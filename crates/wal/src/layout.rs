@@ -55,6 +55,19 @@ pub(crate) struct ClientSlot {
     pub(crate) trim: u64,
 }
 
+impl ClientSlot {
+    /// The label as text.
+    pub(crate) fn label(&self) -> String {
+        String::from_utf8_lossy(&self.label).trim_end_matches('\0').to_owned()
+    }
+
+    /// What people know it by: the label, or the id where there is none.
+    pub(crate) fn shown(&self) -> String {
+        let label = self.label();
+        if label.is_empty() { self.id.iter().map(|b| format!("{b:02x}")).collect() } else { label }
+    }
+}
+
 /// The log's superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Superblock {

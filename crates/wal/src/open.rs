@@ -172,7 +172,7 @@ impl Log {
         options: &OpenOptions,
     ) -> Log {
         let state = State {
-            clients: sb.clients.iter().map(|_| ClientState { end: tail }).collect(),
+            clients: sb.clients.iter().map(|_| ClientState { end: tail, here: false }).collect(),
             activations: 0,
             activations_durable: 0,
             tail,
@@ -222,10 +222,11 @@ impl Log {
             None if s.sb.clients.len() == CLIENTS_MAX => return Err(LogError::TooManyClients),
             None => {
                 s.sb.clients.push(ClientSlot { id: [0; 16], label: [0; 16], trim: IDLE });
-                s.clients.push(ClientState { end: tail });
+                s.clients.push(ClientState { end: tail, here: true });
                 s.sb.clients.len() - 1
             }
         };
+        s.clients[place].here = true;
         let slot = &mut s.sb.clients[place];
         if known.is_none() {
             slot.id = id;
@@ -252,6 +253,14 @@ impl Log {
     /// prefix of now.
     pub fn scan(&self, from: Lsn) -> Scan {
         Scan::new(&self.inner, from.0, None)
+    }
+
+    /// The labels of clients that hold entries and that nobody has opened here: their entries stay.
+    pub fn absent(&self) -> Vec<String> {
+        let s = self.inner.state.borrow();
+        let all = s.sb.clients.iter().zip(&s.clients);
+        let absent = all.filter(|(slot, c)| slot.trim != IDLE && !c.here);
+        absent.map(|(slot, _)| slot.shown()).collect()
     }
 
     /// Makes what has been trimmed durable, so that its space can be used again.
@@ -297,10 +306,7 @@ impl Log {
     pub fn info(&self) -> LogInfo {
         let s = self.inner.state.borrow();
         let named = s.sb.clients.iter().filter(|c| c.id != [0; 16]);
-        let client = |c: &ClientSlot| {
-            let label = String::from_utf8_lossy(&c.label).trim_end_matches('\0').to_string();
-            (c.id, label, (c.trim != IDLE).then_some(Lsn(c.trim)))
-        };
+        let client = |c: &ClientSlot| (c.id, c.label(), (c.trim != IDLE).then_some(Lsn(c.trim)));
         LogInfo {
             uuid: s.sb.uuid,
             epoch: s.sb.epoch,

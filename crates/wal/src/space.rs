@@ -2,8 +2,8 @@
 //! when room is short (I2). A full log makes callers wait; it never gives up what is needed.
 
 use crate::error::LogError;
-use crate::layout::{ENTRY_HEADER, GROUP_HEADER};
-use crate::state::{Inner, State};
+use crate::layout::{ClientSlot, ENTRY_HEADER, GROUP_HEADER};
+use crate::state::{ClientState, Inner, State};
 use std::rc::Rc;
 
 impl State {
@@ -33,6 +33,14 @@ impl State {
     /// Would making the trims durable free a segment?
     pub(crate) fn trim_would_help(&self) -> bool {
         self.sb.floor(self.trimmed().max(self.sb.head)) > self.sb.floor(self.sb.head)
+    }
+
+    /// Who holds the head, if that is somebody who is not here to trim?
+    fn held_by(&self) -> Option<String> {
+        let oldest = self.trimmed();
+        let slots = self.sb.clients.iter().zip(&self.clients);
+        let held = |(slot, c): &(&ClientSlot, &ClientState)| slot.trim == oldest && !c.here;
+        slots.into_iter().find(held).map(|(slot, _)| slot.shown())
     }
 
     /// Is more than half of the log in use?
@@ -90,6 +98,8 @@ impl Inner {
             }
             if self.state.borrow().trim_would_help() {
                 self.write_superblock().await?;
+            } else if let Some(by) = self.state.borrow().held_by() {
+                return Err(LogError::Held { by });
             } else {
                 let _starving = Starving::new(self);
                 self.pressure.wake_all();

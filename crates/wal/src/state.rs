@@ -44,6 +44,8 @@ pub(crate) struct Flight {
 pub(crate) struct ClientState {
     /// Where its last entry ends.
     pub(crate) end: u64,
+    /// Has somebody opened it?
+    pub(crate) here: bool,
 }
 
 pub(crate) struct State {

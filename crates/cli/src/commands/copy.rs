@@ -18,7 +18,7 @@ fn local(path: &Path, e: &std::io::Error) -> Failure {
 
 /// `cairn get IMAGE PATH… [TARGET]`.
 pub fn get(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true)?;
+    let image = Image::open(&a.image, true, a.log.as_deref())?;
     let (paths, target) = match a.paths.split_last() {
         Some((last, rest)) if !rest.is_empty() => (rest, PathBuf::from(last)),
         _ => (&a.paths[..], PathBuf::from(".")),
@@ -68,7 +68,7 @@ pub fn put(a: &PathsArgs) -> Result<Outcome, Failure> {
     let Some((dir, sources)) = a.paths.split_last().filter(|(_, s)| !s.is_empty()) else {
         return Err(Failure::Usage("put needs what to copy, and a directory in the volume".into()));
     };
-    let image = Image::open(&a.image, false)?;
+    let image = Image::open(&a.image, false, a.log.as_deref())?;
     let mut result = Ok(Outcome::Done);
     for s in sources {
         let source = Path::new(s);

@@ -28,7 +28,7 @@ fn json_of(name: &str, a: &Attr) -> serde_json::Value {
 
 /// `cairn ls`.
 pub fn ls(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true)?;
+    let image = Image::open(&a.image, true, a.log.as_deref())?;
     let mut all = Vec::new();
     for path in &a.paths {
         let at = image.walk(path)?;
@@ -59,7 +59,7 @@ pub fn ls(a: &PathsArgs) -> Result<Outcome, Failure> {
 
 /// `cairn stat`.
 pub fn stat(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true)?;
+    let image = Image::open(&a.image, true, a.log.as_deref())?;
     for path in &a.paths {
         let at = image.walk(path)?;
         if a.json {
@@ -74,7 +74,7 @@ pub fn stat(a: &PathsArgs) -> Result<Outcome, Failure> {
 
 /// `cairn cat`.
 pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true)?;
+    let image = Image::open(&a.image, true, a.log.as_deref())?;
     let mut out = std::io::stdout().lock();
     for path in &a.paths {
         let at = image.walk(path)?;
@@ -86,7 +86,7 @@ pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
 
 /// `cairn mkdir`.
 pub fn mkdir(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, false)?;
+    let image = Image::open(&a.image, false, a.log.as_deref())?;
     let mut result = Ok(Outcome::Done);
     for path in &a.paths {
         let made = image.parent(path).and_then(|(dir, name)| {
@@ -119,7 +119,7 @@ pub fn make(
 
 /// `cairn rm`.
 pub fn rm(a: &RmArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, false)?;
+    let image = Image::open(&a.image, false, a.log.as_deref())?;
     let mut result = Ok(Outcome::Done);
     for path in &a.paths {
         let removed = image.parent(path).and_then(|(dir, name)| {

@@ -14,3 +14,4 @@ mod nfs_server;
 pub mod recover;
 pub mod rpcbind;
 pub mod serve;
+mod served;

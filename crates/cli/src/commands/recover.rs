@@ -26,8 +26,7 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     drop((device, outside));
     // Files that had no name any more but were open when it ended are removed by opening it, too.
     if did.at_opening || found.superblock.last_orphan() != 0 {
-        let log = a.log.as_ref().map(|p| p.display().to_string());
-        Image::open_with_log(&a.image, false, log)?.close()?;
+        Image::open(&a.image, false, a.log.as_deref())?.close()?;
     }
     if a.json {
         let all = serde_json::json!({

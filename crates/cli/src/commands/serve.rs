@@ -4,29 +4,20 @@
 use super::http::{self, Status};
 use super::nfs_server::{NfsArgs, describe, name_of};
 use super::rpcbind::Registration;
+use super::served::{Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
-use crate::image::{check_open_args, log_file, options_of, prepare};
 use crate::{Failure, Outcome};
 use fuse::{MountOptions, Session, UringChoice};
-use host::{Driver, HostFile, Pool, block_signals, wait_for_stop};
+use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Door, DoorState};
+use vfs::DoorState;
 
 /// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
 const TTL_ALONE: u64 = 3600;
 /// The same where NFS clients change it too.
 const TTL_SHARED: u64 = 1;
-
-pub(super) struct Served {
-    door: Arc<Door>,
-    file: Arc<HostFile>,
-    /// The volume's own disk, and its log's if that has one.
-    disks: Vec<Arc<HostFile>>,
-    pub(super) block_bytes: usize,
-    read_only: bool,
-}
 
 /// By which ways the volumes are reached.
 #[derive(Default)]
@@ -92,7 +83,7 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     if a.mount.is_some() && images.len() > 1 {
         return Err(Failure::Usage("--mount is for one volume".into()));
     }
-    let volumes = images.iter().map(|i| open(i, &a.open)).collect::<Result<Vec<_>, Failure>>()?;
+    let volumes = open_all(&images, &a.open)?;
     let nfs = match a.no_nfs {
         true => None,
         false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
@@ -140,46 +131,17 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prepares a volume for being served; prints what its mode promises.
-pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
-    let mode = check_open_args(args)?;
-    let file = Arc::new(HostFile::open(path, args.read_only)?);
-    let log = log_file(args, mode)?;
-    let found = prepare(&file, log.as_ref(), args.read_only, args.use_boot_area)?;
-    let block_bytes = found.superblock.block_bytes();
-    let read_only = args.read_only || found.read_only.is_some();
-    println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
-    let seed =
-        u64::from_le_bytes(host::entropy().map_err(|e| e.to_string())?[..8].try_into().expect("8"));
-    let mut options = options_of(args, mode)?;
-    let mut disks = vec![file.clone()];
-    // Blocks of a page each: no two of them are written in one page.
-    if block_bytes == 4096 && !read_only {
-        file.write_past_cache();
-    }
-    if let Some(log) = log {
-        log.write_past_cache();
-        options.log_disk_bytes = Some(log.size_bytes());
-        disks.push(log);
-    }
-    let opener = volume::opener(found, file.size_bytes(), options);
-    Ok(Served { door: Arc::new(Door::new(seed, opener)), file, disks, block_bytes, read_only })
-}
-
 fn run_volumes(
     volumes: Vec<Served>,
     args: &OpenArgs,
     fronts: Fronts<'_>,
 ) -> Result<Outcome, Failure> {
     block_signals();
+    open_doors(&volumes)?;
     let mut served = Vec::new();
-    for v in &volumes {
+    for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
         let driver = Driver::new(v.door.clone(), v.disks.clone());
-        let shown = v.file.path().display().to_string();
-        driver.open().map_err(|e| format!("{shown}: {e}"))?;
-        if fronts.nfs.is_some() {
-            served.push(describe(&driver, v.file.path())?);
-        }
+        served.push(describe(&driver, v.file.path())?);
     }
     let pool = start_workers(&volumes)?;
     let session = match fronts.mount {
@@ -218,10 +180,7 @@ fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
 
 /// Opens the volumes and starts their workers, with nothing in front.
 pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
-    for v in volumes {
-        let driver = Driver::new(v.door.clone(), v.disks.clone());
-        driver.open().map_err(|e| format!("{}: {e}", v.file.path().display()))?;
-    }
+    open_doors(volumes)?;
     start_workers(volumes)
 }
 

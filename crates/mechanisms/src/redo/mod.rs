@@ -352,8 +352,12 @@ impl Integrity for Redo {
                     self.unbarred.wait().await;
                     self.check()?;
                 }
-                let reserved = self.log.reserve(self.entry_bytes(need)).await;
-                let room = reserved.map_err(|e| self.log_error(e))?;
+                let room = match self.log.reserve(self.entry_bytes(need)).await {
+                    Ok(room) => room,
+                    // Nothing is done yet, so nothing has failed.
+                    Err(LogError::Held { by }) => return Err(IntegrityError::LogHeld { by }),
+                    Err(e) => return Err(self.log_error(e)),
+                };
                 if self.barrier.get() == 0 || self.state.borrow().open.is_empty() {
                     break room;
                 }

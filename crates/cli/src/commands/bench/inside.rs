@@ -2,7 +2,8 @@
 //! front of it: what FUSE and NFS cost is the difference to this.
 
 use super::{Place, Target};
-use crate::commands::serve::{self, Served};
+use crate::commands::serve;
+use crate::commands::served::{self, Served};
 use crate::image::open_args;
 use crate::{Failure, Outcome};
 use env::Rope;
@@ -25,7 +26,7 @@ pub(super) struct Inside {
 impl Inside {
     /// Opens the image, in the mode it was last used in if none is named.
     pub(super) fn open(path: &Path, mode: Option<&str>) -> Result<Inside, Failure> {
-        let volume = serve::open(path, &open_args(path, mode, None)?)?;
+        let volume = served::open(path, &open_args(path, mode, None)?)?;
         let pool = serve::start(std::slice::from_ref(&volume))?;
         Ok(Inside { volume, pool })
     }

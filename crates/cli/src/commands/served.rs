@@ -1,0 +1,116 @@
+//! Volumes that are about to be served: looked at, recovered, and put behind their doors, each in a
+//! room of its own or, where they share a log, in one. It knows no front end.
+
+use crate::Failure;
+use crate::args::OpenArgs;
+use crate::image::{check_open_args, log_file, options_of, prepare};
+use host::{Driver, HostFile};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::{Door, DoorState};
+use volume::{OpenOptions, Probe};
+
+/// A volume and what it lies on.
+pub(super) struct Served {
+    pub(super) door: Arc<Door>,
+    pub(super) file: Arc<HostFile>,
+    /// The disks of its room: its own, and others' that share its log, and the log's if it has one.
+    pub(super) disks: Vec<Arc<HostFile>>,
+    pub(super) block_bytes: usize,
+    pub(super) read_only: bool,
+}
+
+/// A volume that was looked at, and is to be opened.
+struct Prepared {
+    file: Arc<HostFile>,
+    found: Probe,
+    options: OpenOptions,
+    block_bytes: usize,
+    read_only: bool,
+}
+
+/// Looks at a volume and recovers it; prints what its mode promises.
+fn prepared(
+    path: &Path,
+    args: &OpenArgs,
+    log: Option<&Arc<HostFile>>,
+) -> Result<Prepared, Failure> {
+    let mode = check_open_args(args)?;
+    let file = Arc::new(HostFile::open(path, args.read_only)?);
+    let found = prepare(&file, log, args.read_only, args.use_boot_area)?;
+    let block_bytes = found.superblock.block_bytes();
+    let read_only = args.read_only || found.read_only.is_some();
+    println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
+    let mut options = options_of(args, mode)?;
+    // Blocks of a page each: no two of them are written in one page.
+    if block_bytes == 4096 && !read_only {
+        file.write_past_cache();
+    }
+    options.log_disk_bytes = log.map(|l| l.size_bytes());
+    Ok(Prepared { file, found, options, block_bytes, read_only })
+}
+
+fn open_log(args: &OpenArgs, of: &[&Path]) -> Result<Option<Arc<HostFile>>, Failure> {
+    let log = log_file(args, check_open_args(args)?, of)?;
+    log.iter().for_each(|l| l.write_past_cache());
+    Ok(log)
+}
+
+fn seed() -> Result<u64, Failure> {
+    let bytes = host::entropy().map_err(|e| e.to_string())?;
+    Ok(u64::from_le_bytes(bytes[..8].try_into().expect("8 of 16 bytes")))
+}
+
+/// Prepares a volume for being served.
+pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
+    let log = open_log(args, &[path])?;
+    let p = prepared(path, args, log.as_ref())?;
+    let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
+    let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
+    let disks = std::iter::once(file.clone()).chain(log).collect();
+    Ok(Served { door, file, disks, block_bytes: p.block_bytes, read_only: p.read_only })
+}
+
+/// Prepares all of them. With one log for several volumes these share a room: whoever is inside
+/// carries on the work of all, so that their entries go out together.
+pub(super) fn open_all(images: &[PathBuf], args: &OpenArgs) -> Result<Vec<Served>, Failure> {
+    let outside = args.log.as_ref().is_some_and(|l| l != "internal");
+    if images.len() == 1 || !outside {
+        return images.iter().map(|i| open(i, args)).collect();
+    }
+    let mode = check_open_args(args)?;
+    if !mode.is_redo() {
+        let why = format!("--log: a journal of mode {mode} is one volume's; serve one");
+        return Err(Failure::Usage(why));
+    }
+    let paths: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
+    let log = open_log(args, &paths)?;
+    let all: Vec<Prepared> =
+        images.iter().map(|i| prepared(i, args, log.as_ref())).collect::<Result<_, Failure>>()?;
+    let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
+    let (mut members, mut rest) = (Vec::new(), Vec::new());
+    for p in all {
+        members.push((p.found, p.file.size_bytes(), p.options));
+        rest.push((p.file, p.block_bytes, p.read_only));
+    }
+    let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
+    let doors = Door::several(seed()?, rest.len(), openers);
+    let served = |(door, (file, block_bytes, read_only))| {
+        let (door, disks) = (Arc::new(door), disks.clone());
+        Served { door, file, disks, block_bytes, read_only }
+    };
+    Ok(doors.into_iter().zip(rest).map(served).collect())
+}
+
+/// Opens them. If one cannot be opened, those that could are closed again.
+pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
+    let driver = |v: &Served| Driver::new(v.door.clone(), v.disks.clone());
+    let opened: Vec<_> = volumes.iter().map(|v| (v, driver(v).open())).collect();
+    let failed = opened.into_iter().find_map(|(v, r)| Some((v, r.err()?)));
+    let Some((v, why)) = failed else { return Ok(()) };
+    for open in volumes.iter().filter(|v| v.door.state() == DoorState::Open) {
+        // What went wrong first is what is told.
+        let _ = driver(open).close();
+    }
+    Err(Failure::Failed(format!("{}: {why}", v.file.path().display())))
+}
