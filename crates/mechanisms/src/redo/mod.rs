@@ -274,6 +274,15 @@ impl Redo {
         Ok(now)
     }
 
+    /// Planted bug: the trim becomes durable while the write home may still be lost.
+    fn trim_at_once(&self) {
+        self.trim();
+        let log = self.log.log().clone();
+        self.cache.env().spawn("log trim", async move {
+            let _ = log.persist().await;
+        });
+    }
+
     /// Trims the log below what is needed (I5).
     fn trim(&self) {
         let below = {
@@ -318,6 +327,8 @@ impl WriteGate for Redo {
         if self.plant.is("trim-before-flush") {
             let serials = &s.serials;
             s.blocks.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n).map(|l| l.0));
+            drop(state);
+            self.trim_at_once();
         }
     }
 
