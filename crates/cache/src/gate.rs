@@ -2,7 +2,7 @@
 //! mechanisms implement it; the cache knows none of them.
 
 use crate::{Buf, FlushEpoch};
-use env::{Block, DiskError};
+use env::{Block, DiskError, Local};
 
 /// What may be written home in place of a dirty block.
 #[derive(Clone, Debug)]
@@ -15,8 +15,15 @@ pub enum Image {
     NotYet,
 }
 
-/// Decides when a change may reach the disk. Neither call may wait, or call back into a layout.
+/// Decides when a change may reach the disk. No call may call back into a layout, and only
+/// [`WriteGate::prepare`] may wait.
 pub trait WriteGate {
+    /// Many dirty blocks are about to be written. What would be refused only because something is
+    /// not durable yet is made durable first, so that no refused block tears a long transfer in
+    /// two. It waits for no operation that is open: that one may itself wait for room in memory.
+    fn prepare(&self) -> Local<'_, ()> {
+        Box::pin(async {})
+    }
     /// `buf` is dirty and about to be written.
     fn before_write(&self, buf: &Buf) -> Image;
     /// The write of `image` has ended (it is visible, not durable). It is durable once
@@ -38,6 +45,18 @@ pub struct OpenGate;
 impl WriteGate for OpenGate {
     fn before_write(&self, _: &Buf) -> Image {
         Image::AsIs
+    }
+    fn after_write(&self, _: &Buf, _: &Image, _: Result<(), &DiskError>, _: FlushEpoch) {}
+    fn flushed(&self, _: FlushEpoch) {}
+}
+
+/// A gate that is shut for good. It replaces the mechanism's when a volume is dropped, because the
+/// cache and its mechanism keep one another alive.
+pub struct ShutGate;
+
+impl WriteGate for ShutGate {
+    fn before_write(&self, _: &Buf) -> Image {
+        Image::NotYet
     }
     fn after_write(&self, _: &Buf, _: &Image, _: Result<(), &DiskError>, _: FlushEpoch) {}
     fn flushed(&self, _: FlushEpoch) {}

@@ -20,7 +20,7 @@ mod writeback;
 
 pub use buf::{Buf, BufKind};
 pub use flusher::FlushEpoch;
-pub use gate::{Image, OpenGate, WriteGate};
+pub use gate::{Image, OpenGate, ShutGate, WriteGate};
 pub use lookup::{Cache, CacheOptions};
 pub use readahead::ReadAhead;
 pub use stats::CacheStats;

@@ -176,6 +176,7 @@ impl Cache {
     /// holds something back lets it pass once what it waits for is durable.
     pub async fn write_all(self: &Rc<Self>) -> Result<(), DiskError> {
         for _ in 0..16 {
+            self.prepare().await;
             let dirty = self.dirty_all();
             let any = !dirty.is_empty();
             self.write(dirty).await?;
@@ -185,6 +186,11 @@ impl Cache {
             }
         }
         Ok(())
+    }
+
+    async fn prepare(&self) {
+        let gate = self.gate.borrow().clone();
+        gate.prepare().await;
     }
 
     /// More dirty blocks than this make a writer wait.
@@ -235,6 +241,7 @@ impl Cache {
     async fn relieve(self: &Rc<Self>) {
         let low = self.dirty_limit() / 4;
         while self.dirty.borrow().len() > low && !self.stopping.get() {
+            self.prepare().await;
             let before = self.dirty.borrow().len();
             let all = self.dirty_all();
             for share in all.chunks(4096) {

@@ -175,6 +175,13 @@ pub struct Subject {
     volume: Rc<dyn Volume>,
 }
 
+/// What lives in an engine holds the engine's handle, and is freed only if the engine lets it go.
+impl Drop for Subject {
+    fn drop(&mut self) {
+        self.engine.kill();
+    }
+}
+
 impl Subject {
     /// Opens the volume on this disk.
     pub fn open(

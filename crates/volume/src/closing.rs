@@ -20,6 +20,12 @@ pub(crate) struct Opened {
     pub(crate) private: Option<PrivateLog>,
 }
 
+impl Drop for Opened {
+    fn drop(&mut self) {
+        self.ext.cache().set_gate(Rc::new(cache::ShutGate));
+    }
+}
+
 impl Volume for Opened {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
         self.ufs.clone().call(call)

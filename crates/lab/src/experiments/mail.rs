@@ -127,7 +127,7 @@ fn rate(mode: Mode, request: u64, scale: Scale, f: &mut Findings) -> Result<f64,
 /// The experiment.
 pub(super) fn postmark(scale: Scale) -> Result<Findings, String> {
     let modes = [Mode::Ordered, Mode::Data, Mode::Wasteless, Mode::Selective, Mode::Unified];
-    let sizes: &[u64] = scale.pick(&[1024, 4096, 16_384, 131_072], &[4096, 131_072]);
+    let sizes: &[u64] = scale.pick(&[4096, 131_072], &[4096, 131_072]);
     let columns: Vec<String> = sizes.iter().map(|s| format!("{s} B")).collect();
     let columns: Vec<&str> = ["mode"].into_iter().chain(columns.iter().map(|c| &c[..])).collect();
     let title = "PostMark transactions a second, synchronous writes of so many bytes";

@@ -2,6 +2,8 @@
 //! real volumes. Each has a name, prints its figures, and says of each claim whether it is met. Two
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
+mod calaveras;
+mod lffs;
 mod mail;
 mod recovery;
 mod report;
@@ -68,6 +70,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         what: "replay after small synchronous writes (hatzieleftheriou-2013, section 5.6)",
         run: recovery::small_writes,
     },
+    Experiment {
+        name: "batching",
+        what: "an NFS server's log under load, batched and not (vahalia-1995, section 5)",
+        run: calaveras::batching,
+    },
+    Experiment {
+        name: "log-replay",
+        what: "recovery of an NFS server's log (vahalia-1995, section 6)",
+        run: calaveras::replay,
+    },
+    Experiment {
+        name: "small-files",
+        what: "directories and small files over NFS, logged and in place (vahalia-1995, table 1)",
+        run: calaveras::small_files,
+    },
+    Experiment {
+        name: "second-disk",
+        what: "logs on the same disk and on another, synchronous and not (seltzer-2000)",
+        run: lffs::second_disk,
+    },
 ];
 
 fn model(name: &str, bytes: u64) -> Box<dyn Timing> {
@@ -76,6 +98,14 @@ fn model(name: &str, bytes: u64) -> Box<dyn Timing> {
 
 fn cheetah_15k(bytes: u64) -> Box<dyn Timing> {
     model("cheetah15k", bytes)
+}
+
+fn rz26(bytes: u64) -> Box<dyn Timing> {
+    model("rz26", bytes)
+}
+
+fn cheetah_9lp(bytes: u64) -> Box<dyn Timing> {
+    model("cheetah9lp", bytes)
 }
 
 #[cfg(test)]
@@ -104,6 +134,26 @@ mod tests {
     #[test]
     fn packed_journals_make_mail_faster() {
         holds("postmark");
+    }
+
+    #[test]
+    fn a_log_batches_as_much_as_it_must() {
+        holds("batching");
+    }
+
+    #[test]
+    fn replay_merges() {
+        holds("log-replay");
+    }
+
+    #[test]
+    fn a_log_makes_small_files_faster() {
+        holds("small-files");
+    }
+
+    #[test]
+    fn a_second_disk_matters_where_the_log_is_synchronous() {
+        holds("second-disk");
     }
 
     #[test]

@@ -8,8 +8,10 @@ use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use sim::timing::Timing;
 use sim::{Image, Traffic};
+use std::cell::Cell;
 use std::rc::Rc;
 use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use volume::OpenOptions;
 
 /// A disk's model, by the size of the disk.
 pub(crate) type Model = fn(u64) -> Box<dyn Timing>;
@@ -81,12 +83,21 @@ fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
 impl Rig {
     /// Makes the volume and opens it. Only what is done from now on is counted.
     pub(crate) fn new(m: &Machine, setting: Setting) -> Result<Rig, String> {
+        Rig::with(m, setting, |o| o)
+    }
+
+    /// As `new`, with options changed.
+    pub(crate) fn with(
+        m: &Machine,
+        setting: Setting,
+        change: impl FnOnce(OpenOptions) -> OpenOptions,
+    ) -> Result<Rig, String> {
         let disks = new_disks(m, setting);
         let mut timings = vec![(m.disk)(m.bytes.0)];
         if disks.len() > 1 {
             timings.push((m.log)(m.bytes.1));
         }
-        let options = setting.open_options(m.cache_bytes);
+        let options = change(setting.open_options(m.cache_bytes));
         let mut subject = Subject::open_as(disks, options, timings, 1)?;
         subject.world.forget();
         subject.world.traffic = vec![Traffic::default(); 2];
@@ -161,6 +172,16 @@ impl Caller {
         self.make(dir, name, MakeKind::File { exclusive: None }).await
     }
 
+    /// A new directory.
+    pub(crate) async fn mkdir(&self, dir: u32, name: &str) -> Result<u32, FsError> {
+        self.make(dir, name, MakeKind::Dir).await
+    }
+
+    /// Removes an empty directory.
+    pub(crate) async fn rmdir(&self, dir: u32, name: &str) -> Result<(), FsError> {
+        self.ask(Request::Rmdir { dir, name: name.as_bytes().to_vec() }).await.map(|_| ())
+    }
+
     /// Removes a file.
     pub(crate) async fn unlink(&self, dir: u32, name: &str) -> Result<(), FsError> {
         self.ask(Request::Unlink { dir, name: name.as_bytes().to_vec() }).await.map(|_| ())
@@ -181,10 +202,27 @@ impl Caller {
         self.ask(write).await.map(|_| ())
     }
 
+    /// Makes everything durable.
+    pub(crate) async fn sync_all(&self) -> Result<(), FsError> {
+        self.ask(Request::SyncAll).await.map(|_| ())
+    }
     /// Reads.
     pub(crate) async fn read(&self, ino: u32, len: u64) -> Result<(), FsError> {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.ask(Request::Read { ino, offset: 0, len }).await.map(|_| ())
+    }
+}
+
+/// A processor that does one thing at a time: who asks while it is busy waits in line.
+#[derive(Clone, Default)]
+pub(crate) struct Processor(Rc<Cell<Nanos>>);
+
+impl Processor {
+    /// Works for so long.
+    pub(crate) async fn work(&self, env: &Env, time: Nanos) {
+        let end = self.0.get().max(env.now()).plus(time);
+        self.0.set(end);
+        env.sleep_until(end).await;
     }
 }
 

@@ -301,6 +301,16 @@ impl Redo {
 }
 
 impl WriteGate for Redo {
+    fn prepare(&self) -> Local<'_, ()> {
+        Box::pin(async move {
+            // A failure is sticky and known to the cache.
+            if self.pump().is_ok() {
+                let appended = self.state.borrow().serials.newest_appended();
+                let _ = self.wait(appended).await;
+            }
+        })
+    }
+
     fn before_write(&self, buf: &Buf) -> Image {
         self.settle();
         let image = {

@@ -7,6 +7,7 @@ use cache::{Buf, BufKind};
 use env::Nanos;
 use format::Ino;
 use integrity::{FileScope, IntegrityError, Pressure, Scope};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Contents are sent home by themselves when so many blocks of them hold up entries.
@@ -128,6 +129,17 @@ impl Redo {
         bufs.filter(|b| b.kind() == BufKind::Data && !s.data.is_logged(b.block())).collect()
     }
 
+    /// The same of blocks in their order, and each block that lies between two of them: an
+    /// indirect block left out would tear the transfer of its file.
+    fn unlogged_and_between(&self, all: &[Buf]) -> Vec<Buf> {
+        let wanted = self.unlogged(all.iter().cloned());
+        let numbers: BTreeSet<u64> = wanted.iter().map(|b| b.block().0).collect();
+        let of = |b: u64| numbers.contains(&b);
+        let between = |b: u64| b > 0 && of(b - 1) && of(b + 1);
+        let goes = |b: &&Buf| of(b.block().0) || between(b.block().0);
+        all.iter().filter(goes).cloned().collect()
+    }
+
     /// Makes durable what has ended, as a task that does so within every interval: operations
     /// nobody waits for, and contents that are not logged. Other blocks stay where they are until
     /// the log fills; they go home when nothing has happened for an interval.
@@ -162,7 +174,7 @@ impl Redo {
         if self.data.ordered {
             return Ok(()); // what is not logged went home before
         }
-        let data = self.unlogged(self.cache.dirty_all().into_iter());
+        let data = self.unlogged_and_between(&self.cache.dirty_all());
         if !data.is_empty() {
             self.cache.write(data).await?;
         }
