@@ -199,7 +199,7 @@ fn point(
 /// The load from little to more than the processor can do, with the log and without, batched and
 /// not, and on a slower disk.
 pub(super) fn batching(scale: Scale) -> Result<Findings, String> {
-    let seconds = scale.pick(60, 8);
+    let seconds = scale.pick(60, 6);
     let targets: &[u64] =
         scale.pick(&[25, 100, 200, 300, 400, 500, 600, 800, 1200], &[25, 300, 1200]);
     let slow = Machine { log: slow_rz26, ..machine() };

@@ -90,7 +90,7 @@ fn table(
 
 /// Figure 1: 100 writers, one synchronous write a second, by the size of the write.
 pub(super) fn by_size(scale: Scale) -> Result<Findings, String> {
-    let (writers, writes) = scale.pick((100, 300), (100, 20));
+    let (writers, writes) = scale.pick((100, 300), (60, 12));
     let mut f = Findings::default();
     let sizes = [128, 256, 512, 1024, 2048, 4096].map(|b| (b, writes));
     let title =
@@ -112,7 +112,7 @@ pub(super) fn by_size(scale: Scale) -> Result<Findings, String> {
 
 /// Figure 7: many streams of 1 kbit/s and of 1 Mbit/s.
 pub(super) fn streams(scale: Scale) -> Result<Findings, String> {
-    let (slow, fast, writes) = scale.pick((1000, 40, 30), (200, 40, 6));
+    let (slow, fast, writes) = scale.pick((1000, 40, 30), (150, 24, 5));
     let mut f = Findings::default();
     let title = format!("MiB to the journal, {slow} streams of 125 B a second, {writes} s");
     let all = table(&title, &[(125, writes)], (slow, &mut f))?;
