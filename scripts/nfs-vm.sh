@@ -34,12 +34,16 @@ build() {
 }
 
 fetch_kernel() {
-  local package
-  package=$(apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && /linux-image-/ {print $2; exit}')
-  [ -n "$package" ] || no_kernel "apt knows no linux-image-cloud-amd64: run apt-get update"
+  local package; package=$(kernel_package)
+  [ -n "$package" ] || { apt-get update -qq >/dev/null 2>&1 || true; package=$(kernel_package); }
+  [ -n "$package" ] || no_kernel "apt knows no linux-image-cloud-amd64"
   mkdir -p fetch && chmod 777 fetch
   (cd fetch && apt-get download -qq "$package" >/dev/null) || no_kernel "cannot download $package"
   dpkg-deb -x fetch/"$package"_*.deb kernel.new && mv kernel.new kernel && rm -r fetch
+}
+
+kernel_package() {
+  apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && /linux-image-/ {print $2; exit}' || true
 }
 
 # The modules that the machine loads, and what they need, at the paths where modprobe looks.
@@ -93,7 +97,7 @@ run() {
     -nodefaults -nographic -no-reboot -serial stdio -kernel "$dir/vmlinuz" -initrd "$job/initrd" \
     -append "console=ttyS0 quiet panic=-1" -device virtio-rng-pci \
     -netdev user,id=net -device virtio-net-pci,netdev=net,romfile= </dev/null 2>&1 |
-    tr -d '\r' | tee "$console" || true
+    stdbuf -oL tr -d '\r' | tee "$console" || true
   status=$(sed -n 's/^VM ended with \([0-9]*\)$/\1/p' "$console" | tail -n 1)
   [ -n "$status" ] || { echo "nfs-vm: the machine did not end by itself within $seconds s" >&2; status=99; }
   return "$status"

@@ -11,7 +11,8 @@ needed=(gcc libc6-dev make)
 extra=()
 case $target in
   serve) [ -z "${MNT:-}" ] || [ "$(id -u)" = 0 ] || needed+=(fuse3) ;;
-  test) needed+=(e2fsprogs fuse3 acl attr) ;;
+  # The second row is for the virtual machine with the kernel's NFS client.
+  test) needed+=(e2fsprogs fuse3 acl attr); extra+=(qemu-system-x86 busybox-static cpio kmod) ;;
   conformance) needed+=(e2fsprogs fuse3 acl attr qemu-system-x86 busybox-static cpio kmod) ;;
   bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
