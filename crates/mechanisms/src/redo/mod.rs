@@ -364,6 +364,9 @@ impl Integrity for Redo {
     fn wants_before(&self, _: &Change) -> bool {
         false
     }
+    fn zeros_are_cheap(&self) -> bool {
+        false // they would be written home, and for appends that are logged in vain
+    }
 
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
