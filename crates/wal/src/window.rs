@@ -11,8 +11,9 @@
 //! An idle device is written to at once. While it is not, whoever is the first to come back would
 //! take a place in the window for a single entry, and those behind it would find the window full.
 //! So another write goes out only with its share: as many entries as the window would get each if
-//! all who are about came. Nobody waits longer for that than with one write in flight, because a
-//! write that ends lets go whatever is there.
+//! all who are about came; or with fewer, when all who are about have come. A write with much less
+//! than its share, such as the first one's on an idle device, takes no place. Nobody waits longer
+//! for that than with one write in flight, because a write that ends lets go whatever is there.
 
 use env::Nanos;
 
@@ -64,10 +65,19 @@ impl Window {
         }
     }
 
-    /// Does a write with the `waiting` entries go out now, beside `in_flight` others?
-    pub(crate) fn lets_go(&self, in_flight: usize, waiting: u64) -> bool {
+    /// Does a write with the `waiting` entries go out now, beside those in flight, of which each has
+    /// so many?
+    pub(crate) fn lets_go(&self, in_flight: impl Iterator<Item = u64>, waiting: u64) -> bool {
         let width = self.width();
-        in_flight == 0 || (in_flight < width && waiting * 16 * width as u64 >= self.about)
+        let (mut writes, mut places, mut entries) = (0, 0, 0);
+        for n in in_flight {
+            writes += 1;
+            entries += n;
+            places += usize::from(2 * n * 16 * width as u64 >= self.about);
+        }
+        let share = waiting * 16 * width as u64 >= self.about;
+        let all = (waiting + entries) * 16 >= self.about;
+        writes == 0 || (writes < 2 * width && places < width && (share || all))
     }
 
     /// A write has ended while so many entries were in flight or waiting.
@@ -169,13 +179,18 @@ mod tests {
     fn another_write_goes_out_with_its_share_and_an_idle_device_is_written_to_at_once() {
         let mut w = Window::new(Some(2));
         w.note_entries(32);
-        assert!(w.lets_go(0, 1));
-        assert!(!w.lets_go(1, 15));
-        assert!(w.lets_go(1, 16));
-        assert!(!w.lets_go(2, 32), "the window is full");
+        let go = |w: &Window, flights: &[u64], n| w.lets_go(flights.iter().copied(), n);
+        assert!(go(&w, &[], 1));
+        assert!(!go(&w, &[16], 15));
+        assert!(go(&w, &[16], 16));
+        assert!(!go(&w, &[16, 16], 32), "the window is full");
+        // One that went alone takes no place from the others.
+        assert!(!go(&w, &[1], 15));
+        assert!(go(&w, &[1, 16], 15), "all have come");
+        assert!(!go(&w, &[1, 16], 14), "one is on his way");
         // When fewer are about, shares shrink.
         (0..100).for_each(|_| w.note_entries(2));
-        assert!(w.lets_go(1, 1));
+        assert!(go(&w, &[1], 1));
     }
 
     #[test]
