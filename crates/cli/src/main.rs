@@ -48,7 +48,7 @@ impl From<volume::VolumeError> for Failure {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(cli.verbose);
+    start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
     if only_reads(&cli.command) {
         host::end_with_reader();
     }
@@ -93,9 +93,11 @@ fn only_reads(command: &Command) -> bool {
     matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_))
 }
 
-fn start_log(verbose: u8) {
+/// `made_up`: the volumes are the command's own, and nobody need be warned of their state.
+fn start_log(verbose: u8, made_up: bool) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
+        0 if made_up => "error",
         0 => "warn",
         1 => "info",
         2 => "debug",

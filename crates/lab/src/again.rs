@@ -3,6 +3,7 @@
 //! must recover as the first one did. It does not know what a journal holds.
 
 use crate::judge::{Expected, Verdict};
+use crate::prefix::How;
 use crate::subject::{Setting, SimDevice};
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::DiskId;
@@ -88,7 +89,12 @@ fn cut_replay(
         writes += 1;
         // All of it, and a mixture with torn sectors. Nothing of it is what the last flush left.
         for variant in [2, 3 + 2 * states.volatile.len() as u64] {
-            let after = crate::prefix::judge(&states.images(variant), setting, e, false);
+            let after = crate::prefix::judge(
+                &states.images(variant),
+                setting,
+                std::slice::from_ref(e),
+                How::default(),
+            );
             let told = |w: String| format!("cut again at write {writes} of the replay: {w}");
             v.wrong.extend(after.wrong.into_iter().map(told));
         }
@@ -119,9 +125,9 @@ mod tests {
                 continue;
             }
             let answered = progress.answered.iter().map(|i| r.acts[*i].clone());
-            let done: Vec<_> = r.setup.iter().cloned().chain(answered).collect();
+            let done: Vec<_> = r.setups[0].iter().cloned().chain(answered).collect();
             let in_flight: Vec<_> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
-            let (setup, callers, plant) = (r.setup.len(), r.callers, Plant::NONE);
+            let (setup, callers, plant) = (r.setups[0].len(), r.callers, Plant::NONE);
             let e = Expected { done: &done, in_flight: &in_flight, setup, callers, plant };
             cut_replay(&states.images(0), setting, &e, (flushes, &mut v));
             if !v.wrong.is_empty() {

@@ -120,7 +120,7 @@ mod tests {
                 let broken = v.act(13, &Act::Fsync("/f0".into())).is_err();
                 at_home += u32::from(broken && acked.len() == 7);
                 let mut disks = [v.world.disk.clone()];
-                crate::subject::recover(&mut disks).unwrap();
+                crate::subject::recover(&mut disks, 1).unwrap();
                 let mut again = open(disks[0].clone(), mode);
                 let tree = again.tree(true).unwrap();
                 for (path, byte) in acked {

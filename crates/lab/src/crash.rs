@@ -4,7 +4,7 @@
 
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
-use crate::record::{Progress, record};
+use crate::record::{Progress, Recorded, record};
 use crate::scenario::seeds;
 use crate::subject::Setting;
 use integrity::Plant;
@@ -83,6 +83,27 @@ struct Judged {
     losses: BTreeSet<&'static str>,
 }
 
+/// What is known of one volume at a cut.
+struct Known<'a> {
+    done: Vec<Act>,
+    in_flight: Vec<&'a Act>,
+}
+
+impl<'a> Known<'a> {
+    fn at(r: &'a Recorded, progress: &Progress, volume: usize) -> Known<'a> {
+        let mine = |i: &&usize| **i % r.setups.len() == volume;
+        let answered = progress.answered.iter().filter(mine).map(|i| r.acts[*i].clone());
+        let done = r.setups[volume].iter().cloned().chain(answered).collect();
+        let in_flight = progress.in_flight.iter().filter(mine).map(|i| &r.acts[*i]).collect();
+        Known { done, in_flight }
+    }
+
+    fn expected(&self, setup: usize, (r, o): (&Recorded, &CrashOptions)) -> Expected<'_> {
+        let (done, in_flight) = (&self.done, &self.in_flight);
+        Expected { done, in_flight, setup, callers: r.callers, plant: o.plant }
+    }
+}
+
 /// The states of one seed, each judged once. `only`: one of them.
 fn explore_script(
     o: &CrashOptions,
@@ -98,12 +119,10 @@ fn explore_script(
     let mut cut = 0;
     loop {
         if progress.begun >= r.from && only.is_none_or(|(c, _)| c == cut) {
-            let mut done = r.setup.clone();
-            done.extend(progress.answered.iter().map(|i| r.acts[*i].clone()));
-            let in_flight: Vec<&Act> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
-            let setup = r.setup.len();
-            let callers = r.callers;
-            let e = Expected { done: &done, in_flight: &in_flight, setup, callers, plant: o.plant };
+            let known: Vec<Known<'_>> =
+                (0..r.setups.len()).map(|v| Known::at(&r, &progress, v)).collect();
+            let expected: Vec<Expected<'_>> =
+                known.iter().zip(&r.setups).map(|(k, s)| k.expected(s.len(), (&r, o))).collect();
             for variant in 0..images.variants(RANDOM_VARIANTS) {
                 if only.is_some_and(|(_, v)| v != variant) {
                     continue;
@@ -113,7 +132,7 @@ fn explore_script(
                 let digest = digests.reduce(|all, d| all.rotate_left(9) ^ d).unwrap_or(0);
                 // The same image at another moment is judged again: more may be promised by then.
                 if seen.insert((digest, progress.answered.len(), progress.begun)) {
-                    let verdict = judge(&disks, o.setting, &e, digest);
+                    let verdict = judge(&disks, o.setting, &expected, digest);
                     let Verdict { wrong, losses } = verdict;
                     all.push(Judged { id: (cut, variant), digest, wrong, losses });
                 }
@@ -297,7 +316,9 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
 /// Prints what led to a state: the acts, and what the disk was asked since the last of them began.
 fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), String> {
     let r = record(o.setting, o.plant, name, seed)?;
-    r.setup.iter().for_each(|a| eprintln!("setup    {a:?}"));
+    for (n, setup) in r.setups.iter().enumerate() {
+        setup.iter().for_each(|a| eprintln!("setup of volume {}  {a:?}", n + 1));
+    }
     for (i, event) in r.trace.events.iter().take(cut as usize).enumerate() {
         match event {
             Event::Mark(m) if m / 2 < r.acts.len() as u64 => {
@@ -319,7 +340,7 @@ fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use volume::Mode;
+    use volume::{Commit, Mode};
 
     fn options(mode: Mode, states: u64) -> CrashOptions {
         let setting = Setting::plain(mode);
@@ -336,6 +357,25 @@ mod tests {
                 assert!(r.violations.is_empty(), "{:?}", r.violations);
             }
         }
+    }
+
+    #[test]
+    fn volumes_with_one_log_keep_what_they_promise_together_and_alone() {
+        let shared = |commit, plant, first| {
+            let setting =
+                Setting { outside: true, volumes: 2, commit, ..Setting::plain(Mode::Redo) };
+            let states = if first { 4000 } else { 500 };
+            explore(&CrashOptions { setting, plant, first, ..options(Mode::Redo, states) }).unwrap()
+        };
+        for commit in [Commit::Sync, Commit::Async] {
+            for r in shared(commit, Plant::NONE, false).runs {
+                assert!(r.violations.is_empty(), "{:?}", r.violations);
+            }
+        }
+        let found = shared(Commit::Sync, Plant(Some("ack-before-log")), true);
+        let first = found.runs.iter().find_map(|r| r.violations.first());
+        let first = first.expect("an acknowledgement before the log's write is found");
+        assert!(first.replay.contains("--volumes 2"), "{}", first.replay);
     }
 
     #[test]

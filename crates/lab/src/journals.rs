@@ -6,7 +6,7 @@
 mod tests {
     use crate::acts::Act;
     use crate::judge::Expected;
-    use crate::prefix::judge;
+    use crate::prefix::{How, judge};
     use crate::record::{Progress, Recorded, record};
     use crate::subject::{Setting, SimDevice, Subject, recover};
     use env::Rng;
@@ -38,7 +38,7 @@ mod tests {
             progress.note(event, r.acts.len());
         }
         let acts = |list: &[usize]| list.iter().map(|i| r.acts[*i].clone()).collect::<Vec<_>>();
-        let done = r.setup.iter().cloned().chain(acts(&progress.answered)).collect();
+        let done = r.setups[0].iter().cloned().chain(acts(&progress.answered)).collect();
         Crashed { disks: images.images(2), done, in_flight: acts(&progress.in_flight), setting }
     }
 
@@ -85,7 +85,7 @@ mod tests {
     /// some of the operations.
     fn recovered(c: &Crashed, disks: Vec<Image>) -> Result<(), String> {
         let mut tried = disks.clone();
-        if let Err(why) = recover(&mut tried) {
+        if let Err(why) = recover(&mut tried, 1) {
             assert_eq!(digests(&tried), digests(&disks), "written, and then: {why}");
             return Err(why);
         }
@@ -100,7 +100,7 @@ mod tests {
             callers: 1,
             plant: Plant::NONE,
         };
-        let verdict = judge(&disks, c.setting, &e, false);
+        let verdict = judge(&disks, c.setting, &[e], How::default());
         assert!(verdict.wrong.is_empty(), "{}: {:?}", c.setting.mode, verdict.wrong);
         Ok(())
     }
@@ -182,12 +182,12 @@ mod tests {
     fn a_journal_of_another_volume_or_size_is_refused_by_name() {
         let c = crashed(Mode::Ordered, true, 1);
         let refused = |disks: &[Image]| {
-            let why = recover(&mut disks.to_vec()).expect_err("it is not this volume's");
+            let why = recover(&mut disks.to_vec(), 1).expect_err("it is not this volume's");
             let opened = Subject::open(disks.to_vec(), c.setting, false, (Plant::NONE, 1));
             assert!(opened.is_err());
             why
         };
-        let alone = recover(&mut [c.disks[0].clone()]).expect_err("its journal is elsewhere");
+        let alone = recover(&mut [c.disks[0].clone()], 1).expect_err("its journal is elsewhere");
         assert!(alone.contains("--log PATH"), "{alone}");
         let nothing = refused(&[c.disks[0].clone(), Image::new(1 << 20)]);
         assert!(nothing.contains("no journal on it"), "{nothing}");
@@ -228,12 +228,12 @@ mod tests {
         for (pointer, what) in [(0u32, "names block 0"), (900_000, "names block 900000")] {
             let mut disks = c.disks.clone();
             disks[0].write(inode + 40 + 4 * 3, &pointer.to_le_bytes());
-            let why = recover(&mut disks).expect_err("the journal cannot be read");
+            let why = recover(&mut disks, 1).expect_err("the journal cannot be read");
             assert!(why.contains(what), "{why}");
         }
         let mut disks = c.disks.clone();
         disks[0].write(inode + 4, &(100u32 * 1024).to_le_bytes()); // its size
-        let why = recover(&mut disks).expect_err("the journal is longer than its file");
+        let why = recover(&mut disks, 1).expect_err("the journal is longer than its file");
         assert!(why.contains("its file has 100"), "{why}");
     }
 }

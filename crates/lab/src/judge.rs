@@ -4,6 +4,7 @@
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
+use crate::prefix::How;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
@@ -14,7 +15,7 @@ use volume::{Mode, recover};
 
 const NOW_SECS: u32 = 1_700_000_100;
 
-/// What is known of a run at a cut: everything answered, and what is under way.
+/// What is known of a run at a cut, of one volume: everything answered, and what is under way.
 pub(crate) struct Expected<'a> {
     /// The acts that were answered, the setup's included, in the order of their answers.
     pub(crate) done: &'a [Act],
@@ -45,16 +46,24 @@ const MARKS_OF: u64 = 8;
 /// Of so many, the replay of one journal is.
 const REPLAY_OF: u64 = 64;
 
-/// Judges a state. `digest`, of its images, decides how thoroughly.
-pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest: u64) -> Verdict {
+/// Judges a state, by what is expected of each volume. `digest`, of its images, decides how
+/// thoroughly.
+pub(crate) fn judge(
+    images: &[Image],
+    setting: Setting,
+    all: &[Expected<'_>],
+    digest: u64,
+) -> Verdict {
     let by_e2fsck = digest.is_multiple_of(E2FSCK_OF);
+    let e = &all[0];
     if setting.has_journal() {
-        let mut v = crate::prefix::judge(images, setting, e, by_e2fsck);
+        let how = How { by_e2fsck, apart: setting.volumes > 1 && (digest >> 16).is_multiple_of(2) };
+        let mut v = crate::prefix::judge(images, setting, all, how);
         if setting.mode.is_journal() && (digest >> 8).is_multiple_of(MARKS_OF) {
             v.wrong.extend(crate::marks::false_head(images));
         }
         if setting.mode.is_redo() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF) {
-            crate::prefix::judge_again(images, setting, e, &mut v);
+            crate::prefix::judge_again(images, setting, all, &mut v);
         }
         if setting.mode.is_journal()
             && v.wrong.is_empty()

@@ -18,6 +18,7 @@ mod prefix;
 mod random;
 mod record;
 mod scenario;
+mod setting;
 mod subject;
 
 pub use acts::Act;

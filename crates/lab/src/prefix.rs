@@ -38,26 +38,56 @@ fn contents(s: Setting, block_bytes: u64) -> Contents {
     }
 }
 
-/// Judges a state. `by_e2fsck`: the real one too.
-pub(crate) fn judge(
-    images: &[Image],
-    setting: Setting,
-    e: &Expected<'_>,
-    by_e2fsck: bool,
-) -> Verdict {
+/// How a state is judged.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct How {
+    /// By the real e2fsck too.
+    pub(crate) by_e2fsck: bool,
+    /// Are volumes with one log opened one after the other, each while the others are away?
+    pub(crate) apart: bool,
+}
+
+/// Judges a state, by what is expected of each volume.
+pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], how: How) -> Verdict {
     let mut v = Verdict::default();
     let mut disks = images.to_vec();
-    if let Err(why) = recover(&mut disks) {
+    if let Err(why) = recover(&mut disks, setting.volumes) {
         v.wrong.push(format!("recovery: {why}"));
         return v;
     }
-    let (tree, closed) = match reopened(disks, setting, e.plant) {
+    let plant = all[0].plant;
+    let opened = if how.apart {
+        reopened_apart(disks, setting, plant)
+    } else {
+        reopened(disks, setting, plant)
+    };
+    let (trees, closed) = match opened {
         Ok(both) => both,
         Err(why) => {
             v.wrong.push(why);
             return v;
         }
     };
+    for (n, (e, tree)) in all.iter().zip(&trees).enumerate() {
+        let before = v.wrong.len();
+        // With a journal outside, e2fsck wants that disk too.
+        let (mine, logs) = (&closed[n], &closed[all.len()..]);
+        let mine: Vec<Image> = std::iter::once(mine).chain(logs).cloned().collect();
+        judge_one(&mine, tree, (setting, how.by_e2fsck), (e, &mut v));
+        if n > 0 {
+            v.wrong[before..].iter_mut().for_each(|w| *w = format!("volume {}: {w}", n + 1));
+        }
+    }
+    v
+}
+
+/// Judges one volume that was recovered, read and closed.
+fn judge_one(
+    closed: &[Image],
+    tree: &BTreeMap<String, Seen>,
+    (setting, by_e2fsck): (Setting, bool),
+    (e, v): (&Expected<'_>, &mut Verdict),
+) {
     let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
     match check(&SimDevice(closed[0].clone()), &options, &mut ()) {
         Err(why) => v.wrong.push(format!("checking: {why}")),
@@ -65,7 +95,7 @@ pub(crate) fn judge(
             v.wrong.extend(report.findings.first().map(|f| format!("after recovery: {f}")));
         }
     }
-    if by_e2fsck && let Err(text) = e2fsck(&closed) {
+    if by_e2fsck && let Err(text) = e2fsck(closed) {
         v.wrong.push(format!("e2fsck after recovery: {text}"));
     }
     let alone = e.callers <= 1;
@@ -78,7 +108,6 @@ pub(crate) fn judge(
             Err(why) => v.wrong.push(why),
         }
     }
-    v
 }
 
 /// The planted bug, if it is one of recovery.
@@ -87,8 +116,14 @@ fn in_recovery(plant: Plant) -> Plant {
 }
 
 /// Judges what a second power cut leaves, in the middle of recovery or of what opening does next.
-pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, v: &mut Verdict) {
-    let opened = Subject::open(images.to_vec(), setting, false, (in_recovery(e.plant), 1));
+pub(crate) fn judge_again(
+    images: &[Image],
+    setting: Setting,
+    all: &[Expected<'_>],
+    v: &mut Verdict,
+) {
+    let plant = in_recovery(all[0].plant);
+    let opened = Subject::open(images.to_vec(), setting, false, (plant, 1));
     let Ok(s) = opened else { return }; // it has been judged
     let trace = &s.world.trace;
     let mut states = CrashImages::of_disks(trace, images.to_vec());
@@ -97,7 +132,7 @@ pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, 
         cut += 1;
         // Nothing volatile, all of it, and one mixture with torn sectors.
         for variant in [0, 2, 3 + 2 * states.volatile.len() as u64] {
-            let after = judge(&states.images(variant), setting, e, false);
+            let after = judge(&states.images(variant), setting, all, How::default());
             let told = |w: String| format!("cut again after event {cut} of recovery: {w}");
             v.wrong.extend(after.wrong.into_iter().map(told));
         }
@@ -112,17 +147,38 @@ fn is_of(path: &str, lane: u64) -> bool {
     path.contains(&format!("/c{lane}n"))
 }
 
-/// The tree after recovery, and the volume after it was opened for writing and closed again.
-fn reopened(
-    disks: Vec<Image>,
-    setting: Setting,
-    plant: Plant,
-) -> Result<(BTreeMap<String, Seen>, Vec<Image>), String> {
+/// The volumes' trees after recovery, and the disks after all were opened for writing and closed
+/// again.
+type Reopened = (Vec<BTreeMap<String, Seen>>, Vec<Image>);
+
+fn reopened(disks: Vec<Image>, setting: Setting, plant: Plant) -> Result<Reopened, String> {
     let opened = Subject::open(disks, setting, false, (in_recovery(plant), 1));
     let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
-    let tree = s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?;
+    let mut trees = Vec::new();
+    for n in 0..setting.volumes {
+        s.turn_to(n);
+        trees.push(s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?);
+    }
     let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
-    Ok((tree, closed))
+    Ok((trees, closed))
+}
+
+/// The same with each volume alone, one after the other; the log goes from one to the next.
+fn reopened_apart(
+    mut disks: Vec<Image>,
+    setting: Setting,
+    plant: Plant,
+) -> Result<Reopened, String> {
+    let alone = Setting { volumes: 1, ..setting };
+    let log = disks.len() - 1;
+    let mut trees = Vec::new();
+    for n in 0..usize::from(setting.volumes) {
+        let two = vec![disks[n].clone(), disks[log].clone()];
+        let (tree, closed) = reopened(two, alone, plant)?;
+        trees.extend(tree);
+        (disks[n], disks[log]) = (closed[0].clone(), closed[1].clone());
+    }
+    Ok((trees, disks))
 }
 
 /// The acts of one caller, in their order, and how many of them are promised.

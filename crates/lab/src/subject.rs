@@ -1,189 +1,34 @@
 //! A volume in the virtual world: made, opened, asked, read back.
 
 use crate::acts::{Act, ino_of};
-use check::{IoError, ReadBlocks, WriteBlocks};
 use env::{Engine, Env, Nanos};
-use format::jbd2::device::JournalDevice;
-use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
 use sim::{Image, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use vfs::{Answer, Call, FsError, Kind, Reply, Request, Volume};
-use volume::{Commit, Mode, OpenOptions};
+use vfs::{Answer, Call, FsError, Kind, OpenAll, Reply, Request, Volume};
+use volume::OpenOptions;
 
-/// An image as recovery uses it.
-pub struct SimDevice(pub Image);
-
-impl ReadBlocks for SimDevice {
-    fn size_bytes(&self) -> u64 {
-        self.0.size()
-    }
-    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        self.0.read(at, into);
-        Ok(())
-    }
-    fn known_zero(&self, at: u64, len: u64) -> bool {
-        self.0.is_hole(at, len)
-    }
-}
-impl WriteBlocks for SimDevice {
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
-        self.0.write(at, bytes);
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-}
-
-/// How a volume is opened in the lab: the mode and its options.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setting {
-    /// The mode.
-    pub mode: Mode,
-    /// Is the log on a disk of its own?
-    pub outside: bool,
-    /// When does a returned operation count as done?
-    pub commit: Commit,
-    /// Are contents durable before what points at them (`redo`)?
-    pub ordered_data: bool,
-    /// Up to how many bytes a write is logged; None: a block.
-    pub threshold: Option<u64>,
-}
-
-impl Setting {
-    /// A mode without options.
-    pub fn plain(mode: Mode) -> Setting {
-        let commit = Commit::Sync;
-        Setting { mode, outside: false, commit, ordered_data: false, threshold: None }
-    }
-
-    /// Has the volume a journal?
-    pub(crate) fn has_journal(&self) -> bool {
-        self.mode.is_journal() || self.mode.is_redo()
-    }
-
-    /// The options of an opening, without those that say where the disks are.
-    pub(crate) fn open_options(&self, cache_bytes: usize) -> OpenOptions {
-        OpenOptions {
-            commit: self.commit,
-            threshold: self.threshold,
-            ordered_data: self.ordered_data,
-            ..OpenOptions::plain(self.mode, cache_bytes, [9; 16])
-        }
-    }
-
-    /// The options as the command line has them.
-    pub fn options(&self) -> String {
-        let mut all = Vec::new();
-        if self.outside {
-            all.push("--log log".to_owned());
-        }
-        if self.commit == Commit::Async {
-            all.push("--commit async".to_owned());
-        }
-        if self.ordered_data {
-            all.push("--ordered-data".to_owned());
-        }
-        all.extend(self.threshold.map(|t| format!("--threshold {t}")));
-        all.join(" ")
-    }
-}
-
-/// Bytes of a log's own disk.
-const LOG_BYTES: u64 = 1 << 20;
-
-/// The disks of a new volume of this kind: its own, and its log's.
-pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
-    if setting.outside && setting.mode.is_journal() {
-        return with_journal_outside(size_bytes);
-    }
-    let mut all = vec![fresh(size_bytes, setting.has_journal())];
-    if setting.outside {
-        all.push(Image::new(LOG_BYTES));
-    }
-    all
-}
-
-/// A small, fresh volume, and the device with its journal.
-fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
-    const JOURNAL: [u8; 16] = *b"cairn-lab-jrnl-1";
-    let mut log = SimDevice(Image::new(LOG_BYTES));
-    let blocks = (LOG_BYTES / 1024) as u32;
-    let journal = JournalDevice { block_bytes: 1024, blocks, uuid: JOURNAL };
-    let made = volume::make_journal(&mut log, &journal, VOLUME, (true, 1_700_000_000));
-    made.expect("a small journal can be made");
-    vec![made_of(MkfsOptions { journal_device: Some(JOURNAL), ..options(size_bytes, true) }), log.0]
-}
-
-/// Makes a volume sound, as opening it does first, with its journal wherever that is.
-pub(crate) fn recover(disks: &mut [Image]) -> Result<(), String> {
-    const NOW_SECS: u32 = 1_700_000_100;
-    let mut devices: Vec<SimDevice> = disks.iter().cloned().map(SimDevice).collect();
-    let (volume, log) = devices.split_first_mut().expect("a volume has a disk");
-    let log = log.first_mut().map(|l| l as &mut dyn volume::Device);
-    volume::recover(volume, log, NOW_SECS, &mut ()).map_err(|e| e.to_string())?;
-    for (disk, device) in disks.iter_mut().zip(devices) {
-        *disk = device.0;
-    }
-    Ok(())
-}
-
-/// The volume's UUID.
-pub(crate) const VOLUME: &[u8; 16] = b"cairn-lab-volume";
-
-/// A small, fresh volume.
-pub fn fresh(size_bytes: u64, journal: bool) -> Image {
-    made_of(options(size_bytes, journal))
-}
-
-fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
-    MkfsOptions {
-        size_bytes,
-        block_bytes: 1024,
-        inode_bytes: 256,
-        inodes: Some(512),
-        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
-        journal_bytes: journal.then_some(1 << 20),
-        journal_device: None,
-        label: "lab".into(),
-        uuid: *VOLUME,
-        hash_seed: [7; 16],
-        owner: (0, 0),
-        now_secs: 1_700_000_000,
-    }
-}
-
-fn made_of(options: MkfsOptions) -> Image {
-    let mut device = SimDevice(Image::new(options.size_bytes));
-    volume::make(&mut device, &options, true).expect("a small volume can be made");
-    device.0
-}
+pub use crate::setting::{Setting, SimDevice, fresh};
+pub(crate) use crate::setting::{VOLUME, new_disks, recover};
 
 /// What a caller of a volume does, from its beginning to its end.
 pub(crate) type Task =
     Box<dyn FnOnce(Env, Rc<dyn Volume>) -> env::Local<'static, Result<(), FsError>>>;
 
-/// An opened volume with its world.
+/// Opened volumes with their world. One of them is asked.
 pub struct Subject {
-    /// The world it is in.
+    /// The world they are in.
     pub world: World,
     engine: Engine,
     volume: Rc<dyn Volume>,
-}
-
-/// What lives in an engine holds the engine's handle, and is freed only if the engine lets it go.
-impl Drop for Subject {
-    fn drop(&mut self) {
-        self.engine.kill();
-    }
+    all: Vec<Rc<dyn Volume>>,
 }
 
 impl Subject {
-    /// Opens the volume on this disk.
+    /// Opens the volumes on these disks, with their log on the last where that is outside.
     pub fn open(
         disks: Vec<Image>,
         setting: Setting,
@@ -201,7 +46,7 @@ impl Subject {
             let jitter = |n| -> Box<dyn Timing> { Box::new(Jitter::new(seed ^ n)) };
             timings = (0..disks.len() as u64).map(jitter).collect();
         }
-        Subject::open_as(disks, options, timings, seed)
+        Subject::open_all((disks, setting.volumes), options, timings, seed)
     }
 
     /// Opens the volume on these disks with these options; `timings` is a model for each disk, or
@@ -212,36 +57,49 @@ impl Subject {
         timings: Vec<Box<dyn Timing>>,
         seed: u64,
     ) -> Result<Subject, String> {
+        Subject::open_all((disks, 1), options, timings, seed)
+    }
+
+    fn open_all(
+        (disks, volumes): (Vec<Image>, u16),
+        options: OpenOptions,
+        timings: Vec<Box<dyn Timing>>,
+        seed: u64,
+    ) -> Result<Subject, String> {
+        let open = opener_of(&disks, volumes, options)?;
         let mut disks = disks.into_iter();
-        let disk = disks.next().expect("a volume has a disk");
-        let logs: Vec<Image> = disks.collect();
-        let mut found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
-        if let Some(log) = logs.first() {
-            found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
-        }
-        let options = OpenOptions { log_disk_bytes: logs.first().map(Image::size), ..options };
-        let opener = volume::opener(found, disk.size(), options);
-        let mut world = World::new(disk);
-        world.logs = logs;
+        let mut world = World::new(disks.next().expect("a volume has a disk"));
+        world.logs = disks.collect();
         if !timings.is_empty() {
             world.set_timings(timings);
         }
         let mut engine = Engine::new(seed);
-        let slot = Rc::new(RefCell::new(None));
-        let mut opener = Some((opener, slot.clone()));
-        let opened = slot.clone();
+        let count = usize::from(volumes);
+        let slots: Rc<RefCell<Vec<_>>> = Rc::new(RefCell::new((0..count).map(|_| None).collect()));
+        let mut opening = Some((open, slots.clone()));
+        let opened = slots.clone();
         world.run(
             &mut engine,
             move |env| {
-                if let Some((open, slot)) = opener.take() {
-                    let opening = open(env.clone());
-                    env.spawn("open", async move { *slot.borrow_mut() = Some(opening.await) });
+                let Some((open, slots)) = opening.take() else { return };
+                for (n, opening) in open(env.clone()).into_iter().enumerate() {
+                    let slots = slots.clone();
+                    env.spawn("open", async move {
+                        let volume = opening.await;
+                        slots.borrow_mut()[n] = Some(volume);
+                    });
                 }
             },
-            |_| opened.borrow().is_some(),
+            |_| opened.borrow().iter().all(Option::is_some),
         );
-        let volume = slot.borrow_mut().take().expect("it has opened or failed")?;
-        Ok(Subject { world, engine, volume })
+        let volumes = std::mem::take(&mut *slots.borrow_mut());
+        let all = volumes.into_iter().flatten().collect::<Result<Vec<_>, String>>()?;
+        Ok(Subject { world, engine, volume: all[0].clone(), all })
+    }
+
+    /// From now on the n-th volume is asked.
+    pub(crate) fn turn_to(&mut self, n: u16) {
+        self.volume = self.all[usize::from(n)].clone();
     }
 
     /// Asks and waits; the trace has a mark when it began and when it was answered (twice `number`,
@@ -294,10 +152,17 @@ impl Subject {
         ended.borrow().iter().copied().collect()
     }
 
-    /// Closes the volume; the disks as they are then.
+    /// Closes the volumes, one after the other; the disks as they are then.
     pub fn close(mut self) -> Result<Vec<Image>, FsError> {
+        for volume in self.all.clone() {
+            self.close_one(volume)?;
+        }
+        Ok(self.disks())
+    }
+
+    fn close_one(&mut self, volume: Rc<dyn Volume>) -> Result<(), FsError> {
         let slot = Rc::new(RefCell::new(None));
-        let mut volume = Some((self.volume.clone(), slot.clone()));
+        let mut volume = Some((volume, slot.clone()));
         let closed = slot.clone();
         self.world.run(
             &mut self.engine,
@@ -308,8 +173,7 @@ impl Subject {
             },
             |_| closed.borrow().is_some(),
         );
-        slot.borrow_mut().take().expect("it has closed")?;
-        Ok(self.disks())
+        slot.borrow_mut().take().expect("it has closed")
     }
 
     /// The disks as reads see them: the volume's, then its log's.
@@ -355,10 +219,12 @@ impl Subject {
     }
 
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
-    /// the other. The trace has marks as for `ask`.
+    /// the other, and of several volumes each act is for the next one. The trace has marks as for
+    /// `ask`.
     pub(crate) fn act_in_lanes(&mut self, acts: &[Act], lanes: usize) -> Vec<Result<(), FsError>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
-        let (volume, pen) = (self.volume.clone(), self.world.pen());
+        let (volumes, pen) = (self.all.clone(), self.world.pen());
+        assert!(lanes.is_multiple_of(volumes.len()), "a caller stays with its volume");
         let mut work: Vec<Vec<(usize, Act)>> = vec![Vec::new(); lanes];
         for (n, act) in acts.iter().enumerate() {
             work[n % lanes].push((n, act.clone()));
@@ -367,8 +233,9 @@ impl Subject {
         self.world.run(
             &mut self.engine,
             move |env| {
-                for lane in std::mem::take(&mut work) {
-                    let (volume, pen, into) = (volume.clone(), pen.clone(), into.clone());
+                for (l, lane) in std::mem::take(&mut work).into_iter().enumerate() {
+                    let volume = volumes[l % volumes.len()].clone();
+                    let (pen, into) = (pen.clone(), into.clone());
                     env.spawn("lane", async move {
                         for (n, act) in lane {
                             pen.mark(2 * n as u64);
@@ -443,6 +310,26 @@ impl Subject {
         }
         Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
     }
+}
+
+/// What opens the volumes on these disks.
+fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<OpenAll, String> {
+    let (own, logs) = disks.split_at(usize::from(volumes));
+    let log_disk_bytes = logs.first().map(Image::size);
+    let mut all = Vec::new();
+    for disk in own {
+        let mut found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
+        if let Some(log) = logs.first() {
+            found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
+        }
+        all.push((found, disk.size(), OpenOptions { log_disk_bytes, ..options.clone() }));
+    }
+    if volumes > 1 {
+        return volume::openers(all).map_err(|e| e.to_string());
+    }
+    let (found, bytes, options) = all.remove(0);
+    let open = volume::opener(found, bytes, options);
+    Ok(Box::new(|env| vec![open(env)]))
 }
 
 /// Does an act from inside the engine.

@@ -20,9 +20,6 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         MODES.iter().for_each(|m| println!("{}", m.name));
         return Ok(Outcome::Done);
     }
-    if a.volumes.is_some_and(|n| n > 1) {
-        return Err(Failure::Usage("--volumes: shared logs are not in this version".into()));
-    }
     let modes: Vec<Mode> = match &a.mode {
         Some(m) => vec![mode_of(m)?],
         None => MODES.iter().map(|m| m.mode).collect(),
@@ -77,7 +74,22 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
         _ => Commit::Sync,
     };
     let (ordered_data, threshold) = (a.ordered_data, a.threshold);
-    Ok(Setting { mode, outside, commit, ordered_data, threshold })
+    let volumes = volumes_of(a, mode, outside)?;
+    Ok(Setting { mode, outside, commit, ordered_data, threshold, volumes })
+}
+
+/// How many volumes share a log.
+fn volumes_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<u16, Failure> {
+    const MOST: u16 = 8;
+    let volumes = u16::try_from(a.volumes.unwrap_or(1)).unwrap_or(u16::MAX);
+    if !(1..=MOST).contains(&volumes) {
+        return Err(Failure::Usage(format!("--volumes: 1 to {MOST}")));
+    }
+    if volumes > 1 && !(outside && mode.is_redo()) {
+        let why = "--volumes: only a log of its own is shared: --mode redo or unified, --log PATH";
+        return Err(Failure::Usage(why.into()));
+    }
+    Ok(volumes)
 }
 
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {

@@ -1,0 +1,183 @@
+//! How the lab's volumes are made and opened: the mode with its options, small new disks for it,
+//! and the recovery that comes before opening. It runs nothing.
+
+use check::{IoError, ReadBlocks, WriteBlocks};
+use format::jbd2::device::JournalDevice;
+use format::mkfs::{MkfsOptions, Profile};
+use sim::Image;
+use volume::{Commit, Mode, OpenOptions};
+
+/// An image as recovery uses it.
+pub struct SimDevice(pub Image);
+
+impl ReadBlocks for SimDevice {
+    fn size_bytes(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.0.read(at, into);
+        Ok(())
+    }
+    fn known_zero(&self, at: u64, len: u64) -> bool {
+        self.0.is_hole(at, len)
+    }
+}
+impl WriteBlocks for SimDevice {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
+        self.0.write(at, bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), IoError> {
+        Ok(())
+    }
+}
+
+/// How a volume is opened in the lab: the mode and its options.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setting {
+    /// The mode.
+    pub mode: Mode,
+    /// Is the log on a disk of its own?
+    pub outside: bool,
+    /// When does a returned operation count as done?
+    pub commit: Commit,
+    /// Are contents durable before what points at them (`redo`)?
+    pub ordered_data: bool,
+    /// Up to how many bytes a write is logged; None: a block.
+    pub threshold: Option<u64>,
+    /// How many volumes there are; several share one log, which is outside.
+    pub volumes: u16,
+}
+
+impl Setting {
+    /// A mode without options.
+    pub fn plain(mode: Mode) -> Setting {
+        let commit = Commit::Sync;
+        Setting { mode, outside: false, commit, ordered_data: false, threshold: None, volumes: 1 }
+    }
+
+    /// Has the volume a journal?
+    pub(crate) fn has_journal(&self) -> bool {
+        self.mode.is_journal() || self.mode.is_redo()
+    }
+
+    /// The options of an opening, without those that say where the disks are.
+    pub(crate) fn open_options(&self, cache_bytes: usize) -> OpenOptions {
+        OpenOptions {
+            commit: self.commit,
+            threshold: self.threshold,
+            ordered_data: self.ordered_data,
+            ..OpenOptions::plain(self.mode, cache_bytes, [9; 16])
+        }
+    }
+
+    /// The options as the command line has them.
+    pub fn options(&self) -> String {
+        let mut all = Vec::new();
+        if self.outside {
+            all.push("--log log".to_owned());
+        }
+        if self.commit == Commit::Async {
+            all.push("--commit async".to_owned());
+        }
+        if self.ordered_data {
+            all.push("--ordered-data".to_owned());
+        }
+        all.extend(self.threshold.map(|t| format!("--threshold {t}")));
+        if self.volumes > 1 {
+            all.push(format!("--volumes {}", self.volumes));
+        }
+        all.join(" ")
+    }
+}
+
+/// Bytes of a log's own disk.
+const LOG_BYTES: u64 = 1 << 20;
+
+/// The disks of new volumes of this kind: their own, and their log's.
+pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
+    if setting.outside && setting.mode.is_journal() {
+        return with_journal_outside(size_bytes);
+    }
+    let one = |n| {
+        made_of(MkfsOptions {
+            uuid: uuid(n),
+            label: label(n),
+            ..options(size_bytes, setting.has_journal())
+        })
+    };
+    let mut all: Vec<Image> = (0..setting.volumes).map(one).collect();
+    if setting.outside {
+        all.push(Image::new(LOG_BYTES));
+    }
+    all
+}
+
+/// A small, fresh volume, and the device with its journal.
+fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
+    const JOURNAL: [u8; 16] = *b"cairn-lab-jrnl-1";
+    let mut log = SimDevice(Image::new(LOG_BYTES));
+    let blocks = (LOG_BYTES / 1024) as u32;
+    let journal = JournalDevice { block_bytes: 1024, blocks, uuid: JOURNAL };
+    let made = volume::make_journal(&mut log, &journal, VOLUME, (true, 1_700_000_000));
+    made.expect("a small journal can be made");
+    vec![made_of(MkfsOptions { journal_device: Some(JOURNAL), ..options(size_bytes, true) }), log.0]
+}
+
+/// Makes volumes sound, as opening them does first, with their journal wherever that is.
+pub(crate) fn recover(disks: &mut [Image], volumes: u16) -> Result<(), String> {
+    const NOW_SECS: u32 = 1_700_000_100;
+    let mut devices: Vec<SimDevice> = disks.iter().cloned().map(SimDevice).collect();
+    let (volumes, logs) = devices.split_at_mut(usize::from(volumes));
+    for volume in volumes {
+        let log = logs.first_mut().map(|l| l as &mut dyn volume::Device);
+        volume::recover(volume, log, NOW_SECS, &mut ()).map_err(|e| e.to_string())?;
+    }
+    for (disk, device) in disks.iter_mut().zip(devices) {
+        *disk = device.0;
+    }
+    Ok(())
+}
+
+/// The volume's UUID.
+pub(crate) const VOLUME: &[u8; 16] = b"cairn-lab-volume";
+
+/// The label of the n-th of several volumes.
+fn label(n: u16) -> String {
+    if n == 0 { "lab".into() } else { format!("lab{}", n + 1) }
+}
+
+/// The UUID of the n-th of several volumes.
+fn uuid(n: u16) -> [u8; 16] {
+    let mut uuid = *VOLUME;
+    uuid[15] += n as u8;
+    uuid
+}
+
+/// A small, fresh volume.
+pub fn fresh(size_bytes: u64, journal: bool) -> Image {
+    made_of(options(size_bytes, journal))
+}
+
+fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
+    MkfsOptions {
+        size_bytes,
+        block_bytes: 1024,
+        inode_bytes: 256,
+        inodes: Some(512),
+        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
+        journal_bytes: journal.then_some(1 << 20),
+        journal_device: None,
+        label: "lab".into(),
+        uuid: *VOLUME,
+        hash_seed: [7; 16],
+        owner: (0, 0),
+        now_secs: 1_700_000_000,
+    }
+}
+
+fn made_of(options: MkfsOptions) -> Image {
+    let mut device = SimDevice(Image::new(options.size_bytes));
+    volume::make(&mut device, &options, true).expect("a small volume can be made");
+    device.0
+}
