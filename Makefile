@@ -4,6 +4,7 @@
 #   make test               formatting, lints, all tests, and conformance on real mounts: what CI runs
 #   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
 #   make bench, bench-nfs   the figures of the README, beside their peers, in one run; bench-disks: on emulated disks
+#   make bench-log DIR=…    the log beside raft-engine, in that directory
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
 #   make fuzz               every fuzz target for FUZZ_SECONDS (default 60)
 
@@ -11,7 +12,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks crash-nightly fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log crash-nightly fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -41,6 +42,10 @@ bench-nfs:
 bench-disks:
 	@scripts/setup.sh bench
 	@scripts/bench-disks.sh
+
+bench-log:
+	@scripts/setup.sh bench
+	cargo run --release --locked --manifest-path scripts/bench/log/Cargo.toml --target-dir $(CARGO_TARGET)/bench-log -- $(or $(DIR),.)
 
 crash-nightly: build
 	@scripts/crash-nightly.sh

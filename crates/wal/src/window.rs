@@ -65,8 +65,8 @@ impl Window {
         }
     }
 
-    /// Does a write with the `waiting` entries go out now, beside those in flight, of which each has
-    /// so many?
+    /// Does a write with the `waiting` entries go out now, beside those in flight, each with so
+    /// many?
     pub(crate) fn lets_go(&self, in_flight: impl Iterator<Item = u64>, waiting: u64) -> bool {
         let width = self.width();
         let (mut writes, mut places, mut entries) = (0, 0, 0);
