@@ -6,7 +6,10 @@ use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Replies kept: a second's at the rate of a fast disk, a few MiB of memory.
+/// Replies kept for one client: more than it can have under way (connections have limits), so that
+/// whatever it asks again after a lost connection is there, however busy others are meanwhile.
+const KEPT_OF_ONE: usize = 2048;
+/// Replies kept for all, a few MiB of memory.
 const KEPT: usize = 16_384;
 /// A longer reply is not kept; replies to modifications are all shorter.
 const REPLY_BYTES_MAX: usize = 1024;
@@ -32,9 +35,65 @@ enum Entry<C> {
 }
 
 struct State<C> {
+    /// How many are under way, connections bound.
     requests: HashMap<Key, Entry<C>>,
-    /// Those that are answered, the oldest first. How many are under way, connections bound.
-    answered: VecDeque<Key>,
+    clients: HashMap<IpAddr, Answered>,
+    /// Whose reply was kept, in the order in which they were.
+    order: VecDeque<IpAddr>,
+    kept: usize,
+}
+
+/// A client's requests that are answered and kept.
+#[derive(Default)]
+struct Answered {
+    /// The oldest first.
+    keys: VecDeque<Key>,
+    /// So many are still in `State::order` and were forgotten before their turn.
+    forgotten: usize,
+}
+
+impl<C> State<C> {
+    fn keep(&mut self, key: Key, reply: &[u8]) {
+        self.requests.insert(key, Entry::Answered(reply.into()));
+        self.kept += 1;
+        self.order.push_back(key.0);
+        let mine = self.clients.entry(key.0).or_default();
+        mine.keys.push_back(key);
+        if mine.keys.len() > KEPT_OF_ONE {
+            mine.forgotten += 1;
+            self.forget(key.0);
+        }
+        while self.kept > KEPT {
+            let whose = self.order.pop_front().expect("each that is kept has a place in it");
+            if !self.passed_over(whose) {
+                self.forget(whose);
+            }
+        }
+        if self.order.len() > 2 * KEPT {
+            let mut order = std::mem::take(&mut self.order);
+            order.retain(|whose| !self.passed_over(*whose));
+            self.order = order;
+        }
+    }
+
+    /// Forgets a client's oldest reply.
+    fn forget(&mut self, whose: IpAddr) {
+        let Some(client) = self.clients.get_mut(&whose) else { return };
+        if let Some(old) = client.keys.pop_front() {
+            self.requests.remove(&old);
+            self.kept -= 1;
+        }
+        if client.keys.is_empty() && client.forgotten == 0 {
+            self.clients.remove(&whose);
+        }
+    }
+
+    /// Does this place in the order, the client's first, stand for a reply that was forgotten
+    /// before its turn? The place is gone then.
+    fn passed_over(&mut self, whose: IpAddr) -> bool {
+        let client = self.clients.get_mut(&whose).filter(|c| c.forgotten > 0);
+        client.map(|c| c.forgotten -= 1).is_some()
+    }
 }
 
 /// The cache, for connections of type `C`.
@@ -42,7 +101,12 @@ pub(crate) struct Drc<C>(Mutex<State<C>>);
 
 impl<C> Default for Drc<C> {
     fn default() -> Drc<C> {
-        Drc(Mutex::new(State { requests: HashMap::new(), answered: VecDeque::new() }))
+        Drc(Mutex::new(State {
+            requests: HashMap::new(),
+            clients: HashMap::new(),
+            order: VecDeque::new(),
+            kept: 0,
+        }))
     }
 }
 
@@ -73,13 +137,7 @@ impl<C> Drc<C> {
         let mut s = self.state();
         let Some(Entry::UnderWay(mut who)) = s.requests.remove(&key) else { return Vec::new() };
         if reply.len() <= REPLY_BYTES_MAX {
-            s.requests.insert(key, Entry::Answered(reply.into()));
-            s.answered.push_back(key);
-            if s.answered.len() > KEPT
-                && let Some(old) = s.answered.pop_front()
-            {
-                s.requests.remove(&old);
-            }
+            s.keep(key, reply);
         }
         who.split_off(1)
     }
@@ -127,9 +185,32 @@ mod tests {
             drc.answered(key(xid), &[0; 100]);
         }
         let s = drc.state();
-        assert!(s.requests.len() == KEPT + 1 && s.answered.len() == KEPT);
+        assert!(s.requests.len() == KEPT_OF_ONE + 1 && s.order.len() <= 2 * KEPT);
         drop(s);
         assert!(matches!(drc.look(key(0), &me), Known::UnderWay));
-        assert!(matches!(drc.look(key(2 * KEPT as u32), &me), Known::Answered(_)));
+        for back in 0..KEPT_OF_ONE as u32 {
+            let known = drc.look(key(2 * KEPT as u32 - back), &me);
+            assert!(matches!(known, Known::Answered(_)), "{back}");
+        }
+    }
+
+    #[test]
+    fn many_clients_share_it_and_a_busy_one_forgets_only_its_own() {
+        let drc: Drc<u8> = Drc::default();
+        let me = Weak::new();
+        let answer = |client: u32, xid| {
+            let key = (IpAddr::from(client.to_be_bytes()), xid, 7);
+            assert!(matches!(drc.look(key, &me), Known::New));
+            drc.answered(key, &[0; 100]);
+        };
+        answer(1, 1);
+        (0..5 * KEPT as u32).for_each(|xid| answer(2, xid));
+        let quiet = (IpAddr::from(1u32.to_be_bytes()), 1, 7);
+        assert!(matches!(drc.look(quiet, &me), Known::Answered(_)));
+        assert_eq!(drc.state().requests.len(), KEPT_OF_ONE + 1);
+        // As many clients as there are replies: the oldest go, and nothing is left of them.
+        (0..2 * KEPT as u32).for_each(|client| answer(1000 + client, 1));
+        let s = drc.state();
+        assert!(s.requests.len() == KEPT && s.order.len() == KEPT && s.clients.len() == KEPT);
     }
 }
