@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::args::OpenArgs;
 use crate::device::FileDevice;
-use crate::progress::Bar;
+use crate::progress::{Bar, ReplayBar};
 use check::ReadBlocks;
 use env::Nanos;
 use host::{Driver, HostFile, entropy, now};
@@ -11,7 +11,7 @@ use integrity::Plant;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Door, FsError, Kind, Reply, Request};
-use volume::{Commit, Mode, OpenOptions, Probe, look_through, probe, recover};
+use volume::{Commit, Mode, OpenOptions, Probe, Replayed, look_through, probe, recover};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -69,6 +69,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         threshold: a.threshold,
         ordered_data: a.ordered_data,
         log_disk_bytes: None,
+        watch: None,
         log_alone: false,
     })
 }
@@ -196,6 +197,8 @@ pub fn open_args(
 pub struct Image {
     driver: Driver,
     shown: String,
+    /// What opening it replayed from a log of ours.
+    pub replay: Option<Replayed>,
 }
 
 impl Image {
@@ -206,7 +209,9 @@ impl Image {
         let args = OpenArgs { read_only, cache: Some(64 << 20), ..open_args(path, None, log)? };
         let file = Arc::new(HostFile::open(path, read_only)?);
         let mode = mode_of(&args.mode)?;
+        let watch = Arc::new(ReplayBar::default());
         let mut options = options_of(&args, mode)?;
+        options.watch = Some(watch.clone());
         let mut files = vec![file.clone()];
         let log = log_file(&args, mode, &[path])?;
         let found = prepare(&file, log.as_ref(), read_only, false)?;
@@ -219,7 +224,7 @@ impl Image {
         let driver = Driver::new(door, files);
         let shown = path.display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
-        Ok(Image { driver, shown })
+        Ok(Image { driver, shown, replay: watch.did() })
     }
 
     /// Asks the volume; `what` is named in the error.

@@ -3,6 +3,8 @@
 use check::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::Mutex;
+use volume::{ReplayWatch, Replayed};
 
 /// Shows how far long work has come.
 pub struct Bar {
@@ -32,5 +34,35 @@ impl Progress for Bar {
         if done >= total {
             bar.finish_and_clear();
         }
+    }
+}
+
+/// The same for the replay of a log while a volume is opened; remembers what was done.
+#[derive(Default)]
+pub struct ReplayBar {
+    bar: Mutex<Option<Bar>>,
+    did: Mutex<Option<Replayed>>,
+}
+
+impl ReplayBar {
+    /// What was replayed; None: nothing had to be.
+    pub fn did(&self) -> Option<Replayed> {
+        *self.did.lock().expect("nobody panics while holding it")
+    }
+}
+
+impl std::fmt::Debug for ReplayBar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReplayBar")
+    }
+}
+
+impl ReplayWatch for ReplayBar {
+    fn progress(&self, at: u64, of: u64) {
+        let mut bar = self.bar.lock().expect("nobody panics while holding it");
+        bar.get_or_insert_with(Bar::new).step("replaying the log", at, of);
+    }
+    fn done(&self, did: Replayed) {
+        self.did.lock().expect("nobody panics while holding it").replace(did);
     }
 }

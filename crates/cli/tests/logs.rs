@@ -88,7 +88,10 @@ fn one_log_serves_two_volumes_and_neither_loses_anything() {
         assert_eq!(ok(&["ls", s(&a), "/"]).lines().filter(|l| l.contains(" f")).count(), 0);
         let clients = ok(&["log", "info", s(&log)]);
         assert_eq!(clients.lines().filter(|l| l.starts_with("client")).count(), 2, "{clients}");
-        ok(&["recover", s(&b), "--log", s(&log)]);
+        let said = ok(&["recover", "--json", s(&b), "--log", s(&log)]);
+        let said: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(said["transactions"].as_u64().unwrap() >= 80, "{said}");
+        assert!(said["blocks_written"].as_u64().unwrap() >= 40, "{said}");
         assert_eq!(ok(&["cat", s(&b), "f39"]), "/b 39");
         ok(&["fsck", s(&a)]);
         ok(&["fsck", s(&b)]);

@@ -220,8 +220,11 @@ pub(crate) async fn replay(
         let client =
             log.client(probe.superblock.uuid(), &probe.superblock.label()).map_err(text)?;
         let bs = probe.superblock.block_bytes();
-        let did = mechanisms::recover(disk, &client, bs, o.plant, &mut |_, _| ()).await;
+        let watch = o.watch.as_deref();
+        let mut progress = |at, of| watch.into_iter().for_each(|w| w.progress(at, of));
+        let did = mechanisms::recover(disk, &client, bs, o.plant, &mut progress).await;
         let did = did.map_err(|e| format!("replaying the log: {e}"))?;
+        watch.into_iter().for_each(|w| w.done(did));
         tracing::info!("log replayed: {} entries, {} blocks", did.entries, did.blocks);
         log.nudge();
     }

@@ -14,11 +14,20 @@ use format::ext::boot::{BootArea, BootState};
 use format::ext::map::file_bytes_max;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use integrity::Plant;
-use mechanisms::{Commit, JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
+use mechanisms::{Commit, JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe, Replayed};
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use ufs::Ufs;
 use vfs::{Open, OpenAll, Opening, Volume, VolumeInfo};
+
+/// Who looks on while a log is replayed.
+pub trait ReplayWatch: Send + Sync + std::fmt::Debug {
+    /// `at` of `of` bytes of the log have been read.
+    fn progress(&self, at: u64, of: u64);
+    /// The log was replayed.
+    fn done(&self, did: Replayed);
+}
 
 /// How to open.
 #[derive(Clone, Debug)]
@@ -44,6 +53,8 @@ pub struct OpenOptions {
     pub ordered_data: bool,
     /// Bytes of the disk with the log, which is `DiskId(1)`; None: the log is inside.
     pub log_disk_bytes: Option<u64>,
+    /// Is told how far the replay of a log of ours is.
+    pub watch: Option<Arc<dyn ReplayWatch>>,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
     pub log_alone: bool,
 }
@@ -62,6 +73,7 @@ impl OpenOptions {
             threshold: None,
             ordered_data: false,
             log_disk_bytes: None,
+            watch: None,
             log_alone: false,
         }
     }

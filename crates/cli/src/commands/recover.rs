@@ -21,12 +21,16 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     let log = outside.as_mut().map(|l| l as &mut dyn volume::Device);
     let now_secs = now().wall.secs() as u32;
     let did = volume::recover(&mut device, log, now_secs, &mut Bar::new());
-    let did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    let mut did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
     let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
     drop((device, outside));
     // Files that had no name any more but were open when it ended are removed by opening it, too.
     if did.at_opening || found.superblock.last_orphan() != 0 {
-        Image::open(&a.image, false, a.log.as_deref())?.close()?;
+        let image = Image::open(&a.image, false, a.log.as_deref())?;
+        if let Some(replay) = image.replay {
+            (did.transactions, did.blocks_written) = (replay.entries, replay.blocks);
+        }
+        image.close()?;
     }
     if a.json {
         let all = serde_json::json!({
@@ -40,7 +44,10 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     match did.mode {
-        None if did.at_opening => println!("{shown}: the log was replayed"),
+        None if did.at_opening => println!(
+            "{shown}: the log was replayed: {} entries, {} blocks written",
+            did.transactions, did.blocks_written
+        ),
         None => println!("{shown}: was closed cleanly; nothing to do"),
         Some(mode) => println!(
             "{shown}: finished mode {mode}: {} things repaired, {} transactions replayed, {} \

@@ -4,6 +4,7 @@
 use crate::Failure;
 use crate::args::OpenArgs;
 use crate::image::{check_open_args, log_file, options_of, prepare};
+use crate::progress::ReplayBar;
 use host::{Driver, HostFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,6 +47,7 @@ fn prepared(
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();
     }
+    options.watch = Some(Arc::new(ReplayBar::default()));
     options.log_disk_bytes = log.map(|l| l.size_bytes());
     Ok(Prepared { file, found, options, block_bytes, read_only })
 }
