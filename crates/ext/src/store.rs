@@ -283,6 +283,7 @@ impl Store for Ext {
             ("cairn_disk_reads_total", s.reads.get()),
             ("cairn_disk_writes_total", s.writes.get()),
             ("cairn_blocks_written_total", s.blocks_written.get()),
+            ("cairn_home_bytes_total", s.blocks_written.get() * self.block_bytes() as u64),
             ("cairn_flushes_total", s.flushes.get()),
             ("cairn_free_blocks", self.free_blocks.get()),
             ("cairn_free_inodes", self.free_inodes.get()),
