@@ -227,6 +227,14 @@ impl World {
             if self.ended >= cut {
                 return false;
             }
+            // Somebody may wake up before the next request ends.
+            let due = self.pending.iter().map(|p| p.0).min();
+            if let (Some(t), Some(due), Some(_)) = (self.engine.deadline(), due, self.service)
+                && t.0 < due
+            {
+                self.now = self.now.max(t.0);
+                continue;
+            }
             done.push(self.finish());
         }
     }
