@@ -7,8 +7,9 @@ stage_errors() {
   [ -c /dev/fuse ] || { skip "errors: there is no /dev/fuse"; return; }
   is_root || have fusermount3 || { skip "errors: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   errors_mounted
-  is_root || { skip "errors: a failing device needs root"; return; }
+  is_root || { skip "errors: a failing device (the simulated ones of the tests are there) needs root"; return; }
   errors_reserve
+  errors_large_sectors
   errors_device
 }
 
@@ -92,14 +93,32 @@ errors_reserve() {
   check "errors: e2fsck" fsck_clean "$m.img"
 }
 
+# An image on a disk with sectors of 4096 bytes, where writes of 512 past the page cache are refused: the probe for
+# them must not give the lock away.
+errors_large_sectors() {
+  local d=$WORK/errors-sectors loop
+  truncate -s 256M "$d.disk"; mkdir -p "$d"
+  loop=$(losetup -b 4096 -f --show "$d.disk" 2>/dev/null) || { skip "errors: no loop device with large sectors"; return; }
+  MOUNTS+=("$d"); mke2fs -q -F -t ext4 "$loop" && mount "$loop" "$d" || { fail "errors: ext4 on $loop"; losetup -d "$loop"; return; }
+  "$CAIRN" mkfs "$d/v.img" --size 64M >/dev/null || fail "errors: mkfs"
+  if serve_at "$d-mnt" "$d/v.img"; then
+    check "errors: a second opener is refused on large sectors too" fails_with 1 "in use by process $SERVER" "$CAIRN" mount "$d/v.img" "$WORK/errors"
+    check "errors: clean close" stop
+  else
+    fail "errors: $(tail -n 1 "$d-mnt.log")"
+  fi
+  release "$d"; losetup -d "$loop"
+}
+
 # A device whose writes begin to fail: later fsyncs fail, reads go on, the server stays.
 errors_device() {
   local m=$WORK/errors-device loop dm
   have dmsetup && dmsetup targets 2>/dev/null | grep -q '^error' || {
-    say "   (no device mapper here: the failing device is the simulated one of the tests)"; return
+    skip "errors: a failing device (the simulated ones of the tests are there) needs the device mapper"; return
   }
   dm=cairn-errors-$$
   "$CAIRN" mkfs "$m.img" --size 32M >/dev/null && loop=$(losetup -f --show "$m.img") || { fail "errors: a loop device"; return; }
+  check "errors: an image behind a loop device is not looked at" fails_with 1 "in use by $loop" "$CAIRN" info "$m.img"
   dmsetup create "$dm" --table "0 65536 linear $loop 0" || { fail "errors: dmsetup"; losetup -d "$loop"; return; }
   serve_at "$m" "/dev/mapper/$dm" || { fail "errors: $(tail -n 1 "$m.log")"; dmsetup remove "$dm"; losetup -d "$loop"; return; }
   echo before >"$m/before"; sync "$m/before"

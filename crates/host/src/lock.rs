@@ -1,5 +1,8 @@
 //! One process at a time has a volume: a lock on the image that ends with the process, and a look
 //! at whether the kernel uses the image already, as a mount or behind a loop device.
+//!
+//! The lock belongs to the open file (an OFD lock), not to the process: one of the process goes as
+//! soon as *any* of its descriptors of the image is closed, and lets the process lock twice.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,20 +15,36 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Stri
     let mut lock = whole_file(if exclusive { libc::F_WRLCK } else { libc::F_RDLCK });
     // SAFETY: the structure lives through the call.
     #[expect(unsafe_code, reason = "std has no record locks")]
-    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw mut lock) };
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
     if rc == 0 {
         return Ok(());
     }
-    let mut who = whole_file(libc::F_WRLCK);
-    // SAFETY: as above; the call fills in who holds the lock.
-    #[expect(unsafe_code, reason = "std has no record locks")]
-    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &raw mut who) };
-    let by = if rc == 0 && who.l_type != libc::F_UNLCK as i16 {
-        format!("process {}", who.l_pid)
-    } else {
-        "another process".to_owned()
-    };
-    Err(format!("{shown}: in use by {by}"))
+    let why = std::io::Error::last_os_error();
+    if !matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
+        return Err(format!("{shown}: cannot be locked against other processes: {why}"));
+    }
+    let by = holder(file).map_or("another process".into(), |pid| format!("process {pid}"));
+    Err(format!("{shown}: in use by {by}: end it first"))
+}
+
+/// The process that has the lock, as far as this one may know: /proc tells of each descriptor the
+/// locks that were taken through it.
+fn holder(file: &File) -> Option<u32> {
+    let wanted = file.metadata().ok()?;
+    let number = |e: std::fs::DirEntry| e.file_name().to_str()?.parse::<u32>().ok();
+    for pid in std::fs::read_dir("/proc").ok()?.flatten().filter_map(number) {
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fdinfo")) else { continue };
+        for fd in descriptors.flatten().filter_map(number) {
+            let info = std::fs::read_to_string(format!("/proc/{pid}/fdinfo/{fd}"));
+            let locks = info.is_ok_and(|i| i.lines().any(|l| l.starts_with("lock:")));
+            let same = || std::fs::metadata(format!("/proc/{pid}/fd/{fd}"));
+            let same = || same().is_ok_and(|m| (m.dev(), m.ino()) == (wanted.dev(), wanted.ino()));
+            if locks && same() {
+                return Some(pid);
+            }
+        }
+    }
+    None
 }
 
 fn whole_file(kind: libc::c_int) -> libc::flock {

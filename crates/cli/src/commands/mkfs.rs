@@ -3,13 +3,16 @@
 use crate::args::{MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
-use check::ReadBlocks;
+use check::{IoError, ReadBlocks};
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
 use host::{HostFile, entropy, now};
 use std::path::Path;
 use std::sync::Arc;
+
+/// Room for a label in the superblock.
+const LABEL_BYTES_MAX: usize = 16;
 
 /// The command.
 pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
@@ -34,16 +37,22 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         Profile::Ext2 => format::mkfs::Profile::Ext2,
         Profile::Ext3 => format::mkfs::Profile::Ext3,
         Profile::Ext4 | Profile::Lfs => {
-            return Err(Failure::Usage("that profile is not in this version: ext2, ext3".into()));
+            return Err(Failure::Usage(
+                "--profile: ext4 and lfs are not in this version: take ext2 or ext3".into(),
+            ));
         }
     };
+    if a.label.len() > LABEL_BYTES_MAX {
+        let why = format!("--label {}: a label has at most {LABEL_BYTES_MAX} bytes", a.label);
+        return Err(Failure::Usage(why));
+    }
     let shown = a.image.display();
     let exists = a.image.exists();
     let (file, made) = if exists {
         (existing(&a.image, a)?, false)
     } else {
         let size = a.size.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
-        (HostFile::create(&a.image, size)?, true)
+        (Arc::new(HostFile::create(&a.image, size)?), true)
     };
     let size_bytes = a.size.unwrap_or(file.size_bytes());
     if size_bytes > file.size_bytes() {
@@ -69,7 +78,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         owner: me(),
         now_secs: now().wall.secs() as u32,
     };
-    let mut device = FileDevice(Arc::new(file));
+    let mut device = FileDevice(file);
     volume::make(&mut device, &options, made).map_err(|e| {
         if made {
             let _ = std::fs::remove_file(&a.image);
@@ -104,7 +113,6 @@ fn make_journal(
         HostFile::open(path, false)?
     };
     let mut device = FileDevice(Arc::new(file));
-    let mut start = [0; 4096];
     let bytes = device.size_bytes().min(a.journal_size.unwrap_or(u64::MAX));
     let blocks = bytes / a.block_size;
     if blocks < BLOCKS_MIN.into() {
@@ -112,12 +120,9 @@ fn make_journal(
             "{shown}: a journal has at least {BLOCKS_MIN} blocks"
         )));
     }
-    if !made && !a.force {
-        device.read_at(0, &mut start).map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-        if start.iter().any(|b| *b != 0) {
-            let why = "there is something on it already; --force makes a journal over it";
-            return Err(Failure::Failed(format!("{shown}: {why}")));
-        }
+    if !made && !a.force && holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
+        let why = "there is something on it already; --force makes a journal over it";
+        return Err(Failure::Failed(format!("{shown}: {why}")));
     }
     let journal = JournalDevice {
         block_bytes: a.block_size as usize,
@@ -130,20 +135,47 @@ fn make_journal(
     Ok(journal.uuid)
 }
 
-fn existing(path: &Path, a: &MkfsArgs) -> Result<HostFile, Failure> {
+/// How much is looked at, at each end of a device: at its start all known file systems, swap, LUKS,
+/// LVM and partition tables have a mark (those of Btrfs and ZFS lie deepest), at its end RAID, ZFS
+/// and GPT.
+const MARKS_BYTES: usize = 1 << 20;
+
+/// Is there anything at either end? What is damaged, or of a kind nobody here knows, counts too.
+fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
+    let size = device.size_bytes();
+    let mut bytes = vec![0; size.min(MARKS_BYTES as u64) as usize];
+    for at in [0, size - bytes.len() as u64] {
+        device.read_at(at, &mut bytes)?;
+        if bytes.iter().any(|b| *b != 0) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
-    let mut file = HostFile::open(path, false)?;
-    if !a.force && volume::probe(&FileDevice(Arc::new(HostFile::open(path, true)?))).is_ok() {
-        let why = format!("{shown}: there is a volume already; --force makes a new one over it");
-        return Err(Failure::Failed(why));
+    let file = Arc::new(HostFile::open(path, false)?);
+    let device = FileDevice(file.clone());
+    if !a.force {
+        let why = if volume::probe(&device).is_ok() {
+            "there is a volume already; --force makes a new one over it"
+        } else if holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
+            "there is something on it already; --force makes a volume over it"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            return Err(Failure::Failed(format!("{shown}: {why}")));
+        }
     }
     let is_file = path.is_file();
     if let Some(size) = a.size.filter(|s| is_file && *s > file.size_bytes()) {
         let grown =
             std::fs::OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(size));
         grown.map_err(|e| format!("{shown}: {e}"))?;
-        drop(file);
-        file = HostFile::open(path, false)?;
+        drop((file, device));
+        return Ok(Arc::new(HostFile::open(path, false)?));
     }
     Ok(file)
 }
