@@ -45,6 +45,11 @@ impl Reuse {
         blocks
     }
 
+    /// How many inodes and runs of blocks are held.
+    pub(crate) fn held(&self) -> usize {
+        self.blocks.len() + self.inodes.len()
+    }
+
     /// Is nothing held?
     pub(crate) fn is_empty(&self) -> bool {
         self.by_txn.is_empty()

@@ -78,7 +78,16 @@ pub(crate) struct Ffs {
     touched: RefCell<BTreeMap<u64, Vec<Buf>>>,
     syncs: Cell<u64>,
     waits: Cell<u64>,
+    releases: Cell<u64>,
+    /// With so much held back, what was freed is made durable.
+    release_at: Cell<usize>,
 }
+
+/// What is freed is held until that is durable, and in mode async nobody waits for that: after so
+/// many inodes and runs of blocks more, whoever frees the next does. Much more would fill whole
+/// groups with what cannot be used, which each search then looks through; much less would make
+/// flushes felt.
+const HELD_MAX: usize = 1024;
 
 /// How many delayed transactions `Scope::Txn` can still tell apart; an older one means everything.
 const TOUCHED_MAX: usize = 4096;
@@ -97,6 +106,8 @@ impl Ffs {
             touched: RefCell::default(),
             syncs: Cell::new(0),
             waits: Cell::new(0),
+            releases: Cell::new(0),
+            release_at: Cell::new(HELD_MAX),
         });
         recipe.cache.set_gate(ffs.clone());
         ffs
@@ -173,6 +184,22 @@ impl Ffs {
             self.cache.flush_device().await?;
         }
         Ok(())
+    }
+
+    /// Bounds what is held back: writes what clears pointers to it, and no more, and flushes. While
+    /// one operation does, others go on, until there is as much again.
+    async fn limit_held(&self) {
+        let held = self.reuse.borrow().held();
+        if held < self.release_at.get() {
+            return;
+        }
+        self.release_at.set(held + HELD_MAX);
+        let bufs = self.records.borrow().bufs();
+        // A failure is sticky: the next to begin is told (I6).
+        if self.cache.write(bufs).await.is_ok() && self.cache.flush_device().await.is_ok() {
+            self.releases.set(self.releases.get() + 1);
+        }
+        self.release_at.set(self.reuse.borrow().held() + HELD_MAX);
     }
 
     fn note_touched(&self, txn: u64, bufs: Vec<Buf>) {
@@ -264,8 +291,11 @@ impl Integrity for Ffs {
                 if !self.plant.is("ack-before-durable") {
                     self.run_phases(txn.id, &others).await?;
                 }
-            } else if !others.is_empty() {
-                self.note_touched(txn.id, others);
+            } else {
+                if !others.is_empty() {
+                    self.note_touched(txn.id, others);
+                }
+                self.limit_held().await;
             }
             Ok(ended)
         })
@@ -303,6 +333,7 @@ impl Integrity for Ffs {
         vec![
             ("cairn_ordered_operations_total", self.waits.get()),
             ("cairn_syncs_total", self.syncs.get()),
+            ("cairn_releases_total", self.releases.get()),
         ]
     }
 }

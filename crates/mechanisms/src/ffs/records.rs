@@ -126,6 +126,11 @@ impl Records {
         t.blocks.iter().filter(|(p, _)| *p == phase).map(|(_, b)| b.clone()).collect()
     }
 
+    /// The blocks with records, some more than once.
+    pub(super) fn bufs(&self) -> Vec<Buf> {
+        self.txns.values().flat_map(|t| t.blocks.iter().map(|(_, b)| b.clone())).collect()
+    }
+
     pub(super) fn phase_done(&self, txn: u64, phase: usize) -> bool {
         self.txns.get(&txn).is_none_or(|t| t.left[phase] == 0)
     }
