@@ -11,6 +11,9 @@ use std::rc::Rc;
 const KEEP: usize = 8192;
 /// Names that all directory indexes together may hold before the least used are dropped.
 const NAMES_MAX: usize = 2_000_000;
+/// What a directory costs beside its names, as so many of them: its inode here, and the block with
+/// that in the cache, which has to stay as long.
+const DIR_NAMES: usize = 128;
 
 #[derive(Default)]
 pub(crate) struct Table {
@@ -44,7 +47,7 @@ impl Table {
         if inodes.len() < limit {
             return;
         }
-        let names = |i: &Inode| i.dir.borrow().as_ref().map_or(0, |d| d.len());
+        let names = |i: &Inode| i.dir.borrow().as_ref().map_or(0, |d| d.len() + DIR_NAMES);
         let total: usize = inodes.values().map(|i| names(i)).sum();
         inodes.retain(|_, i| {
             let busy = Rc::strong_count(i) > 1 || i.doomed.get() || i.lock.is_busy();
