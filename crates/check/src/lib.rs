@@ -81,7 +81,11 @@ impl fmt::Display for CheckError {
                 write!(f, "the journal holds something: replay it first, with `cairn recover`")
             }
             CheckError::CutShort { have, need } => {
-                write!(f, "the device has {have} bytes, the volume needs {need}: it is cut short")
+                write!(
+                    f,
+                    "the device has {have} bytes, the volume needs {need}: it is cut short, fetch \
+                     the whole of it again"
+                )
             }
         }
     }

@@ -104,7 +104,7 @@ fn primary(image: &dyn ReadBlocks) -> Result<Superblock, CheckError> {
 fn read(image: &dyn ReadBlocks, at: u64) -> Result<Superblock, CheckError> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     if image.size_bytes() < at + SUPERBLOCK_BYTES as u64 {
-        let what = "the volume is too short for a superblock";
+        let what = "it is too short for a superblock: not a volume, or only its beginning";
         return Err(FormatError::corrupt(what, format!("byte {at}")).into());
     }
     image.read_at(at, &mut bytes)?;

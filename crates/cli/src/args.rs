@@ -31,11 +31,11 @@ pub enum Command {
     /// Geometry, features, state, mode last used, promise.
     Info(InfoArgs),
     /// List directories.
-    Ls(PathsArgs),
+    Ls(ShownArgs),
     /// Print files.
     Cat(PathsArgs),
     /// Show attributes.
-    Stat(PathsArgs),
+    Stat(ShownArgs),
     /// Copy out of the volume: PATH… then the local target (default: here).
     Get(PathsArgs),
     /// Copy into the volume: LOCAL… then the directory in the volume.
@@ -79,8 +79,9 @@ pub enum Commit {
 #[derive(Args, Clone)]
 pub struct OpenArgs {
     /// How changes are made safe.
-    #[arg(long, default_value = "sync")]
-    pub mode: String,
+    /// [default: sync, but ordered where the volume's own journal needs recovery]
+    #[arg(long)]
+    pub mode: Option<String>,
     /// Where the log is: internal, or a path (modes with a log).
     #[arg(long)]
     pub log: Option<String>,
@@ -108,6 +109,9 @@ pub struct OpenArgs {
     /// FUSE over io_uring.
     #[arg(long, default_value = "auto")]
     pub fuse_uring: Uring,
+    /// Belongs to soft updates.
+    #[arg(long, hide = true)]
+    pub journal_intents: bool,
 }
 
 #[derive(Args)]
@@ -154,6 +158,9 @@ pub struct MountArgs {
     /// Go to the background once it is mounted.
     #[arg(long)]
     pub daemon: bool,
+    /// This is the process in the background.
+    #[arg(long, hide = true)]
+    pub detached: bool,
 }
 
 #[derive(Args)]
@@ -177,9 +184,10 @@ pub struct MkfsArgs {
     /// The journal on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+    /// Its name, up to 16 bytes.
     #[arg(long, default_value = "")]
     pub label: String,
-    /// Even if there is a volume already.
+    /// Even if there is something on it already.
     #[arg(long)]
     pub force: bool,
 }
@@ -224,6 +232,13 @@ pub struct PathsArgs {
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+}
+
+/// Paths that are told about.
+#[derive(Args)]
+pub struct ShownArgs {
+    #[command(flatten)]
+    pub of: PathsArgs,
     #[arg(long)]
     pub json: bool,
 }

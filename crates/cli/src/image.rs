@@ -4,6 +4,7 @@ use crate::Failure;
 use crate::args::OpenArgs;
 use crate::device::FileDevice;
 use crate::progress::{Bar, ReplayBar};
+use crate::say;
 use check::ReadBlocks;
 use env::Nanos;
 use host::{Driver, HostFile, entropy, now};
@@ -21,18 +22,38 @@ pub fn mode_of(name: &str) -> Result<Mode, Failure> {
     })
 }
 
+/// The arguments with a mode: if none is named, the volume's default.
+pub fn with_mode(a: &OpenArgs, image: &Path) -> Result<OpenArgs, Failure> {
+    if a.mode.is_some() {
+        return Ok(a.clone());
+    }
+    let device = FileDevice(Arc::new(HostFile::open(image, true)?));
+    let found = probe(&device).map_err(|e| format!("{}: {e}", image.display()))?;
+    Ok(OpenArgs { mode: Some(default_mode(&found).to_string()), ..a.clone() })
+}
+
+/// The mode of who names none. A journal that needs recovery shows how the volume has been used,
+/// and so does a log of ours, but not whom it was chosen for.
+fn default_mode(found: &Probe) -> Mode {
+    if found.needs_recovery && !found.has_private_log() { Mode::Ordered } else { Mode::Sync }
+}
+
 /// Refuses options of modes that are not there.
 pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
-    let mode = mode_of(&a.mode)?;
+    let mode = a.mode.as_deref().map_or(Ok(Mode::Sync), mode_of)?;
+    if a.journal_intents {
+        return Err(Failure::Usage("--journal-intents is not in this version".into()));
+    }
     let outside = a.log.as_ref().is_some_and(|l| l != "internal");
     let small = matches!(mode, Mode::Unified | Mode::Selective);
+    let named = a.mode.is_some();
     for (given, has, name) in [
         (outside, mode.is_redo() || mode.is_journal(), "--log"),
         (a.commit.is_some(), mode.is_redo(), "--commit"),
         (a.threshold.is_some(), small, "--threshold"),
         (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
     ] {
-        if given && !has {
+        if named && given && !has {
             return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
         }
     }
@@ -118,7 +139,7 @@ pub fn prepare(
     };
     let mut found = look(&device, &log).map_err(at)?;
     if let Some(why) = &found.read_only {
-        eprintln!("{shown}: {why}");
+        say::err(&format!("{shown}: {why}"));
         return Ok(found);
     }
     if read_only {
@@ -128,11 +149,11 @@ pub fn prepare(
     }
     if found.boot == format::ext::boot::BootArea::Foreign {
         if !use_boot_area {
-            eprintln!(
+            say::err(&format!(
                 "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is \
                  not recorded there, and NFS handles do not survive a restart; --use-boot- \
                  area uses them"
-            );
+            ));
         } else {
             save_boot_area(file)?;
             found = look(&device, &log).map_err(at)?;
@@ -143,14 +164,14 @@ pub fn prepare(
         let journal = log.as_mut().map(|l| l as &mut dyn volume::Device);
         let did = recover(&mut device, journal, now_secs, &mut Bar::new()).map_err(at)?;
         if let Some(mode) = &did.mode {
-            eprintln!(
+            say::err(&format!(
                 "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} \
                  transactions replayed, {} blocks written",
                 did.repaired, did.transactions, did.blocks_written
-            );
+            ));
         }
         if did.at_opening {
-            eprintln!("{shown}: was not closed cleanly; its log is replayed");
+            say::err(&format!("{shown}: was not closed cleanly; its log is replayed"));
         }
         found = look(&device, &log).map_err(at)?;
     }
@@ -165,7 +186,7 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
     std::fs::write(&to, bytes).map_err(fail)?;
     file.write_at(0, &[0; 1024]).map_err(fail)?;
     file.flush().map_err(fail)?;
-    eprintln!("the old bytes 0 to 1023 are saved in {}", to.display());
+    say::err(&format!("the old bytes 0 to 1023 are saved in {}", to.display()));
     Ok(())
 }
 
@@ -178,9 +199,10 @@ pub fn open_args(
     let device = FileDevice(Arc::new(HostFile::open(path, true)?));
     let at = |e: volume::VolumeError| Failure::Failed(format!("{}: {e}", path.display()));
     let last = probe(&device).map_err(at)?;
-    let last = last.last_mode().filter(|m| Mode::by_name(m).is_some()).unwrap_or("sync");
+    let known = last.last_mode().and_then(Mode::by_name);
+    let last = known.unwrap_or_else(|| default_mode(&last)).to_string();
     Ok(OpenArgs {
-        mode: mode.unwrap_or(last).into(),
+        mode: Some(mode.map_or(last, str::to_owned)),
         log,
         commit: None,
         commit_interval: 5.0,
@@ -190,6 +212,7 @@ pub fn open_args(
         use_boot_area: false,
         cache: None,
         fuse_uring: crate::args::Uring::Auto,
+        journal_intents: false,
     })
 }
 
@@ -208,7 +231,7 @@ impl Image {
         let log = log.map(|l| l.display().to_string());
         let args = OpenArgs { read_only, cache: Some(64 << 20), ..open_args(path, None, log)? };
         let file = Arc::new(HostFile::open(path, read_only)?);
-        let mode = mode_of(&args.mode)?;
+        let mode = check_open_args(&args)?;
         let watch = Arc::new(ReplayBar::default());
         let mut options = options_of(&args, mode)?;
         options.watch = Some(watch.clone());

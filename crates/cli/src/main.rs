@@ -6,6 +6,7 @@ mod commands;
 mod device;
 mod image;
 mod progress;
+mod say;
 mod size;
 
 use args::{Cli, Command};
@@ -33,6 +34,8 @@ pub enum Failure {
     Failed(String),
     /// It was asked for wrongly: exit 2.
     Usage(String),
+    /// It failed in another process, which has told why: its exit code.
+    Told(u8),
 }
 
 impl From<String> for Failure {
@@ -47,8 +50,8 @@ impl From<volume::VolumeError> for Failure {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
+    let cli = arguments();
+    say::start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
     if only_reads(&cli.command) {
         host::end_with_reader();
     }
@@ -77,36 +80,31 @@ fn main() -> ExitCode {
         Ok(Outcome::Repaired) => ExitCode::from(4),
         Ok(Outcome::Broken) => ExitCode::from(1),
         Err(Failure::Failed(why)) => {
-            eprintln!("cairn: {why}");
+            say::err(&format!("cairn: {why}"));
             ExitCode::from(1)
         }
         Err(Failure::Usage(why)) => {
-            eprintln!("cairn: {why}");
+            say::err(&format!("cairn: {why}"));
             ExitCode::from(2)
         }
+        Err(Failure::Told(code)) => ExitCode::from(code),
     }
+}
+
+/// The arguments; wrong ones end it here, with one line. Who asks for help gets all of it.
+fn arguments() -> Cli {
+    use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as Nothing;
+    Cli::try_parse().unwrap_or_else(|e| {
+        if !e.use_stderr() || e.kind() == Nothing {
+            e.exit();
+        }
+        say::err(&format!("cairn: {}", say::one_line(&e.render().to_string())));
+        std::process::exit(2)
+    })
 }
 
 /// Does the command change nothing, so that it may end at any moment?
 fn only_reads(command: &Command) -> bool {
     use Command::{Cat, Crash, Info, Ls, Stat};
     matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_))
-}
-
-/// `made_up`: the volumes are the command's own, and nobody need be warned of their state.
-fn start_log(verbose: u8, made_up: bool) {
-    use tracing_subscriber::EnvFilter;
-    let level = match verbose {
-        0 if made_up => "error",
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .init();
 }

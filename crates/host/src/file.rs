@@ -76,11 +76,18 @@ impl HostFile {
         }
         let file = options.open(path).map_err(|e| match e.raw_os_error() {
             Some(libc::EBUSY) => format!("{shown}: in use (mounted, or opened by another program)"),
+            Some(libc::ENOENT) => {
+                format!("{shown}: there is no such file or device: check the path")
+            }
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) if read_only => {
+                format!("{shown}: you may not read it: {e}")
+            }
+            Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
+                format!("{shown}: you may not write it (--read-only may be allowed): {e}")
+            }
             _ => format!("{shown}: {e}"),
         })?;
-        if !read_only {
-            lock::check_unused(&file, path)?;
-        }
+        lock::check_unused(&file, path)?;
         lock::take(&file, path, !read_only)?;
         Self::with(file, path, read_only)
     }

@@ -2,6 +2,7 @@
 //! for arrives. It carries out what a volume's port asks for and hands replies to their front ends;
 //! it knows nothing of files inside a volume.
 
+mod background;
 mod clock;
 mod driver;
 mod file;
@@ -15,6 +16,7 @@ mod signals;
 mod threads;
 mod worker;
 
+pub use background::{Stream, let_go, new_session, system_log};
 pub use clock::{entropy, now};
 pub use driver::{Driver, ask, carry_out_all, drive};
 pub use file::HostFile;

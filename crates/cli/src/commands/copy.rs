@@ -3,7 +3,7 @@
 use super::files::make;
 use crate::args::PathsArgs;
 use crate::image::Image;
-use crate::{Failure, Outcome};
+use crate::{Failure, Outcome, say};
 use env::Rope;
 use std::fs;
 use std::io::{Read, Write};
@@ -58,7 +58,7 @@ fn out(image: &Image, path: &str, at: &Attr, to: &Path) -> Result<(), Failure> {
             };
             std::os::unix::fs::symlink(std::ffi::OsStr::from_bytes(&text), to).map_err(fail)?;
         }
-        _ => eprintln!("cairn: {path}: a device, fifo or socket is left out"),
+        _ => say::err(&format!("cairn: {path}: a device, fifo or socket is left out")),
     }
     Ok(())
 }
@@ -108,7 +108,7 @@ fn into(image: &Image, from: &Path, dir: u32, name: Vec<u8>) -> Result<(), Failu
         copy_in(image, from, ino)?;
         ino
     } else {
-        eprintln!("cairn: {shown}: a device, fifo or socket is left out");
+        say::err(&format!("cairn: {shown}: a device, fifo or socket is left out"));
         return Ok(());
     };
     let mtime = Time { sec: meta.mtime(), nsec: meta.mtime_nsec() as u32 };

@@ -1,7 +1,7 @@
 //! Looking into a volume without mounting it, and making and removing names.
 //! Each opens the image for itself and closes it; none stays.
 
-use crate::args::{PathsArgs, RmArgs};
+use crate::args::{PathsArgs, RmArgs, ShownArgs};
 use crate::image::{Image, kind_letter};
 use crate::{Failure, Outcome};
 use std::io::Write;
@@ -27,10 +27,10 @@ fn json_of(name: &str, a: &Attr) -> serde_json::Value {
 }
 
 /// `cairn ls`.
-pub fn ls(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true, a.log.as_deref())?;
+pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
+    let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
     let mut all = Vec::new();
-    for path in &a.paths {
+    for path in &a.of.paths {
         let at = image.walk(path)?;
         let mut found: Vec<(String, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {
@@ -58,9 +58,9 @@ pub fn ls(a: &PathsArgs) -> Result<Outcome, Failure> {
 }
 
 /// `cairn stat`.
-pub fn stat(a: &PathsArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, true, a.log.as_deref())?;
-    for path in &a.paths {
+pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
+    let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
+    for path in &a.of.paths {
         let at = image.walk(path)?;
         if a.json {
             println!("{}", json_of(path, &at));
@@ -124,7 +124,13 @@ pub fn rm(a: &RmArgs) -> Result<Outcome, Failure> {
     for path in &a.paths {
         let removed = image.parent(path).and_then(|(dir, name)| {
             let at = image.walk(path)?;
-            remove(&image, path, (dir.ino, name), &at, a.recursive)
+            if name.is_empty() {
+                return Err(Failure::Failed(format!("{path}: the root directory stays")));
+            }
+            if at.kind() == Kind::Dir && !a.recursive {
+                return Err(Failure::Failed(format!("{path}: is a directory: -r removes those")));
+            }
+            remove(&image, path, (dir.ino, name), &at)
         });
         if let Err(e) = removed {
             result = Err(e);
@@ -140,16 +146,13 @@ fn remove(
     path: &str,
     (dir, name): (u32, Vec<u8>),
     at: &Attr,
-    recursive: bool,
 ) -> Result<(), Failure> {
     if at.kind() != Kind::Dir {
         return image.ask(path, Request::Unlink { dir, name }).map(|_| ());
     }
-    if recursive {
-        for e in image.list(path, at.ino)? {
-            let child = e.attr.map_or_else(|| image.attr(e.ino), Ok)?;
-            remove(image, path, (at.ino, e.name), &child, true)?;
-        }
+    for e in image.list(path, at.ino)? {
+        let child = e.attr.map_or_else(|| image.attr(e.ino), Ok)?;
+        remove(image, path, (at.ino, e.name), &child)?;
     }
     image.ask(path, Request::Rmdir { dir, name }).map(|_| ())
 }

@@ -23,22 +23,32 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     let mut bar = Bar::new();
     let report = check(&device, &options, &mut bar);
     let report = report.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-    if a.json {
-        print_json(&report, a.repair);
-    } else {
+    if !a.json {
         print(&shown, &report);
     }
     let sound = report.is_sound();
-    if a.repair && (!sound || !report.marked_clean) {
-        if !report.left.is_empty() {
-            let first = &report.left[0];
-            return Err(Failure::Failed(format!("{shown}: beyond repair: {first}")));
-        }
+    let repairs = a.repair && !(sound && report.marked_clean);
+    let beyond = report.left.first().filter(|_| repairs);
+    if repairs && beyond.is_none() {
         let applied = report.plan.apply(&mut device, &mut bar);
         applied.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-        return Ok(if sound { Outcome::Done } else { Outcome::Repaired });
     }
-    Ok(if sound { Outcome::Done } else { Outcome::Damaged })
+    let repaired = repairs && beyond.is_none();
+    if a.json {
+        print_json(&report, a.repair, repaired);
+    } else if repaired {
+        let (found, blocks) = (report.counts.values().sum::<u64>(), report.plan.blocks());
+        println!(
+            "{shown}: repaired: {found} findings, {blocks} blocks written; it is sound now, and \
+             marked as closed cleanly"
+        );
+    }
+    match beyond {
+        Some(first) => Err(Failure::Failed(format!("{shown}: beyond repair: {first}"))),
+        None if sound => Ok(Outcome::Done),
+        None if repaired => Ok(Outcome::Repaired),
+        None => Ok(Outcome::Damaged),
+    }
 }
 
 fn print(shown: &str, r: &Report) {
@@ -57,7 +67,7 @@ fn print(shown: &str, r: &Report) {
     );
 }
 
-fn print_json(r: &Report, repair: bool) {
+fn print_json(r: &Report, repair: bool, repaired: bool) {
     let findings: Vec<_> = r
         .findings
         .iter()
@@ -69,6 +79,7 @@ fn print_json(r: &Report, repair: bool) {
         "sound": r.is_sound(),
         "clean": r.marked_clean,
         "repair": repair,
+        "repaired": repaired,
         "inodes_used": r.inodes_used,
         "blocks_used": r.blocks_used,
         "counts": counts,

@@ -1,6 +1,6 @@
 //! The NFS side of `cairn serve`: exports, the listener, and the line to mount with.
 
-use crate::Failure;
+use crate::{Failure, say};
 use host::{Driver, Outlet, Pool, Protocol, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use std::net::SocketAddr;
@@ -80,9 +80,8 @@ impl NfsArgs {
             v4 => v4.to_string(),
         };
         for name in names {
-            println!(
-                "mount -t nfs -o vers=3,tcp,nolock,port={port},mountport={port} {shown}:/{name} DIR"
-            );
+            let options = format!("vers=3,tcp,nolock,port={port},mountport={port}");
+            say::out(&format!("mount -t nfs -o {options} {shown}:/{name} DIR"));
         }
         Ok(Started { server, at })
     }

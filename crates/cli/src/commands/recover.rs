@@ -23,6 +23,9 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     let did = volume::recover(&mut device, log, now_secs, &mut Bar::new());
     let mut did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
     let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
+    if did.at_opening {
+        did.mode = found.last_mode().map(str::to_owned);
+    }
     drop((device, outside));
     // Files that had no name any more but were open when it ended are removed by opening it, too.
     if did.at_opening || found.superblock.last_orphan() != 0 {
@@ -44,9 +47,11 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     match did.mode {
-        None if did.at_opening => println!(
-            "{shown}: the log was replayed: {} entries, {} blocks written",
-            did.transactions, did.blocks_written
+        _ if did.at_opening => println!(
+            "{shown}: finished mode {}: its log was replayed, {} entries, {} blocks written",
+            did.mode.as_deref().unwrap_or("redo"),
+            did.transactions,
+            did.blocks_written
         ),
         None => println!("{shown}: was closed cleanly; nothing to do"),
         Some(mode) => println!(

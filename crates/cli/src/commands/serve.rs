@@ -6,10 +6,10 @@ use super::nfs_server::{NfsArgs, describe, name_of};
 use super::rpcbind::Registration;
 use super::served::{Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
-use crate::{Failure, Outcome};
+use crate::image::check_open_args;
+use crate::{Failure, Outcome, say};
 use fuse::{MountOptions, Session, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::DoorState;
@@ -26,52 +26,64 @@ struct Fronts<'a> {
     nfs: Option<NfsArgs>,
     http: Option<&'a str>,
     rpcbind: bool,
+    /// Is this the process in the background?
+    detached: bool,
 }
+
+/// The line that says that all is served.
+const READY: &str = "ready";
 
 /// `cairn mount`.
 pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
+    host::keep_pages_small();
+    check_open_args(&a.open)?;
     if a.daemon {
         return daemonize();
     }
+    if a.detached {
+        host::new_session();
+    }
     let volumes = vec![open(&a.image, &a.open)?];
-    let fronts = Fronts { mount: Some(&a.dir), ..Fronts::default() };
+    let fronts = Fronts { mount: Some(&a.dir), detached: a.detached, ..Fronts::default() };
     run_volumes(volumes, &a.open, fronts)
 }
 
-/// Starts itself again in the background and waits until that one is ready, or has failed.
+/// Starts itself again in the background and waits until that one is ready, or has failed. Until
+/// then the other one has this one's standard error, and tells there what is wrong.
 fn daemonize() -> Result<Outcome, Failure> {
-    use std::io::{BufRead, BufReader, Read};
-    use std::os::unix::process::CommandExt;
+    use std::io::{BufRead, BufReader};
     use std::process::{Command, Stdio};
     let fail = |e: std::io::Error| Failure::Failed(format!("cannot start in the background: {e}"));
     let exe = std::env::current_exe().map_err(fail)?;
-    let args = std::env::args_os().skip(1).filter(|a| a != "--daemon");
+    let daemon = |a: std::ffi::OsString| if a == "--daemon" { "--detached".into() } else { a };
     let mut child = Command::new(exe)
-        .args(args)
-        .process_group(0)
+        .args(std::env::args_os().skip(1).map(daemon))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
         .spawn()
         .map_err(fail)?;
     let lines = BufReader::new(child.stdout.take().ok_or_else(|| "no pipe".to_owned())?).lines();
     for line in lines.map_while(Result::ok) {
-        println!("{line}");
-        if line == "ready" {
+        say::out(&line);
+        if line == READY {
             return Ok(Outcome::Done);
         }
     }
-    let mut why = String::new();
-    if let Some(mut e) = child.stderr.take() {
-        let _ = e.read_to_string(&mut why);
+    let status = child.wait().map_err(fail)?;
+    match status.code() {
+        Some(code) => Err(Failure::Told(code.clamp(1, 255) as u8)),
+        None => Err(Failure::Failed(format!("it ended in the background: {status}"))),
     }
-    let why = why.trim();
-    Err(Failure::Failed(why.strip_prefix("cairn: ").unwrap_or(why).to_owned()))
 }
 
 /// `cairn serve`.
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     refuse_what_is_not_there(&a)?;
+    // What was asked for wrongly is told before anything is opened, and so recovered, or made.
+    let nfs = match a.no_nfs {
+        true => None,
+        false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
+    };
     host::keep_pages_small();
     let mut images = a.images.clone();
     if images.is_empty() {
@@ -80,34 +92,31 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
             make_default(&images[0], &a)?;
         }
     }
-    if a.mount.is_some() && images.len() > 1 {
-        return Err(Failure::Usage("--mount is for one volume".into()));
-    }
     let volumes = open_all(&images, &a.open)?;
-    let nfs = match a.no_nfs {
-        true => None,
-        false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
-    };
-    let fronts =
-        Fronts { mount: a.mount.as_deref(), nfs, http: a.http.as_deref(), rpcbind: a.rpcbind };
+    let (mount, http) = (a.mount.as_deref(), a.http.as_deref());
+    let fronts = Fronts { mount, nfs, http, rpcbind: a.rpcbind, detached: false };
     run_volumes(volumes, &a.open, fronts)
 }
 
 fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
+    check_open_args(&a.open)?;
+    if a.mount.is_some() && a.images.len() > 1 {
+        return Err(Failure::Usage("--mount is for one volume".into()));
+    }
     if a.rpcbind && a.no_nfs {
         return Err(Failure::Usage("--rpcbind without NFS has nothing to register".into()));
     }
     if a.no_nfs && a.mount.is_none() {
         return Err(Failure::Usage("--no-nfs without --mount leaves nothing to serve".into()));
     }
-    if !a.no_nfs && a.open.mode == "async" && !a.unsafe_async {
+    if !a.no_nfs && a.open.mode.as_deref() == Some("async") && !a.unsafe_async {
         let why = "mode async answers over NFS before anything is durable: give --unsafe-async to \
                    accept that, or --no-nfs";
         return Err(Failure::Usage(why.into()));
     }
     if a.unsafe_async {
-        eprintln!(
-            "warning: in mode async a crash loses changes that NFS clients were told are safe"
+        say::err(
+            "warning: in mode async a crash loses changes that NFS clients were told are safe",
         );
     }
     Ok(())
@@ -127,7 +136,7 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
         force: false,
     };
     super::mkfs::make(&args)?;
-    println!("made {} ({})", image.display(), crate::size::show(a.size));
+    say::out(&format!("made {} ({})", image.display(), crate::size::show(a.size)));
     Ok(())
 }
 
@@ -151,6 +160,7 @@ fn run_volumes(
             Some(start_session(&pool, &volumes[0], dir, (args, ttl))?)
         }
     };
+    let detached = fronts.detached;
     let registration = match start_servers(&pool, &volumes, served, fronts) {
         Ok(r) => r,
         Err(why) => {
@@ -159,15 +169,18 @@ fn run_volumes(
             return Err(Failure::Failed(why));
         }
     };
-    println!("ready");
-    let _ = std::io::stdout().flush();
+    if detached {
+        say::go_to_background(READY).map_err(|e| format!("/dev/null: {e}"))?;
+    } else {
+        say::out(READY);
+    }
     wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
     drop(registration);
     if let Some(s) = &session {
         match s.unmount() {
-            Ok(true) => eprintln!("the mount is busy: it goes when its users do"),
+            Ok(true) => say::err("the mount is busy: it goes when its users do"),
             Ok(false) => (),
-            Err(e) => eprintln!("{e}"),
+            Err(e) => say::err(&e),
         }
     }
     close(&volumes, &pool)
@@ -196,7 +209,7 @@ fn start_servers(
         let names = volumes.iter().map(|v| (name_of(v.file.path()), !v.read_only)).collect();
         let nfs = started.as_ref().map(|s| s.server.clone());
         let at = http::start(address, Status { pool: pool.clone(), volumes: names, nfs })?;
-        println!("status: http://{at}/, metrics: http://{at}/metrics");
+        say::out(&format!("status: http://{at}/, metrics: http://{at}/metrics"));
     }
     match &started {
         Some(s) if fronts.rpcbind => Registration::new(s.at).map(Some),
@@ -222,9 +235,9 @@ fn start_session(
         let _ = close(std::slice::from_ref(v), pool);
     })?;
     if let Some(hint) = session.hint() {
-        println!("{hint}");
+        say::out(&hint);
     }
-    println!("mounted on {}", dir.display());
+    say::out(&format!("mounted on {}", dir.display()));
     Ok(session)
 }
 

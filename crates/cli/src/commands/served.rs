@@ -1,10 +1,10 @@
 //! Volumes that are about to be served: looked at, recovered, and put behind their doors, each in a
 //! room of its own or, where they share a log, in one. It knows no front end.
 
-use crate::Failure;
 use crate::args::OpenArgs;
-use crate::image::{check_open_args, log_file, options_of, prepare};
+use crate::image::{check_open_args, log_file, options_of, prepare, with_mode};
 use crate::progress::ReplayBar;
+use crate::{Failure, say};
 use host::{Driver, HostFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -41,7 +41,7 @@ fn prepared(
     let found = prepare(&file, log, args.read_only, args.use_boot_area)?;
     let block_bytes = found.superblock.block_bytes();
     let read_only = args.read_only || found.read_only.is_some();
-    println!("{}: mode {mode}: {}", path.display(), mode.info().promise);
+    say::out(&format!("{}: mode {mode}: {}", path.display(), mode.info().promise));
     let mut options = options_of(args, mode)?;
     // Blocks of a page each: no two of them are written in one page.
     if block_bytes == 4096 && !read_only {
@@ -65,8 +65,9 @@ fn seed() -> Result<u64, Failure> {
 
 /// Prepares a volume for being served.
 pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
-    let log = open_log(args, &[path])?;
-    let p = prepared(path, args, log.as_ref())?;
+    let args = with_mode(args, path)?;
+    let log = open_log(&args, &[path])?;
+    let p = prepared(path, &args, log.as_ref())?;
     let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
     let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();

@@ -185,7 +185,8 @@ impl Superblock {
             return Ok(());
         }
         let what = format!(
-            "the device has {device_bytes} bytes, the volume needs {need}: the image is cut short"
+            "the device has {device_bytes} bytes, the volume needs {need}: it is cut short, fetch \
+             the whole of it again"
         );
         Err(FormatError::corrupt(what, "superblock"))
     }

@@ -1,0 +1,100 @@
+//! What is said to whoever started the command: lines on its standard streams, and the log. Nobody
+//! need be there to hear it: a reader that went away does not stop a server, and one in the
+//! background tells the system's log. It knows no command.
+
+use host::{Stream, let_go, system_log};
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
+
+/// A line on standard output.
+pub fn out(line: &str) {
+    let mut to = std::io::stdout().lock();
+    let _ = writeln!(to, "{line}").and_then(|()| to.flush());
+}
+
+/// A line on standard error.
+pub fn err(line: &str) {
+    let _ = Errors.write_all(format!("{line}\n").as_bytes());
+}
+
+/// Standard error, or the system's log. Writing to it never fails.
+struct Errors;
+
+impl Write for Errors {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if IN_BACKGROUND.load(Ordering::Relaxed) {
+            system_log(&String::from_utf8_lossy(bytes));
+        } else {
+            let _ = std::io::stderr().write_all(bytes);
+        }
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// From now on nobody looks; `last` is still told on standard output.
+pub fn go_to_background(last: &str) -> std::io::Result<()> {
+    IN_BACKGROUND.store(true, Ordering::Relaxed);
+    let_go(Stream::Error)?;
+    out(last);
+    let_go(Stream::Output)
+}
+
+/// Starts the log: -v and RUST_LOG say how much of it. `made_up`: the volumes are the command's
+/// own, and nobody need be warned of their state.
+pub fn start_log(verbose: u8, made_up: bool) {
+    use tracing_subscriber::EnvFilter;
+    let level = match verbose {
+        0 if made_up => "error",
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(|| Errors)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false)
+        .init();
+}
+
+/// An error of the arguments in one line, from clap's several: what is wrong, and tips; how a
+/// command is used is what --help is for.
+pub fn one_line(error: &str) -> String {
+    let known = |p: &&str| !p.starts_with("Usage:") && !p.starts_with("For more information");
+    let words = |p: &str| p.split_whitespace().collect::<Vec<_>>().join(" ");
+    let parts: Vec<String> =
+        error.trim().split("\n\n").map(str::trim).filter(known).map(words).collect();
+    let all = parts.join("; ");
+    format!("{} (--help tells what there is)", all.strip_prefix("error: ").unwrap_or(&all))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::one_line;
+
+    #[test]
+    fn an_error_of_several_lines_becomes_one() {
+        let clap = "error: unexpected argument '--forse' found\n\n  tip: a similar argument \
+                    exists: '--force'\n\nUsage: cairn mkfs --force <IMAGE>\n\nFor more \
+                    information, try '--help'.\n";
+        assert_eq!(
+            one_line(clap),
+            "unexpected argument '--forse' found; tip: a similar argument exists: '--force' \
+             (--help tells what there is)"
+        );
+        let clap = "error: the following required arguments were not provided:\n  <IMAGE>\n  \
+                    <DIR>\n\nUsage: cairn mount <IMAGE> <DIR>\n";
+        assert_eq!(
+            one_line(clap),
+            "the following required arguments were not provided: <IMAGE> <DIR> (--help tells \
+             what there is)"
+        );
+    }
+}

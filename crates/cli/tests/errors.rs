@@ -1,0 +1,184 @@
+//! What a user does wrong, as the command line takes it: one line that says what to do, the right
+//! exit code, and nothing changed by it. And what commands say of the volumes they recover.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod served;
+
+use nfs3_client::nfs3_types::nfs3::*;
+use served::{CAIRN, Folder, Server};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const ANY: &str = "127.0.0.1:0";
+
+/// Runs it: exit code, standard output, standard error.
+fn cairn(args: &[&str]) -> (i32, String, String) {
+    let out = Command::new(CAIRN).args(args).output().unwrap();
+    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
+    (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
+}
+
+fn ok(args: &[&str]) -> String {
+    let (code, out, err) = cairn(args);
+    assert_eq!(code, 0, "{args:?}: {out}{err}");
+    out
+}
+
+/// It ends with this code and one line, which has the text.
+fn fails(args: &[&str], want: i32, with: &str) {
+    let (code, out, err) = cairn(args);
+    assert!(code == want && err.contains(with), "{args:?}: {code} {out}{err}");
+    assert!(err.starts_with("cairn: ") && err.lines().count() == 1, "{args:?}: {err}");
+}
+
+fn s(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+fn info(image: &Path) -> serde_json::Value {
+    serde_json::from_str(&ok(&["info", "--json", s(image)])).unwrap()
+}
+
+/// A volume that was served in this mode when its server was killed, with ten files in it.
+fn killed(folder: &Folder, mode: &str) -> PathBuf {
+    let image = folder.volume(&format!("{mode}.img"), "32M");
+    let server = Server::trusting(&[&image], ANY, &["--mode", mode]);
+    let mut on = server.client("/");
+    let root = on.root.clone();
+    for n in 0..10 {
+        let file = on.create_new(&root, &format!("f{n}")).unwrap();
+        on.write(&file, 0, b"some text", stable_how::FILE_SYNC).unwrap();
+    }
+    server.kill();
+    image
+}
+
+#[test]
+fn mkfs_overwrites_nothing_without_force() {
+    let folder = Folder::new();
+    const SIZE: usize = 8 << 20;
+    // Swap; Btrfs; something of a volume whose superblocks are gone; GPT's copy.
+    for at in [4086, 65_600, 700_000, SIZE - 512] {
+        let image = folder.0.join(format!("at-{at}"));
+        let mut bytes = vec![0; SIZE];
+        bytes[at] = 0x77;
+        std::fs::write(&image, &bytes).unwrap();
+        fails(&["mkfs", s(&image)], 1, "--force");
+        assert!(std::fs::read(&image).unwrap() == bytes, "{at}");
+        ok(&["mkfs", s(&image), "--force"]);
+        fails(&["mkfs", s(&image)], 1, "there is a volume already");
+    }
+    let blank = folder.0.join("blank");
+    std::fs::write(&blank, vec![0; SIZE]).unwrap();
+    ok(&["mkfs", s(&blank)]);
+    ok(&["mkfs", s(&blank), "--force", "--size", "16M"]);
+    assert_eq!(info(&blank)["size_bytes"], 16 << 20);
+}
+
+#[test]
+fn wrong_arguments_are_told_in_one_line() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let i = s(&image);
+    for (args, with) in [
+        (&["mount", i][..], "<DIR>"),
+        (&["mount", i, "/", "--forse"], "--forse"),
+        (&["frobnicate"], "frobnicate"),
+        (&["serve", i, "--no-nfs", "--mount", "/mnt", "--journal-intents"], "not in this version"),
+        (&["mount", i, "/mnt", "--journal-intents"], "not in this version"),
+        (&["mkfs", "x", "--size", "16M", "--profile", "ext5"], "ext5"),
+        (&["mkfs", "x", "--size", "16M", "--profile", "lfs"], "not in this version"),
+        (&["mkfs", "x", "--size", "lots"], "lots"),
+        (&["mkfs", "x", "--size", "16M", "--label", "seventeen letters"], "16 bytes"),
+        (&["cat", i, "/f", "--json"], "--json"),
+        (&["mkdir", i, "/f", "--json"], "--json"),
+        (&["serve", i, "--export", "bogus"], "bogus"),
+        (&["serve", i, "--mode", "bogus"], "bogus"),
+    ] {
+        fails(args, 2, with);
+    }
+    assert!(!Path::new("x").exists());
+    assert!(info(&image)["mode"].is_null(), "it was opened");
+    // Who asks for help gets all of it.
+    assert!(ok(&["mount", "--help"]).lines().count() > 10);
+}
+
+#[test]
+fn wrong_requests_are_told_in_one_line() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let nowhere = folder.0.join("nowhere.img");
+    fails(&["ls", s(&nowhere), "/"], 1, "check the path");
+    fails(&["fsck", s(&nowhere)], 1, "check the path");
+    fails(&["rm", s(&image), "/lost+found"], 1, "-r");
+    assert!(ok(&["ls", s(&image), "/"]).contains("lost+found"));
+    fails(&["rm", "-r", s(&image), "/"], 1, "root");
+    ok(&["mkdir", s(&image), "/d", "/d/e"]);
+    ok(&["rm", "-r", s(&image), "/d"]);
+    let short = folder.0.join("short.img");
+    std::fs::write(&short, [1; 500]).unwrap();
+    fails(&["info", s(&short)], 1, "not a volume");
+    let all = std::fs::read(&image).unwrap();
+    std::fs::write(&short, &all[..all.len() / 2]).unwrap();
+    fails(&["info", s(&short)], 1, "fetch the whole of it");
+}
+
+#[test]
+fn logs_in_a_pipe_are_plain() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let (code, _, err) = cairn(&["mkdir", s(&image), "/d", "-vv"]);
+    assert!(code == 0 && !err.is_empty(), "{code} {err}");
+    assert!(!err.contains('\x1b'), "{err:?}");
+}
+
+#[test]
+fn a_usage_error_recovers_nothing() {
+    let folder = Folder::new();
+    let image = killed(&folder, "unified");
+    assert_eq!(info(&image)["needs_recovery"], true);
+    fails(&["serve", s(&image), "--export", "bogus"], 2, "bogus");
+    assert_eq!(info(&image)["needs_recovery"], true);
+}
+
+#[test]
+fn the_default_mode_is_ordered_where_the_journal_needs_recovery() {
+    let folder = Folder::new();
+    let image = killed(&folder, "data");
+    for mode in ["ordered", "sync"] {
+        Server::trusting(&[&image], ANY, &[]).stop();
+        assert_eq!(info(&image)["mode"], mode);
+    }
+    assert_eq!(ok(&["cat", s(&image), "/f7"]), "some text");
+    let image = killed(&folder, "redo");
+    Server::trusting(&[&image], ANY, &[]).stop();
+    assert_eq!(info(&image)["mode"], "sync");
+    assert_eq!(ok(&["cat", s(&image), "/f7"]), "some text");
+}
+
+#[test]
+fn recover_tells_what_it_finished() {
+    let folder = Folder::new();
+    for mode in ["sync", "ordered", "unified"] {
+        let image = killed(&folder, mode);
+        let did: serde_json::Value =
+            serde_json::from_str(&ok(&["recover", "--json", s(&image)])).unwrap();
+        assert_eq!(did["mode"], mode, "{did}");
+        assert_eq!(did["transactions"].as_u64().unwrap() > 0, mode != "sync", "{did}");
+        assert_eq!(info(&image)["clean"], true);
+    }
+}
+
+#[test]
+fn fsck_tells_that_it_repaired() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[4096 + 12] ^= 1; // the first group's count of free blocks
+    std::fs::write(&image, &bytes).unwrap();
+    let (code, out, err) = cairn(&["fsck", "--repair", s(&image)]);
+    assert_eq!(code, 4, "{out}{err}");
+    assert!(out.lines().last().unwrap().contains("repaired"), "{out}");
+    assert!(ok(&["fsck", s(&image)]).contains(": sound, closed cleanly"));
+}
