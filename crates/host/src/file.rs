@@ -77,7 +77,7 @@ impl HostFile {
         let file = options.open(path).map_err(|e| match e.raw_os_error() {
             Some(libc::EBUSY) => format!("{shown}: in use (mounted, or opened by another program)"),
             Some(libc::ENOENT) => {
-                format!("{shown}: there is no such file or device: check the path")
+                format!("{shown}: No such file or directory: check the path")
             }
             Some(libc::EACCES | libc::EPERM | libc::EROFS) if read_only => {
                 format!("{shown}: you may not read it: {e}")

@@ -8,23 +8,38 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-/// Takes the lock, or says who has the volume.
+/// How long the writes of a killed process may take to end: until then the kernel has its files,
+/// and the lock, though the process is gone.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Takes the lock, or says who has the volume. The lock of a process that is gone is waited for: so
+/// nothing is read before its last writes have come to their end.
 pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), String> {
     let shown = path.display();
+    let start = Instant::now();
+    while let Err(why) = try_take(file, exclusive) {
+        if !matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
+            return Err(format!("{shown}: cannot be locked against other processes: {why}"));
+        }
+        if let Some(pid) = holder(file) {
+            return Err(format!("{shown}: in use by process {pid}: end it first"));
+        }
+        if start.elapsed() > PATIENCE {
+            return Err(format!("{shown}: in use by another process: end it first"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn try_take(file: &File, exclusive: bool) -> std::io::Result<()> {
     let mut lock = whole_file(if exclusive { libc::F_WRLCK } else { libc::F_RDLCK });
     // SAFETY: the structure lives through the call.
     #[expect(unsafe_code, reason = "std has no record locks")]
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
-    if rc == 0 {
-        return Ok(());
-    }
-    let why = std::io::Error::last_os_error();
-    if !matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
-        return Err(format!("{shown}: cannot be locked against other processes: {why}"));
-    }
-    let by = holder(file).map_or("another process".into(), |pid| format!("process {pid}"));
-    Err(format!("{shown}: in use by {by}: end it first"))
+    if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
 }
 
 /// The process that has the lock, as far as this one may know: /proc tells of each descriptor the
