@@ -130,17 +130,23 @@ fn copy_in(image: &Image, from: &Path, ino: u32) -> Result<(), Failure> {
         if n == 0 {
             return Ok(());
         }
-        let data = Rope::cut(&buffer[..n], (offset % 4096) as usize, 4096);
-        let stability = Stability::Unstable;
-        let (append, kill_suid) = (false, false);
-        let request = Request::Write { ino, offset, data, stability, append, kill_suid };
-        let shown = from.display().to_string();
-        let Reply::Written { len, .. } = image.ask(&shown, request)? else {
-            return Err(image.failure(&shown, vfs::FsError::Io));
-        };
-        if (len as usize) < n {
-            return Err(image.failure(&shown, vfs::FsError::NoSpace));
+        // A volume may take less than it was given: a journal takes what fits one transaction.
+        let mut rest = &buffer[..n];
+        while !rest.is_empty() {
+            let data = Rope::cut(rest, (offset % 4096) as usize, 4096);
+            let stability = Stability::Unstable;
+            let (append, kill_suid) = (false, false);
+            let request = Request::Write { ino, offset, data, stability, append, kill_suid };
+            let shown = from.display().to_string();
+            let taken = match image.ask(&shown, request)? {
+                Reply::Written { len: 0, .. } => {
+                    return Err(image.failure(&shown, vfs::FsError::NoSpace));
+                }
+                Reply::Written { len, .. } => (len as usize).min(rest.len()),
+                _ => return Err(image.failure(&shown, vfs::FsError::Io)),
+            };
+            rest = &rest[taken..];
+            offset += taken as u64;
         }
-        offset += n as u64;
     }
 }
