@@ -1,9 +1,10 @@
 //! What bytes chosen by a fuzzer do to a volume: they pick a kind of volume, closed or left with a
-//! full journal or log of any mode, damage its image, and the image is opened, walked, changed,
-//! closed and repaired. Nothing may panic. It does not know what the right answers would be: of a
-//! damaged volume any error is one.
+//! full journal or log of any mode, or with directories as Linux makes them, damage its image, and
+//! the image is opened, walked, changed, closed and repaired. Nothing may panic. It does not know
+//! what the right answers would be: of a damaged volume any error is one.
 
 use crate::acts::Act;
+use crate::kernel::{make_kernel_like, share_block};
 use crate::model::Model;
 use crate::random::random_act;
 use crate::subject::{Setting, SimDevice, Subject};
@@ -13,7 +14,7 @@ use integrity::Plant;
 use sim::Image;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use vfs::{Reply, Request, SeekKind, SpaceOp, XattrMode};
+use vfs::{Kind, Reply, Request, SeekKind, SpaceOp, XattrMode};
 use volume::Mode;
 
 /// Bytes of a volume to be damaged.
@@ -64,8 +65,13 @@ fn made(kind: u8) -> Image {
 fn left_by(kind: u8) -> Option<Mode> {
     let with_journal = kind & 8 != 0 && 1024 << (kind % 4 % 3) == 1024;
     let modes = volume::MODES;
-    let nth = usize::from(kind >> 4).checked_sub(1)?;
+    let nth = usize::from(kind >> 4).checked_sub(1).filter(|_| !is_kernel_made(kind))?;
     with_journal.then(|| modes[nth % modes.len()].mode)
+}
+
+/// Are its directories rewritten as Linux makes them?
+fn is_kernel_made(kind: u8) -> bool {
+    kind >> 4 == 15
 }
 
 /// A volume of this kind with something in it, and what that is.
@@ -98,6 +104,7 @@ fn populate(kind: u8) -> (Image, Model) {
         let set = Request::SetXattr { ino, name, value: vec![1; 50], mode: XattrMode::Either };
         v.ask(200, set).expect("there is room for an attribute");
     }
+    let dirs = if is_kernel_made(kind) { fill_directory(&mut v, &mut model) } else { Vec::new() };
     let mut disks = match left_by {
         None => v.close().expect("a whole disk"),
         Some(_) => {
@@ -107,12 +114,38 @@ fn populate(kind: u8) -> (Image, Model) {
             v.disks()
         }
     };
+    for (n, ino) in dirs.into_iter().enumerate() {
+        // With an index where there are blocks enough for one.
+        let indexed = n % 2 == 0 && make_kernel_like(&mut disks[0], ino, true).is_ok();
+        let _ = indexed || make_kernel_like(&mut disks[0], ino, false).is_ok();
+    }
     (disks.remove(0), model)
+}
+
+/// Makes a directory of several blocks; all directories there are then.
+fn fill_directory(v: &mut Subject, model: &mut Model) -> Vec<u32> {
+    let name = |i: usize| format!("/k/{i:02}{}", "k".repeat([40, 120, 200][i % 3]));
+    let links = (0..90).map(|i| Act::Link("/far".into(), name(i)));
+    // What is gone again leaves room for an index.
+    let unlinks = (60..90).map(|i| Act::Unlink(name(i)));
+    for act in [Act::Mkdir("/k".into())].into_iter().chain(links).chain(unlinks) {
+        if v.act(203, &act).is_ok() {
+            let _ = model.apply(&act);
+        }
+    }
+    let tree = v.tree(false).expect("a whole disk");
+    tree.values().filter(|s| s.kind == Kind::Dir).map(|s| s.ino).chain([2]).collect()
 }
 
 /// One damage after the other.
 fn damage(image: &mut Image, damages: &[u8]) {
     for d in damages.chunks_exact(DAMAGE_BYTES) {
+        if d[4] >> 5 == 7 {
+            // Most inodes in use have low numbers.
+            let (a, b) = (u32::from(d[0]) % 64, u32::from(d[2]) % 64);
+            share_block(image, (a, d[1] % 16), (b, d[3] % 16));
+            continue;
+        }
         let place = u64::from(u32::from_le_bytes([d[0], d[1], d[2], d[3]]));
         let at = match d[4] & 3 {
             0 => 1024 + place % 1024,
@@ -282,6 +315,17 @@ mod tests {
             assert!(bytes(&device.0) == bytes(&whole), "something was written");
         }
         assert!(asked > 0);
+    }
+
+    #[test]
+    fn kernel_made_volumes_are_whole_before_they_are_damaged() {
+        for kind in 0..16 {
+            let (image, model) = populated(15 << 4 | kind);
+            crate::judge::e2fsck(std::slice::from_ref(&image)).unwrap();
+            let setting = Setting::plain(Mode::Async);
+            let mut v = Subject::open(vec![image], setting, true, (Plant::NONE, 1)).unwrap();
+            crate::random::compare(&mut v, &model).unwrap();
+        }
     }
 
     /// `BAD_SEEDS=N` for more than a few.

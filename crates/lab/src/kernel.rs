@@ -14,6 +14,9 @@ use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
 use format::{FormatError, Ino};
 use sim::Image;
 
+/// Where an inode has its pointers.
+const MAP_AT: u64 = 40;
+
 /// A name that was found: hash, inode, kind, bytes.
 type Name = (u32, u32, u8, Vec<u8>);
 
@@ -60,6 +63,21 @@ pub(crate) fn make_kernel_like(image: &mut Image, ino: u32, indexed: bool) -> Re
     image.write(at, &inode);
     image.write(SUPERBLOCK_AT, sb.bytes());
     Ok(())
+}
+
+/// Damage: pointer `n` of inode `ino` becomes a copy of pointer `m` of inode `other`, so that a
+/// block is there twice. Both are taken modulo what there is.
+pub(crate) fn share_block(image: &mut Image, (ino, n): (u32, u8), (other, m): (u32, u8)) {
+    let mut raw = [0; SUPERBLOCK_BYTES];
+    image.read(SUPERBLOCK_AT, &mut raw);
+    let Ok(sb) = Superblock::decode(&raw) else { return };
+    let geo = Geometry::of(&sb);
+    let at = |ino: u32| inode_at(image, &geo, Ino(1 + ino % geo.inodes()));
+    let pointer = |n: u8| MAP_AT + u64::from(n) % (DIRECT + 3) * 4;
+    let (from, to) = (at(other) + pointer(m), at(ino) + pointer(n));
+    let mut copy = [0; 4];
+    image.read(from, &mut copy);
+    image.write(to, &copy);
 }
 
 /// The byte at which an inode lies.

@@ -11,6 +11,8 @@ pub mod experiments;
 mod journals;
 mod judge;
 mod kernel;
+#[cfg(test)]
+mod kernel_dirs;
 mod marks;
 mod model;
 mod postmark;

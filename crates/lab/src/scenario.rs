@@ -297,8 +297,9 @@ fn random(seed: u64) -> Script {
     Script::new(setup, acts)
 }
 
-/// Directories `/i` (indexed) and `/l` (linear), both as Linux makes them, and changes in them. The
-/// first has more blocks than an inode points at, so that a block of it is swapped in either place.
+/// Directories `/i` (indexed), `/l` and `/s` (linear), as Linux makes them, and changes in them.
+/// The first has more blocks than an inode points at; the twelfth entry's head in the last begins
+/// 4 bytes before a line's end: its block is swapped for a copy when a link takes its place.
 fn kernel(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let name = |dir: &str, i: u64| {
@@ -313,11 +314,14 @@ fn kernel(seed: u64) -> Script {
     setup.extend((0..few).map(|i| Act::Create(name("/l", i))));
     setup.push(Act::Mkdir(s("/l/sub")));
     setup.push(Act::Mkdir(s("/i/sub")));
+    setup.push(Act::Mkdir(s("/s")));
+    setup.extend((0..14).map(|i| Act::Create(format!("/s/{i:02}{}", "s".repeat(34)))));
+    setup.push(Act::Symlink(s("/link"), s("there")));
     setup.push(Act::Sync);
     let mut acts = Vec::new();
     for n in 0..8 {
         let (a, b) = (name("/i", rng.below(many)), name("/l", rng.below(few)));
-        acts.push(match rng.below(11) {
+        acts.push(match rng.below(12) {
             0 => Act::Unlink(a),
             1 => Act::Unlink(b),
             2 => Act::Create(format!("/i/new{n}")),
@@ -328,10 +332,11 @@ fn kernel(seed: u64) -> Script {
             7 => Act::Rename(s("/i/sub"), format!("/l/moved{n}")),
             8 => Act::Mkdir(format!("/i/dir{n}")),
             9 => Act::Rename(s("/i"), format!("/l/i{n}")),
+            10 => Act::Rename(s("/link"), format!("/s/11{}", "s".repeat(34))),
             _ => Act::Rmdir(s("/i/sub")),
         });
     }
-    let kernel = vec![(s("/i"), true), (s("/l"), false)];
+    let kernel = vec![(s("/i"), true), (s("/l"), false), (s("/s"), false)];
     Script { kernel, ..Script::new(setup, acts) }
 }
 

@@ -208,7 +208,7 @@ pub trait Store: 'static {
         contents: &[u8],
     ) -> Result<Buf, FsError>;
     /// Puts a new block with `contents` in the place of the directory's block `at`, whose old block
-    /// is freed.
+    /// is freed. `NoSpace` before anything has changed.
     async fn dir_swap(
         &self,
         txn: &mut Txn,

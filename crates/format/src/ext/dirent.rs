@@ -2,9 +2,10 @@
 //! the block.
 //!
 //! In blocks we write, no entry crosses a 512-byte line and free space is merged only inside a
-//! line, so that a write torn between sectors never breaks the chain. Blocks of the kernel's making
-//! need not be so; they are rewritten (`confine`) before they are changed. An unused entry has
-//! inode 0.
+//! line, so that a write torn between sectors never breaks the chain. In blocks of the kernel's
+//! making entries do cross; they stay where they are, and a change keeps to one line there too: a
+//! name is taken away by its inode number alone if its predecessor begins in another line, and free
+//! space that crosses a line is left alone. An unused entry has inode 0.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{FormatError, Ino};
@@ -13,6 +14,8 @@ use crate::{FormatError, Ino};
 pub const LINE: usize = 512;
 /// Bytes before the name.
 pub const HEAD: usize = 8;
+/// The inode's number, first in the head.
+pub const INO_BYTES: usize = 4;
 /// The smallest entry: a head and a name of up to four bytes. The kernel takes a shorter one for
 /// damage.
 pub const ENTRY_MIN: usize = 12;
@@ -122,11 +125,17 @@ pub fn entry_at(b: &[u8], at: usize) -> Result<Entry<'_>, FormatError> {
     Ok(Entry { at, rec_len: len, ino, kind: b[at + 7], name })
 }
 
-/// Does an entry of the block cross a 512-byte line? (Then `confine` it before it is changed.)
+impl Entry<'_> {
+    /// Does it begin in one 512-byte line and end in another?
+    pub fn crosses_line(&self) -> bool {
+        self.at / LINE != (self.at + self.rec_len - 1) / LINE
+    }
+}
+
+/// Does an entry of the block cross a 512-byte line?
 pub fn crosses_line(block: &[u8]) -> Result<bool, FormatError> {
     for e in entries(block) {
-        let e = e?;
-        if e.at / LINE != (e.at + e.rec_len - 1) / LINE {
+        if e?.crosses_line() {
             return Ok(true);
         }
     }
@@ -157,8 +166,7 @@ pub fn init_dots(block: &mut [u8], dir: Ino, parent: Ino, with_kinds: bool) {
     put(block, 12, LINE - 12, parent, kind, b"..");
 }
 
-/// Where a name of `name_len` bytes fits: the entry whose space it takes, and the bytes of that
-/// entry. Only in a block without crossing entries.
+/// Where a name of `name_len` bytes fits: the entry whose space it takes, one that crosses no line.
 pub fn find_room(block: &[u8], name_len: usize) -> Result<Option<usize>, FormatError> {
     find_room_in(block, 0, name_len)
 }
@@ -179,9 +187,13 @@ pub fn find_room_in(
     Ok(None)
 }
 
-/// The free bytes at an entry's end.
+/// The free bytes at an entry's end that a name may take: none if they are not all in one line.
 pub fn free_in(e: &Entry<'_>) -> usize {
-    if e.ino.0 == 0 { e.rec_len } else { e.rec_len - needed(e.name.len()) }
+    match e.ino.0 {
+        _ if e.crosses_line() => 0,
+        0 => e.rec_len,
+        _ => e.rec_len - needed(e.name.len()),
+    }
 }
 
 /// Puts a name into the free space of the entry at `room`. Returns where the new entry begins. The
@@ -198,30 +210,61 @@ pub fn insert(block: &mut [u8], room: usize, ino: Ino, kind: u8, name: &[u8]) ->
     room + used
 }
 
-/// Removes the entry at `at`: merged into its predecessor in the same line, or made unused.
-pub fn remove(block: &mut [u8], at: usize) {
-    let line = at / LINE * LINE;
-    let mut before = None;
-    let mut p = line;
-    while p < at {
-        before = Some(p);
-        p += rec_len(block, p);
-    }
-    assert_eq!(p, at, "an entry begins there");
-    match before {
-        Some(b) => {
-            let merged = rec_len(block, b) + rec_len(block, at);
-            set16(block, b + 4, merged as u16);
-            set32(block, at, 0); // so that the old entry cannot be taken for one by a salvager
-        }
-        None => set32(block, at, 0),
-    }
+/// How an entry's space goes to the one before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Merge {
+    /// Where the one before begins; in the same line.
+    pub into: usize,
+    /// How long it gets.
+    pub rec_len: usize,
 }
 
-/// Makes the entry at `at` name another inode, in place.
-pub fn set_ino(block: &mut [u8], at: usize, ino: Ino, kind: u8) {
+/// What becomes of the space of the entry at `at`: it is merged into its predecessor's if both lie
+/// in one line, and else stays an entry of its own (None). `from`: where an entry begins at or
+/// before `at`'s line, and the walk with it.
+pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, FormatError> {
+    assert!(from <= at / LINE * LINE, "the walk begins at or before the line");
+    let mut p = from;
+    let mut before = None;
+    while p < at {
+        let e = entry_at(block, p)?;
+        before = Some((p, e.rec_len));
+        p += e.rec_len;
+    }
+    if p != at {
+        let place = format!("byte {at} of the directory block");
+        return Err(FormatError::corrupt("a name where no entry begins", place));
+    }
+    let entry = entry_at(block, at)?;
+    let before = before.filter(|(b, _)| b / LINE == at / LINE && !entry.crosses_line());
+    Ok(before.map(|(into, len)| Merge { into, rec_len: len + entry.rec_len }))
+}
+
+/// Removes the entry at `at`, as `merge_of` has said. The bytes that change lie in `line_of(at)`,
+/// and `line` may be just these, with places counted from its start.
+pub fn remove(line: &mut [u8], at: usize, merge: Option<Merge>) {
+    if let Some(m) = merge {
+        set16(line, m.into + 4, m.rec_len as u16);
+    }
+    set32(line, at, 0); // also merged: or the old entry could be taken for one by a salvager
+}
+
+/// Makes the entry at `at` name another inode, in place: `INO_BYTES` change, which lie in one line
+/// wherever the entry begins.
+pub fn set_ino(block: &mut [u8], at: usize, ino: Ino) {
     set32(block, at, ino.0);
+}
+/// The kind byte of the entry at `at`.
+pub fn kind_at(block: &[u8], at: usize) -> u8 {
+    block[at + 7]
+}
+/// Makes the entry at `at` of another kind.
+pub fn set_kind(block: &mut [u8], at: usize, kind: u8) {
     block[at + 7] = kind;
+}
+/// Do the inode's number and the kind lie in different lines? Only in a kernel's block.
+pub fn head_crosses_line(at: usize) -> bool {
+    at / LINE != (at + HEAD - 1) / LINE
 }
 
 /// The line a byte lies in, as a range of the block.
@@ -286,16 +329,19 @@ mod tests {
         assert_eq!(n, 8);
         assert!(!crosses_line(&b).unwrap());
         let third = entries(&b).nth(4).unwrap().unwrap().at;
-        remove(&mut b, third);
+        let merge = merge_of(&b, third / LINE * LINE, third).unwrap();
+        assert!(merge.is_some());
+        remove(&mut b, third, merge);
         assert_eq!(names(&b).len(), 2 + 7);
         assert!(find_room(&b, 100).unwrap().is_some());
-        remove(&mut b, 512); // first of its line
+        assert_eq!(merge_of(&b, 0, 512).unwrap(), None);
+        remove(&mut b, 512, None); // first of its line
         assert_eq!(names(&b).len(), 2 + 6);
         assert!(!crosses_line(&b).unwrap());
     }
 
-    #[test]
-    fn a_kernels_block_is_confined() {
+    /// Names of 130 bytes one behind the other.
+    fn kernels_block() -> Vec<u8> {
         let mut b = vec![0; 1024];
         put(&mut b, 0, 12, Ino(5), 2, b".");
         put(&mut b, 12, 12, Ino(2), 2, b"..");
@@ -305,6 +351,61 @@ mod tests {
             put(&mut b, at, len, Ino(30 + u32::from(i)), 1, &[b'a' + i; 130]);
             at += len;
         }
+        b
+    }
+
+    /// Each name goes by a change in one line, whatever went before it, and no other moves.
+    #[test]
+    fn names_leave_a_kernels_block_within_a_line() {
+        let places = |b: &[u8]| -> Vec<(usize, Vec<u8>)> {
+            let used = entries(b).map(Result::unwrap).filter(|e| e.ino.0 != 0);
+            used.map(|e| (e.at, e.name.to_vec())).collect()
+        };
+        for order in 0..7usize {
+            let mut b = kernels_block();
+            for n in 0..7 {
+                let before = (b.clone(), places(&b));
+                let at = before.1[2 + (order * 5 + n * 3) % (7 - n)].0;
+                let merge = merge_of(&b, 0, at).unwrap();
+                remove(&mut b, at, merge);
+                let mut left = before.1.clone();
+                left.retain(|(a, _)| *a != at);
+                assert_eq!(places(&b), left);
+                let line = line_of(at);
+                assert!(b[..line.start] == before.0[..line.start]);
+                assert!(b[line.end..] == before.0[line.end..]);
+            }
+        }
+    }
+
+    #[test]
+    fn space_across_lines_takes_no_name() {
+        let mut b = kernels_block();
+        let named = |b: &[u8], n: usize| entries(b).nth(2 + n).unwrap().unwrap().at;
+        let crossing = named(&b, 3);
+        let merge = merge_of(&b, 0, crossing).unwrap();
+        assert_eq!(merge, None, "the space before it stays in its line");
+        remove(&mut b, crossing, merge);
+        assert_eq!(find_room(&b, 130).unwrap(), None);
+        let second = named(&b, 1);
+        let merge = merge_of(&b, 0, second).unwrap();
+        remove(&mut b, second, merge);
+        let room = find_room(&b, 130).unwrap().unwrap();
+        insert(&mut b, room, Ino(99), 1, &[b'x'; 130]);
+        assert_eq!(entries(&b).map(Result::unwrap).filter(|e| e.ino.0 != 0).count(), 8);
+    }
+
+    #[test]
+    fn a_place_where_no_entry_begins_is_damage() {
+        let mut b = kernels_block();
+        assert!(merge_of(&b, 0, 28).unwrap_err().to_string().contains("no entry begins"));
+        set16(&mut b, 12 + 4, 0); // a chain that would go on for ever
+        assert!(merge_of(&b, 0, 24).is_err());
+    }
+
+    #[test]
+    fn a_kernels_block_is_confined() {
+        let b = kernels_block();
         assert!(crosses_line(&b).unwrap());
         let (new, left) = confine(&b).unwrap();
         assert!(!crosses_line(&new).unwrap());

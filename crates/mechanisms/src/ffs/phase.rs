@@ -45,7 +45,7 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         Change::InitInode(_) => INODES,
         Change::LinkUp(_) if plant.is("link-count-after-name") => UNNAMES,
         Change::LinkUp(_) | Change::Grow(_) => INODES,
-        // A block swapped for another: after what moved out of it is elsewhere.
+        // A directory's block swapped for a copy, in which a name has changed.
         Change::MapPointer { old, .. } | Change::XattrPointer { old, .. } if old.0 != 0 => NAMES,
         Change::MapPointer { .. } | Change::XattrPointer { .. } => INODES,
         Change::AddEntry { .. } if plant.is("name-before-inode") => CONTENTS,

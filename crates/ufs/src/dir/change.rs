@@ -1,14 +1,13 @@
 //! Changing a directory: adding, removing and redirecting names. The caller holds the directory's
-//! lock and an open transaction. Steps that can fail for want of space come before anything that
-//! would have to be undone.
+//! lock and an open transaction. Only `make_room` may need space, and in one rare case
+//! `redirect_name`: whoever calls them does it before anything that would have to be undone.
 
-use super::Found;
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
-use format::ext::dirent::{self, LINE, line_of};
+use format::ext::dirent::{self, LINE, Merge, line_of};
 use format::ext::inode::{FLAG_INDEX, InodeMut};
-use format::{FileBlock, Ino};
+use format::{FileBlock, FormatError, Ino};
 use integrity::{Change, Txn};
 use vfs::FsError;
 
@@ -55,7 +54,7 @@ impl<S: Store> Ufs<S> {
         self.store.dir_grow(txn, &dir.h, FileBlock(n), contents).await?;
         dir.h.edit(txn, Change::GrowDir(dir.ino()), |raw| InodeMut(raw).set_size(size));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
-            index.add_block(n, contents).expect("a block of our own making is well formed");
+            index.add_block(contents).expect("a block of our own making is well formed");
         }
         Ok(())
     }
@@ -73,8 +72,13 @@ impl<S: Store> Ufs<S> {
         let (block, line) = room.expect("make_room has made it");
         let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
         let found = dirent::find_room_in(&buf.bytes(), line * LINE, name.len());
-        let at = found.map_err(|e| self.dir_damage(dir, &e))?;
-        let at = at.filter(|a| a / LINE == line).expect("the index knows each line's room");
+        let at = found.map_err(|e| self.dir_damage(dir, &e))?.filter(|a| a / LINE == line);
+        let Some(at) = at else {
+            // Somebody else has written here: a block is used twice.
+            let place = format!("byte {} of its block {block}", line * LINE);
+            let e = FormatError::corrupt("the room of a directory has changed by itself", place);
+            return Err(self.dir_damage(dir, &e));
+        };
         let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let change = Change::AddEntry { dir: dir.ino(), ino };
         let entry = txn.edit(&buf, line_of(at), change, |b| {
@@ -89,7 +93,7 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// Removes a name.
+    /// Removes a name. It needs no space.
     pub(crate) async fn remove_name(
         &self,
         txn: &mut Txn,
@@ -97,19 +101,28 @@ impl<S: Store> Ufs<S> {
         name: &[u8],
         ino: Ino,
     ) -> Result<(), FsError> {
-        let (found, buf, offset) = self.entry_for_change(txn, dir, name, ino).await?;
+        let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
+        let block = at / self.store.limits().block_bytes as u64;
+        let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block));
+        let line = line_of(offset);
+        let from = if crossing { 0 } else { line.start };
+        let merge = dirent::merge_of(&buf.bytes(), from, offset);
+        let merge = merge.map_err(|e| self.dir_damage(dir, &e))?;
+        let merge = merge.map(|m| Merge { into: m.into % LINE, ..m });
+        self.drop_hash_index(txn, dir);
         let change = Change::RemoveEntry { dir: dir.ino(), ino };
-        txn.edit(&buf, line_of(offset), change, |b| dirent::remove(b, offset % LINE));
-        let bs = self.store.limits().block_bytes as u64;
+        txn.edit(&buf, line, change, |b| dirent::remove(b, offset % LINE, merge));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
-            index.remove(name, found.at);
-            let refreshed = index.refresh_line(found.at / bs, offset / LINE, &buf.bytes());
+            index.remove(name, at);
+            let refreshed = index.refresh_line(block, offset / LINE, &buf.bytes());
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())
     }
 
-    /// Makes a name that names `old` name `new`.
+    /// Makes a name that names `old` name `new`. Needs space only where the entry's head lies in
+    /// two sectors, both of which change, and a torn write would leave the half: that block is
+    /// swapped for a copy.
     pub(crate) async fn redirect_name(
         &self,
         txn: &mut Txn,
@@ -118,93 +131,62 @@ impl<S: Store> Ufs<S> {
         (old, new): (Ino, Ino),
         mode: u16,
     ) -> Result<(), FsError> {
-        let (_, buf, offset) = self.entry_for_change(txn, dir, name, old).await?;
-        let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
+        let Spot { buf, offset, at } = self.spot(dir, name, old).await?;
+        let limits = self.store.limits();
+        let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let change = Change::ChangeEntry { dir: dir.ino(), old, new };
-        txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| {
-            dirent::set_ino(b, 0, new, kind);
-        });
+        self.drop_hash_index(txn, dir);
+        let same_kind = dirent::kind_at(&buf.bytes(), offset) == kind;
+        if same_kind {
+            let bytes = offset..offset + dirent::INO_BYTES;
+            txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, new));
+            return Ok(());
+        }
+        let set = |b: &mut [u8], at: usize| {
+            dirent::set_ino(b, at, new);
+            dirent::set_kind(b, at, kind);
+        };
+        if dirent::head_crosses_line(offset) && !limits.atomic {
+            let mut copy = buf.bytes().to_vec();
+            set(&mut copy, offset);
+            let n = FileBlock(at / limits.block_bytes as u64);
+            return self.store.dir_swap(txn, &dir.h, n, &copy).await.map(drop);
+        }
+        txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
         Ok(())
     }
 
-    /// Makes ".." of `dir` name `parent`.
+    /// Makes ".." of `dir` name `parent`. It needs no space.
     pub(crate) async fn redirect_parent(
         &self,
         txn: &mut Txn,
         dir: &Inode,
         parent: Ino,
     ) -> Result<(), FsError> {
-        self.index(dir).await?;
         self.drop_hash_index(txn, dir);
-        self.confine(txn, dir, 0).await?;
         let dots = self.parent_of(dir).await?;
         let (buf, offset) = self.dir_at(dir, dots.at).await?;
-        let kind = buf.bytes()[offset + 7];
         let change = Change::DotDot { dir: dir.ino(), parent };
-        txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| {
-            dirent::set_ino(b, 0, parent, kind);
-        });
+        let bytes = offset..offset + dirent::INO_BYTES;
+        txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
         Ok(())
     }
 
-    /// The entry of a name, in a block that may be changed.
-    async fn entry_for_change(
-        &self,
-        txn: &mut Txn,
-        dir: &Inode,
-        name: &[u8],
-        ino: Ino,
-    ) -> Result<(Found, cache::Buf, usize), FsError> {
-        let bs = self.store.limits().block_bytes as u64;
-        let mut found = self.find(dir, name).await?.ok_or(FsError::NotFound)?;
-        self.drop_hash_index(txn, dir);
-        if self.confine(txn, dir, found.at / bs).await? {
-            found = self.find(dir, name).await?.ok_or(FsError::NotFound)?;
-        }
+    /// Where the entry of a name lies that names `ino`. As long as the spot is kept its block stays
+    /// in memory, so that finding it again cannot fail.
+    pub(crate) async fn spot(&self, dir: &Inode, name: &[u8], ino: Ino) -> Result<Spot, FsError> {
+        let found = self.find(dir, name).await?.ok_or(FsError::NotFound)?;
         if found.ino != ino {
             return Err(FsError::Stale);
         }
         let (buf, offset) = self.dir_at(dir, found.at).await?;
-        Ok((found, buf, offset))
+        Ok(Spot { buf, offset, at: found.at })
     }
+}
 
-    /// Swaps a block whose entries cross lines for one whose entries do not; what does not fit any
-    /// more goes to other blocks. True if the block was swapped.
-    async fn confine(&self, txn: &mut Txn, dir: &Inode, n: u64) -> Result<bool, FsError> {
-        let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(n));
-        if !crossing {
-            return Ok(false);
-        }
-        let old = self.store.dir_block(&dir.h, FileBlock(n)).await?;
-        let old_bytes = old.bytes().to_vec();
-        drop(old);
-        let confined = dirent::confine(&old_bytes);
-        let (new, left) = confined.map_err(|e| self.dir_damage(dir, &e))?;
-        // What does not fit appears in a new block before it vanishes here: at no moment is a name
-        // missing.
-        if !left.is_empty() {
-            let mut more = vec![0; old_bytes.len()];
-            dirent::init_empty(&mut more);
-            for (ino, kind, name) in &left {
-                let room = dirent::find_room(&more, name.len()).ok().flatten();
-                let room = room.expect("a part of one block fits in another");
-                dirent::insert(&mut more, room, *ino, *kind, name);
-            }
-            // Out of the index first: for a moment the names are in two blocks.
-            if let Some(index) = dir.dir.borrow_mut().as_mut() {
-                let dropped = index.drop_block(n, &old_bytes);
-                dropped.map_err(|e| self.dir_damage(dir, &e))?;
-            }
-            self.grow(txn, dir, &more).await?;
-        } else if let Some(index) = dir.dir.borrow_mut().as_mut() {
-            let dropped = index.drop_block(n, &old_bytes);
-            dropped.map_err(|e| self.dir_damage(dir, &e))?;
-        }
-        self.store.dir_swap(txn, &dir.h, FileBlock(n), &new).await?;
-        if let Some(index) = dir.dir.borrow_mut().as_mut() {
-            let redone = index.add_block(n, &new);
-            redone.map_err(|e| self.dir_damage(dir, &e))?;
-        }
-        Ok(true)
-    }
+/// An entry's place: its block, where it begins there, and where in the directory.
+pub(crate) struct Spot {
+    buf: cache::Buf,
+    offset: usize,
+    at: u64,
 }

@@ -3,7 +3,7 @@
 //! look, not a mistake.
 
 use env::IdMap;
-use format::ext::dirent::{LINE, entries, free_in};
+use format::ext::dirent::{LINE, crosses_line, entries, free_in};
 use format::{FormatError, Ino};
 
 /// Room is counted in units of 4 bytes; a line has 128.
@@ -15,9 +15,9 @@ pub(crate) struct DirIndex {
     first: IdMap<u64, u32>,
     /// Further entries whose name has a hash that is there already.
     more: Vec<(u64, u32)>,
-    /// The most free room in one entry of each line, in units of 4 bytes. 0 in blocks not confined.
+    /// The most free room in one entry of each line, in units of 4 bytes.
     rooms: Vec<u8>,
-    /// Blocks that must be swapped before they change.
+    /// Blocks of the kernel's making: with entries that cross lines.
     crossing: Vec<bool>,
     /// No line before this one has so much room.
     hints: [u32; CLASSES],
@@ -54,19 +54,12 @@ impl DirIndex {
         self.crossing[block as usize]
     }
 
-    /// Takes in a block: the next one, or `n` again after it was swapped (its old names taken out
-    /// before).
-    pub(crate) fn add_block(&mut self, n: u64, bytes: &[u8]) -> Result<(), FormatError> {
-        let crossing = format::ext::dirent::crosses_line(bytes)?;
+    /// Takes in the next block.
+    pub(crate) fn add_block(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
+        let n = self.crossing.len();
+        self.crossing.push(crosses_line(bytes)?);
         let lines = self.block_bytes / LINE;
-        let n = n as usize;
-        assert!(n <= self.crossing.len());
-        if n == self.crossing.len() {
-            self.crossing.push(crossing);
-            self.rooms.resize((n + 1) * lines, 0);
-        } else {
-            self.crossing[n] = crossing;
-        }
+        self.rooms.resize((n + 1) * lines, 0);
         for e in entries(bytes) {
             let e = e?;
             if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
@@ -79,17 +72,6 @@ impl DirIndex {
         Ok(())
     }
 
-    /// Takes the names of a block out again.
-    pub(crate) fn drop_block(&mut self, n: u64, bytes: &[u8]) -> Result<(), FormatError> {
-        for e in entries(bytes) {
-            let e = e?;
-            if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
-                self.remove(e.name, n * self.block_bytes as u64 + e.at as u64);
-            }
-        }
-        Ok(())
-    }
-
     /// Looks at a line's room again after a change in it.
     pub(crate) fn refresh_line(
         &mut self,
@@ -97,16 +79,24 @@ impl DirIndex {
         line: usize,
         bytes: &[u8],
     ) -> Result<(), FormatError> {
-        let at = block as usize * (self.block_bytes / LINE) + line;
-        if self.crossing[block as usize] {
-            self.rooms[at] = 0;
-            return Ok(());
-        }
+        // No entry need begin where a line of the kernel's does.
+        let (from, to) = (line * LINE, (line + 1) * LINE);
+        let (walked, from) = match self.is_crossing(block) {
+            true => (bytes, from..to),
+            false => (&bytes[from..to], 0..LINE),
+        };
         let mut most = 0;
-        for e in entries(&bytes[line * LINE..(line + 1) * LINE]) {
-            most = most.max(free_in(&e?));
+        for e in entries(walked) {
+            let e = e?;
+            if e.at >= from.end {
+                break;
+            }
+            if e.at >= from.start {
+                most = most.max(free_in(&e));
+            }
         }
         let room = (most / 4) as u8;
+        let at = block as usize * (self.block_bytes / LINE) + line;
         self.rooms[at] = room;
         for class in &mut self.hints[..=usize::from(room)] {
             *class = (*class).min(at as u32);
@@ -172,7 +162,7 @@ mod tests {
         let mut block = vec![0; 1024];
         init_empty(&mut block);
         let mut index = DirIndex::new(1024);
-        index.add_block(0, &block).unwrap();
+        index.add_block(&block).unwrap();
         for i in 0..20u32 {
             let name = format!("name-of-some-length-{i:04}");
             let (b, line) = index.find_room(name.len()).unwrap();
@@ -187,7 +177,7 @@ mod tests {
         assert_eq!(index.candidates(b"name-of-some-length-0007").len(), 1);
         assert!(index.candidates(b"nobody").is_empty());
         let mut again = DirIndex::new(1024);
-        again.add_block(0, &block).unwrap();
+        again.add_block(&block).unwrap();
         assert_eq!(again.rooms, index.rooms);
         assert_eq!(again.len(), 20);
         assert_eq!(index.find_room(255), Some((0, 1)));

@@ -5,6 +5,7 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
 use cache::Buf;
+use env::IdMap;
 use format::ext::dirent::{self, entry_at};
 use format::{FileBlock, FormatError, Ino};
 use vfs::FsError;
@@ -43,13 +44,20 @@ impl<S: Store> Ufs<S> {
         let bs = self.store.limits().block_bytes as u64;
         let blocks = dir.size() / bs;
         let mut index = DirIndex::new(bs as usize);
+        let mut places = IdMap::default();
         for n in 0..blocks {
             if n.is_multiple_of(64) && blocks > 1 {
                 self.store.read_ahead(&dir.h, FileBlock(n), 64.min(blocks - n)).await;
             }
             let buf = self.store.dir_block(&dir.h, FileBlock(n)).await?;
-            let added = index.add_block(n, &buf.bytes());
+            let added = index.add_block(&buf.bytes());
             added.map_err(|e| self.dir_damage(dir, &e))?;
+            // A change of a block that is there twice would be a change in two places.
+            if let Some(m) = places.insert(buf.block().0, n) {
+                let at = format!("blocks {m} and {n}");
+                let what = format!("block {} is there twice", buf.block());
+                return Err(self.dir_damage(dir, &FormatError::corrupt(what, at)));
+            }
         }
         Ok(index)
     }

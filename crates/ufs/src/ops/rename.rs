@@ -6,7 +6,7 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
 use env::sync::LockGuard;
-use format::ext::dirent::LINE;
+use format::ext::dirent::{LINE, head_crosses_line};
 use format::ext::inode::Which;
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
@@ -120,6 +120,9 @@ impl<S: Store> Ufs<S> {
         self.permit_sticky(ctx, &m.to, over)?;
         match mode {
             RenameMode::NoReplace => Err(FsError::Exists),
+            RenameMode::Exchange if over.is_dir() && m.changes_parent() => {
+                self.check_no_loop(over, &m.from, FsError::Invalid).await
+            }
             RenameMode::Exchange => Ok(()),
             RenameMode::Replace => match (m.what.is_dir(), over.is_dir()) {
                 (true, false) => Err(FsError::NotDir),
@@ -165,22 +168,24 @@ impl<S: Store> Ufs<S> {
         to_name: &[u8],
     ) -> Result<(), FsError> {
         let (what, mode) = (m.what.ino(), m.what.with(|i| i.mode()));
-        if m.over.is_none() {
-            self.make_room(txn, &m.to, to_name.len()).await?;
-        }
-        let links = m.what.links();
-        // For a moment there are two names, and the count must not be lower than the names.
-        self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
         let moves_dir = m.what.is_dir() && m.changes_parent();
-        let parent_gains = moves_dir && m.over.is_none();
-        if parent_gains {
-            self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
-        }
+        // What can fail comes first: finding what will change, and room.
+        let _goes = self.spot(&m.from, name, what).await?;
+        let _dots = self.dots(&m.what, moves_dir).await?;
         match &m.over {
             Some(over) => {
                 self.redirect_name(txn, &m.to, to_name, (over.ino(), what), mode).await?;
             }
-            None => self.add_name(txn, &m.to, to_name, what, mode).await?,
+            None => self.make_room(txn, &m.to, to_name.len()).await?,
+        }
+        let links = m.what.links();
+        // For a moment there are two names, and the count must not be lower than the names.
+        self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
+        if moves_dir && m.over.is_none() {
+            self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
+        }
+        if m.over.is_none() {
+            self.add_name(txn, &m.to, to_name, what, mode).await?;
         }
         if moves_dir {
             self.redirect_parent(txn, &m.what, m.to.ino()).await?;
@@ -202,6 +207,15 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
+    /// The block with the ".." of a directory that is to move, kept in memory.
+    async fn dots(&self, dir: &Inode, moves: bool) -> Result<Option<cache::Buf>, FsError> {
+        if !moves {
+            return Ok(None);
+        }
+        let dots = self.parent_of(dir).await?;
+        self.dir_at(dir, dots.at).await.map(|(buf, _)| Some(buf))
+    }
+
     async fn drop_target(&self, txn: &mut Txn, over: &Rc<Inode>) -> Result<(), FsError> {
         if over.is_dir() {
             return self.drop_dir(txn, over).await;
@@ -218,8 +232,10 @@ impl<S: Store> Ufs<S> {
         let over = m.over.as_ref().expect("check_move has asked for it");
         let moves_dir = m.changes_parent() && (m.what.is_dir() || over.is_dir());
         let places = (self.find(&m.from, name).await?, self.find(&m.to, to_name).await?);
-        let line = |f: Option<crate::dir::Found>| f.map(|f| f.at / LINE as u64);
-        let same_sector = !m.changes_parent() && line(places.0) == line(places.1);
+        let in_line = |f: &crate::dir::Found| !head_crosses_line(f.at as usize);
+        let line = |f: Option<crate::dir::Found>| f.filter(in_line).map(|f| f.at / LINE as u64);
+        let (a, b) = (line(places.0), line(places.1));
+        let same_sector = !m.changes_parent() && a.is_some() && a == b;
         if moves_dir || !same_sector { Err(FsError::Invalid) } else { Ok(()) }
     }
 
@@ -236,6 +252,12 @@ impl<S: Store> Ufs<S> {
         let crossing = m.changes_parent();
         let gain = |i: &Inode| i64::from(crossing && i.is_dir());
         let shift = gain(&m.what) - gain(over);
+        // As in `move_name`; what a mode that exchanges can do needs no room.
+        let _spots = (self.spot(&m.from, name, a).await?, self.spot(&m.to, to_name, b).await?);
+        let _dots = (
+            self.dots(&m.what, crossing && m.what.is_dir()).await?,
+            self.dots(over, crossing && over.is_dir()).await?,
+        );
         self.redirect_name(txn, &m.to, to_name, (b, a), mode_a).await?;
         self.redirect_name(txn, &m.from, name, (a, b), mode_b).await?;
         if crossing && m.what.is_dir() {
