@@ -12,6 +12,9 @@ use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
 use format::{BlockNo, Extent};
 use mechanisms::JournalReader;
 
+/// No journal has more blocks; mke2fs makes none that has.
+const BLOCKS_MAX: u64 = 10_240_000;
+
 /// A journal that was found.
 #[derive(Clone, Debug)]
 pub struct Journal {
@@ -133,6 +136,10 @@ pub(crate) fn find(
         return Err(bad("its inode is not a file"));
     }
     let count = inode.size() / bs;
+    let most = geo.blocks.min(BLOCKS_MAX);
+    if count > most {
+        return Err(bad(format!("its inode has {count} blocks, {most} are possible")));
+    }
     let mut map = Map { device, geo: &geo, left: count, extents: Vec::new() };
     for i in 0..15 {
         map.walk(inode.pointer(i), i.saturating_sub(11))?;
@@ -141,12 +148,58 @@ pub(crate) fn find(
         return Err(bad("its inode has holes"));
     }
     let extents = map.extents;
+    no_block_twice(&extents)?;
+    no_block_of_the_volumes(device, &geo, &extents)?;
     let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;
     let mut raw = vec![0; geo.block_bytes];
     device.read_at(first.0 * bs, &mut raw)?;
     let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
     superblock.check(count, geo.block_bytes).map_err(bad)?;
     Ok(Some(Journal { extents, outside: false, superblock_at: 0, raw, superblock }))
+}
+
+/// Is every block of the journal one of its own?
+fn no_block_twice(extents: &[Extent]) -> Result<(), VolumeError> {
+    let mut sorted: Vec<Extent> = extents.to_vec();
+    sorted.sort_by_key(|e| e.start);
+    match sorted.windows(2).find(|w| w[0].start.0 + w[0].len > w[1].start.0) {
+        Some(w) => Err(bad(format!("its inode names block {} twice", w[1].start))),
+        None => Ok(()),
+    }
+}
+
+/// Are all of its blocks a file's? A journal that lies on a bitmap or an inode table would be
+/// written over it.
+fn no_block_of_the_volumes(
+    device: &dyn ReadBlocks,
+    geo: &Geometry,
+    extents: &[Extent],
+) -> Result<(), VolumeError> {
+    let bs = geo.block_bytes as u64;
+    for e in extents {
+        let mut at = e.start;
+        while at.0 < e.start.0 + e.len {
+            let g = geo.group_of(at);
+            let start = geo.group_start(g).0;
+            let end = (e.start.0 + e.len).min(start + u64::from(geo.group_blocks(g)));
+            let mut raw = [0; GROUP_DESC_BYTES];
+            let place = geo.desc_block(0).0 * bs + u64::from(g.0) * GROUP_DESC_BYTES as u64;
+            device.read_at(place, &mut raw)?;
+            let d = GroupDesc::decode(&raw);
+            let table = u64::from(geo.inode_table_blocks());
+            let own = [
+                (start, u64::from(geo.overhead(g))),
+                (u64::from(d.block_bitmap), 1),
+                (u64::from(d.inode_bitmap), 1),
+                (u64::from(d.inode_table), table),
+            ];
+            if own.iter().any(|(b, n)| at.0 < b + n && *b < end) {
+                return Err(bad(format!("it lies on the volume's own blocks in group {g}")));
+            }
+            at = BlockNo(end);
+        }
+    }
+    Ok(())
 }
 
 /// The journal on a device of its own, of the volume with this superblock. Errors: there is no

@@ -7,8 +7,10 @@ use crate::Ext;
 use cache::{Buf, BufKind};
 use format::bytes::le32;
 use format::ext::map::{POINTERS, first_of};
+use format::ext::Geometry;
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Credits, Txn};
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
@@ -17,6 +19,8 @@ use vfs::FsError;
 
 /// Blocks that one transaction gives up, where a transaction is bounded.
 pub(super) const STEP: u64 = 4096;
+/// Groups whose blocks one transaction gives up: each has a bitmap and a descriptor.
+const GROUPS: usize = 24;
 /// What each of them may edit: bitmaps, descriptors, maps, the inode.
 pub(super) const RENEWED: Credits = Credits::blocks(64);
 /// Indirect blocks read ahead of the cut.
@@ -29,8 +33,23 @@ struct Cut<'a> {
     from: FileBlock,
     /// What is to be freed.
     freed: Vec<BlockNo>,
-    /// It ends at the next border once it has freed so many.
+    /// It ends at the next border once it has freed so many, or so many groups' ([`GROUPS`]).
     budget: usize,
+    /// The groups of what is to be freed; `freed` has been looked through up to `seen`.
+    groups: BTreeSet<u32>,
+    seen: usize,
+}
+
+impl Cut<'_> {
+    /// Has it freed as much as one transaction should?
+    fn is_enough(&mut self, geo: &Geometry) -> bool {
+        if self.budget < usize::MAX {
+            let new = self.freed[self.seen..].iter();
+            self.groups.extend(new.map(|b| geo.group_of(*b).0));
+            self.seen = self.freed.len();
+        }
+        self.freed.len() >= self.budget || self.groups.len() >= GROUPS
+    }
 }
 
 /// How far a step has come in one part of the map.
@@ -69,7 +88,8 @@ impl Ext {
         from: FileBlock,
         budget: usize,
     ) -> Result<bool, FsError> {
-        let mut cut = Cut { h, from, freed: Vec::new(), budget };
+        let (freed, groups) = (Vec::new(), BTreeSet::new());
+        let mut cut = Cut { h, from, freed, budget, groups, seen: 0 };
         let mut done = true;
         for i in (0..POINTERS).rev() {
             let leaf = self.inode_leaf(h, i);
@@ -91,7 +111,7 @@ impl Ext {
             if part == Part::Goes {
                 self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
             }
-            if part == Part::Stopped || (i > 12 && cut.freed.len() >= budget) {
+            if part == Part::Stopped || (i > 12 && cut.is_enough(&self.geo)) {
                 done = false;
                 break;
             }
@@ -193,7 +213,7 @@ impl Ext {
             if child.0 == 0 || at.0 + span <= cut.from.0 {
                 continue;
             }
-            if cut.freed.len() >= cut.budget {
+            if cut.is_enough(&self.geo) {
                 stopped = true;
                 break;
             }

@@ -10,6 +10,10 @@ use integrity::Txn;
 use ufs::{InodeHandle, Store};
 use vfs::FsError;
 
+/// Runs that one transaction gives up: each may edit an indirect block of its own, and bitmaps and
+/// descriptors of two groups, so that many are still within [`RENEWED`].
+const RUNS: u64 = 12;
+
 impl Ext {
     /// Frees `from..to`.
     pub(crate) async fn punch_blocks(
@@ -20,7 +24,7 @@ impl Ext {
         to: FileBlock,
     ) -> Result<(), FsError> {
         let mut at = from;
-        let mut since_restart = 0;
+        let (mut since_restart, mut runs) = (0, 0);
         while at < to {
             let walk = self.walk(h, at).await?;
             let run = self.run_of(h.ino, &walk, to.0 - at.0)?;
@@ -29,10 +33,11 @@ impl Ext {
                 let blocks = (0..run.len).map(|i| start.plus(i)).collect();
                 self.give_back(txn, h, blocks).await?;
                 since_restart += run.len;
+                runs += 1;
             }
             at = at.plus(run.len);
-            if self.mechanism.atomic() && since_restart >= STEP {
-                since_restart = 0;
+            if self.mechanism.atomic() && (since_restart >= STEP || runs >= RUNS) {
+                (since_restart, runs) = (0, 0);
                 self.renew(txn, RENEWED).await?;
             }
         }

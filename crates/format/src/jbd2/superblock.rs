@@ -15,9 +15,13 @@ pub const SUPERBLOCK_BYTES: usize = 1024;
 const SEQUENCE: usize = 0x18;
 const START: usize = 0x1c;
 const ERRNO: usize = 0x20;
+const COMPAT: usize = 0x24;
 const INCOMPAT: usize = 0x28;
+const RO_COMPAT: usize = 0x2c;
 const SUM_TYPE: usize = 0x50;
 const SUM: usize = 0xfc;
+/// Bit of `COMPAT`: sums in commits only, the way before `CSUM_V2`.
+const OLD_SUMS: u32 = 1;
 /// `SUM_TYPE` for CRC-32C.
 const CRC32C: u8 = 4;
 
@@ -60,8 +64,12 @@ impl JournalSuperblock {
             sequence: be32(b, SEQUENCE),
             start: be32(b, START),
             incompat: if v1 { 0 } else { be32(b, INCOMPAT) },
-            uuid: b[0x30..0x40].try_into().expect("16 bytes"),
+            uuid: if v1 { [0; 16] } else { b[0x30..0x40].try_into().expect("16 bytes") },
         };
+        let unknown = if v1 { 0 } else { be32(b, RO_COMPAT) };
+        if unknown != 0 {
+            return bad(format!("unknown features {unknown:#x}"));
+        }
         if sb.has_sum() && be32(b, SUM) != sum_of(b) {
             return bad("its checksum is wrong".into());
         }
@@ -113,11 +121,22 @@ pub fn set_tail(block: &mut [u8], start: u32, sequence: u32) {
     seal(block);
 }
 
-/// Sets the features. Only while the log is empty: they say how to read it.
+/// Sets the features. Only while the log is empty: they say how to read it. A superblock of
+/// version 1 has no such words, so it becomes one of version 2.
 pub fn set_incompat(block: &mut [u8], bits: u32) {
+    if let Some(Head { kind: Kind::SuperV1, tid }) = Head::decode(block) {
+        Head { kind: Kind::SuperV2, tid }.encode(block);
+        block[COMPAT..SUPERBLOCK_BYTES].fill(0);
+        put32(block, 0x40, 1); // one user
+    }
     put32(block, INCOMPAT, bits);
     let sums = bits & (incompat::CSUM_V2 | incompat::CSUM_V3) != 0;
     block[SUM_TYPE] = if sums { CRC32C } else { 0 };
+    if sums {
+        // With both, e2fsck calls the superblock corrupt and replays nothing.
+        let compat = be32(block, COMPAT) & !OLD_SUMS;
+        put32(block, COMPAT, compat);
+    }
     seal(block);
 }
 

@@ -38,6 +38,9 @@ impl Jbd2 {
     /// Sends home what all committed transactions hold, and trims.
     async fn checkpoint(&self) -> Result<(), IntegrityError> {
         let _turn = self.checkpointing.lock().await;
+        if self.stopping.get() {
+            return Ok(()); // the journal is an empty one, or about to be
+        }
         add(&self.counters.checkpoints, 1);
         let upto = self.committed.get();
         for _ in 0..4 {
@@ -80,6 +83,9 @@ impl Jbd2 {
                 break;
             }
         }
+        // Two writes of the superblock must never be on their way together: a checkpoint of the
+        // background ends first, and no other begins.
+        let _turn = self.checkpointing.lock().await;
         assert!(self.state.borrow().homes.is_empty(), "a closed volume needs no journal");
         self.stopping.set(true);
         self.kick.wake_all();

@@ -2,7 +2,7 @@
 //! commit. It takes images and writes nothing.
 
 use super::log::Log;
-use super::transaction::Extend;
+use super::transaction::{Extend, PIECE_BYTES};
 use env::Block;
 use format::BlockNo;
 use format::jbd2::{self, MULTIWRITE_HEAD, Piece, Tag, What};
@@ -88,7 +88,8 @@ impl<'a> Encoder<'a> {
             let mut fresh = *fresh && self.says_fresh;
             let ranges =
                 if fresh { without_zeros(ranges, f.image.bytes()) } else { ranges.clone() };
-            if fresh && ranges.iter().map(Range::len).sum::<usize>() > self.part_max() / 4 * 3 {
+            let cost: usize = ranges.iter().map(|r| r.len() + PIECE_BYTES).sum();
+            if fresh && cost > self.part_max() / 4 * 3 {
                 whole.push(f);
                 continue;
             }

@@ -230,9 +230,10 @@ impl Homes {
         freed
     }
 
-    /// Is the block journaled and not durable at home?
-    pub(super) fn has(&self, block: BlockNo) -> bool {
-        self.map.contains_key(&block.0)
+    /// Is the block journaled and not durable at home? Contents that a closed transaction writes
+    /// home before its commit are not.
+    pub(super) fn is_journaled(&self, block: BlockNo) -> bool {
+        self.map.get(&block.0).is_some_and(|h| h.direct.is_none())
     }
 
     /// The first transaction that is needed; None: none is.

@@ -42,6 +42,12 @@ fn window(sb: &JournalSuperblock) -> u32 {
     sb.first.max(sb.blocks - blocks as u32)
 }
 
+/// The number of the first transaction: its lower half is what is on disk, so that what is counted
+/// here never wraps, whatever number a journal begins with.
+pub(super) fn first_serial(sb: &JournalSuperblock) -> u64 {
+    (1 << 32) + u64::from(sb.sequence)
+}
+
 /// The journal.
 pub(super) struct Log {
     env: Env,
@@ -96,7 +102,7 @@ impl Log {
             head: Cell::new(near),
             used: Cell::new(0),
             started: Cell::new(false),
-            tail_serial: Cell::new(u64::from(sb.sequence)),
+            tail_serial: Cell::new(first_serial(&sb)),
             starts: RefCell::default(),
             written: Cell::new(0),
             place,
@@ -272,8 +278,8 @@ impl Log {
             let bits = incompat::REVOKE | (u32::from(self.shape.wide) * incompat::WIDE);
             superblock::set_incompat(&mut raw, bits);
         }
+        self.started.set(false); // nobody trims any more
         self.write_superblock().await?;
-        self.started.set(false);
         self.starts.borrow_mut().clear();
         self.used.set(0);
         Ok(())

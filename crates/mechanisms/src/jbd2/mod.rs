@@ -211,7 +211,7 @@ impl Jbd2 {
     ) -> Result<Rc<Jbd2>, IntegrityError> {
         let env = recipe.cache.env().clone();
         let log = Log::new(env, journal.place.clone(), policy)?;
-        let first = u64::from(JournalSuperblock::decode(&journal.place.superblock)?.sequence);
+        let first = log::first_serial(&JournalSuperblock::decode(&journal.place.superblock)?);
         let state = State {
             running: Transaction::new(first),
             committing: None,

@@ -197,7 +197,7 @@ impl Scan<'_, '_> {
     /// The commit is there, what it commits is not. In the packed format all are written at once,
     /// so that a crash can leave this of the last transaction; in the other it is damage.
     fn after_commit(&mut self, e: FormatError) -> Result<Step, FormatError> {
-        if self.shape.packed && !self.is_committed(self.serial as u32 + 1)? {
+        if self.shape.packed && !self.is_committed((self.serial as u32).wrapping_add(1))? {
             return Ok(Step::End);
         }
         Err(e)

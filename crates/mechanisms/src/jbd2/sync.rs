@@ -26,11 +26,12 @@ impl Jbd2 {
     }
 
     /// Is something of the files that is to be durable in the running transaction, and in the
-    /// committing one?
+    /// committing one? (A running transaction without blocks is not committed, so it makes nothing
+    /// durable: in `writeback` it may have noted contents that go home by themselves.)
     fn concerned(&self, files: &[FileScope], data_only: bool) -> (Option<u64>, Option<u64>) {
         let s = self.state.borrow();
         let any = |t: &&Transaction| files.iter().any(|f| t.concerns(f.ino, data_only));
-        let running = Some(&s.running).filter(any);
+        let running = Some(&s.running).filter(|t| !t.is_empty()).filter(any);
         let committing = s.committing.as_ref().filter(any);
         (running.map(|t| t.serial), committing.map(|t| t.serial))
     }
@@ -56,7 +57,8 @@ impl Jbd2 {
         if uncovered {
             self.cache.write(self.contents_of(files)).await?;
         }
-        if let Some(serial) = committing {
+        // What is being committed may have contents of theirs on the way home, as it froze them.
+        if let Some(serial) = committing.or(also) {
             self.wait_for(serial).await?;
         }
         if flush {
@@ -69,7 +71,7 @@ impl Jbd2 {
     fn contents_of(&self, files: &[FileScope]) -> Vec<Buf> {
         let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
         let s = self.state.borrow();
-        bufs.retain(|b| b.kind() == BufKind::Data && !s.homes.has(b.block()));
+        bufs.retain(|b| b.kind() == BufKind::Data && !s.homes.is_journaled(b.block()));
         bufs
     }
 

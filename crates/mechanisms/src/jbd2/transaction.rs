@@ -7,6 +7,9 @@ use format::{Extent, Ino};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+/// Bytes that each part costs beside its own: at least what its entry in a descriptor takes.
+pub(super) const PIECE_BYTES: usize = 24;
+
 /// What of a block is journaled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Extend {
@@ -35,7 +38,10 @@ impl Extend {
         });
         let at = ranges.partition_point(|r| r.start < start);
         ranges.insert(at, start..end);
-        if (start, end) == (0, block_bytes) && !*fresh {
+        // With what it takes to name them, the parts must never be more than the block: a
+        // transaction counts it as one.
+        let bytes: usize = ranges.iter().map(Range::len).sum();
+        if !*fresh && bytes + ranges.len() * PIECE_BYTES >= block_bytes {
             *self = Extend::Whole;
         }
     }
@@ -162,14 +168,14 @@ mod tests {
     fn parts_are_joined() {
         let mut e = Extend::Parts { ranges: Vec::new(), fresh: false };
         for r in [10..20, 30..40, 19..25, 50..60] {
-            e.add(r, 100);
+            e.add(r, 1000);
         }
         assert_eq!(e, Extend::Parts { ranges: vec![10..25, 30..40, 50..60], fresh: false });
-        e.add(25..30, 100);
+        e.add(25..30, 1000);
         assert_eq!(e, Extend::Parts { ranges: vec![10..40, 50..60], fresh: false });
-        e.add(0..100, 100);
+        e.add(0..1000, 1000);
         assert_eq!(e, Extend::Whole);
-        e.add(5..6, 100);
+        e.add(5..6, 1000);
         assert_eq!(e, Extend::Whole);
     }
 }

@@ -32,13 +32,19 @@ pub struct Recovered {
 /// the other device that was named, for a journal that lies there.
 pub fn recover(
     device: &mut dyn Device,
-    log: Option<&mut dyn Device>,
+    mut log: Option<&mut dyn Device>,
     now_secs: u32,
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
     let mut p = probe(device.reader())?;
     if let Some(log) = &log {
         p.attach(log.reader())?;
+    }
+    // What a killed process has written may be in the host's cache only. A power cut must not leave
+    // what follows from it and take it away.
+    device.writer().flush()?;
+    if let Some(log) = &mut log {
+        log.writer().flush()?;
     }
     if let Some(why) = &p.read_only {
         return Err(VolumeError(why.clone()));
