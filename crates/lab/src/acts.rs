@@ -1,7 +1,7 @@
 //! What a scenario does: operations on paths, and how each is asked of a volume.
 
 use env::Rope;
-use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, Stability};
+use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, SpaceOp, Stability};
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -17,7 +17,12 @@ pub enum Act {
     Truncate(String, u64),
     /// Bytes of one value at an offset.
     Write(String, u64, usize, u8),
+    /// The same, answered when it is durable.
+    WriteSync(String, u64, usize, u8),
+    /// A hole of so many bytes at an offset.
+    Punch(String, u64, u64),
     Fsync(String),
+    Fdatasync(String),
     Sync,
     /// All of a file.
     Read(String),
@@ -43,8 +48,40 @@ impl Act {
             }
             Act::Link(a, b) => vec![a, split(b).0],
             Act::Rename(a, b) => vec![split(a).0, split(b).0],
-            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Fsync(p) | Act::Read(p) => vec![p],
+            Act::Truncate(p, _)
+            | Act::Write(p, ..)
+            | Act::WriteSync(p, ..)
+            | Act::Punch(p, ..)
+            | Act::Fsync(p)
+            | Act::Fdatasync(p)
+            | Act::Read(p) => vec![p],
             Act::Sync => vec![],
+        }
+    }
+
+    /// What it writes: the path, the offset, how much, and which value.
+    pub(crate) fn written(&self) -> Option<(&str, u64, usize, u8)> {
+        match self {
+            Act::Write(p, at, len, value) | Act::WriteSync(p, at, len, value) => {
+                Some((p, *at, *len, *value))
+            }
+            _ => None,
+        }
+    }
+
+    /// The file whose contents change.
+    pub(crate) fn changed_file(&self) -> Option<&str> {
+        match self {
+            Act::Truncate(p, _) | Act::Punch(p, ..) => Some(p),
+            _ => self.written().map(|w| w.0),
+        }
+    }
+
+    /// The file whose contents are durable when it has been answered.
+    pub(crate) fn synced_file(&self) -> Option<&str> {
+        match self {
+            Act::Fsync(p) | Act::Fdatasync(p) | Act::WriteSync(p, ..) => Some(p),
+            _ => None,
         }
     }
 
@@ -58,7 +95,10 @@ impl Act {
             | Act::Rmdir(p)
             | Act::Truncate(p, _)
             | Act::Write(p, ..)
+            | Act::WriteSync(p, ..)
+            | Act::Punch(p, ..)
             | Act::Fsync(p)
+            | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
             Act::Link(a, b) | Act::Rename(a, b) => vec![a, b],
             Act::Sync => vec![],
@@ -75,7 +115,10 @@ impl Act {
             | Act::Rmdir(p)
             | Act::Truncate(p, _)
             | Act::Write(p, ..)
+            | Act::WriteSync(p, ..)
+            | Act::Punch(p, ..)
             | Act::Fsync(p)
+            | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
             Act::Link(a, b) | Act::Rename(a, b) => (*a, *b) = (to(a), to(b)),
             Act::Sync => (),
@@ -111,15 +154,29 @@ impl Act {
                 let set = SetAttr { size: Some(*size), ..SetAttr::default() };
                 Request::SetAttr { ino: inos[0], set }
             }
-            Act::Write(_, offset, len, byte) => Request::Write {
-                ino: inos[0],
-                offset: *offset,
-                data: Rope::cut(&payload(*byte, *offset, *len), (*offset % 1024) as usize, 1024),
-                stability: Stability::Unstable,
-                append: false,
-                kill_suid: false,
-            },
+            Act::Write(_, offset, len, byte) | Act::WriteSync(_, offset, len, byte) => {
+                Request::Write {
+                    ino: inos[0],
+                    offset: *offset,
+                    data: Rope::cut(
+                        &payload(*byte, *offset, *len),
+                        (*offset % 1024) as usize,
+                        1024,
+                    ),
+                    stability: match self {
+                        Act::Write(..) => Stability::Unstable,
+                        _ => Stability::DataSync,
+                    },
+                    append: false,
+                    kill_suid: false,
+                }
+            }
+            Act::Punch(_, offset, len) => {
+                let op = SpaceOp::PunchHole;
+                Request::Space { ino: inos[0], op, offset: *offset, len: *len }
+            }
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
+            Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
         }

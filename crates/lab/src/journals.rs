@@ -90,7 +90,7 @@ mod tests {
             return Err(why);
         }
         // What was durable may be what is damaged, so no fsync promises anything here.
-        let is_promise = |a: &&Act| matches!(a, Act::Fsync(_) | Act::Sync);
+        let is_promise = |a: &&Act| matches!(a, Act::Fsync(_) | Act::Fdatasync(_) | Act::Sync);
         let done: Vec<Act> = c.done.iter().filter(|a| !is_promise(a)).cloned().collect();
         let in_flight: Vec<&Act> = c.in_flight.iter().filter(|a| !is_promise(a)).collect();
         let e = Expected {

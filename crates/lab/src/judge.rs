@@ -220,7 +220,7 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
     let mut m = Model::default();
     let mut last = None;
     for act in e.done.iter().chain(e.in_flight.iter().copied()) {
-        if let Act::Truncate(p, _) | Act::Write(p, ..) = act
+        if let Some(p) = act.changed_file()
             && m.find(p) == Ok(id)
         {
             last = Some(act);
@@ -240,9 +240,11 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
     for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
         let answered = i < e.done.len();
         let ids: Vec<usize> = match act {
-            Act::Truncate(p, _) | Act::Write(p, ..) | Act::Unlink(p) => {
-                m.find(p).into_iter().collect()
-            }
+            Act::Truncate(p, _)
+            | Act::Write(p, ..)
+            | Act::WriteSync(p, ..)
+            | Act::Punch(p, ..)
+            | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
             Act::Rename(a, b) => {
                 let moved = m.find(a).into_iter().chain(m.find(b));
@@ -258,8 +260,10 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
         if !answered {
             continue;
         }
+        if let Some(p) = act.synced_file() {
+            promise(&m, m.find(p).ok(), &mut promised);
+        }
         match act {
-            Act::Fsync(p) => promise(&m, m.find(p).ok(), &mut promised),
             Act::Sync => {
                 m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
             }

@@ -107,7 +107,7 @@ impl Model {
                 self.file(p)?.resize(*size as usize, 0);
                 Ok(())
             }
-            Act::Write(p, offset, len, byte) => {
+            Act::Write(p, offset, len, byte) | Act::WriteSync(p, offset, len, byte) => {
                 let (start, end) = (*offset as usize, *offset as usize + len);
                 let bytes = self.file(p)?;
                 if bytes.len() < end {
@@ -116,7 +116,15 @@ impl Model {
                 bytes[start..end].copy_from_slice(&crate::acts::payload(*byte, *offset, *len));
                 Ok(())
             }
-            Act::Fsync(p) => self.find(p).map(|_| ()),
+            Act::Punch(p, offset, len) => {
+                let bytes = self.file(p)?;
+                let end = bytes.len().min((offset + len) as usize);
+                if let Some(hole) = bytes.get_mut(*offset as usize..end) {
+                    hole.fill(0);
+                }
+                Ok(())
+            }
+            Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync => Ok(()),
         }

@@ -13,6 +13,8 @@ use std::collections::BTreeMap;
 use vfs::Kind;
 use volume::{Commit, Mode};
 
+/// The block size of the volumes of the scenarios.
+const BLOCK_BYTES: u64 = 1024;
 const NOW_SECS: u32 = 1_700_000_100;
 
 /// What contents may be, beside those of the prefix.
@@ -259,11 +261,13 @@ impl<'a> Lane<'a> {
         k: usize,
         (models, mode): (&[Model], Setting),
     ) -> bool {
+        // What was made durable is there, whichever operations are.
+        let k = k.max(self.synced(id, models));
         let Node::File(want) = models[k].node(id) else { return false };
         if bytes == &want[..] {
             return true;
         }
-        match contents(mode, 1024) {
+        match contents(mode, BLOCK_BYTES) {
             Contents::Exact => false,
             Contents::Any => !self.is_durable(id, k, models),
             Contents::OrLater(least) => {
@@ -275,16 +279,27 @@ impl<'a> Lane<'a> {
         }
     }
 
+    /// After how many acts the file's contents were last made durable, within what was answered.
+    fn synced(&self, id: usize, models: &[Model]) -> usize {
+        let done = self.acts[..self.done].iter().enumerate();
+        let of = |(i, a): (usize, &&Act)| {
+            let is_it = a.synced_file().is_some_and(|p| models[i].find(p).ok() == Some(id));
+            is_it.then_some(i + 1)
+        };
+        done.filter_map(of).next_back().unwrap_or(0)
+    }
+
     /// Was the file made durable after its last write, within what was answered?
     fn is_durable(&self, id: usize, k: usize, models: &[Model]) -> bool {
         let mut durable = false;
         for (i, act) in self.acts.iter().enumerate() {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
-            match act {
-                Act::Write(p, ..) | Act::Truncate(p, _) if about(p) => durable = false,
-                Act::Fsync(p) if i < self.done && about(p) => durable = true,
-                Act::Sync if i < self.done => durable = true,
-                _ => (),
+            if act.changed_file().is_some_and(about) {
+                durable = false;
+            }
+            let synced = **act == Act::Sync || act.synced_file().is_some_and(about);
+            if i < self.done && synced {
+                durable = true;
             }
         }
         durable && k > 0
@@ -295,14 +310,28 @@ impl<'a> Lane<'a> {
         let mut all = Vec::new();
         for (i, act) in self.acts.iter().enumerate().skip(k) {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
+            if !act.changed_file().is_some_and(about) {
+                continue;
+            }
+            let Node::File(old) = models[i].node(id) else { continue };
+            // What lies behind a file's end is zeroed within its block.
+            let zeros_from = |from: u64| {
+                let (to, byte) = (from.next_multiple_of(BLOCK_BYTES), 0);
+                Later { from, to, byte }
+            };
+            let end = old.len() as u64;
+            if let Some((_, at, len, byte)) = act.written()
+                && len as u64 >= least
+            {
+                all.push(Later { from: at, to: at + len as u64, byte });
+                all.push(zeros_from(end));
+            }
             match act {
-                Act::Write(p, at, len, byte) if about(p) && *len as u64 >= least => {
-                    all.push(Later { from: *at, to: at + *len as u64, byte: *byte });
-                    // What lies between the old end and the write is zeroed in its block.
-                    all.push(Later { from: 0, to: u64::MAX, byte: 0 });
-                }
-                Act::Truncate(p, _) if about(p) && least == 0 => {
-                    all.push(Later { from: 0, to: u64::MAX, byte: 0 });
+                Act::Truncate(_, size) if least == 0 => all.push(zeros_from(end.min(*size))),
+                Act::Punch(_, at, len) if least == 0 => {
+                    let to = (at + len).min(end);
+                    all.push(Later { from: *at, to: at.next_multiple_of(BLOCK_BYTES), byte: 0 });
+                    all.push(Later { from: to - to % BLOCK_BYTES, to, byte: 0 });
                 }
                 _ => (),
             }
@@ -327,6 +356,13 @@ impl Later {
 /// One caller's part of the tree that was found.
 type Tree<'a> = BTreeMap<&'a String, &'a Seen>;
 
+/// Does it write within the file's bytes?
+fn overwrites(act: &Act, model: &Model) -> bool {
+    let Some((p, at, len, _)) = act.written() else { return false };
+    let Ok(Node::File(bytes)) = model.find(p).map(|id| model.node(id)) else { return false };
+    at as usize + len <= bytes.len()
+}
+
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
 /// of each fsync the last that made the file what it is, or gave it a name.
 fn promised(done: &[&Act], setup: usize) -> usize {
@@ -334,25 +370,37 @@ fn promised(done: &[&Act], setup: usize) -> usize {
     let mut model = Model::default();
     // By object: the last act that concerns it, and one.
     let mut last: BTreeMap<usize, usize> = BTreeMap::new();
+    // The same without those that change nothing but contents and times: where contents are not of
+    // one version with the rest, fdatasync promises no prefix for their sake.
+    let mut essential: BTreeMap<usize, usize> = BTreeMap::new();
     for (i, act) in done.iter().enumerate() {
         let before: Vec<usize> = act.paths().iter().filter_map(|p| model.find(p).ok()).collect();
         if matches!(act, Act::Rename(..)) && before.len() == 2 && before[0] == before[1] {
             continue; // two names of one object: nothing changes, so nothing is promised
         }
+        let in_place = overwrites(act, &model);
         let _ = model.apply(act);
         match act {
             Act::Sync => least = i + 1,
             Act::Read(_) => (),
-            Act::Fsync(p) => {
+            Act::Fsync(p) | Act::Fdatasync(p) => {
                 let id = model.find(p).ok();
-                least = least.max(id.and_then(|id| last.get(&id).copied()).unwrap_or(0));
+                let of = if matches!(act, Act::Fsync(_)) { &last } else { &essential };
+                least = least.max(id.and_then(|id| of.get(&id).copied()).unwrap_or(0));
             }
             _ => {
                 let after = act.paths().into_iter().filter_map(|p| model.find(p).ok());
                 before.into_iter().chain(after).for_each(|id| {
                     last.insert(id, i + 1);
+                    if !in_place {
+                        essential.insert(id, i + 1);
+                    }
                 });
             }
+        }
+        if let Act::WriteSync(p, ..) = act {
+            let id = model.find(p).ok();
+            least = least.max(id.and_then(|id| essential.get(&id).copied()).unwrap_or(0));
         }
     }
     least

@@ -83,7 +83,7 @@ fn path(rng: &mut Rng, model: &Model) -> String {
 
 pub(crate) fn random_act(rng: &mut Rng, model: &Model) -> Act {
     let p = path(rng, model);
-    match rng.below(22) {
+    match rng.below(26) {
         0..=4 => Act::Create(p),
         5..=6 => Act::Mkdir(p),
         7 => {
@@ -101,6 +101,11 @@ pub(crate) fn random_act(rng: &mut Rng, model: &Model) -> Act {
             Act::Write(p, rng.below(30_000), len, rng.next_u64() as u8)
         }
         20 => Act::Fsync(p),
+        21..=22 => Act::Fdatasync(p),
+        23 => Act::Punch(p, rng.below(30_000), 1 + rng.below(8000)),
+        24 => {
+            Act::WriteSync(p, rng.below(30_000), 1 + rng.below(3000) as usize, rng.next_u64() as u8)
+        }
         _ => Act::Sync,
     }
 }

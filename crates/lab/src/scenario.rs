@@ -36,6 +36,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a scripted mix: growing directories, renames over, long symlinks, truncates, fsyncs",
         ),
         ("append", "small appends to several files, with fsync"),
+        ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
         ("kernel", "changes in directories as Linux makes them, indexed and not"),
         ("reuse", "directories removed, and files that take their blocks, with fsync"),
         ("wrap", "so many fsyncs that a small journal goes round"),
@@ -121,6 +122,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         }
         "mix" => Script::new(vec![Act::Mkdir(s("/d")), Act::Sync], mix()),
         "append" => append(seed),
+        "overwrite" => overwrite(seed),
         "kernel" => kernel(seed),
         "reuse" => reuse(seed),
         "wrap" => wrap(seed),
@@ -176,6 +178,39 @@ fn append(seed: u64) -> Script {
         }
     }
     Script::new(setup, acts)
+}
+
+/// Callers that overwrite a file of their own and make the contents durable, as databases do, and
+/// one that creates and fsyncs, so that a commit is always on its way.
+fn overwrite(seed: u64) -> Script {
+    const CALLERS: u64 = 3;
+    const BYTES: u64 = 6000;
+    let mut rng = Rng::new(seed);
+    let file = |lane: u64| format!("/c{lane}n");
+    let setup = (0..CALLERS)
+        .flat_map(|c| [Act::Create(file(c)), Act::Write(file(c), 0, BYTES as usize, 1 + c as u8)])
+        .chain([Act::Sync])
+        .collect();
+    let mut acts = Vec::new();
+    for round in 0..14 {
+        let value = rng.next_u64() as u8;
+        let long = if rng.one_in(3) { 2048 } else { 700 };
+        let (at, len) = (rng.below(BYTES - long), 1 + rng.below(long) as usize);
+        for caller in 0..CALLERS {
+            let p = file(caller);
+            acts.push(match (caller, round % 2) {
+                (0, 0) => Act::Create(format!("/c0n{round}")),
+                (0, _) => Act::Fsync(format!("/c0n{}", round - 1)),
+                (1, 0) => Act::Write(p, at, len, value),
+                (1, _) => Act::Fdatasync(p),
+                (_, _) if rng.one_in(2) => Act::WriteSync(p, at, len, value),
+                (_, 0) => Act::Write(p, at, len, value),
+                _ if rng.one_in(4) => Act::Punch(p, at, len as u64),
+                _ => Act::Fdatasync(p),
+            });
+        }
+    }
+    Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
 }
 
 /// Blocks that held directories, maps and other files' contents come back as contents. The files

@@ -41,7 +41,7 @@ impl Subject {
         let options =
             OpenOptions { read_only, plant, commit_interval, ..setting.open_options(4 << 20) };
         let mut timings: Vec<Box<dyn Timing>> = Vec::new();
-        if setting.mode.is_redo() && seed % 2 == 1 {
+        if seed % 2 == 1 {
             // Writes overtake one another.
             let jitter = |n| -> Box<dyn Timing> { Box::new(Jitter::new(seed ^ n)) };
             timings = (0..disks.len() as u64).map(jitter).collect();

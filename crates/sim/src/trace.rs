@@ -150,7 +150,9 @@ impl<'a> CrashImages<'a> {
     /// all; then single omissions and single survivors; then seeded subsets, every other one with
     /// torn sectors.
     pub fn images(&self, n: u64) -> Vec<Image> {
-        let count = self.volatile.len() as u64;
+        let (count, all) = (self.singled_out(), self.volatile.len() as u64);
+        // They are spread over all that are volatile.
+        let single = |n: u64| n * all / count.max(1);
         let mut images = self.durable.clone();
         let mut rng = Rng::new(n.wrapping_mul(0x51_7c_c1) ^ self.next as u64);
         for (i, &w) in self.volatile.iter().enumerate() {
@@ -159,8 +161,8 @@ impl<'a> CrashImages<'a> {
                 0 => false,
                 1 => self.ended[w],
                 2 => true,
-                n if n < 3 + count => i != n - 3,
-                n if n < 3 + 2 * count => i == n - 3 - count,
+                n if n < 3 + count => i != single(n - 3),
+                n if n < 3 + 2 * count => i == single(n - 3 - count),
                 _ => rng.one_in(2),
             };
             let torn = n >= 3 + 2 * count && n % 2 == 1 && rng.one_in(3);
@@ -178,11 +180,16 @@ impl<'a> CrashImages<'a> {
         images
     }
 
+    /// So many of the volatile writes are left out, or left alone, one at a time.
+    fn singled_out(&self) -> u64 {
+        (self.volatile.len() as u64).min(8)
+    }
+
     /// How many variants are worth looking at, with `random` seeded ones.
     pub fn variants(&self, random: u64) -> u64 {
-        match self.volatile.len() as u64 {
+        match self.singled_out() {
             0 => 1,
-            n => 3 + 2 * n.min(8) + random,
+            n => 3 + 2 * n + random,
         }
     }
 }

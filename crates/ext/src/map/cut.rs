@@ -6,8 +6,8 @@
 use crate::Ext;
 use cache::{Buf, BufKind};
 use format::bytes::le32;
-use format::ext::map::{POINTERS, first_of};
 use format::ext::Geometry;
+use format::ext::map::{POINTERS, first_of};
 use format::{BlockNo, FileBlock, FormatError};
 use integrity::{Credits, Txn};
 use std::collections::BTreeSet;

@@ -236,6 +236,11 @@ impl Homes {
         self.map.get(&block.0).is_some_and(|h| h.direct.is_none())
     }
 
+    /// Is anything of the block journaled or about to be written?
+    pub(super) fn has(&self, block: BlockNo) -> bool {
+        self.map.contains_key(&block.0)
+    }
+
     /// The first transaction that is needed; None: none is.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.holds.first().map(|h| h.0)

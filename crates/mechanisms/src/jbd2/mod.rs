@@ -82,6 +82,7 @@ pub(crate) const PLANTS: &[&str] = &[
 
 /// Bugs for `ordered`.
 pub(crate) const ORDERED_PLANTS: &[&str] = &[
+    "fdatasync-overtakes-commit",
     "commit-before-contents",
     "commit-before-blocks",
     "no-commit-flush",
@@ -126,6 +127,7 @@ pub(crate) const WASTELESS_PLANTS: &[&str] = &[
 
 /// Bugs for `selective`.
 pub(crate) const SELECTIVE_PLANTS: &[&str] = &[
+    "fdatasync-overtakes-commit",
     "direct-over-logged",
     "commit-before-contents",
     "new-block-not-cleared",

@@ -51,11 +51,14 @@ impl Jbd2 {
         }
         // Contents that no commit has covered: of `writeback` always, of the others only what
         // fdatasync does not wait for the commit of.
-        let (late, also) = self.concerned(files, false);
+        let (late, mut also) = self.concerned(files, false);
         let uncovered = data_only && (late.is_some() || also.is_some());
         let flush = self.policy == Policy::Writeback || uncovered;
         if uncovered {
             self.cache.write(self.contents_of(files)).await?;
+        }
+        if self.plant.is("fdatasync-overtakes-commit") {
+            also = None;
         }
         // What is being committed may have contents of theirs on the way home, as it froze them.
         if let Some(serial) = committing.or(also) {
@@ -71,7 +74,12 @@ impl Jbd2 {
     fn contents_of(&self, files: &[FileScope]) -> Vec<Buf> {
         let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
         let s = self.state.borrow();
-        bufs.retain(|b| b.kind() == BufKind::Data && !s.homes.is_journaled(b.block()));
+        let overtakes = self.plant.is("fdatasync-overtakes-commit");
+        let by_itself = |b: &Buf| match overtakes {
+            true => !s.homes.has(b.block()),
+            false => !s.homes.is_journaled(b.block()),
+        };
+        bufs.retain(|b| b.kind() == BufKind::Data && by_itself(b));
         bufs
     }
 
