@@ -11,6 +11,18 @@ const EIO: i32 = 5;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ttl(pub(crate) u64);
 
+impl Ttl {
+    /// Short, because others change the volume too?
+    pub(crate) fn is_shared(self) -> bool {
+        self.0 <= 5
+    }
+
+    /// For these attributes. A write takes set-id bits away without telling the kernel so.
+    fn of(self, a: &Attr) -> u64 {
+        if a.mode & 0o6000 != 0 { 0 } else { self.0 }
+    }
+}
+
 /// Writes the reply's body into `out`. Ok: its length; Err: an errno, positive.
 pub(crate) fn encode(shape: Shape, answer: Answer, ttl: Ttl, out: &mut [u8]) -> Result<usize, i32> {
     let reply = answer.result.map_err(vfs::FsError::errno)?;
@@ -18,7 +30,7 @@ pub(crate) fn encode(shape: Shape, answer: Answer, ttl: Ttl, out: &mut [u8]) -> 
     match (shape, reply) {
         (Shape::Empty, _) => (),
         (Shape::Attr, Reply::Attr(a)) => {
-            w.u64(ttl.0);
+            w.u64(ttl.of(&a));
             w.u64(0);
             attr(&mut w, &a);
         }
@@ -86,7 +98,7 @@ fn entry(w: &mut Writer<'_>, a: &Attr, ttl: Ttl) {
     w.u64(node(a.ino));
     w.u64(u64::from(a.generation));
     w.u64(ttl.0);
-    w.u64(ttl.0);
+    w.u64(ttl.of(a));
     w.u64(0);
     attr(w, a);
 }

@@ -10,6 +10,7 @@ mod flag {
     pub(super) const EXPORT_SUPPORT: u32 = 1 << 4;
     pub(super) const BIG_WRITES: u32 = 1 << 5;
     pub(super) const DONT_MASK: u32 = 1 << 6;
+    pub(super) const AUTO_INVAL_DATA: u32 = 1 << 12;
     pub(super) const DO_READDIRPLUS: u32 = 1 << 13;
     pub(super) const READDIRPLUS_AUTO: u32 = 1 << 14;
     pub(super) const ASYNC_DIO: u32 = 1 << 15;
@@ -44,9 +45,12 @@ impl Offer {
         self.flags2 & OVER_IO_URING != 0
     }
 
-    /// Our answer; `uring`: take that offer.
-    pub(crate) fn accept(&self, uring: bool, out: &mut [u8]) -> usize {
-        let want = flag::ASYNC_READ
+    /// Our answer; `uring`: take that offer; `shared`: others change the volume too, so that pages
+    /// are dropped when a file's time or size is another than the kernel knew.
+    pub(crate) fn accept(&self, (uring, shared): (bool, bool), out: &mut [u8]) -> usize {
+        let want = if shared { flag::AUTO_INVAL_DATA } else { 0 };
+        let want = want
+            | flag::ASYNC_READ
             | flag::EXPORT_SUPPORT
             | flag::BIG_WRITES
             | flag::DONT_MASK

@@ -64,11 +64,11 @@ impl Session {
         let shared = (ttl, ended.clone());
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
-            answer_init(&dev, &offer, true);
+            answer_init(&dev, &offer, (true, ttl.is_shared()));
             pool.add_source(queues);
             Clones::beside(dev, volume, block_bytes, shared)
         } else {
-            answer_init(&dev, &offer, false);
+            answer_init(&dev, &offer, (false, ttl.is_shared()));
             let readers = pool.workers() * READERS_PER_CPU;
             let clones = Clones::new(&dev, readers, volume, block_bytes, shared);
             clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?
@@ -122,9 +122,9 @@ fn first_request(dev: &OwnedFd) -> io::Result<(Head, Offer)> {
     Ok((head, Offer::decode(&room[HEAD_IN..n])))
 }
 
-fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), uring: bool) {
+fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), how: (bool, bool)) {
     let mut out = [0; 64];
-    let n = offer.accept(uring, &mut out);
+    let n = offer.accept(how, &mut out);
     write_reply(dev, head.unique, Ok(&out[..n]));
 }
 

@@ -10,7 +10,7 @@ mod tests {
     use env::Rng;
     use integrity::Plant;
     use sim::{Fault, Image};
-    use vfs::FsError;
+    use vfs::{Call, FsError, Request};
     use volume::Mode;
 
     fn open(disk: Image, mode: Mode) -> Subject {
@@ -132,6 +132,76 @@ mod tests {
             }
         }
         assert!(at_home > 20, "the disk failed too early or never: {at_home}");
+    }
+
+    #[test]
+    fn a_file_whose_blocks_all_have_maps_of_their_own_can_be_punched_and_cut() {
+        const PIECES: u64 = 1200;
+        for mode in [Mode::Ordered, Mode::Data, Mode::Wasteless, Mode::Redo, Mode::Unified] {
+            let whole = || Act::Truncate("/f".into(), 0);
+            let punch = || Act::Punch("/f".into(), 0, (PIECES + 1) << 18);
+            for last in [punch, whole] {
+                let mut v = open(fresh(8 << 20, true), mode);
+                v.act(0, &Act::Create("/f".into())).unwrap();
+                for i in 1..=PIECES {
+                    v.act(1, &Act::Write("/f".into(), i << 18, 1024, 7)).unwrap();
+                }
+                v.act(2, &Act::Sync).unwrap();
+                v.act(3, &last()).unwrap();
+                let synced = v.act(4, &Act::Sync);
+                assert_eq!(synced, Ok(()), "{mode}: more in one transaction than the log holds");
+                let closed = v.close().unwrap();
+                let options =
+                    check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
+                let report =
+                    check::check(&SimDevice(closed[0].clone()), &options, &mut ()).unwrap();
+                assert!(report.findings.is_empty(), "{mode}: {}", report.findings[0]);
+            }
+        }
+    }
+
+    /// A caller that waits for an inode's lock while the inode is freed, and its number given to a
+    /// new file, has to hear that it is gone: what it writes must never be in the new file.
+    #[test]
+    fn what_is_asked_of_a_file_that_goes_meanwhile_never_reaches_another() {
+        for mode in volume::MODES.iter().map(|m| m.mode) {
+            for seed in 0..40 {
+                let setting = Setting::plain(mode);
+                let disks = crate::subject::new_disks(3 << 20, setting);
+                let mut v = Subject::open(disks, setting, false, (Plant::NONE, seed)).unwrap();
+                v.act(0, &Act::Create("/old".into())).unwrap();
+                v.act(0, &Act::Write("/old".into(), 0, 9000, 1)).unwrap();
+                v.act(0, &Act::Sync).unwrap();
+                let old = v.walk("/old").unwrap();
+                let requests = vec![
+                    Act::Truncate("/old".into(), 5000).request(&[old]),
+                    Act::Unlink("/old".into()).request(&[2]),
+                    Act::Create("/new".into()).request(&[2]),
+                    Act::Write("/old".into(), 0, 700, 9).request(&[old]),
+                    Act::Punch("/old".into(), 0, 1).request(&[old]),
+                    Act::Truncate("/old".into(), 3).request(&[old]),
+                ];
+                let task = |r: Request| -> crate::subject::Task {
+                    Box::new(|_, volume| {
+                        Box::pin(async move {
+                            let _ = volume.call(Call::local(r)).await; // it may be gone
+                            Ok(())
+                        })
+                    })
+                };
+                v.together(requests.into_iter().map(task).collect()).unwrap();
+                let tree = v.tree(true).unwrap();
+                let new = tree.get("/new").map_or(0, |s| s.bytes.len());
+                assert_eq!(new, 0, "{mode}, seed {seed}: bytes of another file");
+                let closed = v.close().unwrap();
+                let options =
+                    check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
+                let report =
+                    check::check(&SimDevice(closed[0].clone()), &options, &mut ()).unwrap();
+                let first = report.findings.first();
+                assert!(first.is_none(), "{mode}, seed {seed}: {}", first.unwrap());
+            }
+        }
     }
 
     /// Opens it if it opens, reads everything, and tries to change it.

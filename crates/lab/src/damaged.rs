@@ -102,7 +102,7 @@ fn populate(kind: u8) -> (Image, Model) {
     if let Ok(ino) = v.walk("/far") {
         let name = b"user.a".to_vec();
         let set = Request::SetXattr { ino, name, value: vec![1; 50], mode: XattrMode::Either };
-        v.ask(200, set).expect("there is room for an attribute");
+        let _ = v.ask(200, set); // by now it may be something that takes none
     }
     let dirs = if is_kernel_made(kind) { fill_directory(&mut v, &mut model) } else { Vec::new() };
     let mut disks = match left_by {

@@ -356,11 +356,24 @@ impl Later {
 /// One caller's part of the tree that was found.
 type Tree<'a> = BTreeMap<&'a String, &'a Seen>;
 
-/// Does it write within the file's bytes?
+/// Does it change nothing but bytes that the file has, so that its length tells nothing of it?
 fn overwrites(act: &Act, model: &Model) -> bool {
-    let Some((p, at, len, _)) = act.written() else { return false };
+    let Some((p, at, len, _)) = act.written() else { return matches!(act, Act::Punch(..)) };
     let Ok(Node::File(bytes)) = model.find(p).map(|id| model.node(id)) else { return false };
     at as usize + len <= bytes.len()
+}
+
+/// Does it do nothing at all, so that nothing is promised of it? A rename of one of two names of an
+/// object to the other; a hole behind the end.
+fn is_idle(act: &Act, model: &Model) -> bool {
+    match act {
+        Act::Rename(a, b) => model.find(a).is_ok() && model.find(a) == model.find(b),
+        Act::Punch(p, at, _) => match model.find(p).map(|id| model.node(id)) {
+            Ok(Node::File(bytes)) => *at >= bytes.len() as u64,
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
@@ -375,8 +388,8 @@ fn promised(done: &[&Act], setup: usize) -> usize {
     let mut essential: BTreeMap<usize, usize> = BTreeMap::new();
     for (i, act) in done.iter().enumerate() {
         let before: Vec<usize> = act.paths().iter().filter_map(|p| model.find(p).ok()).collect();
-        if matches!(act, Act::Rename(..)) && before.len() == 2 && before[0] == before[1] {
-            continue; // two names of one object: nothing changes, so nothing is promised
+        if is_idle(act, &model) {
+            continue;
         }
         let in_place = overwrites(act, &model);
         let _ = model.apply(act);

@@ -10,7 +10,7 @@ pub mod store;
 mod table;
 mod xattrs;
 
-use env::sync::Lock;
+use env::sync::{Lock, Notify};
 use std::cell::Cell;
 use std::rc::Rc;
 use table::Table;
@@ -25,6 +25,9 @@ pub struct Ufs<S: Store> {
     /// Held while a directory changes its parent, so that no two moves make a loop.
     renames: Lock,
     closed: Cell<bool>,
+    /// Calls under way; `idle`: there are none any more.
+    running: Cell<usize>,
+    idle: Notify,
     about: Box<dyn Fn() -> VolumeInfo>,
 }
 
@@ -36,6 +39,8 @@ impl<S: Store> Ufs<S> {
             table: Table::default(),
             renames: Lock::new(),
             closed: Cell::new(false),
+            running: Cell::new(0),
+            idle: Notify::new(),
             about: Box::new(about),
         })
     }

@@ -20,6 +20,8 @@ pub(crate) struct Table {
     inodes: RefCell<IdMap<u32, Rc<Inode>>>,
     sweep_at: Cell<usize>,
     holds: RefCell<IdMap<u32, u64>>,
+    /// The inodes without names that somebody still holds, or whose freeing is under way.
+    doomed: RefCell<IdMap<u32, Rc<Inode>>>,
     /// For an inode with names that are not known to be durable: the directories with such names.
     named_in: RefCell<IdMap<u32, Vec<u32>>>,
 }
@@ -37,6 +39,7 @@ impl Table {
 
     pub(crate) fn remove(&self, ino: Ino) {
         self.inodes.borrow_mut().remove(&ino.0);
+        self.doomed.borrow_mut().remove(&ino.0);
         self.named_in.borrow_mut().remove(&ino.0);
     }
 
@@ -86,9 +89,15 @@ impl Table {
         let map = self.named_in.borrow();
         map.get(&ino.0).map(|d| d.iter().map(|i| Ino(*i)).collect()).unwrap_or_default()
     }
-    /// Its names are durable.
-    pub(crate) fn name_durable(&self, ino: Ino) {
-        self.named_in.borrow_mut().remove(&ino.0);
+    /// That `dir` names it is durable.
+    pub(crate) fn name_durable(&self, ino: Ino, dir: Ino) {
+        let mut map = self.named_in.borrow_mut();
+        if let Some(dirs) = map.get_mut(&ino.0) {
+            dirs.retain(|d| *d != dir.0);
+            if dirs.is_empty() {
+                map.remove(&ino.0);
+            }
+        }
     }
     /// The inodes newly named in `dir`.
     pub(crate) fn new_in(&self, dir: Ino) -> Vec<Ino> {
@@ -98,12 +107,20 @@ impl Table {
         all.sort_unstable();
         all
     }
-    /// The doomed inodes, for the close.
+    /// The inode's last name is gone.
+    pub(crate) fn doom(&self, inode: &Rc<Inode>) {
+        inode.doomed.set(true);
+        self.doomed.borrow_mut().insert(inode.ino().0, inode.clone());
+    }
+    /// The doomed inodes, in order.
     pub(crate) fn doomed(&self) -> Vec<Rc<Inode>> {
-        let map = self.inodes.borrow();
-        let mut all: Vec<_> = map.values().filter(|i| i.doomed.get()).cloned().collect();
+        let mut all: Vec<_> = self.doomed.borrow().values().cloned().collect();
         all.sort_by_key(|i| i.ino());
         all
+    }
+    /// Is there any?
+    pub(crate) fn has_doomed(&self) -> bool {
+        !self.doomed.borrow().is_empty()
     }
     pub(crate) fn all_names_durable(&self) {
         self.named_in.borrow_mut().clear();

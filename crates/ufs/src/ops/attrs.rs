@@ -16,7 +16,7 @@ use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
 impl<S: Store> Ufs<S> {
     pub(super) async fn setattr(&self, ctx: &mut Ctx, ino: u32, set: &SetAttr) -> Done {
         let inode = self.inode(ino).await?;
-        let locks = self.lock(&[&inode]).await;
+        let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(Some(before), &inode);
         let attr = self.attr(&inode.h);

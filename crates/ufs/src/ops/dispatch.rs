@@ -3,7 +3,7 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::store::Store;
-use env::Local;
+use env::{Local, Nanos};
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Reply, Request, Volume, Wcc};
 
@@ -13,18 +13,24 @@ impl<S: Store> Volume for Ufs<S> {
             if self.closed.get() {
                 return Answer::error(FsError::Stale);
             }
+            let _running = Running::new(&self);
             let mut ctx = Ctx {
                 cred: call.cred,
                 durable: call.durable,
                 hold: call.hold,
                 wcc: [Wcc::default(); 2],
             };
+            let mut expected = Vec::new();
             for (ino, generation) in call.expect.into_iter().flatten() {
                 match self.inode(ino).await {
-                    Ok(i) if i.with(|r| r.generation()) == generation => (),
+                    Ok(i) if i.with(|r| r.generation()) == generation => expected.push(i),
                     Ok(_) => return Answer::error(FsError::Stale),
                     Err(e) => return Answer::error(e),
                 }
+            }
+            // While another was read, one may have gone, and its number may be a new file's.
+            if expected.iter().any(|i| self.is_gone(i)) {
+                return Answer::error(FsError::Stale);
             }
             let wants_wcc = call.wcc;
             let result = self.run_with_room(&mut ctx, call.request).await;
@@ -38,15 +44,46 @@ impl<S: Store> Volume for Ufs<S> {
     }
 }
 
+/// A call that is under way.
+struct Running<'a, S: Store>(&'a Ufs<S>);
+
+impl<'a, S: Store> Running<'a, S> {
+    fn new(ufs: &'a Ufs<S>) -> Running<'a, S> {
+        ufs.running.set(ufs.running.get() + 1);
+        Running(ufs)
+    }
+}
+
+impl<S: Store> Drop for Running<'_, S> {
+    fn drop(&mut self) {
+        let left = self.0.running.get() - 1;
+        self.0.running.set(left);
+        if left == 0 {
+            self.0.idle.wake_all();
+        }
+    }
+}
+
+/// How often, and for how long each time, an operation without room waits for files whose last name
+/// is gone to be let go: the kernel says so a moment after the unlink has returned.
+const WAITS: u64 = 10;
+const WAIT: Nanos = Nanos::from_millis(5);
+
 impl<S: Store> Ufs<S> {
-    /// What has been freed cannot be used until that is durable: an operation that finds no space
-    /// meanwhile has done nothing, and is tried again when it is.
+    /// What has been freed cannot be used until that is durable, and a removed file keeps its
+    /// blocks until nobody holds it: an operation that finds no space meanwhile has done nothing,
+    /// and is tried again.
     async fn run_with_room(&self, ctx: &mut Ctx, request: Request) -> Done {
-        if !self.store.holds_back() {
+        if !self.store.holds_back() && !self.table.has_doomed() {
             return self.run(ctx, request).await;
         }
         match self.run(ctx, request.clone()).await {
             Err(FsError::NoSpace) => {
+                let mut waits = 0;
+                while self.table.has_doomed() && waits < WAITS {
+                    self.store.env().sleep(WAIT).await;
+                    waits += 1;
+                }
                 self.store.sync_all().await?;
                 self.run(ctx, request).await
             }

@@ -19,7 +19,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Exists);
         }
         self.permit_search(ctx, &dir).await?;
-        let locks = self.lock(&[&file, &dir]).await;
+        let locks = self.lock(&[&file, &dir]).await?;
         let before = (self.pre(&dir), self.pre(&file));
         ctx.wcc = [self.wcc(Some(before.0), &dir), self.wcc(Some(before.1), &file)];
         if file.is_dir() {

@@ -69,7 +69,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Exists);
         }
         self.permit_search(ctx, &dir).await?;
-        let locks = self.lock(&[&dir]).await;
+        let locks = self.lock(&[&dir]).await?;
         let before = self.pre(&dir);
         ctx.wcc[0] = self.wcc(Some(before), &dir);
         if dir.links() == 0 {

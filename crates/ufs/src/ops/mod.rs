@@ -18,7 +18,7 @@ mod xattr;
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
-use env::sync::LockGuard;
+use env::sync::{LockGuard, SharedGuard};
 use format::Ino;
 use integrity::{Credits, Txn};
 use std::rc::Rc;
@@ -72,8 +72,33 @@ impl<S: Store> Ufs<S> {
         Ok(self.table.add(Inode::new(h)))
     }
 
-    /// Locks inodes exclusively, in the order of their numbers, each once.
-    pub(crate) async fn lock(&self, inodes: &[&Rc<Inode>]) -> Vec<LockGuard> {
+    /// Locks inodes exclusively, in the order of their numbers, each once. Errors: `Stale`, if one
+    /// of them went while somebody else had the lock: its slot may be another file's by now.
+    pub(crate) async fn lock(&self, inodes: &[&Rc<Inode>]) -> Result<Vec<LockGuard>, FsError> {
+        let guards = self.lock_anyhow(inodes).await;
+        match inodes.iter().any(|i| self.is_gone(i)) {
+            true => Err(FsError::Stale),
+            false => Ok(guards),
+        }
+    }
+
+    /// The same shared, for reading one.
+    pub(crate) async fn lock_shared(&self, inode: &Rc<Inode>) -> Result<SharedGuard, FsError> {
+        let guard = match inode.lock.try_shared() {
+            Some(g) => g,
+            None => inode.lock.shared().await,
+        };
+        if self.is_gone(inode) { Err(FsError::Stale) } else { Ok(guard) }
+    }
+
+    /// Was the inode freed, or has it no name and no holder? Asked with its lock held.
+    pub(crate) fn is_gone(&self, inode: &Rc<Inode>) -> bool {
+        let current = self.table.get(inode.ino()).is_some_and(|i| Rc::ptr_eq(&i, inode));
+        !current || inode.doomed.get() && !self.table.is_held(inode.ino())
+    }
+
+    /// The locks alone.
+    pub(crate) async fn lock_anyhow(&self, inodes: &[&Rc<Inode>]) -> Vec<LockGuard> {
         let mut sorted: Vec<&Rc<Inode>> = inodes.to_vec();
         sorted.sort_by_key(|i| i.ino());
         sorted.dedup_by_key(|i| i.ino());

@@ -33,10 +33,7 @@ impl<S: Store> Ufs<S> {
                 self.permit(ctx, &inode, EXECUTE).await?;
             }
         }
-        let _shared = match inode.lock.try_shared() {
-            Some(g) => g,
-            None => inode.lock.shared().await,
-        };
+        let _shared = self.lock_shared(&inode).await?;
         let size = inode.size();
         let len = u64::from(len).min(TRANSFER_BYTES_MAX as u64).min(size.saturating_sub(offset));
         let data = self.read_rope(&inode, offset, len).await?;

@@ -20,9 +20,13 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(Vec<LockGuard>, Rc<Inode>), FsError> {
         loop {
             let child = self.child(dir, name).await?.ok_or(FsError::NotFound)?;
-            let locks = self.lock(&[dir, &child]).await;
+            let locks = match self.lock(&[dir, &child]).await {
+                Ok(l) => l,
+                Err(FsError::Stale) if !self.is_gone(dir) => continue, // the name is another's now
+                Err(e) => return Err(e),
+            };
             let still = self.find(dir, name).await?;
-            if still.is_some_and(|f| f.ino == child.ino()) && !child.doomed.get() {
+            if still.is_some_and(|f| f.ino == child.ino()) {
                 return Ok((locks, child));
             }
         }
@@ -68,12 +72,12 @@ impl<S: Store> Ufs<S> {
             self.set_links(txn, &child.h, links, Change::LinkDown(child.ino()));
             self.touch(txn, &child.h, &[Which::Change]);
             if links == 0 {
-                child.doomed.set(true);
+                self.table.doom(child);
                 self.store.orphan_add(txn, &child.h).await?;
             }
             return Ok(());
         }
-        child.doomed.set(true);
+        self.table.doom(child);
         self.mark_orphan(txn, &child.h).await?;
         self.free_file(txn, &child.h).await?;
         self.table.remove(child.ino());
@@ -137,9 +141,9 @@ impl<S: Store> Ufs<S> {
 
     /// The last hold of a file without names is given back.
     pub(super) async fn reclaim(&self, inode: &Rc<Inode>) -> Result<(), FsError> {
-        let locks = self.lock(&[inode]).await;
-        let gone = self.table.get(inode.ino()).is_none();
-        if gone || self.table.is_held(inode.ino()) {
+        let locks = self.lock_anyhow(&[inode]).await;
+        let current = self.table.get(inode.ino()).is_some_and(|i| Rc::ptr_eq(&i, inode));
+        if !current || self.table.is_held(inode.ino()) {
             return Ok(());
         }
         let mut txn = self.store.begin(Credits::blocks(32)).await?;
@@ -199,7 +203,7 @@ impl<S: Store> Ufs<S> {
 
     /// An empty directory whose name is gone.
     pub(super) async fn drop_dir(&self, txn: &mut Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
-        dir.doomed.set(true);
+        self.table.doom(dir);
         if self.table.is_held(dir.ino()) {
             self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));
             self.touch(txn, &dir.h, &[Which::Change]);

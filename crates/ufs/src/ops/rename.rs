@@ -87,11 +87,15 @@ impl<S: Store> Ufs<S> {
             let over = self.child(&to, to_name).await?;
             let mut all = vec![&from, &to, &what];
             all.extend(over.as_ref());
-            let locks = self.lock(&all).await;
+            let locks = match self.lock(&all).await {
+                Ok(l) => l,
+                Err(FsError::Stale) if !self.is_gone(&from) && !self.is_gone(&to) => continue,
+                Err(e) => return Err(e),
+            };
             let now = (self.find(&from, name).await?, self.find(&to, to_name).await?);
             let same = now.0.map(|f| f.ino) == Some(what.ino())
                 && now.1.map(|f| f.ino) == over.as_ref().map(|o| o.ino());
-            if same && !what.doomed.get() {
+            if same {
                 return Ok(Move { from, to, what, over, locks });
             }
         }

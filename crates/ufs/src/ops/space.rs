@@ -1,5 +1,6 @@
 //! Space: allocating ahead, punching holes, zeroing ranges, and finding data and holes.
 
+use super::write::without_set_ids;
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
@@ -30,7 +31,7 @@ impl<S: Store> Ufs<S> {
         }
         self.check_size(&inode, end)?;
         self.permit(ctx, &inode, WRITE).await?;
-        let locks = self.lock(&[&inode]).await;
+        let locks = self.lock(&[&inode]).await?;
         let size = inode.size();
         let beyond = end > size;
         match op {
@@ -59,6 +60,12 @@ impl<S: Store> Ufs<S> {
             return self.abandon(txn, locks, e).await;
         }
         self.touch_changed(&mut txn, &inode.h);
+        if ctx.cred.uid != 0 {
+            inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
+                let mode = without_set_ids(InodeMut(raw).as_ref().mode());
+                InodeMut(raw).set_mode(mode);
+            });
+        }
         let reply = Reply::Attr(self.attr(&inode.h));
         self.finish(ctx, txn, locks).await?;
         Ok(reply)
@@ -165,7 +172,7 @@ impl<S: Store> Ufs<S> {
 
     pub(super) async fn seek(&self, ino: u32, kind: SeekKind, offset: u64) -> Done {
         let inode = self.inode(ino).await?;
-        let _shared = inode.lock.shared().await;
+        let _shared = self.lock_shared(&inode).await?;
         let size = inode.size();
         if offset >= size {
             return Err(FsError::NoSuchOffset);

@@ -28,10 +28,14 @@ impl<S: Store> Ufs<S> {
         data_only: bool,
     ) -> Result<(), FsError> {
         let mut chain = vec![inode.clone()];
+        // Which names are made durable: no more than were there when it began, and no others of a
+        // directory's children than those in it.
+        let mut names = Vec::new();
         // Up to the first directories whose own names are durable.
         let mut next = 0;
         while next < chain.len() {
             for dir in self.table.named_in(chain[next].ino()) {
+                names.push((chain[next].ino(), dir));
                 let known = chain.iter().any(|i| i.ino() == dir);
                 if !known && let Ok(d) = self.inode(dir.0).await {
                     chain.push(d);
@@ -41,6 +45,7 @@ impl<S: Store> Ufs<S> {
         }
         if inode.is_dir() {
             for child in self.table.new_in(inode.ino()) {
+                names.push((child, inode.ino()));
                 if let Ok(c) = self.inode(child.0).await {
                     chain.push(c);
                 }
@@ -48,8 +53,8 @@ impl<S: Store> Ufs<S> {
         }
         let handles: Vec<InodeHandle> = chain.iter().map(|i| i.h.clone()).collect();
         self.store.sync_inodes(&handles, data_only).await?;
-        for i in &chain {
-            self.table.name_durable(i.ino());
+        for (ino, dir) in names {
+            self.table.name_durable(ino, dir);
         }
         Ok(())
     }

@@ -36,7 +36,7 @@ impl<S: Store> Ufs<S> {
             self.permit(ctx, &inode, WRITE).await?;
         }
         self.store.writable()?;
-        let locks = self.lock(&[&inode]).await;
+        let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(Some(before), &inode);
         let offset = if w.append { inode.size() } else { w.offset };
@@ -85,10 +85,9 @@ impl<S: Store> Ufs<S> {
             let mut i = InodeMut(raw);
             i.set_time(Which::Modify, now);
             i.set_time(Which::Change, now);
-            let mode = i.as_ref().mode();
-            if kill_suid && mode & 0o6000 != 0 {
-                let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-                i.set_mode(mode & !0o4000 & !group);
+            if kill_suid {
+                let mode = without_set_ids(i.as_ref().mode());
+                i.set_mode(mode);
             }
         });
     }
@@ -135,6 +134,12 @@ impl<S: Store> Ufs<S> {
         }
         Ok(done)
     }
+}
+
+/// The mode that a change of contents by anybody but root leaves.
+pub(super) fn without_set_ids(mode: u16) -> u16 {
+    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
+    mode & !0o4000 & !group
 }
 
 /// Puts `n` bytes of `data`, from its byte `from` on, at `start` of the block.

@@ -84,7 +84,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Perm);
         }
         self.store.writable()?;
-        let locks = self.lock(&[&inode]).await;
+        let locks = self.lock(&[&inode]).await?;
         let mut list = self.attributes(&inode.h).await?;
         let at = list.iter().position(|a| a.index == index && a.name == name);
         match (mode, at) {
