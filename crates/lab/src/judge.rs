@@ -263,11 +263,8 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
         if let Some(p) = act.synced_file() {
             promise(&m, m.find(p).ok(), &mut promised);
         }
-        match act {
-            Act::Sync => {
-                m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
-            }
-            _ => (),
+        if *act == Act::Sync {
+            m.tree().values().for_each(|id| promise(&m, Some(*id), &mut promised));
         }
     }
     for (path, id) in m.tree() {

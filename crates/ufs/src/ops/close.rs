@@ -5,7 +5,8 @@ use crate::store::Store;
 use vfs::FsError;
 
 impl<S: Store> Ufs<S> {
-    /// Refuses further calls, waits for those under way, reclaims files without names, and makes everything durable.
+    /// Refuses further calls, waits for those under way, reclaims files without names, and makes
+    /// everything durable.
     pub async fn shut(&self) -> Result<(), FsError> {
         self.refuse_calls();
         while self.running.get() > 0 {
