@@ -45,7 +45,7 @@ bench-disks:
 
 bench-log:
 	@scripts/setup.sh bench
-	cargo run --release --locked --manifest-path scripts/bench/log/Cargo.toml --target-dir $(CARGO_TARGET)/bench-log -- $(or $(DIR),.)
+	cargo run --release --manifest-path scripts/bench/log/Cargo.toml --target-dir $(CARGO_TARGET)/bench-log -- $(or $(DIR),.)
 
 crash-nightly: build
 	@scripts/crash-nightly.sh
