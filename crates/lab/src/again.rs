@@ -95,6 +95,7 @@ fn cut_replay(
                 std::slice::from_ref(e),
                 How::default(),
             );
+            v.again += 1;
             let told = |w: String| format!("cut again at write {writes} of the replay: {w}");
             v.wrong.extend(after.wrong.into_iter().map(told));
         }

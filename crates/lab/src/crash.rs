@@ -55,6 +55,8 @@ pub struct Run {
     pub seed: u64,
     /// Distinct images judged.
     pub states: u64,
+    /// Images judged besides, left by a second power cut in the middle of recovery.
+    pub cut_again: u64,
     /// Broken promises.
     pub violations: Vec<Violation>,
     /// What was lost without a promise, by kind.
@@ -81,6 +83,7 @@ struct Judged {
     digest: u64,
     wrong: Vec<String>,
     losses: BTreeSet<&'static str>,
+    again: u64,
 }
 
 /// What is known of one volume at a cut.
@@ -133,8 +136,8 @@ fn explore_script(
                 // The same image at another moment is judged again: more may be promised by then.
                 if seen.insert((digest, progress.answered.len(), progress.begun)) {
                     let verdict = judge(&disks, o.setting, &expected, digest);
-                    let Verdict { wrong, losses } = verdict;
-                    all.push(Judged { id: (cut, variant), digest, wrong, losses });
+                    let Verdict { wrong, losses, again } = verdict;
+                    all.push(Judged { id: (cut, variant), digest, wrong, losses, again });
                 }
             }
         }
@@ -184,6 +187,7 @@ impl Merge<'_> {
 
     fn one(&mut self, seed: u64, j: Judged) {
         self.run.states += u64::from(self.images.insert(j.digest));
+        self.run.cut_again += j.again;
         for kind in j.losses {
             *self.run.losses.entry(kind.to_owned()).or_default() += 1;
         }
@@ -217,6 +221,7 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
         scenario: scenario.to_owned(),
         seed,
         states: 0,
+        cut_again: 0,
         violations: Vec::new(),
         losses: BTreeMap::new(),
     }

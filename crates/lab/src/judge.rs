@@ -35,6 +35,8 @@ pub(crate) struct Verdict {
     pub(crate) wrong: Vec<String>,
     /// Kinds of things that are gone; nobody promised that they would not be.
     pub(crate) losses: BTreeSet<&'static str>,
+    /// How many images of recoveries that were cut off were judged too.
+    pub(crate) again: u64,
 }
 
 /// Of so many distinct states the real e2fsck judges one.

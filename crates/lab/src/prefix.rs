@@ -135,6 +135,7 @@ pub(crate) fn judge_again(
         // Nothing volatile, all of it, and one mixture with torn sectors.
         for variant in [0, 2, 3 + 2 * states.volatile.len() as u64] {
             let after = judge(&states.images(variant), setting, all, How::default());
+            v.again += 1;
             let told = |w: String| format!("cut again after event {cut} of recovery: {w}");
             v.wrong.extend(after.wrong.into_iter().map(told));
         }

@@ -103,16 +103,17 @@ fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
 
 fn print(all: &CrashReport) {
     println!(
-        "{:14} {:10} {:>9} {:>7}  lost without a promise",
-        "mode", "scenario", "states", "broken"
+        "{:14} {:10} {:>9} {:>9} {:>7}  lost without a promise",
+        "mode", "scenario", "states", "cut again", "broken"
     );
     for r in &all.runs {
         let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
         println!(
-            "{:14} {:10} {:>9} {:>7}  {}",
+            "{:14} {:10} {:>9} {:>9} {:>7}  {}",
             r.mode,
             r.scenario,
             r.states,
+            r.cut_again,
             r.violations.len(),
             losses.join(", ")
         );

@@ -57,9 +57,7 @@ impl Policy {
             Policy::Ordered => Way::Direct,
             Policy::Data => Way::Whole,
             _ if piece == block && self.journals(written) => Way::Whole,
-            _ if self.journals(written) || self.journals(piece as u64) && piece < block => {
-                Way::Part
-            }
+            _ if self.journals(written) => Way::Part,
             _ => Way::Direct,
         }
     }

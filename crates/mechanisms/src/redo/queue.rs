@@ -170,11 +170,6 @@ impl Queue {
         }
     }
 
-    /// The last serial of the first in the queue.
-    pub(super) fn first_serial(&self) -> Option<u64> {
-        self.batches.front().map(|b| b.serial)
-    }
-
     /// How many blocks of contents are waited for.
     pub(super) fn direct_blocks(&self) -> usize {
         self.direct.len()
