@@ -3,7 +3,7 @@
 # and nfs-ganesha (FSAL_VFS) on a loop-mounted ext4: once as it comes, where a metadata change is not durable when
 # it is answered, and once with ext4 mounted `dirsync,sync`, where it is. Two rounds of each, taking turns.
 # Prints operations a second and the most memory each server used, as a table in Markdown. cairn's memory holds its
-# cache of blocks (CACHE, 24M); Ganesha's is besides what the kernel caches for it, which no figure here counts.
+# cache of blocks (CACHE, 12M); Ganesha's is besides what the kernel caches for it, which no figure here counts.
 #
 #   NFSLOAD=PATH scripts/bench-nfs.sh     a load generator: NFSLOAD HOST NFSPORT MOUNTPORT EXPORT -t 4 -q 8 -n N -p PHASES
 #
@@ -14,12 +14,13 @@ cd "$(dirname "$0")/.." || exit 1
 
 PHASES=(mkdir create append lookup getattr read mix remove)
 CONNECTIONS=4 IN_FLIGHT=8
-OPS=${OPS:-500} CACHE=${CACHE:-24M}
+OPS=${OPS:-500} CACHE=${CACHE:-12M}
 NFSLOAD=${NFSLOAD:-}
 
 main() {
   is_root || die "make bench-nfs mounts loop devices and starts servers: it needs root"
-  CAIRN_WORK=${CAIRN_WORK:-/var/tmp} make_work bench-nfs
+  # In memory where there is room: what is compared is servers, not what a disk does meanwhile.
+  make_work bench-nfs
   RESULTS=$WORK/results; : >"$RESULTS"
   build_cairn
   [ -z "$NFSLOAD" ] || [ -x "$NFSLOAD" ] || die "NFSLOAD=$NFSLOAD is not a program"
@@ -46,10 +47,11 @@ measure() {
     ganesha) start_ganesha "$port" rw && load "$peer" "$port" $((port + 1)) "$WORK/export" ;;
     ganesha-durable) start_ganesha "$port" dirsync,sync && OPS=$((OPS / 5 + 1)) load "$peer" "$port" $((port + 1)) "$WORK/export" ;;
   esac
-  note "$peer" memory "$(awk '$1 == "VmHWM:" {print int($2 / 1024)}' "/proc/$SERVER/status" 2>/dev/null)"
+  [ -n "$NFSLOAD" ] || note_memory "$peer"
   kill -TERM "$SERVER" 2>/dev/null; wait "$SERVER" 2>/dev/null
   release "$WORK/export"; rm -f "$WORK/volume.img"
 }
+note_memory() { note "$1" memory "$(awk '$1 == "VmHWM:" {print int($2 / 1024)}' "/proc/$SERVER/status" 2>/dev/null)"; }
 note() { [ -n "$3" ] && { say "   $1 $2 $3"; echo "$1 $2 $3" >>"$RESULTS"; }; }
 
 start_cairn() {
@@ -76,7 +78,7 @@ G
 }
 
 # load PEER PORT MOUNTPORT EXPORT: every phase, and a line if a reply was an error. What NFSLOAD does not know
-# (lookup) comes from `cairn bench`, as a connection for each request in flight.
+# (lookup) comes from `cairn bench`, as a connection for each request in flight; the memory is that after NFSLOAD.
 load() {
   local peer=$1 port=$2 mount=$3 export=$4 out=$WORK/load.out phase
   : >"$out"
@@ -84,6 +86,7 @@ load() {
     local list; list=$(IFS=,; echo "${PHASES[*]}"); list=${list/lookup,/}
     "$NFSLOAD" 127.0.0.1 "$port" "$mount" "$export" -t $CONNECTIONS -q $IN_FLIGHT -n "$OPS" -p "$list" >"$out" 2>&1 ||
       say "   $peer: $(grep -v '^phase\|^conn' "$out" | tail -n 1)"
+    note_memory "$peer"
   fi
   "$CAIRN" bench operations "nfs://127.0.0.1:$port$export?mountport=$mount" --threads $((CONNECTIONS * IN_FLIGHT)) \
     --count "$OPS" >"$out.all" 2>&1 || { say "   $peer: $(tail -n 1 "$out.all")"; return 0; }

@@ -36,7 +36,9 @@ const IDLE: Duration = Duration::from_secs(3600);
 const CONNECTIONS_MAX: usize = 1024;
 /// Of these, one client (an address, or a /64 network of IPv6) may have so many.
 const CONNECTIONS_OF_ONE_MAX: usize = 256;
-const READ_BYTES: usize = 256 << 10;
+/// What is read at once: little at first, more on a connection that has more to say.
+const READ_BYTES: usize = 16 << 10;
+const READ_BYTES_MAX: usize = 256 << 10;
 
 /// Listens at `address` and serves each connection by `accept`. Returns the address it listens on.
 pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<SocketAddr, String> {
@@ -157,6 +159,9 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Re
             pool.enter(v, &mut work);
         }
         protocol.gathered();
+        if n == room.len() && n < READ_BYTES_MAX {
+            room = vec![0; 4 * n];
+        }
         if protocol.is_waiting() {
             // No answer goes out now that would carry the acknowledgement, and a client with
             // Nagle's algorithm keeps its further requests back until that comes.
