@@ -139,6 +139,16 @@ pub fn me() -> auth_unix {
 /// A socket that is waited for.
 pub struct Wire(TcpStream);
 
+impl Wire {
+    /// Connects to a server.
+    pub fn to(at: SocketAddr) -> io::Result<Wire> {
+        let s = TcpStream::connect(at)?;
+        s.set_read_timeout(Some(PATIENCE))?;
+        s.set_nodelay(true)?;
+        Ok(Wire(s))
+    }
+}
+
 impl AsyncRead for Wire {
     async fn async_read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         match self.0.read(buf)? {
@@ -194,18 +204,12 @@ impl Client {
     /// Mounts as somebody; Err: why not.
     pub fn mount(at: SocketAddr, path: &str, who: auth_unix) -> Result<Client, String> {
         let (auth, none) = (opaque_auth::auth_unix(&who), opaque_auth::default());
-        let wire = |at| -> io::Result<Wire> {
-            let s = TcpStream::connect(at)?;
-            s.set_read_timeout(Some(PATIENCE))?;
-            s.set_nodelay(true)?;
-            Ok(Wire(s))
-        };
-        let first = wire(at).map_err(|e| e.to_string())?;
+        let first = Wire::to(at).map_err(|e| e.to_string())?;
         let mut mount = MountClient::new_with_auth(first, auth.clone(), none.clone());
         let path = dirpath(Opaque::borrowed(path.as_bytes()));
         let root = done(mount.mnt(path)).map_err(|e| e.to_string())?;
         let root = nfs_fh3 { data: Opaque::owned(root.fhandle.0.as_ref().to_vec()) };
-        let second = wire(at).map_err(|e| e.to_string())?;
+        let second = Wire::to(at).map_err(|e| e.to_string())?;
         Ok(Client { rpc: Nfs3Client::new_with_auth(second, auth, none), root })
     }
 
