@@ -2,7 +2,7 @@
 //! does it.
 
 use crate::Ext;
-use crate::alloc::Goal;
+use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
 use cache::{Buf, BufKind};
 use env::Env;
@@ -243,7 +243,7 @@ impl Store for Ext {
         let goal = Goal::In(self.geo.group_of(old));
         let buf = self.new_dir_block(txn, inode, goal, contents).await?;
         self.set_pointer(txn, inode, &leaf, 0, buf.block());
-        self.free_blocks(txn, vec![old]).await?;
+        self.free_blocks(txn, Runs::one(old, 1)).await?;
         Ok(buf)
     }
 

@@ -2,7 +2,7 @@
 //! of users goes down instead of the block.
 
 use crate::Ext;
-use crate::alloc::Goal;
+use crate::alloc::{Goal, Runs};
 use cache::{Buf, BufKind};
 use format::bytes::le32;
 use format::ext::inode::{InodeMut, InodeRef};
@@ -61,6 +61,6 @@ impl Ext {
             });
             return Ok(());
         }
-        self.free_blocks(txn, vec![old_block]).await
+        self.free_blocks(txn, Runs::one(old_block, 1)).await
     }
 }

@@ -1,7 +1,7 @@
 //! What has been freed and may not be used again yet (I4): held for the transaction that freed it,
 //! until that is durable.
 
-use format::{BlockNo, Extent, Ino};
+use format::{Extent, Ino};
 use integrity::Freed;
 use std::collections::BTreeMap;
 
@@ -26,23 +26,20 @@ impl Reuse {
     }
 
     /// The blocks the transaction has freed.
-    pub(crate) fn blocks_of(&self, txn: u64) -> Vec<BlockNo> {
-        let extents = self.by_txn.get(&txn).map(|t| t.0.as_slice()).unwrap_or_default();
-        extents.iter().flat_map(|e| (0..e.len).map(|i| e.start.plus(i))).collect()
+    pub(crate) fn blocks_of(&self, txn: u64) -> Vec<Extent> {
+        self.by_txn.get(&txn).map(|t| t.0.clone()).unwrap_or_default()
     }
 
     /// The transaction is durable: what it freed may be reused. Returns the freed blocks.
-    pub(crate) fn release(&mut self, txn: u64) -> Vec<BlockNo> {
+    pub(crate) fn release(&mut self, txn: u64) -> Vec<Extent> {
         let Some((extents, inodes)) = self.by_txn.remove(&txn) else { return Vec::new() };
         for ino in inodes {
             self.inodes.remove(&ino.0);
         }
-        let mut blocks = Vec::new();
-        for e in extents {
+        for e in &extents {
             self.blocks.remove(&e.start.0);
-            blocks.extend((0..e.len).map(|i| e.start.plus(i)));
         }
-        blocks
+        extents
     }
 
     /// How many inodes and runs of blocks are held.
@@ -71,6 +68,7 @@ impl Reuse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use format::BlockNo;
 
     #[test]
     fn held_extents_and_their_neighbours() {
@@ -87,7 +85,7 @@ mod tests {
         ] {
             assert_eq!(r.may_reuse(Freed::Blocks(extent)), free, "{extent:?}");
         }
-        assert_eq!(r.release(1).len(), 5);
+        assert_eq!(r.release(1), [e(10, 5)]);
         assert!(r.may_reuse(Freed::Blocks(e(9, 9))));
     }
 }

@@ -2,12 +2,12 @@
 //! policy wants it, else near there, else where it is long, else where there is anything. What was
 //! freed and may not be reused yet is passed over, and forced out only when nothing else is left.
 
-use super::Goal;
 use super::search::{Ask, Seen, search};
+use super::{Goal, Runs};
 use crate::Ext;
 use cache::Buf;
 use format::ext::bitmap;
-use format::{BlockNo, Extent, FormatError, GroupNo};
+use format::{Extent, FormatError, GroupNo};
 use integrity::{Change, Freed, Pressure, Txn};
 use vfs::FsError;
 
@@ -18,7 +18,7 @@ const NEAR: u32 = 16;
 /// After so many runs a group's search begins at its first free block again.
 const REWIND: u32 = 1024;
 /// Blocks freed before others are let in.
-const FREES_AT_ONCE: usize = 8192;
+const FREES_AT_ONCE: u64 = 8192;
 
 /// One search over the groups.
 struct Hunt {
@@ -166,25 +166,20 @@ impl Ext {
     }
 
     /// Frees blocks, whose pointers the caller has cleared in the same transaction.
-    pub(crate) async fn free_blocks(
-        &self,
-        txn: &mut Txn,
-        mut blocks: Vec<BlockNo>,
-    ) -> Result<(), FsError> {
-        blocks.sort_unstable();
-        let (mut i, mut since) = (0, 0);
-        while i < blocks.len() {
-            let start = blocks[i];
-            let g = self.geo.group_of(start);
-            let next = |n: usize| start.plus(n as u64);
-            let same = |n: &usize| blocks[i + n] == next(*n) && self.geo.group_of(next(*n)) == g;
-            let n = 1 + (1..blocks.len() - i).take_while(same).count();
-            self.free_run(txn, g, Extent { start, len: n as u64 }).await?;
-            i += n;
-            since += n;
-            if since >= FREES_AT_ONCE {
-                since = 0;
-                self.env.yield_now().await;
+    pub(crate) async fn free_blocks(&self, txn: &mut Txn, blocks: Runs) -> Result<(), FsError> {
+        let mut since = 0;
+        for mut e in blocks.sorted() {
+            while e.len > 0 {
+                let g = self.geo.group_of(e.start);
+                let room = u64::from(self.geo.group_blocks(g)) - self.geo.bit_of(e.start) as u64;
+                let len = e.len.min(room);
+                self.free_run(txn, g, Extent { start: e.start, len }).await?;
+                e = Extent { start: e.start.plus(len), len: e.len - len };
+                since += len;
+                if since >= FREES_AT_ONCE {
+                    since = 0;
+                    self.env.yield_now().await;
+                }
             }
         }
         Ok(())

@@ -5,6 +5,8 @@
 mod blocks;
 mod inodes;
 mod policy;
+mod runs;
 mod search;
 
 pub(crate) use policy::Goal;
+pub(crate) use runs::Runs;

@@ -4,6 +4,7 @@
 //! smaller file's map.
 
 use crate::Ext;
+use crate::alloc::Runs;
 use cache::{Buf, BufKind};
 use format::bytes::le32;
 use format::ext::Geometry;
@@ -32,23 +33,23 @@ struct Cut<'a> {
     /// File blocks from here on go.
     from: FileBlock,
     /// What is to be freed.
-    freed: Vec<BlockNo>,
+    freed: Runs,
     /// It ends at the next border once it has freed so many, or so many groups' ([`GROUPS`]).
-    budget: usize,
-    /// The groups of what is to be freed; `freed` has been looked through up to `seen`.
+    budget: u64,
+    /// The groups of what is to be freed, where there is a budget.
     groups: BTreeSet<u32>,
-    seen: usize,
 }
 
 impl Cut<'_> {
-    /// Has it freed as much as one transaction should?
-    fn is_enough(&mut self, geo: &Geometry) -> bool {
-        if self.budget < usize::MAX {
-            let new = self.freed[self.seen..].iter();
-            self.groups.extend(new.map(|b| geo.group_of(*b).0));
-            self.seen = self.freed.len();
+    fn give_up(&mut self, b: BlockNo, geo: &Geometry) {
+        self.freed.push(b);
+        if self.budget < u64::MAX {
+            self.groups.insert(geo.group_of(b).0);
         }
-        self.freed.len() >= self.budget || self.groups.len() >= GROUPS
+    }
+    /// Has it freed as much as one transaction should?
+    fn is_enough(&self) -> bool {
+        self.freed.blocks() >= self.budget || self.groups.len() >= GROUPS
     }
 }
 
@@ -73,7 +74,7 @@ impl Ext {
         h: &InodeHandle,
         from: FileBlock,
     ) -> Result<(), FsError> {
-        let budget = if self.mechanism.atomic() { STEP as usize } else { usize::MAX };
+        let budget = if self.mechanism.atomic() { STEP } else { u64::MAX };
         while !self.cut_step(txn, h, from, budget).await? {
             self.renew(txn, RENEWED).await?;
         }
@@ -86,10 +87,10 @@ impl Ext {
         txn: &mut Txn,
         h: &InodeHandle,
         from: FileBlock,
-        budget: usize,
+        budget: u64,
     ) -> Result<bool, FsError> {
-        let (freed, groups) = (Vec::new(), BTreeSet::new());
-        let mut cut = Cut { h, from, freed, budget, groups, seen: 0 };
+        let (freed, groups) = (Runs::default(), BTreeSet::new());
+        let mut cut = Cut { h, from, freed, budget, groups };
         let mut done = true;
         for i in (0..POINTERS).rev() {
             let leaf = self.inode_leaf(h, i);
@@ -101,7 +102,7 @@ impl Ext {
             if i < 12 {
                 if first >= from {
                     self.check_pointer(h.ino, b, "a block")?;
-                    cut.freed.push(b);
+                    cut.give_up(b, &self.geo);
                     self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
                 }
                 continue;
@@ -111,7 +112,7 @@ impl Ext {
             if part == Part::Goes {
                 self.set_pointer(txn, h, &leaf, 0, BlockNo(0));
             }
-            if part == Part::Stopped || (i > 12 && cut.is_enough(&self.geo)) {
+            if part == Part::Stopped || (i > 12 && cut.is_enough()) {
                 done = false;
                 break;
             }
@@ -125,12 +126,12 @@ impl Ext {
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
-        freed: Vec<BlockNo>,
+        freed: Runs,
     ) -> Result<(), FsError> {
-        if freed.is_empty() {
+        let count = freed.blocks() as i64;
+        if count == 0 {
             return Ok(());
         }
-        let count = freed.len() as i64;
         self.free_blocks(txn, freed).await?;
         self.count_sectors(txn, h, -count);
         Ok(())
@@ -158,7 +159,7 @@ impl Ext {
                 _ => self.cut_node(txn, cut, &buf, level, first).await?,
             };
             if whole && part == Part::Goes {
-                cut.freed.push(b);
+                cut.give_up(b, &self.geo);
             }
             Ok(part)
         })
@@ -172,7 +173,7 @@ impl Ext {
         buf: &Buf,
         first: FileBlock,
     ) -> Result<Part, FsError> {
-        if cut.freed.len() as u64 > self.geo.blocks {
+        if cut.freed.blocks() > self.geo.blocks {
             let what = "its map has more blocks than the volume";
             let at = format!("inode {}", cut.h.ino);
             return Err(self.damage(&FormatError::corrupt(what, at)));
@@ -184,7 +185,7 @@ impl Ext {
                 continue;
             }
             self.check_pointer(cut.h.ino, child, "a block")?;
-            cut.freed.push(child);
+            cut.give_up(child, &self.geo);
             if keep > 0 {
                 let leaf = self.block_leaf(buf.clone(), i);
                 self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
@@ -213,7 +214,7 @@ impl Ext {
             if child.0 == 0 || at.0 + span <= cut.from.0 {
                 continue;
             }
-            if cut.is_enough(&self.geo) {
+            if cut.is_enough() {
                 stopped = true;
                 break;
             }

@@ -4,6 +4,7 @@
 use super::Leaf;
 use super::indirect::Walk;
 use crate::Ext;
+use crate::alloc::Runs;
 use crate::map::cut::{RENEWED, STEP};
 use format::{BlockNo, FileBlock};
 use integrity::Txn;
@@ -30,8 +31,7 @@ impl Ext {
             let run = self.run_of(h.ino, &walk, to.0 - at.0)?;
             if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
                 self.unmap_run(txn, h, leaf, run.len);
-                let blocks = (0..run.len).map(|i| start.plus(i)).collect();
-                self.give_back(txn, h, blocks).await?;
+                self.give_back(txn, h, Runs::one(start, run.len)).await?;
                 since_restart += run.len;
                 runs += 1;
             }

@@ -155,9 +155,9 @@ impl Ffs {
     fn settle(&self) {
         let done = self.records.borrow_mut().take_durable_txns();
         for txn in done {
-            let blocks = self.reuse.borrow_mut().release(txn);
-            for b in blocks {
-                self.records.borrow_mut().cancel_block(b); // I5
+            let freed = self.reuse.borrow_mut().release(txn);
+            for e in freed {
+                self.records.borrow_mut().cancel(e); // I5
             }
         }
     }
@@ -281,8 +281,8 @@ impl Integrity for Ffs {
             let waits = self.policy == Policy::Sync
                 && txn.edits.iter().any(|e| phase::is_promised(&e.change));
             let others = attribute_bufs(&txn.edits);
-            for block in self.reuse.borrow().blocks_of(txn.id) {
-                self.records.borrow_mut().cancel_own(block, txn.id);
+            for e in self.reuse.borrow().blocks_of(txn.id) {
+                self.records.borrow_mut().cancel_own(e, txn.id);
             }
             self.records.borrow_mut().end(txn.id, waits);
             self.settle();

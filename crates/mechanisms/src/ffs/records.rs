@@ -4,7 +4,7 @@
 use super::phase::PHASES;
 use super::render::render;
 use cache::{Buf, FlushEpoch, Image};
-use format::BlockNo;
+use format::{BlockNo, Extent};
 use integrity::Edit;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -176,14 +176,19 @@ impl Records {
         }
     }
 
-    /// The block was freed, durably: its edits matter no more.
-    pub(super) fn cancel_block(&mut self, block: BlockNo) {
-        self.finish(block, |_| true);
+    /// The blocks were freed, durably: their edits matter no more.
+    pub(super) fn cancel(&mut self, e: Extent) {
+        self.known_in(e).into_iter().for_each(|b| self.finish(b, |_| true));
     }
 
-    /// The transaction itself freed the block: its own edits of it are not needed.
-    pub(super) fn cancel_own(&mut self, block: BlockNo, txn: u64) {
-        self.finish(block, |r| r.txn == txn);
+    /// The transaction itself freed the blocks: its own edits of them are not needed.
+    pub(super) fn cancel_own(&mut self, e: Extent, txn: u64) {
+        self.known_in(e).into_iter().for_each(|b| self.finish(b, |r| r.txn == txn));
+    }
+
+    /// Those of the blocks that have records.
+    fn known_in(&self, e: Extent) -> Vec<BlockNo> {
+        self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect()
     }
 
     fn finish(&mut self, block: BlockNo, done: impl Fn(&Record) -> bool) {
