@@ -33,7 +33,7 @@ fn a_file_larger_than_a_transaction_is_put_in_every_mode() {
         cairn(&["mkfs", &image, "--size", "32M", "--journal-size", "4M"]);
         // `put` opens it in the mode last used.
         cairn(&["bench", "append", &image, "--mode", mode, "--count", "1"]);
-        cairn(&["put", &image, &file, "/file"]);
+        cairn(&["put", &image, &file, "/"]);
         cairn(&["get", &image, "/file", &back]);
         assert!(std::fs::read(Path::new(&back)).unwrap() == bytes, "{mode}");
     }
