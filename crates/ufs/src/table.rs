@@ -126,3 +126,37 @@ impl Table {
         self.named_in.borrow_mut().clear();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::InodeHandle;
+    use crate::dir::DirIndex;
+    use cache::{BufKind, Cache, CacheOptions};
+    use env::{DiskId, Engine, Nanos, Now};
+    use format::BlockNo;
+
+    #[test]
+    fn empty_directories_do_not_stay_for_ever() {
+        let now = Now { mono: Nanos(0), wall: Nanos(0) };
+        Engine::new(1).turn(now, &mut Vec::new(), |env| {
+            let options = CacheOptions {
+                block_bytes: 1024,
+                cache_bytes: 1 << 20,
+                interval: None,
+                transfer_bytes_max: 1024,
+            };
+            let cache = Cache::new(env.clone(), env.port().disk(DiskId(0), 1 << 20), options);
+            let buf = cache.get_new(BlockNo(1), BufKind::Meta, Ino(0));
+            let table = Table::default();
+            let mut most = 0;
+            for n in 0..200_000 {
+                let h = InodeHandle { ino: Ino(n), buf: buf.clone(), offset: 0, len: 128 };
+                let dir = table.add(Inode::new(h));
+                *dir.dir.borrow_mut() = Some(DirIndex::new(1024));
+                most = most.max(table.inodes.borrow().len());
+            }
+            assert!(most < 3 * KEEP, "{most} directories without a name are kept");
+        });
+    }
+}
