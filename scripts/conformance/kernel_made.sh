@@ -12,6 +12,36 @@ ext3 4096 256
 ext3 1024 128
 ext2 2048 128
 L
+  full_of_names ext2; full_of_names ext3
+}
+
+# A volume without a free block: names of the kernel's making go, and directories move or stay.
+full_of_names() {
+  local kind=$1 mnt=$WORK/full-$1 name="kernel-made $1 without a free block" image i
+  image=$mnt.img
+  truncate -s 32M "$image"; mke2fs -q -F -t "$kind" -b 1024 -m 0 "$image"
+  kernel_mount "$mnt-k" "$image" "$kind" || { skip "$name: the kernel does not mount it"; return; }
+  mkdir -p "$mnt-k/d" "$mnt-k/e/sub"
+  for ((i = 1; i <= 40; i++)); do : >"$mnt-k/d/$(long_name "$i")"; : >"$mnt-k/e/$(long_name "$i")"; done
+  dd if=/dev/zero of="$mnt-k/all" bs=64K status=none 2>/dev/null
+  dd if=/dev/zero of="$mnt-k/last" bs=1K status=none 2>/dev/null
+  release "$mnt-k"
+  serve_at "$mnt" "$image" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  check "$name: names go" names_go "$mnt"
+  check "$name: clean close" stop
+  check "$name: e2fsck" fsck_clean "$image"
+  rm -f "$image"
+}
+
+names_go() {
+  local dir=$1 i
+  [ "$(stat -f -c %f "$dir")" = 0 ] || { say "$(stat -f -c %f "$dir") blocks are free"; return 1; }
+  rmdir "$dir/d" 2>/dev/null && { say "a directory with names in it is gone"; return 1; }
+  # Done or not done, as there is room in the root directory or not.
+  mv "$dir/e/sub" "$dir/" 2>/dev/null
+  [ "$(find "$dir" -name sub | wc -l)" = 1 ] || { say "a moved directory has $(find "$dir" -name sub | wc -l) names"; return 1; }
+  for ((i = 1; i <= 40; i++)); do rm "$dir/d/$(long_name "$i")" || return 1; done
+  rmdir "$dir/d" && [ "$(find "$dir/e" -type f | wc -l)" = 40 ] && rm -r "$dir/e"
 }
 
 kernel_made() {
