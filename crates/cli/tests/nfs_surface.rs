@@ -238,3 +238,20 @@ fn metrics_count_what_was_done_and_health_says_so() {
     assert_eq!(get(&http, "/nothing").0, 404);
     server.stop();
 }
+
+#[test]
+fn a_server_that_was_stopped_for_a_while_goes_on() {
+    let folder = Folder::new();
+    let image = folder.volume("v", "16M");
+    let server = Server::trusting(&[&image], ANY, &[]);
+    let mut clients: Vec<_> = (0..4).map(|_| server.client("/v")).collect();
+    for signal in ["-STOP", "-CONT", "-STOP", "-CONT"] {
+        server.signal(signal);
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    for c in &mut clients {
+        let root = c.root.clone();
+        assert!(c.attr(&root).is_ok(), "the connection is there: {}", server.errors());
+    }
+    server.stop();
+}

@@ -144,7 +144,11 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Re
                 patience = needed;
                 stream.set_read_timeout(Some(patience)).map_err(io)?;
             }
-            n = stream.read(&mut room).map_err(|e| format!("{peer}: {e}"))?;
+            n = match stream.read(&mut room) {
+                // A process that was stopped and goes on: with a timeout the kernel says so.
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                other => other.map_err(|e| format!("{peer}: {e}"))?,
+            };
             if n == 0 {
                 return Ok(());
             }

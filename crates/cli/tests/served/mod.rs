@@ -97,10 +97,14 @@ impl Server {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
+    /// Sends a signal, named as `kill` has it.
+    pub fn signal(&self, which: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([which, &pid]).status().unwrap().success());
+    }
     /// SIGTERM, and the clean end that has to follow.
     pub fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        self.signal("-TERM");
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.errors());
     }
