@@ -204,6 +204,59 @@ mod tests {
         }
     }
 
+    /// Whoever closes a volume waits for the calls under way, and then reclaims what they left
+    /// without a name: marked clean, it has to be.
+    #[test]
+    fn closed_while_callers_are_busy_it_is_sound() {
+        for (n, mode) in volume::MODES.iter().map(|m| m.mode).cycle().take(45).enumerate() {
+            let seed = 2 * n as u64 + 1; // an odd one: writes take their time
+            let setting = Setting::plain(mode);
+            let disks = crate::subject::new_disks(3 << 20, setting);
+            let mut v = Subject::open(disks, setting, false, (Plant::NONE, seed)).unwrap();
+            let mut tasks: Vec<crate::subject::Task> = Vec::new();
+            for caller in 0..6u64 {
+                let path = format!("/f{caller}");
+                v.act(0, &Act::Create(path.clone())).unwrap();
+                let ino = v.walk(&path).unwrap();
+                tasks.push(Box::new(move |_, volume| {
+                    Box::pin(async move {
+                        for n in 0..500u64 {
+                            let fresh = format!("/g{caller}-{n}");
+                            for r in [
+                                Act::Write(path.clone(), n * 700, 3000, 7).request(&[ino]),
+                                Act::Create(fresh.clone()).request(&[2]),
+                                Act::Unlink(fresh).request(&[2]),
+                                Act::Truncate(path.clone(), 100).request(&[ino]),
+                                Act::Fsync(path.clone()).request(&[ino]),
+                            ] {
+                                // As the kernel does, it holds what it has looked up.
+                                let call = Call { hold: true, ..Call::local(r) };
+                                let answer = volume.clone().call(call).await;
+                                if matches!(answer.result, Err(FsError::Stale)) {
+                                    return Ok(());
+                                }
+                            }
+                        }
+                        Ok(())
+                    })
+                }));
+            }
+            tasks.push(Box::new(move |env, volume| {
+                Box::pin(async move {
+                    env.sleep(env::Nanos::from_micros(50 * seed)).await;
+                    volume.close().await
+                })
+            }));
+            v.together(tasks).unwrap();
+            let disk = v.disks().swap_remove(0);
+            let options =
+                check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
+            let report = check::check(&SimDevice(disk), &options, &mut ()).unwrap();
+            let first = report.findings.first();
+            assert!(first.is_none(), "{mode}, seed {seed}: {}", first.unwrap());
+        }
+    }
+
     /// Opens it if it opens, reads everything, and tries to change it.
     fn use_anyhow(image: Image, seed: u64) {
         let opened =
