@@ -6,7 +6,7 @@ use integrity::Plant;
 use sim::timing::{Jitter, Timing};
 use sim::{Image, World};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Kind, OpenAll, Reply, Request, Volume};
 use volume::OpenOptions;
@@ -257,7 +257,11 @@ impl Subject {
     pub fn tree(&mut self, contents: bool) -> Result<BTreeMap<String, Seen>, FsError> {
         let mut all = BTreeMap::new();
         let mut dirs = vec![(String::new(), 2u32)];
+        let mut seen_dirs = BTreeSet::new();
         while let Some((path, dir)) = dirs.pop() {
+            if !seen_dirs.insert(dir) {
+                return Err(FsError::Io); // a directory with two names, which damage can make
+            }
             for e in self.list(dir)? {
                 let name = String::from_utf8_lossy(&e.name).into_owned();
                 if (path.is_empty() && name == "lost+found") || name == "." || name == ".." {
