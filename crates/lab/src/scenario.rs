@@ -31,6 +31,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
     &[
         ("seq-1", "each operation alone, over a few names"),
         ("seq-2", "every pair of operations"),
+        ("seq-3", "three operations, in an order that begins with different ones"),
         (
             "mix",
             "a scripted mix: growing directories, renames over, long symlinks, truncates, fsyncs",
@@ -55,6 +56,7 @@ pub(crate) fn seeds(name: &str) -> Option<u64> {
     match name {
         "seq-1" => Some(n),
         "seq-2" => Some(n * n),
+        "seq-3" => Some(n * n * n),
         "mix" => Some(1),
         _ => None,
     }
@@ -103,8 +105,11 @@ fn operations() -> Vec<Act> {
         Act::Truncate(s("/f"), 30_000),
         Act::Write(s("/A/f"), 2500, 30_000, 3),
         Act::Write(s("/f"), 0, 100, 4),
+        Act::WriteSync(s("/A/f"), 1000, 500, 5),
+        Act::Punch(s("/B/f"), 1500, 9000),
         Act::Fsync(s("/A/f")),
         Act::Fsync(s("/f")),
+        Act::Fdatasync(s("/A/f")),
         Act::Sync,
     ]
 }
@@ -119,6 +124,11 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
             let (a, b) = (seed / n % n, seed % n);
             let acts = vec![all[a as usize].clone(), all[b as usize].clone()];
             Script { from: 1, ..Script::new(base(), acts) }
+        }
+        "seq-3" => {
+            let x = (seed % (n * n * n)) * 7919 % (n * n * n); // a prime: every one comes once
+            let acts = [x / (n * n), x / n % n, x % n].map(|i| all[i as usize].clone());
+            Script { from: 2, ..Script::new(base(), acts.to_vec()) }
         }
         "mix" => Script::new(vec![Act::Mkdir(s("/d")), Act::Sync], mix()),
         "append" => append(seed),
