@@ -17,6 +17,9 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("--background is not in this version".into()));
     }
     let shown = a.image.display().to_string();
+    if a.repair {
+        replay(a)?;
+    }
     let mut device = FileDevice(Arc::new(HostFile::open(&a.image, !a.repair)?));
     let now_secs = now().wall.secs() as u32;
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
@@ -49,6 +52,23 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         None if repaired => Ok(Outcome::Repaired),
         None => Ok(Outcome::Damaged),
     }
+}
+
+/// What the journal or a log holds belongs to the volume: it is replayed before anything is called
+/// damage, as e2fsck does.
+fn replay(a: &FsckArgs) -> Result<(), Failure> {
+    let device = FileDevice(Arc::new(HostFile::open(&a.image, true)?));
+    let Ok(found) = volume::probe(&device) else { return Ok(()) }; // the checker says why
+    drop(device);
+    if !found.needs_recovery || found.read_only.is_some() || found.superblock.journal_is_outside() {
+        return Ok(());
+    }
+    let did = super::recover::recover(&a.image, None)?;
+    if !a.json {
+        let (shown, n) = (a.image.display(), did.transactions);
+        println!("{shown}: the journal was replayed: {n} entries");
+    }
+    Ok(())
 }
 
 fn print(shown: &str, r: &Report) {

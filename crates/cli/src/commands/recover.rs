@@ -6,21 +6,23 @@ use crate::image::Image;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
 use host::{HostFile, now};
+use std::path::Path;
 use std::sync::Arc;
+use volume::Recovered;
 
-/// The command.
-pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
-    let shown = a.image.display();
-    let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
-    let outside = match &a.log {
+/// Recovers the volume, its log included, and closes it again.
+pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
+    let shown = image.display();
+    let mut device = FileDevice(Arc::new(HostFile::open(image, false)?));
+    let outside = match log {
         // A log of ours is opened with the volume, below.
         Some(path) if path.exists() => Some(HostFile::open(path, false)?),
         _ => None,
     };
     let mut outside = outside.map(|f| FileDevice(Arc::new(f)));
-    let log = outside.as_mut().map(|l| l as &mut dyn volume::Device);
+    let journal = outside.as_mut().map(|l| l as &mut dyn volume::Device);
     let now_secs = now().wall.secs() as u32;
-    let did = volume::recover(&mut device, log, now_secs, &mut Bar::new());
+    let did = volume::recover(&mut device, journal, now_secs, &mut Bar::new());
     let mut did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
     let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
     if did.at_opening {
@@ -29,12 +31,19 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     drop((device, outside));
     // Files that had no name any more but were open when it ended are removed by opening it, too.
     if did.at_opening || found.superblock.last_orphan() != 0 {
-        let image = Image::open(&a.image, false, a.log.as_deref())?;
+        let image = Image::open(image, false, log)?;
         if let Some(replay) = image.replay {
             (did.transactions, did.blocks_written) = (replay.entries, replay.blocks);
         }
         image.close()?;
     }
+    Ok(did)
+}
+
+/// The command.
+pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
+    let shown = a.image.display();
+    let did = recover(&a.image, a.log.as_deref())?;
     if a.json {
         let all = serde_json::json!({
             "mode": did.mode,
