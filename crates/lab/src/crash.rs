@@ -229,32 +229,43 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
 
 /// Explores. With several scenarios the wanted states are shared between them; those that run out
 /// of seeds leave theirs to the ones after them. Who looks for a first finding gets a short round
-/// over all scenarios before the long one.
+/// over all scenarios, then the long one, and if that has found nothing, one in which each scenario
+/// has all the states: some bugs show only where a log has gone round several times.
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
-    if o.first && o.states > FIRST_ROUND {
-        let short = explore_round(&CrashOptions { states: FIRST_ROUND, ..o.clone() })?;
-        if short.runs.iter().any(|r| !r.violations.is_empty()) {
+    if !o.first {
+        return explore_round(o, false);
+    }
+    let found = |r: &CrashReport| r.runs.iter().any(|r| !r.violations.is_empty());
+    if o.states > FIRST_ROUND {
+        let short = explore_round(&CrashOptions { states: FIRST_ROUND, ..o.clone() }, false)?;
+        if found(&short) {
             return Ok(short);
         }
     }
-    explore_round(o)
+    let long = explore_round(o, false)?;
+    if found(&long) { Ok(long) } else { explore_round(o, true) }
 }
 
 /// States of the short round.
 const FIRST_ROUND: u64 = 2500;
 
-fn explore_round(o: &CrashOptions) -> Result<CrashReport, String> {
+/// `each`: every scenario gets all of the states, the longest scenarios first.
+fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let all: Vec<&str> = crate::scenarios().iter().map(|s| s.0).collect();
-    let names = match &o.scenario {
+    let mut names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],
         Some(s) => return Err(format!("no scenario {s}: there are {}", all.join(", "))),
         None => all,
     };
+    if each {
+        names.reverse();
+    }
     let mut report = CrashReport::default();
     let mut images = BTreeSet::new();
     let mut left = o.states;
     for (i, name) in names.iter().enumerate() {
         let share = left.div_ceil((names.len() - i) as u64).max(1);
+        let share = if each { o.states } else { share };
         let options = CrashOptions { states: share, ..o.clone() };
         let run = explore_scenario(&options, name, &mut images);
         left = left.saturating_sub(run.states);

@@ -127,7 +127,6 @@ pub(crate) const WASTELESS_PLANTS: &[&str] = &[
 
 /// Bugs for `selective`.
 pub(crate) const SELECTIVE_PLANTS: &[&str] = &[
-    "fdatasync-overtakes-commit",
     "direct-over-logged",
     "commit-before-contents",
     "new-block-not-cleared",
