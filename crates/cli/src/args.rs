@@ -79,7 +79,7 @@ pub enum Commit {
 #[derive(Args, Clone)]
 pub struct OpenArgs {
     /// How changes are made safe.
-    /// [default: sync, but ordered where the volume's own journal needs recovery]
+    /// [default: unified, but sync without a journal, and ordered where that needs recovery]
     #[arg(long)]
     pub mode: Option<String>,
     /// Where the log is: internal, or a path (modes with a log).

@@ -143,18 +143,22 @@ fn a_usage_error_recovers_nothing() {
 }
 
 #[test]
-fn the_default_mode_is_ordered_where_the_journal_needs_recovery() {
+fn the_default_mode_is_unified_and_ordered_where_the_journal_needs_recovery() {
     let folder = Folder::new();
     let image = killed(&folder, "data");
-    for mode in ["ordered", "sync"] {
+    for mode in ["ordered", "unified"] {
         Server::trusting(&[&image], ANY, &[]).stop();
         assert_eq!(info(&image)["mode"], mode);
     }
     assert_eq!(ok(&["cat", s(&image), "/f7"]), "some text");
     let image = killed(&folder, "redo");
     Server::trusting(&[&image], ANY, &[]).stop();
-    assert_eq!(info(&image)["mode"], "sync");
+    assert_eq!(info(&image)["mode"], "unified");
     assert_eq!(ok(&["cat", s(&image), "/f7"]), "some text");
+    let plain = folder.0.join("plain.img");
+    ok(&["mkfs", s(&plain), "--size", "16M", "--profile", "ext2"]);
+    Server::trusting(&[&plain], ANY, &[]).stop();
+    assert_eq!(info(&plain)["mode"], "sync", "it has no journal");
 }
 
 #[test]
@@ -167,6 +171,19 @@ fn recover_tells_what_it_finished() {
         assert_eq!(did["mode"], mode, "{did}");
         assert_eq!(did["transactions"].as_u64().unwrap() > 0, mode != "sync", "{did}");
         assert_eq!(info(&image)["clean"], true);
+    }
+}
+
+#[test]
+fn fsck_replays_before_it_repairs() {
+    let folder = Folder::new();
+    for mode in ["ordered", "unified"] {
+        let image = killed(&folder, mode);
+        assert_eq!(cairn(&["fsck", s(&image)]).0, 1, "{mode}: it must say what to do");
+        let (code, out, err) = cairn(&["fsck", "--repair", s(&image)]);
+        assert_eq!(code, 0, "{mode}: {out}{err}");
+        assert!(out.contains("the journal was replayed"), "{mode}: {out}");
+        assert_eq!(ok(&["cat", s(&image), "/f7"]), "some text", "{mode}");
     }
 }
 

@@ -81,6 +81,9 @@ pub(super) fn open_all(images: &[PathBuf], args: &OpenArgs) -> Result<Vec<Served
     if images.len() == 1 || !outside {
         return images.iter().map(|i| open(i, args)).collect();
     }
+    // Several volumes with one log: that is for the modes with a log only.
+    let named = args.mode.clone().unwrap_or_else(|| volume::Mode::Unified.to_string());
+    let args = &OpenArgs { mode: Some(named), ..args.clone() };
     let mode = check_open_args(args)?;
     if !mode.is_redo() {
         let why = format!("--log: a journal of mode {mode} is one volume's; serve one");
