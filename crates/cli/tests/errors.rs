@@ -6,34 +6,14 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
-use served::{CAIRN, Folder, Server};
+use served::{ANY, Folder, Server, cairn, ok, s};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-
-const ANY: &str = "127.0.0.1:0";
-
-/// Runs it: exit code, standard output, standard error.
-fn cairn(args: &[&str]) -> (i32, String, String) {
-    let out = Command::new(CAIRN).args(args).output().unwrap();
-    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
-    (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
-}
-
-fn ok(args: &[&str]) -> String {
-    let (code, out, err) = cairn(args);
-    assert_eq!(code, 0, "{args:?}: {out}{err}");
-    out
-}
 
 /// It ends with this code and one line, which has the text.
 fn fails(args: &[&str], want: i32, with: &str) {
     let (code, out, err) = cairn(args);
     assert!(code == want && err.contains(with), "{args:?}: {code} {out}{err}");
     assert!(err.starts_with("cairn: ") && err.lines().count() == 1, "{args:?}: {err}");
-}
-
-fn s(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 fn info(image: &Path) -> serde_json::Value {

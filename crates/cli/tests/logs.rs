@@ -6,34 +6,15 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
-use served::{CAIRN, Folder, Server};
+use served::{ANY, CAIRN, Folder, Server, cairn, ok, s};
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-
-const ANY: &str = "127.0.0.1:0";
-
-/// Runs it: exit code, standard output, standard error.
-fn cairn(args: &[&str]) -> (i32, String, String) {
-    let out = Command::new(CAIRN).args(args).output().unwrap();
-    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
-    (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
-}
-
-fn ok(args: &[&str]) -> String {
-    let (code, out, err) = cairn(args);
-    assert_eq!(code, 0, "{args:?}: {out}{err}");
-    out
-}
 
 fn fails(args: &[&str], with: &str) {
     let (code, out, err) = cairn(args);
     assert!(code == 1 && err.contains(with), "{args:?}: {code} {out}{err}");
     assert!(err.lines().last().unwrap().starts_with("cairn: "), "{err}");
-}
-
-fn s(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 fn info(args: &[&str]) -> serde_json::Value {

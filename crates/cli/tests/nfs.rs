@@ -8,13 +8,11 @@ mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::auth_unix;
-use served::{Client, Folder, Server, me, name};
+use served::{ANY, Client, Folder, Server, me, name};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
-
-const ANY: &str = "127.0.0.1:0";
 
 fn user(uid: u32, gids: &[u32]) -> auth_unix {
     auth_unix { uid, gid: uid, gids: gids.to_vec(), ..auth_unix::default() }

@@ -9,12 +9,10 @@ use nfs3_client::nfs3_types::mount::dirpath;
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::opaque_auth;
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
-use served::{Folder, Server, Wire, done, me, name, plain};
+use served::{ANY, Folder, Server, Wire, done, me, name, plain};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-
-const ANY: &str = "127.0.0.1:0";
 
 fn fh(of: post_op_fh3) -> nfs_fh3 {
     match of {

@@ -48,14 +48,7 @@ impl Act {
             }
             Act::Link(a, b) => vec![a, split(b).0],
             Act::Rename(a, b) => vec![split(a).0, split(b).0],
-            Act::Truncate(p, _)
-            | Act::Write(p, ..)
-            | Act::WriteSync(p, ..)
-            | Act::Punch(p, ..)
-            | Act::Fsync(p)
-            | Act::Fdatasync(p)
-            | Act::Read(p) => vec![p],
-            Act::Sync => vec![],
+            _ => self.paths(),
         }
     }
 

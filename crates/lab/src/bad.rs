@@ -134,6 +134,13 @@ mod tests {
         assert!(at_home > 20, "the disk failed too early or never: {at_home}");
     }
 
+    fn assert_sound(disk: Image, (mode, seed): (Mode, u64)) {
+        let options = check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
+        let report = check::check(&SimDevice(disk), &options, &mut ()).unwrap();
+        let first = report.findings.first();
+        assert!(first.is_none(), "{mode}, seed {seed}: {}", first.unwrap());
+    }
+
     #[test]
     fn a_file_whose_blocks_all_have_maps_of_their_own_can_be_punched_and_cut() {
         const PIECES: u64 = 1200;
@@ -150,12 +157,7 @@ mod tests {
                 v.act(3, &last()).unwrap();
                 let synced = v.act(4, &Act::Sync);
                 assert_eq!(synced, Ok(()), "{mode}: more in one transaction than the log holds");
-                let closed = v.close().unwrap();
-                let options =
-                    check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
-                let report =
-                    check::check(&SimDevice(closed[0].clone()), &options, &mut ()).unwrap();
-                assert!(report.findings.is_empty(), "{mode}: {}", report.findings[0]);
+                assert_sound(v.close().unwrap().swap_remove(0), (mode, 3));
             }
         }
     }
@@ -193,13 +195,7 @@ mod tests {
                 let tree = v.tree(true).unwrap();
                 let new = tree.get("/new").map_or(0, |s| s.bytes.len());
                 assert_eq!(new, 0, "{mode}, seed {seed}: bytes of another file");
-                let closed = v.close().unwrap();
-                let options =
-                    check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
-                let report =
-                    check::check(&SimDevice(closed[0].clone()), &options, &mut ()).unwrap();
-                let first = report.findings.first();
-                assert!(first.is_none(), "{mode}, seed {seed}: {}", first.unwrap());
+                assert_sound(v.close().unwrap().swap_remove(0), (mode, seed));
             }
         }
     }
@@ -248,12 +244,7 @@ mod tests {
                 })
             }));
             v.together(tasks).unwrap();
-            let disk = v.disks().swap_remove(0);
-            let options =
-                check::Options { now_secs: 1_700_000_000, verify: false, mark_clean: false };
-            let report = check::check(&SimDevice(disk), &options, &mut ()).unwrap();
-            let first = report.findings.first();
-            assert!(first.is_none(), "{mode}, seed {seed}: {}", first.unwrap());
+            assert_sound(v.disks().swap_remove(0), (mode, seed));
         }
     }
 

@@ -31,6 +31,11 @@ impl Table {
         self.inodes.borrow().get(&ino.0).cloned()
     }
 
+    /// Is it the inode that has this number now?
+    pub(crate) fn is_current(&self, inode: &Rc<Inode>) -> bool {
+        self.inodes.borrow().get(&inode.ino().0).is_some_and(|i| Rc::ptr_eq(i, inode))
+    }
+
     /// Adds an inode, unless another task was faster: then that one's.
     pub(crate) fn add(&self, inode: Rc<Inode>) -> Rc<Inode> {
         self.sweep();

@@ -9,7 +9,7 @@ use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::jbd2::device::{JournalDevice, has_user, users};
 use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
-use format::{BlockNo, Extent};
+use format::{BlockNo, Extent, GroupNo};
 use mechanisms::JournalReader;
 
 /// No journal has more blocks; mke2fs makes none that has.
@@ -122,11 +122,8 @@ pub(crate) fn find(
     if !geo.has_ino(ino) {
         return Err(bad(format!("its inode is said to be {ino}")));
     }
-    let mut raw = [0; GROUP_DESC_BYTES];
     let group = geo.group_of_ino(ino);
-    let at = geo.desc_block(0).0 * bs + u64::from(group.0) * GROUP_DESC_BYTES as u64;
-    device.read_at(at, &mut raw)?;
-    let desc = GroupDesc::decode(&raw);
+    let desc = group_desc(device, &geo, group)?;
     geo.check_desc(group, &desc).map_err(bad)?;
     let (block, offset) = geo.ino_place(ino);
     let mut table = vec![0; geo.block_bytes];
@@ -158,6 +155,17 @@ pub(crate) fn find(
     Ok(Some(Journal { extents, outside: false, superblock_at: 0, raw, superblock }))
 }
 
+fn group_desc(
+    device: &dyn ReadBlocks,
+    geo: &Geometry,
+    g: GroupNo,
+) -> Result<GroupDesc, VolumeError> {
+    let mut raw = [0; GROUP_DESC_BYTES];
+    let table = geo.desc_block(0).0 * geo.block_bytes as u64;
+    device.read_at(table + u64::from(g.0) * GROUP_DESC_BYTES as u64, &mut raw)?;
+    Ok(GroupDesc::decode(&raw))
+}
+
 /// Is every block of the journal one of its own?
 fn no_block_twice(extents: &[Extent]) -> Result<(), VolumeError> {
     let mut sorted: Vec<Extent> = extents.to_vec();
@@ -175,17 +183,13 @@ fn no_block_of_the_volumes(
     geo: &Geometry,
     extents: &[Extent],
 ) -> Result<(), VolumeError> {
-    let bs = geo.block_bytes as u64;
     for e in extents {
         let mut at = e.start;
         while at.0 < e.start.0 + e.len {
             let g = geo.group_of(at);
             let start = geo.group_start(g).0;
             let end = (e.start.0 + e.len).min(start + u64::from(geo.group_blocks(g)));
-            let mut raw = [0; GROUP_DESC_BYTES];
-            let place = geo.desc_block(0).0 * bs + u64::from(g.0) * GROUP_DESC_BYTES as u64;
-            device.read_at(place, &mut raw)?;
-            let d = GroupDesc::decode(&raw);
+            let d = group_desc(device, geo, g)?;
             let table = u64::from(geo.inode_table_blocks());
             let own = [
                 (start, u64::from(geo.overhead(g))),

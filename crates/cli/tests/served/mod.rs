@@ -27,6 +27,27 @@ pub const TRUSTING: [&str; 2] =
 /// A server that says nothing for so long has failed the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// A port of the machine's choice.
+pub const ANY: &str = "127.0.0.1:0";
+
+/// Runs it: exit code, standard output, standard error.
+pub fn cairn(args: &[&str]) -> (i32, String, String) {
+    let out = Command::new(CAIRN).args(args).output().unwrap();
+    let text = |b: Vec<u8>| String::from_utf8_lossy(&b).into_owned();
+    (out.status.code().unwrap(), text(out.stdout), text(out.stderr))
+}
+
+/// Runs it, which has to go well; standard output.
+pub fn ok(args: &[&str]) -> String {
+    let (code, out, err) = cairn(args);
+    assert_eq!(code, 0, "{args:?}: {out}{err}");
+    out
+}
+
+pub fn s(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
 /// A folder that is removed at the end.
 pub struct Folder(pub PathBuf);
 

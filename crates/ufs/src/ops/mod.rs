@@ -93,7 +93,7 @@ impl<S: Store> Ufs<S> {
 
     /// Was the inode freed, or has it no name and no holder? Asked with its lock held.
     pub(crate) fn is_gone(&self, inode: &Rc<Inode>) -> bool {
-        let current = self.table.get(inode.ino()).is_some_and(|i| Rc::ptr_eq(&i, inode));
+        let current = self.table.is_current(inode);
         !current || inode.doomed.get() && !self.table.is_held(inode.ino())
     }
 

@@ -142,8 +142,7 @@ impl<S: Store> Ufs<S> {
     /// The last hold of a file without names is given back.
     pub(super) async fn reclaim(&self, inode: &Rc<Inode>) -> Result<(), FsError> {
         let locks = self.lock_anyhow(&[inode]).await;
-        let current = self.table.get(inode.ino()).is_some_and(|i| Rc::ptr_eq(&i, inode));
-        if !current || self.table.is_held(inode.ino()) {
+        if !self.table.is_current(inode) || self.table.is_held(inode.ino()) {
             return Ok(());
         }
         let mut txn = self.store.begin(Credits::blocks(32)).await?;
