@@ -18,8 +18,11 @@ pub enum BufKind {
 
 pub(crate) struct Inner {
     pub(crate) block: BlockNo,
+    /// Tells this stay in memory from another of the same block.
+    pub(crate) serial: u64,
     pub(crate) kind: Cell<BufKind>,
     pub(crate) owner: Cell<Ino>,
+    /// Its bytes; empty until it is valid.
     pub(crate) data: RefCell<Block>,
     /// Holds the disk's contents, or newer ones.
     pub(crate) valid: Cell<bool>,
@@ -116,6 +119,13 @@ impl Buf {
         if self.0.dirty.replace(false) && !self.0.writing.get() {
             self.0.dirty_list.borrow_mut().remove(self);
         }
+    }
+
+    /// Held by somebody, dirty, or with a request in flight: it cannot go. The map's own share does
+    /// not count.
+    pub(crate) fn must_stay(&self) -> bool {
+        let used = Rc::strong_count(&self.0) > 1 || self.0.loading.get();
+        used || self.0.writing.get() || self.0.dirty.get()
     }
 
     /// Its write has ended.

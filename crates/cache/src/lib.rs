@@ -14,6 +14,7 @@ mod buf;
 mod flusher;
 mod gate;
 mod lookup;
+mod passed;
 mod readahead;
 mod stats;
 mod writeback;

@@ -3,6 +3,7 @@
 
 use crate::buf::Inner;
 use crate::flusher::Flusher;
+use crate::passed::Passed;
 use crate::stats::CacheStats;
 use crate::writeback::DirtyList;
 use crate::{Buf, BufKind, FlushEpoch, OpenGate, WriteGate};
@@ -40,8 +41,21 @@ pub struct Cache {
     pub(crate) in_flight: Semaphore,
     pub(crate) stopping: Cell<bool>,
     pub(crate) stats: CacheStats,
+    /// A block of zeros, shared by all that are new; the first change makes a block its own.
+    zero: Block,
+    pub(crate) passed: Passed,
     map: RefCell<IdMap<u64, Buf>>,
-    clock: RefCell<VecDeque<u64>>,
+    clock: RefCell<Clock>,
+}
+
+/// What the hand passes over: blocks by number, each with the serial number of its stay in memory,
+/// which tells an entry left behind by an earlier stay.
+#[derive(Default)]
+struct Clock {
+    hand: VecDeque<(u64, u64)>,
+    /// Entries whose blocks have gone by another way.
+    left_behind: usize,
+    next_serial: u64,
 }
 
 /// Write requests in flight at once.
@@ -56,6 +70,7 @@ impl Cache {
             env,
             flusher: Flusher::new(disk.clone()),
             disk,
+            zero: Block::zeroed(options.block_bytes),
             options,
             gate: RefCell::new(Rc::new(OpenGate)),
             dirty: Rc::default(),
@@ -65,6 +80,7 @@ impl Cache {
             in_flight: Semaphore::new(WRITES_IN_FLIGHT),
             stopping: Cell::new(false),
             stats: CacheStats::default(),
+            passed: Passed::default(),
             map: RefCell::default(),
             clock: RefCell::default(),
         })
@@ -173,7 +189,7 @@ impl Cache {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
         buf.set_owner(owner);
-        *buf.0.data.borrow_mut() = Block::zeroed(self.options.block_bytes);
+        *buf.0.data.borrow_mut() = self.zero.clone();
         buf.0.version.set(buf.0.version.get() + 1);
         buf.0.valid.set(true);
         buf
@@ -184,7 +200,9 @@ impl Cache {
     pub fn get_for_overwrite(&self, block: BlockNo, kind: BufKind) -> Buf {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
-        buf.0.valid.set(true);
+        if !buf.0.valid.replace(true) {
+            *buf.0.data.borrow_mut() = self.zero.clone();
+        }
         buf
     }
 
@@ -237,11 +255,16 @@ impl Cache {
             return b.clone();
         }
         self.make_room();
+        let mut clock = self.clock.borrow_mut();
+        clock.next_serial += 1;
+        let serial = clock.next_serial;
+        clock.hand.push_back((block.0, serial));
         let buf = Buf(Rc::new(Inner {
             block,
+            serial,
             kind: Cell::new(kind),
             owner: Cell::new(Ino(0)),
-            data: RefCell::new(Block::zeroed(self.options.block_bytes)),
+            data: RefCell::new(Block::empty()),
             valid: Cell::new(false),
             loading: Cell::new(false),
             dirty: Cell::new(false),
@@ -252,7 +275,6 @@ impl Cache {
             dirty_list: self.dirty.clone(),
         }));
         self.map.borrow_mut().insert(block.0, buf.clone());
-        self.clock.borrow_mut().push_back(block.0);
         buf
     }
 
@@ -268,18 +290,37 @@ impl Cache {
         let mut clock = self.clock.borrow_mut();
         let mut steps = 64;
         while map.len() >= capacity && steps > 0 {
-            let Some(block) = clock.pop_front() else { break };
+            let Some((block, serial)) = clock.hand.pop_front() else { break };
+            let Some(b) = map.get(&block).filter(|b| b.0.serial == serial) else {
+                clock.left_behind -= 1;
+                continue;
+            };
             steps -= 1;
-            let Some(b) = map.get(&block) else { continue };
-            let held = Rc::strong_count(&b.0) > 1 || b.0.loading.get() || b.0.writing.get();
-            if held || b.0.dirty.get() || b.0.touched.replace(false) {
-                clock.push_back(block);
+            if b.must_stay() || b.0.touched.replace(false) {
+                clock.hand.push_back((block, serial));
             } else {
                 map.remove(&block);
             }
         }
         if map.len() >= capacity {
             self.kick.wake_all();
+        }
+    }
+
+    /// The block goes, unless it was used since, or must stay. Its entry in the clock is left
+    /// behind; the hand drops it, or all such at once when they are many.
+    pub(crate) fn evict_untouched(&self, block: u64) {
+        let mut map = self.map.borrow_mut();
+        let Some(b) = map.get(&block) else { return };
+        if b.must_stay() || b.0.touched.get() {
+            return;
+        }
+        map.remove(&block);
+        let mut clock = self.clock.borrow_mut();
+        clock.left_behind += 1;
+        if clock.left_behind > map.len() + 1024 {
+            clock.hand.retain(|(n, serial)| map.get(n).is_some_and(|b| b.0.serial == *serial));
+            clock.left_behind = 0;
         }
     }
 }

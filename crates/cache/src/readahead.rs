@@ -10,7 +10,14 @@ pub struct ReadAhead {
     ahead_to: u64,
     /// The window, in blocks.
     window: u64,
+    /// Blocks of the file that this pass has read one after the other.
+    run: u64,
+    /// An earlier pass was a stream: the file is read more than once.
+    again: bool,
 }
+
+/// A pass is a stream when it has read this many of the largest windows.
+const STREAM_WINDOWS: u64 = 2;
 
 impl ReadAhead {
     /// A read of `len` blocks at `first`; the file has `file_blocks`. Returns the blocks to read
@@ -23,29 +30,42 @@ impl ReadAhead {
         window_max: u64,
     ) -> Option<(u64, u64)> {
         let end = first + len;
-        // A read that starts where the last ended, or within it (parts of blocks), goes on.
-        let sequential =
-            first <= self.next && first + 1 >= self.next && (first > 0 || self.next <= 1);
-        self.next = end;
-        if !sequential && first != 0 {
-            (self.window, self.ahead_to) = (0, end);
-            return None;
+        if !self.goes_on(first, end) {
+            self.again |= self.run >= STREAM_WINDOWS * window_max;
+            (self.next, self.ahead_to, self.window, self.run) = (end, end, 0, 0);
+            if first != 0 {
+                return None;
+            }
         }
-        if self.ahead_to < end {
-            self.ahead_to = end;
-        }
-        self.window = (self.window * 2).clamp(len.max(8), window_max);
+        self.run += end.saturating_sub(self.next.max(first));
+        self.next = self.next.max(end);
+        self.ahead_to = self.ahead_to.max(end);
+        self.window = (self.window * 2).clamp(len.max(8), window_max.max(len));
         // Ask for more when less than half a window is left ahead of the reader.
-        if self.ahead_to - end > self.window / 2 {
+        if self.ahead_to - self.next > self.window / 2 {
             return None;
         }
         let from = self.ahead_to;
-        let to = (end + self.window).min(file_blocks);
+        let to = (self.next + self.window).min(file_blocks);
         if to <= from {
             return None;
         }
         self.ahead_to = to;
         Some((from, to - from))
+    }
+
+    /// Is the file being read from front to back for the first time, and has been for long? What
+    /// the reader has passed need not stay in memory then.
+    pub fn passes_once(&self, window_max: u64) -> bool {
+        !self.again && self.run >= STREAM_WINDOWS * window_max
+    }
+
+    /// Does a read of `first..end` belong to the pass? A kernel that reads ahead itself sends
+    /// several requests at once, and they arrive in any order: up to what was asked ahead, and not
+    /// further back than a window.
+    fn goes_on(&self, first: u64, end: u64) -> bool {
+        let restarts = first == 0 && self.next > 1;
+        !restarts && first <= self.ahead_to && end + self.window >= self.next
     }
 }
 
@@ -67,5 +87,30 @@ mod tests {
         assert_eq!(r.note(500, 1, 1000, 256), None);
         assert_eq!(r.note(300, 1, 1000, 256), None);
         assert!(r.note(301, 1, 1000, 256).is_some());
+    }
+
+    #[test]
+    fn requests_that_overtake_each_other_are_one_pass() {
+        let mut r = ReadAhead::default();
+        r.note(0, 32, 100_000, 1024);
+        for i in (32..50_000).step_by(64) {
+            r.note(i + 32, 32, 100_000, 1024);
+            r.note(i, 32, 100_000, 1024);
+            assert!(r.ahead_to >= i + 64);
+        }
+        assert_eq!(r.window, 1024);
+    }
+
+    #[test]
+    fn the_first_long_pass_is_a_stream_and_the_second_is_not() {
+        let mut r = ReadAhead::default();
+        for i in 0..3000 {
+            r.note(i, 1, 3000, 256);
+            assert_eq!(r.passes_once(256), i >= 511);
+        }
+        for i in 0..3000 {
+            r.note(i, 1, 3000, 256);
+            assert!(!r.passes_once(256));
+        }
     }
 }

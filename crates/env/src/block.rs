@@ -5,7 +5,7 @@
 //! knows no disk.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// The unit in which a disk can tear a write, and the alignment of every block in memory.
 pub const SECTOR_BYTES: usize = 512;
@@ -25,6 +25,12 @@ impl Block {
         Block(Arc::new(vec![Sector([0; SECTOR_BYTES]); len / SECTOR_BYTES].into_boxed_slice()))
     }
 
+    /// No bytes, and no memory of its own: what stands where contents have not come yet.
+    pub fn empty() -> Block {
+        static EMPTY: LazyLock<Block> = LazyLock::new(|| Block::zeroed(0));
+        EMPTY.clone()
+    }
+
     /// A copy of `bytes`, whose length is a multiple of [`SECTOR_BYTES`].
     pub fn copy_of(bytes: &[u8]) -> Block {
         let mut b = Block::zeroed(bytes.len());
@@ -33,9 +39,13 @@ impl Block {
     }
 
     /// Its length in bytes.
-    #[expect(clippy::len_without_is_empty, reason = "a block is never empty")]
     pub fn len(&self) -> usize {
         self.0.len() * SECTOR_BYTES
+    }
+
+    /// Is it [`Block::empty`]?
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Its bytes.

@@ -168,6 +168,9 @@ impl Store for Ext {
             done += run.len;
         }
     }
+    fn pass(&self, bufs: &[Option<Buf>]) {
+        self.cache.pass(bufs.iter().flatten());
+    }
     async fn write_blocks(
         &self,
         txn: &mut Txn,

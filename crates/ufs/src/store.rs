@@ -160,6 +160,8 @@ pub trait Store: 'static {
     ) -> Option<Vec<Option<Buf>>>;
     /// Reads blocks in the background.
     async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64);
+    /// A sequential reader has passed these blocks of contents: they are the first to leave memory.
+    fn pass(&self, bufs: &[Option<Buf>]);
     /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and
     /// the last must hold (those between are overwritten whole). May return fewer than `count`, at
     /// least one, if the transaction or the free space allows no more; `NoSpace` if none. Freshly
