@@ -35,16 +35,19 @@ find_ceiling() {
 }
 has() { [[ " ${PEERS[*]} " == *" $1 "* ]]; }
 
+# With WRITTEN=FILE every image is that file under another name: its place on the disk is the same for all, and
+# no peer pays for, or gains from, blocks that the disk's own file system allocates while it is measured.
 # start PEER [OPTIONS]: fresh and mounted at $WORK/PEER. `again PEER` opens what `stop_peer` left.
 start() { make_peer "$1" && again "$@"; }
 make_peer() {
   local image=$WORK/$1.img
   rm -f "$image"
+  if [ -n "${WRITTEN:-}" ]; then ln "$WRITTEN" "$image"; else truncate -s "$ROOM" "$image"; fi
   case $1 in
-    cairn | cairn-dev) "$CAIRN" mkfs "$image" --size "$ROOM" >/dev/null ;;
-    fuse2fs | ext4) truncate -s "$ROOM" "$image"; mke2fs -q -F -t ext4 -E lazy_itable_init=0,lazy_journal_init=0 "$image" ;;
-    ext2) truncate -s "$ROOM" "$image"; mke2fs -q -F -t ext2 -E lazy_itable_init=0 "$image" ;;
-    nothing*) ;;
+    cairn | cairn-dev) "$CAIRN" mkfs "$image" --force >/dev/null ;;
+    fuse2fs | ext4) mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$image" ;;
+    ext2) mke2fs -q -F -t ext2 -E nodiscard,lazy_itable_init=0 "$image" ;;
+    nothing*) rm -f "$image" ;;
   esac
 }
 again() {

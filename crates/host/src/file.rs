@@ -1,9 +1,10 @@
 //! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Where it is
 //! allowed, FUA goes past the page cache: writes there wait for others to the same page, and a part
-//! of a page is read first, which costs a log twice what the device takes.
+//! of a page is read first, which costs a log twice what the device takes. Long transfers go past
+//! it too: they are not read again soon, and memory for a second copy costs more than the write.
 
 use crate::lock;
-use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
+use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, SECTOR_BYTES};
 use std::fs::{File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,31 +19,44 @@ pub struct HostFile {
     path: PathBuf,
     size_bytes: u64,
     read_only: bool,
-    /// The same once more, opened with O_DIRECT.
-    direct: OnceLock<File>,
+    /// Of a file system in memory, where no read waits for a device.
+    in_memory: bool,
+    /// The same once more, opened with O_DIRECT; None where that cannot be done with whole pages
+    /// in memory aligned as blocks are.
+    direct: Option<File>,
+    /// Writes with FUA go past the page cache.
+    fua_past_cache: OnceLock<()>,
 }
 
 /// Sectors of writes past the page cache, and the alignment of their memory.
 const DIRECT_UNIT: u64 = 512;
 const DIRECT_ALIGN: usize = 4096;
+/// A long transfer.
+const LONG_BYTES: usize = 256 << 10;
+/// The largest read that is tried at once: beyond it the copying itself is worth another thread.
+const AT_ONCE_BYTES: usize = 64 << 10;
 
 impl HostFile {
     /// From now on writes with FUA go past the page cache, if the device can do that for single
     /// sectors. Only for disks whose writers never have a write with FUA and another one in flight
     /// in the same 4096 bytes: the kernel would take that for a failure.
     pub fn write_past_cache(&self) {
-        let again = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_DIRECT)
-            .open(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let Ok(file) = again else { return };
         let mut probe = vec![0; DIRECT_ALIGN + DIRECT_UNIT as usize];
         let start = probe.as_ptr().align_offset(DIRECT_ALIGN);
         let sector = &mut probe[start..start + DIRECT_UNIT as usize];
-        if file.read_exact_at(sector, DIRECT_UNIT).is_ok() {
-            let _ = self.direct.set(file); // once is enough
+        let direct = self.direct.as_ref();
+        if direct.is_some_and(|f| f.read_exact_at(sector, DIRECT_UNIT).is_ok()) {
+            let _ = self.fua_past_cache.set(()); // once is enough
         }
+    }
+
+    /// The descriptor for a transfer so long that it goes past the page cache. It covers whole
+    /// pages, so nothing else is in flight in them.
+    pub(crate) fn long_past_cache(&self, op: &IoOp, at: u64, blocks: &[Block]) -> Option<RawFd> {
+        let direct = self.direct.as_ref().filter(|_| *op == IoOp::Write(Durability::Cached))?;
+        let len: usize = blocks.iter().map(Block::len).sum();
+        let whole = (at | len as u64).is_multiple_of(DIRECT_ALIGN as u64);
+        (whole && len >= LONG_BYTES).then(|| direct.as_raw_fd())
     }
 
     /// The descriptor and the bytes, in aligned memory from an offset on, of a write past the page
@@ -53,7 +67,8 @@ impl HostFile {
         at: u64,
         blocks: &[Block],
     ) -> Option<(RawFd, Vec<u8>, usize)> {
-        let direct = self.direct.get().filter(|_| *op == IoOp::Write(Durability::Fua))?;
+        self.fua_past_cache.get().filter(|_| *op == IoOp::Write(Durability::Fua))?;
+        let direct = self.direct.as_ref()?;
         let len: usize = blocks.iter().map(Block::len).sum();
         if !at.is_multiple_of(DIRECT_UNIT) || !(len as u64).is_multiple_of(DIRECT_UNIT) {
             return None;
@@ -111,7 +126,10 @@ impl HostFile {
         use std::io::{Seek, SeekFrom};
         let size = (&file).seek(SeekFrom::End(0)).map_err(|e| format!("{shown}: {e}"))?;
         let path = path.to_owned();
-        Ok(HostFile { file, path, size_bytes: size, read_only, direct: OnceLock::new() })
+        let in_memory = kind.is_file() && is_in_memory(&file);
+        let direct = if in_memory || read_only { None } else { open_direct(&file) };
+        let fua_past_cache = OnceLock::new();
+        Ok(HostFile { file, path, size_bytes: size, read_only, in_memory, direct, fua_past_cache })
     }
 
     /// Its size in bytes.
@@ -125,6 +143,24 @@ impl HostFile {
     /// Was it opened for reading only?
     pub fn is_read_only(&self) -> bool {
         self.read_only
+    }
+    /// Carries out a small read if the kernel has the bytes in memory; else nothing has happened
+    /// that counts, and a ring must carry it out.
+    pub(crate) fn read_at_once(&self, request: &mut IoRequest) -> bool {
+        let small = request.blocks.iter().map(Block::len).sum::<usize>() <= AT_ONCE_BYTES;
+        if request.op != IoOp::Read || !small {
+            return false;
+        }
+        let vecs = iovecs(&IoOp::Read, &mut request.blocks);
+        let (fd, flags) =
+            (self.file.as_raw_fd(), if self.in_memory { 0 } else { libc::RWF_NOWAIT });
+        // SAFETY: the vectors point into the request's blocks, which nobody else holds and which
+        // live through the call.
+        #[expect(unsafe_code, reason = "std has no preadv2")]
+        let n = unsafe {
+            libc::preadv2(fd, vecs.as_ptr(), vecs.len() as i32, request.at as i64, flags)
+        };
+        usize::try_from(n).is_ok_and(|n| n == vecs.iter().map(|v| v.iov_len).sum::<usize>())
     }
     /// Its descriptor, for the rings.
     pub(crate) fn fd(&self) -> RawFd {
@@ -190,6 +226,28 @@ impl HostFile {
         #[expect(unsafe_code, reason = "std has no fallocate")]
         let rc = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at as i64, len as i64) };
         if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    }
+}
+
+/// The file once more, past the page cache, if a page can be read into memory that is aligned as
+/// blocks are.
+fn open_direct(file: &File) -> Option<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_DIRECT);
+    let again = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
+    let mut probe = vec![0; 3 * DIRECT_ALIGN];
+    let start = probe.as_ptr().align_offset(DIRECT_ALIGN) + SECTOR_BYTES;
+    again.read_exact_at(&mut probe[start..start + DIRECT_ALIGN], 0).ok()?;
+    Some(again)
+}
+
+/// Does the file lie in a tmpfs?
+fn is_in_memory(file: &File) -> bool {
+    // SAFETY: the buffer is plain memory, filled by the call.
+    #[expect(unsafe_code, reason = "std has no fstatfs")]
+    unsafe {
+        let mut about: libc::statfs = std::mem::zeroed();
+        libc::fstatfs(file.as_raw_fd(), &raw mut about) == 0 && about.f_type == libc::TMPFS_MAGIC
     }
 }
 

@@ -142,9 +142,10 @@ impl Worker<'_> {
             self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
             return;
         }
-        let retry = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR);
+        let retry = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR | libc::EINVAL);
         let done = if retry {
-            // Cut short: carried out again as a whole, waiting. Rare.
+            // Cut short, or not to be had past the page cache: carried out again as a whole,
+            // waiting. Rare.
             let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
             self.pool.volumes[volume].disks[disk].carry_out(request)
         } else {
@@ -168,11 +169,10 @@ impl Worker<'_> {
     }
 
     fn enter(&mut self, v: usize) {
-        let volume = &self.pool.volumes[v];
         let mut work: Vec<Work> = self.work.extract_if(.., |w| w.0 == v).map(|w| w.1).collect();
         let mut done: Vec<IoDone> = self.done.extract_if(.., |d| d.0 == v).map(|d| d.1).collect();
         let mut out = Out::default();
-        volume.door.enter(now(), &mut work, &mut done, &mut out);
+        self.pool.volumes[v].enter(&mut work, &mut done, &mut out);
         // The disk's requests first: they run while the replies are made.
         self.submit(v, &mut out.io);
         out.answer();
@@ -188,15 +188,16 @@ impl Worker<'_> {
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
         let IoRequest { id, disk, op, at, mut blocks } = request;
         let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
-        let fd = types::Fd(file.fd());
+        let mut fd = types::Fd(file.fd());
         let mut iovecs = iovecs(&op, &mut blocks);
         let mut aligned = Vec::new();
-        let mut fd = fd;
         if let Some((direct, bytes, start)) = file.past_cache(&op, at, &blocks) {
             (fd, aligned) = (types::Fd(direct), bytes);
             let iov_len = aligned.len() - start;
             let iov_base = aligned[start..].as_mut_ptr().cast();
             iovecs = vec![libc::iovec { iov_base, iov_len }];
+        } else if let Some(direct) = file.long_past_cache(&op, at, &blocks) {
+            fd = types::Fd(direct);
         }
         let (ptr, n) = (iovecs.as_ptr(), iovecs.len() as u32);
         let entry = match op {
