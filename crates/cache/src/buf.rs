@@ -18,8 +18,6 @@ pub enum BufKind {
 
 pub(crate) struct Inner {
     pub(crate) block: BlockNo,
-    /// Tells this stay in memory from another of the same block.
-    pub(crate) serial: u64,
     pub(crate) kind: Cell<BufKind>,
     pub(crate) owner: Cell<Ino>,
     /// Its bytes; empty until it is valid.

@@ -11,13 +11,14 @@
 //! changes.
 
 mod buf;
+mod clock;
 mod flusher;
 mod gate;
 mod lookup;
-mod passed;
 mod readahead;
 mod stats;
 mod writeback;
+mod writebehind;
 
 pub use buf::{Buf, BufKind};
 pub use flusher::FlushEpoch;
@@ -25,3 +26,4 @@ pub use gate::{Image, OpenGate, ShutGate, WriteGate};
 pub use lookup::{Cache, CacheOptions};
 pub use readahead::ReadAhead;
 pub use stats::CacheStats;
+pub use writebehind::WriteBehind;

@@ -1,9 +1,9 @@
-//! The cache: finding blocks, reading them, and letting them go. A clock's hand passes over all
-//! blocks; one that was not used since its last pass, is clean and is held by nobody, goes.
+//! The cache: finding blocks and reading them. When there is no room for another, the clock lets
+//! one go.
 
 use crate::buf::Inner;
+use crate::clock::Clock;
 use crate::flusher::Flusher;
-use crate::passed::Passed;
 use crate::stats::CacheStats;
 use crate::writeback::DirtyList;
 use crate::{Buf, BufKind, FlushEpoch, OpenGate, WriteGate};
@@ -11,7 +11,6 @@ use env::sync::{Notify, Semaphore};
 use env::{Block, Disk, DiskError, Env, IdMap, Nanos};
 use format::{BlockNo, Ino};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// How a cache is made.
@@ -21,6 +20,8 @@ pub struct CacheOptions {
     pub block_bytes: usize,
     /// Bytes of memory for blocks.
     pub cache_bytes: usize,
+    /// How much of it clean contents may have.
+    pub contents_bytes: usize,
     /// Dirty blocks are written home at least this often; None: only when there are many.
     pub interval: Option<Nanos>,
     /// The largest transfer, in bytes.
@@ -43,19 +44,8 @@ pub struct Cache {
     pub(crate) stats: CacheStats,
     /// A block of zeros, shared by all that are new; the first change makes a block its own.
     zero: Block,
-    pub(crate) passed: Passed,
     map: RefCell<IdMap<u64, Buf>>,
     clock: RefCell<Clock>,
-}
-
-/// What the hand passes over: blocks by number, each with the serial number of its stay in memory,
-/// which tells an entry left behind by an earlier stay.
-#[derive(Default)]
-struct Clock {
-    hand: VecDeque<(u64, u64)>,
-    /// Entries whose blocks have gone by another way.
-    left_behind: usize,
-    next_serial: u64,
 }
 
 /// Write requests in flight at once.
@@ -80,7 +70,6 @@ impl Cache {
             in_flight: Semaphore::new(WRITES_IN_FLIGHT),
             stopping: Cell::new(false),
             stats: CacheStats::default(),
-            passed: Passed::default(),
             map: RefCell::default(),
             clock: RefCell::default(),
         })
@@ -177,8 +166,10 @@ impl Cache {
     pub fn prefetch(self: &Rc<Self>, first: BlockNo, len: u64, kind: BufKind) {
         let cache = self.clone();
         self.env.spawn("read-ahead", async move {
-            if let Err(e) = cache.get_run(first, len, kind).await {
-                tracing::debug!("read-ahead: {e}");
+            match cache.get_run(first, len, kind).await {
+                // They have yet to be used, so they do not go before what has been.
+                Ok(bufs) => bufs.iter().for_each(|b| b.0.touched.set(true)),
+                Err(e) => tracing::debug!("read-ahead: {e}"),
             }
         });
     }
@@ -254,14 +245,13 @@ impl Cache {
             b.0.touched.set(true);
             return b.clone();
         }
+        if kind == BufKind::Data {
+            self.bound_contents(1);
+        }
         self.make_room();
-        let mut clock = self.clock.borrow_mut();
-        clock.next_serial += 1;
-        let serial = clock.next_serial;
-        clock.hand.push_back((block.0, serial));
+        self.clock.borrow_mut().add(block.0, kind);
         let buf = Buf(Rc::new(Inner {
             block,
-            serial,
             kind: Cell::new(kind),
             owner: Cell::new(Ino(0)),
             data: RefCell::new(Block::empty()),
@@ -283,44 +273,26 @@ impl Cache {
         (self.options.cache_bytes / self.options.block_bytes).max(64)
     }
 
-    /// Moves the clock's hand until there is room, or it has seen enough blocks that must stay.
     fn make_room(&self) {
-        let capacity = self.capacity();
         let mut map = self.map.borrow_mut();
-        let mut clock = self.clock.borrow_mut();
-        let mut steps = 64;
-        while map.len() >= capacity && steps > 0 {
-            let Some((block, serial)) = clock.hand.pop_front() else { break };
-            let Some(b) = map.get(&block).filter(|b| b.0.serial == serial) else {
-                clock.left_behind -= 1;
-                continue;
-            };
-            steps -= 1;
-            if b.must_stay() || b.0.touched.replace(false) {
-                clock.hand.push_back((block, serial));
-            } else {
-                map.remove(&block);
-            }
-        }
-        if map.len() >= capacity {
+        if !self.clock.borrow_mut().make_room(&mut map, self.capacity()) {
             self.kick.wake_all();
         }
     }
 
-    /// The block goes, unless it was used since, or must stay. Its entry in the clock is left
-    /// behind; the hand drops it, or all such at once when they are many.
-    pub(crate) fn evict_untouched(&self, block: u64) {
+    /// `n` more blocks of contents are clean, or about to be in memory: as many go if there are
+    /// too many. What is dirty must stay and does not count; that some of it is metadata does no
+    /// harm.
+    pub(crate) fn bound_contents(&self, n: usize) {
+        let clean = (self.options.contents_bytes / self.options.block_bytes).max(64);
+        let bound = clean.saturating_add(self.dirty.borrow().len());
         let mut map = self.map.borrow_mut();
-        let Some(b) = map.get(&block) else { return };
-        if b.must_stay() || b.0.touched.get() {
-            return;
-        }
-        map.remove(&block);
         let mut clock = self.clock.borrow_mut();
-        clock.left_behind += 1;
-        if clock.left_behind > map.len() + 1024 {
-            clock.hand.retain(|(n, serial)| map.get(n).is_some_and(|b| b.0.serial == *serial));
-            clock.left_behind = 0;
-        }
+        (0..n).for_each(|_| clock.bound_contents(&mut map, bound));
+    }
+
+    /// A sequential reader or writer has passed these blocks: they are the first to go.
+    pub fn pass<'a>(&self, bufs: impl Iterator<Item = &'a Buf>) {
+        bufs.for_each(|b| b.0.touched.set(false));
     }
 }

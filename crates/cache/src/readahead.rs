@@ -12,8 +12,6 @@ pub struct ReadAhead {
     window: u64,
     /// Blocks of the file that this pass has read one after the other.
     run: u64,
-    /// An earlier pass was a stream: the file is read more than once.
-    again: bool,
 }
 
 /// A pass is a stream when it has read this many of the largest windows.
@@ -31,7 +29,6 @@ impl ReadAhead {
     ) -> Option<(u64, u64)> {
         let end = first + len;
         if !self.goes_on(first, end) {
-            self.again |= self.run >= STREAM_WINDOWS * window_max;
             (self.next, self.ahead_to, self.window, self.run) = (end, end, 0, 0);
             if first != 0 {
                 return None;
@@ -54,10 +51,9 @@ impl ReadAhead {
         Some((from, to - from))
     }
 
-    /// Is the file being read from front to back for the first time, and has been for long? What
-    /// the reader has passed need not stay in memory then.
-    pub fn passes_once(&self, window_max: u64) -> bool {
-        !self.again && self.run >= STREAM_WINDOWS * window_max
+    /// Is the file being read from front to back, and has been for long?
+    pub fn is_stream(&self, window_max: u64) -> bool {
+        self.run >= STREAM_WINDOWS * window_max
     }
 
     /// Does a read of `first..end` belong to the pass? A kernel that reads ahead itself sends
@@ -102,15 +98,13 @@ mod tests {
     }
 
     #[test]
-    fn the_first_long_pass_is_a_stream_and_the_second_is_not() {
+    fn a_long_pass_is_a_stream() {
         let mut r = ReadAhead::default();
         for i in 0..3000 {
             r.note(i, 1, 3000, 256);
-            assert_eq!(r.passes_once(256), i >= 511);
+            assert_eq!(r.is_stream(256), i >= 511);
         }
-        for i in 0..3000 {
-            r.note(i, 1, 3000, 256);
-            assert!(!r.passes_once(256));
-        }
+        r.note(0, 1, 3000, 256);
+        assert!(!r.is_stream(256));
     }
 }

@@ -2,7 +2,7 @@
 //! order of their numbers, asks the gate, joins neighbours into one transfer, and keeps several
 //! transfers in flight.
 
-use crate::buf::Buf;
+use crate::buf::{Buf, BufKind};
 use crate::stats::CacheStats;
 use crate::{Cache, FlushEpoch, Image};
 use env::{Block, DiskError, Durability, Nanos};
@@ -92,6 +92,19 @@ impl Cache {
         self.failure().map_or(Ok(()), Err)
     }
 
+    /// Starts writing what a sequential writer has left behind; nobody waits for it here. The blocks
+    /// are the first to leave memory afterwards. An error is sticky: who needs them hears of it.
+    pub fn write_behind(self: &Rc<Self>, bufs: Vec<Buf>) {
+        self.pass(bufs.iter());
+        let dirty: Vec<Buf> = bufs.into_iter().filter(Buf::is_dirty).collect();
+        if !dirty.is_empty() {
+            let cache = self.clone();
+            self.env.spawn("write behind", async move {
+                let _ = cache.write(dirty).await;
+            });
+        }
+    }
+
     /// Asks the gate, and puts the block with its image in the batch.
     fn collect(&self, b: Buf, batch: &mut Batch) {
         let image = self.gate.borrow().before_write(&b);
@@ -141,6 +154,7 @@ impl Cache {
         }
         let epoch = self.flusher.epoch();
         let gate = self.gate.borrow().clone();
+        let contents = batch.iter().filter(|x| x.0.kind() == BufKind::Data).count();
         for (b, image, bytes) in batch {
             drop(bytes); // so that the next edit need not copy
             if result.is_err() {
@@ -150,6 +164,7 @@ impl Cache {
             gate.after_write(&b, &image, result.as_ref().copied(), epoch);
             b.0.changed.wake_all();
         }
+        self.bound_contents(contents);
         self.progress.wake_all();
     }
 

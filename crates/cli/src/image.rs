@@ -72,7 +72,11 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
 /// The size of a log that is made because it is not there.
 const LOG_BYTES: u64 = 256 << 20;
 
-/// A quarter of the machine's memory.
+/// What clean contents may have of a cache whose size nobody has named: the kernel holds them too,
+/// below us for the image and above us for FUSE, and reading its copy costs little.
+const CONTENTS_BYTES: usize = 16 << 20;
+
+/// A quarter of the machine's memory: a bound, for metadata and what is dirty.
 fn default_cache() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:"));
@@ -86,6 +90,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         mode,
         read_only: a.read_only,
         cache_bytes: a.cache.unwrap_or_else(default_cache).max(1 << 20) as usize,
+        contents_bytes: a.cache.is_none().then_some(CONTENTS_BYTES),
         commit_interval: Nanos((a.commit_interval * 1e9) as u64),
         entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
         plant: Plant::NONE,

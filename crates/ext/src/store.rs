@@ -171,6 +171,11 @@ impl Store for Ext {
     fn pass(&self, bufs: &[Option<Buf>]) {
         self.cache.pass(bufs.iter().flatten());
     }
+    fn write_behind(&self, inode: &InodeHandle, at: FileBlock, count: u64) {
+        if let Some(bufs) = self.read_blocks_cached(inode, at, count) {
+            self.cache.write_behind(bufs.into_iter().flatten().collect());
+        }
+    }
     async fn write_blocks(
         &self,
         txn: &mut Txn,

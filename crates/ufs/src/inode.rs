@@ -2,7 +2,7 @@
 
 use crate::InodeHandle;
 use crate::dir::DirIndex;
-use cache::ReadAhead;
+use cache::{ReadAhead, WriteBehind};
 use env::sync::Lock;
 use format::Ino;
 use format::ext::inode::InodeRef;
@@ -18,6 +18,8 @@ pub(crate) struct Inode {
     pub(crate) dir: RefCell<Option<DirIndex>>,
     pub(crate) index_lock: Lock,
     pub(crate) ahead: RefCell<ReadAhead>,
+    /// Watches its writes.
+    pub(crate) behind: RefCell<WriteBehind>,
     /// Its last name is gone; it lives as long as somebody holds it.
     pub(crate) doomed: Cell<bool>,
 }
@@ -30,6 +32,7 @@ impl Inode {
             dir: RefCell::default(),
             index_lock: Lock::new(),
             ahead: RefCell::default(),
+            behind: RefCell::default(),
             doomed: Cell::new(false),
         })
     }

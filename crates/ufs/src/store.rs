@@ -160,8 +160,11 @@ pub trait Store: 'static {
     ) -> Option<Vec<Option<Buf>>>;
     /// Reads blocks in the background.
     async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64);
-    /// A sequential reader has passed these blocks of contents: they are the first to leave memory.
+    /// A sequential reader or writer has passed these blocks: they are the first to leave memory.
     fn pass(&self, bufs: &[Option<Buf>]);
+    /// A sequential writer has left these blocks behind: they are written home by and by, as far as
+    /// the mechanism lets them.
+    fn write_behind(&self, inode: &InodeHandle, at: FileBlock, count: u64);
     /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and
     /// the last must hold (those between are overwritten whole). May return fewer than `count`, at
     /// least one, if the transaction or the free space allows no more; `NoSpace` if none. Freshly

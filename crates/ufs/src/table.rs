@@ -148,6 +148,7 @@ mod tests {
             let options = CacheOptions {
                 block_bytes: 1024,
                 cache_bytes: 1 << 20,
+                contents_bytes: usize::MAX,
                 interval: None,
                 transfer_bytes_max: 1024,
             };

@@ -38,6 +38,8 @@ pub struct OpenOptions {
     pub read_only: bool,
     /// Memory for blocks, in bytes.
     pub cache_bytes: usize,
+    /// How much of it clean contents may have; None: all.
+    pub contents_bytes: Option<usize>,
     /// Dirty data is written home at least this often.
     pub commit_interval: Nanos,
     /// Random bytes, for the key of file handles if the volume has none yet, and for a new log's
@@ -66,6 +68,7 @@ impl OpenOptions {
             mode,
             read_only: false,
             cache_bytes,
+            contents_bytes: None,
             commit_interval: Nanos::from_secs(5),
             entropy,
             plant: Plant::NONE,
@@ -238,6 +241,7 @@ fn new_cache(
     let options = CacheOptions {
         block_bytes: probe.superblock.block_bytes(),
         cache_bytes: options.cache_bytes,
+        contents_bytes: options.contents_bytes.unwrap_or(options.cache_bytes),
         interval: (!lazily).then_some(options.commit_interval),
         transfer_bytes_max: TRANSFER_BYTES_MAX,
     };

@@ -171,6 +171,7 @@ impl World {
         let options = CacheOptions {
             block_bytes: superblock.block_bytes(),
             cache_bytes: self.cache_bytes,
+            contents_bytes: usize::MAX,
             interval: None,
             transfer_bytes_max: 1 << 20,
         };

@@ -543,6 +543,7 @@ fn session(
             let o = CacheOptions {
                 block_bytes: BS,
                 cache_bytes: 1 << 20,
+                contents_bytes: usize::MAX,
                 interval: None,
                 transfer_bytes_max: 8192,
             };

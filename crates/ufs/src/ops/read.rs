@@ -52,7 +52,7 @@ impl<S: Store> Ufs<S> {
         let count = (offset + len).div_ceil(bs) - first;
         let file_blocks = inode.size().div_ceil(bs);
         let ahead = inode.ahead.borrow_mut().note(first, count, file_blocks, AHEAD_BYTES / bs);
-        let passes_once = inode.ahead.borrow().passes_once(AHEAD_BYTES / bs);
+        let is_stream = inode.ahead.borrow().is_stream(AHEAD_BYTES / bs);
         let at = FileBlock(first);
         let cached = self.store.read_blocks_cached(&inode.h, at, count);
         if let (Some((from, n)), true) = (ahead, cached.is_none() || count < file_blocks) {
@@ -62,7 +62,7 @@ impl<S: Store> Ufs<S> {
             Some(b) => b,
             None => self.store.read_blocks(&inode.h, at, count).await?,
         };
-        if passes_once {
+        if is_stream {
             self.store.pass(&bufs);
         }
         let mut skip = (offset % bs) as usize;

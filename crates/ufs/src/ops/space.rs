@@ -96,10 +96,13 @@ impl<S: Store> Ufs<S> {
                 let bufs =
                     self.store.write_blocks(txn, &inode.h, FileBlock(at), want, whole).await?;
                 for b in &bufs {
-                    b.modify(|bytes| bytes.fill(0));
+                    b.mark_dirty(); // new blocks are zeros, and share the memory of one
                     txn.data(inode.ino(), b, 0..bs as usize);
                 }
                 let n = bufs.len() as u64;
+                if last - at > STEP {
+                    self.store.write_behind(&inode.h, FileBlock(at), n);
+                }
                 // What is allocated belongs to the file at once, in case the rest does not fit.
                 let reached = ((at + n) * bs).min(end);
                 if reached > inode.size() {

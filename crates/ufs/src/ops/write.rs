@@ -12,7 +12,7 @@ use format::ext::inode::{InodeMut, Which};
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
 use vfs::access::WRITE;
-use vfs::{FsError, Reply, Stability};
+use vfs::{FsError, Reply, Stability, TRANSFER_BYTES_MAX};
 
 /// A write, as it is asked for.
 pub(super) struct Write {
@@ -68,6 +68,11 @@ impl<S: Store> Ufs<S> {
         ctx.wcc[0] = self.wcc(Some(before), &inode);
         let attr = self.attr(&inode.h);
         let ended = self.store.end(txn).await;
+        let behind =
+            inode.behind.borrow_mut().note(offset, n as u64, bs, TRANSFER_BYTES_MAX as u64);
+        if let Some((first, count)) = behind {
+            self.store.write_behind(&inode.h, FileBlock(first), count);
+        }
         drop(locks);
         self.store.returned(ended?, false).await?;
         if stable {
