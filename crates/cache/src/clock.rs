@@ -68,28 +68,20 @@ fn turn(hand: &mut VecDeque<u64>, map: &mut IdMap<u64, Buf>, steps: usize) -> bo
 #[cfg(test)]
 mod tests {
     use crate::{BufKind, Cache, CacheOptions};
-    use env::{Disk, DiskError, Durability, Engine, Local};
+    use env::{Block, Disk, DiskError, Durability, Engine, Local, Nanos, Now};
     use format::{BlockNo, Ino};
     use std::rc::Rc;
 
-    struct Zeros;
-    impl Disk for Zeros {
+    /// Takes everything and keeps nothing.
+    struct Nowhere;
+    impl Disk for Nowhere {
         fn size_bytes(&self) -> u64 {
-            1 << 30
+            1 << 40
         }
-        fn read(
-            &self,
-            _: u64,
-            blocks: Vec<env::Block>,
-        ) -> Local<'_, Result<Vec<env::Block>, DiskError>> {
+        fn read(&self, _: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
             Box::pin(async { Ok(blocks) })
         }
-        fn write(
-            &self,
-            _: u64,
-            _: Vec<env::Block>,
-            _: Durability,
-        ) -> Local<'_, Result<(), DiskError>> {
+        fn write(&self, _: u64, _: Vec<Block>, _: Durability) -> Local<'_, Result<(), DiskError>> {
             Box::pin(async { Ok(()) })
         }
         fn flush(&self) -> Local<'_, Result<(), DiskError>> {
@@ -98,5 +90,64 @@ mod tests {
         fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
             Box::pin(async { Ok(()) })
         }
+    }
+
+    fn with_cache(
+        cache_bytes: usize,
+        contents_bytes: usize,
+        f: impl FnOnce(&mut Engine, Rc<Cache>),
+    ) {
+        let (mut engine, mut cache) = (Engine::new(1), None);
+        turn(&mut engine, |env| {
+            let options = CacheOptions {
+                block_bytes: 4096,
+                cache_bytes,
+                contents_bytes,
+                interval: None,
+                transfer_bytes_max: 1 << 20,
+            };
+            cache = Some(Cache::new(env.clone(), Rc::new(Nowhere), options));
+        });
+        f(&mut engine, cache.expect("the turn made it"));
+    }
+    fn turn(engine: &mut Engine, f: impl FnOnce(&env::Env)) {
+        engine.turn(Now { mono: Nanos(0), wall: Nanos(0) }, &mut Vec::new(), f);
+    }
+
+    #[test]
+    fn contents_stay_below_their_bound_and_metadata_stays() {
+        with_cache(64 << 20, 1 << 20, |_, cache| {
+            (0..1000).for_each(|n| drop(cache.get_new(BlockNo(n), BufKind::Meta, Ino(0))));
+            (1000..9000).for_each(|n| drop(cache.get_new(BlockNo(n), BufKind::Data, Ino(0))));
+            assert_eq!(cache.counts(), (1000 + 256, 0));
+            assert!((0..1000).all(|n| cache.is_cached(BlockNo(n))));
+        });
+    }
+
+    #[test]
+    fn what_is_written_home_goes_as_if_it_had_been_read() {
+        with_cache(64 << 20, 1 << 20, |engine, cache| {
+            for n in 0..8000 {
+                cache.get_new(BlockNo(n), BufKind::Data, Ino(7)).mark_dirty();
+            }
+            assert_eq!(cache.counts(), (8000, 8000), "what is dirty does not go");
+            turn(engine, |_| cache.write_behind(cache.dirty_all()));
+            let (all, dirty) = cache.counts();
+            assert_eq!(dirty, 0);
+            assert!(all < 1000, "{all} blocks stay of 8000 that were written");
+        });
+    }
+
+    #[test]
+    fn a_stream_does_not_push_out_what_is_used() {
+        with_cache(4 << 20, 1 << 20, |_, cache| {
+            let used = |n: u64| (n < 100).then(|| cache.get_cached(BlockNo(n)));
+            (0..100).for_each(|n| drop(cache.get_new(BlockNo(n), BufKind::Data, Ino(1))));
+            for n in 1000..5000 {
+                (0..100).for_each(|n| drop(used(n)));
+                cache.pass(std::iter::once(&cache.get_new(BlockNo(n), BufKind::Data, Ino(2))));
+            }
+            assert!((0..100).all(|n| cache.is_cached(BlockNo(n))));
+        });
     }
 }

@@ -84,11 +84,13 @@ impl Cache {
             }
         }
         self.send(&mut batch, &mut waits);
+        let contents = waits.iter().filter(|b| b.kind() == BufKind::Data).count();
         for w in waits {
             while w.0.writing.get() {
                 w.0.changed.wait().await;
             }
         }
+        self.bound_contents(contents); // nobody holds them any more
         self.failure().map_or(Ok(()), Err)
     }
 
@@ -154,7 +156,6 @@ impl Cache {
         }
         let epoch = self.flusher.epoch();
         let gate = self.gate.borrow().clone();
-        let contents = batch.iter().filter(|x| x.0.kind() == BufKind::Data).count();
         for (b, image, bytes) in batch {
             drop(bytes); // so that the next edit need not copy
             if result.is_err() {
@@ -164,7 +165,6 @@ impl Cache {
             gate.after_write(&b, &image, result.as_ref().copied(), epoch);
             b.0.changed.wake_all();
         }
-        self.bound_contents(contents);
         self.progress.wake_all();
     }
 

@@ -14,8 +14,8 @@ pub(crate) struct Inode {
     /// Shared for reading contents, exclusive for every change; taken in the order of inode
     /// numbers.
     pub(crate) lock: Lock,
-    /// A directory's names by hash, once built.
-    pub(crate) dir: RefCell<Option<DirIndex>>,
+    /// A directory's names by hash, once built; most inodes have none, and it is large.
+    pub(crate) dir: RefCell<Option<Box<DirIndex>>>,
     pub(crate) index_lock: Lock,
     pub(crate) ahead: RefCell<ReadAhead>,
     /// Watches its writes.

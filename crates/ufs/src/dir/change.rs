@@ -33,7 +33,7 @@ impl<S: Store> Ufs<S> {
         self.index(dir).await?;
         self.drop_hash_index(txn, dir);
         let with_index = |f: &mut dyn FnMut(&mut super::DirIndex) -> bool| {
-            dir.dir.borrow_mut().as_mut().map(f).ok_or(FsError::Stale)
+            dir.dir.borrow_mut().as_deref_mut().map(f).ok_or(FsError::Stale)
         };
         if with_index(&mut |x| x.find_room(name_len).is_some())? {
             return Ok(());

@@ -34,7 +34,7 @@ impl<S: Store> Ufs<S> {
             let before = dir.h.buf.version();
             let index = self.read_index(dir).await?;
             if dir.h.buf.version() == before || !dir.lock.is_busy() {
-                *dir.dir.borrow_mut() = Some(index);
+                *dir.dir.borrow_mut() = Some(Box::new(index));
                 return Ok(());
             }
         }
