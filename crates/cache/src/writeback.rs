@@ -94,8 +94,8 @@ impl Cache {
         self.failure().map_or(Ok(()), Err)
     }
 
-    /// Starts writing what a sequential writer has left behind; nobody waits for it here. The blocks
-    /// are the first to leave memory afterwards. An error is sticky: who needs them hears of it.
+    /// Starts writing what a sequential writer has left behind; nobody waits for it here. The
+    /// blocks are the first to leave memory afterwards. An error is sticky: who needs them hears.
     pub fn write_behind(self: &Rc<Self>, bufs: Vec<Buf>) {
         self.pass(bufs.iter());
         let dirty: Vec<Buf> = bufs.into_iter().filter(Buf::is_dirty).collect();

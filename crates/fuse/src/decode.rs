@@ -1,5 +1,6 @@
 //! From the kernel's request to the volume's. What needs no state of the volume is answered here.
 
+use crate::encode::Trust;
 use crate::wire::{Head, op, u32_at, u64_at};
 use env::Rope;
 use std::sync::Arc;
@@ -50,6 +51,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) rest: &'a [u8],
     /// The volume's block size, at whose borders written data are cut.
     pub(crate) block_bytes: usize,
+    pub(crate) trust: Trust,
 }
 
 fn name(b: &[u8]) -> Vec<u8> {
@@ -100,6 +102,9 @@ impl Parts<'_> {
             }
             op::WRITE => (Shape::Written, self.write()),
             op::STATFS => (Shape::StatFs, Request::StatFs),
+            op::FSYNC | op::FSYNCDIR if self.trust.returned_is_durable => {
+                return Decoded::Now(ENOSYS);
+            }
             op::FSYNC | op::FSYNCDIR => {
                 (Shape::Empty, Request::Fsync { ino, data_only: u32_at(f, 8) & 1 != 0 })
             }
@@ -316,7 +321,9 @@ mod tests {
         }
         let head = Head::decode(&bytes);
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode));
-        let Decoded::Silent(calls) = (Parts { head, fixed, rest, block_bytes: 4096 }).decode()
+        let trust = Trust { secs: 1, returned_is_durable: false };
+        let Decoded::Silent(calls) =
+            (Parts { head, fixed, rest, block_bytes: 4096, trust }).decode()
         else {
             panic!("forgets are not answered");
         };

@@ -4,7 +4,7 @@
 //! now and then a request lay unread until the next one came.)
 
 use crate::decode::{Decoded, Parts, Shape};
-use crate::encode::{Ttl, encode};
+use crate::encode::{Trust, encode};
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_IN, HEAD_OUT, Head, fixed_len, u32_at};
 use host::Pool;
@@ -24,7 +24,7 @@ pub(crate) struct Clones {
     fds: Vec<OwnedFd>,
     volume: usize,
     block_bytes: usize,
-    ttl: Ttl,
+    trust: Trust,
     /// Requests that are being answered: kernel's number, shape, clone, by our number.
     pending: Mutex<Vec<Option<(u64, Shape, usize)>>>,
     pub(crate) ended: Arc<AtomicBool>,
@@ -77,7 +77,7 @@ impl Clones {
         workers: usize,
         volume: usize,
         block_bytes: usize,
-        shared: (Ttl, Arc<AtomicBool>),
+        shared: (Trust, Arc<AtomicBool>),
     ) -> io::Result<Arc<Clones>> {
         let fds = (0..workers).map(|_| clone_of(dev)).collect::<io::Result<Vec<_>>>()?;
         Ok(Clones::with(fds, volume, block_bytes, shared))
@@ -88,7 +88,7 @@ impl Clones {
         dev: OwnedFd,
         volume: usize,
         block_bytes: usize,
-        shared: (Ttl, Arc<AtomicBool>),
+        shared: (Trust, Arc<AtomicBool>),
     ) -> Arc<Clones> {
         Clones::with(vec![dev], volume, block_bytes, shared)
     }
@@ -97,14 +97,14 @@ impl Clones {
         fds: Vec<OwnedFd>,
         volume: usize,
         block_bytes: usize,
-        (ttl, ended): (Ttl, Arc<AtomicBool>),
+        (trust, ended): (Trust, Arc<AtomicBool>),
     ) -> Arc<Clones> {
         Arc::new_cyclic(|me| Clones {
             me: me.clone(),
             fds,
             volume,
             block_bytes,
-            ttl,
+            trust,
             pending: Mutex::default(),
             ended,
         })
@@ -145,7 +145,8 @@ impl Clones {
         let len = (u32_at(bytes, 0) as usize).clamp(HEAD_IN, bytes.len().max(HEAD_IN));
         let Some(body) = bytes.get(HEAD_IN..len) else { return };
         let (fixed, rest) = body.split_at(fixed_len(head.opcode).min(body.len()));
-        let parts = Parts { head, fixed, rest, block_bytes: self.block_bytes };
+        let (block_bytes, trust) = (self.block_bytes, self.trust);
+        let parts = Parts { head, fixed, rest, block_bytes, trust };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
                 let id = self.remember(head.unique, shape, worker);
@@ -188,7 +189,7 @@ impl Front for Clones {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }
         OUT.with_borrow_mut(|out| {
-            let result = encode(shape, answer, self.ttl, out);
+            let result = encode(shape, answer, self.trust, out);
             write_reply(&self.fds[worker], unique, result.map(|n| &out[..n]));
         });
     }

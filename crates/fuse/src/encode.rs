@@ -7,36 +7,49 @@ use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
 const ERANGE: i32 = 34;
 const EIO: i32 = 5;
 
-/// How long the kernel may keep what it is told, in seconds.
+/// What the kernel may rely on without asking.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ttl(pub(crate) u64);
+pub struct Trust {
+    /// How long it may keep what it is told, in seconds: long, unless somebody else changes the
+    /// volume too.
+    pub secs: u64,
+    /// Every call that has returned is durable as a whole, written contents too, and nobody else
+    /// writes: FSYNC has nothing to do. The kernel is told so once and asks no more; before it
+    /// counts an fsync as done it sends what it holds itself (mapped pages), and waits.
+    pub returned_is_durable: bool,
+}
 
-impl Ttl {
+impl Trust {
     /// Short, because others change the volume too?
     pub(crate) fn is_shared(self) -> bool {
-        self.0 <= 5
+        self.secs <= 5
     }
 
     /// For these attributes. A write takes set-id bits away without telling the kernel so.
     fn of(self, a: &Attr) -> u64 {
-        if a.mode & 0o6000 != 0 { 0 } else { self.0 }
+        if a.mode & 0o6000 != 0 { 0 } else { self.secs }
     }
 }
 
 /// Writes the reply's body into `out`. Ok: its length; Err: an errno, positive.
-pub(crate) fn encode(shape: Shape, answer: Answer, ttl: Ttl, out: &mut [u8]) -> Result<usize, i32> {
+pub(crate) fn encode(
+    shape: Shape,
+    answer: Answer,
+    trust: Trust,
+    out: &mut [u8],
+) -> Result<usize, i32> {
     let reply = answer.result.map_err(vfs::FsError::errno)?;
     let mut w = Writer::new(out);
     match (shape, reply) {
         (Shape::Empty, _) => (),
         (Shape::Attr, Reply::Attr(a)) => {
-            w.u64(ttl.of(&a));
+            w.u64(trust.of(&a));
             w.u64(0);
             attr(&mut w, &a);
         }
-        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, ttl),
+        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, trust),
         (Shape::Created, Reply::Entry { attr: a, .. }) => {
-            entry(&mut w, &a, ttl);
+            entry(&mut w, &a, trust);
             w.u64(0); // no handle
             w.u32(2); // FOPEN_KEEP_CACHE
             w.u32(0);
@@ -60,7 +73,7 @@ pub(crate) fn encode(shape: Shape, answer: Answer, ttl: Ttl, out: &mut [u8]) -> 
         }
         (Shape::Dir | Shape::DirPlus, Reply::Dir { entries, .. }) => {
             for e in &entries {
-                dir_entry(&mut w, e, shape == Shape::DirPlus, ttl);
+                dir_entry(&mut w, e, shape == Shape::DirPlus, trust);
             }
         }
         (Shape::Offset, Reply::Offset(o)) => w.u64(o),
@@ -94,16 +107,16 @@ fn attr(w: &mut Writer<'_>, a: &Attr) {
     w.u32(0);
 }
 
-fn entry(w: &mut Writer<'_>, a: &Attr, ttl: Ttl) {
+fn entry(w: &mut Writer<'_>, a: &Attr, trust: Trust) {
     w.u64(node(a.ino));
     w.u64(u64::from(a.generation));
-    w.u64(ttl.0);
-    w.u64(ttl.of(a));
+    w.u64(trust.secs);
+    w.u64(trust.of(a));
     w.u64(0);
     attr(w, a);
 }
 
-fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, ttl: Ttl) {
+fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, trust: Trust) {
     let head = if plus { 152 } else { 24 };
     if w.room() < head + e.name.len().next_multiple_of(8) {
         return;
@@ -111,7 +124,7 @@ fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, ttl: Ttl) {
     let dots = e.name == b"." || e.name == b"..";
     if plus {
         match &e.attr {
-            Some(a) if !dots => entry(w, a, ttl),
+            Some(a) if !dots => entry(w, a, trust),
             _ => w.zeros(128), // node 0: nothing to remember
         }
     }

@@ -12,5 +12,6 @@ mod slot;
 mod uring;
 mod wire;
 
+pub use encode::Trust;
 pub use mount::MountOptions;
 pub use session::{Session, UringChoice};

@@ -2,7 +2,7 @@
 //! the thread that stays with /dev/fuse for what io_uring does not carry.
 
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
-use crate::encode::Ttl;
+use crate::encode::Trust;
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
 use crate::uring::Queues;
@@ -35,15 +35,14 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts volume number `volume` of the pool at `dir`. `ttl_secs`: how long the kernel may
-    /// believe what it was told; long, unless somebody else changes the volume too. Returns once
+    /// Mounts volume number `volume` of the pool at `dir`. Returns once
     /// requests are served.
     pub fn start(
         pool: &Arc<Pool>,
         volume: usize,
         dir: &Path,
         options: &MountOptions,
-        (choice, block_bytes, ttl_secs): (UringChoice, usize, u64),
+        (choice, block_bytes, trust): (UringChoice, usize, Trust),
     ) -> Result<Session, String> {
         if choice == UringChoice::On {
             std::fs::write(ENABLE, "Y").map_err(|e| {
@@ -52,7 +51,6 @@ impl Session {
         }
         let dev = mount(dir, options)?;
         let ended = Arc::new(AtomicBool::new(false));
-        let ttl = Ttl(ttl_secs);
         let give_up = |e: String| {
             let _ = unmount(dir);
             e
@@ -61,14 +59,14 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = (ttl, ended.clone());
+        let shared = (trust, ended.clone());
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
-            answer_init(&dev, &offer, (true, ttl.is_shared()));
+            answer_init(&dev, &offer, (true, trust.is_shared()));
             pool.add_source(queues);
             Clones::beside(dev, volume, block_bytes, shared)
         } else {
-            answer_init(&dev, &offer, (false, ttl.is_shared()));
+            answer_init(&dev, &offer, (false, trust.is_shared()));
             let readers = pool.workers() * READERS_PER_CPU;
             let clones = Clones::new(&dev, readers, volume, block_bytes, shared);
             clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?

@@ -3,7 +3,7 @@
 //! /dev/fuse.
 
 use crate::decode::{Decoded, Parts};
-use crate::encode::{Ttl, encode};
+use crate::encode::{Trust, encode};
 use crate::slot::Slot;
 use crate::wire::Head;
 use host::{Entry, Pool, Source, WorkList};
@@ -24,7 +24,7 @@ pub(crate) struct Queues {
     pool: Arc<Pool>,
     volume: usize,
     block_bytes: usize,
-    ttl: Ttl,
+    trust: Trust,
     slots: Vec<Vec<Slot>>,
     tag: std::sync::atomic::AtomicU64,
     pub(crate) ended: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ impl Queues {
         pool: Arc<Pool>,
         volume: usize,
         block_bytes: usize,
-        (ttl, ended): (Ttl, Arc<AtomicBool>),
+        (trust, ended): (Trust, Arc<AtomicBool>),
     ) -> Arc<Queues> {
         let slots =
             (0..pool.workers()).map(|_| (0..DEPTH).map(|_| Slot::new()).collect()).collect();
@@ -54,7 +54,7 @@ impl Queues {
             pool,
             volume,
             block_bytes,
-            ttl,
+            trust,
             slots,
             tag: 0.into(),
             ended,
@@ -115,6 +115,7 @@ impl Source for Queues {
             fixed: slot.fixed(),
             rest: slot.rest(),
             block_bytes: self.block_bytes,
+            trust: self.trust,
         };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
@@ -139,7 +140,7 @@ impl Front for Queues {
     fn reply(&self, id: u64, answer: Answer) {
         let (queue, entry) = (id as usize / DEPTH, id as usize % DEPTH);
         let slot = &self.slots[queue][entry];
-        let result = encode(slot.shape(), answer, self.ttl, slot.payload());
+        let result = encode(slot.shape(), answer, self.trust, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
     }

@@ -1,7 +1,9 @@
 //! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Where it is
 //! allowed, FUA goes past the page cache: writes there wait for others to the same page, and a part
-//! of a page is read first, which costs a log twice what the device takes. Long transfers go past
+//! of a page is read first, which costs a log twice what the device takes. Long writes go past
 //! it too: they are not read again soon, and memory for a second copy costs more than the write.
+//! On a device so does every write of whole pages: it is under way at once, where fdatasync would
+//! first have to send what the page cache has gathered.
 
 use crate::lock;
 use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, SECTOR_BYTES};
@@ -26,6 +28,8 @@ pub struct HostFile {
     direct: Option<File>,
     /// Writes with FUA go past the page cache.
     fua_past_cache: OnceLock<()>,
+    /// Other writes go past it from this length on.
+    direct_from: usize,
 }
 
 /// Sectors of writes past the page cache, and the alignment of their memory.
@@ -50,13 +54,13 @@ impl HostFile {
         }
     }
 
-    /// The descriptor for a transfer so long that it goes past the page cache. It covers whole
-    /// pages, so nothing else is in flight in them.
-    pub(crate) fn long_past_cache(&self, op: &IoOp, at: u64, blocks: &[Block]) -> Option<RawFd> {
+    /// The descriptor for a write that goes past the page cache. It covers whole pages, so nothing
+    /// else is in flight in them.
+    pub(crate) fn whole_past_cache(&self, op: &IoOp, at: u64, blocks: &[Block]) -> Option<RawFd> {
         let direct = self.direct.as_ref().filter(|_| *op == IoOp::Write(Durability::Cached))?;
         let len: usize = blocks.iter().map(Block::len).sum();
         let whole = (at | len as u64).is_multiple_of(DIRECT_ALIGN as u64);
-        (whole && len >= LONG_BYTES).then(|| direct.as_raw_fd())
+        (whole && len >= self.direct_from).then(|| direct.as_raw_fd())
     }
 
     /// The descriptor and the bytes, in aligned memory from an offset on, of a write past the page
@@ -128,8 +132,18 @@ impl HostFile {
         let path = path.to_owned();
         let in_memory = kind.is_file() && is_in_memory(&file);
         let direct = if in_memory || read_only { None } else { open_direct(&file) };
+        let direct_from = if kind.is_block_device() { DIRECT_ALIGN } else { LONG_BYTES };
         let fua_past_cache = OnceLock::new();
-        Ok(HostFile { file, path, size_bytes: size, read_only, in_memory, direct, fua_past_cache })
+        Ok(HostFile {
+            file,
+            path,
+            size_bytes: size,
+            read_only,
+            in_memory,
+            direct,
+            fua_past_cache,
+            direct_from,
+        })
     }
 
     /// Its size in bytes.

@@ -173,8 +173,13 @@ impl Worker<'_> {
         let mut done: Vec<IoDone> = self.done.extract_if(.., |d| d.0 == v).map(|d| d.1).collect();
         let mut out = Out::default();
         self.pool.volumes[v].enter(&mut work, &mut done, &mut out);
-        // The disk's requests first: they run while the replies are made.
+        // The disk's requests first: they run while the replies are made, which may take longer
+        // than the disk does.
+        let asked = !out.io.is_empty();
         self.submit(v, &mut out.io);
+        if asked && out.replies.len() > 1 {
+            self.pool.desks[self.me].ring.submit();
+        }
         out.answer();
     }
 
@@ -196,7 +201,7 @@ impl Worker<'_> {
             let iov_len = aligned.len() - start;
             let iov_base = aligned[start..].as_mut_ptr().cast();
             iovecs = vec![libc::iovec { iov_base, iov_len }];
-        } else if let Some(direct) = file.long_past_cache(&op, at, &blocks) {
+        } else if let Some(direct) = file.whole_past_cache(&op, at, &blocks) {
             fd = types::Fd(direct);
         }
         let (ptr, n) = (iovecs.as_ptr(), iovecs.len() as u32);

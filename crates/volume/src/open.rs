@@ -62,6 +62,12 @@ pub struct OpenOptions {
 }
 
 impl OpenOptions {
+    /// Is every call that has returned durable as a whole, what it wrote too, so that fsync has
+    /// nothing left to do?
+    pub fn returned_is_durable(&self) -> bool {
+        self.mode == Mode::Unified && self.commit == Commit::Sync
+    }
+
     /// As a user gets them who names nothing but the mode.
     pub fn plain(mode: Mode, cache_bytes: usize, entropy: [u8; 16]) -> OpenOptions {
         OpenOptions {

@@ -8,7 +8,7 @@ use super::served::{Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::check_open_args;
 use crate::{Failure, Outcome, say};
-use fuse::{MountOptions, Session, UringChoice};
+use fuse::{MountOptions, Session, Trust, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,8 +156,12 @@ fn run_volumes(
     let session = match fronts.mount {
         None => None,
         Some(dir) => {
-            let ttl = if fronts.nfs.is_some() { TTL_SHARED } else { TTL_ALONE };
-            Some(start_session(&pool, &volumes[0], dir, (args, ttl))?)
+            let alone = fronts.nfs.is_none();
+            let trust = Trust {
+                secs: if alone { TTL_ALONE } else { TTL_SHARED },
+                returned_is_durable: alone && volumes[0].returned_is_durable,
+            };
+            Some(start_session(&pool, &volumes[0], dir, (args, trust))?)
         }
     };
     let detached = fronts.detached;
@@ -221,7 +225,7 @@ fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
     dir: &Path,
-    (args, ttl): (&OpenArgs, u64),
+    (args, trust): (&OpenArgs, Trust),
 ) -> Result<Session, Failure> {
     let options =
         MountOptions { source: v.file.path().display().to_string(), read_only: v.read_only };
@@ -230,7 +234,7 @@ fn start_session(
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, ttl));
+    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, trust));
     let session = session.inspect_err(|_| {
         let _ = close(std::slice::from_ref(v), pool);
     })?;

@@ -19,6 +19,8 @@ pub(super) struct Served {
     pub(super) disks: Vec<Arc<HostFile>>,
     pub(super) block_bytes: usize,
     pub(super) read_only: bool,
+    /// See [`OpenOptions::returned_is_durable`].
+    pub(super) returned_is_durable: bool,
 }
 
 /// A volume that was looked at, and is to be opened.
@@ -68,10 +70,12 @@ pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
     let args = with_mode(args, path)?;
     let log = open_log(&args, &[path])?;
     let p = prepared(path, &args, log.as_ref())?;
+    let returned_is_durable = p.options.returned_is_durable();
     let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
     let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
-    Ok(Served { door, file, disks, block_bytes: p.block_bytes, read_only: p.read_only })
+    let (block_bytes, read_only) = (p.block_bytes, p.read_only);
+    Ok(Served { door, file, disks, block_bytes, read_only, returned_is_durable })
 }
 
 /// Prepares all of them. With one log for several volumes these share a room: whoever is inside
@@ -96,14 +100,14 @@ pub(super) fn open_all(images: &[PathBuf], args: &OpenArgs) -> Result<Vec<Served
     let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {
+        rest.push((p.file.clone(), p.block_bytes, p.read_only, p.options.returned_is_durable()));
         members.push((p.found, p.file.size_bytes(), p.options));
-        rest.push((p.file, p.block_bytes, p.read_only));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
     let doors = Door::several(seed()?, rest.len(), openers);
-    let served = |(door, (file, block_bytes, read_only))| {
+    let served = |(door, (file, block_bytes, read_only, returned_is_durable))| {
         let (door, disks) = (Arc::new(door), disks.clone());
-        Served { door, file, disks, block_bytes, read_only }
+        Served { door, file, disks, block_bytes, read_only, returned_is_durable }
     };
     Ok(doors.into_iter().zip(rest).map(served).collect())
 }

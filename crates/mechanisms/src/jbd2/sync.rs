@@ -37,7 +37,7 @@ impl Jbd2 {
     }
 
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
-        if self.policy == Policy::Writeback {
+        if self.policy == Policy::Writeback && !self.leave_to_commit(files, data_only) {
             self.cache.write(self.contents_of(files)).await?;
             if !self.log.is_internal() {
                 // The commit flushes another disk.
@@ -68,6 +68,18 @@ impl Jbd2 {
             self.cache.flush_device().await?;
         }
         self.check()
+    }
+
+    /// Has the running transaction to be committed for these files anyway? Then their contents go
+    /// home with its commit, as in `ordered`: those of all who wait at once, in few transfers.
+    fn leave_to_commit(&self, files: &[FileScope], data_only: bool) -> bool {
+        let wanted = self.concerned(files, data_only).0.is_some();
+        if wanted {
+            let contents = self.contents_of(files);
+            let mut s = self.state.borrow_mut();
+            s.running.direct.extend(contents.into_iter().map(|b| (b.block().0, b)));
+        }
+        wanted
     }
 
     /// The files' contents that go home by themselves.
