@@ -24,6 +24,11 @@ pub trait WriteGate {
     fn prepare(&self) -> Local<'_, ()> {
         Box::pin(async {})
     }
+    /// May contents go home while their file is still being written? Not where they are in a
+    /// journal first: asked for early, each share of a stream would be a commit.
+    fn lets_behind(&self) -> bool {
+        true
+    }
     /// `buf` is dirty and about to be written.
     fn before_write(&self, buf: &Buf) -> Image;
     /// The write of `image` has ended (it is visible, not durable). It is durable once

@@ -65,7 +65,8 @@ impl Cache {
         let mut waits = Vec::new();
         let mut batch: Batch = Vec::new();
         for b in bufs {
-            while b.0.writing.get() {
+            while b.0.writing.get() || b.0.loading.get() {
+                // A read on its way must not bring the old block back into a cache below us.
                 // Send what is collected first: it may be what the other writer waits for.
                 self.send(&mut batch, &mut waits);
                 b.0.changed.wait().await;
@@ -97,6 +98,9 @@ impl Cache {
     /// Starts writing what a sequential writer has left behind; nobody waits for it here. The
     /// blocks are the first to leave memory afterwards. An error is sticky: who needs them hears.
     pub fn write_behind(self: &Rc<Self>, bufs: Vec<Buf>) {
+        if !self.gate.borrow().lets_behind() {
+            return;
+        }
         self.pass(bufs.iter());
         let dirty: Vec<Buf> = bufs.into_iter().filter(Buf::is_dirty).collect();
         if !dirty.is_empty() {

@@ -1,9 +1,13 @@
 //! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Where it is
 //! allowed, FUA goes past the page cache: writes there wait for others to the same page, and a part
-//! of a page is read first, which costs a log twice what the device takes. Long writes go past
-//! it too: they are not read again soon, and memory for a second copy costs more than the write.
+//! of a page is read first, which costs a log twice what the device takes.
+//!
 //! On a device so does every write of whole pages: it is under way at once, where fdatasync would
-//! first have to send what the page cache has gathered.
+//! first have to send what the page cache has gathered. The kernel drops what it has of those pages
+//! before such a write, not after it, so it must not read ahead into them meanwhile
+//! ([`open_direct`]); and the cache above never reads a block that is being written. A file's long
+//! writes are only started early: its file system's large folios may hold what is written both
+//! ways.
 
 use crate::lock;
 use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, SECTOR_BYTES};
@@ -28,8 +32,8 @@ pub struct HostFile {
     direct: Option<File>,
     /// Writes with FUA go past the page cache.
     fua_past_cache: OnceLock<()>,
-    /// Other writes go past it from this length on.
-    direct_from: usize,
+    /// Of a device, of which all writes of whole pages go past it.
+    is_device: bool,
 }
 
 /// Sectors of writes past the page cache, and the alignment of their memory.
@@ -60,7 +64,13 @@ impl HostFile {
         let direct = self.direct.as_ref().filter(|_| *op == IoOp::Write(Durability::Cached))?;
         let len: usize = blocks.iter().map(Block::len).sum();
         let whole = (at | len as u64).is_multiple_of(DIRECT_ALIGN as u64);
-        (whole && len >= self.direct_from).then(|| direct.as_raw_fd())
+        (self.is_device && whole).then(|| direct.as_raw_fd())
+    }
+
+    /// Is it worth while to start the write-back of what has been written now, before a flush asks
+    /// for it?
+    pub(crate) fn starts_early(&self, len: usize) -> bool {
+        !self.is_device && !self.in_memory && len >= LONG_BYTES
     }
 
     /// The descriptor and the bytes, in aligned memory from an offset on, of a write past the page
@@ -132,7 +142,7 @@ impl HostFile {
         let path = path.to_owned();
         let in_memory = kind.is_file() && is_in_memory(&file);
         let direct = if in_memory || read_only { None } else { open_direct(&file) };
-        let direct_from = if kind.is_block_device() { DIRECT_ALIGN } else { LONG_BYTES };
+        let is_device = kind.is_block_device();
         let fua_past_cache = OnceLock::new();
         Ok(HostFile {
             file,
@@ -142,7 +152,7 @@ impl HostFile {
             in_memory,
             direct,
             fua_past_cache,
-            direct_from,
+            is_device,
         })
     }
 
@@ -244,7 +254,9 @@ impl HostFile {
 }
 
 /// The file once more, past the page cache, if a page can be read into memory that is aligned as
-/// blocks are.
+/// blocks are. From then on the kernel reads no page of a device that was not asked for: one next
+/// to a write past the page cache would stay there as it was before that write. The cache above
+/// reads ahead by itself.
 fn open_direct(file: &File) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).custom_flags(libc::O_DIRECT);
@@ -252,6 +264,14 @@ fn open_direct(file: &File) -> Option<File> {
     let mut probe = vec![0; 3 * DIRECT_ALIGN];
     let start = probe.as_ptr().align_offset(DIRECT_ALIGN) + SECTOR_BYTES;
     again.read_exact_at(&mut probe[start..start + DIRECT_ALIGN], 0).ok()?;
+    if file.metadata().ok()?.file_type().is_block_device() {
+        // SAFETY: takes numbers only; the descriptor is ours.
+        #[expect(unsafe_code, reason = "std has no posix_fadvise")]
+        let rc = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
+        if rc != 0 {
+            return None;
+        }
+    }
     Some(again)
 }
 

@@ -3,9 +3,9 @@
 //! requests on its ring.
 
 use crate::file::{disk_error, iovecs};
-use crate::now;
 use crate::pool::{Errand, Pool, WorkList};
 use crate::ring::Entry;
+use crate::{HostFile, now};
 use env::{Block, Durability, IoDone, IoOp, IoRequest};
 use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;
@@ -14,6 +14,7 @@ use vfs::{Out, Work};
 
 const TAG_MASK: u64 = 0xff << 56;
 const DATA_BELL: u64 = 1;
+const DATA_NOBODY: u64 = 2;
 const DATA_DISK: u64 = 1 << 32;
 
 /// A disk request that the kernel has.
@@ -139,6 +140,7 @@ impl Worker<'_> {
         let InFlight { volume, id, op, at, disk, blocks, .. } = *r;
         let whole = !matches!(op, IoOp::Read | IoOp::Write(_)) || result as usize == want;
         if result >= 0 && whole {
+            self.start_early(&self.pool.volumes[volume].disks[disk], &op, (at, want));
             self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
             return;
         }
@@ -153,6 +155,17 @@ impl Worker<'_> {
             IoDone { id, blocks, result: Err(disk_error(&op, at, &e)) }
         };
         self.done.push((volume, done));
+    }
+
+    /// Lets the kernel begin to write back a long write. Nobody waits for it: that is what a flush
+    /// is for, which also hears of its errors.
+    fn start_early(&self, file: &HostFile, op: &IoOp, (at, len): (u64, usize)) {
+        if *op == IoOp::Write(Durability::Cached) && file.starts_early(len) {
+            let range = opcode::SyncFileRange::new(types::Fd(file.fd()), len as u32)
+                .offset(at)
+                .flags(libc::SYNC_FILE_RANGE_WRITE);
+            self.pool.push(self.me, &[range.build().user_data(DATA_NOBODY).into()]);
+        }
     }
 
     /// Enters every volume for which something has come, or whose time has come.

@@ -286,6 +286,10 @@ impl Jbd2 {
 }
 
 impl WriteGate for Jbd2 {
+    fn lets_behind(&self) -> bool {
+        !self.policy.journals_data()
+    }
+
     fn before_write(&self, buf: &Buf) -> Image {
         let (image, running) = {
             let mut s = self.state.borrow_mut();

@@ -73,7 +73,9 @@ impl Jbd2 {
     /// Has the running transaction to be committed for these files anyway? Then their contents go
     /// home with its commit, as in `ordered`: those of all who wait at once, in few transfers.
     fn leave_to_commit(&self, files: &[FileScope], data_only: bool) -> bool {
-        let wanted = self.concerned(files, data_only).0.is_some();
+        // With the journal elsewhere the commit flushes this disk only if it writes to it, and what
+        // is home already may not be durable.
+        let wanted = self.log.is_internal() && self.concerned(files, data_only).0.is_some();
         if wanted {
             let contents = self.contents_of(files);
             let mut s = self.state.borrow_mut();

@@ -102,15 +102,16 @@ impl Redo {
         Ok(())
     }
 
-    /// Turns the operation into an entry and puts it in the queue. Returns its serial; 0 if it
-    /// changed nothing.
+    /// Turns the operation into an entry and puts it in the queue. Returns its serial; if it
+    /// changed nothing, the newest that was given: a long operation's earlier parts are among
+    /// those.
     pub(super) fn gather(&self, txn: Txn) -> u64 {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
         let Some(mut opened) = s.open.end(txn.id) else { return 0 };
         if txn.edits.is_empty() && txn.data.is_empty() {
-            return 0;
+            return s.serials.given();
         }
         let room = opened.room.take().expect("an open operation has room until it ends");
         let freed = extents(&txn, |c| match c {

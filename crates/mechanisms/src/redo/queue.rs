@@ -27,6 +27,12 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// Has an operation that has not ended changed a block of its direct contents? Then the gate
+    /// keeps them back (I1); what they are afterwards, that operation decides as it ends.
+    fn is_refused(&self, open: &Open) -> bool {
+        self.direct.iter().any(|d| open.touches(d.block()))
+    }
+
     /// Takes in what ended later: both become durable together.
     fn join(&mut self, later: Batch) {
         assert_eq!(later.first, self.serial + 1, "serials are joined in order");
@@ -108,7 +114,7 @@ impl Queue {
     pub(super) fn waits(&self, open: &Open) -> Waits {
         match self.batches.front() {
             None => Waits::No,
-            Some(b) if open.overlaps(&b.ranges) => Waits::ForOpen,
+            Some(b) if open.overlaps(&b.ranges) || b.is_refused(open) => Waits::ForOpen,
             Some(b) if !b.direct.is_empty() => Waits::ForData,
             Some(_) => Waits::No,
         }
@@ -132,10 +138,16 @@ impl Queue {
         if first { self.sent.pop_front() } else { None }
     }
 
-    /// The contents that anything up to `serial` waits for.
-    pub(super) fn direct_up_to(&self, serial: u64) -> Vec<Buf> {
-        let due = self.batches.iter().take_while(|b| b.serial <= serial);
-        due.flat_map(|b| b.direct.iter().cloned()).collect()
+    /// The contents that anything up to `serial` waits for, up to the first that cannot go home
+    /// now; and the serial up to which that is.
+    pub(super) fn direct_up_to(&self, serial: u64, open: &Open) -> (Vec<Buf>, u64) {
+        let due = || self.batches.iter().take_while(|b| b.serial <= serial);
+        let free = || due().take_while(|b| !b.is_refused(open));
+        let upto = match due().nth(free().count()) {
+            Some(refused) => refused.first - 1,
+            None => serial,
+        };
+        (free().flat_map(|b| b.direct.iter().cloned()).collect(), upto)
     }
 
     /// These contents are durable; everything up to `serial` no longer waits for them.

@@ -74,14 +74,18 @@ impl Redo {
         let _turn = self.committing.lock().await;
         let (bufs, upto) = {
             let s = self.state.borrow();
-            let upto = s.serials.given();
-            (s.queue.direct_up_to(upto), upto)
+            s.queue.direct_up_to(s.serials.given(), &s.open)
         };
         if !bufs.is_empty() && !self.plant.is("entry-before-contents") {
             self.cache.write(bufs).await?;
             self.cache.flush_device().await?;
         }
-        self.state.borrow_mut().queue.data_durable(upto);
+        {
+            // Whatever an operation has begun to change meanwhile may have been kept back.
+            let s = &mut *self.state.borrow_mut();
+            let (_, upto) = s.queue.direct_up_to(upto, &s.open);
+            s.queue.data_durable(upto);
+        }
         self.pump()
     }
 
