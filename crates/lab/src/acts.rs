@@ -26,6 +26,8 @@ pub enum Act {
     Sync,
     /// All of a file.
     Read(String),
+    /// So many seconds, in which the volume does what it does by itself.
+    Pause(u64),
 }
 
 /// The directory and the name of a path.
@@ -94,7 +96,7 @@ impl Act {
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
             Act::Link(a, b) | Act::Rename(a, b) => vec![a, b],
-            Act::Sync => vec![],
+            Act::Sync | Act::Pause(_) => vec![],
         }
     }
 
@@ -114,7 +116,7 @@ impl Act {
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
             Act::Link(a, b) | Act::Rename(a, b) => (*a, *b) = (to(a), to(b)),
-            Act::Sync => (),
+            Act::Sync | Act::Pause(_) => (),
         }
         self
     }
@@ -172,6 +174,7 @@ impl Act {
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
+            Act::Pause(_) => Request::StatFs,
         }
     }
 }

@@ -126,7 +126,7 @@ impl Model {
             }
             Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
-            Act::Sync => Ok(()),
+            Act::Sync | Act::Pause(_) => Ok(()),
         }
     }
 

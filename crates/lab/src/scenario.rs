@@ -38,6 +38,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         ("append", "small appends to several files, with fsync"),
         ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
+        ("pause", "files written in place, time to write them back, their inodes changed, fsync"),
         ("kernel", "changes in directories as Linux makes them, indexed and not"),
         ("reuse", "directories removed, and files that take their blocks, with fsync"),
         ("wrap", "so many fsyncs that a small journal goes round"),
@@ -133,6 +134,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "mix" => Script::new(vec![Act::Mkdir(s("/d")), Act::Sync], mix()),
         "append" => append(seed),
         "overwrite" => overwrite(seed),
+        "pause" => pause(seed),
         "kernel" => kernel(seed),
         "reuse" => reuse(seed),
         "wrap" => wrap(seed),
@@ -221,6 +223,35 @@ fn overwrite(seed: u64) -> Script {
         }
     }
     Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
+}
+
+/// What was written went home by itself before its fsync, so that the fsync finds nothing to write:
+/// was it made durable? Reads and links change nothing but the inode.
+fn pause(seed: u64) -> Script {
+    const BYTES: u64 = 6000;
+    let mut rng = Rng::new(seed);
+    let file = |n: u64| format!("/p{n}");
+    let setup = (0..2)
+        .flat_map(|n| [Act::Create(file(n)), Act::Write(file(n), 0, BYTES as usize, 1)])
+        .chain([Act::Sync])
+        .collect();
+    let mut acts = Vec::new();
+    for round in 0..8 {
+        let p = file(rng.below(2));
+        let (at, len) = (rng.below(BYTES / 2), 1 + rng.below(BYTES / 2) as usize);
+        acts.push(Act::Write(p.clone(), at, len, rng.next_u64() as u8));
+        acts.push(Act::Pause(rng.below(13)));
+        match rng.below(3) {
+            0 => acts.push(Act::Read(p.clone())),
+            1 => acts.push(Act::Link(p.clone(), format!("/link{round}"))),
+            _ => (),
+        }
+        acts.push(if rng.one_in(2) { Act::Fsync(p) } else { Act::Fdatasync(p) });
+        if rng.one_in(2) {
+            acts.push(Act::Pause(rng.below(4)));
+        }
+    }
+    Script::new(setup, acts)
 }
 
 /// Blocks that held directories, maps and other files' contents come back as contents. The files

@@ -236,9 +236,13 @@ impl Subject {
                 for (l, lane) in std::mem::take(&mut work).into_iter().enumerate() {
                     let volume = volumes[l % volumes.len()].clone();
                     let (pen, into) = (pen.clone(), into.clone());
+                    let of = env.clone();
                     env.spawn("lane", async move {
                         for (n, act) in lane {
                             pen.mark(2 * n as u64);
+                            if let Act::Pause(secs) = act {
+                                of.sleep(Nanos::from_secs(secs)).await;
+                            }
                             let result = perform(&volume, &act).await;
                             pen.mark(2 * n as u64 + 1);
                             into.borrow_mut()[n] = Some(result);
