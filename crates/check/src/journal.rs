@@ -116,6 +116,7 @@ impl Check<'_> {
             sequence: 1,
             start: 0,
             incompat: 0,
+            old_sums: false,
             uuid: [0; 16],
         };
         self.view.put(blocks[0], j.encode_new());

@@ -134,6 +134,7 @@ mod tests {
                 sequence: 1,
                 start: 0,
                 incompat,
+                old_sums: false,
                 uuid: *b"0123456789abcdef",
             };
             Shape::of(&sb).unwrap()

@@ -63,6 +63,7 @@ impl JournalDevice {
             sequence: 1,
             start: 0,
             incompat: 0,
+            old_sums: false,
             uuid: self.uuid,
         };
         let mut raw = journal.encode_new();

@@ -9,11 +9,13 @@
 
 mod descriptor;
 pub mod device;
+mod old_sum;
 mod packed;
 mod shape;
 pub mod superblock;
 
 pub use descriptor::{Tag, escape, unescape};
+pub use old_sum::OldSum;
 pub use packed::{MULTIWRITE_HEAD, Piece, What};
 pub use shape::{Shape, Sums};
 pub use superblock::{JournalSuperblock, MAGIC};

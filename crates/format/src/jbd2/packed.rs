@@ -159,6 +159,7 @@ mod tests {
             sequence: 1,
             start: 0,
             incompat: incompat::PACKED | incompat::CSUM_V3 | incompat::REVOKE,
+            old_sums: false,
             uuid: *b"0123456789abcdef",
         })
         .unwrap()

@@ -16,7 +16,7 @@ const COMMIT_NSEC: usize = 0x38;
 /// Which checksums the blocks have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sums {
-    /// None (ext3's own journals, and those with the first kind of sums, which nobody checks).
+    /// None (ext3's own journals, and those with the first kind, [`super::OldSum`]).
     None,
     /// CRC-32C, cut to 16 bits for a block's.
     V2,

@@ -40,6 +40,8 @@ pub struct JournalSuperblock {
     pub start: u32,
     /// Features a reader must know: bits of [`super::incompat`].
     pub incompat: u32,
+    /// Have its commits sums of the first kind ([`super::OldSum`])? Never written here.
+    pub old_sums: bool,
     /// Whose journal.
     pub uuid: [u8; 16],
 }
@@ -57,15 +59,17 @@ impl JournalSuperblock {
             Some(head) => return bad(format!("a {:?} in its place", head.kind)),
             None => return bad("no journal's magic number".into()),
         };
-        let sb = JournalSuperblock {
+        let mut sb = JournalSuperblock {
             block_bytes: be32(b, 0x0c),
             blocks: be32(b, 0x10),
             first: be32(b, 0x14),
             sequence: be32(b, SEQUENCE),
             start: be32(b, START),
             incompat: if v1 { 0 } else { be32(b, INCOMPAT) },
+            old_sums: false,
             uuid: if v1 { [0; 16] } else { b[0x30..0x40].try_into().expect("16 bytes") },
         };
+        sb.old_sums = !v1 && !sb.has_sum() && be32(b, COMPAT) & OLD_SUMS != 0;
         let unknown = if v1 { 0 } else { be32(b, RO_COMPAT) };
         if unknown != 0 {
             return bad(format!("unknown features {unknown:#x}"));

@@ -121,6 +121,7 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
         sequence: 1,
         start: 0,
         incompat: 0,
+        old_sums: false,
         uuid: b.options.uuid,
     };
     b.put_block(first, sb.encode_new());

@@ -7,7 +7,8 @@
 //! transaction. But damage is no end. If a later block shows that the transaction was committed,
 //! replaying only what is before it would lose what was promised, so nothing is replayed.
 
-use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, Piece, Shape, What, unescape};
+use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, OldSum, Piece, Shape, What};
+use format::jbd2::{incompat, unescape};
 use format::{BlockNo, FormatError};
 use std::collections::BTreeMap;
 
@@ -55,6 +56,8 @@ struct Scan<'a, 'b> {
     at: u32,
     serial: u64,
     scanned: u64,
+    /// Of the transaction that is being read, where commits have such sums.
+    sum: Option<OldSum>,
 }
 
 /// Why a scan ended at a block.
@@ -75,7 +78,7 @@ impl Replay {
         }
         let shape = Shape::of(&r.superblock)?;
         let at = r.superblock.start;
-        let mut scan = Scan { r, shape, at, serial: first, scanned: 0 };
+        let mut scan = Scan { r, shape, at, serial: first, scanned: 0, sum: None };
         let mut found: Vec<Found> = Vec::new();
         while let Step::Committed(f) = scan.transaction()? {
             found.push(f);
@@ -161,6 +164,7 @@ impl Scan<'_, '_> {
         let (mut updates, mut revoked) = (Vec::new(), Vec::new());
         let mut bad: Option<FormatError> = None;
         let begin = self.scanned;
+        self.sum = self.r.superblock.old_sums.then(OldSum::default);
         loop {
             if self.scanned - begin > u64::from(self.r.superblock.blocks) {
                 return Ok(Step::End);
@@ -182,6 +186,10 @@ impl Scan<'_, '_> {
                         let e = corrupt("a commit with a wrong checksum", self.place(at));
                         return self.is_it_the_end(e);
                     }
+                    if self.sum.is_some_and(|s| !s.agrees(&block)) {
+                        let what = "a commit whose checksum is not that of its blocks";
+                        bad.get_or_insert_with(|| corrupt(what, self.place(at)));
+                    }
                     if let Some(e) = bad {
                         return self.after_commit(e);
                     }
@@ -195,9 +203,12 @@ impl Scan<'_, '_> {
     }
 
     /// The commit is there, what it commits is not. In the packed format all are written at once,
-    /// so that a crash can leave this of the last transaction; in the other it is damage.
+    /// and where commits may overtake what they commit as well, so that a crash can leave this of
+    /// the last transaction; else it is damage.
     fn after_commit(&mut self, e: FormatError) -> Result<Step, FormatError> {
-        if self.shape.packed && !self.is_committed((self.serial as u32).wrapping_add(1))? {
+        let overtakes = self.r.superblock.incompat & incompat::ASYNC_COMMIT != 0;
+        let at_once = self.shape.packed || overtakes && self.sum.is_some();
+        if at_once && !self.is_committed((self.serial as u32).wrapping_add(1))? {
             return Ok(Step::End);
         }
         Err(e)
@@ -243,9 +254,11 @@ impl Scan<'_, '_> {
             return self.pieces(block, tid, bad);
         }
         let mut all = Vec::new();
+        self.add_to_sum(block);
         for tag in self.shape.tags(block)? {
             let at = self.at;
             let mut copy = self.next()?;
+            self.add_to_sum(&copy);
             if self.shape.block_sum(tid, &copy) != tag.sum {
                 let what = format!("the copy of block {} has a wrong checksum", tag.block);
                 bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
@@ -257,6 +270,12 @@ impl Scan<'_, '_> {
             all.push((tag.block, Update::Whole(copy)));
         }
         Ok(all)
+    }
+
+    fn add_to_sum(&mut self, block: &[u8]) {
+        if let Some(sum) = &mut self.sum {
+            sum.add(block);
+        }
     }
 
     fn check_home(&self, block: BlockNo, at: u32, bad: &mut Option<FormatError>) {
