@@ -28,30 +28,32 @@ impl Registration {
     /// Registers a server that listens at `at`. What an earlier server left behind is replaced.
     pub fn new(at: SocketAddr) -> Result<Registration, String> {
         let fail = |e: io::Error| format!("--rpcbind: the local rpcbind: {e}");
-        let registration = Registration { addresses: addresses(at) };
-        registration.each(UNSET).map_err(fail)?;
-        if registration.each(SET).map_err(fail)? {
+        let addresses = addresses(at);
+        each(&addresses, UNSET).map_err(fail)?;
+        // From here on there may be something to take back.
+        let registration = Registration { addresses };
+        if each(&registration.addresses, SET).map_err(fail)? {
             return Ok(registration);
         }
         Err("--rpcbind: rpcbind refuses: somebody else's server is registered (rpcinfo -p)".into())
     }
+}
 
-    /// Asks for all, and tells whether every answer was yes.
-    fn each(&self, procedure: u32) -> io::Result<bool> {
-        let mut stream = connect()?;
-        let mut all = true;
-        for (netid, address) in &self.addresses {
-            for program in PROGRAMS {
-                all &= ask(&mut *stream, procedure, program, (netid, address))?;
-            }
+/// Asks for all, and tells whether every answer was yes.
+fn each(addresses: &[(&str, String)], procedure: u32) -> io::Result<bool> {
+    let mut stream = connect()?;
+    let mut all = true;
+    for (netid, address) in addresses {
+        for program in PROGRAMS {
+            all &= ask(&mut *stream, procedure, program, (netid, address))?;
         }
-        Ok(all)
     }
+    Ok(all)
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        if let Err(e) = self.each(UNSET) {
+        if let Err(e) = each(&self.addresses, UNSET) {
             tracing::warn!("rpcbind keeps the registration: {e}");
         }
     }
