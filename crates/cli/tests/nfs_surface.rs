@@ -253,3 +253,60 @@ fn a_server_that_was_stopped_for_a_while_goes_on() {
     }
     server.stop();
 }
+
+/// Keeps a client at work, and the server stopped in the middle of it, until `seen` is so.
+fn stopped_at_work(server: &Server, mut seen: impl FnMut(&str) -> bool) -> bool {
+    let mut client = server.client("/v");
+    let root = client.root.clone();
+    let file = client.create_new(&root, &format!("f{}", server.at.port())).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                client.write(&file, 0, &[7; 200_000], stable_how::FILE_SYNC).unwrap();
+            }
+        });
+        let found = (0..20).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(30));
+            server.signal("-STOP");
+            std::thread::sleep(std::time::Duration::from_millis(700));
+            server.signal("-CONT");
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            seen(&server.errors())
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        found
+    })
+}
+
+#[test]
+fn slow_requests_are_logged_where_that_was_asked_for() {
+    let folder = Folder::new();
+    let image = folder.volume("v", "16M");
+    let server = Server::trusting(&[&image], ANY, &["-v"]);
+    let mut c = server.client("/v");
+    let root = c.root.clone();
+    for _ in 0..100 {
+        c.attr(&root).unwrap();
+    }
+    // One line for each, with what it was, whose, where, and how long it took.
+    let is_told = |line: &str| {
+        let Some((_, told)) = line.split_once("slow: ") else { return false };
+        let (what, took) = told.split_once(" on /v took ").unwrap();
+        let took: u32 = took.strip_suffix(" ms").unwrap().parse().unwrap();
+        assert!(took >= 500, "{line}");
+        what.starts_with("write of 127.0.0.1:")
+    };
+    assert!(stopped_at_work(&server, |log| log.lines().any(is_told)), "{}", server.errors());
+    server.stop();
+    // Who did not ask for it is told nothing.
+    std::fs::remove_file(image.with_extension("log")).unwrap();
+    let server = Server::trusting(&[&image], ANY, &[]);
+    let mut rounds = 0;
+    let told = stopped_at_work(&server, |log| {
+        rounds += 1;
+        log.contains("slow: ") || rounds == 5
+    });
+    assert!(told && rounds == 5, "{}", server.errors());
+    server.stop();
+}
