@@ -336,4 +336,29 @@ mod tests {
             .collect();
         assert_eq!(seen, [(70, 3), (71, 1)]);
     }
+
+    #[test]
+    fn fsync_asks_the_volume_unless_what_returned_is_durable() {
+        for (opcode, returned_is_durable) in
+            [(op::FSYNC, false), (op::FSYNCDIR, false), (op::FSYNC, true), (op::FSYNCDIR, true)]
+        {
+            let mut bytes = vec![0; HEAD_IN + 16];
+            bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+            bytes[16..24].copy_from_slice(&70u64.to_ne_bytes());
+            bytes[HEAD_IN + 8] = 1;
+            let head = Head::decode(&bytes);
+            let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode));
+            let trust = Trust { secs: 1, returned_is_durable };
+            let decoded = (Parts { head, fixed, rest, block_bytes: 4096, trust }).decode();
+            match decoded {
+                Decoded::Now(ENOSYS) => assert!(returned_is_durable),
+                Decoded::Ask(Shape::Empty, call) => {
+                    assert!(!returned_is_durable);
+                    let asked = matches!(call.request, Request::Fsync { ino: 70, data_only: true });
+                    assert!(asked, "{:?}", call.request);
+                }
+                _ => panic!("{opcode}"),
+            }
+        }
+    }
 }

@@ -81,3 +81,22 @@ impl Offer {
         w.len
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_dropped_with_a_files_time_only_where_others_change_it() {
+        let offer = Offer { minor: 45, flags: !0, flags2: !0, readahead: 0 };
+        for shared in [false, true] {
+            let mut out = [0; 64];
+            assert_eq!(offer.accept((false, shared), &mut out), 64);
+            assert_eq!(u32_at(&out, 12) & flag::AUTO_INVAL_DATA != 0, shared);
+        }
+        // Nothing is taken that is not on offer.
+        let mut out = [0; 64];
+        Offer { flags: 0, ..offer }.accept((false, true), &mut out);
+        assert_eq!(u32_at(&out, 12), 0);
+    }
+}

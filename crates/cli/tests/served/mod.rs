@@ -10,14 +10,14 @@ use nfs3_client::nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
 use nfs3_client::{MountClient, Nfs3Client, RpcError};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The binary under test.
 pub const CAIRN: &str = env!("CARGO_BIN_EXE_cairn");
@@ -74,6 +74,39 @@ impl Drop for Folder {
     }
 }
 
+/// A folder in another to mount on, which is left free even if the server was killed.
+pub struct MountPoint(pub PathBuf);
+
+impl MountPoint {
+    /// None, with a line that says so, where nothing can be mounted.
+    pub fn new(folder: &Folder) -> Option<MountPoint> {
+        if !Path::new("/dev/fuse").exists() {
+            println!("skipped: there is no /dev/fuse");
+            return None;
+        }
+        let at = folder.0.join("mnt");
+        std::fs::create_dir(&at).unwrap();
+        Some(MountPoint(at))
+    }
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+    /// Takes away what a killed server has left.
+    pub fn free(&self) {
+        let quiet = |program: &str, args: &[&str]| {
+            let mut command = Command::new(program);
+            let run = command.args(args).arg(&self.0).stderr(Stdio::null()).status();
+            run.is_ok_and(|s| s.success())
+        };
+        let _ = quiet("umount", &["-l"]) || quiet("fusermount3", &["-uzq"]);
+    }
+}
+impl Drop for MountPoint {
+    fn drop(&mut self) {
+        self.free();
+    }
+}
+
 /// A running server.
 pub struct Server {
     child: Child,
@@ -85,26 +118,38 @@ pub struct Server {
 impl Server {
     /// Serves these images at `address` (port 0: any), with these further arguments.
     pub fn start(images: &[&Path], address: &str, more: &[&str]) -> Server {
-        let log = images[0].with_extension("log");
-        let to = std::fs::OpenOptions::new().create(true).append(true).open(&log).unwrap();
         let mut command = Command::new(CAIRN);
         command.arg("serve").args(images).args(["--nfs", address]).args(more);
+        let mut server = Server::launch(command, &images[0].with_extension("log"));
+        let mut asked: SocketAddr = address.parse().unwrap();
+        assert_ne!(server.at.port(), 0, "it says how to mount");
+        asked.set_port(server.at.port());
+        server.at = asked;
+        server
+    }
+    /// Mounts the image and serves it to nobody else.
+    pub fn mounted(image: &Path, at: &MountPoint, more: &[&str]) -> Server {
+        let mut command = Command::new(CAIRN);
+        command.arg("serve").arg(image).args(["--no-nfs", "--mount"]).arg(&at.0).args(more);
+        Server::launch(command, &image.with_extension("log"))
+    }
+    /// Starts it and waits until it is ready; its address has port 0 if NFS is not served.
+    pub fn launch(mut command: Command, log: &Path) -> Server {
+        let to = std::fs::OpenOptions::new().create(true).append(true).open(log).unwrap();
         let mut child = command.stdout(Stdio::piped()).stderr(to).spawn().unwrap();
-        let mut at = None;
+        let mut port = 0;
         for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
             if line.starts_with("mount -t nfs") {
-                let port = line.split("port=").nth(1).unwrap().split(',').next().unwrap();
-                let port: u16 = port.parse().unwrap();
-                let mut asked: SocketAddr = address.parse().unwrap();
-                asked.set_port(port);
-                at = Some(asked);
+                let told = line.split("port=").nth(1).unwrap().split(',').next().unwrap();
+                port = told.parse().unwrap();
             }
             if line == "ready" {
-                return Server { child, at: at.expect("it says how to mount"), log };
+                let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), port);
+                return Server { child, at, log: log.to_owned() };
             }
         }
         let status = child.wait().unwrap();
-        let said = std::fs::read_to_string(&log).unwrap_or_default();
+        let said = std::fs::read_to_string(log).unwrap_or_default();
         panic!("the server ended with {status}: {said}");
     }
     /// On this machine, believing everybody.
@@ -122,6 +167,21 @@ impl Server {
     pub fn signal(&self, which: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args([which, &pid]).status().unwrap().success());
+    }
+    /// SIGSTOP, and waits until none of its threads does anything; SIGCONT lets them go on.
+    pub fn halt(&self) {
+        self.signal("-STOP");
+        let tasks = format!("/proc/{}/task", self.child.id());
+        let runs = |task: &Path| {
+            let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
+            let is_kernels = status.starts_with("Name:\tiou-");
+            !is_kernels && status.lines().any(|l| l.starts_with("State:") && !l.contains("\tT"))
+        };
+        let begun = Instant::now();
+        while std::fs::read_dir(&tasks).unwrap().any(|t| runs(&t.unwrap().path())) {
+            assert!(begun.elapsed() < PATIENCE, "it cannot be stopped");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     /// SIGTERM, and the clean end that has to follow.
     pub fn stop(mut self) {
