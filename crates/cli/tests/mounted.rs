@@ -7,7 +7,7 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
-use served::{ANY, Folder, MountPoint, Server};
+use served::{ANY, Dice, Folder, MountPoint, Server};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -211,18 +211,6 @@ fn fsync_keeps_what_was_written_to_mapped_pages() {
         assert_eq!(found.len(), LEN);
         assert!(found.iter().step_by(4096).all(|b| *b == b'c'), "alone: {alone}");
         server.stop();
-    }
-}
-
-/// A small generator of numbers (xorshift), so that a run can be had again.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
     }
 }
 

@@ -7,7 +7,7 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
-use served::{Client, Folder, Result3, Server, name};
+use served::{Client, Dice, Folder, Result3, Server, name};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -15,18 +15,6 @@ use std::time::Duration;
 const CLIENTS: u64 = 3;
 /// Operations that a client is not expected to reach before the kill.
 const OPERATIONS: u64 = 1 << 20;
-
-/// A small generator of numbers (xorshift), so that a run can be had again.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % n
-    }
-}
 
 /// What is known of a name: the bytes of a file, a directory (None), or nothing at all (no key).
 type Known = BTreeMap<String, Option<Vec<u8>>>;

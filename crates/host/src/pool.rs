@@ -41,10 +41,12 @@ impl Hosted {
     /// requests left in `out` are for a ring.
     pub(crate) fn enter(&self, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
         self.door.enter(now(), work, done, out);
+        let mut tried = 0;
         for _ in 1..ROUNDS {
             let at_once = |r: &mut IoRequest| self.disks[usize::from(r.disk.0)].read_at_once(r);
-            let read = out.io.extract_if(.., at_once);
+            let read = out.io.extract_if(tried.., at_once);
             done.extend(read.map(|r| IoDone { id: r.id, blocks: r.blocks, result: Ok(()) }));
+            tried = out.io.len(); // they are for a ring
             if done.is_empty() {
                 return;
             }

@@ -379,3 +379,15 @@ impl Client {
         }
     }
 }
+
+/// A small generator of numbers (xorshift), so that a run can be had again.
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % n
+    }
+}
