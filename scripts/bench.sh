@@ -6,7 +6,8 @@
 #   scripts/bench.sh [WORKLOAD…]      small postmark append appendsync seqwrite seqread million stat memory
 #
 # CAIRN=PATH takes a binary of your own; NULLURING=PATH a do-nothing server of your own; CAIRN_WORK=DIR the disk;
-# ROUNDS=3 how often the short workloads are run (the median counts); MODE=async the mode of cairn.
+# ROUNDS=3 how often the short workloads are run (the median counts; sequential ones an even number of times, the mean);
+# MODE=async the mode of cairn.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/lib.sh

@@ -18,6 +18,7 @@ describe() {
 }
 
 note() { say "   $2: $3"; echo "$1 $2 $3" >>"$RESULTS"; }
+mean() { printf '%s\n' "$@" | awk '{sum += $1} END {print int(sum / NR)}'; }
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
 # on_each WORKLOAD FUNCTION PEER…: a fresh volume each, ROUNDS runs of `FUNCTION DIR ROUND`, the median.
@@ -58,13 +59,14 @@ run_fio() {
   awk -F ';' -v what="$what" '{print int(what == "iops" ? $8 + $49 : ($7 + $48) / 1024)}' <<<"$out"
 }
 
-# The peers take turns, ROUNDS times, on one image that is written once before; every other round the other way
-# round, because memory that the machine has just used is faster than memory that it has not.
+# The peers take turns, an even number of times, on one image that is written once before; every other round the
+# other way round, because memory that the machine has just used is faster than memory that it has not. So the mean
+# counts, and the single values are told.
 bench_seqwrite() {
   local peer round order=(cairn cairn-dev fuse2fs ext2 ext4) WRITTEN=$WORK/written
   local -A wrote=() got=()
   dd if=/dev/zero of="$WRITTEN" bs=1M count=6144 status=none || { say "   no room for 6 GiB"; return; }
-  for ((round = 1; round <= ROUNDS; round++)); do
+  for ((round = 1; round <= (ROUNDS + 1) / 2 * 2; round++)); do
     [ $((round % 2)) = 1 ] || order=(ext4 ext2 fuse2fs cairn-dev cairn)
     for peer in "${order[@]}"; do
       drop_caches
@@ -78,8 +80,10 @@ bench_seqwrite() {
     order=(cairn cairn-dev fuse2fs ext2 ext4)
   done
   for peer in cairn cairn-dev fuse2fs ext2 ext4; do
+    [ -n "${wrote[$peer]:-}" ] || continue
+    say "   $peer: written${wrote[$peer]}, read${got[$peer]:-}"
     # shellcheck disable=SC2086
-    [ -z "${wrote[$peer]:-}" ] || { note seqwrite "$peer" "$(median ${wrote[$peer]})"; note seqread "$peer" "$(median ${got[$peer]:-0})"; }
+    { note seqwrite "$peer" "$(mean ${wrote[$peer]})"; note seqread "$peer" "$(mean ${got[$peer]:-0})"; }
   done
   rm -f "$WRITTEN"
 }

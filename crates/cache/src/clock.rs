@@ -14,8 +14,8 @@ pub(crate) struct Clock {
     contents: VecDeque<u64>,
 }
 
-/// How many blocks a hand passes at most for one that is wanted, when memory is full, and when
-/// there are only more contents than their bound.
+/// How many blocks a hand passes at most for one that is wanted, when memory is full, and for one
+/// that has come, when there are only more contents than their bound.
 const STEPS_FULL: usize = 64;
 const STEPS_OVER: usize = 8;
 
@@ -27,10 +27,13 @@ impl Clock {
         }
     }
 
-    /// Lets one block of contents go if there are more than `bound`.
-    pub(crate) fn bound_contents(&mut self, map: &mut IdMap<u64, Buf>, bound: usize) {
-        if self.contents.len() >= bound {
-            turn(&mut self.contents, map, STEPS_OVER);
+    /// Lets contents go until there are fewer than `bound`. `n` blocks have come: the work is in
+    /// proportion, and more may go than have come, because a bound that was wide while much was
+    /// dirty becomes narrow at once.
+    pub(crate) fn bound_contents(&mut self, map: &mut IdMap<u64, Buf>, bound: usize, n: usize) {
+        let mut steps = n * STEPS_OVER;
+        while self.contents.len() >= bound && steps > 0 {
+            steps -= turn(&mut self.contents, map, steps).0;
         }
     }
 
@@ -43,7 +46,7 @@ impl Clock {
                 true => (&mut self.contents, &mut self.meta),
                 false => (&mut self.meta, &mut self.contents),
             };
-            if !turn(first, map, STEPS_FULL) && !turn(second, map, STEPS_FULL) {
+            if !turn(first, map, STEPS_FULL).1 && !turn(second, map, STEPS_FULL).1 {
                 return false;
             }
         }
@@ -51,18 +54,19 @@ impl Clock {
     }
 }
 
-/// Moves a hand until a block has gone, or `steps` blocks have stayed.
-fn turn(hand: &mut VecDeque<u64>, map: &mut IdMap<u64, Buf>, steps: usize) -> bool {
-    for _ in 0..steps {
-        let Some(block) = hand.pop_front() else { return false };
+/// Moves a hand until a block has gone, or `steps` blocks have stayed: how many it passed, and
+/// whether one has gone.
+fn turn(hand: &mut VecDeque<u64>, map: &mut IdMap<u64, Buf>, steps: usize) -> (usize, bool) {
+    for step in 1..=steps {
+        let Some(block) = hand.pop_front() else { return (steps, false) };
         let b = map.get(&block).expect("a block leaves memory by its hand alone");
         if !b.must_stay() && !b.0.touched.replace(false) {
             map.remove(&block);
-            return true;
+            return (step, true);
         }
         hand.push_back(block);
     }
-    false
+    (steps, false)
 }
 
 #[cfg(test)]
@@ -135,6 +139,19 @@ mod tests {
             let (all, dirty) = cache.counts();
             assert_eq!(dirty, 0);
             assert!(all < 1000, "{all} blocks stay of 8000 that were written");
+        });
+    }
+
+    #[test]
+    fn what_had_to_stay_goes_faster_than_more_comes() {
+        with_cache(64 << 20, 1 << 20, |_, cache| {
+            let new = |n| cache.get_new(BlockNo(n), BufKind::Data, Ino(7));
+            let held: Vec<_> = (0..8000).map(new).collect();
+            cache.pass(held.iter());
+            assert_eq!(cache.counts().0, 8000, "what is held does not go");
+            drop(held);
+            (8000..9200).for_each(|n| drop(new(n)));
+            assert_eq!(cache.counts().0, 256);
         });
     }
 

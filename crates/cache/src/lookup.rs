@@ -280,15 +280,15 @@ impl Cache {
         }
     }
 
-    /// `n` more blocks of contents are clean, or about to be in memory: as many go if there are
-    /// too many. What is dirty must stay and does not count; that some of it is metadata does no
+    /// `n` more blocks of contents are clean, or about to be in memory: others go if there are too
+    /// many. What is dirty must stay and does not count; that some of it is metadata does no
     /// harm.
     pub(crate) fn bound_contents(&self, n: usize) {
         let clean = (self.options.contents_bytes / self.options.block_bytes).max(64);
         let bound = clean.saturating_add(self.dirty.borrow().len());
         let mut map = self.map.borrow_mut();
         let mut clock = self.clock.borrow_mut();
-        (0..n).for_each(|_| clock.bound_contents(&mut map, bound));
+        clock.bound_contents(&mut map, bound, n);
     }
 
     /// A sequential reader or writer has passed these blocks: they are the first to go.

@@ -60,6 +60,11 @@ impl Block {
         bytemuck::cast_slice_mut(sectors)
     }
 
+    /// Are they in the same memory?
+    pub fn is_same(&self, other: &Block) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Does anybody else hold these bytes?
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.0) > 1
@@ -83,7 +88,7 @@ mod tests {
         live.bytes_mut()[1000] = 7;
         assert_eq!(image.bytes()[1000], 0);
         assert_eq!(live.bytes()[1000], 7);
-        assert!(!live.is_shared());
+        assert!(!live.is_shared() && !live.is_same(&image) && image.is_same(&image.clone()));
     }
 
     #[test]

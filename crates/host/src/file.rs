@@ -1,22 +1,15 @@
-//! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Where it is
-//! allowed, FUA goes past the page cache: writes there wait for others to the same page, and a part
-//! of a page is read first, which costs a log twice what the device takes.
-//!
-//! On a device so does every write of whole pages: it is under way at once, where fdatasync would
-//! first have to send what the page cache has gathered. The kernel drops what it has of those pages
-//! before such a write, not after it, so it must not read ahead into them meanwhile
-//! ([`open_direct`]); and the cache above never reads a block that is being written. A file's long
-//! writes are only started early: its file system's large folios may hold what is written both
-//! ways.
+//! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Requests go
+//! through the host's page cache or past it: `way` chooses.
 
 use crate::lock;
-use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, SECTOR_BYTES};
+use crate::way::open_direct;
+use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
 use std::fs::{File, OpenOptions};
-use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 /// An opened image or device.
 #[derive(Debug)]
@@ -26,74 +19,26 @@ pub struct HostFile {
     size_bytes: u64,
     read_only: bool,
     /// Of a file system in memory, where no read waits for a device.
-    in_memory: bool,
+    pub(crate) in_memory: bool,
     /// The same once more, opened with O_DIRECT; None where that cannot be done with whole pages
     /// in memory aligned as blocks are.
-    direct: Option<File>,
+    pub(crate) direct: Option<File>,
     /// Writes with FUA go past the page cache.
-    fua_past_cache: OnceLock<()>,
-    /// Of a device, of which all writes of whole pages go past it.
-    is_device: bool,
+    pub(crate) fua_past_cache: OnceLock<()>,
+    /// All writes and long reads go past the page cache.
+    pub(crate) all_past_cache: OnceLock<()>,
+    /// The host has refused to be told of zeros.
+    pub(crate) refuses_zeros: AtomicBool,
+    /// The host has refused a request past its page cache.
+    pub(crate) refuses_past: AtomicBool,
+    /// Of a device, not of a file.
+    pub(crate) is_device: bool,
 }
 
-/// Sectors of writes past the page cache, and the alignment of their memory.
-const DIRECT_UNIT: u64 = 512;
-const DIRECT_ALIGN: usize = 4096;
-/// A long transfer.
-const LONG_BYTES: usize = 256 << 10;
 /// The largest read that is tried at once: beyond it the copying itself is worth another thread.
 const AT_ONCE_BYTES: usize = 64 << 10;
 
 impl HostFile {
-    /// From now on writes with FUA go past the page cache, if the device can do that for single
-    /// sectors. Only for disks whose writers never have a write with FUA and another one in flight
-    /// in the same 4096 bytes: the kernel would take that for a failure.
-    pub fn write_past_cache(&self) {
-        let mut probe = vec![0; DIRECT_ALIGN + DIRECT_UNIT as usize];
-        let start = probe.as_ptr().align_offset(DIRECT_ALIGN);
-        let sector = &mut probe[start..start + DIRECT_UNIT as usize];
-        let direct = self.direct.as_ref();
-        if direct.is_some_and(|f| f.read_exact_at(sector, DIRECT_UNIT).is_ok()) {
-            let _ = self.fua_past_cache.set(()); // once is enough
-        }
-    }
-
-    /// The descriptor for a write that goes past the page cache. It covers whole pages, so nothing
-    /// else is in flight in them.
-    pub(crate) fn whole_past_cache(&self, op: &IoOp, at: u64, blocks: &[Block]) -> Option<RawFd> {
-        let direct = self.direct.as_ref().filter(|_| *op == IoOp::Write(Durability::Cached))?;
-        let len: usize = blocks.iter().map(Block::len).sum();
-        let whole = (at | len as u64).is_multiple_of(DIRECT_ALIGN as u64);
-        (self.is_device && whole).then(|| direct.as_raw_fd())
-    }
-
-    /// Is it worth while to start the write-back of what has been written now, before a flush asks
-    /// for it?
-    pub(crate) fn starts_early(&self, len: usize) -> bool {
-        !self.is_device && !self.in_memory && len >= LONG_BYTES
-    }
-
-    /// The descriptor and the bytes, in aligned memory from an offset on, of a write past the page
-    /// cache; None: this one goes through it.
-    pub(crate) fn past_cache(
-        &self,
-        op: &IoOp,
-        at: u64,
-        blocks: &[Block],
-    ) -> Option<(RawFd, Vec<u8>, usize)> {
-        self.fua_past_cache.get().filter(|_| *op == IoOp::Write(Durability::Fua))?;
-        let direct = self.direct.as_ref()?;
-        let len: usize = blocks.iter().map(Block::len).sum();
-        if !at.is_multiple_of(DIRECT_UNIT) || !(len as u64).is_multiple_of(DIRECT_UNIT) {
-            return None;
-        }
-        let mut bytes: Vec<u8> = Vec::with_capacity(len + DIRECT_ALIGN);
-        let start = bytes.as_ptr().align_offset(DIRECT_ALIGN);
-        bytes.resize(start, 0);
-        blocks.iter().for_each(|b| bytes.extend_from_slice(b.bytes()));
-        Some((direct.as_raw_fd(), bytes, start))
-    }
-
     /// Opens an image or device and makes sure that nobody else uses it. Errors are for the user.
     pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
         let shown = path.display();
@@ -141,9 +86,8 @@ impl HostFile {
         let size = (&file).seek(SeekFrom::End(0)).map_err(|e| format!("{shown}: {e}"))?;
         let path = path.to_owned();
         let in_memory = kind.is_file() && is_in_memory(&file);
-        let direct = if in_memory || read_only { None } else { open_direct(&file) };
+        let direct = if in_memory { None } else { open_direct(&file, read_only) };
         let is_device = kind.is_block_device();
-        let fua_past_cache = OnceLock::new();
         Ok(HostFile {
             file,
             path,
@@ -151,7 +95,10 @@ impl HostFile {
             read_only,
             in_memory,
             direct,
-            fua_past_cache,
+            fua_past_cache: OnceLock::new(),
+            all_past_cache: OnceLock::new(),
+            refuses_zeros: AtomicBool::new(false),
+            refuses_past: AtomicBool::new(false),
             is_device,
         })
     }
@@ -253,28 +200,6 @@ impl HostFile {
     }
 }
 
-/// The file once more, past the page cache, if a page can be read into memory that is aligned as
-/// blocks are. From then on the kernel reads no page of a device that was not asked for: one next
-/// to a write past the page cache would stay there as it was before that write. The cache above
-/// reads ahead by itself.
-fn open_direct(file: &File) -> Option<File> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).custom_flags(libc::O_DIRECT);
-    let again = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    let mut probe = vec![0; 3 * DIRECT_ALIGN];
-    let start = probe.as_ptr().align_offset(DIRECT_ALIGN) + SECTOR_BYTES;
-    again.read_exact_at(&mut probe[start..start + DIRECT_ALIGN], 0).ok()?;
-    if file.metadata().ok()?.file_type().is_block_device() {
-        // SAFETY: takes numbers only; the descriptor is ours.
-        #[expect(unsafe_code, reason = "std has no posix_fadvise")]
-        let rc = unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_RANDOM) };
-        if rc != 0 {
-            return None;
-        }
-    }
-    Some(again)
-}
-
 /// Does the file lie in a tmpfs?
 fn is_in_memory(file: &File) -> bool {
     // SAFETY: the buffer is plain memory, filled by the call.
@@ -303,21 +228,13 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
 
 /// The memory of a request as the kernel wants it.
 pub(crate) fn iovecs(op: &IoOp, blocks: &mut [Block]) -> Vec<libc::iovec> {
-    let as_iovec = |base: *mut u8, len: usize| libc::iovec { iov_base: base.cast(), iov_len: len };
     match op {
-        IoOp::Read => blocks
-            .iter_mut()
-            .map(|b| {
-                let mut s = IoSliceMut::new(b.bytes_mut());
-                as_iovec(s.as_mut_ptr(), s.len())
-            })
-            .collect(),
-        _ => blocks
-            .iter()
-            .map(|b| {
-                let s = IoSlice::new(b.bytes());
-                as_iovec(s.as_ptr().cast_mut(), s.len())
-            })
-            .collect(),
+        // Memory to read into is the request's own: it is asked for as such, once.
+        IoOp::Read => blocks.iter_mut().map(|b| iovec_of(b.bytes_mut())).collect(),
+        _ => blocks.iter().map(|b| iovec_of(b.bytes())).collect(),
     }
+}
+
+pub(crate) fn iovec_of(bytes: &[u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }

@@ -14,6 +14,7 @@ mod pool;
 mod ring;
 mod signals;
 mod threads;
+mod way;
 mod worker;
 
 pub use background::{Stream, let_go, new_session, system_log};

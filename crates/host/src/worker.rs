@@ -2,9 +2,10 @@
 //! collects what has come, enters each volume concerned once, answers, submits the volume's disk
 //! requests on its ring.
 
-use crate::file::{disk_error, iovecs};
+use crate::file::{disk_error, iovec_of, iovecs};
 use crate::pool::{Errand, Pool, WorkList};
 use crate::ring::Entry;
+use crate::way::Way;
 use crate::{HostFile, now};
 use env::{Block, Durability, IoDone, IoOp, IoRequest};
 use io_uring::{opcode, types};
@@ -27,8 +28,8 @@ struct InFlight {
     blocks: Vec<Block>,
     /// Points into `blocks`, whose memory does not move.
     _iovecs: Vec<libc::iovec>,
-    /// The bytes of a write past the page cache.
-    _aligned: Vec<u8>,
+    /// Holds the copy of the blocks, if there is one.
+    way: Way,
 }
 
 struct Worker<'a> {
@@ -137,19 +138,26 @@ impl Worker<'_> {
         let r = self.in_flight[slot].take().expect("a request ends once");
         self.free.push(slot);
         let want: usize = r.blocks.iter().map(Block::len).sum();
-        let InFlight { volume, id, op, at, disk, blocks, .. } = *r;
-        let whole = !matches!(op, IoOp::Read | IoOp::Write(_)) || result as usize == want;
-        if result >= 0 && whole {
-            self.start_early(&self.pool.volumes[volume].disks[disk], &op, (at, want));
+        let InFlight { volume, id, op, at, disk, blocks, way, .. } = *r;
+        let file = self.pool.volumes[volume].disks[disk].clone();
+        let told = matches!(way, Way::Told(_));
+        let moves = matches!(op, IoOp::Read | IoOp::Write(_)) && !told;
+        if result >= 0 && (!moves || result as usize == want) {
+            if op == IoOp::Write(Durability::Cached) && file.starts_early(&way, want) {
+                self.start_early(&file, at, want);
+            }
             self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
             return;
         }
-        let retry = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR | libc::EINVAL);
-        let done = if retry {
-            // Cut short, or not to be had past the page cache: carried out again as a whole,
-            // waiting. Rare.
+        let refused = told || result == -libc::EINVAL;
+        let again = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR);
+        let done = if refused || again {
+            // Not to be had this way, or cut short: carried out again as a whole, waiting. Rare.
+            if refused {
+                file.refused(&way);
+            }
             let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
-            self.pool.volumes[volume].disks[disk].carry_out(request)
+            file.carry_out(request)
         } else {
             let e = std::io::Error::from_raw_os_error(-result);
             IoDone { id, blocks, result: Err(disk_error(&op, at, &e)) }
@@ -159,13 +167,11 @@ impl Worker<'_> {
 
     /// Lets the kernel begin to write back a long write. Nobody waits for it: that is what a flush
     /// is for, which also hears of its errors.
-    fn start_early(&self, file: &HostFile, op: &IoOp, (at, len): (u64, usize)) {
-        if *op == IoOp::Write(Durability::Cached) && file.starts_early(len) {
-            let range = opcode::SyncFileRange::new(types::Fd(file.fd()), len as u32)
-                .offset(at)
-                .flags(libc::SYNC_FILE_RANGE_WRITE);
-            self.pool.push(self.me, &[range.build().user_data(DATA_NOBODY).into()]);
-        }
+    fn start_early(&self, file: &HostFile, at: u64, len: usize) {
+        let range = opcode::SyncFileRange::new(types::Fd(file.fd()), len as u32)
+            .offset(at)
+            .flags(libc::SYNC_FILE_RANGE_WRITE);
+        self.pool.push(self.me, &[range.build().user_data(DATA_NOBODY).into()]);
     }
 
     /// Enters every volume for which something has come, or whose time has come.
@@ -206,20 +212,20 @@ impl Worker<'_> {
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
         let IoRequest { id, disk, op, at, mut blocks } = request;
         let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
-        let mut fd = types::Fd(file.fd());
-        let mut iovecs = iovecs(&op, &mut blocks);
-        let mut aligned = Vec::new();
-        if let Some((direct, bytes, start)) = file.past_cache(&op, at, &blocks) {
-            (fd, aligned) = (types::Fd(direct), bytes);
-            let iov_len = aligned.len() - start;
-            let iov_base = aligned[start..].as_mut_ptr().cast();
-            iovecs = vec![libc::iovec { iov_base, iov_len }];
-        } else if let Some(direct) = file.whole_past_cache(&op, at, &blocks) {
-            fd = types::Fd(direct);
-        }
-        let (ptr, n) = (iovecs.as_ptr(), iovecs.len() as u32);
+        let way = file.way(&op, at, &blocks);
+        let (fd, iovecs) = match &way {
+            Way::Plain(fd) => (*fd, iovecs(&op, &mut blocks)),
+            Way::Copied(fd, bytes, start) => (*fd, vec![iovec_of(&bytes[*start..])]),
+            Way::Told(fd) => (*fd, Vec::new()),
+        };
+        let (fd, ptr, n) = (types::Fd(fd), iovecs.as_ptr(), iovecs.len() as u32);
         let entry = match op {
             IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(at).build(),
+            IoOp::Write(_) if matches!(way, Way::Told(_)) => {
+                let len = blocks.iter().map(Block::len).sum::<usize>() as u64;
+                let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+                opcode::Fallocate::new(fd, len).offset(at).mode(mode).build()
+            }
             IoOp::Write(how) => {
                 let flags = if how == Durability::Fua { libc::RWF_DSYNC } else { 0 };
                 opcode::Writev::new(fd, ptr, n).offset(at).rw_flags(flags).build()
@@ -231,7 +237,7 @@ impl Worker<'_> {
             }
         };
         let disk = usize::from(disk.0);
-        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs, _aligned: aligned };
+        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs, way };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1

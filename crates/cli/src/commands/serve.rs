@@ -157,6 +157,10 @@ fn run_volumes(
         None => None,
         Some(dir) => {
             let alone = fronts.nfs.is_none();
+            if alone {
+                // The mount's kernel keeps contents.
+                volumes[0].file.all_past_cache();
+            }
             let trust = Trust {
                 secs: if alone { TTL_ALONE } else { TTL_SHARED },
                 returned_is_durable: alone && volumes[0].returned_is_durable,
