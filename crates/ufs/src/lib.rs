@@ -5,6 +5,7 @@
 mod attr;
 mod dir;
 mod inode;
+mod names;
 mod ops;
 pub mod store;
 mod table;
@@ -24,6 +25,8 @@ pub struct Ufs<S: Store> {
     table: Table,
     /// Held while a directory changes its parent, so that no two moves make a loop.
     renames: Lock,
+    /// Somebody makes names durable because there are many.
+    bounding: Cell<bool>,
     closed: Cell<bool>,
     /// Calls under way; `idle`: there are none any more.
     running: Cell<usize>,
@@ -38,6 +41,7 @@ impl<S: Store> Ufs<S> {
             store,
             table: Table::default(),
             renames: Lock::new(),
+            bounding: Cell::new(false),
             closed: Cell::new(false),
             running: Cell::new(0),
             idle: Notify::new(),

@@ -2,6 +2,7 @@
 //! there are many; holds (a kernel's references) are counted apart, in a few bytes each.
 
 use crate::inode::Inode;
+use crate::names::NewNames;
 use env::IdMap;
 use format::Ino;
 use std::cell::{Cell, RefCell};
@@ -22,8 +23,7 @@ pub(crate) struct Table {
     holds: RefCell<IdMap<u32, u64>>,
     /// The inodes without names that somebody still holds, or whose freeing is under way.
     doomed: RefCell<IdMap<u32, Rc<Inode>>>,
-    /// For an inode with names that are not known to be durable: the directories with such names.
-    named_in: RefCell<IdMap<u32, Vec<u32>>>,
+    pub(crate) names: NewNames,
 }
 
 impl Table {
@@ -45,7 +45,7 @@ impl Table {
     pub(crate) fn remove(&self, ino: Ino) {
         self.inodes.borrow_mut().remove(&ino.0);
         self.doomed.borrow_mut().remove(&ino.0);
-        self.named_in.borrow_mut().remove(&ino.0);
+        self.names.forget(ino);
     }
 
     /// Drops inodes that nobody uses, if there are many; directory indexes last.
@@ -83,35 +83,6 @@ impl Table {
         self.holds.borrow().contains_key(&ino.0)
     }
 
-    pub(crate) fn add_named_in(&self, ino: Ino, dir: Ino) {
-        let mut map = self.named_in.borrow_mut();
-        let dirs = map.entry(ino.0).or_default();
-        if !dirs.contains(&dir.0) {
-            dirs.push(dir.0);
-        }
-    }
-    pub(crate) fn named_in(&self, ino: Ino) -> Vec<Ino> {
-        let map = self.named_in.borrow();
-        map.get(&ino.0).map(|d| d.iter().map(|i| Ino(*i)).collect()).unwrap_or_default()
-    }
-    /// That `dir` names it is durable.
-    pub(crate) fn name_durable(&self, ino: Ino, dir: Ino) {
-        let mut map = self.named_in.borrow_mut();
-        if let Some(dirs) = map.get_mut(&ino.0) {
-            dirs.retain(|d| *d != dir.0);
-            if dirs.is_empty() {
-                map.remove(&ino.0);
-            }
-        }
-    }
-    /// The inodes newly named in `dir`.
-    pub(crate) fn new_in(&self, dir: Ino) -> Vec<Ino> {
-        let map = self.named_in.borrow();
-        let mut all: Vec<Ino> =
-            map.iter().filter(|(_, d)| d.contains(&dir.0)).map(|(i, _)| Ino(*i)).collect();
-        all.sort_unstable();
-        all
-    }
     /// The inode's last name is gone.
     pub(crate) fn doom(&self, inode: &Rc<Inode>) {
         inode.doomed.set(true);
@@ -126,9 +97,6 @@ impl Table {
     /// Is there any?
     pub(crate) fn has_doomed(&self) -> bool {
         !self.doomed.borrow().is_empty()
-    }
-    pub(crate) fn all_names_durable(&self) {
-        self.named_in.borrow_mut().clear();
     }
 }
 

@@ -33,6 +33,7 @@ impl<S: Store> Volume for Ufs<S> {
                 return Answer::error(FsError::Stale);
             }
             let wants_wcc = call.wcc;
+            self.bound_names().await;
             let result = self.run_with_room(&mut ctx, call.request).await;
             let wcc = if wants_wcc { ctx.wcc } else { [Wcc::default(); 2] };
             Answer { result, wcc }

@@ -12,7 +12,7 @@ impl<S: Store> Ufs<S> {
     /// Remembers that `dir` names the inode, until that is known to be durable.
     pub(super) fn note_name(&self, inode: &Inode, dir: &Inode) {
         if !self.store.limits().names_durable {
-            self.table.add_named_in(inode.ino(), dir.ino());
+            self.table.names.note(inode.ino(), dir.ino());
         }
     }
 
@@ -27,6 +27,7 @@ impl<S: Store> Ufs<S> {
         inode: &Rc<Inode>,
         data_only: bool,
     ) -> Result<(), FsError> {
+        let then = self.table.names.now();
         let mut chain = vec![inode.clone()];
         // Which names are made durable: no more than were there when it began, and no others of a
         // directory's children than those in it.
@@ -34,7 +35,7 @@ impl<S: Store> Ufs<S> {
         // Up to the first directories whose own names are durable.
         let mut next = 0;
         while next < chain.len() {
-            for dir in self.table.named_in(chain[next].ino()) {
+            for dir in self.table.names.dirs_of(chain[next].ino()) {
                 names.push((chain[next].ino(), dir));
                 let known = chain.iter().any(|i| i.ino() == dir);
                 if !known && let Ok(d) = self.inode(dir.0).await {
@@ -44,7 +45,7 @@ impl<S: Store> Ufs<S> {
             next += 1;
         }
         if inode.is_dir() {
-            for child in self.table.new_in(inode.ino()) {
+            for child in self.table.names.inodes_in(inode.ino()) {
                 names.push((child, inode.ino()));
                 if let Ok(c) = self.inode(child.0).await {
                     chain.push(c);
@@ -54,14 +55,23 @@ impl<S: Store> Ufs<S> {
         let handles: Vec<InodeHandle> = chain.iter().map(|i| i.h.clone()).collect();
         self.store.sync_inodes(&handles, data_only).await?;
         for (ino, dir) in names {
-            self.table.name_durable(ino, dir);
+            self.table.names.durable(ino, dir, then);
         }
         Ok(())
     }
 
     pub(super) async fn sync_all(&self) -> Done {
+        let then = self.table.names.now();
         self.store.sync_all().await?;
-        self.table.all_names_durable();
+        self.table.names.all_durable(then);
         Ok(Reply::Done)
+    }
+
+    /// Makes everything durable if there are many new names. Others go on meanwhile.
+    pub(super) async fn bound_names(&self) {
+        if self.table.names.are_many() && !self.bounding.replace(true) {
+            let _ = self.sync_all().await; // an error is sticky: who needs what failed hears of it
+            self.bounding.set(false);
+        }
     }
 }
