@@ -145,18 +145,9 @@ fn new_volumes_of_ours_are_sound() {
         (40, 2048, 128, Profile::Ext3),
     ] {
         let options = MkfsOptions {
-            size_bytes: mib << 20,
             block_bytes: block,
             inode_bytes: inode,
-            inodes: None,
-            profile,
-            journal_bytes: None,
-            journal_device: None,
-            label: "new".into(),
-            uuid: [5; 16],
-            hash_seed: [6; 16],
-            owner: (1000, 1000),
-            now_secs: 1_700_000_000,
+            ..MkfsOptions::plain(mib << 20, profile)
         };
         let mut image = vec![0; (mib << 20) as usize];
         let plan = Plan::new(&options).unwrap();

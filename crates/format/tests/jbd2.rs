@@ -16,18 +16,9 @@ const BS: usize = 1024;
 
 fn volume() -> Vec<u8> {
     let o = MkfsOptions {
-        size_bytes: 8 << 20,
         block_bytes: BS,
-        inode_bytes: 256,
         inodes: Some(64),
-        profile: Profile::Ext3,
-        journal_bytes: None,
-        journal_device: None,
-        label: String::new(),
-        uuid: *b"0123456789abcdef",
-        hash_seed: [7; 16],
-        owner: (0, 0),
-        now_secs: 1_700_000_000,
+        ..MkfsOptions::plain(8 << 20, Profile::Ext3)
     };
     let mut image = vec![0; 8 << 20];
     Plan::new(&o)

@@ -10,18 +10,11 @@ use std::process::Command;
 
 fn options(size: u64, block: usize, inode: usize, profile: Profile) -> MkfsOptions {
     MkfsOptions {
-        size_bytes: size,
         block_bytes: block,
         inode_bytes: inode,
-        inodes: None,
-        profile,
-        journal_bytes: None,
-        journal_device: None,
         label: "test".into(),
-        uuid: *b"0123456789abcdef",
-        hash_seed: *b"fedcba9876543210",
         owner: (1000, 1000),
-        now_secs: 1_700_000_000,
+        ..MkfsOptions::plain(size, profile)
     }
 }
 

@@ -1,6 +1,6 @@
 //! From the kernel's request to the volume's. What needs no state of the volume is answered here.
 
-use crate::encode::Trust;
+use crate::trust::Trust;
 use crate::wire::{Head, op, u32_at, u64_at};
 use env::Rope;
 use std::sync::Arc;

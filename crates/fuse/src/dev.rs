@@ -4,8 +4,9 @@
 //! now and then a request lay unread until the next one came.)
 
 use crate::decode::{Decoded, Parts, Shape};
-use crate::encode::{Trust, encode};
+use crate::encode::encode;
 use crate::init::PAYLOAD;
+use crate::trust::Trust;
 use crate::wire::{HEAD_IN, HEAD_OUT, Head, fixed_len, u32_at};
 use host::Pool;
 use std::io;

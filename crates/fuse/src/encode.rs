@@ -1,35 +1,12 @@
 //! From the volume's answer to the kernel's reply. How the reply travels it does not know.
 
 use crate::decode::Shape;
+use crate::trust::Trust;
 use crate::wire::Writer;
 use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
 
 const ERANGE: i32 = 34;
 const EIO: i32 = 5;
-
-/// What the kernel may rely on without asking.
-#[derive(Clone, Copy, Debug)]
-pub struct Trust {
-    /// How long it may keep what it is told, in seconds: long, unless somebody else changes the
-    /// volume too.
-    pub secs: u64,
-    /// Every call that has returned is durable as a whole, written contents too, and nobody else
-    /// writes: FSYNC has nothing to do. The kernel is told so once and asks no more; before it
-    /// counts an fsync as done it sends what it holds itself (mapped pages), and waits.
-    pub returned_is_durable: bool,
-}
-
-impl Trust {
-    /// Short, because others change the volume too?
-    pub(crate) fn is_shared(self) -> bool {
-        self.secs <= 5
-    }
-
-    /// For these attributes. A write takes set-id bits away without telling the kernel so.
-    fn of(self, a: &Attr) -> u64 {
-        if a.mode & 0o6000 != 0 { 0 } else { self.secs }
-    }
-}
 
 /// Writes the reply's body into `out`. Ok: its length; Err: an errno, positive.
 pub(crate) fn encode(

@@ -1,6 +1,6 @@
 //! FUSE: translates the kernel's requests into the volume's, over io_uring where the kernel offers
-//! that, over
-//! /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows nothing.
+//! that, over /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows
+//! nothing.
 
 mod decode;
 mod dev;
@@ -9,9 +9,10 @@ mod init;
 mod mount;
 mod session;
 mod slot;
+mod trust;
 mod uring;
 mod wire;
 
-pub use encode::Trust;
 pub use mount::MountOptions;
 pub use session::{Session, UringChoice};
+pub use trust::Trust;

@@ -2,9 +2,9 @@
 //! the thread that stays with /dev/fuse for what io_uring does not carry.
 
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
-use crate::encode::Trust;
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
+use crate::trust::Trust;
 use crate::uring::Queues;
 use crate::wire::{HEAD_IN, Head, op};
 use host::Pool;

@@ -3,8 +3,9 @@
 //! /dev/fuse.
 
 use crate::decode::{Decoded, Parts};
-use crate::encode::{Trust, encode};
+use crate::encode::encode;
 use crate::slot::Slot;
+use crate::trust::Trust;
 use crate::wire::Head;
 use host::{Entry, Pool, Source, WorkList};
 use io_uring::{opcode, types};

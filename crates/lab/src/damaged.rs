@@ -34,26 +34,17 @@ thread_local! {
 
 /// The kinds of volumes: block size, inode size, journal.
 fn made(kind: u8) -> Image {
-    let journal = kind & 8 != 0;
+    let (journal, block_bytes) = (kind & 8 != 0, 1024 << (kind % 4 % 3));
+    // The smallest journal has 1024 blocks, which is all of the volume in larger ones.
+    let profile = if journal && block_bytes == 1024 { Profile::Ext3 } else { Profile::Ext2 };
     let options = MkfsOptions {
-        size_bytes: VOLUME_BYTES,
-        block_bytes: 1024 << (kind % 4 % 3),
+        block_bytes,
         inode_bytes: if kind & 4 != 0 { 128 } else { 256 },
         inodes: Some(256),
-        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
-        journal_bytes: None,
-        journal_device: None,
+        journal_bytes: (profile == Profile::Ext3).then_some(1100 << 10),
         label: "damaged".into(),
         uuid: *b"cairn-lab-volume",
-        hash_seed: [7; 16],
-        owner: (0, 0),
-        now_secs: 1_700_000_000,
-    };
-    let options = MkfsOptions { journal_bytes: journal.then_some(1100 << 10), ..options };
-    let options = match options.block_bytes {
-        // The smallest journal has 1024 blocks, which is all of the volume here.
-        1024 => options,
-        _ => MkfsOptions { journal_bytes: None, profile: Profile::Ext2, ..options },
+        ..MkfsOptions::plain(VOLUME_BYTES, profile)
     };
     let mut device = SimDevice(Image::new(VOLUME_BYTES));
     volume::make(&mut device, &options, true).expect("a small volume can be made");

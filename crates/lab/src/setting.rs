@@ -161,18 +161,12 @@ pub fn fresh(size_bytes: u64, journal: bool) -> Image {
 
 fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
     MkfsOptions {
-        size_bytes,
         block_bytes: 1024,
-        inode_bytes: 256,
         inodes: Some(512),
-        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
         journal_bytes: journal.then_some(1 << 20),
-        journal_device: None,
         label: "lab".into(),
         uuid: *VOLUME,
-        hash_seed: [7; 16],
-        owner: (0, 0),
-        now_secs: 1_700_000_000,
+        ..MkfsOptions::plain(size_bytes, if journal { Profile::Ext3 } else { Profile::Ext2 })
     }
 }
 

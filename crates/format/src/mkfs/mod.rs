@@ -48,6 +48,28 @@ pub struct MkfsOptions {
     pub now_secs: u32,
 }
 
+impl MkfsOptions {
+    /// A volume like any other, always the same: blocks of 4 KiB, inodes of 256 bytes, the sizes
+    /// that follow from its own, root's, of a fixed time and with fixed UUIDs. For tests and
+    /// models, which change what they are about.
+    pub fn plain(size_bytes: u64, profile: Profile) -> MkfsOptions {
+        MkfsOptions {
+            size_bytes,
+            block_bytes: 4096,
+            inode_bytes: 256,
+            inodes: None,
+            profile,
+            journal_bytes: None,
+            journal_device: None,
+            label: String::new(),
+            uuid: *b"0123456789abcdef",
+            hash_seed: *b"fedcba9876543210",
+            owner: (0, 0),
+            now_secs: 1_700_000_000,
+        }
+    }
+}
+
 /// Why such a volume cannot be made; a sentence for the user.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MkfsError(pub String);

@@ -49,18 +49,13 @@ fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
     let journal = s.has_journal();
     let inside = if s.outside { GUARD_BYTES } else { m.bytes.1 };
     let options = MkfsOptions {
-        size_bytes: m.bytes.0,
-        block_bytes: BLOCK as usize,
-        inode_bytes: 256,
         inodes: Some(m.inodes),
-        profile: if journal { Profile::Ext3 } else { Profile::Ext2 },
         journal_bytes: (journal && !journal_outside).then_some(inside),
         journal_device: journal_outside.then_some(JOURNAL),
         label: "lab".into(),
         uuid: *crate::subject::VOLUME,
-        hash_seed: [7; 16],
-        owner: (0, 0),
         now_secs: NOW_SECS,
+        ..MkfsOptions::plain(m.bytes.0, if journal { Profile::Ext3 } else { Profile::Ext2 })
     };
     let mut disks = Vec::new();
     let mut device = SimDevice(Image::new(m.bytes.0));
