@@ -52,6 +52,10 @@ make_work() {
   trap 'exit 130' INT TERM
 }
 
+# on_disk NAME: a path next to what was built, which is on a disk even where $WORK is in memory: only there do writes
+# go past the page cache. Who uses it removes it.
+on_disk() { say "$TARGET/conformance-$1"; }
+
 cleanup() {
   local i l
   for ((i = ${#MOUNTS[@]} - 1; i >= 0; i--)); do release "${MOUNTS[i]}"; done

@@ -33,7 +33,7 @@ FSX_RUN=2500
 
 fsx_start() {
   local uring=$1 times=$2 seed=$3 mnt=$WORK/fsx-$1 image
-  image=$(fsx_image "$uring"); rm -f "$image"
+  image=$(on_disk "fsx-$uring.img"); rm -f "$image"
   "$CAIRN" mkfs "$image" --size 64M >"$mnt.mkfs" 2>&1 || { fail "fsx: mkfs: $(tail -n 1 "$mnt.mkfs")"; return 1; }
   serve_at "$mnt" "$image" --fuse-uring "$uring" || { fail "fsx: $(tail -n 1 "$mnt.log")"; return 1; }
   echo "$SERVER" >"$mnt.server"
@@ -41,9 +41,6 @@ fsx_start() {
   fsx_runs "$mnt" "$times" "$seed" &
   echo $! >"$mnt.pid"
 }
-
-# Next to what was built, which is on a disk, not in memory as $WORK may be: there writes go past the page cache.
-fsx_image() { say "$TARGET/fsx-$1.img"; }
 
 # One run after the other, up to the first that finds a difference.
 fsx_runs() {
@@ -67,6 +64,6 @@ fsx_end() {
   if wait "$(cat "$mnt.pid")"; then pass "$name"; else fail "$name"; tail -n 8 "$mnt.out" | sed 's/^/         | /'; fi
   SERVER=$(cat "$mnt.server")
   check "$name: clean close" stop
-  check "$name: e2fsck" fsck_clean "$(fsx_image "$1")"
-  rm -f "$(fsx_image "$1")"
+  check "$name: e2fsck" fsck_clean "$(on_disk "fsx-$1.img")"
+  rm -f "$(on_disk "fsx-$1.img")"
 }

@@ -12,29 +12,31 @@ stage_sigkill() {
 }
 
 sigkill_in() {
-  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" with=() made=() status
+  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() status
+  image=$(on_disk "kill.img") journal=$(on_disk "kill.journal"); rm -f "$image" "$journal"
   [ "$mode" = async ] && with=(--unsafe-async)
-  [ "$mode" = "$1" ] || with=(--log "$mnt.journal")
-  case $1 in ordered+log) made=(--log "$mnt.journal") ;; esac
-  check "$name: mkfs" "$CAIRN" mkfs "$mnt.img" --size 512M "${made[@]}" || return
-  serve_at "$mnt" "$mnt.img" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  [ "$mode" = "$1" ] || with=(--log "$journal")
+  case $1 in ordered+log) made=(--log "$journal") ;; esac
+  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" || return
+  serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   sigkill_load "$mnt" & local load=$!
   sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"
   [ "$(wc -l <"$mnt.acked")" -gt 20 ] || { fail "$name: only $(wc -l <"$mnt.acked") files acknowledged in 3 s"; return; }
   if [ "$mode" = async ]; then
-    "$CAIRN" fsck --repair "$mnt.img" >"$mnt.fsck" 2>&1; status=$?
+    "$CAIRN" fsck --repair "$image" >"$mnt.fsck" 2>&1; status=$?
     [ $status = 0 ] || [ $status = 4 ] || { fail "$name: fsck --repair exits $status: $(tail -n 1 "$mnt.fsck")"; return; }
   fi
-  case $1 in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$mnt.img" ;; esac
-  serve_at "$mnt" "$mnt.img" --mode "$mode" "${with[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
+  case $1 in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$image" ;; esac
+  serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
   check "$name: $(wc -l <"$mnt.acked") fsynced files are whole" fsynced_are_there "$mnt" "$mnt.acked"
   case $mode in sync | redo | unified) check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made" ;; esac
   check "$name: clean close" stop
   if [ ${#made[@]} -gt 0 ]; then
-    check "$name: e2fsck" e2fsck -fn -j "$mnt.journal" "$mnt.img"
+    check "$name: e2fsck" e2fsck -fn -j "$journal" "$image"
   else
-    check "$name: e2fsck" fsck_clean "$mnt.img"
+    check "$name: e2fsck" fsck_clean "$image"
   fi
+  rm -f "$image" "$journal"
 }
 
 # Two writers: one fsyncs its files, one only makes folders and empty files. A line goes to the list

@@ -1,7 +1,8 @@
 //! Which block goes when room is needed: the clock, with a hand for metadata and one for contents.
 //! A hand passes over its blocks; one that was not used since its last pass, is clean and is held
-//! by nobody, goes. Contents have a bound of their own, because the kernel below may hold them too:
-//! a second copy of a long file would only push metadata out. Whether a block is needed it is told.
+//! by nobody, goes. Contents have a bound of their own, because a kernel holds them too, above us
+//! (a mount's) or below (the image's pages): a second copy of a long file would only push metadata
+//! out. Whether a block is needed it is told.
 
 use crate::{Buf, BufKind};
 use env::IdMap;

@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicBool;
 /// An opened image or device.
 #[derive(Debug)]
 pub struct HostFile {
-    file: File,
+    pub(crate) file: File,
     path: PathBuf,
     size_bytes: u64,
     read_only: bool,
@@ -29,8 +29,6 @@ pub struct HostFile {
     pub(crate) all_past_cache: OnceLock<()>,
     /// The host has refused to be told of zeros.
     pub(crate) refuses_zeros: AtomicBool,
-    /// The host has refused a request past its page cache.
-    pub(crate) refuses_past: AtomicBool,
     /// Of a device, not of a file.
     pub(crate) is_device: bool,
 }
@@ -85,8 +83,11 @@ impl HostFile {
         use std::io::{Seek, SeekFrom};
         let size = (&file).seek(SeekFrom::End(0)).map_err(|e| format!("{shown}: {e}"))?;
         let path = path.to_owned();
-        let in_memory = kind.is_file() && is_in_memory(&file);
+        let in_memory = kind.is_file() && file_system(&file) == Some(libc::TMPFS_MAGIC);
         let direct = if in_memory { None } else { open_direct(&file, read_only) };
+        if let (Some(direct), false) = (&direct, read_only) {
+            lock::share(&file, direct).map_err(|e| format!("{shown}: cannot be locked: {e}"))?;
+        }
         let is_device = kind.is_block_device();
         Ok(HostFile {
             file,
@@ -98,7 +99,6 @@ impl HostFile {
             fua_past_cache: OnceLock::new(),
             all_past_cache: OnceLock::new(),
             refuses_zeros: AtomicBool::new(false),
-            refuses_past: AtomicBool::new(false),
             is_device,
         })
     }
@@ -183,12 +183,29 @@ impl HostFile {
     }
 
     fn write_blocks(&self, at: u64, blocks: &[Block], how: Durability) -> std::io::Result<()> {
+        let len = blocks.iter().map(Block::len).sum();
+        let past = self.past_cache(&IoOp::Write(how), at, len);
+        match write_vectored(past.unwrap_or(&self.file), at, blocks) {
+            Ok(n) if n == len => (),
+            Err(e) if e.raw_os_error() != Some(libc::EINVAL) => return Err(e),
+            // Cut short, or not to be had past the page cache.
+            _ => {
+                self.write_each(at, blocks)?;
+                if past.is_some() {
+                    self.flush()?; // what others do past the page cache must find nothing there
+                }
+            }
+        }
+        if how == Durability::Fua { self.flush() } else { Ok(()) }
+    }
+
+    fn write_each(&self, at: u64, blocks: &[Block]) -> std::io::Result<()> {
         let mut at = at;
         for b in blocks {
             self.write_at(at, b.bytes())?;
             at += b.len() as u64;
         }
-        if how == Durability::Fua { self.flush() } else { Ok(()) }
+        Ok(())
     }
 
     fn discard(&self, at: u64, len: u64) -> std::io::Result<()> {
@@ -200,13 +217,22 @@ impl HostFile {
     }
 }
 
-/// Does the file lie in a tmpfs?
-fn is_in_memory(file: &File) -> bool {
+fn write_vectored(to: &File, at: u64, blocks: &[Block]) -> std::io::Result<usize> {
+    let vecs: Vec<_> = blocks.iter().map(|b| iovec_of(b.bytes())).collect();
+    let n = vecs.len().min(libc::UIO_MAXIOV as usize) as i32;
+    // SAFETY: the vectors point into the blocks, which live through the call.
+    #[expect(unsafe_code, reason = "std has no pwritev")]
+    let n = unsafe { libc::pwritev(to.as_raw_fd(), vecs.as_ptr(), n, at as i64) };
+    usize::try_from(n).map_err(|_| std::io::Error::last_os_error())
+}
+
+/// The kind of file system that the file lies in, by its number.
+pub(crate) fn file_system(file: &File) -> Option<i64> {
     // SAFETY: the buffer is plain memory, filled by the call.
     #[expect(unsafe_code, reason = "std has no fstatfs")]
     unsafe {
         let mut about: libc::statfs = std::mem::zeroed();
-        libc::fstatfs(file.as_raw_fd(), &raw mut about) == 0 && about.f_type == libc::TMPFS_MAGIC
+        (libc::fstatfs(file.as_raw_fd(), &raw mut about) == 0).then_some(about.f_type)
     }
 }
 

@@ -2,7 +2,9 @@
 //! at whether the kernel uses the image already, as a mount or behind a loop device.
 //!
 //! The lock belongs to the open file (an OFD lock), not to the process: one of the process goes as
-//! soon as *any* of its descriptors of the image is closed, and lets the process lock twice.
+//! soon as *any* of its descriptors of the image is closed, and lets the process lock twice. An
+//! image that is open twice, through the page cache and past it, has half of the lock with each:
+//! a killed process's writes keep the open file that they go through, and with it the lock.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -35,7 +37,26 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Stri
 }
 
 fn try_take(file: &File, exclusive: bool) -> std::io::Result<()> {
-    let mut lock = whole_file(if exclusive { libc::F_WRLCK } else { libc::F_RDLCK });
+    lock(file, if exclusive { libc::F_WRLCK } else { libc::F_RDLCK }, 0)
+}
+
+/// Moves half of an exclusive lock to the same file, opened once more. Meanwhile nobody can take
+/// it: he would need both halves.
+pub(crate) fn share(file: &File, again: &File) -> std::io::Result<()> {
+    const HALF: i64 = 1 << 62;
+    lock(file, libc::F_UNLCK, HALF)?;
+    lock(again, libc::F_WRLCK, HALF)
+}
+
+/// Sets the lock of the bytes from `start` on.
+fn lock(file: &File, kind: libc::c_int, start: i64) -> std::io::Result<()> {
+    let mut lock = libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: 0,
+        l_pid: 0,
+    };
     // SAFETY: the structure lives through the call.
     #[expect(unsafe_code, reason = "std has no record locks")]
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
@@ -60,16 +81,6 @@ fn holder(file: &File) -> Option<u32> {
         }
     }
     None
-}
-
-fn whole_file(kind: libc::c_int) -> libc::flock {
-    libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    }
 }
 
 /// Refuses an image that the kernel has mounted or made a loop device of.
@@ -100,4 +111,27 @@ pub(crate) fn check_unused(file: &File, path: &Path) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::HostFile;
+    use std::path::Path;
+
+    /// What a killed process leaves behind: no descriptor, but a write past the page cache.
+    #[test]
+    fn a_write_past_the_page_cache_keeps_the_lock() {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+        let path = dir.join(format!("lock-{}", std::process::id()));
+        let mut f = HostFile::create(&path, 1 << 20).expect("the folder of the build is there");
+        let in_flight = f.direct.take();
+        drop(f);
+        if in_flight.is_some() {
+            let why = HostFile::open(&path, false).expect_err("a write is in flight");
+            assert!(why.contains("in use by process"), "{why}");
+        }
+        drop(in_flight);
+        HostFile::open(&path, false).expect("nobody has it any more");
+        std::fs::remove_file(&path).expect("it was made");
+    }
 }

@@ -10,7 +10,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
-use vfs::{Door, Out, Work};
+use std::time::Duration;
+use vfs::{Door, DoorState, FsError, Out, Work};
 
 /// Work for volumes, by the volume's number.
 pub type WorkList = Vec<(usize, Work)>;
@@ -148,6 +149,21 @@ impl Pool {
             self.errand(0, Errand::Disk(volume, std::mem::take(&mut out.io)));
         }
         out.answer();
+    }
+
+    /// Closes a volume and waits until it is closed. The workers carry out what it still writes.
+    pub fn close(&self, volume: usize) -> Result<(), FsError> {
+        let door = &self.volumes[volume].door;
+        if door.state() == DoorState::Open {
+            self.enter(volume, &mut vec![Work::Close]);
+        }
+        loop {
+            match door.state() {
+                DoorState::Closed(result) => return result,
+                DoorState::Open => std::thread::sleep(Duration::from_millis(1)),
+                _ => return Ok(()), // it was never open
+            }
+        }
     }
 
     fn errand(&self, worker: usize, errand: Errand) {

@@ -16,22 +16,26 @@
 //! * W1. A block is never read while it is written. The cache above sees to that.
 //! * W2. On a device the kernel drops pages before a write past them, not after it. So nothing may
 //!   be read there that was not asked for ([`open_direct`]), and what shares a page with another
-//!   block goes through the page cache.
+//!   block goes through the page cache. (O_EXCL keeps other users away, but not one who only
+//!   reads the device: what he reads of blocks in flight may stay old until all have closed it.)
 //! * W3. On a file it drops them after the write too, and fails if they are dirty then: a large
-//!   folio may hold what one write put through the page cache and another past it. So either all of
-//!   a file's writes go past it, or only those with FUA, which share no page with others.
+//!   folio may hold what one write put through the page cache and another past it. So either all
+//!   of a file's writes go past it, or only those with FUA: a folio made by a write holds no more
+//!   than that write, and a log's neighbours are not read ahead.
 //!
 //! Long writes that do go through a file's page cache are started early (`worker`).
 
 use crate::HostFile;
+use crate::file::file_system;
 use env::{Block, Durability, IoOp, SECTOR_BYTES};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
-/// Pages, in which the page cache counts, and the alignment of the memory of single sectors.
-const PAGE_BYTES: usize = 4096;
+/// The alignment of memory for single sectors.
+const ALIGN_BYTES: usize = 4096;
 /// A long transfer.
 const LONG_BYTES: usize = 256 << 10;
 /// A run of zeros that is told rather than written.
@@ -53,61 +57,68 @@ impl HostFile {
     /// sectors. Only for disks whose writers never have a write with FUA and another one in flight
     /// in the same 4096 bytes: the kernel would take that for a failure.
     pub fn write_past_cache(&self) {
-        if self.direct.as_ref().is_some_and(takes_sectors) {
+        if page_bytes() == 4096 && self.direct.as_ref().is_some_and(takes_sectors) {
             let _ = self.fua_past_cache.set(()); // once is enough
         }
     }
 
     /// From now on all writes and long reads go past the page cache, if the device can do that for
-    /// single sectors: for a disk whose contents are kept by those who ask for them.
+    /// single sectors: for a disk whose contents are kept by those who ask for them. To be called
+    /// before the workers start.
     pub fn all_past_cache(&self) {
-        if self.direct.as_ref().is_some_and(takes_sectors) {
+        // Btrfs takes such requests, and copies them through its page cache one by one.
+        let emulated = file_system(&self.file) == Some(libc::BTRFS_SUPER_MAGIC);
+        if !emulated && self.direct.as_ref().is_some_and(takes_sectors) {
             let _ = self.all_past_cache.set(());
         }
     }
 
     /// The way of a request.
     pub(crate) fn way(&self, op: &IoOp, at: u64, blocks: &[Block]) -> Way {
-        let through = self.fd();
-        let direct = self.direct.as_ref().filter(|_| !self.refuses_past.load(Ordering::Relaxed));
-        let past = direct.map_or(through, File::as_raw_fd);
         let len: usize = blocks.iter().map(Block::len).sum();
-        let whole = (at | len as u64).is_multiple_of(PAGE_BYTES as u64);
-        let all = self.all_past_cache.get().is_some();
+        if self.tells(op, at, blocks) {
+            return Way::Told(self.fd());
+        }
+        let Some(direct) = self.past_cache(op, at, len) else { return Way::Plain(self.fd()) };
         match op {
-            IoOp::Read if all && len >= LONG_BYTES && (whole || !self.is_device) => {
-                Way::Plain(past)
-            }
-            IoOp::Write(Durability::Fua) if self.fua_past_cache.get().is_some() => {
+            IoOp::Write(Durability::Fua) => {
                 let (bytes, start) = aligned(blocks, len);
-                Way::Copied(past, bytes, start)
+                Way::Copied(direct.as_raw_fd(), bytes, start)
             }
-            IoOp::Write(Durability::Cached) if len >= TOLD_BYTES && self.tells(blocks) => {
-                Way::Told(through)
-            }
-            IoOp::Write(_) if all && !self.is_device => Way::Plain(past),
-            IoOp::Write(Durability::Cached) if self.is_device && whole => Way::Plain(past),
-            _ => Way::Plain(through),
+            _ => Way::Plain(direct.as_raw_fd()),
         }
     }
 
+    /// The file past the page cache, if a request of so many bytes goes there.
+    pub(crate) fn past_cache(&self, op: &IoOp, at: u64, len: usize) -> Option<&File> {
+        let all = self.all_past_cache.get().is_some();
+        let whole = (at | len as u64).is_multiple_of(page_bytes());
+        let past = match op {
+            IoOp::Read => all && len >= LONG_BYTES && (whole || !self.is_device),
+            IoOp::Write(Durability::Fua) if self.fua_past_cache.get().is_some() => true,
+            IoOp::Write(_) if !self.is_device => all,
+            IoOp::Write(how) => *how == Durability::Cached && whole,
+            IoOp::Flush | IoOp::Discard { .. } => false,
+        };
+        self.direct.as_ref().filter(|_| past)
+    }
+
     /// New blocks share the memory of one: a file of them (fallocate) need not be sent as zeros.
-    fn tells(&self, blocks: &[Block]) -> bool {
-        !self.in_memory
+    /// On a device whole pages only (W2).
+    fn tells(&self, op: &IoOp, at: u64, blocks: &[Block]) -> bool {
+        let len: usize = blocks.iter().map(Block::len).sum();
+        let may = *op == IoOp::Write(Durability::Cached)
+            && !self.in_memory
             && !self.refuses_zeros.load(Ordering::Relaxed)
+            && (!self.is_device || (at | len as u64).is_multiple_of(page_bytes()));
+        may && len >= TOLD_BYTES
             && blocks.iter().all(|b| b.is_same(&blocks[0]))
             && blocks[0].bytes().iter().all(|&b| b == 0)
     }
 
-    /// A request could not be had this way: the next ones take another.
-    pub(crate) fn refused(&self, way: &Way) {
-        match way {
-            Way::Told(_) => self.refuses_zeros.store(true, Ordering::Relaxed),
-            Way::Plain(fd) | Way::Copied(fd, ..) if *fd != self.fd() => {
-                self.refuses_past.store(true, Ordering::Relaxed);
-            }
-            _ => (),
-        }
+    /// The host cannot be told of zeros: from now on they are written.
+    pub(crate) fn refused_zeros(&self) {
+        self.refuses_zeros.store(true, Ordering::Relaxed);
     }
 
     /// Is it worth while to start the write-back of a write that went this way now, before a flush
@@ -118,9 +129,17 @@ impl HostFile {
     }
 }
 
+/// The page cache counts in these.
+fn page_bytes() -> u64 {
+    static BYTES: OnceLock<u64> = OnceLock::new();
+    // SAFETY: sysconf takes a number and gives one.
+    #[expect(unsafe_code, reason = "std does not tell the size of a page")]
+    *BYTES.get_or_init(|| u64::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).unwrap_or(1))
+}
+
 fn aligned(blocks: &[Block], len: usize) -> (Vec<u8>, usize) {
-    let mut bytes: Vec<u8> = Vec::with_capacity(len + PAGE_BYTES);
-    let start = bytes.as_ptr().align_offset(PAGE_BYTES);
+    let mut bytes: Vec<u8> = Vec::with_capacity(len + ALIGN_BYTES);
+    let start = bytes.as_ptr().align_offset(ALIGN_BYTES);
     bytes.resize(start, 0);
     blocks.iter().for_each(|b| bytes.extend_from_slice(b.bytes()));
     (bytes, start)
@@ -128,8 +147,8 @@ fn aligned(blocks: &[Block], len: usize) -> (Vec<u8>, usize) {
 
 /// Can single sectors be had past the page cache?
 fn takes_sectors(direct: &File) -> bool {
-    let mut probe = vec![0; PAGE_BYTES + SECTOR_BYTES];
-    let start = probe.as_ptr().align_offset(PAGE_BYTES);
+    let mut probe = vec![0; ALIGN_BYTES + SECTOR_BYTES];
+    let start = probe.as_ptr().align_offset(ALIGN_BYTES);
     direct.read_exact_at(&mut probe[start..start + SECTOR_BYTES], SECTOR_BYTES as u64).is_ok()
 }
 
@@ -140,9 +159,9 @@ pub(crate) fn open_direct(file: &File, read_only: bool) -> Option<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(!read_only).custom_flags(libc::O_DIRECT);
     let again = options.open(format!("/proc/self/fd/{}", file.as_raw_fd())).ok()?;
-    let mut probe = vec![0; 3 * PAGE_BYTES];
-    let start = probe.as_ptr().align_offset(PAGE_BYTES) + SECTOR_BYTES;
-    again.read_exact_at(&mut probe[start..start + PAGE_BYTES], 0).ok()?;
+    let mut probe = vec![0; 3 * ALIGN_BYTES];
+    let start = probe.as_ptr().align_offset(ALIGN_BYTES) + SECTOR_BYTES;
+    again.read_exact_at(&mut probe[start..start + ALIGN_BYTES], 0).ok()?;
     if !read_only && file.metadata().ok()?.file_type().is_block_device() {
         // SAFETY: takes numbers only; the descriptor is ours.
         #[expect(unsafe_code, reason = "std has no posix_fadvise")]
@@ -171,9 +190,9 @@ mod tests {
         let f = HostFile::create(&path, 1 << 20).expect("the folder of the build is there");
         std::fs::remove_file(&path).expect("it was made");
         let can = f.direct.as_ref().is_some_and(takes_sectors);
-        let one = [Block::copy_of(&[1; PAGE_BYTES])];
-        let long: Vec<Block> = (0..64).map(|n| Block::copy_of(&[n; PAGE_BYTES])).collect();
-        let zeros = vec![Block::zeroed(PAGE_BYTES); 64];
+        let one = [Block::copy_of(&[1; ALIGN_BYTES])];
+        let long: Vec<Block> = (0..64).map(|n| Block::copy_of(&[n; ALIGN_BYTES])).collect();
+        let zeros = vec![Block::zeroed(ALIGN_BYTES); 64];
         let (cached, fua) = (IoOp::Write(Durability::Cached), IoOp::Write(Durability::Fua));
         for op in [IoOp::Read, cached, fua] {
             assert!(!past(&f, op, &one) && !past(&f, op, &long));
@@ -188,9 +207,7 @@ mod tests {
         assert_eq!(past(&f, fua, &one), can);
         let told = f.way(&cached, 0, &zeros);
         assert_eq!(matches!(told, Way::Told(_)), !f.in_memory);
-        f.refused(&told);
+        f.refused_zeros();
         assert_eq!(past(&f, cached, &zeros), can);
-        f.refused(&f.way(&cached, 0, &one));
-        assert!(!past(&f, cached, &zeros) && !past(&f, IoOp::Read, &long));
     }
 }

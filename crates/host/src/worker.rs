@@ -149,18 +149,19 @@ impl Worker<'_> {
             self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
             return;
         }
-        let refused = told || result == -libc::EINVAL;
-        let again = result >= 0 || matches!(-result, libc::EAGAIN | libc::EINTR);
-        let done = if refused || again {
-            // Not to be had this way, or cut short: carried out again as a whole, waiting. Rare.
-            if refused {
-                file.refused(&way);
+        let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
+        let done = match -result {
+            libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV | libc::EINVAL if told => {
+                file.refused_zeros();
+                file.carry_out(request)
             }
-            let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
-            file.carry_out(request)
-        } else {
-            let e = std::io::Error::from_raw_os_error(-result);
-            IoDone { id, blocks, result: Err(disk_error(&op, at, &e)) }
+            // Cut short, or not to be had this way: carried out again as a whole, waiting. Rare.
+            ..=0 | libc::EAGAIN | libc::EINTR | libc::EINVAL => file.carry_out(request),
+            errno => {
+                let e = std::io::Error::from_raw_os_error(errno);
+                let result = Err(disk_error(&request.op, request.at, &e));
+                IoDone { id: request.id, blocks: request.blocks, result }
+            }
         };
         self.done.push((volume, done));
     }

@@ -15,15 +15,14 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use vfs::{Answer, Call, Door, DoorState, Front, FsError, Reply, Request, Ticket, Volume, Work};
 
-const BLOCK: usize = 4096;
 const BLOCKS: usize = 2048;
-const DISK_BYTES: u64 = (BLOCK * BLOCKS) as u64;
 const CALLS: u64 = 10_000;
 
 /// The disk, and what should be on it: each block is one byte, repeated.
 struct Mixer {
     env: Env,
     disk: Rc<dyn Disk>,
+    path: PathBuf,
     bytes: RefCell<Vec<u8>>,
     busy: RefCell<Vec<bool>>,
     zero: Block,
@@ -34,7 +33,7 @@ impl Mixer {
     /// A stretch of blocks that nobody uses: most are short, some long.
     async fn take(&self, rng: &mut Rng) -> Range<usize> {
         loop {
-            let long = if rng.one_in(3) { 256 } else { 4 };
+            let long = if rng.one_in(3) { 512 } else { 4 };
             let len = 1 + rng.below(long) as usize;
             let first = rng.below((BLOCKS - len) as u64) as usize;
             let range = first..first + len;
@@ -52,9 +51,10 @@ impl Mixer {
             return self.disk.flush().await;
         }
         let range = self.take(&mut rng).await;
-        let at = (range.start * BLOCK) as u64;
+        let bs = self.zero.len();
+        let at = (range.start * bs) as u64;
         if rng.one_in(2) {
-            let room = range.clone().map(|_| Block::zeroed(BLOCK)).collect();
+            let room = range.clone().map(|_| Block::zeroed(bs)).collect();
             let found = self.disk.read(at, room).await?;
             for (n, b) in range.clone().zip(found) {
                 let is = self.bytes.borrow()[n];
@@ -64,7 +64,7 @@ impl Mixer {
             let byte = if rng.one_in(3) { 0 } else { 1 + rng.below(255) as u8 };
             let block = |_| match byte {
                 0 => self.zero.clone(),
-                b => Block::copy_of(&[b; BLOCK]),
+                b => Block::copy_of(&vec![b; bs]),
             };
             let how = if rng.one_in(8) { Durability::Fua } else { Durability::Cached };
             self.disk.write(at, range.clone().map(block).collect(), how).await?;
@@ -87,19 +87,14 @@ impl Volume for Mixer {
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
         Box::pin(async move {
             self.disk.flush().await.unwrap();
-            let whole = std::fs::read(path_of(&self.bytes.borrow())).unwrap();
-            for (n, is) in self.bytes.borrow().iter().enumerate().take(BLOCKS) {
-                let block = &whole[n * BLOCK..(n + 1) * BLOCK];
-                assert!(block.iter().all(|b| b == is), "block {n} of the file");
+            let whole = std::fs::read(&self.path).unwrap();
+            for (n, bytes) in whole.chunks(self.zero.len()).enumerate() {
+                let is = self.bytes.borrow()[n];
+                assert!(bytes.iter().all(|&b| b == is), "block {n} of the file");
             }
             Ok(())
         })
     }
-}
-
-/// The path travels behind the blocks' bytes: a volume has no other place for it.
-fn path_of(bytes: &[u8]) -> PathBuf {
-    String::from_utf8(bytes[BLOCKS..].to_vec()).unwrap().into()
 }
 
 struct Caller(mpsc::Sender<()>);
@@ -110,15 +105,14 @@ impl Front for Caller {
     }
 }
 
-fn open(file: HostFile, path: &Path) -> Arc<Pool> {
-    let path = path.to_str().unwrap().to_owned();
+fn open(file: HostFile, block_bytes: usize) -> Arc<Pool> {
+    let (path, size_bytes) = (file.path().to_owned(), file.size_bytes());
     let open = move |env: Env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
         Box::pin(async move {
-            let disk = env.port().disk(DiskId(0), DISK_BYTES);
-            let bytes = [vec![0; BLOCKS], path.into_bytes()].concat().into();
-            let (busy, calls) = (vec![false; BLOCKS].into(), Cell::new(0));
-            let zero = Block::zeroed(BLOCK);
-            Ok(Rc::new(Mixer { env, disk, bytes, busy, zero, calls }) as Rc<dyn Volume>)
+            let disk = env.port().disk(DiskId(0), size_bytes);
+            let (bytes, busy) = (vec![0; BLOCKS].into(), vec![false; BLOCKS].into());
+            let (zero, calls) = (Block::zeroed(block_bytes), Cell::new(0));
+            Ok(Rc::new(Mixer { env, disk, path, bytes, busy, zero, calls }) as Rc<dyn Volume>)
         })
     };
     let door = Arc::new(Door::new(1, Box::new(open)));
@@ -135,13 +129,13 @@ fn await_state(door: &Door, state: DoorState) {
     }
 }
 
-fn mixed(name: &str, prepare: impl FnOnce(&HostFile)) {
+fn mixed(name: &str, block_bytes: usize, prepare: impl FnOnce(&HostFile)) {
     // On a disk, if cargo's folder is on one: in memory there is one way only.
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("ways-{name}"));
     let _ = std::fs::remove_file(&path);
-    let file = HostFile::create(&path, DISK_BYTES).unwrap();
+    let file = HostFile::create(&path, (block_bytes * BLOCKS) as u64).unwrap();
     prepare(&file);
-    let pool = open(file, &path);
+    let pool = open(file, block_bytes);
     let (tx, rx) = mpsc::channel();
     let caller = Arc::new(Caller(tx));
     let ask = |id| {
@@ -156,23 +150,35 @@ fn mixed(name: &str, prepare: impl FnOnce(&HostFile)) {
             ask(n);
         }
     }
-    pool.enter(0, &mut vec![Work::Close]);
-    await_state(&pool.volumes()[0].door, DoorState::Closed(Ok(())));
+    pool.close(0).unwrap();
     pool.stop();
     std::fs::remove_file(path).unwrap();
 }
 
 #[test]
 fn through_the_page_cache() {
-    mixed("through", |_| ());
+    mixed("through", 4096, |_| ());
+}
+
+#[test]
+fn blocks_smaller_than_a_page_through_it() {
+    mixed("through-small", 1024, |_| ());
 }
 
 #[test]
 fn with_fua_past_it() {
-    mixed("fua", HostFile::write_past_cache);
+    mixed("fua", 4096, HostFile::write_past_cache);
 }
 
 #[test]
 fn all_past_it() {
-    mixed("all", HostFile::all_past_cache);
+    mixed("all", 4096, |f| {
+        f.write_past_cache();
+        f.all_past_cache();
+    });
+}
+
+#[test]
+fn blocks_smaller_than_a_page_all_past_it() {
+    mixed("all-small", 1024, HostFile::all_past_cache);
 }

@@ -12,7 +12,6 @@ use fuse::{MountOptions, Session, Trust, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::DoorState;
 
 /// How long the kernel believes what it was told, in seconds: nobody else changes the volume.
 const TTL_ALONE: u64 = 3600;
@@ -146,6 +145,9 @@ fn run_volumes(
     fronts: Fronts<'_>,
 ) -> Result<Outcome, Failure> {
     block_signals();
+    if fronts.mount.is_some() && fronts.nfs.is_none() {
+        volumes[0].file.all_past_cache(); // the mount's kernel keeps contents
+    }
     open_doors(&volumes)?;
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
@@ -157,10 +159,6 @@ fn run_volumes(
         None => None,
         Some(dir) => {
             let alone = fronts.nfs.is_none();
-            if alone {
-                // The mount's kernel keeps contents.
-                volumes[0].file.all_past_cache();
-            }
             let trust = Trust {
                 secs: if alone { TTL_ALONE } else { TTL_SHARED },
                 returned_is_durable: alone && volumes[0].returned_is_durable,
@@ -252,9 +250,8 @@ fn start_session(
 /// Closes them, then the workers end.
 pub(super) fn close(volumes: &[Served], pool: &Pool) -> Result<Outcome, Failure> {
     let mut failed = None;
-    for v in volumes {
-        let driver = Driver::new(v.door.clone(), v.disks.clone());
-        if let (DoorState::Open, Err(e)) = (v.door.state(), driver.close()) {
+    for (n, v) in volumes.iter().enumerate() {
+        if let Err(e) = pool.close(n) {
             failed = Some(format!("{}: closing: {e}", v.file.path().display()));
         }
     }
