@@ -8,17 +8,24 @@ use crate::{Buf, BufKind};
 use env::IdMap;
 use std::collections::VecDeque;
 
-/// The blocks of each kind, the next to be looked at first.
+/// The blocks of each kind, the next to be looked at first. A stream's blocks leave memory before
+/// a hand comes to them: it finds their numbers only.
 #[derive(Default)]
 pub(crate) struct Clock {
     meta: VecDeque<u64>,
     contents: VecDeque<u64>,
+    /// What streams have passed, the first to go first.
+    passed: VecDeque<u64>,
+    /// About so many of the contents' numbers are of blocks that are gone.
+    gone: usize,
 }
 
 /// How many blocks a hand passes at most for one that is wanted, when memory is full, and for one
 /// that has come, when there are only more contents than their bound.
 const STEPS_FULL: usize = 64;
 const STEPS_OVER: usize = 8;
+/// How many numbers of blocks that are gone are kept at least before they are looked for.
+const GONE_MAX: usize = 16 << 10;
 
 impl Clock {
     pub(crate) fn add(&mut self, block: u64, kind: BufKind) {
@@ -28,13 +35,40 @@ impl Clock {
         }
     }
 
+    /// A stream has passed this block: it goes when as many as `lag` have been passed after it,
+    /// unless somebody has used it since. So a stream needs the memory of those alone, however
+    /// long it is.
+    pub(crate) fn pass(&mut self, map: &mut IdMap<u64, Buf>, block: u64, lag: usize) {
+        self.passed.push_back(block);
+        while self.passed.len() > lag {
+            let first = self.passed.pop_front().expect("there are more than none");
+            let goes = |b: &Buf| b.kind() == BufKind::Data && !b.must_stay() && !b.0.touched.get();
+            if map.get(&first).is_some_and(goes) {
+                map.remove(&first);
+                self.gone += 1;
+            }
+        }
+        if self.gone > GONE_MAX + self.contents.len() / 2 {
+            self.contents.retain(|b| map.contains_key(b));
+            self.gone = 0;
+        }
+    }
+
+    fn contents(&self) -> usize {
+        self.contents.len().saturating_sub(self.gone)
+    }
+
     /// Lets contents go until there are fewer than `bound`. `n` blocks have come: the work is in
     /// proportion, and more may go than have come, because a bound that was wide while much was
     /// dirty becomes narrow at once.
     pub(crate) fn bound_contents(&mut self, map: &mut IdMap<u64, Buf>, bound: usize, n: usize) {
         let mut steps = n * STEPS_OVER;
-        while self.contents.len() >= bound && steps > 0 {
-            steps -= turn(&mut self.contents, map, steps).0;
+        while self.contents() >= bound && steps > 0 {
+            let before = self.contents.len();
+            let (taken, one) = turn(&mut self.contents, map, steps);
+            steps -= taken;
+            let gone = before - self.contents.len() - usize::from(one);
+            self.gone = self.gone.saturating_sub(gone);
         }
     }
 
@@ -42,7 +76,7 @@ impl Clock {
     /// go first while they have more than a quarter of the memory.
     pub(crate) fn make_room(&mut self, map: &mut IdMap<u64, Buf>, capacity: usize) -> bool {
         while map.len() >= capacity {
-            let contents_first = self.contents.len() >= capacity / 4;
+            let contents_first = self.contents() >= capacity / 4;
             let (first, second) = match contents_first {
                 true => (&mut self.contents, &mut self.meta),
                 false => (&mut self.meta, &mut self.contents),
@@ -60,7 +94,7 @@ impl Clock {
 fn turn(hand: &mut VecDeque<u64>, map: &mut IdMap<u64, Buf>, steps: usize) -> (usize, bool) {
     for step in 1..=steps {
         let Some(block) = hand.pop_front() else { return (steps, false) };
-        let b = map.get(&block).expect("a block leaves memory by its hand alone");
+        let Some(b) = map.get(&block) else { continue }; // it was passed
         if !b.must_stay() && !b.0.touched.replace(false) {
             map.remove(&block);
             return (step, true);
@@ -153,6 +187,26 @@ mod tests {
             drop(held);
             (8000..9200).for_each(|n| drop(new(n)));
             assert_eq!(cache.counts().0, 256);
+        });
+    }
+
+    #[test]
+    fn a_stream_needs_little_memory_however_large_the_bound_is() {
+        with_cache(400 << 20, 200 << 20, |_, cache| {
+            let used: Vec<u64> = (0..1000).collect();
+            used.iter().for_each(|&n| drop(cache.get_new(BlockNo(n), BufKind::Data, Ino(1))));
+            for n in 1000..60_000 {
+                let b = cache.get_new(BlockNo(n), BufKind::Data, Ino(2));
+                b.modify(|bytes| bytes[0] = 1); // not the memory that all zeros share
+                b.mark_clean();
+                cache.pass(std::iter::once(&b));
+            }
+            let (all, _) = cache.counts();
+            assert_eq!(all, used.len() + (16 << 20) / 4096);
+            assert!(used.iter().all(|&n| cache.is_cached(BlockNo(n))));
+            // The hand finds numbers of blocks that are gone, and gets along.
+            (100_000..160_000).for_each(|n| drop(cache.get_new(BlockNo(n), BufKind::Data, Ino(3))));
+            assert!(cache.counts().0 <= (200 << 20) / 4096 + 1);
         });
     }
 

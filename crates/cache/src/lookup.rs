@@ -48,6 +48,8 @@ pub struct Cache {
     clock: RefCell<Clock>,
 }
 
+/// What a stream leaves in memory behind it, where contents have a bound.
+const STREAM_BYTES: usize = 16 << 20;
 /// Write requests in flight at once.
 const WRITES_IN_FLIGHT: usize = 16;
 
@@ -291,8 +293,18 @@ impl Cache {
         clock.bound_contents(&mut map, bound, n);
     }
 
-    /// A sequential reader or writer has passed these blocks: they are the first to go.
+    /// A sequential reader or writer has passed these blocks: they are the first to go, and where
+    /// contents have a bound of their own, soon.
     pub fn pass<'a>(&self, bufs: impl Iterator<Item = &'a Buf>) {
-        bufs.for_each(|b| b.0.touched.set(false));
+        let bounded = self.options.contents_bytes < self.options.cache_bytes;
+        let mut map = self.map.borrow_mut();
+        let mut clock = self.clock.borrow_mut();
+        for b in bufs {
+            b.0.touched.set(false);
+            // New zeros have no memory of their own, and will be written over soon.
+            if bounded && !b.image().is_same(&self.zero) {
+                clock.pass(&mut map, b.block().0, STREAM_BYTES / self.options.block_bytes);
+            }
+        }
     }
 }

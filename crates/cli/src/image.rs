@@ -73,8 +73,11 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
 const LOG_BYTES: u64 = 256 << 20;
 
 /// What clean contents may have of a cache whose size nobody has named: the kernel holds them too,
-/// below us for the image and above us for FUSE, and reading its copy costs little.
+/// below us in the image's pages, and reading its copy costs little.
 const CONTENTS_BYTES: usize = 16 << 20;
+/// The same, as a share of the cache, where the kernel holds contents only above us, as a mount's:
+/// what is changed in part is read before, and not from the kernel's copy.
+pub const CONTENTS_ALONE_SHARE: usize = 16;
 
 /// A quarter of the machine's memory: a bound, for metadata and what is dirty.
 fn default_cache() -> u64 {

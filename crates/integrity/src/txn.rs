@@ -115,18 +115,27 @@ impl Txn {
     }
 }
 
+const LINE_BYTES: usize = 32;
+
 /// The runs of 4-byte words in which `a` and `b` differ.
 fn changed_words(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
     assert!(a.len() == b.len());
     let mut runs: Vec<Range<usize>> = Vec::new();
-    for at in (0..a.len()).step_by(4) {
-        let end = (at + 4).min(a.len());
-        if a[at..end] == b[at..end] {
+    // Most of an inode stays as it is: whole lines are looked at first.
+    for line in (0..a.len()).step_by(LINE_BYTES) {
+        let line_end = (line + LINE_BYTES).min(a.len());
+        if a[line..line_end] == b[line..line_end] {
             continue;
         }
-        match runs.last_mut() {
-            Some(r) if r.end == at => r.end = end,
-            _ => runs.push(at..end),
+        for at in (line..line_end).step_by(4) {
+            let end = (at + 4).min(line_end);
+            if a[at..end] == b[at..end] {
+                continue;
+            }
+            match runs.last_mut() {
+                Some(r) if r.end == at => r.end = end,
+                _ => runs.push(at..end),
+            }
         }
     }
     runs
@@ -138,10 +147,10 @@ mod tests {
 
     #[test]
     fn words_that_differ() {
-        let a = [0u8; 16];
+        let a = [0u8; 70];
         let mut b = a;
-        (b[1], b[4], b[15]) = (1, 1, 1);
-        assert_eq!(changed_words(&a, &b), [0..8, 12..16]);
+        (b[1], b[4], b[15], b[30], b[32], b[69]) = (1, 1, 1, 1, 1, 1);
+        assert_eq!(changed_words(&a, &b), [0..8, 12..16, 28..36, 68..70]);
         assert!(changed_words(&a, &a).is_empty());
     }
 }

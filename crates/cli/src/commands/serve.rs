@@ -4,7 +4,7 @@
 use super::http::{self, Status};
 use super::nfs_server::{NfsArgs, describe, name_of};
 use super::rpcbind::Registration;
-use super::served::{Served, open, open_all, open_doors};
+use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::check_open_args;
 use crate::{Failure, Outcome, say};
@@ -42,7 +42,7 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     if a.detached {
         host::new_session();
     }
-    let volumes = vec![open(&a.image, &a.open)?];
+    let volumes = vec![open(&a.image, &a.open, Front::MountAlone)?];
     let fronts = Fronts { mount: Some(&a.dir), detached: a.detached, ..Fronts::default() };
     run_volumes(volumes, &a.open, fronts)
 }
@@ -91,7 +91,8 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
             make_default(&images[0], &a)?;
         }
     }
-    let volumes = open_all(&images, &a.open)?;
+    let front = if a.no_nfs { Front::MountAlone } else { Front::Any };
+    let volumes = open_all(&images, &a.open, front)?;
     let (mount, http) = (a.mount.as_deref(), a.http.as_deref());
     let fronts = Fronts { mount, nfs, http, rpcbind: a.rpcbind, detached: false };
     run_volumes(volumes, &a.open, fronts)
@@ -145,9 +146,6 @@ fn run_volumes(
     fronts: Fronts<'_>,
 ) -> Result<Outcome, Failure> {
     block_signals();
-    if fronts.mount.is_some() && fronts.nfs.is_none() {
-        volumes[0].file.all_past_cache(); // the mount's kernel keeps contents
-    }
     open_doors(&volumes)?;
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {

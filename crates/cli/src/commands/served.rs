@@ -2,7 +2,8 @@
 //! room of its own or, where they share a log, in one. It knows no front end.
 
 use crate::args::OpenArgs;
-use crate::image::{check_open_args, log_file, options_of, prepare, with_mode};
+use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, log_file, options_of};
+use crate::image::{prepare, with_mode};
 use crate::progress::ReplayBar;
 use crate::{Failure, say};
 use host::{Driver, HostFile};
@@ -32,10 +33,19 @@ struct Prepared {
     read_only: bool,
 }
 
+/// What is in front of a volume: who keeps contents that were read and written?
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Front {
+    /// Nobody, or NFS's clients each for itself: the host's page cache is there for all of them.
+    Any,
+    /// A mount alone, so the kernel: the host need not keep them once more.
+    MountAlone,
+}
+
 /// Looks at a volume and recovers it; prints what its mode promises.
 fn prepared(
     path: &Path,
-    args: &OpenArgs,
+    (args, front): (&OpenArgs, Front),
     log: Option<&Arc<HostFile>>,
 ) -> Result<Prepared, Failure> {
     let mode = check_open_args(args)?;
@@ -48,6 +58,11 @@ fn prepared(
     // Blocks of a page each: no two of them are written in one page.
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();
+    }
+    if front == Front::MountAlone {
+        file.all_past_cache();
+        let share = options.cache_bytes / CONTENTS_ALONE_SHARE;
+        options.contents_bytes = options.contents_bytes.map(|least| least.max(share));
     }
     options.watch = Some(Arc::new(ReplayBar::default()));
     options.log_disk_bytes = log.map(|l| l.size_bytes());
@@ -66,10 +81,10 @@ fn seed() -> Result<u64, Failure> {
 }
 
 /// Prepares a volume for being served.
-pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
+pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served, Failure> {
     let args = with_mode(args, path)?;
     let log = open_log(&args, &[path])?;
-    let p = prepared(path, &args, log.as_ref())?;
+    let p = prepared(path, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
     let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
@@ -80,10 +95,14 @@ pub(super) fn open(path: &Path, args: &OpenArgs) -> Result<Served, Failure> {
 
 /// Prepares all of them. With one log for several volumes these share a room: whoever is inside
 /// carries on the work of all, so that their entries go out together.
-pub(super) fn open_all(images: &[PathBuf], args: &OpenArgs) -> Result<Vec<Served>, Failure> {
+pub(super) fn open_all(
+    images: &[PathBuf],
+    args: &OpenArgs,
+    front: Front,
+) -> Result<Vec<Served>, Failure> {
     let outside = args.log.as_ref().is_some_and(|l| l != "internal");
     if images.len() == 1 || !outside {
-        return images.iter().map(|i| open(i, args)).collect();
+        return images.iter().map(|i| open(i, args, front)).collect();
     }
     // Several volumes with one log: that is for the modes with a log only.
     let named = args.mode.clone().unwrap_or_else(|| volume::Mode::Unified.to_string());
@@ -95,8 +114,10 @@ pub(super) fn open_all(images: &[PathBuf], args: &OpenArgs) -> Result<Vec<Served
     }
     let paths: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
     let log = open_log(args, &paths)?;
-    let all: Vec<Prepared> =
-        images.iter().map(|i| prepared(i, args, log.as_ref())).collect::<Result<_, Failure>>()?;
+    let all: Vec<Prepared> = images
+        .iter()
+        .map(|i| prepared(i, (args, front), log.as_ref()))
+        .collect::<Result<_, Failure>>()?;
     let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {

@@ -37,6 +37,7 @@
 mod phase;
 mod records;
 mod render;
+mod touched;
 
 use crate::Recipe;
 use crate::reuse::Reuse;
@@ -50,9 +51,9 @@ use integrity::{
 use phase::{PHASES, phase_of};
 use records::Records;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
+use touched::{Known, Touched};
 
 pub(crate) use phase::PLANTS;
 
@@ -74,8 +75,8 @@ pub(crate) struct Ffs {
     next_txn: Cell<u64>,
     records: RefCell<Records>,
     reuse: RefCell<Reuse>,
-    /// Blocks that delayed transactions touched, for `Scope::Txn`; the oldest are dropped.
-    touched: RefCell<BTreeMap<u64, Vec<Buf>>>,
+    /// Blocks that delayed transactions touched, for `Scope::Txn`.
+    touched: RefCell<Touched>,
     syncs: Cell<u64>,
     waits: Cell<u64>,
     releases: Cell<u64>,
@@ -88,9 +89,6 @@ pub(crate) struct Ffs {
 /// groups with what cannot be used, which each search then looks through; much less would make
 /// flushes felt.
 const HELD_MAX: usize = 1024;
-
-/// How many delayed transactions `Scope::Txn` can still tell apart; an older one means everything.
-const TOUCHED_MAX: usize = 4096;
 
 impl Ffs {
     /// The mechanism over this cache, whose gate it becomes.
@@ -124,7 +122,7 @@ impl Ffs {
     async fn run_phases(&self, txn: u64, others: &[Buf]) -> Result<(), IntegrityError> {
         let last = self.records.borrow().last_phase(txn);
         if last.is_none() {
-            self.note_touched(txn, others.to_vec());
+            self.touched.borrow_mut().note(txn, others.to_vec());
         }
         for phase in 0..PHASES {
             let mut bufs = self.records.borrow().bufs_of(txn, phase);
@@ -178,10 +176,14 @@ impl Ffs {
     }
 
     async fn sync_txn(&self, ended: Ended) -> Result<(), IntegrityError> {
-        let touched = self.touched.borrow_mut().remove(&ended.0);
-        if let Some(bufs) = touched {
-            self.cache.write(bufs).await?;
-            self.cache.flush_device().await?;
+        let known = self.touched.borrow_mut().take(ended.0);
+        match known {
+            Known::Bufs(bufs) => {
+                self.cache.write(bufs).await?;
+                self.cache.flush_device().await?;
+            }
+            Known::Nothing => self.cache.write_all().await?,
+            Known::Clean => (),
         }
         Ok(())
     }
@@ -200,14 +202,6 @@ impl Ffs {
             self.releases.set(self.releases.get() + 1);
         }
         self.release_at.set(self.reuse.borrow().held() + HELD_MAX);
-    }
-
-    fn note_touched(&self, txn: u64, bufs: Vec<Buf>) {
-        let mut touched = self.touched.borrow_mut();
-        touched.insert(txn, bufs);
-        if touched.len() > TOUCHED_MAX {
-            touched.pop_first();
-        }
     }
 }
 
@@ -293,7 +287,7 @@ impl Integrity for Ffs {
                 }
             } else {
                 if !others.is_empty() {
-                    self.note_touched(txn.id, others);
+                    self.touched.borrow_mut().note(txn.id, others);
                 }
                 self.limit_held().await;
             }
