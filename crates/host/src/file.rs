@@ -264,3 +264,11 @@ pub(crate) fn iovecs(op: &IoOp, blocks: &mut [Block]) -> Vec<libc::iovec> {
 pub(crate) fn iovec_of(bytes: &[u8]) -> libc::iovec {
     libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }
 }
+
+/// For tests: a path on the disk where the build is, which is no file system in memory as the
+/// folder for temporary files may be.
+#[cfg(test)]
+pub(crate) fn beside_the_build(name: &str) -> PathBuf {
+    let me = std::env::current_exe().expect("the test is a program");
+    me.with_file_name(format!("{name}-{}", std::process::id()))
+}

@@ -116,14 +116,13 @@ pub(crate) fn check_unused(file: &File, path: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use crate::HostFile;
-    use std::path::Path;
+    use crate::file::beside_the_build;
 
     /// What a killed process leaves behind: no descriptor, but a write past the page cache.
     #[test]
     fn a_write_past_the_page_cache_keeps_the_lock() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-        let path = dir.join(format!("lock-{}", std::process::id()));
-        let mut f = HostFile::create(&path, 1 << 20).expect("the folder of the build is there");
+        let path = beside_the_build("lock");
+        let mut f = HostFile::create(&path, 1 << 20).expect("the build's folder may be written");
         let in_flight = f.direct.take();
         drop(f);
         if in_flight.is_some() {

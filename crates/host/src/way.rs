@@ -176,7 +176,7 @@ pub(crate) fn open_direct(file: &File, read_only: bool) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
+    use crate::file::beside_the_build;
 
     fn past(f: &HostFile, op: IoOp, blocks: &[Block]) -> bool {
         matches!(f.way(&op, 0, blocks), Way::Plain(fd) | Way::Copied(fd, ..) if fd != f.fd())
@@ -185,9 +185,8 @@ mod tests {
     /// Where the disk of the tests takes single sectors past the page cache; else there is one way.
     #[test]
     fn each_request_takes_its_way() {
-        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-        let path = dir.join(format!("way-{}", std::process::id()));
-        let f = HostFile::create(&path, 1 << 20).expect("the folder of the build is there");
+        let path = beside_the_build("way");
+        let f = HostFile::create(&path, 1 << 20).expect("the build's folder may be written");
         std::fs::remove_file(&path).expect("it was made");
         let can = f.direct.as_ref().is_some_and(takes_sectors);
         let one = [Block::copy_of(&[1; ALIGN_BYTES])];
