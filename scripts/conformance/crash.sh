@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 stage_crash() {
-  local mode plant states=${CRASH_STATES:-12000}
+  local mode plant states=${CRASH_STATES:-8000}
   for mode in $("$CAIRN" crash --list-modes); do
     check "crash: $states states in mode $mode" "$CAIRN" crash --mode "$mode" --states "$states"
     for plant in $("$CAIRN" crash --mode "$mode" --plant list); do
