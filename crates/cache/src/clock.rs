@@ -8,15 +8,21 @@ use crate::{Buf, BufKind};
 use env::IdMap;
 use std::collections::VecDeque;
 
-/// The blocks of each kind, the next to be looked at first. A stream's blocks leave memory before
-/// a hand comes to them: it finds their numbers only.
+/// The hands.
 #[derive(Default)]
 pub(crate) struct Clock {
-    meta: VecDeque<u64>,
-    contents: VecDeque<u64>,
+    meta: Hand,
+    contents: Hand,
     /// What streams have passed, the first to go first.
     passed: VecDeque<u64>,
-    /// About so many of the contents' numbers are of blocks that are gone.
+}
+
+/// The blocks of one kind, the next to be looked at first. A stream's blocks leave memory before
+/// the hand comes to them: it finds their numbers only.
+#[derive(Default)]
+struct Hand {
+    blocks: VecDeque<u64>,
+    /// About so many of the numbers are of blocks that are gone.
     gone: usize,
 }
 
@@ -30,8 +36,8 @@ const GONE_MAX: usize = 16 << 10;
 impl Clock {
     pub(crate) fn add(&mut self, block: u64, kind: BufKind) {
         match kind {
-            BufKind::Meta => self.meta.push_back(block),
-            BufKind::Data => self.contents.push_back(block),
+            BufKind::Meta => self.meta.blocks.push_back(block),
+            BufKind::Data => self.contents.blocks.push_back(block),
         }
     }
 
@@ -45,17 +51,9 @@ impl Clock {
             let goes = |b: &Buf| b.kind() == BufKind::Data && !b.must_stay() && !b.0.touched.get();
             if map.get(&first).is_some_and(goes) {
                 map.remove(&first);
-                self.gone += 1;
+                self.contents.has_lost_one(map);
             }
         }
-        if self.gone > GONE_MAX + self.contents.len() / 2 {
-            self.contents.retain(|b| map.contains_key(b));
-            self.gone = 0;
-        }
-    }
-
-    fn contents(&self) -> usize {
-        self.contents.len().saturating_sub(self.gone)
     }
 
     /// Lets contents go until there are fewer than `bound`. `n` blocks have come: the work is in
@@ -63,12 +61,8 @@ impl Clock {
     /// dirty becomes narrow at once.
     pub(crate) fn bound_contents(&mut self, map: &mut IdMap<u64, Buf>, bound: usize, n: usize) {
         let mut steps = n * STEPS_OVER;
-        while self.contents() >= bound && steps > 0 {
-            let before = self.contents.len();
-            let (taken, one) = turn(&mut self.contents, map, steps);
-            steps -= taken;
-            let gone = before - self.contents.len() - usize::from(one);
-            self.gone = self.gone.saturating_sub(gone);
+        while self.contents.len() >= bound && steps > 0 {
+            steps = self.contents.turn(map, steps).unwrap_or(0);
         }
     }
 
@@ -76,12 +70,12 @@ impl Clock {
     /// go first while they have more than a quarter of the memory.
     pub(crate) fn make_room(&mut self, map: &mut IdMap<u64, Buf>, capacity: usize) -> bool {
         while map.len() >= capacity {
-            let contents_first = self.contents() >= capacity / 4;
+            let contents_first = self.contents.len() >= capacity / 4;
             let (first, second) = match contents_first {
                 true => (&mut self.contents, &mut self.meta),
                 false => (&mut self.meta, &mut self.contents),
             };
-            if !turn(first, map, STEPS_FULL).1 && !turn(second, map, STEPS_FULL).1 {
+            if first.turn(map, STEPS_FULL).or_else(|| second.turn(map, STEPS_FULL)).is_none() {
                 return false;
             }
         }
@@ -89,19 +83,37 @@ impl Clock {
     }
 }
 
-/// Moves a hand until a block has gone, or `steps` blocks have stayed: how many it passed, and
-/// whether one has gone.
-fn turn(hand: &mut VecDeque<u64>, map: &mut IdMap<u64, Buf>, steps: usize) -> (usize, bool) {
-    for step in 1..=steps {
-        let Some(block) = hand.pop_front() else { return (steps, false) };
-        let Some(b) = map.get(&block) else { continue }; // it was passed
-        if !b.must_stay() && !b.0.touched.replace(false) {
-            map.remove(&block);
-            return (step, true);
-        }
-        hand.push_back(block);
+impl Hand {
+    fn len(&self) -> usize {
+        self.blocks.len().saturating_sub(self.gone)
     }
-    (steps, false)
+
+    /// Moves until a block has gone: the steps that are left of `steps`. None: as many blocks have
+    /// stayed.
+    fn turn(&mut self, map: &mut IdMap<u64, Buf>, steps: usize) -> Option<usize> {
+        for left in (0..steps).rev() {
+            let block = self.blocks.pop_front()?;
+            let Some(b) = map.get(&block) else {
+                self.gone = self.gone.saturating_sub(1);
+                continue;
+            };
+            if !b.must_stay() && !b.0.touched.replace(false) {
+                map.remove(&block);
+                return Some(left);
+            }
+            self.blocks.push_back(block);
+        }
+        None
+    }
+
+    /// One of its blocks has left memory without it.
+    fn has_lost_one(&mut self, map: &IdMap<u64, Buf>) {
+        self.gone += 1;
+        if self.gone > GONE_MAX + self.blocks.len() / 2 {
+            self.blocks.retain(|b| map.contains_key(b));
+            self.gone = 0;
+        }
+    }
 }
 
 #[cfg(test)]
