@@ -1,5 +1,8 @@
 //! Who may do what: mode bits and POSIX access lists, decided in one place for every way in that is
-//! not checked by a kernel. It knows no disk; `ufs` supplies the attributes and the list.
+//! not checked by a kernel. It knows no disk; `ufs` supplies the attributes and the list. Whose a
+//! file becomes, and which set-id bits it keeps, is [`owners`]' business.
+
+pub mod owners;
 
 use crate::{Attr, Cred};
 

@@ -7,6 +7,7 @@ use env::Piece;
 use integrity::Plant;
 use lab::{Setting, Subject, fresh};
 use nfs::{Connection, Export, Sender, Served, Server};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use vfs::{Reply, Request, Work};
 use volume::Mode;
@@ -25,6 +26,7 @@ impl Sender for Sink {
 
 /// The server, its volume, and one connection at a time.
 pub(crate) struct Bench {
+    peer: SocketAddr,
     subject: Subject,
     server: Arc<Server>,
     connection: Arc<Connection>,
@@ -32,8 +34,7 @@ pub(crate) struct Bench {
     calls: u64,
 }
 
-fn connect(server: &Arc<Server>, sink: &Sink) -> Arc<Connection> {
-    let peer = "127.0.0.1:700".parse().unwrap();
+fn connect(server: &Arc<Server>, peer: SocketAddr, sink: &Sink) -> Arc<Connection> {
     Connection::new(server.clone(), peer, Box::new(sink.clone()))
 }
 
@@ -84,6 +85,11 @@ pub(crate) fn call_as(
 
 impl Bench {
     pub(crate) fn new() -> Bench {
+        Bench::serving(Export::loopback(), "127.0.0.1:700")
+    }
+
+    /// Serves by these rules a client at this address.
+    pub(crate) fn serving(exports: Vec<Export>, peer: &str) -> Bench {
         let setting = Setting::plain(Mode::by_name("sync").unwrap());
         let mut subject =
             Subject::open(vec![fresh(2 << 20, false)], setting, false, (Plant::NONE, 0)).unwrap();
@@ -92,15 +98,22 @@ impl Bench {
             other => panic!("{other:?}"),
         };
         let served = vec![Served { name: "v".into(), info }];
-        let server = Arc::new(Server::new(served, Export::loopback()));
+        let server = Arc::new(Server::new(served, exports));
         let sink = Sink::default();
-        let connection = connect(&server, &sink);
-        Bench { subject, server, connection, sink, calls: 1 }
+        let peer = peer.parse().unwrap();
+        let connection = connect(&server, peer, &sink);
+        Bench { peer, subject, server, connection, sink, calls: 1 }
     }
 
     /// Another connection in the place of this one.
     pub(crate) fn reconnect(&mut self) {
-        self.connection = connect(&self.server, &self.sink);
+        self.connection = connect(&self.server, self.peer, &self.sink);
+    }
+
+    /// The same client from this address, over a new connection.
+    pub(crate) fn reconnect_from(&mut self, peer: &str) {
+        self.peer = peer.parse().unwrap();
+        self.reconnect();
     }
 
     /// Feeds bytes, runs what they ask for, and gives the replies back. Err: the server wants no

@@ -10,7 +10,7 @@ use format::FileBlock;
 use format::ext::inode::{InodeMut, RawTime, Which};
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
-use vfs::access::{WRITE, in_group};
+use vfs::access::{WRITE, owners};
 use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
 
 impl<S: Store> Ufs<S> {
@@ -47,27 +47,7 @@ impl<S: Store> Ufs<S> {
         attr: &Attr,
         set: &SetAttr,
     ) -> Result<(), FsError> {
-        if !ctx.cred.check || ctx.cred.uid == 0 {
-            return Ok(());
-        }
-        let to_now = |t: Option<SetTime>| !matches!(t, Some(SetTime::To(_)));
-        let only_now = to_now(set.atime) && to_now(set.mtime);
-        let times = set.atime.is_some() || set.mtime.is_some();
-        if set.mode.is_some() || (times && !only_now) {
-            self.permit_owner(ctx, inode)?;
-        }
-        if set.uid.is_some_and(|u| u != attr.uid) {
-            return Err(FsError::Perm);
-        }
-        if let Some(g) = set.gid.filter(|g| *g != attr.gid) {
-            self.permit_owner(ctx, inode)?;
-            if !in_group(&ctx.cred, g) {
-                return Err(FsError::Perm);
-            }
-        }
-        let owner = self.permit_owner(ctx, inode).is_ok();
-        // An owner over NFS may write a file it has made read-only after opening it.
-        if (set.size.is_some() || (times && only_now)) && !owner {
+        if owners::may_set(attr, set, &ctx.cred)? {
             self.permit(ctx, inode, WRITE).await?;
         }
         Ok(())
@@ -97,7 +77,7 @@ impl<S: Store> Ufs<S> {
         if let Some(size) = set.size {
             self.resize(txn, inode, size).await?;
         }
-        let mode = self.new_mode(ctx, attr, set);
+        let mode = owners::mode_after(attr, set, &ctx.cred);
         let now = self.now();
         let time = |t: SetTime| -> RawTime {
             match t {
@@ -129,29 +109,6 @@ impl<S: Store> Ufs<S> {
             self.mode_into_list(txn, inode, mode).await?;
         }
         Ok(())
-    }
-
-    /// The mode after the change. A change of owner by anybody but root takes set-id bits away, as
-    /// does a chmod by somebody outside the group for set-group-id.
-    fn new_mode(&self, ctx: &Ctx, attr: &Attr, set: &SetAttr) -> u32 {
-        let kind = attr.mode & vfs::S_IFMT;
-        let mut mode = attr.mode;
-        if let Some(m) = set.mode {
-            mode = kind | m & 0o7777;
-            let gid = set.gid.unwrap_or(attr.gid);
-            if ctx.cred.check && ctx.cred.uid != 0 && !in_group(&ctx.cred, gid) {
-                mode &= !0o2000;
-            }
-        }
-        let chown = set.uid.is_some() || set.gid.is_some();
-        let unchecked_chown = !ctx.cred.check && ctx.cred.uid == 0;
-        if (chown && !unchecked_chown && set.mode.is_none() && kind == 0o100_000) || set.kill_suid {
-            mode &= !0o4000;
-            if mode & 0o010 != 0 {
-                mode &= !0o2000;
-            }
-        }
-        mode
     }
 
     /// Cuts or grows the file to `size`; the caller sets times.

@@ -10,7 +10,7 @@ use format::ext::dirent;
 use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which};
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
-use vfs::access::in_group;
+use vfs::access::owners;
 use vfs::{FsError, Kind, MakeKind, SetAttr, SetTime};
 
 /// What is to be made.
@@ -84,11 +84,10 @@ impl<S: Store> Ufs<S> {
         if matches!(new.kind, MakeKind::Dir) && dir.links() >= self.store.limits().links_max {
             return Err(FsError::TooManyLinks);
         }
-        let bs = self.store.limits().block_bytes;
-        if matches!(&new.kind, MakeKind::Symlink(t) if t.is_empty() || t.len() >= bs.min(4096)) {
-            return Err(FsError::NameTooLong);
+        self.check_new(ctx, &new)?;
+        if matches!(new.kind, MakeKind::File { .. }) {
+            self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         }
-        self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         new.inherited = self.inherited_lists(&dir, &new).await?;
         let mut txn = self.begin(ctx, CREDITS).await?;
         let made = self.make_in(ctx, &mut txn, &dir, name, &new).await;
@@ -101,6 +100,22 @@ impl<S: Store> Ufs<S> {
         self.note_name(&child, &dir);
         self.finish(ctx, txn, locks).await?;
         Ok(reply)
+    }
+
+    /// May such a file be made, by this caller and in this layout?
+    fn check_new(&self, ctx: &Ctx, new: &New) -> Result<(), FsError> {
+        owners::may_make(&new.kind, &ctx.cred)?;
+        let limits = self.store.limits();
+        match &new.kind {
+            MakeKind::Symlink(text) if text.contains(&0) => Err(FsError::Invalid),
+            MakeKind::Symlink(t) if t.is_empty() || t.len() >= limits.block_bytes.min(4096) => {
+                Err(FsError::NameTooLong)
+            }
+            MakeKind::File { .. } if new.attr.size.is_some_and(|s| s > limits.file_bytes_max) => {
+                Err(FsError::FileTooBig)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The name exists: an error, or for a file that may exist, that file.
@@ -159,15 +174,7 @@ impl<S: Store> Ufs<S> {
     fn fill_inode(&self, ctx: &Ctx, txn: &mut Txn, dir: &Inode, h: &InodeHandle, new: &New) {
         let kind = kind_of(&new.kind);
         let parent = self.attr(&dir.h);
-        let setgid = parent.mode & 0o2000 != 0;
-        let uid = new.attr.uid.unwrap_or(ctx.cred.uid);
-        let gid = if setgid { parent.gid } else { new.attr.gid.unwrap_or(ctx.cred.gid) };
-        let mut mode = kind.mode_bits() | new.inherited.mode & 0o7777;
-        if setgid && kind == Kind::Dir {
-            mode |= 0o2000;
-        } else if ctx.cred.check && ctx.cred.uid != 0 && !in_group(&ctx.cred, gid) {
-            mode &= !0o2000;
-        }
+        let own = owners::of_new(&parent, kind, new.inherited.mode, &new.attr, &ctx.cred);
         let now = self.now();
         let time = |t: Option<SetTime>| match t {
             Some(SetTime::To(t)) => (t.sec, t.nsec),
@@ -179,9 +186,9 @@ impl<S: Store> Ufs<S> {
         }
         h.edit(txn, Change::InitInode(h.ino), |raw| {
             let mut i = InodeMut(raw);
-            i.set_mode(mode as u16);
-            i.set_uid(uid);
-            i.set_gid(gid);
+            i.set_mode(own.mode as u16);
+            i.set_uid(own.uid);
+            i.set_gid(own.gid);
             i.set_links(if kind == Kind::Dir { 2 } else { 1 });
             i.set_time(Which::Access, atime);
             i.set_time(Which::Modify, mtime);

@@ -1,6 +1,5 @@
 //! Space: allocating ahead, punching holes, zeroing ranges, and finding data and holes.
 
-use super::write::without_set_ids;
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
@@ -9,7 +8,7 @@ use format::FileBlock;
 use format::ext::inode::InodeMut;
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
-use vfs::access::WRITE;
+use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, SeekKind, SpaceOp};
 
 /// Blocks allocated in one transaction.
@@ -60,12 +59,11 @@ impl<S: Store> Ufs<S> {
             return self.abandon(txn, locks, e).await;
         }
         self.touch_changed(&mut txn, &inode.h);
-        if ctx.cred.uid != 0 {
-            inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
-                let mode = without_set_ids(InodeMut(raw).as_ref().mode());
-                InodeMut(raw).set_mode(mode);
-            });
-        }
+        let kill = ctx.cred.uid != 0;
+        let mode = owners::mode_after_write(&self.attr(&inode.h), &ctx.cred, kill);
+        inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
+            InodeMut(raw).set_mode(mode as u16);
+        });
         let reply = Reply::Attr(self.attr(&inode.h));
         self.finish(ctx, txn, locks).await?;
         Ok(reply)

@@ -11,7 +11,7 @@ use format::FileBlock;
 use format::ext::inode::{InodeMut, Which};
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
-use vfs::access::WRITE;
+use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, Stability, TRANSFER_BYTES_MAX};
 
 /// A write, as it is asked for.
@@ -64,7 +64,8 @@ impl<S: Store> Ufs<S> {
             Ok(n) => n,
             Err(e) => return self.abandon(txn, locks, e).await,
         };
-        self.note_write(&mut txn, &inode, offset + n as u64, w.kill_suid);
+        let mode = owners::mode_after_write(&self.attr(&inode.h), &ctx.cred, w.kill_suid);
+        self.note_write(&mut txn, &inode, offset + n as u64, mode);
         ctx.wcc[0] = self.wcc(Some(before), &inode);
         let attr = self.attr(&inode.h);
         let ended = self.store.end(txn).await;
@@ -81,7 +82,7 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
     }
 
-    fn note_write(&self, txn: &mut Txn, inode: &Inode, end: u64, kill_suid: bool) {
+    fn note_write(&self, txn: &mut Txn, inode: &Inode, end: u64, mode: u32) {
         if end > inode.size() {
             inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(end));
         }
@@ -90,10 +91,7 @@ impl<S: Store> Ufs<S> {
             let mut i = InodeMut(raw);
             i.set_time(Which::Modify, now);
             i.set_time(Which::Change, now);
-            if kill_suid {
-                let mode = without_set_ids(i.as_ref().mode());
-                i.set_mode(mode);
-            }
+            i.set_mode(mode as u16);
         });
     }
 
@@ -139,12 +137,6 @@ impl<S: Store> Ufs<S> {
         }
         Ok(done)
     }
-}
-
-/// The mode that a change of contents by anybody but root leaves.
-pub(super) fn without_set_ids(mode: u16) -> u16 {
-    let group = if mode & 0o010 != 0 { 0o2000 } else { 0 };
-    mode & !0o4000 & !group
 }
 
 /// Puts `n` bytes of `data`, from its byte `from` on, at `start` of the block.
