@@ -42,6 +42,9 @@ pub trait WriteGate {
     );
     /// Every write whose `after_write` carried an epoch below `epoch` is durable.
     fn flushed(&self, epoch: FlushEpoch);
+    /// The volume has failed, and this is the first that is heard of it: whoever waits for what
+    /// will not come now is to be woken.
+    fn failed(&self, _: &DiskError) {}
 }
 
 /// A gate that is always open: for volumes that are only read, and for tests.

@@ -104,12 +104,17 @@ impl Cache {
     /// Remembers a failed write or flush made elsewhere (a log's); the first one counts.
     pub fn fail(&self, e: &DiskError) {
         let mut failed = self.failed.borrow_mut();
-        if failed.is_none() {
+        let first = failed.is_none();
+        if first {
             tracing::error!("the volume turns read-only: {e}");
             *failed = Some(e.clone());
         }
         drop(failed);
         self.progress.wake_all();
+        if first {
+            let gate = self.gate.borrow().clone();
+            gate.failed(e);
+        }
     }
     /// How many blocks are in memory, and how many of them are dirty.
     pub fn counts(&self) -> (usize, usize) {

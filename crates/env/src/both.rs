@@ -5,6 +5,16 @@ use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::task::Poll;
 
+/// Waits for `a`, but no longer than for `stop`; None: `stop` came first.
+pub async fn unless<A>(a: impl Future<Output = A>, stop: impl Future<Output = ()>) -> Option<A> {
+    let (mut a, mut stop) = (pin!(a), pin!(stop));
+    poll_fn(move |cx| match a.as_mut().poll(cx) {
+        Poll::Ready(x) => Poll::Ready(Some(x)),
+        Poll::Pending => stop.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
 /// Waits for both.
 pub async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     let (mut a, mut b) = (pin!(a), pin!(b));

@@ -22,7 +22,7 @@ mod time;
 mod timers;
 
 pub use block::{Block, SECTOR_BYTES};
-pub use both::both;
+pub use both::{both, unless};
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
 pub use exec::{Executor, Step};

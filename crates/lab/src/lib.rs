@@ -22,6 +22,8 @@ mod record;
 mod scenario;
 mod setting;
 mod subject;
+#[cfg(test)]
+mod waits;
 
 pub use acts::Act;
 pub use damaged::use_damaged;

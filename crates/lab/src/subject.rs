@@ -60,6 +60,16 @@ impl Subject {
         Subject::open_all((disks, 1), options, timings, seed)
     }
 
+    /// The same of several volumes, without models.
+    #[cfg(test)]
+    pub(crate) fn open_with(
+        all: (Vec<Image>, u16),
+        options: OpenOptions,
+        seed: u64,
+    ) -> Result<Subject, String> {
+        Subject::open_all(all, options, Vec::new(), seed)
+    }
+
     fn open_all(
         (disks, volumes): (Vec<Image>, u16),
         options: OpenOptions,
@@ -150,6 +160,36 @@ impl Subject {
             |_| ended.borrow().len() == count,
         );
         ended.borrow().iter().copied().collect()
+    }
+
+    /// The same, each with the volume that it is for, and until `limit` has passed: Err says how
+    /// many have not ended then.
+    #[cfg(test)]
+    pub(crate) fn together_within(
+        &mut self,
+        tasks: Vec<(u16, Task)>,
+        limit: Nanos,
+    ) -> Result<Vec<Result<(), FsError>>, String> {
+        let count = tasks.len();
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        let (volumes, into) = (self.all.clone(), ended.clone());
+        let (mut tasks, end) = (tasks, self.world.now() + limit.0);
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                for (of, task) in std::mem::take(&mut tasks) {
+                    let (volume, into) = (volumes[usize::from(of)].clone(), into.clone());
+                    let future = task(env.clone(), volume);
+                    env.spawn("task", async move {
+                        let result = future.await;
+                        into.borrow_mut().push(result);
+                    });
+                }
+            },
+            |w| ended.borrow().len() == count || w.now() >= end,
+        );
+        let all = ended.borrow().clone();
+        if all.len() == count { Ok(all) } else { Err(format!("{} wait", count - all.len())) }
     }
 
     /// Closes the volumes, one after the other; the disks as they are then.
@@ -341,7 +381,7 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
 }
 
 /// Does an act from inside the engine.
-async fn perform(volume: &Rc<dyn Volume>, act: &Act) -> Result<(), FsError> {
+pub(crate) async fn perform(volume: &Rc<dyn Volume>, act: &Act) -> Result<(), FsError> {
     let mut inos = Vec::new();
     for path in act.needs() {
         let mut at = 2;

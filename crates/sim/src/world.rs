@@ -30,6 +30,8 @@ pub enum Fault {
     Flush(u64),
     /// Reads that touch this byte fail.
     Read(u64),
+    /// The disk fails for good: its n-th write or flush (from 0, counted together), and all after.
+    Gone(DiskId, u64),
 }
 
 /// Writes marks into the trace from inside the engine: before whatever the same turn asks the disk.
@@ -257,7 +259,8 @@ impl World {
             self.check_alone(&write);
             self.trace.events.push(Event::WriteIssued(n));
         }
-        let failed = self.fault == Some(Fault::Write(self.counts[1]));
+        let nth = self.fault == Some(Fault::Write(self.counts[1]));
+        let failed = nth || self.is_gone(write.disk);
         self.counts[1] += 1;
         // A write that fails leaves any mixture of old and new sectors.
         let mut chance = Rng::new(n as u64);
@@ -271,6 +274,13 @@ impl World {
             self.trace.writes.push(write);
         }
         if failed { (None, Some("write")) } else { (ended, None) }
+    }
+
+    /// Has the disk failed for good? The request that asks is counted already.
+    fn is_gone(&self, disk: DiskId) -> bool {
+        let Some(Fault::Gone(which, n)) = self.fault else { return false };
+        let asked = self.traffic.get(usize::from(disk.0)).map_or(0, |t| t.writes + t.flushes);
+        which == disk && asked > n
     }
 
     /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks.
@@ -290,7 +300,8 @@ impl World {
             self.trace.events.push(Event::FlushIssued(self.flushes));
             self.trace.flushes.push(disk);
         }
-        let failed = self.fault == Some(Fault::Flush(self.counts[2]));
+        let nth = self.fault == Some(Fault::Flush(self.counts[2]));
+        let failed = nth || self.is_gone(disk);
         self.counts[2] += 1;
         self.flushes += 1;
         if failed {

@@ -69,9 +69,19 @@ impl Client {
         Ok(self.put(bytes))
     }
 
-    /// Waits for room for an entry of up to `len` bytes, first come first served.
+    /// What it needs the log for has failed: it will trim nothing more. Whoever waits for room in
+    /// its name gets this error, and others learn that its entries are in the way.
+    pub fn fail(&self, e: LogError) {
+        let log = self.inner();
+        log.state.borrow_mut().clients[usize::from(self.id.0)].failed.get_or_insert(e);
+        log.lost.wake_all();
+        log.room.wake_all();
+    }
+
+    /// Waits for room for an entry of up to `len` bytes, first come first served. Errors: `Held` if
+    /// a client that is not here, or has failed, needs what is in the way.
     pub async fn reserve(&self, len: u64) -> Result<Reservation, LogError> {
-        let cost = self.inner().reserve(len).await?;
+        let cost = self.inner().reserve(self.id, len).await?;
         Ok(Reservation { log: self.inner().clone(), cost, len })
     }
 

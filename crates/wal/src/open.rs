@@ -172,7 +172,7 @@ impl Log {
         options: &OpenOptions,
     ) -> Log {
         let state = State {
-            clients: sb.clients.iter().map(|_| ClientState { end: tail, here: false }).collect(),
+            clients: sb.clients.iter().map(|_| ClientState::new(tail, false)).collect(),
             activations: 0,
             activations_durable: 0,
             tail,
@@ -203,6 +203,7 @@ impl Log {
             turn: Lock::new(),
             sb_lock: Lock::new(),
             room: Notify::new(),
+            lost: Notify::new(),
             pressure: Notify::new(),
             starving: Cell::new(0),
         };
@@ -222,7 +223,7 @@ impl Log {
             None if s.sb.clients.len() == CLIENTS_MAX => return Err(LogError::TooManyClients),
             None => {
                 s.sb.clients.push(ClientSlot { id: [0; 16], label: [0; 16], trim: IDLE });
-                s.clients.push(ClientState { end: tail, here: true });
+                s.clients.push(ClientState::new(tail, true));
                 s.sb.clients.len() - 1
             }
         };

@@ -2,8 +2,10 @@
 //! when room is short (I2). A full log makes callers wait; it never gives up what is needed.
 
 use crate::error::LogError;
-use crate::layout::{ClientSlot, ENTRY_HEADER, GROUP_HEADER};
+use crate::layout::{ClientId, ClientSlot, ENTRY_HEADER, GROUP_HEADER};
 use crate::state::{ClientState, Inner, State};
+use env::sync::LockGuard;
+use env::unless;
 use std::rc::Rc;
 
 impl State {
@@ -39,7 +41,8 @@ impl State {
     fn held_by(&self) -> Option<String> {
         let oldest = self.trimmed();
         let slots = self.sb.clients.iter().zip(&self.clients);
-        let held = |(slot, c): &(&ClientSlot, &ClientState)| slot.trim == oldest && !c.here;
+        let gone = |c: &ClientState| !c.here || c.failed.is_some();
+        let held = |(slot, c): &(&ClientSlot, &ClientState)| slot.trim == oldest && gone(c);
         slots.into_iter().find(held).map(|(slot, _)| slot.shown())
     }
 
@@ -79,15 +82,32 @@ impl Inner {
         Ok(())
     }
 
+    fn check_client(&self, client: ClientId) -> Result<(), LogError> {
+        let s = self.state.borrow();
+        s.clients[usize::from(client.0)].failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until those who came before have room. It is given up when the client fails: they may
+    /// wait for another one's trims.
+    async fn turn_of(&self, client: ClientId) -> Result<LockGuard, LogError> {
+        loop {
+            self.check_client(client)?;
+            if let Some(turn) = unless(self.turn.lock(), self.lost.wait()).await {
+                return Ok(turn);
+            }
+        }
+    }
+
     /// Waits until there is room for an entry of `len` bytes, and keeps it. Returns what it keeps.
-    pub(crate) async fn reserve(self: &Rc<Self>, len: u64) -> Result<u64, LogError> {
-        let turn = self.turn.try_lock();
-        let _turn = match turn {
-            Some(t) => t,
-            None => self.turn.lock().await,
-        };
+    pub(crate) async fn reserve(
+        self: &Rc<Self>,
+        client: ClientId,
+        len: u64,
+    ) -> Result<u64, LogError> {
+        let _turn = self.turn_of(client).await?;
         let mut waited = false;
         loop {
+            self.check_client(client)?;
             match self.check_room(len) {
                 Ok(()) => break,
                 Err(LogError::Full) => (),

@@ -40,12 +40,20 @@ pub(crate) struct Flight {
 }
 
 /// What is known of a client in this opening.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct ClientState {
     /// Where its last entry ends.
     pub(crate) end: u64,
     /// Has somebody opened it?
     pub(crate) here: bool,
+    /// Why it will trim nothing any more, if that is so.
+    pub(crate) failed: Option<LogError>,
+}
+
+impl ClientState {
+    pub(crate) fn new(end: u64, here: bool) -> ClientState {
+        ClientState { end, here, failed: None }
+    }
 }
 
 pub(crate) struct State {
@@ -95,6 +103,8 @@ pub(crate) struct Inner {
     pub(crate) sb_lock: Lock,
     /// Room was made, or the log has failed.
     pub(crate) room: Notify,
+    /// A client has failed.
+    pub(crate) lost: Notify,
     /// Somebody waits for room that only a trim can make: a signal, and how many.
     pub(crate) pressure: Notify,
     pub(crate) starving: Cell<u32>,

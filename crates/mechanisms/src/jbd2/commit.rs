@@ -81,9 +81,10 @@ impl Jbd2 {
             self.cache.fail(&env::DiskError { kind, during: "commit", at: 0, detail });
         }
         self.changed.wake_all();
+        self.room.wake_all();
     }
 
-    fn is_wanted(&self) -> bool {
+    pub(super) fn is_wanted(&self) -> bool {
         let s = self.state.borrow();
         self.wanted.get() >= s.running.serial && !s.running.is_empty()
     }
@@ -130,7 +131,7 @@ impl Jbd2 {
         while !self.state.borrow().running.is_quiet() && !self.plant.is("close-early") {
             self.changed.wait().await;
             if let Err(e) = self.check() {
-                self.closing.set(false);
+                self.closing.set(false); // everything has failed, and all are woken
                 return Err(e);
             }
         }
@@ -157,6 +158,7 @@ impl Jbd2 {
         drop(state);
         self.closing.set(false);
         self.changed.wake_all();
+        self.room.wake_all();
         Ok(Closed { serial, blocks: frozen, direct, revokes })
     }
 

@@ -182,8 +182,12 @@ pub(crate) struct Jbd2 {
     stopping: Cell<bool>,
     /// There is something to commit.
     kick: Notify,
-    /// A handle has ended, a transaction was closed or committed, or everything has failed.
+    /// A handle has ended that was waited for, a transaction was closed or committed, or everything
+    /// has failed.
     changed: Notify,
+    /// The same for who waits to join: a handle has ended, a transaction was closed, or everything
+    /// has failed.
+    room: Notify,
     checkpointing: Lock,
     /// The time of the last commit; the next is never earlier.
     last_time: Cell<Nanos>,
@@ -235,6 +239,7 @@ impl Jbd2 {
             stopping: Cell::new(false),
             kick: Notify::new(),
             changed: Notify::new(),
+            room: Notify::new(),
             checkpointing: Lock::new(),
             last_time: Cell::new(Nanos(0)),
             counters: Counters::default(),
@@ -280,7 +285,7 @@ impl Jbd2 {
                 };
                 self.want(serial);
             }
-            self.changed.wait().await;
+            self.room.wait().await;
         }
     }
 }
@@ -315,6 +320,12 @@ impl WriteGate for Jbd2 {
     fn flushed(&self, epoch: FlushEpoch) {
         let freed = self.state.borrow_mut().homes.flushed(epoch);
         freed.into_iter().for_each(|b| self.cache.forget(b));
+    }
+
+    fn failed(&self, _: &DiskError) {
+        self.changed.wake_all();
+        self.room.wake_all();
+        self.kick.wake_all();
     }
 }
 
@@ -369,6 +380,10 @@ impl Integrity for Jbd2 {
             };
             if self.closing.get() {
                 self.changed.wake_all();
+            }
+            self.room.wake_all();
+            if self.is_wanted() {
+                self.kick.wake_all(); // it was asked for when there was nothing to commit yet
             }
             Ok(Ended(serial))
         })

@@ -192,8 +192,6 @@ impl Redo {
 
     /// A log that fails stops the volume, as its disk would.
     fn log_error(&self, e: LogError) -> IntegrityError {
-        self.ended.wake_all();
-        self.unbarred.wake_all();
         match e {
             LogError::Disk(e) => {
                 self.cache.fail(&e);
@@ -352,6 +350,13 @@ impl WriteGate for Redo {
         }
         self.trim();
     }
+
+    fn failed(&self, e: &DiskError) {
+        self.ended.wake_all();
+        self.unbarred.wake_all();
+        // Nothing goes home any more, so nothing makes room.
+        self.log.fail(LogError::Disk(e.clone()));
+    }
 }
 
 impl Integrity for Redo {
@@ -378,6 +383,7 @@ impl Integrity for Redo {
                 }
                 let room = match self.log.reserve(self.entry_bytes(need)).await {
                     Ok(room) => room,
+                    Err(_) if self.cache.failure().is_some() => continue, // which `check` reports
                     // Nothing is done yet, so nothing has failed.
                     Err(LogError::Held { by }) => return Err(IntegrityError::LogHeld { by }),
                     Err(e) => return Err(self.log_error(e)),

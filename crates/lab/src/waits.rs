@@ -1,0 +1,153 @@
+//! Who waits: for room in a small log, for a commit, for a disk that has failed. Several callers at
+//! once, and no clock that would help: whoever waits is woken by what he waits for, or not at all.
+
+use crate::acts::Act;
+use crate::setting::{Setting, new_disks};
+use crate::subject::{Subject, Task, perform};
+use env::{DiskId, Env, Nanos};
+use sim::{Fault, Image};
+use std::cell::Cell;
+use std::rc::Rc;
+use vfs::{FsError, Volume};
+use volume::{Commit, Mode, OpenOptions};
+
+/// No clock of a volume ticks before this.
+const NEVER: Nanos = Nanos::from_secs(7200);
+/// Whoever has not ended by then waits for ever.
+const LIMIT: Nanos = Nanos::from_secs(60);
+const CALLERS: u64 = 6;
+/// Bytes of the file that each caller finds.
+const BIG: usize = 120_000;
+
+fn opened(setting: Setting, disks: Vec<Image>, seed: u64) -> Subject {
+    let options = OpenOptions { commit_interval: NEVER, ..setting.open_options(4 << 20) };
+    Subject::open_with((disks, setting.volumes), options, seed).unwrap()
+}
+
+/// Disks with a file for each caller.
+fn filled(setting: Setting, seed: u64) -> Vec<Image> {
+    let mut v = opened(setting, new_disks(4 << 20, setting), seed);
+    for of in 0..setting.volumes {
+        v.turn_to(of);
+        for p in (0..CALLERS).map(|n| format!("/big{n}")) {
+            v.act(0, &Act::Create(p.clone())).unwrap();
+            v.act(0, &Act::Write(p, 0, BIG, 3)).unwrap();
+        }
+    }
+    v.close().unwrap()
+}
+
+async fn timed(
+    env: &Env,
+    volume: &Rc<dyn Volume>,
+    act: Act,
+    slowest: &Cell<Nanos>,
+) -> Result<(), FsError> {
+    let began = env.now();
+    perform(volume, &act).await?;
+    slowest.set(slowest.get().max(env.now().since(began)));
+    Ok(())
+}
+
+/// One caller: files made, written in pieces short and long, made durable and removed, until
+/// something fails. `slowest` is the longest that one of his operations took.
+fn caller(n: u64, rounds: u64, slowest: Rc<Cell<Nanos>>) -> Task {
+    Box::new(move |env, volume| {
+        Box::pin(async move {
+            // The disk is read when the operation has begun and nothing is changed yet.
+            timed(&env, &volume, Act::Write(format!("/big{n}"), 100, BIG - 200, 4), &slowest)
+                .await?;
+            for round in 0..rounds {
+                let p = format!("/c{n}-{}", round % 5);
+                let len = [700, 3000, 20_000, 60_000][((n + round) % 4) as usize];
+                let acts = [
+                    Act::Create(p.clone()),
+                    Act::Write(p.clone(), 0, len, 1),
+                    Act::Write(p.clone(), len as u64 / 2, 900, 2),
+                    if (n + round).is_multiple_of(3) {
+                        Act::Fsync(p.clone())
+                    } else {
+                        Act::Read(p.clone())
+                    },
+                    Act::Rename(p.clone(), format!("{p}r")),
+                    Act::Unlink(format!("{p}r")),
+                ];
+                for act in acts {
+                    timed(&env, &volume, act, &slowest).await?;
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
+fn callers(setting: Setting, rounds: u64, slowest: &Rc<Cell<Nanos>>) -> Vec<(u16, Task)> {
+    let one = |n| ((n % u64::from(setting.volumes)) as u16, caller(n, rounds, slowest.clone()));
+    (0..CALLERS).map(one).collect()
+}
+
+/// Every mode that has a log, with the log inside and outside.
+fn settings() -> Vec<Setting> {
+    let mut all = Vec::new();
+    for mode in volume::MODES.iter().map(|m| m.mode) {
+        for outside in [false, true] {
+            let s = Setting { outside, ..Setting::plain(mode) };
+            match mode {
+                _ if mode.is_redo() => {
+                    all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..s }));
+                }
+                _ if mode.is_journal() => all.push(s),
+                _ => (),
+            }
+        }
+    }
+    let two = Setting { outside: true, volumes: 2, ..Setting::plain(Mode::Redo) };
+    all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..two }));
+    all
+}
+
+#[test]
+fn no_operation_waits_for_a_clock() {
+    for setting in settings() {
+        for seed in 0..2 {
+            let mut v = opened(setting, filled(setting, seed), seed);
+            let slowest = Rc::new(Cell::new(Nanos(0)));
+            let name = format!("{} {}, seed {seed}", setting.mode, setting.options());
+            // Alone first: whoever comes later might wake those who wait.
+            for rounds in [0, 30] {
+                let all = v.together_within(callers(setting, rounds, &slowest), LIMIT);
+                let all = all.unwrap_or_else(|e| panic!("{name}: {e}"));
+                assert!(all.iter().all(Result::is_ok), "{name}: {all:?}");
+            }
+            let ms = slowest.get().0 / 1_000_000;
+            assert!(ms < 1000, "{name}: an operation took {ms} ms");
+        }
+    }
+}
+
+#[test]
+fn whoever_waits_when_a_disk_fails_hears_of_it() {
+    for setting in settings() {
+        let disks = filled(setting, 1);
+        for disk in (0..disks.len() as u16).map(DiskId) {
+            for n in [8, 31, 178] {
+                let mut v = opened(setting, disks.clone(), n);
+                let name = format!("{} {}, {disk:?}, {n}", setting.mode, setting.options());
+                let asked = v.world.traffic.get(usize::from(disk.0)).copied().unwrap_or_default();
+                v.world.set_fault(Fault::Gone(disk, asked.writes + asked.flushes + n));
+                let slowest = Rc::new(Cell::new(Nanos(0)));
+                let all = v.together_within(callers(setting, 60, &slowest), LIMIT);
+                let all = all.unwrap_or_else(|e| panic!("{name}: {e}"));
+                let wrong = |r: &&Result<(), FsError>| {
+                    !matches!(r, Ok(()) | Err(FsError::Io | FsError::ReadOnly | FsError::NoSpace))
+                };
+                assert!(!all.iter().any(|r| wrong(&r)), "{name}: {all:?}");
+                let close = |of| -> (u16, Task) {
+                    (of, Box::new(|_, volume| Box::pin(async move { volume.close().await })))
+                };
+                let closed = v.together_within((0..setting.volumes).map(close).collect(), LIMIT);
+                closed.unwrap_or_else(|e| panic!("{name}, closing: {e}"));
+            }
+        }
+    }
+}
