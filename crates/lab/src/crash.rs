@@ -395,6 +395,24 @@ mod tests {
     }
 
     #[test]
+    fn contents_freed_on_their_way_home_hold_nobody_elses() {
+        let short = |commit, plant, states| {
+            let setting = Setting { commit, ..Setting::plain(Mode::Unified) };
+            let scenario = Some("short-lives".to_owned());
+            let first = plant != Plant::NONE;
+            let o = CrashOptions { setting, scenario, plant, first, ..options(Mode::Unified, 0) };
+            let report = explore(&CrashOptions { states, ..o }).unwrap();
+            report.runs.into_iter().flat_map(|r| r.violations).collect::<Vec<_>>()
+        };
+        for commit in [Commit::Sync, Commit::Async] {
+            let found = short(commit, Plant::NONE, 200);
+            assert!(found.is_empty(), "{found:?}");
+            let forgotten = Plant(Some("freed-contents-forgotten"));
+            assert!(!short(commit, forgotten, 1000).is_empty(), "{commit:?}");
+        }
+    }
+
+    #[test]
     fn planted_bugs_are_found() {
         for plant in Mode::Sync.info().plants {
             let o = CrashOptions {

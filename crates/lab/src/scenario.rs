@@ -8,6 +8,8 @@ use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
+mod short_lives;
+
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
     pub(crate) setup: Vec<Act>,
@@ -47,6 +49,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "postmark",
             "a mail server's small files: created, read, appended to, removed, with fsync",
         ),
+        ("short-lives", "new contents freed again while they and others' are on their way home"),
         ("random", "random operations"),
     ]
 }
@@ -140,6 +143,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "wrap" => wrap(seed),
         "callers" => callers(seed),
         "postmark" => postmark(seed),
+        "short-lives" => short_lives::script(seed),
         "random" => random(seed),
         _ => return None,
     })

@@ -8,7 +8,7 @@ use super::{Redo, State, add};
 use cache::{Buf, BufKind};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, IntegrityError, Txn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The blocks an operation has changed, with the ranges, in order.
@@ -141,16 +141,19 @@ impl Redo {
         let serial = s.serials.give();
         note_files(s, &txn, &opened.files, serial);
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
-        for e in &freed {
-            s.data.revoked(e.start, e.len);
-            s.queue.forget_direct(*e);
+        freed.iter().for_each(|e| s.data.revoked(e.start, e.len));
+        let logged = ranges.keys().filter(|b| s.queue.is_direct(**b));
+        let mut gone: BTreeSet<u64> = logged.map(|b| b.0).collect();
+        let dropped = s.queue.direct_in(&freed);
+        if self.plant.is("freed-contents-forgotten") {
+            s.queue.undirect_alone(&dropped);
+        } else {
+            gone.extend(dropped);
         }
-        let was_direct: Vec<BlockNo> =
-            ranges.keys().filter(|b| s.queue.is_direct(**b)).copied().collect();
         let txns = vec![txn.id];
         let batch = Batch { first: serial, serial, entry, ranges, room, direct, freed, txns };
         let joined = s.queue.push(batch, mixed);
-        was_direct.into_iter().for_each(|b| s.queue.undirect(b));
+        s.queue.undirect(&gone); // it is the last of the queue, alone or joined
         for (block, (buf, _)) in &touched {
             s.blocks.ended(buf, serial, s.open.touches(*block));
         }

@@ -24,6 +24,8 @@
 //!             I8 after a failed write or flush nothing begins.
 //!             I9 direct contents are durable before the entry that points at them is in the log,
 //!             and a block for which the log may hold contents never takes direct ones (data.rs).
+//!             I10 an entry whose contents need not go home any more, because a later one has them
+//!             or frees their blocks, is in the log with that one or not at all (queue.rs).
 //! On disk     entries of the `wal` crate, one client a volume; what is in one: entry.rs.
 //! States      operation: open -end-> queued -append-> in the log -> durable -all blocks home->
 //!             trimmed
@@ -100,6 +102,7 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "log-not-fua",
     "direct-over-logged",
     "entry-before-contents",
+    "freed-contents-forgotten",
     "new-block-not-cleared",
 ];
 

@@ -7,7 +7,7 @@ use super::open::{Open, Ranges};
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use wal::Reservation;
 
 /// One entry to be: an operation, or several that can only be durable together.
@@ -98,17 +98,41 @@ impl Queue {
         }
     }
 
-    /// Contents of `block` that were to go home directly are in the log after all, in an entry of
-    /// the operation that ends now: that one and all since the first that waits for them become
-    /// one.
-    pub(super) fn undirect(&mut self, block: BlockNo) {
-        let waits = |b: &Batch| b.direct.iter().any(|d| d.block() == block);
+    /// Contents of `blocks` that were to go home directly need not any more, because of the
+    /// operation that ends now and is the last: it has them in its entry, or it frees the blocks.
+    /// Without it the entries that waited for them would be wrong, so those from the first of them
+    /// on become one with it (I10).
+    pub(super) fn undirect(&mut self, blocks: &BTreeSet<u64>) {
+        let is_one = |d: &Buf| blocks.contains(&d.block().0);
+        let waits = |b: &Batch| b.direct.iter().any(is_one);
+        if blocks.is_empty() {
+            return;
+        }
         let Some(first) = self.batches.iter().position(waits) else { return };
         for later in self.batches.split_off(first + 1) {
             self.batches[first].join(later);
         }
-        self.batches[first].direct.retain(|d| d.block() != block);
-        self.direct.remove(&block.0);
+        self.batches[first].direct.retain(|d| !is_one(d));
+        self.forget_direct(blocks);
+    }
+
+    /// Nobody waits for the contents of these blocks.
+    fn forget_direct(&mut self, blocks: &BTreeSet<u64>) {
+        self.direct.retain(|b, _| !blocks.contains(b));
+    }
+
+    /// Planted bug: of freed blocks the contents are forgotten, and no more.
+    pub(super) fn undirect_alone(&mut self, blocks: &BTreeSet<u64>) {
+        for b in &mut self.batches {
+            b.direct.retain(|d| !blocks.contains(&d.block().0));
+        }
+        self.forget_direct(blocks);
+    }
+
+    /// The blocks of these extents whose contents are waited for.
+    pub(super) fn direct_in(&self, extents: &[Extent]) -> BTreeSet<u64> {
+        let inside = |b: &u64| extents.iter().any(|e| (e.start.0..e.start.0 + e.len).contains(b));
+        self.direct.keys().copied().filter(inside).collect()
     }
 
     pub(super) fn waits(&self, open: &Open) -> Waits {
@@ -167,19 +191,6 @@ impl Queue {
     /// Do a block's contents wait to be durable at home?
     pub(super) fn is_direct(&self, block: BlockNo) -> bool {
         self.direct.contains_key(&block.0)
-    }
-
-    /// The blocks are freed: nobody waits for their contents.
-    pub(super) fn forget_direct(&mut self, e: Extent) {
-        let inside = |b: u64| (e.start.0..e.start.0 + e.len).contains(&b);
-        let before = self.direct.len();
-        self.direct.retain(|b, _| !inside(*b));
-        if self.direct.len() == before {
-            return;
-        }
-        for b in &mut self.batches {
-            b.direct.retain(|d| !inside(d.block().0));
-        }
     }
 
     /// How many blocks of contents are waited for.
