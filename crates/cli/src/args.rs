@@ -135,6 +135,9 @@ pub struct ServeArgs {
     /// Also mount it here with FUSE.
     #[arg(long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
+    /// Options of the mount, as mount(8) has them: suid, dev, noexec, noatime, …
+    #[arg(short = 'o', value_name = "OPTIONS", requires = "mount")]
+    pub options: Vec<String>,
     /// Status page and metrics here.
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
@@ -155,6 +158,10 @@ pub struct MountArgs {
     pub dir: PathBuf,
     #[command(flatten)]
     pub open: OpenArgs,
+    /// As mount(8) has them: ro, suid, dev, noexec, noatime, … [default: nosuid,nodev]; with
+    /// `remount`: of the mount that is there.
+    #[arg(short = 'o', value_name = "OPTIONS")]
+    pub options: Vec<String>,
     /// Go to the background once it is mounted.
     #[arg(long)]
     pub daemon: bool,

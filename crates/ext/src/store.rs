@@ -27,6 +27,7 @@ impl Store for Ext {
         Limits {
             block_bytes: self.block_bytes(),
             inode_bytes: self.geo.inode_bytes,
+            first_ino: self.geo.first_ino,
             file_bytes_max: file_bytes_max(self.block_bytes()),
             links_max: LINKS_MAX,
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
@@ -78,6 +79,10 @@ impl Store for Ext {
     }
     async fn sync_all(&self) -> Result<(), FsError> {
         self.mechanism.sync(Scope::All).await.map_err(|e| self.failed(&e))
+    }
+    async fn settle(&self) -> Result<(), FsError> {
+        let done = self.cache.write_all().await;
+        done.map_err(|e| self.failed(&e.into()))
     }
 
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError> {

@@ -5,7 +5,7 @@
 //! `nothing DIR` serves over io_uring, with DEV set over /dev/fuse; it ends when DIR is unmounted.
 
 use env::Local;
-use fuse::{MountOptions, Session, Trust, UringChoice};
+use fuse::{MountOptions, Options, Session, Trust, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -149,7 +149,7 @@ fn main() -> Result<(), String> {
     let door = Arc::new(Door::new(0, Box::new(open)));
     Driver::new(door.clone(), Vec::new()).open()?;
     let pool = Pool::start(vec![(door, Vec::new())]).map_err(|e| format!("io_uring: {e}"))?;
-    let options = MountOptions { source: "nothing".into(), read_only: false };
+    let options = MountOptions { source: "nothing".into(), options: Options::default() };
     let trust = Trust { secs: 3600, returned_is_durable: false };
     let how = (choice, BLOCK_BYTES as usize, trust);
     let session = Session::start(&pool, 0, Path::new(&dir), &options, how)?;

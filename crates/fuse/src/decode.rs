@@ -1,6 +1,6 @@
 //! From the kernel's request to the volume's. What needs no state of the volume is answered here.
 
-use crate::trust::Trust;
+use crate::shared::Shared;
 use crate::wire::{Head, op, u32_at, u64_at};
 use env::Rope;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ pub(crate) enum Shape {
     Dir,
     DirPlus,
     Offset,
+    Statx,
 }
 
 /// What becomes of a request.
@@ -51,7 +52,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) rest: &'a [u8],
     /// The volume's block size, at whose borders written data are cut.
     pub(crate) block_bytes: usize,
-    pub(crate) trust: Trust,
+    pub(crate) shared: &'a Shared,
 }
 
 fn name(b: &[u8]) -> Vec<u8> {
@@ -75,7 +76,8 @@ impl Parts<'_> {
     fn call(&self, request: Request) -> Call {
         let (uid, gid) = (self.head.uid, self.head.gid);
         let cred = Cred { uid, gid, groups: no_groups(), check: false };
-        Call { cred, durable: false, wcc: false, hold: true, expect: [None; 2], request }
+        let durable = self.shared.is_synchronous(self.head.opcode);
+        Call { cred, durable, wcc: false, hold: true, expect: [None; 2], request }
     }
 
     /// What to do with it.
@@ -83,11 +85,18 @@ impl Parts<'_> {
         let (ino, f) = (self.ino(), self.fixed);
         let name_of = || name(self.rest);
         let (shape, request) = match self.head.opcode {
+            // How the kernel asks for what it has only a handle of, files too.
+            op::LOOKUP if name_of() == b"." => (Shape::Entry, Request::ByNumber { ino }),
             op::LOOKUP => (Shape::Entry, Request::Lookup { dir: ino, name: name_of() }),
             op::GETATTR => (Shape::Attr, Request::GetAttr { ino }),
+            op::STATX => (Shape::Statx, Request::GetAttr { ino }),
             op::SETATTR => (Shape::Attr, Request::SetAttr { ino, set: set_attr(f) }),
             op::READLINK => (Shape::Bytes, Request::ReadLink { ino }),
             op::SYMLINK | op::MKNOD | op::MKDIR | op::CREATE => return self.make(),
+            op::TMPFILE => {
+                let attr = SetAttr { mode: Some(u32_at(f, 4) & 0o7777), ..SetAttr::default() };
+                (Shape::Created, Request::MakeUnnamed { dir: ino, attr, umask: u32_at(f, 8) })
+            }
             op::UNLINK => (Shape::Empty, Request::Unlink { dir: ino, name: name_of() }),
             op::RMDIR => (Shape::Empty, Request::Rmdir { dir: ino, name: name_of() }),
             op::RENAME | op::RENAME2 => return self.rename(),
@@ -102,7 +111,7 @@ impl Parts<'_> {
             }
             op::WRITE => (Shape::Written, self.write()),
             op::STATFS => (Shape::StatFs, Request::StatFs),
-            op::FSYNC | op::FSYNCDIR if self.trust.returned_is_durable => {
+            op::FSYNC | op::FSYNCDIR if self.shared.trust.returned_is_durable => {
                 return Decoded::Now(ENOSYS);
             }
             op::FSYNC | op::FSYNCDIR => {
@@ -179,6 +188,7 @@ impl Parts<'_> {
             0 => RenameMode::Replace,
             1 => RenameMode::NoReplace,
             2 => RenameMode::Exchange,
+            4 | 5 => RenameMode::Whiteout { replace: flags == 4 },
             _ => return Decoded::Now(EINVAL),
         };
         let (name, to_name) = two_names(self.rest);
@@ -195,6 +205,7 @@ impl Parts<'_> {
         let flags = u32_at(f, 32);
         // O_DSYNC and O_SYNC of the file; the kernel sends no fsync of its own for them over FUSE.
         let stability = match flags & 0o4_010_000 {
+            _ if self.shared.is_synchronous(op::WRITE) => Stability::FileSync,
             0o4_010_000 => Stability::FileSync,
             0o010_000 => Stability::DataSync,
             _ => Stability::Unstable,
@@ -226,7 +237,8 @@ impl Parts<'_> {
                     2 => XattrMode::Replace,
                     _ => return Decoded::Now(EINVAL),
                 };
-                (Shape::Empty, Request::SetXattr { ino, name, value, mode })
+                let kill_sgid = self.shared.setxattr_ext && u32_at(f, 8) & 1 != 0;
+                (Shape::Empty, Request::SetXattr { ino, name, value, mode, kill_sgid })
             }
         };
         Decoded::Ask(shape, self.call(request))
@@ -308,6 +320,7 @@ fn set_attr(f: &[u8]) -> SetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trust::Trust;
     use crate::wire::{HEAD_IN, fixed_len};
 
     /// The kernel's bytes: a count and a filler of four bytes each, then inode and count of each.
@@ -320,11 +333,10 @@ mod tests {
             bytes.extend([ino.to_ne_bytes(), count.to_ne_bytes()].concat());
         }
         let head = Head::decode(&bytes);
-        let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode));
-        let trust = Trust { secs: 1, returned_is_durable: false };
-        let Decoded::Silent(calls) =
-            (Parts { head, fixed, rest, block_bytes: 4096, trust }).decode()
-        else {
+        let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode, false));
+        let shared = Shared::new(Trust { secs: 1, returned_is_durable: false }, false);
+        let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
+        let Decoded::Silent(calls) = parts.decode() else {
             panic!("forgets are not answered");
         };
         let seen: Vec<(u32, u64)> = calls
@@ -347,10 +359,10 @@ mod tests {
             bytes[16..24].copy_from_slice(&70u64.to_ne_bytes());
             bytes[HEAD_IN + 8] = 1;
             let head = Head::decode(&bytes);
-            let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode));
-            let trust = Trust { secs: 1, returned_is_durable };
-            let decoded = (Parts { head, fixed, rest, block_bytes: 4096, trust }).decode();
-            match decoded {
+            let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
+            let shared = Shared::new(Trust { secs: 1, returned_is_durable }, false);
+            let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
+            match parts.decode() {
                 Decoded::Now(ENOSYS) => assert!(returned_is_durable),
                 Decoded::Ask(Shape::Empty, call) => {
                     assert!(!returned_is_durable);

@@ -6,12 +6,12 @@
 use crate::decode::{Decoded, Parts, Shape};
 use crate::encode::encode;
 use crate::init::PAYLOAD;
-use crate::trust::Trust;
+use crate::shared::Shared;
 use crate::wire::{HEAD_IN, HEAD_OUT, Head, fixed_len, u32_at};
 use host::Pool;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
 use vfs::{Answer, Front, Ticket, Work};
 
@@ -25,10 +25,9 @@ pub(crate) struct Clones {
     fds: Vec<OwnedFd>,
     volume: usize,
     block_bytes: usize,
-    trust: Trust,
+    shared: Arc<Shared>,
     /// Requests that are being answered: kernel's number, shape, clone, by our number.
     pending: Mutex<Vec<Option<(u64, Shape, usize)>>>,
-    pub(crate) ended: Arc<AtomicBool>,
 }
 
 /// A further descriptor for the same connection, with a queue of its own.
@@ -78,7 +77,7 @@ impl Clones {
         workers: usize,
         volume: usize,
         block_bytes: usize,
-        shared: (Trust, Arc<AtomicBool>),
+        shared: Arc<Shared>,
     ) -> io::Result<Arc<Clones>> {
         let fds = (0..workers).map(|_| clone_of(dev)).collect::<io::Result<Vec<_>>>()?;
         Ok(Clones::with(fds, volume, block_bytes, shared))
@@ -89,7 +88,7 @@ impl Clones {
         dev: OwnedFd,
         volume: usize,
         block_bytes: usize,
-        shared: (Trust, Arc<AtomicBool>),
+        shared: Arc<Shared>,
     ) -> Arc<Clones> {
         Clones::with(vec![dev], volume, block_bytes, shared)
     }
@@ -98,16 +97,15 @@ impl Clones {
         fds: Vec<OwnedFd>,
         volume: usize,
         block_bytes: usize,
-        (trust, ended): (Trust, Arc<AtomicBool>),
+        shared: Arc<Shared>,
     ) -> Arc<Clones> {
         Arc::new_cyclic(|me| Clones {
             me: me.clone(),
             fds,
             volume,
             block_bytes,
-            trust,
+            shared,
             pending: Mutex::default(),
-            ended,
         })
     }
 
@@ -121,7 +119,7 @@ impl Clones {
                 pool.enter(self.volume, &mut work);
             }
         }
-        self.ended.store(true, Ordering::SeqCst);
+        self.shared.ended.store(true, Ordering::SeqCst);
     }
 
     /// How many clones.
@@ -145,9 +143,10 @@ impl Clones {
         let head = Head::decode(bytes);
         let len = (u32_at(bytes, 0) as usize).clamp(HEAD_IN, bytes.len().max(HEAD_IN));
         let Some(body) = bytes.get(HEAD_IN..len) else { return };
-        let (fixed, rest) = body.split_at(fixed_len(head.opcode).min(body.len()));
-        let (block_bytes, trust) = (self.block_bytes, self.trust);
-        let parts = Parts { head, fixed, rest, block_bytes, trust };
+        let fixed = fixed_len(head.opcode, self.shared.setxattr_ext);
+        let (fixed, rest) = body.split_at(fixed.min(body.len()));
+        let (block_bytes, shared) = (self.block_bytes, &*self.shared);
+        let parts = Parts { head, fixed, rest, block_bytes, shared };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
                 let id = self.remember(head.unique, shape, worker);
@@ -190,7 +189,7 @@ impl Front for Clones {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }
         OUT.with_borrow_mut(|out| {
-            let result = encode(shape, answer, self.trust, out);
+            let result = encode(shape, answer, self.shared.trust, out);
             write_reply(&self.fds[worker], unique, result.map(|n| &out[..n]));
         });
     }

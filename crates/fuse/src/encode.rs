@@ -24,6 +24,11 @@ pub(crate) fn encode(
             w.u64(0);
             attr(&mut w, &a);
         }
+        (Shape::Statx, Reply::Attr(a)) => {
+            w.u64(trust.of(&a));
+            w.zeros(24);
+            statx(&mut w, &a);
+        }
         (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, trust),
         (Shape::Created, Reply::Entry { attr: a, .. }) => {
             entry(&mut w, &a, trust);
@@ -82,6 +87,32 @@ fn attr(w: &mut Writer<'_>, a: &Attr) {
     w.u32((minor & 0xff) | major << 8 | (minor & !0xff) << 12);
     w.u32(a.blksize);
     w.u32(0);
+}
+
+/// The kernel's `fuse_statx`: what `attr` tells, and the time of creation where there is one.
+fn statx(w: &mut Writer<'_>, a: &Attr) {
+    const BASIC: u32 = 0x7ff;
+    const BTIME: u32 = 0x800;
+    w.u32(BASIC | if a.crtime.is_some() { BTIME } else { 0 });
+    w.u32(a.blksize);
+    w.u64(0); // attributes
+    w.u32(a.nlink);
+    w.u32(a.uid);
+    w.u32(a.gid);
+    w.u16(a.mode as u16);
+    w.u16(0);
+    w.u64(u64::from(a.ino));
+    w.u64(a.size);
+    w.u64(a.blocks);
+    w.u64(0); // which attributes are known
+    for t in [a.atime, a.crtime.unwrap_or_default(), a.ctime, a.mtime] {
+        w.u64(t.sec.cast_unsigned());
+        w.u32(t.nsec);
+        w.u32(0);
+    }
+    w.u32(a.rdev.0);
+    w.u32(a.rdev.1);
+    w.zeros(8 + 14 * 8);
 }
 
 fn entry(w: &mut Writer<'_>, a: &Attr, trust: Trust) {

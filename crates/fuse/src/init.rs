@@ -13,7 +13,6 @@ mod flag {
     pub(super) const AUTO_INVAL_DATA: u32 = 1 << 12;
     pub(super) const DO_READDIRPLUS: u32 = 1 << 13;
     pub(super) const READDIRPLUS_AUTO: u32 = 1 << 14;
-    pub(super) const ASYNC_DIO: u32 = 1 << 15;
     pub(super) const NO_OPEN_SUPPORT: u32 = 1 << 17;
     pub(super) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(super) const POSIX_ACL: u32 = 1 << 20;
@@ -21,6 +20,7 @@ mod flag {
     pub(super) const CACHE_SYMLINKS: u32 = 1 << 23;
     pub(super) const NO_OPENDIR_SUPPORT: u32 = 1 << 24;
     pub(super) const HANDLE_KILLPRIV_V2: u32 = 1 << 28;
+    pub(super) const SETXATTR_EXT: u32 = 1 << 29;
     pub(super) const INIT_EXT: u32 = 1 << 30;
 }
 /// In `flags2`: FUSE over io_uring is on offer.
@@ -45,7 +45,14 @@ impl Offer {
         self.flags2 & OVER_IO_URING != 0
     }
 
-    /// Our answer; `uring`: take that offer; `shared`: others change the volume too, so that pages
+    /// Does SETXATTR come in its longer form, which we always take?
+    pub(crate) fn has_setxattr_ext(&self) -> bool {
+        self.flags & flag::SETXATTR_EXT != 0
+    }
+
+    /// Our answer. Not taken is ASYNC_DIO: the kernel drops pages before an asynchronous direct
+    /// write, but not after it, so that pages which were read meanwhile would stay, and be old.
+    /// `uring`: take that offer; `shared`: others change the volume too, so that pages
     /// are dropped when a file's time or size is another than the kernel knew.
     pub(crate) fn accept(&self, (uring, shared): (bool, bool), out: &mut [u8]) -> usize {
         let want = if shared { flag::AUTO_INVAL_DATA } else { 0 };
@@ -56,7 +63,6 @@ impl Offer {
             | flag::DONT_MASK
             | flag::DO_READDIRPLUS
             | flag::READDIRPLUS_AUTO
-            | flag::ASYNC_DIO
             | flag::NO_OPEN_SUPPORT
             | flag::PARALLEL_DIROPS
             | flag::POSIX_ACL
@@ -64,6 +70,7 @@ impl Offer {
             | flag::CACHE_SYMLINKS
             | flag::NO_OPENDIR_SUPPORT
             | flag::HANDLE_KILLPRIV_V2
+            | flag::SETXATTR_EXT
             | flag::INIT_EXT;
         let mut w = Writer::new(out);
         w.u32(7);

@@ -7,12 +7,17 @@ mod dev;
 mod encode;
 mod init;
 mod mount;
+mod mountinfo;
+mod options;
 mod session;
+mod shared;
 mod slot;
 mod trust;
 mod uring;
+mod watch;
 mod wire;
 
-pub use mount::MountOptions;
+pub use mount::{MountOptions, remount};
+pub use options::Options;
 pub use session::{Session, UringChoice};
 pub use trust::Trust;

@@ -1,6 +1,8 @@
 //! Mounting: as root by mount(2), else with the help of fusermount3, which hands the descriptor
 //! over a socket.
 
+use crate::mountinfo::Entry;
+use crate::options::Options;
 use std::ffi::CString;
 use std::fs::OpenOptions;
 use std::io;
@@ -16,8 +18,8 @@ use std::process::Command;
 pub struct MountOptions {
     /// What `mount` and `df` show as the source.
     pub source: String,
-    /// Read-only.
-    pub read_only: bool,
+    /// mount(8)'s.
+    pub options: Options,
 }
 
 fn is_root() -> bool {
@@ -32,6 +34,9 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Strin
     let shown = dir.display();
     if !dir.is_dir() {
         return Err(format!("{shown}: not a directory to mount on"));
+    }
+    if !is_root() && options.options.needs_root() {
+        return Err(format!("cannot mount on {shown}: options suid and dev are root's to give"));
     }
     let result = if is_root() { as_root(dir, options) } else { by_fusermount(dir, options) };
     result.map_err(|e| format!("cannot mount on {shown}: {e}"))
@@ -48,7 +53,7 @@ fn as_root(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
     let c = |s: &[u8]| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
     let (source, target) = (c(o.source.as_bytes())?, c(dir.as_os_str().as_bytes())?);
     let (kind, data) = (c(b"fuse.cairn")?, c(data.as_bytes())?);
-    let flags = libc::MS_NODEV | libc::MS_NOSUID | if o.read_only { libc::MS_RDONLY } else { 0 };
+    let flags = o.options.0;
     // SAFETY: four strings that live through the call.
     #[expect(unsafe_code, reason = "std cannot mount")]
     let rc = unsafe {
@@ -65,10 +70,8 @@ fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
     unsafe {
         libc::fcntl(fd, libc::F_SETFD, 0);
     }
-    let mut options = format!("nosuid,nodev,default_permissions,fsname={},subtype=cairn", o.source);
-    if o.read_only {
-        options.push_str(",ro");
-    }
+    let names = o.options.names();
+    let mut options = format!("{names},default_permissions,fsname={},subtype=cairn", o.source);
     if std::fs::read_to_string("/etc/fuse.conf")
         .is_ok_and(|c| c.lines().any(|l| l.trim() == "user_allow_other"))
     {
@@ -90,6 +93,26 @@ fn by_fusermount(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
         return Err(io::Error::other(text));
     }
     receive_fd(&ours)
+}
+
+/// Changes the options of the volume `image` that is mounted at `dir`, as far as `list` speaks of
+/// them. Its server notices by itself. Errors are for the user.
+pub fn remount(image: &Path, dir: &Path, list: &str) -> Result<(), String> {
+    let shown = dir.display();
+    let fail = |e: io::Error| format!("cannot remount {shown}: {e}");
+    let ours = Entry::at(dir).map_err(fail)?.filter(|e| e.kind == "fuse.cairn");
+    let Some(ours) = ours else { return Err(format!("{shown}: no volume is mounted there")) };
+    let same = |p: &Path| p.canonicalize().ok();
+    if ours.source != image && same(&ours.source) != same(image) {
+        return Err(format!("{shown}: it is {} that is mounted there", ours.source.display()));
+    }
+    let options = ours.options().with(list)?;
+    let target = CString::new(dir.as_os_str().as_bytes()).map_err(|e| fail(e.into()))?;
+    let (none, flags) = (std::ptr::null(), options.0 | libc::MS_REMOUNT);
+    // SAFETY: a string that lives through the call; the others are not looked at.
+    #[expect(unsafe_code, reason = "std cannot mount")]
+    let rc = unsafe { libc::mount(none, target.as_ptr(), none, flags, none.cast()) };
+    if rc == 0 { Ok(()) } else { Err(fail(io::Error::last_os_error())) }
 }
 
 /// Takes a descriptor that comes over the socket.

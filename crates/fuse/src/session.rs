@@ -4,6 +4,7 @@
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
+use crate::shared::Shared;
 use crate::trust::Trust;
 use crate::uring::Queues;
 use crate::wire::{HEAD_IN, Head, op};
@@ -12,7 +13,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -30,7 +31,7 @@ pub enum UringChoice {
 /// A mount.
 pub struct Session {
     dir: PathBuf,
-    ended: Arc<AtomicBool>,
+    shared: Arc<Shared>,
     over_uring: bool,
 }
 
@@ -50,7 +51,6 @@ impl Session {
             })?;
         }
         let dev = mount(dir, options)?;
-        let ended = Arc::new(AtomicBool::new(false));
         let give_up = |e: String| {
             let _ = unmount(dir);
             e
@@ -59,20 +59,22 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = (trust, ended.clone());
+        let shared = Arc::new(Shared::new(trust, offer.1.has_setxattr_ext()));
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
             answer_init(&dev, &offer, (true, trust.is_shared()));
             pool.add_source(queues);
-            Clones::beside(dev, volume, block_bytes, shared)
+            Clones::beside(dev, volume, block_bytes, shared.clone())
         } else {
             answer_init(&dev, &offer, (false, trust.is_shared()));
             let readers = pool.workers() * READERS_PER_CPU;
-            let clones = Clones::new(&dev, readers, volume, block_bytes, shared);
+            let clones = Clones::new(&dev, readers, volume, block_bytes, shared.clone());
             clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?
         };
+        let followed = crate::watch::follow(pool, volume, dir, &shared);
+        followed.map_err(|e| give_up(format!("the mount's options: {e}")))?;
         start_readers(pool, &clones).map_err(|e| give_up(e.to_string()))?;
-        Ok(Session { dir: dir.to_owned(), ended, over_uring })
+        Ok(Session { dir: dir.to_owned(), shared, over_uring })
     }
 
     /// Does it run over io_uring?
@@ -99,11 +101,11 @@ impl Session {
     }
     /// Has somebody unmounted it?
     pub fn has_ended(&self) -> bool {
-        self.ended.load(Ordering::SeqCst)
+        self.shared.ended.load(Ordering::SeqCst)
     }
     /// Unmounts it. True if it was busy, and goes when its users do.
     pub fn unmount(&self) -> Result<bool, String> {
-        if self.ended.swap(true, Ordering::SeqCst) {
+        if self.shared.ended.swap(true, Ordering::SeqCst) {
             return Ok(false);
         }
         unmount(&self.dir).map_err(|e| format!("cannot unmount {}: {e}", self.dir.display()))

@@ -4,13 +4,13 @@
 
 use crate::decode::{Decoded, Parts};
 use crate::encode::encode;
+use crate::shared::Shared;
 use crate::slot::Slot;
-use crate::trust::Trust;
 use crate::wire::Head;
 use host::{Entry, Pool, Source, WorkList};
 use io_uring::{opcode, types};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use vfs::{Answer, Front, Ticket, Work};
 
@@ -25,10 +25,9 @@ pub(crate) struct Queues {
     pool: Arc<Pool>,
     volume: usize,
     block_bytes: usize,
-    trust: Trust,
+    shared: Arc<Shared>,
     slots: Vec<Vec<Slot>>,
     tag: std::sync::atomic::AtomicU64,
-    pub(crate) ended: Arc<AtomicBool>,
 }
 
 /// The 80 bytes of a command: flags, commit id, queue.
@@ -45,7 +44,7 @@ impl Queues {
         pool: Arc<Pool>,
         volume: usize,
         block_bytes: usize,
-        (trust, ended): (Trust, Arc<AtomicBool>),
+        shared: Arc<Shared>,
     ) -> Arc<Queues> {
         let slots =
             (0..pool.workers()).map(|_| (0..DEPTH).map(|_| Slot::new()).collect()).collect();
@@ -55,10 +54,9 @@ impl Queues {
             pool,
             volume,
             block_bytes,
-            trust,
+            shared,
             slots,
             tag: 0.into(),
-            ended,
         })
     }
 
@@ -104,7 +102,7 @@ impl Source for Queues {
     fn complete(&self, _: &Pool, _: usize, data: u64, result: i32, work: &mut WorkList) {
         let (queue, entry) = (data as usize / DEPTH, data as usize % DEPTH);
         if result != 0 {
-            if -result != libc::ENOTCONN && !self.ended.load(Ordering::Relaxed) {
+            if -result != libc::ENOTCONN && !self.shared.ended.load(Ordering::Relaxed) {
                 let e = std::io::Error::from_raw_os_error(-result);
                 tracing::error!("FUSE queue {queue}: {e}");
             }
@@ -116,7 +114,7 @@ impl Source for Queues {
             fixed: slot.fixed(),
             rest: slot.rest(),
             block_bytes: self.block_bytes,
-            trust: self.trust,
+            shared: &self.shared,
         };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
@@ -141,7 +139,7 @@ impl Front for Queues {
     fn reply(&self, id: u64, answer: Answer) {
         let (queue, entry) = (id as usize / DEPTH, id as usize % DEPTH);
         let slot = &self.slots[queue][entry];
-        let result = encode(slot.shape(), answer, self.trust, slot.payload());
+        let result = encode(slot.shape(), answer, self.shared.trust, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
     }

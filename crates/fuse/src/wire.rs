@@ -115,12 +115,15 @@ pub(crate) mod op {
     pub(crate) const RENAME2: u32 = 45;
     pub(crate) const LSEEK: u32 = 46;
     pub(crate) const SYNCFS: u32 = 50;
+    pub(crate) const TMPFILE: u32 = 51;
+    pub(crate) const STATX: u32 = 52;
 }
 
 /// The length of an operation's fixed part: over io_uring it comes apart, over /dev/fuse before the
-/// rest.
-pub(crate) fn fixed_len(opcode: u32) -> usize {
+/// rest. `setxattr_ext`: SETXATTR's longer form was agreed on.
+pub(crate) fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
     match opcode {
+        op::SETXATTR if setxattr_ext => 16,
         op::FORGET
         | op::MKDIR
         | op::RENAME
@@ -133,8 +136,14 @@ pub(crate) fn fixed_len(opcode: u32) -> usize {
         | op::OPENDIR
         | op::SYNCFS
         | op::BATCH_FORGET => 8,
-        op::GETATTR | op::MKNOD | op::FSYNC | op::FSYNCDIR | op::CREATE | op::RENAME2 => 16,
-        op::FLUSH | op::RELEASE | op::RELEASEDIR | op::LSEEK => 24,
+        op::GETATTR
+        | op::MKNOD
+        | op::FSYNC
+        | op::FSYNCDIR
+        | op::CREATE
+        | op::TMPFILE
+        | op::RENAME2 => 16,
+        op::FLUSH | op::RELEASE | op::RELEASEDIR | op::LSEEK | op::STATX => 24,
         op::FALLOCATE => 32,
         op::WRITE | op::READ | op::READDIR | op::READDIRPLUS => 40,
         op::SETATTR => 88,

@@ -92,7 +92,8 @@ fn populate(kind: u8) -> (Image, Model) {
     }
     if let Ok(ino) = v.walk("/far") {
         let name = b"user.a".to_vec();
-        let set = Request::SetXattr { ino, name, value: vec![1; 50], mode: XattrMode::Either };
+        let (value, mode) = (vec![1; 50], XattrMode::Either);
+        let set = Request::SetXattr { ino, name, value, mode, kill_sgid: false };
         let _ = v.ask(200, set); // by now it may be something that takes none
     }
     let dirs = if is_kernel_made(kind) { fill_directory(&mut v, &mut model) } else { Vec::new() };
@@ -258,7 +259,7 @@ fn change(v: &mut Subject, ino: u32) {
     }
     let name = b"user.b".to_vec();
     let (value, mode) = (vec![2; 300], XattrMode::Either);
-    let _ = v.ask(110, Request::SetXattr { ino, name, value, mode });
+    let _ = v.ask(110, Request::SetXattr { ino, name, value, mode, kill_sgid: false });
     let _ = v.ask(111, Request::RemoveXattr { ino, name: b"user.a".to_vec() });
 }
 

@@ -22,6 +22,8 @@ pub(crate) struct Inode {
     pub(crate) behind: RefCell<WriteBehind>,
     /// Its last name is gone; it lives as long as somebody holds it.
     pub(crate) doomed: Cell<bool>,
+    /// It was made without a name, and may yet be given one.
+    pub(crate) unnamed: Cell<bool>,
 }
 
 impl Inode {
@@ -34,6 +36,7 @@ impl Inode {
             ahead: RefCell::default(),
             behind: RefCell::default(),
             doomed: Cell::new(false),
+            unnamed: Cell::new(false),
         })
     }
     pub(crate) fn ino(&self) -> Ino {

@@ -15,7 +15,7 @@ use env::sync::{Lock, Notify};
 use std::cell::Cell;
 use std::rc::Rc;
 use table::Table;
-use vfs::VolumeInfo;
+use vfs::{AccessTimes, VolumeInfo};
 
 pub use store::{InodeHandle, Limits, Store};
 
@@ -28,6 +28,7 @@ pub struct Ufs<S: Store> {
     /// Somebody makes names durable because there are many.
     bounding: Cell<bool>,
     closed: Cell<bool>,
+    access_times: Cell<AccessTimes>,
     /// Calls under way; `idle`: there are none any more.
     running: Cell<usize>,
     idle: Notify,
@@ -43,6 +44,7 @@ impl<S: Store> Ufs<S> {
             renames: Lock::new(),
             bounding: Cell::new(false),
             closed: Cell::new(false),
+            access_times: Cell::default(),
             running: Cell::new(0),
             idle: Notify::new(),
             about: Box::new(about),

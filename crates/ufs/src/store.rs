@@ -24,6 +24,8 @@ pub struct Limits {
     pub block_bytes: usize,
     /// Bytes in an inode's slot.
     pub inode_bytes: usize,
+    /// The lowest inode number that is not the volume's own (the root directory's aside).
+    pub first_ino: u32,
     /// The largest file, in bytes.
     pub file_bytes_max: u64,
     /// The most links to one inode.
@@ -116,6 +118,10 @@ pub trait Store: 'static {
     fn holds_back(&self) -> bool;
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
+
+    /// After [`Store::sync_all`]: brings what is durable in a log or journal home, so that nothing
+    /// is written later without a further change.
+    async fn settle(&self) -> Result<(), FsError>;
 
     /// The inode's slot. `Stale` for a number out of range or a free inode (links 0, no mode).
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError>;

@@ -88,6 +88,11 @@ impl Table {
         inode.doomed.set(true);
         self.doomed.borrow_mut().insert(inode.ino().0, inode.clone());
     }
+    /// It has got a name after all.
+    pub(crate) fn spare(&self, inode: &Rc<Inode>) {
+        inode.doomed.set(false);
+        self.doomed.borrow_mut().remove(&inode.ino().0);
+    }
     /// The doomed inodes, in order.
     pub(crate) fn doomed(&self) -> Vec<Rc<Inode>> {
         let mut all: Vec<_> = self.doomed.borrow().values().cloned().collect();

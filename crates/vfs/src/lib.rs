@@ -11,8 +11,8 @@ mod types;
 pub use door::{Door, DoorState, Front, Open, OpenAll, Opening, Out, Ticket, Volume, Work};
 pub use error::FsError;
 pub use request::{
-    Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request, SeekKind, SetAttr,
-    SetTime, SpaceOp, Stability, StatFs, VolumeInfo, Wcc, XattrMode,
+    AccessTimes, Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request,
+    SeekKind, SetAttr, SetTime, SpaceOp, Stability, StatFs, VolumeInfo, Wcc, XattrMode,
 };
 pub use types::{Attr, Kind, S_IFMT, Time};
 

@@ -119,6 +119,12 @@ pub enum RenameMode {
     NoReplace,
     /// Swap the two names.
     Exchange,
+    /// Leave a whiteout in the old place: a character device 0:0, by which overlayfs hides a name
+    /// of the layer below.
+    Whiteout {
+        /// Replace it, or fail.
+        replace: bool,
+    },
 }
 
 /// How setxattr treats an existing attribute.
@@ -167,6 +173,9 @@ pub enum Request {
     /// The directory at a path below `dir` (names separated by `/`; empty: `dir` itself), no
     /// symbolic link followed. Answer: `Entry`.
     Walk { dir: u32, path: Vec<u8> },
+    /// The inode of a number that was kept (the kernel's file handles). Answer: `Entry`. Errors:
+    /// `Stale` for what nobody can have kept: free inodes, and the volume's own.
+    ByNumber { ino: u32 },
     /// Gives back `count` references that `hold` took.
     Forget { ino: u32, count: u64 },
     /// Answer: `Attr`.
@@ -187,6 +196,10 @@ pub enum Request {
         fail_if_exists: bool,
         umask: u32,
     },
+    /// Makes a regular file without a name, for a caller with `hold`: a [`Request::Link`] may give
+    /// it one; else it goes with its last hold, or in a crash. `attr` and `umask` as in `Make`.
+    /// Answer: `Entry`.
+    MakeUnnamed { dir: u32, attr: SetAttr, umask: u32 },
     /// Removes a name that is not a directory. Answer: `Done`.
     Unlink { dir: u32, name: Vec<u8> },
     /// Removes an empty directory. Answer: `Done`.
@@ -219,8 +232,9 @@ pub enum Request {
     StatFs,
     /// Answer: `Bytes`.
     GetXattr { ino: u32, name: Vec<u8> },
-    /// Answer: `Done`. POSIX ACLs in the kernel's representation.
-    SetXattr { ino: u32, name: Vec<u8>, value: Vec<u8>, mode: XattrMode },
+    /// Answer: `Done`. POSIX ACLs in the kernel's representation; `kill_sgid`: clear set-group-id,
+    /// as an access list by somebody outside the group does.
+    SetXattr { ino: u32, name: Vec<u8>, value: Vec<u8>, mode: XattrMode, kill_sgid: bool },
     /// Answer: `Bytes`, each name followed by a 0 byte.
     ListXattr { ino: u32 },
     /// Answer: `Done`.
@@ -232,8 +246,26 @@ pub enum Request {
     Space { ino: u32, op: SpaceOp, offset: u64, len: u64 },
     /// Answer: `Offset`.
     Seek { ino: u32, kind: SeekKind, offset: u64 },
+    /// How reads keep times of access from now on, whoever reads. Answer: `Done`.
+    AccessTimes(AccessTimes),
+    /// Everything durable and in its place, so that nothing is left to be written later unless
+    /// there are further changes. Answer: `Done`.
+    Settle,
     /// Answer: `Info`.
     Info,
+}
+
+/// When a read sets the time of access.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum AccessTimes {
+    /// Never.
+    Never,
+    /// As Linux's relatime has it: if the time is not later than the last change, or older than a
+    /// day.
+    #[default]
+    Relative,
+    /// Always.
+    Always,
 }
 
 /// One name of a directory.

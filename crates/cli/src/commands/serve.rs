@@ -8,7 +8,7 @@ use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::check_open_args;
 use crate::{Failure, Outcome, say};
-use fuse::{MountOptions, Session, Trust, UringChoice};
+use fuse::{MountOptions, Options, Session, Trust, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const TTL_SHARED: u64 = 1;
 /// By which ways the volumes are reached.
 #[derive(Default)]
 struct Fronts<'a> {
-    mount: Option<&'a Path>,
+    mount: Option<(&'a Path, Options)>,
     nfs: Option<NfsArgs>,
     http: Option<&'a str>,
     rpcbind: bool,
@@ -36,6 +36,13 @@ const READY: &str = "ready";
 pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     host::keep_pages_small();
     check_open_args(&a.open)?;
+    let options = mount_options(&a.options)?;
+    if options.is_remount() {
+        fuse::remount(&a.image, &a.dir, &a.options.join(","))?;
+        return Ok(Outcome::Done);
+    }
+    let read_only = a.open.read_only || options.is_read_only();
+    let a = MountArgs { open: OpenArgs { read_only, ..a.open }, ..a };
     if a.daemon {
         return daemonize();
     }
@@ -43,8 +50,14 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
         host::new_session();
     }
     let volumes = vec![open(&a.image, &a.open, Front::MountAlone)?];
-    let fronts = Fronts { mount: Some(&a.dir), detached: a.detached, ..Fronts::default() };
+    let fronts =
+        Fronts { mount: Some((&a.dir, options)), detached: a.detached, ..Fronts::default() };
     run_volumes(volumes, &a.open, fronts)
+}
+
+/// What the lists say, one after the other.
+fn mount_options(lists: &[String]) -> Result<Options, Failure> {
+    Options::default().with(&lists.join(",")).map_err(|e| Failure::Usage(format!("-o: {e}")))
 }
 
 /// Starts itself again in the background and waits until that one is ready, or has failed. Until
@@ -79,6 +92,10 @@ fn daemonize() -> Result<Outcome, Failure> {
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     refuse_what_is_not_there(&a)?;
     // What was asked for wrongly is told before anything is opened, and so recovered, or made.
+    let options = mount_options(&a.options)?;
+    if options.is_remount() {
+        return Err(Failure::Usage("-o remount: that is for `cairn mount`".into()));
+    }
     let nfs = match a.no_nfs {
         true => None,
         false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
@@ -92,8 +109,12 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
         }
     }
     let front = if a.no_nfs { Front::MountAlone } else { Front::Any };
+    // Without NFS there is nobody who would write but the mount.
+    let read_only = a.open.read_only || a.no_nfs && options.is_read_only();
+    let a = ServeArgs { open: OpenArgs { read_only, ..a.open }, ..a };
     let volumes = open_all(&images, &a.open, front)?;
-    let (mount, http) = (a.mount.as_deref(), a.http.as_deref());
+    let mount = a.mount.as_deref().map(|dir| (dir, options));
+    let http = a.http.as_deref();
     let fronts = Fronts { mount, nfs, http, rpcbind: a.rpcbind, detached: false };
     run_volumes(volumes, &a.open, fronts)
 }
@@ -155,13 +176,13 @@ fn run_volumes(
     let pool = start_workers(&volumes)?;
     let session = match fronts.mount {
         None => None,
-        Some(dir) => {
+        Some(at) => {
             let alone = fronts.nfs.is_none();
             let trust = Trust {
                 secs: if alone { TTL_ALONE } else { TTL_SHARED },
                 returned_is_durable: alone && volumes[0].returned_is_durable,
             };
-            Some(start_session(&pool, &volumes[0], dir, (args, trust))?)
+            Some(start_session(&pool, &volumes[0], at, (args, trust))?)
         }
     };
     let detached = fronts.detached;
@@ -224,11 +245,11 @@ fn start_servers(
 fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
-    dir: &Path,
+    (dir, options): (&Path, Options),
     (args, trust): (&OpenArgs, Trust),
 ) -> Result<Session, Failure> {
-    let options =
-        MountOptions { source: v.file.path().display().to_string(), read_only: v.read_only };
+    let options = if v.read_only { options.read_only() } else { options };
+    let options = MountOptions { source: v.file.path().display().to_string(), options };
     let choice = match args.fuse_uring {
         Uring::Auto => UringChoice::Auto,
         Uring::On => UringChoice::On,

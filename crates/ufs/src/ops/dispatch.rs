@@ -5,7 +5,7 @@ use crate::Ufs;
 use crate::store::Store;
 use env::{Local, Nanos};
 use std::rc::Rc;
-use vfs::{Answer, Call, FsError, Reply, Request, Volume, Wcc};
+use vfs::{Answer, Call, FsError, MakeKind, Reply, Request, Volume, Wcc};
 
 impl<S: Store> Volume for Ufs<S> {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
@@ -97,6 +97,7 @@ impl<S: Store> Ufs<S> {
         match request {
             R::Lookup { dir, name } => self.lookup(ctx, dir, &name).await,
             R::Walk { dir, path } => self.walk(ctx, dir, &path).await,
+            R::ByNumber { ino } => self.by_number(ctx, ino).await,
             R::Forget { ino, count } => self.forget(ino, count).await,
             R::GetAttr { ino } => Ok(Reply::Attr(self.attr(&self.inode(ino).await?.h))),
             R::SetAttr { ino, set } => self.setattr(ctx, ino, &set).await,
@@ -105,6 +106,12 @@ impl<S: Store> Ufs<S> {
                 let inherited = Default::default();
                 let new = super::make::New { kind, attr, umask, fail_if_exists, inherited };
                 Box::pin(self.make(ctx, dir, &name, new)).await
+            }
+            R::MakeUnnamed { dir, attr, umask } => {
+                let kind = MakeKind::File { exclusive: None };
+                let inherited = Default::default();
+                let new = super::make::New { kind, attr, umask, fail_if_exists: true, inherited };
+                Box::pin(self.make_unnamed(ctx, dir, new)).await
             }
             R::Unlink { dir, name } => Box::pin(self.unlink(ctx, dir, &name)).await,
             R::Rmdir { dir, name } => Box::pin(self.rmdir(ctx, dir, &name)).await,
@@ -125,8 +132,8 @@ impl<S: Store> Ufs<S> {
             }
             R::StatFs => Ok(Reply::StatFs(self.store.statfs())),
             R::GetXattr { ino, name } => self.getxattr(ctx, ino, &name).await,
-            R::SetXattr { ino, name, value, mode } => {
-                self.setxattr(ctx, ino, &name, Some(value), mode).await
+            R::SetXattr { ino, name, value, mode, kill_sgid } => {
+                self.setxattr(ctx, ino, &name, Some((value, kill_sgid)), mode).await
             }
             R::ListXattr { ino } => self.listxattr(ctx, ino).await,
             R::RemoveXattr { ino, name } => {
@@ -135,6 +142,11 @@ impl<S: Store> Ufs<S> {
             R::Access { ino, mask } => self.access(ctx, ino, mask).await,
             R::Space { ino, op, offset, len } => self.space(ctx, ino, op, offset, len).await,
             R::Seek { ino, kind, offset } => self.seek(ino, kind, offset).await,
+            R::AccessTimes(when) => {
+                self.access_times.set(when);
+                Ok(Reply::Done)
+            }
+            R::Settle => self.settle().await,
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());

@@ -1,4 +1,5 @@
-//! A further name for a file: the count first, then the name.
+//! A further name for a file, or the first of one that was made without: the count first, then the
+//! name.
 
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
@@ -25,7 +26,8 @@ impl<S: Store> Ufs<S> {
         if file.is_dir() {
             return Err(FsError::Perm);
         }
-        if dir.links() == 0 || file.links() == 0 {
+        let was_unnamed = file.unnamed.get();
+        if dir.links() == 0 || file.links() == 0 && !was_unnamed {
             return Err(FsError::NotFound);
         }
         if self.find(&dir, name).await?.is_some() {
@@ -38,6 +40,11 @@ impl<S: Store> Ufs<S> {
         let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
         if let Err(e) = self.make_room(&mut txn, &dir, name.len()).await {
             return self.abandon(txn, locks, e).await;
+        }
+        if was_unnamed {
+            self.store.orphan_remove(&mut txn, &file.h).await?;
+            self.table.spare(&file);
+            file.unnamed.set(false);
         }
         let links = file.links() + 1;
         self.set_links(&mut txn, &file.h, links, Change::LinkUp(file.ino()));

@@ -17,6 +17,14 @@ impl<S: Store> Ufs<S> {
         Ok(self.entry(ctx, &child, false))
     }
 
+    pub(super) async fn by_number(&self, ctx: &Ctx, ino: u32) -> Done {
+        if ino != format::ROOT_INO.0 && ino < self.store.limits().first_ino {
+            return Err(FsError::Stale);
+        }
+        let inode = self.inode(ino).await?;
+        Ok(self.entry(ctx, &inode, false))
+    }
+
     /// Each directory on the way has to let the caller search it.
     pub(super) async fn walk(&self, ctx: &Ctx, dir: u32, path: &[u8]) -> Done {
         let mut at = self.inode(dir).await?;

@@ -234,8 +234,63 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
+    /// Makes a file that has no name, and goes with its last hold or in a crash unless a link gives
+    /// it one. A crash finds it on the list of orphans; where there is none, fsck frees it.
+    pub(super) async fn make_unnamed(&self, ctx: &mut Ctx, dir: u32, new: New) -> Done {
+        let mut new = new;
+        let dir = self.inode(dir).await?;
+        if !dir.is_dir() {
+            return Err(FsError::NotDir);
+        }
+        if !ctx.hold {
+            return Err(FsError::Invalid); // it would be gone before anybody could use it
+        }
+        self.permit_names(ctx, &dir).await?;
+        let locks = self.lock(&[&dir]).await?;
+        if dir.links() == 0 {
+            return Err(FsError::NotFound);
+        }
+        self.store.writable()?;
+        new.inherited = self.inherited_lists(&dir, &new).await?;
+        let mut txn = self.begin(ctx, CREDITS).await?;
+        let h = match self.store.alloc_inode(&mut txn, &dir.h, Kind::File).await {
+            Ok(h) => h,
+            Err(e) => return self.abandon(txn, locks, e).await,
+        };
+        self.fill_inode(ctx, &mut txn, &dir, &h, &new);
+        self.set_links(&mut txn, &h, 0, Change::InitInode(h.ino));
+        if let Err(e) = self.set_lists(&mut txn, &h, &new.inherited).await {
+            let _ = self.unmake(&mut txn, &h).await; // the first error is the one to tell
+            return self.abandon(txn, locks, e).await;
+        }
+        self.store.orphan_add(&mut txn, &h).await?;
+        self.table.remove(h.ino);
+        let file = self.table.add(Inode::new(h));
+        file.unnamed.set(true);
+        self.table.doom(&file);
+        let reply = self.entry(ctx, &file, true);
+        self.finish(ctx, txn, locks).await?;
+        Ok(reply)
+    }
+
+    /// The character device 0:0 by which overlayfs hides a name: an inode that waits for one.
+    pub(super) async fn make_whiteout(
+        &self,
+        ctx: &Ctx,
+        txn: &mut Txn,
+        dir: &Inode,
+    ) -> Result<InodeHandle, FsError> {
+        let kind = MakeKind::Special(Kind::Char, (0, 0));
+        let (attr, inherited) = (SetAttr::default(), Inherited::default());
+        let new = New { kind, attr, umask: 0, fail_if_exists: true, inherited };
+        let h = self.store.alloc_inode(txn, &dir.h, Kind::Char).await?;
+        self.fill_inode(ctx, txn, dir, &h, &new);
+        self.table.remove(h.ino);
+        Ok(h)
+    }
+
     /// Gives back an inode that got no name.
-    async fn unmake(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    pub(super) async fn unmake(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.store.set_xattr_block(txn, h, None).await?;
         self.store.truncate(txn, h, FileBlock(0)).await?;
         self.store.free_inode(txn, h).await

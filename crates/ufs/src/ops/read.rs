@@ -12,7 +12,7 @@ use format::ext::inode::{InodeMut, Which};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{EXECUTE, READ};
-use vfs::{FsError, Reply, TRANSFER_BYTES_MAX};
+use vfs::{AccessTimes, FsError, Reply, TRANSFER_BYTES_MAX};
 
 /// The furthest that is read ahead.
 const AHEAD_BYTES: u64 = 4 << 20;
@@ -81,16 +81,19 @@ impl<S: Store> Ufs<S> {
         Ok(rope)
     }
 
-    /// The time of access, as Linux's relatime has it: kept only if it is older than the last
-    /// change or than a day.
+    /// Keeps the time of access, if it is to be kept.
     async fn note_access(&self, inode: &Rc<Inode>) {
         let now = self.now();
-        let stale = inode.with(|i| {
-            let at = i.time(Which::Access).unwrap_or_default();
-            let changed = i.time(Which::Modify).max(i.time(Which::Change)).unwrap_or_default();
-            at <= changed || now.0 - at.0 >= 24 * 3600
-        });
-        if !stale || self.store.writable().is_err() {
+        let due = match self.access_times.get() {
+            AccessTimes::Never => false,
+            AccessTimes::Always => true,
+            AccessTimes::Relative => inode.with(|i| {
+                let at = i.time(Which::Access).unwrap_or_default();
+                let changed = i.time(Which::Modify).max(i.time(Which::Change)).unwrap_or_default();
+                at <= changed || now.0 - at.0 >= 24 * 3600
+            }),
+        };
+        if !due || self.store.writable().is_err() {
             return;
         }
         let Ok(mut txn) = self.store.begin(Credits::blocks(1)).await else { return };

@@ -6,11 +6,12 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
 use env::sync::LockGuard;
+use format::Ino;
 use format::ext::dirent::{LINE, head_crosses_line};
 use format::ext::inode::Which;
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
-use vfs::{FsError, RenameMode, Reply};
+use vfs::{FsError, Kind, RenameMode, Reply};
 
 /// Everything a rename touches, locked.
 struct Move {
@@ -25,6 +26,11 @@ impl Move {
     fn changes_parent(&self) -> bool {
         self.from.ino() != self.to.ino()
     }
+}
+
+/// Must a target that exists stay?
+fn keeps_target(mode: RenameMode) -> bool {
+    matches!(mode, RenameMode::NoReplace | RenameMode::Whiteout { replace: false })
 }
 
 impl<S: Store> Ufs<S> {
@@ -64,7 +70,10 @@ impl<S: Store> Ufs<S> {
         let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let moved = match mode {
             RenameMode::Exchange => self.exchange(&mut txn, &m, name, to_name).await,
-            _ => self.move_name(&mut txn, &m, name, to_name).await,
+            RenameMode::Whiteout { .. } => {
+                self.move_from_whiteout(ctx, &mut txn, &m, name, to_name).await
+            }
+            _ => self.move_name(&mut txn, &m, (name, to_name), None).await,
         };
         if let Err(e) = moved {
             return self.abandon(txn, m.locks, e).await;
@@ -119,16 +128,16 @@ impl<S: Store> Ufs<S> {
             return if mode == RenameMode::Exchange { Err(FsError::NotFound) } else { Ok(()) };
         };
         if over.ino() == m.what.ino() {
-            return if mode == RenameMode::NoReplace { Err(FsError::Exists) } else { Ok(()) };
+            return if keeps_target(mode) { Err(FsError::Exists) } else { Ok(()) };
         }
         self.permit_sticky(ctx, &m.to, over)?;
         match mode {
-            RenameMode::NoReplace => Err(FsError::Exists),
+            _ if keeps_target(mode) => Err(FsError::Exists),
             RenameMode::Exchange if over.is_dir() && m.changes_parent() => {
                 self.check_no_loop(over, &m.from, FsError::Invalid).await
             }
             RenameMode::Exchange => Ok(()),
-            RenameMode::Replace => match (m.what.is_dir(), over.is_dir()) {
+            _ => match (m.what.is_dir(), over.is_dir()) {
                 (true, false) => Err(FsError::NotDir),
                 (false, true) => Err(FsError::IsDir),
                 (true, true) => {
@@ -164,12 +173,30 @@ impl<S: Store> Ufs<S> {
         Err(FsError::Invalid)
     }
 
-    async fn move_name(
+    /// Moves the name, and has the old one name a whiteout, so that at no moment there is none.
+    async fn move_from_whiteout(
         &self,
+        ctx: &Ctx,
         txn: &mut Txn,
         m: &Move,
         name: &[u8],
         to_name: &[u8],
+    ) -> Result<(), FsError> {
+        let whiteout = self.make_whiteout(ctx, txn, &m.from).await?;
+        let moved = self.move_name(txn, m, (name, to_name), Some(whiteout.ino)).await;
+        if moved.is_err() {
+            let _ = self.unmake(txn, &whiteout).await; // the first error is the one to tell
+        }
+        moved
+    }
+
+    /// The old name goes, or names the whiteout.
+    async fn move_name(
+        &self,
+        txn: &mut Txn,
+        m: &Move,
+        (name, to_name): (&[u8], &[u8]),
+        whiteout: Option<Ino>,
     ) -> Result<(), FsError> {
         let (what, mode) = (m.what.ino(), m.what.with(|i| i.mode()));
         let moves_dir = m.what.is_dir() && m.changes_parent();
@@ -194,7 +221,13 @@ impl<S: Store> Ufs<S> {
         if moves_dir {
             self.redirect_parent(txn, &m.what, m.to.ino()).await?;
         }
-        self.remove_name(txn, &m.from, name, what).await?;
+        match whiteout {
+            None => self.remove_name(txn, &m.from, name, what).await?,
+            Some(w) => {
+                let mode = Kind::Char.mode_bits() as u16;
+                self.redirect_name(txn, &m.from, name, (what, w), mode).await?;
+            }
+        }
         self.set_links(txn, &m.what.h, links, Change::LinkDown(what));
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {

@@ -67,6 +67,16 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Done)
     }
 
+    /// Everything durable, and in its place.
+    pub(super) async fn settle(&self) -> Done {
+        if self.store.writable().is_err() {
+            return Ok(Reply::Done);
+        }
+        self.sync_all().await?;
+        self.store.settle().await?;
+        Ok(Reply::Done)
+    }
+
     /// Makes everything durable if there are many new names. Others go on meanwhile.
     pub(super) async fn bound_names(&self) {
         if self.table.names.are_many() && !self.bounding.replace(true) {

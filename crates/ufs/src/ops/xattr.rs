@@ -57,13 +57,14 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Bytes(names))
     }
 
-    /// Sets an attribute, or removes it (`value` None).
+    /// Sets an attribute, or removes it (`value` None). With the value: does it take set-group-id
+    /// away?
     pub(super) async fn setxattr(
         &self,
         ctx: &mut Ctx,
         ino: u32,
         full: &[u8],
-        value: Option<Vec<u8>>,
+        value: Option<(Vec<u8>, bool)>,
         mode: XattrMode,
     ) -> Done {
         let inode = self.inode(ino).await?;
@@ -71,7 +72,7 @@ impl<S: Store> Ufs<S> {
         if name.len() > 255 {
             return Err(FsError::Range);
         }
-        if value.as_ref().is_some_and(|v| v.len() > VALUE_MAX) {
+        if value.as_ref().is_some_and(|(v, _)| v.len() > VALUE_MAX) {
             return Err(FsError::TooBig);
         }
         self.check_space(ctx, &inode, full)?;
@@ -97,10 +98,13 @@ impl<S: Store> Ufs<S> {
             list.remove(i);
         }
         let mut new_mode = None;
-        if let Some(v) = value {
+        if let Some((v, kill_sgid)) = value {
             let value = if is_acl { self.acl_value(&inode, index, &v, &mut new_mode)? } else { v };
             if !(is_acl && value.is_empty()) {
                 list.push(Attribute { index, name: name.to_vec(), value });
+            }
+            if kill_sgid {
+                new_mode = Some(new_mode.unwrap_or_else(|| inode.with(|i| i.mode())) & !0o2000);
             }
         }
         let mut txn = self.begin(ctx, Credits::blocks(16)).await?;

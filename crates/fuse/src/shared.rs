@@ -1,0 +1,49 @@
+//! What the threads of one mount have in common: how far its kernel may trust what it was told, the
+//! dialect that was agreed on, and which of mount(8)'s options hold at present.
+
+use crate::options::Options;
+use crate::trust::Trust;
+use crate::wire::op;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) struct Shared {
+    pub(crate) trust: Trust,
+    /// SETXATTR comes in its longer form.
+    pub(crate) setxattr_ext: bool,
+    /// The options in force, as mount(2) has them.
+    options: AtomicU64,
+    /// It was unmounted.
+    pub(crate) ended: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(trust: Trust, setxattr_ext: bool) -> Shared {
+        Shared { trust, setxattr_ext, options: AtomicU64::new(0), ended: AtomicBool::new(false) }
+    }
+
+    /// From now on these hold; those that held until now.
+    pub(crate) fn set_options(&self, now: Options) -> Options {
+        Options(self.options.swap(now.0, Ordering::SeqCst))
+    }
+
+    /// Is what this operation changes to be durable when it is answered (`sync`, `dirsync`)?
+    pub(crate) fn is_synchronous(&self, opcode: u32) -> bool {
+        let now = self.options.load(Ordering::Relaxed);
+        if now == 0 {
+            return false;
+        }
+        let changes_names = matches!(
+            opcode,
+            op::CREATE
+                | op::MKNOD
+                | op::MKDIR
+                | op::SYMLINK
+                | op::LINK
+                | op::UNLINK
+                | op::RMDIR
+                | op::RENAME
+                | op::RENAME2
+        );
+        now & libc::MS_SYNCHRONOUS != 0 || changes_names && now & libc::MS_DIRSYNC != 0
+    }
+}
