@@ -75,7 +75,8 @@ fn lists_are_obeyed() {
             (OTHERS, 0, NONE),
         ];
         let (name, value) = (b"system.posix_acl_access".to_vec(), list(&entries));
-        b.ask(Request::SetXattr { ino, name, value, mode: XattrMode::Either }).unwrap();
+        b.ask(Request::SetXattr { ino, name, value, mode: XattrMode::Either, kill_sgid: false })
+            .unwrap();
     };
     set(&mut b, 6);
     assert_eq!(tries(&mut b, alice, &file), (READ | MODIFY | EXTEND, 0, 0));
