@@ -1,4 +1,5 @@
-//! /proc/self/mountinfo, as proc_pid_mountinfo(5) has it.
+//! /proc/self/mountinfo, as proc_pid_mountinfo(5) has it. What follows from an option it does not
+//! know.
 
 use crate::options::Options;
 use std::io;

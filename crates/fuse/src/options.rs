@@ -1,4 +1,5 @@
-//! The options of a mount by their names in mount(8), and as the bits of mount(2).
+//! The options of a mount by their names in mount(8), and as the bits of mount(2). It knows neither
+//! how one mounts nor which mounts there are.
 
 use libc::{
     MS_DIRSYNC, MS_NOATIME, MS_NODEV, MS_NODIRATIME, MS_NOEXEC, MS_NOSUID, MS_RDONLY, MS_RELATIME,

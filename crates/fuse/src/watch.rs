@@ -1,6 +1,6 @@
-//! A mount's options while it is there. The kernel tells a FUSE server neither with which options it
-//! was mounted nor that they were changed (`mount -o remount,…`), and leaves the times of access to
-//! it: so they are read from /proc/self/mountinfo, which can be waited on.
+//! A mount's options while it is there. The kernel tells a FUSE server neither with which options
+//! it was mounted nor that they were changed (`mount -o remount,…`), and leaves the times of access
+//! to it: so they are read from /proc/self/mountinfo, which can be waited on.
 //!
 //! After `remount,ro` nothing is written: reads leave the times of access alone, and what was still
 //! to be written later is written now.
