@@ -1,7 +1,7 @@
 //! File handles: which volume, which inode, which use of that inode, and a keyed checksum over
 //! these, so that handles survive a restart and cannot be guessed. 24 bytes.
 
-use crate::siphash::siphash;
+use siphasher::sip::SipHasher24;
 
 pub(crate) const HANDLE_BYTES: usize = 24;
 
@@ -24,7 +24,7 @@ pub(crate) fn encode(uuid: &[u8; 16], key: &[u8; 16], ino: u32, generation: u32)
     b[..8].copy_from_slice(&volume_id(uuid));
     b[8..12].copy_from_slice(&ino.to_be_bytes());
     b[12..16].copy_from_slice(&generation.to_be_bytes());
-    let sum = siphash(key, &b[..16]);
+    let sum = SipHasher24::new_with_key(key).hash(&b[..16]);
     b[16..].copy_from_slice(&sum.to_be_bytes());
     b
 }
@@ -50,7 +50,7 @@ pub(crate) fn decode<'a>(
         if b[..8] != volume_id(uuid) {
             continue;
         }
-        let sum = siphash(key, &b[..16]).to_be_bytes();
+        let sum = SipHasher24::new_with_key(key).hash(&b[..16]).to_be_bytes();
         // Compared as a whole, so that the time tells nothing about how far a guess was right.
         let differs = sum.iter().zip(&b[16..]).fold(0, |d, (x, y)| d | (x ^ y));
         if differs != 0 {

@@ -19,7 +19,6 @@ mod replies;
 mod room;
 mod rpc;
 mod server;
-mod siphash;
 mod state;
 mod xdr;
 

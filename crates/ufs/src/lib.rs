@@ -12,6 +12,7 @@ mod table;
 mod xattrs;
 
 use env::sync::{Lock, Notify};
+use siphasher::sip::{SipHasher13, SipHasher24};
 use std::cell::Cell;
 use std::rc::Rc;
 use table::Table;
@@ -23,6 +24,8 @@ pub use store::{InodeHandle, Limits, Store};
 pub struct Ufs<S: Store> {
     store: Rc<S>,
     table: Table,
+    /// Has the key of this opening, see [`dir`].
+    name_hasher: SipHasher13,
     /// Held while a directory changes its parent, so that no two moves make a loop.
     renames: Lock,
     /// Somebody makes names durable because there are many.
@@ -36,11 +39,20 @@ pub struct Ufs<S: Store> {
 }
 
 impl<S: Store> Ufs<S> {
-    /// The volume in `store`; `about` tells what a front end needs to know of it.
-    pub fn new(store: Rc<S>, about: impl Fn() -> VolumeInfo + 'static) -> Rc<Ufs<S>> {
+    /// The volume in `store`; `about` tells what a front end needs to know of it. `entropy`:
+    /// bytes that nobody outside can know, of which the directories' indices make their key.
+    pub fn new(
+        store: Rc<S>,
+        entropy: &[u8; 16],
+        about: impl Fn() -> VolumeInfo + 'static,
+    ) -> Rc<Ufs<S>> {
+        // Others use the same bytes as a key; neither may tell anything about the other.
+        let part = SipHasher24::new_with_key(entropy);
+        let key = |n: &[u8]| part.hash(&[b"directory index ", n].concat());
         Rc::new(Ufs {
             store,
             table: Table::default(),
+            name_hasher: SipHasher13::new_with_keys(key(b"0"), key(b"1")),
             renames: Lock::new(),
             bounding: Cell::new(false),
             closed: Cell::new(false),

@@ -132,7 +132,8 @@ mod tests {
             for n in 0..200_000 {
                 let h = InodeHandle { ino: Ino(n), buf: buf.clone(), offset: 0, len: 128 };
                 let dir = table.add(Inode::new(h));
-                *dir.dir.borrow_mut() = Some(Box::new(DirIndex::new(1024)));
+                let hasher = siphasher::sip::SipHasher13::new();
+                *dir.dir.borrow_mut() = Some(Box::new(DirIndex::new(1024, hasher)));
                 most = most.max(table.inodes.borrow().len());
             }
             assert!(most < 3 * KEEP, "{most} directories without a name are kept");

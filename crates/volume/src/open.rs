@@ -42,8 +42,8 @@ pub struct OpenOptions {
     pub contents_bytes: Option<usize>,
     /// Dirty data is written home at least this often.
     pub commit_interval: Nanos,
-    /// Random bytes, for the key of file handles if the volume has none yet, and for a new log's
-    /// name.
+    /// Random bytes, for the key of file handles if the volume has none yet, for a new log's
+    /// name, and for the keys of the directories' indices.
     pub entropy: [u8; 16],
     /// A planted bug, for the crash explorer.
     pub plant: Plant,
@@ -188,7 +188,7 @@ async fn open(
     let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
     drop(root);
     let info = about((&ext, generation), &options, boot.as_ref(), read_only);
-    let ufs = Ufs::new(ext.clone(), move || info.clone());
+    let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
     if !read_only {
         let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
         if orphans > 0 {

@@ -174,7 +174,7 @@ impl World {
         let ext = self.run(|_| Ext::load(env, cache, mechanism, loaded))?;
         let ext = Rc::new(ext);
         let info = || unreachable!("no test asks");
-        Ok(Vol { ufs: Ufs::new(ext.clone(), info), ext })
+        Ok(Vol { ufs: Ufs::new(ext.clone(), &[7; 16], info), ext })
     }
 
     /// Closes it as `volume` does.

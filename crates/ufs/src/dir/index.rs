@@ -1,16 +1,19 @@
 //! The index of one directory: where the name with a given hash lies, and how much room each line
 //! has. It holds no names: a hit is verified against the block, so two names with one hash cost a
-//! look, not a mistake.
+//! look, not a mistake. The hash has a key that nobody outside knows, so that nobody can choose
+//! names that all have one.
 
 use env::IdMap;
 use format::ext::dirent::{LINE, crosses_line, entries, free_in};
 use format::{FormatError, Ino};
+use siphasher::sip::SipHasher13;
 
 /// Room is counted in units of 4 bytes; a line has 128.
 const CLASSES: usize = LINE / 4 + 1;
 
 /// What is known of a directory's blocks.
 pub(crate) struct DirIndex {
+    hasher: SipHasher13,
     /// Hash of a name to its entry's byte.
     first: IdMap<u64, u32>,
     /// Further entries whose name has a hash that is there already.
@@ -25,17 +28,11 @@ pub(crate) struct DirIndex {
     len: usize,
 }
 
-/// A 64-bit hash of a name (FNV-1a, then mixed).
-pub(crate) fn hash(name: &[u8]) -> u64 {
-    let h = name.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, &b| {
-        (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3)
-    });
-    h ^ (h >> 29)
-}
-
 impl DirIndex {
-    pub(crate) fn new(block_bytes: usize) -> DirIndex {
+    /// An empty index; `hasher` has the volume's key.
+    pub(crate) fn new(block_bytes: usize, hasher: SipHasher13) -> DirIndex {
         DirIndex {
+            hasher,
             first: IdMap::default(),
             more: Vec::new(),
             rooms: Vec::new(),
@@ -120,7 +117,7 @@ impl DirIndex {
     pub(crate) fn add(&mut self, name: &[u8], at: u64) {
         let at = u32::try_from(at).expect("a directory is shorter than 4 GiB");
         self.len += 1;
-        match self.first.entry(hash(name)) {
+        match self.first.entry(self.hasher.hash(name)) {
             std::collections::hash_map::Entry::Vacant(v) => {
                 v.insert(at);
             }
@@ -129,7 +126,7 @@ impl DirIndex {
     }
 
     pub(crate) fn remove(&mut self, name: &[u8], at: u64) {
-        let (h, at) = (hash(name), at as u32);
+        let (h, at) = (self.hasher.hash(name), at as u32);
         self.len -= 1;
         if let Some(i) = self.more.iter().position(|m| *m == (h, at)) {
             self.more.swap_remove(i);
@@ -145,7 +142,7 @@ impl DirIndex {
 
     /// Where entries with this name's hash lie.
     pub(crate) fn candidates(&self, name: &[u8]) -> Vec<u64> {
-        let h = hash(name);
+        let h = self.hasher.hash(name);
         let Some(first) = self.first.get(&h) else { return Vec::new() };
         let more = self.more.iter().filter(|m| m.0 == h).map(|m| u64::from(m.1));
         std::iter::once(u64::from(*first)).chain(more).collect()
@@ -161,7 +158,8 @@ mod tests {
     fn rooms_and_names() {
         let mut block = vec![0; 1024];
         init_empty(&mut block);
-        let mut index = DirIndex::new(1024);
+        let hasher = SipHasher13::new_with_key(&[7; 16]);
+        let mut index = DirIndex::new(1024, hasher);
         index.add_block(&block).unwrap();
         for i in 0..20u32 {
             let name = format!("name-of-some-length-{i:04}");
@@ -176,10 +174,59 @@ mod tests {
         assert_eq!(index.len(), 20);
         assert_eq!(index.candidates(b"name-of-some-length-0007").len(), 1);
         assert!(index.candidates(b"nobody").is_empty());
-        let mut again = DirIndex::new(1024);
+        let mut again = DirIndex::new(1024, hasher);
         again.add_block(&block).unwrap();
         assert_eq!(again.rooms, index.rooms);
         assert_eq!(again.len(), 20);
         assert_eq!(index.find_room(255), Some((0, 1)));
+    }
+
+    /// Names that all have one hash in FNV-1a, 64 bits: after each pair of pieces the state is the
+    /// same whichever of the two was taken. The differences of a pair's bytes, as they go into the
+    /// state, come from a short vector of the lattice of those whose sum times powers of the prime
+    /// is 0.
+    fn names_with_one_hash(pairs: usize) -> Vec<Vec<u8>> {
+        const DIFFERENCES: [i64; 14] = [2, -1, -5, -12, 13, 4, 12, 2, -6, -3, 5, 8, 0, 3];
+        let step = |h: u64, b: u8| (h ^ u64::from(b)).wrapping_mul(0x0000_0100_0000_01b3);
+        let mut rng = env::Rng::new(1);
+        let mut piece = |from: u64| {
+            let (mut one, mut two, mut h, mut g) = (Vec::new(), Vec::new(), from, from);
+            for d in DIFFERENCES {
+                let fits = (0..1000).find_map(|_| {
+                    let a = b'!' + rng.below(90) as u8;
+                    let added = (h & 255 ^ u64::from(a)) as i64 - (h & 255) as i64 + d;
+                    let low = u8::try_from((g & 255) as i64 + added).ok()?;
+                    let b = low ^ (g & 255) as u8;
+                    (a != b'/' && b != b'/' && b != 0).then_some((a, b))
+                })?;
+                (h, g) = (step(h, fits.0), step(g, fits.1));
+                one.push(fits.0);
+                two.push(fits.1);
+            }
+            assert_eq!(h, g);
+            Some((one, two, h))
+        };
+        let (mut names, mut h) = (vec![Vec::new()], 0xcbf2_9ce4_8422_2325);
+        for _ in 0..pairs {
+            let (one, two, next) = (0..100).find_map(|_| piece(h)).unwrap();
+            let with = |p: Vec<u8>| names.iter().map(move |n| [n.as_slice(), &p].concat());
+            names = with(one).chain(with(two)).collect();
+            h = next;
+        }
+        names
+    }
+
+    #[test]
+    fn nobody_can_choose_names_that_have_one_hash() {
+        let names = names_with_one_hash(13);
+        assert_eq!(names.len(), 8192);
+        let mut index = DirIndex::new(1024, SipHasher13::new_with_key(&[7; 16]));
+        names.iter().enumerate().for_each(|(i, n)| index.add(n, i as u64));
+        for (i, n) in names.iter().enumerate() {
+            assert_eq!(index.candidates(n), [i as u64]);
+        }
+        // With another key they fall otherwise.
+        let other = SipHasher13::new_with_key(&[8; 16]);
+        assert!(names.iter().all(|n| other.hash(n) != index.hasher.hash(n)));
     }
 }
