@@ -10,7 +10,8 @@ use format::bytes::set32;
 use format::ext::dirent::HEAD;
 use format::ext::features::incompat;
 use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
-use format::{BlockNo, FileBlock, Ino, ROOT_INO};
+use format::{BlockNo, FileBlock, Ino, ROOT_INO, shown};
+use std::collections::BTreeMap;
 
 /// The block of a directory that is being looked at.
 struct Here {
@@ -112,7 +113,7 @@ impl Check<'_> {
         for e in all.into_iter().skip(skip).filter(|e| e.ino != 0) {
             if let Some((kind, why)) = self.unwanted(bytes, &e) {
                 let place = Place::Entry(here.dir, here.block, e.at);
-                let name = String::from_utf8_lossy(e.name(bytes)).into_owned();
+                let name = shown(e.name(bytes));
                 let text = format!("\"{name}\" {why}; removed");
                 self.found_losing(kind, place, text);
                 set32(bytes, e.at, 0);
@@ -198,14 +199,14 @@ impl Check<'_> {
             while to < names.len() && names[to].0 == names[from].0 {
                 to += 1;
             }
-            let mut seen: Vec<(Vec<u8>, u32, u32)> = Vec::new();
+            let mut seen: BTreeMap<Vec<u8>, (u32, u32)> = BTreeMap::new();
             for (_, at) in names[from..to].iter().filter(|_| to - from > 1) {
                 let block = BlockNo(u64::from(at.block));
                 let bytes = self.view.read(block)?;
                 let e = dirblock::entry(&bytes, usize::from(at.byte)).expect("counted before");
                 let name = e.name(&bytes).to_vec();
-                if let Some((_, ino, at_block)) = seen.iter().find(|s| s.0 == name) {
-                    let text = format!("\"{}\" a second time", String::from_utf8_lossy(&name));
+                if let Some((ino, at_block)) = seen.get(&name) {
+                    let text = format!("\"{}\" a second time", shown(&name));
                     let place = Place::Entry(dir, block, e.at);
                     match (*at_block != at.block, *ino == e.ino) {
                         (true, true) => self.found(Kind::NameInTwoBlocks, place, text),
@@ -215,7 +216,7 @@ impl Check<'_> {
                     self.remove_name(Ino(e.ino), *at)?;
                     changed = true;
                 } else {
-                    seen.push((name, e.ino, at.block));
+                    seen.insert(name, (e.ino, at.block));
                 }
             }
             from = to;
@@ -275,7 +276,8 @@ impl Check<'_> {
     }
 }
 
-/// A hash of a name; equal names have equal hashes, and that is all it is for.
+/// A hash of a name; equal names have equal hashes, and that is all it is for: names whose hashes
+/// are equal are compared.
 fn hash(name: &[u8]) -> u64 {
     let fold = |h: u64, c: &u8| (h ^ u64::from(*c)).wrapping_mul(0x0100_0000_01b3);
     let h = name.iter().fold(0xcbf2_9ce4_8422_2325, fold);

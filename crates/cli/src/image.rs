@@ -9,9 +9,10 @@ use check::ReadBlocks;
 use env::Nanos;
 use host::{Driver, HostFile, entropy, now};
 use integrity::Plant;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Attr, Door, FsError, Kind, Reply, Request};
+use vfs::{Attr, Call, Door, FsError, Kind, Reply, Request};
 use volume::{Commit, Mode, OpenOptions, Probe, Replayed, look_through, probe, recover};
 
 /// The mode by its name, or what modes there are.
@@ -132,7 +133,7 @@ pub fn log_file(
         let sized = made.and_then(|f| f.set_len(LOG_BYTES));
         sized.map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
     }
-    Ok(Some(Arc::new(HostFile::open(path, a.read_only)?)))
+    Ok(Some(Arc::new(HostFile::open_log(path, a.read_only)?)))
 }
 
 /// Looks at an image and recovers it if it is to be written; says what it did.
@@ -197,7 +198,17 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
     let mut bytes = [0; 1024];
     let fail = |e: std::io::Error| Failure::Failed(format!("{}: {e}", to.display()));
     file.read_at(0, &mut bytes).map_err(fail)?;
-    std::fs::write(&to, bytes).map_err(fail)?;
+    // Never over what was saved before, nor through a link that somebody has put there; and what
+    // is cleared below is safe by then.
+    let new = std::fs::OpenOptions::new().write(true).create_new(true).open(&to);
+    let mut saved = new.map_err(|e| match e.kind() {
+        std::io::ErrorKind::AlreadyExists => {
+            let why = "the old bytes would be saved here, and there is something: move it away";
+            Failure::Failed(format!("{}: {why}", to.display()))
+        }
+        _ => fail(e),
+    })?;
+    saved.write_all(&bytes).and_then(|()| saved.sync_all()).map_err(fail)?;
     file.write_at(0, &[0; 1024]).map_err(fail)?;
     file.flush().map_err(fail)?;
     say::err(&format!("the old bytes 0 to 1023 are saved in {}", to.display()));
@@ -256,8 +267,9 @@ impl Image {
             options.log_disk_bytes = Some(log.size_bytes());
             files.push(log);
         }
+        let seed = u64::from_le_bytes(*options.entropy.last_chunk().expect("there are 16"));
         let opener = volume::opener(found, file.size_bytes(), options);
-        let door = Arc::new(Door::new(1, opener));
+        let door = Arc::new(Door::new(seed, opener));
         let driver = Driver::new(door, files);
         let shown = path.display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
@@ -269,9 +281,26 @@ impl Image {
         self.driver.request(request).map_err(|e| self.failure(what, e))
     }
 
+    /// Asks all of this at once, so that what has to become durable does so together; the replies
+    /// in the same order. All are carried out as far as they can be; the first that cannot is the
+    /// error, named by `what` of its number.
+    pub fn ask_all(
+        &self,
+        requests: Vec<Request>,
+        what: impl Fn(usize) -> String,
+    ) -> Result<Vec<Reply>, Failure> {
+        let answers = self.driver.call_all(requests.into_iter().map(Call::local).collect());
+        let replies = answers.into_iter().enumerate();
+        replies.map(|(n, a)| a.result.map_err(|e| self.failure(&what(n), e))).collect()
+    }
+
     /// An error about a path.
     pub fn failure(&self, what: &str, e: FsError) -> Failure {
-        Failure::Failed(format!("{}: {what}: {e}", self.shown))
+        self.failed(what, &e.to_string())
+    }
+    /// The same in words.
+    pub fn failed(&self, what: &str, why: &str) -> Failure {
+        Failure::Failed(format!("{}: {what}: {why}", self.shown))
     }
 
     /// The inode at a path, following no link.

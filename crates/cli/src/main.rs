@@ -8,6 +8,7 @@ mod image;
 mod progress;
 mod say;
 mod size;
+mod subtree;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -65,10 +66,10 @@ fn main() -> ExitCode {
         Command::Ls(a) => commands::files::ls(&a),
         Command::Cat(a) => commands::files::cat(&a),
         Command::Stat(a) => commands::files::stat(&a),
-        Command::Get(a) => commands::copy::get(&a),
-        Command::Put(a) => commands::copy::put(&a),
+        Command::Get(a) => commands::get::run(&a),
+        Command::Put(a) => commands::put::run(&a),
         Command::Mkdir(a) => commands::files::mkdir(&a),
-        Command::Rm(a) => commands::files::rm(&a),
+        Command::Rm(a) => commands::remove::run(&a),
         Command::Bench(a) => commands::bench::run(&a),
         Command::Crash(a) => commands::crash::run(&a),
         Command::Lab(a) => commands::lab::run(&a),

@@ -37,6 +37,30 @@ impl Progress for Bar {
     }
 }
 
+/// Counts what is done of work whose end nobody knows before.
+pub struct Counter(Option<ProgressBar>);
+
+impl Counter {
+    /// A count of `what`, if somebody looks.
+    pub fn new(what: &'static str) -> Counter {
+        Counter(std::io::stderr().is_terminal().then(|| {
+            let style = ProgressStyle::with_template("{spinner} {human_pos} {msg}, {elapsed}");
+            let bar = ProgressBar::new_spinner().with_message(what);
+            bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+        }))
+    }
+    /// So many more are done.
+    pub fn add(&self, n: u64) {
+        self.0.iter().for_each(|bar| bar.inc(n));
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.0.iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
+
 /// The same for the replay of a log while a volume is opened; remembers what was done.
 #[derive(Default)]
 pub struct ReplayBar {

@@ -14,9 +14,19 @@ pub fn out(line: &str) {
     let _ = writeln!(to, "{line}").and_then(|()| to.flush());
 }
 
-/// A line on standard error.
+/// A line on standard error. It may name what others have named, so nothing in it is obeyed by a
+/// terminal.
 pub fn err(line: &str) {
-    let _ = Errors.write_all(format!("{line}\n").as_bytes());
+    let _ = Errors.write_all(format!("{}\n", one(line)).as_bytes());
+}
+
+/// Controls as escapes.
+fn one(line: &str) -> String {
+    let mut all = String::with_capacity(line.len());
+    for c in line.chars() {
+        if c.is_control() { all.extend(c.escape_debug()) } else { all.push(c) }
+    }
+    all
 }
 
 /// Standard error, or the system's log. Writing to it never fails.
@@ -77,7 +87,12 @@ pub fn one_line(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::one_line;
+    use super::{one, one_line};
+
+    #[test]
+    fn a_line_stays_one_and_moves_nothing() {
+        assert_eq!(one("a\nb\x1b[2J\u{9b}c\\d 'é'"), r"a\nb\u{1b}[2J\u{9b}c\d 'é'");
+    }
 
     #[test]
     fn an_error_of_several_lines_becomes_one() {

@@ -179,3 +179,22 @@ fn fsck_tells_that_it_repaired() {
     assert!(out.lines().last().unwrap().contains("repaired"), "{out}");
     assert!(ok(&["fsck", s(&image)]).contains(": sound, closed cleanly"));
 }
+
+#[test]
+fn the_boot_area_is_saved_over_nothing() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[..1024].fill(0x55);
+    std::fs::write(&image, &bytes).unwrap();
+    let (victim, saved) = (folder.0.join("victim"), folder.0.join("v.boot-area"));
+    std::fs::write(&victim, "precious").unwrap();
+    std::os::unix::fs::symlink(&victim, &saved).unwrap();
+    let serve = ["serve", s(&image), "--nfs", ANY, "--use-boot-area"];
+    fails(&serve, 1, "move it away");
+    assert_eq!(std::fs::read(&victim).unwrap(), b"precious");
+    assert!(std::fs::read(&image).unwrap()[..1024] == [0x55; 1024]);
+    std::fs::remove_file(&saved).unwrap();
+    Server::trusting(&[&image], ANY, &["--use-boot-area"]).stop();
+    assert!(std::fs::read(&saved).unwrap() == [0x55; 1024]);
+}

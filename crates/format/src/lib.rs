@@ -7,6 +7,8 @@ pub mod ext;
 mod ids;
 pub mod jbd2;
 pub mod mkfs;
+mod shown;
 
 pub use error::FormatError;
 pub use ids::{BlockNo, Extent, FileBlock, GroupNo, Ino, JOURNAL_INO, Lsn, ROOT_INO};
+pub use shown::shown;

@@ -10,10 +10,11 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use vfs::{Answer, Call, Door, DoorState, Front, FsError, Out, Reply, Request, Ticket, Work};
 
-struct Once(mpsc::Sender<Answer>);
-impl Front for Once {
-    fn reply(&self, _: u64, answer: Answer) {
-        let _ = self.0.send(answer); // nobody waits for it any more
+/// Hands over answers with the numbers of their calls.
+struct Answers(mpsc::Sender<(u64, Answer)>);
+impl Front for Answers {
+    fn reply(&self, id: u64, answer: Answer) {
+        let _ = self.0.send((id, answer)); // nobody waits for it any more
     }
 }
 
@@ -59,9 +60,9 @@ pub fn drive<T: 'static>(
 /// Asks a volume that the workers serve, from a thread beside them; None: no answer came in time.
 pub fn ask(pool: &crate::Pool, volume: usize, request: Request, time: Duration) -> Option<Reply> {
     let (tx, rx) = mpsc::channel();
-    let ticket = Ticket { front: Arc::new(Once(tx)), id: 0 };
+    let ticket = Ticket { front: Arc::new(Answers(tx)), id: 0 };
     pool.enter(volume, &mut vec![Work::Call(ticket, Call::local(request))]);
-    rx.recv_timeout(time).ok()?.result.ok()
+    rx.recv_timeout(time).ok()?.1.result.ok()
 }
 
 /// One thread with one volume.
@@ -108,14 +109,26 @@ impl Driver {
 
     /// Asks, and waits for the answer.
     pub fn call(&self, call: Call) -> Answer {
+        self.call_all(vec![call]).pop().expect("each call has an answer")
+    }
+
+    /// Asks all of this at once, and waits for the answers, which are in the order of the calls:
+    /// what has to become durable does so together.
+    pub fn call_all(&self, calls: Vec<Call>) -> Vec<Answer> {
         let (tx, rx) = mpsc::channel();
-        let front = Arc::new(Once(tx));
-        let mut answer = None;
-        self.run(vec![Work::Call(Ticket { front, id: 0 }, call)], || {
-            answer = rx.try_recv().ok();
-            answer.is_some()
+        let front = Arc::new(Answers(tx));
+        let mut answers: Vec<Option<Answer>> = vec![None; calls.len()];
+        let mut missing = calls.len();
+        let ticket = |id| Ticket { front: front.clone(), id };
+        let work = (0..).zip(calls).map(|(id, c)| Work::Call(ticket(id), c)).collect();
+        self.run(work, || {
+            for (id, answer) in rx.try_iter() {
+                answers[id as usize] = Some(answer);
+                missing -= 1;
+            }
+            missing == 0
         });
-        answer.expect("run ends with an answer")
+        answers.into_iter().map(|a| a.expect("run ends with all answers")).collect()
     }
 
     /// Asks for the volume itself.

@@ -6,7 +6,7 @@ use crate::way::open_direct;
 use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -31,6 +31,34 @@ pub struct HostFile {
     pub(crate) refuses_zeros: AtomicBool,
     /// Of a device, not of a file.
     pub(crate) is_device: bool,
+}
+
+/// As many symbolic links as the kernel follows in one path.
+const LINKS_MAX: usize = 40;
+
+/// Where the path leads, if its last part is a symbolic link that may be followed.
+fn past_own_links(path: &Path) -> Result<PathBuf, String> {
+    let shown = path.display();
+    let fail = |e: std::io::Error| format!("{shown}: {e}");
+    let me = std::fs::metadata("/proc/self").map_err(fail)?.uid();
+    let mut at = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Ok(meta) = std::fs::symlink_metadata(&at) else { return Ok(at) }; // opening says why
+        if !meta.is_symlink() {
+            return Ok(at);
+        }
+        if meta.uid() != me && meta.uid() != 0 {
+            return Err(format!(
+                "{shown}: {} is a symbolic link of another user (uid {}), which is not followed: \
+                 name the file itself",
+                at.display(),
+                meta.uid()
+            ));
+        }
+        let to = std::fs::read_link(&at).map_err(fail)?;
+        at = at.parent().unwrap_or(Path::new("")).join(to);
+    }
+    Err(fail(std::io::Error::from_raw_os_error(libc::ELOOP)))
 }
 
 /// The largest read that is tried at once: beyond it the copying itself is worth another thread.
@@ -62,6 +90,13 @@ impl HostFile {
         lock::check_unused(&file, path)?;
         lock::take(&file, path, !read_only)?;
         Self::with(file, path, read_only)
+    }
+
+    /// As `open`, for what is named beside an image, as its log: a symbolic link at the path's end
+    /// is followed only if it is this user's own or root's. Whoever may write in a folder with a
+    /// log could else say what file is written.
+    pub fn open_log(path: &Path, read_only: bool) -> Result<HostFile, String> {
+        HostFile::open(&past_own_links(path)?, read_only)
     }
 
     /// Makes a new, sparse image. It fails if there is one.

@@ -59,3 +59,29 @@ fn the_lock_outlives_other_descriptors() {
     drop(first);
     std::fs::remove_file(path).unwrap();
 }
+
+#[test]
+fn a_log_behind_anothers_link_is_not_opened() {
+    use std::os::unix::fs::{lchown, symlink};
+    let folder = std::env::temp_dir().join(format!("cairn-links-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let path = |name: &str| folder.join(name);
+    std::fs::write(path("log"), [1; 4096]).unwrap();
+    symlink("log", path("mine")).unwrap();
+    symlink(path("mine"), path("mine-too")).unwrap();
+    symlink("loop", path("loop")).unwrap();
+    for name in ["log", "mine", "mine-too"] {
+        HostFile::open_log(&path(name), false).unwrap();
+    }
+    assert!(HostFile::open_log(&path("loop"), false).is_err());
+    if lchown(path("mine"), Some(1234), None).is_err() {
+        println!("skipped: only root makes other users' links");
+    } else {
+        for name in ["mine", "mine-too"] {
+            let why = HostFile::open_log(&path(name), false).unwrap_err();
+            assert!(why.contains("symbolic link of another user"), "{why}");
+        }
+        HostFile::open_log(&path("log"), false).unwrap();
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+}

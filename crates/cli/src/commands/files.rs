@@ -1,24 +1,26 @@
-//! Looking into a volume without mounting it, and making and removing names.
+//! Looking into a volume without mounting it, and making directories.
 //! Each opens the image for itself and closes it; none stays.
 
-use crate::args::{PathsArgs, RmArgs, ShownArgs};
+use crate::args::{PathsArgs, ShownArgs};
 use crate::image::{Image, kind_letter};
 use crate::{Failure, Outcome};
+use format::shown;
 use std::io::Write;
 use std::path::Path;
 use vfs::{Attr, Kind, MakeKind, Reply, Request, SetAttr};
 
-fn line(name: &str, a: &Attr) -> String {
+fn line(name: &[u8], a: &Attr) -> String {
     let bits = |shift: u32| {
         let b = a.mode >> shift & 7;
         [(4, 'r'), (2, 'w'), (1, 'x')].map(|(bit, c)| if b & bit != 0 { c } else { '-' })
     };
     let perm: String = [bits(6), bits(3), bits(0)].concat().iter().collect();
-    let kind = kind_letter(a.kind());
+    let (kind, name) = (kind_letter(a.kind()), shown(name));
     format!("{kind}{perm} {:>4} {:>6} {:>6} {:>12} {name}", a.nlink, a.uid, a.gid, a.size)
 }
 
-fn json_of(name: &str, a: &Attr) -> serde_json::Value {
+fn json_of(name: &[u8], a: &Attr) -> serde_json::Value {
+    let name = String::from_utf8_lossy(name);
     serde_json::json!({
         "name": name, "ino": a.ino, "generation": a.generation, "mode": format!("{:o}", a.mode),
         "nlink": a.nlink, "uid": a.uid, "gid": a.gid, "size": a.size, "blocks": a.blocks,
@@ -32,15 +34,14 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
     let mut all = Vec::new();
     for path in &a.of.paths {
         let at = image.walk(path)?;
-        let mut found: Vec<(String, Attr)> = Vec::new();
+        let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {
             for e in image.list(path, at.ino)? {
-                let name = String::from_utf8_lossy(&e.name).into_owned();
-                found.push((name, e.attr.map_or_else(|| image.attr(e.ino), Ok)?));
+                found.push((e.name, e.attr.map_or_else(|| image.attr(e.ino), Ok)?));
             }
             found.sort_by(|x, y| x.0.cmp(&y.0));
         } else {
-            found.push((path.clone(), at));
+            found.push((path.as_bytes().to_vec(), at));
         }
         for (name, attr) in found {
             if a.json {
@@ -63,9 +64,14 @@ pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
     for path in &a.of.paths {
         let at = image.walk(path)?;
         if a.json {
-            println!("{}", json_of(path, &at));
+            println!("{}", json_of(path.as_bytes(), &at));
         } else {
-            println!("{}  inode {} generation {}", line(path, &at), at.ino, at.generation);
+            println!(
+                "{}  inode {} generation {}",
+                line(path.as_bytes(), &at),
+                at.ino,
+                at.generation
+            );
         }
     }
     image.close()?;
@@ -115,46 +121,6 @@ pub fn make(
         Reply::Entry { attr, .. } => Ok(attr),
         _ => Err(image.failure(path, vfs::FsError::Io)),
     }
-}
-
-/// `cairn rm`.
-pub fn rm(a: &RmArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.image, false, a.log.as_deref())?;
-    let mut result = Ok(Outcome::Done);
-    for path in &a.paths {
-        let removed = image.parent(path).and_then(|(dir, name)| {
-            let at = image.walk(path)?;
-            if name.is_empty() {
-                return Err(Failure::Failed(format!("{path}: the root directory stays")));
-            }
-            if at.kind() == Kind::Dir && !a.recursive {
-                return Err(Failure::Failed(format!("{path}: is a directory: -r removes those")));
-            }
-            remove(&image, path, (dir.ino, name), &at)
-        });
-        if let Err(e) = removed {
-            result = Err(e);
-            break;
-        }
-    }
-    image.close()?;
-    result
-}
-
-fn remove(
-    image: &Image,
-    path: &str,
-    (dir, name): (u32, Vec<u8>),
-    at: &Attr,
-) -> Result<(), Failure> {
-    if at.kind() != Kind::Dir {
-        return image.ask(path, Request::Unlink { dir, name }).map(|_| ());
-    }
-    for e in image.list(path, at.ino)? {
-        let child = e.attr.map_or_else(|| image.attr(e.ino), Ok)?;
-        remove(image, path, (at.ino, e.name), &child)?;
-    }
-    image.ask(path, Request::Rmdir { dir, name }).map(|_| ())
 }
 
 /// The layout score of an image's files, over up to 50,000 of them.

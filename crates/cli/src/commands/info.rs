@@ -4,6 +4,7 @@ use crate::args::InfoArgs;
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
 use format::ext::{Geometry, features};
+use format::shown;
 use host::{HostFile, drive};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -69,7 +70,7 @@ fn log_state(file: &Arc<HostFile>, found: &Probe, a: &InfoArgs) -> Result<Value,
     }
     let mut disks = vec![file.clone()];
     if let Some(path) = &a.log {
-        disks.push(Arc::new(HostFile::open(path, true)?));
+        disks.push(Arc::new(HostFile::open_log(path, true)?));
     }
     let (found, bytes) = (found.clone(), file.size_bytes());
     let log_bytes = disks.get(1).map(|l| l.size_bytes());
@@ -87,7 +88,7 @@ fn print(all: &Value) {
     for (key, value) in map {
         let text = match value {
             Value::Null => continue,
-            Value::String(s) => s.clone(),
+            Value::String(s) => shown(s.as_bytes()),
             Value::Array(a) => a.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
             Value::Number(n) if key == "size_bytes" => size::show(n.as_u64().unwrap_or(0)),
             other => other.to_string(),

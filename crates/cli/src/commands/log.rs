@@ -43,7 +43,7 @@ fn reading<T: 'static>(
     path: &Path,
     f: impl FnOnce(Log) -> Local<'static, Result<T, LogError>> + 'static,
 ) -> Result<T, Failure> {
-    on(HostFile::open(path, true)?, |env, area| {
+    on(HostFile::open_log(path, true)?, |env, area| {
         Box::pin(async move { f(Log::open_read_only(&env, area).await?).await })
     })
 }
@@ -56,7 +56,7 @@ fn writing<T: 'static>(
     if name.is_empty() || name.len() > 16 {
         return Err(Failure::Usage("--client takes a name of 1 to 16 bytes".into()));
     }
-    on(HostFile::open(&of.logfile, false)?, |env, area| {
+    on(HostFile::open_log(&of.logfile, false)?, |env, area| {
         Box::pin(async move {
             let log = Log::open(&env, area, OpenOptions::default()).await?;
             let mut id = [0; 16];
@@ -68,7 +68,7 @@ fn writing<T: 'static>(
 
 fn format(path: &Path, size: u64, force: bool) -> Result<Outcome, Failure> {
     let file = match path.exists() {
-        true => HostFile::open(path, false)?,
+        true => HostFile::open_log(path, false)?,
         false => HostFile::create(path, size)?,
     };
     let mut start = [0; 8192];
@@ -187,6 +187,7 @@ fn info(path: &Path, as_json: bool) -> Result<Outcome, Failure> {
         println!("{:22} {}", key.replace('_', " "), value.to_string().trim_matches('"'));
     }
     for (id, label, needs) in &i.clients {
+        let label = format::shown(label.as_bytes());
         let needs = needs.map_or("nothing".to_owned(), |l| format!("from {l} on"));
         println!("client                 {label} ({}): {needs}", hex(id));
     }

@@ -110,7 +110,7 @@ fn make_journal(
         let blocks = default_journal_blocks(volume_bytes / a.block_size).max(BLOCKS_MIN.into());
         HostFile::create(path, a.journal_size.unwrap_or(blocks * a.block_size))?
     } else {
-        HostFile::open(path, false)?
+        HostFile::open_log(path, false)?
     };
     let mut device = FileDevice(Arc::new(file));
     let bytes = device.size_bytes().min(a.journal_size.unwrap_or(u64::MAX));

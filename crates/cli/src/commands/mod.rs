@@ -1,17 +1,19 @@
 //! The commands, one subject a file. What several share is in `image` and `args`.
 
 pub mod bench;
-pub mod copy;
 pub mod crash;
 pub mod files;
 pub mod fsck;
+pub mod get;
 pub mod http;
 pub mod info;
 pub mod lab;
 pub mod log;
 pub mod mkfs;
 mod nfs_server;
+pub mod put;
 pub mod recover;
+pub mod remove;
 pub mod rpcbind;
 pub mod serve;
 mod served;

@@ -16,7 +16,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     let mut device = FileDevice(Arc::new(HostFile::open(image, false)?));
     let outside = match log {
         // A log of ours is opened with the volume, below.
-        Some(path) if path.exists() => Some(HostFile::open(path, false)?),
+        Some(path) if path.exists() => Some(HostFile::open_log(path, false)?),
         _ => None,
     };
     let mut outside = outside.map(|f| FileDevice(Arc::new(f)));

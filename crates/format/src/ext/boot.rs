@@ -64,7 +64,7 @@ fn decode_slot(slot: &[u8]) -> Option<BootState> {
         opened: le64(slot, 24),
         losses: le64(slot, 32),
         clean: slot[40] == 1,
-        mode: String::from_utf8_lossy(&mode[..end]).into_owned(),
+        mode: crate::shown(&mode[..end]),
         handle_key: slot[64..80].try_into().expect("16 bytes"),
         log_uuid: slot[80..96].try_into().expect("16 bytes"),
     })

@@ -1,0 +1,314 @@
+//! `cairn put`: trees into a volume, without mounting. Names, contents and attributes go in batches:
+//! so the mode's promise is waited for once for many files, and not for each.
+
+use crate::args::PathsArgs;
+use crate::image::Image;
+use crate::progress::Counter;
+use crate::{Failure, Outcome, say};
+use env::Rope;
+use format::shown;
+use std::collections::VecDeque;
+use std::fs::{self, File, FileType};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use vfs::{FsError, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time};
+
+/// Names that are made at once.
+const BATCH: usize = 256;
+/// A file below this size is written together with others, up to so many bytes in all.
+const SMALL_BYTES: usize = 64 << 10;
+const BATCH_BYTES: usize = 512 << 10;
+/// What is read of a larger one at once.
+const PIECE_BYTES: usize = 1 << 20;
+
+fn local(path: &Path, e: &std::io::Error) -> Failure {
+    Failure::Failed(format!("{}: {e}", told(path)))
+}
+
+fn told(path: &Path) -> String {
+    shown(path.as_os_str().as_bytes())
+}
+
+/// `cairn put IMAGE LOCAL… DIR`.
+pub fn run(a: &PathsArgs) -> Result<Outcome, Failure> {
+    let Some((dir, sources)) = a.paths.split_last().filter(|(_, s)| !s.is_empty()) else {
+        return Err(Failure::Usage("put needs what to copy, and a directory in the volume".into()));
+    };
+    let image = Image::open(&a.image, false, a.log.as_deref())?;
+    let mut put = Put::new(&image);
+    let done = sources.iter().try_for_each(|s| {
+        let into = image.walk(dir)?.ino;
+        let source = Path::new(s);
+        put.found.extend(Found::look(source, into)?);
+        put.all()
+    });
+    drop(put);
+    image.close()?;
+    done.map(|()| Outcome::Done)
+}
+
+/// Something that is to be copied.
+struct Found {
+    from: PathBuf,
+    /// The directory that it is to be in.
+    dir: u32,
+    kind: FileType,
+    mode: u32,
+    /// What is set when its contents are there.
+    set: SetAttr,
+}
+
+impl Found {
+    /// None, with a word about it, for what is not copied.
+    fn look(from: &Path, dir: u32) -> Result<Option<Found>, Failure> {
+        let meta = fs::symlink_metadata(from).map_err(|e| local(from, &e))?;
+        let kind = meta.file_type();
+        if !(kind.is_dir() || kind.is_file() || kind.is_symlink()) {
+            say::err(&format!("cairn: {}: a device, fifo or socket is left out", told(from)));
+            return Ok(None);
+        }
+        let mtime = Time { sec: meta.mtime(), nsec: meta.mtime_nsec() as u32 };
+        let set = SetAttr {
+            mtime: Some(SetTime::To(mtime)),
+            uid: Some(meta.uid()),
+            gid: Some(meta.gid()),
+            ..SetAttr::default()
+        };
+        Ok(Some(Found { from: from.to_owned(), dir, kind, mode: meta.mode() & 0o7777, set }))
+    }
+
+    /// The request that makes it.
+    fn make(&self) -> Result<Request, Failure> {
+        let (kind, mode) = if self.kind.is_dir() {
+            (MakeKind::Dir, self.mode)
+        } else if self.kind.is_symlink() {
+            let text = fs::read_link(&self.from).map_err(|e| local(&self.from, &e))?;
+            (MakeKind::Symlink(text.as_os_str().as_bytes().to_vec()), 0o777)
+        } else {
+            (MakeKind::File { exclusive: None }, self.mode)
+        };
+        let name = self.from.file_name().unwrap_or_default().as_bytes().to_vec();
+        let attr = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        Ok(Request::Make { dir: self.dir, name, kind, attr, umask: 0, fail_if_exists: true })
+    }
+}
+
+/// The copying.
+struct Put<'a> {
+    image: &'a Image,
+    /// What is to be made next.
+    found: Vec<Found>,
+    /// Directories that were made, and are still empty.
+    dirs: VecDeque<(PathBuf, u32)>,
+    /// What is set last: directories change while they are filled.
+    last: Vec<(PathBuf, Request)>,
+    counter: Counter,
+}
+
+impl Put<'_> {
+    fn new(image: &Image) -> Put<'_> {
+        let counter = Counter::new("files copied");
+        Put { image, found: Vec::new(), dirs: VecDeque::new(), last: Vec::new(), counter }
+    }
+
+    /// Copies what was found, and all that is below it.
+    fn all(&mut self) -> Result<(), Failure> {
+        loop {
+            match self.dirs.pop_front() {
+                Some((from, ino)) => self.list(&from, ino)?,
+                None if self.found.is_empty() => return self.finish(),
+                None => self.make()?,
+            }
+        }
+    }
+
+    fn list(&mut self, from: &Path, ino: u32) -> Result<(), Failure> {
+        let mut names: Vec<_> =
+            fs::read_dir(from).map_err(|e| local(from, &e))?.flatten().map(|e| e.path()).collect();
+        names.sort();
+        for path in names {
+            self.found.extend(Found::look(&path, ino)?);
+            if self.found.len() >= BATCH {
+                self.make()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes what was found, fills it, and sets its attributes.
+    fn make(&mut self) -> Result<(), Failure> {
+        let found = std::mem::take(&mut self.found);
+        let requests = found.iter().map(Found::make).collect::<Result<Vec<_>, _>>()?;
+        let replies = self.image.ask_all(requests, |n| told(&found[n].from))?;
+        let mut made = Vec::with_capacity(found.len());
+        for (f, reply) in found.into_iter().zip(replies) {
+            match reply {
+                Reply::Entry { attr, .. } => made.push((f, attr.ino)),
+                _ => return Err(self.image.failure(&told(&f.from), FsError::Io)),
+            }
+        }
+        self.fill(&made)?;
+        self.counter.add(made.len() as u64);
+        let mut now = Vec::new();
+        for (f, ino) in made {
+            let request = Request::SetAttr { ino, set: f.set };
+            if f.kind.is_dir() {
+                self.dirs.push_back((f.from.clone(), ino));
+                self.last.push((f.from, request));
+            } else {
+                now.push((f.from, request));
+            }
+        }
+        self.set(now)
+    }
+
+    fn set(&self, what: Vec<(PathBuf, Request)>) -> Result<(), Failure> {
+        let (paths, requests): (Vec<_>, Vec<_>) = what.into_iter().unzip();
+        self.image.ask_all(requests, |n| told(&paths[n])).map(drop)
+    }
+
+    /// Sets what is set last.
+    fn finish(&mut self) -> Result<(), Failure> {
+        while !self.last.is_empty() {
+            let rest = self.last.split_off(self.last.len().min(BATCH));
+            let now = std::mem::replace(&mut self.last, rest);
+            self.set(now)?;
+        }
+        Ok(())
+    }
+
+    /// Contents: small files together, large ones each for itself.
+    fn fill(&self, made: &[(Found, u32)]) -> Result<(), Failure> {
+        let mut small: Vec<Piece<'_>> = Vec::new();
+        let mut bytes = 0;
+        for (f, ino) in made.iter().filter(|(f, _)| f.kind.is_file()) {
+            let fail = |e: std::io::Error| local(&f.from, &e);
+            let file = File::open(&f.from).map_err(fail)?;
+            let read = |bytes: usize| {
+                let mut data = Vec::new();
+                (&file).take(bytes as u64).read_to_end(&mut data).map_err(fail).map(|_| data)
+            };
+            let piece = |offset, data| Piece { from: &f.from, ino: *ino, offset, data };
+            let mut data = read(SMALL_BYTES)?;
+            if data.len() < SMALL_BYTES {
+                bytes += data.len();
+                small.push(piece(0, data));
+                if bytes >= BATCH_BYTES {
+                    self.write(std::mem::take(&mut small))?;
+                    bytes = 0;
+                }
+                continue;
+            }
+            let mut offset = 0;
+            while !data.is_empty() {
+                let len = data.len() as u64;
+                self.write(vec![piece(offset, data)])?;
+                offset += len;
+                data = read(PIECE_BYTES)?;
+            }
+        }
+        self.write(small)
+    }
+
+    /// Writes all of it. A volume may take less than it was given: a journal takes what fits one
+    /// transaction.
+    fn write(&self, mut pieces: Vec<Piece<'_>>) -> Result<(), Failure> {
+        loop {
+            pieces.retain(|p| !p.data.is_empty());
+            if pieces.is_empty() {
+                return Ok(());
+            }
+            let requests = pieces.iter().map(Piece::request).collect();
+            let replies = self.image.ask_all(requests, |n| told(pieces[n].from))?;
+            for (p, reply) in pieces.iter_mut().zip(replies) {
+                let fail = |e| self.image.failure(&told(p.from), e);
+                match reply {
+                    Reply::Written { len: 0, .. } => return Err(fail(FsError::NoSpace)),
+                    Reply::Written { len, .. } => {
+                        let taken = p.data.len().min(len as usize);
+                        p.data.drain(..taken);
+                        p.offset += taken as u64;
+                    }
+                    _ => return Err(fail(FsError::Io)),
+                }
+            }
+        }
+    }
+}
+
+/// Bytes that are to be written.
+struct Piece<'a> {
+    from: &'a Path,
+    ino: u32,
+    offset: u64,
+    data: Vec<u8>,
+}
+
+impl Piece<'_> {
+    fn request(&self) -> Request {
+        let data = Rope::cut(&self.data, (self.offset % 4096) as usize, 4096);
+        let (ino, offset, stability) = (self.ino, self.offset, Stability::Unstable);
+        Request::Write { ino, offset, data, stability, append: false, kill_suid: false }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{MkfsArgs, Profile};
+
+    /// How often the image's disk was waited for since it was opened.
+    fn waits(image: &Image) -> u64 {
+        let Ok(Reply::Info(info)) = image.ask("", Request::Info) else { panic!("no info") };
+        let counts = |name: &str| matches!(name, "cairn_flushes_total" | "cairn_log_writes_total");
+        info.counters.iter().filter(|(name, _)| counts(name)).map(|c| c.1).sum()
+    }
+
+    #[test]
+    fn many_files_are_waited_for_together() {
+        const FILES: u64 = 600;
+        let folder = std::env::temp_dir().join(format!("cairn-batch-{}", std::process::id()));
+        let source = folder.join("from");
+        for n in 0..FILES {
+            let dir = source.join(format!("d{}", n % 7));
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join(format!("f{n}")), vec![b'x'; n as usize]).unwrap();
+        }
+        // Of a volume without a journal, in mode sync, each name is ordered by itself.
+        for (profile, most) in [(Profile::Ext2, 2 * FILES), (Profile::Ext3, FILES / 8)] {
+            let path = folder.join(format!("{profile:?}.img"));
+            let args = MkfsArgs {
+                image: path.clone(),
+                size: Some(32 << 20),
+                profile,
+                block_size: 4096,
+                inode_size: 256,
+                inodes: None,
+                journal_size: None,
+                log: None,
+                label: String::new(),
+                force: false,
+            };
+            assert!(crate::commands::mkfs::make(&args).is_ok());
+            let image = Image::open(&path, false, None).ok().unwrap();
+            let mut put = Put::new(&image);
+            put.found.extend(Found::look(&source, 2).ok().unwrap());
+            assert!(put.all().is_ok());
+            drop(put);
+            let waited = waits(&image);
+            assert!(waited < most, "{profile:?}: put waited {waited} times");
+            let top = image.walk("/from/d3").ok().unwrap();
+            assert_eq!(image.list("/from/d3", top.ino).ok().unwrap().len(), 86);
+            assert!(image.close().is_ok());
+            let image = Image::open(&path, false, None).ok().unwrap();
+            assert!(crate::commands::remove::remove(&image, "/from", true).is_ok());
+            let waited = waits(&image);
+            assert!(waited < most, "{profile:?}: rm waited {waited} times");
+            assert!(image.walk("/from").is_err());
+            assert!(image.close().is_ok());
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
