@@ -3,8 +3,6 @@
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may")]
 
-#[path = "served/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "other tests need more of it")]
 mod served;
 
 use served::{Folder, cairn, ok, s};
