@@ -1,5 +1,5 @@
-//! `cairn put`: trees into a volume, without mounting. Names, contents and attributes go in batches:
-//! so the mode's promise is waited for once for many files, and not for each.
+//! `cairn put`: trees into a volume, without mounting. Names, contents and attributes go in
+//! batches, so the mode's promise is waited for once for many files, and not for each.
 
 use crate::args::PathsArgs;
 use crate::image::Image;
