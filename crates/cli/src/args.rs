@@ -144,7 +144,8 @@ pub struct ServeArgs {
     /// Register with the local rpcbind.
     #[arg(long)]
     pub rpcbind: bool,
-    /// NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]…
+    /// Who may use what, as whom: NAME=CIDR[,ro|rw][,root_squash|no_root_squash|all_squash]
+    /// [,secure|insecure][,anonuid=N][,anongid=N]… (docs/nfs.md).
     #[arg(long)]
     pub export: Vec<String>,
     /// Accept mode async over NFS, which loses acknowledged changes in a crash.

@@ -74,6 +74,7 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["cat", i, "/f", "--json"], "--json"),
         (&["mkdir", i, "/f", "--json"], "--json"),
         (&["serve", i, "--export", "bogus"], "bogus"),
+        (&["serve", i, "--export", "w=127.0.0.1"], "no such volume is served, but /v"),
         (&["serve", i, "--mode", "bogus"], "bogus"),
     ] {
         fails(args, 2, with);

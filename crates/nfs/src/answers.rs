@@ -9,7 +9,7 @@ use crate::rpc;
 use crate::server::Server;
 use crate::xdr::Writer;
 use env::Rope;
-use vfs::{Answer, FsError, Reply, Stability, Wcc};
+use vfs::{Answer, FsError, Kind, Reply, Stability, TRANSFER_BYTES_MAX, VolumeInfo, Wcc};
 
 /// A READDIR whose limit leaves room for no entry.
 const TOOSMALL: u32 = 10_005;
@@ -66,9 +66,17 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
     let volume = &server.volumes[p.volume];
     let fsid = volume.fsid();
     let mut w = rpc::success(p.xid);
-    let reply = match answer.result {
-        Ok(reply) => reply,
-        Err(e) => return failed(w, p, e, &answer.wcc, fsid),
+    let reply = match (answer.result, p.refused) {
+        (Ok(_), Some(why)) => {
+            // LINK's first handle is the file's, whose attributes come second.
+            let [first, second] = answer.wcc;
+            let around = if p.procedure == 15 { [second, first] } else { [first, second] };
+            return failed(w, p.procedure, why, &around, fsid);
+        }
+        (Ok(reply), None) => reply,
+        (Err(e), _) => {
+            return failed(w, p.procedure, told(p.procedure, e), &answer.wcc, fsid);
+        }
     };
     w.u32(0);
     let handle = |a: &vfs::Attr| {
@@ -86,6 +94,11 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
         }
         Reply::Entry { attr, .. } => {
             found(&mut w, p, attr, around, (fsid, &handle));
+            true
+        }
+        Reply::Attr(a) if matches!(p.procedure, 19 | 20) => {
+            post(&mut w, Some(a), fsid);
+            about(&mut w, p.procedure, &volume.info);
             true
         }
         _ => plain(&mut w, p, &reply, around, (fsid, volume.verifier())),
@@ -108,7 +121,7 @@ fn found(
         3 => {
             w.opaque(&handle(attr));
             post(w, Some(attr), fsid);
-            w.bool(false);
+            post(w, around[0].after.as_ref(), fsid);
         }
         15 => {
             post(w, around[1].after.as_ref(), fsid);
@@ -135,11 +148,13 @@ fn plain(
         (1, Reply::Attr(a)) => fattr(w, a, fsid),
         (2 | 12 | 13, _) => wcc(w, &around[0], fsid),
         (4, Reply::Access(bits)) => {
-            w.bool(false);
-            w.u32(access_reply(*bits));
+            let attr = around[0].after.as_ref();
+            let is_dir = attr.is_some_and(|a| a.kind() == Kind::Dir);
+            post(w, attr, fsid);
+            w.u32(access_reply(*bits) & p.asked & if is_dir { OF_DIR } else { OF_FILE });
         }
         (5, Reply::Bytes(text)) => {
-            w.bool(false);
+            post(w, around[0].after.as_ref(), fsid);
             w.opaque(text);
         }
         (6, Reply::Data { data, eof, attr }) => {
@@ -159,7 +174,7 @@ fn plain(
         }
         (14, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
         (18, Reply::StatFs(s)) => {
-            w.bool(false);
+            post(w, around[0].after.as_ref(), fsid);
             let bytes = u64::from(s.block_bytes);
             w.longs(&[s.blocks * bytes, s.free * bytes, s.available * bytes]);
             w.longs(&[s.inodes, s.inodes_free, s.inodes_free]);
@@ -174,19 +189,45 @@ fn plain(
     true
 }
 
-fn failed(mut w: Writer, p: Pending, e: FsError, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
-    w.u32(match (p.procedure, e) {
+/// Of ACCESS's bits, those that mean something for a directory: read 1, look up 2, modify 4, extend
+/// 8, delete 16; and for anything else, where the last is execute, 32.
+const OF_DIR: u32 = 0x1f;
+const OF_FILE: u32 = 0x2d;
+
+/// What FSINFO and PATHCONF tell, which never changes.
+fn about(w: &mut Writer, procedure: u32, info: &VolumeInfo) {
+    if procedure == 19 {
+        let max = TRANSFER_BYTES_MAX as u32;
+        w.words(&[max, max, 4096, max, max, 4096, 65_536]);
+        w.u64(info.file_bytes_max);
+        w.words(&[0, 1]); // times to the nanosecond
+        w.u32(0x1b); // links, symlinks, homogeneous, times can be set
+    } else {
+        w.words(&[info.links_max, 255]);
+        w.bools(&[true, true, false, true]); // no_trunc, chown restricted, case kept
+    }
+}
+
+/// The error as the procedure knows it.
+fn told(procedure: u32, e: FsError) -> u32 {
+    match (procedure, e) {
         (16 | 17, FsError::Invalid) => TOOSMALL,
+        (14, FsError::Busy) => status(FsError::Invalid), // "." and ".."
         _ => status(e),
-    });
-    match p.procedure {
+    }
+}
+
+fn failed(mut w: Writer, procedure: u32, why: u32, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
+    w.u32(why);
+    match procedure {
         2 | 7..=13 | 21 => wcc(&mut w, &around[0], fsid),
         14 => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
         15 => {
             post(&mut w, around[1].after.as_ref(), fsid);
             wcc(&mut w, &around[0], fsid);
         }
-        other => (0..failure_words(other)).for_each(|_| w.u32(0)),
+        0 | 1 | MNT => (),
+        _ => post(&mut w, around[0].after.as_ref(), fsid),
     }
     w.0
 }

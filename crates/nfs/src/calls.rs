@@ -7,6 +7,7 @@ use crate::rpc::{self, Head};
 use crate::server::{Server, User};
 use crate::xdr::{Garbage, Reader};
 use env::Rope;
+use vfs::access::{EXECUTE, READ};
 use vfs::{Call, MakeKind, RenameMode, Request, Stability, TRANSFER_BYTES_MAX};
 
 /// What is needed to write a reply.
@@ -17,12 +18,16 @@ pub(crate) struct Pending {
     pub(crate) volume: usize,
     /// Is it answered only when durable?
     pub(crate) durable: bool,
+    /// Why it is refused: the volume is only asked for the attributes that go with the refusal.
+    pub(crate) refused: Option<u32>,
+    /// The permissions that ACCESS asks about.
+    pub(crate) asked: u32,
 }
 
 impl Pending {
     /// For a call that is answered as soon as the volume says something.
     pub(crate) fn new(xid: u32, procedure: u32, volume: usize) -> Pending {
-        Pending { xid, procedure, volume, durable: false }
+        Pending { xid, procedure, volume, durable: false, refused: None, asked: 0 }
     }
 }
 
@@ -39,6 +44,7 @@ pub(crate) enum Begun {
 
 const BADHANDLE: u32 = 10_001;
 const BADTYPE: u32 = 10_007;
+const XDEV: u32 = 18;
 const ROFS: u32 = 30;
 const STALE: u32 = 70;
 const ACCES: u32 = 13;
@@ -77,32 +83,36 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
         server.refused(first.volume, user.peer);
         return no(ACCES);
     };
-    if modifies(p) && !rule.writable {
-        return no(ROFS);
-    }
     let mut pending = Pending::new(head.xid, p, first.volume);
     let mut expect = [Some((first.ino, first.generation)), None];
     let mut durable = modifies(p);
-    let request = match p {
+    let wanted = match p {
+        _ if modifies(p) && !rule.writable => Err(ROFS),
         14 | 15 => {
             let name = if p == 14 { r.name()? } else { Vec::new() };
-            let second = match server.handle(r.handle()?) {
-                Ok(h) if h.volume == first.volume => h,
-                Ok(_) => return no(18), // another volume: NFS3ERR_XDEV
-                Err(_) => return no(STALE),
-            };
-            expect[1] = Some((second.ino, second.generation));
-            two_handles(p, first, second, name, r)?
+            match server.handle(r.handle()?) {
+                Ok(second) if second.volume == first.volume => {
+                    expect[1] = Some((second.ino, second.generation));
+                    Ok(two_handles(p, first, second, name, r)?)
+                }
+                Ok(_) => Err(XDEV),
+                Err(_) => Err(STALE),
+            }
         }
-        18..=20 => return Ok(about_volume(server, head, first, pending, user)),
-        _ => match single(p, first, r, &mut durable)? {
-            Some(request) => request,
-            None => return no(BADTYPE),
-        },
+        4 => {
+            pending.asked = r.u32()?;
+            // Nothing is written where the export is read-only.
+            let most = if rule.writable { u32::MAX } else { READ | EXECUTE };
+            Ok(Request::Access { ino: first.ino, mask: access_mask(pending.asked) & most })
+        }
+        _ => single(p, first, r, &mut durable)?.ok_or(BADTYPE),
     };
+    pending.refused = wanted.as_ref().err().copied();
+    durable &= pending.refused.is_none();
+    let request = wanted.unwrap_or(Request::GetAttr { ino: first.ino });
     pending.durable = durable || waits(&request);
     let cred = server.cred(rule, user);
-    let call = Call { cred, durable, wcc: modifies(p) || p == 21, hold: false, expect, request };
+    let call = Call { cred, durable, wcc: true, hold: false, expect, request };
     Ok(Begun::Ask(Box::new((pending, call))))
 }
 
@@ -131,33 +141,6 @@ fn two_handles(
     })
 }
 
-/// FSSTAT asks the volume; FSINFO and PATHCONF are known.
-fn about_volume(server: &Server, head: &Head, h: Handle, pending: Pending, user: &User) -> Begun {
-    if head.procedure == 18 {
-        let rule = server.rule(h.volume, user).expect("the caller has asked for it");
-        let cred = server.cred(rule, user);
-        let expect = [Some((h.ino, h.generation)), None];
-        let request = Request::StatFs;
-        let call = Call { cred, durable: false, wcc: false, hold: false, expect, request };
-        return Begun::Ask(Box::new((pending, call)));
-    }
-    let info = &server.volumes[h.volume].info;
-    let mut w = rpc::success(head.xid);
-    w.u32(0);
-    w.bool(false);
-    if head.procedure == 19 {
-        let max = TRANSFER_BYTES_MAX as u32;
-        w.words(&[max, max, 4096, max, max, 4096, 65_536]);
-        w.u64(info.file_bytes_max);
-        w.words(&[0, 1]); // times to the nanosecond
-        w.u32(0x1b); // links, symlinks, homogeneous, times can be set
-    } else {
-        w.words(&[info.links_max, 255]);
-        w.bools(&[true, true, false, true]); // no_trunc, chown restricted, case kept
-    }
-    Begun::Now(w.0)
-}
-
 /// The procedures with one handle. None: a kind that cannot be made.
 fn single(
     p: u32,
@@ -182,7 +165,6 @@ fn single(
             Request::SetAttr { ino, set }
         }
         3 => Request::Lookup { dir: ino, name: r.name()? },
-        4 => Request::Access { ino, mask: access_mask(r.u32()?) },
         5 => Request::ReadLink { ino },
         6 => {
             let (offset, len) = (r.u64()?, r.u32()?);
@@ -211,6 +193,9 @@ fn single(
         12 => Request::Unlink { dir: ino, name: r.name()? },
         13 => Request::Rmdir { dir: ino, name: r.name()? },
         16 | 17 => readdir(p, ino, r)?,
+        18 => Request::StatFs,
+        // FSINFO and PATHCONF are known; the handle has to be good, and its attributes are told.
+        19 | 20 => Request::GetAttr { ino },
         _ => {
             let _range = (r.u64()?, r.u32()?);
             Request::Fsync { ino, data_only: false }

@@ -6,6 +6,7 @@ use crate::calls::{self, Begun, Pending, modifies};
 use crate::drc::{Known, checksum};
 use crate::metrics::{self, Meter};
 use crate::mountd;
+use crate::nlm;
 use crate::room::{self, Room};
 use crate::rpc::{self, BadHead};
 use crate::server::{Server, User};
@@ -173,6 +174,7 @@ impl Connection {
         let begun = match head.program {
             rpc::MOUNT => mountd::begin(&self.server, &head, &mut r, &user),
             rpc::NFS => calls::begin(&self.server, &head, &mut r, &user),
+            rpc::NLM => Begun::Now(nlm::answer(&head, &mut r)),
             _ => return s.put_new(&rpc::refuse(head.xid, 1, None)),
         };
         let (pending, mut call) = match begun {
@@ -185,7 +187,7 @@ impl Connection {
             }
         };
         let mut key = None;
-        if modifies(pending.procedure) {
+        if modifies(pending.procedure) && pending.refused.is_none() {
             let k = (self.peer.ip(), head.xid, checksum(&record[4..]));
             match self.server.drc.look(k, &self.me) {
                 Known::New => key = Some(k),

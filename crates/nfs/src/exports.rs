@@ -1,6 +1,31 @@
 //! Who may use which volume, and as whom: the exports, as they are given on the command line.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use vfs::Cred;
+
+/// From which ports a rule's clients may ask. Only root binds ports below 1024.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ports {
+    /// From any, but from 1024 on nobody is root: any user of the client could say that he is.
+    LowForRoot,
+    /// From those below 1024 only: so who asks was told by the client's root.
+    Low,
+    /// From any, and whoever says so is root.
+    Any,
+}
+
+/// Which callers are the anonymous user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Squash {
+    /// Root where the client is another machine.
+    Default,
+    /// Root.
+    Root,
+    /// None, but those without a credential.
+    Nobody,
+    /// All.
+    All,
+}
 
 /// One rule: these clients may use this volume in this way.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -11,56 +36,53 @@ pub struct Export {
     bits: u8,
     /// May it be changed?
     pub writable: bool,
-    /// Is root nobody here? None: by default not for loopback, else yes.
-    pub root_squash: Option<bool>,
-    /// May root's requests come from ports of 1024 and above?
-    pub insecure: bool,
+    squash: Squash,
+    ports: Ports,
+    /// User and group of squashed and unknown callers.
+    anonymous: (u32, u32),
 }
 
-/// Reads `NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]`, several clients separated by
-/// `;`.
+/// What an export looks like.
+const FORM: &str = "NAME=CIDR[,ro|rw][,root_squash|no_root_squash|all_squash][,secure|insecure]\
+                    [,anonuid=N][,anongid=N]";
+
+/// Reads an export, [`FORM`], several clients separated by `;`.
 pub fn parse_export(text: &str) -> Result<Vec<Export>, String> {
-    let bad = |why: &str| {
-        format!(
-            "--export {text}: {why}; write \
-             NAME=CIDR[,ro|rw][,root_squash|no_root_squash][,insecure]"
-        )
-    };
+    let bad = |why: &str| format!("--export {text}: {why}; write {FORM}");
     let (name, rest) = text.split_once('=').ok_or_else(|| bad("no ="))?;
-    let mut all = Vec::new();
-    for client in rest.split(';') {
-        let mut parts = client.split(',');
-        let cidr = parts.next().unwrap_or_default();
-        let (ip, bits) = cidr.split_once('/').map_or((cidr, None), |(i, b)| (i, Some(b)));
-        let network: IpAddr = ip.parse().map_err(|_| bad(&format!("{ip} is no address")))?;
-        let most = if network.is_ipv4() { 32 } else { 128 };
-        let bits = match bits {
-            None => most,
-            Some(b) => {
-                b.parse().ok().filter(|b| *b <= most).ok_or_else(|| bad("no such prefix"))?
-            }
-        };
-        let mut e = Export {
-            name: name.trim_start_matches('/').to_owned(),
-            network,
-            bits,
-            writable: true,
-            root_squash: None,
-            insecure: false,
-        };
-        for option in parts {
-            match option {
-                "ro" => e.writable = false,
-                "rw" => e.writable = true,
-                "root_squash" => e.root_squash = Some(true),
-                "no_root_squash" => e.root_squash = Some(false),
-                "insecure" => e.insecure = true,
-                other => return Err(bad(&format!("{other} is no option"))),
-            }
+    let name = name.trim_start_matches('/');
+    rest.split(';').map(|client| parse_client(name, client).map_err(|why| bad(&why))).collect()
+}
+
+fn parse_client(name: &str, text: &str) -> Result<Export, String> {
+    let mut parts = text.split(',');
+    let cidr = parts.next().unwrap_or_default();
+    let (ip, bits) = cidr.split_once('/').map_or((cidr, None), |(i, b)| (i, Some(b)));
+    let network: IpAddr = ip.parse().map_err(|_| format!("{ip} is no address"))?;
+    let most = if network.is_ipv4() { 32 } else { 128 };
+    let bits = match bits {
+        None => most,
+        Some(b) => b.parse().ok().filter(|b| *b <= most).ok_or("no such prefix")?,
+    };
+    let mut e = Export {
+        name: name.to_owned(),
+        network,
+        bits,
+        writable: true,
+        squash: Squash::Default,
+        ports: Ports::LowForRoot,
+        anonymous: (NOBODY, NOBODY),
+    };
+    for option in parts {
+        let id = |n: &str| n.parse().map_err(|_| format!("{option}: no number of a user or group"));
+        match option.split_once('=') {
+            None => e.set(option)?,
+            Some(("anonuid", n)) => e.anonymous.0 = id(n)?,
+            Some(("anongid", n)) => e.anonymous.1 = id(n)?,
+            Some(_) => return Err(format!("{option} is no option")),
         }
-        all.push(e);
     }
-    Ok(all)
+    Ok(e)
 }
 
 /// The address itself where it is an IPv4 one in IPv6's clothes.
@@ -88,21 +110,64 @@ impl Export {
             && client.is_ipv4() == network.is_ipv4()
             && bits(client) & mask == bits(network) & mask
     }
-    /// Who a caller is here.
-    pub(crate) fn user(&self, uid: u32, gid: u32, client: IpAddr, port: u16) -> (u32, u32) {
-        let squash = self.root_squash.unwrap_or(!plain(client).is_loopback());
-        // Any local user could claim to be root from an ordinary port.
-        let trusted = port < 1024 || self.insecure;
-        if uid == 0 && (squash || !trusted) { (NOBODY, NOBODY) } else { (uid, gid) }
+    /// One word of its options.
+    fn set(&mut self, option: &str) -> Result<(), String> {
+        match option {
+            "ro" => self.writable = false,
+            "rw" => self.writable = true,
+            "root_squash" => self.squash = Squash::Root,
+            "no_root_squash" => self.squash = Squash::Nobody,
+            "all_squash" => self.squash = Squash::All,
+            "secure" => self.ports = Ports::Low,
+            "insecure" => self.ports = Ports::Any,
+            other => return Err(format!("{other} is no option")),
+        }
+        Ok(())
+    }
+    /// May the clients ask from this port?
+    pub(crate) fn admits(&self, port: u16) -> bool {
+        port < 1024 || self.ports != Ports::Low
+    }
+    /// Who a caller is here: his credential, if he has one, as the rule lets it stand. Where root is
+    /// squashed its group is too, whoever claims it, and of its further groups none is left.
+    pub(crate) fn cred(&self, claim: Option<&Claim>, peer: SocketAddr) -> Cred {
+        let (uid, gid) = self.anonymous;
+        let anonymous = Cred { uid, gid, groups: [].into(), check: true };
+        let Some((uid, gid, groups)) = claim.filter(|_| self.squash != Squash::All) else {
+            return anonymous;
+        };
+        let trusted = peer.port() < 1024 || self.ports == Ports::Any;
+        let squashes = match self.squash {
+            Squash::Default => !plain(peer.ip()).is_loopback(),
+            Squash::Nobody => false,
+            Squash::Root | Squash::All => true,
+        };
+        if trusted && !squashes {
+            return Cred { uid: *uid, gid: *gid, groups: groups.as_slice().into(), check: true };
+        }
+        if *uid == 0 {
+            return anonymous;
+        }
+        let group = |g: u32| if g == 0 { anonymous.gid } else { g };
+        let groups = groups.iter().map(|g| group(*g)).collect();
+        Cred { uid: *uid, gid: group(*gid), groups, check: true }
     }
 }
 
-/// Who squashed and unknown callers are.
-pub(crate) const NOBODY: u32 = 65_534;
+/// What AUTH_SYS claims: user, group and further groups.
+pub(crate) type Claim = (u32, u32, Vec<u32>);
+
+/// Who squashed and unknown callers are, unless the export says otherwise.
+const NOBODY: u32 = 65_534;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn user(e: &Export, uid: u32, gid: u32, at: &str) -> (u32, u32) {
+        let cred = e.cred(Some(&(uid, gid, Vec::new())), at.parse().unwrap());
+        (cred.uid, cred.gid)
+    }
 
     #[test]
     fn rules() {
@@ -111,11 +176,21 @@ mod tests {
         assert!(all[0].covers("vol", ip("10.9.8.7")) && !all[0].covers("vol", ip("11.0.0.1")));
         assert!(!all[0].covers("other", ip("10.9.8.7")) && !all[0].writable);
         assert!(all[0].covers("vol", ip("::ffff:10.1.1.1")));
-        assert_eq!(all[0].user(0, 0, ip("10.1.1.1"), 700), (NOBODY, NOBODY));
-        assert_eq!(all[1].user(0, 0, ip("192.168.1.7"), 700), (0, 0));
-        assert_eq!(all[1].user(0, 0, ip("192.168.1.7"), 7000), (NOBODY, NOBODY));
+        assert_eq!(user(&all[0], 0, 0, "10.1.1.1:700"), (NOBODY, NOBODY));
+        assert_eq!(user(&all[1], 0, 0, "192.168.1.7:700"), (0, 0));
+        assert_eq!(user(&all[1], 0, 0, "192.168.1.7:7000"), (NOBODY, NOBODY));
         assert!(parse_export("x=nonsense").is_err() && parse_export("x=1.2.3.4,what").is_err());
         let local = Export::loopback();
-        assert_eq!(local[0].user(0, 0, ip("127.0.0.1"), 700), (0, 0));
+        assert_eq!(user(&local[0], 0, 0, "127.0.0.1:700"), (0, 0));
+    }
+
+    #[test]
+    fn options_are_read() {
+        for bad in ["anonuid", "anonuid=", "anonuid=-1", "anongid=x", "anon=1", "secure=1", ""] {
+            assert!(parse_export(&format!("v=1.2.3.4,{bad}")).is_err(), "{bad}");
+        }
+        let e = &parse_export("v=1.2.3.4,secure,all_squash,anonuid=7,anongid=8").unwrap()[0];
+        assert!(e.admits(1023) && !e.admits(1024));
+        assert_eq!(user(e, 1000, 1000, "1.2.3.4:700"), (7, 8));
     }
 }

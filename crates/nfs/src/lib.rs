@@ -1,4 +1,4 @@
-//! NFSv3 and MOUNT v3 (RFC 1813) over one TCP connection each: bytes in, calls to volumes out;
+//! NFSv3 and MOUNT v3 (RFC 1813), and NLM's refusal of locks, over one TCP connection each: bytes in, calls to volumes out;
 //! answers in, bytes out. It knows no sockets (whoever has them feeds a [`Connection`]) and no
 //! blocks.
 //!
@@ -15,6 +15,7 @@ mod exports;
 mod handle;
 mod metrics;
 mod mountd;
+mod nlm;
 mod replies;
 mod room;
 mod rpc;

@@ -5,6 +5,7 @@ use crate::xdr::{Garbage, Reader, Writer};
 
 pub(crate) const NFS: u32 = 100_003;
 pub(crate) const MOUNT: u32 = 100_005;
+pub(crate) const NLM: u32 = 100_021;
 
 /// A call's head.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use crate::connection::Connection;
 use crate::drc::Drc;
-use crate::exports::{Export, NOBODY};
+use crate::exports::{Claim, Export};
 use crate::handle::{self, BadHandle, Handle};
 use crate::metrics::Metrics;
 use std::net::SocketAddr;
@@ -49,7 +49,7 @@ pub(crate) enum Mounting {
 
 /// Who calls, and from where.
 pub(crate) struct User {
-    pub(crate) auth: Option<(u32, u32, Vec<u32>)>,
+    pub(crate) auth: Option<Claim>,
     pub(crate) peer: SocketAddr,
 }
 
@@ -82,20 +82,21 @@ impl Server {
     /// The rule that lets this caller use the volume, if any does.
     pub(crate) fn rule(&self, volume: usize, user: &User) -> Option<&Export> {
         let name = &self.volumes[volume].name;
-        self.exports.iter().find(|e| e.covers(name, user.peer.ip()))
+        let rule = self.exports.iter().find(|e| e.covers(name, user.peer.ip()))?;
+        rule.admits(user.peer.port()).then_some(rule)
     }
     /// No rule lets this caller in: counted and logged.
     pub(crate) fn refused(&self, volume: usize, peer: SocketAddr) {
         self.metrics.refused.inc();
-        tracing::warn!("{peer} was refused /{}: no --export covers it", self.volumes[volume].name);
+        let name = &self.volumes[volume].name;
+        let why = match self.exports.iter().any(|e| e.covers(name, peer.ip())) {
+            true => "its --export is secure, so for ports below 1024",
+            false => "no --export covers it",
+        };
+        tracing::warn!("{peer} was refused /{name}: {why}");
     }
     pub(crate) fn cred(&self, rule: &Export, user: &User) -> Cred {
-        let (uid, gid, groups) = match &user.auth {
-            None => (NOBODY, NOBODY, &[][..]),
-            Some((uid, gid, groups)) => (*uid, *gid, groups.as_slice()),
-        };
-        let (uid, gid) = rule.user(uid, gid, user.peer.ip(), user.peer.port());
-        Cred { uid, gid, groups: groups.into(), check: true }
+        rule.cred(user.auth.as_ref(), user.peer)
     }
     /// What a path that somebody wants to mount stands for: an export's name, perhaps with a
     /// directory in it. A single volume's name may be left out. Err: mountstat3.

@@ -42,7 +42,8 @@ fn tries(b: &mut Bench, who: (u32, u32, &[u32]), file: &[u8]) -> (u32, u32, u32)
         word(&reply, nth).unwrap()
     };
     let fh = opaque(file);
-    let may = ask(4, [fh.clone(), words(&[0x3f])].concat(), 8);
+    // After the attributes, of 21 words.
+    let may = ask(4, [fh.clone(), words(&[0x3f])].concat(), 8 + 21);
     let read = ask(6, [fh.clone(), words(&[0, 0, 100])].concat(), 6);
     let write = [fh, words(&[0, 0, 1, 2]), opaque(b"x")].concat();
     (may, read, ask(7, write, 6))

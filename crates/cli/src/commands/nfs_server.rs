@@ -4,7 +4,7 @@ use crate::{Failure, say};
 use host::{Driver, Outlet, Pool, Protocol, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use vfs::{Reply, Request, Work};
 
@@ -61,6 +61,16 @@ impl NfsArgs {
         }
         let address = address.unwrap_or("127.0.0.1:2049").to_owned();
         Ok(NfsArgs { address, exports: all })
+    }
+
+    /// Is there a volume for each export that names one? These are served.
+    pub fn check_names(&self, images: &[PathBuf]) -> Result<(), Failure> {
+        let names: Vec<String> = images.iter().map(|i| name_of(i)).collect();
+        let known = |e: &&Export| e.name.is_empty() || names.contains(&e.name);
+        let Some(stray) = self.exports.iter().find(|e| !known(e)) else { return Ok(()) };
+        let shown: Vec<String> = names.iter().map(|n| format!("/{n}")).collect();
+        let (stray, names) = (&stray.name, shown.join(", "));
+        Err(Failure::Usage(format!("--export {stray}=…: no such volume is served, but {names}")))
     }
 
     /// Listens, and prints how to mount.

@@ -104,9 +104,10 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     let mut images = a.images.clone();
     if images.is_empty() {
         images.push(PathBuf::from("cairn.img"));
-        if !images[0].exists() {
-            make_default(&images[0], &a)?;
-        }
+    }
+    nfs.as_ref().map_or(Ok(()), |n| n.check_names(&images))?;
+    if a.images.is_empty() && !images[0].exists() {
+        make_default(&images[0], &a)?;
     }
     let front = if a.no_nfs { Front::MountAlone } else { Front::Any };
     // Without NFS there is nobody who would write but the mount.

@@ -32,11 +32,20 @@ impl<S: Store> Volume for Ufs<S> {
             if expected.iter().any(|i| self.is_gone(i)) {
                 return Answer::error(FsError::Stale);
             }
-            let wants_wcc = call.wcc;
+            let is_link = matches!(call.request, Request::Link { .. });
             self.bound_names().await;
             let result = self.run_with_room(&mut ctx, call.request).await;
-            let wcc = if wants_wcc { ctx.wcc } else { [Wcc::default(); 2] };
-            Answer { result, wcc }
+            if !call.wcc {
+                return Answer::from(result);
+            }
+            // What the operation has not told of, as after an early refusal: as it is now.
+            for (n, inode) in expected.iter().enumerate() {
+                let wcc = &mut ctx.wcc[if is_link { 1 - n } else { n }];
+                if wcc.after.is_none() && !self.is_gone(inode) {
+                    *wcc = self.wcc(None, inode);
+                }
+            }
+            Answer { result, wcc: ctx.wcc }
         })
     }
 

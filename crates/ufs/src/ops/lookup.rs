@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use format::Ino;
 use std::rc::Rc;
-use vfs::access::granted;
+use vfs::access::{WRITE, granted};
 use vfs::{FsError, NAME_BYTES_MAX, Reply};
 
 impl<S: Store> Ufs<S> {
@@ -98,6 +98,9 @@ impl<S: Store> Ufs<S> {
         let mut have = granted(&self.attr(&inode.h), &acl, &ctx.cred);
         if inode.is_dir() && have & 3 == 3 {
             have |= 8; // names may be deleted in it
+        }
+        if self.store.writable().is_err() {
+            have &= !(WRITE | 8);
         }
         Ok(Reply::Access(have & mask))
     }
