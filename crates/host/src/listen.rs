@@ -2,14 +2,13 @@
 //! what came, and sends what was answered. Many requests read at once are run in one entry and
 //! answered in one write.
 
+use crate::listening::{Listening, Open, Seat};
 use crate::outlet::STALLED;
 use crate::{Outlet, Pool};
-use std::collections::BTreeMap;
 use std::io::Read;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::linux::net::TcpStreamExt;
-use std::sync::atomic::AtomicUsize;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use vfs::Work;
 
@@ -33,27 +32,28 @@ pub type Accept = dyn Fn(SocketAddr, Outlet) -> Arc<dyn Protocol> + Send + Sync;
 
 /// A connection that says nothing for so long is closed.
 const IDLE: Duration = Duration::from_secs(3600);
-const CONNECTIONS_MAX: usize = 1024;
-/// Of these, one client (an address, or a /64 network of IPv6) may have so many.
-const CONNECTIONS_OF_ONE_MAX: usize = 256;
 /// What is read at once: little at first, more on a connection that has more to say.
 const READ_BYTES: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
-/// Listens at `address` and serves each connection by `accept`. Returns the address it listens on.
-pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<SocketAddr, String> {
+/// Listens at `address` and serves each connection by `accept`, until that is stopped.
+pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<Listening, String> {
     let fail = |e: std::io::Error| format!("cannot listen on {address}: {e}");
     let listener = TcpListener::bind(address).map_err(fail)?;
     let at = listener.local_addr().map_err(fail)?;
     let pool = pool.clone();
     let thread = std::thread::Builder::new().name("listen".into());
+    let open = Arc::new(Open::default());
+    let listening = Listening { at, open: open.clone() };
     let run = move || {
-        let open = Arc::new(Open::default());
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
                 std::thread::sleep(Duration::from_millis(50)); // out of descriptors: wait for some
                 continue;
             };
+            if open.is_stopping() {
+                return; // and nobody listens any more
+            }
             let seat = match stream.peer_addr().map(|a| Seat::of(&open, a)) {
                 Ok(Ok(seat)) => seat,
                 Ok(Err(why)) => {
@@ -75,54 +75,7 @@ pub fn listen(pool: &Arc<Pool>, address: &str, accept: Arc<Accept>) -> Result<So
         }
     };
     thread.spawn(run).map_err(fail)?;
-    Ok(at)
-}
-
-/// What all connections share.
-#[derive(Default)]
-struct Open {
-    by_client: Mutex<BTreeMap<IpAddr, usize>>,
-    unsent: Arc<AtomicUsize>,
-}
-
-/// A connection's place among those that may be open.
-struct Seat {
-    open: Arc<Open>,
-    peer: SocketAddr,
-    client: IpAddr,
-}
-
-impl Seat {
-    fn of(open: &Arc<Open>, peer: SocketAddr) -> Result<Seat, String> {
-        // IPv4 over a socket of IPv6 is IPv4: the exports' rules say so.
-        let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        let client = match peer.ip() {
-            IpAddr::V6(a) => IpAddr::V6((a.to_bits() >> 64 << 64).into()),
-            v4 => v4,
-        };
-        let mut all = open.by_client.lock().expect("nobody panics while holding it");
-        if all.values().sum::<usize>() >= CONNECTIONS_MAX {
-            return Err(format!("{CONNECTIONS_MAX} are open"));
-        }
-        let mine = all.entry(client).or_default();
-        if *mine >= CONNECTIONS_OF_ONE_MAX {
-            return Err(format!("{client} has {CONNECTIONS_OF_ONE_MAX} open"));
-        }
-        *mine += 1;
-        Ok(Seat { open: open.clone(), peer, client })
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut all = self.open.by_client.lock().expect("nobody panics while holding it");
-        if let Some(n) = all.get_mut(&self.client) {
-            *n -= 1;
-            if *n == 0 {
-                all.remove(&self.client);
-            }
-        }
-    }
+    Ok(listening)
 }
 
 fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Result<(), String> {
@@ -131,10 +84,11 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Re
     stream.set_nodelay(true).map_err(io)?;
     stream.set_write_timeout(Some(STALLED)).map_err(io)?;
     let outlet = Outlet::new(stream.try_clone().map_err(io)?, seat.open.unsent.clone());
+    seat.take(&outlet);
     let protocol = accept(peer, outlet);
     let mut patience = Duration::ZERO;
     let mut room = vec![0; READ_BYTES];
-    loop {
+    while !seat.open.is_stopping() {
         let mut n = 0;
         // While there is no room nothing is read, and the client's window fills.
         if !protocol.wait_for_room() {
@@ -152,6 +106,9 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Re
             if n == 0 {
                 return Ok(());
             }
+        }
+        if seat.open.is_stopping() {
+            break; // what came meanwhile is asked of the next server
         }
         let work = protocol.received(&room[..n]).map_err(|e| format!("{peer}: {e}"))?;
         let mut by_volume: Vec<Vec<Work>> = Vec::new();
@@ -172,4 +129,5 @@ fn serve(pool: &Pool, mut stream: TcpStream, accept: &Accept, seat: &Seat) -> Re
             let _ = stream.set_quickack(true);
         }
     }
+    Ok(())
 }

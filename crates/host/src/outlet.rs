@@ -9,7 +9,7 @@ use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -91,6 +91,11 @@ impl Outlet {
         }
     }
 
+    /// Its socket, for whoever ends connections.
+    pub(crate) fn socket(&self) -> Socket {
+        Socket(Arc::downgrade(&self.0))
+    }
+
     /// Bytes held that the client has not taken.
     pub fn unsent(&self) -> usize {
         self.queue().bytes
@@ -137,6 +142,26 @@ impl Outlet {
         // The connection's reader notices and ends it.
         let _ = self.0.stream.shutdown(Shutdown::Both);
         self.0.less.notify_all();
+    }
+}
+
+/// An outlet's socket, as long as somebody has the outlet.
+pub(crate) struct Socket(Weak<Inner>);
+
+impl Socket {
+    fn shut(&self, how: Shutdown) {
+        if let Some(inner) = self.0.upgrade() {
+            // It may be gone already.
+            let _ = inner.stream.shutdown(how);
+        }
+    }
+    /// Whoever waits to read from it finds its end.
+    pub(crate) fn end_input(&self) {
+        self.shut(Shutdown::Read);
+    }
+    /// Nothing more is sent either.
+    pub(crate) fn cut(&self) {
+        self.shut(Shutdown::Both);
     }
 }
 

@@ -128,8 +128,8 @@ impl Export {
     pub(crate) fn admits(&self, port: u16) -> bool {
         port < 1024 || self.ports != Ports::Low
     }
-    /// Who a caller is here: his credential, if he has one, as the rule lets it stand. Where root is
-    /// squashed its group is too, whoever claims it, and of its further groups none is left.
+    /// Who a caller is here: his credential, if he has one, as the rule lets it stand. Where root
+    /// is squashed its group is too, whoever claims it, and of its further groups none is left.
     pub(crate) fn cred(&self, claim: Option<&Claim>, peer: SocketAddr) -> Cred {
         let (uid, gid) = self.anonymous;
         let anonymous = Cred { uid, gid, groups: [].into(), check: true };

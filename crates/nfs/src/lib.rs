@@ -1,6 +1,6 @@
-//! NFSv3 and MOUNT v3 (RFC 1813), and NLM's refusal of locks, over one TCP connection each: bytes in, calls to volumes out;
-//! answers in, bytes out. It knows no sockets (whoever has them feeds a [`Connection`]) and no
-//! blocks.
+//! NFSv3 and MOUNT v3 (RFC 1813), and NLM's refusal of locks, over one TCP connection each: bytes
+//! in, calls to volumes out; answers in, bytes out. It knows no sockets (whoever has them feeds a
+//! [`Connection`]) and no blocks.
 //!
 //! A record is decoded, checked against the exports, turned into one `vfs::Call`, and answered when
 //! the volume has: in the order in which they end. Every modifying call but an UNSTABLE write asks

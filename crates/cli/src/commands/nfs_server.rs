@@ -1,11 +1,12 @@
 //! The NFS side of `cairn serve`: exports, the listener, and the line to mount with.
 
 use crate::{Failure, say};
-use host::{Driver, Outlet, Pool, Protocol, listen};
+use host::{Driver, Listening, Outlet, Pool, Protocol, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use vfs::{Reply, Request, Work};
 
 /// How NFS is served.
@@ -82,7 +83,8 @@ impl NfsArgs {
         let accept = move |peer: SocketAddr, outlet: Outlet| -> Arc<dyn Protocol> {
             Arc::new(Nfs(Connection::new(for_connections.clone(), peer, Box::new(Socket(outlet)))))
         };
-        let at = listen(pool, &self.address, Arc::new(accept))?;
+        let listening = listen(pool, &self.address, Arc::new(accept))?;
+        let at = listening.at;
         let port = at.port();
         // An address of IPv6 stands in brackets before a path.
         let shown = match at.ip() {
@@ -93,7 +95,7 @@ impl NfsArgs {
             let options = format!("vers=3,tcp,nolock,port={port},mountport={port}");
             say::out(&format!("mount -t nfs -o {options} {shown}:/{name} DIR"));
         }
-        Ok(Started { server, at })
+        Ok(Started { server, listening })
     }
 }
 
@@ -121,8 +123,26 @@ fn all_different(volumes: &[Served]) -> Result<(), String> {
 pub struct Started {
     /// Whom to ask for metrics.
     pub server: Arc<Server>,
+    listening: Listening,
+}
+
+/// How long a clean end waits for clients that take no replies.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl Started {
     /// Where it listens.
-    pub at: SocketAddr,
+    pub fn at(&self) -> SocketAddr {
+        self.listening.at
+    }
+    /// From now on no request enters a volume; those that have are answered when the volumes are
+    /// closed.
+    pub fn stop(&self) {
+        self.listening.stop(PATIENCE);
+    }
+    /// The volumes are closed: waits until their last answers are on their way.
+    pub fn flush(&self) {
+        self.listening.flush(PATIENCE);
+    }
 }
 
 /// A volume's name as an export: its file's, without the ending.

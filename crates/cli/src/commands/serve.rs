@@ -2,7 +2,7 @@
 //! of it all.
 
 use super::http::{self, Status};
-use super::nfs_server::{NfsArgs, describe, name_of};
+use super::nfs_server::{NfsArgs, Started, describe, name_of};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
@@ -187,7 +187,7 @@ fn run_volumes(
         }
     };
     let detached = fronts.detached;
-    let registration = match start_servers(&pool, &volumes, served, fronts) {
+    let servers = match start_servers(&pool, &volumes, served, fronts) {
         Ok(r) => r,
         Err(why) => {
             let _ = session.as_ref().map(Session::unmount);
@@ -201,7 +201,9 @@ fn run_volumes(
         say::out(READY);
     }
     wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
-    drop(registration);
+    drop(servers.registration);
+    // Clients find their connections closed, and never a volume that is.
+    servers.nfs.iter().for_each(Started::stop);
     if let Some(s) = &session {
         match s.unmount() {
             Ok(true) => say::err("the mount is busy: it goes when its users do"),
@@ -209,7 +211,9 @@ fn run_volumes(
             Err(e) => say::err(&e),
         }
     }
-    close(&volumes, &pool)
+    let closed = close(&volumes, &pool);
+    servers.nfs.iter().for_each(Started::flush);
+    closed
 }
 
 fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
@@ -223,13 +227,19 @@ pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
     start_workers(volumes)
 }
 
+/// What clients are served by.
+struct Servers {
+    nfs: Option<Started>,
+    registration: Option<Registration>,
+}
+
 /// NFS, its registration, and HTTP, as far as they are asked for.
 fn start_servers(
     pool: &Arc<Pool>,
     volumes: &[Served],
     served: Vec<nfs::Served>,
     fronts: Fronts<'_>,
-) -> Result<Option<Registration>, String> {
+) -> Result<Servers, String> {
     let started = fronts.nfs.map(|n| n.start(pool, served)).transpose()?;
     if let Some(address) = fronts.http {
         let names = volumes.iter().map(|v| (name_of(v.file.path()), !v.read_only)).collect();
@@ -237,10 +247,11 @@ fn start_servers(
         let at = http::start(address, Status { pool: pool.clone(), volumes: names, nfs })?;
         say::out(&format!("status: http://{at}/, metrics: http://{at}/metrics"));
     }
-    match &started {
-        Some(s) if fronts.rpcbind => Registration::new(s.at).map(Some),
-        _ => Ok(None),
-    }
+    let registration = match &started {
+        Some(s) if fronts.rpcbind => Some(Registration::new(s.at())?),
+        _ => None,
+    };
+    Ok(Servers { nfs: started, registration })
 }
 
 fn start_session(
