@@ -39,4 +39,7 @@ for mode in ${MODES:-$("$CAIRN" crash --list-modes)}; do
     explore --mode "$mode" "${options[@]}" --states "$states" --seed "$seed"
   done < <(sets_of "$mode")
 done
+# The same through the real path, for minutes a mode.
+[ ! -c /dev/fuse ] || POWERCUT_SECONDS=${POWERCUT_SECONDS:-600} POWERCUT_SEED=$seed scripts/conformance.sh powercut ||
+  fail "power cuts through the real path (see above)"
 summary crash

@@ -186,7 +186,7 @@ pub(crate) fn byte_at(value: u8, at: u64) -> u8 {
 }
 
 /// The bytes of a write.
-pub(crate) fn payload(value: u8, offset: u64, len: usize) -> Vec<u8> {
+pub fn payload(value: u8, offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| byte_at(value, at)).collect()
 }
 

@@ -4,6 +4,7 @@
 
 use crate::judge::{Expected, Verdict};
 use crate::prefix::How;
+use crate::setting::JUDGED_SECS;
 use crate::subject::{Setting, SimDevice};
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::DiskId;
@@ -11,8 +12,6 @@ use sim::{CrashImages, Event, Image, Trace, Write};
 use std::cell::RefCell;
 use std::rc::Rc;
 use volume::{Device, recover};
-
-const NOW_SECS: u32 = 1_700_000_100;
 
 /// A device that keeps what recovery asked of it.
 struct Recorder {
@@ -76,7 +75,7 @@ fn cut_replay(
     let mut devices: Vec<Recorder> = (0..).zip(images).map(device).collect();
     let (first, others) = devices.split_first_mut().expect("a volume has a disk");
     let log = others.first_mut().map(|l| l as &mut dyn Device);
-    if recover(first, log, NOW_SECS, &mut ()).is_err() {
+    if recover(first, log, JUDGED_SECS, &mut ()).is_err() {
         return; // it has been judged
     }
     let trace = trace.borrow();

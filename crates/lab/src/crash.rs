@@ -87,13 +87,13 @@ struct Judged {
 }
 
 /// What is known of one volume at a cut.
-struct Known<'a> {
-    done: Vec<Act>,
-    in_flight: Vec<&'a Act>,
+pub(crate) struct Known<'a> {
+    pub(crate) done: Vec<Act>,
+    pub(crate) in_flight: Vec<&'a Act>,
 }
 
 impl<'a> Known<'a> {
-    fn at(r: &'a Recorded, progress: &Progress, volume: usize) -> Known<'a> {
+    pub(crate) fn at(r: &'a Recorded, progress: &Progress, volume: usize) -> Known<'a> {
         let mine = |i: &&usize| **i % r.setups.len() == volume;
         let answered = progress.answered.iter().filter(mine).map(|i| r.acts[*i].clone());
         let done = r.setups[volume].iter().cloned().chain(answered).collect();

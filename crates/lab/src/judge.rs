@@ -5,6 +5,7 @@
 use crate::acts::Act;
 use crate::model::{Model, Node};
 use crate::prefix::How;
+use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
@@ -12,8 +13,6 @@ use sim::Image;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
 use volume::{Mode, recover};
-
-const NOW_SECS: u32 = 1_700_000_100;
 
 /// What is known of a run at a cut, of one volume: everything answered, and what is under way.
 pub(crate) struct Expected<'a> {
@@ -81,7 +80,7 @@ pub(crate) fn judge(
     if mode == Mode::Sync {
         before_repair(&device, e.callers, &mut v);
     }
-    if let Err(why) = recover(&mut device, None, NOW_SECS, &mut ()) {
+    if let Err(why) = recover(&mut device, None, JUDGED_SECS, &mut ()) {
         if mode != Mode::Async {
             v.wrong.push(format!("recovery: {why}"));
             return v;
@@ -111,7 +110,7 @@ pub(crate) fn judge(
 }
 
 fn before_repair(device: &SimDevice, callers: u64, v: &mut Verdict) {
-    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
     match check(device, &options, &mut ()) {
         Err(why) => v.wrong.push(format!("before the repair: {why}")),
         Ok(report) if !report.is_sync_leftover(callers) => {
@@ -124,7 +123,7 @@ fn before_repair(device: &SimDevice, callers: u64, v: &mut Verdict) {
 }
 
 fn force_repair(device: &mut SimDevice) -> bool {
-    let options = Options { now_secs: NOW_SECS, verify: true, mark_clean: true };
+    let options = Options { now_secs: JUDGED_SECS, verify: true, mark_clean: true };
     let Ok(report) = check(device, &options, &mut ()) else { return false };
     report.left.is_empty() && report.plan.apply(device, &mut ()).is_ok()
 }
@@ -327,7 +326,7 @@ pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
     let tool =
         if std::path::Path::new("/sbin/e2fsck").exists() { "/sbin/e2fsck" } else { "e2fsck" };
     let mut command = std::process::Command::new(tool);
-    command.arg("-fn");
+    command.arg("-fn").env("E2FSCK_TIME", JUDGED_SECS.to_string());
     let outside = volume::probe(&SimDevice(disks[0].clone()));
     if outside.is_ok_and(|p| p.superblock.journal_is_outside()) {
         command.arg("-j").arg(&paths[1]);

@@ -6,6 +6,7 @@ mod again;
 mod bad;
 pub mod crash;
 mod damaged;
+pub mod elsewhere;
 pub mod experiments;
 #[cfg(test)]
 mod journals;
@@ -25,7 +26,7 @@ mod subject;
 #[cfg(test)]
 mod waits;
 
-pub use acts::Act;
+pub use acts::{Act, payload};
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};

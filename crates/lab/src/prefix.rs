@@ -5,6 +5,7 @@
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
+use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, recover};
 use check::{Options, check};
 use integrity::Plant;
@@ -15,7 +16,6 @@ use volume::{Commit, Mode};
 
 /// The block size of the volumes of the scenarios.
 const BLOCK_BYTES: u64 = 1024;
-const NOW_SECS: u32 = 1_700_000_100;
 
 /// What contents may be, beside those of the prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,7 +90,7 @@ fn judge_one(
     (setting, by_e2fsck): (Setting, bool),
     (e, v): (&Expected<'_>, &mut Verdict),
 ) {
-    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
     match check(&SimDevice(closed[0].clone()), &options, &mut ()) {
         Err(why) => v.wrong.push(format!("checking: {why}")),
         Ok(report) => {
@@ -248,7 +248,7 @@ impl<'a> Lane<'a> {
                 }
             };
             if !right {
-                return Err(format!("{path} is another"));
+                return Err(format!("{path} is another (of {} bytes)", seen.size));
             }
         }
         Ok(())

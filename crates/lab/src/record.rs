@@ -54,19 +54,19 @@ pub(crate) fn record(
 }
 
 /// An act of which nothing is promised.
-fn nothing() -> Act {
+pub(crate) fn nothing() -> Act {
     Act::Fsync("/".into())
 }
 
 /// The volumes' acts in turn; those with fewer do nothing at the end.
-fn interleaved(mut of: Vec<Vec<Act>>) -> Vec<Act> {
+pub(crate) fn interleaved(mut of: Vec<Vec<Act>>) -> Vec<Act> {
     let longest = of.iter().map(Vec::len).max().unwrap_or(0);
     of.iter_mut().for_each(|acts| acts.resize_with(longest, nothing));
     (0..longest).flat_map(|n| of.iter().map(move |acts| acts[n].clone())).collect()
 }
 
 /// The disks after each volume was set up and all are durable, and what was done by volume.
-fn set_up(
+pub(crate) fn set_up(
     setting: Setting,
     scripts: &[Script],
     seed: u64,

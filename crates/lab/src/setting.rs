@@ -91,6 +91,10 @@ impl Setting {
     }
 }
 
+/// When crash states are recovered and judged: later than every virtual run, and than every real one
+/// whose states are brought here (elsewhere.rs), in seconds since 1970. e2fsck is told the same.
+pub(crate) const JUDGED_SECS: u32 = 4_000_000_000;
+
 /// Bytes of a log's own disk.
 const LOG_BYTES: u64 = 1 << 20;
 
@@ -126,12 +130,11 @@ fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
 
 /// Makes volumes sound, as opening them does first, with their journal wherever that is.
 pub(crate) fn recover(disks: &mut [Image], volumes: u16) -> Result<(), String> {
-    const NOW_SECS: u32 = 1_700_000_100;
     let mut devices: Vec<SimDevice> = disks.iter().cloned().map(SimDevice).collect();
     let (volumes, logs) = devices.split_at_mut(usize::from(volumes));
     for volume in volumes {
         let log = logs.first_mut().map(|l| l as &mut dyn volume::Device);
-        volume::recover(volume, log, NOW_SECS, &mut ()).map_err(|e| e.to_string())?;
+        volume::recover(volume, log, JUDGED_SECS, &mut ()).map_err(|e| e.to_string())?;
     }
     for (disk, device) in disks.iter_mut().zip(devices) {
         *disk = device.0;

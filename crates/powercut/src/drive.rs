@@ -1,0 +1,92 @@
+//! Does a scenario's acts through a mount, with as many callers at a time as it wants, and marks
+//! in the recorder's trace when each began and when it was answered.
+
+use crate::recorder::Recorder;
+use lab::Act;
+use rustix::fs::{FallocateFlags, fallocate};
+use std::fs::{File, OpenOptions};
+use std::io::Result;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// The longest pause that is waited for: in the real world a scenario's pauses take real time.
+const LONGEST_PAUSE: Duration = Duration::from_millis(300);
+
+/// Does the acts below `root`. Which of them were refused.
+pub(crate) fn all(root: &Path, acts: &[Act], callers: usize, recorder: &Recorder) -> Vec<bool> {
+    let refused = Mutex::new(vec![false; acts.len()]);
+    std::thread::scope(|scope| {
+        for caller in 0..callers {
+            let refused = &refused;
+            scope.spawn(move || {
+                for n in (caller..acts.len()).step_by(callers) {
+                    recorder.mark(2 * n as u64);
+                    let failed = act(root, &acts[n]).is_err();
+                    recorder.mark(2 * n as u64 + 1);
+                    refused.lock().unwrap_or_else(|broken| broken.into_inner())[n] = failed;
+                }
+            });
+        }
+    });
+    refused.into_inner().unwrap_or_else(|broken| broken.into_inner())
+}
+
+/// What can be asked through a mount. sync(1) never reaches a FUSE server: its place is taken by an fsync
+/// of the root. A write that begins inside a page comes as two requests, which are two changes: it
+/// ends with that page.
+pub(crate) fn through_a_mount(acts: &[Act]) -> Vec<Act> {
+    let other = |act: &Act| match act {
+        Act::Sync => Act::Fsync("/".into()),
+        Act::Write(p, at, len, value) => Act::Write(p.clone(), *at, one_request(*at, *len), *value),
+        Act::WriteSync(p, at, len, value) => {
+            Act::WriteSync(p.clone(), *at, one_request(*at, *len), *value)
+        }
+        act => act.clone(),
+    };
+    acts.iter().map(other).collect()
+}
+
+/// How many of the bytes at an offset the kernel sends together.
+fn one_request(at: u64, len: usize) -> usize {
+    const PAGE_BYTES: u64 = 4096;
+    match at % PAGE_BYTES {
+        0 => len,
+        inside => len.min((PAGE_BYTES - inside) as usize),
+    }
+}
+
+fn act(root: &Path, act: &Act) -> Result<()> {
+    let at = |path: &str| -> PathBuf { root.join(path.trim_start_matches('/')) };
+    let write = || OpenOptions::new().write(true).clone();
+    match act {
+        Act::Create(p) => write().create_new(true).mode(0o755).open(at(p)).map(drop),
+        Act::Mkdir(p) => std::fs::DirBuilder::new().mode(0o755).create(at(p)),
+        Act::Symlink(p, text) => std::os::unix::fs::symlink(text, at(p)),
+        Act::Link(a, b) => std::fs::hard_link(at(a), at(b)),
+        Act::Unlink(p) => std::fs::remove_file(at(p)),
+        Act::Rmdir(p) => std::fs::remove_dir(at(p)),
+        Act::Rename(a, b) => std::fs::rename(at(a), at(b)),
+        Act::Truncate(p, size) => write().open(at(p))?.set_len(*size),
+        Act::Write(p, offset, len, value) => {
+            write().open(at(p))?.write_all_at(&lab::payload(*value, *offset, *len), *offset)
+        }
+        Act::WriteSync(p, offset, len, value) => {
+            let file = write().custom_flags(libc::O_DSYNC).open(at(p))?;
+            file.write_all_at(&lab::payload(*value, *offset, *len), *offset)
+        }
+        Act::Punch(p, offset, len) => {
+            let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
+        Act::Fsync(p) => File::open(at(p))?.sync_all(),
+        Act::Fdatasync(p) => File::open(at(p))?.sync_data(),
+        Act::Sync => Ok(()),
+        Act::Read(p) => std::fs::read(at(p)).map(drop),
+        Act::Pause(seconds) => {
+            std::thread::sleep(Duration::from_secs(*seconds).min(LONGEST_PAUSE));
+            Ok(())
+        }
+    }
+}
