@@ -66,8 +66,8 @@ impl Prepared {
         self.callers
     }
 
-    /// Judges states of the run that this trace is of, for as long as `goes_on` says so, each cut at
-    /// an event and in a way chosen by `rng`. `refused`: which acts failed, and so have done
+    /// Judges states of the run that this trace is of, for as long as `goes_on` says so, each cut
+    /// at an event and in a way chosen by `rng`. `refused`: which acts failed, and so have done
     /// nothing.
     pub fn judge(
         self,

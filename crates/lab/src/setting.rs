@@ -91,8 +91,8 @@ impl Setting {
     }
 }
 
-/// When crash states are recovered and judged: later than every virtual run, and than every real one
-/// whose states are brought here (elsewhere.rs), in seconds since 1970. e2fsck is told the same.
+/// When crash states are recovered and judged, in seconds since 1970: later than every virtual run,
+/// and than every real one whose states are brought here (elsewhere.rs). e2fsck is told the same.
 pub(crate) const JUDGED_SECS: u32 = 4_000_000_000;
 
 /// Bytes of a log's own disk.

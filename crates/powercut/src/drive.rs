@@ -1,5 +1,5 @@
 //! Does a scenario's acts through a mount, with as many callers at a time as it wants, and marks
-//! in the recorder's trace when each began and when it was answered.
+//! in the recorder's trace when each began and when it was answered. It judges nothing.
 
 use crate::recorder::Recorder;
 use lab::Act;
@@ -33,9 +33,9 @@ pub(crate) fn all(root: &Path, acts: &[Act], callers: usize, recorder: &Recorder
     refused.into_inner().unwrap_or_else(|broken| broken.into_inner())
 }
 
-/// What can be asked through a mount. sync(1) never reaches a FUSE server: its place is taken by an fsync
-/// of the root. A write that begins inside a page comes as two requests, which are two changes: it
-/// ends with that page.
+/// What can be asked through a mount. sync(1) never reaches a FUSE server: its place is taken by an
+/// fsync of the root. A write that begins inside a page comes as two requests, which are two
+/// changes: it ends with that page.
 pub(crate) fn through_a_mount(acts: &[Act]) -> Vec<Act> {
     let other = |act: &Act| match act {
         Act::Sync => Act::Fsync("/".into()),

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line. It starts nothing; run.rs does.
 
 use clap::Parser;
 use lab::Setting;
@@ -35,8 +35,8 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// The modes with their options. A mode with a log comes twice: every returned call durable, and
-    /// only what was fsynced. Errors: there is no such mode.
+    /// The modes with their options. A mode with a log comes twice: every returned call durable,
+    /// and only what was fsynced. Errors: there is no such mode.
     pub(crate) fn settings(&self) -> Result<Vec<Setting>, String> {
         let named = |n: &String| Mode::by_name(n).ok_or_else(|| format!("there is no mode {n}"));
         let modes: Vec<Mode> = if self.modes.is_empty() {
