@@ -61,12 +61,11 @@ pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, 
     cut_replay(images, setting, e, (true, v));
 }
 
-fn cut_replay(
+/// What a recovery asks of the disks, and the disks after it. `flushes`: they are not forgotten.
+pub(crate) fn recorded_recovery(
     images: &[Image],
-    setting: Setting,
-    e: &Expected<'_>,
-    (flushes, v): (bool, &mut Verdict),
-) {
+    flushes: bool,
+) -> Result<(Trace, Vec<Image>), String> {
     let trace = Rc::new(RefCell::new(Trace::default()));
     let device = |(n, image): (u16, &Image)| {
         let (device, disk) = (SimDevice(image.clone()), DiskId(n));
@@ -75,10 +74,20 @@ fn cut_replay(
     let mut devices: Vec<Recorder> = (0..).zip(images).map(device).collect();
     let (first, others) = devices.split_first_mut().expect("a volume has a disk");
     let log = others.first_mut().map(|l| l as &mut dyn Device);
-    if recover(first, log, JUDGED_SECS, &mut ()).is_err() {
+    recover(first, log, JUDGED_SECS, &mut ()).map_err(|e| e.to_string())?;
+    let after = devices.iter().map(|d| d.device.0.clone()).collect();
+    Ok((trace.take(), after))
+}
+
+fn cut_replay(
+    images: &[Image],
+    setting: Setting,
+    e: &Expected<'_>,
+    (flushes, v): (bool, &mut Verdict),
+) {
+    let Ok((trace, _)) = recorded_recovery(images, flushes) else {
         return; // it has been judged
-    }
-    let trace = trace.borrow();
+    };
     let mut states = CrashImages::of_disks(&trace, images.to_vec());
     let mut writes = 0;
     while let Some(event) = states.step() {

@@ -4,6 +4,7 @@
 
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
+use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
 use crate::scenario::seeds;
 use crate::subject::Setting;
@@ -75,15 +76,15 @@ const KEPT: usize = 20;
 /// Seeded variants of each cut.
 const RANDOM_VARIANTS: u64 = 6;
 /// A state's place: the event it is cut after, and which of the images possible there.
-type StateId = (u64, u64);
+pub(crate) type StateId = (u64, u64);
 
 /// A state that was judged.
-struct Judged {
-    id: StateId,
-    digest: u64,
-    wrong: Vec<String>,
-    losses: BTreeSet<&'static str>,
-    again: u64,
+pub(crate) struct Judged {
+    pub(crate) id: StateId,
+    pub(crate) digest: u64,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) losses: BTreeSet<&'static str>,
+    pub(crate) again: u64,
 }
 
 /// What is known of one volume at a cut.
@@ -114,6 +115,9 @@ fn explore_script(
     seed: u64,
     only: Option<StateId>,
 ) -> Result<Vec<Judged>, String> {
+    if name == lifecycle::NAME {
+        return lifecycle::explore_life(o, seed, only);
+    }
     let r = record(o.setting, o.plant, name, seed)?;
     let mut images = CrashImages::of_disks(&r.trace, r.base.clone());
     let mut progress = Progress::default();
@@ -325,7 +329,9 @@ pub fn replay(o: &CrashOptions, state: &str) -> Result<CrashReport, String> {
     if run.states == 0 {
         return Err(format!("{state}: this run has no such state"));
     }
-    tell_trace(o, name, seed, cut)?;
+    if name != lifecycle::NAME {
+        tell_trace(o, name, seed, cut)?;
+    }
     Ok(CrashReport { runs: vec![run] })
 }
 

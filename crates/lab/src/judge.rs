@@ -122,7 +122,7 @@ fn before_repair(device: &SimDevice, callers: u64, v: &mut Verdict) {
     }
 }
 
-fn force_repair(device: &mut SimDevice) -> bool {
+pub(crate) fn force_repair(device: &mut SimDevice) -> bool {
     let options = Options { now_secs: JUDGED_SECS, verify: true, mark_clean: true };
     let Ok(report) = check(device, &options, &mut ()) else { return false };
     report.left.is_empty() && report.plan.apply(device, &mut ()).is_ok()

@@ -14,6 +14,7 @@ mod judge;
 mod kernel;
 #[cfg(test)]
 mod kernel_dirs;
+mod lifecycle;
 mod marks;
 mod model;
 mod postmark;

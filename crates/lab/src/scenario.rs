@@ -41,6 +41,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("append", "small appends to several files, with fsync"),
         ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
         ("pause", "files written in place, time to write them back, their inodes changed, fsync"),
+        (
+            crate::lifecycle::NAME,
+            "recovered, opened, closed: cut off at each write, then used in another mode",
+        ),
         ("kernel", "changes in directories as Linux makes them, indexed and not"),
         ("reuse", "directories removed, and files that take their blocks, with fsync"),
         ("wrap", "so many fsyncs that a small journal goes round"),
@@ -62,6 +66,7 @@ pub(crate) fn seeds(name: &str) -> Option<u64> {
         "seq-2" => Some(n * n),
         "seq-3" => Some(n * n * n),
         "mix" => Some(1),
+        crate::lifecycle::NAME => Some(crate::lifecycle::seeds()),
         _ => None,
     }
 }

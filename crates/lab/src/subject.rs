@@ -194,10 +194,13 @@ impl Subject {
 
     /// Closes the volumes, one after the other; the disks as they are then.
     pub fn close(mut self) -> Result<Vec<Image>, FsError> {
-        for volume in self.all.clone() {
-            self.close_one(volume)?;
-        }
+        self.shut()?;
         Ok(self.disks())
+    }
+
+    /// Closes them; the trace can still be read.
+    pub(crate) fn shut(&mut self) -> Result<(), FsError> {
+        self.all.clone().into_iter().try_for_each(|volume| self.close_one(volume))
     }
 
     fn close_one(&mut self, volume: Rc<dyn Volume>) -> Result<(), FsError> {

@@ -58,10 +58,14 @@ impl Opened {
             tracing::info!("{name} {n}");
         }
         let disk = |e: env::DiskError| io(e.into());
-        if let Some(log) = &self.private {
+        let log = self.private.as_ref();
+        if let Some(log) = log.filter(|l| !l.is_given_up_last()) {
             log.give_up().await.map_err(disk)?;
         }
         self.ext.mark_clean().await.map_err(disk)?;
+        if let Some(log) = log.filter(|l| l.is_given_up_last()) {
+            log.give_up().await.map_err(disk)?;
+        }
         let boot = self.boot.borrow().clone();
         if let Some(mut b) = boot {
             b.serial += 1;

@@ -2,8 +2,12 @@
 //! journal, or on a disk of its own. Opened, replayed, guarded and given up here.
 //!
 //! While the log may hold something, nobody else may change the volume: the journal's superblock
-//! then has a feature that neither e2fsck nor Linux knows, and the volume needs recovery. Both are
-//! durable before the first entry, and go when the log is empty.
+//! then has a feature that neither e2fsck nor Linux knows, and the volume needs recovery.
+//!
+//! Invariants:
+//! 1. The flag of the volume is durable before the guard is written, and the guard before the first
+//!    entry: whoever finds the guard finds a volume that says what to do.
+//! 2. The guard's removal is durable before the flag's, and the log is empty before either.
 
 use crate::journal::Journal;
 use crate::open::OpenOptions;
@@ -13,6 +17,7 @@ use env::{Block, Disk, DiskError, DiskId, Durability, Env};
 use format::ext::Superblock;
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use integrity::Plant;
 use mechanisms::{Mode, RedoReplay};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -25,6 +30,7 @@ pub(crate) struct PrivateLog {
     pub(crate) uuid: [u8; 16],
     journal: Journal,
     disk: Rc<dyn Disk>,
+    plant: Plant,
 }
 
 fn text(e: impl std::fmt::Display) -> String {
@@ -210,11 +216,15 @@ pub(crate) async fn replay(
     let journal = journal_of(probe)?.clone();
     let area = place.area(&journal, o);
     check_uuid(probe, &area).await?;
-    let log = match place.open_log(area, o).await {
-        Ok(log) => Some(log),
-        // Guarded, and then the log was never made: it holds nothing.
-        Err(LogError::NotALog { .. }) if o.log_disk_bytes.is_none() => None,
-        Err(e) => return Err(format!("the log: {e}")),
+    let log = if probe.is_guarded_for_nothing() {
+        None
+    } else {
+        match place.open_log(area, o).await {
+            Ok(log) => Some(log),
+            // Guarded, and then the log was never made: it holds nothing.
+            Err(LogError::NotALog { .. }) if o.log_disk_bytes.is_none() => None,
+            Err(e) => return Err(format!("the log: {e}")),
+        }
     };
     if let Some(log) = log {
         let client =
@@ -245,7 +255,7 @@ async fn read_superblock(disk: &Rc<dyn Disk>) -> Result<Superblock, String> {
     Superblock::decode(&read[0].bytes()[at..at + SUPERBLOCK_BYTES]).map_err(text)
 }
 
-/// Opens an empty log for use, guarded.
+/// Opens an empty log for use. It is to be guarded before anything is logged.
 pub(crate) async fn open(
     place: &Place,
     probe: &Probe,
@@ -271,10 +281,12 @@ pub(crate) async fn open(
     for other in log.absent() {
         tracing::warn!("the log also holds entries of {other}, which is not open here: they stay");
     }
-    let guarded = Block::copy_of(&journal.guard());
-    let at = journal.byte_of(0).expect("a journal has a first block");
-    disk.write(at, vec![guarded], Durability::Fua).await.map_err(text)?;
-    Ok(PrivateLog { client, external, uuid, journal, disk: disk.clone() })
+    let (disk, plant) = (disk.clone(), o.plant);
+    let opened = PrivateLog { client, external, uuid, journal, disk, plant };
+    if plant.is("guard-before-flag") {
+        opened.guard().await.map_err(text)?;
+    }
+    Ok(opened)
 }
 
 async fn is_blank(area: &LogArea) -> Result<bool, String> {
@@ -298,7 +310,19 @@ async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal) -> Result<(), DiskError
 }
 
 impl PrivateLog {
-    /// The log is empty and will not be used again.
+    /// Keeps everybody off who does not know the log. The volume must say by now, durably, that it
+    /// needs recovery (invariant 1).
+    pub(crate) async fn guard(&self) -> Result<(), DiskError> {
+        let raw = Block::copy_of(&self.journal.guard());
+        let at = self.journal.byte_of(0).expect("a journal has a first block");
+        self.disk.write(at, vec![raw], Durability::Fua).await
+    }
+    /// Planted bug: the volume says that it is clean before the guard is gone.
+    pub(crate) fn is_given_up_last(&self) -> bool {
+        self.plant.is("flag-before-guard")
+    }
+    /// The log is empty and will not be used again; the volume still says that it needs recovery
+    /// (invariant 2).
     pub(crate) async fn give_up(&self) -> Result<(), DiskError> {
         self.disk.flush().await?;
         let at = self.journal.byte_of(0).expect("a journal has a first block");

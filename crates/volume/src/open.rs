@@ -138,7 +138,7 @@ async fn open(
     let clean = probe.is_clean();
     let mut overlay = None;
     if read_only {
-        if probe.has_private_log() {
+        if probe.has_private_log() && !probe.is_guarded_for_nothing() {
             overlay = Some(log::look(&place, &probe, &options).await?);
         }
     } else {
@@ -181,6 +181,9 @@ async fn open(
         }
         ext.reload_superblock_block(&disk).await.map_err(text)?;
         ext.mark_open(journaled).await.map_err(text)?;
+        if let Some(log) = &private {
+            log.guard().await.map_err(text)?;
+        }
         cache.start();
     }
     let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;

@@ -17,7 +17,7 @@ pub struct Probe {
     pub boot: BootArea,
     /// Why it can only be read, if so: a line for the user.
     pub read_only: Option<String>,
-    /// Does its own journal, or a log, hold something?
+    /// Does it say that its journal may hold something, or is there a log of ours that may?
     pub needs_recovery: bool,
     /// Its journal; None: it has none inside, and none outside that was looked at
     /// ([`Probe::attach`]).
@@ -43,6 +43,13 @@ impl Probe {
     /// Does a log of ours (modes `redo` and `unified`) hold something?
     pub fn has_private_log(&self) -> bool {
         self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)
+    }
+    /// Does its journal keep others off although the volume was closed and does not say that it
+    /// needs recovery? Whoever opened it was cut off between the two, as versions did that wrote
+    /// the flag last: no log was used, and what lies in the journal's blocks is nobody's.
+    pub(crate) fn is_guarded_for_nothing(&self) -> bool {
+        let flag = self.superblock.has_incompat(incompat::RECOVER);
+        self.has_private_log() && !flag && self.state().is_some_and(|s| s.clean)
     }
     /// Looks at the other device that was named: if the volume's journal lies outside, it must be
     /// there. Errors: it is not, or cannot be used.
@@ -99,11 +106,12 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         let names = unknown.join(", ");
         read_only = Some(format!("opened for reading only: this version does not write {names}"));
     }
-    let needs_recovery = superblock.has_incompat(incompat::RECOVER);
     let (journal, journal_fault) = match journal::find(device, &superblock) {
         Ok(j) => (j, None),
         Err(e) => (None, Some(e.to_string())),
     };
+    let guarded = journal.as_ref().is_some_and(Journal::is_redo);
+    let needs_recovery = superblock.has_incompat(incompat::RECOVER) || guarded;
     let boot = boot::decode(&area);
     let mut probe =
         Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None };

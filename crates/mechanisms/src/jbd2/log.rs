@@ -8,8 +8,8 @@
 use super::policy::Policy;
 use env::sync::Notify;
 use env::{Block, Disk, DiskError, Durability, Env};
-use format::Extent;
 use format::jbd2::{JournalSuperblock, Shape, incompat, superblock};
+use format::{Extent, FormatError};
 use integrity::IntegrityError;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -84,7 +84,10 @@ impl Log {
         let packed = policy.is_packed();
         let mut raw = place.superblock.clone();
         let mut sb = JournalSuperblock::decode(&raw)?;
-        assert_eq!(sb.start, 0, "a journal that holds something is replayed first");
+        if sb.start != 0 {
+            let what = "the journal holds something that was not replayed: cairn recover";
+            return Err(FormatError::corrupt(what, "the journal's superblock").into());
+        }
         let bits = incompat::REVOKE | incompat::CSUM_V3 | (sb.incompat & incompat::WIDE);
         let bits = bits | if packed { incompat::PACKED } else { 0 };
         superblock::set_incompat(&mut raw, bits);

@@ -88,6 +88,8 @@ pub(crate) const PLANTS: &[&str] = &[
     "ack-out-of-order",
     "torn-tail-accepted",
     "emptied-before-home",
+    "guard-before-flag",
+    "flag-before-guard",
 ];
 
 /// Bugs that can be planted in mode `unified`: these, and some of the others'.
@@ -104,6 +106,8 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "entry-before-contents",
     "freed-contents-forgotten",
     "new-block-not-cleared",
+    "guard-before-flag",
+    "flag-before-guard",
 ];
 
 #[derive(Default)]

@@ -1,0 +1,369 @@
+//! A volume's life between modes: used in one mode, closed or cut off, recovered, opened in
+//! another, used and closed. The power fails at every write of recovering, opening and closing, and
+//! then the volume is recovered as `cairn recover` does it, which must leave plain ext3, and goes
+//! on in a third mode. The other scenarios open again in the mode that was cut off.
+
+use crate::acts::Act;
+use crate::again::recorded_recovery;
+use crate::crash::{CrashOptions, Judged, StateId};
+use crate::judge::{e2fsck, force_repair};
+use crate::model::{Model, Node};
+use crate::record::Progress;
+use crate::subject::{Seen, Setting, SimDevice, Subject, new_disks, recover};
+use check::{Options, check};
+use format::ext::features::incompat;
+use format::jbd2::incompat as journal_incompat;
+use integrity::Plant;
+use sim::{CrashImages, Image, Trace};
+use std::collections::{BTreeMap, BTreeSet};
+use vfs::Kind;
+use volume::{MODES, Mode, Probe, probe};
+
+/// The scenario's name.
+pub(crate) const NAME: &str = "lifecycle";
+const VOLUME_BYTES: u64 = 3 << 20;
+const NOW_SECS: u32 = 1_700_000_100;
+/// The mark of acts that no state is judged by.
+const NO_ACT: u64 = u64::MAX / 4;
+/// Seeded variants of each cut.
+const RANDOM_VARIANTS: u64 = 2;
+/// Of so many states the real e2fsck judges one.
+const E2FSCK_OF: u64 = 32;
+/// Each mode before this one, closed or cut off, a few times over.
+const TIMES: u64 = 4;
+
+/// How many seeds there are.
+pub(crate) fn seeds() -> u64 {
+    2 * MODES.len() as u64 * TIMES
+}
+
+/// What is cut off: the disks before, and what they were asked.
+struct Stage {
+    base: Vec<Image>,
+    trace: Trace,
+}
+
+/// What may be there after a cut, and what must be: files with their bytes, directories without.
+struct Names {
+    kept: BTreeMap<String, Option<Vec<u8>>>,
+    possible: BTreeSet<String>,
+}
+
+fn s(p: &str) -> String {
+    p.to_owned()
+}
+
+/// Done in the first mode, and durable.
+fn before() -> Vec<Act> {
+    vec![
+        Act::Mkdir(s("/d")),
+        Act::Create(s("/d/f")),
+        Act::Write(s("/d/f"), 0, 3000, 1),
+        Act::Create(s("/old")),
+        Act::Write(s("/old"), 0, 9000, 2),
+        Act::Sync,
+    ]
+}
+
+/// Done in the mode that is looked at; all of it is durable when the last has been answered.
+fn during() -> Vec<Act> {
+    vec![
+        Act::Create(s("/d/new")),
+        Act::Write(s("/d/new"), 0, 5000, 3),
+        Act::Unlink(s("/old")),
+        Act::Mkdir(s("/d/e")),
+        Act::Sync,
+    ]
+}
+
+/// Done in the mode after it.
+fn after() -> Vec<Act> {
+    vec![Act::Create(s("/after")), Act::Write(s("/after"), 0, 2000, 4), Act::Sync]
+}
+
+fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Vec<u8>>> {
+    let mut m = Model::default();
+    for a in acts {
+        let _ = m.apply(a); // each is possible
+    }
+    let bytes = |id: usize| match m.node(id) {
+        Node::File(bytes) => Some(bytes.clone()),
+        _ => None,
+    };
+    m.tree().into_iter().map(|(path, id)| (path, bytes(id))).collect()
+}
+
+impl Names {
+    /// At a moment when so many of [`during`] have been answered.
+    fn at(answered: usize) -> Names {
+        let old = names_after(&before());
+        let new = names_after(&[before(), during()].concat());
+        if answered == during().len() {
+            return Names { possible: new.keys().cloned().collect(), kept: new };
+        }
+        let possible = old.keys().chain(new.keys()).cloned().collect();
+        Names { possible, kept: old.into_iter().filter(|(p, _)| new.contains_key(p)).collect() }
+    }
+
+    fn and(mut self, acts: &[Act]) -> Names {
+        for (path, bytes) in names_after(acts) {
+            self.possible.insert(path.clone());
+            self.kept.insert(path, bytes);
+        }
+        self
+    }
+
+    fn check(&self, tree: &BTreeMap<String, Seen>) -> Result<(), String> {
+        for (path, bytes) in &self.kept {
+            match (tree.get(path), bytes) {
+                (None, _) => return Err(format!("{path} is missing")),
+                (Some(s), Some(b)) if s.bytes != *b => {
+                    return Err(format!("{path} has other contents"));
+                }
+                (Some(s), None) if s.kind != Kind::Dir => {
+                    return Err(format!("{path} is {:?}", s.kind));
+                }
+                _ => (),
+            }
+        }
+        let strange = tree.keys().find(|p| !self.possible.contains(*p));
+        strange.map_or(Ok(()), |p| Err(format!("{p} was never made, or was removed durably")))
+    }
+}
+
+/// Another mode on the disks of `of`, with its log where these have it.
+fn other(of: Setting, mode: Mode) -> Setting {
+    let plain = Setting::plain(mode);
+    match of.outside {
+        _ if mode == of.mode => of,
+        false => plain,
+        // A journal on a device of its own keeps out who has his log inside it.
+        true if of.mode.is_journal() && mode.is_redo() => {
+            Setting { outside: true, ..Setting::plain(Mode::Sync) }
+        }
+        true => Setting { outside: of.mode.is_journal() || mode.is_redo(), ..plain },
+    }
+}
+
+/// The disks that a mode is opened with.
+fn disks_of(all: &[Image], setting: Setting) -> Vec<Image> {
+    all[..if setting.outside { all.len() } else { 1 }].to_vec()
+}
+
+fn put_back(all: &mut [Image], disks: Vec<Image>) {
+    all.iter_mut().zip(disks).for_each(|(old, new)| *old = new);
+}
+
+fn open(all: &[Image], setting: Setting, plant: Plant, seed: u64) -> Result<Subject, String> {
+    Subject::open(disks_of(all, setting), setting, false, (plant, seed))
+}
+
+fn do_all(v: &mut Subject, acts: &[Act]) -> Result<(), String> {
+    let act = |a: &Act| v.act(NO_ACT, a).map_err(|e| format!("{a:?}: {e}"));
+    acts.iter().try_for_each(act)
+}
+
+/// The life of a seed: recovery in the middle, then the mode itself.
+fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
+    let count = MODES.len() as u64;
+    let first = other(o.setting, MODES[(seed % count) as usize].mode);
+    let made_for = match o.setting.has_journal() {
+        true => o.setting,
+        false => Setting::plain(Mode::Ordered),
+    };
+    let mut all = new_disks(VOLUME_BYTES, made_for);
+    let mut v = open(&all, first, Plant::NONE, seed)?;
+    do_all(&mut v, &before())?;
+    // What a log elsewhere holds is for the mode that left it there.
+    let cut_off = (seed / count) % 2 == 1 && first.outside == o.setting.outside;
+    let left = if cut_off { v.disks() } else { v.close().map_err(|e| format!("closing: {e}"))? };
+    put_back(&mut all, left);
+    let (trace, recovered) = recorded_recovery(&all, true)?;
+    let recovery = Stage { base: std::mem::replace(&mut all, recovered), trace };
+    let mut v = open(&all, o.setting, o.plant, seed)?;
+    let failed = v.act_in_lanes(&during(), 1).into_iter().find_map(Result::err);
+    let closed = failed.map_or_else(|| v.shut(), Err);
+    if o.plant == Plant::NONE {
+        closed.map_err(|e| format!("in mode {}: {e}", o.setting.mode))?;
+    }
+    let trace = std::mem::take(&mut v.world.trace);
+    Ok(vec![recovery, Stage { base: all, trace }])
+}
+
+/// The states of one seed, each judged once. `only`: one of them.
+pub(crate) fn explore_life(
+    o: &CrashOptions,
+    seed: u64,
+    only: Option<StateId>,
+) -> Result<Vec<Judged>, String> {
+    let mut all = Vec::new();
+    if o.setting.volumes > 1 {
+        return Ok(all); // they would have to go from mode to mode together
+    }
+    let (mut seen, mut cut) = (BTreeSet::new(), 0);
+    for stage in live(o, seed)? {
+        let mut images = CrashImages::of_disks(&stage.trace, stage.base.clone());
+        let mut progress = Progress::default();
+        loop {
+            let wanted = only.is_none_or(|(c, _)| c == cut);
+            for variant in (0..images.variants(RANDOM_VARIANTS)).filter(|_| wanted) {
+                if only.is_some_and(|(_, v)| v != variant) {
+                    continue;
+                }
+                let disks = images.images(variant);
+                let digests = disks.iter().map(Image::digest);
+                let digest = digests.reduce(|all, d| all.rotate_left(9) ^ d).unwrap_or(0);
+                if seen.insert((digest, progress.answered.len())) {
+                    let names = Names::at(progress.answered.len());
+                    let wrong = judge(&disks, o.setting, names, digest).err();
+                    let wrong = wrong.into_iter().collect();
+                    let losses = BTreeSet::new();
+                    all.push(Judged { id: (cut, variant), digest, wrong, losses, again: 0 });
+                }
+            }
+            let broken = all.last().is_some_and(|j| !j.wrong.is_empty());
+            if only.is_none() && ((o.first && broken) || seen.len() as u64 >= o.states) {
+                return Ok(all);
+            }
+            let event = images.step();
+            cut += 1;
+            let Some(event) = event else { break };
+            progress.note(event, during().len());
+        }
+    }
+    Ok(all)
+}
+
+/// Judges a state: as it is, recovered, and used and cut off once more in another mode.
+fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result<(), String> {
+    said_to_need_recovery(&disks[0])?;
+    let mut all = disks.to_vec();
+    recover_fully(&mut all)?;
+    plain_ext3(&all, digest)?;
+    let next = other(setting, MODES[(digest >> 8) as usize % MODES.len()].mode);
+    let told = |why: String| format!("then in mode {}: {why}", next.mode);
+    // Straight from the cut, or after `recover`.
+    let straight = digest & 1 == 0 && next.outside == setting.outside;
+    if straight {
+        all = disks.to_vec();
+        recover_or_repair(&mut all).map_err(told)?;
+    }
+    let mut v = open(&all, next, Plant::NONE, 1).map_err(told)?;
+    let tree = v.tree(true).map_err(|e| told(format!("reading: {e}")))?;
+    names.check(&tree).map_err(told)?;
+    do_all(&mut v, &after()).map_err(told)?;
+    put_back(&mut all, v.disks());
+    recover_fully(&mut all).map_err(|why| told(format!("cut off there: {why}")))?;
+    plain_ext3(&all, digest >> 16).map_err(|why| told(format!("cut off there: {why}")))?;
+    let last = open(&all, setting, Plant::NONE, 1);
+    let mut v = last.map_err(|why| told(format!("back in mode {}: {why}", setting.mode)))?;
+    let tree = v.tree(true).map_err(|e| told(format!("reading at the end: {e}")))?;
+    names.and(&after()).check(&tree).map_err(|why| told(format!("at the end {why}")))
+}
+
+fn look(disk: &Image) -> Result<Probe, String> {
+    probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())
+}
+
+/// Who meets a journal that keeps others off must be told to recover the volume: without the flag,
+/// everybody says that there is nothing to do, and then cannot use the journal.
+fn said_to_need_recovery(disk: &Image) -> Result<(), String> {
+    let found = look(disk)?;
+    let private = journal_incompat::REDO | journal_incompat::PACKED;
+    let guarded = found.journal.is_some_and(|j| j.superblock.incompat & private != 0);
+    if guarded && !found.superblock.has_incompat(incompat::RECOVER) {
+        return Err(
+            "its journal keeps others off, but it does not say that it needs recovery".into()
+        );
+    }
+    Ok(())
+}
+
+/// Makes the volume sound, as opening it does first; in mode `async` as `fsck --repair`.
+fn recover_or_repair(all: &mut [Image]) -> Result<(), String> {
+    let Err(why) = recover(all, 1) else { return Ok(()) };
+    let found = look(&all[0])?;
+    let mut device = SimDevice(all[0].clone());
+    if found.last_mode() == Some("async") && force_repair(&mut device) {
+        all[0] = device.0;
+        return Ok(());
+    }
+    Err(format!("recovery: {why}"))
+}
+
+/// All that `cairn recover` does.
+fn recover_fully(all: &mut [Image]) -> Result<(), String> {
+    recover_or_repair(all)?;
+    let found = look(&all[0])?;
+    if !found.has_private_log() && found.superblock.last_orphan() == 0 {
+        return Ok(());
+    }
+    let mode = found.last_mode().and_then(Mode::by_name).unwrap_or(Mode::Ordered);
+    let log_outside = found.state().is_some_and(|s| s.log_uuid != [0; 16]);
+    let outside = log_outside || found.superblock.journal_is_outside();
+    let setting = Setting { outside, ..Setting::plain(mode) };
+    let opened = open(all, setting, Plant::NONE, 1).map_err(|e| format!("recovery: {e}"))?;
+    put_back(all, opened.close().map_err(|e| format!("recovery: closing: {e}"))?);
+    Ok(())
+}
+
+/// Is it a sound volume that anybody can use?
+fn plain_ext3(all: &[Image], digest: u64) -> Result<(), String> {
+    said_to_need_recovery(&all[0])?;
+    if !look(&all[0])?.is_clean() {
+        return Err("after recovery it is not clean".into());
+    }
+    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    let report = check(&SimDevice(all[0].clone()), &options, &mut ());
+    let report = report.map_err(|e| format!("after recovery: {e}"))?;
+    if let Some(f) = report.findings.first() {
+        return Err(format!("after recovery: {f}"));
+    }
+    if digest.is_multiple_of(E2FSCK_OF) {
+        e2fsck(all).map_err(|text| format!("e2fsck after recovery: {text}"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::crash::{CrashOptions, explore};
+    use crate::subject::Setting;
+    use integrity::Plant;
+    use volume::{MODES, Mode};
+
+    fn found(setting: Setting, plant: Option<&'static str>, states: u64) -> Vec<String> {
+        let (plant, first) = (Plant(plant), plant.is_some());
+        let scenario = Some(super::NAME.to_owned());
+        let o = CrashOptions { setting, scenario, seed: 0, states, plant, first };
+        let runs = explore(&o).unwrap().runs;
+        runs.into_iter()
+            .flat_map(|r| r.violations)
+            .map(|v| format!("{} {}", v.state, v.what))
+            .collect()
+    }
+
+    #[test]
+    fn every_cut_between_modes_leaves_what_any_mode_goes_on_with() {
+        for mode in MODES {
+            let none: Vec<String> = Vec::new();
+            assert_eq!(found(Setting::plain(mode.mode), None, 60), none, "{}", mode.name);
+        }
+    }
+
+    #[test]
+    fn a_guard_without_its_flag_is_found() {
+        for plant in ["guard-before-flag", "flag-before-guard"] {
+            let found = found(Setting::plain(Mode::Unified), Some(plant), 2000);
+            assert!(found.first().is_some_and(|f| f.contains("keeps others off")), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn logs_and_journals_on_other_disks_too() {
+        for mode in [Mode::Ordered, Mode::Redo] {
+            let setting = Setting { outside: true, ..Setting::plain(mode) };
+            assert_eq!(found(setting, None, 100), Vec::<String>::new(), "{mode}");
+        }
+    }
+}
