@@ -40,6 +40,8 @@ kinds! {
     SuperDamaged Damage "super-damaged";
     /// A field of the superblock contradicts what is on the volume.
     SuperField Damage "super-field";
+    /// A time of the superblock lies in the future: a clock was wrong, then or now.
+    SuperTime Leftover "super-time";
     /// A copy of the superblock or of the descriptors is damaged.
     BackupDamaged Damage "backup-damaged";
     /// A group descriptor names impossible places.
@@ -48,6 +50,8 @@ kinds! {
     OrphanList Leftover "orphan-list";
     /// The journal's inode or superblock is damaged.
     Journal Damage "journal";
+    /// The superblock's copy of the journal's inode is out of date.
+    JournalCopy Leftover "journal-copy";
     /// The inode of the reserved descriptor blocks is damaged.
     ResizeInode Damage "resize-inode";
     /// An inode that cannot be what it says.

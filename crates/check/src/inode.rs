@@ -13,7 +13,7 @@ use format::ext::inode::{
     FLAG_IMMUTABLE, FLAG_INDEX, InodeMut, InodeRef,
 };
 use format::ext::map::POINTERS;
-use format::{BlockNo, Ino, JOURNAL_INO, ROOT_INO};
+use format::{BlockNo, Ino, ROOT_INO};
 
 /// What is to become of an inode.
 pub(crate) enum Verdict {
@@ -46,13 +46,6 @@ impl Check<'_> {
         }
         if ino == RESIZE_INO && self.sb.has_compat(compat::RESIZE_INODE) {
             return Ok(Verdict::Free); // judged on its own
-        }
-        let unwanted = ino == RESIZE_INO || ino == JOURNAL_INO && !self.is_journal(ino);
-        if unwanted && InodeRef(raw).links() > 0 {
-            let text = "a reserved inode of a feature that is off is in use; cleared";
-            self.found(Kind::InodeField, Place::Inode(ino), text);
-            self.clear_slot(ino, raw);
-            return Ok(Verdict::Free);
         }
         if InodeRef(raw).links() == 0 && !self.revive(ino, raw) {
             return Ok(self.judge_dead(ino, raw));

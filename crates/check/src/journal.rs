@@ -93,13 +93,22 @@ impl Check<'_> {
     }
 
     /// An empty journal may have no features nobody knows: they would keep others off for nothing.
+    /// Nor may it have features that contradict one another, or an old error.
     fn check_journal_features(&mut self, first: BlockNo, bytes: &[u8]) -> Result<(), CheckError> {
+        if jsb::errno(bytes) != 0 {
+            let text = "the journal keeps the error of its last use; cleared";
+            self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+            self.view.edit(first, |b| jsb::set_errno(b, 0))?;
+        }
         let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|i| bytes[at + i]));
-        let (v1, known) = (word(4) == 3, 0x3f);
-        if v1 || word(COMPAT + 4) & !known == 0 && word(COMPAT + 8) == 0 && word(USERS) <= 1 {
+        let (v1, known) = (word(4) == 3, 0x1f);
+        let (compat, incompat, ro_compat) = (word(COMPAT), word(COMPAT + 4), word(COMPAT + 8));
+        let sums = (compat & 1) + (incompat >> 3 & 1) + (incompat >> 4 & 1);
+        let unknown = compat & !1 | incompat & !known | ro_compat;
+        if v1 || unknown == 0 && sums <= 1 && word(USERS) <= 1 {
             return Ok(());
         }
-        let text = "an empty journal with unknown features; cleared";
+        let text = "an empty journal with features that are unknown or at odds; cleared";
         self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
         self.view.edit(first, |b| {
             b[COMPAT..COMPAT + 12].fill(0);
@@ -172,7 +181,7 @@ impl Check<'_> {
         with.set_journal_backup(&inode.map_bytes(), inode.size());
         if with.bytes() != self.sb.bytes() {
             let text = "the superblock's copy of the journal's inode is out of date; set";
-            self.found(Kind::Journal, Place::Volume, text);
+            self.found(Kind::JournalCopy, Place::Volume, text);
             self.sb = with;
         }
     }

@@ -14,6 +14,8 @@ use format::{BlockNo, FileBlock, GroupNo, Ino, JOURNAL_INO};
 
 /// The inode of bad blocks.
 pub(crate) const BAD_BLOCKS_INO: Ino = Ino(1);
+/// The inode of a boot loader, which no kernel looks at.
+pub(crate) const BOOT_LOADER_INO: Ino = Ino(5);
 /// The inode of the blocks kept for the descriptors' growth.
 pub(crate) const RESIZE_INO: Ino = Ino(7);
 /// How much of an inode table is read at a time.
@@ -67,6 +69,9 @@ impl Check<'_> {
 
     /// One inode: judged, mended in the view, remembered.
     fn check_inode(&mut self, ino: Ino, old: &[u8]) -> Result<(), CheckError> {
+        if self.is_kept_empty(ino, old) {
+            return self.check_kept_empty(ino, old);
+        }
         // Most slots were never used.
         if InodeRef(old).links() == 0 && InodeRef(old).mode() == 0 && ino != BAD_BLOCKS_INO {
             return self.check_free_slot(ino, old);
@@ -98,6 +103,17 @@ impl Check<'_> {
             self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
         }
         Ok(())
+    }
+
+    /// A reserved inode that nobody uses: all but its owner, times and generation must be zero.
+    fn check_kept_empty(&mut self, ino: Ino, raw: &[u8]) -> Result<(), CheckError> {
+        let fields = [0..2, 4..8, 20..24, 26..100, 104..120];
+        if fields.into_iter().all(|f| raw[f].iter().all(|b| *b == 0)) {
+            return Ok(());
+        }
+        let text = "a reserved inode of a feature that is off is in use; cleared";
+        self.found(Kind::InodeField, Place::Inode(ino), text);
+        self.edit_inode(ino, |b| b.fill(0))
     }
 
     /// A slot without links and mode: e2fsck wants no remains of a chain of orphans in it.

@@ -115,6 +115,23 @@ impl Report {
         // the directory it displaces.
         self.worst() != Some(Class::Damage) && in_flight <= 3 * callers
     }
+    /// What no crash in mode `sync` leaves, as a line; None: the repair takes nothing away that
+    /// anybody was promised.
+    pub fn beyond_sync(&self) -> Option<String> {
+        self.first_of(|k| k.class() == Class::Damage)
+    }
+    /// What no crash in any mode leaves, because no operation on files ever changes it.
+    pub fn beyond_any_crash(&self) -> Option<String> {
+        use Kind::{BackupDamaged, DescDamaged, NoRoot, ResizeInode, SuperDamaged};
+        let fixed = [SuperDamaged, DescDamaged, BackupDamaged, ResizeInode, NoRoot];
+        self.first_of(|k| fixed.contains(&k))
+    }
+    fn first_of(&self, is: impl Fn(Kind) -> bool) -> Option<String> {
+        let kind = self.counts.keys().copied().find(|k| is(*k))?;
+        // Only so many are kept in full.
+        let found = self.findings.iter().find(|f| f.kind == kind);
+        Some(found.map_or_else(|| kind.name().to_owned(), ToString::to_string))
+    }
     pub(crate) fn add(&mut self, f: Finding) {
         *self.counts.entry(f.kind).or_insert(0) += 1;
         self.names_lost += u64::from(f.loses_name);

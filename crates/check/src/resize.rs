@@ -55,7 +55,7 @@ impl Check<'_> {
         self.renew_resize_inode(top_legal.then_some(top), want_sectors, contents)
     }
 
-    fn resize_size(&self) -> u64 {
+    pub(crate) fn resize_size(&self) -> u64 {
         let bs = self.geo().block_bytes as u64;
         let per_block = bs / 4;
         (per_block * per_block + per_block + 12) * bs

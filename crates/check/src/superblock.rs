@@ -3,10 +3,12 @@
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
+use crate::pass1::{BAD_BLOCKS_INO, BOOT_LOADER_INO, RESIZE_INO};
 use crate::run::Check;
 use format::ext::Superblock;
 use format::ext::features::{compat, ro_compat};
 use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::inode::InodeRef;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::{BlockNo, GroupNo, Ino};
 
@@ -41,6 +43,10 @@ impl Check<'_> {
             self.found(Kind::SuperField, Place::Volume, "fragments per group are not blocks");
             self.sb.set_frags_per_group(self.sb.blocks_per_group());
         }
+        if self.sb.revision() == 0 && self.sb.ro_compat() != 0 {
+            self.found(Kind::SuperField, Place::Volume, "a feature in revision 0; revision 1 now");
+            self.sb.allow_features();
+        }
         if !self.sb.has_compat(compat::RESIZE_INODE) && self.sb.reserved_gdt_blocks() != 0 {
             self.found(Kind::SuperField, Place::Volume, "blocks for growth without resize_inode");
             self.sb.set_reserved_gdt_blocks(0);
@@ -62,15 +68,15 @@ impl Check<'_> {
         // A clock may be a day off; e2fsck grants as much.
         let limit = self.options.now_secs.saturating_add(86_400);
         if self.sb.mtime() > limit {
-            self.found(Kind::SuperField, Place::Volume, "the last mount lies in the future");
+            self.found(Kind::SuperTime, Place::Volume, "the last mount lies in the future");
             self.sb.set_mtime(self.options.now_secs);
         }
         if self.sb.wtime() > limit {
-            self.found(Kind::SuperField, Place::Volume, "the last write lies in the future");
+            self.found(Kind::SuperTime, Place::Volume, "the last write lies in the future");
             self.sb.set_wtime(self.options.now_secs);
         }
         if self.sb.last_check() > limit {
-            self.found(Kind::SuperField, Place::Volume, "the last check lies in the future");
+            self.found(Kind::SuperTime, Place::Volume, "the last check lies in the future");
             self.sb.set_last_check(self.options.now_secs);
         }
     }
@@ -99,17 +105,21 @@ impl Check<'_> {
     /// Features that must be set because of what was found in inodes.
     pub(crate) fn check_features(&mut self) {
         let lacks = !self.sb.has_ro_compat(ro_compat::LARGE_FILE);
-        if self.large_file && lacks {
+        // The inode of the reserved descriptors is as long as its map could be.
+        let grows = self.sb.has_compat(compat::RESIZE_INODE) && self.resize_size() >= 1 << 31;
+        if (self.large_file || grows) && lacks {
             self.found(
                 Kind::SuperField,
                 Place::Volume,
                 "files beyond 2 GiB without large_file; set",
             );
+            self.sb.allow_features();
             self.sb.set_ro_compat(self.sb.ro_compat() | ro_compat::LARGE_FILE);
         }
         let attributes = self.xattr_users.values().any(Option::is_some);
         if attributes && !self.sb.has_compat(compat::EXT_ATTR) {
             self.found(Kind::SuperField, Place::Volume, "attributes without ext_attr; set");
+            self.sb.allow_features();
             self.sb.set_compat(self.sb.compat() | compat::EXT_ATTR);
         }
     }
@@ -122,6 +132,18 @@ impl Check<'_> {
         }
         let bytes = *self.sb.bytes();
         self.view.edit(block, |b| b[at..at + SUPERBLOCK_BYTES].copy_from_slice(&bytes))
+    }
+
+    /// Is it a reserved inode whose duty no volume of this kind has? (The boot loader's may be a
+    /// file.)
+    pub(crate) fn is_kept_empty(&self, ino: Ino, raw: &[u8]) -> bool {
+        let inode = InodeRef(raw);
+        match ino {
+            BAD_BLOCKS_INO => false,
+            RESIZE_INO => !self.sb.has_compat(compat::RESIZE_INODE),
+            BOOT_LOADER_INO => !inode.is_file() || inode.links() == 0,
+            _ => self.is_reserved(ino) && !self.is_journal(ino),
+        }
     }
 
     /// Is it an inode with a duty of its own, which no directory names?

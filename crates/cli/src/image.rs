@@ -155,9 +155,8 @@ pub fn prepare(
     let mut found = look(&device, &log).map_err(at)?;
     if let Some(why) = &found.read_only {
         say::err(&format!("{shown}: {why}"));
-        return Ok(found);
     }
-    if read_only {
+    if read_only || found.read_only.is_some() {
         let log = log.as_ref().map(|l| l as &dyn ReadBlocks);
         look_through(&mut found, &device, log).map_err(at)?;
         return Ok(found);

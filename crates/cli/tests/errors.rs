@@ -23,7 +23,13 @@ fn info(image: &Path) -> serde_json::Value {
 /// A volume that was served in this mode when its server was killed, with ten files in it.
 fn killed(folder: &Folder, mode: &str) -> PathBuf {
     let image = folder.volume(&format!("{mode}.img"), "32M");
-    let server = Server::trusting(&[&image], ANY, &["--mode", mode]);
+    fill_and_kill(&image, mode);
+    image
+}
+
+/// Serves it in this mode, makes ten files, and kills the server.
+fn fill_and_kill(image: &Path, mode: &str) {
+    let server = Server::trusting(&[image], ANY, &["--mode", mode]);
     let mut on = server.client("/");
     let root = on.root.clone();
     for n in 0..10 {
@@ -31,7 +37,6 @@ fn killed(folder: &Folder, mode: &str) -> PathBuf {
         on.write(&file, 0, b"some text", stable_how::FILE_SYNC).unwrap();
     }
     server.kill();
-    image
 }
 
 #[test]
@@ -198,4 +203,32 @@ fn the_boot_area_is_saved_over_nothing() {
     std::fs::remove_file(&saved).unwrap();
     Server::trusting(&[&image], ANY, &["--use-boot-area"]).stop();
     assert!(std::fs::read(&saved).unwrap() == [0x55; 1024]);
+}
+
+#[test]
+fn a_damaged_primary_superblock_costs_nothing_that_a_journal_holds() {
+    let folder = Folder::new();
+    for mode in ["ordered", "unified"] {
+        let image = folder.0.join(mode);
+        // Small blocks: a volume of several groups has copies.
+        ok(&["mkfs", s(&image), "--size", "32M", "--block-size", "1024"]);
+        fill_and_kill(&image, mode);
+        let mut bytes = std::fs::read(&image).unwrap();
+        bytes[1024..2048].fill(0x5a);
+        std::fs::write(&image, &bytes).unwrap();
+        let names = |listed: String| listed.lines().filter(|l| l.contains('f')).count();
+        let before = names(ok(&["ls", s(&image), "/"]));
+        let (code, out, err) = cairn(&["fsck", "--repair", s(&image)]);
+        assert!(code == 4 && out.contains("restored from group 1"), "{mode}: {code} {out}{err}");
+        let after = ok(&["ls", s(&image), "/"]);
+        assert!(before >= 10 && names(after.clone()) == before, "{mode}: {before} {after}");
+        let e2fsck =
+            ["/usr/sbin/e2fsck", "/sbin/e2fsck"].into_iter().find(|p| Path::new(p).exists());
+        let verdict = std::process::Command::new(e2fsck.unwrap_or("e2fsck"))
+            .arg("-fn")
+            .arg(&image)
+            .output()
+            .unwrap();
+        assert!(verdict.status.success(), "{mode}: {}", String::from_utf8_lossy(&verdict.stdout));
+    }
 }

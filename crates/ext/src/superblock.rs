@@ -4,17 +4,19 @@
 
 use crate::Ext;
 use env::{Block, Disk, DiskError};
+use format::ext::Superblock;
 use format::ext::features::{incompat, ro_compat};
 use format::ext::superblock::{STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Credits};
+use std::ops::Range;
 use std::rc::Rc;
 use ufs::Store;
 use vfs::FsError;
 
 /// Files of this many bytes and more are large.
 const LARGE: u64 = 1 << 31;
-/// `s_feature_ro_compat`.
-const RO_COMPAT_AT: usize = 0x64;
+/// The superblock's words from `s_rev_level` to `s_feature_ro_compat`.
+const FEATURES: Range<usize> = 0x4c..0x68;
 
 impl Ext {
     /// Writes the superblock in memory to its place, and flushes.
@@ -79,24 +81,28 @@ impl Ext {
         self.store_superblock().await
     }
 
-    /// Before a file grows to 2 GiB: the volume says that it has such files, durably.
+    /// Before a file grows to 2 GiB: the volume says that it has such files, durably. One of
+    /// revision 0, which has no features, becomes one of revision 1.
     pub(crate) async fn allow_large(&self, size: u64) -> Result<(), FsError> {
         if size < LARGE || self.sb.borrow().has_ro_compat(ro_compat::LARGE_FILE) {
             return Ok(());
         }
         self.writable()?;
-        let bits = self.sb.borrow().ro_compat() | ro_compat::LARGE_FILE;
+        let allow = |sb: &mut Superblock| {
+            sb.allow_features();
+            sb.set_ro_compat(sb.ro_compat() | ro_compat::LARGE_FILE);
+        };
         if !self.mechanism.atomic() {
             // The bit alone changes nothing for anybody, so it needs no order.
-            self.sb.borrow_mut().set_ro_compat(bits);
+            allow(&mut self.sb.borrow_mut());
             let stored = self.store_superblock().await;
             return stored.map_err(|e| self.failed(&e.into()));
         }
         let mut txn = self.begin(Credits::blocks(1)).await?;
-        self.sb.borrow_mut().set_ro_compat(bits);
+        allow(&mut self.sb.borrow_mut());
         let (buf, at) = &self.sb_buf;
-        let at = at + RO_COMPAT_AT;
-        txn.edit(buf, at..at + 4, Change::State, |b| b.copy_from_slice(&bits.to_le_bytes()));
+        let (range, sb) = (at + FEATURES.start..at + FEATURES.end, self.sb.borrow().clone());
+        txn.edit(buf, range, Change::State, |b| b.copy_from_slice(&sb.bytes()[FEATURES]));
         let ended = self.end(txn).await?;
         self.returned(ended, true).await
     }

@@ -237,6 +237,7 @@ pub(crate) fn explore_life(
 /// Judges a state: as it is, recovered, and used and cut off once more in another mode.
 fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result<(), String> {
     said_to_need_recovery(&disks[0])?;
+    seen_without_recovery(disks, setting, &names)?;
     let mut all = disks.to_vec();
     recover_fully(&mut all)?;
     plain_ext3(&all, digest)?;
@@ -277,6 +278,23 @@ fn said_to_need_recovery(disk: &Image) -> Result<(), String> {
         );
     }
     Ok(())
+}
+
+/// Who only reads sees what recovery would show him, and writes nothing. Only mode `async` may leave
+/// what cannot be read.
+fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Result<(), String> {
+    let found = look(&disks[0])?;
+    if found.last_mode() == Some("async") && !found.is_clean() {
+        return Ok(());
+    }
+    let told = |why: String| format!("opened for reading only: {why}");
+    let mut v =
+        Subject::open(disks_of(disks, setting), setting, true, (Plant::NONE, 1)).map_err(told)?;
+    let tree = v.tree(true).map_err(|e| told(e.to_string()))?;
+    names.check(&tree).map_err(told)?;
+    let wrote =
+        v.close().is_ok_and(|after| after.iter().zip(disks).any(|(a, b)| a.digest() != b.digest()));
+    if wrote { Err(told("something was written".into())) } else { Ok(()) }
 }
 
 /// Makes the volume sound, as opening it does first; in mode `async` as `fsck --repair`.

@@ -112,6 +112,8 @@ fn operations() -> Vec<Act> {
         Act::Truncate(s("/B/f"), 5000),
         Act::Truncate(s("/A/f"), 0),
         Act::Truncate(s("/f"), 30_000),
+        // As long as the write below has made it.
+        Act::Truncate(s("/A/f"), 32_500),
         Act::Write(s("/A/f"), 2500, 30_000, 3),
         Act::Write(s("/f"), 0, 100, 4),
         Act::WriteSync(s("/A/f"), 1000, 500, 5),

@@ -373,6 +373,12 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
         if let Some(log) = logs.first() {
             found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
         }
+        if options.read_only {
+            let log = logs.first().map(|l| SimDevice(l.clone()));
+            let log = log.as_ref().map(|l| l as &dyn check::ReadBlocks);
+            let looked = volume::look_through(&mut found, &SimDevice(disk.clone()), log);
+            looked.map_err(|e| e.to_string())?;
+        }
         all.push((found, disk.size(), OpenOptions { log_disk_bytes, ..options.clone() }));
     }
     if volumes > 1 {

@@ -12,6 +12,7 @@
 
 use cache::Buf;
 use env::Env;
+use format::ext::inode::SIZE_AT;
 use format::{BlockNo, FileBlock, Ino};
 use integrity::{Change, Credits, Ended, Txn};
 use std::rc::Rc;
@@ -65,6 +66,15 @@ impl InodeHandle {
     /// Changes the raw inode; only the words that differ are announced, as `change`.
     pub fn edit<T>(&self, txn: &mut Txn, change: Change, f: impl FnOnce(&mut [u8]) -> T) -> T {
         txn.edit_words(&self.buf, self.offset..self.offset + self.len, change, f)
+    }
+
+    /// Sets a regular file's length. All of it is announced, as [`InodeHandle::edit`] does not: a
+    /// word that stays the same may have been delayed until now.
+    pub fn edit_size(&self, txn: &mut Txn, change: Change, size: u64) {
+        for (at, half) in SIZE_AT.into_iter().zip([size as u32, (size >> 32) as u32]) {
+            let at = self.offset + at;
+            txn.edit(&self.buf, at..at + 4, change, |b| b.copy_from_slice(&half.to_le_bytes()));
+        }
     }
 }
 

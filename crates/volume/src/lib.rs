@@ -22,7 +22,7 @@ pub use make::{make, make_journal};
 pub use mechanisms::{Commit, MODES, Mode, ModeInfo, Replayed};
 pub use open::{OpenOptions, ReplayWatch, opener, openers};
 pub use probe::{Probe, look_through, probe};
-pub use recover::{Recovered, recover};
+pub use recover::{Recovered, recover, restore_primary};
 pub use score::layout_score;
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};

@@ -12,11 +12,12 @@
 use crate::journal::Journal;
 use crate::open::OpenOptions;
 use crate::probe::Probe;
+use crate::recover::set_free;
 use env::sync::Lock;
 use env::{Block, Disk, DiskError, DiskId, Durability, Env};
-use format::ext::Superblock;
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::ext::{Geometry, Superblock};
 use integrity::Plant;
 use mechanisms::{Mode, RedoReplay};
 use std::cell::RefCell;
@@ -116,6 +117,12 @@ fn journal_of(probe: &Probe) -> Result<&Journal, String> {
     probe.journal.as_ref().ok_or_else(|| "the journal's inode is gone: cairn fsck".to_string())
 }
 
+/// What a log calls a volume: its UUID. All zeros are legal there (`tune2fs -U clear`), and nobody
+/// in a log, so that such a volume has a name of its own.
+pub(crate) fn id_in_log(sb: &Superblock) -> [u8; 16] {
+    if sb.uuid() == [0; 16] { *b"cairn-no-uuid-00" } else { sb.uuid() }
+}
+
 /// Is the log that was opened the one that the volume has left things in?
 fn check_log(probe: &Probe, o: &OpenOptions) -> Result<(), String> {
     let outside = probe.state().is_some_and(|s| s.log_uuid != [0; 16]);
@@ -174,7 +181,7 @@ pub async fn log_report(
     let area = place.area(journal_of(&probe)?, &options);
     check_uuid(&probe, &area).await?;
     let log = Log::open_read_only(&place.env, area).await.map_err(text)?;
-    let client = log.client(probe.superblock.uuid(), "").map_err(text)?;
+    let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let mut scan = client.scan(wal::Lsn(0));
     let mut entries = 0;
     while scan.next().await.map_err(text)?.is_some() {
@@ -200,7 +207,7 @@ pub(crate) async fn look(
         None => Log::open_read_only(&place.env, area).await,
     };
     let log = log.map_err(text)?;
-    let client = log.client(probe.superblock.uuid(), "").map_err(text)?;
+    let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let bs = probe.superblock.block_bytes();
     RedoReplay::load(&client, bs, &mut |_, _| ()).await.map_err(text)
 }
@@ -228,7 +235,7 @@ pub(crate) async fn replay(
     };
     if let Some(log) = log {
         let client =
-            log.client(probe.superblock.uuid(), &probe.superblock.label()).map_err(text)?;
+            log.client(id_in_log(&probe.superblock), &probe.superblock.label()).map_err(text)?;
         let bs = probe.superblock.block_bytes();
         let watch = o.watch.as_deref();
         let mut progress = |at, of| watch.into_iter().for_each(|w| w.progress(at, of));
@@ -238,7 +245,7 @@ pub(crate) async fn replay(
         tracing::info!("log replayed: {} entries, {} blocks", did.entries, did.blocks);
         log.nudge();
     }
-    give_up(disk, &journal).await.map_err(text)?;
+    give_up(disk, &journal, &Geometry::of(&probe.superblock)).await.map_err(text)?;
     let mut found = journal.clone();
     found.raw = journal.unguarded();
     let decoded = format::jbd2::JournalSuperblock::decode(&found.raw);
@@ -276,7 +283,7 @@ pub(crate) async fn open(
     place.make_log(&area, uuid, external).await?;
     let log = place.open_log(area, o).await.map_err(|e| format!("the log: {e}"))?;
     let uuid = log.info().uuid;
-    let client = log.client(probe.superblock.uuid(), &probe.superblock.label());
+    let client = log.client(id_in_log(&probe.superblock), &probe.superblock.label());
     let client = client.map_err(|e| format!("the log: {e}"))?;
     for other in log.absent() {
         tracing::warn!("the log also holds entries of {other}, which is not open here: they stay");
@@ -294,16 +301,21 @@ async fn is_blank(area: &LogArea) -> Result<bool, String> {
     Ok(read[0].bytes().iter().all(|b| *b == 0))
 }
 
-/// The journal is an empty one as anybody's, then the volume needs no recovery; each durably.
-async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal) -> Result<(), DiskError> {
+/// The journal is an empty one as anybody's, then the volume needs no recovery; each durably. The
+/// totals of what is free, which no log has up to date, are set with it: nobody counts any more.
+async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Result<(), DiskError> {
+    let descs = vec![Block::zeroed(geo.desc_blocks() as usize * geo.block_bytes)];
     disk.flush().await?;
     let at = journal.byte_of(0).expect("a journal has a first block");
     disk.write(at, vec![Block::copy_of(&journal.unguarded())], Durability::Fua).await?;
+    let descs = disk.read(geo.desc_block(0).0 * geo.block_bytes as u64, descs).await?;
+    let descs = descs[0].bytes();
     let mut block = disk.read(0, vec![Block::zeroed(4096)]).await?;
     let at = SUPERBLOCK_AT as usize;
     let bytes = block[0].bytes_mut();
     if let Ok(mut sb) = Superblock::decode(&bytes[at..at + SUPERBLOCK_BYTES]) {
         sb.set_incompat(sb.incompat() & !incompat::RECOVER);
+        set_free(&mut sb, descs);
         bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]);
     }
     disk.write(0, block, Durability::Fua).await

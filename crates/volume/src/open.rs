@@ -104,7 +104,8 @@ pub fn opener(probe: Probe, disk_bytes: u64, options: OpenOptions) -> Open {
 /// The same for several volumes that share one log outside: each with its bytes, on the engine's
 /// first disks in this order, with the log on the disk after theirs. Errors: two have one UUID.
 pub fn openers(volumes: Vec<(Probe, u64, OpenOptions)>) -> Result<OpenAll, VolumeError> {
-    let name = |(p, ..): &(Probe, u64, OpenOptions)| (p.superblock.uuid(), p.superblock.label());
+    let name =
+        |(p, ..): &(Probe, u64, OpenOptions)| (log::id_in_log(&p.superblock), p.superblock.label());
     let members: Vec<_> = volumes.iter().map(name).collect();
     for (i, (id, _)) in members.iter().enumerate() {
         if members[..i].iter().any(|(other, _)| other == id) {

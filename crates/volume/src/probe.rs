@@ -111,7 +111,9 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         Err(e) => (None, Some(e.to_string())),
     };
     let guarded = journal.as_ref().is_some_and(Journal::is_redo);
-    let needs_recovery = superblock.has_incompat(incompat::RECOVER) || guarded;
+    // A copy of the superblock does not know whether the journal holds something.
+    let holds = found.copy_of.is_some() && journal.as_ref().is_some_and(|j| !j.is_empty());
+    let needs_recovery = superblock.has_incompat(incompat::RECOVER) || guarded || holds;
     let boot = boot::decode(&area);
     let mut probe =
         Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None };

@@ -3,6 +3,8 @@
 //! it hurts.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod fields;
+
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_AT;

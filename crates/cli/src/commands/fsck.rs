@@ -17,9 +17,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("--background is not in this version".into()));
     }
     let shown = a.image.display().to_string();
-    if a.repair {
-        replay(a)?;
-    }
+    let restored = a.repair && replay(a)?;
     let mut device = FileDevice(Arc::new(HostFile::open(&a.image, !a.repair)?));
     let now_secs = now().wall.secs() as u32;
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
@@ -48,27 +46,41 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     }
     match beyond {
         Some(first) => Err(Failure::Failed(format!("{shown}: beyond repair: {first}"))),
-        None if sound => Ok(Outcome::Done),
+        None if sound && !restored => Ok(Outcome::Done),
         None if repaired => Ok(Outcome::Repaired),
         None => Ok(Outcome::Damaged),
     }
 }
 
 /// What the journal or a log holds belongs to the volume: it is replayed before anything is called
-/// damage, as e2fsck does.
-fn replay(a: &FsckArgs) -> Result<(), Failure> {
-    let device = FileDevice(Arc::new(HostFile::open(&a.image, true)?));
-    let Ok(found) = volume::probe(&device) else { return Ok(()) }; // the checker says why
-    drop(device);
-    if !found.needs_recovery || found.read_only.is_some() || found.superblock.journal_is_outside() {
-        return Ok(());
+/// damage, as e2fsck does. Was the primary superblock restored for that?
+fn replay(a: &FsckArgs) -> Result<bool, Failure> {
+    let shown = a.image.display();
+    let restored = {
+        let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
+        volume::restore_primary(&mut device).unwrap_or_default() // the checker says why not
+    };
+    if let Some(group) = restored.filter(|_| !a.json) {
+        println!("{shown}: the primary superblock is damaged; restored from group {group}'s copy");
     }
-    let did = super::recover::recover(&a.image, None)?;
-    if !a.json {
-        let (shown, n) = (a.image.display(), did.transactions);
-        println!("{shown}: the journal was replayed: {n} entries");
+    let look = || -> Result<Option<volume::Probe>, Failure> {
+        Ok(volume::probe(&FileDevice(Arc::new(HostFile::open(&a.image, true)?))).ok())
+    };
+    let holds = |p: &volume::Probe| {
+        p.needs_recovery && p.read_only.is_none() && !p.superblock.journal_is_outside()
+    };
+    if !look()?.is_some_and(|p| holds(&p)) {
+        return Ok(restored.is_some());
     }
-    Ok(())
+    match super::recover::recover(&a.image, None) {
+        Ok(did) if !a.json => {
+            println!("{shown}: the journal was replayed: {} entries", did.transactions);
+        }
+        // Replayed, and not opened because it is marked as damaged: the check mends that.
+        Err(why) if look()?.is_none_or(|p| holds(&p)) => return Err(why),
+        _ => (),
+    }
+    Ok(restored.is_some())
 }
 
 fn print(shown: &str, r: &Report) {

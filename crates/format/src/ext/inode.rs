@@ -19,6 +19,8 @@ pub const CLASSIC_BYTES: usize = 128;
 pub const EXTRA_ISIZE: u16 = 32;
 /// Longest text of a symbolic link kept in the inode, in bytes.
 pub const FAST_SYMLINK_MAX: usize = 59;
+/// Where the two halves of a regular file's length begin, the lower one first.
+pub const SIZE_AT: [usize; 2] = [4, 0x6c];
 /// Where the map begins in an inode.
 pub const BLOCK_AT: usize = 40;
 

@@ -132,7 +132,9 @@ impl Superblock {
         if s.log_block_size() > 6 {
             return bad(format!("a block size of 1024 << {}", s.log_block_size()));
         }
-        if s.revision() == 0 && s.compat() | s.incompat() | s.ro_compat() != 0 {
+        // Large files alone change nothing for a reader, and earlier versions set just that.
+        let large = features::ro_compat::LARGE_FILE;
+        if s.revision() == 0 && s.compat() | s.incompat() | s.ro_compat() & !large != 0 {
             return bad("features in a volume of revision 0".into());
         }
         features::check_incompat(s.incompat())?;
@@ -206,6 +208,15 @@ impl Superblock {
     /// The first ordinary inode.
     pub fn first_ino(&self) -> u32 {
         if self.revision() == 0 { FIRST_INO } else { self.first_ino_raw() }
+    }
+    /// Makes a volume of revision 0 one of revision 1, which may have features, as Linux does before
+    /// it sets one (ext2_update_dynamic_rev).
+    pub fn allow_features(&mut self) {
+        if self.revision() == 0 {
+            self.set_revision(1);
+            self.set_first_ino(FIRST_INO);
+            self.set_inode_size(128);
+        }
     }
     /// How many block groups.
     pub fn groups(&self) -> u32 {

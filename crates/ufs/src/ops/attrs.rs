@@ -124,14 +124,16 @@ impl<S: Store> Ufs<S> {
         if size < old {
             self.zero_tail(txn, inode, size).await?;
             self.store.orphan_add(txn, h).await?;
-            h.edit(txn, Change::Shrink(ino), |raw| InodeMut(raw).set_size(size));
+            h.edit_size(txn, Change::Shrink(ino), size);
             self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await?;
             self.store.orphan_remove(txn, h).await?;
-        } else if size > old {
-            self.zero_tail(txn, inode, old).await?;
+        } else {
+            if size > old {
+                self.zero_tail(txn, inode, old).await?;
+            }
             // Not `Grow`, which is delayed with the data it belongs to: a returned truncate
-            // survives.
-            h.edit(txn, Change::Shrink(ino), |raw| InodeMut(raw).set_size(size));
+            // survives, and one to the present length too, which a write may have delayed.
+            h.edit_size(txn, Change::Shrink(ino), size);
         }
         Ok(())
     }

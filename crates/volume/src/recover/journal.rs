@@ -60,13 +60,18 @@ fn count_free(device: &mut dyn Device, sb: &mut Superblock) -> Result<(), Volume
     let geo = Geometry::of(sb);
     let mut raw = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
     device.reader().read_at(geo.desc_block(0).0 * geo.block_bytes as u64, &mut raw)?;
-    let groups = raw.chunks_exact(GROUP_DESC_BYTES).take(geo.groups as usize);
+    set_free(sb, &raw);
+    Ok(())
+}
+
+/// Sets the totals of what is free from the group descriptors' blocks.
+pub(crate) fn set_free(sb: &mut Superblock, descs: &[u8]) {
+    let groups = descs.chunks_exact(GROUP_DESC_BYTES).take(sb.groups() as usize);
     let free = groups.map(GroupDesc::decode).fold((0u32, 0u32), |(blocks, inodes), d| {
         (blocks + u32::from(d.free_blocks), inodes + u32::from(d.free_inodes))
     });
     sb.set_free_blocks(free.0);
     sb.set_free_inodes(free.1);
-    Ok(())
 }
 
 /// The journal is an empty one, durably. `device` is the one where it lies.

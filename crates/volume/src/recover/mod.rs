@@ -1,9 +1,14 @@
 //! Finishing what an unclean end left, before the volume is opened for writing: in the mode that
-//! was in force, which the boot area records. `sync` runs the own fsck's repair; `async` too, but
-//! only if nothing that has a name would be removed. A volume that somebody else left unclean is
-//! left to fsck.
+//! was in force, which the boot area records. `sync` runs the own fsck's repair, but only of what a
+//! crash of that mode may leave; `async` too, but only if nothing that has a name would be removed.
+//! What else is found is damage, and is left to fsck, as is a volume that somebody else left
+//! unclean.
 
 mod journal;
+mod primary;
+
+pub(crate) use journal::set_free;
+pub use primary::restore_primary;
 
 use crate::probe::{Probe, probe};
 use crate::{Device, VolumeError};
@@ -66,6 +71,17 @@ pub fn recover(
             "the volume was not closed cleanly in mode async, and the repair would take away {} \
              things that have names: cairn fsck shows them, cairn fsck --repair does it",
             report.names_lost
+        )));
+    }
+    let strange = match mode {
+        Mode::Sync => report.beyond_sync(),
+        _ => report.beyond_any_crash(),
+    };
+    if let Some(finding) = strange {
+        return Err(VolumeError(format!(
+            "the volume was not closed cleanly in mode {mode}, and it has damage that no crash of \
+             this mode leaves, so that nothing was repaired: {finding}. cairn fsck shows all of \
+             it, cairn fsck --repair mends it; copy the volume first"
         )));
     }
     if !report.left.is_empty() {

@@ -1,0 +1,116 @@
+//! Opening a volume that was not closed in mode `sync` repairs what a crash of that mode may leave.
+//! Here something else is wrong with it too: then either nothing is lost, or nothing is touched.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::inode::InodeMut;
+use integrity::Plant;
+use lab::{Act, Setting, SimDevice, Subject, fresh};
+use sim::{CrashImages, Image};
+use std::collections::BTreeMap;
+use volume::{Mode, recover};
+
+const NOW_SECS: u32 = 1_700_000_100;
+
+fn s(p: &str) -> String {
+    p.to_owned()
+}
+
+/// A volume of two groups with a few files, cut off in this mode when all of it was durable.
+fn unclean(mode: Mode) -> Image {
+    let setting = Setting::plain(mode);
+    let disk = fresh(10 << 20, false);
+    let mut v = Subject::open(vec![disk], setting, false, (Plant::NONE, 2)).unwrap();
+    let acts = [
+        Act::Mkdir(s("/d")),
+        Act::Create(s("/d/f")),
+        Act::Write(s("/d/f"), 0, 5000, 1),
+        Act::Mkdir(s("/e")),
+        Act::Create(s("/e/g")),
+        Act::Symlink(s("/e/s"), "x".repeat(100)),
+        Act::Sync,
+    ];
+    acts.iter().enumerate().for_each(|(n, a)| v.act(n as u64, a).unwrap());
+    v.disks().remove(0)
+}
+
+fn tree(disk: &Image) -> BTreeMap<String, Vec<u8>> {
+    let setting = Setting::plain(Mode::Sync);
+    let mut v = Subject::open(vec![disk.clone()], setting, true, (Plant::NONE, 2)).unwrap();
+    v.tree(true).unwrap().into_iter().map(|(p, seen)| (p, seen.bytes)).collect()
+}
+
+/// Recovers a copy: the disk, or why it was refused. What was refused was not written.
+fn recovered(disk: &Image) -> Result<Image, String> {
+    let mut device = SimDevice(disk.clone());
+    let done = recover(&mut device, None, NOW_SECS, &mut ());
+    if done.is_err() {
+        assert_eq!(device.0.digest(), disk.digest(), "refused, and written all the same");
+    }
+    done.map(|_| device.0).map_err(|e| e.to_string())
+}
+
+#[test]
+fn a_descriptor_that_leads_elsewhere_costs_no_file() {
+    for mode in [Mode::Sync, Mode::Async] {
+        let disk = unclean(mode);
+        let whole = tree(&disk);
+        let after = recovered(&disk).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(tree(&after), whole);
+        let mut refused = 0;
+        for bit in (0..2 * GROUP_DESC_BYTES * 8).filter(|b| b / 8 % GROUP_DESC_BYTES < 12) {
+            let at = 2048 + (bit / 8) as u64;
+            let mut byte = [0];
+            disk.read(at, &mut byte);
+            let mut broken = disk.clone();
+            broken.write(at, &[byte[0] ^ 1 << (bit % 8)]);
+            match recovered(&broken) {
+                Ok(after) => assert_eq!(tree(&after), whole, "{mode}: bit {bit}"),
+                Err(why) => {
+                    assert!(why.contains("cairn fsck --repair"), "{mode}: bit {bit}: {why}");
+                    refused += 1;
+                }
+            }
+        }
+        assert!(refused > 100, "{mode}: only {refused}");
+    }
+}
+
+#[test]
+fn a_clock_that_was_wrong_is_no_damage() {
+    let mut device = SimDevice(unclean(Mode::Sync));
+    let whole = tree(&device.0);
+    recover(&mut device, None, 1000, &mut ()).unwrap();
+    assert_eq!(tree(&device.0), whole);
+}
+
+#[test]
+fn a_root_that_is_no_directory_is_left_alone() {
+    let disk = unclean(Mode::Sync);
+    // The root is the second slot of the first table, which follows the bitmaps.
+    let mut place = [0; 4];
+    disk.read(2048 + 8, &mut place);
+    let at = u64::from(u32::from_le_bytes(place)) * 1024 + 256;
+    let mut raw = vec![0; 256];
+    disk.read(at, &mut raw);
+    InodeMut(&mut raw).set_mode(0o140_755);
+    let mut broken = disk.clone();
+    broken.write(at, &raw);
+    assert!(recovered(&broken).is_err_and(|why| why.contains("cairn fsck --repair")));
+}
+
+#[test]
+fn a_truncate_to_the_present_length_survives() {
+    let setting = Setting::plain(Mode::Sync);
+    let base = recovered(&unclean(Mode::Sync)).unwrap_or_else(|why| panic!("{why}"));
+    // The length that a write has given it, which is delayed; longer and shorter ones.
+    for size in [9000, 9001, 8999, 40_000, 100] {
+        let mut v = Subject::open(vec![base.clone()], setting, false, (Plant::NONE, 2)).unwrap();
+        v.act(1, &Act::Write(s("/d/f"), 4000, 5000, 2)).unwrap();
+        v.act(2, &Act::Truncate(s("/d/f"), size)).unwrap();
+        let mut images = CrashImages::new(&v.world.trace, &base);
+        while images.step().is_some() {}
+        let after = recovered(&images.image(0)).unwrap_or_else(|why| panic!("{why}"));
+        assert_eq!(tree(&after)["/d/f"].len() as u64, size);
+    }
+}
