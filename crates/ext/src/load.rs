@@ -63,7 +63,7 @@ impl Ext {
         let sb_block = cache.get(BlockNo(SUPERBLOCK_AT / bs), BufKind::Meta).await?;
         let first = geo.desc_block(0);
         let desc_bufs = cache.get_run(first, u64::from(geo.desc_blocks()), BufKind::Meta).await?;
-        let groups = read_groups(&geo, &desc_bufs)?;
+        let groups = read_groups(&geo, &desc_bufs, found.read_only)?;
         let sum = |f: fn(&GroupDesc) -> u16| groups.iter().map(|g| u64::from(f(&g.desc))).sum();
         let reserved = u64::from(found.superblock.reserved_blocks());
         let table = geo.inode_table_blocks();
@@ -87,7 +87,8 @@ impl Ext {
     }
 }
 
-fn read_groups(geo: &Geometry, bufs: &[Buf]) -> Result<Vec<Group>, FormatError> {
+/// The groups. Counts that cannot be, which a crash may leave, matter only to who allocates.
+fn read_groups(geo: &Geometry, bufs: &[Buf], read_only: bool) -> Result<Vec<Group>, FormatError> {
     let mut groups = Vec::with_capacity(geo.groups as usize);
     for g in 0..geo.groups {
         let at = g as usize * GROUP_DESC_BYTES;
@@ -96,8 +97,9 @@ fn read_groups(geo: &Geometry, bufs: &[Buf]) -> Result<Vec<Group>, FormatError> 
         let desc = GroupDesc::decode(&bytes[at..at + GROUP_DESC_BYTES]);
         geo.check_desc(GroupNo(g), &desc)?;
         let most = geo.group_blocks(GroupNo(g));
-        if u32::from(desc.free_blocks) > most || u32::from(desc.free_inodes) > geo.inodes_per_group
-        {
+        let wrong = u32::from(desc.free_blocks) > most
+            || u32::from(desc.free_inodes) > geo.inodes_per_group;
+        if wrong && !read_only {
             let what = format!("group {g} counts more free than it has");
             return Err(FormatError::corrupt(what, format!("group descriptor {g}")));
         }

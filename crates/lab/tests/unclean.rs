@@ -100,6 +100,16 @@ fn a_root_that_is_no_directory_is_left_alone() {
 }
 
 #[test]
+fn counts_that_cannot_be_keep_nobody_from_reading() {
+    let disk = unclean(Mode::Sync);
+    let whole = tree(&disk);
+    let mut broken = disk.clone();
+    // Free blocks and inodes of the first group.
+    broken.write(2048 + 12, &[0xff; 4]);
+    assert_eq!(tree(&broken), whole);
+}
+
+#[test]
 fn a_truncate_to_the_present_length_survives() {
     let setting = Setting::plain(Mode::Sync);
     let base = recovered(&unclean(Mode::Sync)).unwrap_or_else(|why| panic!("{why}"));

@@ -203,8 +203,8 @@ pub(crate) async fn look(
     let area = place.area(journal_of(probe)?, o);
     check_uuid(probe, &area).await?;
     let log = match place.shared {
-        Some(_) => place.open_log(area, o).await,
-        None => Log::open_read_only(&place.env, area).await,
+        Some(_) if !o.read_only => place.open_log(area, o).await,
+        _ => Log::open_read_only(&place.env, area).await,
     };
     let log = log.map_err(text)?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;

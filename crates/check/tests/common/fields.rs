@@ -146,9 +146,8 @@ impl Fields {
     fn journal(&self, image: &mut [u8], c: &mut Chance) -> String {
         let Some(at) = self.journal else { return "no journal".into() };
         // The head, sizes, sequence, errno, features, users, checksum; then the users' names.
-        let at = at
-            + 4 * c.pick(&[c.below(0x60 / 4), c.below(0x60 / 4), 8, 9, 10, 11, 0x10, 0x40])
-                as usize;
+        let word = c.below(0x60 / 4);
+        let at = at + 4 * c.pick(&[word, word, word, 8, 9, 10, 11, 0x10, 0x40]) as usize;
         let old = u32::from_be_bytes([0, 1, 2, 3].map(|i| image[at + i]));
         let values =
             [0, 1, 2, old ^ 1 << c.below(32), old.wrapping_add(1), u32::MAX, 5u32.wrapping_neg()];
