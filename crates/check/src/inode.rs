@@ -33,6 +33,8 @@ pub(crate) enum Verdict {
 const FOREIGN_FLAGS: u32 =
     0x2000 | FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
+/// The kind of a directory in a mode.
+const S_IFDIR: u16 = 0o040_000;
 const SIZE_HIGH: usize = 0x6c;
 const FADDR: usize = 0x70;
 const BLOCKS_HIGH: usize = 0x74;
@@ -50,7 +52,14 @@ impl Check<'_> {
         if InodeRef(raw).links() == 0 && !self.revive(ino, raw) {
             return Ok(self.judge_dead(ino, raw));
         }
-        let kind = kind_byte(InodeRef(raw).mode());
+        let mut kind = kind_byte(InodeRef(raw).mode());
+        if !matches!(kind, 1 | 2 | 7) && self.holds_directory(ino, raw)? {
+            let text = format!("mode {:#o}, but it holds a directory; set", InodeRef(raw).mode());
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            let permissions = InodeRef(raw).mode() & 0o7777;
+            InodeMut(raw).set_mode(S_IFDIR | permissions);
+            kind = 2;
+        }
         if kind == 0 {
             return Ok(Verdict::Clear(format!("mode {:#o} is no kind", InodeRef(raw).mode())));
         }
@@ -63,6 +72,30 @@ impl Check<'_> {
             7 => return Ok(self.judge_symlink(ino, raw)),
             _ => self.judge_special(ino, raw),
         })
+    }
+
+    /// Does the first block of what is no directory begin as one's, with entries for itself and its
+    /// parent? Then its mode is wrong (e2fsck's check_is_really_dir).
+    fn holds_directory(&self, ino: Ino, raw: &[u8]) -> Result<bool, CheckError> {
+        let i = InodeRef(raw);
+        let used = (0..POINTERS).filter(|n| i.pointer(*n) != 0);
+        let all_legal = used.clone().all(|n| self.frame.is_legal(i.pointer(n)));
+        if i.pointer(0) == 0 || !all_legal || self.is_reserved(ino) {
+            return Ok(false);
+        }
+        let device = matches!(kind_byte(i.mode()), 3 | 4);
+        if device && i.links() == 1 && used.clone().all(|n| n < 4) {
+            return Ok(false);
+        }
+        let block = self.view.read(BlockNo(u64::from(i.pointer(0))))?;
+        let len = |at: usize| usize::from(le16(&block, at + 4));
+        let own = len(0);
+        let fits = |len: usize| len >= 12 && len.is_multiple_of(4);
+        let first = le32(&block, 0) == ino.0 && block[6] == 1 && block[8] == b'.';
+        if !first || !fits(own) || own + 12 >= block.len() {
+            return Ok(false);
+        }
+        Ok(fits(len(own)) && block[own + 6] == 2 && block[own + 8..own + 10] == *b"..")
     }
 
     /// The root and the journal are in use whatever their link count says.

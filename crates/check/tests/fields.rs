@@ -32,7 +32,7 @@ fn number(name: &str) -> Option<u64> {
 #[test]
 fn what_is_repaired_e2fsck_accepts() {
     let s = Scratch::new("mutated");
-    let (rounds, only) = (number("MUTATIONS").unwrap_or(12), number("SEED"));
+    let (rounds, only) = (number("MUTATIONS").unwrap_or(6), number("SEED"));
     let (mut bad, mut judged) = (Vec::new(), 0u64);
     for (n, (name, image)) in images().into_iter().enumerate() {
         let fields = Fields::of(&image);
