@@ -9,6 +9,7 @@ use crate::crash::{CrashOptions, Judged, StateId};
 use crate::judge::{e2fsck, force_repair};
 use crate::model::{Model, Node};
 use crate::record::Progress;
+use crate::setting::JUDGED_SECS;
 use crate::subject::{Seen, Setting, SimDevice, Subject, new_disks, recover};
 use check::{Options, check};
 use format::ext::features::incompat;
@@ -22,7 +23,6 @@ use volume::{MODES, Mode, Probe, probe};
 /// The scenario's name.
 pub(crate) const NAME: &str = "lifecycle";
 const VOLUME_BYTES: u64 = 3 << 20;
-const NOW_SECS: u32 = 1_700_000_100;
 /// The mark of acts that no state is judged by.
 const NO_ACT: u64 = u64::MAX / 4;
 /// Seeded variants of each cut.
@@ -331,7 +331,7 @@ fn plain_ext3(all: &[Image], digest: u64) -> Result<(), String> {
     if !look(&all[0])?.is_clean() {
         return Err("after recovery it is not clean".into());
     }
-    let options = Options { now_secs: NOW_SECS, verify: false, mark_clean: false };
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
     let report = check(&SimDevice(all[0].clone()), &options, &mut ());
     let report = report.map_err(|e| format!("after recovery: {e}"))?;
     if let Some(f) = report.findings.first() {
