@@ -38,7 +38,7 @@ fn what_is_repaired_e2fsck_accepts() {
         let fields = Fields::of(&image);
         for (k, of) in ALL.into_iter().enumerate() {
             for round in 0..rounds {
-                let seed = (n as u64) << 48 | (k as u64) << 40 | round + 1;
+                let seed = (n as u64) << 48 | (k as u64) << 40 | (round + 1);
                 if only.is_some_and(|o| o != seed) {
                     continue;
                 }
