@@ -68,7 +68,10 @@ fn what_is_repaired_e2fsck_accepts() {
                 let (code, text) = e2fsck(&s, &broken);
                 if code != 0 || !report.left.is_empty() {
                     let left = report.left.first().map(ToString::to_string);
-                    bad.push(format!("{name}, {of:?}, SEED={seed}: {what}\n  found {found:#?}\n  left {left:?}\n  e2fsck {text}"));
+                    bad.push(format!(
+                        "{name}, {of:?}, SEED={seed}: {what}\n  found {found:#?}\n  left {left:?}\n  \
+                         e2fsck {text}"
+                    ));
                 }
             }
         }

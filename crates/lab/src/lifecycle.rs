@@ -280,8 +280,8 @@ fn said_to_need_recovery(disk: &Image) -> Result<(), String> {
     Ok(())
 }
 
-/// Who only reads sees what recovery would show him, and writes nothing. Only mode `async` may leave
-/// what cannot be read.
+/// Who only reads sees what recovery would show him, and writes nothing. Only mode `async` may
+/// leave what cannot be read.
 fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Result<(), String> {
     let found = look(&disks[0])?;
     if found.last_mode() == Some("async") && !found.is_clean() {

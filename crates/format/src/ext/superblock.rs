@@ -209,8 +209,8 @@ impl Superblock {
     pub fn first_ino(&self) -> u32 {
         if self.revision() == 0 { FIRST_INO } else { self.first_ino_raw() }
     }
-    /// Makes a volume of revision 0 one of revision 1, which may have features, as Linux does before
-    /// it sets one (ext2_update_dynamic_rev).
+    /// Makes a volume of revision 0 one of revision 1, which may have features, as Linux does
+    /// before it sets one (ext2_update_dynamic_rev).
     pub fn allow_features(&mut self) {
         if self.revision() == 0 {
             self.set_revision(1);
