@@ -68,10 +68,9 @@ fn what_is_repaired_e2fsck_accepts() {
                 let (code, text) = e2fsck(&s, &broken);
                 if code != 0 || !report.left.is_empty() {
                     let left = report.left.first().map(ToString::to_string);
-                    bad.push(format!(
-                        "{name}, {of:?}, SEED={seed}: {what}\n  found {found:#?}\n  left {left:?}\n  \
-                         e2fsck {text}"
-                    ));
+                    let place = format!("{name}, {of:?}, SEED={seed}: {what}");
+                    let ours = format!("found {found:#?}\n  left {left:?}");
+                    bad.push(format!("{place}\n  {ours}\n  e2fsck {text}"));
                 }
             }
         }
