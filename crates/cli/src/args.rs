@@ -206,6 +206,10 @@ pub struct FsckArgs {
     /// Repair what is found.
     #[arg(long)]
     pub repair: bool,
+    /// Give up what the journal or the log holds, where it cannot be read: all that was done and
+    /// is not home yet is lost.
+    #[arg(long, requires = "repair")]
+    pub discard_log: bool,
     #[arg(long)]
     pub background: bool,
     #[arg(long)]

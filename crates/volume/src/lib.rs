@@ -7,6 +7,7 @@
 //! by blocks and knows no mechanism.
 
 mod closing;
+mod discard;
 mod journal;
 mod log;
 mod make;
@@ -16,6 +17,7 @@ mod recover;
 mod score;
 mod state;
 
+pub use discard::discard_log;
 pub use journal::Journal;
 pub use log::{LogReport, log_report};
 pub use make::{make, make_journal};

@@ -18,7 +18,7 @@ use env::{Block, Disk, DiskError, DiskId, Durability, Env};
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
-use integrity::Plant;
+use integrity::{IntegrityError, Plant};
 use mechanisms::{Mode, RedoReplay};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -97,8 +97,12 @@ impl Place {
             Some(shared) if external => Some(shared.open.lock().await),
             _ => None,
         };
-        if external && wal::inspect(area).await.is_ok() {
-            return Ok(());
+        if external {
+            match wal::inspect(area).await {
+                Ok(_) => return Ok(()),
+                Err(e @ LogError::Damaged { .. }) => return Err(format!("the log: {e}")),
+                Err(_) => (),
+            }
         }
         if external && !is_blank(area).await? {
             return Err("--log: neither a log nor blank: cairn log format makes a new one".into());
@@ -123,6 +127,19 @@ pub(crate) fn id_in_log(sb: &Superblock) -> [u8; 16] {
     if sb.uuid() == [0; 16] { *b"cairn-no-uuid-00" } else { sb.uuid() }
 }
 
+/// What a volume's log that is not read says: it holds what was acknowledged, so it is never an
+/// empty one.
+fn unreadable(e: &LogError) -> String {
+    match e {
+        LogError::Damaged { .. } | LogError::NotALog { .. } => format!("the log: {e}; {GIVE_UP}"),
+        _ => format!("the log: {e}"),
+    }
+}
+
+/// What to do about a damaged log.
+const GIVE_UP: &str = "the volume was not opened. Copy it and its log first; then cairn fsck \
+                       --repair --discard-log gives up what the log holds and repairs the rest";
+
 /// Is the log that was opened the one that the volume has left things in?
 fn check_log(probe: &Probe, o: &OpenOptions) -> Result<(), String> {
     let outside = probe.state().is_some_and(|s| s.log_uuid != [0; 16]);
@@ -139,7 +156,7 @@ async fn check_uuid(probe: &Probe, area: &LogArea) -> Result<(), String> {
     let Some(want) = probe.state().map(|s| s.log_uuid).filter(|u| *u != [0; 16]) else {
         return Ok(());
     };
-    let have = wal::inspect(area).await.map_err(|e| format!("the log: {e}"))?;
+    let have = wal::inspect(area).await.map_err(|e| unreadable(&e))?;
     if have == want {
         return Ok(());
     }
@@ -180,7 +197,7 @@ pub async fn log_report(
     let place = Place { env, disk, log_disk: DiskId(1), shared: None };
     let area = place.area(journal_of(&probe)?, &options);
     check_uuid(&probe, &area).await?;
-    let log = Log::open_read_only(&place.env, area).await.map_err(text)?;
+    let log = Log::open_read_only(&place.env, area).await.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let mut scan = client.scan(wal::Lsn(0));
     let mut entries = 0;
@@ -206,7 +223,7 @@ pub(crate) async fn look(
         Some(_) if !o.read_only => place.open_log(area, o).await,
         _ => Log::open_read_only(&place.env, area).await,
     };
-    let log = log.map_err(text)?;
+    let log = log.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let bs = probe.superblock.block_bytes();
     RedoReplay::load(&client, bs, &mut |_, _| ()).await.map_err(text)
@@ -223,24 +240,19 @@ pub(crate) async fn replay(
     let journal = journal_of(probe)?.clone();
     let area = place.area(&journal, o);
     check_uuid(probe, &area).await?;
-    let log = if probe.is_guarded_for_nothing() {
-        None
-    } else {
-        match place.open_log(area, o).await {
-            Ok(log) => Some(log),
-            // Guarded, and then the log was never made: it holds nothing.
-            Err(LogError::NotALog { .. }) if o.log_disk_bytes.is_none() => None,
-            Err(e) => return Err(format!("the log: {e}")),
-        }
-    };
-    if let Some(log) = log {
+    if !probe.is_guarded_for_nothing() {
+        // The log was made, durably, before the volume was guarded: it is there.
+        let log = place.open_log(area, o).await.map_err(|e| unreadable(&e))?;
         let client =
             log.client(id_in_log(&probe.superblock), &probe.superblock.label()).map_err(text)?;
         let bs = probe.superblock.block_bytes();
         let watch = o.watch.as_deref();
         let mut progress = |at, of| watch.into_iter().for_each(|w| w.progress(at, of));
         let did = mechanisms::recover(disk, &client, bs, o.plant, &mut progress).await;
-        let did = did.map_err(|e| format!("replaying the log: {e}"))?;
+        let did = did.map_err(|e| match e {
+            IntegrityError::Disk(_) => format!("replaying the log: {e}"),
+            _ => format!("replaying the log: {e}; {GIVE_UP}"),
+        })?;
         watch.into_iter().for_each(|w| w.done(did));
         tracing::info!("log replayed: {} entries, {} blocks", did.entries, did.blocks);
         log.nudge();
@@ -285,6 +297,12 @@ pub(crate) async fn open(
     let uuid = log.info().uuid;
     let client = log.client(id_in_log(&probe.superblock), &probe.superblock.label());
     let client = client.map_err(|e| format!("the log: {e}"))?;
+    if client.needs().is_some() {
+        // The volume was not guarded: what is here was given up, and must never be replayed.
+        tracing::warn!("the log holds entries that the volume has given up: they are dropped");
+        client.trim(client.end());
+        log.persist().await.map_err(|e| format!("the log: {e}"))?;
+    }
     for other in log.absent() {
         tracing::warn!("the log also holds entries of {other}, which is not open here: they stay");
     }

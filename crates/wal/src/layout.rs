@@ -29,8 +29,8 @@ pub(crate) const IDLE: u64 = u64::MAX;
 const MAGIC: &[u8; 8] = b"CairnLog";
 const GROUP_MAGIC: u32 = 0x474c_5743; // "CWLG"
 const VERSION: u32 = 1;
-const CLIENTS_AT: usize = 128;
-const CLIENT_BYTES: usize = 40;
+pub(crate) const CLIENTS_AT: usize = 128;
+pub(crate) const CLIENT_BYTES: usize = 40;
 pub(crate) const CLIENTS_MAX: usize = (SLOT_BYTES - CLIENTS_AT) / CLIENT_BYTES;
 
 fn le16(b: &[u8], at: usize) -> u16 {
@@ -77,6 +77,8 @@ pub(crate) struct Superblock {
     pub(crate) epoch_start: u64,
     /// Nobody needs anything below this LSN.
     pub(crate) head: u64,
+    /// When it was written, everything that had been appended was below this LSN; 0: not known.
+    pub(crate) end: u64,
     pub(crate) segment_bytes: u32,
     pub(crate) segments: u32,
     pub(crate) unit: u32,
@@ -99,6 +101,10 @@ impl Superblock {
     /// The start of the next segment.
     pub(crate) fn next_segment(&self, lsn: u64) -> u64 {
         self.floor(lsn) + u64::from(self.segment_bytes)
+    }
+    /// The end of what may be written while this is the durable superblock.
+    pub(crate) fn limit(&self) -> u64 {
+        self.floor(self.head) + self.capacity()
     }
     /// Rounds up to whole units.
     pub(crate) fn pad(&self, n: u64) -> u64 {
@@ -123,6 +129,7 @@ impl Superblock {
         put(&mut b, 68, &self.segments.to_le_bytes());
         put(&mut b, 72, &self.unit.to_le_bytes());
         put(&mut b, 76, &(self.clients.len() as u32).to_le_bytes());
+        put(&mut b, 80, &self.end.to_le_bytes());
         for (i, c) in self.clients.iter().enumerate() {
             let at = CLIENTS_AT + i * CLIENT_BYTES;
             put(&mut b, at, &c.id);
@@ -132,6 +139,35 @@ impl Superblock {
         let crc = crc32c::crc32c(&b[12..]);
         put(&mut b, 8, &crc.to_le_bytes());
         b
+    }
+
+    /// Is there a superblock, whole or not?
+    pub(crate) fn is_meant(b: &[u8]) -> bool {
+        b.starts_with(MAGIC)
+    }
+
+    /// The generation that a slot claims, whole or not.
+    pub(crate) fn generation_of(b: &[u8]) -> u64 {
+        le64(b, 32)
+    }
+
+    /// The number of clients that a slot claims, whole or not.
+    pub(crate) fn clients_of(b: &[u8]) -> usize {
+        le32(b, 76) as usize
+    }
+
+    /// The slot's superblock if nothing but its number of clients is damaged, which was this one.
+    pub(crate) fn decode_with_clients(b: &[u8], clients: usize) -> Option<Superblock> {
+        let mut b = b.to_vec();
+        put(&mut b, 76, &(clients as u32).to_le_bytes());
+        Superblock::decode(&b)
+    }
+
+    /// The slot's superblock if nothing but its generation is damaged, which was this one.
+    pub(crate) fn decode_as(b: &[u8], generation: u64) -> Option<Superblock> {
+        let mut b = b.to_vec();
+        put(&mut b, 32, &generation.to_le_bytes());
+        Superblock::decode(&b)
     }
 
     /// The slot's superblock, if it is whole and makes sense.
@@ -157,6 +193,7 @@ impl Superblock {
             epoch: le64(b, 40),
             epoch_start: le64(b, 48),
             head: le64(b, 56),
+            end: le64(b, 80),
             segment_bytes: le32(b, 64),
             segments: le32(b, 68),
             unit: le32(b, 72),

@@ -20,7 +20,9 @@
 //!             the tail is durable; before a client's first entry, the one that says it is active
 //!             (open.rs, writer.rs).
 //!             I6 each group names the end of its predecessor, so a group that was skipped or lost
-//!             is a gap.
+//!             is a gap; a whole group behind a gap that names a durable prefix beyond it is a
+//!             sign of damage (walk.rs), as is a superblock that no power cut can have left
+//!             (slots.rs).
 //!             I7 after a failed write nothing is acknowledged any more.
 //!
 //! On disk, all little-endian, CRC32C everywhere, seeded with the log's UUID:
@@ -32,7 +34,7 @@
 //!
 //!  superblock    0 "CairnLog" | 8 crc of 12..4096 | 12 version | 16 uuid | 32 generation
 //!                40 epoch | 48 epoch's start | 56 head | 64 bytes a segment | 68 segments
-//!                72 unit | 76 clients
+//!                72 unit | 76 clients | 80 end: entries of clients that hold nothing lie below it
 //!                128 + 40 i: id (16) | label (16) | trim LSN (8), all ones while it holds nothing
 //!  group         0 "CWLG" | 4 crc of 8..48 | 8 LSN | 16 epoch | 24 end of the group before
 //!                32 durable prefix when it was written | 40 bytes without padding | 44 entries
@@ -61,6 +63,7 @@ mod error;
 mod layout;
 mod open;
 mod scan;
+mod slots;
 mod space;
 mod state;
 mod stats;

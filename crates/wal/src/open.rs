@@ -8,6 +8,7 @@ use crate::layout::{
     CLIENTS_MAX, ClientId, ClientSlot, DATA_AT, IDLE, Lsn, SLOT_BYTES, Superblock,
 };
 use crate::scan::Scan;
+use crate::slots::read_superblock;
 use crate::state::{ClientState, Inner, State};
 use crate::stats::LogStats;
 use crate::walk::find_tail;
@@ -85,25 +86,6 @@ pub struct Log {
     probes: u64,
 }
 
-/// Reads both slots; the valid one of the higher generation holds.
-async fn read_superblock(area: &LogArea) -> Result<Superblock, LogError> {
-    if area.len_bytes() < DATA_AT {
-        let why = format!("{} bytes are too few", area.len_bytes());
-        return Err(LogError::NotALog { why });
-    }
-    let both = area.read(0, 2 * SLOT_BYTES).await?;
-    let best = both.chunks(SLOT_BYTES).filter_map(Superblock::decode).max_by_key(|s| s.generation);
-    let Some(sb) = best else {
-        let why = "neither superblock is whole (cairn log format makes a new log)".into();
-        return Err(LogError::NotALog { why });
-    };
-    if DATA_AT + sb.capacity() > area.len_bytes() {
-        let (need, have) = (DATA_AT + sb.capacity(), area.len_bytes());
-        return Err(LogError::NotALog { why: format!("it needs {need} bytes, there are {have}") });
-    }
-    Ok(sb)
-}
-
 fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogError> {
     let room = area.len_bytes().saturating_sub(DATA_AT);
     let wanted = (room / 512).clamp(64 << 10, 1 << 20).next_power_of_two();
@@ -116,6 +98,7 @@ fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogEr
         epoch: 1,
         epoch_start: start,
         head: start,
+        end: start,
         segment_bytes,
         segments,
         unit: o.unit.unwrap_or(512),
@@ -145,6 +128,7 @@ impl Log {
         let tail = find_tail(&area, &sb, options.plant).await?;
         sb.generation += 1;
         sb.epoch_start = tail.at;
+        sb.end = tail.at;
         if options.plant != Some("epoch-not-raised") {
             sb.epoch += 1;
         }

@@ -25,7 +25,7 @@ impl State {
 
     /// The end of what may be written, as the durable superblock stands.
     pub(crate) fn limit(&self) -> u64 {
-        self.sb.floor(self.sb.head) + self.sb.capacity()
+        self.sb.limit()
     }
 
     pub(crate) fn has_room(&self, cost: u64) -> bool {

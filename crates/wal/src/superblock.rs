@@ -29,7 +29,7 @@ impl Inner {
             if self.planted("reuse-before-superblock") {
                 s.sb.head = head;
             }
-            (Superblock { generation, head, ..s.sb.clone() }, s.activations)
+            (Superblock { generation, head, end: s.end(), ..s.sb.clone() }, s.activations)
         };
         let slot = if self.planted("one-slot") { 0 } else { next.generation % 2 };
         let at = slot * SLOT_BYTES as u64;

@@ -3,7 +3,7 @@
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, GroupHeader, Superblock};
+use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, GroupHeader, Lsn, Superblock};
 
 /// Reads one group after the other.
 pub(crate) struct Walk {
@@ -184,5 +184,35 @@ pub(crate) async fn find_tail(
     }
     let mut walk = Walk::new(area.clone(), sb.clone(), start, plant);
     while walk.next().await?.is_some() {}
+    check_behind(area, sb, walk.at).await?;
     Ok(Tail { at: walk.at, probes })
+}
+
+/// Segments without a valid group that are looked at behind the tail: the one that it lies in, and
+/// one that a damaged group begins.
+const EMPTY_SEGMENTS: u32 = 2;
+
+/// Looks behind the tail for a group that names a durable prefix beyond it: what the walk stopped
+/// at was durable, and has been damaged since (I6). After a power cut there may be groups there,
+/// but none that was issued later than what is missing was durable.
+async fn check_behind(area: &LogArea, sb: &Superblock, tail: u64) -> Result<(), LogError> {
+    let (mut lsn, mut empty) = (tail, 0);
+    while lsn < sb.limit() && empty < EMPTY_SEGMENTS {
+        let end = sb.next_segment(lsn);
+        let bytes = area.read(sb.place(lsn), (end - lsn) as usize).await?;
+        empty += 1;
+        let places = (lsn..end).step_by(sb.unit as usize);
+        for (at, unit) in places.zip(bytes.chunks(sb.unit as usize)) {
+            let here = |h: &GroupHeader| h.lsn == at && epoch_ok(sb, h);
+            let Some(h) = GroupHeader::decode(sb.seed(), unit).filter(here) else { continue };
+            if h.durable > tail {
+                let what =
+                    format!("what was durable there is not whole, but what follows at {at} is");
+                return Err(LogError::Damaged { what, at: Lsn(tail) });
+            }
+            empty = 0;
+        }
+        lsn = end;
+    }
+    Ok(())
 }

@@ -28,6 +28,11 @@ impl State {
         self.open.as_ref().map_or(self.tail, |g| self.sb.pad(g.end()))
     }
 
+    /// Everything that was appended lies below this.
+    pub(crate) fn end(&self) -> u64 {
+        self.open.as_ref().map_or(self.tail, Group::end)
+    }
+
     pub(crate) fn close_group(&mut self) {
         if let Some(g) = self.open.take() {
             self.tail = self.sb.pad(g.end());
@@ -250,7 +255,7 @@ impl Inner {
         };
         let padded = s.sb.pad(g.bytes.len() as u64);
         let end = g.start + padded;
-        let fits = end <= s.sb.floor(s.sb.head) + s.sb.capacity();
+        let fits = end <= s.sb.limit();
         assert!(fits || self.planted("overwrite-live"), "a group overwrites what is needed (I2)");
         header.encode(self.seed, &mut g.bytes);
         g.bytes.resize(padded as usize, 0);

@@ -17,7 +17,10 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("--background is not in this version".into()));
     }
     let shown = a.image.display().to_string();
-    let restored = a.repair && replay(a)?;
+    let lossy = match (a.discard_log, a.repair) {
+        (true, _) => discard(a)?,
+        (false, repair) => repair && replay(a)?,
+    };
     let mut device = FileDevice(Arc::new(HostFile::open(&a.image, !a.repair)?));
     let now_secs = now().wall.secs() as u32;
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
@@ -46,10 +49,21 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     }
     match beyond {
         Some(first) => Err(Failure::Failed(format!("{shown}: beyond repair: {first}"))),
-        None if sound && !restored => Ok(Outcome::Done),
+        None if sound && !lossy => Ok(Outcome::Done),
         None if repaired => Ok(Outcome::Repaired),
         None => Ok(Outcome::Damaged),
     }
+}
+
+/// Gives up what the journal or a log holds, and says so. False: it held nothing.
+fn discard(a: &FsckArgs) -> Result<bool, Failure> {
+    let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
+    let shown = a.image.display();
+    let lost = volume::discard_log(&mut device).map_err(|e| format!("{shown}: {e}"))?;
+    if !a.json {
+        println!("{shown}: {}", lost.as_deref().unwrap_or("its log holds nothing"));
+    }
+    Ok(lost.is_some())
 }
 
 /// What the journal or a log holds belongs to the volume: it is replayed before anything is called

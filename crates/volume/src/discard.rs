@@ -1,0 +1,58 @@
+//! Giving up what a journal or a log holds: knowingly, where it cannot be read. The volume is
+//! marked as damaged before and after, so that nobody uses it before it was checked.
+
+use crate::probe::probe;
+use crate::{Device, VolumeError};
+use format::ext::features::incompat;
+use format::ext::superblock::{STATE_ERROR, SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
+use format::jbd2::superblock as jsb;
+
+/// Makes the volume's journal an empty one, whatever it or a log stands for holds. Returns what was
+/// given up, as a sentence; None: there was nothing. Errors: the journal is not inside, or the
+/// device failed; then it can be run again.
+pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeError> {
+    let p = probe(device.reader())?;
+    if let Some(why) = &p.read_only {
+        return Err(VolumeError(why.clone()));
+    }
+    if !p.needs_recovery {
+        return Ok(None);
+    }
+    let Some(journal) = &p.journal else {
+        let why = "its journal cannot be found inside: cairn fsck --repair makes a new one, and \
+                   e2fsck empties one on another device";
+        return Err(VolumeError(p.journal_fault.clone().unwrap_or_else(|| why.into())));
+    };
+    let mut raw = journal.unguarded();
+    if !journal.is_redo() {
+        // No number of a transaction that may be in there comes again.
+        let next = journal.superblock.sequence.wrapping_add(journal.superblock.blocks);
+        jsb::set_tail(&mut raw, 0, next);
+        jsb::set_incompat(&mut raw, journal.superblock.incompat & !format::jbd2::incompat::PACKED);
+    }
+    change(device, |sb| sb.set_state(sb.state() | STATE_ERROR))?;
+    let at = journal.byte_of(0).ok_or_else(|| VolumeError("the journal has no blocks".into()))?;
+    device.writer().write_at(at, &raw)?;
+    device.writer().flush()?;
+    change(device, |sb| sb.set_incompat(sb.incompat() & !incompat::RECOVER))?;
+    let mode = p.last_mode().unwrap_or("of another program");
+    let outside = p.state().is_some_and(|s| s.log_uuid != [0; 16]);
+    let place = if outside { "the log on another device" } else { "its journal" };
+    Ok(Some(format!(
+        "given up: what {place} held of mode {mode}, which is everything that was done, fsynced or \
+         not, and had not been written home yet"
+    )))
+}
+
+/// Changes the superblock, durably.
+fn change(device: &mut dyn Device, f: impl FnOnce(&mut Superblock)) -> Result<(), VolumeError> {
+    let mut start = [0; 4096];
+    device.reader().read_at(0, &mut start)?;
+    let place = SUPERBLOCK_AT as usize..SUPERBLOCK_AT as usize + SUPERBLOCK_BYTES;
+    let decoded = Superblock::decode(&start[place.clone()]);
+    let mut sb = decoded.map_err(|e| VolumeError(e.to_string()))?;
+    f(&mut sb);
+    start[place].copy_from_slice(&sb.bytes()[..]);
+    device.writer().write_at(0, &start)?;
+    Ok(device.writer().flush()?)
+}

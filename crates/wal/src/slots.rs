@@ -1,0 +1,119 @@
+//! Which of the two superblocks holds, and what a damaged one means. A power cut tears a write
+//! between sectors, never within one, and the write that it tears was never durable: then the other
+//! slot holds. Damage is no such end: what was acknowledged since may be known to the damaged slot
+//! alone, and a log that opens without it would lose that silently. So it does not open.
+
+use crate::area::LogArea;
+use crate::error::LogError;
+use crate::layout::{
+    CLIENT_BYTES, CLIENTS_AT, DATA_AT, GroupHeader, IDLE, Lsn, SLOT_BYTES, Superblock,
+};
+use crate::walk::Walk;
+use env::SECTOR_BYTES;
+
+/// Reads both slots; the valid one of the higher generation holds. Errors: `NotALog` if nothing
+/// there is one, `Damaged` if a slot was not torn by a power cut but damaged, and may be the newer.
+pub(crate) async fn read_superblock(area: &LogArea) -> Result<Superblock, LogError> {
+    if area.len_bytes() < DATA_AT {
+        let why = format!("{} bytes are too few", area.len_bytes());
+        return Err(LogError::NotALog { why });
+    }
+    let both = area.read(0, 2 * SLOT_BYTES).await?;
+    let (first, second) = both.split_at(SLOT_BYTES);
+    let sb = match (Superblock::decode(first), Superblock::decode(second)) {
+        (Some(a), Some(b)) => Ok(if a.generation > b.generation { a } else { b }),
+        (Some(good), None) => Err((good, 1, second)),
+        (None, Some(good)) => Err((good, 0, first)),
+        (None, None) => {
+            let why = if Superblock::is_meant(first) || Superblock::is_meant(second) {
+                "both superblocks are damaged"
+            } else {
+                "there is no superblock (cairn log format makes a new log)"
+            };
+            return Err(LogError::NotALog { why: why.into() });
+        }
+    };
+    let (sb, doubt) = match sb {
+        Ok(sb) => (sb, None),
+        Err((good, slot, bytes)) => (good, Some((slot, bytes))),
+    };
+    if DATA_AT + sb.capacity() > area.len_bytes() {
+        let (need, have) = (DATA_AT + sb.capacity(), area.len_bytes());
+        return Err(LogError::NotALog { why: format!("it needs {need} bytes, there are {have}") });
+    }
+    if let Some((slot, bytes)) = doubt {
+        check_other(area, &sb, (slot, bytes)).await?;
+    }
+    Ok(sb)
+}
+
+/// Does the log hold without its other slot, which is not valid?
+async fn check_other(
+    area: &LogArea,
+    good: &Superblock,
+    (slot, bytes): (u64, &[u8]),
+) -> Result<(), LogError> {
+    if good.generation == 1 && slot == 0 && bytes.iter().all(|b| *b == 0) {
+        return Ok(()); // a new log's
+    }
+    let at = Lsn(good.head);
+    let damaged = |what: &str| {
+        let byte = slot * SLOT_BYTES as u64;
+        let what = format!("the superblock at byte {byte} is damaged, and {what}");
+        Err(LogError::Damaged { what, at })
+    };
+    if !is_older(good, bytes) && !may_be_torn(good, bytes) {
+        return damaged("may be the newer one, without which entries would be missed");
+    }
+    if let Some(lsn) = newer_entry(area, good).await? {
+        return damaged(&format!("the other one is older than what is at LSN {lsn}"));
+    }
+    tracing::warn!("the log's superblock {slot} is torn or damaged; the other one holds");
+    Ok(())
+}
+
+/// Is what the slot held older than `good`? It says so itself, in a sector of which nothing else
+/// need be true; unless that number is just what is damaged.
+fn is_older(good: &Superblock, bytes: &[u8]) -> bool {
+    let with = |generation| Superblock::decode_as(bytes, generation).is_some();
+    let (older, newer) = (good.generation - 1, good.generation + 1);
+    with(older) || Superblock::generation_of(bytes) == older && !with(newer)
+}
+
+/// Can a power cut have left it so? Only a superblock of several sectors is ever torn.
+fn may_be_torn(good: &Superblock, bytes: &[u8]) -> bool {
+    let in_one = (SECTOR_BYTES - CLIENTS_AT) / CLIENT_BYTES;
+    // The number of clients may be just what is damaged.
+    let claims = Superblock::clients_of(bytes) > in_one
+        && !(0..=in_one).any(|n| Superblock::decode_with_clients(bytes, n).is_some());
+    let several = claims || good.clients.len() > in_one;
+    several && Superblock::generation_of(bytes) == good.generation + 1
+}
+
+/// The place of something that was written only after a newer superblock was durable, if there is
+/// such a thing: a group of a later epoch, or beyond what this superblock lets be written (I2, I4);
+/// or an entry of a client that this one does not know as active (I5).
+async fn newer_entry(area: &LogArea, sb: &Superblock) -> Result<Option<u64>, LogError> {
+    for n in 0..u64::from(sb.segments) {
+        let place = DATA_AT + n * u64::from(sb.segment_bytes);
+        let bytes = area.read(place, sb.unit as usize).await?;
+        let here = |h: &GroupHeader| sb.place(h.lsn) == place;
+        let Some(h) = GroupHeader::decode(sb.seed(), &bytes).filter(here) else { continue };
+        if h.epoch > sb.epoch || h.lsn >= sb.limit() {
+            return Ok(Some(h.lsn));
+        }
+    }
+    let unknown = |client: u16, lsn: u64| match sb.clients.get(usize::from(client)) {
+        None => true,
+        Some(c) => c.trim == IDLE && lsn >= sb.end,
+    };
+    let mut walk = Walk::new(area.clone(), sb.clone(), sb.floor(sb.head), None);
+    while let Some(group) = walk.next().await? {
+        let parts = walk.entries(&group).unwrap_or_default();
+        let found = parts.iter().find(|(lsn, h, _)| unknown(h.client, *lsn));
+        if let Some((lsn, ..)) = found {
+            return Ok(Some(*lsn));
+        }
+    }
+    Ok(None)
+}
