@@ -129,6 +129,11 @@ impl Check<'_> {
             self.found(Kind::InodeField, Place::Inode(BAD_BLOCKS_INO), text);
             raw.fill(0);
         }
+        if InodeRef(raw).dtime() != 0 {
+            let text = "the inode of bad blocks has a time of deletion; cleared";
+            self.found(Kind::InodeField, Place::Inode(BAD_BLOCKS_INO), text);
+            InodeMut(raw).set_dtime(0);
+        }
         let any = (0..POINTERS).any(|n| InodeRef(raw).pointer(n) != 0);
         if any { Verdict::Used { mapped: true } } else { Verdict::Free }
     }

@@ -1,6 +1,6 @@
 //! Images in which a field has a value that means something else: whatever the check says can be
-//! repaired, e2fsck accepts afterwards. MUTATIONS: how many of each image and kind; SEED: one of
-//! them again.
+//! repaired, e2fsck accepts afterwards. MUTATIONS: how many of each image and kind; FROM: the first
+//! of them; SEED: one of them alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -33,11 +33,12 @@ fn number(name: &str) -> Option<u64> {
 fn what_is_repaired_e2fsck_accepts() {
     let s = Scratch::new("mutated");
     let (rounds, only) = (number("MUTATIONS").unwrap_or(6), number("SEED"));
+    let from = number("FROM").unwrap_or(0);
     let (mut bad, mut judged) = (Vec::new(), 0u64);
     for (n, (name, image)) in images().into_iter().enumerate() {
         let fields = Fields::of(&image);
         for (k, of) in ALL.into_iter().enumerate() {
-            for round in 0..rounds {
+            for round in from..from + rounds {
                 let seed = (n as u64) << 48 | (k as u64) << 40 | (round + 1);
                 if only.is_some_and(|o| o != seed) {
                     continue;

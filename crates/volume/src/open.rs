@@ -271,12 +271,13 @@ async fn lay_over(
     Ok(())
 }
 
-/// The superblock as memory has it.
+/// The superblock as memory has it; `old`, a copy, where the primary is damaged and no log says
+/// what it was.
 async fn superblock_of(cache: &Rc<Cache>, old: &Superblock) -> Result<Superblock, String> {
     let (block, at) = if old.block_bytes() == 1024 { (1, 0) } else { (0, 1024) };
     let buf = cache.get(format::BlockNo(block), BufKind::Meta).await.map_err(text)?;
     let decoded = Superblock::decode(&buf.bytes()[at..at + SUPERBLOCK_BYTES]);
-    decoded.map_err(text)
+    Ok(decoded.unwrap_or_else(|_| old.clone()))
 }
 
 fn recipe_of(
