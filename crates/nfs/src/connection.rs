@@ -3,12 +3,12 @@
 
 use crate::answers::finish;
 use crate::calls::{self, Begun, Pending, modifies};
-use crate::drc::{Known, checksum};
+use crate::drc::{Key, Known, checksum};
 use crate::metrics::{self, Meter};
 use crate::mountd;
 use crate::nlm;
 use crate::room::{self, Room};
-use crate::rpc::{self, BadHead};
+use crate::rpc::{self, BadHead, Head};
 use crate::server::{Server, User};
 use crate::state::{Asked, RECORD_BYTES_MAX, State, mark};
 use crate::xdr::Reader;
@@ -16,7 +16,7 @@ use env::Piece;
 use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Front, Ticket, Work};
+use vfs::{Answer, Cred, Front, Ticket, Work};
 
 /// A request that takes longer is logged.
 const SLOW: Duration = Duration::from_millis(500);
@@ -188,8 +188,8 @@ impl Connection {
         };
         let mut key = None;
         if modifies(pending.procedure) && pending.refused.is_none() {
-            let k = (self.peer.ip(), head.xid, checksum(&record[4..]));
-            match self.server.drc.look(k, &self.me) {
+            let k = self.key(&head, &call.cred, record);
+            match self.server.drc.look(&k, &self.me) {
                 Known::New => key = Some(k),
                 Known::UnderWay => {
                     self.server.metrics.duplicates.inc();
@@ -209,6 +209,18 @@ impl Connection {
         self.server.metrics.in_flight.inc();
         let front = self.me.upgrade().expect("whoever feeds it holds it");
         work.push((pending.volume, Work::Call(Ticket { front, id }, call)));
+    }
+
+    /// What the request is known by if it comes again.
+    fn key(&self, head: &Head, cred: &Cred, record: &[u8]) -> Key {
+        let who = [cred.uid, cred.gid].into_iter().chain(cred.groups.iter().copied());
+        Key {
+            client: self.peer.ip(),
+            xid: head.xid,
+            procedure: head.procedure,
+            who: who.collect(),
+            body: checksum(&record[4..]),
+        }
     }
 
     /// Sends what waits, unless more is being gathered.
@@ -264,9 +276,11 @@ impl Front for Connection {
         Connection::gathered(self);
     }
     fn reply(&self, id: u64, answer: Answer) {
-        let asked = self.state().answered(id);
+        let mut asked = self.state().answered(id);
         let reply = finish(&self.server, asked.pending, answer);
-        let waiting = asked.key.map_or_else(Vec::new, |k| self.server.drc.answered(k, &reply.0));
+        let volume = asked.pending.volume;
+        let keep = |k| self.server.drc.answered(k, volume, &reply.0);
+        let waiting = asked.key.take().map_or_else(Vec::new, keep);
         for other in waiting.iter().filter_map(Weak::upgrade) {
             let mut s = other.state();
             s.put_new(&reply.0);

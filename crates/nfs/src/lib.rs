@@ -13,6 +13,7 @@ mod connection;
 mod drc;
 mod exports;
 mod handle;
+mod kept;
 mod metrics;
 mod mountd;
 mod nlm;

@@ -4,10 +4,12 @@ use crate::connection::Connection;
 use crate::drc::Drc;
 use crate::exports::{Claim, Export};
 use crate::handle::{self, BadHandle, Handle};
+use crate::kept;
 use crate::metrics::Metrics;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
 use vfs::{Cred, VolumeInfo};
 
 /// A volume as it is served.
@@ -67,6 +69,24 @@ impl Server {
             held: Arc::default(),
         }
     }
+    /// The replies of the last seconds to changes of this volume, for the server that comes after a
+    /// clean end; `now` in seconds since 1970. None: there are none, or the volume keeps no count
+    /// of its openings.
+    pub fn last_replies(&self, volume: usize, now: u64) -> Option<Vec<u8>> {
+        let info = &self.volumes[volume].info;
+        let all = self.drc.last_of(volume, Duration::from_secs(kept::SECS));
+        let opened = info.opened.filter(|_| !all.is_empty() && !info.read_only)?;
+        Some(kept::encode(info, opened, now, &all))
+    }
+    /// Takes over what [`Server::last_replies`] of the server before has given; false: it is not of
+    /// this volume as it is now, or too old.
+    pub fn take_over(&self, volume: usize, replies: &[u8], now: u64) -> bool {
+        let info = &self.volumes[volume].info;
+        let all = info.opened.and_then(|opened| kept::decode(info, opened, now, replies));
+        all.map(|all| self.drc.take_over(volume, all)).is_some()
+    }
+    /// The most bytes of [`Server::last_replies`].
+    pub const REPLIES_BYTES_MAX: usize = kept::BYTES_MAX;
     /// The metrics in OpenMetrics' text format; `counters` are what each volume said of itself, in
     /// the order in which the volumes are served.
     pub fn metrics(&self, counters: Vec<Vec<(&'static str, u64)>>) -> String {

@@ -313,6 +313,8 @@ pub struct VolumeInfo {
     pub root_generation: u32,
     /// Changes with each opening that may have lost unstable data: the NFS write verifier.
     pub boot: u64,
+    /// How often it was opened for writing, this time included; None where that is not kept.
+    pub opened: Option<u64>,
     /// Opened for reading only?
     pub read_only: bool,
     /// Block size in bytes.

@@ -352,6 +352,7 @@ fn about(
         root_generation,
         // Where nothing may be kept, any opening may follow a crash.
         boot: boot.map_or(u64::from_le_bytes(low), |b| b.losses),
+        opened: boot.map(|b| b.opened),
         read_only,
         block_bytes: sb.block_bytes() as u32,
         file_bytes_max: file_bytes_max(sb.block_bytes()),

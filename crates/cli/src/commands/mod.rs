@@ -14,6 +14,7 @@ mod nfs_server;
 pub mod put;
 pub mod recover;
 pub mod remove;
+pub mod replies;
 pub mod rpcbind;
 pub mod serve;
 mod served;

@@ -1,5 +1,6 @@
 //! The NFS side of `cairn serve`: exports, the listener, and the line to mount with.
 
+use super::replies;
 use crate::{Failure, say};
 use host::{Driver, Listening, Outlet, Pool, Protocol, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
@@ -74,11 +75,18 @@ impl NfsArgs {
         Err(Failure::Usage(format!("--export {stray}=…: no such volume is served, but {names}")))
     }
 
-    /// Listens, and prints how to mount.
-    pub fn start(self, pool: &Arc<Pool>, volumes: Vec<Served>) -> Result<Started, String> {
+    /// Listens, and prints how to mount. The volumes' images, in the same order, say where the
+    /// server before may have left something.
+    pub fn start(
+        self,
+        pool: &Arc<Pool>,
+        volumes: Vec<Served>,
+        images: Vec<PathBuf>,
+    ) -> Result<Started, String> {
         all_different(&volumes)?;
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let server = Arc::new(Server::new(volumes, self.exports));
+        images.iter().enumerate().for_each(|(v, i)| replies::take_over(&server, v, i));
         let for_connections = server.clone();
         let accept = move |peer: SocketAddr, outlet: Outlet| -> Arc<dyn Protocol> {
             Arc::new(Nfs(Connection::new(for_connections.clone(), peer, Box::new(Socket(outlet)))))
@@ -95,7 +103,7 @@ impl NfsArgs {
             let options = format!("vers=3,tcp,nolock,port={port},mountport={port}");
             say::out(&format!("mount -t nfs -o {options} {shown}:/{name} DIR"));
         }
-        Ok(Started { server, listening })
+        Ok(Started { server, listening, images })
     }
 }
 
@@ -124,6 +132,7 @@ pub struct Started {
     /// Whom to ask for metrics.
     pub server: Arc<Server>,
     listening: Listening,
+    images: Vec<PathBuf>,
 }
 
 /// How long a clean end waits for clients that take no replies.
@@ -139,9 +148,14 @@ impl Started {
     pub fn stop(&self) {
         self.listening.stop(PATIENCE);
     }
-    /// The volumes are closed: waits until their last answers are on their way.
-    pub fn flush(&self) {
+    /// The volumes are closed, all of them cleanly or not: waits until their last answers are on
+    /// their way, and leaves what the next server needs.
+    pub fn end(&self, cleanly: bool) {
         self.listening.flush(PATIENCE);
+        if cleanly {
+            let images = self.images.iter().enumerate();
+            images.for_each(|(v, i)| replies::leave(&self.server, v, i));
+        }
     }
 }
 

@@ -212,7 +212,7 @@ fn run_volumes(
         }
     }
     let closed = close(&volumes, &pool);
-    servers.nfs.iter().for_each(Started::flush);
+    servers.nfs.iter().for_each(|n| n.end(closed.is_ok()));
     closed
 }
 
@@ -240,7 +240,8 @@ fn start_servers(
     served: Vec<nfs::Served>,
     fronts: Fronts<'_>,
 ) -> Result<Servers, String> {
-    let started = fronts.nfs.map(|n| n.start(pool, served)).transpose()?;
+    let images = volumes.iter().map(|v| v.file.path().to_owned()).collect();
+    let started = fronts.nfs.map(|n| n.start(pool, served, images)).transpose()?;
     if let Some(address) = fronts.http {
         let names = volumes.iter().map(|v| (name_of(v.file.path()), !v.read_only)).collect();
         let nfs = started.as_ref().map(|s| s.server.clone());
