@@ -7,13 +7,14 @@
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
 #   make lab                the papers' experiments on modelled disks in virtual time, with their claims: minutes
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
+#   make soak               mixed load on real mounts, minutes a mode and an hour in the default: no operation may stall
 #   make fuzz               every fuzz target for FUZZ_SECONDS (default 60)
 
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log lab crash-nightly fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log lab crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -54,6 +55,10 @@ lab: build
 
 crash-nightly: build
 	@scripts/crash-nightly.sh
+
+soak:
+	@scripts/setup.sh test
+	@scripts/soak.sh
 
 fuzz:
 	@scripts/setup.sh fuzz

@@ -270,7 +270,7 @@ pub struct RmArgs {
 
 #[derive(Args)]
 pub struct BenchArgs {
-    /// smallfiles, append, fsync, read, write, or operations.
+    /// smallfiles, append, fsync, read, write, operations, or soak.
     pub workload: String,
     /// A directory, nfs://HOST:PORT/EXPORT, or an image, which is opened here.
     pub target: String,
@@ -284,6 +284,12 @@ pub struct BenchArgs {
     pub count: u64,
     #[arg(long)]
     pub json: bool,
+    /// How long a soak goes on.
+    #[arg(long, default_value = "60")]
+    pub seconds: u64,
+    /// The log of `cairn serve -v`: a soak takes the disk's time from what it has measured.
+    #[arg(long, value_name = "FILE")]
+    pub server_log: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -14,6 +14,7 @@ mod outlet;
 mod pool;
 mod ring;
 mod signals;
+mod slow;
 mod threads;
 mod way;
 mod worker;

@@ -7,7 +7,7 @@ use crate::pool::{Errand, Pool, WorkList};
 use crate::ring::Entry;
 use crate::way::Way;
 use crate::{HostFile, now};
-use env::{Block, Durability, IoDone, IoOp, IoRequest};
+use env::{Block, Durability, IoDone, IoOp, IoRequest, Nanos};
 use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::Ordering;
@@ -25,6 +25,7 @@ struct InFlight {
     op: IoOp,
     at: u64,
     disk: usize,
+    begun: Nanos,
     blocks: Vec<Block>,
     /// Points into `blocks`, whose memory does not move.
     _iovecs: Vec<libc::iovec>,
@@ -138,6 +139,7 @@ impl Worker<'_> {
         let r = self.in_flight[slot].take().expect("a request ends once");
         self.free.push(slot);
         let want: usize = r.blocks.iter().map(Block::len).sum();
+        crate::slow::tell(&r.op, r.at, r.begun);
         let InFlight { volume, id, op, at, disk, blocks, way, .. } = *r;
         let file = self.pool.volumes[volume].disks[disk].clone();
         let told = matches!(way, Way::Told(_));
@@ -238,7 +240,8 @@ impl Worker<'_> {
             }
         };
         let disk = usize::from(disk.0);
-        let r = InFlight { volume, id, op, at, disk, blocks, _iovecs: iovecs, way };
+        let begun = now().mono;
+        let r = InFlight { volume, id, op, at, disk, begun, blocks, _iovecs: iovecs, way };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1

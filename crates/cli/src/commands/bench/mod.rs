@@ -5,6 +5,7 @@
 mod directory;
 mod inside;
 mod nfs;
+mod soak;
 mod workloads;
 
 use crate::args::BenchArgs;
@@ -60,9 +61,12 @@ impl Rate {
 
 /// The command.
 pub fn run(a: &BenchArgs) -> Result<Outcome, Failure> {
+    if a.workload == "soak" && a.threads > 0 {
+        return soak::run(a);
+    }
     let names: Vec<&str> = WORKLOADS.iter().map(|w| w.0).collect();
     let Some((_, phases)) = WORKLOADS.iter().find(|w| w.0 == a.workload) else {
-        let why = format!("no workload {}: there are {}", a.workload, names.join(", "));
+        let why = format!("no workload {}: there are {}, soak", a.workload, names.join(", "));
         return Err(Failure::Usage(why));
     };
     if a.threads == 0 || a.count == 0 {
