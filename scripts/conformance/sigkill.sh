@@ -1,5 +1,5 @@
 # SIGKILL of the server under load. What was acknowledged has to be there after the next open: in modes
-# `sync`, `redo` and `unified` every returned create, and in all modes the contents of every file that was
+# `sync`, and `redo` and `unified` with `--commit sync`, every returned create, and in all modes the contents of every file that was
 # fsynced. The journals of jbd2's format are replayed by e2fsck too, in a copy. MODE+log is the mode with
 # its journal, or log, on another device.
 # shellcheck shell=bash
@@ -15,7 +15,8 @@ sigkill_in() {
   local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() status
   image=$(on_disk "kill.img") journal=$(on_disk "kill.journal"); rm -f "$image" "$journal"
   [ "$mode" = async ] && with=(--unsafe-async)
-  [ "$mode" = "$1" ] || with=(--log "$journal")
+  case $mode in redo | unified) with+=(--commit sync) ;; esac
+  [ "$mode" = "$1" ] || with+=(--log "$journal")
   case $1 in ordered+log) made=(--log "$journal") ;; esac
   check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" || return
   serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }

@@ -85,7 +85,8 @@ pub struct OpenArgs {
     /// Where the log is: internal, or a path (modes with a log).
     #[arg(long)]
     pub log: Option<String>,
-    /// When a returned operation is durable (modes with a log).
+    /// When a local operation that has returned is durable (modes with a log): at once, or, but for
+    /// fsync, some 10 ms later. What NFS answers is durable either way [default: async].
     #[arg(long)]
     pub commit: Option<Commit>,
     /// Seconds after which delayed data are written.

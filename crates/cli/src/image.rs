@@ -99,8 +99,8 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
         plant: Plant::NONE,
         commit: match a.commit {
-            Some(crate::args::Commit::Async) => Commit::Async,
-            _ => Commit::Sync,
+            Some(crate::args::Commit::Sync) => Commit::Sync,
+            _ => Commit::Async,
         },
         threshold: a.threshold,
         ordered_data: a.ordered_data,

@@ -116,16 +116,17 @@ fn fsync_asks_the_server_where_it_has_something_to_do() {
     let image = folder.volume("v", "32M");
     let path = at.file("f");
     for (more, asks) in [
-        (&["--mode", "unified"][..], false),
-        (&["--mode", "unified", "--fuse-uring", "off"], false),
+        (&["--mode", "unified", "--commit", "sync"][..], false),
+        (&["--mode", "unified", "--commit", "sync", "--fuse-uring", "off"], false),
         (&["--mode", "unified", "--commit", "async"], true),
+        (&["--mode", "unified"], true),
         (&["--mode", "ordered"], true),
     ] {
         let server = Server::mounted(&image, &at, more);
         assert_eq!(fsync_asks_the_server(&server, &path), asks, "{more:?}");
         server.stop();
     }
-    let server = beside_nfs(&image, &at, &["--mode", "unified"]);
+    let server = beside_nfs(&image, &at, &["--mode", "unified", "--commit", "sync"]);
     assert!(fsync_asks_the_server(&server, &path), "beside NFS");
     server.stop();
 }
@@ -281,7 +282,7 @@ fn what_returned_in_mode_unified_survives_a_kill_without_fsync() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };
     let image = folder.volume("v", "512M");
-    let more = ["--mode", "unified", "--cache", "16M"];
+    let more = ["--mode", "unified", "--commit", "sync", "--cache", "16M"];
     let mut all: Vec<Memory> = (0..WRITERS).map(|_| Memory::default()).collect();
     let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
     let mut server = Server::mounted(&image, &at, &more);

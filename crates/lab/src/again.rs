@@ -136,8 +136,10 @@ mod tests {
             let answered = progress.answered.iter().map(|i| r.acts[*i].clone());
             let done: Vec<_> = r.setups[0].iter().cloned().chain(answered).collect();
             let in_flight: Vec<_> = progress.in_flight.iter().map(|i| &r.acts[*i]).collect();
-            let (setup, callers, plant) = (r.setups[0].len(), r.callers, Plant::NONE);
-            let e = Expected { done: &done, in_flight: &in_flight, setup, callers, plant };
+            let (setup, plant) = (r.setups[0].len(), Plant::NONE);
+            let (callers, remote) = (r.callers, r.remote as u64);
+            let (done, in_flight) = (&done[..], &in_flight[..]);
+            let e = Expected { done, in_flight, setup, callers, remote, plant };
             cut_replay(&states.images(0), setting, &e, (flushes, &mut v));
             if !v.wrong.is_empty() {
                 break;

@@ -98,6 +98,7 @@ mod tests {
             in_flight: &in_flight,
             setup: 0,
             callers: 1,
+            remote: 1,
             plant: Plant::NONE,
         };
         let verdict = judge(&disks, c.setting, &[e], How::default());

@@ -24,6 +24,8 @@ pub(crate) struct Expected<'a> {
     pub(crate) setup: usize,
     /// How many callers there are.
     pub(crate) callers: u64,
+    /// Those from this one on are NFS clients.
+    pub(crate) remote: u64,
     /// The planted bug, for those that are in recovery.
     pub(crate) plant: Plant,
 }

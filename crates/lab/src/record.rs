@@ -23,6 +23,8 @@ pub(crate) struct Recorded {
     pub(crate) callers: u64,
     /// States before this act begins are those of another seed.
     pub(crate) from: usize,
+    /// The callers from this one on are NFS clients.
+    pub(crate) remote: usize,
 }
 
 /// Bytes of the volume that scenarios run on.
@@ -42,15 +44,16 @@ pub(crate) fn record(
         .map(|v| script(name, seed.wrapping_add(v)).ok_or_else(|| format!("no scenario {name}")))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
+    let remote = scripts[0].remote;
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
-    let results = v.act_in_lanes(&acts, callers * setups.len());
+    let results = v.act_in_lanes(&acts, callers * setups.len(), remote);
     let acts = acts.into_iter().zip(&results);
     let acts = acts.map(|(a, r)| if r.is_ok() { a } else { nothing() }).collect();
     v.pass(6_000_000_000);
     let trace = std::mem::take(&mut v.world.trace);
-    Ok(Recorded { base, trace, setups, acts, callers: callers as u64, from })
+    Ok(Recorded { base, trace, setups, acts, callers: callers as u64, from, remote })
 }
 
 /// An act of which nothing is promised.

@@ -20,11 +20,13 @@ pub(crate) struct Script {
     pub(crate) callers: usize,
     /// What happens before this act begins is looked at with another seed.
     pub(crate) from: usize,
+    /// The callers from this one on ask as NFS clients do: what they are answered is durable.
+    pub(crate) remote: usize,
 }
 
 impl Script {
     fn new(setup: Vec<Act>, acts: Vec<Act>) -> Script {
-        Script { setup, kernel: Vec::new(), acts, callers: 1, from: 0 }
+        Script { setup, kernel: Vec::new(), acts, callers: 1, from: 0, remote: usize::MAX }
     }
 }
 
@@ -34,6 +36,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("seq-1", "each operation alone, over a few names"),
         ("seq-2", "every pair of operations"),
         ("seq-3", "every three operations"),
+        ("fronts", "three callers in the same directories, one by a mount and two by NFS"),
         (
             "mix",
             "a scripted mix: growing directories, renames over, long symlinks, truncates, fsyncs",
@@ -149,6 +152,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "reuse" => reuse(seed),
         "wrap" => wrap(seed),
         "callers" => callers(seed),
+        "fronts" => Script { remote: 1, ..callers(!seed) },
         "postmark" => postmark(seed),
         "short-lives" => short_lives::script(seed),
         "random" => random(seed),

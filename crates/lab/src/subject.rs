@@ -262,9 +262,14 @@ impl Subject {
     }
 
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
-    /// the other, and of several volumes each act is for the next one. The trace has marks as for
-    /// `ask`.
-    pub(crate) fn act_in_lanes(&mut self, acts: &[Act], lanes: usize) -> Vec<Result<(), FsError>> {
+    /// the other, and of several volumes each act is for the next one. The callers of a volume from
+    /// `remote` on ask as NFS clients do. The trace has marks as for `ask`.
+    pub(crate) fn act_in_lanes(
+        &mut self,
+        acts: &[Act],
+        lanes: usize,
+        remote: usize,
+    ) -> Vec<Result<(), FsError>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
         let (volumes, pen) = (self.all.clone(), self.world.pen());
         assert!(lanes.is_multiple_of(volumes.len()), "a caller stays with its volume");
@@ -278,6 +283,7 @@ impl Subject {
             move |env| {
                 for (l, lane) in std::mem::take(&mut work).into_iter().enumerate() {
                     let volume = volumes[l % volumes.len()].clone();
+                    let durable = l / volumes.len() >= remote;
                     let (pen, into) = (pen.clone(), into.clone());
                     let of = env.clone();
                     env.spawn("lane", async move {
@@ -286,7 +292,7 @@ impl Subject {
                             if let Act::Pause(secs) = act {
                                 of.sleep(Nanos::from_secs(secs)).await;
                             }
-                            let result = perform(&volume, &act).await;
+                            let result = perform(&volume, &act, durable).await;
                             pen.mark(2 * n as u64 + 1);
                             into.borrow_mut()[n] = Some(result);
                         }
@@ -389,8 +395,12 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
     Ok(Box::new(|env| vec![open(env)]))
 }
 
-/// Does an act from inside the engine.
-pub(crate) async fn perform(volume: &Rc<dyn Volume>, act: &Act) -> Result<(), FsError> {
+/// Does an act from inside the engine; `durable`: as an NFS client asks.
+pub(crate) async fn perform(
+    volume: &Rc<dyn Volume>,
+    act: &Act,
+    durable: bool,
+) -> Result<(), FsError> {
     let mut inos = Vec::new();
     for path in act.needs() {
         let mut at = 2;
@@ -401,7 +411,8 @@ pub(crate) async fn perform(volume: &Rc<dyn Volume>, act: &Act) -> Result<(), Fs
         }
         inos.push(at);
     }
-    volume.clone().call(Call::local(act.request(&inos))).await.result.map(|_| ())
+    let call = Call { durable, ..Call::local(act.request(&inos)) };
+    volume.clone().call(call).await.result.map(|_| ())
 }
 
 /// What is at a path.

@@ -94,17 +94,20 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Redo,
         name: "redo",
-        promise: "after a crash the metadata is that of a prefix of the operations, with --commit \
-                  sync of all that returned; file data is safe after fsync; with --ordered-data \
-                  no file shows blocks of another",
+        promise: "after a crash the metadata is that of a prefix of the operations: of all that \
+                  returned, with --commit sync or over NFS, else of all but the last few \
+                  milliseconds' as a rule and --commit-interval's at most; file data is safe after \
+                  fsync; with --ordered-data no file shows blocks of another",
         plants: crate::redo::PLANTS,
     },
     ModeInfo {
         mode: Mode::Unified,
         name: "unified",
         promise: "after a crash metadata and small writes (up to --threshold) are of a prefix \
-                  of the operations, with --commit sync of all that returned; of larger writes \
-                  newly allocated blocks are never seen half done, overwrites may be",
+                  of the operations: of all that returned, with --commit sync or over NFS, else of \
+                  all but the last few milliseconds' as a rule and --commit-interval's at most, \
+                  and what was fsynced is there; of larger writes newly allocated blocks are never \
+                  seen half done, overwrites may be",
         plants: crate::redo::UNIFIED_PLANTS,
     },
 ];

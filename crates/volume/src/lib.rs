@@ -13,6 +13,7 @@ mod log;
 mod make;
 mod open;
 mod probe;
+mod promise;
 mod recover;
 mod score;
 mod state;

@@ -5,7 +5,7 @@ use crate::image::mode_of;
 use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::Setting;
-use lab::crash::{CrashOptions, CrashReport, explore, replay};
+use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use volume::{Commit, MODES, Mode};
 
 /// The command.
@@ -42,7 +42,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         };
         let report = match &a.replay {
             Some(state) => replay(&o, state)?,
-            None => explore(&o)?,
+            None => explore_ways(&ways(o, a.commit.is_none()))?,
         };
         all.runs.extend(report.runs);
     }
@@ -53,6 +53,19 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         print(&all);
     }
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
+}
+
+/// The ways in which a mode is explored: one with a log, if nobody has said when a call is done, in
+/// both, each with half of the states, or with all of them in search of a planted bug.
+fn ways(o: CrashOptions, both: bool) -> Vec<CrashOptions> {
+    if !both || !o.setting.mode.is_redo() || o.states < 2 {
+        return vec![o];
+    }
+    let half = if o.first { o.states } else { o.states / 2 };
+    let setting = Setting { commit: Commit::Async, ..o.setting };
+    let later = CrashOptions { setting, states: half, ..o.clone() };
+    let states = if o.first { o.states } else { o.states - half };
+    vec![CrashOptions { states, ..o }, later]
 }
 
 /// The mode with the options that were given.
@@ -103,14 +116,14 @@ fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
 
 fn print(all: &CrashReport) {
     println!(
-        "{:14} {:10} {:>9} {:>9} {:>7}  lost without a promise",
+        "{:24} {:10} {:>9} {:>9} {:>7}  lost without a promise",
         "mode", "scenario", "states", "cut again", "broken"
     );
     for r in &all.runs {
         let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
         println!(
-            "{:14} {:10} {:>9} {:>9} {:>7}  {}",
-            r.mode,
+            "{:24} {:10} {:>9} {:>9} {:>7}  {}",
+            format!("{} {}", r.mode, r.options),
             r.scenario,
             r.states,
             r.cut_again,

@@ -53,8 +53,9 @@ fn prepared(
     let found = prepare(&file, log, args.read_only, args.use_boot_area)?;
     let block_bytes = found.superblock.block_bytes();
     let read_only = args.read_only || found.read_only.is_some();
-    say::out(&format!("{}: mode {mode}: {}", path.display(), mode.info().promise));
     let mut options = options_of(args, mode)?;
+    options.read_only = read_only;
+    say::out(&format!("{}: mode {mode}: {}", path.display(), options.promise_line()));
     // Blocks of a page each: no two of them are written in one page.
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();

@@ -20,7 +20,8 @@
 //!             I6 what an operation frees is not used again before its entry is durable, and the
 //!             entry revokes it: nothing older is replayed onto it (reuse.rs, replay.rs).
 //!             I7 `durable` (with `--commit sync`) and `sync` return after the log's durable prefix
-//!             has passed the entry: `sync` of files, their newest.
+//!             has passed the entry: `sync` of files, their newest. With `--commit async` nobody
+//!             waits, and entries go out by themselves a few milliseconds later (sync.rs).
 //!             I8 after a failed write or flush nothing begins.
 //!             I9 direct contents are durable before the entry that points at them is in the log,
 //!             and a block for which the log may hold contents never takes direct ones (data.rs).
@@ -58,7 +59,7 @@ use blocks::Blocks;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use data::DataPolicy;
 use env::sync::{Lock, Notify};
-use env::{DiskError, IdMap, Local};
+use env::{DiskError, IdMap, Local, Nanos};
 use format::{FormatError, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
@@ -83,6 +84,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "no-revoke",
     "reuse-at-once",
     "open-bytes-logged",
+    "never-sent",
     "entry-not-atomic",
     "log-not-fua",
     "ack-out-of-order",
@@ -101,6 +103,7 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "no-revoke",
     "reuse-at-once",
     "open-bytes-logged",
+    "never-sent",
     "log-not-fua",
     "direct-over-logged",
     "entry-before-contents",
@@ -146,6 +149,9 @@ pub(crate) struct Redo {
     committing: Lock,
     /// A task that makes everything durable is under way.
     flushing: Cell<bool>,
+    /// A task that sends out what nobody waits for is under way, at most so long after its end.
+    sending: Cell<bool>,
+    send_after: Nanos,
     stopping: Cell<bool>,
     counters: Counters,
 }
@@ -181,6 +187,8 @@ impl Redo {
             checkpointing: Lock::new(),
             committing: Lock::new(),
             flushing: Cell::new(false),
+            sending: Cell::new(false),
+            send_after: sync::SEND_AFTER.min(Nanos(log.commit_interval.0 / 2)),
             stopping: Cell::new(false),
             counters: Counters::default(),
         });
@@ -411,6 +419,7 @@ impl Integrity for Redo {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         match edit.change {
+            _ if self.plant.is("reuse-at-once") => (),
             Change::FreeBlocks(extent) => s.reuse.hold_blocks(txn.id, extent),
             Change::FreeInodeBit(ino) => s.reuse.hold_inode(txn.id, ino),
             _ => (),
@@ -434,6 +443,9 @@ impl Integrity for Redo {
                 self.ended.wake_all();
             }
             self.push_data();
+            if self.commit == Commit::Async && !self.plant.is("never-sent") {
+                self.send_soon();
+            }
             if self.log.log().is_half_full() {
                 self.checkpoint_in_background();
             }
@@ -457,7 +469,7 @@ impl Integrity for Redo {
 
     fn may_reuse(&self, what: Freed) -> bool {
         self.settle();
-        self.plant.is("reuse-at-once") || self.state.borrow().reuse.may_reuse(what)
+        self.state.borrow().reuse.may_reuse(what)
     }
 
     fn holds_back(&self) -> bool {

@@ -13,6 +13,11 @@ use std::rc::Rc;
 /// Contents are sent home by themselves when so many blocks of them hold up entries.
 pub(super) const DIRECT_BLOCKS_MAX: usize = 2048;
 
+/// What nobody waits for is sent out so long after it has ended: a `sync` of the whole system never
+/// reaches a FUSE server, so what has returned had better be durable soon. Many entries share a
+/// write by then.
+pub(super) const SEND_AFTER: Nanos = Nanos::from_millis(10);
+
 impl Redo {
     /// Waits until everything up to this serial is durable (I7).
     pub(super) async fn wait(&self, serial: u64) -> Result<(), IntegrityError> {
@@ -101,6 +106,49 @@ impl Redo {
             let _ = redo.wait(given).await;
             redo.flushing.set(false);
         });
+    }
+
+    /// Sends out what has ended and nobody waits for, soon, by a task that lives as long as there is
+    /// some. Between two rounds lies at least as much time as the last one took, so that the disk
+    /// has most of its time for those who wait.
+    pub(super) fn send_soon(&self) {
+        if self.sending.replace(true) {
+            return;
+        }
+        let (redo, env) = (self.me.clone(), self.cache.env().clone());
+        let mut pause = self.send_after;
+        self.cache.env().spawn("log send", async move {
+            loop {
+                env.sleep(pause).await;
+                let Some(redo) = redo.upgrade() else { return };
+                let began = env.now();
+                // A failure is sticky and known to the cache.
+                let failed = redo.send_out().await.is_err();
+                let all = {
+                    let s = redo.state.borrow();
+                    s.serials.durable() >= s.serials.given()
+                };
+                if failed || all || redo.stopping.get() {
+                    redo.sending.set(false);
+                    return;
+                }
+                pause = redo.send_after.max(env.now().since(began));
+            }
+        });
+    }
+
+    /// Makes durable what does not wait for open operations, and keeps nobody from beginning.
+    async fn send_out(&self) -> Result<(), IntegrityError> {
+        self.pump()?;
+        let waits = {
+            let s = self.state.borrow();
+            s.queue.waits(&s.open)
+        };
+        if waits == Waits::ForData {
+            self.commit_data().await?;
+        }
+        let appended = self.state.borrow().serials.newest_appended();
+        self.wait(appended).await
     }
 
     /// Starts to send contents home if they hold up too much.
@@ -209,16 +257,7 @@ impl Redo {
 
     /// Forces what can be forced while an operation is open: it must not wait for open ones.
     pub(super) async fn relieve(&self, why: Pressure) -> Result<(), IntegrityError> {
-        self.pump()?;
-        let waits = {
-            let s = self.state.borrow();
-            s.queue.waits(&s.open)
-        };
-        if waits == Waits::ForData {
-            self.commit_data().await?;
-        }
-        let appended = self.state.borrow().serials.newest_appended();
-        self.wait(appended).await?;
+        self.send_out().await?;
         if why == Pressure::CacheFull {
             self.cache.write_all().await?;
         }

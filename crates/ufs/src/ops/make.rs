@@ -126,6 +126,9 @@ impl<S: Store> Ufs<S> {
             let same = old.with(|i| {
                 i.time(Which::Access) == Some(a) && i.time(Which::Modify) == Some(m) && i.is_file()
             });
+            if same && ctx.durable {
+                self.sync_file(old, false).await?;
+            }
             return if same { Ok(self.entry(ctx, old, true)) } else { Err(FsError::Exists) };
         }
         if new.fail_if_exists {
@@ -134,6 +137,10 @@ impl<S: Store> Ufs<S> {
         if new.attr.size.is_some() && old.with(|i| i.is_file()) {
             let set = SetAttr { size: new.attr.size, ..SetAttr::default() };
             self.setattr(ctx, old.ino().0, &set).await?;
+        }
+        if ctx.durable {
+            // Whoever made it a moment ago may not have waited for that.
+            self.sync_file(old, false).await?;
         }
         Ok(self.entry(ctx, old, false))
     }
