@@ -152,7 +152,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "reuse" => reuse(seed),
         "wrap" => wrap(seed),
         "callers" => callers(seed),
-        "fronts" => Script { remote: 1, ..callers(!seed) },
+        "fronts" => fronts(seed),
         "postmark" => postmark(seed),
         "short-lives" => short_lives::script(seed),
         "random" => random(seed),
@@ -314,6 +314,16 @@ fn reuse(seed: u64) -> Script {
         acts.push(Act::Fsync(new));
     }
     Script::new(setup, acts)
+}
+
+/// The callers of that scenario, one by a mount and two by NFS. Now and then the first rests for a
+/// second: by then what he has done is durable, though he has not waited for it.
+fn fronts(seed: u64) -> Script {
+    let all = callers(!seed);
+    let rest = [Act::Pause(1), Act::Pause(0), Act::Pause(0)];
+    let rows = all.acts.chunks(3 * all.callers);
+    let acts = rows.flat_map(|r| r.iter().chain(&rest).cloned().collect::<Vec<_>>()).collect();
+    Script { acts, remote: 1, ..all }
 }
 
 /// Small fsynced changes until the journal has been used up; only the end is looked at.

@@ -398,7 +398,7 @@ impl Integrity for Jbd2 {
     }
 
     fn may_reuse(&self, what: Freed) -> bool {
-        self.plant.is("reuse-before-commit") || self.state.borrow().reuse.may_reuse(what)
+        self.state.borrow().reuse.may_reuse(what)
     }
 
     fn holds_back(&self) -> bool {

@@ -121,13 +121,16 @@ impl Jbd2 {
         }
         match edit.change {
             Change::FreeBlocks(e) => self.free(s, e),
+            Change::FreeInodeBit(_) if self.plant.is("reuse-before-commit") => (),
             Change::FreeInodeBit(ino) => s.reuse.hold_inode(s.running.serial, ino),
             _ => (),
         }
     }
 
     fn free(&self, s: &mut State, e: Extent) {
-        s.reuse.hold_blocks(s.running.serial, e); // J5
+        if !self.plant.is("reuse-before-commit") {
+            s.reuse.hold_blocks(s.running.serial, e); // J5
+        }
         s.running.free(e);
         s.homes.free(e);
     }
