@@ -79,7 +79,12 @@ impl Prepared {
         let acts = self.acts.into_iter().zip(refused);
         let acts = acts.map(|(act, refused)| if *refused { nothing() } else { act }).collect();
         let (base, setups) = (self.base, self.setups);
-        let run = Recorded { base, trace, setups, acts, callers: self.callers as u64, from: 0 };
+        // All callers come by the mount there, and how soon a log goes out by itself is up to the
+        // machine: no pause promises anything.
+        let awake = |a| if matches!(a, Act::Pause(_)) { Act::Pause(0) } else { a };
+        let acts: Vec<Act> = Vec::into_iter(acts).map(awake).collect();
+        let (callers, remote) = (self.callers as u64, usize::MAX);
+        let run = Recorded { base, trace, setups, acts, callers, from: 0, remote };
         let mut judgement = Judgement::default();
         // A few states all along the run, again and again at other places.
         while goes_on() && judgement.broken.is_empty() {
@@ -141,6 +146,7 @@ fn judge_one(run: &Recorded, setting: Setting, progress: &Progress, disks: &[Ima
         in_flight: &known.in_flight,
         setup: run.setups[0].len(),
         callers: run.callers,
+        remote: run.remote as u64,
         plant: Plant::NONE,
     };
     let digests = disks.iter().map(Image::digest);
