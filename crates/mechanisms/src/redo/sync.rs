@@ -109,8 +109,8 @@ impl Redo {
     }
 
     /// Sends out what has ended and nobody waits for, soon, by a task that lives as long as there
-    /// is some. Between two rounds lies at least as much time as the last one took, so that the disk
-    /// has most of its time for those who wait.
+    /// is some. Between two rounds lies at least as much time as the last one took, so that the
+    /// disk has most of its time for those who wait.
     pub(super) fn send_soon(&self) {
         if self.sending.replace(true) {
             return;
