@@ -92,6 +92,9 @@ pub struct OpenArgs {
     /// Seconds after which delayed data are written.
     #[arg(long, default_value = "5", value_name = "SECONDS")]
     pub commit_interval: f64,
+    /// Seconds that a recovery may take: the log is emptied when more has gathered in it.
+    #[arg(long, default_value = "10", value_name = "SECONDS")]
+    pub recovery_within: f64,
     /// Writes up to this size are logged (modes with a data log).
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,

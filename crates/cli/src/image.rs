@@ -67,6 +67,9 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if !(a.commit_interval > 0.0 && a.commit_interval < 1e6) {
         return Err(Failure::Usage("--commit-interval is a number of seconds above 0".into()));
     }
+    if !(a.recovery_within > 0.0 && a.recovery_within < 1e6) {
+        return Err(Failure::Usage("--recovery-within is a number of seconds above 0".into()));
+    }
     Ok(mode)
 }
 
@@ -96,6 +99,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         cache_bytes: a.cache.unwrap_or_else(default_cache).max(1 << 20) as usize,
         contents_bytes: a.cache.is_none().then_some(CONTENTS_BYTES),
         commit_interval: Nanos((a.commit_interval * 1e9) as u64),
+        recovery_within: Nanos((a.recovery_within * 1e9) as u64),
         entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
         plant: Plant::NONE,
         commit: match a.commit {
@@ -230,6 +234,7 @@ pub fn open_args(
         log,
         commit: None,
         commit_interval: 5.0,
+        recovery_within: 10.0,
         threshold: None,
         ordered_data: false,
         read_only: false,

@@ -17,6 +17,8 @@ mod kernel_dirs;
 mod lifecycle;
 mod marks;
 mod model;
+#[cfg(test)]
+mod parts;
 mod postmark;
 mod prefix;
 mod random;

@@ -43,6 +43,19 @@ pub struct LogRecipe {
     pub threshold: u64,
     /// Everything is durable so long after it has returned, at the latest.
     pub commit_interval: env::Nanos,
+    /// A checkpoint begins when the volume needs more of the log than this.
+    pub live_bytes_max: u64,
+}
+
+/// Bytes of a log or a journal that are taken to be replayed in a second: an assumption on the low
+/// side, for small entries on a slow disk, where each costs a read and a write home.
+pub const REPLAY_BYTES_PER_SEC: u64 = 8 << 20;
+
+/// So much of a log may be needed if a replay is to take no longer than `within`.
+pub fn live_bytes_max(within: env::Nanos) -> u64 {
+    const LEAST: u64 = 1 << 20;
+    let bytes = u128::from(within.0) * u128::from(REPLAY_BYTES_PER_SEC) / 1_000_000_000;
+    u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST)
 }
 
 /// When does a returned call count as done?

@@ -51,6 +51,10 @@ fn planted_bugs_are_found() {
     let mut blind = Vec::new();
     for (mode, setup) in [(mechanisms::Mode::Redo, all[0]), (mechanisms::Mode::Unified, all[5])] {
         for plant in mode.info().plants {
+            // The guard is the volume's, which this layout is without; `cairn crash` finds these.
+            if ["guard-before-flag", "flag-before-guard"].contains(plant) {
+                continue;
+            }
             // What is freed here comes back as contents too seldom; `cairn crash` finds it.
             if mode == mechanisms::Mode::Unified && *plant == "no-revoke" {
                 continue;

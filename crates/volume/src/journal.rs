@@ -93,6 +93,16 @@ impl Journal {
         device: &dyn ReadBlocks,
         volume_blocks: u64,
     ) -> Result<mechanisms::JournalReplay, VolumeError> {
+        self.load_part(device, volume_blocks, (BlockNo(0), usize::MAX))
+    }
+
+    /// What it holds of the blocks from `from` on, as many as `memory_max` bytes are enough for.
+    pub fn load_part(
+        &self,
+        device: &dyn ReadBlocks,
+        volume_blocks: u64,
+        (from, memory_max): (BlockNo, usize),
+    ) -> Result<mechanisms::JournalReplay, VolumeError> {
         let read = |n: u32| {
             let lost =
                 |what: String| format::FormatError::corrupt(what, format!("journal block {n}"));
@@ -102,7 +112,7 @@ impl Journal {
             Ok(block)
         };
         let reader = JournalReader { superblock: self.superblock, volume_blocks, read: &read };
-        mechanisms::JournalReplay::load(&reader).map_err(|e| {
+        mechanisms::JournalReplay::load_part(&reader, from, memory_max).map_err(|e| {
             VolumeError(format!(
                 "the journal is damaged, nothing was replayed: {e}. e2fsck replays what is before \
                  the damage and repairs the rest; copy the volume first"

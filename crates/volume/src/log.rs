@@ -248,7 +248,8 @@ pub(crate) async fn replay(
         let bs = probe.superblock.block_bytes();
         let watch = o.watch.as_deref();
         let mut progress = |at, of| watch.into_iter().for_each(|w| w.progress(at, of));
-        let did = mechanisms::recover(disk, &client, bs, o.plant, &mut progress).await;
+        let did =
+            mechanisms::recover(disk, &client, (bs, o.cache_bytes), o.plant, &mut progress).await;
         let did = did.map_err(|e| match e {
             IntegrityError::Disk(_) => format!("replaying the log: {e}"),
             _ => format!("replaying the log: {e}; {GIVE_UP}"),

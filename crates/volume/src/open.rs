@@ -42,6 +42,8 @@ pub struct OpenOptions {
     pub contents_bytes: Option<usize>,
     /// Dirty data is written home at least this often.
     pub commit_interval: Nanos,
+    /// The log or the journal is kept so short that its replay takes no longer than this, about.
+    pub recovery_within: Nanos,
     /// Random bytes, for the key of file handles if the volume has none yet, for a new log's
     /// name, and for the keys of the directories' indices.
     pub entropy: [u8; 16],
@@ -76,6 +78,7 @@ impl OpenOptions {
             cache_bytes,
             contents_bytes: None,
             commit_interval: Nanos::from_secs(5),
+            recovery_within: Nanos::from_secs(10),
             entropy,
             plant: Plant::NONE,
             commit: Commit::Sync,
@@ -294,6 +297,7 @@ fn recipe_of(
         ordered_data: options.ordered_data,
         threshold,
         commit_interval: options.commit_interval,
+        live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
     });
     let of = probe.journal.as_ref().filter(|_| options.mode.is_journal());
     let journal = of.map(|j| JournalRecipe {
@@ -308,6 +312,7 @@ fn recipe_of(
             superblock: j.raw.clone(),
         },
         commit_interval: options.commit_interval,
+        live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
         threshold,
     });
     Recipe { cache: cache.clone(), plant: options.plant, log, journal }

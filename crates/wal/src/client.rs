@@ -170,6 +170,12 @@ impl Client {
         (trim != IDLE).then_some(Lsn(trim))
     }
 
+    /// Bytes from there to the end of the log: what a recovery would read.
+    pub fn live_bytes(&self) -> u64 {
+        let s = self.inner().state.borrow();
+        s.position().saturating_sub(s.sb.clients[usize::from(self.id.0)].trim)
+    }
+
     /// Where its last entry ends, as far as this opening knows.
     pub fn end(&self) -> Lsn {
         Lsn(self.inner().state.borrow().clients[usize::from(self.id.0)].end)

@@ -269,7 +269,8 @@ pub(super) fn replay(scale: Scale) -> Result<Findings, String> {
         let client = log.client(*crate::subject::VOLUME, "lab").map_err(text)?;
         let plant = integrity::Plant::NONE;
         let block = super::rig::BLOCK as usize;
-        let did = mechanisms::recover(&disk, &client, block, plant, &mut |_, _| ()).await;
+        let did =
+            mechanisms::recover(&disk, &client, (block, usize::MAX), plant, &mut |_, _| ()).await;
         did.map(|did| (did, env.now())).map_err(|e| e.to_string())
     });
     let (did, took) = replayed?;

@@ -119,7 +119,7 @@ impl Jbd2 {
         self.committed(&closed);
         add(&self.counters.commits, 1);
         self.changed.wake_all();
-        if self.log.is_half_full() {
+        if self.log.is_half_full() || self.log.used_bytes() > self.live_bytes_max {
             self.checkpoint_in_background();
         }
         Ok(())

@@ -127,6 +127,9 @@ impl Log {
     pub(super) fn tail_serial(&self) -> u64 {
         self.tail_serial.get()
     }
+    pub(super) fn used_bytes(&self) -> u64 {
+        u64::from(self.used.get()) * self.block_bytes as u64
+    }
     pub(super) fn is_half_full(&self) -> bool {
         self.used.get() > self.capacity() / 2
     }

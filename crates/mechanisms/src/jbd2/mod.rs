@@ -149,6 +149,8 @@ pub struct JournalRecipe {
     pub place: JournalPlace,
     /// A transaction is committed at least this often.
     pub commit_interval: Nanos,
+    /// A checkpoint begins when more of the journal than this is needed.
+    pub live_bytes_max: u64,
     /// Mode `selective`: writes of fewer bytes than this are journaled.
     pub threshold: u64,
 }
@@ -172,6 +174,7 @@ pub(crate) struct Jbd2 {
     policy: Policy,
     plant: Plant,
     interval: Nanos,
+    live_bytes_max: u64,
     state: RefCell<State>,
     /// The newest transaction whose commit is durable.
     committed: Cell<u64>,
@@ -232,6 +235,7 @@ impl Jbd2 {
             policy,
             plant: recipe.plant,
             interval: journal.commit_interval,
+            live_bytes_max: journal.live_bytes_max,
             state: RefCell::new(state),
             committed: Cell::new(first - 1),
             wanted: Cell::new(0),

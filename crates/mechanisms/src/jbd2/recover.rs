@@ -3,6 +3,10 @@
 //! to be replayed; *replay* merges the rest by block. It reads the journal and writes nothing:
 //! whoever asks applies it to the volume, or looks through it.
 //!
+//! All three go on together, transaction by transaction. Where memory is not enough for all updates,
+//! the journal is read several times, each time for the next share of the volume's blocks; the
+//! first time has seen all of it, so that damage is found before anything is written.
+//!
 //! The first block that is not what comes next ends the journal: a crash in the middle of a
 //! transaction. But damage is no end. If a later block shows that the transaction was committed,
 //! replaying only what is before it would lose what was promised, so nothing is replayed.
@@ -29,22 +33,41 @@ enum Update {
     Part { offset: usize, bytes: Vec<u8>, fresh: bool },
 }
 
+impl Update {
+    /// Bytes of memory that it takes, about.
+    fn cost(&self) -> usize {
+        let (Update::Whole(bytes) | Update::Part { bytes, .. }) = self;
+        bytes.len() + 64
+    }
+    /// Does nothing older of the block matter?
+    fn is_complete(&self) -> bool {
+        matches!(self, Update::Whole(_) | Update::Part { fresh: true, .. })
+    }
+}
+
+fn cost(updates: &[Update]) -> usize {
+    updates.iter().map(Update::cost).sum()
+}
+
 /// What a journal holds.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     updates: BTreeMap<BlockNo, Vec<Update>>,
+    /// Bytes of memory that they take.
+    memory: usize,
+    /// From this block on it was too much; None: everything is here.
+    rest: Option<BlockNo>,
     /// Transactions found.
     pub transactions: u64,
     /// Journal blocks read.
     pub blocks_scanned: u64,
-    /// Copies that were dropped because of a revocation.
+    /// Copies that were the newest of their blocks and then revoked.
     pub revoked: u64,
     /// The number for the next transaction.
     pub next_tid: u32,
 }
 
 struct Found {
-    serial: u64,
     updates: Vec<(BlockNo, Update)>,
     revoked: Vec<BlockNo>,
 }
@@ -56,6 +79,9 @@ struct Scan<'a, 'b> {
     at: u32,
     serial: u64,
     scanned: u64,
+    /// The blocks whose updates are kept: from the first on, below the second.
+    from: BlockNo,
+    below: BlockNo,
     /// Of the transaction that is being read, where commits have such sums.
     sum: Option<OldSum>,
 }
@@ -71,6 +97,17 @@ impl Replay {
     /// Reads the journal. Errors: `Corrupt` with the place, when a committed transaction is
     /// damaged; nothing must be replayed then.
     pub fn load(r: &Reader<'_>) -> Result<Replay, FormatError> {
+        Replay::load_part(r, BlockNo(0), usize::MAX)
+    }
+
+    /// The same of the blocks from `from` on, as many as `memory_max` bytes are enough for, but at
+    /// least one; [`Replay::rest`] tells where the others begin. What one transaction has of them
+    /// comes on top.
+    pub fn load_part(
+        r: &Reader<'_>,
+        from: BlockNo,
+        memory_max: usize,
+    ) -> Result<Replay, FormatError> {
         let first = u64::from(r.superblock.sequence);
         let mut replay = Replay { next_tid: r.superblock.sequence, ..Replay::default() };
         if r.superblock.start == 0 {
@@ -78,38 +115,57 @@ impl Replay {
         }
         let shape = Shape::of(&r.superblock)?;
         let at = r.superblock.start;
-        let mut scan = Scan { r, shape, at, serial: first, scanned: 0, sum: None };
-        let mut found: Vec<Found> = Vec::new();
+        let below = BlockNo(u64::MAX);
+        let mut scan = Scan { r, shape, at, serial: first, scanned: 0, from, below, sum: None };
         while let Step::Committed(f) = scan.transaction()? {
-            found.push(f);
+            replay.take(f);
+            replay.shrink(memory_max);
+            scan.below = replay.rest.unwrap_or(below);
             if scan.scanned > u64::from(r.superblock.blocks) {
                 return Err(corrupt("it has no end", "the journal"));
             }
         }
-        let mut revokes: BTreeMap<BlockNo, u64> = BTreeMap::new();
-        for f in &found {
-            f.revoked.iter().for_each(|b| {
-                revokes.insert(*b, f.serial);
-            });
-        }
-        replay.transactions = found.len() as u64;
         replay.blocks_scanned = scan.scanned;
-        for f in found {
-            for (block, update) in f.updates {
-                if revokes.get(&block).is_some_and(|s| *s >= f.serial) {
-                    replay.revoked += 1;
-                    continue;
-                }
-                let list = replay.updates.entry(block).or_default();
-                if matches!(update, Update::Whole(_) | Update::Part { fresh: true, .. }) {
-                    list.clear();
-                }
-                list.push(update);
-            }
-        }
         // The number of a transaction that was begun and not committed is never used again.
         replay.next_tid = (scan.serial as u32).wrapping_add(1);
         Ok(replay)
+    }
+
+    /// Adds a transaction: of each block what is newest, and nothing of those it revokes.
+    fn take(&mut self, f: Found) {
+        self.transactions += 1;
+        for (block, update) in f.updates {
+            let list = self.updates.entry(block).or_default();
+            if update.is_complete() {
+                self.memory -= cost(list);
+                list.clear();
+            }
+            self.memory += update.cost();
+            list.push(update);
+        }
+        for block in f.revoked {
+            let gone = self.updates.remove(&block).unwrap_or_default();
+            self.revoked += gone.len() as u64;
+            self.memory -= cost(&gone);
+        }
+    }
+
+    /// Leaves the last blocks to the next part if there is too much of them.
+    fn shrink(&mut self, memory_max: usize) {
+        if self.memory <= memory_max {
+            return;
+        }
+        // By half, so that this is not done again after the next transaction.
+        while self.memory > memory_max / 2 && self.updates.len() > 1 {
+            let Some((block, list)) = self.updates.pop_last() else { return };
+            self.memory -= cost(&list);
+            self.rest = Some(block);
+        }
+    }
+
+    /// Where the next part begins; None: everything is here.
+    pub fn rest(&self) -> Option<BlockNo> {
+        self.rest
     }
 
     /// The blocks that it changes, in order.
@@ -120,7 +176,7 @@ impl Replay {
     /// Does what is at home of the block matter? If not, it need not be read.
     pub fn needs_home(&self, block: BlockNo) -> bool {
         let first = self.updates.get(&block).and_then(|u| u.first());
-        !matches!(first, Some(Update::Whole(_) | Update::Part { fresh: true, .. }))
+        !first.is_some_and(Update::is_complete)
     }
 
     /// Makes of `bytes`, as they are at home, what they are to be.
@@ -152,6 +208,10 @@ impl Scan<'_, '_> {
         }
         self.scanned += 1;
         Ok(block)
+    }
+
+    fn keeps(&self, block: BlockNo) -> bool {
+        (self.from..self.below).contains(&block)
     }
 
     fn place(&self, at: u32) -> String {
@@ -193,9 +253,8 @@ impl Scan<'_, '_> {
                     if let Some(e) = bad {
                         return self.after_commit(e);
                     }
-                    let serial = self.serial;
                     self.serial += 1;
-                    return Ok(Step::Committed(Found { serial, updates, revoked }));
+                    return Ok(Step::Committed(Found { updates, revoked }));
                 }
                 _ => return Ok(Step::End),
             }
@@ -267,7 +326,9 @@ impl Scan<'_, '_> {
                 unescape(&mut copy);
             }
             self.check_home(tag.block, at, bad);
-            all.push((tag.block, Update::Whole(copy)));
+            if self.keeps(tag.block) {
+                all.push((tag.block, Update::Whole(copy)));
+            }
         }
         Ok(all)
     }
@@ -319,7 +380,9 @@ impl Scan<'_, '_> {
                 }
             };
             self.check_home(block, at, bad);
-            all.push((block, update));
+            if self.keeps(block) {
+                all.push((block, update));
+            }
         }
         Ok(all)
     }

@@ -48,6 +48,7 @@ mod data;
 mod entry;
 mod gather;
 mod open;
+mod patch;
 mod queue;
 mod replay;
 mod serials;
@@ -135,6 +136,7 @@ pub(crate) struct Redo {
     cache: Rc<Cache>,
     log: Client,
     commit: Commit,
+    live_bytes_max: u64,
     data: DataPolicy,
     plant: Plant,
     state: RefCell<State>,
@@ -178,6 +180,7 @@ impl Redo {
             cache: recipe.cache.clone(),
             log: log.client.clone(),
             commit: log.commit,
+            live_bytes_max: log.live_bytes_max,
             data,
             plant: recipe.plant,
             state: RefCell::default(),
@@ -446,7 +449,7 @@ impl Integrity for Redo {
             if self.commit == Commit::Async && !self.plant.is("never-sent") {
                 self.send_soon();
             }
-            if self.log.log().is_half_full() {
+            if self.log.log().is_half_full() || self.log.live_bytes() > self.live_bytes_max {
                 self.checkpoint_in_background();
             }
             Ok(Ended(ended))

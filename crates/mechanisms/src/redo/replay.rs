@@ -1,62 +1,33 @@
 //! Recovery: the entries of one client in their order, revoked ones dropped, the rest merged by
 //! block and written home in the order of places; then the log is emptied. Until that is durable
 //! the log is as it was, so a crash in the middle repeats it, to the same end.
+//!
+//! Where memory is not enough for all that is said, it goes in passes: each reads the whole log,
+//! and keeps and writes home what concerns the next share of the volume's blocks. (A share of the
+//! log instead would not do: what it says of a block may be revoked by the next share.)
 
 use super::entry::{Item, decode};
+use super::patch::Patch;
 use env::{Block, Disk, Durability};
-use format::{BlockNo, FormatError};
+use format::{BlockNo, Extent, FormatError};
 use integrity::{IntegrityError, Plant};
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::rc::Rc;
 use wal::{Client, LogError, Lsn};
 
 /// Blocks in one transfer.
 const RUN_MAX: usize = 256;
 
-/// What the log says of one block.
-struct Patch {
-    bytes: Vec<u8>,
-    /// The ranges of it that are said, sorted, apart.
-    said: Vec<Range<usize>>,
-}
-
-impl Patch {
-    fn new(block_bytes: usize) -> Patch {
-        Patch { bytes: vec![0; block_bytes], said: Vec::new() }
-    }
-
-    fn say(&mut self, r: Range<usize>) {
-        if r.is_empty() {
-            return;
-        }
-        let (mut start, mut end) = (r.start, r.end);
-        self.said.retain(|s| {
-            let touches = s.start <= end && start <= s.end;
-            if touches {
-                (start, end) = (start.min(s.start), end.max(s.end));
-            }
-            !touches
-        });
-        let at = self.said.partition_point(|s| s.start < start);
-        self.said.insert(at, start..end);
-    }
-
-    fn is_whole(&self) -> bool {
-        self.said.first() == Some(&(0..self.bytes.len()))
-    }
-
-    fn apply(&self, bytes: &mut [u8]) {
-        for r in &self.said {
-            bytes[r.clone()].copy_from_slice(&self.bytes[r.clone()]);
-        }
-    }
-}
-
 /// What a log holds for one volume, in memory.
 pub struct Replay {
     block_bytes: usize,
     patches: BTreeMap<BlockNo, Patch>,
+    /// The blocks that it is about: from the first on, below the second.
+    from: BlockNo,
+    below: BlockNo,
+    /// Bytes of memory that the patches take, and may take.
+    memory: usize,
+    memory_max: usize,
     /// Entries read, and the items in them.
     entries: u64,
     items: u64,
@@ -73,6 +44,8 @@ pub struct Replayed {
     pub blocks: u64,
     /// Transfers they were written in.
     pub writes: u64,
+    /// How often the log was read.
+    pub passes: u64,
 }
 
 fn log_error(e: LogError) -> IntegrityError {
@@ -89,11 +62,32 @@ impl Replay {
         block_bytes: usize,
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Replay, IntegrityError> {
-        let mut r = Replay { block_bytes, patches: BTreeMap::new(), entries: 0, items: 0 };
+        Replay::pass(client, block_bytes, (BlockNo(0), usize::MAX), progress).await
+    }
+
+    /// Reads what it holds of the blocks from `from` on, as many as `memory_max` is enough for, but
+    /// at least one.
+    async fn pass(
+        client: &Client,
+        block_bytes: usize,
+        (from, memory_max): (BlockNo, usize),
+        progress: &mut dyn FnMut(u64, u64),
+    ) -> Result<Replay, IntegrityError> {
+        let mut r = Replay {
+            block_bytes,
+            patches: BTreeMap::new(),
+            from,
+            below: BlockNo(u64::MAX),
+            memory: 0,
+            memory_max,
+            entries: 0,
+            items: 0,
+        };
         let mut scan = client.scan(Lsn(0));
         let start = client.needs().unwrap_or_default().0;
         while let Some(e) = scan.next().await.map_err(log_error)? {
             r.add(&e.bytes)?;
+            r.shrink();
             let (at, end) = scan.progress();
             progress(at.0.saturating_sub(start), end.0.saturating_sub(start));
         }
@@ -102,28 +96,47 @@ impl Replay {
 
     fn add(&mut self, entry: &[u8]) -> Result<(), IntegrityError> {
         self.entries += 1;
-        let (patches, items, block_bytes) = (&mut self.patches, &mut self.items, self.block_bytes);
-        decode(entry, block_bytes, |item| {
-            *items += 1;
+        decode(entry, self.block_bytes, |item| {
+            self.items += 1;
             match item {
-                Item::Write(b, at, bytes) => {
-                    let p = patches.entry(b).or_insert_with(|| Patch::new(block_bytes));
-                    p.bytes[at..at + bytes.len()].copy_from_slice(bytes);
-                    p.say(at..at + bytes.len());
-                }
-                Item::Zero(b, at, len) => {
-                    let p = patches.entry(b).or_insert_with(|| Patch::new(block_bytes));
-                    p.bytes[at..at + len].fill(0);
-                    p.say(at..at + len);
-                }
-                Item::Revoke(e) => {
-                    let gone: Vec<BlockNo> =
-                        patches.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect();
-                    gone.into_iter().for_each(|b| drop(patches.remove(&b)));
-                }
+                Item::Write(b, at, bytes) => self.say(b, |p| p.write(at, bytes)),
+                Item::Zero(b, at, len) => self.say(b, |p| p.zero(at, len)),
+                Item::Revoke(e) => self.revoke(e),
             }
         })?;
         Ok(())
+    }
+
+    fn say(&mut self, b: BlockNo, f: impl FnOnce(&mut Patch)) {
+        if (self.from..self.below).contains(&b) {
+            let known = self.patches.contains_key(&b);
+            let p = self.patches.entry(b).or_default();
+            let before = if known { p.cost() } else { 0 };
+            f(p);
+            self.memory = self.memory + p.cost() - before;
+        }
+    }
+
+    fn revoke(&mut self, e: Extent) {
+        let range = self.patches.range(e.start..e.start.plus(e.len));
+        let gone: Vec<BlockNo> = range.map(|(b, _)| *b).collect();
+        for b in gone {
+            let cost = self.patches.remove(&b).map_or(0, |p| p.cost());
+            self.memory -= cost;
+        }
+    }
+
+    /// Leaves the last blocks to the next pass if there is too much of them.
+    fn shrink(&mut self) {
+        if self.memory <= self.memory_max {
+            return;
+        }
+        // By half, so that this is not done again at the next entry.
+        while self.memory > self.memory_max / 2 && self.patches.len() > 1 {
+            let Some((b, p)) = self.patches.pop_last() else { return };
+            self.memory -= p.cost();
+            self.below = b;
+        }
     }
 
     /// The blocks it says something of.
@@ -146,54 +159,62 @@ impl Replay {
     /// Writes everything home; neighbours go in one transfer.
     async fn write_home(&self, disk: &Rc<dyn Disk>) -> Result<Replayed, IntegrityError> {
         let mut done = Replayed { entries: self.entries, items: self.items, ..Replayed::default() };
-        let mut run: Vec<Block> = Vec::new();
-        let mut next = BlockNo(0);
+        let mut run: Vec<(BlockNo, &Patch)> = Vec::new();
         for (b, p) in &self.patches {
-            if !run.is_empty() && (*b != next || run.len() == RUN_MAX) {
-                self.send(disk, next, std::mem::take(&mut run), &mut done).await?;
+            let follows = run.last().is_none_or(|(last, _)| last.plus(1) == *b);
+            if !follows || run.len() == RUN_MAX {
+                self.send(disk, &std::mem::take(&mut run), &mut done).await?;
             }
-            let mut block = Block::zeroed(self.block_bytes);
-            if !p.is_whole() {
-                let at = b.0 * self.block_bytes as u64;
-                let read = disk.read(at, vec![block]).await?;
-                block = read.into_iter().next().expect("one block was asked for");
-            }
-            p.apply(block.bytes_mut());
-            run.push(block);
-            next = b.plus(1);
+            run.push((*b, p));
         }
         if !run.is_empty() {
-            self.send(disk, next, run, &mut done).await?;
+            self.send(disk, &run, &mut done).await?;
         }
         Ok(done)
     }
 
-    /// Writes a run of blocks that ends before `end`.
+    /// Writes a run of neighbouring blocks.
     async fn send(
         &self,
         disk: &Rc<dyn Disk>,
-        end: BlockNo,
-        run: Vec<Block>,
+        run: &[(BlockNo, &Patch)],
         done: &mut Replayed,
     ) -> Result<(), IntegrityError> {
-        let first = end.0 - run.len() as u64;
+        let at = run[0].0.0 * self.block_bytes as u64;
+        let mut blocks: Vec<Block> = run.iter().map(|_| Block::zeroed(self.block_bytes)).collect();
+        if run.iter().any(|(_, p)| !p.is_whole(self.block_bytes)) {
+            blocks = disk.read(at, blocks).await?;
+        }
+        for (block, (_, p)) in blocks.iter_mut().zip(run) {
+            p.apply(block.bytes_mut());
+        }
         (done.blocks, done.writes) = (done.blocks + run.len() as u64, done.writes + 1);
-        Ok(disk.write(first * self.block_bytes as u64, run, Durability::Cached).await?)
+        Ok(disk.write(at, blocks, Durability::Cached).await?)
     }
 }
 
 /// Replays what the client's log holds onto the volume, makes it durable, and empties the log. The
-/// disk was flushed, or only just opened; nobody else writes it.
+/// disk was flushed, or only just opened; nobody else writes it. What is to be written home takes
+/// no more than `memory_max` bytes at a time.
 pub async fn recover(
     disk: &Rc<dyn Disk>,
     client: &Client,
-    block_bytes: usize,
+    (block_bytes, memory_max): (usize, usize),
     plant: Plant,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<Replayed, IntegrityError> {
     disk.flush().await?;
-    let replay = Replay::load(client, block_bytes, progress).await?;
-    let done = replay.write_home(disk).await?;
+    let mut done = Replayed::default();
+    let mut from = BlockNo(0);
+    while from.0 < u64::MAX {
+        let pass = Replay::pass(client, block_bytes, (from, memory_max), progress).await?;
+        let did = pass.write_home(disk).await?;
+        (done.entries, done.items) = (did.entries, did.items);
+        done.blocks += did.blocks;
+        done.writes += did.writes;
+        done.passes += 1;
+        from = pass.below;
+    }
     if !plant.is("emptied-before-home") {
         disk.flush().await?;
     }

@@ -13,6 +13,8 @@ use std::rc::Rc;
 use wal::{FormatOptions, Log, LogArea, LogExtent, OpenOptions};
 
 const BS: usize = 1024;
+/// Memory for what recovery writes home: for few blocks, so that it goes in passes.
+const MEMORY: usize = 4000;
 const TASKS: usize = 4;
 /// Block 0: counter (8 bytes), then the bitmap (a byte a block). Blocks 1 to 4: tables of numbers.
 const TABLES: u64 = 4;
@@ -507,7 +509,7 @@ fn recovered(setup: Setup, mut medium: Medium, rng: &mut Rng, cuts: u32) -> Resu
                     let client = log.client([5; 16], "vol").map_err(|e| e.to_string())?;
                     let disk = env2.port().disk(DiskId(0), BYTES);
                     let plant = Plant(setup.plant);
-                    let done = recover(&disk, &client, BS, plant, &mut |_, _| ()).await;
+                    let done = recover(&disk, &client, (BS, MEMORY), plant, &mut |_, _| ()).await;
                     done.map_err(|e| e.to_string())
                 };
                 *out.borrow_mut() = Some(result.await);
@@ -555,6 +557,7 @@ fn session(
                 ordered_data: setup.ordered,
                 threshold: setup.unified,
                 commit_interval: Nanos::from_secs(5),
+                live_bytes_max: u64::MAX,
             };
             let plant = Plant(setup.plant);
             let recipe = Recipe { cache: cache.clone(), plant, log: Some(log), journal: None };

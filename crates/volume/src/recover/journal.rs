@@ -6,12 +6,16 @@ use super::Recovered;
 use crate::journal::Journal;
 use crate::{Device, VolumeError};
 use check::Progress;
+use format::BlockNo;
 use format::ext::features::incompat;
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
 use format::jbd2::superblock as jsb;
+
+/// Memory for what is to be written home; a journal that says more is read several times.
+const PART_BYTES: usize = 64 << 20;
 
 /// Replays it; `log` is the device where it lies, if that is another. Errors: damage in what it
 /// holds, and then nothing was written.
@@ -22,23 +26,19 @@ pub(super) fn replay(
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
     let blocks = u64::from(sb.blocks());
-    let from = match &log {
-        Some(l) if journal.outside => l.reader(),
-        _ => device.reader(),
-    };
-    let found = journal.load(from, blocks)?;
-    let bs = sb.block_bytes();
-    let all: Vec<_> = found.blocks().collect();
-    for (n, block) in all.iter().enumerate() {
-        let at = block.0 * bs as u64;
-        let mut bytes = vec![0; bs];
-        if found.needs_home(*block) {
-            device.reader().read_at(at, &mut bytes)?;
+    let (mut from, mut written) = (BlockNo(0), 0);
+    let found = loop {
+        let at = match &log {
+            Some(l) if journal.outside => l.reader(),
+            _ => device.reader(),
+        };
+        let part = journal.load_part(at, blocks, (from, PART_BYTES))?;
+        written += write_home(device, &part, sb.block_bytes(), progress)?;
+        match part.rest() {
+            Some(next) => from = next,
+            None => break part,
         }
-        found.apply(*block, &mut bytes);
-        device.writer().write_at(at, &bytes)?;
-        progress.step("replaying the journal", n as u64 + 1, all.len() as u64);
-    }
+    };
     device.writer().flush()?;
     match &mut log {
         Some(l) if journal.outside => empty(*l, journal, found.next_tid)?,
@@ -50,9 +50,30 @@ pub(super) fn replay(
         repaired: 0,
         transactions: found.transactions,
         blocks_scanned: found.blocks_scanned,
-        blocks_written: all.len() as u64,
+        blocks_written: written,
         at_opening: false,
     })
+}
+
+/// Writes home what a part of the journal says. Returns how many blocks that were.
+fn write_home(
+    device: &mut dyn Device,
+    part: &mechanisms::JournalReplay,
+    block_bytes: usize,
+    progress: &mut dyn Progress,
+) -> Result<u64, VolumeError> {
+    let all: Vec<_> = part.blocks().collect();
+    for (n, block) in all.iter().enumerate() {
+        let at = block.0 * block_bytes as u64;
+        let mut bytes = vec![0; block_bytes];
+        if part.needs_home(*block) {
+            device.reader().read_at(at, &mut bytes)?;
+        }
+        part.apply(*block, &mut bytes);
+        device.writer().write_at(at, &bytes)?;
+        progress.step("replaying the journal", n as u64 + 1, all.len() as u64);
+    }
+    Ok(all.len() as u64)
 }
 
 /// The totals of what is free, from the groups': no journal has them up to date.
