@@ -3,9 +3,9 @@
 //! to be replayed; *replay* merges the rest by block. It reads the journal and writes nothing:
 //! whoever asks applies it to the volume, or looks through it.
 //!
-//! All three go on together, transaction by transaction. Where memory is not enough for all updates,
-//! the journal is read several times, each time for the next share of the volume's blocks; the
-//! first time has seen all of it, so that damage is found before anything is written.
+//! All three go on together, transaction by transaction. Where memory is not enough for all
+//! updates, the journal is read several times, each time for the next share of the volume's blocks;
+//! the first time has seen all of it, so that damage is found before anything is written.
 //!
 //! The first block that is not what comes next ends the journal: a crash in the middle of a
 //! transaction. But damage is no end. If a later block shows that the transaction was committed,
