@@ -14,6 +14,10 @@ pub enum Act {
     Unlink(String),
     Rmdir(String),
     Rename(String, String),
+    /// A rename that leaves a whiteout in the old place.
+    Whiteout(String, String),
+    /// A file that is made without a name, gets so many bytes of one value, and then this name.
+    Emerge(String, usize, u8),
     Truncate(String, u64),
     /// Bytes of one value at an offset.
     Write(String, u64, usize, u8),
@@ -45,11 +49,12 @@ impl Act {
             | Act::Mkdir(p)
             | Act::Symlink(p, _)
             | Act::Unlink(p)
+            | Act::Emerge(p, ..)
             | Act::Rmdir(p) => {
                 vec![split(p).0]
             }
             Act::Link(a, b) => vec![a, split(b).0],
-            Act::Rename(a, b) => vec![split(a).0, split(b).0],
+            Act::Rename(a, b) | Act::Whiteout(a, b) => vec![split(a).0, split(b).0],
             _ => self.paths(),
         }
     }
@@ -92,10 +97,11 @@ impl Act {
             | Act::Write(p, ..)
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
+            | Act::Emerge(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
-            Act::Link(a, b) | Act::Rename(a, b) => vec![a, b],
+            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
             Act::Sync | Act::Pause(_) => vec![],
         }
     }
@@ -112,10 +118,11 @@ impl Act {
             | Act::Write(p, ..)
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
+            | Act::Emerge(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
-            Act::Link(a, b) | Act::Rename(a, b) => (*a, *b) = (to(a), to(b)),
+            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => (*a, *b) = (to(a), to(b)),
             Act::Sync | Act::Pause(_) => (),
         }
         self
@@ -138,13 +145,21 @@ impl Act {
             Act::Link(_, b) => Request::Link { ino: inos[0], dir: inos[1], name: split(b).1 },
             Act::Unlink(p) => Request::Unlink { dir: inos[0], name: split(p).1 },
             Act::Rmdir(p) => Request::Rmdir { dir: inos[0], name: split(p).1 },
-            Act::Rename(a, b) => Request::Rename {
+            Act::Rename(a, b) | Act::Whiteout(a, b) => Request::Rename {
                 dir: inos[0],
                 name: split(a).1,
                 to_dir: inos[1],
                 to_name: split(b).1,
-                mode: RenameMode::Replace,
+                mode: match self {
+                    Act::Whiteout(..) => RenameMode::Whiteout { replace: true },
+                    _ => RenameMode::Replace,
+                },
             },
+            // The first step; the others are `perform`'s.
+            Act::Emerge(..) => {
+                let attr = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+                Request::MakeUnnamed { dir: inos[0], attr, umask: 0 }
+            }
             Act::Truncate(_, size) => {
                 let set = SetAttr { size: Some(*size), ..SetAttr::default() };
                 Request::SetAttr { ino: inos[0], set }
@@ -188,6 +203,15 @@ pub(crate) fn byte_at(value: u8, at: u64) -> u8 {
 /// The bytes of a write.
 pub fn payload(value: u8, offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| byte_at(value, at)).collect()
+}
+
+/// What follows when a file that is to emerge was made: its contents, its name in `dir`, and that
+/// nobody holds it any more.
+pub(crate) fn emerging(act: &Act, dir: u32, ino: u32) -> Vec<Request> {
+    let Act::Emerge(path, len, value) = act else { return Vec::new() };
+    let write = Act::Write(path.clone(), 0, *len, *value).request(&[ino]);
+    let link = Request::Link { ino, dir, name: split(path).1 };
+    vec![write, link, Request::Forget { ino, count: 1 }]
 }
 
 /// The inode in a reply.

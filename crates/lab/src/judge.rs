@@ -155,6 +155,7 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             Node::Dir(_) => Kind::Dir,
             Node::File(_) => Kind::File,
             Node::Symlink(_) => Kind::Symlink,
+            Node::Whiteout => Kind::Char,
         };
         match tree.get(*path) {
             // A rename of one directory over another, cut off with both names on it: the repair
@@ -184,6 +185,16 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             && !tree.contains_key(to)
         {
             v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
+        }
+    }
+    for act in e.in_flight {
+        if let Act::Whiteout(from, to) = act
+            && let (Some(was), Some(is)) = (a.get(from), tree.get(from))
+            && !matches!(old.node(*was), Node::Whiteout)
+            && is.kind == Kind::Char
+            && !tree.contains_key(to)
+        {
+            v.wrong.push(format!("{from} is a whiteout before it has moved to {to}"));
         }
     }
     lengths(tree, e, (&old, &b), v);
@@ -249,7 +260,7 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
             | Act::Punch(p, ..)
             | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
-            Act::Rename(a, b) => {
+            Act::Rename(a, b) | Act::Whiteout(a, b) => {
                 let moved = m.find(a).into_iter().chain(m.find(b));
                 moved.flat_map(|id| below(&m, id)).collect()
             }

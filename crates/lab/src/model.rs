@@ -15,6 +15,8 @@ pub enum Node {
     File(Vec<u8>),
     /// A link's text.
     Symlink(Vec<u8>),
+    /// What a rename has left in the old place.
+    Whiteout,
 }
 
 /// The model. Clones share what none of them has changed since: judging keeps one of each moment.
@@ -103,6 +105,14 @@ impl Model {
             Act::Unlink(p) => self.unlink(p),
             Act::Rmdir(p) => self.rmdir(p),
             Act::Rename(a, b) => self.rename(a, b),
+            Act::Whiteout(a, b) => {
+                let idle = self.find(a)? == self.find(b).unwrap_or(usize::MAX);
+                self.rename(a, b)?;
+                if idle { Ok(()) } else { self.add(a, Node::Whiteout) }
+            }
+            Act::Emerge(p, len, byte) => {
+                self.add(p, Node::File(crate::acts::payload(*byte, 0, *len)))
+            }
             Act::Truncate(p, size) => {
                 self.file(p)?.resize(*size as usize, 0);
                 Ok(())

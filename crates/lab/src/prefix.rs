@@ -246,6 +246,7 @@ impl<'a> Lane<'a> {
             let Some(seen) = tree.get(path) else { return Err(format!("{path} is missing")) };
             let right = match model.node(*id) {
                 Node::Dir(_) => seen.kind == Kind::Dir,
+                Node::Whiteout => seen.kind == Kind::Char,
                 Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == *text,
                 Node::File(bytes) => {
                     let sized = seen.kind == Kind::File && seen.size == bytes.len() as u64;
@@ -373,7 +374,9 @@ fn overwrites(act: &Act, model: &Model) -> bool {
 /// object to the other; a hole behind the end.
 fn is_idle(act: &Act, model: &Model) -> bool {
     match act {
-        Act::Rename(a, b) => model.find(a).is_ok() && model.find(a) == model.find(b),
+        Act::Rename(a, b) | Act::Whiteout(a, b) => {
+            model.find(a).is_ok() && model.find(a) == model.find(b)
+        }
         Act::Punch(p, at, _) => match model.find(p).map(|id| model.node(id)) {
             Ok(Node::File(bytes)) => *at >= bytes.len() as u64,
             _ => false,

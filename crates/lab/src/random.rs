@@ -58,6 +58,7 @@ pub(crate) fn compare(v: &mut Subject, model: &Model) -> Result<(), String> {
         let same = match model.node(*id) {
             Node::Dir(_) => s.kind == Kind::Dir,
             Node::File(bytes) => s.kind == Kind::File && s.bytes == *bytes,
+            Node::Whiteout => s.kind == Kind::Char,
             Node::Symlink(text) => s.kind == Kind::Symlink && s.bytes == *text,
         };
         if !same {

@@ -8,6 +8,7 @@ use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
+mod layers;
 mod short_lives;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
@@ -57,6 +58,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a mail server's small files: created, read, appended to, removed, with fsync",
         ),
         ("short-lives", "new contents freed again while they and others' are on their way home"),
+        (
+            "layers",
+            "what overlayfs does in its upper layer: renames that leave whiteouts, files without names",
+        ),
         ("random", "random operations"),
     ]
 }
@@ -155,6 +160,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "fronts" => fronts(seed),
         "postmark" => postmark(seed),
         "short-lives" => short_lives::script(seed),
+        "layers" => layers::layers(seed),
         "random" => random(seed),
         _ => return None,
     })

@@ -1,6 +1,6 @@
 //! A volume in the virtual world: made, opened, asked, read back.
 
-use crate::acts::{Act, ino_of};
+use crate::acts::{Act, emerging, ino_of};
 use env::{Engine, Env, Nanos};
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
@@ -411,8 +411,21 @@ pub(crate) async fn perform(
         }
         inos.push(at);
     }
-    let call = Call { durable, ..Call::local(act.request(&inos)) };
-    volume.clone().call(call).await.result.map(|_| ())
+    let hold = matches!(act, Act::Emerge(..));
+    let call = |request| Call { durable, ..Call::local(request) };
+    let first = Call { hold, ..call(act.request(&inos)) };
+    let reply = volume.clone().call(first).await.result?;
+    let mut result = Ok(());
+    if let (true, Some(ino)) = (hold, ino_of(&reply)) {
+        for request in emerging(act, inos[0], ino) {
+            // The first error is the act's; the hold is given back in any case.
+            if result.is_ok() || matches!(request, Request::Forget { .. }) {
+                let done = volume.clone().call(call(request)).await.result;
+                result = result.and(done.map(|_| ()));
+            }
+        }
+    }
+    result
 }
 
 /// What is at a path.
