@@ -70,6 +70,13 @@ pub enum Uring {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum WritebackCache {
+    Auto,
+    On,
+    Off,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Commit {
     Sync,
     Async,
@@ -113,6 +120,10 @@ pub struct OpenArgs {
     /// FUSE over io_uring.
     #[arg(long, default_value = "auto")]
     pub fuse_uring: Uring,
+    /// The mount's kernel may hold back what is written until fsync, close or later (modes sync
+    /// and async, which promise nothing of it before; auto: off).
+    #[arg(long, default_value = "auto")]
+    pub writeback_cache: WritebackCache,
     /// Belongs to soft updates.
     #[arg(long, hide = true)]
     pub journal_intents: bool,

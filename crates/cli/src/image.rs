@@ -241,6 +241,7 @@ pub fn open_args(
         use_boot_area: false,
         cache: None,
         fuse_uring: crate::args::Uring::Auto,
+        writeback_cache: crate::args::WritebackCache::Auto,
         journal_intents: false,
     })
 }

@@ -150,7 +150,8 @@ fn main() -> Result<(), String> {
     Driver::new(door.clone(), Vec::new()).open()?;
     let pool = Pool::start(vec![(door, Vec::new())]).map_err(|e| format!("io_uring: {e}"))?;
     let options = MountOptions { source: "nothing".into(), options: Options::default() };
-    let trust = Trust { secs: 3600, returned_is_durable: false };
+    let trust =
+        Trust { secs: 3600, returned_is_durable: false, writeback: false, whole_seconds: false };
     let how = (choice, BLOCK_BYTES as usize, trust);
     let session = Session::start(&pool, 0, Path::new(&dir), &options, how)?;
     wait_for_stop(|| session.has_ended());

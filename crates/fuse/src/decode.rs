@@ -121,6 +121,9 @@ impl Parts<'_> {
             op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => return self.xattr(),
             op::READDIR | op::READDIRPLUS => return self.readdir(),
             op::FALLOCATE => return self.fallocate(),
+            // The volume does not know what the kernel holds back; told so, the kernel takes all of a
+            // file for data.
+            op::LSEEK if self.shared.trust.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
             op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
@@ -323,6 +326,9 @@ mod tests {
     use crate::trust::Trust;
     use crate::wire::{HEAD_IN, fixed_len};
 
+    const TRUST: Trust =
+        Trust { secs: 1, returned_is_durable: false, writeback: false, whole_seconds: false };
+
     /// The kernel's bytes: a count and a filler of four bytes each, then inode and count of each.
     #[test]
     fn forgets_in_a_batch_are_those_of_their_inodes() {
@@ -334,7 +340,7 @@ mod tests {
         }
         let head = Head::decode(&bytes);
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode, false));
-        let shared = Shared::new(Trust { secs: 1, returned_is_durable: false }, false);
+        let shared = Shared::new(TRUST, false);
         let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
         let Decoded::Silent(calls) = parts.decode() else {
             panic!("forgets are not answered");
@@ -360,7 +366,7 @@ mod tests {
             bytes[HEAD_IN + 8] = 1;
             let head = Head::decode(&bytes);
             let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
-            let shared = Shared::new(Trust { secs: 1, returned_is_durable }, false);
+            let shared = Shared::new(Trust { returned_is_durable, ..TRUST }, false);
             let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
             match parts.decode() {
                 Decoded::Now(ENOSYS) => assert!(returned_is_durable),

@@ -1,5 +1,6 @@
 //! The first exchange: what the kernel offers, and what of it we take.
 
+use crate::trust::Trust;
 use crate::wire::{Writer, u32_at};
 
 /// The longest read or write, in bytes.
@@ -13,6 +14,7 @@ mod flag {
     pub(super) const AUTO_INVAL_DATA: u32 = 1 << 12;
     pub(super) const DO_READDIRPLUS: u32 = 1 << 13;
     pub(super) const READDIRPLUS_AUTO: u32 = 1 << 14;
+    pub(super) const WRITEBACK_CACHE: u32 = 1 << 16;
     pub(super) const NO_OPEN_SUPPORT: u32 = 1 << 17;
     pub(super) const PARALLEL_DIROPS: u32 = 1 << 18;
     pub(super) const POSIX_ACL: u32 = 1 << 20;
@@ -50,12 +52,15 @@ impl Offer {
         self.flags & flag::SETXATTR_EXT != 0
     }
 
-    /// Our answer. Not taken is ASYNC_DIO: the kernel drops pages before an asynchronous direct
-    /// write, but not after it, so that pages which were read meanwhile would stay, and be old.
-    /// `uring`: take that offer; `shared`: others change the volume too, so that pages
-    /// are dropped when a file's time or size is another than the kernel knew.
-    pub(crate) fn accept(&self, (uring, shared): (bool, bool), out: &mut [u8]) -> usize {
-        let want = if shared { flag::AUTO_INVAL_DATA } else { 0 };
+    /// Our answer. `uring`: take that offer. Where others change the volume too, pages are dropped
+    /// when a file's time or size is another than the kernel knew.
+    ///
+    /// Not taken is ASYNC_DIO: the kernel drops pages before an asynchronous direct write, but not
+    /// after it, so that pages which were read meanwhile would stay, and be old.
+    pub(crate) fn accept(&self, (uring, trust): (bool, Trust), out: &mut [u8]) -> usize {
+        let shared = if trust.is_shared() { flag::AUTO_INVAL_DATA } else { 0 };
+        let writeback = if trust.writeback { flag::WRITEBACK_CACHE } else { 0 };
+        let want = shared | writeback;
         let want = want
             | flag::ASYNC_READ
             | flag::EXPORT_SUPPORT
@@ -80,7 +85,7 @@ impl Offer {
         w.u16(64); // max_background
         w.u16(48); // congestion_threshold
         w.u32(PAYLOAD as u32); // max_write
-        w.u32(1); // time_gran
+        w.u32(if trust.whole_seconds { 1_000_000_000 } else { 1 }); // time_gran
         w.u16((PAYLOAD / 4096) as u16); // max_pages
         w.u16(0);
         w.u32(if uring { OVER_IO_URING } else { 0 });
@@ -93,17 +98,25 @@ impl Offer {
 mod tests {
     use super::*;
 
+    const ALONE: Trust =
+        Trust { secs: 3600, returned_is_durable: false, writeback: false, whole_seconds: false };
+
     #[test]
     fn pages_are_dropped_with_a_files_time_only_where_others_change_it() {
         let offer = Offer { minor: 45, flags: !0, flags2: !0, readahead: 0 };
         for shared in [false, true] {
             let mut out = [0; 64];
-            assert_eq!(offer.accept((false, shared), &mut out), 64);
+            let trust = if shared { Trust { secs: 1, ..ALONE } } else { ALONE };
+            assert_eq!(offer.accept((false, trust), &mut out), 64);
             assert_eq!(u32_at(&out, 12) & flag::AUTO_INVAL_DATA != 0, shared);
+            assert_eq!(u32_at(&out, 12) & flag::WRITEBACK_CACHE, 0);
         }
+        let mut out = [0; 64];
+        offer.accept((false, Trust { writeback: true, ..ALONE }), &mut out);
+        assert_eq!(u32_at(&out, 12) & flag::WRITEBACK_CACHE, flag::WRITEBACK_CACHE);
         // Nothing is taken that is not on offer.
         let mut out = [0; 64];
-        Offer { flags: 0, ..offer }.accept((false, true), &mut out);
+        Offer { flags: 0, ..offer }.accept((false, Trust { writeback: true, ..ALONE }), &mut out);
         assert_eq!(u32_at(&out, 12), 0);
     }
 }

@@ -141,6 +141,15 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
+/// Has the mount's kernel send what it holds back. Its server has to be there.
+pub(crate) fn write_held_back(dir: &Path) -> io::Result<()> {
+    let root = std::fs::File::open(dir)?;
+    // SAFETY: a descriptor that lives through the call.
+    #[expect(unsafe_code, reason = "std has no syncfs")]
+    let rc = unsafe { libc::syncfs(root.as_raw_fd()) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Unmounts; if it is busy, lazily: new users are kept off, and present ones end first. True if it
 /// was busy.
 pub(crate) fn unmount(dir: &Path) -> io::Result<bool> {

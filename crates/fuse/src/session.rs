@@ -62,11 +62,11 @@ impl Session {
         let shared = Arc::new(Shared::new(trust, offer.1.has_setxattr_ext()));
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
-            answer_init(&dev, &offer, (true, trust.is_shared()));
+            answer_init(&dev, &offer, (true, trust));
             pool.add_source(queues);
             Clones::beside(dev, volume, block_bytes, shared.clone())
         } else {
-            answer_init(&dev, &offer, (false, trust.is_shared()));
+            answer_init(&dev, &offer, (false, trust));
             let readers = pool.workers() * READERS_PER_CPU;
             let clones = Clones::new(&dev, readers, volume, block_bytes, shared.clone());
             clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?
@@ -103,8 +103,15 @@ impl Session {
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::SeqCst)
     }
-    /// Unmounts it. True if it was busy, and goes when its users do.
+    /// Unmounts it. True if it was busy, and goes when its users do; what its kernel has held back
+    /// until now is written first.
     pub fn unmount(&self) -> Result<bool, String> {
+        if self.shared.trust.writeback
+            && !self.has_ended()
+            && let Err(e) = crate::mount::write_held_back(&self.dir)
+        {
+            tracing::error!("what was written last to {}: {e}", self.dir.display());
+        }
         if self.shared.ended.swap(true, Ordering::SeqCst) {
             return Ok(false);
         }
@@ -122,7 +129,7 @@ fn first_request(dev: &OwnedFd) -> io::Result<(Head, Offer)> {
     Ok((head, Offer::decode(&room[HEAD_IN..n])))
 }
 
-fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), how: (bool, bool)) {
+fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), how: (bool, Trust)) {
     let mut out = [0; 64];
     let n = offer.accept(how, &mut out);
     write_reply(dev, head.unique, Ok(&out[..n]));

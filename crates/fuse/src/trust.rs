@@ -13,6 +13,11 @@ pub struct Trust {
     /// writes: FSYNC has nothing to do. The kernel is told so once and asks no more; before it
     /// counts an fsync as done it sends what it holds itself (mapped pages), and waits.
     pub returned_is_durable: bool,
+    /// The kernel may hold back what is written until an fsync, a close, or later: nobody else
+    /// looks at the volume, and its mode promises nothing of contents before.
+    pub writeback: bool,
+    /// The volume keeps times in whole seconds, and so does the kernel then.
+    pub whole_seconds: bool,
 }
 
 impl Trust {

@@ -17,8 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{Call, Request, Work};
 
-/// Has the volume follow the options of the mount at `dir`, which is there, from now on; `first`
-/// are those it was mounted with.
+/// Has the volume follow the options of the mount at `dir`, which is there, from now on.
 pub(crate) fn follow(
     pool: &Arc<Pool>,
     volume: usize,

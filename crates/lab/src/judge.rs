@@ -187,16 +187,6 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             v.wrong.push(format!("the rename of {from} to {to} has lost both names"));
         }
     }
-    for act in e.in_flight {
-        if let Act::Whiteout(from, to) = act
-            && let (Some(was), Some(is)) = (a.get(from), tree.get(from))
-            && !matches!(old.node(*was), Node::Whiteout)
-            && is.kind == Kind::Char
-            && !tree.contains_key(to)
-        {
-            v.wrong.push(format!("{from} is a whiteout before it has moved to {to}"));
-        }
-    }
     lengths(tree, e, (&old, &b), v);
 }
 

@@ -301,7 +301,9 @@ impl<'a> Lane<'a> {
         let mut durable = false;
         for (i, act) in self.acts.iter().enumerate() {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
-            if act.changed_file().is_some_and(about) {
+            let emerges =
+                matches!(act, Act::Emerge(p, ..) if models[i + 1].find(p).ok() == Some(id));
+            if emerges || act.changed_file().is_some_and(about) {
                 durable = false;
             }
             let synced = **act == Act::Sync || act.synced_file().is_some_and(about);

@@ -120,7 +120,9 @@ pub enum RenameMode {
     /// Swap the two names.
     Exchange,
     /// Leave a whiteout in the old place: a character device 0:0, by which overlayfs hides a name
-    /// of the layer below.
+    /// of the layer below. `Invalid` in modes whose operations are not atomic: a crash would leave
+    /// the name of a directory twice, and repair take the old one away with no whiteout in its
+    /// place.
     Whiteout {
         /// Replace it, or fail.
         replace: bool,

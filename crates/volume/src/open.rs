@@ -70,6 +70,15 @@ impl OpenOptions {
         self.mode == Mode::Unified && self.commit == Commit::Sync
     }
 
+    /// Does the mode promise nothing at all of contents that were written but not fsynced, neither
+    /// when they are durable nor what comes before or after them? Then somebody above may hold
+    /// them back. The journals' modes promise that a file is as long as it was at a commit, those
+    /// with contents in the log the order of writes too: a file that is renamed over another while
+    /// its contents are still held back would be found empty.
+    pub fn contents_may_wait(&self) -> bool {
+        matches!(self.mode, Mode::Sync | Mode::Async)
+    }
+
     /// As a user gets them who names nothing but the mode.
     pub fn plain(mode: Mode, cache_bytes: usize, entropy: [u8; 16]) -> OpenOptions {
         OpenOptions {

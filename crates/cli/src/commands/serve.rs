@@ -182,6 +182,8 @@ fn run_volumes(
             let trust = Trust {
                 secs: if alone { TTL_ALONE } else { TTL_SHARED },
                 returned_is_durable: alone && volumes[0].returned_is_durable,
+                writeback: alone && volumes[0].writeback,
+                whole_seconds: volumes[0].whole_seconds,
             };
             Some(start_session(&pool, &volumes[0], at, (args, trust))?)
         }

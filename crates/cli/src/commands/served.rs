@@ -1,11 +1,12 @@
 //! Volumes that are about to be served: looked at, recovered, and put behind their doors, each in a
 //! room of its own or, where they share a log, in one. It knows no front end.
 
-use crate::args::OpenArgs;
+use crate::args::{OpenArgs, WritebackCache};
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, log_file, options_of};
 use crate::image::{prepare, with_mode};
 use crate::progress::ReplayBar;
 use crate::{Failure, say};
+use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -22,6 +23,10 @@ pub(super) struct Served {
     pub(super) read_only: bool,
     /// See [`OpenOptions::returned_is_durable`].
     pub(super) returned_is_durable: bool,
+    /// May the mount's kernel hold back what is written?
+    pub(super) writeback: bool,
+    /// Do times have no fractions of a second?
+    pub(super) whole_seconds: bool,
 }
 
 /// A volume that was looked at, and is to be opened.
@@ -31,6 +36,7 @@ struct Prepared {
     options: OpenOptions,
     block_bytes: usize,
     read_only: bool,
+    whole_seconds: bool,
 }
 
 /// What is in front of a volume: who keeps contents that were read and written?
@@ -40,6 +46,25 @@ pub(super) enum Front {
     Any,
     /// A mount alone, so the kernel: the host need not keep them once more.
     MountAlone,
+}
+
+/// Is the mount's kernel to hold back what is written? Errors: it was asked for where a promise
+/// would be broken, or where others change the volume too.
+fn writeback(args: &OpenArgs, mode: volume::Mode, front: Front) -> Result<bool, Failure> {
+    if args.writeback_cache != WritebackCache::On {
+        return Ok(false);
+    }
+    let refused = |why: String| Err(Failure::Usage(format!("--writeback-cache on: {why}")));
+    if front != Front::MountAlone {
+        return refused("others would not see what a mount's kernel holds back".into());
+    }
+    if !options_of(args, mode)?.contents_may_wait() {
+        return refused(format!(
+            "mode {mode} promises the order of what was written, which is lost if the kernel holds \
+             it back; modes sync and async promise nothing of it before fsync"
+        ));
+    }
+    Ok(true)
 }
 
 /// Looks at a volume and recovers it; prints what its mode promises.
@@ -67,7 +92,8 @@ fn prepared(
     }
     options.watch = Some(Arc::new(ReplayBar::default()));
     options.log_disk_bytes = log.map(|l| l.size_bytes());
-    Ok(Prepared { file, found, options, block_bytes, read_only })
+    let whole_seconds = found.superblock.inode_bytes() <= CLASSIC_BYTES;
+    Ok(Prepared { file, found, options, block_bytes, read_only, whole_seconds })
 }
 
 fn open_log(args: &OpenArgs, of: &[&Path]) -> Result<Option<Arc<HostFile>>, Failure> {
@@ -84,14 +110,24 @@ fn seed() -> Result<u64, Failure> {
 /// Prepares a volume for being served.
 pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served, Failure> {
     let args = with_mode(args, path)?;
+    let writeback = writeback(&args, check_open_args(&args)?, front)?;
     let log = open_log(&args, &[path])?;
     let p = prepared(path, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
     let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
-    let (block_bytes, read_only) = (p.block_bytes, p.read_only);
-    Ok(Served { door, file, disks, block_bytes, read_only, returned_is_durable })
+    let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
+    Ok(Served {
+        door,
+        file,
+        disks,
+        block_bytes,
+        read_only,
+        returned_is_durable,
+        writeback,
+        whole_seconds,
+    })
 }
 
 /// Prepares all of them. With one log for several volumes these share a room: whoever is inside
@@ -129,7 +165,18 @@ pub(super) fn open_all(
     let doors = Door::several(seed()?, rest.len(), openers);
     let served = |(door, (file, block_bytes, read_only, returned_is_durable))| {
         let (door, disks) = (Arc::new(door), disks.clone());
-        Served { door, file, disks, block_bytes, read_only, returned_is_durable }
+        // Several volumes are not mounted.
+        let (writeback, whole_seconds) = (false, false);
+        Served {
+            door,
+            file,
+            disks,
+            block_bytes,
+            read_only,
+            returned_is_durable,
+            writeback,
+            whole_seconds,
+        }
     };
     Ok(doors.into_iter().zip(rest).map(served).collect())
 }

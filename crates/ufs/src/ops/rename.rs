@@ -64,6 +64,10 @@ impl<S: Store> Ufs<S> {
         if m.over.as_ref().is_some_and(|o| o.ino() == m.what.ino()) {
             return Ok(Reply::Done); // two names of one file
         }
+        // Two entries change at once, as an overlay relies on; Linux's ext2 does not do it either.
+        if matches!(mode, RenameMode::Whiteout { .. }) && !self.store.limits().atomic {
+            return Err(FsError::Invalid);
+        }
         if mode == RenameMode::Exchange {
             self.check_exchange(&m, name, to_name).await?;
         }
