@@ -3,9 +3,10 @@
 
 use crate::recorder::Recorder;
 use lab::Act;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, RenameFlags, fallocate, linkat, renameat_with};
 use std::fs::{File, OpenOptions};
 use std::io::Result;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -57,6 +58,15 @@ fn one_request(at: u64, len: usize) -> usize {
     }
 }
 
+/// A file without a name gets these contents, and then this name.
+fn emerge(path: &Path, contents: &[u8]) -> Result<()> {
+    let dir = path.parent().unwrap_or(Path::new("/"));
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(dir)?;
+    file.write_all_at(contents, 0)?;
+    let unnamed = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(linkat(CWD, unnamed, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
+}
+
 fn act(root: &Path, act: &Act) -> Result<()> {
     let at = |path: &str| -> PathBuf { root.join(path.trim_start_matches('/')) };
     let write = || OpenOptions::new().write(true).clone();
@@ -68,6 +78,8 @@ fn act(root: &Path, act: &Act) -> Result<()> {
         Act::Unlink(p) => std::fs::remove_file(at(p)),
         Act::Rmdir(p) => std::fs::remove_dir(at(p)),
         Act::Rename(a, b) => std::fs::rename(at(a), at(b)),
+        Act::Whiteout(a, b) => Ok(renameat_with(CWD, at(a), CWD, at(b), RenameFlags::WHITEOUT)?),
+        Act::Emerge(p, len, value) => emerge(&at(p), &lab::payload(*value, 0, *len)),
         Act::Truncate(p, size) => write().open(at(p))?.set_len(*size),
         Act::Write(p, offset, len, value) => {
             write().open(at(p))?.write_all_at(&lab::payload(*value, *offset, *len), *offset)
