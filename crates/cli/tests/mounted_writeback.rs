@@ -1,6 +1,6 @@
-//! The kernel's write-back cache, where it is asked for: that writes do not wait for the server, and
-//! that times, sizes, appends, truncation, holes, fsync, close and a clean end are what they are
-//! without; and that modes which promise something of returned writes refuse it. Needs FUSE;
+//! The kernel's write-back cache, where it is asked for: that writes do not wait for the server,
+//! and that times, sizes, appends, truncation, holes, fsync, close and a clean end are what they
+//! are without; and that modes which promise something of returned writes refuse it. Needs FUSE;
 //! without it, each test is skipped with a line.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]

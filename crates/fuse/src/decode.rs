@@ -121,8 +121,8 @@ impl Parts<'_> {
             op::SETXATTR | op::GETXATTR | op::LISTXATTR | op::REMOVEXATTR => return self.xattr(),
             op::READDIR | op::READDIRPLUS => return self.readdir(),
             op::FALLOCATE => return self.fallocate(),
-            // The volume does not know what the kernel holds back; told so, the kernel takes all of a
-            // file for data.
+            // The volume does not know what the kernel holds back; told so, the kernel takes all of
+            // a file for data.
             op::LSEEK if self.shared.trust.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
             op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),

@@ -58,10 +58,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a mail server's small files: created, read, appended to, removed, with fsync",
         ),
         ("short-lives", "new contents freed again while they and others' are on their way home"),
-        (
-            "layers",
-            "what overlayfs does in its upper layer: renames that leave whiteouts, files without names",
-        ),
+        ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
         ("random", "random operations"),
     ]
 }

@@ -1,6 +1,6 @@
 //! The upper layer of an overlay: names move and leave whiteouts, files are filled before they have
-//! a name, whiteouts are replaced and removed. Modes without atomic operations refuse whiteouts. The
-//! scripts say nothing of what may be lost.
+//! a name, whiteouts are replaced and removed. Modes without atomic operations refuse whiteouts.
+//! The scripts say nothing of what may be lost.
 
 use super::{Script, s};
 use crate::acts::Act;
