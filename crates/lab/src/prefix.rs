@@ -24,15 +24,18 @@ enum Contents {
     Exact,
     /// Bytes of later writes of at least so many bytes, which were under way to their homes.
     OrLater(u64),
+    /// The same of later writes' pieces, each in a block, of more than so many bytes.
+    OrPieces(u64),
     /// Anything, unless the file was made durable.
     Any,
 }
 
 fn contents(s: Setting, block_bytes: u64) -> Contents {
     let threshold = s.threshold.unwrap_or(block_bytes);
+    let piece = s.threshold.unwrap_or(block_bytes - 1);
     match s.mode {
         Mode::Data | Mode::Wasteless => Contents::Exact,
-        Mode::Selective => Contents::OrLater(threshold),
+        Mode::Selective => Contents::OrPieces(piece),
         Mode::Unified => Contents::OrLater(threshold + 1),
         Mode::Ordered => Contents::OrLater(0),
         Mode::Redo if s.ordered_data => Contents::OrLater(0),
@@ -104,7 +107,13 @@ fn judge_one(
     for lane in 0..e.callers {
         let mine = |p: &str| alone || (0..e.callers).all(|l| l == lane || !is_of(p, l));
         let tree = tree.iter().filter(|(p, _)| mine(p)).collect();
-        match Lane::of(e, mine, (setting, lane >= e.remote)).find(&tree, setting) {
+        let caller = Caller {
+            redo: setting.mode.is_redo(),
+            remote: lane >= e.remote,
+            // Whose pause it was, is not told; beside NFS clients only the first one rests.
+            rests: alone || lane == 0 && e.remote == 1,
+        };
+        match Lane::of(e, mine, caller).find(&tree, setting) {
             Ok(lost) if lost > 0 => drop(v.losses.insert("operations")),
             Ok(_) => (),
             Err(why) => v.wrong.push(why),
@@ -184,6 +193,17 @@ fn reopened_apart(
     Ok((trees, disks))
 }
 
+/// How a caller asks.
+#[derive(Clone, Copy)]
+struct Caller {
+    /// In a mode with a log of ours.
+    redo: bool,
+    /// As NFS clients do.
+    remote: bool,
+    /// Are the pauses among the acts his?
+    rests: bool,
+}
+
 /// The acts of one caller, in their order, and how many of them are promised.
 struct Lane<'a> {
     acts: Vec<&'a Act>,
@@ -192,17 +212,12 @@ struct Lane<'a> {
 }
 
 impl<'a> Lane<'a> {
-    /// `remote`: he is an NFS client.
-    fn of(
-        e: &Expected<'a>,
-        mine: impl Fn(&str) -> bool,
-        (setting, remote): (Setting, bool),
-    ) -> Lane<'a> {
+    fn of(e: &Expected<'a>, mine: impl Fn(&str) -> bool, caller: Caller) -> Lane<'a> {
         let is_mine = |a: &&Act| a.paths().iter().all(|p| mine(p));
         let done: Vec<&Act> = e.done.iter().filter(is_mine).collect();
         let setup = e.done.iter().take(e.setup).filter(is_mine).count();
         let under_way = e.in_flight.iter().copied().filter(is_mine);
-        let (promised_sync, count) = (promised(&done, setup, (setting, remote)), done.len());
+        let (promised_sync, count) = (promised(&done, setup, caller), done.len());
         let acts = done.into_iter().chain(under_way).collect();
         Lane { acts, promised_sync, done: count }
     }
@@ -278,10 +293,13 @@ impl<'a> Lane<'a> {
             Contents::Exact => false,
             Contents::Any => !self.is_durable(id, k, models),
             Contents::OrLater(least) => {
-                let later = self.later_writes(id, k, models, least);
-                bytes.iter().zip(want).enumerate().all(|(i, (have, want))| {
-                    have == want || later.iter().any(|l| l.may_be(i as u64, *have))
-                })
+                differ_by(bytes, want, &self.later_writes(id, k, models, least))
+            }
+            Contents::OrPieces(most) => {
+                let later = self.later_writes(id, k, models, 0);
+                let pieces = later.iter().flat_map(Later::pieces);
+                let direct: Vec<Later> = pieces.filter(|p| p.to - p.from > most).collect();
+                differ_by(bytes, want, &direct)
             }
         }
     }
@@ -356,7 +374,25 @@ struct Later {
     byte: u8,
 }
 
+/// Are these the wanted bytes but where one of these writes may have changed them?
+fn differ_by(bytes: &[u8], want: &[u8], later: &[Later]) -> bool {
+    bytes
+        .iter()
+        .zip(want)
+        .enumerate()
+        .all(|(i, (have, want))| have == want || later.iter().any(|l| l.may_be(i as u64, *have)))
+}
+
 impl Later {
+    /// Its pieces, each within a block.
+    fn pieces(&self) -> impl Iterator<Item = Later> + '_ {
+        (self.from / BLOCK_BYTES..self.to.div_ceil(BLOCK_BYTES)).map(|b| Later {
+            from: self.from.max(b * BLOCK_BYTES),
+            to: self.to.min((b + 1) * BLOCK_BYTES),
+            byte: self.byte,
+        })
+    }
+
     fn may_be(&self, at: u64, have: u8) -> bool {
         (self.from..self.to).contains(&at) && crate::acts::byte_at(self.byte, at) == have
     }
@@ -390,9 +426,9 @@ fn is_idle(act: &Act, model: &Model) -> bool {
 /// Is all that returned before durable when the act is answered? To an NFS client every answer but
 /// that to an unstable write says so, and the logs of ours go out by themselves in far less time
 /// than a pause of a second.
-fn settles(act: &Act, setting: Setting, remote: bool) -> bool {
+fn settles(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
     match act {
-        Act::Pause(secs) => *secs > 0 && setting.mode.is_redo(),
+        Act::Pause(secs) => *secs > 0 && redo && rests,
         Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
         Act::Unlink(_) | Act::Rmdir(_) | Act::Rename(..) | Act::Truncate(..) => remote,
         _ => false,
@@ -401,7 +437,7 @@ fn settles(act: &Act, setting: Setting, remote: bool) -> bool {
 
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
 /// of each fsync the last that made the file what it is, or gave it a name.
-fn promised(done: &[&Act], setup: usize, (setting, remote): (Setting, bool)) -> usize {
+fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
     let mut least = setup;
     let mut model = Model::default();
     // By object: the last act that concerns it, and one.
@@ -416,7 +452,7 @@ fn promised(done: &[&Act], setup: usize, (setting, remote): (Setting, bool)) -> 
         }
         let in_place = overwrites(act, &model);
         let _ = model.apply(act);
-        if settles(act, setting, remote) {
+        if settles(act, caller) {
             least = i + 1;
         }
         match act {

@@ -51,7 +51,8 @@ pub struct OpenOptions {
     pub plant: Plant,
     /// When does a returned operation count as done (modes with a log of ours)?
     pub commit: Commit,
-    /// Up to how many bytes a write is logged (`unified`, `selective`); None: a block.
+    /// Up to how many bytes a write is logged (`unified`), or its piece in a block (`selective`);
+    /// None: a block, and for a piece, less than one.
     pub threshold: Option<u64>,
     /// Are contents durable before what points at them (`redo`)?
     pub ordered_data: bool,
@@ -299,7 +300,9 @@ fn recipe_of(
     private: Option<&PrivateLog>,
 ) -> Recipe {
     let block = probe.superblock.block_bytes() as u64;
-    let threshold = options.threshold.unwrap_or(block);
+    // A whole block gains nothing by being journaled; less than one spares a read, or a transfer.
+    let default = if options.mode == Mode::Selective { block - 1 } else { block };
+    let threshold = options.threshold.unwrap_or(default);
     let log = private.map(|p| LogRecipe {
         client: p.client.clone(),
         commit: options.commit,

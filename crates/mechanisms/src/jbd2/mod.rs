@@ -151,7 +151,7 @@ pub struct JournalRecipe {
     pub commit_interval: Nanos,
     /// A checkpoint begins when more of the journal than this is needed.
     pub live_bytes_max: u64,
-    /// Mode `selective`: writes of fewer bytes than this are journaled.
+    /// Mode `selective`: of a write the pieces, one a block, of up to so many bytes are journaled.
     pub threshold: u64,
 }
 
@@ -357,7 +357,7 @@ impl Integrity for Jbd2 {
             let mut s = self.state.borrow_mut();
             let id = s.next_handle;
             s.next_handle += 1;
-            s.running.begin(id, Handle { blocks, data_bytes: need.data_bytes });
+            s.running.begin(id, Handle { blocks });
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");
             Ok(Txn::new(me, id, need.blocks))
         })

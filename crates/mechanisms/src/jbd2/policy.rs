@@ -23,8 +23,8 @@ pub(crate) enum Policy {
     Data,
     /// They are journaled, the bytes that were written.
     Wasteless,
-    /// Writes of fewer bytes than the threshold are journaled, the others go home before the
-    /// commit.
+    /// Of each write the pieces, one a block, of up to the threshold are journaled, the others go
+    /// home before the commit (hatzieleftheriou-2013, §3.1).
     Selective {
         /// In bytes.
         threshold: u64,
@@ -50,21 +50,15 @@ impl Policy {
         !matches!(self, Policy::Writeback | Policy::Ordered)
     }
 
-    /// `written`: bytes of the whole write; `piece`: those in this block of `block` bytes.
-    fn way(self, written: u64, piece: usize, block: usize) -> Way {
+    /// `piece`: bytes of the write that are in this block of `block` bytes.
+    fn way(self, piece: usize, block: usize) -> Way {
         match self {
             Policy::Writeback => Way::Any,
             Policy::Ordered => Way::Direct,
             Policy::Data => Way::Whole,
-            _ if piece == block && self.journals(written) => Way::Whole,
-            _ if self.journals(written) => Way::Part,
-            _ => Way::Direct,
-        }
-    }
-    fn journals(self, bytes: u64) -> bool {
-        match self {
-            Policy::Selective { threshold } => bytes < threshold,
-            _ => true,
+            Policy::Selective { threshold } if piece as u64 > threshold => Way::Direct,
+            _ if piece == block => Way::Whole,
+            _ => Way::Part,
         }
     }
 }
@@ -139,8 +133,7 @@ impl Jbd2 {
         let block_bytes = self.cache.block_bytes();
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-        let written = s.running.handle(txn.id).map_or(0, |h| h.data_bytes);
-        let mut way = self.policy.way(written, range.len(), block_bytes);
+        let mut way = self.policy.way(range.len(), block_bytes);
         let b = buf.block().0;
         let journaled = s.running.blocks.contains_key(&b)
             || s.logged.contains_key(&b)

@@ -67,7 +67,7 @@ pub(super) struct Transaction {
     pub(super) freed: Vec<Extent>,
     /// The inodes that have changed.
     inodes: IdMap<u32, Part>,
-    /// Operations that have not ended: what they may still add, and how much they write.
+    /// Operations that have not ended: what they may still add.
     handles: IdMap<u64, Handle>,
     /// What they may add together, in blocks.
     reserved: u64,
@@ -78,8 +78,6 @@ pub(super) struct Transaction {
 pub(super) struct Handle {
     /// Blocks that it may still add.
     pub(super) blocks: u64,
-    /// Bytes of contents that it writes.
-    pub(super) data_bytes: u64,
 }
 
 impl Transaction {
@@ -103,9 +101,6 @@ impl Transaction {
     pub(super) fn begin(&mut self, id: u64, handle: Handle) {
         self.reserved += handle.blocks;
         self.handles.insert(id, handle);
-    }
-    pub(super) fn handle(&self, id: u64) -> Option<Handle> {
-        self.handles.get(&id).copied()
     }
     pub(super) fn end(&mut self, id: u64) {
         if let Some(h) = self.handles.remove(&id) {
