@@ -102,8 +102,8 @@ pub struct OpenArgs {
     /// Seconds that a recovery may take: the log is emptied when more has gathered in it.
     #[arg(long, default_value = "10", value_name = "SECONDS")]
     pub recovery_within: f64,
-    /// Writes of up to this size are logged (unified) [default: a block], or of each write the pieces,
-    /// one a block, of up to this size (selective) [default: less than a block].
+    /// Writes of up to this size are logged (unified) [default: a block], or of each write the
+    /// pieces, one a block, of up to this size (selective) [default: less than a block].
     #[arg(long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,
     /// Write data before the metadata that points at them (mode redo).

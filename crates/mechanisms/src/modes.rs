@@ -86,9 +86,9 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Selective,
         name: "selective",
-        promise: "after a crash small writes (pieces of a block of up to --threshold) and metadata \
-                  are of the same version, as of the last commit; of larger ones new blocks are never seen half \
-                  done, overwrites may be",
+        promise: "after a crash small writes (pieces of a block of up to --threshold) and \
+                  metadata are of the same version, as of the last commit; of larger ones new \
+                  blocks are never seen half done, overwrites may be",
         plants: crate::jbd2::SELECTIVE_PLANTS,
     },
     ModeInfo {
