@@ -15,6 +15,13 @@ pub enum IntegrityError {
         /// Blocks the log can give one operation.
         available: u64,
     },
+    /// Writes of so many bytes are to be logged, and not one of them has room in the log.
+    ThresholdTooLarge {
+        /// In bytes.
+        wanted: u64,
+        /// The most that there is room for, in bytes.
+        most: u64,
+    },
     /// The log is full of what somebody else has left in it, who is not here to take it out.
     LogHeld {
         /// Who that is.
@@ -41,6 +48,11 @@ impl fmt::Display for IntegrityError {
             IntegrityError::LogTooSmall { needed, available } => write!(
                 f,
                 "the log is too small: an operation needs {needed} blocks, it has {available}"
+            ),
+            IntegrityError::ThresholdTooLarge { wanted, most } => write!(
+                f,
+                "a log of this length takes writes of up to {most} bytes; the threshold is \
+                 {wanted}: lower it to that, or make the log longer"
             ),
             IntegrityError::LogHeld { by } => {
                 write!(f, "the log is full of entries of {by}, which is not open here")

@@ -8,6 +8,7 @@ use crate::scenario::{Script, script};
 use crate::subject::{Setting, SimDevice, Subject, new_disks};
 use integrity::Plant;
 use sim::{Event, Image, Trace};
+use vfs::FsError;
 
 /// A scenario's run, from the moment it was set up.
 pub(crate) struct Recorded {
@@ -27,8 +28,8 @@ pub(crate) struct Recorded {
     pub(crate) remote: usize,
 }
 
-/// Bytes of the volume that scenarios run on.
-const VOLUME_BYTES: u64 = 2 << 20;
+/// Seconds of virtual time, pauses not counted, in which every scenario has ended.
+const SECS_MAX: u64 = 60;
 /// The mark of requests that are no act.
 const NO_ACT: u64 = u64::MAX / 4;
 
@@ -48,12 +49,34 @@ pub(crate) fn record(
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
-    let results = v.act_in_lanes(&acts, callers * setups.len(), remote);
+    let limit = secs_max(&acts);
+    let results = v.act_in_lanes(&acts, callers * setups.len(), remote, limit);
+    troubles(&acts, &results)?;
     let acts = acts.into_iter().zip(&results);
-    let acts = acts.map(|(a, r)| if r.is_ok() { a } else { nothing() }).collect();
+    let acts = acts.map(|(a, r)| if *r == Some(Ok(())) { a } else { nothing() }).collect();
     v.pass(6_000_000_000);
     let trace = std::mem::take(&mut v.world.trace);
     Ok(Recorded { base, trace, setups, acts, callers: callers as u64, from, remote })
+}
+
+/// How long they may take.
+fn secs_max(acts: &[Act]) -> u64 {
+    let pauses = acts.iter().map(|a| if let Act::Pause(secs) = a { *secs } else { 0 });
+    SECS_MAX + pauses.sum::<u64>()
+}
+
+/// An operation may be refused; but the disk is sound, so that none fails, or waits for ever.
+fn troubles(acts: &[Act], results: &[Option<Result<(), FsError>>]) -> Result<(), String> {
+    for (act, result) in acts.iter().zip(results) {
+        match result {
+            None => return Err(format!("{act:?} is never answered, or never begun")),
+            Some(Err(e @ (FsError::Io | FsError::ReadOnly))) => {
+                return Err(format!("{act:?} on a sound disk: {e}"));
+            }
+            Some(_) => (),
+        }
+    }
+    Ok(())
 }
 
 /// An act of which nothing is promised.
@@ -75,15 +98,19 @@ pub(crate) fn set_up(
     seed: u64,
 ) -> Result<(Vec<Image>, Vec<Vec<Act>>), String> {
     let journal = setting.has_journal();
-    let bytes = if journal { VOLUME_BYTES + (1 << 20) } else { VOLUME_BYTES };
+    let volume_bytes = scripts.iter().map(|s| s.volume_bytes).max().unwrap_or(0);
+    let bytes = if journal { volume_bytes + (1 << 20) } else { volume_bytes };
     let mut first = Subject::open(new_disks(bytes, setting), setting, false, (Plant::NONE, seed))?;
     let (mut setups, mut kernel) = (Vec::new(), Vec::new());
     for (v, script) in (0..).zip(scripts) {
         first.turn_to(v);
         let mut done = Vec::new();
-        for act in &script.setup {
-            if first.act(NO_ACT, act).is_ok() {
-                done.push(act.clone());
+        for some in script.setup.chunk_by(|a, b| script.is_woven_with(a, b)) {
+            if some.len() > 1 {
+                weave(&mut first, some)?;
+                done.extend_from_slice(some);
+            } else if first.act(NO_ACT, &some[0]).is_ok() {
+                done.push(some[0].clone());
             }
         }
         setups.push(done);
@@ -104,6 +131,21 @@ pub(crate) fn set_up(
         make_kernel_like(&mut base[v], ino, indexed)?;
     }
     Ok((base, setups))
+}
+
+/// Does writes a block at a time, one after the other, so that blocks of the files alternate.
+fn weave(v: &mut Subject, writes: &[Act]) -> Result<(), String> {
+    const PIECE: u64 = 1024;
+    let all = || writes.iter().filter_map(Act::written);
+    let longest = all().map(|(_, _, len, _)| len as u64).max().unwrap_or(0);
+    for from in (0..longest).step_by(PIECE as usize) {
+        for (path, at, len, value) in all().filter(|(_, _, len, _)| from < *len as u64) {
+            let some = PIECE.min(len as u64 - from) as usize;
+            let piece = Act::Write(path.to_owned(), at + from, some, value);
+            v.act(NO_ACT, &piece).map_err(|e| format!("{piece:?} in the setup: {e}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// What is known at a cut: the acts answered, in the order of their answers, and those under way.

@@ -8,6 +8,7 @@ use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
+mod fragments;
 mod layers;
 mod short_lives;
 
@@ -23,11 +24,26 @@ pub(crate) struct Script {
     pub(crate) from: usize,
     /// The callers from this one on ask as NFS clients do: what they are answered is durable.
     pub(crate) remote: usize,
+    /// Bytes of its volume, a journal not counted.
+    pub(crate) volume_bytes: u64,
+    /// Writes that follow one another in the setup are done a block at a time, in turn: the files
+    /// are in as many pieces as they have blocks.
+    pub(crate) is_woven: bool,
 }
+
+/// Bytes of the volume of most scenarios.
+const VOLUME_BYTES: u64 = 2 << 20;
 
 impl Script {
     fn new(setup: Vec<Act>, acts: Vec<Act>) -> Script {
-        Script { setup, kernel: Vec::new(), acts, callers: 1, from: 0, remote: usize::MAX }
+        let (kernel, remote) = (Vec::new(), usize::MAX);
+        let (volume_bytes, is_woven) = (VOLUME_BYTES, false);
+        Script { setup, kernel, acts, callers: 1, from: 0, remote, volume_bytes, is_woven }
+    }
+
+    /// Are these two of the setup done in turn?
+    pub(crate) fn is_woven_with(&self, a: &Act, b: &Act) -> bool {
+        self.is_woven && a.written().is_some() && b.written().is_some()
     }
 }
 
@@ -59,6 +75,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         ("short-lives", "new contents freed again while they and others' are on their way home"),
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
+        (
+            "fragments",
+            "a file in more pieces than a small log has room for is removed, cut, renamed over",
+        ),
         ("random", "random operations"),
     ]
 }
@@ -156,6 +176,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "callers" => callers(seed),
         "fronts" => fronts(seed),
         "postmark" => postmark(seed),
+        "fragments" => fragments::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),
         "random" => random(seed),

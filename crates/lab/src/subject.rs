@@ -263,13 +263,15 @@ impl Subject {
 
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
     /// the other, and of several volumes each act is for the next one. The callers of a volume from
-    /// `remote` on ask as NFS clients do. The trace has marks as for `ask`.
+    /// `remote` on ask as NFS clients do. The trace has marks as for `ask`. None: it was not
+    /// answered within `secs_max` of virtual time.
     pub(crate) fn act_in_lanes(
         &mut self,
         acts: &[Act],
         lanes: usize,
         remote: usize,
-    ) -> Vec<Result<(), FsError>> {
+        secs_max: u64,
+    ) -> Vec<Option<Result<(), FsError>>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
         let (volumes, pen) = (self.all.clone(), self.world.pen());
         assert!(lanes.is_multiple_of(volumes.len()), "a caller stays with its volume");
@@ -278,6 +280,7 @@ impl Subject {
             work[n % lanes].push((n, act.clone()));
         }
         let into = results.clone();
+        let end = self.world.now() + Nanos::from_secs(secs_max).0;
         self.world.run(
             &mut self.engine,
             move |env| {
@@ -299,10 +302,9 @@ impl Subject {
                     });
                 }
             },
-            |_| results.borrow().iter().all(Option::is_some),
+            |w| w.now() >= end || results.borrow().iter().all(Option::is_some),
         );
-        let all = results.borrow();
-        all.iter().map(|r| r.expect("all are there")).collect()
+        results.borrow().clone()
     }
 
     /// Every path of the volume with its kind, size and (with `contents`) bytes. Without
@@ -359,10 +361,14 @@ impl Subject {
             bytes = text;
         }
         if contents && a.kind() == Kind::File {
-            let len = u32::try_from(a.size).unwrap_or(u32::MAX);
-            let read = Request::Read { ino, offset: 0, len };
-            if let Reply::Data { data, .. } = self.ask(u64::MAX / 4, read)? {
-                bytes = data.to_vec();
+            // A long file comes in pieces.
+            while (bytes.len() as u64) < a.size {
+                let offset = bytes.len() as u64;
+                let len = u32::try_from(a.size - offset).unwrap_or(u32::MAX);
+                match self.ask(u64::MAX / 4, Request::Read { ino, offset, len })? {
+                    Reply::Data { data, .. } if !data.is_empty() => bytes.extend(data.to_vec()),
+                    _ => break,
+                }
             }
         }
         Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })

@@ -68,7 +68,8 @@ pub enum Commit {
 }
 
 /// The mechanism of `mode` over the recipe's cache, whose gate it becomes. A mode with a log or a
-/// journal needs that in the recipe. Errors: a journal that cannot be written.
+/// journal needs that in the recipe. Errors: a journal that cannot be written, a log too
+/// short for what it is to hold.
 pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
     let log =
         || recipe.log.as_ref().expect("whoever opens a volume in this mode has opened its log");
@@ -91,12 +92,12 @@ pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
         Mode::Redo => {
             let (ordered, stable) = (log().ordered_data, log().threshold);
             let data = redo::Policy { ordered, log_up_to: 0, log_stable_up_to: stable };
-            redo::Redo::new(recipe, log(), data)
+            redo::Redo::new(recipe, log(), data)?
         }
         Mode::Unified => {
             let most = log().threshold;
             let data = redo::Policy { ordered: true, log_up_to: most, log_stable_up_to: most };
-            redo::Redo::new(recipe, log(), data)
+            redo::Redo::new(recipe, log(), data)?
         }
     })
 }

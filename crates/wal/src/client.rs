@@ -28,6 +28,19 @@ impl Reservation {
         self.len
     }
 
+    /// Gives back what an entry of `len` bytes does not need.
+    pub fn shrink(&mut self, len: u64) {
+        if len >= self.len {
+            return;
+        }
+        let cost = self.log.state.borrow().cost(len).min(self.cost);
+        let spare = self.cost - cost;
+        (self.len, self.cost) = (len, cost);
+        if spare > 0 {
+            self.log.unreserve(spare);
+        }
+    }
+
     /// Makes one of two: room for an entry that is as long as both.
     pub fn join(&mut self, mut other: Reservation) {
         self.cost += std::mem::take(&mut other.cost);
@@ -83,6 +96,14 @@ impl Client {
     pub async fn reserve(&self, len: u64) -> Result<Reservation, LogError> {
         let cost = self.inner().reserve(self.id, len).await?;
         Ok(Reservation { log: self.inner().clone(), cost, len })
+    }
+
+    /// The same without waiting: `Full` if there is no room now.
+    pub fn try_reserve(&self, len: u64) -> Result<Reservation, LogError> {
+        let log = self.inner();
+        log.check_room(len)?;
+        let cost = log.keep(len);
+        Ok(Reservation { log: log.clone(), cost, len })
     }
 
     /// Appends into reserved room, which is used up. The entry must not be longer than was

@@ -126,10 +126,15 @@ impl Inner {
                 self.room.wait().await;
             }
         }
+        Ok(self.keep(len))
+    }
+
+    /// Keeps room that there is. Returns what it keeps.
+    pub(crate) fn keep(&self, len: u64) -> u64 {
         let mut s = self.state.borrow_mut();
         let cost = s.cost(len);
         s.reserved += cost;
-        Ok(cost)
+        cost
     }
 
     /// Gives room back that was kept and not used.

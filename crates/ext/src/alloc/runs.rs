@@ -26,6 +26,10 @@ impl Runs {
     pub(crate) fn blocks(&self) -> u64 {
         self.blocks
     }
+    /// How many runs, if no two turn out to be neighbours.
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.len()
+    }
     /// By their numbers, neighbours joined. What was given up twice, in a damaged map, is there
     /// twice.
     pub(crate) fn sorted(self) -> Vec<Extent> {

@@ -22,6 +22,9 @@ use vfs::FsError;
 pub(super) const STEP: u64 = 4096;
 /// Groups whose blocks one transaction gives up: each has a bitmap and a descriptor.
 const GROUPS: usize = 24;
+/// Runs that one transaction gives up: each is named to the log, and has bits of its own in a
+/// bitmap.
+const RUNS: usize = 512;
 /// What each of them may edit: bitmaps, descriptors, maps, the inode.
 pub(super) const RENEWED: Credits = Credits::blocks(64);
 /// Indirect blocks read ahead of the cut.
@@ -34,7 +37,8 @@ struct Cut<'a> {
     from: FileBlock,
     /// What is to be freed.
     freed: Runs,
-    /// It ends at the next border once it has freed so many, or so many groups' ([`GROUPS`]).
+    /// It ends at the next border once it has freed so many, so many groups' ([`GROUPS`]), or in so
+    /// many runs ([`RUNS`]).
     budget: u64,
     /// The groups of what is to be freed, where there is a budget.
     groups: BTreeSet<u32>,
@@ -49,7 +53,8 @@ impl Cut<'_> {
     }
     /// Has it freed as much as one transaction should?
     fn is_enough(&self) -> bool {
-        self.freed.blocks() >= self.budget || self.groups.len() >= GROUPS
+        let scattered = self.groups.len() >= GROUPS || self.freed.runs() >= RUNS;
+        self.freed.blocks() >= self.budget || (self.budget < u64::MAX && scattered)
     }
 }
 

@@ -74,7 +74,10 @@ impl Redo {
             self.cache.flush_device().await?;
         }
         self.trim();
-        self.log.log().persist().await.map_err(|e| self.log_error(e))
+        let below = self.log.needs().unwrap_or_else(|| self.log.end());
+        self.log.log().persist().await.map_err(|e| self.log_error(e))?;
+        self.state.borrow_mut().data.forget_below(below.0); // whoever else needs the log
+        Ok(())
     }
 
     /// Everything home and the log empty.

@@ -62,11 +62,23 @@ impl DataState {
         self.tracks = true;
     }
 
-    /// A block's contents are in an entry that is not in the log yet, or is at this LSN.
-    pub(super) fn logged(&mut self, block: BlockNo, lsn: u64) {
+    /// A block's contents are in an entry that is not in the log yet.
+    fn logged(&mut self, block: BlockNo) {
         if self.tracks {
-            self.logged.insert(block.0, lsn);
+            self.logged.insert(block.0, u64::MAX);
         }
+    }
+
+    /// A block that an entry at this LSN says something of: if that are contents, they are there.
+    pub(super) fn in_log(&mut self, block: BlockNo, lsn: u64) {
+        if let Some(newest) = self.logged.get_mut(&block.0) {
+            *newest = lsn;
+        }
+    }
+
+    /// Of how many blocks the log may hold contents.
+    pub(super) fn logged_blocks(&self) -> usize {
+        self.logged.len()
     }
 
     /// Everything in the log for these blocks is revoked, durably before they are used again.
@@ -154,7 +166,7 @@ impl Redo {
         }
         add(&self.counters.logged_data, len);
         s.open.edit(txn.id, buf.block(), range.clone());
-        s.data.logged(buf.block(), u64::MAX);
+        s.data.logged(buf.block());
         let change = Change::Attr(ino);
         txn.edits.push(Edit { buf: buf.clone(), range, before: None, change });
     }

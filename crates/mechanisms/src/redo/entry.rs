@@ -93,6 +93,11 @@ impl EntryBuf {
         self.items += other.items;
     }
 
+    /// How long it is.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The entry as it is logged.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         self.bytes[4..8].copy_from_slice(&self.items.to_le_bytes());

@@ -1,7 +1,7 @@
 //! Ending an operation: its edits become one entry, with the bytes as they are now. It decides with
 //! what the entry must be joined, and writes nothing.
 
-use super::entry::{ENTRY_HEADER, EntryBuf, ITEM_HEADER};
+use super::entry::EntryBuf;
 use super::open::Ranges;
 use super::queue::Batch;
 use super::{Redo, State, add};
@@ -74,46 +74,18 @@ fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: u64) {
 }
 
 impl Redo {
-    /// Takes more room if the operation has changed more than it said. It waits with the operation
-    /// still open, which is why operations are asked to say enough.
-    pub(super) async fn top_up(&self, txn: &Txn) -> Result<(), IntegrityError> {
-        let items: usize = txn.edits.iter().map(|e| e.range.len() + 2 * ITEM_HEADER).sum();
-        let zeros = 4 * ITEM_HEADER * txn.edits.len();
-        let mixed = usize::from(!txn.data.is_empty() || self.data.logs_any());
-        let whole = self.cache.block_bytes() * mixed;
-        let need = (ENTRY_HEADER + items + zeros + 2 * whole) as u64;
-        let have = match self.state.borrow_mut().open.get(txn.id) {
-            Some(t) => t.room.as_ref().map_or(0, wal::Reservation::len_bytes),
-            None => return Ok(()),
-        };
-        if need <= have {
-            return Ok(());
-        }
-        let most = self.log.log().entry_bytes_max();
-        if need - have > most {
-            return Err(IntegrityError::LogTooSmall { needed: need, available: have + most });
-        }
-        let more = self.log.reserve(need - have).await.map_err(|e| self.log_error(e))?;
-        if let Some(t) = self.state.borrow_mut().open.get(txn.id)
-            && let Some(room) = &mut t.room
-        {
-            room.join(more);
-        }
-        Ok(())
-    }
-
     /// Turns the operation into an entry and puts it in the queue. Returns its serial; if it
     /// changed nothing, the newest that was given: a long operation's earlier parts are among
-    /// those.
-    pub(super) fn gather(&self, txn: Txn) -> u64 {
+    /// those. Errors: see [`Redo::fit`].
+    pub(super) fn gather(&self, txn: Txn) -> Result<u64, IntegrityError> {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
-        let Some(mut opened) = s.open.end(txn.id) else { return 0 };
+        let Some(mut opened) = s.open.end(txn.id) else { return Ok(0) };
         if txn.edits.is_empty() && txn.data.is_empty() {
-            return s.serials.given();
+            return Ok(s.serials.given());
         }
-        let room = opened.room.take().expect("an open operation has room until it ends");
+        let mut room = opened.room.take().expect("an open operation has room until it ends");
         let freed = extents(&txn, |c| match c {
             Change::FreeBlocks(e) => Some(*e),
             _ => None,
@@ -138,9 +110,10 @@ impl Redo {
                 None => direct.push(buf.clone()),
             }
         }
+        let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
+        self.fit(&mut room, entry.len() as u64)?;
         let serial = s.serials.give();
         note_files(s, &txn, &opened.files, serial);
-        let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
         freed.iter().for_each(|e| s.data.revoked(e.start, e.len));
         let logged = ranges.keys().filter(|b| s.queue.is_direct(**b));
         let mut gone: BTreeSet<u64> = logged.map(|b| b.0).collect();
@@ -159,7 +132,7 @@ impl Redo {
         }
         add(&self.counters.operations, 1);
         add(&self.counters.joined, u64::from(joined));
-        serial
+        Ok(serial)
     }
 
     /// The entry, and the ranges of bytes it says.

@@ -27,6 +27,9 @@
 //!             and a block for which the log may hold contents never takes direct ones (data.rs).
 //!             I10 an entry whose contents need not go home any more, because a later one has them
 //!             or frees their blocks, is in the log with that one or not at all (queue.rs).
+//!             I11 all the room that an entry may take is kept before its operation changes
+//!             anything: an open one never waits for room, and one that ends is open no more,
+//!             whatever becomes of it (room.rs).
 //! On disk     entries of the `wal` crate, one client a volume; what is in one: entry.rs.
 //! States      operation: open -end-> queued -append-> in the log -> durable -all blocks home->
 //!             trimmed
@@ -49,8 +52,10 @@ mod entry;
 mod gather;
 mod open;
 mod patch;
+mod plants;
 mod queue;
 mod replay;
+mod room;
 mod serials;
 mod sync;
 
@@ -74,45 +79,8 @@ use std::rc::{Rc, Weak};
 use wal::{Client, LogError};
 
 pub(crate) use data::DataPolicy as Policy;
+pub(crate) use plants::{PLANTS, UNIFIED_PLANTS};
 pub use replay::{Replay, Replayed, recover};
-
-/// Bugs that can be planted in both modes; those of the log itself are in [`wal::PLANTS`].
-pub(crate) const PLANTS: &[&str] = &[
-    "home-before-log",
-    "ack-before-log",
-    "trim-at-append",
-    "trim-before-flush",
-    "no-revoke",
-    "reuse-at-once",
-    "open-bytes-logged",
-    "never-sent",
-    "entry-not-atomic",
-    "log-not-fua",
-    "ack-out-of-order",
-    "torn-tail-accepted",
-    "emptied-before-home",
-    "guard-before-flag",
-    "flag-before-guard",
-];
-
-/// Bugs that can be planted in mode `unified`: these, and some of the others'.
-pub(crate) const UNIFIED_PLANTS: &[&str] = &[
-    "home-before-log",
-    "ack-before-log",
-    "trim-at-append",
-    "trim-before-flush",
-    "no-revoke",
-    "reuse-at-once",
-    "open-bytes-logged",
-    "never-sent",
-    "log-not-fua",
-    "direct-over-logged",
-    "entry-before-contents",
-    "freed-contents-forgotten",
-    "new-block-not-cleared",
-    "guard-before-flag",
-    "flag-before-guard",
-];
 
 #[derive(Default)]
 struct State {
@@ -144,8 +112,9 @@ pub(crate) struct Redo {
     ended: Notify,
     /// Operations may begin again, or everything has failed.
     unbarred: Notify,
-    /// How many wait until no open operation is mixed with an ended one.
+    /// How many wait until no operation is open, and for how many of them nobody begins even then.
     barrier: Cell<u32>,
+    shut: Cell<u32>,
     /// One checkpoint at a time; one that makes contents durable at a time.
     checkpointing: Lock,
     committing: Lock,
@@ -173,8 +142,13 @@ fn add(counter: &Cell<u64>, n: u64) {
 }
 
 impl Redo {
-    /// The mechanism over this cache, whose gate it becomes.
-    pub(crate) fn new(recipe: &Recipe, log: &LogRecipe, data: DataPolicy) -> Rc<Redo> {
+    /// The mechanism over this cache, whose gate it becomes. Errors: a log in which not even one
+    /// write of as many bytes as are logged has room.
+    pub(crate) fn new(
+        recipe: &Recipe,
+        log: &LogRecipe,
+        data: DataPolicy,
+    ) -> Result<Rc<Redo>, IntegrityError> {
         let redo = Rc::new_cyclic(|me| Redo {
             me: me.clone(),
             cache: recipe.cache.clone(),
@@ -187,6 +161,7 @@ impl Redo {
             ended: Notify::new(),
             unbarred: Notify::new(),
             barrier: Cell::new(0),
+            shut: Cell::new(0),
             checkpointing: Lock::new(),
             committing: Lock::new(),
             flushing: Cell::new(false),
@@ -195,13 +170,14 @@ impl Redo {
             stopping: Cell::new(false),
             counters: Counters::default(),
         });
+        redo.check_threshold()?;
         if data.logs_any() {
             redo.state.borrow_mut().data.track_logged();
         }
         recipe.cache.set_gate(redo.clone());
         redo.start_daemon();
         redo.start_clock(log.commit_interval);
-        redo
+        Ok(redo)
     }
 
     fn strong(&self) -> Rc<Redo> {
@@ -227,15 +203,6 @@ impl Redo {
 
     fn check(&self) -> Result<(), IntegrityError> {
         self.cache.failure().map_or(Ok(()), |e| Err(e.into())) // I8
-    }
-
-    /// The most bytes that an operation's entry may have.
-    fn entry_bytes(&self, need: Credits) -> u64 {
-        let block = self.cache.block_bytes() as u64;
-        let small = self.data.is_small(&need);
-        let data = if small { need.data_bytes.next_multiple_of(block) + 2 * block } else { 0 };
-        let most = need.blocks * block + need.frees * 16 + data + 512;
-        most.min(self.log.log().entry_bytes_max())
     }
 
     /// Moves everything on that became durable meanwhile.
@@ -274,7 +241,7 @@ impl Redo {
             (b.first..=b.serial).for_each(|n| s.serials.appended(n, lsn));
             for block in b.ranges.keys() {
                 s.blocks.appended(*block, lsn.0);
-                s.data.logged(*block, lsn.0);
+                s.data.in_log(*block, lsn.0);
             }
             s.queue.sent(b.serial, b.freed, b.txns);
         }
@@ -395,18 +362,12 @@ impl Integrity for Redo {
         Box::pin(async move {
             let room = loop {
                 self.check()?;
-                while self.barrier.get() > 0 && !self.state.borrow().open.is_empty() {
+                while self.is_barred() {
                     self.unbarred.wait().await;
                     self.check()?;
                 }
-                let room = match self.log.reserve(self.entry_bytes(need)).await {
-                    Ok(room) => room,
-                    Err(_) if self.cache.failure().is_some() => continue, // which `check` reports
-                    // Nothing is done yet, so nothing has failed.
-                    Err(LogError::Held { by }) => return Err(IntegrityError::LogHeld { by }),
-                    Err(e) => return Err(self.log_error(e)),
-                };
-                if self.barrier.get() == 0 || self.state.borrow().open.is_empty() {
+                let room = self.room_for(need).await?;
+                if !self.is_barred() {
                     break room;
                 }
             };
@@ -439,12 +400,14 @@ impl Integrity for Redo {
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
-            self.top_up(&txn).await?;
+            let id = txn.id;
             let ended = self.gather(txn);
-            self.pump()?;
+            assert!(self.state.borrow_mut().open.get(id).is_none(), "what has ended is not open");
             if self.barrier.get() > 0 {
                 self.ended.wake_all();
             }
+            let ended = ended?;
+            self.pump()?;
             self.push_data();
             if self.commit == Commit::Async && !self.plant.is("never-sent") {
                 self.send_soon();

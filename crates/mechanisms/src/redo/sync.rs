@@ -2,6 +2,7 @@
 //! contents. Whoever waits shares log writes and flushes with all who wait at the same time.
 
 use super::queue::Waits;
+use super::room::Barrier;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
@@ -45,15 +46,6 @@ impl Redo {
 
     /// Brings the queue a step further.
     async fn push_out(&self) -> Result<(), IntegrityError> {
-        struct Barrier<'a>(&'a Redo);
-        impl Drop for Barrier<'_> {
-            fn drop(&mut self) {
-                self.0.barrier.set(self.0.barrier.get() - 1);
-                if self.0.barrier.get() == 0 {
-                    self.0.unbarred.wake_all();
-                }
-            }
-        }
         self.pump()?;
         let waits = {
             let s = self.state.borrow();
@@ -64,8 +56,7 @@ impl Redo {
             Waits::ForData => self.commit_data().await,
             Waits::ForOpen => {
                 // Nobody begins until those who are mixed with it have ended.
-                self.barrier.set(self.barrier.get() + 1);
-                let _barrier = Barrier(self);
+                let _barrier = Barrier::new(self, false);
                 self.ended.wait().await;
                 Ok(())
             }

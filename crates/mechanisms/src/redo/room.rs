@@ -1,0 +1,150 @@
+//! Room in the log: all that an operation's entry may take is kept before it changes anything, so
+//! that it never waits for room that only its own end could make. It decides how much that is.
+
+use super::Redo;
+use integrity::{Credits, IntegrityError};
+use wal::{LogError, Reservation};
+
+/// What an entry has beside what its operation says: its header, the inode, the counts.
+const SMALL_BYTES: u64 = 512;
+/// What the map and a bitmap take for each block of contents, if none of them are neighbours.
+const BLOCK_BYTES: u64 = 32;
+/// What the freeing of a run takes.
+const RUN_BYTES: u64 = 16;
+/// The metadata of a write takes as much as so many blocks, that of its contents' map not counted.
+const WRITE_BLOCKS: u64 = 4;
+/// How often the log is emptied for one operation before it gives up.
+const ROUNDS: usize = 8;
+
+/// Keeps operations from beginning while others are open, until dropped; `shut`: then too.
+pub(super) struct Barrier<'a> {
+    redo: &'a Redo,
+    shut: bool,
+}
+
+impl<'a> Barrier<'a> {
+    pub(super) fn new(redo: &'a Redo, shut: bool) -> Barrier<'a> {
+        redo.barrier.set(redo.barrier.get() + 1);
+        redo.shut.set(redo.shut.get() + u32::from(shut));
+        Barrier { redo, shut }
+    }
+}
+
+impl Drop for Barrier<'_> {
+    fn drop(&mut self) {
+        let redo = self.redo;
+        redo.barrier.set(redo.barrier.get() - 1);
+        redo.shut.set(redo.shut.get() - u32::from(self.shut));
+        if redo.barrier.get() == 0 || redo.shut.get() == 0 {
+            redo.unbarred.wake_all();
+        }
+    }
+}
+
+impl Redo {
+    /// May nobody begin now?
+    pub(super) fn is_barred(&self) -> bool {
+        let open = !self.state.borrow().open.is_empty();
+        self.shut.get() > 0 || (self.barrier.get() > 0 && open)
+    }
+
+    /// The most bytes that the entry of an operation may have; `logged`: of so many blocks the log
+    /// may hold contents, which then go into it again (I9).
+    fn entry_bytes(&self, need: &Credits, logged: u64) -> u64 {
+        let block = self.cache.block_bytes() as u64;
+        let blocks = need.data_bytes.div_ceil(block);
+        let whole = (blocks + 2) * block;
+        let contents = if self.data.is_small(need) { whole } else { whole.min(logged * block) };
+        let map = blocks * BLOCK_BYTES + need.frees * RUN_BYTES;
+        need.blocks * block + contents + map + SMALL_BYTES
+    }
+
+    /// What an operation that begins now may need.
+    fn entry_bytes_now(&self, need: &Credits) -> u64 {
+        let logged = self.state.borrow().data.logged_blocks() as u64;
+        self.entry_bytes(need, logged)
+    }
+
+    /// Does a write of as many bytes as are logged fit in an entry? Errors: it does not; the most
+    /// that does.
+    pub(super) fn check_threshold(&self) -> Result<(), IntegrityError> {
+        let block = self.cache.block_bytes() as u64;
+        let beside = (2 + WRITE_BLOCKS) * block + SMALL_BYTES;
+        let room = self.log.log().entry_bytes_max().saturating_sub(beside);
+        let most = room / (block + BLOCK_BYTES) * block;
+        let wanted = self.data.log_up_to.max(self.data.log_stable_up_to);
+        if wanted <= most {
+            return Ok(());
+        }
+        Err(IntegrityError::ThresholdTooLarge { wanted, most })
+    }
+
+    /// Waits for the room that an operation may need (I11). Nothing of it is open yet.
+    pub(super) async fn room_for(&self, need: Credits) -> Result<Reservation, IntegrityError> {
+        let max = self.log.log().entry_bytes_max();
+        for _ in 0..ROUNDS {
+            let _turn = match self.entry_bytes_now(&need) {
+                bytes if bytes > max && self.holds_contents() => Some(self.forget_logged().await?),
+                _ => None,
+            };
+            let bytes = self.entry_bytes_now(&need).min(max);
+            let room = match self.log.reserve(bytes).await {
+                Ok(room) => room,
+                Err(e) => {
+                    self.check()?; // the disk's failure, which the log only passes on
+                    return Err(match e {
+                        LogError::Held { by } => IntegrityError::LogHeld { by },
+                        e => self.log_error(e),
+                    });
+                }
+            };
+            // While it waited, more contents may have been logged.
+            if self.entry_bytes_now(&need) <= bytes || !self.holds_contents() {
+                return Ok(room);
+            }
+        }
+        Err(self.too_small(self.entry_bytes_now(&need), max))
+    }
+
+    /// No room for so many bytes where so many are.
+    fn too_small(&self, needed: u64, available: u64) -> IntegrityError {
+        let block = self.cache.block_bytes() as u64;
+        let (needed, available) = (needed.div_ceil(block), available / block);
+        IntegrityError::LogTooSmall { needed, available }
+    }
+
+    fn holds_contents(&self) -> bool {
+        self.state.borrow().data.logged_blocks() > 0
+    }
+
+    /// Everything goes home, so that the log holds nobody's contents; nobody begins meanwhile, nor
+    /// until what this returns is dropped.
+    async fn forget_logged(&self) -> Result<Barrier<'_>, IntegrityError> {
+        let barrier = Barrier::new(self, true);
+        while !self.state.borrow().open.is_empty() {
+            self.check()?;
+            self.ended.wait().await;
+        }
+        self.checkpoint().await?;
+        Ok(barrier)
+    }
+
+    /// The operation has ended with an entry of `len` bytes: what is left over is given back. It
+    /// never waits. Errors: it has changed more than it said, and there is no room for that; a bug,
+    /// and the volume stops, because what memory holds can neither be logged nor undone.
+    pub(super) fn fit(&self, room: &mut Reservation, len: u64) -> Result<(), IntegrityError> {
+        let have = room.len_bytes();
+        if len <= have {
+            room.shrink(len);
+            return Ok(());
+        }
+        match self.log.try_reserve(len - have) {
+            Ok(more) => room.join(more),
+            Err(e) => {
+                let _ = self.log_error(e);
+                return Err(self.too_small(len, have));
+            }
+        }
+        Ok(())
+    }
+}
