@@ -125,6 +125,15 @@ fn nfs_and_mount_are_registered_as_long_as_they_are_served() {
     assert_eq!(registered(), both(server.at.port(), &[("tcp", "0.0.0.0"), ("tcp6", "::")]));
     server.stop();
     assert_eq!(registered(), nothing);
+    // A server that is registered and answers keeps its place.
+    let first = Server::trusting(&[&image], ANY, &["--rpcbind"]);
+    let place = registered();
+    let other = folder.volume("w", "16M");
+    let (code, _, err) = cairn(&["serve", s(&other), "--nfs", ANY, "--rpcbind"]);
+    assert!(code == 1 && err.contains("is registered and answers at"), "{code} {err}");
+    assert_eq!(registered(), place);
+    first.stop();
+    assert_eq!(registered(), nothing);
     // What a killed server left is its successor's.
     let server = Server::trusting(&[&image], ANY, &["--rpcbind"]);
     let (old, left) = (server.at.port(), registered());

@@ -107,3 +107,18 @@ fn roots_groups_are_squashed_with_root() {
     assert!(opens(",all_squash,anongid=50", LOW, (1000, 1000, &[]), 50));
     assert!(opens(",no_root_squash", LOW, (1000, 1000, &[0]), 0));
 }
+
+#[test]
+fn nobody_is_given_the_reply_to_what_root_did() {
+    let mut b = serving("", LOW);
+    let root = root_handle(&mut b, "", LOW);
+    let args = [opaque(&root), opaque(b"d"), words(&[0; 6])].concat();
+    let mkdir = call(77, (NFS, 3, 9), &args);
+    let made = b.one(&mkdir);
+    assert_eq!(word(&made, 6), Some(0));
+    // The same bytes from where root is nobody: asked anew, and the name is taken.
+    b.reconnect_from(HIGH);
+    assert_eq!(word(&b.one(&mkdir), 6), Some(17));
+    b.reconnect_from("127.0.0.1:701");
+    assert_eq!(b.one(&mkdir), made, "root asks again, from another port");
+}

@@ -4,7 +4,7 @@ use super::replies;
 use crate::{Failure, say};
 use host::{Driver, Listening, Outlet, Pool, Protocol, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -93,18 +93,48 @@ impl NfsArgs {
         };
         let listening = listen(pool, &self.address, Arc::new(accept))?;
         let at = listening.at;
-        let port = at.port();
-        // An address of IPv6 stands in brackets before a path.
-        let shown = match at.ip() {
-            std::net::IpAddr::V6(v6) => format!("[{v6}]"),
-            v4 => v4.to_string(),
-        };
-        for name in names {
-            let options = format!("vers=3,tcp,nolock,port={port},mountport={port}");
-            say::out(&format!("mount -t nfs -o {options} {shown}:/{name} DIR"));
-        }
+        let reached = reached(at);
+        names.iter().for_each(|name| say::out(&mount_line(reached, name)));
         Ok(Started { server, listening, images })
     }
+}
+
+/// Where clients reach a server that listens here: every address stands for the machine's own, the
+/// one from which it would reach others.
+fn reached(at: SocketAddr) -> SocketAddr {
+    if !at.ip().is_unspecified() {
+        return at;
+    }
+    let v4 = || own_address("0.0.0.0:0", "192.0.2.1:9");
+    let v6 = || own_address("[::]:0", "[2001:db8::1]:9");
+    // Listening on every address of IPv6 takes IPv4's callers, too.
+    let own = if at.is_ipv6() { v4().or_else(v6) } else { v4() };
+    SocketAddr::new(own.unwrap_or(Ipv4Addr::LOCALHOST.into()), at.port())
+}
+
+/// The address from which this machine would send to there. Nothing is sent.
+fn own_address(from: &str, to: &str) -> Option<IpAddr> {
+    let socket = UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    socket.local_addr().ok().map(|a| a.ip()).filter(|ip| !ip.is_unspecified())
+}
+
+/// The command with which a client mounts.
+fn mount_line(at: SocketAddr, name: &str) -> String {
+    let port = at.port();
+    // An address of IPv6 stands in brackets before a path, and "tcp" alone means IPv4's.
+    let (host, transport) = match at {
+        SocketAddr::V4(a) => (a.ip().to_string(), "tcp".to_owned()),
+        SocketAddr::V6(a) => {
+            let scope = match a.scope_id() {
+                0 => String::new(),
+                n => format!("%{n}"),
+            };
+            (format!("[{}{scope}]", a.ip()), "proto=tcp6,mountproto=tcp6".to_owned())
+        }
+    };
+    let options = format!("vers=3,{transport},nolock,port={port},mountport={port}");
+    format!("mount -t nfs -o {options} {host}:/{name} DIR")
 }
 
 /// Clients tell volumes apart by their names, and handles by the volumes' UUIDs.
@@ -170,5 +200,30 @@ pub fn describe(driver: &Driver, path: &Path) -> Result<Served, Failure> {
     match driver.request(Request::Info) {
         Ok(Reply::Info(info)) => Ok(Served { name, info: *info }),
         _ => Err(Failure::Failed(format!("{}: tells nothing about itself", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_names_an_address_that_can_be_mounted() {
+        let line = |at: &str| mount_line(at.parse().unwrap(), "v");
+        assert_eq!(
+            line("127.0.0.1:2049"),
+            "mount -t nfs -o vers=3,tcp,nolock,port=2049,mountport=2049 127.0.0.1:/v DIR"
+        );
+        assert_eq!(
+            line("[fe80::1%2]:2049"),
+            "mount -t nfs -o vers=3,proto=tcp6,mountproto=tcp6,nolock,port=2049,mountport=2049 \
+             [fe80::1%2]:/v DIR"
+        );
+        for every in ["0.0.0.0:7", "[::]:7"] {
+            let at = reached(every.parse().unwrap());
+            assert!(!at.ip().is_unspecified() && at.port() == 7, "{every}: {at}");
+        }
+        let one = "192.0.2.7:7".parse().unwrap();
+        assert_eq!(reached(one), one);
     }
 }
