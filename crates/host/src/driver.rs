@@ -6,7 +6,7 @@ use crate::{HostFile, now};
 use env::{Engine, Env, IoDone, IoRequest, Local};
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 use vfs::{Answer, Call, Door, DoorState, Front, FsError, Out, Reply, Request, Ticket, Work};
 
@@ -57,12 +57,35 @@ pub fn drive<T: 'static>(
     }
 }
 
+/// Calls what it holds with the answer.
+struct Then<F>(Mutex<Option<F>>);
+impl<F: FnOnce(Answer) + Send> Front for Then<F> {
+    fn reply(&self, _: u64, answer: Answer) {
+        if let Some(then) = self.0.lock().expect("nobody panics while holding it").take() {
+            then(answer);
+        }
+    }
+}
+
 /// Asks a volume that the workers serve, from a thread beside them; None: no answer came in time.
 pub fn ask(pool: &crate::Pool, volume: usize, request: Request, time: Duration) -> Option<Reply> {
     let (tx, rx) = mpsc::channel();
-    let ticket = Ticket { front: Arc::new(Answers(tx)), id: 0 };
+    ask_then(pool, volume, request, move |answer| {
+        let _ = tx.send(answer); // nobody waits for it any more
+    });
+    rx.recv_timeout(time).ok()?.result.ok()
+}
+
+/// The same without waiting: `then` is called with the answer, by whichever thread leaves the
+/// volume with it.
+pub fn ask_then(
+    pool: &crate::Pool,
+    volume: usize,
+    request: Request,
+    then: impl FnOnce(Answer) + Send + 'static,
+) {
+    let ticket = Ticket { front: Arc::new(Then(Mutex::new(Some(then)))), id: 0 };
     pool.enter(volume, &mut vec![Work::Call(ticket, Call::local(request))]);
-    rx.recv_timeout(time).ok()?.1.result.ok()
 }
 
 /// One thread with one volume.

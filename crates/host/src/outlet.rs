@@ -9,7 +9,7 @@ use std::io::{self, IoSlice, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ struct Queue {
 }
 
 struct Inner {
-    stream: TcpStream,
+    stream: Arc<TcpStream>,
     queue: Mutex<Queue>,
     less: Condvar,
     /// What all outlets hold that count together.
@@ -48,7 +48,8 @@ pub struct Outlet(Arc<Inner>);
 impl Outlet {
     /// For this socket, whose timeout for writing says how long a client may take nothing at all.
     /// What is queued is counted in `all` as well.
-    pub fn new(stream: TcpStream, all: Arc<AtomicUsize>) -> Outlet {
+    pub fn new(stream: impl Into<Arc<TcpStream>>, all: Arc<AtomicUsize>) -> Outlet {
+        let stream = stream.into();
         Outlet(Arc::new(Inner { stream, queue: Mutex::default(), less: Condvar::new(), all }))
     }
 
@@ -89,11 +90,6 @@ impl Outlet {
                 self.give_up(&mut q);
             }
         }
-    }
-
-    /// Its socket, for whoever ends connections.
-    pub(crate) fn socket(&self) -> Socket {
-        Socket(Arc::downgrade(&self.0))
     }
 
     /// Bytes held that the client has not taken.
@@ -142,26 +138,6 @@ impl Outlet {
         // The connection's reader notices and ends it.
         let _ = self.0.stream.shutdown(Shutdown::Both);
         self.0.less.notify_all();
-    }
-}
-
-/// An outlet's socket, as long as somebody has the outlet.
-pub(crate) struct Socket(Weak<Inner>);
-
-impl Socket {
-    fn shut(&self, how: Shutdown) {
-        if let Some(inner) = self.0.upgrade() {
-            // It may be gone already.
-            let _ = inner.stream.shutdown(how);
-        }
-    }
-    /// Whoever waits to read from it finds its end.
-    pub(crate) fn end_input(&self) {
-        self.shut(Shutdown::Read);
-    }
-    /// Nothing more is sent either.
-    pub(crate) fn cut(&self) {
-        self.shut(Shutdown::Both);
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::answers::finish;
 use crate::calls::{self, Begun, Pending, modifies};
 use crate::drc::{Key, Known, checksum};
+use crate::intake::Share;
 use crate::metrics::{self, Meter};
 use crate::mountd;
 use crate::nlm;
@@ -37,6 +38,17 @@ pub trait Sender: Send + Sync {
     fn wait_below(&self, _bytes: usize) {}
 }
 
+/// A record of which a part has come, and not its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Unfinished {
+    /// How many records came before it.
+    pub number: u64,
+    /// How much of it is missing, as far as is known.
+    pub missing_bytes: usize,
+    /// Does another connection wait for the memory that it takes?
+    pub in_the_way: bool,
+}
+
 /// A connection.
 pub struct Connection {
     me: Weak<Connection>,
@@ -52,7 +64,8 @@ impl Connection {
     /// A connection of `peer`, whose replies go to `sender`.
     pub fn new(server: Arc<Server>, peer: SocketAddr, sender: Box<dyn Sender>) -> Arc<Connection> {
         let meter = Meter::new(&server.metrics, peer.ip());
-        let state = State::new(Room::new(&server.held), meter);
+        let share = Share::new(&server.intake);
+        let state = State::new(Room::new(&server.held), share, meter);
         server.metrics.connections.inc();
         let state = Mutex::new(state);
         Arc::new_cyclic(|me| Connection {
@@ -75,6 +88,9 @@ impl Connection {
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         let arrived = Instant::now();
         let mut s = self.state();
+        if s.is_starved {
+            return Err("there was no memory for a request in time".into());
+        }
         s.gathering += 1;
         s.meter.received.inc_by(bytes.len() as u64);
         // Taken out, so that a record of one fragment is read where it lies.
@@ -93,6 +109,7 @@ impl Connection {
             }
             let Some(fragment) = input.get(at + 4..at + 4 + len) else { break };
             at += 4 + len;
+            s.records += u64::from(last);
             if !last {
                 s.record.extend_from_slice(fragment);
             } else if s.record.is_empty() {
@@ -115,7 +132,7 @@ impl Connection {
             // Looked at while nothing can go from the room to the sender, so nothing is missed.
             let unsent = self.sender.unsent();
             if !s.room.is_full(unsent, || self.sender.unsent_everywhere()) {
-                return s.has_more();
+                return s.has_more() || !self.has_memory(s);
             }
             if s.room.is_empty() {
                 drop(s);
@@ -128,10 +145,31 @@ impl Connection {
         }
     }
 
-    /// Has a part of a request come, and not its end?
-    pub fn is_inside_record(&self) -> bool {
+    /// Takes the memory for the record that has begun, waiting for it. Only whoever reads the
+    /// socket comes here, so the record is the same afterwards.
+    fn has_memory(&self, s: MutexGuard<'_, State>) -> bool {
+        let missing = s.share.missing(s.needed());
+        if missing == 0 {
+            return true;
+        }
+        drop(s);
+        let has = self.server.intake.take(missing);
+        let mut s = self.state();
+        match has {
+            true => s.make_room(missing),
+            false => s.is_starved = true,
+        }
+        has
+    }
+
+    /// The record of which a part has come, and not its end.
+    pub fn unfinished(&self) -> Option<Unfinished> {
         let s = self.state();
-        !s.input.is_empty() || !s.record.is_empty()
+        (!s.input.is_empty() || !s.record.is_empty()).then(|| Unfinished {
+            number: s.records,
+            missing_bytes: s.missing_bytes(),
+            in_the_way: s.share.is_in_the_way(),
+        })
     }
 
     /// Is there a call that has not been answered?

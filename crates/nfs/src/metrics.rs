@@ -67,6 +67,7 @@ pub(crate) struct Metrics {
     sent: Family<Labels, Counter>,
     pub(crate) duplicates: Counter,
     pub(crate) refused: Counter,
+    pub(crate) turned_away: Counter,
     pub(crate) connections: Gauge,
     pub(crate) in_flight: Gauge,
     durable: Family<Labels, Counter>,
@@ -83,6 +84,7 @@ impl Metrics {
             sent: Family::default(),
             duplicates: Counter::default(),
             refused: Counter::default(),
+            turned_away: Counter::default(),
             connections: Gauge::default(),
             in_flight: Gauge::default(),
             durable: Family::default(),
@@ -99,6 +101,8 @@ impl Metrics {
         let help = "Requests that came again, answered from memory or already under way";
         r.register("duplicate_requests", help, m.duplicates.clone());
         r.register("refused_requests", "Refused by the exports", m.refused.clone());
+        let help = "Connections refused: of strangers, or there were too many";
+        r.register("refused_connections", help, m.turned_away.clone());
         r.register("connections", "Open connections", m.connections.clone());
         r.register("requests_in_flight", "Requests not answered yet", m.in_flight.clone());
         let help = "Requests answered only when durable; flushes and commits are shared by them";

@@ -4,8 +4,10 @@ use crate::connection::Connection;
 use crate::drc::Drc;
 use crate::exports::{Claim, Export};
 use crate::handle::{self, BadHandle, Handle};
+use crate::intake::Intake;
 use crate::kept;
 use crate::metrics::Metrics;
+use crate::seldom::Seldom;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -39,6 +41,11 @@ pub struct Server {
     pub(crate) metrics: Metrics,
     /// Bytes that all connections hold, see [`crate::room`].
     pub(crate) held: Arc<AtomicUsize>,
+    /// The same of what has come of unfinished records.
+    pub(crate) intake: Arc<Intake>,
+    /// Lines about whoever is refused.
+    refusals: Seldom,
+    strangers: Seldom,
 }
 
 /// What is to be mounted.
@@ -67,6 +74,9 @@ impl Server {
             drc: Drc::default(),
             metrics: Metrics::new(),
             held: Arc::default(),
+            intake: Arc::default(),
+            refusals: Seldom::default(),
+            strangers: Seldom::default(),
         }
     }
     /// The replies of the last seconds to changes of this volume, for the server that comes after a
@@ -108,12 +118,28 @@ impl Server {
     /// No rule lets this caller in: counted and logged.
     pub(crate) fn refused(&self, volume: usize, peer: SocketAddr) {
         self.metrics.refused.inc();
+        let Some(more) = self.refusals.line() else { return };
         let name = &self.volumes[volume].name;
         let why = match self.exports.iter().any(|e| e.covers(name, peer.ip())) {
             true => "its --export is secure, so for ports below 1024",
             false => "no --export covers it",
         };
-        tracing::warn!("{peer} was refused /{name}: {why}");
+        tracing::warn!("{peer} was refused /{name}: {why}{more}");
+    }
+    /// May this peer use any of the volumes? Others are counted, and logged now and then.
+    pub fn admits(&self, peer: SocketAddr) -> bool {
+        let known = self.names().any(|n| self.exports.iter().any(|e| e.covers(n, peer.ip())));
+        if !known {
+            self.turned_away(peer, "no --export covers it");
+        }
+        known
+    }
+    /// A connection was refused: counted, and logged now and then.
+    pub fn turned_away(&self, peer: SocketAddr, why: &str) {
+        self.metrics.turned_away.inc();
+        if let Some(more) = self.strangers.line() {
+            tracing::warn!("a connection of {} was refused: {why}{more}", peer.ip());
+        }
     }
     pub(crate) fn cred(&self, rule: &Export, user: &User) -> Cred {
         rule.cred(user.auth.as_ref(), user.peer)

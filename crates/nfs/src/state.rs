@@ -5,6 +5,7 @@
 use crate::answers::Message;
 use crate::calls::Pending;
 use crate::drc::Key;
+use crate::intake::{FREE_BYTES, Share};
 use crate::metrics::Meter;
 use crate::room::{CALL_BYTES, Room};
 use env::{Piece, Rope};
@@ -13,7 +14,7 @@ use std::time::Instant;
 /// The longest record: a write of the largest size and its head.
 pub(crate) const RECORD_BYTES_MAX: usize = vfs::TRANSFER_BYTES_MAX + 4096;
 /// Calls are taken into memory in a buffer that is given back when it has grown beyond this.
-const INPUT_KEPT: usize = 64 << 10;
+const INPUT_KEPT: usize = FREE_BYTES;
 /// Replies are copied together up to this size.
 const PIECE_BYTES: usize = 32 << 10;
 
@@ -38,6 +39,12 @@ pub(crate) struct State {
     /// Bytes that are not a whole record yet, and the fragments of one that is not.
     pub(crate) input: Vec<u8>,
     pub(crate) record: Vec<u8>,
+    /// The memory that these two may take.
+    pub(crate) share: Share,
+    /// Records that have come.
+    pub(crate) records: u64,
+    /// There is no memory for the record that has begun: the connection is over.
+    pub(crate) is_starved: bool,
     pub(crate) out: Outbox,
     asked: Vec<Option<Asked>>,
     pub(crate) room: Room,
@@ -50,10 +57,13 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(room: Room, meter: Meter) -> State {
+    pub(crate) fn new(room: Room, share: Share, meter: Meter) -> State {
         State {
             input: Vec::new(),
             record: Vec::new(),
+            share,
+            records: 0,
+            is_starved: false,
             out: Outbox::default(),
             asked: Vec::new(),
             room,
@@ -70,6 +80,30 @@ impl State {
             input.shrink_to(INPUT_KEPT);
         }
         self.input = input;
+        self.share.shrink(self.needed());
+    }
+
+    /// The memory that the record that has begun may need. Of one in fragments nobody knows how
+    /// long it gets: whoever waited for the rest while he holds the beginning could wait for others
+    /// that do the same.
+    pub(crate) fn needed(&self) -> usize {
+        let mark = mark(&self.input);
+        if !self.record.is_empty() || mark.is_some_and(|(_, last)| !last) {
+            return RECORD_BYTES_MAX + FREE_BYTES;
+        }
+        mark.map_or(0, |(len, _)| 4 + len).max(self.input.len())
+    }
+
+    /// So much was taken for the record that has begun.
+    pub(crate) fn make_room(&mut self, taken: usize) {
+        self.share.add(taken);
+        let missing = self.missing_bytes();
+        self.input.reserve_exact(missing);
+    }
+
+    /// What is to come of the fragment that has begun.
+    pub(crate) fn missing_bytes(&self) -> usize {
+        mark(&self.input).map_or(0, |(len, _)| (4 + len).saturating_sub(self.input.len()))
     }
 
     /// Is there a whole request among what was received, or one that is longer than any may be?

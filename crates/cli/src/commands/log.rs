@@ -146,7 +146,7 @@ fn scan(path: &Path, from: Lsn, as_json: bool) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     for (lsn, client, bytes) in entries {
-        println!("{lsn:>14} {:16} {bytes}", name(client));
+        println!("{lsn:>14} {:16} {bytes}", format::shown(name(client).as_bytes()));
     }
     Ok(Outcome::Done)
 }

@@ -2,7 +2,7 @@
 
 use super::replies;
 use crate::{Failure, say};
-use host::{Driver, Listening, Outlet, Pool, Protocol, listen};
+use host::{Driver, Limits, Listening, Outlet, Pool, Protocol, Service, Unfinished, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
@@ -46,8 +46,22 @@ impl Protocol for Nfs {
     fn is_waiting(&self) -> bool {
         self.0.is_waiting()
     }
-    fn is_inside_request(&self) -> bool {
-        self.0.is_inside_record()
+    fn unfinished(&self) -> Option<Unfinished> {
+        let nfs::Unfinished { number, missing_bytes, in_the_way } = self.0.unfinished()?;
+        Some(Unfinished { number, missing_bytes, in_the_way })
+    }
+}
+
+struct Connections(Arc<Server>);
+impl Service for Connections {
+    fn admits(&self, peer: SocketAddr) -> bool {
+        self.0.admits(peer)
+    }
+    fn turned_away(&self, peer: SocketAddr, why: &str) {
+        self.0.turned_away(peer, why);
+    }
+    fn accept(&self, peer: SocketAddr, outlet: Outlet) -> Arc<dyn Protocol> {
+        Arc::new(Nfs(Connection::new(self.0.clone(), peer, Box::new(Socket(outlet)))))
     }
 }
 
@@ -87,11 +101,8 @@ impl NfsArgs {
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
         let server = Arc::new(Server::new(volumes, self.exports));
         images.iter().enumerate().for_each(|(v, i)| replies::take_over(&server, v, i));
-        let for_connections = server.clone();
-        let accept = move |peer: SocketAddr, outlet: Outlet| -> Arc<dyn Protocol> {
-            Arc::new(Nfs(Connection::new(for_connections.clone(), peer, Box::new(Socket(outlet)))))
-        };
-        let listening = listen(pool, &self.address, Arc::new(accept))?;
+        let service = Arc::new(Connections(server.clone()));
+        let listening = listen(pool, &self.address, service, Limits::default())?;
         let at = listening.at;
         let reached = reached(at);
         names.iter().for_each(|name| say::out(&mount_line(reached, name)));

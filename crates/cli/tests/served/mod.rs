@@ -198,6 +198,22 @@ impl Server {
         let line = all.lines().find(|l| l.starts_with(what)).unwrap();
         line.split_whitespace().nth(1).unwrap().parse().unwrap()
     }
+    /// How many files it has open.
+    pub fn open_files(&self) -> u64 {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count() as u64
+    }
+    /// Lets it have no more than so many from now on; how many it might have had.
+    pub fn limit_files(&self, most: u64) -> u64 {
+        let pid = self.child.id().to_string();
+        let prlimit = |more: &[&str]| {
+            let out = Command::new("prlimit").args(["--pid", &pid]).args(more).output().unwrap();
+            assert!(out.status.success(), "{out:?}");
+            String::from_utf8(out.stdout).unwrap()
+        };
+        let had = prlimit(&["--nofile", "--noheadings", "--output", "SOFT"]);
+        prlimit(&[&format!("--nofile={most}:")]);
+        had.trim().parse().unwrap()
+    }
     pub fn socket(&self) -> TcpStream {
         let s = TcpStream::connect(self.at).unwrap();
         s.set_read_timeout(Some(PATIENCE)).unwrap();

@@ -1,0 +1,165 @@
+//! What strangers, and clients that mean no good, can make a listener spend: places, descriptors,
+//! time. The protocol is one of the test's own: a request is a byte that says how many follow, and
+//! is answered with that byte.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use host::{Limits, Outlet, Pool, Protocol, Service, Unfinished, listen};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use vfs::Work;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Toy {
+    outlet: Outlet,
+    got: Mutex<(Vec<u8>, u64)>,
+}
+
+impl Protocol for Toy {
+    fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
+        let (input, number) = &mut *self.got.lock().unwrap();
+        input.extend(bytes);
+        while input.first().is_some_and(|n| input.len() > usize::from(*n)) {
+            let request: Vec<u8> = input.drain(..=usize::from(input[0])).collect();
+            *number += 1;
+            self.outlet.send(vec![env::Piece::Own(vec![request[0]])]);
+        }
+        Ok(Vec::new())
+    }
+    fn gathered(&self) {}
+    fn wait_for_room(&self) -> bool {
+        false
+    }
+    fn is_waiting(&self) -> bool {
+        false
+    }
+    fn unfinished(&self) -> Option<Unfinished> {
+        let (input, number) = &*self.got.lock().unwrap();
+        let missing_bytes = 1 + usize::from(*input.first()?) - input.len();
+        Some(Unfinished { number: *number, missing_bytes, in_the_way: false })
+    }
+}
+
+/// Admits only IPv4, and counts.
+#[derive(Default)]
+struct Counted {
+    accepted: AtomicUsize,
+    turned_away: AtomicUsize,
+}
+
+impl Service for Counted {
+    fn admits(&self, peer: SocketAddr) -> bool {
+        peer.is_ipv4()
+    }
+    fn turned_away(&self, _: SocketAddr, _: &str) {
+        self.turned_away.fetch_add(1, Ordering::Relaxed);
+    }
+    fn accept(&self, _: SocketAddr, outlet: Outlet) -> Arc<dyn Protocol> {
+        self.accepted.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Toy { outlet, got: Mutex::default() })
+    }
+}
+
+fn served(address: &str, limits: Limits) -> (SocketAddr, Arc<Counted>) {
+    let service = Arc::new(Counted::default());
+    let pool = Pool::start(Vec::new()).unwrap();
+    (listen(&pool, address, service.clone(), limits).unwrap().at, service)
+}
+
+fn client(at: SocketAddr) -> TcpStream {
+    let s = TcpStream::connect(at).unwrap();
+    s.set_read_timeout(Some(PATIENCE)).unwrap();
+    s
+}
+
+/// Asks something small, which is answered.
+fn asks(s: &mut TcpStream) -> bool {
+    s.write_all(&[2, 7, 7]).is_ok() && matches!(s.read(&mut [0; 1]), Ok(1))
+}
+
+/// Is it closed from the other side, soon?
+fn ends(s: &mut TcpStream) -> bool {
+    let timeout = |e: &std::io::Error| e.kind() == std::io::ErrorKind::WouldBlock;
+    match s.read(&mut [0; 1]) {
+        Ok(n) => n == 0,
+        Err(e) => !timeout(&e),
+    }
+}
+
+#[test]
+fn strangers_are_refused_before_anything_is_kept_of_them() {
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        println!("skipped: there is no IPv6");
+        return;
+    }
+    let (at, service) = served("[::]:0", Limits { connections: 8, ..Limits::default() });
+    let from = |ip: &str| client(SocketAddr::new(ip.parse().unwrap(), at.port()));
+    let mut strangers: Vec<TcpStream> = (0..100).map(|_| from("::1")).collect();
+    assert!(strangers.iter_mut().all(ends));
+    assert!(asks(&mut from("127.0.0.1")));
+    assert_eq!(service.accepted.load(Ordering::Relaxed), 1);
+    assert_eq!(service.turned_away.load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn a_request_comes_to_its_end_in_time() {
+    let limits = Limits {
+        request: Duration::from_secs(1),
+        in_the_way: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    let (at, _) = served("127.0.0.1:0", limits);
+    let mut slow = client(at);
+    slow.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+    assert!(asks(&mut slow));
+    // A byte now and then does not help.
+    let begun = Instant::now();
+    slow.write_all(&[200]).unwrap();
+    while !ends(&mut slow) {
+        assert!(begun.elapsed() < PATIENCE);
+        let _ = slow.write_all(&[0]);
+    }
+    assert!(begun.elapsed() >= Duration::from_secs(1));
+    // Whoever is idle between requests has all the time, and each request its own.
+    let mut idle = client(at);
+    for _ in 0..12 {
+        idle.write_all(&[1]).unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        idle.write_all(&[7]).unwrap();
+        assert!(matches!(idle.read(&mut [0; 1]), Ok(1)));
+    }
+}
+
+#[test]
+fn who_asks_nothing_keeps_no_place() {
+    let limits = Limits { first: Duration::from_secs(1), ..Limits::default() };
+    let (at, _) = served("127.0.0.1:0", limits);
+    let (mut silent, mut known) = (client(at), client(at));
+    assert!(asks(&mut known));
+    assert!(ends(&mut silent));
+    assert!(asks(&mut known), "whoever has asked may be silent for longer");
+}
+
+#[test]
+fn the_one_that_is_idle_for_longest_makes_way() {
+    let makes_way = Duration::from_millis(500);
+    let limits = Limits { connections: 6, of_one: 4, makes_way, ..Limits::default() };
+    let (at, service) = served("127.0.0.1:0", limits);
+    let mut all: Vec<TcpStream> = (0..4).map(|_| client(at)).collect();
+    assert!(all.iter_mut().all(asks));
+    let begun = Instant::now();
+    let refused = !asks(&mut client(at));
+    if begun.elapsed() < makes_way {
+        assert!(refused);
+        assert_eq!(service.turned_away.load(Ordering::Relaxed), 1);
+    }
+    std::thread::sleep(makes_way);
+    assert!(asks(&mut all[0]), "it is no longer the one that is idle for longest");
+    assert!(asks(&mut client(at)));
+    assert!(ends(&mut all[1]));
+    assert!(asks(&mut all[0]));
+}
