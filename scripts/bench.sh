@@ -3,7 +3,7 @@
 # does nothing (the ceiling that FUSE itself sets), one after the other on files of one disk. Machines
 # differ: only the ratios of one run count. Prints a table in Markdown.
 #
-#   scripts/bench.sh [WORKLOAD…]      small postmark append appendsync seqwrite seqread million stat memory
+#   scripts/bench.sh [WORKLOAD…]      small postmark append appendsync seqwrite seqread million stat memory daily
 #
 # CAIRN=PATH takes a binary of your own; NULLURING=PATH a do-nothing server of your own; CAIRN_WORK=DIR the disk;
 # ROUNDS=3 how often the short workloads are run (the median counts; sequential ones an even number of times, the mean);
@@ -13,9 +13,10 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/lib.sh
 . scripts/bench/peers.sh
 . scripts/bench/workloads.sh
+. scripts/bench/daily.sh
 . scripts/bench/table.sh
 
-ALL=(small postmark append appendsync seqwrite seqread million stat memory)
+ALL=(small postmark append appendsync seqwrite seqread million stat memory daily)
 WANTED=("$@"); [ $# -gt 0 ] || WANTED=("${ALL[@]}")
 for w in "${WANTED[@]}"; do
   [[ " ${ALL[*]} " == *" $w "* ]] || die "no workload \"$w\"; there are: ${ALL[*]}"

@@ -44,7 +44,7 @@ make_peer() {
   rm -f "$image"
   if [ -n "${WRITTEN:-}" ]; then ln "$WRITTEN" "$image"; else truncate -s "$ROOM" "$image"; fi
   case $1 in
-    cairn | cairn-dev) "$CAIRN" mkfs "$image" --force >/dev/null ;;
+    cairn*) "$CAIRN" mkfs "$image" --force >/dev/null ;;
     fuse2fs | ext4) mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$image" ;;
     ext2) mke2fs -q -F -t ext2 -E nodiscard,lazy_itable_init=0 "$image" ;;
     nothing*) rm -f "$image" ;;
@@ -55,6 +55,8 @@ again() {
   mkdir -p "$dir"
   case $peer in
     cairn) serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-default) serve_at "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-ordered) serve_at "$dir" "$image" --mode ordered --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-dev) serve_async "$dir" "$image" --fuse-uring off "$@" ;;
     fuse2fs) MOUNTS+=("$dir"); fuse2fs "$image" "$dir" -o rw >/dev/null 2>&1 ;;
     ext2 | ext4) kernel_mount "$dir" "$image" "$peer" ;;

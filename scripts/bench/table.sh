@@ -15,6 +15,12 @@ print_table() {
         cell(w, "ext2"), cell(w, "ext4"), ratio(w, p, n), ratio(w, p, "fuse2fs"), ratio(w, p, "ext4")
     }
     function rows(w, name) { row(w, name, "cairn", "nothing"); row(w, name " (/dev/fuse)", "cairn-dev", "nothing-dev") }
+    function daily(w, name) {
+      w = "daily-" w
+      if (!((w, "cairn-default") in v)) return
+      printf "| %s | %s | %s | %s | %s | %s | %s |\n", name, cell(w, "cairn-default"), cell(w, "cairn-ordered"),
+        cell(w, "nothing"), cell(w, "nothing-dev"), cell(w, "fuse2fs"), cell(w, "ext4")
+    }
     END {
       print "| workload | cairn | empty FUSE | fuse2fs | kernel ext2 | kernel ext4 | to empty | to fuse2fs | to ext4 |"
       print "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
@@ -23,6 +29,12 @@ print_table() {
       rows("seqwrite", "sequential write, MiB/s"); rows("seqread", "sequential read, MiB/s")
       rows("million-first", "1,000,000 files: first tenth, files/s"); rows("million-last", "1,000,000 files: last tenth")
       print ""
+      if (("daily-copy", "cairn-default") in v) {
+        print "| every day | default | `ordered` | empty FUSE | empty (/dev/fuse) | fuse2fs | kernel ext4 |"
+        print "|---|--:|--:|--:|--:|--:|--:|"
+        daily("copy", "cp -a, ms"); daily("untar", "tar x, ms"); daily("clone", "git clone, ms"); daily("remove", "rm -r, ms")
+        daily("mail", "mail files, 512-byte writes, transactions/s"); print ""
+      }
       if (("stat", "cairn") in v) printf "stat of 20,000 cached files read %d bytes from the disk. ", v["stat", "cairn"]
       if (("memory", "cairn") in v) printf "10 GiB written with --cache 256M: at most %d MiB of memory.", v["memory", "cairn"]
       print ""
