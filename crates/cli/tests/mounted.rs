@@ -7,6 +7,7 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
+use rustix::process::Signal;
 use served::{ANY, Dice, Folder, MountPoint, Server};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -95,7 +96,7 @@ fn fsync_asks_the_server(server: &Server, path: &Path) -> bool {
     server.halt();
     ask.send(()).unwrap();
     let early = told.recv_timeout(Duration::from_secs(2));
-    server.signal("-CONT");
+    server.signal(Signal::CONT);
     match early {
         Ok(done) => {
             done.unwrap();

@@ -7,6 +7,7 @@
 
 mod served;
 
+use rustix::process::Signal;
 use served::{Folder, MountPoint, Server, s};
 use std::fs::{File, FileTimes, OpenOptions};
 use std::io::Write;
@@ -39,7 +40,7 @@ fn writes_wait(server: &Server, path: &Path) -> bool {
         let _ = tell.send(());
     });
     let waits = told.recv_timeout(A_WHILE).is_err();
-    server.signal("-CONT");
+    server.signal(Signal::CONT);
     writer.join().unwrap();
     waits
 }

@@ -9,6 +9,7 @@ use nfs3_client::nfs3_types::mount::dirpath;
 use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::opaque_auth;
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
+use rustix::process::Signal;
 use served::{ANY, Folder, Server, Wire, done, me, name, plain};
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -243,7 +244,7 @@ fn a_server_that_was_stopped_for_a_while_goes_on() {
     let image = folder.volume("v", "16M");
     let server = Server::trusting(&[&image], ANY, &[]);
     let mut clients: Vec<_> = (0..4).map(|_| server.client("/v")).collect();
-    for signal in ["-STOP", "-CONT", "-STOP", "-CONT"] {
+    for signal in [Signal::STOP, Signal::CONT, Signal::STOP, Signal::CONT] {
         server.signal(signal);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
@@ -268,9 +269,9 @@ fn stopped_at_work(server: &Server, mut seen: impl FnMut(&str) -> bool) -> bool 
         });
         let found = (0..20).any(|_| {
             std::thread::sleep(std::time::Duration::from_millis(30));
-            server.signal("-STOP");
+            server.signal(Signal::STOP);
             std::thread::sleep(std::time::Duration::from_millis(700));
-            server.signal("-CONT");
+            server.signal(Signal::CONT);
             std::thread::sleep(std::time::Duration::from_millis(100));
             seen(&server.errors())
         });

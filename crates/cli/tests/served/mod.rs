@@ -9,6 +9,7 @@ use nfs3_client::nfs3_types::nfs3::*;
 use nfs3_client::nfs3_types::rpc::{auth_unix, opaque_auth};
 use nfs3_client::nfs3_types::xdr_codec::Opaque;
 use nfs3_client::{MountClient, Nfs3Client, RpcError};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::fs::MetadataExt;
@@ -163,14 +164,14 @@ impl Server {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
-    /// Sends a signal, named as `kill` has it.
-    pub fn signal(&self, which: &str) {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args([which, &pid]).status().unwrap().success());
+    /// Sends a signal. Without a process of its own: that would inherit the caller's files, and close them, which
+    /// waits for the server if that is stopped and there is something to write back.
+    pub fn signal(&self, which: Signal) {
+        kill_process(Pid::from_child(&self.child), which).unwrap();
     }
     /// SIGSTOP, and waits until none of its threads does anything; SIGCONT lets them go on.
     pub fn halt(&self) {
-        self.signal("-STOP");
+        self.signal(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.child.id());
         let runs = |task: &Path| {
             let status = std::fs::read_to_string(task.join("status")).unwrap_or_default();
@@ -185,7 +186,7 @@ impl Server {
     }
     /// SIGTERM, and the clean end that has to follow.
     pub fn stop(mut self) {
-        self.signal("-TERM");
+        self.signal(Signal::TERM);
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}: {}", self.errors());
     }
