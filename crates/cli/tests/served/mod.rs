@@ -164,8 +164,9 @@ impl Server {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
-    /// Sends a signal. Without a process of its own: that would inherit the caller's files, and close them, which
-    /// waits for the server if that is stopped and there is something to write back.
+    /// Sends a signal. Without a process of its own: that would inherit the caller's files, and
+    /// close them, which waits for the server if that is stopped and there is something to write
+    /// back.
     pub fn signal(&self, which: Signal) {
         kill_process(Pid::from_child(&self.child), which).unwrap();
     }
