@@ -155,6 +155,16 @@ pub(crate) struct Tail {
     pub(crate) probes: u64,
 }
 
+/// How far the log was durable when this group was written. Errors: its sum is right and its numbers
+/// cannot be, so it is not of our making.
+fn durable_of(sb: &Superblock, h: &GroupHeader) -> Result<u64, LogError> {
+    if h.durable.is_multiple_of(u64::from(sb.unit)) && h.durable <= h.lsn {
+        return Ok(h.durable);
+    }
+    let what = format!("it says that the log was durable up to {}, which cannot be", h.durable);
+    Err(LogError::Damaged { what, at: Lsn(h.lsn) })
+}
+
 /// Finds the tail: binary search over the segments, then forward from the durable prefix that the
 /// last segment's first group carries.
 pub(crate) async fn find_tail(
@@ -174,7 +184,7 @@ pub(crate) async fn find_tail(
         match segment_header(area, sb, first + middle * segment).await? {
             Some(h) => {
                 low = middle + 1;
-                start = h.durable.max(base);
+                start = durable_of(sb, &h)?.max(base);
                 if plant == Some("tail-from-last-segment") {
                     start = h.lsn;
                 }

@@ -180,3 +180,31 @@ fn a_flipped_bit_of_a_group_never_ends_the_log_early() {
         }
     }
 }
+
+#[test]
+fn a_group_whose_numbers_cannot_be_is_refused_though_its_sum_is_right() {
+    let seed = crc32c::crc32c(&[7; 16]);
+    let mut refused = 0;
+    for (n, h) in histories().iter().enumerate() {
+        for at in (8192..BYTES).step_by(512) {
+            let header = h.medium.bytes(at, 48);
+            if header[..4] != *b"CWLG" {
+                continue;
+            }
+            for durable in [1, 77, u64::MAX, u64::MAX - 511, 1 << 40] {
+                let mut medium = h.medium.clone();
+                medium.poke(at, |b| {
+                    b[32..40].copy_from_slice(&u64::to_le_bytes(durable));
+                    let sum = crc32c::crc32c_append(seed, &b[8..48]);
+                    b[4..8].copy_from_slice(&sum.to_le_bytes());
+                });
+                match found(medium) {
+                    Ok(_) => (),
+                    Err(LogError::Damaged { .. }) => refused += 1,
+                    Err(e) => panic!("history {n}, group at {at}, durable {durable}: {e}"),
+                }
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
