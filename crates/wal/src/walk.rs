@@ -155,8 +155,8 @@ pub(crate) struct Tail {
     pub(crate) probes: u64,
 }
 
-/// How far the log was durable when this group was written. Errors: its sum is right and its numbers
-/// cannot be, so it is not of our making.
+/// How far the log was durable when this group was written. Errors: its sum is right and its
+/// numbers cannot be, so it is not of our making.
 fn durable_of(sb: &Superblock, h: &GroupHeader) -> Result<u64, LogError> {
     if h.durable.is_multiple_of(u64::from(sb.unit)) && h.durable <= h.lsn {
         return Ok(h.durable);
