@@ -216,6 +216,24 @@ pub struct MkfsArgs {
     pub force: bool,
 }
 
+impl MkfsArgs {
+    /// What the command takes without any option.
+    pub fn plain(image: PathBuf, size: u64, profile: Profile) -> MkfsArgs {
+        MkfsArgs {
+            image,
+            size: Some(size),
+            profile,
+            block_size: 4096,
+            inode_size: 256,
+            inodes: None,
+            journal_size: None,
+            log: None,
+            label: String::new(),
+            force: false,
+        }
+    }
+}
+
 #[derive(Args)]
 pub struct FsckArgs {
     pub image: PathBuf,

@@ -7,7 +7,7 @@
 
 mod served;
 
-use served::{Folder, MountPoint, Server};
+use served::{Folder, MountPoint, Server, is_root};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -17,14 +17,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
-
-fn is_root() -> bool {
-    let root = served::me().uid == 0;
-    if !root {
-        println!("skipped: not root");
-    }
-    root
-}
 
 fn c(path: &Path) -> CString {
     CString::new(path.as_os_str().as_bytes()).unwrap()

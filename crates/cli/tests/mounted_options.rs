@@ -6,7 +6,7 @@
 
 mod served;
 
-use served::{Folder, MountPoint, Server, s};
+use served::{Folder, MountPoint, Server, is_root, s};
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
@@ -15,14 +15,6 @@ use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
-
-fn is_root() -> bool {
-    let root = served::me().uid == 0;
-    if !root {
-        println!("skipped: not root");
-    }
-    root
-}
 
 /// `cairn mount` with these arguments.
 fn mounted(image: &Path, at: &MountPoint, more: &[&str]) -> Server {

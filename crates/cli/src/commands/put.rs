@@ -279,18 +279,7 @@ mod tests {
         // Of a volume without a journal, in mode sync, each name is ordered by itself.
         for (profile, most) in [(Profile::Ext2, 2 * FILES), (Profile::Ext3, FILES / 8)] {
             let path = folder.join(format!("{profile:?}.img"));
-            let args = MkfsArgs {
-                image: path.clone(),
-                size: Some(32 << 20),
-                profile,
-                block_size: 4096,
-                inode_size: 256,
-                inodes: None,
-                journal_size: None,
-                log: None,
-                label: String::new(),
-                force: false,
-            };
+            let args = MkfsArgs::plain(path.clone(), 32 << 20, profile);
             assert!(crate::commands::mkfs::make(&args).is_ok());
             let image = Image::open(&path, false, None).ok().unwrap();
             let mut put = Put::new(&image);

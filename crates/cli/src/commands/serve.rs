@@ -145,18 +145,7 @@ fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
-    let args = MkfsArgs {
-        image: image.to_owned(),
-        size: Some(a.size),
-        profile: a.profile,
-        block_size: 4096,
-        inode_size: 256,
-        inodes: None,
-        journal_size: None,
-        log: None,
-        label: String::new(),
-        force: false,
-    };
+    let args = MkfsArgs::plain(image.to_owned(), a.size, a.profile);
     super::mkfs::make(&args)?;
     say::out(&format!("made {} ({})", image.display(), crate::size::show(a.size)));
     Ok(())

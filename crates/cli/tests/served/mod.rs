@@ -28,6 +28,15 @@ pub const TRUSTING: [&str; 2] =
 /// A server that says nothing for so long has failed the test.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Are we root? If not, the test that asks is left out, which this says.
+pub fn is_root() -> bool {
+    let root = me().uid == 0;
+    if !root {
+        println!("skipped: not root");
+    }
+    root
+}
+
 /// A port of the machine's choice.
 pub const ANY: &str = "127.0.0.1:0";
 

@@ -142,9 +142,9 @@ fn name_of(name: u64) -> String {
 impl Load {
     /// One step of one of the kinds of load.
     fn step(&mut self, p: &mut dyn Place) -> io::Result<()> {
-        let name = self.rng.below(NAMES);
+        let (name, len) = (self.rng.below(NAMES), 1 + self.rng.below(3000));
         match self.rng.below(16) {
-            0..=3 => self.append(p, name, 1 + self.rng.clone().below(3000)),
+            0..=3 => self.append(p, name, len),
             4 => self.append(p, name, 1 << 20),
             5..=7 => self.alternate(p, name),
             8..=10 => self.remove(p, name),
