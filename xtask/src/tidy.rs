@@ -1,6 +1,7 @@
 //! Checks that no compiler makes: sizes, headers, layering, and documents that name real files.
 //! Each rule is a function from text to complaints, so that its tests need no workspace.
 
+mod dialect;
 mod documents;
 mod edges;
 mod source;
@@ -67,6 +68,7 @@ fn check(files: &[File]) -> Vec<Complaint> {
     let mut out = Vec::new();
     for file in files {
         words::check(file, &mut out);
+        dialect::check(file, &mut out);
         if file.path.ends_with(".rs") {
             source::check(file, &mut out);
         }

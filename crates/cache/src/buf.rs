@@ -40,7 +40,7 @@ pub(crate) struct Inner {
 pub struct Buf(pub(crate) Rc<Inner>);
 
 impl Buf {
-    /// Where its home is.
+    /// Where it lies.
     pub fn block(&self) -> BlockNo {
         self.0.block
     }
@@ -74,7 +74,7 @@ impl Buf {
     pub fn image(&self) -> Block {
         self.0.data.borrow().clone()
     }
-    /// Must it be written home?
+    /// Must it be written back?
     pub fn is_dirty(&self) -> bool {
         self.0.dirty.get()
     }

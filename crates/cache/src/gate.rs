@@ -1,10 +1,10 @@
-//! The gate: the cache asks it before it writes a block home, and tells it how the write went. The
+//! The gate: the cache asks it before it writes a block back, and tells it how the write went. The
 //! mechanisms implement it; the cache knows none of them.
 
 use crate::{Buf, FlushEpoch};
 use env::{Block, DiskError, Local};
 
-/// What may be written home in place of a dirty block.
+/// What may be written back in place of a dirty block.
 #[derive(Clone, Debug)]
 pub enum Image {
     /// The block as it is; it is clean afterwards unless it is modified meanwhile.
@@ -24,9 +24,9 @@ pub trait WriteGate {
     fn prepare(&self) -> Local<'_, ()> {
         Box::pin(async {})
     }
-    /// May contents go home while their file is still being written? Not where they are in a
-    /// journal first: asked for early, each share of a stream would be a commit.
-    fn lets_behind(&self) -> bool {
+    /// May contents be written back while their file is still being written? Not where they are in
+    /// a journal first: asked for early, each share of a stream would be a commit.
+    fn allows_write_behind(&self) -> bool {
         true
     }
     /// `buf` is dirty and about to be written.

@@ -1,4 +1,4 @@
-//! Blocks in memory: one copy of each, bounded in number, written home in large transfers. It knows
+//! Blocks in memory: one copy of each, bounded in number, written back in large transfers. It knows
 //! when a block is dirty, and nobody but the [`WriteGate`] knows when it may be written; it knows
 //! no files.
 //!
@@ -11,19 +11,19 @@
 //! changes.
 
 mod buf;
+mod cache;
 mod clock;
 mod flusher;
 mod gate;
-mod lookup;
 mod readahead;
 mod stats;
 mod writeback;
 mod writebehind;
 
 pub use buf::{Buf, BufKind};
+pub use cache::{Cache, CacheOptions};
 pub use flusher::FlushEpoch;
 pub use gate::{Image, OpenGate, ShutGate, WriteGate};
-pub use lookup::{Cache, CacheOptions};
 pub use readahead::ReadAhead;
 pub use stats::CacheStats;
 pub use writebehind::WriteBehind;

@@ -12,9 +12,9 @@ pub struct CacheStats {
     pub misses: Cell<u64>,
     /// Read requests to the device.
     pub reads: Cell<u64>,
-    /// Write requests to the device for home locations.
+    /// Write requests to the device for their places.
     pub writes: Cell<u64>,
-    /// Blocks written home.
+    /// Blocks written back.
     pub blocks_written: Cell<u64>,
     /// Flushes of the device.
     pub flushes: Cell<u64>,

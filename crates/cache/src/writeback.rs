@@ -1,4 +1,4 @@
-//! Writing home: the only caller of `Disk::write` for home locations. It takes dirty blocks in the
+//! Write-back: the only caller of `Disk::write` for their places. It takes dirty blocks in the
 //! order of their numbers, asks the gate, joins neighbours into one transfer, and keeps several
 //! transfers in flight.
 
@@ -98,7 +98,7 @@ impl Cache {
     /// Starts writing what a sequential writer has left behind; nobody waits for it here. The
     /// blocks are the first to leave memory afterwards. An error is sticky: who needs them hears.
     pub fn write_behind(self: &Rc<Self>, bufs: Vec<Buf>) {
-        if !self.gate.borrow().lets_behind() {
+        if !self.gate.borrow().allows_write_behind() {
             return;
         }
         self.pass(bufs.iter());
@@ -141,7 +141,7 @@ impl Cache {
         let at = first.block().0 * self.block_bytes() as u64;
         waits.extend(batch.iter().map(|x| x.0.clone()));
         let cache = self.clone();
-        self.env.spawn("write home", async move {
+        self.env.spawn("write-back", async move {
             let _permit = cache.in_flight.acquire().await;
             let bytes = batch.iter().map(|x| x.2.clone()).collect();
             let result = match cache.failure() {
@@ -228,7 +228,7 @@ impl Cache {
         }
     }
 
-    /// Starts the task that writes home by itself: every interval, and whenever much is dirty.
+    /// Starts the task that writes back by itself: every interval, and whenever much is dirty.
     pub fn start(self: &Rc<Self>) {
         let cache = self.clone();
         self.env.spawn("write-back by pressure", async move {

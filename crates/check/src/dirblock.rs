@@ -2,7 +2,7 @@
 //! one? It judges bytes only; whether a named inode exists is the caller's question.
 
 use format::bytes::{le16, le32, set16, set32};
-use format::ext::dirent::{self, HEAD, LINE};
+use format::ext::dirent::{self, HEAD, SECTOR};
 use format::{Ino, ROOT_INO};
 
 /// The smallest entry: a head and a name of up to four bytes.
@@ -81,23 +81,23 @@ pub(crate) fn salvage(block: &mut [u8], alive: &dyn Fn(u32) -> bool) -> usize {
             continue;
         }
         let next = resume(block, at, alive);
-        let room = next - at;
+        let slack = next - at;
         let name_len = if at + HEAD <= block.len() { usize::from(block[at + 6]) } else { 0 };
-        let keeps = room >= ENTRY_MIN
-            && HEAD + name_len <= room
+        let keeps = slack >= ENTRY_MIN
+            && HEAD + name_len <= slack
             && alive(le32(block, at))
             && is_name(&block[at + HEAD..at + HEAD + name_len]);
-        if room >= ENTRY_MIN {
-            set16(block, at + 4, room as u16);
+        if slack >= ENTRY_MIN {
+            set16(block, at + 4, slack as u16);
             if !keeps {
                 set32(block, at, 0);
                 block[at + 6] = 0;
                 block[at + 7] = 0;
-                given_up += room;
+                given_up += slack;
             }
             before = Some(at);
         } else if let Some(b) = before {
-            let longer = usize::from(le16(block, b + 4)) + room;
+            let longer = usize::from(le16(block, b + 4)) + slack;
             set16(block, b + 4, longer as u16);
         }
         at = next;
@@ -106,11 +106,11 @@ pub(crate) fn salvage(block: &mut [u8], alive: &dyn Fn(u32) -> bool) -> usize {
 }
 
 /// Where to go on after a broken entry: at the first place from which on the chain is whole and
-/// which looks like an entry in use, or at the next line from which it is whole, or at the end.
+/// which looks like an entry in use, or at the next sector from which it is whole, or at the end.
 fn resume(block: &[u8], at: usize, alive: &dyn Fn(u32) -> bool) -> usize {
     let mut c = at + ENTRY_MIN;
     while c < block.len() {
-        let starts = c.is_multiple_of(LINE) || is_likely(block, c, alive);
+        let starts = c.is_multiple_of(SECTOR) || is_likely(block, c, alive);
         if starts && chain_from(block, c) {
             return c;
         }
@@ -162,9 +162,9 @@ pub(crate) fn with_dots(block: &[u8], dir: Ino, with_kinds: bool) -> (Vec<u8>, u
     dirent::init_dots(&mut new, dir, parent, with_kinds);
     let mut lost = 0;
     for e in live().filter(|e| !matches!(e.name(block), b"." | b"..")) {
-        match dirent::find_room(&new, e.name_len) {
-            Ok(Some(room)) => {
-                dirent::insert(&mut new, room, Ino(e.ino), e.kind, e.name(block));
+        match dirent::find_slack(&new, e.name_len) {
+            Ok(Some(slack)) => {
+                dirent::insert(&mut new, slack, Ino(e.ino), e.kind, e.name(block));
             }
             _ => lost += 1,
         }
@@ -182,8 +182,8 @@ mod tests {
         dirent::init_dots(&mut b, Ino(12), Ino(2), true);
         for n in 0..20u32 {
             let name = format!("file{n}");
-            let room = dirent::find_room(&b, name.len()).unwrap().unwrap();
-            dirent::insert(&mut b, room, Ino(20 + n), 1, name.as_bytes());
+            let slack = dirent::find_slack(&b, name.len()).unwrap().unwrap();
+            dirent::insert(&mut b, slack, Ino(20 + n), 1, name.as_bytes());
         }
         let whole = b.clone();
         let victim = chain(&b).unwrap()[5].at;

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 impl Check<'_> {
     /// Leaves every block to one owner. The tables are out of date afterwards.
-    pub(crate) fn settle_double_claims(&mut self) -> Result<(), CheckError> {
+    pub(crate) fn resolve_double_claims(&mut self) -> Result<(), CheckError> {
         let mut kept: BTreeSet<u32> = BTreeSet::new();
         let inodes: Vec<Ino> = self.infos.used().map(|(ino, _)| ino).collect();
         // A block of attributes was claimed before any of these, or refused; it stays what it is.

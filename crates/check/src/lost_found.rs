@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 const NAME: &[u8] = b"lost+found";
 
 /// lost+found, with what keeps a hundred thousand attachments from reading it as often.
-pub(crate) struct Home {
+pub(crate) struct LostFound {
     ino: Ino,
     /// The names in it that a new one could meet.
     taken: BTreeSet<Vec<u8>>,
@@ -26,14 +26,14 @@ impl Check<'_> {
     /// Gives an inode a name in lost+found; a directory's ".." follows. Nothing but findings if
     /// there is no room.
     pub(crate) fn attach(&mut self, ino: Ino) -> Result<(), CheckError> {
-        let Some(mut home) = self.home()? else { return Ok(()) };
+        let Some(mut dir) = self.opened_lost_found()? else { return Ok(()) };
         let mut name = format!("#{ino}").into_bytes();
-        while home.taken.contains(&name) {
+        while dir.taken.contains(&name) {
             name.push(b'~');
         }
-        let place = self.insert_name(home.ino, &mut home.from, ino, &name)?;
-        let to = home.ino;
-        self.home = Some(home);
+        let place = self.insert_name(dir.ino, &mut dir.from, ino, &name)?;
+        let to = dir.ino;
+        self.lost_found = Some(dir);
         let Some(at) = place else { return Ok(()) };
         self.infos.get_mut(ino).names += 1;
         let Some(d) = self.dirs.get_mut(ino) else { return Ok(()) };
@@ -43,9 +43,9 @@ impl Check<'_> {
     }
 
     /// lost+found as it was left, or looked up for the first time. None: there is no room for it.
-    fn home(&mut self) -> Result<Option<Home>, CheckError> {
-        if let Some(home) = self.home.take() {
-            return Ok(Some(home));
+    fn opened_lost_found(&mut self) -> Result<Option<LostFound>, CheckError> {
+        if let Some(dir) = self.lost_found.take() {
+            return Ok(Some(dir));
         }
         let Some(ino) = self.lost_found()? else { return Ok(None) };
         let mut taken = BTreeSet::new();
@@ -54,7 +54,7 @@ impl Check<'_> {
                 taken.insert(name.to_vec());
             }
         })?;
-        Ok(Some(Home { ino, taken, from: 0 }))
+        Ok(Some(LostFound { ino, taken, from: 0 }))
     }
 
     /// Counts a subdirectory that the repair itself puts there, so that it is no finding later.
@@ -167,8 +167,8 @@ impl Check<'_> {
             }
             let bytes = self.view.read(BlockNo(u64::from(block)))?;
             let Some(mut bytes) = confined(bytes) else { continue };
-            if let Ok(Some(room)) = dirent::find_room(&bytes, name.len()) {
-                let at = dirent::insert(&mut bytes, room, ino, kind, name);
+            if let Ok(Some(slack)) = dirent::find_slack(&bytes, name.len()) {
+                let at = dirent::insert(&mut bytes, slack, ino, kind, name);
                 self.view.put(BlockNo(u64::from(block)), bytes);
                 return Ok(Some(At { block, byte: at as u16 }));
             }
@@ -212,7 +212,7 @@ impl Check<'_> {
 /// The block with no entry over a line. None: it has names that would have to move for that, and a
 /// write cut off in the middle could lose them.
 fn confined(bytes: Vec<u8>) -> Option<Vec<u8>> {
-    if let Ok(false) = dirent::crosses_line(&bytes) {
+    if let Ok(false) = dirent::crosses_sector(&bytes) {
         return Some(bytes);
     }
     let named = |e: &dirent::Entry<'_>| e.ino.0 != 0 && !matches!(e.name, b"." | b"..");

@@ -4,7 +4,7 @@
 use crate::finding::{Finding, Kind, Place};
 use crate::io::{Progress, ReadBlocks};
 use crate::locate::{Located, locate};
-use crate::lost_found::Home;
+use crate::lost_found::LostFound;
 use crate::plan::{Plan, Report};
 use crate::tables::{At, Claims, Dirs, Frame, Infos};
 use crate::view::View;
@@ -37,7 +37,7 @@ pub(crate) struct Check<'a> {
     /// Further names of directories that have one: the directory they are in, and where.
     pub(crate) extra_names: BTreeMap<u32, Vec<(Ino, At)>>,
     /// lost+found, once it was needed.
-    pub(crate) home: Option<Home>,
+    pub(crate) lost_found: Option<LostFound>,
     /// The block of pointers of the inode of reserved descriptors.
     pub(crate) resize_top: Option<u32>,
     /// What the inode of bad blocks lists.
@@ -104,7 +104,7 @@ impl<'a> Check<'a> {
             infos: Infos::default(),
             dirs: Dirs::default(),
             extra_names: BTreeMap::new(),
-            home: None,
+            lost_found: None,
             resize_top: None,
             bad_blocks: BTreeSet::new(),
             xattr_users: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl<'a> Check<'a> {
         self.infos = Infos::new(&geo);
         self.dirs = Dirs::default();
         self.extra_names.clear();
-        self.home = None;
+        self.lost_found = None;
         self.xattr_users.clear();
         self.bad_blocks.clear();
         self.large_file = false;
@@ -153,7 +153,7 @@ impl<'a> Check<'a> {
         self.check_resize_inode()?;
         self.check_inodes()?;
         if !self.twice.is_empty() {
-            self.settle_double_claims()?;
+            self.resolve_double_claims()?;
             self.reset_tables();
             self.check_inodes()?;
         }
@@ -168,12 +168,12 @@ impl<'a> Check<'a> {
     fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
         self.write_superblock()?;
         let block_bytes = self.view.block_bytes();
-        let home = self.super_block_no();
-        let last = self.view.read(home)?;
+        let primary = self.super_block_no();
+        let last = self.view.read(primary)?;
         let crashed = self.crashed;
         let (mut rest, fresh) = self.view.into_changes()?;
-        let changed = rest.remove(&home.0).is_some();
-        let closing = (changed || !rest.is_empty()).then_some((home.0, last));
+        let changed = rest.remove(&primary.0).is_some();
+        let closing = (changed || !rest.is_empty()).then_some((primary.0, last));
         let opening = closing.clone().filter(|_| !rest.is_empty()).map(|(b, mut bytes)| {
             // Not clean, and the victim of a crash only if it was that before: the next check goes
             // on as this one.

@@ -241,7 +241,7 @@ pub struct FsckArgs {
     #[arg(long)]
     pub repair: bool,
     /// Give up what the journal or the log holds, where it cannot be read: all that was done and
-    /// is not home yet is lost.
+    /// is not in place yet is lost.
     #[arg(long, requires = "repair")]
     pub discard_log: bool,
     #[arg(long)]

@@ -12,7 +12,7 @@ use integrity::Plant;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Attr, Call, Door, FsError, Kind, Reply, Request};
+use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
 use volume::{Commit, Mode, OpenOptions, Probe, Replayed, look_through, probe, recover};
 
 /// The mode by its name, or what modes there are.
@@ -274,8 +274,8 @@ impl Image {
         }
         let seed = u64::from_le_bytes(*options.entropy.last_chunk().expect("there are 16"));
         let opener = volume::opener(found, file.size_bytes(), options);
-        let door = Arc::new(Door::new(seed, opener));
-        let driver = Driver::new(door, files);
+        let monitor = Arc::new(Monitor::new(seed, opener));
+        let driver = Driver::new(monitor, files);
         let shown = path.display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
         Ok(Image { driver, shown, replay: watch.did() })

@@ -242,7 +242,7 @@ fn nothing_is_written_after_remount_ro() {
             std::thread::sleep(Duration::from_millis(500));
             before == digest(&image)
         };
-        soon("what was written goes home", quiet);
+        soon("what was written is written back", quiet);
         let (before, last) = (digest(&image), last_read(&path));
         for _ in 0..5 {
             read_anew(&file);

@@ -278,7 +278,7 @@ fn read_megabyte(xid: u32, file: &nfs_fh3) -> Vec<u8> {
 
 #[test]
 fn clients_that_do_not_read_stall_nobody_and_take_bounded_memory() {
-    // What the limits of crates/nfs/src/room.rs come to, for replies of a megabyte:
+    // What the limits of crates/nfs/src/quota.rs come to, for replies of a megabyte:
     const ALL_MIB: u64 = 64; // then memory is scarce, and
     const SCARCE_KIB: u64 = 128; // replies are of 64 KiB, one beyond the limit of as much.
     // And what a connection takes by itself: its buffer for what it reads, requests, a thread.

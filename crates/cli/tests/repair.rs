@@ -13,7 +13,7 @@ use nfs3_client::nfs3_types::nfs3::*;
 use served::{ANY, Folder, Server, cairn, ok, s};
 
 /// A volume that was served in this mode when its server was killed, with names and contents whose
-/// way home was not over.
+/// way to its place was not over.
 fn killed(folder: &Folder, mode: &str) -> Vec<u8> {
     let image = folder.0.join(mode);
     ok(&["mkfs", s(&image), "--size", "12M", "--block-size", "1024"]);

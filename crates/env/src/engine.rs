@@ -1,5 +1,5 @@
-//! The engine: all that lives inside one volume's door, and the handle by which its tasks ask for
-//! things.
+//! The engine: all that lives inside one volume's monitor, and the handle by which its tasks ask
+//! for things.
 //! It does not know which world turns it.
 
 use crate::exec::{Executor, Task};

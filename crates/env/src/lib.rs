@@ -2,7 +2,7 @@
 //! and the port through which requests leave a volume, and no world: `host` is the real one, `sim`
 //! the virtual one.
 //!
-//! The shape is the same in both. An [`Engine`] is everything that lives inside a volume's door:
+//! The shape is the same in both. An [`Engine`] is everything that lives inside a volume's monitor:
 //! its tasks, its timers, its outstanding disk requests. A world calls [`Engine::turn`] with the
 //! time and the requests that have ended, runs tasks until none is ready, and takes away the
 //! requests the tasks have made.

@@ -1,6 +1,6 @@
 //! A payload on its way in or out: pieces of blocks, one after the other, counted and never copied
 //! on the way.
-//! It is `Send`, so that the long copy into a reply's buffer happens outside the door.
+//! It is `Send`, so that the long copy into a reply's buffer happens outside the monitor.
 
 use crate::Block;
 use std::ops::Range;

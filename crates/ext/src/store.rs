@@ -20,8 +20,8 @@ impl Store for Ext {
     fn env(&self) -> &Env {
         &self.env
     }
-    fn holds_back(&self) -> bool {
-        self.mechanism.holds_back()
+    fn has_busy_extents(&self) -> bool {
+        self.mechanism.has_busy_extents()
     }
     fn limits(&self) -> Limits {
         Limits {
@@ -80,7 +80,7 @@ impl Store for Ext {
     async fn sync_all(&self) -> Result<(), FsError> {
         self.mechanism.sync(Scope::All).await.map_err(|e| self.failed(&e))
     }
-    async fn settle(&self) -> Result<(), FsError> {
+    async fn quiesce(&self) -> Result<(), FsError> {
         let done = self.cache.write_all().await;
         done.map_err(|e| self.failed(&e.into()))
     }

@@ -82,7 +82,7 @@ fn e2fsck_replays_what_we_write() {
         sb.check(1024, BS).unwrap();
         let shape = Shape::of(&sb).unwrap();
         // Blocks that no file owns; e2fsck lets their contents be.
-        let homes: Vec<u64> = (6000..6010).collect();
+        let places: Vec<u64> = (6000..6010).collect();
         let mut at = 1;
         let mut put = |bytes: &[u8], image: &mut Vec<u8>| {
             image[journal[at] * BS..][..BS].copy_from_slice(bytes);
@@ -91,7 +91,7 @@ fn e2fsck_replays_what_we_write() {
         // The number of the second transaction has wrapped around.
         for (tid, fill) in [(u32::MAX, 0x11u8), (0, 0x22)] {
             if tid == 0 {
-                put(&shape.revoke(tid, &[BlockNo(homes[9])]), &mut image);
+                put(&shape.revoke(tid, &[BlockNo(places[9])]), &mut image);
             }
             let count = if tid == 0 { 5 } else { 10 };
             let mut blocks: Vec<Vec<u8>> = vec![vec![fill; BS]; count];
@@ -99,7 +99,7 @@ fn e2fsck_replays_what_we_write() {
             let escaped: Vec<bool> = blocks.iter_mut().map(|b| escape(b)).collect();
             let tags: Vec<Tag> = (0..count)
                 .map(|n| Tag {
-                    block: BlockNo(homes[n]),
+                    block: BlockNo(places[n]),
                     escaped: escaped[n],
                     sum: shape.block_sum(tid, &blocks[n]),
                 })
@@ -112,11 +112,11 @@ fn e2fsck_replays_what_we_write() {
         let bits = le32(&image, at) | RECOVER;
         set32(&mut image, at, bits);
         let after = replayed(&image, name);
-        let byte = |n: usize| after[homes[n] as usize * BS + 100];
+        let byte = |n: usize| after[places[n] as usize * BS + 100];
         assert_eq!((byte(0), byte(4)), (0x22, 0x22), "{name}: the second transaction");
         assert_eq!((byte(5), byte(8)), (0x11, 0x11), "{name}: the first transaction");
         assert_eq!(byte(9), 0, "{name}: revoked");
-        let head = &after[homes[2] as usize * BS..][..4];
+        let head = &after[places[2] as usize * BS..][..4];
         assert_eq!(head, 0xc03b_3998u32.to_be_bytes(), "{name}: escaped");
         let sb = JournalSuperblock::decode(&after[first..first + BS]).unwrap();
         assert_eq!(sb.start, 0, "{name}");

@@ -1,11 +1,11 @@
 //! How fast is FUSE itself here? A file system that answers at once and keeps names and lengths
-//! only, behind the same door and on the same transports as a volume. It knows no disk and no
+//! only, behind the same monitor and on the same transports as a volume. It knows no disk and no
 //! crash: `make bench` mounts it as the ceiling that a volume can be held against.
 //!
 //! `nothing DIR` serves over io_uring, with DEV set over /dev/fuse; it ends when DIR is unmounted.
 
 use env::Local;
-use fuse::{MountOptions, Options, Session, Trust, UringChoice};
+use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use vfs::{
-    Answer, Attr, Call, Door, FsError, Kind, MakeKind, Reply, Request, StatFs, Time, Volume,
+    Answer, Attr, Call, FsError, Kind, MakeKind, Monitor, Reply, Request, StatFs, Time, Volume,
 };
 
 const ROOT: u32 = 2;
@@ -146,13 +146,17 @@ fn main() -> Result<(), String> {
     let open = |_env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
         Box::pin(async { Ok(Rc::new(Nothing::with_root()) as Rc<dyn Volume>) })
     };
-    let door = Arc::new(Door::new(0, Box::new(open)));
-    Driver::new(door.clone(), Vec::new()).open()?;
-    let pool = Pool::start(vec![(door, Vec::new())]).map_err(|e| format!("io_uring: {e}"))?;
+    let monitor = Arc::new(Monitor::new(0, Box::new(open)));
+    Driver::new(monitor.clone(), Vec::new()).open()?;
+    let pool = Pool::start(vec![(monitor, Vec::new())]).map_err(|e| format!("io_uring: {e}"))?;
     let options = MountOptions { source: "nothing".into(), options: Options::default() };
-    let trust =
-        Trust { secs: 3600, returned_is_durable: false, writeback: false, whole_seconds: false };
-    let how = (choice, BLOCK_BYTES as usize, trust);
+    let policy = CachePolicy {
+        secs: 3600,
+        returned_is_durable: false,
+        writeback: false,
+        whole_seconds: false,
+    };
+    let how = (choice, BLOCK_BYTES as usize, policy);
     let session = Session::start(&pool, 0, Path::new(&dir), &options, how)?;
     wait_for_stop(|| session.has_ended());
     session.unmount()?;

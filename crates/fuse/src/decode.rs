@@ -111,7 +111,7 @@ impl Parts<'_> {
             }
             op::WRITE => (Shape::Written, self.write()),
             op::STATFS => (Shape::StatFs, Request::StatFs),
-            op::FSYNC | op::FSYNCDIR if self.shared.trust.returned_is_durable => {
+            op::FSYNC | op::FSYNCDIR if self.shared.policy.returned_is_durable => {
                 return Decoded::Now(ENOSYS);
             }
             op::FSYNC | op::FSYNCDIR => {
@@ -123,7 +123,7 @@ impl Parts<'_> {
             op::FALLOCATE => return self.fallocate(),
             // The volume does not know what the kernel holds back; told so, the kernel takes all of
             // a file for data.
-            op::LSEEK if self.shared.trust.writeback => return Decoded::Now(ENOSYS),
+            op::LSEEK if self.shared.policy.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
             op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
@@ -323,11 +323,11 @@ fn set_attr(f: &[u8]) -> SetAttr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trust::Trust;
+    use crate::cache_policy::CachePolicy;
     use crate::wire::{HEAD_IN, fixed_len};
 
-    const TRUST: Trust =
-        Trust { secs: 1, returned_is_durable: false, writeback: false, whole_seconds: false };
+    const POLICY: CachePolicy =
+        CachePolicy { secs: 1, returned_is_durable: false, writeback: false, whole_seconds: false };
 
     /// The kernel's bytes: a count and a filler of four bytes each, then inode and count of each.
     #[test]
@@ -340,7 +340,7 @@ mod tests {
         }
         let head = Head::decode(&bytes);
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode, false));
-        let shared = Shared::new(TRUST, false);
+        let shared = Shared::new(POLICY, false);
         let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
         let Decoded::Silent(calls) = parts.decode() else {
             panic!("forgets are not answered");
@@ -366,7 +366,7 @@ mod tests {
             bytes[HEAD_IN + 8] = 1;
             let head = Head::decode(&bytes);
             let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
-            let shared = Shared::new(Trust { returned_is_durable, ..TRUST }, false);
+            let shared = Shared::new(CachePolicy { returned_is_durable, ..POLICY }, false);
             let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
             match parts.decode() {
                 Decoded::Now(ENOSYS) => assert!(returned_is_durable),

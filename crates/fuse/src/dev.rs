@@ -189,7 +189,7 @@ impl Front for Clones {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }
         OUT.with_borrow_mut(|out| {
-            let result = encode(shape, answer, self.shared.trust, out);
+            let result = encode(shape, answer, self.shared.policy, out);
             write_reply(&self.fds[worker], unique, result.map(|n| &out[..n]));
         });
     }

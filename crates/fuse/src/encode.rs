@@ -1,7 +1,7 @@
 //! From the volume's answer to the kernel's reply. How the reply travels it does not know.
 
+use crate::cache_policy::CachePolicy;
 use crate::decode::Shape;
-use crate::trust::Trust;
 use crate::wire::Writer;
 use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
 
@@ -12,7 +12,7 @@ const EIO: i32 = 5;
 pub(crate) fn encode(
     shape: Shape,
     answer: Answer,
-    trust: Trust,
+    policy: CachePolicy,
     out: &mut [u8],
 ) -> Result<usize, i32> {
     let reply = answer.result.map_err(vfs::FsError::errno)?;
@@ -20,18 +20,18 @@ pub(crate) fn encode(
     match (shape, reply) {
         (Shape::Empty, _) => (),
         (Shape::Attr, Reply::Attr(a)) => {
-            w.u64(trust.of(&a));
+            w.u64(policy.of(&a));
             w.u64(0);
             attr(&mut w, &a);
         }
         (Shape::Statx, Reply::Attr(a)) => {
-            w.u64(trust.of(&a));
+            w.u64(policy.of(&a));
             w.zeros(24);
             statx(&mut w, &a);
         }
-        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, trust),
+        (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, policy),
         (Shape::Created, Reply::Entry { attr: a, .. }) => {
-            entry(&mut w, &a, trust);
+            entry(&mut w, &a, policy);
             w.u64(0); // no handle
             w.u32(2); // FOPEN_KEEP_CACHE
             w.u32(0);
@@ -55,7 +55,7 @@ pub(crate) fn encode(
         }
         (Shape::Dir | Shape::DirPlus, Reply::Dir { entries, .. }) => {
             for e in &entries {
-                dir_entry(&mut w, e, shape == Shape::DirPlus, trust);
+                dir_entry(&mut w, e, shape == Shape::DirPlus, policy);
             }
         }
         (Shape::Offset, Reply::Offset(o)) => w.u64(o),
@@ -115,16 +115,16 @@ fn statx(w: &mut Writer<'_>, a: &Attr) {
     w.zeros(8 + 14 * 8);
 }
 
-fn entry(w: &mut Writer<'_>, a: &Attr, trust: Trust) {
+fn entry(w: &mut Writer<'_>, a: &Attr, policy: CachePolicy) {
     w.u64(node(a.ino));
     w.u64(u64::from(a.generation));
-    w.u64(trust.secs);
-    w.u64(trust.of(a));
+    w.u64(policy.secs);
+    w.u64(policy.of(a));
     w.u64(0);
     attr(w, a);
 }
 
-fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, trust: Trust) {
+fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, policy: CachePolicy) {
     let head = if plus { 152 } else { 24 };
     if w.room() < head + e.name.len().next_multiple_of(8) {
         return;
@@ -132,7 +132,7 @@ fn dir_entry(w: &mut Writer<'_>, e: &DirEntry, plus: bool, trust: Trust) {
     let dots = e.name == b"." || e.name == b"..";
     if plus {
         match &e.attr {
-            Some(a) if !dots => entry(w, a, trust),
+            Some(a) if !dots => entry(w, a, policy),
             _ => w.zeros(128), // node 0: nothing to remember
         }
     }

@@ -1,6 +1,6 @@
 //! The first exchange: what the kernel offers, and what of it we take.
 
-use crate::trust::Trust;
+use crate::cache_policy::CachePolicy;
 use crate::wire::{Writer, u32_at};
 
 /// The longest read or write, in bytes.
@@ -57,9 +57,9 @@ impl Offer {
     ///
     /// Not taken is ASYNC_DIO: the kernel drops pages before an asynchronous direct write, but not
     /// after it, so that pages which were read meanwhile would stay, and be old.
-    pub(crate) fn accept(&self, (uring, trust): (bool, Trust), out: &mut [u8]) -> usize {
-        let shared = if trust.is_shared() { flag::AUTO_INVAL_DATA } else { 0 };
-        let writeback = if trust.writeback { flag::WRITEBACK_CACHE } else { 0 };
+    pub(crate) fn accept(&self, (uring, policy): (bool, CachePolicy), out: &mut [u8]) -> usize {
+        let shared = if policy.is_shared() { flag::AUTO_INVAL_DATA } else { 0 };
+        let writeback = if policy.writeback { flag::WRITEBACK_CACHE } else { 0 };
         let want = shared | writeback;
         let want = want
             | flag::ASYNC_READ
@@ -85,7 +85,7 @@ impl Offer {
         w.u16(64); // max_background
         w.u16(48); // congestion_threshold
         w.u32(PAYLOAD as u32); // max_write
-        w.u32(if trust.whole_seconds { 1_000_000_000 } else { 1 }); // time_gran
+        w.u32(if policy.whole_seconds { 1_000_000_000 } else { 1 }); // time_gran
         w.u16((PAYLOAD / 4096) as u16); // max_pages
         w.u16(0);
         w.u32(if uring { OVER_IO_URING } else { 0 });
@@ -98,25 +98,30 @@ impl Offer {
 mod tests {
     use super::*;
 
-    const ALONE: Trust =
-        Trust { secs: 3600, returned_is_durable: false, writeback: false, whole_seconds: false };
+    const ALONE: CachePolicy = CachePolicy {
+        secs: 3600,
+        returned_is_durable: false,
+        writeback: false,
+        whole_seconds: false,
+    };
 
     #[test]
     fn pages_are_dropped_with_a_files_time_only_where_others_change_it() {
         let offer = Offer { minor: 45, flags: !0, flags2: !0, readahead: 0 };
         for shared in [false, true] {
             let mut out = [0; 64];
-            let trust = if shared { Trust { secs: 1, ..ALONE } } else { ALONE };
-            assert_eq!(offer.accept((false, trust), &mut out), 64);
+            let policy = if shared { CachePolicy { secs: 1, ..ALONE } } else { ALONE };
+            assert_eq!(offer.accept((false, policy), &mut out), 64);
             assert_eq!(u32_at(&out, 12) & flag::AUTO_INVAL_DATA != 0, shared);
             assert_eq!(u32_at(&out, 12) & flag::WRITEBACK_CACHE, 0);
         }
         let mut out = [0; 64];
-        offer.accept((false, Trust { writeback: true, ..ALONE }), &mut out);
+        offer.accept((false, CachePolicy { writeback: true, ..ALONE }), &mut out);
         assert_eq!(u32_at(&out, 12) & flag::WRITEBACK_CACHE, flag::WRITEBACK_CACHE);
         // Nothing is taken that is not on offer.
         let mut out = [0; 64];
-        Offer { flags: 0, ..offer }.accept((false, Trust { writeback: true, ..ALONE }), &mut out);
+        Offer { flags: 0, ..offer }
+            .accept((false, CachePolicy { writeback: true, ..ALONE }), &mut out);
         assert_eq!(u32_at(&out, 12), 0);
     }
 }

@@ -2,6 +2,7 @@
 //! that, over /dev/fuse elsewhere. It knows the wire format and the transport; of files it knows
 //! nothing.
 
+mod cache_policy;
 mod decode;
 mod dev;
 mod encode;
@@ -12,12 +13,11 @@ mod options;
 mod session;
 mod shared;
 mod slot;
-mod trust;
 mod uring;
 mod watch;
 mod wire;
 
+pub use cache_policy::CachePolicy;
 pub use mount::{MountOptions, remount};
 pub use options::Options;
 pub use session::{Session, UringChoice};
-pub use trust::Trust;

@@ -1,11 +1,11 @@
 //! One mount, from mount(2) to its end: the first exchange on /dev/fuse, the choice of transport,
 //! the thread that stays with /dev/fuse for what io_uring does not carry.
 
+use crate::cache_policy::CachePolicy;
 use crate::dev::{Clones, READERS_PER_CPU, read_request, write_reply};
 use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
 use crate::shared::Shared;
-use crate::trust::Trust;
 use crate::uring::Queues;
 use crate::wire::{HEAD_IN, Head, op};
 use host::Pool;
@@ -43,7 +43,7 @@ impl Session {
         volume: usize,
         dir: &Path,
         options: &MountOptions,
-        (choice, block_bytes, trust): (UringChoice, usize, Trust),
+        (choice, block_bytes, policy): (UringChoice, usize, CachePolicy),
     ) -> Result<Session, String> {
         if choice == UringChoice::On {
             std::fs::write(ENABLE, "Y").map_err(|e| {
@@ -59,14 +59,14 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = Arc::new(Shared::new(trust, offer.1.has_setxattr_ext()));
+        let shared = Arc::new(Shared::new(policy, offer.1.has_setxattr_ext()));
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
-            answer_init(&dev, &offer, (true, trust));
+            answer_init(&dev, &offer, (true, policy));
             pool.add_source(queues);
             Clones::beside(dev, volume, block_bytes, shared.clone())
         } else {
-            answer_init(&dev, &offer, (false, trust));
+            answer_init(&dev, &offer, (false, policy));
             let readers = pool.workers() * READERS_PER_CPU;
             let clones = Clones::new(&dev, readers, volume, block_bytes, shared.clone());
             clones.map_err(|e| give_up(format!("/dev/fuse: {e}")))?
@@ -106,7 +106,7 @@ impl Session {
     /// Unmounts it. True if it was busy, and goes when its users do; what its kernel has held back
     /// until now is written first.
     pub fn unmount(&self) -> Result<bool, String> {
-        if self.shared.trust.writeback
+        if self.shared.policy.writeback
             && !self.has_ended()
             && let Err(e) = crate::mount::write_held_back(&self.dir)
         {
@@ -129,7 +129,7 @@ fn first_request(dev: &OwnedFd) -> io::Result<(Head, Offer)> {
     Ok((head, Offer::decode(&room[HEAD_IN..n])))
 }
 
-fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), how: (bool, Trust)) {
+fn answer_init(dev: &OwnedFd, (head, offer): &(Head, Offer), how: (bool, CachePolicy)) {
     let mut out = [0; 64];
     let n = offer.accept(how, &mut out);
     write_reply(dev, head.unique, Ok(&out[..n]));

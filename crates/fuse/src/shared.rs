@@ -1,13 +1,13 @@
 //! What the threads of one mount have in common: how far its kernel may trust what it was told, the
 //! dialect that was agreed on, and which of mount(8)'s options hold at present.
 
+use crate::cache_policy::CachePolicy;
 use crate::options::Options;
-use crate::trust::Trust;
 use crate::wire::op;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) struct Shared {
-    pub(crate) trust: Trust,
+    pub(crate) policy: CachePolicy,
     /// SETXATTR comes in its longer form.
     pub(crate) setxattr_ext: bool,
     /// The options in force, as mount(2) has them.
@@ -17,8 +17,8 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(trust: Trust, setxattr_ext: bool) -> Shared {
-        Shared { trust, setxattr_ext, options: AtomicU64::new(0), ended: AtomicBool::new(false) }
+    pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool) -> Shared {
+        Shared { policy, setxattr_ext, options: AtomicU64::new(0), ended: AtomicBool::new(false) }
     }
 
     /// From now on these hold; those that held until now.

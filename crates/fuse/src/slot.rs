@@ -23,7 +23,7 @@ pub(crate) struct Slot {
 
 /// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion
 /// has it until it enters the volume; then the one thread that carries the reply out
-/// (`Front::reply` is called once for each call). The door's mutex orders the two. The kernel
+/// (`Front::reply` is called once for each call). The monitor's mutex orders the two. The kernel
 /// writes to it only between a commit and the next completion.
 #[expect(unsafe_code, reason = "memory shared with the kernel, handed from thread to thread")]
 unsafe impl Sync for Slot {}

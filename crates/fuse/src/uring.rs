@@ -139,7 +139,7 @@ impl Front for Queues {
     fn reply(&self, id: u64, answer: Answer) {
         let (queue, entry) = (id as usize / DEPTH, id as usize % DEPTH);
         let slot = &self.slots[queue][entry];
-        let result = encode(slot.shape(), answer, self.shared.trust, slot.payload());
+        let result = encode(slot.shape(), answer, self.shared.policy, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
     }

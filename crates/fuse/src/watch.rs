@@ -68,7 +68,7 @@ fn apply(pool: &Pool, volume: usize, shared: &Shared, now: Options) {
     }
     let mut work = vec![Work::Silent(Call::local(Request::AccessTimes(now.access_times())))];
     if now.is_read_only() {
-        work.push(Work::Silent(Call::local(Request::Settle)));
+        work.push(Work::Silent(Call::local(Request::Quiesce)));
     }
     pool.enter(volume, &mut work);
 }

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
-use vfs::{Answer, Call, Door, DoorState, Front, FsError, Out, Reply, Request, Ticket, Work};
+use vfs::{Answer, Call, Front, FsError, Monitor, Out, Reply, Request, Ticket, VolumeState, Work};
 
 /// Hands over answers with the numbers of their calls.
 struct Answers(mpsc::Sender<(u64, Answer)>);
@@ -90,14 +90,14 @@ pub fn ask_then(
 
 /// One thread with one volume.
 pub struct Driver {
-    door: Arc<Door>,
+    monitor: Arc<Monitor>,
     disks: Vec<Arc<HostFile>>,
 }
 
 impl Driver {
-    /// For the volume behind `door`, on `disks`.
-    pub fn new(door: Arc<Door>, disks: Vec<Arc<HostFile>>) -> Driver {
-        Driver { door, disks }
+    /// For the volume behind `monitor`, on `disks`.
+    pub fn new(monitor: Arc<Monitor>, disks: Vec<Arc<HostFile>>) -> Driver {
+        Driver { monitor, disks }
     }
 
     /// Enters with `work`, and again with what the disks did, until `until` says so.
@@ -105,7 +105,7 @@ impl Driver {
         let mut done = Vec::new();
         let mut out = Out::default();
         loop {
-            self.door.enter(now(), &mut work, &mut done, &mut out);
+            self.monitor.enter(now(), &mut work, &mut done, &mut out);
             out.answer();
             done = carry_out_all(&self.disks, &mut out.io);
             if !done.is_empty() {
@@ -114,7 +114,7 @@ impl Driver {
             if until() {
                 return;
             }
-            let wait = self.door.deadline().map_or(Duration::from_millis(50), |d| {
+            let wait = self.monitor.deadline().map_or(Duration::from_millis(50), |d| {
                 Duration::from_nanos(d.since(now().mono).0).min(Duration::from_millis(50))
             });
             std::thread::sleep(wait);
@@ -123,9 +123,9 @@ impl Driver {
 
     /// Opens it; a failure is a sentence for the user.
     pub fn open(&self) -> Result<(), String> {
-        self.run(Vec::new(), || self.door.state() != DoorState::Opening);
-        match self.door.state() {
-            DoorState::Failed(why) => Err(why),
+        self.run(Vec::new(), || self.monitor.state() != VolumeState::Opening);
+        match self.monitor.state() {
+            VolumeState::Failed(why) => Err(why),
             _ => Ok(()),
         }
     }
@@ -161,12 +161,12 @@ impl Driver {
 
     /// Closes it.
     pub fn close(&self) -> Result<(), FsError> {
-        if self.door.state() != DoorState::Open {
+        if self.monitor.state() != VolumeState::Open {
             return Ok(());
         }
-        self.run(vec![Work::Close], || matches!(self.door.state(), DoorState::Closed(_)));
-        match self.door.state() {
-            DoorState::Closed(result) => result,
+        self.run(vec![Work::Close], || matches!(self.monitor.state(), VolumeState::Closed(_)));
+        match self.monitor.state() {
+            VolumeState::Closed(result) => result,
             _ => Ok(()),
         }
     }

@@ -34,10 +34,10 @@ pub trait Protocol: Send + Sync {
     /// The work in these bytes; Err: close the connection, and why.
     fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String>;
     /// The work was entered: send what was answered meanwhile.
-    fn gathered(&self);
+    fn uncork(&self);
     /// Waits until more may be taken. Is there something left to be taken of what was received
     /// before (then `received` is called with nothing new)?
-    fn wait_for_room(&self) -> bool;
+    fn wait_for_quota(&self) -> bool;
     /// Is there something that was asked and not answered yet?
     fn is_waiting(&self) -> bool;
     /// The request of which a part has come, and not its end.
@@ -190,7 +190,7 @@ fn serve(
     while !seat.seats().is_stopping() {
         let mut n = 0;
         // While there is no room nothing is read, and the client's window fills.
-        if !protocol.wait_for_room() {
+        if !protocol.wait_for_quota() {
             n = reader.read(&*protocol).map_err(told)?;
             if n == 0 {
                 return Ok(());
@@ -208,7 +208,7 @@ fn serve(
         for (v, mut work) in by_volume.into_iter().enumerate().filter(|(_, w)| !w.is_empty()) {
             pool.enter(v, &mut work);
         }
-        protocol.gathered();
+        protocol.uncork();
         if protocol.is_waiting() {
             // No answer goes out now that would carry the acknowledgement, and a client with
             // Nagle's algorithm keeps its further requests back until that comes.

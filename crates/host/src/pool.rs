@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
-use vfs::{Door, DoorState, FsError, Out, Work};
+use vfs::{FsError, Monitor, Out, VolumeState, Work};
 
 /// Work for volumes, by the volume's number.
 pub type WorkList = Vec<(usize, Work)>;
@@ -28,7 +28,7 @@ pub trait Source: Send + Sync {
 /// A volume and the disks it lies on.
 pub struct Hosted {
     /// The volume.
-    pub door: Arc<Door>,
+    pub monitor: Arc<Monitor>,
     /// Its disks, by `DiskId`.
     pub disks: Vec<Arc<HostFile>>,
 }
@@ -41,7 +41,7 @@ impl Hosted {
     /// taken in at once: no other thread is woken, and the answer goes out with the others. The
     /// requests left in `out` are for a ring.
     pub(crate) fn enter(&self, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
-        self.door.enter(now(), work, done, out);
+        self.monitor.enter(now(), work, done, out);
         let mut tried = 0;
         for _ in 1..ROUNDS {
             let at_once = |r: &mut IoRequest| self.disks[usize::from(r.disk.0)].read_at_once(r);
@@ -51,13 +51,13 @@ impl Hosted {
             if done.is_empty() {
                 return;
             }
-            self.door.enter(now(), work, done, out);
+            self.monitor.enter(now(), work, done, out);
         }
     }
 }
 
 /// What a worker is told from outside.
-pub(crate) enum Errand {
+pub(crate) enum Message {
     /// Begin with this source, under this tag.
     Start(Arc<dyn Source>, u64),
     /// Submit a volume's disk requests.
@@ -65,15 +65,15 @@ pub(crate) enum Errand {
 }
 
 /// One worker's ring and mailbox.
-pub(crate) struct Desk {
+pub(crate) struct Inbox {
     pub(crate) ring: Ring,
-    pub(crate) bell: OwnedFd,
-    pub(crate) errands: Mutex<Vec<Errand>>,
+    pub(crate) wakeup: OwnedFd,
+    pub(crate) messages: Mutex<Vec<Message>>,
 }
 
 /// All workers.
 pub struct Pool {
-    pub(crate) desks: Vec<Desk>,
+    pub(crate) inboxes: Vec<Inbox>,
     pub(crate) volumes: Vec<Hosted>,
     pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
     pub(crate) stop: AtomicBool,
@@ -94,18 +94,19 @@ pub(crate) fn cpus() -> usize {
 
 impl Pool {
     /// Starts the workers for these volumes.
-    pub fn start(volumes: Vec<(Arc<Door>, Vec<Arc<HostFile>>)>) -> std::io::Result<Arc<Pool>> {
-        let desks = (0..cpus()).map(|_| desk()).collect::<std::io::Result<Vec<_>>>()?;
-        let volumes = volumes.into_iter().map(|(door, disks)| Hosted { door, disks }).collect();
+    pub fn start(volumes: Vec<(Arc<Monitor>, Vec<Arc<HostFile>>)>) -> std::io::Result<Arc<Pool>> {
+        let inboxes = (0..cpus()).map(|_| inbox()).collect::<std::io::Result<Vec<_>>>()?;
+        let volumes =
+            volumes.into_iter().map(|(monitor, disks)| Hosted { monitor, disks }).collect();
         let pool = Arc::new(Pool {
-            desks,
+            inboxes,
             volumes,
             sources: RwLock::default(),
             stop: AtomicBool::new(false),
             threads: Mutex::default(),
         });
         let mut threads = pool.threads.lock().expect("nobody panics while holding it");
-        for me in 0..pool.desks.len() {
+        for me in 0..pool.inboxes.len() {
             let pool = pool.clone();
             let run = move || {
                 ME.set(Some(me));
@@ -119,7 +120,7 @@ impl Pool {
 
     /// How many workers.
     pub fn workers(&self) -> usize {
-        self.desks.len()
+        self.inboxes.len()
     }
     /// The volumes.
     pub fn volumes(&self) -> &[Hosted] {
@@ -132,8 +133,8 @@ impl Pool {
         sources.push(source.clone());
         let tag = (sources.len() as u64) << 56;
         drop(sources);
-        for worker in 0..self.desks.len() {
-            self.errand(worker, Errand::Start(source.clone(), tag));
+        for worker in 0..self.inboxes.len() {
+            self.send(worker, Message::Start(source.clone(), tag));
         }
     }
 
@@ -142,49 +143,49 @@ impl Pool {
     pub fn enter(&self, volume: usize, work: &mut Vec<Work>) {
         let mut out = Out::default();
         let hosted = &self.volumes[volume];
-        let before = hosted.door.deadline();
+        let before = hosted.monitor.deadline();
         hosted.enter(work, &mut Vec::new(), &mut out);
-        let sooner = hosted.door.deadline() != before;
+        let sooner = hosted.monitor.deadline() != before;
         if !out.io.is_empty() || sooner {
-            self.errand(0, Errand::Disk(volume, std::mem::take(&mut out.io)));
+            self.send(0, Message::Disk(volume, std::mem::take(&mut out.io)));
         }
         out.answer();
     }
 
     /// Closes a volume and waits until it is closed. The workers carry out what it still writes.
     pub fn close(&self, volume: usize) -> Result<(), FsError> {
-        let door = &self.volumes[volume].door;
-        if door.state() == DoorState::Open {
+        let monitor = &self.volumes[volume].monitor;
+        if monitor.state() == VolumeState::Open {
             self.enter(volume, &mut vec![Work::Close]);
         }
         loop {
-            match door.state() {
-                DoorState::Closed(result) => return result,
-                DoorState::Open => std::thread::sleep(Duration::from_millis(1)),
+            match monitor.state() {
+                VolumeState::Closed(result) => return result,
+                VolumeState::Open => std::thread::sleep(Duration::from_millis(1)),
                 _ => return Ok(()), // it was never open
             }
         }
     }
 
-    fn errand(&self, worker: usize, errand: Errand) {
-        let desk = &self.desks[worker];
-        desk.errands.lock().expect("nobody panics while holding it").push(errand);
-        self.ring_bell(worker);
+    fn send(&self, worker: usize, message: Message) {
+        let inbox = &self.inboxes[worker];
+        inbox.messages.lock().expect("nobody panics while holding it").push(message);
+        self.wake_worker(worker);
     }
 
-    fn ring_bell(&self, worker: usize) {
+    fn wake_worker(&self, worker: usize) {
         let one = 1u64.to_ne_bytes();
         // SAFETY: writes eight bytes that live through the call to a descriptor of ours.
         #[expect(unsafe_code, reason = "std has no eventfd")]
         unsafe {
-            libc::write(self.desks[worker].bell.as_raw_fd(), one.as_ptr().cast(), 8);
+            libc::write(self.inboxes[worker].wakeup.as_raw_fd(), one.as_ptr().cast(), 8);
         }
     }
 
     /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on
     /// the caller's own they go with its next wait.
     pub fn push(&self, worker: usize, entries: &[Entry]) {
-        let ring = &self.desks[worker].ring;
+        let ring = &self.inboxes[worker].ring;
         ring.push(entries);
         if ME.get() != Some(worker) {
             ring.submit();
@@ -194,7 +195,7 @@ impl Pool {
     /// Stops the workers and waits for them. The volumes are closed before.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        (0..self.desks.len()).for_each(|w| self.ring_bell(w));
+        (0..self.inboxes.len()).for_each(|w| self.wake_worker(w));
         let threads = std::mem::take(&mut *self.threads.lock().expect("nobody panics holding it"));
         for t in threads {
             if t.join().is_err() {
@@ -204,15 +205,15 @@ impl Pool {
     }
 }
 
-fn desk() -> std::io::Result<Desk> {
+fn inbox() -> std::io::Result<Inbox> {
     // SAFETY: eventfd gives a descriptor that nobody else has, or -1.
     #[expect(unsafe_code, reason = "std has no eventfd")]
-    let bell = unsafe {
+    let wakeup = unsafe {
         let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
         if fd < 0 {
             return Err(std::io::Error::last_os_error());
         }
         OwnedFd::from_raw_fd(fd)
     };
-    Ok(Desk { ring: Ring::new()?, bell, errands: Mutex::default() })
+    Ok(Inbox { ring: Ring::new()?, wakeup, messages: Mutex::default() })
 }

@@ -1,13 +1,13 @@
 //! What a ring does, done by plain threads: for kernels without io_uring, and where it is forbidden
 //! (containers, sysctl). It takes the same entries and carries out the few kinds that disks and
-//! bells need; FUSE's queues need the real thing.
+//! wake-ups need; FUSE's queues need the real thing.
 
 use io_uring::squeue::Entry128;
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-/// One of them always waits for the worker's bell.
+/// One of them always waits for the worker's wakeup.
 const THREADS: usize = 5;
 
 /// The bytes of an entry, of which the first 64 are `struct io_uring_sqe`.

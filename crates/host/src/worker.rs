@@ -3,7 +3,7 @@
 //! requests on its ring.
 
 use crate::file::{disk_error, iovec_of, iovecs};
-use crate::pool::{Errand, Pool, WorkList};
+use crate::pool::{Message, Pool, WorkList};
 use crate::ring::Entry;
 use crate::way::Way;
 use crate::{HostFile, now};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use vfs::{Out, Work};
 
 const TAG_MASK: u64 = 0xff << 56;
-const DATA_BELL: u64 = 1;
+const DATA_WAKEUP: u64 = 1;
 const DATA_NOBODY: u64 = 2;
 const DATA_DISK: u64 = 1 << 32;
 
@@ -40,7 +40,7 @@ struct Worker<'a> {
     free: Vec<usize>,
     work: WorkList,
     done: Vec<(usize, IoDone)>,
-    bell: Box<[u8; 8]>,
+    wakeup: Box<[u8; 8]>,
 }
 
 pub(crate) fn run(pool: &Pool, me: usize) {
@@ -52,9 +52,9 @@ pub(crate) fn run(pool: &Pool, me: usize) {
         free: Vec::new(),
         work: Vec::new(),
         done: Vec::new(),
-        bell: Box::new([0; 8]),
+        wakeup: Box::new([0; 8]),
     };
-    w.listen_for_bell();
+    w.listen_for_wakeup();
     w.serve();
 }
 
@@ -71,7 +71,7 @@ fn pin(cpu: usize) {
 
 impl Worker<'_> {
     fn serve(&mut self) {
-        let ring = &self.pool.desks[self.me].ring;
+        let ring = &self.pool.inboxes[self.me].ring;
         let mut completions = Vec::new();
         // The first entries begin the opening.
         (0..self.pool.volumes.len()).for_each(|v| self.enter(v));
@@ -89,20 +89,21 @@ impl Worker<'_> {
         }
         // What the kernel still has must not be freed.
         std::mem::forget(std::mem::take(&mut self.in_flight));
-        std::mem::forget(std::mem::take(&mut self.bell));
+        std::mem::forget(std::mem::take(&mut self.wakeup));
     }
 
     /// How long until some volume wants to be entered, in nanoseconds.
     fn timeout(&self) -> Option<u64> {
-        let next = self.pool.volumes.iter().filter_map(|v| v.door.deadline()).min()?;
+        let next = self.pool.volumes.iter().filter_map(|v| v.monitor.deadline()).min()?;
         Some(next.since(now().mono).0.max(1000))
     }
 
-    fn listen_for_bell(&mut self) {
-        let desk = &self.pool.desks[self.me];
-        let fd = types::Fd(desk.bell.as_raw_fd());
-        let read = opcode::Read::new(fd, self.bell.as_mut_ptr(), 8).build().user_data(DATA_BELL);
-        desk.ring.push(&[read.into()]);
+    fn listen_for_wakeup(&mut self) {
+        let inbox = &self.pool.inboxes[self.me];
+        let fd = types::Fd(inbox.wakeup.as_raw_fd());
+        let read =
+            opcode::Read::new(fd, self.wakeup.as_mut_ptr(), 8).build().user_data(DATA_WAKEUP);
+        inbox.ring.push(&[read.into()]);
     }
 
     fn completion(&mut self, data: u64, result: i32) {
@@ -116,21 +117,21 @@ impl Worker<'_> {
             source.complete(self.pool, self.me, data & !TAG_MASK, result, &mut self.work);
         } else if data & DATA_DISK != 0 {
             self.disk_done((data & 0xffff_ffff) as usize, result);
-        } else if data == DATA_BELL {
-            self.listen_for_bell();
+        } else if data == DATA_WAKEUP {
+            self.listen_for_wakeup();
             self.run_errands();
         }
     }
 
     fn run_errands(&mut self) {
-        let errands = {
-            let mut all = self.pool.desks[self.me].errands.lock().expect("nobody panics here");
+        let messages = {
+            let mut all = self.pool.inboxes[self.me].messages.lock().expect("nobody panics here");
             std::mem::take(&mut *all)
         };
-        for e in errands {
+        for e in messages {
             match e {
-                Errand::Start(source, tag) => source.start(self.pool, self.me, tag),
-                Errand::Disk(v, mut io) => self.submit(v, &mut io),
+                Message::Start(source, tag) => source.start(self.pool, self.me, tag),
+                Message::Disk(v, mut io) => self.submit(v, &mut io),
             }
         }
     }
@@ -181,7 +182,7 @@ impl Worker<'_> {
     fn run_volumes(&mut self) {
         let now = now().mono;
         for v in 0..self.pool.volumes.len() {
-            let due = self.pool.volumes[v].door.deadline().is_some_and(|d| d <= now);
+            let due = self.pool.volumes[v].monitor.deadline().is_some_and(|d| d <= now);
             let something =
                 self.work.iter().any(|w| w.0 == v) || self.done.iter().any(|d| d.0 == v);
             if something || due {
@@ -200,7 +201,7 @@ impl Worker<'_> {
         let asked = !out.io.is_empty();
         self.submit(v, &mut out.io);
         if asked && out.replies.len() > 1 {
-            self.pool.desks[self.me].ring.submit();
+            self.pool.inboxes[self.me].ring.submit();
         }
         out.answer();
     }

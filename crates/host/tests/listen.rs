@@ -30,8 +30,8 @@ impl Protocol for Toy {
         }
         Ok(Vec::new())
     }
-    fn gathered(&self) {}
-    fn wait_for_room(&self) -> bool {
+    fn uncork(&self) {}
+    fn wait_for_quota(&self) -> bool {
         false
     }
     fn is_waiting(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Requests of all lengths on one file, many at a time, next to each other: whichever way each of
 //! them takes, does every read find what was written last, does no flush fail, and is the file in
-//! the end what it should be? The volume behind the door keeps the rule of the caches: no block is
-//! asked for twice at once.
+//! the end what it should be? The volume behind the monitor keeps the rule of the caches: no block
+//! is asked for twice at once.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +13,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Call, Door, DoorState, Front, FsError, Reply, Request, Ticket, Volume, Work};
+use vfs::{
+    Answer, Call, Front, FsError, Monitor, Reply, Request, Ticket, Volume, VolumeState, Work,
+};
 
 const BLOCKS: usize = 2048;
 const CALLS: u64 = 10_000;
@@ -115,16 +117,16 @@ fn open(file: HostFile, block_bytes: usize) -> Arc<Pool> {
             Ok(Rc::new(Mixer { env, disk, path, bytes, busy, zero, calls }) as Rc<dyn Volume>)
         })
     };
-    let door = Arc::new(Door::new(1, Box::new(open)));
-    let pool = Pool::start(vec![(door.clone(), vec![Arc::new(file)])]).unwrap();
-    await_state(&door, DoorState::Open);
+    let monitor = Arc::new(Monitor::new(1, Box::new(open)));
+    let pool = Pool::start(vec![(monitor.clone(), vec![Arc::new(file)])]).unwrap();
+    await_state(&monitor, VolumeState::Open);
     pool
 }
 
-fn await_state(door: &Door, state: DoorState) {
+fn await_state(monitor: &Monitor, state: VolumeState) {
     let begun = Instant::now();
-    while door.state() != state {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", door.state());
+    while monitor.state() != state {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", monitor.state());
         std::thread::sleep(Duration::from_millis(1));
     }
 }

@@ -82,7 +82,7 @@ pub enum Pressure {
 /// When may a change reach the disk?
 ///
 /// O1 Every metadata edit is announced, before `end`, in the order of the edits.
-/// O2 An image written home never holds a byte edited by a transaction whose `end` has not been
+/// O2 An image written back never holds a byte edited by a transaction whose `end` has not been
 /// called (the
 ///    mechanism may render around such bytes: `Image::Instead`). `async` alone is free of this.
 /// O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any
@@ -142,12 +142,13 @@ pub trait Integrity: WriteGate {
     fn may_reuse(&self, what: Freed) -> bool;
 
     /// Is something free that may not be used again yet?
-    fn holds_back(&self) -> bool;
+    fn has_busy_extents(&self) -> bool;
 
     /// Forces pending work, so that more may be reused or written.
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>>;
 
-    /// Everything home and durable, the log empty: the last call before the volume is marked clean.
+    /// Everything written back and durable, the log empty: the last call before the volume is
+    /// marked clean.
     fn close(&self) -> Local<'_, Result<(), IntegrityError>>;
 
     /// Counters for metrics, by Prometheus name.

@@ -96,10 +96,11 @@ mod tests {
         }
     }
 
-    /// The disk fails while transactions go home: what was acknowledged is in the journal still.
+    /// The disk fails while transactions are written back: what was acknowledged is in the journal
+    /// still.
     #[test]
     fn a_write_that_fails_at_home_loses_nothing_that_was_acknowledged() {
-        let mut at_home = 0;
+        let mut in_place = 0;
         for mode in [Mode::Ordered, Mode::Data, Mode::Wasteless, Mode::Redo, Mode::Unified] {
             for n in (0..24).map(|n| 100 + 61 * n) {
                 let mut v = open(fresh(3 << 20, true), mode);
@@ -118,7 +119,7 @@ mod tests {
                     acked.push((path, byte));
                 }
                 let broken = v.act(13, &Act::Fsync("/f0".into())).is_err();
-                at_home += u32::from(broken && acked.len() == 7);
+                in_place += u32::from(broken && acked.len() == 7);
                 let mut disks = [v.world.disk.clone()];
                 crate::subject::recover(&mut disks, 1).unwrap();
                 let mut again = open(disks[0].clone(), mode);
@@ -131,7 +132,7 @@ mod tests {
                 }
             }
         }
-        assert!(at_home > 20, "the disk failed too early or never: {at_home}");
+        assert!(in_place > 20, "the disk failed too early or never: {in_place}");
     }
 
     fn assert_sound(disk: Image, (mode, seed): (Mode, u64)) {

@@ -26,7 +26,7 @@ mod tests {
         setting: Setting,
     }
 
-    /// Cut at the last moment before the journal sends anything home: seeds divisible by three do
+    /// Cut at the last moment before the journal writes anything back: seeds divisible by three do
     /// so only after seconds.
     fn crashed(mode: Mode, outside: bool, seed: u64) -> Crashed {
         let setting = Setting { outside, ..Setting::plain(mode) };

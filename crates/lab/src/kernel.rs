@@ -1,7 +1,7 @@
-//! Directories as Linux makes them: entries that cross 512-byte lines, and a hash index. The crash
-//! explorer has no kernel to make one, so this rewrites a directory of ours in that style, block
-//! for block, with the same names; only direct and singly indirect blocks, which is enough for
-//! hundreds of names.
+//! Directories as Linux makes them: entries that cross 512-byte sectors, and a hash index. The
+//! crash explorer has no kernel to make one, so this rewrites a directory of ours in that style,
+//! block for block, with the same names; only direct and singly indirect blocks, which is enough
+//! for hundreds of names.
 
 use format::bytes::{le32, set16, set32};
 use format::ext::dirent::{HEAD, entries, needed};

@@ -40,7 +40,7 @@ fn a_journal_in_parts_is_the_whole_journal() {
                         part.apply(b, &mut one);
                         whole.apply(b, &mut other);
                         assert!(one == other, "{mode}, seed {seed}, {memory}: block {b}");
-                        assert_eq!(part.needs_home(b), whole.needs_home(b));
+                        assert_eq!(part.needs_current(b), whole.needs_current(b));
                         blocks.push(b);
                     }
                     parts_seen += 1;

@@ -22,7 +22,7 @@ const BLOCK_BYTES: u64 = 1024;
 enum Contents {
     /// Nothing else.
     Exact,
-    /// Bytes of later writes of at least so many bytes, which were under way to their homes.
+    /// Bytes of later writes of at least so many bytes, which were being written back.
     OrLater(u64),
     /// The same of later writes' pieces, each in a block, of more than so many bytes.
     OrPieces(u64),
@@ -426,7 +426,7 @@ fn is_idle(act: &Act, model: &Model) -> bool {
 /// Is all that returned before durable when the act is answered? To an NFS client every answer but
 /// that to an unstable write says so, and the logs of ours go out by themselves in far less time
 /// than a pause of a second.
-fn settles(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
+fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
     match act {
         Act::Pause(secs) => *secs > 0 && redo && rests,
         Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
@@ -452,7 +452,7 @@ fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
         }
         let in_place = overwrites(act, &model);
         let _ = model.apply(act);
-        if settles(act, caller) {
+        if makes_durable(act, caller) {
             least = i + 1;
         }
         match act {

@@ -73,7 +73,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "postmark",
             "a mail server's small files: created, read, appended to, removed, with fsync",
         ),
-        ("short-lives", "new contents freed again while they and others' are on their way home"),
+        ("short-lives", "new contents freed again while they and others' are being written back"),
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
         (
             "fragments",
@@ -264,8 +264,8 @@ fn overwrite(seed: u64) -> Script {
     Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
 }
 
-/// What was written went home by itself before its fsync, so that the fsync finds nothing to write:
-/// was it made durable? Reads and links change nothing but the inode.
+/// What was written was written back by itself before its fsync, so that the fsync finds nothing to
+/// write: was it made durable? Reads and links change nothing but the inode.
 fn pause(seed: u64) -> Script {
     const BYTES: u64 = 6000;
     let mut rng = Rng::new(seed);

@@ -35,7 +35,7 @@ impl Subject {
         read_only: bool,
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
-        // With some seeds the journals commit, and send home, in the middle of everything.
+        // With some seeds the journals commit, and write back, in the middle of everything.
         let often = seed % 3 != 0 && setting.has_journal();
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
         let options =

@@ -1,11 +1,11 @@
 //! How changes are made safe: every mechanism, a folder each, behind the one table of modes. It
 //! knows blocks and transactions; what an inode means, and any name, it does not.
 
+mod busy_extents;
 mod ffs;
 mod jbd2;
 mod modes;
 mod redo;
-mod reuse;
 
 use cache::Cache;
 use integrity::{IntegrityError, Mechanism, Plant};
@@ -48,7 +48,7 @@ pub struct LogRecipe {
 }
 
 /// Bytes of a log or a journal that are taken to be replayed in a second: an assumption on the low
-/// side, for small entries on a slow disk, where each costs a read and a write home.
+/// side, for small entries on a slow disk, where each costs a read and a write-back.
 pub const REPLAY_BYTES_PER_SEC: u64 = 8 << 20;
 
 /// So much of a log may be needed if a replay is to take no longer than `within`.

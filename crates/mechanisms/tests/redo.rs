@@ -23,7 +23,7 @@ fn setups() -> Vec<Setup> {
         Setup { ordered: true, unified: 300, sync: false, ..base },
         Setup { unified_mode: true, unified: 1024, ..base },
         Setup { unified_mode: true, unified: 300, sync: false, ..base },
-        // Whole blocks go home directly, over others that are logged.
+        // Whole blocks are written in place directly, over others that are logged.
         Setup { unified_mode: true, unified: 300, ..base },
     ]
 }
@@ -61,7 +61,7 @@ fn planted_bugs_are_found() {
                 continue;
             }
             // What is freed here comes back as contents too seldom; `cairn crash` finds it. It
-            // finds this too: here one that frees comes when the contents are home.
+            // finds this too: here one that frees comes when the contents are in place.
             let seldom = mode == mechanisms::Mode::Unified && *plant == "no-revoke";
             if seldom || *plant == "freed-contents-forgotten" {
                 continue;

@@ -8,7 +8,7 @@ use crate::intake::Share;
 use crate::metrics::{self, Meter};
 use crate::mountd;
 use crate::nlm;
-use crate::room::{self, Room};
+use crate::quota::{self, Quota};
 use crate::rpc::{self, BadHead, Head};
 use crate::server::{Server, User};
 use crate::state::{Asked, RECORD_BYTES_MAX, State, mark};
@@ -57,7 +57,7 @@ pub struct Connection {
     sender: Box<dyn Sender>,
     state: Mutex<State>,
     /// The connection holds less than before.
-    more_room: Condvar,
+    quota_freed: Condvar,
 }
 
 impl Connection {
@@ -65,7 +65,7 @@ impl Connection {
     pub fn new(server: Arc<Server>, peer: SocketAddr, sender: Box<dyn Sender>) -> Arc<Connection> {
         let meter = Meter::new(&server.metrics, peer.ip());
         let share = Share::new(&server.intake);
-        let state = State::new(Room::new(&server.held), share, meter);
+        let state = State::new(Quota::new(&server.held), share, meter);
         server.metrics.connections.inc();
         let state = Mutex::new(state);
         Arc::new_cyclic(|me| Connection {
@@ -74,7 +74,7 @@ impl Connection {
             peer,
             sender,
             state,
-            more_room: Condvar::new(),
+            quota_freed: Condvar::new(),
         })
     }
 
@@ -83,15 +83,15 @@ impl Connection {
     }
 
     /// Takes in what was read: the calls it makes, by volume, as many as may be under way; the rest
-    /// is kept, see [`Connection::wait_for_room`]. Err: nothing sensible can follow, close it.
-    /// After the calls were entered, [`Connection::gathered`] sends what was answered meanwhile.
+    /// is kept, see [`Connection::wait_for_quota`]. Err: nothing sensible can follow, close it.
+    /// After the calls were entered, [`Connection::uncork`] sends what was answered meanwhile.
     pub fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         let arrived = Instant::now();
         let mut s = self.state();
         if s.is_starved {
             return Err("there was no memory for a request in time".into());
         }
-        s.gathering += 1;
+        s.corks += 1;
         s.meter.received.inc_by(bytes.len() as u64);
         // Taken out, so that a record of one fragment is read where it lies.
         let mut input = std::mem::take(&mut s.input);
@@ -99,7 +99,7 @@ impl Connection {
         let mut work = Vec::new();
         let mut at = 0;
         let unsent = self.sender.unsent();
-        while !s.room.is_full(unsent, || self.sender.unsent_everywhere()) {
+        while !s.quota.is_full(unsent, || self.sender.unsent_everywhere()) {
             let Some((len, last)) = mark(&input[at..]) else { break };
             if s.record.len() + len > RECORD_BYTES_MAX {
                 if !work.is_empty() {
@@ -126,21 +126,21 @@ impl Connection {
 
     /// Waits until the limits let the connection go on, and tells whether a whole request is left
     /// of what was received before: then `received` is to be called with nothing new.
-    pub fn wait_for_room(&self) -> bool {
+    pub fn wait_for_quota(&self) -> bool {
         loop {
             let mut s = self.state();
-            // Looked at while nothing can go from the room to the sender, so nothing is missed.
+            // Looked at while nothing can go from the quota to the sender, so nothing is missed.
             let unsent = self.sender.unsent();
-            if !s.room.is_full(unsent, || self.sender.unsent_everywhere()) {
+            if !s.quota.is_full(unsent, || self.sender.unsent_everywhere()) {
                 return s.has_more() || !self.has_memory(s);
             }
-            if s.room.is_empty() {
+            if s.quota.is_empty() {
                 drop(s);
                 self.sender.wait_below(unsent);
                 continue;
             }
             s.waits = true;
-            let s = self.more_room.wait_while(s, |s| s.waits);
+            let s = self.quota_freed.wait_while(s, |s| s.waits);
             drop(s.expect("nobody panics while holding it"));
         }
     }
@@ -174,14 +174,14 @@ impl Connection {
 
     /// Is there a call that has not been answered?
     pub fn is_waiting(&self) -> bool {
-        self.state().room.calls() > 0
+        self.state().quota.calls() > 0
     }
 
     /// The calls of the last `received` were entered: sends what has been answered.
-    pub fn gathered(&self) {
+    pub fn uncork(&self) {
         let mut s = self.state();
-        s.gathering -= 1;
-        if s.gathering == 0 {
+        s.corks -= 1;
+        if s.corks == 0 {
             self.send(s); // else somebody else is about to
         }
     }
@@ -195,9 +195,9 @@ impl Connection {
         drop(s);
         self.sender.send(out.pieces);
         let mut s = self.state();
-        s.room.release(out.cost);
+        s.quota.release(out.cost);
         if std::mem::take(&mut s.waits) {
-            self.more_room.notify_all();
+            self.quota_freed.notify_all();
         }
     }
 
@@ -239,10 +239,10 @@ impl Connection {
                 }
             }
         }
-        if s.room.is_scarce(|| self.sender.unsent_everywhere()) {
-            room::be_modest(&mut call.request);
+        if s.quota.is_scarce(|| self.sender.unsent_everywhere()) {
+            quota::be_modest(&mut call.request);
         }
-        let cost = room::cost(&call.request);
+        let cost = quota::cost(&call.request);
         let id = s.remember(Asked { pending, key, arrived, cost });
         self.server.metrics.in_flight.inc();
         let front = self.me.upgrade().expect("whoever feeds it holds it");
@@ -263,7 +263,7 @@ impl Connection {
 
     /// Sends what waits, unless more is being gathered.
     fn deliver(&self, s: MutexGuard<'_, State>) {
-        if s.gathering == 0 {
+        if s.corks == 0 {
             self.send(s);
         }
     }
@@ -307,11 +307,11 @@ impl Drop for Connection {
 }
 
 impl Front for Connection {
-    fn gather(&self) {
-        self.state().gathering += 1;
+    fn cork(&self) {
+        self.state().corks += 1;
     }
-    fn gathered(&self) {
-        Connection::gathered(self);
+    fn uncork(&self) {
+        Connection::uncork(self);
     }
     fn reply(&self, id: u64, answer: Answer) {
         let mut asked = self.state().answered(id);

@@ -39,7 +39,7 @@ pub struct Server {
     exports: Vec<Export>,
     pub(crate) drc: Drc<Connection>,
     pub(crate) metrics: Metrics,
-    /// Bytes that all connections hold, see [`crate::room`].
+    /// Bytes that all connections hold, see [`crate::quota`].
     pub(crate) held: Arc<AtomicUsize>,
     /// The same of what has come of unfinished records.
     pub(crate) intake: Arc<Intake>,

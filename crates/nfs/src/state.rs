@@ -7,7 +7,7 @@ use crate::calls::Pending;
 use crate::drc::Key;
 use crate::intake::{FREE_BYTES, Share};
 use crate::metrics::Meter;
-use crate::room::{CALL_BYTES, Room};
+use crate::quota::{CALL_BYTES, Quota};
 use env::{Piece, Rope};
 use std::time::Instant;
 
@@ -24,11 +24,11 @@ pub(crate) struct Asked {
     /// Where its reply is to be kept, if it may come again.
     pub(crate) key: Option<Key>,
     pub(crate) arrived: Instant,
-    /// What of its connection's room it takes.
+    /// What of its connection's quota it takes.
     pub(crate) cost: usize,
 }
 
-/// Replies that wait to be sent, and the room that they take until then.
+/// Replies that wait to be sent, and the quota that they take until then.
 #[derive(Default)]
 pub(crate) struct Outbox {
     pub(crate) pieces: Vec<Piece>,
@@ -47,17 +47,17 @@ pub(crate) struct State {
     pub(crate) is_starved: bool,
     pub(crate) out: Outbox,
     asked: Vec<Option<Asked>>,
-    pub(crate) room: Room,
+    pub(crate) quota: Quota,
     pub(crate) meter: Meter,
     /// So many gather replies (the reader, and threads that have several): all are sent in one
     /// write when the last of them is done.
-    pub(crate) gathering: u32,
-    /// Does the reader wait for room?
+    pub(crate) corks: u32,
+    /// Does the reader wait for quota?
     pub(crate) waits: bool,
 }
 
 impl State {
-    pub(crate) fn new(room: Room, share: Share, meter: Meter) -> State {
+    pub(crate) fn new(quota: Quota, share: Share, meter: Meter) -> State {
         State {
             input: Vec::new(),
             record: Vec::new(),
@@ -66,9 +66,9 @@ impl State {
             is_starved: false,
             out: Outbox::default(),
             asked: Vec::new(),
-            room,
+            quota,
             meter,
-            gathering: 0,
+            corks: 0,
             waits: false,
         }
     }
@@ -114,7 +114,7 @@ impl State {
     }
 
     pub(crate) fn remember(&mut self, what: Asked) -> u64 {
-        self.room.begin(what.cost);
+        self.quota.begin(what.cost);
         let at = self.asked.iter().position(Option::is_none).unwrap_or_else(|| {
             self.asked.push(None);
             self.asked.len() - 1
@@ -125,18 +125,18 @@ impl State {
 
     /// The call of this number was answered.
     pub(crate) fn answered(&mut self, id: u64) -> Asked {
-        self.room.answered();
+        self.quota.answered();
         self.asked[id as usize].take().expect("a call is answered once")
     }
 
-    /// A reply that was never in the room is to be sent.
+    /// A reply that was never in the quota is to be sent.
     pub(crate) fn put_new(&mut self, reply: &[u8]) {
         let cost = reply.len().max(CALL_BYTES);
-        self.room.hold(cost);
+        self.quota.hold(cost);
         self.put((reply.to_vec(), Rope::new()), cost);
     }
 
-    /// Appends a record to what is to be sent; it takes so much of the room until then.
+    /// Appends a record to what is to be sent; it takes so much of the quota until then.
     pub(crate) fn put(&mut self, (head, data): Message, cost: usize) {
         let pad = data.len().next_multiple_of(4) - data.len();
         let len = head.len() + data.len() + pad;

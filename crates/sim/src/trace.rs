@@ -100,7 +100,7 @@ impl<'a> CrashImages<'a> {
             Event::WriteEnded(w) => {
                 self.ended[*w] = true;
                 if self.trace.writes[*w].fua {
-                    self.settle(&[*w]);
+                    self.make_durable(&[*w]);
                 }
             }
             Event::FlushIssued(f) => {
@@ -111,7 +111,7 @@ impl<'a> CrashImages<'a> {
             }
             Event::FlushEnded(f) => {
                 let done = std::mem::take(&mut self.covered[*f]);
-                self.settle(&done);
+                self.make_durable(&done);
             }
             Event::Mark(_) => (),
         }
@@ -120,7 +120,7 @@ impl<'a> CrashImages<'a> {
 
     /// These writes are durable now. Older ones of the same sectors that are not (in the cache
     /// ahead of a write with FUA, or failed) can no longer be what is left of those.
-    fn settle(&mut self, writes: &[usize]) {
+    fn make_durable(&mut self, writes: &[usize]) {
         for &w in writes {
             let Some(i) = self.volatile.iter().position(|v| *v == w) else { continue };
             self.volatile.remove(i);

@@ -21,7 +21,7 @@ pub(crate) struct Inode {
     /// Watches its writes.
     pub(crate) behind: RefCell<WriteBehind>,
     /// Its last name is gone; it lives as long as somebody holds it.
-    pub(crate) doomed: Cell<bool>,
+    pub(crate) unlinked_open: Cell<bool>,
     /// It was made without a name, and may yet be given one.
     pub(crate) unnamed: Cell<bool>,
 }
@@ -35,7 +35,7 @@ impl Inode {
             index_lock: Lock::new(),
             ahead: RefCell::default(),
             behind: RefCell::default(),
-            doomed: Cell::new(false),
+            unlinked_open: Cell::new(false),
             unnamed: Cell::new(false),
         })
     }

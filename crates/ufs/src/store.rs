@@ -125,13 +125,13 @@ pub trait Store: 'static {
     /// are the directories that make it reachable.
     async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError>;
     /// Is something free that may not be used again until more is durable?
-    fn holds_back(&self) -> bool;
+    fn has_busy_extents(&self) -> bool;
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
 
-    /// After [`Store::sync_all`]: brings what is durable in a log or journal home, so that nothing
+    /// After [`Store::sync_all`]: writes what is durable in a log or journal back, so that nothing
     /// is written later without a further change.
-    async fn settle(&self) -> Result<(), FsError>;
+    async fn quiesce(&self) -> Result<(), FsError>;
 
     /// The inode's slot. `Stale` for a number out of range or a free inode (links 0, no mode).
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError>;
@@ -178,7 +178,7 @@ pub trait Store: 'static {
     async fn read_ahead(&self, inode: &InodeHandle, at: FileBlock, count: u64);
     /// A sequential reader or writer has passed these blocks: they are the first to leave memory.
     fn pass(&self, bufs: &[Option<Buf>]);
-    /// A sequential writer has left these blocks behind: they are written home by and by, as far as
+    /// A sequential writer has left these blocks behind: they are written back by and by, as far as
     /// the mechanism lets them.
     fn write_behind(&self, inode: &InodeHandle, at: FileBlock, count: u64);
     /// Blocks for writing contents, allocated where there is a hole; `fill` says what the first and

@@ -22,7 +22,7 @@ pub(crate) struct Table {
     sweep_at: Cell<usize>,
     holds: RefCell<IdMap<u32, u64>>,
     /// The inodes without names that somebody still holds, or whose freeing is under way.
-    doomed: RefCell<IdMap<u32, Rc<Inode>>>,
+    unlinked_open: RefCell<IdMap<u32, Rc<Inode>>>,
     pub(crate) names: NewNames,
 }
 
@@ -44,7 +44,7 @@ impl Table {
 
     pub(crate) fn remove(&self, ino: Ino) {
         self.inodes.borrow_mut().remove(&ino.0);
-        self.doomed.borrow_mut().remove(&ino.0);
+        self.unlinked_open.borrow_mut().remove(&ino.0);
         self.names.forget(ino);
     }
 
@@ -58,7 +58,7 @@ impl Table {
         let names = |i: &Inode| i.dir.borrow().as_ref().map_or(0, |d| d.len() + DIR_NAMES);
         let total: usize = inodes.values().map(|i| names(i)).sum();
         inodes.retain(|_, i| {
-            let busy = Rc::strong_count(i) > 1 || i.doomed.get() || i.lock.is_busy();
+            let busy = Rc::strong_count(i) > 1 || i.unlinked_open.get() || i.lock.is_busy();
             busy || (total <= NAMES_MAX && i.dir.borrow().is_some())
         });
         // If most are in use, look again only when there are half as many more.
@@ -85,23 +85,23 @@ impl Table {
 
     /// The inode's last name is gone.
     pub(crate) fn doom(&self, inode: &Rc<Inode>) {
-        inode.doomed.set(true);
-        self.doomed.borrow_mut().insert(inode.ino().0, inode.clone());
+        inode.unlinked_open.set(true);
+        self.unlinked_open.borrow_mut().insert(inode.ino().0, inode.clone());
     }
     /// It has got a name after all.
     pub(crate) fn spare(&self, inode: &Rc<Inode>) {
-        inode.doomed.set(false);
-        self.doomed.borrow_mut().remove(&inode.ino().0);
+        inode.unlinked_open.set(false);
+        self.unlinked_open.borrow_mut().remove(&inode.ino().0);
     }
-    /// The doomed inodes, in order.
-    pub(crate) fn doomed(&self) -> Vec<Rc<Inode>> {
-        let mut all: Vec<_> = self.doomed.borrow().values().cloned().collect();
+    /// The unlinked-open inodes, in order.
+    pub(crate) fn unlinked_open(&self) -> Vec<Rc<Inode>> {
+        let mut all: Vec<_> = self.unlinked_open.borrow().values().cloned().collect();
         all.sort_by_key(|i| i.ino());
         all
     }
     /// Is there any?
-    pub(crate) fn has_doomed(&self) -> bool {
-        !self.doomed.borrow().is_empty()
+    pub(crate) fn has_unlinked_open(&self) -> bool {
+        !self.unlinked_open.borrow().is_empty()
     }
 }
 

@@ -1,15 +1,15 @@
 //! What is being asked: requests and replies as plain data, the errors a user can get, who may do
-//! what, and the door through which a request enters a volume. It knows no blocks and no layouts;
-//! `fuse` and `nfs` translate into it and `ufs` answers it.
+//! what, and the monitor through which a request enters a volume. It knows no blocks and no
+//! layouts; `fuse` and `nfs` translate into it and `ufs` answers it.
 
 pub mod access;
-mod door;
 mod error;
+mod monitor;
 mod request;
 mod types;
 
-pub use door::{Door, DoorState, Front, Open, OpenAll, Opening, Out, Ticket, Volume, Work};
 pub use error::FsError;
+pub use monitor::{Front, Monitor, Open, OpenAll, Opening, Out, Ticket, Volume, VolumeState, Work};
 pub use request::{
     AccessTimes, Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request,
     SeekKind, SetAttr, SetTime, SpaceOp, Stability, StatFs, VolumeInfo, Wcc, XattrMode,

@@ -252,7 +252,7 @@ pub enum Request {
     AccessTimes(AccessTimes),
     /// Everything durable and in its place, so that nothing is left to be written later unless
     /// there are further changes. Answer: `Done`.
-    Settle,
+    Quiesce,
     /// Answer: `Info`.
     Info,
 }

@@ -1,5 +1,5 @@
-//! An opened volume, and taking it down: calls are refused, everything goes home, and only when all
-//! of it is durable is the volume marked as clean.
+//! An opened volume, and taking it down: calls are refused, everything is written back, and only
+//! when all of it is durable is the volume marked as clean.
 
 use crate::log::PrivateLog;
 use crate::state;

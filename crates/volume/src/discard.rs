@@ -40,7 +40,7 @@ pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeErro
     let place = if outside { "the log on another device" } else { "its journal" };
     Ok(Some(format!(
         "given up: what {place} held of mode {mode}, which is everything that was done, fsynced or \
-         not, and had not been written home yet"
+         not, and had not been written back yet"
     )))
 }
 

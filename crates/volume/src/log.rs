@@ -170,7 +170,7 @@ pub struct LogReport {
     pub outside: bool,
     /// Its UUID.
     pub uuid: [u8; 16],
-    /// The volume's entries that are not known to be home.
+    /// The volume's entries that are not known to be in place.
     pub entries: u64,
     /// Bytes from the oldest of these to the log's end.
     pub bytes: u64,

@@ -40,7 +40,7 @@ pub struct OpenOptions {
     pub cache_bytes: usize,
     /// How much of it clean contents may have; None: all.
     pub contents_bytes: Option<usize>,
-    /// Dirty data is written home at least this often.
+    /// Dirty data is written back at least this often.
     pub commit_interval: Nanos,
     /// The log or the journal is kept so short that its replay takes no longer than this, about.
     pub recovery_within: Nanos,
@@ -101,10 +101,10 @@ impl OpenOptions {
     }
 }
 
-/// The largest transfer home.
+/// The largest write-back transfer.
 const TRANSFER_BYTES_MAX: usize = 1 << 20;
 
-/// What a door needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It
+/// What a monitor needs to open the probed volume, which lies on `DiskId(0)` with `disk_bytes`. It
 /// must be clean, or recovered, or opened for reading only; a log of ours is replayed here.
 pub fn opener(probe: Probe, disk_bytes: u64, options: OpenOptions) -> Open {
     Box::new(move |env| -> Opening {

@@ -65,8 +65,8 @@ impl Disk {
     fn journal_superblock(&mut self) -> Result<JournalSuperblock, FormatError> {
         JournalSuperblock::decode(self.journal(0))
     }
-    /// A byte of each of the homes.
-    fn homes(&self) -> Vec<u8> {
+    /// A byte of each of the places.
+    fn places(&self) -> Vec<u8> {
         HOMES.map(|b| self.0[b as usize * BS + 100]).collect()
     }
     fn recover(&mut self) -> Result<Recovered, VolumeError> {
@@ -138,9 +138,9 @@ fn made(m: Made) -> Disk {
     for (tid, fill, count) in [(700, 0x11u8, 10), (701, 0x22, 5)] {
         let mut blocks: Vec<Vec<u8>> = vec![vec![fill; BS]; count];
         put(&mut blocks[2], 0, superblock::MAGIC);
-        let tag = |(home, b): (u64, &mut Vec<u8>)| {
+        let tag = |(place, b): (u64, &mut Vec<u8>)| {
             let escaped = escape(b);
-            Tag { block: BlockNo(home), escaped, sum: 0 }
+            Tag { block: BlockNo(place), escaped, sum: 0 }
         };
         let tags: Vec<Tag> = HOMES.zip(&mut blocks).map(tag).collect();
         blocks.insert(0, shape.descriptor(tid, &sb.uuid, &tags));
@@ -166,7 +166,7 @@ fn made(m: Made) -> Disk {
     disk
 }
 
-/// What is at home when both are replayed.
+/// What is in place when both are replayed.
 fn both(m: Made) -> Vec<u8> {
     let last = if m.incompat & incompat::REVOKE == 0 { 0x11 } else { 0 };
     [&[0x22; 5][..], &[0x11; 4], &[last]].concat()
@@ -180,10 +180,10 @@ fn they_are_replayed_as_e2fsck_replays_them_and_are_journals_of_ours_then() {
         let disk = made(m);
         let (code, theirs) = disk.e2fsck("-fy", name);
         assert!(matches!(code, 0 | 1), "{name}: {code}");
-        assert_eq!(theirs.homes(), both(m), "{name}: by e2fsck");
+        assert_eq!(theirs.places(), both(m), "{name}: by e2fsck");
         let mut ours = disk.clone();
         let did = ours.recover().unwrap();
-        assert_eq!(ours.homes(), both(m), "{name}");
+        assert_eq!(ours.places(), both(m), "{name}");
         assert_eq!(did.transactions, 2, "{name}");
         let escaped = &ours.0[(HOMES.start as usize + 2) * BS..][..4];
         assert_eq!(escaped, superblock::MAGIC.to_be_bytes(), "{name}");
@@ -237,12 +237,12 @@ fn refused(m: Made, damage: impl Fn(&mut Disk), with: &str) {
 }
 
 #[test]
-fn blocks_that_their_commit_does_not_sum_are_not_taken_home() {
+fn blocks_that_their_commit_does_not_sum_are_not_replayed() {
     let damage_in = |block: u32| move |d: &mut Disk| d.journal(block)[100] ^= 1;
     let mut disk = made(SUMMED);
     damage_in(SECOND + 1)(&mut disk);
     let (_, theirs) = disk.e2fsck("-fy", "damaged");
-    assert_eq!(theirs.homes()[..5], [0x11; 5], "e2fsck replays what is before it");
+    assert_eq!(theirs.places()[..5], [0x11; 5], "e2fsck replays what is before it");
     // A copy of the first transaction; the second one's; and its descriptor, behind its list.
     refused(SUMMED, damage_in(3), "transaction 700");
     refused(SUMMED, damage_in(SECOND + 1), "transaction 701");
@@ -255,6 +255,6 @@ fn blocks_that_their_commit_does_not_sum_are_not_taken_home() {
     refused(overtakes, damage_in(3), "transaction 700");
     damage_in(SECOND + 1)(&mut disk);
     assert_eq!(disk.recover().unwrap().transactions, 1);
-    assert_eq!(disk.homes(), [0x11; 10]);
+    assert_eq!(disk.places(), [0x11; 10]);
     assert_eq!(disk.e2fsck("-fn", "overtaken").0, 0);
 }

@@ -3,7 +3,7 @@
 
 use crate::error::LogError;
 use crate::layout::{ClientId, ENTRY_HEADER, EntryHeader, FIRST, IDLE, LAST, Lsn};
-use crate::open::Log;
+use crate::log::Log;
 use crate::scan::{Entry, Scan};
 use crate::state::Inner;
 use std::rc::Rc;

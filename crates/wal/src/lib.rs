@@ -18,7 +18,7 @@
 //!             one before it only with an older one, never lower than its predecessor's (walk.rs).
 //!             I5 before the first group of an opening, the superblock with the raised epoch and
 //!             the tail is durable; before a client's first entry, the one that says it is active
-//!             (open.rs, writer.rs).
+//!             (log.rs, writer.rs).
 //!             I6 each group names the end of its predecessor, so a group that was skipped or lost
 //!             is a gap; a whole group behind a gap that names a durable prefix beyond it is a
 //!             sign of damage (walk.rs), as is a superblock that no power cut can have left
@@ -61,7 +61,7 @@ mod area;
 mod client;
 mod error;
 mod layout;
-mod open;
+mod log;
 mod scan;
 mod slots;
 mod space;
@@ -76,6 +76,6 @@ pub use area::{LogArea, LogExtent};
 pub use client::{Client, Reservation};
 pub use error::LogError;
 pub use layout::{ClientId, Lsn};
-pub use open::{FormatOptions, Log, LogInfo, OpenOptions, PLANTS, inspect};
+pub use log::{FormatOptions, Log, LogInfo, OpenOptions, PLANTS, inspect};
 pub use scan::{Entry, Scan};
 pub use stats::LogStats;

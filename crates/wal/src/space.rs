@@ -1,4 +1,4 @@
-//! Room in the log: what an entry may take at worst, promises of room, and making trims durable
+//! Space in the log: what an entry may take at worst, promises of room, and making trims durable
 //! when room is short (I2). A full log makes callers wait; it never gives up what is needed.
 
 use crate::error::LogError;

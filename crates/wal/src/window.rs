@@ -21,7 +21,7 @@ use env::Nanos;
 const WIDTHS: [usize; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
 /// Completed writes that make a measurement.
 const SAMPLE: u32 = 32;
-/// Measurements at the settled width before a neighbour is tried again.
+/// Measurements at the chosen width before a neighbour is tried again.
 const SETTLED: u32 = 16;
 
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Window {
 
     /// Does a write with the `waiting` entries go out now, beside those in flight, each with so
     /// many?
-    pub(crate) fn lets_go(&self, in_flight: impl Iterator<Item = u64>, waiting: u64) -> bool {
+    pub(crate) fn may_issue(&self, in_flight: impl Iterator<Item = u64>, waiting: u64) -> bool {
         let width = self.width();
         let (mut writes, mut places, mut entries) = (0, 0, 0);
         for n in in_flight {
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     /// A device that serves one write in `service(width)` microseconds.
-    fn settle(service: impl Fn(usize) -> u64) -> usize {
+    fn converge(service: impl Fn(usize) -> u64) -> usize {
         let mut w = Window::new(None);
         for _ in 0..20_000 {
             w.note(w.width(), Nanos::from_micros(service(w.width())));
@@ -164,22 +164,22 @@ mod tests {
     #[test]
     fn a_parallel_device_gets_many_and_a_serial_one_few() {
         // All at once at no extra cost, up to 16: the more the better.
-        assert!(settle(|_| 1000) >= 8);
+        assert!(converge(|_| 1000) >= 8);
         // Strictly one after the other: a second in flight hides the gap, a third only waits.
-        assert!(settle(|w| 1000 * w as u64) <= 2);
+        assert!(converge(|w| 1000 * w as u64) <= 2);
         // What tools/slowdisk.c shows for gp3: 482, 836, 1,308 a second with 1, 2, 4 in flight.
         let gp3 = |w: usize| {
             [2075, 2392, 2700, 3058, 4100, 5500, 8000, 11000]
                 [WIDTHS.iter().position(|x| *x == w).unwrap()]
         };
-        assert!((2..=4).contains(&settle(gp3)));
+        assert!((2..=4).contains(&converge(gp3)));
     }
 
     #[test]
     fn another_write_goes_out_with_its_share_and_an_idle_device_is_written_to_at_once() {
         let mut w = Window::new(Some(2));
         w.note_entries(32);
-        let go = |w: &Window, flights: &[u64], n| w.lets_go(flights.iter().copied(), n);
+        let go = |w: &Window, flights: &[u64], n| w.may_issue(flights.iter().copied(), n);
         assert!(go(&w, &[], 1));
         assert!(!go(&w, &[16], 15));
         assert!(go(&w, &[16], 16));

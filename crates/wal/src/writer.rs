@@ -229,7 +229,7 @@ impl Inner {
             let group = {
                 let mut s = self.state.borrow_mut();
                 let entries = s.in_flight.iter().map(|f| u64::from(f.entries));
-                let room = s.window.lets_go(entries, s.waiting());
+                let room = s.window.may_issue(entries, s.waiting());
                 let go = room && s.failed.is_none() && !s.sb_needed();
                 if go { s.take_group() } else { None }
             };

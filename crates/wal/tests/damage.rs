@@ -82,7 +82,7 @@ fn live(others: u8, openings: u8, rounds: u32, kept: usize) -> Lived {
         });
     }));
     let (entries, last) = out.take();
-    Lived { medium: w.medium.settled(), entries, last }
+    Lived { medium: w.medium.all_durable(), entries, last }
 }
 
 /// Opens it and reads all; Err: it does not open, or does not read.

@@ -70,7 +70,7 @@ pub(crate) fn check_mechanism_names(files: &[File], out: &mut Vec<Complaint>) {
     }
 }
 
-fn identifiers(line: &str) -> impl Iterator<Item = (usize, &str)> {
+pub(crate) fn identifiers(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.split(move |c| !is_part(c)).filter(|w| !w.is_empty()).map(move |w| {
         // Both slices belong to one allocation, so the difference is the place in the line.
@@ -79,7 +79,7 @@ fn identifiers(line: &str) -> impl Iterator<Item = (usize, &str)> {
 }
 
 /// The text with line comments, block comments and strings replaced by blanks, line by line.
-fn code_only(text: &str) -> String {
+pub(crate) fn code_only(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {

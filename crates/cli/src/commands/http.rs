@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
-use vfs::{DoorState, Reply, VolumeInfo};
+use vfs::{Reply, VolumeInfo, VolumeState};
 
 /// A volume that takes longer to say what it is counts as ill.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -164,15 +164,15 @@ impl Status {
         let mut well = true;
         let mut text = String::new();
         for (v, ((name, writable), info)) in self.volumes.iter().zip(infos).enumerate() {
-            let state = match (self.pool.volumes()[v].door.state(), info) {
-                (DoorState::Open, Some(i)) if i.read_only && *writable => {
+            let state = match (self.pool.volumes()[v].monitor.state(), info) {
+                (VolumeState::Open, Some(i)) if i.read_only && *writable => {
                     "stopped writing after a failure"
                 }
-                (DoorState::Open, Some(_)) => "ok",
-                (DoorState::Open, None) => "does not answer",
-                (DoorState::Opening, _) => "opening",
-                (DoorState::Failed(_), _) => "failed",
-                (DoorState::Closed(_), _) => "closed",
+                (VolumeState::Open, Some(_)) => "ok",
+                (VolumeState::Open, None) => "does not answer",
+                (VolumeState::Opening, _) => "opening",
+                (VolumeState::Failed(_), _) => "failed",
+                (VolumeState::Closed(_), _) => "closed",
             };
             well &= state == "ok";
             let _ = writeln!(text, "/{name}: {state}");

@@ -37,11 +37,11 @@ impl Protocol for Nfs {
     fn received(&self, bytes: &[u8]) -> Result<Vec<(usize, Work)>, String> {
         self.0.received(bytes)
     }
-    fn gathered(&self) {
-        self.0.gathered();
+    fn uncork(&self) {
+        self.0.uncork();
     }
-    fn wait_for_room(&self) -> bool {
-        self.0.wait_for_room()
+    fn wait_for_quota(&self) -> bool {
+        self.0.wait_for_quota()
     }
     fn is_waiting(&self) -> bool {
         self.0.is_waiting()

@@ -1,5 +1,5 @@
-//! `cairn serve` and `cairn mount`: volumes opened behind their doors, workers, mounts, and the end
-//! of it all.
+//! `cairn serve` and `cairn mount`: volumes opened behind their monitors, workers, mounts, and the
+//! end of it all.
 
 use super::http::{self, Status};
 use super::nfs_server::{NfsArgs, Started, describe, name_of};
@@ -8,7 +8,7 @@ use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::image::check_open_args;
 use crate::{Failure, Outcome, say};
-use fuse::{MountOptions, Options, Session, Trust, UringChoice};
+use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -160,7 +160,7 @@ fn run_volumes(
     open_doors(&volumes)?;
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
-        let driver = Driver::new(v.door.clone(), v.disks.clone());
+        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
         served.push(describe(&driver, v.file.path())?);
     }
     let pool = start_workers(&volumes)?;
@@ -168,13 +168,13 @@ fn run_volumes(
         None => None,
         Some(at) => {
             let alone = fronts.nfs.is_none();
-            let trust = Trust {
+            let policy = CachePolicy {
                 secs: if alone { TTL_ALONE } else { TTL_SHARED },
                 returned_is_durable: alone && volumes[0].returned_is_durable,
                 writeback: alone && volumes[0].writeback,
                 whole_seconds: volumes[0].whole_seconds,
             };
-            Some(start_session(&pool, &volumes[0], at, (args, trust))?)
+            Some(start_session(&pool, &volumes[0], at, (args, policy))?)
         }
     };
     let detached = fronts.detached;
@@ -208,7 +208,7 @@ fn run_volumes(
 }
 
 fn start_workers(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
-    let list = volumes.iter().map(|v| (v.door.clone(), v.disks.clone())).collect();
+    let list = volumes.iter().map(|v| (v.monitor.clone(), v.disks.clone())).collect();
     Ok(Pool::start(list).map_err(|e| format!("the workers cannot be started: {e}"))?)
 }
 
@@ -250,7 +250,7 @@ fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
     (dir, options): (&Path, Options),
-    (args, trust): (&OpenArgs, Trust),
+    (args, policy): (&OpenArgs, CachePolicy),
 ) -> Result<Session, Failure> {
     let options = if v.read_only { options.read_only() } else { options };
     let options = MountOptions { source: v.file.path().display().to_string(), options };
@@ -259,7 +259,7 @@ fn start_session(
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, trust));
+    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, policy));
     let session = session.inspect_err(|_| {
         let _ = close(std::slice::from_ref(v), pool);
     })?;

@@ -1,5 +1,5 @@
-//! Volumes that are about to be served: looked at, recovered, and put behind their doors, each in a
-//! room of its own or, where they share a log, in one. It knows no front end.
+//! Volumes that are about to be served: looked at, recovered, and put behind their monitors, each
+//! in a shard of its own or, where they share a log, in one. It knows no front end.
 
 use crate::args::{OpenArgs, WritebackCache};
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, log_file, options_of};
@@ -10,14 +10,15 @@ use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use vfs::{Door, DoorState};
+use vfs::{Monitor, VolumeState};
 use volume::{OpenOptions, Probe};
 
 /// A volume and what it lies on.
 pub(super) struct Served {
-    pub(super) door: Arc<Door>,
+    pub(super) monitor: Arc<Monitor>,
     pub(super) file: Arc<HostFile>,
-    /// The disks of its room: its own, and others' that share its log, and the log's if it has one.
+    /// The disks of its shard: its own, and others' that share its log, and the log's if it has
+    /// one.
     pub(super) disks: Vec<Arc<HostFile>>,
     pub(super) block_bytes: usize,
     pub(super) read_only: bool,
@@ -115,11 +116,11 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     let p = prepared(path, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
-    let (door, file) = (Arc::new(Door::new(seed()?, opener)), p.file);
+    let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
     let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
     Ok(Served {
-        door,
+        monitor,
         file,
         disks,
         block_bytes,
@@ -130,7 +131,7 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     })
 }
 
-/// Prepares all of them. With one log for several volumes these share a room: whoever is inside
+/// Prepares all of them. With one log for several volumes these share a shard: whoever is inside
 /// carries on the work of all, so that their entries go out together.
 pub(super) fn open_all(
     images: &[PathBuf],
@@ -162,13 +163,13 @@ pub(super) fn open_all(
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
-    let doors = Door::several(seed()?, rest.len(), openers);
-    let served = |(door, (file, block_bytes, read_only, returned_is_durable))| {
-        let (door, disks) = (Arc::new(door), disks.clone());
+    let monitors = Monitor::several(seed()?, rest.len(), openers);
+    let served = |(monitor, (file, block_bytes, read_only, returned_is_durable))| {
+        let (monitor, disks) = (Arc::new(monitor), disks.clone());
         // Several volumes are not mounted.
         let (writeback, whole_seconds) = (false, false);
         Served {
-            door,
+            monitor,
             file,
             disks,
             block_bytes,
@@ -178,16 +179,16 @@ pub(super) fn open_all(
             whole_seconds,
         }
     };
-    Ok(doors.into_iter().zip(rest).map(served).collect())
+    Ok(monitors.into_iter().zip(rest).map(served).collect())
 }
 
 /// Opens them. If one cannot be opened, those that could are closed again.
 pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
-    let driver = |v: &Served| Driver::new(v.door.clone(), v.disks.clone());
+    let driver = |v: &Served| Driver::new(v.monitor.clone(), v.disks.clone());
     let opened: Vec<_> = volumes.iter().map(|v| (v, driver(v).open())).collect();
     let failed = opened.into_iter().find_map(|(v, r)| Some((v, r.err()?)));
     let Some((v, why)) = failed else { return Ok(()) };
-    for open in volumes.iter().filter(|v| v.door.state() == DoorState::Open) {
+    for open in volumes.iter().filter(|v| v.monitor.state() == VolumeState::Open) {
         // What went wrong first is what is told.
         let _ = driver(open).close();
     }

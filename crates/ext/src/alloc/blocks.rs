@@ -62,7 +62,7 @@ impl Ext {
     }
 
     async fn hunt(&self, txn: &mut Txn, hunt: &mut Hunt) -> Result<Option<Extent>, FsError> {
-        let (home, from) = match hunt.goal {
+        let (goal_group, from) = match hunt.goal {
             Goal::At(b) => (self.geo.group_of(b), Some(self.geo.bit_of(b))),
             Goal::In(g) => (g, None),
         };
@@ -73,7 +73,7 @@ impl Ext {
         let any = (0..n).map(|i| (i, Some(0), 1));
         let places = from.map(|f| (0, Some(f), good)).into_iter().chain(near).chain(any);
         for (i, from, least) in places {
-            let g = GroupNo((home.0 + i) % n);
+            let g = GroupNo((goal_group.0 + i) % n);
             if let Some(e) = self.try_group(txn, hunt, g, from, least).await? {
                 return Ok(Some(e));
             }

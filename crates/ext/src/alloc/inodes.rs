@@ -20,8 +20,9 @@ impl Ext {
         parent: &InodeHandle,
         kind: Kind,
     ) -> Result<InodeHandle, FsError> {
-        let home = self.geo.group_of_ino(parent.ino);
-        let first = if kind == Kind::Dir { self.group_for_dir(parent.ino, home) } else { home };
+        let goal_group = self.geo.group_of_ino(parent.ino);
+        let first =
+            if kind == Kind::Dir { self.group_for_dir(parent.ino, goal_group) } else { goal_group };
         for attempt in 0..2 {
             for i in 0..self.geo.groups {
                 let g = GroupNo((first.0 + i) % self.geo.groups);

@@ -83,7 +83,7 @@ impl Ext {
     }
 
     /// The group for a new directory.
-    pub(super) fn group_for_dir(&self, parent: Ino, home: GroupNo) -> GroupNo {
+    pub(super) fn group_for_dir(&self, parent: Ino, goal_group: GroupNo) -> GroupNo {
         let groups = self.groups.borrow();
         let n = u64::from(self.geo.groups);
         let avg_inodes = self.free_inodes.get() / n;
@@ -94,14 +94,14 @@ impl Ext {
                 && u64::from(d.free_inodes) * share >= avg_inodes
                 && u64::from(d.free_blocks) * share >= avg_blocks
         };
-        if parent != ROOT_INO && roomy(home, 4) {
-            return home;
+        if parent != ROOT_INO && roomy(goal_group, 4) {
+            return goal_group;
         }
         // Among the groups with at least average room, the one with the fewest directories; the
         // search begins at a random one so that equals are spread.
         let start = (self.env.random() % n) as u32;
         let all = (0..self.geo.groups).map(|i| GroupNo((start + i) % self.geo.groups));
         let best = all.filter(|g| roomy(*g, 1)).min_by_key(|g| groups[g.0 as usize].desc.used_dirs);
-        best.unwrap_or(home)
+        best.unwrap_or(goal_group)
     }
 }

@@ -1,17 +1,17 @@
 //! Directory blocks: a chain of entries, each `{ino, rec_len, name_len, kind, name}`, that covers
 //! the block.
 //!
-//! In blocks we write, no entry crosses a 512-byte line and free space is merged only inside a
-//! line, so that a write torn between sectors never breaks the chain. In blocks of the kernel's
-//! making entries do cross; they stay where they are, and a change keeps to one line there too: a
-//! name is taken away by its inode number alone if its predecessor begins in another line, and free
-//! space that crosses a line is left alone. An unused entry has inode 0.
+//! In blocks we write, no entry crosses a 512-byte sector and free space is merged only inside a
+//! sector, so that a write torn between sectors never breaks the chain. In blocks of the kernel's
+//! making entries do cross; they stay where they are, and a change keeps to one sector there too: a
+//! name is taken away by its inode number alone if its predecessor begins in another sector, and
+//! free space that crosses a sector is left alone. An unused entry has inode 0.
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{FormatError, Ino};
 
-/// The line no entry crosses.
-pub const LINE: usize = 512;
+/// The sector no entry crosses.
+pub const SECTOR: usize = 512;
 /// Bytes before the name.
 pub const HEAD: usize = 8;
 /// The inode's number, first in the head.
@@ -50,7 +50,7 @@ pub fn mode_of_kind(kind: u8) -> Option<u32> {
     })
 }
 
-/// Room an entry with such a name needs.
+/// Space an entry with such a name needs.
 pub fn needed(name_len: usize) -> usize {
     (HEAD + name_len).next_multiple_of(4)
 }
@@ -126,16 +126,16 @@ pub fn entry_at(b: &[u8], at: usize) -> Result<Entry<'_>, FormatError> {
 }
 
 impl Entry<'_> {
-    /// Does it begin in one 512-byte line and end in another?
-    pub fn crosses_line(&self) -> bool {
-        self.at / LINE != (self.at + self.rec_len - 1) / LINE
+    /// Does it begin in one 512-byte sector and end in another?
+    pub fn crosses_sector(&self) -> bool {
+        self.at / SECTOR != (self.at + self.rec_len - 1) / SECTOR
     }
 }
 
-/// Does an entry of the block cross a 512-byte line?
-pub fn crosses_line(block: &[u8]) -> Result<bool, FormatError> {
+/// Does an entry of the block cross a 512-byte sector?
+pub fn crosses_sector(block: &[u8]) -> Result<bool, FormatError> {
     for e in entries(block) {
-        if e?.crosses_line() {
+        if e?.crosses_sector() {
             return Ok(true);
         }
     }
@@ -150,11 +150,11 @@ fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8])
     block[at + HEAD..at + HEAD + name.len()].copy_from_slice(name);
 }
 
-/// A block of unused entries, one a line.
+/// A block of unused entries, one a sector.
 pub fn init_empty(block: &mut [u8]) {
     block.fill(0);
-    for at in (0..block.len()).step_by(LINE) {
-        put(block, at, LINE, Ino(0), 0, &[]);
+    for at in (0..block.len()).step_by(SECTOR) {
+        put(block, at, SECTOR, Ino(0), 0, &[]);
     }
 }
 
@@ -163,16 +163,17 @@ pub fn init_dots(block: &mut [u8], dir: Ino, parent: Ino, with_kinds: bool) {
     init_empty(block);
     let kind = if with_kinds { 2 } else { 0 };
     put(block, 0, 12, dir, kind, b".");
-    put(block, 12, LINE - 12, parent, kind, b"..");
+    put(block, 12, SECTOR - 12, parent, kind, b"..");
 }
 
-/// Where a name of `name_len` bytes fits: the entry whose space it takes, one that crosses no line.
-pub fn find_room(block: &[u8], name_len: usize) -> Result<Option<usize>, FormatError> {
-    find_room_in(block, 0, name_len)
+/// Where a name of `name_len` bytes fits: the entry whose space it takes, one that crosses no
+/// sector.
+pub fn find_slack(block: &[u8], name_len: usize) -> Result<Option<usize>, FormatError> {
+    find_slack_in(block, 0, name_len)
 }
 
-/// As `find_room`, from the line at or after byte `from` on.
-pub fn find_room_in(
+/// As `find_slack`, from the sector at or after byte `from` on.
+pub fn find_slack_in(
     block: &[u8],
     from: usize,
     name_len: usize,
@@ -187,43 +188,43 @@ pub fn find_room_in(
     Ok(None)
 }
 
-/// The free bytes at an entry's end that a name may take: none if they are not all in one line.
+/// The free bytes at an entry's end that a name may take: none if they are not all in one sector.
 pub fn free_in(e: &Entry<'_>) -> usize {
     match e.ino.0 {
-        _ if e.crosses_line() => 0,
+        _ if e.crosses_sector() => 0,
         0 => e.rec_len,
         _ => e.rec_len - needed(e.name.len()),
     }
 }
 
-/// Puts a name into the free space of the entry at `room`. Returns where the new entry begins. The
-/// bytes that change lie in one line: `line_of(room)`.
-pub fn insert(block: &mut [u8], room: usize, ino: Ino, kind: u8, name: &[u8]) -> usize {
-    let len = rec_len(block, room);
-    let used = if le32(block, room) == 0 { 0 } else { needed(usize::from(block[room + 6])) };
-    assert!(len - used >= needed(name.len()), "find_room has found the room");
-    assert_eq!(room / LINE, (room + len - 1) / LINE, "the block is confined to lines");
+/// Puts a name into the free space of the entry at `slack`. Returns where the new entry begins. The
+/// bytes that change lie in one sector: `sector_of(slack)`.
+pub fn insert(block: &mut [u8], slack: usize, ino: Ino, kind: u8, name: &[u8]) -> usize {
+    let len = rec_len(block, slack);
+    let used = if le32(block, slack) == 0 { 0 } else { needed(usize::from(block[slack + 6])) };
+    assert!(len - used >= needed(name.len()), "find_slack has found the slack");
+    assert_eq!(slack / SECTOR, (slack + len - 1) / SECTOR, "the block is confined to sectors");
     if used > 0 {
-        set16(block, room + 4, used as u16);
+        set16(block, slack + 4, used as u16);
     }
-    put(block, room + used, len - used, ino, kind, name);
-    room + used
+    put(block, slack + used, len - used, ino, kind, name);
+    slack + used
 }
 
 /// How an entry's space goes to the one before it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Merge {
-    /// Where the one before begins; in the same line.
+    /// Where the one before begins; in the same sector.
     pub into: usize,
     /// How long it gets.
     pub rec_len: usize,
 }
 
 /// What becomes of the space of the entry at `at`: it is merged into its predecessor's if both lie
-/// in one line, and else stays an entry of its own (None). `from`: where an entry begins at or
-/// before `at`'s line, and the walk with it.
+/// in one sector, and else stays an entry of its own (None). `from`: where an entry begins at or
+/// before `at`'s sector, and the walk with it.
 pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, FormatError> {
-    assert!(from <= at / LINE * LINE, "the walk begins at or before the line");
+    assert!(from <= at / SECTOR * SECTOR, "the walk begins at or before the sector");
     let mut p = from;
     let mut before = None;
     while p < at {
@@ -236,21 +237,21 @@ pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, F
         return Err(FormatError::corrupt("a name where no entry begins", place));
     }
     let entry = entry_at(block, at)?;
-    let before = before.filter(|(b, _)| b / LINE == at / LINE && !entry.crosses_line());
+    let before = before.filter(|(b, _)| b / SECTOR == at / SECTOR && !entry.crosses_sector());
     Ok(before.map(|(into, len)| Merge { into, rec_len: len + entry.rec_len }))
 }
 
-/// Removes the entry at `at`, as `merge_of` has said. The bytes that change lie in `line_of(at)`,
-/// and `line` may be just these, with places counted from its start.
-pub fn remove(line: &mut [u8], at: usize, merge: Option<Merge>) {
+/// Removes the entry at `at`, as `merge_of` has said. The bytes that change lie in `sector_of(at)`,
+/// and `sector` may be just these, with places counted from its start.
+pub fn remove(sector: &mut [u8], at: usize, merge: Option<Merge>) {
     if let Some(m) = merge {
-        set16(line, m.into + 4, m.rec_len as u16);
+        set16(sector, m.into + 4, m.rec_len as u16);
     }
-    set32(line, at, 0); // also merged: or the old entry could be taken for one by a salvager
+    set32(sector, at, 0); // also merged: or the old entry could be taken for one by a salvager
 }
 
-/// Makes the entry at `at` name another inode, in place: `INO_BYTES` change, which lie in one line
-/// wherever the entry begins.
+/// Makes the entry at `at` name another inode, in place: `INO_BYTES` change, which lie in one
+/// sector wherever the entry begins.
 pub fn set_ino(block: &mut [u8], at: usize, ino: Ino) {
     set32(block, at, ino.0);
 }
@@ -262,40 +263,40 @@ pub fn kind_at(block: &[u8], at: usize) -> u8 {
 pub fn set_kind(block: &mut [u8], at: usize, kind: u8) {
     block[at + 7] = kind;
 }
-/// Do the inode's number and the kind lie in different lines? Only in a kernel's block.
-pub fn head_crosses_line(at: usize) -> bool {
-    at / LINE != (at + HEAD - 1) / LINE
+/// Do the inode's number and the kind lie in different sectors? Only in a kernel's block.
+pub fn head_crosses_sector(at: usize) -> bool {
+    at / SECTOR != (at + HEAD - 1) / SECTOR
 }
 
-/// The line a byte lies in, as a range of the block.
-pub fn line_of(at: usize) -> std::ops::Range<usize> {
-    let start = at / LINE * LINE;
-    start..start + LINE
+/// The sector a byte lies in, as a range of the block.
+pub fn sector_of(at: usize) -> std::ops::Range<usize> {
+    let start = at / SECTOR * SECTOR;
+    start..start + SECTOR
 }
 
 /// An entry that did not fit: inode, kind, name.
 pub type Leftover = (Ino, u8, Vec<u8>);
 
-/// The same entries in a block where none crosses a line, in the same order ("." and ".." stay
+/// The same entries in a block where none crosses a sector, in the same order ("." and ".." stay
 /// first), and those that no longer fit.
 pub fn confine(old: &[u8]) -> Result<(Vec<u8>, Vec<Leftover>), FormatError> {
     let mut new = vec![0; old.len()];
     init_empty(&mut new);
     let mut left = Vec::new();
-    let mut line = 0;
+    let mut sector = 0;
     for e in entries(old) {
         let e = e?;
         if e.ino.0 == 0 {
             continue;
         }
-        let mut room = None;
-        while line < new.len() && room.is_none() {
-            room = find_room_in(&new, line, e.name.len())?.filter(|at| *at < line + LINE);
-            if room.is_none() {
-                line += LINE;
+        let mut slack = None;
+        while sector < new.len() && slack.is_none() {
+            slack = find_slack_in(&new, sector, e.name.len())?.filter(|at| *at < sector + SECTOR);
+            if slack.is_none() {
+                sector += SECTOR;
             }
         }
-        match room {
+        match slack {
             Some(at) => {
                 insert(&mut new, at, e.ino, e.kind, e.name);
             }
@@ -322,22 +323,22 @@ mod tests {
         let mut b = vec![0; 1024];
         init_dots(&mut b, Ino(5), Ino(2), true);
         let mut n = 0;
-        while let Some(room) = find_room(&b, 100).unwrap() {
-            insert(&mut b, room, Ino(20 + n), 1, &[b'a' + n as u8; 100]);
+        while let Some(slack) = find_slack(&b, 100).unwrap() {
+            insert(&mut b, slack, Ino(20 + n), 1, &[b'a' + n as u8; 100]);
             n += 1;
         }
         assert_eq!(n, 8);
-        assert!(!crosses_line(&b).unwrap());
+        assert!(!crosses_sector(&b).unwrap());
         let third = entries(&b).nth(4).unwrap().unwrap().at;
-        let merge = merge_of(&b, third / LINE * LINE, third).unwrap();
+        let merge = merge_of(&b, third / SECTOR * SECTOR, third).unwrap();
         assert!(merge.is_some());
         remove(&mut b, third, merge);
         assert_eq!(names(&b).len(), 2 + 7);
-        assert!(find_room(&b, 100).unwrap().is_some());
+        assert!(find_slack(&b, 100).unwrap().is_some());
         assert_eq!(merge_of(&b, 0, 512).unwrap(), None);
-        remove(&mut b, 512, None); // first of its line
+        remove(&mut b, 512, None); // first of its sector
         assert_eq!(names(&b).len(), 2 + 6);
-        assert!(!crosses_line(&b).unwrap());
+        assert!(!crosses_sector(&b).unwrap());
     }
 
     /// Names of 130 bytes one behind the other.
@@ -354,9 +355,9 @@ mod tests {
         b
     }
 
-    /// Each name goes by a change in one line, whatever went before it, and no other moves.
+    /// Each name goes by a change in one sector, whatever went before it, and no other moves.
     #[test]
-    fn names_leave_a_kernels_block_within_a_line() {
+    fn names_leave_a_kernels_block_within_a_sector() {
         let places = |b: &[u8]| -> Vec<(usize, Vec<u8>)> {
             let used = entries(b).map(Result::unwrap).filter(|e| e.ino.0 != 0);
             used.map(|e| (e.at, e.name.to_vec())).collect()
@@ -371,9 +372,9 @@ mod tests {
                 let mut left = before.1.clone();
                 left.retain(|(a, _)| *a != at);
                 assert_eq!(places(&b), left);
-                let line = line_of(at);
-                assert!(b[..line.start] == before.0[..line.start]);
-                assert!(b[line.end..] == before.0[line.end..]);
+                let sector = sector_of(at);
+                assert!(b[..sector.start] == before.0[..sector.start]);
+                assert!(b[sector.end..] == before.0[sector.end..]);
             }
         }
     }
@@ -384,14 +385,14 @@ mod tests {
         let named = |b: &[u8], n: usize| entries(b).nth(2 + n).unwrap().unwrap().at;
         let crossing = named(&b, 3);
         let merge = merge_of(&b, 0, crossing).unwrap();
-        assert_eq!(merge, None, "the space before it stays in its line");
+        assert_eq!(merge, None, "the space before it stays in its sector");
         remove(&mut b, crossing, merge);
-        assert_eq!(find_room(&b, 130).unwrap(), None);
+        assert_eq!(find_slack(&b, 130).unwrap(), None);
         let second = named(&b, 1);
         let merge = merge_of(&b, 0, second).unwrap();
         remove(&mut b, second, merge);
-        let room = find_room(&b, 130).unwrap().unwrap();
-        insert(&mut b, room, Ino(99), 1, &[b'x'; 130]);
+        let slack = find_slack(&b, 130).unwrap().unwrap();
+        insert(&mut b, slack, Ino(99), 1, &[b'x'; 130]);
         assert_eq!(entries(&b).map(Result::unwrap).filter(|e| e.ino.0 != 0).count(), 8);
     }
 
@@ -406,9 +407,9 @@ mod tests {
     #[test]
     fn a_kernels_block_is_confined() {
         let b = kernels_block();
-        assert!(crosses_line(&b).unwrap());
+        assert!(crosses_sector(&b).unwrap());
         let (new, left) = confine(&b).unwrap();
-        assert!(!crosses_line(&new).unwrap());
+        assert!(!crosses_sector(&new).unwrap());
         assert_eq!(names(&new).len() + left.len(), 9);
         assert_eq!(left.len(), 1);
     }

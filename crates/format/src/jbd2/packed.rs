@@ -40,11 +40,11 @@ pub enum What {
     },
     /// A part of it lies in a multiwrite block.
     Part {
-        /// First byte within the block at home.
+        /// First byte within the block in place.
         offset: usize,
         /// How many bytes.
         len: usize,
-        /// The rest of the block is zeros, whatever is at home.
+        /// The rest of the block is zeros, whatever is in place.
         fresh: bool,
         /// The multiwrite block is the next one of the journal.
         next_block: bool,

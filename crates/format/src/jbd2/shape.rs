@@ -1,5 +1,6 @@
 //! How a journal's blocks are laid out and summed, as its superblock says: widths of block numbers,
-//! sizes of tags, checksums. Commits and revocations are made and read here, descriptors next door.
+//! sizes of tags, checksums. Commits and revocations are made and read here, descriptors in a file
+//! beside it.
 
 use super::{HEAD, Head, JournalSuperblock, Kind, be32, be64, crc, incompat, put32, put64};
 use crate::{BlockNo, FormatError};

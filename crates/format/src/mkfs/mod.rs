@@ -121,7 +121,7 @@ pub fn default_journal_blocks(blocks: u64) -> u64 {
         32_768..262_144 => 4096,
         262_144..524_288 => 8192,
         // Larger than mke2fs makes them: where contents are journaled, a small journal means that
-        // everything is written home while somebody waits.
+        // everything is written back while somebody waits.
         524_288..16_777_216 => 64 * K,
         16_777_216..33_554_432 => 128 * K,
         _ => 256 * K,

@@ -17,8 +17,9 @@ pub(super) fn make(b: &mut Builder) -> Result<(), MkfsError> {
     let root = b.alloc()?;
     let mut block = vec![0; b.geometry.block_bytes];
     dirent::init_dots(&mut block, ROOT_INO, ROOT_INO, true);
-    let room = dirent::find_room(&block, 10).ok().flatten().expect("an empty directory has room");
-    dirent::insert(&mut block, room, Ino(LOST_FOUND_INO), 2, b"lost+found");
+    let slack =
+        dirent::find_slack(&block, 10).ok().flatten().expect("an empty directory has slack");
+    dirent::insert(&mut block, slack, Ino(LOST_FOUND_INO), 2, b"lost+found");
     b.put_block(root, block);
     let (uid, gid) = b.options.owner;
     dir_inode(b, ROOT_INO, 0o755, 3, (uid, gid), &[root]);

@@ -69,13 +69,13 @@ fn logging() -> Setting {
 }
 
 /// A client's directory and its files.
-type Home = (u32, Vec<u32>);
+type ClientDir = (u32, Vec<u32>);
 
 /// Everybody who uses the server, and what they have done.
 #[derive(Clone)]
 struct Load {
     processor: Processor,
-    homes: Rc<RefCell<Vec<Home>>>,
+    dirs: Rc<RefCell<Vec<ClientDir>>>,
     /// All operations, and those that change something.
     done: Rc<Cell<(u64, u64)>>,
     until: Nanos,
@@ -87,8 +87,8 @@ struct Load {
 
 /// One operation of the mix; how many of what was asked changes something. Of a hundred 80 change
 /// nothing, 16 write or set attributes, 4 change names.
-async fn operation(c: &Caller, rng: &mut Rng, home: (u32, &[u32]), n: u64) -> Result<u64, FsError> {
-    let ino = home.1[rng.below(home.1.len() as u64) as usize];
+async fn operation(c: &Caller, rng: &mut Rng, dir: (u32, &[u32]), n: u64) -> Result<u64, FsError> {
+    let ino = dir.1[rng.below(dir.1.len() as u64) as usize];
     let kind = rng.below(100);
     match kind {
         0..=39 => drop(c.ask(Request::GetAttr { ino }).await?),
@@ -98,41 +98,41 @@ async fn operation(c: &Caller, rng: &mut Rng, home: (u32, &[u32]), n: u64) -> Re
             let set = SetAttr { mode: Some(0o644 | (n % 2) as u32), ..SetAttr::default() };
             drop(c.ask(Request::SetAttr { ino, set }).await?);
         }
-        96 | 97 => c.create(home.0, &format!("n{n}")).await.map(|_| ())?,
+        96 | 97 => c.create(dir.0, &format!("n{n}")).await.map(|_| ())?,
         98 => {
-            c.create(home.0, &format!("r{n}")).await?;
-            c.unlink(home.0, &format!("r{n}")).await?;
+            c.create(dir.0, &format!("r{n}")).await?;
+            c.unlink(dir.0, &format!("r{n}")).await?;
         }
-        _ => c.mkdir(home.0, &format!("d{n}")).await.map(|_| ())?,
+        _ => c.mkdir(dir.0, &format!("d{n}")).await.map(|_| ())?,
     }
     Ok(if kind == 98 { 2 } else { u64::from(kind >= 80) })
 }
 
 async fn prepare(c: Caller, load: Load, n: u64) -> Result<(), FsError> {
-    let home = c.mkdir(ROOT, &format!("client{n}")).await?;
+    let dir = c.mkdir(ROOT, &format!("client{n}")).await?;
     let mut files = Vec::new();
     // Reading must change nothing, as in the paper; a time of access that lies ahead is not set
     // again.
     let atime = Some(SetTime::To(Time { sec: 2_000_000_000, nsec: 0 }));
     for i in 0..load.files {
-        let ino = c.create(home, &format!("f{i}")).await?;
+        let ino = c.create(dir, &format!("f{i}")).await?;
         c.write(ino, (0, 32_768), false).await?;
         let set = SetAttr { atime, ..SetAttr::default() };
         drop(c.ask(Request::SetAttr { ino, set }).await?);
         files.push(ino);
     }
-    load.homes.borrow_mut().push((home, files));
+    load.dirs.borrow_mut().push((dir, files));
     Ok(())
 }
 
 async fn client(c: Caller, load: Load, seed: u64) -> Result<(), FsError> {
     let mut rng = Rng::new(seed);
-    let (home, files) = load.homes.borrow()[seed as usize].clone();
+    let (dir, files) = load.dirs.borrow()[seed as usize].clone();
     let mut n = 0;
     while c.env.now() < load.until {
         c.env.sleep(Nanos(load.think.0 / 500 * rng.below(1000))).await;
         load.processor.work(&c.env, WORK).await;
-        let changes = operation(&c, &mut rng, (home, &files), n).await?;
+        let changes = operation(&c, &mut rng, (dir, &files), n).await?;
         n += 1;
         let (all, intrusive) = load.done.get();
         load.done.set((all + 1, intrusive + changes));
@@ -161,7 +161,7 @@ fn point(
     let think = Nanos(1_000_000_000 * CLIENTS / target);
     let mut load = Load {
         processor: Processor::default(),
-        homes: Rc::default(),
+        dirs: Rc::default(),
         done: Rc::default(),
         until: Nanos(0),
         think,
@@ -173,7 +173,7 @@ fn point(
         async move |c: Caller| prepare(c, load, n).await
     };
     rig.callers(false, (0..CLIENTS).map(prepare))?;
-    // All of it goes home, so that the log is short when the load begins.
+    // All of it is written back, so that the log is short when the load begins.
     rig.callers(
         false,
         [async |c: Caller| -> Result<(), FsError> {
@@ -251,7 +251,7 @@ pub(super) fn batching(scale: Scale) -> Result<Findings, String> {
     Ok(f)
 }
 
-/// Power off at full load: what the log holds, and in how many writes it goes home.
+/// Power off at full load: what the log holds, and in how many writes it is written back.
 pub(super) fn replay(scale: Scale) -> Result<Findings, String> {
     let mut f = Findings::default();
     let load = (1200, scale.pick(100, 12));
@@ -276,7 +276,7 @@ pub(super) fn replay(scale: Scale) -> Result<Findings, String> {
     let (did, took) = replayed?;
     let mut t = Table::new(
         &format!("Recovery after a power cut at {:.0} operations a second", p.per_sec),
-        &["entries", "items", "blocks", "writes home", "seconds"],
+        &["entries", "items", "blocks", "writes back", "seconds"],
     );
     let cells = [did.entries, did.items, did.blocks, did.writes].map(|n| n.to_string());
     t.row(cells.into_iter().chain([format!("{:.1}", secs(took))]).collect());

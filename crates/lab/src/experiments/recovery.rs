@@ -90,7 +90,7 @@ pub(super) fn small_writes(scale: Scale) -> Result<Findings, String> {
     let mut f = Findings::default();
     let mut t = Table::new(
         &format!("Recovery after {threads} threads with {writes} synchronous writes of 8 B each"),
-        &["mode", "journal blocks read", "blocks written home", "scan ms", "replay ms", "all ms"],
+        &["mode", "journal blocks read", "blocks written back", "scan ms", "replay ms", "all ms"],
     );
     let mut figures = Vec::new();
     let modes = [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless, Mode::Selective];

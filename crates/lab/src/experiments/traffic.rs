@@ -61,8 +61,8 @@ fn journal_mib(mode: Mode, s: Streams, f: &mut Findings) -> Result<f64, String> 
     rig.callers(false, (0..s.writers).map(create))?;
     rig.take_traffic();
     rig.callers(false, (0..s.writers).map(|n| async move |c: Caller| stream(c, n, s).await))?;
-    let [home, log] = rig.take_traffic();
-    f.note(rig.now().0 ^ home.write_bytes ^ (log.write_bytes << 20));
+    let [volume, log] = rig.take_traffic();
+    f.note(rig.now().0 ^ volume.write_bytes ^ (log.write_bytes << 20));
     Ok(log.write_bytes as f64 / f64::from(1 << 20))
 }
 

@@ -1,5 +1,5 @@
-//! New contents that are freed again while they, and others' contents, are still on their way home:
-//! what was to wait for them must not become durable without what freed them.
+//! New contents that are freed again while they, and others' contents, are still being written
+//! back: what was to wait for them must not become durable without what freed them.
 
 use super::{Script, s};
 use crate::acts::Act;
@@ -50,9 +50,9 @@ fn alone(rng: &mut Rng, round: u64, long: usize) -> Vec<[Act; CALLERS]> {
     acts.map(|a| [a, idle(), idle(), idle()]).into()
 }
 
-/// Four at once: the first one's contents are on their way home when the others come. Whoever waits
-/// for contents of its own is answered before who waits for others', and begins the next round
-/// before it; so two change places from round to round.
+/// Four at once: the first one's contents are being written back when the others come. Whoever
+/// waits for contents of its own is answered before who waits for others', and begins the next
+/// round before it; so two change places from round to round.
 fn together(round: u64, long: usize) -> Vec<[Act; CALLERS]> {
     let file = format!("/c1na{round}");
     let value = 0x10 + round as u8;

@@ -17,7 +17,7 @@
 //!             (after_write/flushed).
 //!             I3 `end` of a waiting transaction returns after its last phase is durable.
 //!             I4 what a transaction frees is not reused before all its records are durable
-//!             (reuse.rs).
+//!             (busy_extents.rs).
 //!             I5 a block that is freed keeps no record of its own once the freeing is durable.
 //!             I6 after a failed write or flush nothing begins.
 //! On disk     nothing of its own.
@@ -40,7 +40,7 @@ mod render;
 mod touched;
 
 use crate::Recipe;
-use crate::reuse::Reuse;
+use crate::busy_extents::BusyExtents;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::Ino;
@@ -74,7 +74,7 @@ pub(crate) struct Ffs {
     plant: Plant,
     next_txn: Cell<u64>,
     records: RefCell<Records>,
-    reuse: RefCell<Reuse>,
+    busy: RefCell<BusyExtents>,
     /// Blocks that delayed transactions touched, for `Scope::Txn`.
     touched: RefCell<Touched>,
     syncs: Cell<u64>,
@@ -103,7 +103,7 @@ impl Ffs {
             plant: recipe.plant,
             next_txn: Cell::new(1),
             records: RefCell::new(Records::new()),
-            reuse: RefCell::default(),
+            busy: RefCell::default(),
             touched: RefCell::default(),
             syncs: Cell::new(0),
             waits: Cell::new(0),
@@ -153,10 +153,10 @@ impl Ffs {
         Ok(())
     }
 
-    fn settle(&self) {
+    fn retire(&self) {
         let done = self.records.borrow_mut().take_durable_txns();
         for txn in done {
-            let freed = self.reuse.borrow_mut().release(txn);
+            let freed = self.busy.borrow_mut().release(txn);
             for e in freed {
                 self.records.borrow_mut().cancel(e); // I5
             }
@@ -197,7 +197,7 @@ impl Ffs {
     /// Bounds what is held back: writes what clears pointers to it, and no more, and flushes. While
     /// one operation does, others go on, until there is as much again.
     async fn limit_held(&self) {
-        let held = self.reuse.borrow().held();
+        let held = self.busy.borrow().len();
         if held < self.release_at.get() {
             return;
         }
@@ -207,7 +207,7 @@ impl Ffs {
         if self.cache.write(bufs).await.is_ok() && self.cache.flush_device().await.is_ok() {
             self.releases.set(self.releases.get() + 1);
         }
-        self.release_at.set(self.reuse.borrow().held() + HELD_MAX);
+        self.release_at.set(self.busy.borrow().len() + HELD_MAX);
     }
 }
 
@@ -234,7 +234,7 @@ impl WriteGate for Ffs {
     }
     fn flushed(&self, epoch: FlushEpoch) {
         self.records.borrow_mut().flushed(epoch);
-        self.settle();
+        self.retire();
     }
 }
 
@@ -261,10 +261,10 @@ impl Integrity for Ffs {
     }
     fn change(&self, txn: &mut Txn, edit: Edit) {
         if let Change::FreeBlocks(extent) = edit.change {
-            self.reuse.borrow_mut().hold_blocks(txn.id, extent);
+            self.busy.borrow_mut().add_blocks(txn.id, extent);
         }
         if let Change::FreeInodeBit(ino) = edit.change {
-            self.reuse.borrow_mut().hold_inode(txn.id, ino);
+            self.busy.borrow_mut().add_inode(txn.id, ino);
         }
         if let Some(phase) = self.phase(&edit.change) {
             self.records.borrow_mut().add(txn.id, phase, &edit);
@@ -281,11 +281,11 @@ impl Integrity for Ffs {
             let waits = self.policy == Policy::Sync
                 && txn.edits.iter().any(|e| phase::is_promised(&e.change));
             let others = attribute_bufs(&txn.edits);
-            for e in self.reuse.borrow().blocks_of(txn.id) {
+            for e in self.busy.borrow().blocks_of(txn.id) {
                 self.records.borrow_mut().cancel_own(e, txn.id);
             }
             self.records.borrow_mut().end(txn.id, waits);
-            self.settle();
+            self.retire();
             if waits {
                 self.waits.set(self.waits.get() + 1);
                 if self.records.borrow().last_phase(txn.id).is_some() {
@@ -317,10 +317,10 @@ impl Integrity for Ffs {
         })
     }
     fn may_reuse(&self, what: Freed) -> bool {
-        self.reuse.borrow().may_reuse(what)
+        self.busy.borrow().may_reuse(what)
     }
-    fn holds_back(&self) -> bool {
-        !self.reuse.borrow().is_empty()
+    fn has_busy_extents(&self) -> bool {
+        !self.busy.borrow().is_empty()
     }
     fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { Ok(self.cache.write_all().await?) })

@@ -1,5 +1,5 @@
-//! Checkpoints: what holds the oldest transactions goes home and is made durable, and the tail
-//! moves on (J4). By pressure, before a transaction that would not fit, and at the end.
+//! Checkpoints: what holds the oldest transactions is written back and is made durable, and the
+//! tail moves on (J4). By pressure, before a transaction that would not fit, and at the end.
 
 use super::{Jbd2, add};
 use integrity::IntegrityError;
@@ -13,7 +13,7 @@ impl Jbd2 {
         let jbd2 = self.me.upgrade().expect("a mechanism outlives its tasks");
         self.cache.env().spawn("checkpoint", async move {
             if let Err(e) = jbd2.checkpoint().await {
-                tracing::debug!("checkpoint: {e}"); // sticky; whoever needs the room hears of it
+                tracing::debug!("checkpoint: {e}"); // sticky; whoever needs the space hears of it
             }
         });
     }
@@ -35,7 +35,7 @@ impl Jbd2 {
         Ok(())
     }
 
-    /// Sends home what all committed transactions hold, and trims.
+    /// Writes back what all committed transactions hold, and trims.
     async fn checkpoint(&self) -> Result<(), IntegrityError> {
         let _turn = self.checkpointing.lock().await;
         if self.stopping.get() {
@@ -44,8 +44,8 @@ impl Jbd2 {
         add(&self.counters.checkpoints, 1);
         let upto = self.committed.get();
         for _ in 0..4 {
-            let bufs = self.state.borrow().homes.holding(upto);
-            let waits = self.state.borrow().homes.oldest().is_some_and(|s| s <= upto);
+            let bufs = self.state.borrow().heads.needing_up_to(upto);
+            let waits = self.state.borrow().heads.oldest().is_some_and(|s| s <= upto);
             if bufs.is_empty() && !waits {
                 break;
             }
@@ -63,7 +63,7 @@ impl Jbd2 {
         let next = self.committed.get() + 1;
         let oldest = {
             let s = self.state.borrow();
-            let oldest = s.homes.oldest().filter(|_| !self.plant.is("trim-before-home"));
+            let oldest = s.heads.oldest().filter(|_| !self.plant.is("trim-before-home"));
             oldest.unwrap_or(next).min(next)
         };
         self.log.trim(oldest, next).await?;
@@ -72,21 +72,21 @@ impl Jbd2 {
         Ok(())
     }
 
-    /// Everything home and the journal empty.
+    /// Everything written back and the journal empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         for _ in 0..8 {
             let serial = self.state.borrow().running.serial;
             self.wait_for(serial).await?;
             self.cache.write_all().await?;
             let s = self.state.borrow();
-            if s.homes.is_empty() && s.running.is_empty() {
+            if s.heads.is_empty() && s.running.is_empty() {
                 break;
             }
         }
         // Two writes of the superblock must never be on their way together: a checkpoint of the
         // background ends first, and no other begins.
         let _turn = self.checkpointing.lock().await;
-        assert!(self.state.borrow().homes.is_empty(), "a closed volume needs no journal");
+        assert!(self.state.borrow().heads.is_empty(), "a closed volume needs no journal");
         self.stopping.set(true);
         self.kick.wake_all();
         let next = self.state.borrow().running.serial;

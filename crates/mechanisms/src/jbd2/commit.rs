@@ -11,14 +11,14 @@ use format::BlockNo;
 use integrity::IntegrityError;
 use std::rc::Rc;
 
-/// Metadata and journaled contents go home by themselves every so many commit intervals.
-const HOME_INTERVALS: u64 = 6;
+/// Metadata and journaled contents are written back by themselves every so many commit intervals.
+const WRITE_BACK_INTERVALS: u64 = 6;
 
 /// A closed transaction, ready to be written.
 struct Closed {
     serial: u64,
     blocks: Vec<Frozen>,
-    direct: Vec<Buf>,
+    ordered: Vec<Buf>,
     revokes: Vec<BlockNo>,
 }
 
@@ -45,23 +45,23 @@ impl Jbd2 {
         let weak = Rc::downgrade(self);
         let (env, tick) = (self.cache.env().clone(), Nanos((self.interval.0 / 2).max(1)));
         self.cache.env().spawn("commit by time", async move {
-            let mut home = env.now();
+            let mut written_back = env.now();
             loop {
                 env.sleep(tick).await;
                 let Some(jbd2) = weak.upgrade() else { return };
                 if jbd2.stopping.get() || jbd2.check().is_err() {
                     return;
                 }
-                let all = env.now().since(home).0 >= HOME_INTERVALS * jbd2.interval.0;
+                let all = env.now().since(written_back).0 >= WRITE_BACK_INTERVALS * jbd2.interval.0;
                 if all {
-                    home = env.now();
+                    written_back = env.now();
                 }
                 jbd2.write_back(all).await;
             }
         });
     }
 
-    /// Commits what has gathered, and sends home what nothing else will.
+    /// Commits what has gathered, and writes back what nothing else will.
     async fn write_back(&self, all: bool) {
         let serial = self.state.borrow().running.serial;
         // A failure is sticky, and later callers see it.
@@ -81,7 +81,7 @@ impl Jbd2 {
             self.cache.fail(&env::DiskError { kind, during: "commit", at: 0, detail });
         }
         self.changed.wake_all();
-        self.room.wake_all();
+        self.space.wake_all();
     }
 
     pub(super) fn is_wanted(&self) -> bool {
@@ -144,22 +144,22 @@ impl Jbd2 {
         }
         let mut closed = std::mem::replace(&mut s.running, next);
         assert!(s.committing.is_none(), "one transaction is committed at a time");
-        let direct: Vec<Buf> = std::mem::take(&mut closed.direct).into_values().collect();
+        let ordered: Vec<Buf> = std::mem::take(&mut closed.ordered).into_values().collect();
         let blocks = std::mem::take(&mut closed.blocks);
         let frozen = blocks.iter().map(|(b, (_, extend))| {
             let block = BlockNo(*b);
-            Frozen { block, image: s.homes.freeze(block), extend: extend.clone() }
+            Frozen { block, image: s.heads.freeze(block), extend: extend.clone() }
         });
         let frozen = frozen.collect();
         closed.blocks = blocks;
-        direct.iter().for_each(|b| s.homes.freeze_direct(b));
+        ordered.iter().for_each(|b| s.heads.freeze_ordered(b));
         let revokes = self.revokes(s, &closed.freed);
         s.committing = Some(closed);
         drop(state);
         self.closing.set(false);
         self.changed.wake_all();
-        self.room.wake_all();
-        Ok(Closed { serial, blocks: frozen, direct, revokes })
+        self.space.wake_all();
+        Ok(Closed { serial, blocks: frozen, ordered, revokes })
     }
 
     fn encode(&self, closed: &Closed) -> (Vec<Block>, Block) {
@@ -182,10 +182,10 @@ impl Jbd2 {
         if !self.plant.is("start-not-recorded") {
             self.log.start(closed.serial).await?;
         }
-        let direct = self.write_direct(closed);
+        let ordered = self.write_ordered(closed);
         if self.log.shape.packed {
-            if !closed.direct.is_empty() {
-                direct.await?;
+            if !closed.ordered.is_empty() {
+                ordered.await?;
                 self.cache.flush_device().await?;
             }
             let at = self.log.take(closed.serial, count);
@@ -197,10 +197,10 @@ impl Jbd2 {
             return self.write_wrongly(closed, blocks, commit).await;
         }
         let at = self.log.take(closed.serial, count - 1);
-        let (home, log) = both(direct, self.log.write(at, blocks, Durability::Cached)).await;
-        home?;
+        let (ordered, log) = both(ordered, self.log.write(at, blocks, Durability::Cached)).await;
+        ordered?;
         log?;
-        if !self.log.is_internal() && !closed.direct.is_empty() {
+        if !self.log.is_internal() && !closed.ordered.is_empty() {
             self.cache.flush_device().await?;
         }
         self.flush_log().await?;
@@ -208,14 +208,14 @@ impl Jbd2 {
         Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
     }
 
-    async fn write_direct(&self, closed: &Closed) -> Result<(), IntegrityError> {
-        if closed.direct.is_empty() || self.plant.is("commit-before-contents") {
+    async fn write_ordered(&self, closed: &Closed) -> Result<(), IntegrityError> {
+        if closed.ordered.is_empty() || self.plant.is("commit-before-contents") {
             return Ok(());
         }
-        let mut left = closed.direct.clone();
+        let mut left = closed.ordered.clone();
         while !left.is_empty() {
             self.cache.write(left).await?;
-            left = self.state.borrow().homes.direct_left(&closed.direct);
+            left = self.state.borrow().heads.ordered_left(&closed.ordered);
         }
         Ok(())
     }
@@ -227,7 +227,7 @@ impl Jbd2 {
         mut blocks: Vec<Block>,
         commit: Block,
     ) -> Result<(), IntegrityError> {
-        self.write_direct(closed).await?;
+        self.write_ordered(closed).await?;
         let at = self.log.take(closed.serial, blocks.len() as u32 + 1);
         blocks.push(commit);
         self.log.write(at, blocks, Durability::Cached).await?;
@@ -245,26 +245,26 @@ impl Jbd2 {
         }
     }
 
-    /// The transaction is durable: its blocks may go home, what it freed may be used.
+    /// The transaction is durable: its blocks may be written back, what it freed may be used.
     fn committed(&self, closed: &Closed) {
         let mut state = self.state.borrow_mut();
         let s: &mut State = &mut state;
         let t = s.committing.take().expect("it is being committed");
         for f in &closed.blocks {
-            s.homes.committed(f.block, t.serial, f.extend.is_complete());
+            s.heads.committed(f.block, t.serial, f.extend.is_complete());
             s.logged.insert(f.block.0, t.serial);
         }
-        let freed = closed.direct.iter().map(Buf::block);
-        let mut forget: Vec<BlockNo> = freed.filter(|b| s.homes.direct_done(*b)).collect();
+        let freed = closed.ordered.iter().map(Buf::block);
+        let mut forget: Vec<BlockNo> = freed.filter(|b| s.heads.ordered_done(*b)).collect();
         for e in &t.freed {
-            forget.append(&mut s.homes.freed_durably(*e));
+            forget.append(&mut s.heads.freed_durably(*e));
             let range = e.start.0..e.start.0 + e.len;
             let known: Vec<u64> = s.logged.range(range).map(|(b, _)| *b).collect();
             known.iter().for_each(|b| {
                 s.logged.remove(b);
             });
         }
-        s.reuse.release(t.serial);
+        s.busy.release(t.serial);
         self.committed.set(t.serial);
         drop(state);
         forget.into_iter().for_each(|b| self.cache.forget(b));

@@ -96,7 +96,7 @@ impl<'a> Encoder<'a> {
             for r in &ranges {
                 let mut at = r.start;
                 while at < r.end {
-                    let end = r.end.min(at + self.room(&group, r.end - at));
+                    let end = r.end.min(at + self.space(&group, r.end - at));
                     let bytes = &f.image.bytes()[at..end];
                     self.part(&mut group, (f.block, at, std::mem::take(&mut fresh)), bytes);
                     at = end;
@@ -124,9 +124,9 @@ impl<'a> Encoder<'a> {
     /// How many bytes of a part with `left` to go are put down next: it is cut where the block is
     /// full, unless what would go there is not worth a tag of its own. So parts of half a block
     /// share blocks too.
-    fn room(&self, group: &Group, left: usize) -> usize {
-        let room = self.part_max() - group.parts.len();
-        if room < left && room < CUT_MIN { self.part_max() } else { room }
+    fn space(&self, group: &Group, left: usize) -> usize {
+        let space = self.part_max() - group.parts.len();
+        if space < left && space < CUT_MIN { self.part_max() } else { space }
     }
 
     fn part(&mut self, group: &mut Group, (block, offset, fresh): Place, bytes: &[u8]) {

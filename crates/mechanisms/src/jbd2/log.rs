@@ -159,16 +159,16 @@ impl Log {
         let mut pieces: Vec<(u64, Vec<Block>)> = Vec::new();
         let mut place = at;
         for b in blocks {
-            let home = self.byte_of(place);
+            let at = self.byte_of(place);
             place = self.wrap(place + 1);
             match pieces.last_mut() {
                 Some((start, run))
-                    if *start + (run.len() * self.block_bytes) as u64 == home
+                    if *start + (run.len() * self.block_bytes) as u64 == at
                         && run.len() < RUN_MAX =>
                 {
                     run.push(b);
                 }
-                _ => pieces.push((home, vec![b])),
+                _ => pieces.push((at, vec![b])),
             }
         }
         if pieces.len() == 1 {
@@ -250,7 +250,7 @@ impl Log {
         Ok(())
     }
 
-    /// Nothing before `serial` is needed any more, because it is durable at home. The superblock
+    /// Nothing before `serial` is needed any more, because it is durable in place. The superblock
     /// says so durably before the room is used again. `next` is the serial of the next transaction.
     pub(super) async fn trim(&self, serial: u64, next: u64) -> Result<(), DiskError> {
         if serial <= self.tail_serial.get() || !self.started.get() {
@@ -275,7 +275,7 @@ impl Log {
         if to > from { to - from } else { to + self.capacity() - from }
     }
 
-    /// Everything is durable at home: the journal is an empty one as anybody's, durably. `next` is
+    /// Everything is durable in place: the journal is an empty one as anybody's, durably. `next` is
     /// the number that the next transaction will have.
     pub(super) async fn finish(&self, next: u64) -> Result<(), DiskError> {
         {

@@ -3,34 +3,34 @@
 //!
 //! Rule        What operations change goes into one running transaction. When it is closed, its
 //!             blocks, as they are at that moment, are written to the journal; when its commit is
-//!             durable, and not before, they may go home.
+//!             durable, and not before, they may be written back.
 //! Terms       *running*, *committing*: the transaction that operations join, and the one on its
 //!             way to the journal. *handle*: an operation that has not ended. *frozen*: a block as
-//!             a closed transaction left it. *direct* contents: those that go home before the
-//!             commit. *hold*: the first transaction whose journal copy a block still needs.
+//!             a closed transaction left it. *ordered data*: those that are written back before the
+//!             commit. *needed from*: the first transaction whose journal copy a block still needs.
 //!             *tail*: the first transaction that recovery would replay. *revoke*: nothing older of
 //!             this block is to be replayed.
-//! Invariants  J1 an image that goes home holds only bytes of transactions whose commit is durable
-//!             (homes.rs).
-//!             J2 a commit is written when all blocks of its transaction, and all direct contents,
+//! Invariants  J1 an image that is written back holds only bytes of transactions whose commit is
+//!             durable (journal_heads.rs).
+//!             J2 a commit is written when all blocks of its transaction, and all ordered data,
 //!             are durable (commit.rs); in the packed format it is written with them, and recovery
 //!             checks the sum of each.
 //!             J3 a transaction is closed when it has no handle, and every change of a handle is in
 //!             one transaction.
-//!             J4 the tail passes a transaction when each of its blocks is durable at home, or in a
-//!             newer transaction as a whole, or durably freed; the superblock says so durably
+//!             J4 the tail passes a transaction when each of its blocks is durable in place, or in
+//!             a newer transaction as a whole, or durably freed; the superblock says so durably
 //!             before the room is used again (log.rs).
 //!             J5 what a transaction frees is not used again before its commit is durable
-//!             (reuse.rs).
-//!             J6 a block freed or written direct that the journal holds a copy of is revoked by
-//!             the same transaction, or not written direct at all (policy.rs).
+//!             (busy_extents.rs).
+//!             J6 a block freed or written as ordered data that the journal holds a copy of is
+//!             revoked by the same transaction, or not written as ordered data at all (policy.rs).
 //!             J7 numbers of transactions never come again, whatever ends in between.
 //!             J8 `sync` returns after the commit of all it concerns.
 //!             J9 after a failed write or flush nothing begins and nothing is committed.
 //! On disk     jbd2's format (crates/format/src/jbd2), readable by Linux and e2fsck, in the modes
 //!             `ordered`, `writeback` and `data`; packed.rs of the same folder in the others.
 //! States      transaction: running -close-> committing -commit durable-> committed
-//!             -all home-> gone; block: homes.rs
+//!             -all in place-> gone; block: journal_heads.rs
 //! Recovery    recover.rs: scan, revoke, replay.
 //! Cost        a commit: one sequential write, one flush and one write of a block (packed: one
 //!             write, one flush), shared by all that wait at the same time.
@@ -38,7 +38,7 @@
 mod checkpoint;
 mod commit;
 mod encode;
-mod homes;
+mod journal_heads;
 mod log;
 mod policy;
 pub(crate) mod recover;
@@ -46,16 +46,16 @@ mod sync;
 mod transaction;
 
 use crate::Recipe;
-use crate::reuse::Reuse;
+use crate::busy_extents::BusyExtents;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::sync::{Lock, Notify};
 use env::{DiskError, Local, Nanos};
 use format::Ino;
 use format::jbd2::JournalSuperblock;
-use homes::Homes;
 use integrity::{
     Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
 };
+use journal_heads::JournalHeads;
 use log::Log;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -159,8 +159,8 @@ struct State {
     running: Transaction,
     /// The serial of the committing transaction, and its freed inodes' concerns.
     committing: Option<Transaction>,
-    homes: Homes,
-    reuse: Reuse,
+    heads: JournalHeads,
+    busy: BusyExtents,
     /// Blocks that the journal holds copies of, with the newest transaction that does.
     logged: BTreeMap<u64, u64>,
     next_handle: u64,
@@ -190,7 +190,7 @@ pub(crate) struct Jbd2 {
     changed: Notify,
     /// The same for who waits to join: a handle has ended, a transaction was closed, or everything
     /// has failed.
-    room: Notify,
+    space: Notify,
     checkpointing: Lock,
     /// The time of the last commit; the next is never earlier.
     last_time: Cell<Nanos>,
@@ -223,8 +223,8 @@ impl Jbd2 {
         let state = State {
             running: Transaction::new(first),
             committing: None,
-            homes: Homes::default(),
-            reuse: Reuse::default(),
+            heads: JournalHeads::default(),
+            busy: BusyExtents::default(),
             logged: BTreeMap::new(),
             next_handle: 1,
         };
@@ -243,7 +243,7 @@ impl Jbd2 {
             stopping: Cell::new(false),
             kick: Notify::new(),
             changed: Notify::new(),
-            room: Notify::new(),
+            space: Notify::new(),
             checkpointing: Lock::new(),
             last_time: Cell::new(Nanos(0)),
             counters: Counters::default(),
@@ -289,20 +289,20 @@ impl Jbd2 {
                 };
                 self.want(serial);
             }
-            self.room.wait().await;
+            self.space.wait().await;
         }
     }
 }
 
 impl WriteGate for Jbd2 {
-    fn lets_behind(&self) -> bool {
+    fn allows_write_behind(&self) -> bool {
         !self.policy.journals_data()
     }
 
     fn before_write(&self, buf: &Buf) -> Image {
         let (image, running) = {
             let mut s = self.state.borrow_mut();
-            (s.homes.before_write(buf), s.running.serial)
+            (s.heads.before_write(buf), s.running.serial)
         };
         if self.plant.is("home-before-commit") {
             return Image::AsIs;
@@ -315,20 +315,20 @@ impl WriteGate for Jbd2 {
 
     fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
         let mut s = self.state.borrow_mut();
-        s.homes.after_write(buf.block(), result.is_ok(), epoch);
+        s.heads.after_write(buf.block(), result.is_ok(), epoch);
         if self.plant.is("trim-before-flush") {
-            s.homes.flushed(FlushEpoch(epoch.0 + 1));
+            s.heads.flushed(FlushEpoch(epoch.0 + 1));
         }
     }
 
     fn flushed(&self, epoch: FlushEpoch) {
-        let freed = self.state.borrow_mut().homes.flushed(epoch);
+        let freed = self.state.borrow_mut().heads.flushed(epoch);
         freed.into_iter().for_each(|b| self.cache.forget(b));
     }
 
     fn failed(&self, _: &DiskError) {
         self.changed.wake_all();
-        self.room.wake_all();
+        self.space.wake_all();
         self.kick.wake_all();
     }
 }
@@ -385,7 +385,7 @@ impl Integrity for Jbd2 {
             if self.closing.get() {
                 self.changed.wake_all();
             }
-            self.room.wake_all();
+            self.space.wake_all();
             if self.is_wanted() {
                 self.kick.wake_all(); // it was asked for when there was nothing to commit yet
             }
@@ -402,11 +402,11 @@ impl Integrity for Jbd2 {
     }
 
     fn may_reuse(&self, what: Freed) -> bool {
-        self.state.borrow().reuse.may_reuse(what)
+        self.state.borrow().busy.may_reuse(what)
     }
 
-    fn holds_back(&self) -> bool {
-        !self.state.borrow().reuse.is_empty()
+    fn has_busy_extents(&self) -> bool {
+        !self.state.borrow().busy.is_empty()
     }
 
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {

@@ -1,9 +1,9 @@
 //! What the five modes do with file contents, and what an edit means to the running transaction.
 //! The first is decided here and nowhere else.
 //!
-//! A block of contents that the journal may hold a copy of is never written direct: a crash would
-//! replay the old copy over the new contents. Being durable at home is not enough for that; the
-//! tail must have passed the copy. This is stronger than the rule of the paper.
+//! A block of contents that the journal may hold a copy of is never written as ordered data: a
+//! crash would replay the old copy over the new contents. Being durable in place is not enough for
+//! that; the tail must have passed the copy. This is stronger than the rule of the paper.
 
 use super::transaction::Part;
 use super::{Jbd2, State, add};
@@ -15,16 +15,16 @@ use std::ops::Range;
 /// What happens to file contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Policy {
-    /// They go home at any time.
+    /// They are written back at any time.
     Writeback,
-    /// They go home before the commit.
+    /// They are written back before the commit.
     Ordered,
     /// They are journaled, in whole blocks.
     Data,
     /// They are journaled, the bytes that were written.
     Wasteless,
-    /// Of each write the pieces, one a block, of up to the threshold are journaled, the others go
-    /// home before the commit (hatzieleftheriou-2013, §3.1).
+    /// Of each write the pieces, one a block, of up to the threshold are journaled, the others are
+    /// written back before the commit (hatzieleftheriou-2013, §3.1).
     Selective {
         /// In bytes.
         threshold: u64,
@@ -35,7 +35,7 @@ pub(crate) enum Policy {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     Any,
-    Direct,
+    Ordered,
     Whole,
     Part,
 }
@@ -54,9 +54,9 @@ impl Policy {
     fn way(self, piece: usize, block: usize) -> Way {
         match self {
             Policy::Writeback => Way::Any,
-            Policy::Ordered => Way::Direct,
+            Policy::Ordered => Way::Ordered,
             Policy::Data => Way::Whole,
-            Policy::Selective { threshold } if piece as u64 > threshold => Way::Direct,
+            Policy::Selective { threshold } if piece as u64 > threshold => Way::Ordered,
             _ if piece == block => Way::Whole,
             _ => Way::Part,
         }
@@ -107,26 +107,26 @@ impl Jbd2 {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         if s.running.add_whole(&edit.buf) {
-            s.homes.join(&edit.buf);
+            s.heads.join(&edit.buf);
         }
-        s.running.direct.remove(&edit.buf.block().0);
+        s.running.ordered.remove(&edit.buf.block().0);
         for (ino, part) in concern(&edit.change).into_iter().flatten() {
             s.running.note_inode(ino, part);
         }
         match edit.change {
             Change::FreeBlocks(e) => self.free(s, e),
             Change::FreeInodeBit(_) if self.plant.is("reuse-before-commit") => (),
-            Change::FreeInodeBit(ino) => s.reuse.hold_inode(s.running.serial, ino),
+            Change::FreeInodeBit(ino) => s.busy.add_inode(s.running.serial, ino),
             _ => (),
         }
     }
 
     fn free(&self, s: &mut State, e: Extent) {
         if !self.plant.is("reuse-before-commit") {
-            s.reuse.hold_blocks(s.running.serial, e); // J5
+            s.busy.add_blocks(s.running.serial, e); // J5
         }
         s.running.free(e);
-        s.homes.free(e);
+        s.heads.free(e);
     }
 
     pub(super) fn note_data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
@@ -138,21 +138,21 @@ impl Jbd2 {
         let journaled = s.running.blocks.contains_key(&b)
             || s.logged.contains_key(&b)
             || s.committing.as_ref().is_some_and(|c| c.blocks.contains_key(&b));
-        if way == Way::Direct && journaled && !self.plant.is("direct-over-logged") {
+        if way == Way::Ordered && journaled && !self.plant.is("direct-over-logged") {
             way = Way::Whole; // J6
         }
         let part = match way {
-            Way::Any | Way::Direct => Part::Attributes,
+            Way::Any | Way::Ordered => Part::Attributes,
             Way::Whole | Way::Part => Part::Essential,
         };
         s.running.note_inode(ino, part);
-        if way == Way::Part && s.running.direct.contains_key(&b) {
-            way = Way::Whole; // what was to go home before the commit is in it now
+        if way == Way::Part && s.running.ordered.contains_key(&b) {
+            way = Way::Whole; // what was to be written back before the commit is in it now
         }
         let is_new = match way {
             Way::Any => return,
-            Way::Direct => {
-                s.running.direct.insert(b, buf.clone());
+            Way::Ordered => {
+                s.running.ordered.insert(b, buf.clone());
                 return;
             }
             // Of a new block only what is not zero need be journaled.
@@ -162,9 +162,9 @@ impl Jbd2 {
             Way::Whole => s.running.add_whole(buf),
             Way::Part => s.running.add_part(buf, range, false),
         };
-        s.running.direct.remove(&b);
+        s.running.ordered.remove(&b);
         if is_new {
-            s.homes.join(buf);
+            s.heads.join(buf);
         }
     }
 

@@ -173,13 +173,13 @@ impl Replay {
         self.updates.keys().copied()
     }
 
-    /// Does what is at home of the block matter? If not, it need not be read.
-    pub fn needs_home(&self, block: BlockNo) -> bool {
+    /// Does what is in place of the block matter? If not, it need not be read.
+    pub fn needs_current(&self, block: BlockNo) -> bool {
         let first = self.updates.get(&block).and_then(|u| u.first());
         !first.is_some_and(Update::is_complete)
     }
 
-    /// Makes of `bytes`, as they are at home, what they are to be.
+    /// Makes of `bytes`, as they are in place, what they are to be.
     pub fn apply(&self, block: BlockNo, bytes: &mut [u8]) {
         for u in self.updates.get(&block).into_iter().flatten() {
             match u {
@@ -325,7 +325,7 @@ impl Scan<'_, '_> {
             if tag.escaped {
                 unescape(&mut copy);
             }
-            self.check_home(tag.block, at, bad);
+            self.check_target(tag.block, at, bad);
             if self.keeps(tag.block) {
                 all.push((tag.block, Update::Whole(copy)));
             }
@@ -339,7 +339,7 @@ impl Scan<'_, '_> {
         }
     }
 
-    fn check_home(&self, block: BlockNo, at: u32, bad: &mut Option<FormatError>) {
+    fn check_target(&self, block: BlockNo, at: u32, bad: &mut Option<FormatError>) {
         if block.0 >= self.r.volume_blocks {
             let what = format!("a copy of block {block}, which the volume does not have");
             bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
@@ -379,7 +379,7 @@ impl Scan<'_, '_> {
                     Update::Part { offset, bytes, fresh }
                 }
             };
-            self.check_home(block, at, bad);
+            self.check_target(block, at, bad);
             if self.keeps(block) {
                 all.push((block, update));
             }

@@ -27,7 +27,7 @@ impl Jbd2 {
 
     /// Is something of the files that is to be durable in the running transaction, and in the
     /// committing one? (A running transaction without blocks is not committed, so it makes nothing
-    /// durable: in `writeback` it may have noted contents that go home by themselves.)
+    /// durable: in `writeback` it may have noted contents that are written back by themselves.)
     fn concerned(&self, files: &[FileScope], data_only: bool) -> (Option<u64>, Option<u64>) {
         let s = self.state.borrow();
         let any = |t: &&Transaction| files.iter().any(|f| t.concerns(f.ino, data_only));
@@ -44,7 +44,7 @@ impl Jbd2 {
                 self.cache.flush_device().await?;
             }
         }
-        // A commit that has not begun yet makes durable whatever is home by now.
+        // A commit that has not begun yet makes durable whatever is in place by now.
         let (running, committing) = self.concerned(files, data_only);
         if let Some(serial) = running {
             return self.wait_for(serial).await;
@@ -60,7 +60,7 @@ impl Jbd2 {
         if self.plant.is("fdatasync-overtakes-commit") {
             also = None;
         }
-        // What is being committed may have contents of theirs on the way home, as it froze them.
+        // What is being committed may have contents of theirs being written back, as it froze them.
         if let Some(serial) = committing.or(also) {
             self.wait_for(serial).await?;
         }
@@ -70,28 +70,29 @@ impl Jbd2 {
         self.check()
     }
 
-    /// Has the running transaction to be committed for these files anyway? Then their contents go
-    /// home with its commit, as in `ordered`: those of all who wait at once, in few transfers.
+    /// Has the running transaction to be committed for these files anyway? Then their contents are
+    /// written back with its commit, as in `ordered`: those of all who wait at once, in few
+    /// transfers.
     fn leave_to_commit(&self, files: &[FileScope], data_only: bool) -> bool {
         // With the journal elsewhere the commit flushes this disk only if it writes to it, and what
-        // is home already may not be durable.
+        // is in place already may not be durable.
         let wanted = self.log.is_internal() && self.concerned(files, data_only).0.is_some();
         if wanted {
             let contents = self.contents_of(files);
             let mut s = self.state.borrow_mut();
-            s.running.direct.extend(contents.into_iter().map(|b| (b.block().0, b)));
+            s.running.ordered.extend(contents.into_iter().map(|b| (b.block().0, b)));
         }
         wanted
     }
 
-    /// The files' contents that go home by themselves.
+    /// The files' contents that are written back by themselves.
     fn contents_of(&self, files: &[FileScope]) -> Vec<Buf> {
         let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
         let s = self.state.borrow();
         let overtakes = self.plant.is("fdatasync-overtakes-commit");
         let by_itself = |b: &Buf| match overtakes {
-            true => !s.homes.has(b.block()),
-            false => !s.homes.is_journaled(b.block()),
+            true => !s.heads.has(b.block()),
+            false => !s.heads.is_journaled(b.block()),
         };
         bufs.retain(|b| b.kind() == BufKind::Data && by_itself(b));
         bufs

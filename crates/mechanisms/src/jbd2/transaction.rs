@@ -1,5 +1,5 @@
 //! A transaction in the making: the blocks that operations have changed since the last one was
-//! closed, with what of each is to be in the journal. It knows no journal blocks and no homes.
+//! closed, with what of each is to be in the journal. It knows no journal blocks and no write-back.
 
 use cache::Buf;
 use env::IdMap;
@@ -62,8 +62,8 @@ pub(super) struct Transaction {
     pub(super) serial: u64,
     /// What is journaled, by block.
     pub(super) blocks: BTreeMap<u64, (Buf, Extend)>,
-    /// Contents that go home before the commit.
-    pub(super) direct: BTreeMap<u64, Buf>,
+    /// Contents that are written back before the commit.
+    pub(super) ordered: BTreeMap<u64, Buf>,
     pub(super) freed: Vec<Extent>,
     /// The inodes that have changed.
     inodes: IdMap<u32, Part>,
@@ -87,7 +87,7 @@ impl Transaction {
 
     /// Has nothing been changed?
     pub(super) fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.direct.is_empty() && self.freed.is_empty()
+        self.blocks.is_empty() && self.ordered.is_empty() && self.freed.is_empty()
     }
     /// Has every operation ended?
     pub(super) fn is_quiet(&self) -> bool {
@@ -145,9 +145,9 @@ impl Transaction {
         self.freed.push(e);
         let range = e.start.0..e.start.0 + e.len;
         let mine: Vec<u64> = self.blocks.range(range.clone()).map(|(b, _)| *b).collect();
-        let data: Vec<u64> = self.direct.range(range).map(|(b, _)| *b).collect();
+        let data: Vec<u64> = self.ordered.range(range).map(|(b, _)| *b).collect();
         for b in data {
-            self.direct.remove(&b);
+            self.ordered.remove(&b);
         }
         for b in &mine {
             self.blocks.remove(b);

@@ -1,5 +1,5 @@
-//! Giving log space back: the blocks that hold the oldest entries go home, the device is flushed,
-//! and the log is trimmed. By pressure, when the log is half full, and at the end.
+//! Giving log space back: the blocks that hold the oldest entries are written back, the device is
+//! flushed, and the log is trimmed. By pressure, when the log is half full, and at the end.
 
 use super::{Redo, add};
 use cache::Buf;
@@ -41,7 +41,7 @@ impl Redo {
         });
     }
 
-    /// Writes home what holds the log, makes that durable, and trims.
+    /// Writes back what holds the log, makes that durable, and trims.
     pub(super) async fn checkpoint(&self) -> Result<(), IntegrityError> {
         let turn = self.checkpointing.try_lock();
         let Some(_turn) = turn else {
@@ -57,7 +57,7 @@ impl Redo {
         for round in 0..4 {
             let bufs: Vec<Buf> = {
                 let s = self.state.borrow();
-                let blocks = s.blocks.holding_below(end.0);
+                let blocks = s.dirty_pages.needing_below(end.0);
                 blocks.into_iter().filter_map(|b| self.cache.get_cached(b)).collect()
             };
             if bufs.is_empty() && round > 0 {
@@ -67,7 +67,7 @@ impl Redo {
             // with them.
             for b in &bufs {
                 let open = self.state.borrow().open.touches(b.block());
-                self.state.borrow_mut().blocks.want(b, open);
+                self.state.borrow_mut().dirty_pages.want(b, open);
             }
             self.wait(given).await?;
             self.cache.write(bufs).await?;
@@ -80,7 +80,7 @@ impl Redo {
         Ok(())
     }
 
-    /// Everything home and the log empty.
+    /// Everything written back and the log empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         assert!(
             !self.state.borrow().open.has_edits(),
@@ -94,11 +94,14 @@ impl Redo {
             self.wait(given).await?;
             self.cache.write_all().await?;
             self.cache.flush_device().await?;
-            if self.state.borrow().blocks.is_empty() {
+            if self.state.borrow().dirty_pages.is_empty() {
                 break;
             }
         }
-        assert!(self.state.borrow().blocks.is_empty(), "a closed volume needs nothing of its log");
+        assert!(
+            self.state.borrow().dirty_pages.is_empty(),
+            "a closed volume needs nothing of its log"
+        );
         self.trim();
         let persisted = self.log.log().persist().await;
         self.log.log().nudge();

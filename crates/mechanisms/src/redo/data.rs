@@ -1,5 +1,5 @@
-//! File contents: which go into the log with their operation, which go home before it, and which
-//! nobody orders. It decides; what is logged is then an edit like any other.
+//! File contents: which go into the log with their operation, which are written back before it, and
+//! which nobody orders. It decides; what is logged is then an edit like any other.
 
 use super::{Redo, add};
 use cache::{Buf, BufKind, FlushEpoch};
@@ -12,13 +12,13 @@ use std::ops::Range;
 /// What becomes of file contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataPolicy {
-    /// What is not logged is durable at home before the entry is in the log; without this it is
+    /// What is not logged is durable in place before the entry is in the log; without this it is
     /// written some time, and fsync writes it.
     pub(crate) ordered: bool,
     /// An operation's contents of up to so many bytes are in its entry; 0: none are.
     pub(crate) log_up_to: u64,
     /// The same for operations whose caller waits for the contents: the entry that he waits for
-    /// anyway takes the place of a write home and a flush.
+    /// anyway takes the place of a write-back and a flush.
     pub(crate) log_stable_up_to: u64,
 }
 
@@ -42,13 +42,13 @@ impl DataPolicy {
 
 #[derive(Default)]
 pub(super) struct DataState {
-    /// Inodes with contents that were written home and not flushed, with the epoch of the last
+    /// Inodes with contents that were written back and not flushed, with the epoch of the last
     /// write.
     unflushed: BTreeMap<Ino, FlushEpoch>,
     /// Blocks for which the log may hold something, with the LSN of the last.
     logged: IdMap<u64, u64>,
     /// Blocks with contents in memory that neither the log nor, as far as is known, the disk has:
-    /// these are not logged before they have been home.
+    /// these are not logged before they have been written back.
     unlogged: IdMap<u64, ()>,
     /// Are the logged blocks of interest?
     tracks: bool,
@@ -156,7 +156,7 @@ impl Redo {
         let block = buf.block();
         let must = s.data.is_logged(block) && !self.plant.is("direct-over-logged"); // I9
         if !must && (!small || s.data.unlogged.contains_key(&block.0)) {
-            add(&self.counters.direct_data, len);
+            add(&self.counters.ordered_data, len);
             if self.data.ordered {
                 txn.data.push((ino, buf.clone(), range));
             } else {

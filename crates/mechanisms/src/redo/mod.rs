@@ -1,69 +1,70 @@
 //! A redo log of byte ranges: one atomic entry for each operation (seltzer-2000: LFFS;
 //! vahalia-1995: Calaveras), and with small file contents in it, mode `unified`.
 //!
-//! Rule        An operation's changes reach their homes only when its entry is durable, and the log
-//!             is needed until they are durable there.
+//! Rule        An operation's changes are written in place only when its entry is durable, and the
+//!             log is needed until they are durable there.
 //! Terms       *serial*: the place of an operation among those that have ended. *entry*: the byte
-//!             ranges of one operation, or of several that can only be durable together. *hold*:
-//!             the LSN from which on a block needs the log. *direct* contents: those that go home
-//!             before their entry.
-//! Invariants  I1 an image that goes home holds no byte of an operation that has not ended, and
-//!             none whose entry is not durable (blocks.rs).
+//!             ranges of one operation, or of several that can only be durable together. *recLSN*:
+//!             the LSN from which on a block needs the log. *ordered data*: those that are written
+//!             back before their entry.
+//! Invariants  I1 an image that is written back holds no byte of an operation that has not ended,
+//!             and none whose entry is not durable (dirty_pages.rs).
 //!             I2 entries are in the log in the order in which operations ended (queue.rs).
 //!             I3 an entry holds no byte of an operation that is not in it or before it: what is
 //!             mixed with an open operation's bytes waits for it and shares its entry (queue.rs,
 //!             open.rs).
-//!             I4 a block's hold goes when a write home that holds everything up to the hold's end
-//!             is durable (flushed after it had ended), or the block's freeing is durable
-//!             (blocks.rs).
-//!             I5 the log is trimmed below the oldest hold, no further.
+//!             I4 a block's recLSN goes when a write-back that holds everything up to its newest
+//!             entry is durable (flushed after it had ended), or the block's freeing is durable
+//!             (dirty_pages.rs).
+//!             I5 the log is trimmed below the oldest recLSN, no further.
 //!             I6 what an operation frees is not used again before its entry is durable, and the
-//!             entry revokes it: nothing older is replayed onto it (reuse.rs, replay.rs).
+//!             entry revokes it: nothing older is replayed onto it (busy_extents.rs, replay.rs).
 //!             I7 `durable` (with `--commit sync`) and `sync` return after the log's durable prefix
 //!             has passed the entry: `sync` of files, their newest. With `--commit async` nobody
-//!             waits, and entries go out by themselves a few milliseconds later (sync.rs).
+//!             waits, and entries go out by themselves a few milliseconds later (commit.rs).
 //!             I8 after a failed write or flush nothing begins.
-//!             I9 direct contents are durable before the entry that points at them is in the log,
-//!             and a block for which the log may hold contents never takes direct ones (data.rs).
-//!             I10 an entry whose contents need not go home any more, because a later one has them
-//!             or frees their blocks, is in the log with that one or not at all (queue.rs).
+//!             I9 ordered data are durable before the entry that points at them is in the log,
+//!             and a block for which the log may hold contents never takes ordered data (data.rs).
+//!             I10 an entry whose contents need not be written back any more, because a later one
+//!             has them or frees their blocks, is in the log with that one or not at all
+//!             (queue.rs).
 //!             I11 all the room that an entry may take is kept before its operation changes
 //!             anything: an open one never waits for room, and one that ends is open no more,
-//!             whatever becomes of it (room.rs).
+//!             whatever becomes of it (reserve.rs).
 //! On disk     entries of the `wal` crate, one client a volume; what is in one: entry.rs.
-//! States      operation: open -end-> queued -append-> in the log -> durable -all blocks home->
+//! States      operation: open -end-> queued -append-> in the log -> durable -all blocks in place->
 //!             trimmed
 //! Recovery    replay.rs: entries in order, revoked ones dropped, the rest merged by block, written
-//!             home, flushed, then the log is emptied. Nothing else is needed; running it twice
+//!             back, flushed, then the log is emptied. Nothing else is needed; running it twice
 //!             does no harm.
 //! Contents    in mode `redo` too, few bytes that somebody waits for (a stable write over NFS) are
-//!             in the entry that he waits for anyway; else he would wait for a write home and a
-//!             flush besides. A block is in one of two states: all of its contents that are not at
-//!             home are in the log, or none are (data.rs).
-//! Homes       blocks stay in memory until the log is half full or nothing has happened for an
-//!             interval: on one disk every write home stands in the log's way.
-//! Cost        a share of one log write for each operation that waits, and later of one write home
+//!             in the entry that he waits for anyway; else he would wait for a write-back and a
+//!             flush besides. A block is in one of two states: all of its contents that are not in
+//!             place are in the log, or none are (data.rs).
+//! Places      blocks stay in memory until the log is half full or nothing has happened for an
+//!             interval: on one disk every write-back stands in the log's way.
+//! Cost        a share of one log write for each operation that waits, and later of one write-back
 //!             for each block, however often it changed.
 
-mod blocks;
+mod append;
 mod checkpoint;
+mod commit;
 mod data;
+mod dirty_pages;
 mod entry;
-mod gather;
 mod open;
 mod patch;
 mod plants;
 mod queue;
 mod replay;
-mod room;
+mod reserve;
 mod serials;
-mod sync;
 
-use crate::reuse::Reuse;
+use crate::busy_extents::BusyExtents;
 use crate::{Commit, LogRecipe, Recipe};
-use blocks::Blocks;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use data::DataPolicy;
+use dirty_pages::DirtyPages;
 use env::sync::{Lock, Notify};
 use env::{DiskError, IdMap, Local, Nanos};
 use format::{FormatError, Ino};
@@ -88,8 +89,8 @@ struct State {
     open: Open,
     queue: Queue,
     serials: Serials,
-    blocks: Blocks,
-    reuse: Reuse,
+    dirty_pages: DirtyPages,
+    busy: BusyExtents,
     data: data::DataState,
     /// The newest operation of each inode that is not known to be durable.
     files: IdMap<u64, u64>,
@@ -133,7 +134,7 @@ struct Counters {
     joined: Cell<u64>,
     checkpoints: Cell<u64>,
     logged_data: Cell<u64>,
-    direct_data: Cell<u64>,
+    ordered_data: Cell<u64>,
     presses: Cell<u64>,
 }
 
@@ -166,7 +167,7 @@ impl Redo {
             committing: Lock::new(),
             flushing: Cell::new(false),
             sending: Cell::new(false),
-            send_after: sync::SEND_AFTER.min(Nanos(log.commit_interval.0 / 2)),
+            send_after: commit::SEND_AFTER.min(Nanos(log.commit_interval.0 / 2)),
             stopping: Cell::new(false),
             counters: Counters::default(),
         });
@@ -206,23 +207,23 @@ impl Redo {
     }
 
     /// Moves everything on that became durable meanwhile.
-    fn settle(&self) {
+    fn retire(&self) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         while let Some(serial) = s.serials.advance(|lsn| self.log.is_durable(lsn)) {
             let Some(sent) = s.queue.take_sent(serial) else { continue };
             assert_eq!(sent.serial, serial);
             for txn in sent.txns {
-                s.reuse.release(txn);
+                s.busy.release(txn);
             }
             for e in sent.freed {
-                s.blocks.freed(e, serial); // I4
+                s.dirty_pages.freed(e, serial); // I4
             }
         }
     }
 
     /// Puts into the log what can go there (I2, I3).
-    fn pump(&self) -> Result<(), IntegrityError> {
+    fn append(&self) -> Result<(), IntegrityError> {
         loop {
             let batch = {
                 let mut state = self.state.borrow_mut();
@@ -234,13 +235,13 @@ impl Redo {
             if self.plant.is("entry-not-atomic") {
                 bytes = self.tear(&bytes)?;
             }
-            let sent = self.log.append_reserved(b.room, &bytes);
+            let sent = self.log.append_reserved(b.reservation, &bytes);
             let lsn = sent.map_err(|e| self.log_error(e))?;
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             (b.first..=b.serial).for_each(|n| s.serials.appended(n, lsn));
             for block in b.ranges.keys() {
-                s.blocks.appended(*block, lsn.0);
+                s.dirty_pages.appended(*block, lsn.0);
                 s.data.in_log(*block, lsn.0);
             }
             s.queue.sent(b.serial, b.freed, b.txns);
@@ -257,7 +258,7 @@ impl Redo {
         Ok(now)
     }
 
-    /// Planted bug: the trim becomes durable while the write home may still be lost.
+    /// Planted bug: the trim becomes durable while the write-back may still be lost.
     fn trim_at_once(&self) {
         self.trim();
         let log = self.log.log().clone();
@@ -271,7 +272,7 @@ impl Redo {
         let below = {
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
-            let oldest = s.blocks.oldest_hold().map(wal::Lsn);
+            let oldest = s.dirty_pages.oldest_rec_lsn().map(wal::Lsn);
             let planted = self.plant.is("trim-at-append");
             let below = oldest.filter(|_| !planted).unwrap_or_else(|| self.log.end());
             s.serials.forget_below(below);
@@ -287,7 +288,7 @@ impl WriteGate for Redo {
     fn prepare(&self) -> Local<'_, ()> {
         Box::pin(async move {
             // A failure is sticky and known to the cache.
-            if self.pump().is_ok() {
+            if self.append().is_ok() {
                 let appended = self.state.borrow().serials.newest_appended();
                 let _ = self.wait(appended).await;
             }
@@ -295,15 +296,15 @@ impl WriteGate for Redo {
     }
 
     fn before_write(&self, buf: &Buf) -> Image {
-        self.settle();
+        self.retire();
         let image = {
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             let open = s.open.touches(buf.block());
             if self.plant.is("home-before-log") {
-                s.blocks.before_write_unchecked(buf)
+                s.dirty_pages.before_write_unchecked(buf)
             } else {
-                s.blocks.before_write(buf, open, s.serials.durable())
+                s.dirty_pages.before_write(buf, open, s.serials.durable())
             }
         };
         if matches!(image, Image::NotYet) {
@@ -315,11 +316,11 @@ impl WriteGate for Redo {
     fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-        s.blocks.after_write(buf.block(), result.is_ok(), epoch);
+        s.dirty_pages.after_write(buf.block(), result.is_ok(), epoch);
         s.data.after_write(buf, epoch);
         if self.plant.is("trim-before-flush") {
             let serials = &s.serials;
-            s.blocks.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n).map(|l| l.0));
+            s.dirty_pages.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n).map(|l| l.0));
             drop(state);
             self.trim_at_once();
         }
@@ -330,7 +331,7 @@ impl WriteGate for Redo {
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             let serials = &s.serials;
-            s.blocks.flushed(epoch, |n| serials.after(n).map(|l| l.0));
+            s.dirty_pages.flushed(epoch, |n| serials.after(n).map(|l| l.0));
             s.data.flushed(epoch);
         }
         self.trim();
@@ -339,7 +340,7 @@ impl WriteGate for Redo {
     fn failed(&self, e: &DiskError) {
         self.ended.wake_all();
         self.unbarred.wake_all();
-        // Nothing goes home any more, so nothing makes room.
+        // Nothing is written back any more, so nothing makes room.
         self.log.fail(LogError::Disk(e.clone()));
     }
 }
@@ -355,26 +356,26 @@ impl Integrity for Redo {
         false
     }
     fn zeros_are_cheap(&self) -> bool {
-        false // they would be written home, and for appends that are logged in vain
+        false // they would be written back, and for appends that are logged in vain
     }
 
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
-            let room = loop {
+            let reservation = loop {
                 self.check()?;
                 while self.is_barred() {
                     self.unbarred.wait().await;
                     self.check()?;
                 }
-                let room = self.room_for(need).await?;
+                let reservation = self.reserve_for(need).await?;
                 if !self.is_barred() {
-                    break room;
+                    break reservation;
                 }
             };
             let mut s = self.state.borrow_mut();
             s.next_txn += 1;
             let id = s.next_txn;
-            s.open.begin(id, room, self.data.is_small(&need));
+            s.open.begin(id, reservation, self.data.is_small(&need));
             Ok(Txn::new(self.strong(), id, need.blocks))
         })
     }
@@ -384,8 +385,8 @@ impl Integrity for Redo {
         let s = &mut *state;
         match edit.change {
             _ if self.plant.is("reuse-at-once") => (),
-            Change::FreeBlocks(extent) => s.reuse.hold_blocks(txn.id, extent),
-            Change::FreeInodeBit(ino) => s.reuse.hold_inode(txn.id, ino),
+            Change::FreeBlocks(extent) => s.busy.add_blocks(txn.id, extent),
+            Change::FreeInodeBit(ino) => s.busy.add_inode(txn.id, ino),
             _ => (),
         }
         if !self.plant.is("open-bytes-logged") {
@@ -401,13 +402,13 @@ impl Integrity for Redo {
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let id = txn.id;
-            let ended = self.gather(txn);
+            let ended = self.build_record(txn);
             assert!(self.state.borrow_mut().open.get(id).is_none(), "what has ended is not open");
             if self.barrier.get() > 0 {
                 self.ended.wake_all();
             }
             let ended = ended?;
-            self.pump()?;
+            self.append()?;
             self.push_data();
             if self.commit == Commit::Async && !self.plant.is("never-sent") {
                 self.send_soon();
@@ -434,12 +435,12 @@ impl Integrity for Redo {
     }
 
     fn may_reuse(&self, what: Freed) -> bool {
-        self.settle();
-        self.state.borrow().reuse.may_reuse(what)
+        self.retire();
+        self.state.borrow().busy.may_reuse(what)
     }
 
-    fn holds_back(&self) -> bool {
-        !self.state.borrow().reuse.is_empty()
+    fn has_busy_extents(&self) -> bool {
+        !self.state.borrow().busy.is_empty()
     }
 
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>> {
@@ -458,7 +459,7 @@ impl Integrity for Redo {
             ("cairn_operations_joined_total", c.joined.get()),
             ("cairn_checkpoints_total", c.checkpoints.get()),
             ("cairn_logged_data_bytes_total", c.logged_data.get()),
-            ("cairn_direct_data_bytes_total", c.direct_data.get()),
+            ("cairn_direct_data_bytes_total", c.ordered_data.get()),
             ("cairn_log_presses_total", c.presses.get()),
             ("cairn_log_entries_total", s.entries),
             ("cairn_log_entry_bytes_total", s.entry_bytes),

@@ -1,5 +1,5 @@
-//! The edits of operations that have not ended, by block: which bytes must not go home, and which
-//! ended operation's bytes are mixed with theirs. It knows no log.
+//! The edits of operations that have not ended, by block: which bytes must not be written back, and
+//! which ended operation's bytes are mixed with theirs. It knows no log.
 
 use env::IdMap;
 use format::{BlockNo, Ino};
@@ -12,8 +12,8 @@ pub(super) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
 
 /// An operation that has not ended.
 pub(super) struct OpenTxn {
-    /// Its room in the log.
-    pub(super) room: Option<Reservation>,
+    /// Its space in the log.
+    pub(super) reservation: Option<Reservation>,
     /// Are the contents it writes few enough for the log?
     pub(super) small: bool,
     /// Bytes of contents it has written so far.
@@ -30,9 +30,9 @@ pub(super) struct Open {
 }
 
 impl Open {
-    pub(super) fn begin(&mut self, id: u64, room: Reservation, small: bool) {
+    pub(super) fn begin(&mut self, id: u64, reservation: Reservation, small: bool) {
         let (files, blocks) = (Vec::new(), Vec::new());
-        let txn = OpenTxn { room: Some(room), small, data_bytes: 0, files, blocks };
+        let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
         self.txns.insert(id, txn);
     }
 

@@ -18,19 +18,19 @@ pub(super) struct Batch {
     pub(super) entry: EntryBuf,
     /// The bytes it says.
     pub(super) ranges: Ranges,
-    pub(super) room: Reservation,
-    /// Contents that must be durable at home before the entry is.
-    pub(super) direct: Vec<Buf>,
+    pub(super) reservation: Reservation,
+    /// Contents that must be durable in place before the entry is.
+    pub(super) ordered: Vec<Buf>,
     pub(super) freed: Vec<Extent>,
     /// The transactions in it.
     pub(super) txns: Vec<u64>,
 }
 
 impl Batch {
-    /// Has an operation that has not ended changed a block of its direct contents? Then the gate
+    /// Has an operation that has not ended changed a block of its ordered data? Then the gate
     /// keeps them back (I1); what they are afterwards, that operation decides as it ends.
     fn is_refused(&self, open: &Open) -> bool {
-        self.direct.iter().any(|d| open.touches(d.block()))
+        self.ordered.iter().any(|d| open.touches(d.block()))
     }
 
     /// Takes in what ended later: both become durable together.
@@ -41,8 +41,8 @@ impl Batch {
         for (block, ranges) in later.ranges {
             self.ranges.entry(block).or_default().extend(ranges);
         }
-        self.room.join(later.room);
-        self.direct.extend(later.direct);
+        self.reservation.join(later.reservation);
+        self.ordered.extend(later.ordered);
         self.freed.extend(later.freed);
         self.txns.extend(later.txns);
     }
@@ -70,7 +70,7 @@ pub(super) enum Waits {
 pub(super) struct Queue {
     batches: VecDeque<Batch>,
     /// Blocks of contents that are waited for, and by how many batches.
-    direct: IdMap<u64, u32>,
+    ordered: IdMap<u64, u32>,
     sent: VecDeque<Sent>,
 }
 
@@ -83,8 +83,8 @@ impl Queue {
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
     /// share an entry: one of them alone could become durable with bytes of the other. True if so.
     pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
-        for b in &batch.direct {
-            *self.direct.entry(b.block().0).or_default() += 1;
+        for b in &batch.ordered {
+            *self.ordered.entry(b.block().0).or_default() += 1;
         }
         match self.batches.back_mut() {
             Some(last) if mixed => {
@@ -98,13 +98,13 @@ impl Queue {
         }
     }
 
-    /// Contents of `blocks` that were to go home directly need not any more, because of the
+    /// Contents of `blocks` that were to be written back directly need not any more, because of the
     /// operation that ends now and is the last: it has them in its entry, or it frees the blocks.
     /// Without it the entries that waited for them would be wrong, so those from the first of them
     /// on become one with it (I10).
-    pub(super) fn undirect(&mut self, blocks: &BTreeSet<u64>) {
+    pub(super) fn take_ordered_over(&mut self, blocks: &BTreeSet<u64>) {
         let is_one = |d: &Buf| blocks.contains(&d.block().0);
-        let waits = |b: &Batch| b.direct.iter().any(is_one);
+        let waits = |b: &Batch| b.ordered.iter().any(is_one);
         if blocks.is_empty() {
             return;
         }
@@ -112,34 +112,34 @@ impl Queue {
         for later in self.batches.split_off(first + 1) {
             self.batches[first].join(later);
         }
-        self.batches[first].direct.retain(|d| !is_one(d));
-        self.forget_direct(blocks);
+        self.batches[first].ordered.retain(|d| !is_one(d));
+        self.drop_ordered(blocks);
     }
 
     /// Nobody waits for the contents of these blocks.
-    fn forget_direct(&mut self, blocks: &BTreeSet<u64>) {
-        self.direct.retain(|b, _| !blocks.contains(b));
+    fn drop_ordered(&mut self, blocks: &BTreeSet<u64>) {
+        self.ordered.retain(|b, _| !blocks.contains(b));
     }
 
     /// Planted bug: of freed blocks the contents are forgotten, and no more.
-    pub(super) fn undirect_alone(&mut self, blocks: &BTreeSet<u64>) {
+    pub(super) fn forget_ordered_alone(&mut self, blocks: &BTreeSet<u64>) {
         for b in &mut self.batches {
-            b.direct.retain(|d| !blocks.contains(&d.block().0));
+            b.ordered.retain(|d| !blocks.contains(&d.block().0));
         }
-        self.forget_direct(blocks);
+        self.drop_ordered(blocks);
     }
 
     /// The blocks of these extents whose contents are waited for.
-    pub(super) fn direct_in(&self, extents: &[Extent]) -> BTreeSet<u64> {
+    pub(super) fn ordered_in(&self, extents: &[Extent]) -> BTreeSet<u64> {
         let inside = |b: &u64| extents.iter().any(|e| (e.start.0..e.start.0 + e.len).contains(b));
-        self.direct.keys().copied().filter(inside).collect()
+        self.ordered.keys().copied().filter(inside).collect()
     }
 
     pub(super) fn waits(&self, open: &Open) -> Waits {
         match self.batches.front() {
             None => Waits::No,
             Some(b) if open.overlaps(&b.ranges) || b.is_refused(open) => Waits::ForOpen,
-            Some(b) if !b.direct.is_empty() => Waits::ForData,
+            Some(b) if !b.ordered.is_empty() => Waits::ForData,
             Some(_) => Waits::No,
         }
     }
@@ -162,39 +162,39 @@ impl Queue {
         if first { self.sent.pop_front() } else { None }
     }
 
-    /// The contents that anything up to `serial` waits for, up to the first that cannot go home
-    /// now; and the serial up to which that is.
-    pub(super) fn direct_up_to(&self, serial: u64, open: &Open) -> (Vec<Buf>, u64) {
+    /// The contents that anything up to `serial` waits for, up to the first that cannot be written
+    /// back now; and the serial up to which that is.
+    pub(super) fn ordered_up_to(&self, serial: u64, open: &Open) -> (Vec<Buf>, u64) {
         let due = || self.batches.iter().take_while(|b| b.serial <= serial);
         let free = || due().take_while(|b| !b.is_refused(open));
         let upto = match due().nth(free().count()) {
             Some(refused) => refused.first - 1,
             None => serial,
         };
-        (free().flat_map(|b| b.direct.iter().cloned()).collect(), upto)
+        (free().flat_map(|b| b.ordered.iter().cloned()).collect(), upto)
     }
 
     /// These contents are durable; everything up to `serial` no longer waits for them.
     pub(super) fn data_durable(&mut self, serial: u64) {
         for b in self.batches.iter_mut().take_while(|b| b.serial <= serial) {
-            for d in b.direct.drain(..) {
-                if let Some(n) = self.direct.get_mut(&d.block().0) {
+            for d in b.ordered.drain(..) {
+                if let Some(n) = self.ordered.get_mut(&d.block().0) {
                     *n -= 1;
                     if *n == 0 {
-                        self.direct.remove(&d.block().0);
+                        self.ordered.remove(&d.block().0);
                     }
                 }
             }
         }
     }
 
-    /// Do a block's contents wait to be durable at home?
-    pub(super) fn is_direct(&self, block: BlockNo) -> bool {
-        self.direct.contains_key(&block.0)
+    /// Do a block's contents wait to be durable in place?
+    pub(super) fn is_ordered(&self, block: BlockNo) -> bool {
+        self.ordered.contains_key(&block.0)
     }
 
     /// How many blocks of contents are waited for.
-    pub(super) fn direct_blocks(&self) -> usize {
-        self.direct.len()
+    pub(super) fn ordered_blocks(&self) -> usize {
+        self.ordered.len()
     }
 }

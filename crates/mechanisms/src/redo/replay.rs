@@ -1,9 +1,9 @@
 //! Recovery: the entries of one client in their order, revoked ones dropped, the rest merged by
-//! block and written home in the order of places; then the log is emptied. Until that is durable
+//! block and written back in the order of places; then the log is emptied. Until that is durable
 //! the log is as it was, so a crash in the middle repeats it, to the same end.
 //!
 //! Where memory is not enough for all that is said, it goes in passes: each reads the whole log,
-//! and keeps and writes home what concerns the next share of the volume's blocks. (A share of the
+//! and keeps and writes back what concerns the next share of the volume's blocks. (A share of the
 //! log instead would not do: what it says of a block may be revoked by the next share.)
 
 use super::entry::{Item, decode};
@@ -40,7 +40,7 @@ pub struct Replayed {
     pub entries: u64,
     /// Items in them.
     pub items: u64,
-    /// Blocks written home.
+    /// Blocks written back.
     pub blocks: u64,
     /// Transfers they were written in.
     pub writes: u64,
@@ -156,8 +156,8 @@ impl Replay {
         }
     }
 
-    /// Writes everything home; neighbours go in one transfer.
-    async fn write_home(&self, disk: &Rc<dyn Disk>) -> Result<Replayed, IntegrityError> {
+    /// Writes everything back; neighbours go in one transfer.
+    async fn write_back(&self, disk: &Rc<dyn Disk>) -> Result<Replayed, IntegrityError> {
         let mut done = Replayed { entries: self.entries, items: self.items, ..Replayed::default() };
         let mut run: Vec<(BlockNo, &Patch)> = Vec::new();
         for (b, p) in &self.patches {
@@ -194,7 +194,7 @@ impl Replay {
 }
 
 /// Replays what the client's log holds onto the volume, makes it durable, and empties the log. The
-/// disk was flushed, or only just opened; nobody else writes it. What is to be written home takes
+/// disk was flushed, or only just opened; nobody else writes it. What is to be written back takes
 /// no more than `memory_max` bytes at a time.
 pub async fn recover(
     disk: &Rc<dyn Disk>,
@@ -208,7 +208,7 @@ pub async fn recover(
     let mut from = BlockNo(0);
     while from.0 < u64::MAX {
         let pass = Replay::pass(client, block_bytes, (from, memory_max), progress).await?;
-        let did = pass.write_home(disk).await?;
+        let did = pass.write_back(disk).await?;
         (done.entries, done.items) = (did.entries, did.items);
         done.blocks += did.blocks;
         done.writes += did.writes;

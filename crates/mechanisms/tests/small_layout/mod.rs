@@ -13,7 +13,7 @@ use std::rc::Rc;
 use wal::{FormatOptions, Log, LogArea, LogExtent, OpenOptions};
 
 const BS: usize = 1024;
-/// Memory for what recovery writes home: for few blocks, so that it goes in passes.
+/// Memory for what recovery writes back: for few blocks, so that it goes in passes.
 const MEMORY: usize = 4000;
 const TASKS: usize = 4;
 /// Block 0: counter (8 bytes), then the bitmap (a byte a block). Blocks 1 to 4: tables of numbers.
@@ -73,7 +73,7 @@ struct Model {
     start: Image,
     ops: Vec<Vec<Did>>,
     /// Contents that operations under way have put into blocks: task, block, bytes. Where contents
-    /// go home by themselves, these may.
+    /// are written back by themselves, these may.
     under_way: Vec<(usize, u64, Vec<u8>)>,
     /// So many of them are acknowledged.
     acked: usize,
@@ -406,15 +406,15 @@ fn contents(
 ) -> Result<(), String> {
     let last = versions.last().unwrap();
     let mut allowed: Vec<&[u8]> = vec![&last.bytes];
-    let mut later_direct = false;
+    let mut later_ordered = false;
     // What was written later, until the block was freed: it is not used again before that is
     // durable, which it is not.
     for d in m.ops[k..].iter().flatten() {
         match d {
             Did::Free(x) if *x == b => break,
             Did::Data(x, bytes, logged) if *x == b => {
-                later_direct |= !logged || !setup.unified_mode;
-                if later_direct {
+                later_ordered |= !logged || !setup.unified_mode;
+                if later_ordered {
                     allowed.push(bytes);
                 }
             }
@@ -432,13 +432,13 @@ fn contents(
     }
     let mine = m.under_way.iter().filter(|u| u.1 == b);
     allowed.extend(mine.clone().map(|u| u.2.as_slice()));
-    later_direct |= mine.count() > 0;
+    later_ordered |= mine.count() > 0;
     for (i, sector) in is.chunks(512).enumerate() {
         if !allowed.iter().any(|a| &a[i * 512..(i + 1) * 512] == sector) {
             return Err(format!("contents of block {b}, sector {i}"));
         }
     }
-    if setup.unified_mode && !later_direct && is != last.bytes {
+    if setup.unified_mode && !later_ordered && is != last.bytes {
         return Err(format!("contents of block {b} are torn"));
     }
     Ok(())
@@ -589,7 +589,7 @@ fn session(
             }
         });
     });
-    if closed.get() { (w.medium.settled(), true) } else { (w.cut(), false) }
+    if closed.get() { (w.medium.all_durable(), true) } else { (w.cut(), false) }
 }
 
 /// Lives through `rounds` power cuts, the first after `first_cut` requests.

@@ -137,8 +137,8 @@ impl Bench {
                 let answer = self.subject.call(self.calls, call);
                 ticket.front.reply(ticket.id, answer);
             }
-            self.connection.gathered();
-            if !self.connection.wait_for_room() {
+            self.connection.uncork();
+            if !self.connection.wait_for_quota() {
                 return Ok(self.replies());
             }
         }

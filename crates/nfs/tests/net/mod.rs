@@ -92,7 +92,7 @@ pub(crate) fn connect(
                     ticket.front.reply(ticket.id, answer);
                 });
             }
-            connection.gathered();
+            connection.uncork();
         }
     });
     wire

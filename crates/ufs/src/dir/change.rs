@@ -1,11 +1,11 @@
 //! Changing a directory: adding, removing and redirecting names. The caller holds the directory's
-//! lock and an open transaction. Only `make_room` may need space, and in one rare case
+//! lock and an open transaction. Only `make_slack` may need space, and in one rare case
 //! `redirect_name`: whoever calls them does it before anything that would have to be undone.
 
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
-use format::ext::dirent::{self, LINE, Merge, line_of};
+use format::ext::dirent::{self, Merge, SECTOR, sector_of};
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::{FileBlock, FormatError, Ino};
 use integrity::{Change, Txn};
@@ -24,7 +24,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Makes sure that a name of `name_len` bytes fits, growing the directory if need be.
-    pub(crate) async fn make_room(
+    pub(crate) async fn make_slack(
         &self,
         txn: &mut Txn,
         dir: &Inode,
@@ -35,7 +35,7 @@ impl<S: Store> Ufs<S> {
         let with_index = |f: &mut dyn FnMut(&mut super::DirIndex) -> bool| {
             dir.dir.borrow_mut().as_deref_mut().map(f).ok_or(FsError::Stale)
         };
-        if with_index(&mut |x| x.find_room(name_len).is_some())? {
+        if with_index(&mut |x| x.find_slack(name_len).is_some())? {
             return Ok(());
         }
         let mut empty = vec![0; self.store.limits().block_bytes];
@@ -59,7 +59,7 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// Adds a name; `make_room` was called in this transaction.
+    /// Adds a name; `make_slack` was called in this transaction.
     pub(crate) async fn add_name(
         &self,
         txn: &mut Txn,
@@ -68,26 +68,26 @@ impl<S: Store> Ufs<S> {
         ino: Ino,
         mode: u16,
     ) -> Result<(), FsError> {
-        let room = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_room(name.len()));
-        let (block, line) = room.expect("make_room has made it");
+        let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
+        let (block, sector) = slack.expect("make_slack has made it");
         let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
-        let found = dirent::find_room_in(&buf.bytes(), line * LINE, name.len());
-        let at = found.map_err(|e| self.dir_damage(dir, &e))?.filter(|a| a / LINE == line);
+        let found = dirent::find_slack_in(&buf.bytes(), sector * SECTOR, name.len());
+        let at = found.map_err(|e| self.dir_damage(dir, &e))?.filter(|a| a / SECTOR == sector);
         let Some(at) = at else {
             // Somebody else has written here: a block is used twice.
-            let place = format!("byte {} of its block {block}", line * LINE);
-            let e = FormatError::corrupt("the room of a directory has changed by itself", place);
+            let place = format!("byte {} of its block {block}", sector * SECTOR);
+            let e = FormatError::corrupt("the slack of a directory has changed by itself", place);
             return Err(self.dir_damage(dir, &e));
         };
         let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let change = Change::AddEntry { dir: dir.ino(), ino };
-        let entry = txn.edit(&buf, line_of(at), change, |b| {
-            line * LINE + dirent::insert(b, at % LINE, ino, kind, name)
+        let entry = txn.edit(&buf, sector_of(at), change, |b| {
+            sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
         let bs = self.store.limits().block_bytes as u64;
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.add(name, block * bs + entry as u64);
-            let refreshed = index.refresh_line(block, line, &buf.bytes());
+            let refreshed = index.refresh_sector(block, sector, &buf.bytes());
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())
@@ -104,17 +104,17 @@ impl<S: Store> Ufs<S> {
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
         let block = at / self.store.limits().block_bytes as u64;
         let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block));
-        let line = line_of(offset);
-        let from = if crossing { 0 } else { line.start };
+        let sector = sector_of(offset);
+        let from = if crossing { 0 } else { sector.start };
         let merge = dirent::merge_of(&buf.bytes(), from, offset);
         let merge = merge.map_err(|e| self.dir_damage(dir, &e))?;
-        let merge = merge.map(|m| Merge { into: m.into % LINE, ..m });
+        let merge = merge.map(|m| Merge { into: m.into % SECTOR, ..m });
         self.drop_hash_index(txn, dir);
         let change = Change::RemoveEntry { dir: dir.ino(), ino };
-        txn.edit(&buf, line, change, |b| dirent::remove(b, offset % LINE, merge));
+        txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
-            let refreshed = index.refresh_line(block, offset / LINE, &buf.bytes());
+            let refreshed = index.refresh_sector(block, offset / SECTOR, &buf.bytes());
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())
@@ -146,7 +146,7 @@ impl<S: Store> Ufs<S> {
             dirent::set_ino(b, at, new);
             dirent::set_kind(b, at, kind);
         };
-        if dirent::head_crosses_line(offset) && !limits.atomic {
+        if dirent::head_crosses_sector(offset) && !limits.atomic {
             let mut copy = buf.bytes().to_vec();
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);

@@ -1,15 +1,15 @@
-//! The index of one directory: where the name with a given hash lies, and how much room each line
-//! has. It holds no names: a hit is verified against the block, so two names with one hash cost a
-//! look, not a mistake. The hash has a key that nobody outside knows, so that nobody can choose
-//! names that all have one.
+//! The index of one directory: where the name with a given hash lies, and how much slack each
+//! sector has. It holds no names: a hit is verified against the block, so two names with one hash
+//! cost a look, not a mistake. The hash has a key that nobody outside knows, so that nobody can
+//! choose names that all have one.
 
 use env::IdMap;
-use format::ext::dirent::{LINE, crosses_line, entries, free_in};
+use format::ext::dirent::{SECTOR, crosses_sector, entries, free_in};
 use format::{FormatError, Ino};
 use siphasher::sip::SipHasher13;
 
-/// Room is counted in units of 4 bytes; a line has 128.
-const CLASSES: usize = LINE / 4 + 1;
+/// Slack is counted in units of 4 bytes; a sector has 128.
+const CLASSES: usize = SECTOR / 4 + 1;
 
 /// What is known of a directory's blocks.
 pub(crate) struct DirIndex {
@@ -18,11 +18,11 @@ pub(crate) struct DirIndex {
     first: IdMap<u64, u32>,
     /// Further entries whose name has a hash that is there already.
     more: Vec<(u64, u32)>,
-    /// The most free room in one entry of each line, in units of 4 bytes.
-    rooms: Vec<u8>,
-    /// Blocks of the kernel's making: with entries that cross lines.
+    /// The most free slack in one entry of each sector, in units of 4 bytes.
+    slacks: Vec<u8>,
+    /// Blocks of the kernel's making: with entries that cross sectors.
     crossing: Vec<bool>,
-    /// No line before this one has so much room.
+    /// No sector before this one has so much slack.
     hints: [u32; CLASSES],
     block_bytes: usize,
     len: usize,
@@ -35,7 +35,7 @@ impl DirIndex {
             hasher,
             first: IdMap::default(),
             more: Vec::new(),
-            rooms: Vec::new(),
+            slacks: Vec::new(),
             crossing: Vec::new(),
             hints: [0; CLASSES],
             block_bytes,
@@ -54,33 +54,33 @@ impl DirIndex {
     /// Takes in the next block.
     pub(crate) fn add_block(&mut self, bytes: &[u8]) -> Result<(), FormatError> {
         let n = self.crossing.len();
-        self.crossing.push(crosses_line(bytes)?);
-        let lines = self.block_bytes / LINE;
-        self.rooms.resize((n + 1) * lines, 0);
+        self.crossing.push(crosses_sector(bytes)?);
+        let sectors = self.block_bytes / SECTOR;
+        self.slacks.resize((n + 1) * sectors, 0);
         for e in entries(bytes) {
             let e = e?;
             if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
                 self.add(e.name, (n * self.block_bytes + e.at) as u64);
             }
         }
-        for line in 0..lines {
-            self.refresh_line(n as u64, line, bytes)?;
+        for sector in 0..sectors {
+            self.refresh_sector(n as u64, sector, bytes)?;
         }
         Ok(())
     }
 
-    /// Looks at a line's room again after a change in it.
-    pub(crate) fn refresh_line(
+    /// Looks at a sector's slack again after a change in it.
+    pub(crate) fn refresh_sector(
         &mut self,
         block: u64,
-        line: usize,
+        sector: usize,
         bytes: &[u8],
     ) -> Result<(), FormatError> {
-        // No entry need begin where a line of the kernel's does.
-        let (from, to) = (line * LINE, (line + 1) * LINE);
+        // No entry need begin where a sector of the kernel's does.
+        let (from, to) = (sector * SECTOR, (sector + 1) * SECTOR);
         let (walked, from) = match self.is_crossing(block) {
             true => (bytes, from..to),
-            false => (&bytes[from..to], 0..LINE),
+            false => (&bytes[from..to], 0..SECTOR),
         };
         let mut most = 0;
         for e in entries(walked) {
@@ -92,26 +92,26 @@ impl DirIndex {
                 most = most.max(free_in(&e));
             }
         }
-        let room = (most / 4) as u8;
-        let at = block as usize * (self.block_bytes / LINE) + line;
-        self.rooms[at] = room;
-        for class in &mut self.hints[..=usize::from(room)] {
+        let slack = (most / 4) as u8;
+        let at = block as usize * (self.block_bytes / SECTOR) + sector;
+        self.slacks[at] = slack;
+        for class in &mut self.hints[..=usize::from(slack)] {
             *class = (*class).min(at as u32);
         }
         Ok(())
     }
 
-    /// A line with room for a name of `name_len` bytes: (block, line).
-    pub(crate) fn find_room(&mut self, name_len: usize) -> Option<(u64, usize)> {
+    /// A sector with slack for a name of `name_len` bytes: (block, sector).
+    pub(crate) fn find_slack(&mut self, name_len: usize) -> Option<(u64, usize)> {
         let need = format::ext::dirent::needed(name_len) / 4;
         let from = self.hints[need] as usize;
-        let found = (from..self.rooms.len()).find(|&i| usize::from(self.rooms[i]) >= need);
-        let at = found.unwrap_or(self.rooms.len());
+        let found = (from..self.slacks.len()).find(|&i| usize::from(self.slacks[i]) >= need);
+        let at = found.unwrap_or(self.slacks.len());
         for class in &mut self.hints[need..] {
             *class = (*class).max(at as u32);
         }
-        let lines = self.block_bytes / LINE;
-        found.map(|i| ((i / lines) as u64, i % lines))
+        let sectors = self.block_bytes / SECTOR;
+        found.map(|i| ((i / sectors) as u64, i % sectors))
     }
 
     pub(crate) fn add(&mut self, name: &[u8], at: u64) {
@@ -152,7 +152,7 @@ impl DirIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::ext::dirent::{find_room_in, init_empty, insert};
+    use format::ext::dirent::{find_slack_in, init_empty, insert};
 
     #[test]
     fn rooms_and_names() {
@@ -163,22 +163,22 @@ mod tests {
         index.add_block(&block).unwrap();
         for i in 0..20u32 {
             let name = format!("name-of-some-length-{i:04}");
-            let (b, line) = index.find_room(name.len()).unwrap();
+            let (b, sector) = index.find_slack(name.len()).unwrap();
             assert_eq!(b, 0);
-            let room = find_room_in(&block, line * LINE, name.len()).unwrap().unwrap();
-            assert_eq!(room / LINE, line);
-            let at = insert(&mut block, room, Ino(100 + i), 1, name.as_bytes());
+            let slack = find_slack_in(&block, sector * SECTOR, name.len()).unwrap().unwrap();
+            assert_eq!(slack / SECTOR, sector);
+            let at = insert(&mut block, slack, Ino(100 + i), 1, name.as_bytes());
             index.add(name.as_bytes(), at as u64);
-            index.refresh_line(0, line, &block).unwrap();
+            index.refresh_sector(0, sector, &block).unwrap();
         }
         assert_eq!(index.len(), 20);
         assert_eq!(index.candidates(b"name-of-some-length-0007").len(), 1);
         assert!(index.candidates(b"nobody").is_empty());
         let mut again = DirIndex::new(1024, hasher);
         again.add_block(&block).unwrap();
-        assert_eq!(again.rooms, index.rooms);
+        assert_eq!(again.slacks, index.slacks);
         assert_eq!(again.len(), 20);
-        assert_eq!(index.find_room(255), Some((0, 1)));
+        assert_eq!(index.find_slack(255), Some((0, 1)));
     }
 
     /// Names that all have one hash in FNV-1a, 64 bits: after each pair of pieces the state is the

@@ -1,6 +1,6 @@
 //! Directories: linear on disk, with an index in memory. Every change of a directory's block is
-//! made here, in one 512-byte line, so that a torn write cannot break it; also in blocks of the
-//! kernel's making, whose entries cross lines. No entry ever moves, so a listing can go on while
+//! made here, in one 512-byte sector, so that a torn write cannot break it; also in blocks of the
+//! kernel's making, whose entries cross sectors. No entry ever moves, so a listing can go on while
 //! the directory changes, and taking a name away needs no space.
 
 mod change;

@@ -15,7 +15,7 @@ impl<S: Store> Ufs<S> {
         if self.store.writable().is_err() {
             return Ok(());
         }
-        for inode in self.table.doomed() {
+        for inode in self.table.unlinked_open() {
             self.table.release(inode.ino(), u64::MAX);
             self.reclaim(&inode).await?;
         }

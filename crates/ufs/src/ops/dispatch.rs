@@ -84,13 +84,13 @@ impl<S: Store> Ufs<S> {
     /// blocks until nobody holds it: an operation that finds no space meanwhile has done nothing,
     /// and is tried again.
     async fn run_with_room(&self, ctx: &mut Ctx, request: Request) -> Done {
-        if !self.store.holds_back() && !self.table.has_doomed() {
+        if !self.store.has_busy_extents() && !self.table.has_unlinked_open() {
             return self.run(ctx, request).await;
         }
         match self.run(ctx, request.clone()).await {
             Err(FsError::NoSpace) => {
                 let mut waits = 0;
-                while self.table.has_doomed() && waits < WAITS {
+                while self.table.has_unlinked_open() && waits < WAITS {
                     self.store.env().sleep(WAIT).await;
                     waits += 1;
                 }
@@ -155,7 +155,7 @@ impl<S: Store> Ufs<S> {
                 self.access_times.set(when);
                 Ok(Reply::Done)
             }
-            R::Settle => self.settle().await,
+            R::Quiesce => self.quiesce().await,
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());

@@ -38,7 +38,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::TooManyLinks);
         }
         let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
-        if let Err(e) = self.make_room(&mut txn, &dir, name.len()).await {
+        if let Err(e) = self.make_slack(&mut txn, &dir, name.len()).await {
             return self.abandon(txn, locks, e).await;
         }
         if was_unnamed {

@@ -82,7 +82,7 @@ impl<S: Store> Ufs<S> {
     pub(super) async fn forget(&self, ino: u32, count: u64) -> Done {
         if self.table.release(Ino(ino), count)
             && let Some(inode) = self.table.get(Ino(ino))
-            && inode.doomed.get()
+            && inode.unlinked_open.get()
         {
             self.reclaim(&inode).await?;
         }

@@ -154,7 +154,7 @@ impl<S: Store> Ufs<S> {
         new: &New,
     ) -> Result<Rc<Inode>, FsError> {
         // What can fail for want of space comes first.
-        self.make_room(txn, dir, name.len()).await?;
+        self.make_slack(txn, dir, name.len()).await?;
         let kind = kind_of(&new.kind);
         let h = self.store.alloc_inode(txn, &dir.h, kind).await?;
         self.fill_inode(ctx, txn, dir, &h, new);

@@ -62,7 +62,7 @@ impl<S: Store> Ufs<S> {
     /// The inode in memory, loaded if need be.
     pub(crate) async fn inode(&self, ino: u32) -> Result<Rc<Inode>, FsError> {
         if let Some(i) = self.table.get(Ino(ino)) {
-            return if i.doomed.get() && !self.table.is_held(Ino(ino)) {
+            return if i.unlinked_open.get() && !self.table.is_held(Ino(ino)) {
                 Err(FsError::Stale)
             } else {
                 Ok(i)
@@ -94,7 +94,7 @@ impl<S: Store> Ufs<S> {
     /// Was the inode freed, or has it no name and no holder? Asked with its lock held.
     pub(crate) fn is_gone(&self, inode: &Rc<Inode>) -> bool {
         let current = self.table.is_current(inode);
-        !current || inode.doomed.get() && !self.table.is_held(inode.ino())
+        !current || inode.unlinked_open.get() && !self.table.is_held(inode.ino())
     }
 
     /// The locks alone.

@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use env::sync::LockGuard;
 use format::Ino;
-use format::ext::dirent::{LINE, head_crosses_line};
+use format::ext::dirent::{SECTOR, head_crosses_sector};
 use format::ext::inode::Which;
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
@@ -211,7 +211,7 @@ impl<S: Store> Ufs<S> {
             Some(over) => {
                 self.redirect_name(txn, &m.to, to_name, (over.ino(), what), mode).await?;
             }
-            None => self.make_room(txn, &m.to, to_name.len()).await?,
+            None => self.make_slack(txn, &m.to, to_name.len()).await?,
         }
         let links = m.what.links();
         // For a moment there are two names, and the count must not be lower than the names.
@@ -273,9 +273,10 @@ impl<S: Store> Ufs<S> {
         let over = m.over.as_ref().expect("check_move has asked for it");
         let moves_dir = m.changes_parent() && (m.what.is_dir() || over.is_dir());
         let places = (self.find(&m.from, name).await?, self.find(&m.to, to_name).await?);
-        let in_line = |f: &crate::dir::Found| !head_crosses_line(f.at as usize);
-        let line = |f: Option<crate::dir::Found>| f.filter(in_line).map(|f| f.at / LINE as u64);
-        let (a, b) = (line(places.0), line(places.1));
+        let in_sector = |f: &crate::dir::Found| !head_crosses_sector(f.at as usize);
+        let sector =
+            |f: Option<crate::dir::Found>| f.filter(in_sector).map(|f| f.at / SECTOR as u64);
+        let (a, b) = (sector(places.0), sector(places.1));
         let same_sector = !m.changes_parent() && a.is_some() && a == b;
         if moves_dir || !same_sector { Err(FsError::Invalid) } else { Ok(()) }
     }

@@ -68,12 +68,12 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Everything durable, and in its place.
-    pub(super) async fn settle(&self) -> Done {
+    pub(super) async fn quiesce(&self) -> Done {
         if self.store.writable().is_err() {
             return Ok(Reply::Done);
         }
         self.sync_all().await?;
-        self.store.settle().await?;
+        self.store.quiesce().await?;
         Ok(Reply::Done)
     }
 

@@ -14,7 +14,7 @@ use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
 use format::jbd2::superblock as jsb;
 
-/// Memory for what is to be written home; a journal that says more is read several times.
+/// Memory for what is to be written back; a journal that says more is read several times.
 const PART_BYTES: usize = 64 << 20;
 
 /// Replays it; `log` is the device where it lies, if that is another. Errors: damage in what it
@@ -33,7 +33,7 @@ pub(super) fn replay(
             _ => device.reader(),
         };
         let part = journal.load_part(at, blocks, (from, PART_BYTES))?;
-        written += write_home(device, &part, sb.block_bytes(), progress)?;
+        written += write_back(device, &part, sb.block_bytes(), progress)?;
         match part.rest() {
             Some(next) => from = next,
             None => break part,
@@ -55,8 +55,8 @@ pub(super) fn replay(
     })
 }
 
-/// Writes home what a part of the journal says. Returns how many blocks that were.
-fn write_home(
+/// Writes back what a part of the journal says. Returns how many blocks that were.
+fn write_back(
     device: &mut dyn Device,
     part: &mechanisms::JournalReplay,
     block_bytes: usize,
@@ -66,7 +66,7 @@ fn write_home(
     for (n, block) in all.iter().enumerate() {
         let at = block.0 * block_bytes as u64;
         let mut bytes = vec![0; block_bytes];
-        if part.needs_home(*block) {
+        if part.needs_current(*block) {
             device.reader().read_at(at, &mut bytes)?;
         }
         part.apply(*block, &mut bytes);

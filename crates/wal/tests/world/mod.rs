@@ -78,7 +78,7 @@ impl Medium {
         all[at as usize % SECTOR..at as usize % SECTOR + len].to_vec()
     }
     /// Nothing more will happen to it.
-    pub(crate) fn settled(&self) -> Medium {
+    pub(crate) fn all_durable(&self) -> Medium {
         let durable = self.durable.clone();
         Medium { visible: durable.clone(), durable, ..Medium::default() }
     }

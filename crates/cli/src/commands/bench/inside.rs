@@ -1,5 +1,5 @@
-//! A volume in this process, behind the same door and workers as when it is served, with nothing in
-//! front of it: what FUSE and NFS cost is the difference to this.
+//! A volume in this process, behind the same monitor and workers as when it is served, with nothing
+//! in front of it: what FUSE and NFS cost is the difference to this.
 
 use super::{Place, Target};
 use crate::commands::serve;
@@ -34,23 +34,23 @@ impl Inside {
 
 impl Target for Inside {
     fn places(&self, folder: &str, threads: usize) -> Result<Vec<Box<dyn Place>>, Failure> {
-        let in_folder = |dir, name: &str| -> Result<Room, Failure> {
-            let room = Room { pool: self.pool.clone(), dir, ino: 0, block_bytes: 0 };
-            let ino = room.make(name, MakeKind::Dir).map_err(|e| format!("{name}: {e}"))?;
-            Ok(Room { dir: ino, block_bytes: self.volume.block_bytes, ..room })
+        let in_folder = |dir, name: &str| -> Result<Folder, Failure> {
+            let place = Folder { pool: self.pool.clone(), dir, ino: 0, block_bytes: 0 };
+            let ino = place.make(name, MakeKind::Dir).map_err(|e| format!("{name}: {e}"))?;
+            Ok(Folder { dir: ino, block_bytes: self.volume.block_bytes, ..place })
         };
         let at = in_folder(2, folder)?;
         let place = |t| Ok(Box::new(in_folder(at.dir, &format!("t{t}"))?) as Box<dyn Place>);
         (0..threads).map(place).collect()
     }
     fn finish(self: Box<Self>, folder: &str, threads: usize) -> Result<(), Failure> {
-        let mut root = Room { pool: self.pool.clone(), dir: 2, ino: 0, block_bytes: 0 };
-        let tidy = |room: &mut Room| {
-            room.open(folder)?;
-            room.dir = room.ino;
-            (0..threads).try_for_each(|t| room.rmdir(&format!("t{t}")))?;
-            room.dir = 2;
-            room.rmdir(folder)
+        let mut root = Folder { pool: self.pool.clone(), dir: 2, ino: 0, block_bytes: 0 };
+        let tidy = |place: &mut Folder| {
+            place.open(folder)?;
+            place.dir = place.ino;
+            (0..threads).try_for_each(|t| place.rmdir(&format!("t{t}")))?;
+            place.dir = 2;
+            place.rmdir(folder)
         };
         tidy(&mut root).map_err(|e| format!("{folder}: {e}"))?;
         match serve::close(&[self.volume], &self.pool)? {
@@ -60,7 +60,7 @@ impl Target for Inside {
     }
 }
 
-struct Room {
+struct Folder {
     pool: Arc<Pool>,
     dir: u32,
     /// The file's.
@@ -72,7 +72,7 @@ fn attr() -> SetAttr {
     SetAttr { mode: Some(0o755), ..SetAttr::default() }
 }
 
-impl Room {
+impl Folder {
     fn ask(&self, request: Request) -> io::Result<Reply> {
         host::ask(&self.pool, 0, request, PATIENCE)
             .ok_or_else(|| io::Error::other("the volume refuses it, or does not answer"))
@@ -87,7 +87,7 @@ impl Room {
     }
 }
 
-impl Place for Room {
+impl Place for Folder {
     fn mkdir(&mut self, name: &str) -> io::Result<()> {
         self.make(name, MakeKind::Dir).map(drop)
     }

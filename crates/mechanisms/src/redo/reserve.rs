@@ -1,4 +1,4 @@
-//! Room in the log: all that an operation's entry may take is kept before it changes anything, so
+//! Space in the log: all that an operation's entry may take is kept before it changes anything, so
 //! that it never waits for room that only its own end could make. It decides how much that is.
 
 use super::Redo;
@@ -70,8 +70,8 @@ impl Redo {
     pub(super) fn check_threshold(&self) -> Result<(), IntegrityError> {
         let block = self.cache.block_bytes() as u64;
         let beside = (2 + WRITE_BLOCKS) * block + SMALL_BYTES;
-        let room = self.log.log().entry_bytes_max().saturating_sub(beside);
-        let most = room / (block + BLOCK_BYTES) * block;
+        let space = self.log.log().entry_bytes_max().saturating_sub(beside);
+        let most = space / (block + BLOCK_BYTES) * block;
         let wanted = self.data.log_up_to.max(self.data.log_stable_up_to);
         if wanted <= most {
             return Ok(());
@@ -80,7 +80,7 @@ impl Redo {
     }
 
     /// Waits for the room that an operation may need (I11). Nothing of it is open yet.
-    pub(super) async fn room_for(&self, need: Credits) -> Result<Reservation, IntegrityError> {
+    pub(super) async fn reserve_for(&self, need: Credits) -> Result<Reservation, IntegrityError> {
         let max = self.log.log().entry_bytes_max();
         for _ in 0..ROUNDS {
             let _turn = match self.entry_bytes_now(&need) {
@@ -88,8 +88,8 @@ impl Redo {
                 _ => None,
             };
             let bytes = self.entry_bytes_now(&need).min(max);
-            let room = match self.log.reserve(bytes).await {
-                Ok(room) => room,
+            let reservation = match self.log.reserve(bytes).await {
+                Ok(reservation) => reservation,
                 Err(e) => {
                     self.check()?; // the disk's failure, which the log only passes on
                     return Err(match e {
@@ -100,7 +100,7 @@ impl Redo {
             };
             // While it waited, more contents may have been logged.
             if self.entry_bytes_now(&need) <= bytes || !self.holds_contents() {
-                return Ok(room);
+                return Ok(reservation);
             }
         }
         Err(self.too_small(self.entry_bytes_now(&need), max))
@@ -117,8 +117,8 @@ impl Redo {
         self.state.borrow().data.logged_blocks() > 0
     }
 
-    /// Everything goes home, so that the log holds nobody's contents; nobody begins meanwhile, nor
-    /// until what this returns is dropped.
+    /// Everything is written back, so that the log holds nobody's contents; nobody begins
+    /// meanwhile, nor until what this returns is dropped.
     async fn forget_logged(&self) -> Result<Barrier<'_>, IntegrityError> {
         let barrier = Barrier::new(self, true);
         while !self.state.borrow().open.is_empty() {
@@ -132,14 +132,18 @@ impl Redo {
     /// The operation has ended with an entry of `len` bytes: what is left over is given back. It
     /// never waits. Errors: it has changed more than it said, and there is no room for that; a bug,
     /// and the volume stops, because what memory holds can neither be logged nor undone.
-    pub(super) fn fit(&self, room: &mut Reservation, len: u64) -> Result<(), IntegrityError> {
-        let have = room.len_bytes();
+    pub(super) fn fit(
+        &self,
+        reservation: &mut Reservation,
+        len: u64,
+    ) -> Result<(), IntegrityError> {
+        let have = reservation.len_bytes();
         if len <= have {
-            room.shrink(len);
+            reservation.shrink(len);
             return Ok(());
         }
         match self.log.try_reserve(len - have) {
-            Ok(more) => room.join(more),
+            Ok(more) => reservation.join(more),
             Err(e) => {
                 let _ = self.log_error(e);
                 return Err(self.too_small(len, have));

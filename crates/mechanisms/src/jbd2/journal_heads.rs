@@ -1,12 +1,12 @@
-//! The journaled blocks that are not durable at home yet: what may be written of each (the gate),
-//! and since which transaction the journal is needed for it (the holds). It writes nothing.
+//! The journaled blocks that are not durable in place yet: what may be written of each (the gate),
+//! and since which transaction the journal is needed for it (needed_from). It writes nothing.
 
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
 use format::{BlockNo, Extent};
 use std::collections::BTreeSet;
 
-struct Home {
+struct JournalHead {
     buf: Buf,
     /// Changed by the running transaction.
     in_running: bool,
@@ -14,11 +14,11 @@ struct Home {
     frozen: Option<Block>,
     /// As the newest committed transaction left it, with its serial.
     committed: Option<(u64, Block)>,
-    /// Contents that the transaction being committed writes home before its commit.
-    direct: Option<Block>,
+    /// Contents that the transaction being committed writes back before its commit.
+    ordered: Option<Block>,
     /// A write of those is on its way; has ended.
-    direct_sent: bool,
-    direct_home: bool,
+    ordered_sent: bool,
+    ordered_in_place: bool,
     /// The committed transactions whose journal copies are needed.
     serials: Vec<u64>,
     /// The newest of them in the image on its way.
@@ -30,37 +30,37 @@ struct Home {
 }
 
 #[derive(Default)]
-pub(super) struct Homes {
-    map: IdMap<u64, Home>,
-    /// (serial, block) of every hold: the first of the block's serials.
-    holds: BTreeSet<(u64, u64)>,
+pub(super) struct JournalHeads {
+    map: IdMap<u64, JournalHead>,
+    /// (serial, block) of every block that needs the journal: the first of the block's serials.
+    by_needed_from: BTreeSet<(u64, u64)>,
     written: Vec<(FlushEpoch, u64)>,
 }
 
-impl Homes {
-    fn home(&mut self, buf: &Buf) -> &mut Home {
-        let home = self.map.entry(buf.block().0).or_insert_with(|| Home {
+impl JournalHeads {
+    fn head(&mut self, buf: &Buf) -> &mut JournalHead {
+        let head = self.map.entry(buf.block().0).or_insert_with(|| JournalHead {
             buf: buf.clone(),
             in_running: false,
             frozen: None,
             committed: None,
-            direct: None,
-            direct_sent: false,
-            direct_home: false,
+            ordered: None,
+            ordered_sent: false,
+            ordered_in_place: false,
             serials: Vec::new(),
             captured: None,
             written: None,
             freed: false,
         });
-        if !home.buf.same(buf) {
-            home.buf = buf.clone();
+        if !head.buf.same(buf) {
+            head.buf = buf.clone();
         }
-        home
+        head
     }
 
     /// The running transaction has changed it.
     pub(super) fn join(&mut self, buf: &Buf) {
-        let h = self.home(buf);
+        let h = self.head(buf);
         (h.in_running, h.freed) = (true, false);
     }
 
@@ -92,21 +92,21 @@ impl Homes {
         image
     }
 
-    /// The closed transaction writes these contents home before its commit, whatever becomes of the
+    /// The closed transaction writes these contents back before its commit, whatever becomes of the
     /// block meanwhile.
-    pub(super) fn freeze_direct(&mut self, buf: &Buf) {
+    pub(super) fn freeze_ordered(&mut self, buf: &Buf) {
         let image = buf.image();
-        let h = self.home(buf);
-        h.direct = Some(image);
-        (h.direct_sent, h.direct_home) = (false, false);
+        let h = self.head(buf);
+        h.ordered = Some(image);
+        (h.ordered_sent, h.ordered_in_place) = (false, false);
     }
 
     /// Those of the blocks whose frozen contents must still be written. One that was freed since is
     /// written all the same: if the transaction that freed it is lost, its file has it.
-    pub(super) fn direct_left(&self, bufs: &[Buf]) -> Vec<Buf> {
+    pub(super) fn ordered_left(&self, bufs: &[Buf]) -> Vec<Buf> {
         let left = |b: &&Buf| {
             let Some(h) = self.map.get(&b.block().0) else { return false };
-            if h.direct.is_none() || h.direct_home {
+            if h.ordered.is_none() || h.ordered_in_place {
                 return false;
             }
             if h.freed && !b.is_dirty() {
@@ -117,11 +117,12 @@ impl Homes {
         bufs.iter().filter(left).cloned().collect()
     }
 
-    /// Those contents are home. True: the block is freed, and memory's copy need not be written.
-    pub(super) fn direct_done(&mut self, block: BlockNo) -> bool {
+    /// Those contents are in place. True: the block is freed, and memory's copy need not be
+    /// written.
+    pub(super) fn ordered_done(&mut self, block: BlockNo) -> bool {
         let Some(h) = self.map.get_mut(&block.0) else { return false };
         let freed = h.freed;
-        h.direct = None;
+        h.ordered = None;
         self.drop_if_idle(block.0);
         freed
     }
@@ -131,18 +132,18 @@ impl Homes {
     pub(super) fn committed(&mut self, block: BlockNo, serial: u64, whole: bool) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         let Some(image) = h.frozen.take() else { return };
-        let hold = h.serials.first().copied();
+        let needed_from = h.serials.first().copied();
         h.committed = Some((serial, image));
         if whole {
             h.serials.clear();
         }
         h.serials.push(serial);
         let first = h.serials[0];
-        if hold != Some(first) {
-            if let Some(old) = hold {
-                self.holds.remove(&(old, block.0));
+        if needed_from != Some(first) {
+            if let Some(old) = needed_from {
+                self.by_needed_from.remove(&(old, block.0));
             }
-            self.holds.insert((first, block.0));
+            self.by_needed_from.insert((first, block.0));
         }
     }
 
@@ -153,7 +154,7 @@ impl Homes {
         known.retain(|b| self.map[b].freed);
         for b in &known {
             if let Some(first) = self.map.remove(b).and_then(|h| h.serials.first().copied()) {
-                self.holds.remove(&(first, *b));
+                self.by_needed_from.remove(&(first, *b));
             }
         }
         known.into_iter().map(BlockNo).collect()
@@ -161,7 +162,7 @@ impl Homes {
 
     fn drop_if_idle(&mut self, block: u64) {
         let Some(h) = self.map.get(&block) else { return };
-        let waits = h.in_running || h.frozen.is_some() || h.direct.is_some();
+        let waits = h.in_running || h.frozen.is_some() || h.ordered.is_some();
         if !waits && h.serials.is_empty() && h.captured.is_none() {
             self.map.remove(&block);
         }
@@ -170,13 +171,13 @@ impl Homes {
     /// What may be written of the block now.
     pub(super) fn before_write(&mut self, buf: &Buf) -> Image {
         let Some(h) = self.map.get_mut(&buf.block().0) else { return Image::AsIs };
-        h.direct_sent = h.direct.is_some();
+        h.ordered_sent = h.ordered.is_some();
         if !h.in_running && h.frozen.is_none() && !h.freed {
             h.captured = h.committed.as_ref().map(|c| c.0);
             return Image::AsIs;
         }
-        if let Some(direct) = &h.direct {
-            return Image::Instead(direct.clone());
+        if let Some(ordered) = &h.ordered {
+            return Image::Instead(ordered.clone());
         }
         let Some((serial, image)) = &h.committed else { return Image::NotYet };
         if h.written.is_some_and(|(_, s)| s >= *serial) {
@@ -189,8 +190,8 @@ impl Homes {
     /// The block's write has ended.
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
-        if std::mem::take(&mut h.direct_sent) && ok {
-            h.direct_home = true;
+        if std::mem::take(&mut h.ordered_sent) && ok {
+            h.ordered_in_place = true;
         }
         if let Some(serial) = h.captured.take()
             && ok
@@ -200,8 +201,8 @@ impl Homes {
         }
     }
 
-    /// Writes that ended before this flush began are durable: their holds go. Returns the freed
-    /// blocks among them, which need not be written again.
+    /// Writes that ended before this flush began are durable: their places in that order go.
+    /// Returns the freed blocks among them, which need not be written again.
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) -> Vec<BlockNo> {
         let mut freed = Vec::new();
         let due: Vec<u64> =
@@ -211,12 +212,12 @@ impl Homes {
             let Some((_, serial)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
             h.written = None;
             if let Some(first) = h.serials.first() {
-                self.holds.remove(&(*first, block));
+                self.by_needed_from.remove(&(*first, block));
             }
             h.serials.retain(|s| *s > serial);
             match h.serials.first() {
                 Some(first) => {
-                    self.holds.insert((*first, block));
+                    self.by_needed_from.insert((*first, block));
                 }
                 None => {
                     h.committed = None;
@@ -230,10 +231,10 @@ impl Homes {
         freed
     }
 
-    /// Is the block journaled and not durable at home? Contents that a closed transaction writes
-    /// home before its commit are not.
+    /// Is the block journaled and not durable in place? Contents that a closed transaction writes
+    /// in place before its commit are not.
     pub(super) fn is_journaled(&self, block: BlockNo) -> bool {
-        self.map.get(&block.0).is_some_and(|h| h.direct.is_none())
+        self.map.get(&block.0).is_some_and(|h| h.ordered.is_none())
     }
 
     /// Is anything of the block journaled or about to be written?
@@ -243,13 +244,13 @@ impl Homes {
 
     /// The first transaction that is needed; None: none is.
     pub(super) fn oldest(&self) -> Option<u64> {
-        self.holds.first().map(|h| h.0)
+        self.by_needed_from.first().map(|h| h.0)
     }
 
     /// The blocks that hold transactions up to `serial`. Those that memory counts as clean, because
     /// they are freed, are made dirty, so that they are written all the same.
-    pub(super) fn holding(&self, serial: u64) -> Vec<Buf> {
-        let held = self.holds.range(..=(serial, u64::MAX)).map(|(_, b)| &self.map[b]);
+    pub(super) fn needing_up_to(&self, serial: u64) -> Vec<Buf> {
+        let held = self.by_needed_from.range(..=(serial, u64::MAX)).map(|(_, b)| &self.map[b]);
         held.filter(|h| h.written.is_none())
             .map(|h| {
                 if h.freed && !h.buf.is_dirty() {
@@ -260,8 +261,9 @@ impl Homes {
             .collect()
     }
 
-    /// Is nothing left that is not durable at home?
+    /// Is nothing left that is not durable in place?
     pub(super) fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.map.values().all(|h| !h.in_running && h.frozen.is_none())
+        self.by_needed_from.is_empty()
+            && self.map.values().all(|h| !h.in_running && h.frozen.is_none())
     }
 }

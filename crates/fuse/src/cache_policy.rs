@@ -5,7 +5,7 @@ use vfs::Attr;
 
 /// What the kernel may rely on without asking.
 #[derive(Clone, Copy, Debug)]
-pub struct Trust {
+pub struct CachePolicy {
     /// How long it may keep what it is told, in seconds: long, unless somebody else changes the
     /// volume too.
     pub secs: u64,
@@ -20,7 +20,7 @@ pub struct Trust {
     pub whole_seconds: bool,
 }
 
-impl Trust {
+impl CachePolicy {
     /// Short, because others change the volume too?
     pub(crate) fn is_shared(self) -> bool {
         self.secs <= 5

@@ -1,8 +1,8 @@
-//! Waiting for durability: of an operation's entry, of contents that go home first, of a file's
-//! contents. Whoever waits shares log writes and flushes with all who wait at the same time.
+//! Waiting for durability: of an operation's entry, of contents that are written back first, of a
+//! file's contents. Whoever waits shares log writes and flushes with all who wait at the same time.
 
 use super::queue::Waits;
-use super::room::Barrier;
+use super::reserve::Barrier;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
@@ -11,8 +11,8 @@ use integrity::{FileScope, IntegrityError, Pressure, Scope};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-/// Contents are sent home by themselves when so many blocks of them hold up entries.
-pub(super) const DIRECT_BLOCKS_MAX: usize = 2048;
+/// Contents are written back by themselves when so many blocks of them hold up entries.
+pub(super) const ORDERED_BLOCKS_MAX: usize = 2048;
 
 /// What nobody waits for is sent out so long after it has ended: a `sync` of the whole system never
 /// reaches a FUSE server, so what has returned had better be durable soon. Many entries share a
@@ -24,7 +24,7 @@ impl Redo {
     pub(super) async fn wait(&self, serial: u64) -> Result<(), IntegrityError> {
         loop {
             self.check()?;
-            self.settle();
+            self.retire();
             let lsn = {
                 let s = self.state.borrow();
                 if s.serials.durable() >= serial {
@@ -46,7 +46,7 @@ impl Redo {
 
     /// Brings the queue a step further.
     async fn push_out(&self) -> Result<(), IntegrityError> {
-        self.pump()?;
+        self.append()?;
         let waits = {
             let s = self.state.borrow();
             s.queue.waits(&s.open)
@@ -63,14 +63,14 @@ impl Redo {
         }
     }
 
-    /// Makes contents durable at home that entries wait for, then sends these (I9): all that have
+    /// Makes contents durable in place that entries wait for, then sends these (I9): all that have
     /// ended by now, because whoever comes next then finds its own done, and more writes at a time
     /// are shorter ways for the disk.
     async fn commit_data(&self) -> Result<(), IntegrityError> {
         let _turn = self.committing.lock().await;
         let (bufs, upto) = {
             let s = self.state.borrow();
-            s.queue.direct_up_to(s.serials.given(), &s.open)
+            s.queue.ordered_up_to(s.serials.given(), &s.open)
         };
         if !bufs.is_empty() && !self.plant.is("entry-before-contents") {
             self.cache.write(bufs).await?;
@@ -79,10 +79,10 @@ impl Redo {
         {
             // Whatever an operation has begun to change meanwhile may have been kept back.
             let s = &mut *self.state.borrow_mut();
-            let (_, upto) = s.queue.direct_up_to(upto, &s.open);
+            let (_, upto) = s.queue.ordered_up_to(upto, &s.open);
             s.queue.data_durable(upto);
         }
-        self.pump()
+        self.append()
     }
 
     /// Makes everything that has ended durable, as a task of its own; one at a time.
@@ -130,7 +130,7 @@ impl Redo {
 
     /// Makes durable what does not wait for open operations, and keeps nobody from beginning.
     async fn send_out(&self) -> Result<(), IntegrityError> {
-        self.pump()?;
+        self.append()?;
         let waits = {
             let s = self.state.borrow();
             s.queue.waits(&s.open)
@@ -142,9 +142,9 @@ impl Redo {
         self.wait(appended).await
     }
 
-    /// Starts to send contents home if they hold up too much.
+    /// Starts to write contents back if they hold up too much.
     pub(super) fn push_data(&self) {
-        if self.state.borrow().queue.direct_blocks() > DIRECT_BLOCKS_MAX {
+        if self.state.borrow().queue.ordered_blocks() > ORDERED_BLOCKS_MAX {
             self.flush_in_background();
         }
     }
@@ -164,7 +164,7 @@ impl Redo {
                 }
                 self.wait(newest).await
             }
-            Scope::All => self.settle_all().await,
+            Scope::All => self.commit_all().await,
         }
     }
 
@@ -187,7 +187,7 @@ impl Redo {
 
     /// Makes durable what has ended, as a task that does so within every interval: operations
     /// nobody waits for, and contents that are not logged. Other blocks stay where they are until
-    /// the log fills; they go home when nothing has happened for an interval.
+    /// the log fills; they are written back when nothing has happened for an interval.
     pub(super) fn start_clock(self: &Rc<Self>, interval: Nanos) {
         let redo = Rc::downgrade(self);
         let env = self.cache.env().clone();
@@ -200,12 +200,12 @@ impl Redo {
                     return;
                 }
                 // A failure is sticky and known to the cache.
-                let _ = redo.settle_all().await;
+                let _ = redo.commit_all().await;
                 let end = redo.log.end();
                 if redo.stopping.get() {
                     return;
                 }
-                if before.replace(end) == Some(end) && !redo.state.borrow().blocks.is_empty() {
+                if before.replace(end) == Some(end) && !redo.state.borrow().dirty_pages.is_empty() {
                     let _ = redo.checkpoint().await;
                 }
             }
@@ -213,11 +213,11 @@ impl Redo {
     }
 
     /// Makes durable what has ended, and contents that are not logged.
-    async fn settle_all(&self) -> Result<(), IntegrityError> {
+    async fn commit_all(&self) -> Result<(), IntegrityError> {
         let given = self.state.borrow().serials.given();
         self.wait(given).await?;
         if self.data.ordered {
-            return Ok(()); // what is not logged went home before
+            return Ok(()); // what is not logged was written back before
         }
         let data = self.unlogged_and_between(&self.cache.dirty_all());
         if !data.is_empty() {
@@ -229,7 +229,7 @@ impl Redo {
         Ok(())
     }
 
-    /// Writes the files' contents home and makes them durable, while the log is written beside.
+    /// Writes the files' contents back and makes them durable, while the log is written beside.
     async fn sync_contents(&self, files: &[FileScope], given: u64) -> Result<(), IntegrityError> {
         let bufs = self.unlogged(files.iter().flat_map(|f| self.cache.dirty_of(f.ino)));
         let flushed = |ino: Ino| self.state.borrow().data.is_flushed(ino);

@@ -77,7 +77,7 @@ impl Redo {
     /// Turns the operation into an entry and puts it in the queue. Returns its serial; if it
     /// changed nothing, the newest that was given: a long operation's earlier parts are among
     /// those. Errors: see [`Redo::fit`].
-    pub(super) fn gather(&self, txn: Txn) -> Result<u64, IntegrityError> {
+    pub(super) fn build_record(&self, txn: Txn) -> Result<u64, IntegrityError> {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
@@ -85,7 +85,8 @@ impl Redo {
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
         }
-        let mut room = opened.room.take().expect("an open operation has room until it ends");
+        let mut reservation =
+            opened.reservation.take().expect("an open operation has room until it ends");
         let freed = extents(&txn, |c| match c {
             Change::FreeBlocks(e) => Some(*e),
             _ => None,
@@ -101,34 +102,35 @@ impl Redo {
                 t.1.push(e.range.clone());
             }
         }
-        let mut direct: Vec<Buf> = Vec::new();
+        let mut ordered: Vec<Buf> = Vec::new();
         for (_, buf, range) in &txn.data {
             match touched.get_mut(&buf.block()) {
                 Some(t) => t.1.push(range.clone()), // some of it is in the log, so all is
                 None if contains(&freed, buf.block()) => (),
-                None if direct.last().is_some_and(|l| l.same(buf)) => (),
-                None => direct.push(buf.clone()),
+                None if ordered.last().is_some_and(|l| l.same(buf)) => (),
+                None => ordered.push(buf.clone()),
             }
         }
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
-        self.fit(&mut room, entry.len() as u64)?;
+        self.fit(&mut reservation, entry.len() as u64)?;
         let serial = s.serials.give();
         note_files(s, &txn, &opened.files, serial);
         freed.iter().for_each(|e| s.data.revoked(e.start, e.len));
-        let logged = ranges.keys().filter(|b| s.queue.is_direct(**b));
+        let logged = ranges.keys().filter(|b| s.queue.is_ordered(**b));
         let mut gone: BTreeSet<u64> = logged.map(|b| b.0).collect();
-        let dropped = s.queue.direct_in(&freed);
+        let dropped = s.queue.ordered_in(&freed);
         if self.plant.is("freed-contents-forgotten") {
-            s.queue.undirect_alone(&dropped);
+            s.queue.forget_ordered_alone(&dropped);
         } else {
             gone.extend(dropped);
         }
         let txns = vec![txn.id];
-        let batch = Batch { first: serial, serial, entry, ranges, room, direct, freed, txns };
+        let batch =
+            Batch { first: serial, serial, entry, ranges, reservation, ordered, freed, txns };
         let joined = s.queue.push(batch, mixed);
-        s.queue.undirect(&gone); // it is the last of the queue, alone or joined
+        s.queue.take_ordered_over(&gone); // it is the last of the queue, alone or joined
         for (block, (buf, _)) in &touched {
-            s.blocks.ended(buf, serial, s.open.touches(*block));
+            s.dirty_pages.ended(buf, serial, s.open.touches(*block));
         }
         add(&self.counters.operations, 1);
         add(&self.counters.joined, u64::from(joined));
@@ -149,8 +151,8 @@ impl Redo {
         for (block, (buf, edits)) in touched {
             merge(edits);
             let data = buf.kind() == BufKind::Data;
-            if data && s.queue.is_direct(*block) {
-                // What was to go home before an older entry is in this one now, all of it.
+            if data && s.queue.is_ordered(*block) {
+                // What was to be written back before an older entry is in this one now, all of it.
                 *edits = std::iter::once(0..block_bytes).collect();
             }
             let bytes = buf.bytes();

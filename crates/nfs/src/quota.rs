@@ -23,16 +23,16 @@ const SCARCE_BYTES_MAX: usize = 64 << 10;
 pub(crate) const CALL_BYTES: usize = 512;
 
 /// What a connection holds that has not gone to its sender.
-pub(crate) struct Room {
+pub(crate) struct Quota {
     calls: usize,
     bytes: usize,
     /// What the rooms of all connections hold.
     all: Arc<AtomicUsize>,
 }
 
-impl Room {
-    pub(crate) fn new(all: &Arc<AtomicUsize>) -> Room {
-        Room { calls: 0, bytes: 0, all: all.clone() }
+impl Quota {
+    pub(crate) fn new(all: &Arc<AtomicUsize>) -> Quota {
+        Quota { calls: 0, bytes: 0, all: all.clone() }
     }
 
     /// Requests under way.
@@ -76,7 +76,7 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for Quota {
     fn drop(&mut self) {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
     }
@@ -111,30 +111,30 @@ mod tests {
     #[test]
     fn a_connection_holds_its_limit_and_one_request_more() {
         let all = Arc::default();
-        let mut room = Room::new(&all);
+        let mut quota = Quota::new(&all);
         let mut most = 0;
         let megabyte = CALL_BYTES + (1 << 20);
-        while !room.is_full(0, || 0) {
-            room.begin(megabyte);
+        while !quota.is_full(0, || 0) {
+            quota.begin(megabyte);
             most += megabyte;
         }
         assert!((BYTES_MAX..BYTES_MAX + megabyte).contains(&most), "{most}");
         // Answered is not sent: only then may the next come.
-        room.answered();
-        assert!(room.is_full(0, || 0));
-        room.release(megabyte);
-        assert!(room.is_full(megabyte, || megabyte));
-        assert!(!room.is_full(0, || 0));
-        drop(room);
+        quota.answered();
+        assert!(quota.is_full(0, || 0));
+        quota.release(megabyte);
+        assert!(quota.is_full(megabyte, || megabyte));
+        assert!(!quota.is_full(0, || 0));
+        drop(quota);
         assert_eq!(all.load(Ordering::Relaxed), 0);
     }
 
     #[test]
     fn when_memory_is_scarce_everybody_goes_on_with_little() {
         let all = Arc::default();
-        let mut greedy = Room::new(&all);
+        let mut greedy = Quota::new(&all);
         greedy.hold(ALL_BYTES_MAX);
-        let mut other = Room::new(&all);
+        let mut other = Quota::new(&all);
         assert!(other.is_scarce(|| 0) && !other.is_full(0, || 0));
         let mut read = Request::Read { ino: 2, offset: 0, len: 1 << 20 };
         be_modest(&mut read);
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn many_small_requests_have_a_limit_of_their_own() {
-        let mut room = Room::new(&Arc::default());
-        (0..CALLS_MAX).for_each(|_| room.begin(CALL_BYTES));
-        assert!(room.is_full(0, || 0));
-        room.answered();
-        assert!(!room.is_full(0, || 0));
+        let mut quota = Quota::new(&Arc::default());
+        (0..CALLS_MAX).for_each(|_| quota.begin(CALL_BYTES));
+        assert!(quota.is_full(0, || 0));
+        quota.answered();
+        assert!(!quota.is_full(0, || 0));
     }
 }

@@ -22,7 +22,7 @@ pub struct CacheOptions {
     pub cache_bytes: usize,
     /// How much of it clean contents may have.
     pub contents_bytes: usize,
-    /// Dirty blocks are written home at least this often; None: only when there are many.
+    /// Dirty blocks are written back at least this often; None: only when there are many.
     pub interval: Option<Nanos>,
     /// The largest transfer, in bytes.
     pub transfer_bytes_max: usize,

@@ -1,10 +1,10 @@
-//! Every block with changes that are not durable at home yet: what may be written of it now (the
-//! gate), and from where on the log is needed for it (the holds). It writes nothing and knows no
+//! Every block with changes that are not durable in place yet: what may be written of it now (the
+//! gate), and from where on the log is needed for it (its recLSN). It writes nothing and knows no
 //! transaction.
 //!
 //! A block that changes all the time is never free of changes that the log does not have yet. So
 //! when the gate has refused it once, an image is taken at the next moment when none of its bytes
-//! belongs to an operation that has not ended; that image goes home when its newest entry is
+//! belongs to an operation that has not ended; that image is written back when its newest entry is
 //! durable, whatever has come since.
 
 use cache::{Buf, FlushEpoch, Image};
@@ -14,31 +14,31 @@ use std::collections::BTreeSet;
 
 /// One block. Numbers are serials of operations, unless they say otherwise.
 #[derive(Default)]
-struct State {
+struct Page {
     /// The newest that has ended and changed it.
     newest: u64,
     /// The first LSN from which on the log is needed for it.
-    hold: Option<u64>,
+    rec_lsn: Option<u64>,
     /// An image without bytes of open operations, and its newest.
     candidate: Option<(u64, Block)>,
     /// The gate has refused it.
     wanted: bool,
     /// The newest in the image on its way.
     in_flight: Option<u64>,
-    /// The newest that was written home, and the flush epoch it was written in.
+    /// The newest that was written back, and the flush epoch it was written in.
     written: Option<(FlushEpoch, u64)>,
 }
 
 #[derive(Default)]
-pub(super) struct Blocks {
-    map: IdMap<u64, State>,
-    /// (LSN, block) of every hold.
-    holds: BTreeSet<(u64, u64)>,
+pub(super) struct DirtyPages {
+    map: IdMap<u64, Page>,
+    /// (recLSN, block) of every block.
+    by_rec_lsn: BTreeSet<(u64, u64)>,
     /// Blocks that were written and wait for a flush.
     written: Vec<(FlushEpoch, u64)>,
 }
 
-impl Blocks {
+impl DirtyPages {
     /// An operation that changed the block has ended. `open`: others that also changed it have not.
     pub(super) fn ended(&mut self, buf: &Buf, serial: u64, open: bool) {
         let s = self.map.entry(buf.block().0).or_default();
@@ -51,9 +51,9 @@ impl Blocks {
     /// The operation's entry is in the log at this LSN.
     pub(super) fn appended(&mut self, block: BlockNo, lsn: u64) {
         let s = self.map.entry(block.0).or_default();
-        if s.hold.is_none() {
-            s.hold = Some(lsn);
-            self.holds.insert((lsn, block.0));
+        if s.rec_lsn.is_none() {
+            s.rec_lsn = Some(lsn);
+            self.by_rec_lsn.insert((lsn, block.0));
         }
     }
 
@@ -78,7 +78,7 @@ impl Blocks {
         Image::NotYet
     }
 
-    /// The block is to go home soon: an image is taken now, or when it can be.
+    /// The block is to be written back soon: an image is taken now, or when it can be.
     pub(super) fn want(&mut self, buf: &Buf, open: bool) {
         let Some(s) = self.map.get_mut(&buf.block().0) else { return };
         s.wanted = true;
@@ -87,7 +87,7 @@ impl Blocks {
         }
     }
 
-    /// Planted bug: whatever the block holds goes home.
+    /// Planted bug: whatever the block holds is written back.
     pub(super) fn before_write_unchecked(&mut self, buf: &Buf) -> Image {
         if let Some(s) = self.map.get_mut(&buf.block().0) {
             s.in_flight = Some(s.newest);
@@ -106,7 +106,7 @@ impl Blocks {
         }
     }
 
-    /// What was written before this flush was issued is durable at home: its holds go.
+    /// What was written before this flush was issued is durable in place: its recLSN goes.
     /// `after` says where the entries behind a serial begin.
     pub(super) fn flushed(&mut self, epoch: FlushEpoch, after: impl Fn(u64) -> Option<u64>) {
         let due: Vec<u64> =
@@ -117,21 +117,21 @@ impl Blocks {
             let Some((e, serial)) = s.written.filter(|(e, _)| *e < epoch) else { continue };
             assert!(e < epoch);
             s.written = None;
-            if let Some(hold) = s.hold {
-                self.holds.remove(&(hold, block));
+            if let Some(rec_lsn) = s.rec_lsn {
+                self.by_rec_lsn.remove(&(rec_lsn, block));
             }
             if s.newest <= serial {
                 if s.in_flight.is_none() {
                     self.map.remove(&block);
                 } else {
-                    s.hold = None;
+                    s.rec_lsn = None;
                 }
                 continue;
             }
-            // The next entry for it lies somewhere behind the newest that is home.
-            s.hold = after(serial).or(s.hold);
-            if let Some(hold) = s.hold {
-                self.holds.insert((hold, block));
+            // The next entry for it lies somewhere behind the newest that is in place.
+            s.rec_lsn = after(serial).or(s.rec_lsn);
+            if let Some(rec_lsn) = s.rec_lsn {
+                self.by_rec_lsn.insert((rec_lsn, block));
             }
         }
     }
@@ -149,8 +149,8 @@ impl Blocks {
             if let Some(s) = self.map.get(&b)
                 && s.newest <= serial
             {
-                if let Some(hold) = s.hold {
-                    self.holds.remove(&(hold, b));
+                if let Some(rec_lsn) = s.rec_lsn {
+                    self.by_rec_lsn.remove(&(rec_lsn, b));
                 }
                 self.map.remove(&b);
             }
@@ -158,17 +158,17 @@ impl Blocks {
     }
 
     /// From where on the log is needed; None: not at all.
-    pub(super) fn oldest_hold(&self) -> Option<u64> {
-        self.holds.first().map(|h| h.0)
+    pub(super) fn oldest_rec_lsn(&self) -> Option<u64> {
+        self.by_rec_lsn.first().map(|h| h.0)
     }
 
-    /// The blocks that hold the log below `lsn`, the oldest first.
-    pub(super) fn holding_below(&self, lsn: u64) -> Vec<BlockNo> {
-        self.holds.range(..(lsn, 0)).map(|h| BlockNo(h.1)).collect()
+    /// The blocks that need the log below `lsn`, the oldest first.
+    pub(super) fn needing_below(&self, lsn: u64) -> Vec<BlockNo> {
+        self.by_rec_lsn.range(..(lsn, 0)).map(|h| BlockNo(h.1)).collect()
     }
 
-    /// Is nothing left that is not durable at home?
+    /// Is nothing left that is not durable in place?
     pub(super) fn is_empty(&self) -> bool {
-        self.holds.is_empty() && self.map.values().all(|s| s.hold.is_none())
+        self.by_rec_lsn.is_empty() && self.map.values().all(|s| s.rec_lsn.is_none())
     }
 }

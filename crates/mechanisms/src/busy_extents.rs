@@ -6,21 +6,21 @@ use integrity::Freed;
 use std::collections::BTreeMap;
 
 #[derive(Default)]
-pub(crate) struct Reuse {
+pub(crate) struct BusyExtents {
     by_txn: BTreeMap<u64, (Vec<Extent>, Vec<Ino>)>,
     /// Held extents by their first block; they do not overlap.
     blocks: BTreeMap<u64, u64>,
     inodes: BTreeMap<u32, u64>,
 }
 
-impl Reuse {
-    pub(crate) fn hold_blocks(&mut self, txn: u64, extent: Extent) {
+impl BusyExtents {
+    pub(crate) fn add_blocks(&mut self, txn: u64, extent: Extent) {
         self.by_txn.entry(txn).or_default().0.push(extent);
         let old = self.blocks.insert(extent.start.0, extent.len);
         assert!(old.is_none(), "block {} is freed twice", extent.start);
     }
 
-    pub(crate) fn hold_inode(&mut self, txn: u64, ino: Ino) {
+    pub(crate) fn add_inode(&mut self, txn: u64, ino: Ino) {
         self.by_txn.entry(txn).or_default().1.push(ino);
         self.inodes.insert(ino.0, txn);
     }
@@ -43,7 +43,7 @@ impl Reuse {
     }
 
     /// How many inodes and runs of blocks are held.
-    pub(crate) fn held(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.blocks.len() + self.inodes.len()
     }
 
@@ -72,10 +72,10 @@ mod tests {
 
     #[test]
     fn held_extents_and_their_neighbours() {
-        let mut r = Reuse::default();
+        let mut r = BusyExtents::default();
         let e = |start, len| Extent { start: BlockNo(start), len };
-        r.hold_blocks(1, e(10, 5));
-        r.hold_blocks(2, e(20, 1));
+        r.add_blocks(1, e(10, 5));
+        r.add_blocks(2, e(20, 1));
         for (extent, free) in [
             (e(0, 10), true),
             (e(9, 2), false),

@@ -1,6 +1,6 @@
-//! Many threads at one door: does every call get its answer, is there never more than one thread
-//! inside, and does nobody wait for ever while others come and go? The volume behind the door is a
-//! toy whose calls need each kind of wake-up: another task's, a timer's, a disk request's.
+//! Many threads at one monitor: does every call get its answer, is there never more than one thread
+//! inside, and does nobody wait for ever while others come and go? The volume behind the monitor is
+//! a toy whose calls need each kind of wake-up: another task's, a timer's, a disk request's.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use vfs::{Answer, Call, Door, DoorState, Front, FsError, Reply, Request, Volume};
+use vfs::{Answer, Call, Front, FsError, Monitor, Reply, Request, Volume, VolumeState};
 use vfs::{Ticket, Work};
 
 const SECTOR: usize = 512;
@@ -117,7 +117,7 @@ impl Caller {
 
 /// A pool with one toy, opened.
 fn pool(name: &str) -> (Arc<Pool>, Arc<AtomicU64>, std::path::PathBuf) {
-    let path = std::env::temp_dir().join(format!("cairn-door-{name}-{}", std::process::id()));
+    let path = std::env::temp_dir().join(format!("cairn-monitor-{name}-{}", std::process::id()));
     let _ = std::fs::remove_file(&path);
     let disk = Arc::new(HostFile::create(&path, DISK_BYTES).unwrap());
     let closed_with = Arc::new(AtomicU64::new(0));
@@ -133,16 +133,16 @@ fn pool(name: &str) -> (Arc<Pool>, Arc<AtomicU64>, std::path::PathBuf) {
             Ok(Rc::new(toy) as Rc<dyn Volume>)
         })
     };
-    let door = Arc::new(Door::new(1, Box::new(open)));
-    let pool = Pool::start(vec![(door.clone(), vec![disk])]).unwrap();
-    await_state(&door, |s| *s == DoorState::Open);
+    let monitor = Arc::new(Monitor::new(1, Box::new(open)));
+    let pool = Pool::start(vec![(monitor.clone(), vec![disk])]).unwrap();
+    await_state(&monitor, |s| *s == VolumeState::Open);
     (pool, closed_with, path)
 }
 
-fn await_state(door: &Door, is: impl Fn(&DoorState) -> bool) {
+fn await_state(monitor: &Monitor, is: impl Fn(&VolumeState) -> bool) {
     let begun = Instant::now();
-    while !is(&door.state()) {
-        assert!(begun.elapsed() < FOR_EVER, "{:?}", door.state());
+    while !is(&monitor.state()) {
+        assert!(begun.elapsed() < FOR_EVER, "{:?}", monitor.state());
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -150,10 +150,10 @@ fn await_state(door: &Door, is: impl Fn(&DoorState) -> bool) {
 /// Closes and checks that every call was counted.
 fn close(pool: &Pool, calls: u64, closed_with: &AtomicU64, path: &std::path::Path) {
     pool.enter(0, &mut vec![Work::Close]);
-    let door = &pool.volumes()[0].door;
-    await_state(door, |s| matches!(s, DoorState::Closed(Ok(()))));
+    let monitor = &pool.volumes()[0].monitor;
+    await_state(monitor, |s| matches!(s, VolumeState::Closed(Ok(()))));
     assert_eq!(closed_with.load(Ordering::SeqCst), calls, "calls are lost, or two were inside");
-    assert_eq!(door.live_tasks(), 0);
+    assert_eq!(monitor.live_tasks(), 0);
     pool.stop();
     std::fs::remove_file(path).unwrap();
 }
@@ -216,7 +216,7 @@ fn every_call_of_many_threads_is_answered_once() {
     close(&pool, n * calls + SILENT.load(Ordering::SeqCst), &closed_with, &path);
 }
 
-/// A thread that comes now and then gets in, while others never leave the door alone.
+/// A thread that comes now and then gets in, while others never leave the monitor alone.
 #[test]
 fn nobody_is_kept_out_by_those_who_always_come() {
     let (pool, closed_with, path) = pool("starve");

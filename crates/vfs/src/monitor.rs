@@ -1,8 +1,8 @@
-//! The door: one thread inside a volume at a time, and any thread may be the one. Whoever brings
+//! The monitor: one thread inside a volume at a time, and any thread may be the one. Whoever brings
 //! work (a FUSE queue, a connection, a finished disk request) enters, runs tasks until none is
 //! ready, and takes the replies and the new disk requests out. It knows no rings and no sockets.
 //!
-//! A thread that finds the door shut spins before it sleeps: with a sleeping mutex in its place
+//! A thread that finds the monitor shut spins before it sleeps: with a sleeping mutex in its place
 //! half of the speed is lost, because the answer then comes from another CPU.
 
 use crate::{Answer, Call, FsError};
@@ -12,7 +12,7 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, TryLockError};
 
-#[expect(clippy::disallowed_types, reason = "the door is where threads meet")]
+#[expect(clippy::disallowed_types, reason = "the monitor is where threads meet")]
 type Mutex<T> = std::sync::Mutex<T>;
 type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
 
@@ -20,7 +20,7 @@ type Guard<'a, T> = std::sync::MutexGuard<'a, T>;
 pub trait Volume {
     /// Answers one call.
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer>;
-    /// Writes everything home and marks the volume clean. Afterwards calls fail.
+    /// Writes everything back and marks the volume clean. Afterwards calls fail.
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>>;
 }
 
@@ -33,14 +33,14 @@ pub type Opening = Local<'static, Result<Rc<dyn Volume>, String>>;
 /// Opens several volumes inside one engine: those that share something, such as a log.
 pub type OpenAll = Box<dyn FnOnce(Env) -> Vec<Opening> + Send>;
 
-/// Where a reply goes: called by the thread that leaves the volume, outside the door.
+/// Where a reply goes: called by the thread that leaves the volume, outside the monitor.
 pub trait Front: Send + Sync {
     /// The answer to the call that was entered with this `id`.
     fn reply(&self, id: u64, answer: Answer);
     /// Several replies follow: they may be sent together.
-    fn gather(&self) {}
+    fn cork(&self) {}
     /// No more follow.
-    fn gathered(&self) {}
+    fn uncork(&self) {}
 }
 
 /// Names a call until it is answered.
@@ -58,14 +58,14 @@ pub enum Work {
     Call(Ticket, Call),
     /// A call nobody waits for (FORGET).
     Silent(Call),
-    /// Close the volume; see [`Door::state`].
+    /// Close the volume; see [`Monitor::state`].
     Close,
 }
 
 /// What goes out.
 #[derive(Default)]
 pub struct Out {
-    /// Answers, to be handed to their fronts outside the door.
+    /// Answers, to be handed to their fronts outside the monitor.
     pub replies: Vec<(Ticket, Answer)>,
     /// Disk requests, to be carried out and brought back.
     pub io: Vec<IoRequest>,
@@ -82,17 +82,17 @@ impl Out {
                 }
             }
         }
-        fronts.iter().for_each(|f| f.gather());
+        fronts.iter().for_each(|f| f.cork());
         for (ticket, answer) in self.replies.drain(..) {
             ticket.front.reply(ticket.id, answer);
         }
-        fronts.iter().for_each(|f| f.gathered());
+        fronts.iter().for_each(|f| f.uncork());
     }
 }
 
 /// How far a volume is.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum DoorState {
+pub enum VolumeState {
     /// Recovery and loading are under way.
     Opening,
     /// It answers.
@@ -114,7 +114,7 @@ struct Inside {
 
 /// SAFETY: `Inside` is full of Rc and RefCell, so one thread at a time may use it, with a
 /// happens-before from one to the next. (1) It is private to this file and reached only through the
-/// mutex in [`Room`]. (2) No clone of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`)
+/// mutex in [`Shard`]. (2) No clone of an Rc of it leaves: what goes in (`Work`, `IoDone`, `Now`)
 /// and out (`Out`) is Send, which the compiler checks below; the closure that opens the volume is
 /// Send, and what it makes stays inside. (3) Wakers are numbers that mean something only to the
 /// thread inside (env::exec), through a thread-local that is empty outside. (4) No other
@@ -129,56 +129,56 @@ const _: fn() = || {
     send::<OpenAll>();
 };
 
-/// What is behind a door: one volume, or several that share an engine.
-struct Room {
+/// What is behind a monitor: one volume, or several that share an engine.
+struct Shard {
     inside: Mutex<Inside>,
     busy: AtomicBool,
     /// Nanoseconds on the monotonic clock; 0: none. Written by whoever is inside.
     deadline: AtomicU64,
-    states: Vec<Arc<Mutex<DoorState>>>,
+    states: Vec<Arc<Mutex<VolumeState>>>,
 }
 
-/// A volume behind its door. Whoever enters by one of several doors of a room carries on the work
-/// of all.
-pub struct Door {
-    room: Arc<Room>,
-    /// Which of the room's volumes is meant.
+/// A volume behind its monitor. Whoever enters by one of several monitors of a shard carries on the
+/// work of all.
+pub struct Monitor {
+    shard: Arc<Shard>,
+    /// Which of the shard's volumes is meant.
     which: usize,
 }
 
 /// How many times a thread looks before it sleeps; about 50 microseconds.
 const SPINS: u32 = 2000;
 
-impl Door {
-    /// A door with a volume behind it that the first entry begins to open. `seed` feeds its random
-    /// numbers.
-    pub fn new(seed: u64, open: Open) -> Door {
-        let mut one = Door::several(seed, 1, Box::new(|env| vec![open(env)]));
-        one.pop().expect("a room for one has a door")
+impl Monitor {
+    /// A monitor with a volume behind it that the first entry begins to open. `seed` feeds its
+    /// random numbers.
+    pub fn new(seed: u64, open: Open) -> Monitor {
+        let mut one = Monitor::several(seed, 1, Box::new(|env| vec![open(env)]));
+        one.pop().expect("a shard for one has a monitor")
     }
 
-    /// Doors of one room, for volumes of which the first entry begins to open all. Their disks
+    /// Monitors of one shard, for volumes of which the first entry begins to open all. Their disks
     /// are numbered in common.
-    pub fn several(seed: u64, volumes: usize, open: OpenAll) -> Vec<Door> {
+    pub fn several(seed: u64, volumes: usize, open: OpenAll) -> Vec<Monitor> {
         let inside = Inside {
             engine: Engine::new(seed),
             volumes: (0..volumes).map(|_| Slot::default()).collect(),
             replies: Rc::default(),
             open: Some(open),
         };
-        let opening = || Arc::new(Mutex::new(DoorState::Opening));
-        let room = Arc::new(Room {
+        let opening = || Arc::new(Mutex::new(VolumeState::Opening));
+        let shard = Arc::new(Shard {
             inside: Mutex::new(inside),
             busy: AtomicBool::new(false),
             deadline: AtomicU64::new(0),
             states: (0..volumes).map(|_| opening()).collect(),
         });
-        (0..volumes).map(|which| Door { room: room.clone(), which }).collect()
+        (0..volumes).map(|which| Monitor { shard: shard.clone(), which }).collect()
     }
 
     /// Opening, open, failed or closed.
-    pub fn state(&self) -> DoorState {
-        self.room.states[self.which].lock().expect("nobody panics while holding it").clone()
+    pub fn state(&self) -> VolumeState {
+        self.shard.states[self.which].lock().expect("nobody panics while holding it").clone()
     }
 
     /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what
@@ -186,40 +186,40 @@ impl Door {
     /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is
     /// closed, are answered with `Stale`.
     pub fn enter(&self, now: Now, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
-        let room = &*self.room;
-        let mut guard = room.lock();
-        room.busy.store(true, Ordering::Relaxed);
+        let shard = &*self.shard;
+        let mut guard = shard.lock();
+        shard.busy.store(true, Ordering::Relaxed);
         let inside = &mut *guard;
         let open = inside.open.take();
         let Inside { engine, volumes, replies, .. } = inside;
         engine.turn(now, done, |env| {
             if let Some(open) = open {
-                begin_open(env, open, volumes, &room.states);
+                begin_open(env, open, volumes, &shard.states);
             }
             for w in work.drain(..) {
-                begin(env, w, &volumes[self.which], replies, &room.states[self.which]);
+                begin(env, w, &volumes[self.which], replies, &shard.states[self.which]);
             }
         });
         out.replies.append(&mut replies.borrow_mut());
         out.io.append(&mut engine.take_io());
         let deadline = engine.deadline().map_or(0, |d| d.0.max(1));
-        room.deadline.store(deadline, Ordering::Relaxed);
-        room.busy.store(false, Ordering::Relaxed);
+        shard.deadline.store(deadline, Ordering::Relaxed);
+        shard.busy.store(false, Ordering::Relaxed);
     }
 
     /// When the volume wants to be entered next even if nothing happens (monotonic).
     pub fn deadline(&self) -> Option<Nanos> {
-        let ns = self.room.deadline.load(Ordering::Relaxed);
+        let ns = self.shard.deadline.load(Ordering::Relaxed);
         (ns != 0).then_some(Nanos(ns))
     }
 
     /// How many tasks live inside; for tests and status pages.
     pub fn live_tasks(&self) -> usize {
-        self.room.lock().engine.live()
+        self.shard.lock().engine.live()
     }
 }
 
-impl Room {
+impl Shard {
     fn lock(&self) -> Guard<'_, Inside> {
         for _ in 0..SPINS {
             if !self.busy.load(Ordering::Relaxed) {
@@ -237,30 +237,30 @@ impl Room {
     }
 }
 
-fn set(state: &Mutex<DoorState>, to: DoorState) {
+fn set(state: &Mutex<VolumeState>, to: VolumeState) {
     *state.lock().expect("nobody panics while holding it") = to;
 }
 
 type Slot = Rc<RefCell<Option<Rc<dyn Volume>>>>;
 
-fn begin_open(env: &Env, open: OpenAll, volumes: &[Slot], states: &[Arc<Mutex<DoorState>>]) {
+fn begin_open(env: &Env, open: OpenAll, volumes: &[Slot], states: &[Arc<Mutex<VolumeState>>]) {
     let all = open(env.clone());
-    assert_eq!(all.len(), volumes.len(), "every door of a room has its volume");
+    assert_eq!(all.len(), volumes.len(), "every monitor of a shard has its volume");
     for ((opening, volume), state) in all.into_iter().zip(volumes).zip(states) {
         let (volume, state) = (volume.clone(), state.clone());
         env.spawn("open", async move {
             match opening.await {
                 Ok(v) => {
                     *volume.borrow_mut() = Some(v);
-                    set(&state, DoorState::Open);
+                    set(&state, VolumeState::Open);
                 }
-                Err(why) => set(&state, DoorState::Failed(why)),
+                Err(why) => set(&state, VolumeState::Failed(why)),
             }
         });
     }
 }
 
-fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mutex<DoorState>>) {
+fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mutex<VolumeState>>) {
     let opened = volume.borrow().clone();
     match (work, opened) {
         (Work::Call(ticket, call), Some(v)) => {
@@ -281,7 +281,7 @@ fn begin(env: &Env, work: Work, volume: &Slot, replies: &Replies, state: &Arc<Mu
             env.spawn("close", async move {
                 let result = v.close().await;
                 volume.borrow_mut().take();
-                set(&state, DoorState::Closed(result));
+                set(&state, VolumeState::Closed(result));
             });
         }
         (Work::Silent(_) | Work::Close, None) => (),
