@@ -1,10 +1,11 @@
-//! Ending an operation: its edits become one entry, with the bytes as they are now. It decides with
-//! what the entry must be joined, and writes nothing.
+//! An operation ends: its edits become one entry, with the bytes as they are now, which goes into
+//! the queue, and from its front into the log. It waits for nothing; commit.rs does.
 
 use super::entry::EntryBuf;
 use super::open::Ranges;
 use super::queue::Batch;
-use super::{Redo, State, add};
+use super::serials::Serial;
+use super::{Redo, State, add, entry};
 use cache::{Buf, BufKind};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, IntegrityError, Txn};
@@ -61,7 +62,7 @@ fn files_of(change: &Change) -> [Option<Ino>; 2] {
 const FILES_MAX: usize = 4096;
 
 /// Remembers which files the operation has changed, for who makes one of them durable.
-fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: u64) {
+fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
     let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
     for ino in changed.chain(written.iter().copied()) {
         s.files.insert(u64::from(ino.0), serial);
@@ -77,11 +78,11 @@ impl Redo {
     /// Turns the operation into an entry and puts it in the queue. Returns its serial; if it
     /// changed nothing, the newest that was given: a long operation's earlier parts are among
     /// those. Errors: see [`Redo::fit`].
-    pub(super) fn build_record(&self, txn: Txn) -> Result<u64, IntegrityError> {
+    pub(super) fn build_record(&self, txn: Txn) -> Result<Serial, IntegrityError> {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
-        let Some(mut opened) = s.open.end(txn.id) else { return Ok(0) };
+        let Some(mut opened) = s.open.end(txn.id) else { return Ok(Serial::NONE) };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
         }
@@ -135,6 +136,42 @@ impl Redo {
         add(&self.counters.operations, 1);
         add(&self.counters.joined, u64::from(joined));
         Ok(serial)
+    }
+
+    /// Puts into the log what can go there (I2, I3).
+    pub(super) fn append(&self) -> Result<(), IntegrityError> {
+        loop {
+            let batch = {
+                let mut state = self.state.borrow_mut();
+                let s = &mut *state;
+                s.queue.pop(&s.open)
+            };
+            let Some(b) = batch else { return Ok(()) };
+            let mut bytes = b.entry.finish();
+            if self.plant.is("entry-not-atomic") {
+                bytes = self.tear(&bytes)?;
+            }
+            let sent = self.log.append_reserved(b.reservation, &bytes);
+            let lsn = sent.map_err(|e| self.log_error(e))?;
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            Serial::all(b.first, b.serial).for_each(|n| s.serials.appended(n, lsn));
+            for block in b.ranges.keys() {
+                s.dirty_pages.appended(*block, lsn);
+                s.data.in_log(*block, lsn);
+            }
+            s.queue.sent(b.serial, b.freed, b.txns);
+        }
+    }
+
+    /// Planted bug: half of an entry follows with the next one.
+    fn tear(&self, bytes: &[u8]) -> Result<Vec<u8>, IntegrityError> {
+        let (now, later) = entry::halves(bytes, self.cache.block_bytes());
+        let before = self.state.borrow_mut().torn.replace(later);
+        if let Some(b) = before {
+            self.log.append(&b).map_err(|e| self.log_error(e))?;
+        }
+        Ok(now)
     }
 
     /// The entry, and the ranges of bytes it says.

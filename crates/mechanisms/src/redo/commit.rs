@@ -3,6 +3,7 @@
 
 use super::queue::Waits;
 use super::reserve::Barrier;
+use super::serials::Serial;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
@@ -20,8 +21,24 @@ pub(super) const ORDERED_BLOCKS_MAX: usize = 2048;
 pub(super) const SEND_AFTER: Nanos = Nanos::from_millis(10);
 
 impl Redo {
+    /// Moves everything on that became durable meanwhile.
+    pub(super) fn retire(&self) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        while let Some(serial) = s.serials.advance(|lsn| self.log.is_durable(lsn)) {
+            let Some(sent) = s.queue.take_sent(serial) else { continue };
+            assert_eq!(sent.serial, serial);
+            for txn in sent.txns {
+                s.busy.release(txn);
+            }
+            for e in sent.freed {
+                s.dirty_pages.freed(e, serial); // I4
+            }
+        }
+    }
+
     /// Waits until everything up to this serial is durable (I7).
-    pub(super) async fn wait(&self, serial: u64) -> Result<(), IntegrityError> {
+    pub(super) async fn wait(&self, serial: Serial) -> Result<(), IntegrityError> {
         loop {
             self.check()?;
             self.retire();
@@ -151,14 +168,14 @@ impl Redo {
 
     pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
         match scope {
-            Scope::Txn(ended) => self.wait(ended.0).await,
+            Scope::Txn(ended) => self.wait(Serial(ended.0)).await,
             Scope::Files { files, .. } => {
                 // Of what has ended since, only what concerns these files is waited for.
                 let newest = {
                     let s = self.state.borrow();
                     files.iter().filter_map(|f| s.files.get(&u64::from(f.ino.0)).copied()).max()
                 };
-                let newest = newest.unwrap_or(0);
+                let newest = newest.unwrap_or(Serial::NONE);
                 if !self.data.ordered {
                     self.sync_contents(&files, newest).await?;
                 }
@@ -230,7 +247,11 @@ impl Redo {
     }
 
     /// Writes the files' contents back and makes them durable, while the log is written beside.
-    async fn sync_contents(&self, files: &[FileScope], given: u64) -> Result<(), IntegrityError> {
+    async fn sync_contents(
+        &self,
+        files: &[FileScope],
+        given: Serial,
+    ) -> Result<(), IntegrityError> {
         let bufs = self.unlogged(files.iter().flat_map(|f| self.cache.dirty_of(f.ino)));
         let flushed = |ino: Ino| self.state.borrow().data.is_flushed(ino);
         if bufs.is_empty() && files.iter().all(|f| flushed(f.ino)) {

@@ -8,6 +8,7 @@ use format::{BlockNo, Ino};
 use integrity::{Change, Credits, Edit, Txn};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use wal::Lsn;
 
 /// What becomes of file contents.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,14 +47,14 @@ pub(super) struct DataState {
     /// write.
     unflushed: BTreeMap<Ino, FlushEpoch>,
     /// Blocks for which the log may hold something, with the LSN of the last.
-    logged: IdMap<u64, u64>,
+    logged: IdMap<u64, Lsn>,
     /// Blocks with contents in memory that neither the log nor, as far as is known, the disk has:
     /// these are not logged before they have been written back.
     unlogged: IdMap<u64, ()>,
     /// Are the logged blocks of interest?
     tracks: bool,
     /// The log began here when it was last asked.
-    head: u64,
+    head: Lsn,
 }
 
 impl DataState {
@@ -65,12 +66,12 @@ impl DataState {
     /// A block's contents are in an entry that is not in the log yet.
     fn logged(&mut self, block: BlockNo) {
         if self.tracks {
-            self.logged.insert(block.0, u64::MAX);
+            self.logged.insert(block.0, Lsn(u64::MAX));
         }
     }
 
     /// A block that an entry at this LSN says something of: if that are contents, they are there.
-    pub(super) fn in_log(&mut self, block: BlockNo, lsn: u64) {
+    pub(super) fn in_log(&mut self, block: BlockNo, lsn: Lsn) {
         if let Some(newest) = self.logged.get_mut(&block.0) {
             *newest = lsn;
         }
@@ -100,7 +101,7 @@ impl DataState {
     }
 
     /// The log begins here now.
-    pub(super) fn forget_below(&mut self, head: u64) {
+    pub(super) fn forget_below(&mut self, head: Lsn) {
         if self.head < head {
             self.head = head;
             self.logged.retain(|_, lsn| *lsn >= head);

@@ -7,40 +7,42 @@
 //! belongs to an operation that has not ended; that image is written back when its newest entry is
 //! durable, whatever has come since.
 
+use super::serials::Serial;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
 use format::{BlockNo, Extent};
 use std::collections::BTreeSet;
+use wal::Lsn;
 
 /// One block. Numbers are serials of operations, unless they say otherwise.
 #[derive(Default)]
 struct Page {
     /// The newest that has ended and changed it.
-    newest: u64,
+    newest: Serial,
     /// The first LSN from which on the log is needed for it.
-    rec_lsn: Option<u64>,
+    rec_lsn: Option<Lsn>,
     /// An image without bytes of open operations, and its newest.
-    candidate: Option<(u64, Block)>,
+    candidate: Option<(Serial, Block)>,
     /// The gate has refused it.
     wanted: bool,
     /// The newest in the image on its way.
-    in_flight: Option<u64>,
+    in_flight: Option<Serial>,
     /// The newest that was written back, and the flush epoch it was written in.
-    written: Option<(FlushEpoch, u64)>,
+    written: Option<(FlushEpoch, Serial)>,
 }
 
 #[derive(Default)]
 pub(super) struct DirtyPages {
     map: IdMap<u64, Page>,
     /// (recLSN, block) of every block.
-    by_rec_lsn: BTreeSet<(u64, u64)>,
+    by_rec_lsn: BTreeSet<(Lsn, u64)>,
     /// Blocks that were written and wait for a flush.
     written: Vec<(FlushEpoch, u64)>,
 }
 
 impl DirtyPages {
     /// An operation that changed the block has ended. `open`: others that also changed it have not.
-    pub(super) fn ended(&mut self, buf: &Buf, serial: u64, open: bool) {
+    pub(super) fn ended(&mut self, buf: &Buf, serial: Serial, open: bool) {
         let s = self.map.entry(buf.block().0).or_default();
         s.newest = s.newest.max(serial);
         if s.wanted && !open && s.candidate.is_none() {
@@ -49,7 +51,7 @@ impl DirtyPages {
     }
 
     /// The operation's entry is in the log at this LSN.
-    pub(super) fn appended(&mut self, block: BlockNo, lsn: u64) {
+    pub(super) fn appended(&mut self, block: BlockNo, lsn: Lsn) {
         let s = self.map.entry(block.0).or_default();
         if s.rec_lsn.is_none() {
             s.rec_lsn = Some(lsn);
@@ -58,7 +60,7 @@ impl DirtyPages {
     }
 
     /// What may be written of the block now. NotYet: something in it is not durable in the log.
-    pub(super) fn before_write(&mut self, buf: &Buf, open: bool, durable: u64) -> Image {
+    pub(super) fn before_write(&mut self, buf: &Buf, open: bool, durable: Serial) -> Image {
         if !open && !self.map.contains_key(&buf.block().0) {
             return Image::AsIs; // nothing of it concerns the log
         }
@@ -108,7 +110,7 @@ impl DirtyPages {
 
     /// What was written before this flush was issued is durable in place: its recLSN goes.
     /// `after` says where the entries behind a serial begin.
-    pub(super) fn flushed(&mut self, epoch: FlushEpoch, after: impl Fn(u64) -> Option<u64>) {
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch, after: impl Fn(Serial) -> Option<Lsn>) {
         let due: Vec<u64> =
             self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
         for block in due {
@@ -137,7 +139,7 @@ impl DirtyPages {
     }
 
     /// The blocks were freed by an operation that is durable now: the log is not needed for them.
-    pub(super) fn freed(&mut self, extent: Extent, serial: u64) {
+    pub(super) fn freed(&mut self, extent: Extent, serial: Serial) {
         let few = extent.len < self.map.len() as u64;
         let blocks: Vec<u64> = if few {
             (0..extent.len).map(|i| extent.start.0 + i).collect()
@@ -158,12 +160,12 @@ impl DirtyPages {
     }
 
     /// From where on the log is needed; None: not at all.
-    pub(super) fn oldest_rec_lsn(&self) -> Option<u64> {
+    pub(super) fn oldest_rec_lsn(&self) -> Option<Lsn> {
         self.by_rec_lsn.first().map(|h| h.0)
     }
 
     /// The blocks that need the log below `lsn`, the oldest first.
-    pub(super) fn needing_below(&self, lsn: u64) -> Vec<BlockNo> {
+    pub(super) fn needing_below(&self, lsn: Lsn) -> Vec<BlockNo> {
         self.by_rec_lsn.range(..(lsn, 0)).map(|h| BlockNo(h.1)).collect()
     }
 

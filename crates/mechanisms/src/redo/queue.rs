@@ -4,6 +4,7 @@
 
 use super::entry::EntryBuf;
 use super::open::{Open, Ranges};
+use super::serials::Serial;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
@@ -13,8 +14,8 @@ use wal::Reservation;
 /// One entry to be: an operation, or several that can only be durable together.
 pub(super) struct Batch {
     /// The serials in it, first and last.
-    pub(super) first: u64,
-    pub(super) serial: u64,
+    pub(super) first: Serial,
+    pub(super) serial: Serial,
     pub(super) entry: EntryBuf,
     /// The bytes it says.
     pub(super) ranges: Ranges,
@@ -35,7 +36,7 @@ impl Batch {
 
     /// Takes in what ended later: both become durable together.
     fn join(&mut self, later: Batch) {
-        assert_eq!(later.first, self.serial + 1, "serials are joined in order");
+        assert_eq!(later.first, self.serial.next(), "serials are joined in order");
         self.serial = later.serial;
         self.entry.join(&later.entry);
         for (block, ranges) in later.ranges {
@@ -50,7 +51,7 @@ impl Batch {
 
 /// What is in the log, until it is durable.
 pub(super) struct Sent {
-    pub(super) serial: u64,
+    pub(super) serial: Serial,
     pub(super) freed: Vec<Extent>,
     pub(super) txns: Vec<u64>,
 }
@@ -152,30 +153,30 @@ impl Queue {
         self.batches.pop_front()
     }
 
-    pub(super) fn sent(&mut self, serial: u64, freed: Vec<Extent>, txns: Vec<u64>) {
+    pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<u64>) {
         self.sent.push_back(Sent { serial, freed, txns });
     }
 
     /// What was sent with this serial, now that it is durable.
-    pub(super) fn take_sent(&mut self, serial: u64) -> Option<Sent> {
+    pub(super) fn take_sent(&mut self, serial: Serial) -> Option<Sent> {
         let first = self.sent.front().is_some_and(|s| s.serial == serial);
         if first { self.sent.pop_front() } else { None }
     }
 
     /// The contents that anything up to `serial` waits for, up to the first that cannot be written
     /// back now; and the serial up to which that is.
-    pub(super) fn ordered_up_to(&self, serial: u64, open: &Open) -> (Vec<Buf>, u64) {
+    pub(super) fn ordered_up_to(&self, serial: Serial, open: &Open) -> (Vec<Buf>, Serial) {
         let due = || self.batches.iter().take_while(|b| b.serial <= serial);
         let free = || due().take_while(|b| !b.is_refused(open));
         let upto = match due().nth(free().count()) {
-            Some(refused) => refused.first - 1,
+            Some(refused) => refused.first.before(),
             None => serial,
         };
         (free().flat_map(|b| b.ordered.iter().cloned()).collect(), upto)
     }
 
     /// These contents are durable; everything up to `serial` no longer waits for them.
-    pub(super) fn data_durable(&mut self, serial: u64) {
+    pub(super) fn data_durable(&mut self, serial: Serial) {
         for b in self.batches.iter_mut().take_while(|b| b.serial <= serial) {
             for d in b.ordered.drain(..) {
                 if let Some(n) = self.ordered.get_mut(&d.block().0) {

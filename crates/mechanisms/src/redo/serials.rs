@@ -5,57 +5,78 @@
 use std::collections::VecDeque;
 use wal::Lsn;
 
-/// Serials, their LSNs, and how far they are durable. Serial 0 is before all.
+/// The place of an operation among those that have ended, counted from 1.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) struct Serial(pub(super) u64);
+
+impl Serial {
+    /// Before all operations.
+    pub(super) const NONE: Serial = Serial(0);
+
+    pub(super) fn next(self) -> Serial {
+        Serial(self.0 + 1)
+    }
+    /// The one before it.
+    pub(super) fn before(self) -> Serial {
+        Serial(self.0 - 1)
+    }
+    /// From `first` to `last`, both included.
+    pub(super) fn all(first: Serial, last: Serial) -> impl Iterator<Item = Serial> {
+        (first.0..=last.0).map(Serial)
+    }
+}
+
+/// Serials, their LSNs, and how far they are durable.
 #[derive(Default)]
 pub(super) struct Serials {
     /// The newest that has been given out.
-    given: u64,
+    given: Serial,
     /// The LSNs of `base + 1`, `base + 2`, ...: appended, and not forgotten.
     lsns: VecDeque<Lsn>,
-    base: u64,
+    base: Serial,
     /// Every serial up to this one is durable.
-    durable: u64,
+    durable: Serial,
 }
 
 impl Serials {
     /// The next serial.
-    pub(super) fn give(&mut self) -> u64 {
-        self.given += 1;
+    pub(super) fn give(&mut self) -> Serial {
+        self.given = self.given.next();
         self.given
     }
-    pub(super) fn given(&self) -> u64 {
+    pub(super) fn given(&self) -> Serial {
         self.given
     }
-    pub(super) fn durable(&self) -> u64 {
+    pub(super) fn durable(&self) -> Serial {
         self.durable
     }
 
     /// The entry with this serial is in the log; they come in order.
-    pub(super) fn appended(&mut self, serial: u64, lsn: Lsn) {
-        assert_eq!(serial, self.base + self.lsns.len() as u64 + 1, "entries are appended in order");
+    pub(super) fn appended(&mut self, serial: Serial, lsn: Lsn) {
+        assert_eq!(serial, self.newest_appended().next(), "entries are appended in order");
         self.lsns.push_back(lsn);
     }
 
     /// Where the entry is, if it is in the log and not forgotten.
-    pub(super) fn lsn(&self, serial: u64) -> Option<Lsn> {
-        let i = serial.checked_sub(self.base + 1)?;
+    pub(super) fn lsn(&self, serial: Serial) -> Option<Lsn> {
+        let i = serial.0.checked_sub(self.base.0 + 1)?;
         self.lsns.get(i as usize).copied()
     }
 
     /// Where the entries after this serial's begin, if that is in the log and not forgotten. The
     /// next serial may share its entry, and then it begins where this one does.
-    pub(super) fn after(&self, serial: u64) -> Option<Lsn> {
-        self.lsn(serial + 1).or_else(|| self.lsn(serial).map(|l| Lsn(l.0 + 1)))
+    pub(super) fn after(&self, serial: Serial) -> Option<Lsn> {
+        self.lsn(serial.next()).or_else(|| self.lsn(serial).map(|l| Lsn(l.0 + 1)))
     }
 
     /// The newest in the log.
-    pub(super) fn newest_appended(&self) -> u64 {
-        self.base + self.lsns.len() as u64
+    pub(super) fn newest_appended(&self) -> Serial {
+        Serial(self.base.0 + self.lsns.len() as u64)
     }
 
     /// Moves the durable serial on by one if its entry is durable.
-    pub(super) fn advance(&mut self, is_durable: impl Fn(Lsn) -> bool) -> Option<u64> {
-        let next = self.durable + 1;
+    pub(super) fn advance(&mut self, is_durable: impl Fn(Lsn) -> bool) -> Option<Serial> {
+        let next = self.durable.next();
         if !self.lsn(next).is_some_and(is_durable) {
             return None;
         }
@@ -67,7 +88,7 @@ impl Serials {
     pub(super) fn forget_below(&mut self, lsn: Lsn) {
         while self.base < self.durable && self.lsns.front().is_some_and(|l| *l < lsn) {
             self.lsns.pop_front();
-            self.base += 1;
+            self.base = self.base.next();
         }
     }
 }

@@ -1,0 +1,68 @@
+//! The cache's gate, as redo keeps it: what may be written of a block, and what its write has made
+//! durable (I1, I4). It decides nothing itself: `dirty_pages` and `data` know the blocks.
+
+use super::Redo;
+use cache::{Buf, FlushEpoch, Image, WriteGate};
+use env::{DiskError, Local};
+use wal::LogError;
+
+impl WriteGate for Redo {
+    fn prepare(&self) -> Local<'_, ()> {
+        Box::pin(async move {
+            // A failure is sticky and known to the cache.
+            if self.append().is_ok() {
+                let appended = self.state.borrow().serials.newest_appended();
+                let _ = self.wait(appended).await;
+            }
+        })
+    }
+
+    fn before_write(&self, buf: &Buf) -> Image {
+        self.retire();
+        let image = {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let open = s.open.touches(buf.block());
+            if self.plant.is("home-before-log") {
+                s.dirty_pages.before_write_unchecked(buf)
+            } else {
+                s.dirty_pages.before_write(buf, open, s.serials.durable())
+            }
+        };
+        if matches!(image, Image::NotYet) {
+            self.flush_in_background();
+        }
+        image
+    }
+
+    fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        s.dirty_pages.after_write(buf.block(), result.is_ok(), epoch);
+        s.data.after_write(buf, epoch);
+        if self.plant.is("trim-before-flush") {
+            let serials = &s.serials;
+            s.dirty_pages.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n));
+            drop(state);
+            self.trim_at_once();
+        }
+    }
+
+    fn flushed(&self, epoch: FlushEpoch) {
+        {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let serials = &s.serials;
+            s.dirty_pages.flushed(epoch, |n| serials.after(n));
+            s.data.flushed(epoch);
+        }
+        self.trim();
+    }
+
+    fn failed(&self, e: &DiskError) {
+        self.ended.wake_all();
+        self.unbarred.wake_all();
+        // Nothing is written back any more, so nothing makes room.
+        self.log.fail(LogError::Disk(e.clone()));
+    }
+}
