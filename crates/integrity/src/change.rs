@@ -2,6 +2,7 @@
 //! only the bytes; the ordering mechanisms need to know which bytes point at which, and nothing
 //! more.
 
+use crate::Grain;
 use format::{BlockNo, Extent, Ino};
 
 /// What a new block holds, which must be durable before anything points at it.
@@ -15,6 +16,24 @@ pub enum InitKind {
     Xattr,
     /// The text of a symbolic link.
     Symlink,
+}
+
+/// Where a pointer of a map lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PointerAt {
+    /// In the inode's slot, at this place of its array.
+    Inode(u16),
+    /// In a block of the map, at this place of its array.
+    Block(u16),
+}
+
+/// What a pointer of a map leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LeadsTo {
+    /// The file's contents, or a directory's entries.
+    Contents,
+    /// A further block of the map, with so many levels of them below it (0: none).
+    Map(u8),
 }
 
 /// The meaning of one edit.
@@ -41,22 +60,30 @@ pub enum Change {
     },
     /// An inode's slot is filled for a new file: mode, owner, links, generation.
     InitInode(Ino),
-    /// A pointer of a map, in the inode or in an indirect block, is set or moved to a new block.
+    /// Pointers of a map, which follow one another, are set or moved to new blocks, which do too.
     /// `old` is 0 where there was a hole.
     MapPointer {
         /// Whose map.
         ino: Ino,
-        /// What it pointed at.
+        /// Where the first of them lies.
+        at: PointerAt,
+        /// What they lead to.
+        leads_to: LeadsTo,
+        /// What they pointed at, from this block on.
         old: BlockNo,
-        /// What it points at.
-        new: BlockNo,
+        /// What they point at.
+        new: Extent,
     },
-    /// A pointer of a map is cleared.
+    /// Pointers of a map, which follow one another, are cleared.
     Unmap {
         /// Whose map.
         ino: Ino,
-        /// What it pointed at.
-        old: BlockNo,
+        /// Where the first of them lies.
+        at: PointerAt,
+        /// What they led to.
+        leads_to: LeadsTo,
+        /// What they pointed at.
+        old: Extent,
     },
     /// The pointer to an inode's attribute block changes; either may be 0.
     XattrPointer {
@@ -90,6 +117,8 @@ pub enum Change {
         dir: Ino,
         /// For this inode.
         ino: Ino,
+        /// The byte of the block at which it begins.
+        at: u16,
     },
     /// A directory entry changes from one inode to another in place.
     ChangeEntry {
@@ -99,6 +128,8 @@ pub enum Change {
         old: Ino,
         /// The inode it names.
         new: Ino,
+        /// The byte of the block at which it begins.
+        at: u16,
     },
     /// A directory's ".." moves to a new parent.
     DotDot {
@@ -113,8 +144,23 @@ pub enum Change {
         dir: Ino,
         /// For this inode.
         ino: Ino,
+        /// The byte of the block at which it begins.
+        at: u16,
     },
     /// An inode's slot is cleared: links 0, deletion time. Its pointers are cleared by `Unmap` in
     /// the same transaction or before.
     FreeInode(Ino),
+}
+
+impl Change {
+    /// What the edit's bytes are made of.
+    pub fn grain(&self) -> Grain {
+        match self {
+            Change::AllocBlocks(_)
+            | Change::FreeBlocks(_)
+            | Change::AllocInode(_)
+            | Change::FreeInodeBit(_) => Grain::Bits,
+            _ => Grain::Words,
+        }
+    }
 }

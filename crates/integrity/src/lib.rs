@@ -23,9 +23,11 @@ mod error;
 mod mechanism;
 mod plant;
 mod txn;
+mod undo;
 
-pub use change::{Change, InitKind};
+pub use change::{Change, InitKind, LeadsTo, PointerAt};
 pub use error::IntegrityError;
 pub use mechanism::{Credits, Ended, FileScope, Freed, Integrity, Mechanism, Pressure, Scope};
 pub use plant::Plant;
 pub use txn::{Edit, Txn};
+pub use undo::{Grain, Undo};

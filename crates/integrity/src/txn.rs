@@ -1,6 +1,7 @@
 //! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism,
 //! in one call, so that neither can be forgotten (O1).
 
+use crate::undo::{Undo, changed_words};
 use crate::{Change, Ended, Integrity, IntegrityError};
 use cache::Buf;
 use format::Ino;
@@ -18,6 +19,17 @@ pub struct Edit {
     pub before: Option<Box<[u8]>>,
     /// What the edit means.
     pub change: Change,
+}
+
+impl Edit {
+    /// How it is taken back in a copy of the block; None where the mechanism has not wanted the
+    /// bytes from before it. To be asked before the block changes again.
+    pub fn undo(&self) -> Option<Undo> {
+        let before = self.before.as_ref()?;
+        let bytes = self.buf.bytes();
+        let after = &bytes[self.range.clone()];
+        Some(Undo::of(self.range.start, before, after, self.change.grain()))
+    }
 }
 
 /// The edits of one operation. It must be given to [`Integrity::end`]; dropping it with edits is a
@@ -92,7 +104,7 @@ impl Txn {
     ) -> T {
         let before: Box<[u8]> = Box::from(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
-        let words = changed_words(&before, &buf.bytes()[range.clone()]);
+        let words = changed_words(range.start, &before, &buf.bytes()[range.clone()]);
         let integrity = self.integrity.clone();
         let wants_before = integrity.wants_before(&change);
         for w in words {
@@ -112,45 +124,5 @@ impl Txn {
     /// The mechanism it belongs to.
     pub fn integrity(&self) -> &Rc<dyn Integrity> {
         &self.integrity
-    }
-}
-
-const LINE_BYTES: usize = 32;
-
-/// The runs of 4-byte words in which `a` and `b` differ.
-fn changed_words(a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
-    assert!(a.len() == b.len());
-    let mut runs: Vec<Range<usize>> = Vec::new();
-    // Most of an inode stays as it is: whole lines are looked at first.
-    for line in (0..a.len()).step_by(LINE_BYTES) {
-        let line_end = (line + LINE_BYTES).min(a.len());
-        if a[line..line_end] == b[line..line_end] {
-            continue;
-        }
-        for at in (line..line_end).step_by(4) {
-            let end = (at + 4).min(line_end);
-            if a[at..end] == b[at..end] {
-                continue;
-            }
-            match runs.last_mut() {
-                Some(r) if r.end == at => r.end = end,
-                _ => runs.push(at..end),
-            }
-        }
-    }
-    runs
-}
-
-#[cfg(test)]
-mod tests {
-    use super::changed_words;
-
-    #[test]
-    fn words_that_differ() {
-        let a = [0u8; 70];
-        let mut b = a;
-        (b[1], b[4], b[15], b[30], b[32], b[69]) = (1, 1, 1, 1, 1, 1);
-        assert_eq!(changed_words(&a, &b), [0..8, 12..16, 28..36, 68..70]);
-        assert!(changed_words(&a, &a).is_empty());
     }
 }

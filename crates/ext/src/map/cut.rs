@@ -192,7 +192,7 @@ impl Ext {
             self.check_pointer(cut.h.ino, child, "a block")?;
             cut.give_up(child, &self.geo);
             if keep > 0 {
-                let leaf = self.block_leaf(buf.clone(), i);
+                let leaf = self.block_leaf(buf.clone(), i, 0);
                 self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
             }
         }
@@ -242,7 +242,7 @@ impl Ext {
             return Ok(Part::Goes);
         }
         for i in gone {
-            let leaf = self.block_leaf(buf.clone(), i);
+            let leaf = self.block_leaf(buf.clone(), i, level - 1);
             self.set_pointer(txn, cut.h, &leaf, 0, BlockNo(0));
         }
         Ok(if stopped { Part::Stopped } else { Part::Stays })

@@ -8,6 +8,7 @@ use format::bytes::le32;
 use format::ext::inode::BLOCK_AT;
 use format::ext::map::{Path, path};
 use format::{BlockNo, FileBlock, FormatError, Ino};
+use integrity::{LeadsTo, PointerAt};
 use ufs::InodeHandle;
 use ufs::store::Run;
 use vfs::FsError;
@@ -21,9 +22,28 @@ pub(crate) struct Leaf {
     pub(crate) index: usize,
     /// How many follow it that map the next file blocks, itself included.
     pub(crate) len: usize,
+    /// What they lead to.
+    pub(crate) leads_to: LeadsTo,
+}
+
+/// What a pointer leads to that has so many levels of indirect blocks below it.
+pub(crate) fn leads_to(levels: usize) -> LeadsTo {
+    levels.checked_sub(1).map_or(LeadsTo::Contents, |l| LeadsTo::Map(l as u8))
 }
 
 impl Leaf {
+    /// Where pointer `i` after the leaf's own lies.
+    pub(crate) fn place(&self, i: usize) -> PointerAt {
+        let at = (self.index + i) as u16;
+        if self.base == 0 { PointerAt::Block(at) } else { PointerAt::Inode(at) }
+    }
+
+    /// The bytes of `len` pointers from the `i`-th after its own on.
+    pub(crate) fn bytes(&self, i: usize, len: u64) -> std::ops::Range<usize> {
+        let at = self.base + 4 * (self.index + i);
+        at..at + 4 * len as usize
+    }
+
     pub(crate) fn pointer(&self, i: usize) -> BlockNo {
         let at = self.base + 4 * (self.index + i);
         BlockNo(u64::from(le32(&self.buf.bytes(), at)))
@@ -60,12 +80,14 @@ impl Ext {
 
     pub(crate) fn inode_leaf(&self, h: &InodeHandle, index: usize) -> Leaf {
         let len = if index < 12 { 12 - index } else { 1 };
-        Leaf { buf: h.buf.clone(), base: h.offset + BLOCK_AT, index, len }
+        let leads_to = leads_to(index.saturating_sub(11));
+        Leaf { buf: h.buf.clone(), base: h.offset + BLOCK_AT, index, len, leads_to }
     }
 
-    pub(crate) fn block_leaf(&self, buf: Buf, index: usize) -> Leaf {
+    /// Of an indirect block, whose pointers have so many levels of such blocks below them.
+    pub(crate) fn block_leaf(&self, buf: Buf, index: usize, levels: usize) -> Leaf {
         let len = self.per_block() as usize - index;
-        Leaf { buf, base: 0, index, len }
+        Leaf { buf, base: 0, index, len, leads_to: leads_to(levels) }
     }
 
     /// Checks a pointer that is not 0.
@@ -101,7 +123,8 @@ impl Ext {
             if next.0 == 0 {
                 return Ok(Walk::Hole(self.hole_len(&path, level)));
             }
-            leaf = self.block_leaf(self.indirect(h.ino, next).await?, index);
+            let buf = self.indirect(h.ino, next).await?;
+            leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
         Ok(Walk::Leaf(leaf))
     }
@@ -119,7 +142,8 @@ impl Ext {
                 return None; // the slow way reports it
             }
             let buf = self.cache.get_cached(next)?;
-            leaf = self.block_leaf(buf, usize::from(path.indexes[level]));
+            let index = usize::from(path.indexes[level]);
+            leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
         Some(Walk::Leaf(leaf))
     }

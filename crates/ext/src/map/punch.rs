@@ -1,12 +1,11 @@
 //! Holes: pointers of a range are cleared and what they pointed at is freed. Indirect blocks stay,
 //! so that the map's shape is the same afterwards.
 
-use super::Leaf;
 use super::indirect::Walk;
 use crate::Ext;
 use crate::alloc::Runs;
 use crate::map::cut::{RENEWED, STEP};
-use format::{BlockNo, FileBlock};
+use format::{Extent, FileBlock};
 use integrity::Txn;
 use ufs::{InodeHandle, Store};
 use vfs::FsError;
@@ -30,7 +29,7 @@ impl Ext {
             let walk = self.walk(h, at).await?;
             let run = self.run_of(h.ino, &walk, to.0 - at.0)?;
             if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
-                self.unmap_run(txn, h, leaf, run.len);
+                self.clear_run(txn, h, leaf, 0, Extent { start, len: run.len });
                 self.give_back(txn, h, Runs::one(start, run.len)).await?;
                 since_restart += run.len;
                 runs += 1;
@@ -42,11 +41,5 @@ impl Ext {
             }
         }
         Ok(())
-    }
-
-    fn unmap_run(&self, txn: &mut Txn, h: &InodeHandle, leaf: &Leaf, len: u64) {
-        for i in 0..len {
-            self.set_pointer(txn, h, leaf, i as usize, BlockNo(0));
-        }
     }
 }

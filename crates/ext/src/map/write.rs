@@ -4,16 +4,16 @@
 use crate::Ext;
 use crate::map::Leaf;
 use cache::{Buf, BufKind};
-use format::bytes::{le32, set32};
+use format::bytes::set32;
 use format::ext::inode::{InodeMut, InodeRef};
-use format::{BlockNo, FileBlock};
+use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;
 use ufs::store::Fill;
 use vfs::FsError;
 
 impl Ext {
-    /// Sets pointer `i` after the leaf's own.
+    /// Sets pointer `i` after the leaf's own, or clears it (`to` 0).
     pub(crate) fn set_pointer(
         &self,
         txn: &mut Txn,
@@ -22,14 +22,42 @@ impl Ext {
         i: usize,
         to: BlockNo,
     ) {
-        let at = leaf.base + 4 * (leaf.index + i);
-        let old = BlockNo(u64::from(le32(&leaf.buf.bytes(), at)));
-        let change = if to.0 == 0 {
-            Change::Unmap { ino: h.ino, old }
-        } else {
-            Change::MapPointer { ino: h.ino, old, new: to }
-        };
-        txn.edit(&leaf.buf, at..at + 4, change, |b| set32(b, 0, to.0 as u32));
+        let old = leaf.pointer(i);
+        if to.0 == 0 {
+            return self.clear_run(txn, h, leaf, i, Extent { start: old, len: 1 });
+        }
+        self.set_run(txn, h, leaf, (i, old), Extent { start: to, len: 1 });
+    }
+
+    /// Sets as many pointers as `to` has blocks, from the `i`-th after the leaf's own on. What they
+    /// were before is `old` and the blocks after it, or 0: holes.
+    pub(crate) fn set_run(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        leaf: &Leaf,
+        (i, old): (usize, BlockNo),
+        to: Extent,
+    ) {
+        let (at, leads_to) = (leaf.place(i), leaf.leads_to);
+        let change = Change::MapPointer { ino: h.ino, at, leads_to, old, new: to };
+        txn.edit(&leaf.buf, leaf.bytes(i, to.len), change, |b| {
+            (0..to.len).for_each(|n| set32(b, 4 * n as usize, to.start.plus(n).0 as u32));
+        });
+    }
+
+    /// Clears pointers from the `i`-th after the leaf's own on, which point at `old`.
+    pub(crate) fn clear_run(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        leaf: &Leaf,
+        i: usize,
+        old: Extent,
+    ) {
+        let (at, leads_to) = (leaf.place(i), leaf.leads_to);
+        let change = Change::Unmap { ino: h.ino, at, leads_to, old };
+        txn.edit(&leaf.buf, leaf.bytes(i, old.len), change, |b| b.fill(0));
     }
 
     /// Adds `blocks` (of any sign) to the inode's count.
@@ -58,7 +86,8 @@ impl Ext {
             } else {
                 self.indirect(h.ino, next).await?
             };
-            leaf = self.block_leaf(buf, usize::from(path.indexes[level]));
+            let index = usize::from(path.indexes[level]);
+            leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
         Ok(leaf)
     }
@@ -150,11 +179,8 @@ impl Ext {
         assert!(holes > 0, "the walk ended in a hole");
         let goal = self.goal(h, &leaf, at);
         let e = self.alloc_blocks(txn, goal, holes as u64).await?;
-        for i in 0..e.len {
-            let b = e.start.plus(i);
-            bufs.push(self.cache.get_new(b, BufKind::Data, h.ino));
-            self.set_pointer(txn, h, &leaf, i as usize, b);
-        }
+        bufs.extend((0..e.len).map(|i| self.cache.get_new(e.start.plus(i), BufKind::Data, h.ino)));
+        self.set_run(txn, h, &leaf, (0, BlockNo(0)), e);
         self.count_sectors(txn, h, e.len as i64);
         Ok(())
     }

@@ -197,11 +197,17 @@ pub fn free_in(e: &Entry<'_>) -> usize {
     }
 }
 
+/// Where a name begins that is put into the free space of the entry at `slack`.
+pub fn place_of_new(block: &[u8], slack: usize) -> usize {
+    let used = if le32(block, slack) == 0 { 0 } else { needed(usize::from(block[slack + 6])) };
+    slack + used
+}
+
 /// Puts a name into the free space of the entry at `slack`. Returns where the new entry begins. The
 /// bytes that change lie in one sector: `sector_of(slack)`.
 pub fn insert(block: &mut [u8], slack: usize, ino: Ino, kind: u8, name: &[u8]) -> usize {
     let len = rec_len(block, slack);
-    let used = if le32(block, slack) == 0 { 0 } else { needed(usize::from(block[slack + 6])) };
+    let used = place_of_new(block, slack) - slack;
     assert!(len - used >= needed(name.len()), "find_slack has found the slack");
     assert_eq!(slack / SECTOR, (slack + len - 1) / SECTOR, "the block is confined to sectors");
     if used > 0 {

@@ -81,10 +81,10 @@ fn concern(change: &Change) -> [Option<(Ino, Part)>; 2] {
         | Change::LinkDown(i)
         | Change::ParentLinkDown(i)
         | Change::FreeInode(i) => [essential(i), None],
-        Change::AddEntry { dir, ino } | Change::RemoveEntry { dir, ino } => {
+        Change::AddEntry { dir, ino, .. } | Change::RemoveEntry { dir, ino, .. } => {
             [essential(dir), essential(ino)]
         }
-        Change::ChangeEntry { dir, old: _, new } => [essential(dir), essential(new)],
+        Change::ChangeEntry { dir, new, .. } => [essential(dir), essential(new)],
         Change::DotDot { dir, parent } => [essential(dir), essential(parent)],
         Change::AllocBlocks(_)
         | Change::FreeBlocks(_)

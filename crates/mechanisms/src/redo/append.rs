@@ -51,7 +51,7 @@ fn files_of(change: &Change) -> [Option<Ino>; 2] {
         | C::MapPointer { ino, .. }
         | C::Unmap { ino, .. }
         | C::XattrPointer { ino, .. } => [Some(ino), None],
-        C::AddEntry { dir, ino } | C::RemoveEntry { dir, ino } => [Some(dir), Some(ino)],
+        C::AddEntry { dir, ino, .. } | C::RemoveEntry { dir, ino, .. } => [Some(dir), Some(ino)],
         C::ChangeEntry { dir, new, .. } => [Some(dir), Some(new)],
         C::DotDot { dir, parent } => [Some(dir), Some(parent)],
         C::AllocBlocks(_) | C::FreeBlocks(_) | C::Counts | C::State => [None, None],

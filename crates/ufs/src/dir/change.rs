@@ -80,7 +80,8 @@ impl<S: Store> Ufs<S> {
             return Err(self.dir_damage(dir, &e));
         };
         let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
-        let change = Change::AddEntry { dir: dir.ino(), ino };
+        let place = dirent::place_of_new(&buf.bytes(), at) as u16;
+        let change = Change::AddEntry { dir: dir.ino(), ino, at: place };
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
@@ -110,7 +111,7 @@ impl<S: Store> Ufs<S> {
         let merge = merge.map_err(|e| self.dir_damage(dir, &e))?;
         let merge = merge.map(|m| Merge { into: m.into % SECTOR, ..m });
         self.drop_hash_index(txn, dir);
-        let change = Change::RemoveEntry { dir: dir.ino(), ino };
+        let change = Change::RemoveEntry { dir: dir.ino(), ino, at: offset as u16 };
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
@@ -134,7 +135,7 @@ impl<S: Store> Ufs<S> {
         let Spot { buf, offset, at } = self.spot(dir, name, old).await?;
         let limits = self.store.limits();
         let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };
-        let change = Change::ChangeEntry { dir: dir.ino(), old, new };
+        let change = Change::ChangeEntry { dir: dir.ino(), old, new, at: offset as u16 };
         self.drop_hash_index(txn, dir);
         let same_kind = dirent::kind_at(&buf.bytes(), offset) == kind;
         if same_kind {

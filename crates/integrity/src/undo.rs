@@ -1,0 +1,188 @@
+//! How an edit is taken back in a copy of its block: by mask, so that neighbours in the same bytes,
+//! which other operations have changed, stay as they are. It knows bytes and bits, and no meaning.
+
+use std::ops::Range;
+
+/// What an edit's bytes are made of: the smallest piece that is taken back as a whole.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Grain {
+    /// Bits of a map, each of its own.
+    Bits,
+    /// Fields of up to four bytes, none of which crosses a word: half a number is none.
+    Words,
+}
+
+/// One piece: where it begins, what was there, and which bits of that are meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Piece {
+    at: usize,
+    before: Box<[u8]>,
+    /// None: all of them.
+    mask: Option<Box<[u8]>>,
+}
+
+impl Piece {
+    fn range(&self) -> Range<usize> {
+        self.at..self.at + self.before.len()
+    }
+    fn mask_at(&self, at: usize) -> u8 {
+        let inside = self.range().contains(&at);
+        let mask = || self.mask.as_ref().map_or(0xff, |m| m[at - self.at]);
+        if inside { mask() } else { 0 }
+    }
+}
+
+/// How one edit, or several of one operation in one block, are taken back.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Undo {
+    pieces: Vec<Piece>,
+}
+
+impl Undo {
+    /// Of an edit at byte `at` that made `after` of `before`, of equal length.
+    pub fn of(at: usize, before: &[u8], after: &[u8], grain: Grain) -> Undo {
+        let pieces = match grain {
+            Grain::Bits => {
+                let mask: Box<[u8]> = before.iter().zip(after).map(|(b, a)| b ^ a).collect();
+                vec![Piece { at, before: before.into(), mask: Some(mask) }]
+            }
+            Grain::Words => {
+                let words = changed_words(at, before, after).into_iter();
+                words
+                    .map(|w| Piece { at: at + w.start, before: before[w].into(), mask: None })
+                    .collect()
+            }
+        };
+        Undo { pieces }
+    }
+
+    /// Is there nothing to take back?
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Puts what was there before into `image`, a copy of the block.
+    pub fn apply(&self, image: &mut [u8]) {
+        for p in self.pieces.iter().rev() {
+            for (i, old) in p.before.iter().enumerate() {
+                let mask = p.mask.as_ref().map_or(0xff, |m| m[i]);
+                let out = &mut image[p.at + i];
+                *out = (*out & !mask) | (old & mask);
+            }
+        }
+    }
+
+    /// Has it a bit in common with the other?
+    pub fn meets(&self, other: &Undo) -> bool {
+        self.pieces.iter().any(|a| other.pieces.iter().any(|b| pieces_meet(a, b)))
+    }
+
+    /// Does it touch any of these bytes?
+    pub fn touches(&self, bytes: &Range<usize>) -> bool {
+        self.pieces.iter().any(|p| p.at < bytes.end && bytes.start < p.at + p.before.len())
+    }
+
+    /// A later edit joins it: both are taken back together, the later one first.
+    pub fn join(&mut self, later: Undo) {
+        self.pieces.extend(later.pieces);
+    }
+
+    /// About so many bytes of memory it needs.
+    pub fn memory_bytes(&self) -> usize {
+        let one =
+            |p: &Piece| size_of::<Piece>() + p.before.len() * (1 + usize::from(p.mask.is_some()));
+        self.pieces.iter().map(one).sum()
+    }
+}
+
+fn pieces_meet(a: &Piece, b: &Piece) -> bool {
+    let (a_range, b_range) = (a.range(), b.range());
+    let (start, end) = (a_range.start.max(b_range.start), a_range.end.min(b_range.end));
+    (start..end).any(|at| a.mask_at(at) & b.mask_at(at) != 0)
+}
+
+const LINE_BYTES: usize = 32;
+
+/// The runs of 4-byte words in which `a` and `b` differ; words are counted from the beginning of
+/// the block, in which both lie at byte `at`.
+pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
+    assert!(a.len() == b.len());
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut from = 0;
+    // Most of an inode stays as it is: whole lines are looked at first.
+    while from < a.len() {
+        let line_end = (from + LINE_BYTES - (at + from) % LINE_BYTES).min(a.len());
+        if a[from..line_end] == b[from..line_end] {
+            from = line_end;
+            continue;
+        }
+        while from < line_end {
+            let end = (from + 4 - (at + from) % 4).min(line_end);
+            if a[from..end] != b[from..end] {
+                match runs.last_mut() {
+                    Some(r) if r.end == from => r.end = end,
+                    _ => runs.push(from..end),
+                }
+            }
+            from = end;
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_differ() {
+        let a = [0u8; 70];
+        let mut b = a;
+        (b[1], b[4], b[15], b[30], b[32], b[69]) = (1, 1, 1, 1, 1, 1);
+        assert_eq!(changed_words(0, &a, &b), [0..8, 12..16, 28..36, 68..70]);
+        assert!(changed_words(0, &a, &a).is_empty());
+        assert_eq!(changed_words(26, &a[..4], &b[30..34]).first(), Some(&(0..4)), "of the block");
+    }
+
+    /// Random edits, each taken back alone, leave every other one's bits as they are.
+    #[test]
+    fn one_edit_is_taken_back_and_its_neighbours_stay() {
+        let mut state = 7u64;
+        let mut next = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % n
+        };
+        for _ in 0..200 {
+            let old: Vec<u8> = (0..64).map(|_| next(256) as u8).collect();
+            let (mut live, mut twin) = (old.clone(), old.clone());
+            let mut undo = Undo::default();
+            for bit in 0..512 {
+                // Every third bit is one operation's, every third another's.
+                match (bit % 3, next(2)) {
+                    (0, 1) => {
+                        let before = live[bit / 8];
+                        live[bit / 8] ^= 1 << (bit % 8);
+                        undo.join(Undo::of(bit / 8, &[before], &[live[bit / 8]], Grain::Bits));
+                    }
+                    (1, 1) => {
+                        live[bit / 8] ^= 1 << (bit % 8);
+                        twin[bit / 8] ^= 1 << (bit % 8);
+                    }
+                    _ => (),
+                }
+            }
+            undo.apply(&mut live);
+            assert_eq!(live, twin);
+        }
+    }
+
+    #[test]
+    fn two_edits_meet_where_they_have_bits_in_common() {
+        let bits = |before: u8, after: u8| Undo::of(9, &[before], &[after], Grain::Bits);
+        assert!(bits(0, 1).meets(&bits(1, 0)));
+        assert!(!bits(0, 1).meets(&bits(1, 3)));
+        let word = |at: usize| Undo::of(at, &[0; 4], &[1; 4], Grain::Words);
+        assert!(word(8).meets(&bits(0, 1)) && !word(12).meets(&word(8)));
+        assert!(word(8).touches(&(11..12)) && !word(8).touches(&(12..16)));
+    }
+}
