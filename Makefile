@@ -5,6 +5,7 @@
 #   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
 #   make bench, bench-nfs   the figures of the README, beside their peers, in one run; bench-disks: on emulated disks
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
+#   make deb, make rpm      a package with the program, man pages, completions, mount.cairn, a systemd unit
 #   make lab                the papers' experiments on modelled disks in virtual time, with their claims: minutes
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
 #   make soak               mixed load on real mounts, minutes a mode and an hour in the default: no operation may stall
@@ -14,7 +15,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log lab crash-nightly soak fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log deb rpm lab crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -48,6 +49,10 @@ bench-disks:
 bench-log:
 	@scripts/setup.sh bench
 	cargo run --release --manifest-path scripts/bench/log/Cargo.toml --target-dir $(CARGO_TARGET)/bench-log -- $(or $(DIR),.)
+
+deb rpm:
+	@scripts/setup.sh $@
+	@scripts/package.sh $@
 
 # Ends with 1 if a claim is not met.
 lab: build

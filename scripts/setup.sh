@@ -2,7 +2,7 @@
 # Installs the Debian packages that a target of the Makefile needs and this machine lacks. Without root
 # it names them and ends with 1; packages that only add a peer or a referee are named and left out.
 #
-#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|fuzz
+#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|fuzz|deb|rpm
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -16,6 +16,8 @@ case $target in
   conformance) needed+=(e2fsprogs fuse3 acl attr qemu-system-x86 busybox-static cpio kmod) ;;
   bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
+  deb) needed+=(dpkg gzip) ;;
+  rpm) needed+=(gzip) ;;
   fuzz) needed+=(g++) ;;
   *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

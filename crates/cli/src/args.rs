@@ -50,8 +50,50 @@ pub enum Command {
     Crash(CrashArgs),
     /// Repeat the papers' experiments on modelled disks in virtual time.
     Lab(LabArgs),
+    /// The configuration file of `cairn serve`: look at it, or show what it comes to.
+    Config(ConfigArgs),
     /// The stand-alone log: make one, append to it, read it.
     Log(LogArgs),
+    /// Write the man pages or the shells' completions into a directory.
+    #[command(hide = true)]
+    Generate(GenerateArgs),
+}
+
+#[derive(Args)]
+pub struct ConfigArgs {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Subcommand)]
+pub enum ConfigCommand {
+    /// Is it right? What is wrong is told with line and column.
+    Check {
+        #[arg(default_value = crate::config::DEFAULT_PATH)]
+        file: PathBuf,
+    },
+    /// The volumes with the options that hold for each.
+    Show {
+        #[arg(default_value = crate::config::DEFAULT_PATH)]
+        file: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What a package holds that follows from the command line.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum Generated {
+    /// A page for each command, section 1, and those of the helpers, section 8.
+    Man,
+    /// For bash, zsh and fish.
+    Completions,
+}
+
+#[derive(Args)]
+pub struct GenerateArgs {
+    pub what: Generated,
+    pub dir: PathBuf,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
@@ -130,10 +172,14 @@ pub struct OpenArgs {
     pub journal_intents: bool,
 }
 
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ServeArgs {
     /// Volumes [default: ./cairn.img, made if missing].
     pub images: Vec<PathBuf>,
+    /// Volumes and options as this file says, where nothing else is said here; SIGHUP reads its
+    /// exports again.
+    #[arg(long, value_name = "FILE", conflicts_with = "images")]
+    pub config: Option<PathBuf>,
     /// Size of the image if it is made.
     #[arg(long, default_value = "10G", value_parser = size::parse)]
     pub size: u64,
@@ -244,6 +290,9 @@ pub struct FsckArgs {
     /// is not in place yet is lost.
     #[arg(long, requires = "repair")]
     pub discard_log: bool,
+    /// Do not look at a volume that was closed cleanly.
+    #[arg(long)]
+    pub unless_clean: bool,
     #[arg(long)]
     pub background: bool,
     #[arg(long)]

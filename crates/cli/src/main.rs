@@ -3,8 +3,11 @@
 
 mod args;
 mod commands;
+mod config;
 mod device;
+mod helpers;
 mod image;
+mod notify;
 mod progress;
 mod say;
 mod size;
@@ -51,6 +54,9 @@ impl From<volume::VolumeError> for Failure {
 }
 
 fn main() -> ExitCode {
+    if let Some(code) = helpers::run(&std::env::args_os().collect::<Vec<_>>()) {
+        return code;
+    }
     let cli = arguments();
     say::start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
     if only_reads(&cli.command) {
@@ -74,6 +80,8 @@ fn main() -> ExitCode {
         Command::Crash(a) => commands::crash::run(&a),
         Command::Lab(a) => commands::lab::run(&a),
         Command::Log(a) => commands::log::run(&a),
+        Command::Config(a) => commands::config::run(&a),
+        Command::Generate(a) => commands::generate::run(&a),
     };
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

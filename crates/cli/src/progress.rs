@@ -85,6 +85,7 @@ impl ReplayWatch for ReplayBar {
     fn progress(&self, at: u64, of: u64) {
         let mut bar = self.bar.lock().expect("nobody panics while holding it");
         bar.get_or_insert_with(Bar::new).step("replaying the log", at, of);
+        crate::notify::replaying(at, of);
     }
     fn done(&self, did: Replayed) {
         self.did.lock().expect("nobody panics while holding it").replace(did);

@@ -158,7 +158,7 @@ fn main() -> Result<(), String> {
     };
     let how = (choice, BLOCK_BYTES as usize, policy);
     let session = Session::start(&pool, 0, Path::new(&dir), &options, how)?;
-    wait_for_stop(|| session.has_ended());
+    let _ = wait_for_stop(|| session.has_ended());
     session.unmount()?;
     pool.stop();
     Ok(())

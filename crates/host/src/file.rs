@@ -109,6 +109,11 @@ impl HostFile {
         Self::with(file, path, false)
     }
 
+    /// Says that this process will soon let go of it: who wants it waits, and is not refused.
+    pub fn let_go_soon(&self) {
+        lock::let_go_soon(&self.file);
+    }
+
     fn with(file: File, path: &Path, read_only: bool) -> Result<HostFile, String> {
         let shown = path.display();
         let kind = file.metadata().map_err(|e| format!("{shown}: {e}"))?.file_type();

@@ -5,6 +5,9 @@
 //! soon as *any* of its descriptors of the image is closed, and lets the process lock twice. An
 //! image that is open twice, through the page cache and past it, has half of the lock with each:
 //! a killed process's writes keep the open file that they go through, and with it the lock.
+//!
+//! Who is about to let go says so: the first byte of his lock is one for reading from then on, and
+//! whoever wants the image waits for him (`umount` returns before a mount's volume is closed).
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -12,9 +15,11 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long the writes of a killed process may take to end: until then the kernel has its files,
-/// and the lock, though the process is gone.
+/// How long the writes of a killed process may take to end (until then the kernel has its files,
+/// and the lock, though the process is gone), and how long one that lets go, or only reads.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a process that has lost its mount may take to say that it lets go.
+const GRACE: Duration = Duration::from_millis(800);
 
 /// Takes the lock, or says who has the volume. The lock of a process that is gone is waited for: so
 /// nothing is read before its last writes have come to their end.
@@ -25,15 +30,43 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Stri
         if !matches!(why.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
             return Err(format!("{shown}: cannot be locked against other processes: {why}"));
         }
-        if let Some(pid) = holder(file) {
-            return Err(format!("{shown}: in use by process {pid}: end it first"));
-        }
-        if start.elapsed() > PATIENCE {
-            return Err(format!("{shown}: in use by another process: end it first"));
+        let waited = start.elapsed();
+        if waited > PATIENCE || waited > GRACE && !lets_go(file) {
+            match holder(file) {
+                Some(pid) => return Err(in_use(&shown.to_string(), pid)),
+                None if waited > PATIENCE => {
+                    return Err(format!("{shown}: in use by another process: end it first"));
+                }
+                None => (),
+            }
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Ok(())
+}
+
+/// Who has it, by number and name.
+fn in_use(shown: &str, pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match name.trim_end() {
+        "" => format!("{shown}: in use by process {pid}: end it first"),
+        name => format!("{shown}: in use by process {pid} ({name}): end it first"),
+    }
+}
+
+/// From now on whoever wants the image waits for this process to let go. It is a courtesy: where
+/// it fails, he is refused as before.
+pub(crate) fn let_go_soon(file: &File) {
+    let _ = lock_bytes(file, libc::F_RDLCK, (0, 1));
+}
+
+/// Will whoever has the lock soon let go?
+fn lets_go(file: &File) -> bool {
+    let mut wanted = record(libc::F_WRLCK, (0, 1));
+    // SAFETY: the structure lives through the call.
+    #[expect(unsafe_code, reason = "std has no record locks")]
+    let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut wanted) };
+    rc == 0 && wanted.l_type != libc::F_WRLCK as i16
 }
 
 fn try_take(file: &File, exclusive: bool) -> std::io::Result<()> {
@@ -50,17 +83,26 @@ pub(crate) fn share(file: &File, again: &File) -> std::io::Result<()> {
 
 /// Sets the lock of the bytes from `start` on.
 fn lock(file: &File, kind: libc::c_int, start: i64) -> std::io::Result<()> {
-    let mut lock = libc::flock {
-        l_type: kind as i16,
-        l_whence: libc::SEEK_SET as i16,
-        l_start: start,
-        l_len: 0,
-        l_pid: 0,
-    };
+    lock_bytes(file, kind, (start, 0))
+}
+
+/// Sets the lock of some bytes: the first, and how many, 0 for all behind it.
+fn lock_bytes(file: &File, kind: libc::c_int, bytes: (i64, i64)) -> std::io::Result<()> {
+    let mut lock = record(kind, bytes);
     // SAFETY: the structure lives through the call.
     #[expect(unsafe_code, reason = "std has no record locks")]
     let rc = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw mut lock) };
     if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+fn record(kind: libc::c_int, (start, len): (i64, i64)) -> libc::flock {
+    libc::flock {
+        l_type: kind as i16,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: len,
+        l_pid: 0,
+    }
 }
 
 /// The process that has the lock, as far as this one may know: /proc tells of each descriptor the
@@ -115,6 +157,7 @@ pub(crate) fn check_unused(file: &File, path: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::{Duration, GRACE};
     use crate::HostFile;
     use crate::file::beside_the_build;
 
@@ -131,6 +174,21 @@ mod tests {
         }
         drop(in_flight);
         HostFile::open(&path, false).expect("nobody has it any more");
+        std::fs::remove_file(&path).expect("it was made");
+    }
+
+    /// What `umount` leaves: a process that still writes, and says that it lets go.
+    #[test]
+    fn who_lets_go_is_waited_for() {
+        let path = beside_the_build("lock-let-go");
+        let f = HostFile::create(&path, 1 << 20).expect("the build's folder may be written");
+        f.let_go_soon();
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(GRACE + Duration::from_millis(300));
+            drop(f);
+        });
+        HostFile::open(&path, false).expect("it is waited for");
+        later.join().expect("it only sleeps");
         std::fs::remove_file(&path).expect("it was made");
     }
 }

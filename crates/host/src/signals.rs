@@ -25,8 +25,17 @@ pub fn block_signals() {
     }
 }
 
+/// Why a wait for the end was over.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// SIGINT or SIGTERM, or what was served is gone.
+    End,
+    /// SIGHUP: to servers with a configuration, that it is to be read again.
+    Hangup,
+}
+
 /// Waits until one of them comes, or until `ended` says so (looked at ten times a second).
-pub fn wait_for_stop(mut ended: impl FnMut() -> bool) {
+pub fn wait_for_stop(mut ended: impl FnMut() -> bool) -> Stop {
     let set = stop_set();
     let wait = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
     while !ended() {
@@ -34,10 +43,13 @@ pub fn wait_for_stop(mut ended: impl FnMut() -> bool) {
         #[expect(unsafe_code, reason = "std has no signals")]
         let got =
             unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const wait) };
-        if got > 0 {
-            return;
+        match got {
+            libc::SIGHUP => return Stop::Hangup,
+            got if got > 0 => return Stop::End,
+            _ => (),
         }
     }
+    Stop::End
 }
 
 /// Lets a reader that goes away (`| head`) end this process quietly, as it ends other programs. Not

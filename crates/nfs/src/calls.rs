@@ -111,7 +111,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     durable &= pending.refused.is_none();
     let request = wanted.unwrap_or(Request::GetAttr { ino: first.ino });
     pending.durable = durable || waits(&request);
-    let cred = server.cred(rule, user);
+    let cred = server.cred(&rule, user);
     let call = Call { cred, durable, wcc: true, hold: false, expect, request };
     Ok(Begun::Ask(Box::new((pending, call))))
 }

@@ -1,6 +1,7 @@
 //! Who may use which volume, and as whom: the exports, as they are given on the command line.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use vfs::Cred;
 
 /// From which ports a rule's clients may ask. Only root binds ports below 1024.
@@ -31,7 +32,7 @@ enum Squash {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
     /// The volume's name, without the slash; empty: any.
-    pub name: String,
+    pub name: Arc<str>,
     network: IpAddr,
     bits: u8,
     /// May it be changed?
@@ -65,7 +66,7 @@ fn parse_client(name: &str, text: &str) -> Result<Export, String> {
         Some(b) => b.parse().ok().filter(|b| *b <= most).ok_or("no such prefix")?,
     };
     let mut e = Export {
-        name: name.to_owned(),
+        name: name.into(),
         network,
         bits,
         writable: true,
@@ -106,7 +107,7 @@ impl Export {
         };
         let (client, network) = (plain(client), plain(self.network));
         let mask = if self.bits == 0 { 0 } else { u128::MAX << (128 - u32::from(self.bits)) };
-        (self.name.is_empty() || self.name == volume)
+        (self.name.is_empty() || *self.name == *volume)
             && client.is_ipv4() == network.is_ipv4()
             && bits(client) & mask == bits(network) & mask
     }

@@ -8,6 +8,7 @@ use crate::intake::Intake;
 use crate::kept;
 use crate::metrics::Metrics;
 use crate::seldom::Seldom;
+use arc_swap::ArcSwap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -36,7 +37,7 @@ impl Served {
 /// The server.
 pub struct Server {
     pub(crate) volumes: Vec<Served>,
-    exports: Vec<Export>,
+    exports: ArcSwap<Vec<Export>>,
     pub(crate) drc: Drc<Connection>,
     pub(crate) metrics: Metrics,
     /// Bytes that all connections hold, see [`crate::quota`].
@@ -70,7 +71,7 @@ impl Server {
     pub fn new(volumes: Vec<Served>, exports: Vec<Export>) -> Server {
         Server {
             volumes,
-            exports,
+            exports: ArcSwap::from_pointee(exports),
             drc: Drc::default(),
             metrics: Metrics::new(),
             held: Arc::default(),
@@ -78,6 +79,11 @@ impl Server {
             refusals: Seldom::default(),
             strangers: Seldom::default(),
         }
+    }
+    /// Takes other rules from now on. Clients keep their connections; what they ask next is judged
+    /// by these.
+    pub fn set_exports(&self, exports: Vec<Export>) {
+        self.exports.store(Arc::new(exports));
     }
     /// The replies of the last seconds to changes of this volume, for the server that comes after a
     /// clean end; `now` in seconds since 1970. None: there are none, or the volume keeps no count
@@ -110,17 +116,18 @@ impl Server {
         handle::decode(bytes, self.volumes.iter().map(|v| (&v.info.uuid, &v.info.handle_key)))
     }
     /// The rule that lets this caller use the volume, if any does.
-    pub(crate) fn rule(&self, volume: usize, user: &User) -> Option<&Export> {
+    pub(crate) fn rule(&self, volume: usize, user: &User) -> Option<Export> {
         let name = &self.volumes[volume].name;
-        let rule = self.exports.iter().find(|e| e.covers(name, user.peer.ip()))?;
-        rule.admits(user.peer.port()).then_some(rule)
+        let exports = self.exports.load();
+        let rule = exports.iter().find(|e| e.covers(name, user.peer.ip()))?;
+        rule.admits(user.peer.port()).then(|| rule.clone())
     }
     /// No rule lets this caller in: counted and logged.
     pub(crate) fn refused(&self, volume: usize, peer: SocketAddr) {
         self.metrics.refused.inc();
         let Some(more) = self.refusals.line() else { return };
         let name = &self.volumes[volume].name;
-        let why = match self.exports.iter().any(|e| e.covers(name, peer.ip())) {
+        let why = match self.exports.load().iter().any(|e| e.covers(name, peer.ip())) {
             true => "its --export is secure, so for ports below 1024",
             false => "no --export covers it",
         };
@@ -128,7 +135,8 @@ impl Server {
     }
     /// May this peer use any of the volumes? Others are counted, and logged now and then.
     pub fn admits(&self, peer: SocketAddr) -> bool {
-        let known = self.names().any(|n| self.exports.iter().any(|e| e.covers(n, peer.ip())));
+        let exports = self.exports.load();
+        let known = self.names().any(|n| exports.iter().any(|e| e.covers(n, peer.ip())));
         if !known {
             self.turned_away(peer, "no --export covers it");
         }
@@ -166,7 +174,7 @@ impl Server {
             let root = handle::encode(&info.uuid, &info.handle_key, 2, generation);
             return Ok(Mounting::Root(root));
         }
-        let cred = self.cred(rule, user);
+        let cred = self.cred(&rule, user);
         Ok(Mounting::Below { volume, generation, path: below.to_vec(), cred })
     }
 }

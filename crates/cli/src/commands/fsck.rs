@@ -17,6 +17,12 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage("--background is not in this version".into()));
     }
     let shown = a.image.display().to_string();
+    if a.unless_clean && closed_cleanly(a)? {
+        if !a.json {
+            println!("{shown}: closed cleanly, not looked at");
+        }
+        return Ok(Outcome::Done);
+    }
     let lossy = match (a.discard_log, a.repair) {
         (true, _) => discard(a)?,
         (false, repair) => repair && replay(a)?,
@@ -53,6 +59,13 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         None if repaired => Ok(Outcome::Repaired),
         None => Ok(Outcome::Damaged),
     }
+}
+
+/// Was it closed cleanly, and never found to be damaged? What cannot be told is to be looked at.
+fn closed_cleanly(a: &FsckArgs) -> Result<bool, Failure> {
+    let device = FileDevice(Arc::new(HostFile::open(&a.image, true)?));
+    let found = volume::probe(&device);
+    Ok(found.is_ok_and(|p| p.is_clean() && p.read_only.is_none()))
 }
 
 /// Gives up what the journal or a log holds, and says so. False: it held nothing.

@@ -1,9 +1,11 @@
 //! The commands, one subject a file. What several share is in `image` and `args`.
 
 pub mod bench;
+pub mod config;
 pub mod crash;
 pub mod files;
 pub mod fsck;
+pub mod generate;
 pub mod get;
 pub mod http;
 pub mod info;

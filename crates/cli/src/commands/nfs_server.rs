@@ -5,12 +5,13 @@ use crate::{Failure, say};
 use host::{Driver, Limits, Listening, Outlet, Pool, Protocol, Service, Unfinished, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::{Reply, Request, Work};
 
 /// How NFS is served.
+#[derive(Clone)]
 pub struct NfsArgs {
     address: String,
     exports: Vec<Export>,
@@ -80,9 +81,8 @@ impl NfsArgs {
     }
 
     /// Is there a volume for each export that names one? These are served.
-    pub fn check_names(&self, images: &[PathBuf]) -> Result<(), Failure> {
-        let names: Vec<String> = images.iter().map(|i| name_of(i)).collect();
-        let known = |e: &&Export| e.name.is_empty() || names.contains(&e.name);
+    pub fn check_names(&self, names: &[String]) -> Result<(), Failure> {
+        let known = |e: &&Export| e.name.is_empty() || names.iter().any(|n| **n == *e.name);
         let Some(stray) = self.exports.iter().find(|e| !known(e)) else { return Ok(()) };
         let shown: Vec<String> = names.iter().map(|n| format!("/{n}")).collect();
         let (stray, names) = (&stray.name, shown.join(", "));
@@ -184,6 +184,10 @@ impl Started {
     pub fn at(&self) -> SocketAddr {
         self.listening.at
     }
+    /// Takes these rules from now on; clients keep their connections.
+    pub fn take_exports(&self, args: NfsArgs) {
+        self.server.set_exports(args.exports);
+    }
     /// From now on no request enters a volume; those that have are answered when the volumes are
     /// closed.
     pub fn stop(&self) {
@@ -200,17 +204,11 @@ impl Started {
     }
 }
 
-/// A volume's name as an export: its file's, without the ending.
-pub fn name_of(path: &Path) -> String {
-    path.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
 /// What the server needs to know of an opened volume.
-pub fn describe(driver: &Driver, path: &Path) -> Result<Served, Failure> {
-    let name = name_of(path);
+pub fn describe(driver: &Driver, name: &str) -> Result<Served, Failure> {
     match driver.request(Request::Info) {
-        Ok(Reply::Info(info)) => Ok(Served { name, info: *info }),
-        _ => Err(Failure::Failed(format!("{}: tells nothing about itself", path.display()))),
+        Ok(Reply::Info(info)) => Ok(Served { name: name.to_owned(), info: *info }),
+        _ => Err(Failure::Failed(format!("{name}: tells nothing about itself"))),
     }
 }
 

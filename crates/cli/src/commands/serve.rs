@@ -2,14 +2,16 @@
 //! end of it all.
 
 use super::http::{self, Status};
-use super::nfs_server::{NfsArgs, Started, describe, name_of};
+use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
+use crate::config::{self, Config};
 use crate::image::check_open_args;
+use crate::notify::{self, Watchdog};
 use crate::{Failure, Outcome, say};
-use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
-use host::{Driver, Pool, block_signals, wait_for_stop};
+use fuse::{MountOptions, Options, Session, Trust, UringChoice};
+use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,13 +22,24 @@ const TTL_SHARED: u64 = 1;
 
 /// By which ways the volumes are reached.
 #[derive(Default)]
-struct Fronts<'a> {
-    mount: Option<(&'a Path, Options)>,
+struct Fronts {
+    mounts: Vec<Mounting>,
     nfs: Option<NfsArgs>,
-    http: Option<&'a str>,
+    http: Option<String>,
     rpcbind: bool,
     /// Is this the process in the background?
     detached: bool,
+    /// Where exports are read again.
+    config: Option<PathBuf>,
+}
+
+/// A volume that is mounted, too.
+struct Mounting {
+    /// Its number among those served.
+    volume: usize,
+    dir: PathBuf,
+    options: Options,
+    uring: Uring,
 }
 
 /// The line that says that all is served.
@@ -50,9 +63,8 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
         host::new_session();
     }
     let volumes = vec![open(&a.image, &a.open, Front::MountAlone)?];
-    let fronts =
-        Fronts { mount: Some((&a.dir, options)), detached: a.detached, ..Fronts::default() };
-    run_volumes(volumes, &a.open, fronts)
+    let mounts = vec![Mounting { volume: 0, dir: a.dir, options, uring: a.open.fuse_uring }];
+    run_volumes(volumes, Fronts { mounts, detached: a.detached, ..Fronts::default() })
 }
 
 /// What the lists say, one after the other.
@@ -90,48 +102,89 @@ fn daemonize() -> Result<Outcome, Failure> {
 
 /// `cairn serve`.
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
-    refuse_what_is_not_there(&a)?;
+    let mut config = asked_for(a)?;
+    refuse_what_is_not_there(&config)?;
+    let a = &config.serve;
     // What was asked for wrongly is told before anything is opened, and so recovered, or made.
-    let options = mount_options(&a.options)?;
-    if options.is_remount() {
-        return Err(Failure::Usage("-o remount: that is for `cairn mount`".into()));
-    }
-    let nfs = match a.no_nfs {
-        true => None,
-        false => Some(NfsArgs::new(a.nfs.as_deref(), &a.export)?),
-    };
+    let mounts = mounts(&config)?;
+    let nfs = nfs_of(&config)?;
     host::keep_pages_small();
-    let mut images = a.images.clone();
-    if images.is_empty() {
-        images.push(PathBuf::from("cairn.img"));
-    }
-    nfs.as_ref().map_or(Ok(()), |n| n.check_names(&images))?;
-    if a.images.is_empty() && !images[0].exists() {
-        make_default(&images[0], &a)?;
+    if a.images.is_empty() && a.config.is_none() && !config.volumes[0].serve.images[0].exists() {
+        make_default(&config.volumes[0].serve.images[0], a)?;
     }
     let front = if a.no_nfs { Front::MountAlone } else { Front::Any };
     // Without NFS there is nobody who would write but the mount.
-    let read_only = a.open.read_only || a.no_nfs && options.is_read_only();
-    let a = ServeArgs { open: OpenArgs { read_only, ..a.open }, ..a };
-    let volumes = open_all(&images, &a.open, front)?;
-    let mount = a.mount.as_deref().map(|dir| (dir, options));
-    let http = a.http.as_deref();
-    let fronts = Fronts { mount, nfs, http, rpcbind: a.rpcbind, detached: false };
-    run_volumes(volumes, &a.open, fronts)
+    let alone = a.no_nfs;
+    for m in mounts.iter().filter(|m| alone && m.options.is_read_only()) {
+        config.volumes[m.volume].serve.open.read_only = true;
+    }
+    notify::opening(config.volumes.iter().map(|v| v.name.as_str()));
+    let volumes = open_all(&config.volumes, front)?;
+    let Config { serve: ServeArgs { http, rpcbind, config, .. }, .. } = config;
+    run_volumes(volumes, Fronts { mounts, nfs, http, rpcbind, detached: false, config })
 }
 
-fn refuse_what_is_not_there(a: &ServeArgs) -> Result<(), Failure> {
-    check_open_args(&a.open)?;
-    if a.mount.is_some() && a.images.len() > 1 {
+/// The volumes and their options: the configuration's, the command line's, or the default one.
+fn asked_for(a: ServeArgs) -> Result<Config, Failure> {
+    if let Some(path) = &a.config {
+        let config = config::load(path)?;
+        if config.volumes.is_empty() {
+            let why = format!("{}: it names no volume: [volume.NAME]", path.display());
+            return Err(Failure::Usage(why));
+        }
+        return Ok(config);
+    }
+    let mut config = config::of_line(a);
+    if config.volumes.is_empty() {
+        let images = vec![PathBuf::from("cairn.img")];
+        let made = config::of_line(ServeArgs { images, ..config.serve.clone() });
+        config.volumes = made.volumes;
+    }
+    Ok(config)
+}
+
+/// The mounts that are asked for, with what mount(8) would say of them.
+fn mounts(config: &Config) -> Result<Vec<Mounting>, Failure> {
+    let mut all = Vec::new();
+    for (volume, v) in config.volumes.iter().enumerate() {
+        let options = mount_options(&v.serve.options)?;
+        if options.is_remount() {
+            return Err(Failure::Usage("-o remount: that is for `cairn mount`".into()));
+        }
+        if let Some(dir) = v.serve.mount.clone() {
+            all.push(Mounting { volume, dir, options, uring: v.serve.open.fuse_uring });
+        }
+    }
+    Ok(all)
+}
+
+fn nfs_of(config: &Config) -> Result<Option<NfsArgs>, Failure> {
+    if config.serve.no_nfs {
+        return Ok(None);
+    }
+    let nfs = NfsArgs::new(config.serve.nfs.as_deref(), &config.serve.export)?;
+    let names: Vec<String> = config.volumes.iter().map(|v| v.name.clone()).collect();
+    nfs.check_names(&names)?;
+    Ok(Some(nfs))
+}
+
+fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {
+    let a = &config.serve;
+    for v in &config.volumes {
+        check_open_args(&v.serve.open)?;
+    }
+    let mounted = config.volumes.iter().any(|v| v.serve.mount.is_some());
+    if a.mount.is_some() && config.volumes.len() > 1 {
         return Err(Failure::Usage("--mount is for one volume".into()));
     }
     if a.rpcbind && a.no_nfs {
         return Err(Failure::Usage("--rpcbind without NFS has nothing to register".into()));
     }
-    if a.no_nfs && a.mount.is_none() {
+    if a.no_nfs && !mounted {
         return Err(Failure::Usage("--no-nfs without --mount leaves nothing to serve".into()));
     }
-    if !a.no_nfs && a.open.mode.as_deref() == Some("async") && !a.unsafe_async {
+    let loses = config.volumes.iter().any(|v| v.serve.open.mode.as_deref() == Some("async"));
+    if !a.no_nfs && loses && !a.unsafe_async {
         let why = "mode async answers over NFS before anything is durable: give --unsafe-async to \
                    accept that, or --no-nfs";
         return Err(Failure::Usage(why.into()));
@@ -151,37 +204,21 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn run_volumes(
-    volumes: Vec<Served>,
-    args: &OpenArgs,
-    fronts: Fronts<'_>,
-) -> Result<Outcome, Failure> {
+fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Failure> {
     block_signals();
     open_doors(&volumes)?;
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
-        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
-        served.push(describe(&driver, v.file.path())?);
+        let driver = Driver::new(v.door.clone(), v.disks.clone());
+        served.push(describe(&driver, &v.name)?);
     }
     let pool = start_workers(&volumes)?;
-    let session = match fronts.mount {
-        None => None,
-        Some(at) => {
-            let alone = fronts.nfs.is_none();
-            let policy = CachePolicy {
-                secs: if alone { TTL_ALONE } else { TTL_SHARED },
-                returned_is_durable: alone && volumes[0].returned_is_durable,
-                writeback: alone && volumes[0].writeback,
-                whole_seconds: volumes[0].whole_seconds,
-            };
-            Some(start_session(&pool, &volumes[0], at, (args, policy))?)
-        }
-    };
-    let detached = fronts.detached;
+    let sessions = start_sessions(&pool, &volumes, &mut fronts)?;
+    let (detached, config) = (fronts.detached, fronts.config.take());
     let servers = match start_servers(&pool, &volumes, served, fronts) {
         Ok(r) => r,
         Err(why) => {
-            let _ = session.as_ref().map(Session::unmount);
+            sessions.iter().for_each(|s| drop(s.unmount()));
             close(&volumes, &pool)?;
             return Err(Failure::Failed(why));
         }
@@ -191,18 +228,53 @@ fn run_volumes(
     } else {
         say::out(READY);
     }
-    wait_for_stop(|| session.as_ref().is_some_and(Session::has_ended));
+    notify::ready(volumes.iter().map(|v| v.name.as_str()));
+    let _watchdog = Watchdog::start(&pool);
+    serve_until_stopped(&sessions, &servers, config.as_deref());
+    notify::stopping();
+    volumes.iter().for_each(|v| v.file.let_go_soon());
+    end(&volumes, &pool, servers, &sessions)
+}
+
+/// Waits for the end: a signal, or that all mounts are gone that somebody made. SIGHUP reads the
+/// configuration's exports again, where there is one, and ends it where there is none.
+fn serve_until_stopped(sessions: &[Session], servers: &Servers, config: Option<&Path>) {
+    let gone = || !sessions.is_empty() && sessions.iter().all(Session::has_ended);
+    while wait_for_stop(gone) == Stop::Hangup {
+        let Some(path) = config else { return };
+        notify::reloading();
+        match config::load(path).and_then(|c| nfs_of(&c)) {
+            Ok(Some(nfs)) => {
+                servers.nfs.iter().for_each(|s| s.take_exports(nfs.clone()));
+                say::err(&format!("{}: its exports hold from now on", path.display()));
+            }
+            Ok(None) => say::err("the exports stay: without NFS there are none"),
+            Err(Failure::Failed(why) | Failure::Usage(why)) => {
+                say::err(&format!("{why}; everything stays as it was"));
+            }
+            Err(Failure::Told(_)) => (),
+        }
+        notify::ready(std::iter::empty());
+    }
+}
+
+/// Clients find their connections closed, and never a volume that is.
+fn end(
+    volumes: &[Served],
+    pool: &Arc<Pool>,
+    servers: Servers,
+    sessions: &[Session],
+) -> Result<Outcome, Failure> {
     drop(servers.registration);
-    // Clients find their connections closed, and never a volume that is.
     servers.nfs.iter().for_each(Started::stop);
-    if let Some(s) = &session {
+    for s in sessions {
         match s.unmount() {
             Ok(true) => say::err("the mount is busy: it goes when its users do"),
             Ok(false) => (),
             Err(e) => say::err(&e),
         }
     }
-    let closed = close(&volumes, &pool);
+    let closed = close(volumes, pool);
     servers.nfs.iter().for_each(|n| n.end(closed.is_ok()));
     closed
 }
@@ -229,12 +301,12 @@ fn start_servers(
     pool: &Arc<Pool>,
     volumes: &[Served],
     served: Vec<nfs::Served>,
-    fronts: Fronts<'_>,
+    fronts: Fronts,
 ) -> Result<Servers, String> {
     let images = volumes.iter().map(|v| v.file.path().to_owned()).collect();
     let started = fronts.nfs.map(|n| n.start(pool, served, images)).transpose()?;
-    if let Some(address) = fronts.http {
-        let names = volumes.iter().map(|v| (name_of(v.file.path()), !v.read_only)).collect();
+    if let Some(address) = &fronts.http {
+        let names = volumes.iter().map(|v| (v.name.clone(), !v.read_only)).collect();
         let nfs = started.as_ref().map(|s| s.server.clone());
         let at = http::start(address, Status { pool: pool.clone(), volumes: names, nfs })?;
         say::out(&format!("status: http://{at}/, metrics: http://{at}/metrics"));
@@ -246,27 +318,51 @@ fn start_servers(
     Ok(Servers { nfs: started, registration })
 }
 
+/// Mounts what is to be mounted; if one fails, none stays.
+fn start_sessions(
+    pool: &Arc<Pool>,
+    volumes: &[Served],
+    fronts: &mut Fronts,
+) -> Result<Vec<Session>, Failure> {
+    let alone = fronts.nfs.is_none();
+    let mut sessions: Vec<Session> = Vec::new();
+    for m in std::mem::take(&mut fronts.mounts) {
+        match start_session(pool, &volumes[m.volume], m, alone) {
+            Ok(s) => sessions.push(s),
+            Err(why) => {
+                sessions.iter().for_each(|s| drop(s.unmount()));
+                let _ = close(volumes, pool); // what went wrong first is what is told
+                return Err(why);
+            }
+        }
+    }
+    Ok(sessions)
+}
+
 fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
-    (dir, options): (&Path, Options),
-    (args, policy): (&OpenArgs, CachePolicy),
+    m: Mounting,
+    alone: bool,
 ) -> Result<Session, Failure> {
-    let options = if v.read_only { options.read_only() } else { options };
+    let trust = Trust {
+        secs: if alone { TTL_ALONE } else { TTL_SHARED },
+        returned_is_durable: alone && v.returned_is_durable,
+        writeback: alone && v.writeback,
+        whole_seconds: v.whole_seconds,
+    };
+    let options = if v.read_only { m.options.read_only() } else { m.options };
     let options = MountOptions { source: v.file.path().display().to_string(), options };
-    let choice = match args.fuse_uring {
+    let choice = match m.uring {
         Uring::Auto => UringChoice::Auto,
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session = Session::start(pool, 0, dir, &options, (choice, v.block_bytes, policy));
-    let session = session.inspect_err(|_| {
-        let _ = close(std::slice::from_ref(v), pool);
-    })?;
+    let session = Session::start(pool, m.volume, &m.dir, &options, (choice, v.block_bytes, trust))?;
     if let Some(hint) = session.hint() {
         say::out(&hint);
     }
-    say::out(&format!("mounted on {}", dir.display()));
+    say::out(&format!("mounted on {}", m.dir.display()));
     Ok(session)
 }
 

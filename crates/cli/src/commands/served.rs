@@ -2,20 +2,23 @@
 //! in a shard of its own or, where they share a log, in one. It knows no front end.
 
 use crate::args::{OpenArgs, WritebackCache};
+use crate::config::VolumeArgs;
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, log_file, options_of};
 use crate::image::{prepare, with_mode};
 use crate::progress::ReplayBar;
 use crate::{Failure, say};
 use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use vfs::{Monitor, VolumeState};
 use volume::{OpenOptions, Probe};
 
 /// A volume and what it lies on.
 pub(super) struct Served {
-    pub(super) monitor: Arc<Monitor>,
+    /// Its export's name, without the slash.
+    pub(super) name: String,
+    pub(super) door: Arc<Door>,
     pub(super) file: Arc<HostFile>,
     /// The disks of its shard: its own, and others' that share its log, and the log's if it has
     /// one.
@@ -120,7 +123,8 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     let disks = std::iter::once(file.clone()).chain(log).collect();
     let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
     Ok(Served {
-        monitor,
+        name: crate::config::name_of(path),
+        door,
         file,
         disks,
         block_bytes,
@@ -131,30 +135,47 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     })
 }
 
-/// Prepares all of them. With one log for several volumes these share a shard: whoever is inside
-/// carries on the work of all, so that their entries go out together.
-pub(super) fn open_all(
-    images: &[PathBuf],
-    args: &OpenArgs,
-    front: Front,
-) -> Result<Vec<Served>, Failure> {
-    let outside = args.log.as_ref().is_some_and(|l| l != "internal");
-    if images.len() == 1 || !outside {
-        return images.iter().map(|i| open(i, args, front)).collect();
+/// Prepares all of them. Those with one log share a room: whoever is inside carries on the work of
+/// all, so that their entries go out together.
+pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Served>, Failure> {
+    let log = |v: &VolumeArgs| v.serve.open.log.clone().filter(|l| l != "internal");
+    let mut all: Vec<Option<Served>> = volumes.iter().map(|_| None).collect();
+    for (n, v) in volumes.iter().enumerate() {
+        let sharing = |w: &&(usize, &VolumeArgs)| log(v).is_some() && log(w.1) == log(v);
+        let of_log: Vec<(usize, &VolumeArgs)> =
+            volumes.iter().enumerate().filter(|w| sharing(&w)).collect();
+        if of_log.len() <= 1 {
+            let served = open(&v.serve.images[0], &v.serve.open, front)?;
+            all[n] = Some(Served { name: v.name.clone(), ..served });
+        } else if of_log[0].0 == n {
+            let members: Vec<&VolumeArgs> = of_log.iter().map(|w| w.1).collect();
+            for ((n, _), served) in of_log.iter().zip(open_sharing(&members, front)?) {
+                all[*n] = Some(served);
+            }
+        }
     }
-    // Several volumes with one log: that is for the modes with a log only.
-    let named = args.mode.clone().unwrap_or_else(|| volume::Mode::Unified.to_string());
-    let args = &OpenArgs { mode: Some(named), ..args.clone() };
-    let mode = check_open_args(args)?;
-    if !mode.is_redo() {
-        let why = format!("--log: a journal of mode {mode} is one volume's; serve one");
-        return Err(Failure::Usage(why));
+    Ok(all.into_iter().flatten().collect())
+}
+
+/// Several volumes with one log: that is for the modes with a log only.
+fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Failure> {
+    let mut opened = Vec::new();
+    for v in volumes {
+        let open = &v.serve.open;
+        let named = open.mode.clone().unwrap_or_else(|| volume::Mode::Unified.to_string());
+        let args = OpenArgs { mode: Some(named), ..open.clone() };
+        let mode = check_open_args(&args)?;
+        if !mode.is_redo() {
+            let why = format!("--log: a journal of mode {mode} is one volume's; serve one");
+            return Err(Failure::Usage(why));
+        }
+        opened.push((v.serve.images[0].as_path(), args));
     }
-    let paths: Vec<&Path> = images.iter().map(PathBuf::as_path).collect();
-    let log = open_log(args, &paths)?;
-    let all: Vec<Prepared> = images
+    let paths: Vec<&Path> = opened.iter().map(|v| v.0).collect();
+    let log = open_log(&opened[0].1, &paths)?;
+    let all: Vec<Prepared> = opened
         .iter()
-        .map(|i| prepared(i, (args, front), log.as_ref()))
+        .map(|(image, args)| prepared(image, (args, front), log.as_ref()))
         .collect::<Result<_, Failure>>()?;
     let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
     let (mut members, mut rest) = (Vec::new(), Vec::new());
@@ -163,13 +184,15 @@ pub(super) fn open_all(
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
-    let monitors = Monitor::several(seed()?, rest.len(), openers);
-    let served = |(monitor, (file, block_bytes, read_only, returned_is_durable))| {
-        let (monitor, disks) = (Arc::new(monitor), disks.clone());
-        // Several volumes are not mounted.
+    let doors = Door::several(seed()?, rest.len(), openers);
+    let served = |((door, v), rest): ((Door, &&VolumeArgs), (Arc<HostFile>, usize, bool, bool))| {
+        let (file, block_bytes, read_only, returned_is_durable) = rest;
+        let (door, disks) = (Arc::new(door), disks.clone());
+        // Volumes that share a log are not mounted.
         let (writeback, whole_seconds) = (false, false);
         Served {
-            monitor,
+            name: v.name.clone(),
+            door,
             file,
             disks,
             block_bytes,
@@ -179,7 +202,7 @@ pub(super) fn open_all(
             whole_seconds,
         }
     };
-    Ok(monitors.into_iter().zip(rest).map(served).collect())
+    Ok(doors.into_iter().zip(volumes).zip(rest).map(served).collect())
 }
 
 /// Opens them. If one cannot be opened, those that could are closed again.

@@ -1,0 +1,117 @@
+//! What a service tells whoever watches over it, as sd_notify(3) has it: that it opens, is ready,
+//! reloads, stops, and that it is alive. Where nobody watches, nothing happens. It knows volumes by
+//! their names only.
+
+use host::{Pool, ask_then};
+use sd_notify::NotifyState;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// The longest step of an opening that is believed to get on: a recovery tells of its progress
+/// more often.
+const STEP: Duration = Duration::from_secs(60);
+
+fn tell(states: &[NotifyState<'_>]) {
+    // Nobody need listen, and a service works on without.
+    let _ = sd_notify::notify(states);
+}
+
+fn names<'a>(volumes: impl Iterator<Item = &'a str>) -> String {
+    volumes.map(|v| format!("/{v}")).collect::<Vec<_>>().join(", ")
+}
+
+/// Volumes are being opened, which may take as long as their recovery.
+pub fn opening<'a>(volumes: impl Iterator<Item = &'a str>) {
+    tell(&[NotifyState::Status(&format!("opening {}", names(volumes)))]);
+    more_time();
+}
+
+/// Everything is served. Without names: still the same.
+pub fn ready<'a>(volumes: impl Iterator<Item = &'a str>) {
+    let names = names(volumes);
+    let status = format!("serving {names}");
+    match names.is_empty() {
+        true => tell(&[NotifyState::Ready]),
+        false => tell(&[NotifyState::Ready, NotifyState::Status(&status)]),
+    }
+}
+
+/// The configuration is being read again.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(_) => tell(&[NotifyState::Reloading]),
+    }
+}
+
+/// The end has begun: what is in memory is written back.
+pub fn stopping() {
+    tell(&[NotifyState::Stopping, NotifyState::Status("closing")]);
+}
+
+/// A log is being replayed: so far, of so much. It is told once a second at most.
+pub fn replaying(at: u64, of: u64) {
+    static TOLD: AtomicU64 = AtomicU64::new(0);
+    let now = host::now().mono.0 / 1_000_000_000;
+    if TOLD.swap(now, Ordering::Relaxed) != now {
+        let percent = (at * 100).checked_div(of).unwrap_or(100);
+        tell(&[NotifyState::Status(&format!("recovering: {percent} % of the log replayed"))]);
+        more_time();
+    }
+}
+
+/// Whoever watches is to wait for another step.
+fn more_time() {
+    tell(&[NotifyState::ExtendTimeoutUsec(STEP.as_micros() as u32)]);
+}
+
+/// A thread that says that the service is alive for as long as every volume answers.
+pub struct Watchdog {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watchdog {
+    /// Starts it, if whoever watches wants to hear of it.
+    pub fn start(pool: &Arc<Pool>) -> Option<Watchdog> {
+        let every = sd_notify::watchdog_enabled()? / 2;
+        let (stop, stopped) = channel();
+        let pool = pool.clone();
+        let run = move || {
+            while stopped.recv_timeout(every / 2) == Err(RecvTimeoutError::Timeout) {
+                if all_answer(&pool, every) {
+                    tell(&[NotifyState::Watchdog]);
+                } else {
+                    tracing::error!("a volume does not answer: the watchdog is left to bark");
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(run).ok()?;
+        Some(Watchdog { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Does every volume say what it is, in time? One that has failed does, too.
+fn all_answer(pool: &Arc<Pool>, patience: Duration) -> bool {
+    let until = Instant::now() + patience;
+    let (answered, answers) = channel();
+    let volumes = pool.volumes().len();
+    for v in 0..volumes {
+        let answered = answered.clone();
+        ask_then(pool, v, vfs::Request::Info, move |_| {
+            let _ = answered.send(()); // nobody waits any more
+        });
+    }
+    (0..volumes)
+        .all(|_| answers.recv_timeout(until.saturating_duration_since(Instant::now())).is_ok())
+}
