@@ -31,7 +31,7 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Stri
             return Err(format!("{shown}: cannot be locked against other processes: {why}"));
         }
         let waited = start.elapsed();
-        if waited > PATIENCE || waited > GRACE && !lets_go(file) {
+        if waited > PATIENCE || waited > GRACE && !may_issue(file) {
             match holder(file) {
                 Some(pid) => return Err(in_use(&shown.to_string(), pid)),
                 None if waited > PATIENCE => {
@@ -61,7 +61,7 @@ pub(crate) fn let_go_soon(file: &File) {
 }
 
 /// Will whoever has the lock soon let go?
-fn lets_go(file: &File) -> bool {
+fn may_issue(file: &File) -> bool {
     let mut wanted = record(libc::F_WRLCK, (0, 1));
     // SAFETY: the structure lives through the call.
     #[expect(unsafe_code, reason = "std has no record locks")]

@@ -10,7 +10,7 @@ use crate::config::{self, Config};
 use crate::image::check_open_args;
 use crate::notify::{self, Watchdog};
 use crate::{Failure, Outcome, say};
-use fuse::{MountOptions, Options, Session, Trust, UringChoice};
+use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
 use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -209,7 +209,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     open_doors(&volumes)?;
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
-        let driver = Driver::new(v.door.clone(), v.disks.clone());
+        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
         served.push(describe(&driver, &v.name)?);
     }
     let pool = start_workers(&volumes)?;
@@ -345,7 +345,7 @@ fn start_session(
     m: Mounting,
     alone: bool,
 ) -> Result<Session, Failure> {
-    let trust = Trust {
+    let policy = CachePolicy {
         secs: if alone { TTL_ALONE } else { TTL_SHARED },
         returned_is_durable: alone && v.returned_is_durable,
         writeback: alone && v.writeback,
@@ -358,7 +358,8 @@ fn start_session(
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session = Session::start(pool, m.volume, &m.dir, &options, (choice, v.block_bytes, trust))?;
+    let session =
+        Session::start(pool, m.volume, &m.dir, &options, (choice, v.block_bytes, policy))?;
     if let Some(hint) = session.hint() {
         say::out(&hint);
     }

@@ -18,7 +18,7 @@ use volume::{OpenOptions, Probe};
 pub(super) struct Served {
     /// Its export's name, without the slash.
     pub(super) name: String,
-    pub(super) door: Arc<Door>,
+    pub(super) monitor: Arc<Monitor>,
     pub(super) file: Arc<HostFile>,
     /// The disks of its shard: its own, and others' that share its log, and the log's if it has
     /// one.
@@ -124,7 +124,7 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
     Ok(Served {
         name: crate::config::name_of(path),
-        door,
+        monitor,
         file,
         disks,
         block_bytes,
@@ -135,7 +135,7 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     })
 }
 
-/// Prepares all of them. Those with one log share a room: whoever is inside carries on the work of
+/// Prepares all of them. Those with one log share a shard: whoever is inside carries on the work of
 /// all, so that their entries go out together.
 pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Served>, Failure> {
     let log = |v: &VolumeArgs| v.serve.open.log.clone().filter(|l| l != "internal");
@@ -184,25 +184,26 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
-    let doors = Door::several(seed()?, rest.len(), openers);
-    let served = |((door, v), rest): ((Door, &&VolumeArgs), (Arc<HostFile>, usize, bool, bool))| {
-        let (file, block_bytes, read_only, returned_is_durable) = rest;
-        let (door, disks) = (Arc::new(door), disks.clone());
-        // Volumes that share a log are not mounted.
-        let (writeback, whole_seconds) = (false, false);
-        Served {
-            name: v.name.clone(),
-            door,
-            file,
-            disks,
-            block_bytes,
-            read_only,
-            returned_is_durable,
-            writeback,
-            whole_seconds,
-        }
-    };
-    Ok(doors.into_iter().zip(volumes).zip(rest).map(served).collect())
+    let monitors = Monitor::several(seed()?, rest.len(), openers);
+    let served =
+        |((monitor, v), rest): ((Monitor, &&VolumeArgs), (Arc<HostFile>, usize, bool, bool))| {
+            let (file, block_bytes, read_only, returned_is_durable) = rest;
+            let (monitor, disks) = (Arc::new(monitor), disks.clone());
+            // Volumes that share a log are not mounted.
+            let (writeback, whole_seconds) = (false, false);
+            Served {
+                name: v.name.clone(),
+                monitor,
+                file,
+                disks,
+                block_bytes,
+                read_only,
+                returned_is_durable,
+                writeback,
+                whole_seconds,
+            }
+        };
+    Ok(monitors.into_iter().zip(volumes).zip(rest).map(served).collect())
 }
 
 /// Opens them. If one cannot be opened, those that could are closed again.
