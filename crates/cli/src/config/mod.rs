@@ -129,7 +129,7 @@ fn image_of(file: &File, v: &file::Volume) -> Result<PathBuf, Failure> {
 /// alone first, so that what is wrong is told at its place.
 fn arguments(file: &File, keys: &[Key], given: &ArgMatches) -> Result<Vec<OsString>, Failure> {
     let mut all = Vec::new();
-    for key in keys.iter().filter(|k| !matches!(k.name.as_str(), "image")) {
+    for key in keys.iter().filter(|k| !(k.of_volume && k.name == "image")) {
         if key.of_volume && key.name == "export" {
             check_export(file, key)?;
             continue;
