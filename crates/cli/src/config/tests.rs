@@ -66,7 +66,7 @@ fn what_is_wrong_is_told_with_its_place() {
         ("[volume.a]\nimage=\"i\"\nhttp = \"x\"", "F:3:1: \"http\" stands at the head of the file"),
         ("image = \"i\"", "F:1:1: \"image\" stands below a volume"),
         ("[volume.a]\nimage = \"i\"\nexport = [\"10.0.0.0/99\"]", "F:3:11: "),
-        ("export = [\"b=10.0.0.0/8\"]\n[volume.a]\nimage = \"i\"", "F:1:11: export \"b=10"),
+        ("export = [\"b=10.0.0.0/8\"]\n[volume.a]\nimage = \"i\"", "F:1:11: export \"b\": no such"),
         ("mode = ", "F:1:"),
         ("a = 1979-05-27", "F:1:5: a datetime is no value of an option"),
         ("volume = 3", "F:1:10: a volume is a section: [volume.NAME]"),
