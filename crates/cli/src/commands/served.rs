@@ -185,25 +185,24 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
     let monitors = Monitor::several(seed()?, rest.len(), openers);
-    let served =
-        |((monitor, v), rest): ((Monitor, &&VolumeArgs), (Arc<HostFile>, usize, bool, bool))| {
-            let (file, block_bytes, read_only, returned_is_durable) = rest;
-            let (monitor, disks) = (Arc::new(monitor), disks.clone());
+    let mut all = Vec::new();
+    for ((monitor, v), (file, block_bytes, read_only, returned_is_durable)) in
+        monitors.into_iter().zip(volumes).zip(rest)
+    {
+        all.push(Served {
+            name: v.name.clone(),
+            monitor: Arc::new(monitor),
+            file,
+            disks: disks.clone(),
+            block_bytes,
+            read_only,
+            returned_is_durable,
             // Volumes that share a log are not mounted.
-            let (writeback, whole_seconds) = (false, false);
-            Served {
-                name: v.name.clone(),
-                monitor,
-                file,
-                disks,
-                block_bytes,
-                read_only,
-                returned_is_durable,
-                writeback,
-                whole_seconds,
-            }
-        };
-    Ok(monitors.into_iter().zip(volumes).zip(rest).map(served).collect())
+            writeback: false,
+            whole_seconds: false,
+        });
+    }
+    Ok(all)
 }
 
 /// Opens them. If one cannot be opened, those that could are closed again.
