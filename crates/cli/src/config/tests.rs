@@ -1,3 +1,6 @@
+//! Volumes with options of their own, the command line above them, and mistakes told at their place.
+//! They know the file as text only.
+
 use super::*;
 
 fn config(text: &str, line: &str) -> Result<Config, String> {
@@ -19,8 +22,8 @@ nfs = "0.0.0.0:2049"
 mode = "unified"
 cache = "64M"
 
-[volume.home]
-image = "/srv/home.img"
+[volume.docs]
+image = "/srv/docs.img"
 mode = "ordered"
 export = ["10.0.0.0/8,rw", "::1"]
 
@@ -35,14 +38,14 @@ read-only = true
 fn a_volume_has_its_own_options_above_those_of_all() {
     let c = config(TWO, "").unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(c.serve.nfs.as_deref(), Some("0.0.0.0:2049"));
-    assert_eq!(c.serve.export, ["home=10.0.0.0/8,rw", "home=::1"]);
-    let [home, mail] = &c.volumes[..] else { panic!("two volumes") };
-    assert_eq!((home.name.as_str(), mail.name.as_str()), ("home", "mail"));
-    assert_eq!(home.serve.open.mode.as_deref(), Some("ordered"));
+    assert_eq!(c.serve.export, ["docs=10.0.0.0/8,rw", "docs=::1"]);
+    let [docs, mail] = &c.volumes[..] else { panic!("two volumes") };
+    assert_eq!((docs.name.as_str(), mail.name.as_str()), ("docs", "mail"));
+    assert_eq!(docs.serve.open.mode.as_deref(), Some("ordered"));
     assert_eq!(mail.serve.open.mode.as_deref(), Some("unified"));
-    assert_eq!(home.serve.open.cache, Some(64 << 20));
+    assert_eq!(docs.serve.open.cache, Some(64 << 20));
     assert_eq!(mail.serve.options, ["noatime,nodev"]);
-    assert!(mail.serve.open.read_only && !home.serve.open.read_only);
+    assert!(mail.serve.open.read_only && !docs.serve.open.read_only);
 }
 
 #[test]
