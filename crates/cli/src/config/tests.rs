@@ -1,4 +1,4 @@
-//! Volumes with options of their own, the command line above them, and mistakes told at their place.
+//! Volumes with options of their own, the command line above them, and mistakes at their place.
 //! They know the file as text only.
 
 use super::*;
