@@ -29,6 +29,8 @@ pub(crate) struct Inner {
     pub(crate) writing: Cell<bool>,
     /// Counts modifications, so that the end of a write knows whether the block changed meanwhile.
     pub(crate) version: Cell<u64>,
+    /// Which parts of what was read have been checked.
+    pub(crate) checked: Cell<u64>,
     /// Used since the clock's hand last passed.
     pub(crate) touched: Cell<bool>,
     pub(crate) changed: Notify,
@@ -74,7 +76,16 @@ impl Buf {
     pub fn image(&self) -> Block {
         self.0.data.borrow().clone()
     }
-    /// Must it be written back?
+    /// Has part `n` (0 to 63; which parts a block has is the layout's business) been checked since it
+    /// was read? What was made in memory needs no check.
+    pub fn is_checked(&self, n: usize) -> bool {
+        self.0.checked.get() >> n & 1 == 1
+    }
+    /// Part `n` has been checked.
+    pub fn set_checked(&self, n: usize) {
+        self.0.checked.set(self.0.checked.get() | 1 << n);
+    }
+    /// Must it be written home?
     pub fn is_dirty(&self) -> bool {
         self.0.dirty.get()
     }

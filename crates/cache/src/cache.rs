@@ -190,6 +190,7 @@ impl Cache {
         *buf.0.data.borrow_mut() = self.zero.clone();
         buf.0.version.set(buf.0.version.get() + 1);
         buf.0.valid.set(true);
+        buf.0.checked.set(u64::MAX);
         buf
     }
 
@@ -241,6 +242,7 @@ impl Cache {
             if !b.0.valid.get() {
                 *b.0.data.borrow_mut() = bytes;
                 b.0.valid.set(true);
+                b.0.checked.set(0);
             }
         }
         Ok(())
@@ -267,6 +269,7 @@ impl Cache {
             dirty: Cell::new(false),
             writing: Cell::new(false),
             version: Cell::new(0),
+            checked: Cell::new(0),
             touched: Cell::new(false),
             changed: Notify::new(),
             dirty_list: self.dirty.clone(),

@@ -5,17 +5,12 @@
 use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::run::Check;
-use format::bytes::{le16, set16};
-use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::geometry::{BLOCK_UNINIT, GROUP_DESC_BYTES, INODE_UNINIT};
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo};
 
-/// A descriptor's flags.
-const FLAGS: usize = 18;
-/// A descriptor's count of inodes at the table's end that were never used.
-const UNUSED_INODES: usize = 28;
 /// Flags that say a bitmap or table was never written, which only volumes with checksums may say.
-const UNINIT: u16 = 3;
+const UNINIT: u16 = INODE_UNINIT | BLOCK_UNINIT;
 /// How many copies of the descriptors are asked.
 const COPIES_ASKED: usize = 3;
 
@@ -31,7 +26,7 @@ impl Check<'_> {
             let raw = &primary[at..at + GROUP_DESC_BYTES];
             let mut d = GroupDesc::decode(raw);
             let others: Vec<GroupDesc> =
-                copies.iter().map(|t| GroupDesc::decode(&t[at..])).collect();
+                copies.iter().map(|t| GroupDesc::decode(&t[at..at + GROUP_DESC_BYTES])).collect();
             if let Some(better) = better_places(&geo, g, &d, &others) {
                 let text = match geo.check_desc(g, &d) {
                     Err(e) => format!("{e}; set from a copy, or to where mkfs puts them"),
@@ -43,15 +38,12 @@ impl Check<'_> {
                 d.inode_table = better.inode_table;
                 self.put_desc(g, &d)?;
             }
-            let flags = le16(raw, FLAGS);
-            if flags & UNINIT != 0 || le16(raw, UNUSED_INODES) != 0 {
+            if d.has(UNINIT) || d.unused_inodes != 0 {
                 let text = "it says that parts were never written, without the feature; cleared";
                 self.found(Kind::DescDamaged, Place::Group(g), text);
-                let (block, at) = desc_place(&geo, GroupNo(0), g);
-                self.view.edit(block, |b| {
-                    set16(b, at + FLAGS, flags & !UNINIT);
-                    set16(b, at + UNUSED_INODES, 0);
-                })?;
+                d.flags &= !UNINIT;
+                d.unused_inodes = 0;
+                self.put_desc(g, &d)?;
             }
             descs.push(d);
         }
@@ -62,7 +54,7 @@ impl Check<'_> {
     /// Writes a descriptor to the primary table.
     pub(crate) fn put_desc(&mut self, g: GroupNo, d: &GroupDesc) -> Result<(), CheckError> {
         let (block, at) = desc_place(&self.geo(), GroupNo(0), g);
-        self.view.edit(block, |b| d.encode(&mut b[at..]))
+        self.view.edit(block, |b| d.encode(&mut b[at..at + GROUP_DESC_BYTES]))
     }
 
     fn other_tables(&self) -> Result<Vec<Vec<u8>>, CheckError> {
@@ -78,7 +70,7 @@ impl Check<'_> {
         for (copy, table) in groups.zip(copies) {
             let descs = self.frame.descs.clone();
             let differs = |g: &GroupNo| {
-                let other = GroupDesc::decode(&table[g.0 as usize * GROUP_DESC_BYTES..]);
+                let other = GroupDesc::decode(&table[g.0 as usize * GROUP_DESC_BYTES..][..GROUP_DESC_BYTES]);
                 !same_places(&other, &descs[g.0 as usize])
             };
             let wrong: Vec<GroupNo> = (0..geo.groups).map(GroupNo).filter(differs).collect();
@@ -89,7 +81,7 @@ impl Check<'_> {
             self.found(Kind::BackupDamaged, Place::Group(copy), text);
             for g in wrong {
                 let (block, at) = desc_place(&geo, copy, g);
-                self.view.edit(block, |b| descs[g.0 as usize].encode(&mut b[at..]))?;
+                self.view.edit(block, |b| descs[g.0 as usize].encode(&mut b[at..][..GROUP_DESC_BYTES]))?;
             }
         }
         Ok(())
@@ -119,7 +111,7 @@ fn same_places(a: &GroupDesc, b: &GroupDesc) -> bool {
 
 /// Where mkfs puts them: bitmaps and table at the group's start.
 fn by_default(geo: &Geometry, g: GroupNo) -> GroupDesc {
-    let at = geo.group_start(g).0 as u32 + geo.overhead(g);
+    let at = geo.group_start(g).0 + u64::from(geo.overhead(g));
     GroupDesc {
         block_bitmap: at,
         inode_bitmap: at + 1,

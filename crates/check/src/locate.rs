@@ -84,7 +84,7 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
 /// What never changes after mkfs, or only together with all copies.
 fn fixed_numbers(s: &Superblock) -> [u64; 8] {
     [
-        u64::from(s.blocks()),
+        s.blocks(),
         u64::from(s.inodes()),
         u64::from(s.first_data_block()),
         s.block_bytes() as u64,
@@ -112,7 +112,7 @@ fn read(image: &dyn ReadBlocks, at: u64) -> Result<Superblock, CheckError> {
 }
 
 fn fits(s: &Superblock, image: &dyn ReadBlocks) -> Result<(), CheckError> {
-    let need = u64::from(s.blocks()) * s.block_bytes() as u64;
+    let need = s.blocks().saturating_mul(s.block_bytes() as u64);
     let have = image.size_bytes();
     if have < need { Err(CheckError::CutShort { have, need }) } else { Ok(()) }
 }

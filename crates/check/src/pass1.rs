@@ -42,7 +42,7 @@ impl Check<'_> {
         let run = RUN_BYTES / geo.block_bytes;
         let mut buf = vec![0; RUN_BYTES];
         for g in (0..geo.groups).map(GroupNo) {
-            let table = BlockNo(u64::from(self.frame.descs[g.0 as usize].inode_table));
+            let table = BlockNo(self.frame.descs[g.0 as usize].inode_table);
             let blocks = geo.inode_table_blocks() as usize;
             self.progress.step("inodes", u64::from(g.0), u64::from(geo.groups));
             if self.view.known_zero(table, blocks as u64) {

@@ -33,8 +33,8 @@ impl Check<'_> {
             let inodes = self.inodes_in_use(g);
             self.compare(g, d.inode_bitmap, &inodes, geo.inodes_per_group)?;
             let want = GroupDesc {
-                free_blocks: bitmap::count_zeros(&blocks, geo.group_blocks(g) as usize) as u16,
-                free_inodes: bitmap::count_zeros(&inodes, geo.inodes_per_group as usize) as u16,
+                free_blocks: bitmap::count_zeros(&blocks, geo.group_blocks(g) as usize) as u32,
+                free_inodes: bitmap::count_zeros(&inodes, geo.inodes_per_group as usize) as u32,
                 used_dirs: dirs[g.0 as usize],
                 ..d
             };
@@ -52,24 +52,24 @@ impl Check<'_> {
         self.progress.step("bitmaps", u64::from(geo.groups), u64::from(geo.groups));
         self.report.blocks_used = geo.blocks - u64::from(geo.first_data_block) - free_blocks;
         self.report.inodes_used = u64::from(geo.inodes()) - free_inodes;
-        let says = (u64::from(self.sb.free_blocks()), u64::from(self.sb.free_inodes()));
+        let says = (self.sb.free_blocks(), u64::from(self.sb.free_inodes()));
         if says != (free_blocks, free_inodes) {
             let text = format!(
                 "{} free blocks and {} free inodes, should be {free_blocks} and {free_inodes}; set",
                 says.0, says.1
             );
             self.found(Kind::Counts, Place::Volume, text);
-            self.sb.set_free_blocks(free_blocks as u32);
+            self.sb.set_free_blocks(free_blocks);
             self.sb.set_free_inodes(free_inodes as u32);
         }
         Ok(())
     }
 
-    fn dirs_by_group(&self, geo: &Geometry) -> Vec<u16> {
-        let mut dirs = vec![0u16; geo.groups as usize];
+    fn dirs_by_group(&self, geo: &Geometry) -> Vec<u32> {
+        let mut dirs = vec![0u32; geo.groups as usize];
         for d in &self.dirs.list {
             let n = &mut dirs[geo.group_of_ino(format::Ino(d.ino)).0 as usize];
-            *n = n.saturating_add(1);
+            *n += 1;
         }
         dirs
     }
@@ -82,7 +82,7 @@ impl Check<'_> {
             map[..claimed.len()].copy_from_slice(claimed);
         }
         let d = &self.frame.descs[g.0 as usize];
-        let bit = |b: u32| geo.bit_of(BlockNo(u64::from(b)));
+        let bit = |b: u64| geo.bit_of(BlockNo(b));
         (0..geo.overhead(g) as usize).for_each(|b| bitmap::set(&mut map, b));
         bitmap::set(&mut map, bit(d.block_bitmap));
         bitmap::set(&mut map, bit(d.inode_bitmap));
@@ -110,8 +110,8 @@ impl Check<'_> {
         map
     }
 
-    fn compare(&mut self, g: GroupNo, at: u32, want: &[u8], bits: u32) -> Result<(), CheckError> {
-        let block = BlockNo(u64::from(at));
+    fn compare(&mut self, g: GroupNo, at: u64, want: &[u8], bits: u32) -> Result<(), CheckError> {
+        let block = BlockNo(at);
         let has = self.view.read(block)?;
         if has == want {
             return Ok(());

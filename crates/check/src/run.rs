@@ -12,7 +12,7 @@ use crate::{CheckError, Options};
 use format::FormatError;
 use format::bytes::{le16, set16};
 use format::ext::superblock::{STATE_ERROR, STATE_VALID};
-use format::ext::{Geometry, Superblock, features};
+use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -61,8 +61,7 @@ pub fn check<'a>(
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
     let located = locate(image)?;
-    let (compat, ro_compat) = (located.superblock.compat(), located.superblock.ro_compat());
-    let unknown = features::not_checked_because(compat, ro_compat);
+    let unknown = located.superblock.features().not_checked_because();
     if !unknown.is_empty() {
         let advice = "check the volume with e2fsck".to_owned();
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
@@ -230,6 +229,6 @@ impl<'a> Check<'a> {
         let geo = self.geo();
         let (n, at) = geo.ino_place(ino);
         let table = self.frame.descs[geo.group_of_ino(ino).0 as usize].inode_table;
-        (BlockNo(u64::from(table) + u64::from(n)), at)
+        (BlockNo(table + u64::from(n)), at)
     }
 }

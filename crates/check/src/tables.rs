@@ -18,11 +18,11 @@ impl Frame {
     pub(crate) fn is_meta(&self, b: BlockNo) -> bool {
         let g = self.geo.group_of(b);
         let d = &self.descs[g.0 as usize];
-        let n = b.0 as u32;
+        let n = b.0;
         self.geo.bit_of(b) < self.geo.overhead(g) as usize
             || n == d.block_bitmap
             || n == d.inode_bitmap
-            || (d.inode_table..d.inode_table + self.geo.inode_table_blocks()).contains(&n)
+            || (d.inode_table..d.inode_table + u64::from(self.geo.inode_table_blocks())).contains(&n)
     }
     /// May a file's pointer lead there?
     pub(crate) fn is_legal(&self, b: u32) -> bool {

@@ -5,16 +5,14 @@
 
 use crate::Ext;
 use cache::{Buf, BufKind};
-use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::{GroupDesc, bitmap};
 use format::{BlockNo, FormatError, GroupNo};
 use integrity::{Change, Txn};
+use std::ops::Range;
 use vfs::FsError;
 
 pub(crate) struct Group {
     pub(crate) desc: GroupDesc,
-    /// Blocks at its start that belong to the volume.
-    pub(crate) overhead: u32,
     /// Was its block bitmap seen, and its count corrected?
     blocks_seen: bool,
     inodes_seen: bool,
@@ -35,10 +33,9 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(desc: GroupDesc, overhead: u32, blocks: u32) -> Group {
+    pub(crate) fn new(desc: GroupDesc, blocks: u32) -> Group {
         Group {
             desc,
-            overhead,
             blocks_seen: false,
             inodes_seen: false,
             first_free: 0,
@@ -54,28 +51,33 @@ impl Group {
 
 impl Ext {
     /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond
-    /// its ends? They lie in one group.
+    /// its ends?
     pub(crate) fn meets_system(&self, first: BlockNo, len: u64) -> bool {
-        let last = first.plus(len - 1);
+        let Some(last) = first.0.checked_add(len - 1).map(BlockNo) else { return true };
         if !self.geo.has_block(first) || !self.geo.has_block(last) {
             return true;
         }
-        let g = self.geo.group_of(first);
+        let next = self.own.partition_point(|z| z.start.0 + z.len <= first.0);
+        self.own.get(next).is_some_and(|z| z.start <= last)
+    }
+
+    /// Those of the volume's own blocks that lie in the group, as bits of its bitmap.
+    fn own_bits(&self, g: GroupNo) -> impl Iterator<Item = Range<usize>> + '_ {
         let start = self.geo.group_start(g).0;
-        let group = &self.groups.borrow()[g.0 as usize];
-        let d = &group.desc;
-        let meets = |at: u64, n: u64| first.0 < at + n && at <= last.0;
-        meets(start, u64::from(group.overhead))
-            || meets(u64::from(d.block_bitmap), 1)
-            || meets(u64::from(d.inode_bitmap), 1)
-            || meets(u64::from(d.inode_table), u64::from(self.geo.inode_table_blocks()))
+        let end = start + u64::from(self.geo.group_blocks(g));
+        let first = self.own.partition_point(|z| z.start.0 + z.len <= start);
+        let here = self.own[first..].iter().take_while(move |z| z.start.0 < end);
+        here.map(move |z| {
+            let (from, to) = (z.start.0.max(start), (z.start.0 + z.len).min(end));
+            (from - start) as usize..(to - start) as usize
+        })
     }
 
     /// The group's block bitmap; checked when it is read.
     pub(crate) async fn block_map(&self, g: GroupNo) -> Result<Buf, FsError> {
         let (seen, at) = {
             let group = &self.groups.borrow()[g.0 as usize];
-            (group.blocks_seen, BlockNo(u64::from(group.desc.block_bitmap)))
+            (group.blocks_seen, BlockNo(group.desc.block_bitmap))
         };
         if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
             return Ok(b);
@@ -89,7 +91,7 @@ impl Ext {
             let wrong = free as i64 - i64::from(group.desc.free_blocks);
             if wrong != 0 {
                 tracing::warn!("group {g} has {free} free blocks, {wrong} more than it counted");
-                group.desc.free_blocks = free as u16;
+                group.desc.free_blocks = free as u32;
                 self.free_blocks.set(self.free_blocks.get().saturating_add_signed(wrong));
             }
         }
@@ -97,25 +99,12 @@ impl Ext {
     }
 
     fn check_block_map(&self, g: GroupNo, buf: &Buf) -> Result<(), FsError> {
-        let start = self.geo.group_start(g).0;
         let map = buf.bytes();
-        let all_set = |at: u64, n: u64| {
-            let bit = (at - start) as usize;
-            bitmap::next_zero(&map, bit, bit + n as usize).is_none()
-        };
-        let marked = {
-            // The descriptor was checked: all of this lies in the group.
-            let group = &self.groups.borrow()[g.0 as usize];
-            let d = &group.desc;
-            all_set(start, u64::from(group.overhead))
-                && all_set(u64::from(d.block_bitmap), 1)
-                && all_set(u64::from(d.inode_bitmap), 1)
-                && all_set(u64::from(d.inode_table), u64::from(self.geo.inode_table_blocks()))
-        };
-        drop(map);
-        if marked {
+        let free = |r: Range<usize>| bitmap::next_zero(&map, r.start, r.end).is_some();
+        if !self.own_bits(g).any(free) {
             return Ok(());
         }
+        drop(map);
         let what = format!("group {g}'s block bitmap calls the volume's own blocks free");
         Err(self.damage(&FormatError::corrupt(what, format!("block {}", buf.block()))))
     }
@@ -124,7 +113,7 @@ impl Ext {
     pub(crate) async fn inode_map(&self, g: GroupNo) -> Result<Buf, FsError> {
         let (seen, at) = {
             let group = &self.groups.borrow()[g.0 as usize];
-            (group.inodes_seen, BlockNo(u64::from(group.desc.inode_bitmap)))
+            (group.inodes_seen, BlockNo(group.desc.inode_bitmap))
         };
         if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
             return Ok(b);
@@ -143,7 +132,7 @@ impl Ext {
             let wrong = free as i64 - i64::from(group.desc.free_inodes);
             if wrong != 0 {
                 tracing::warn!("group {g} has {free} free inodes, {wrong} more than it counted");
-                group.desc.free_inodes = free as u16;
+                group.desc.free_inodes = free as u32;
                 self.free_inodes.set(self.free_inodes.get().saturating_add_signed(wrong));
             }
         }
@@ -152,24 +141,24 @@ impl Ext {
 
     /// Changes a group's counts, in memory and in the descriptor's block.
     pub(crate) fn count(&self, txn: &mut Txn, g: GroupNo, blocks: i64, inodes: i64, dirs: i64) {
-        let add16 = |v: u16, d: i64| (i64::from(v) + d).clamp(0, i64::from(u16::MAX)) as u16;
+        let count = |v: u32, d: i64| (i64::from(v) + d).clamp(0, i64::from(u32::MAX)) as u32;
         let add = |v: u64, d: i64| v.saturating_add_signed(d);
         let desc = {
             let d = &mut self.groups.borrow_mut()[g.0 as usize].desc;
-            d.free_blocks = add16(d.free_blocks, blocks);
-            d.free_inodes = add16(d.free_inodes, inodes);
-            d.used_dirs = add16(d.used_dirs, dirs);
+            d.free_blocks = count(d.free_blocks, blocks);
+            d.free_inodes = count(d.free_inodes, inodes);
+            d.used_dirs = count(d.used_dirs, dirs);
             *d
         };
         self.free_blocks.set(add(self.free_blocks.get(), blocks));
         self.free_inodes.set(add(self.free_inodes.get(), inodes));
-        let at = g.0 as usize * GROUP_DESC_BYTES;
-        let buf = &self.desc_bufs[at / self.block_bytes()];
-        let at = at % self.block_bytes();
-        txn.edit(buf, at + 12..at + 18, Change::Counts, |b| {
-            b[0..2].copy_from_slice(&desc.free_blocks.to_le_bytes());
-            b[2..4].copy_from_slice(&desc.free_inodes.to_le_bytes());
-            b[4..6].copy_from_slice(&desc.used_dirs.to_le_bytes());
-        });
+        let (buf, at) = self.desc_of(g);
+        txn.edit_words(&buf, at..at + self.geo.desc_bytes, Change::Counts, |b| desc.encode(b));
+    }
+
+    /// The block with a group's descriptor, and where that begins in it.
+    pub(crate) fn desc_of(&self, g: GroupNo) -> (Buf, usize) {
+        let (n, at) = (g.0 / self.geo.descs_per_block(), self.geo.desc_place(g).1);
+        (self.desc_bufs[n as usize].clone(), at)
     }
 }

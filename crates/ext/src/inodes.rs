@@ -3,7 +3,8 @@
 
 use crate::Ext;
 use cache::{Buf, BufKind};
-use format::ext::inode::{FLAG_EXTENTS, InodeRef};
+use format::ext::extents;
+use format::ext::inode::{FLAG_ENCRYPT, InodeRef};
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -16,7 +17,7 @@ impl Ext {
         let (n, offset) = self.geo.ino_place(ino);
         let g = self.geo.group_of_ino(ino);
         let table = self.groups.borrow()[g.0 as usize].desc.inode_table;
-        (BlockNo(u64::from(table) + u64::from(n)), n, offset)
+        (BlockNo(table + u64::from(n)), n, offset)
     }
 
     fn handle(&self, ino: Ino, buf: Buf, offset: usize) -> InodeHandle {
@@ -63,10 +64,29 @@ impl Ext {
             }
             Ok(self.problem_of(i))
         })?;
+        self.check_sum(h)?;
+        let encrypted = h.with(|raw| InodeRef(raw).flags() & FLAG_ENCRYPT != 0);
         match problem {
+            None if encrypted => Err(FsError::Access),
             None => Ok(()),
             Some(what) => Err(self.damage(&FormatError::corrupt(what, format!("inode {ino}")))),
         }
+    }
+
+    /// Compares the slot with its checksum, once after it was read.
+    fn check_sum(&self, h: &InodeHandle) -> Result<(), FsError> {
+        let n = h.offset / h.len;
+        if h.buf.is_checked(n) {
+            return Ok(());
+        }
+        h.with(|raw| self.geo.sums.check_inode(h.ino, raw)).map_err(|e| self.damage(&e))?;
+        h.buf.set_checked(n);
+        Ok(())
+    }
+
+    /// The inode's attribute block.
+    pub(crate) fn xattr_block_of(&self, i: InodeRef<'_>) -> BlockNo {
+        if self.geo.wide { i.xattr_block_wide() } else { i.xattr_block() }
     }
 
     fn problem_of(&self, i: InodeRef<'_>) -> Option<String> {
@@ -74,19 +94,33 @@ impl Ext {
         if Kind::from_mode(u32::from(i.mode())).is_none() {
             return Some(format!("no kind of file has the mode {:o}", i.mode()));
         }
-        if i.flags() & FLAG_EXTENTS != 0 {
+        if i.has_extents() && !self.geo.extents {
             return Some("it is mapped by extents, and the volume has none".into());
+        }
+        if i.has_extents() && !i.is_inline() && (i.is_file() || i.is_dir()) {
+            let root = i.map_bytes();
+            let head = match extents::head(&root, None) {
+                Ok(head) => head,
+                Err(what) => return Some(what),
+            };
+            if let Err(e) = extents::check_entries(&root, head) {
+                return Some(e.to_string());
+            }
         }
         if i.extra_isize().is_none() {
             return Some("its extra size reaches beyond its slot".into());
         }
-        if i.is_dir() && (i.size() == 0 || !i.size().is_multiple_of(bs)) {
+        if i.is_dir() && !i.is_inline() && (i.size() == 0 || !i.size().is_multiple_of(bs)) {
             return Some(format!("a directory of {} bytes", i.size()));
         }
-        if i.size() > (format::ext::map::blocks_max(bs / 4)).saturating_mul(bs) {
+        let most = match i.has_extents() {
+            true => extents::BLOCKS_MAX,
+            false => format::ext::map::blocks_max(bs / 4),
+        };
+        if i.size() > most.saturating_mul(bs) {
             return Some(format!("a length of {} bytes, which no map can hold", i.size()));
         }
-        let acl = i.xattr_block();
+        let acl = self.xattr_block_of(i);
         if acl.0 != 0 && self.meets_system(acl, 1) {
             return Some(format!("its attributes are said to be in block {acl}"));
         }

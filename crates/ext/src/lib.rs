@@ -1,4 +1,4 @@
-//! Where it lives: the ext2 and ext3 layout, updated in place, as a [`ufs::Store`]. It decides
+//! Where it lives: the ext2, ext3 and ext4 layout, updated in place, as a [`ufs::Store`]. It decides
 //! block numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its changes
 //! safe it does not know, nor any name.
 
@@ -14,7 +14,7 @@ mod xattr;
 
 use cache::{Buf, Cache};
 use env::{DiskError, Env};
-use format::FormatError;
+use format::{Extent, FormatError};
 use format::ext::{Geometry, Superblock};
 use group::Group;
 use integrity::{IntegrityError, Mechanism};
@@ -40,7 +40,9 @@ pub struct Ext {
     free_inodes: Cell<u64>,
     /// Free blocks that are kept for root.
     reserved: Cell<u64>,
-    /// Blocks of the volume's own structures.
+    /// The volume's own blocks as runs, in order.
+    own: Vec<Extent>,
+    /// How many they are.
     overhead: u64,
     read_only: Cell<bool>,
     damaged: Cell<bool>,

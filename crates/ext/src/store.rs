@@ -6,6 +6,7 @@ use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
 use cache::{Buf, BufKind};
 use env::Env;
+use format::ext::extents::BLOCKS_MAX;
 use format::ext::map::file_bytes_max;
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, FileScope, InitKind, Scope, Txn};
@@ -28,7 +29,10 @@ impl Store for Ext {
             block_bytes: self.block_bytes(),
             inode_bytes: self.geo.inode_bytes,
             first_ino: self.geo.first_ino,
-            file_bytes_max: file_bytes_max(self.block_bytes()),
+            file_bytes_max: match self.geo.extents {
+                true => BLOCKS_MAX * self.block_bytes() as u64,
+                false => file_bytes_max(self.block_bytes()),
+            },
             links_max: LINKS_MAX,
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
             atomic: self.mechanism.atomic(),
@@ -120,8 +124,7 @@ impl Store for Ext {
     }
 
     async fn map(&self, inode: &InodeHandle, at: FileBlock, max: u64) -> Result<Run, FsError> {
-        let walk = self.walk(inode, at).await?;
-        self.run_of(inode.ino, &walk, max)
+        self.find(inode, at, max).await
     }
     async fn read_blocks(
         &self,
@@ -152,8 +155,7 @@ impl Store for Ext {
         let mut bufs = Vec::with_capacity(count as usize);
         while (bufs.len() as u64) < count {
             let done = bufs.len() as u64;
-            let walk = self.walk_cached(inode, at.plus(done))?;
-            let run = self.run_of(inode.ino, &walk, count - done).ok()?;
+            let run = self.find_cached(inode, at.plus(done), count - done)?;
             for i in 0..run.len {
                 bufs.push(match run.start {
                     None => None,
@@ -222,6 +224,11 @@ impl Store for Ext {
         let read = self.cache.get(start, BufKind::Meta).await;
         let buf = read.map_err(|e| self.unreadable(&e))?;
         buf.set_owner(inode.ino);
+        if let Some(seed) = self.seed_of(inode).filter(|_| !buf.is_checked(0)) {
+            let checked = seed.check_dir(start, &buf.bytes());
+            checked.map_err(|e| self.damage(&e))?;
+        }
+        buf.set_checked(0);
         Ok(buf)
     }
     async fn dir_grow(

@@ -68,7 +68,7 @@ impl Ext {
     pub async fn mark_clean(&self) -> Result<(), DiskError> {
         {
             let mut sb = self.sb.borrow_mut();
-            sb.set_free_blocks(u32::try_from(self.free_blocks.get()).unwrap_or(u32::MAX));
+            sb.set_free_blocks(self.free_blocks.get());
             sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
             sb.set_wtime(self.env.wall().secs() as u32);
             let bits = sb.incompat() & !incompat::RECOVER;

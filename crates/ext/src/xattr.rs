@@ -14,7 +14,7 @@ use vfs::FsError;
 
 impl Ext {
     pub(crate) async fn attributes(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
-        let b = h.with(|raw| InodeRef(raw).xattr_block());
+        let b = h.with(|raw| self.xattr_block_of(InodeRef(raw)));
         if b.0 == 0 {
             return Ok(None);
         }
@@ -24,6 +24,11 @@ impl Ext {
         if le32(&buf.bytes(), 0) != xattr::MAGIC || xattr::refcount(&buf.bytes()) == 0 {
             let what = format!("block {b} is said to hold attributes, and does not");
             return Err(self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino))));
+        }
+        if !buf.is_checked(0) {
+            let checked = self.geo.sums.check_xattr(b, &buf.bytes());
+            checked.map_err(|e| self.damage(&e))?;
+            buf.set_checked(0);
         }
         Ok(Some(buf))
     }

@@ -224,7 +224,7 @@ mod tests {
         let (block, offset) = geo.ino_place(format::JOURNAL_INO);
         let mut raw = [0; 32];
         c.disks[0].read(geo.desc_block(0).0 * 1024, &mut raw);
-        let table = u64::from(format::ext::GroupDesc::decode(&raw).inode_table);
+        let table = format::ext::GroupDesc::decode(&raw).inode_table;
         let inode = (table + u64::from(block)) * 1024 + offset as u64;
         for (pointer, what) in [(0u32, "names block 0"), (900_000, "names block 900000")] {
             let mut disks = c.disks.clone();

@@ -27,7 +27,7 @@ impl<S: Store> Ufs<S> {
                 uid: i.uid(),
                 gid: i.gid(),
                 size: i.size(),
-                blocks: u64::from(i.sectors()),
+                blocks: i.sectors_wide(blksize as usize),
                 atime: time(i.time(Which::Access)),
                 mtime: time(i.time(Which::Modify)),
                 ctime: time(i.time(Which::Change)),

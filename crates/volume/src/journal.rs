@@ -4,7 +4,7 @@
 use crate::VolumeError;
 use check::ReadBlocks;
 use format::bytes::le32;
-use format::ext::geometry::GROUP_DESC_BYTES;
+use format::ext::extents;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::jbd2::device::{JournalDevice, has_user, users};
@@ -137,7 +137,7 @@ pub(crate) fn find(
     geo.check_desc(group, &desc).map_err(bad)?;
     let (block, offset) = geo.ino_place(ino);
     let mut table = vec![0; geo.block_bytes];
-    device.read_at((u64::from(desc.inode_table) + u64::from(block)) * bs, &mut table)?;
+    device.read_at((desc.inode_table + u64::from(block)) * bs, &mut table)?;
     let inode = InodeRef(&table[offset..offset + geo.inode_bytes]);
     if !inode.is_file() {
         return Err(bad("its inode is not a file"));
@@ -147,9 +147,13 @@ pub(crate) fn find(
     if count > most {
         return Err(bad(format!("its inode has {count} blocks, {most} are possible")));
     }
-    let mut map = Map { device, geo: &geo, left: count, extents: Vec::new() };
-    for i in 0..15 {
-        map.walk(inode.pointer(i), i.saturating_sub(11))?;
+    let mut map = Map { device, geo: &geo, left: count, seen: 0, extents: Vec::new() };
+    if inode.has_extents() {
+        map.walk_extents(&inode.map_bytes(), None)?;
+    } else {
+        for i in 0..15 {
+            map.walk(inode.pointer(i), i.saturating_sub(11))?;
+        }
     }
     if map.left > 0 {
         return Err(bad("its inode has holes"));
@@ -170,9 +174,8 @@ fn group_desc(
     geo: &Geometry,
     g: GroupNo,
 ) -> Result<GroupDesc, VolumeError> {
-    let mut raw = [0; GROUP_DESC_BYTES];
-    let table = geo.desc_block(0).0 * geo.block_bytes as u64;
-    device.read_at(table + u64::from(g.0) * GROUP_DESC_BYTES as u64, &mut raw)?;
+    let mut raw = vec![0; geo.desc_bytes];
+    device.read_at(geo.desc_at(g), &mut raw)?;
     Ok(GroupDesc::decode(&raw))
 }
 
@@ -203,9 +206,9 @@ fn no_block_of_the_volumes(
             let table = u64::from(geo.inode_table_blocks());
             let own = [
                 (start, u64::from(geo.overhead(g))),
-                (u64::from(d.block_bitmap), 1),
-                (u64::from(d.inode_bitmap), 1),
-                (u64::from(d.inode_table), table),
+                (d.block_bitmap, 1),
+                (d.inode_bitmap, 1),
+                (d.inode_table, table),
             ];
             if own.iter().any(|(b, n)| at.0 < b + n && *b < end) {
                 return Err(bad(format!("it lies on the volume's own blocks in group {g}")));
@@ -266,6 +269,8 @@ struct Map<'a> {
     geo: &'a Geometry,
     /// Blocks still to come.
     left: u64,
+    /// The file block that an extent tree comes to next.
+    seen: u64,
     extents: Vec<Extent>,
 }
 
@@ -290,6 +295,40 @@ impl Map<'_> {
         self.device.read_at(b.0 * self.geo.block_bytes as u64, &mut block)?;
         for n in 0..self.geo.block_bytes / 4 {
             self.walk(le32(&block, 4 * n), level - 1)?;
+        }
+        Ok(())
+    }
+
+    /// The same where the map is an extent tree; `depth`: of the node, if it is not the root.
+    fn walk_extents(&mut self, node: &[u8], depth: Option<u16>) -> Result<(), VolumeError> {
+        let h = extents::head(node, depth).map_err(bad)?;
+        extents::check_entries(node, h).map_err(bad)?;
+        for i in 0..h.entries {
+            if h.depth > 0 {
+                let child = extents::child(node, i);
+                if !self.geo.has_block(child) {
+                    return Err(bad(format!("its inode names block {child}")));
+                }
+                let mut block = vec![0; self.geo.block_bytes];
+                self.device.read_at(child.0 * self.geo.block_bytes as u64, &mut block)?;
+                self.walk_extents(&block, Some(h.depth - 1))?;
+                continue;
+            }
+            let m = extents::mapped(node, i);
+            let len = u64::from(m.len).min(self.left);
+            let last = m.start.0.saturating_add(u64::from(m.len) - 1);
+            if !self.geo.has_block(m.start) || !self.geo.has_block(BlockNo(last)) {
+                return Err(bad(format!("its inode names block {}", m.start)));
+            }
+            let gap = u64::from(m.first) != self.seen;
+            if m.unwritten || gap {
+                return Err(bad("its inode has holes"));
+            }
+            self.seen = m.end();
+            self.left -= len;
+            if len > 0 {
+                self.extents.push(Extent { start: m.start, len });
+            }
         }
         Ok(())
     }

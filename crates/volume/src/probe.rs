@@ -6,7 +6,7 @@ use crate::journal::{self, Journal};
 use check::{ReadBlocks, locate};
 use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
-use format::ext::features::{self, incompat};
+use format::ext::features::incompat;
 
 /// What a look at the device has shown.
 #[derive(Clone, Debug)]
@@ -101,7 +101,7 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
             found.fault
         ));
     }
-    let unknown = features::read_only_because(superblock.ro_compat());
+    let unknown = superblock.features().read_only_because();
     if !unknown.is_empty() {
         let names = unknown.join(", ");
         read_only = Some(format!("opened for reading only: this version does not write {names}"));
@@ -134,7 +134,7 @@ pub fn look_through(
     };
     if !p.has_private_log() {
         let from = log.filter(|_| j.outside).unwrap_or(device);
-        p.replay = Some(j.load(from, u64::from(p.superblock.blocks()))?);
+        p.replay = Some(j.load(from, p.superblock.blocks())?);
     }
     Ok(())
 }

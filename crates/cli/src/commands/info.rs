@@ -3,7 +3,7 @@
 use crate::args::InfoArgs;
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
-use format::ext::{Geometry, features};
+use format::ext::Geometry;
 use format::shown;
 use host::{HostFile, drive};
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "inodes": geo.inodes(),
         "free_blocks": sb.free_blocks(),
         "free_inodes": sb.free_inodes(),
-        "features": features::names(sb.compat(), sb.incompat(), sb.ro_compat()),
+        "features": sb.features().names(),
         "clean": found.is_clean(),
         "needs_recovery": found.needs_recovery,
         "read_only": found.read_only,

@@ -93,7 +93,7 @@ impl Ext {
     ) -> Result<Option<Extent>, FsError> {
         let (free, longest) = {
             let group = &self.groups.borrow()[g.0 as usize];
-            (usize::from(group.desc.free_blocks), group.longest)
+            (group.desc.free_blocks as usize, group.longest)
         };
         if free < least || longest < least {
             return Ok(None);

@@ -2,6 +2,8 @@
 //! `punch` shrink them. What a block holds, beyond being a map's or a file's, is not known here.
 
 mod cut;
+mod extents;
+mod find;
 mod indirect;
 mod punch;
 mod write;

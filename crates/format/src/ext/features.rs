@@ -1,5 +1,9 @@
-//! Feature bits by name, as `dumpe2fs` prints them, and what this version does about each. It
-//! decides nothing about a volume's state; `superblock` does.
+//! The one table of features: every bit that e2fsprogs 1.47 has, by the name that `dumpe2fs`
+//! prints, and what this version does about it. It decides nothing about a volume's state;
+//! `superblock` does.
+//!
+//! What a bit of each word asks of who does not know it: COMPAT nothing; RO_COMPAT not to write;
+//! INCOMPAT to keep off.
 
 use crate::FormatError;
 
@@ -17,6 +21,8 @@ pub mod compat {
     pub const DIR_INDEX: u32 = 0x20;
     /// Superblock copies in two groups of its choice.
     pub const SPARSE_SUPER2: u32 = 0x200;
+    /// Orphans are listed in a file of their own.
+    pub const ORPHAN_FILE: u32 = 0x1000;
 }
 /// INCOMPAT: who does not know one must keep off.
 pub mod incompat {
@@ -24,6 +30,16 @@ pub mod incompat {
     pub const FILETYPE: u32 = 0x2;
     /// The journal holds something.
     pub const RECOVER: u32 = 0x4;
+    /// Group descriptors lie in the groups that they describe.
+    pub const META_BG: u32 = 0x10;
+    /// Files are mapped by extents.
+    pub const EXTENTS: u32 = 0x40;
+    /// Block numbers of more than 32 bits, and long group descriptors.
+    pub const WIDE: u32 = 0x80;
+    /// Bitmaps and inode tables may lie in other groups.
+    pub const FLEX_BG: u32 = 0x200;
+    /// The checksums' seed is a field of its own, not the UUID.
+    pub const CSUM_SEED: u32 = 0x2000;
 }
 /// RO_COMPAT: who does not know one may read.
 pub mod ro_compat {
@@ -31,8 +47,12 @@ pub mod ro_compat {
     pub const SPARSE_SUPER: u32 = 0x1;
     /// Files of 2 GiB and more.
     pub const LARGE_FILE: u32 = 0x2;
-    /// Group descriptors carry checksums.
+    /// Inodes count blocks with 48 bits.
+    pub const HUGE_FILE: u32 = 0x8;
+    /// Group descriptors carry checksums, and may say that bitmaps are not there yet.
     pub const GDT_CSUM: u32 = 0x10;
+    /// Directories with more subdirectories than links are counted.
+    pub const DIR_NLINK: u32 = 0x20;
     /// Inodes have extra fields of at least a certain size.
     pub const EXTRA_ISIZE: u32 = 0x40;
     /// Space is allocated in clusters.
@@ -41,130 +61,154 @@ pub mod ro_compat {
     pub const METADATA_CSUM: u32 = 0x400;
 }
 
-/// The letter dumpe2fs has for a word of features, and the names of its bits.
-type Names = (char, &'static [(u32, &'static str)]);
+/// What this version does about a feature.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Support {
+    /// Reads and writes it.
+    Written,
+    /// Opens a volume that has it for reading only.
+    ReadOnly,
+    /// Does not open such a volume; what the user can do.
+    Refused(&'static str),
+}
+use Support::{ReadOnly, Refused, Written};
 
-const COMPAT: Names = ('C', COMPAT_NAMES);
-const INCOMPAT: Names = ('I', INCOMPAT_NAMES);
-const RO_COMPAT: Names = ('R', RO_COMPAT_NAMES);
+/// The word of the superblock that a feature's bit is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Word {
+    /// `s_feature_compat`.
+    Compat,
+    /// `s_feature_incompat`.
+    Incompat,
+    /// `s_feature_ro_compat`.
+    RoCompat,
+}
+use Word::{Compat, Incompat, RoCompat};
 
-const COMPAT_NAMES: &[(u32, &str)] = &[
-    (0x1, "dir_prealloc"),
-    (0x2, "imagic_inodes"),
-    (0x4, "has_journal"),
-    (0x8, "ext_attr"),
-    (0x10, "resize_inode"),
-    (0x20, "dir_index"),
-    (0x200, "sparse_super2"),
-    (0x400, "fast_commit"),
-    (0x800, "stable_inodes"),
-    (0x1000, "orphan_file"),
+/// A feature: its word, its bit, its name, what is done about it.
+pub type Feature = (Word, u32, &'static str, Support);
+
+const ITS_OWN: &str = "open it with the program or the kernel that made it";
+const CASEFOLD: &str = "mount it with Linux: names that differ by case are one here only";
+const JOURNAL: &str = "it is the journal of another volume: name that, and this with --log";
+
+/// Every feature of e2fsprogs 1.47, in the order of its words and bits.
+pub const FEATURES: &[Feature] = &[
+    (Compat, 0x1, "dir_prealloc", Written),
+    (Compat, 0x2, "imagic_inodes", Written),
+    (Compat, 0x4, "has_journal", Written),
+    (Compat, 0x8, "ext_attr", Written),
+    (Compat, 0x10, "resize_inode", Written),
+    (Compat, 0x20, "dir_index", Written),
+    (Compat, 0x200, "sparse_super2", ReadOnly),
+    (Compat, 0x400, "fast_commit", ReadOnly),
+    (Compat, 0x800, "stable_inodes", ReadOnly),
+    (Compat, 0x1000, "orphan_file", ReadOnly),
+    (Incompat, 0x1, "compression", Refused(ITS_OWN)),
+    (Incompat, 0x2, "filetype", Written),
+    (Incompat, 0x4, "needs_recovery", Written),
+    (Incompat, 0x8, "journal_dev", Refused(JOURNAL)),
+    (Incompat, 0x10, "meta_bg", ReadOnly),
+    (Incompat, 0x40, "extent", ReadOnly),
+    (Incompat, 0x80, "64bit", ReadOnly),
+    (Incompat, 0x100, "mmp", ReadOnly),
+    (Incompat, 0x200, "flex_bg", ReadOnly),
+    (Incompat, 0x400, "ea_inode", ReadOnly),
+    (Incompat, 0x1000, "dirdata", Refused(ITS_OWN)),
+    (Incompat, 0x2000, "metadata_csum_seed", ReadOnly),
+    (Incompat, 0x4000, "large_dir", ReadOnly),
+    (Incompat, 0x8000, "inline_data", ReadOnly),
+    (Incompat, 0x1_0000, "encrypt", ReadOnly),
+    (Incompat, 0x2_0000, "casefold", Refused(CASEFOLD)),
+    (RoCompat, 0x1, "sparse_super", Written),
+    (RoCompat, 0x2, "large_file", Written),
+    (RoCompat, 0x4, "btree_dir", ReadOnly),
+    (RoCompat, 0x8, "huge_file", ReadOnly),
+    (RoCompat, 0x10, "uninit_bg", ReadOnly),
+    (RoCompat, 0x20, "dir_nlink", ReadOnly),
+    (RoCompat, 0x40, "extra_isize", Written),
+    (RoCompat, 0x100, "quota", ReadOnly),
+    (RoCompat, 0x200, "bigalloc", ReadOnly),
+    (RoCompat, 0x400, "metadata_csum", ReadOnly),
+    (RoCompat, 0x1000, "read-only", ReadOnly),
+    (RoCompat, 0x2000, "project", ReadOnly),
+    (RoCompat, 0x4000, "shared_blocks", ReadOnly),
+    (RoCompat, 0x8000, "verity", ReadOnly),
+    (RoCompat, 0x1_0000, "orphan_present", ReadOnly),
 ];
-const INCOMPAT_NAMES: &[(u32, &str)] = &[
-    (0x1, "compression"),
-    (0x2, "filetype"),
-    (0x4, "needs_recovery"),
-    (0x8, "journal_dev"),
-    (0x10, "meta_bg"),
-    (0x40, "extent"),
-    (0x80, "64bit"),
-    (0x100, "mmp"),
-    (0x200, "flex_bg"),
-    (0x400, "ea_inode"),
-    (0x1000, "dirdata"),
-    (0x2000, "metadata_csum_seed"),
-    (0x4000, "large_dir"),
-    (0x8000, "inline_data"),
-    (0x10000, "encrypt"),
-    (0x20000, "casefold"),
-];
-const RO_COMPAT_NAMES: &[(u32, &str)] = &[
-    (0x1, "sparse_super"),
-    (0x2, "large_file"),
-    (0x4, "btree_dir"),
-    (0x8, "huge_file"),
-    (0x10, "uninit_bg"),
-    (0x20, "dir_nlink"),
-    (0x40, "extra_isize"),
-    (0x100, "quota"),
-    (0x200, "bigalloc"),
-    (0x400, "metadata_csum"),
-    (0x1000, "read-only"),
-    (0x2000, "project"),
-    (0x8000, "verity"),
-    (0x10000, "orphan_present"),
-];
 
-/// INCOMPAT bits this version reads and writes; `needs_recovery` is a state, which the opener deals
-/// with.
-const INCOMPAT_KNOWN: u32 = incompat::FILETYPE | incompat::RECOVER;
-/// RO_COMPAT bits this version writes.
-const RO_COMPAT_KNOWN: u32 =
-    ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE | ro_compat::EXTRA_ISIZE;
-
-/// The names of the bits set; one without a name is called as dumpe2fs does, by its word and its
-/// number.
-fn names_in(bits: u32, (word, table): Names) -> Vec<String> {
-    let name = |n: u32| match table.iter().find(|(bit, _)| *bit == 1 << n) {
-        Some((_, name)) => (*name).to_owned(),
-        None => format!("FEATURE_{word}{n}"),
-    };
-    (0..32).filter(|n| bits >> n & 1 == 1).map(name).collect()
+/// The three words of a superblock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Features {
+    /// `s_feature_compat`.
+    pub compat: u32,
+    /// `s_feature_incompat`.
+    pub incompat: u32,
+    /// `s_feature_ro_compat`.
+    pub ro_compat: u32,
 }
 
-/// All features by name.
-pub fn names(compat: u32, incompat: u32, ro_compat: u32) -> Vec<String> {
-    let mut all = names_in(compat, COMPAT);
-    all.extend(names_in(incompat, INCOMPAT));
-    all.extend(names_in(ro_compat, RO_COMPAT));
-    all
-}
-
-/// Refuses what this version cannot read, by name and with what to do.
-pub fn check_incompat(bits: u32) -> Result<(), FormatError> {
-    let unknown = names_in(bits & !INCOMPAT_KNOWN, INCOMPAT);
-    if unknown.is_empty() {
-        return Ok(());
+impl Features {
+    /// The bits that are set, each with its name (one without is called as dumpe2fs does, by its
+    /// word and its number) and what is done about it.
+    fn each(self) -> impl Iterator<Item = (Word, String, Support)> {
+        let words = [(Compat, self.compat), (Incompat, self.incompat), (RoCompat, self.ro_compat)];
+        let bits = words.into_iter().flat_map(|(word, bits)| {
+            (0..32u32).filter(move |n| bits >> n & 1 == 1).map(move |n| (word, n))
+        });
+        bits.map(|(word, n)| {
+            let known = FEATURES.iter().find(|(w, bit, ..)| *w == word && *bit == 1 << n);
+            match known {
+                Some((.., name, support)) => (word, (*name).to_owned(), *support),
+                None => match word {
+                    Compat => (word, format!("FEATURE_C{n}"), Written),
+                    RoCompat => (word, format!("FEATURE_R{n}"), ReadOnly),
+                    Incompat => (word, format!("FEATURE_I{n}"), Refused(ITS_OWN)),
+                },
+            }
+        })
     }
-    let advice = if unknown.iter().any(|n| n.starts_with("FEATURE_")) {
-        "it is not known; use the program that made this volume".to_owned()
-    } else {
-        let off: Vec<String> = unknown.iter().map(|n| format!("^{n}")).collect();
-        format!("make the volume with cairn mkfs, or with `mke2fs -t ext3 -O {}`", off.join(","))
-    };
-    Err(FormatError::Incompatible { feature: unknown.join(", "), advice })
-}
 
-/// Refuses what would make even reading wrong or every repair incomplete, though old readers may
-/// ignore it: checksums, clusters, and superblock copies in unusual places.
-pub fn check_others(compat: u32, ro_compat: u32) -> Result<(), FormatError> {
-    use ro_compat::{BIGALLOC, GDT_CSUM, METADATA_CSUM};
-    let mut refused = names_in(compat & compat::SPARSE_SUPER2, COMPAT);
-    refused.extend(names_in(ro_compat & (GDT_CSUM | METADATA_CSUM | BIGALLOC), RO_COMPAT));
-    if refused.is_empty() {
-        return Ok(());
+    /// All of them by name.
+    pub fn names(self) -> Vec<String> {
+        self.each().map(|(_, name, _)| name).collect()
     }
-    let off: Vec<String> = refused.iter().map(|n| format!("^{n}")).collect();
-    let off = off.join(",");
-    let advice = if ro_compat & BIGALLOC == 0 && compat & compat::SPARSE_SUPER2 == 0 {
-        format!("switch it off with `tune2fs -O {off}` and run `e2fsck -f`")
-    } else {
-        format!("make the volume with cairn mkfs, or with `mke2fs -t ext3 -O {off}`")
-    };
-    Err(FormatError::Incompatible { feature: refused.join(", "), advice })
-}
 
-/// The features that keep this version from checking and repairing a volume: it would not know what
-/// else belongs to them.
-pub fn not_checked_because(compat: u32, ro_compat: u32) -> Vec<String> {
-    use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
-    let known = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
-    let mut all = names_in(compat & !known, COMPAT);
-    all.extend(read_only_because(ro_compat));
-    all
-}
+    /// Refuses what this version cannot even read, by name and with what to do.
+    pub fn check(self) -> Result<(), FormatError> {
+        let refused: Vec<_> = self
+            .each()
+            .filter_map(|(_, name, support)| match support {
+                Refused(advice) => Some((name, advice)),
+                _ => None,
+            })
+            .collect();
+        let Some((_, advice)) = refused.first() else { return Ok(()) };
+        let advice = (*advice).to_owned();
+        let names: Vec<String> = refused.into_iter().map(|(name, _)| name).collect();
+        Err(FormatError::Incompatible { feature: names.join(", "), advice })
+    }
 
-/// The RO_COMPAT features that allow only reading here.
-pub fn read_only_because(bits: u32) -> Vec<String> {
-    names_in(bits & !RO_COMPAT_KNOWN, RO_COMPAT)
+    /// The features that allow only reading here.
+    pub fn read_only_because(self) -> Vec<String> {
+        self.each().filter(|f| f.2 != Written).map(|f| f.1).collect()
+    }
+
+    /// The features that keep this version from checking and repairing a volume: it would not know
+    /// what else belongs to them.
+    pub fn not_checked_because(self) -> Vec<String> {
+        use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
+        use ro_compat::{EXTRA_ISIZE, LARGE_FILE, SPARSE_SUPER};
+        let known = Features {
+            compat: DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX,
+            incompat: incompat::FILETYPE | incompat::RECOVER,
+            ro_compat: SPARSE_SUPER | LARGE_FILE | EXTRA_ISIZE,
+        };
+        let rest = Features {
+            compat: self.compat & !known.compat,
+            incompat: self.incompat & !known.incompat,
+            ro_compat: self.ro_compat & !known.ro_compat,
+        };
+        rest.names()
+    }
 }

@@ -3,49 +3,102 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::Superblock;
-use crate::ext::features::{compat, ro_compat};
+use crate::ext::csum::Sums;
+use crate::ext::features::{compat, incompat, ro_compat};
 use crate::{BlockNo, FormatError, GroupNo, Ino};
 
-/// Bytes of a group descriptor.
+/// Bytes of a group descriptor where block numbers have 32 bits.
 pub const GROUP_DESC_BYTES: usize = 32;
+/// Bytes from which on a descriptor has high halves.
+const WIDE_BYTES: usize = 64;
+
+/// `bg_flags`: there is no inode bitmap yet, all inodes are free.
+pub const INODE_UNINIT: u16 = 1;
+/// `bg_flags`: there is no block bitmap yet, only the group's own blocks are in use.
+pub const BLOCK_UNINIT: u16 = 2;
+/// `bg_flags`: the inode table is zeroed.
+pub const TABLE_ZEROED: u16 = 4;
 
 /// One group's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupDesc {
     /// Block of the block bitmap.
-    pub block_bitmap: u32,
+    pub block_bitmap: u64,
     /// Block of the inode bitmap.
-    pub inode_bitmap: u32,
+    pub inode_bitmap: u64,
     /// First block of the inode table.
-    pub inode_table: u32,
+    pub inode_table: u64,
     /// A hint.
-    pub free_blocks: u16,
+    pub free_blocks: u32,
     /// A hint.
-    pub free_inodes: u16,
+    pub free_inodes: u32,
     /// A hint.
-    pub used_dirs: u16,
+    pub used_dirs: u32,
+    /// Inodes at the table's end that were never used; only where descriptors have checksums.
+    pub unused_inodes: u32,
+    /// [`INODE_UNINIT`] and its like; only where descriptors have checksums.
+    pub flags: u16,
 }
 
+/// Where the descriptor's numbers have their low and their high halves.
+const BLOCK_BITMAP: (usize, usize) = (0x00, 0x20);
+const INODE_BITMAP: (usize, usize) = (0x04, 0x24);
+const INODE_TABLE: (usize, usize) = (0x08, 0x28);
+const FREE_BLOCKS: (usize, usize) = (0x0c, 0x2c);
+const FREE_INODES: (usize, usize) = (0x0e, 0x2e);
+const USED_DIRS: (usize, usize) = (0x10, 0x30);
+const FLAGS: usize = 0x12;
+const UNUSED_INODES: (usize, usize) = (0x1c, 0x32);
+
 impl GroupDesc {
-    /// From 32 bytes.
+    /// From its bytes, of which a wide one has 64 and more.
     pub fn decode(b: &[u8]) -> GroupDesc {
+        let wide = b.len() >= WIDE_BYTES;
+        let long = |(low, high): (usize, usize)| {
+            u64::from(le32(b, low)) | if wide { u64::from(le32(b, high)) << 32 } else { 0 }
+        };
+        let short = |(low, high): (usize, usize)| {
+            u32::from(le16(b, low)) | if wide { u32::from(le16(b, high)) << 16 } else { 0 }
+        };
         GroupDesc {
-            block_bitmap: le32(b, 0),
-            inode_bitmap: le32(b, 4),
-            inode_table: le32(b, 8),
-            free_blocks: le16(b, 12),
-            free_inodes: le16(b, 14),
-            used_dirs: le16(b, 16),
+            block_bitmap: long(BLOCK_BITMAP),
+            inode_bitmap: long(INODE_BITMAP),
+            inode_table: long(INODE_TABLE),
+            free_blocks: short(FREE_BLOCKS),
+            free_inodes: short(FREE_INODES),
+            used_dirs: short(USED_DIRS),
+            unused_inodes: short(UNUSED_INODES),
+            flags: le16(b, FLAGS),
         }
     }
-    /// Into 32 bytes; the rest of them is left alone.
+    /// Into its bytes; those of other fields are left alone.
     pub fn encode(&self, b: &mut [u8]) {
-        set32(b, 0, self.block_bitmap);
-        set32(b, 4, self.inode_bitmap);
-        set32(b, 8, self.inode_table);
-        set16(b, 12, self.free_blocks);
-        set16(b, 14, self.free_inodes);
-        set16(b, 16, self.used_dirs);
+        for (v, (low, high)) in [
+            (self.block_bitmap, BLOCK_BITMAP),
+            (self.inode_bitmap, INODE_BITMAP),
+            (self.inode_table, INODE_TABLE),
+        ] {
+            set32(b, low, v as u32);
+            if b.len() >= WIDE_BYTES {
+                set32(b, high, (v >> 32) as u32);
+            }
+        }
+        for (v, (low, high)) in [
+            (self.free_blocks, FREE_BLOCKS),
+            (self.free_inodes, FREE_INODES),
+            (self.used_dirs, USED_DIRS),
+            (self.unused_inodes, UNUSED_INODES),
+        ] {
+            set16(b, low, v as u16);
+            if b.len() >= WIDE_BYTES {
+                set16(b, high, (v >> 16) as u16);
+            }
+        }
+        set16(b, FLAGS, self.flags);
+    }
+    /// Is there such a flag?
+    pub fn has(&self, flag: u16) -> bool {
+        self.flags & flag != 0
     }
 }
 
@@ -72,6 +125,20 @@ pub struct Geometry {
     pub reserved_gdt_blocks: u32,
     /// Superblock copies in few groups only?
     pub sparse: bool,
+    /// The only groups with copies, beside the first (sparse_super2).
+    pub copies: Option<[u32; 2]>,
+    /// Bytes of a group descriptor.
+    pub desc_bytes: usize,
+    /// The first block of descriptors that lies in the groups it describes; `u32::MAX`: none.
+    pub first_meta_bg: u32,
+    /// May bitmaps and inode tables lie in other groups?
+    pub flexible: bool,
+    /// Have block numbers more than 32 bits?
+    pub wide: bool,
+    /// Are files mapped by extents?
+    pub extents: bool,
+    /// The checksums of its metadata.
+    pub sums: Sums,
 }
 
 impl Geometry {
@@ -80,7 +147,7 @@ impl Geometry {
         Geometry {
             block_bytes: s.block_bytes(),
             inode_bytes: s.inode_bytes(),
-            blocks: u64::from(s.blocks()),
+            blocks: s.blocks(),
             groups: s.groups(),
             blocks_per_group: s.blocks_per_group(),
             inodes_per_group: s.inodes_per_group(),
@@ -92,6 +159,16 @@ impl Geometry {
                 false => 0,
             },
             sparse: s.has_ro_compat(ro_compat::SPARSE_SUPER),
+            copies: s.has_compat(compat::SPARSE_SUPER2).then(|| s.backup_groups()),
+            desc_bytes: s.desc_bytes(),
+            first_meta_bg: match s.has_incompat(incompat::META_BG) {
+                true => s.first_meta_bg(),
+                false => u32::MAX,
+            },
+            flexible: s.has_incompat(incompat::FLEX_BG),
+            wide: s.has_incompat(incompat::WIDE),
+            extents: s.has_incompat(incompat::EXTENTS),
+            sums: s.sums(),
         }
     }
     /// All inodes.
@@ -147,10 +224,17 @@ impl Geometry {
     }
     /// Blocks of the group descriptors.
     pub fn desc_blocks(&self) -> u32 {
-        (self.groups as usize * GROUP_DESC_BYTES).div_ceil(self.block_bytes) as u32
+        self.groups.div_ceil(self.descs_per_block())
+    }
+    /// Group descriptors in a block.
+    pub fn descs_per_block(&self) -> u32 {
+        (self.block_bytes / self.desc_bytes) as u32
     }
     /// Has the group a copy of the superblock and the descriptors?
     pub fn has_super(&self, g: GroupNo) -> bool {
+        if let Some(copies) = self.copies {
+            return g.0 == 0 || copies.contains(&g.0);
+        }
         if !self.sparse || g.0 <= 1 {
             return true;
         }
@@ -164,22 +248,49 @@ impl Geometry {
     }
     /// Blocks at a group's start taken by superblock, descriptors and their growth.
     pub fn overhead(&self, g: GroupNo) -> u32 {
-        if self.has_super(g) { 1 + self.desc_blocks() + self.reserved_gdt_blocks } else { 0 }
+        let copy = u32::from(self.has_super(g));
+        let n = g.0 / self.descs_per_block();
+        if n < self.first_meta_bg {
+            let descs = self.desc_blocks().min(self.first_meta_bg);
+            return copy * (1 + descs + self.reserved_gdt_blocks);
+        }
+        // The first, the second and the last group of those that a block describes have it.
+        let i = g.0 % self.descs_per_block();
+        copy + u32::from(i < 2 || i + 1 == self.descs_per_block())
     }
     /// The block of the primary descriptors' `n`-th block.
     pub fn desc_block(&self, n: u32) -> BlockNo {
-        BlockNo(u64::from(self.first_data_block) + 1 + u64::from(n))
+        if n < self.first_meta_bg {
+            return BlockNo(u64::from(self.first_data_block) + 1 + u64::from(n));
+        }
+        let g = GroupNo(n * self.descs_per_block());
+        self.group_start(g).plus(u64::from(self.has_super(g)))
+    }
+    /// Where a group's primary descriptor lies: the block, and the byte in it.
+    pub fn desc_place(&self, g: GroupNo) -> (BlockNo, usize) {
+        let per_block = self.descs_per_block();
+        (self.desc_block(g.0 / per_block), (g.0 % per_block) as usize * self.desc_bytes)
+    }
+    /// The same as a byte of the volume.
+    pub fn desc_at(&self, g: GroupNo) -> u64 {
+        let (block, offset) = self.desc_place(g);
+        block.0 * self.block_bytes as u64 + offset as u64
     }
 
-    /// Checks that a group's bitmaps and inode table lie inside the group, behind the superblock
-    /// and the descriptors, and apart from one another.
+    /// Checks that a group's bitmaps and inode table lie inside the group (or, where they may be
+    /// anywhere, inside the volume), behind the superblock and the descriptors, and apart from one
+    /// another.
     pub fn check_desc(&self, g: GroupNo, d: &GroupDesc) -> Result<(), FormatError> {
-        let start = self.group_start(g).0 + u64::from(self.overhead(g));
-        let end = self.group_start(g).0 + u64::from(self.group_blocks(g));
-        let inside =
-            |b: u32, len: u32| u64::from(b) >= start && u64::from(b) + u64::from(len) <= end;
+        let (start, end) = match self.flexible {
+            true => (u64::from(self.first_data_block) + 1, self.blocks),
+            false => {
+                let start = self.group_start(g).0;
+                (start + u64::from(self.overhead(g)), start + u64::from(self.group_blocks(g)))
+            }
+        };
+        let inside = |b: u64, len: u32| b >= start && b < end && end - b >= u64::from(len);
         let (table, len) = (d.inode_table, self.inode_table_blocks());
-        let in_table = |b: u32| b >= table && b - table < len;
+        let in_table = |b: u64| b >= table && b - table < u64::from(len);
         let what = if !inside(d.block_bitmap, 1) {
             format!("group {g}'s block bitmap is said to be block {}", d.block_bitmap)
         } else if !inside(d.inode_bitmap, 1) {

@@ -7,8 +7,14 @@ use crate::{BlockNo, Ino};
 
 /// `i_flags`: the directory has a hash index.
 pub const FLAG_INDEX: u32 = 0x1000;
-/// `i_flags`: mapped by extents (not in this version).
+/// `i_flags`: mapped by extents.
 pub const FLAG_EXTENTS: u32 = 0x8_0000;
+/// `i_flags`: `i_blocks` counts blocks, not sectors.
+pub const FLAG_HUGE: u32 = 0x4_0000;
+/// `i_flags`: contents and names are encrypted.
+pub const FLAG_ENCRYPT: u32 = 0x800;
+/// `i_flags`: the contents lie in the inode.
+pub const FLAG_INLINE: u32 = 0x1000_0000;
 /// `i_flags`: immutable.
 pub const FLAG_IMMUTABLE: u32 = 0x10;
 /// `i_flags`: append only.
@@ -102,6 +108,19 @@ impl<'a> InodeRef<'a> {
     pub fn sectors(&self) -> u32 {
         le32(self.0, 28)
     }
+    /// All of `i_blocks`, in 512-byte units: 48 bits, of blocks where a flag says so.
+    pub fn sectors_wide(&self, block_bytes: usize) -> u64 {
+        let raw = u64::from(self.sectors()) | u64::from(le16(self.0, 0x74)) << 32;
+        if self.flags() & FLAG_HUGE != 0 { raw * (block_bytes as u64 / 512) } else { raw }
+    }
+    /// Is the map an extent tree?
+    pub fn has_extents(&self) -> bool {
+        self.flags() & FLAG_EXTENTS != 0
+    }
+    /// Do the contents lie in the inode?
+    pub fn is_inline(&self) -> bool {
+        self.flags() & FLAG_INLINE != 0
+    }
     /// `i_flags`.
     pub fn flags(&self) -> u32 {
         le32(self.0, 32)
@@ -118,6 +137,10 @@ impl<'a> InodeRef<'a> {
     pub fn xattr_block(&self) -> BlockNo {
         BlockNo(u64::from(le32(self.0, 0x68)))
     }
+    /// The attribute block where block numbers have 48 bits.
+    pub fn xattr_block_wide(&self) -> BlockNo {
+        BlockNo(self.xattr_block().0 | u64::from(le16(self.0, 0x76)) << 32)
+    }
     /// The map's pointer `i` (0..15).
     pub fn pointer(&self, i: usize) -> u32 {
         assert!(i < crate::ext::map::POINTERS);
@@ -132,7 +155,8 @@ impl<'a> InodeRef<'a> {
     pub fn is_fast_symlink(&self, block_bytes: usize) -> bool {
         let attribute_sectors =
             if self.xattr_block().0 == 0 { 0 } else { block_bytes as u32 / 512 };
-        self.is_symlink() && self.sectors() == attribute_sectors && self.size() < 60
+        let fast = self.sectors() == attribute_sectors && self.size() < 60;
+        self.is_symlink() && fast && !self.is_inline()
     }
     /// `i_extra_isize`, 0 in a small inode; None if it cannot be (beyond the slot, or not in
     /// fours).

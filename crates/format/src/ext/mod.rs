@@ -1,12 +1,14 @@
-//! The ext2 and ext3 layout: superblock, groups, inodes, maps, directories, attributes, and the
+//! The ext2, ext3 and ext4 layout: superblock, groups, inodes, maps, directories, attributes, and the
 //! private state that lives in the boot area. Bytes only; what they are used for is `ext`'s and
 //! `ufs`'s.
 
 pub mod acl;
 pub mod bitmap;
 pub mod boot;
+pub mod csum;
 pub mod dirent;
 pub mod dirhash;
+pub mod extents;
 pub mod features;
 pub mod geometry;
 pub mod inode;

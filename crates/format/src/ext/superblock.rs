@@ -2,7 +2,8 @@
 //! not use are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
 
 use crate::bytes::{le16, le32, set16, set32};
-use crate::ext::features;
+use crate::ext::csum::{self, Sums};
+use crate::ext::features::{self, Features};
 use crate::{FormatError, Ino};
 
 /// Where the primary superblock begins on the volume, in bytes.
@@ -31,19 +32,16 @@ macro_rules! fields {
             $(#[$doc])*
             pub fn $get(&self) -> $ty { $read(&self.0[..], $at) }
             #[doc = concat!("Sets [`Superblock::", stringify!($get), "`].")]
-            pub fn $set(&mut self, v: $ty) { $write(&mut self.0[..], $at, v) }
+            pub fn $set(&mut self, v: $ty) {
+                $write(&mut self.0[..], $at, v);
+                self.seal();
+            }
         )*}
     };
 }
 fields! {
     /// `s_inodes_count`.
     inodes set_inodes 0x00 u32 le32 set32;
-    /// `s_blocks_count`.
-    blocks set_blocks 0x04 u32 le32 set32;
-    /// `s_r_blocks_count`: blocks kept for root.
-    reserved_blocks set_reserved_blocks 0x08 u32 le32 set32;
-    /// `s_free_blocks_count`: a hint.
-    free_blocks set_free_blocks 0x0c u32 le32 set32;
     /// `s_free_inodes_count`: a hint.
     free_inodes set_free_inodes 0x10 u32 le32 set32;
     /// `s_first_data_block`: 1 with 1 KiB blocks, else 0.
@@ -96,6 +94,8 @@ fields! {
     last_orphan set_last_orphan 0xe8 u32 le32 set32;
     /// `s_desc_size`: bytes of a group descriptor with 64bit; 0 without.
     desc_size set_desc_size 0xfe u16 le16 set16;
+    /// `s_first_meta_bg`: the first block of descriptors that lies in its own groups (meta_bg).
+    first_meta_bg set_first_meta_bg 0x104 u32 le32 set32;
     /// `s_default_mount_opts`.
     default_mount_options set_default_mount_options 0x100 u32 le32 set32;
     /// `s_mkfs_time`.
@@ -106,9 +106,87 @@ fields! {
     want_extra_isize set_want_extra_isize 0x15e u16 le16 set16;
     /// `s_flags`.
     flags set_flags 0x160 u32 le32 set32;
+    /// `s_checksum_seed` (metadata_csum_seed).
+    checksum_seed set_checksum_seed 0x270 u32 le32 set32;
 }
 
+/// Where a count of blocks has its low and its high half, which only 64bit volumes use.
+const BLOCKS: (usize, usize) = (0x04, 0x150);
+const RESERVED: (usize, usize) = (0x08, 0x154);
+const FREE: (usize, usize) = (0x0c, 0x158);
+
 impl Superblock {
+    fn count(&self, (low, high): (usize, usize)) -> u64 {
+        let wide = self.has_incompat(features::incompat::WIDE);
+        let high = if wide { le32(&self.0[..], high) } else { 0 };
+        u64::from(le32(&self.0[..], low)) | u64::from(high) << 32
+    }
+    fn set_count(&mut self, (low, high): (usize, usize), v: u64) {
+        let wide = self.has_incompat(features::incompat::WIDE);
+        let stored = if wide { v } else { v.min(u64::from(u32::MAX)) };
+        set32(&mut self.0[..], low, stored as u32);
+        if wide {
+            set32(&mut self.0[..], high, (stored >> 32) as u32);
+        }
+        self.seal();
+    }
+    /// `s_blocks_count`.
+    pub fn blocks(&self) -> u64 {
+        self.count(BLOCKS)
+    }
+    /// Sets [`Superblock::blocks`].
+    pub fn set_blocks(&mut self, v: u64) {
+        self.set_count(BLOCKS, v);
+    }
+    /// `s_r_blocks_count`: blocks kept for root.
+    pub fn reserved_blocks(&self) -> u64 {
+        self.count(RESERVED)
+    }
+    /// Sets [`Superblock::reserved_blocks`].
+    pub fn set_reserved_blocks(&mut self, v: u64) {
+        self.set_count(RESERVED, v);
+    }
+    /// `s_free_blocks_count`: a hint.
+    pub fn free_blocks(&self) -> u64 {
+        self.count(FREE)
+    }
+    /// Sets [`Superblock::free_blocks`].
+    pub fn set_free_blocks(&mut self, v: u64) {
+        self.set_count(FREE, v);
+    }
+    /// Which checksums the volume's metadata carry.
+    pub fn sums(&self) -> Sums {
+        use features::ro_compat::{GDT_CSUM, METADATA_CSUM};
+        if self.has_ro_compat(METADATA_CSUM) {
+            let own = self.has_incompat(features::incompat::CSUM_SEED);
+            Sums::All(if own { self.checksum_seed() } else { Sums::seed_of(&self.uuid()) })
+        } else if self.has_ro_compat(GDT_CSUM) {
+            Sums::Descriptors(Sums::start_of(&self.uuid()))
+        } else {
+            Sums::None
+        }
+    }
+    /// Sets the checksum of a volume whose metadata carry such. Every setter does it.
+    fn seal(&mut self) {
+        if self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
+            let sum = csum::crc(!0, &self.0[..csum::SUPER]);
+            set32(&mut self.0[..], csum::SUPER, sum);
+        }
+    }
+    fn check_sum(&self) -> Result<(), FormatError> {
+        let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));
+        if has == should || !self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
+            return Ok(());
+        }
+        let what = format!("its checksum is {has:#x}, and should be {should:#x}");
+        Err(FormatError::corrupt(what, "superblock"))
+    }
+    /// The three words of features.
+    pub fn features(&self) -> Features {
+        let (compat, incompat) = (self.compat(), self.incompat());
+        Features { compat, incompat, ro_compat: self.ro_compat() }
+    }
+
     /// All zeros, for mkfs to fill.
     pub fn blank() -> Superblock {
         Superblock(Box::new([0; SUPERBLOCK_BYTES]))
@@ -137,18 +215,19 @@ impl Superblock {
         if s.revision() == 0 && s.compat() | s.incompat() | s.ro_compat() & !large != 0 {
             return bad("features in a volume of revision 0".into());
         }
-        features::check_incompat(s.incompat())?;
-        features::check_others(s.compat(), s.ro_compat())?;
+        s.check_sum()?;
+        s.features().check()?;
         if s.log_block_size() > 2 {
             return Err(FormatError::Incompatible {
                 feature: format!("a block size of {}", s.block_bytes()),
                 advice: "blocks of 1024, 2048 and 4096 bytes can be opened".into(),
             });
         }
-        if !matches!(s.inode_bytes(), 128 | 256) {
+        let inode = s.inode_bytes();
+        if !(128..=s.block_bytes()).contains(&inode) || !inode.is_power_of_two() {
             return Err(FormatError::Incompatible {
                 feature: format!("an inode size of {}", s.inode_bytes()),
-                advice: "make the volume with inodes of 128 or 256 bytes (mke2fs -I 256)".into(),
+                advice: "make the volume with inodes of 256 bytes (mke2fs -I 256)".into(),
             });
         }
         s.check_numbers()?;
@@ -160,18 +239,23 @@ impl Superblock {
         let per_block = (self.block_bytes() / self.inode_bytes()) as u32;
         let first = u32::from(self.block_bytes() == 1024);
         let (bpg, ipg) = (self.blocks_per_group(), self.inodes_per_group());
-        let bad = if bpg < 64 || bpg > bits || !bpg.is_multiple_of(8) {
+        let clusters = self.has_ro_compat(features::ro_compat::BIGALLOC);
+        let bad = if bpg < 64 || (bpg > bits && !clusters) || !bpg.is_multiple_of(8) {
             format!("{bpg} blocks a group")
         } else if ipg == 0 || ipg > bits || !ipg.is_multiple_of(per_block) {
             format!("{ipg} inodes a group")
         } else if self.first_data_block() != first {
             format!("the first data block is {}", self.first_data_block())
-        } else if self.blocks() <= first + 8 {
+        } else if self.blocks() <= u64::from(first + 8)
+            || self.blocks().div_ceil(u64::from(bpg)) > u64::from(u32::MAX)
+        {
             format!("{} blocks in all", self.blocks())
         } else if u64::from(self.inodes()) != u64::from(ipg) * u64::from(self.groups()) {
             format!("{} inodes in {} groups of {ipg}", self.inodes(), self.groups())
         } else if self.first_ino() < FIRST_INO || self.first_ino() > self.inodes() {
             format!("the first ordinary inode is {}", self.first_ino())
+        } else if !matches!(self.desc_bytes(), 32..=1024) || !self.desc_bytes().is_power_of_two() {
+            format!("group descriptors of {} bytes", self.desc_bytes())
         } else if u64::from(self.reserved_gdt_blocks()) > self.block_bytes() as u64 / 4 {
             format!("{} blocks reserved for group descriptors", self.reserved_gdt_blocks())
         } else {
@@ -182,7 +266,7 @@ impl Superblock {
 
     /// Refuses a device that is smaller than the volume.
     pub fn check_device(&self, device_bytes: u64) -> Result<(), FormatError> {
-        let need = u64::from(self.blocks()) * self.block_bytes() as u64;
+        let need = self.blocks().saturating_mul(self.block_bytes() as u64);
         if device_bytes >= need {
             return Ok(());
         }
@@ -220,7 +304,17 @@ impl Superblock {
     }
     /// How many block groups.
     pub fn groups(&self) -> u32 {
-        (self.blocks() - self.first_data_block()).div_ceil(self.blocks_per_group())
+        let blocks = self.blocks() - u64::from(self.first_data_block());
+        blocks.div_ceil(u64::from(self.blocks_per_group())) as u32
+    }
+    /// Bytes of a group descriptor.
+    pub fn desc_bytes(&self) -> usize {
+        let wide = self.has_incompat(features::incompat::WIDE);
+        if wide { usize::from(self.desc_size()) } else { 32 }
+    }
+    /// The groups with copies of the superblock, beside the first (sparse_super2); 0: none.
+    pub fn backup_groups(&self) -> [u32; 2] {
+        [le32(&self.0[..], 0x24c), le32(&self.0[..], 0x250)]
     }
     /// Has it this COMPAT bit?
     pub fn has_compat(&self, bit: u32) -> bool {
@@ -245,6 +339,7 @@ impl Superblock {
     /// Sets the UUID.
     pub fn set_uuid(&mut self, uuid: [u8; 16]) {
         self.0[0x68..0x78].copy_from_slice(&uuid);
+        self.seal();
     }
     /// The label, without its padding.
     pub fn label(&self) -> String {
@@ -258,6 +353,7 @@ impl Superblock {
         raw.fill(0);
         let n = label.len().min(raw.len());
         raw[..n].copy_from_slice(&label.as_bytes()[..n]);
+        self.seal();
     }
     /// The seed of directory hashes.
     pub fn hash_seed(&self) -> [u32; 4] {
@@ -268,6 +364,7 @@ impl Superblock {
     pub fn set_hash(&mut self, seed: [u8; 16], version: u8) {
         self.0[0xec..0xfc].copy_from_slice(&seed);
         self.0[0xfc] = version;
+        self.seal();
     }
     /// The journal's inode, if it has one inside.
     pub fn journal_ino(&self) -> Option<Ino> {
@@ -289,11 +386,13 @@ impl Superblock {
     /// Names a journal on another device.
     pub fn set_journal_uuid(&mut self, uuid: &[u8; 16]) {
         self.0[0xd0..0xe0].copy_from_slice(uuid);
+        self.seal();
     }
     /// Forgets a journal on another device.
     pub fn clear_external_journal(&mut self) {
         self.0[0xd0..0xe0].fill(0);
         self.0[0xe4..0xe8].fill(0);
+        self.seal();
     }
     /// Keeps a copy of the journal inode's map and size, as e2fsck wants it.
     pub fn set_journal_backup(&mut self, map: &[u8; 60], size: u64) {
@@ -301,6 +400,7 @@ impl Superblock {
         self.0[0x10c..0x148].copy_from_slice(map);
         set32(&mut self.0[..], 0x148, (size >> 32) as u32);
         set32(&mut self.0[..], 0x14c, size as u32);
+        self.seal();
     }
     /// The creator's operating system: Linux is 0.
     pub fn creator_os(&self) -> u32 {

@@ -3,6 +3,7 @@
 
 use super::{MkfsError, MkfsOptions, Profile};
 use crate::ext::features::{compat, incompat, ro_compat};
+use crate::ext::csum::Sums;
 use crate::ext::geometry::GROUP_DESC_BYTES;
 use crate::ext::superblock::{FIRST_INO, MAGIC, STATE_VALID};
 use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
@@ -22,7 +23,7 @@ pub(super) struct Builder {
     contents: BTreeMap<BlockNo, Vec<u8>>,
     /// Raw inodes.
     inodes: BTreeMap<u32, Vec<u8>>,
-    dirs: u16,
+    dirs: u32,
 }
 
 impl Builder {
@@ -82,7 +83,7 @@ impl Builder {
     }
 
     pub(super) fn desc(&self, g: GroupNo) -> GroupDesc {
-        let at = self.geometry.group_start(g).0 as u32 + self.geometry.overhead(g);
+        let at = self.geometry.group_start(g).0 + u64::from(self.geometry.overhead(g));
         let d = GroupDesc {
             block_bitmap: at,
             inode_bitmap: at + 1,
@@ -92,9 +93,9 @@ impl Builder {
         let (blocks, inodes) = self.bitmaps(g);
         let in_group = self.geometry.group_blocks(g) as usize;
         GroupDesc {
-            free_blocks: bitmap::count_zeros(&blocks, in_group) as u16,
+            free_blocks: bitmap::count_zeros(&blocks, in_group) as u32,
             free_inodes: bitmap::count_zeros(&inodes, self.geometry.inodes_per_group as usize)
-                as u16,
+                as u32,
             used_dirs: if g.0 == 0 { self.dirs } else { 0 },
             ..d
         }
@@ -181,16 +182,16 @@ impl Builder {
         let geo = &self.geometry;
         let descs: Vec<GroupDesc> = (0..geo.groups).map(|g| self.desc(GroupNo(g))).collect();
         let mut sb = self.sb.clone();
-        sb.set_free_blocks(descs.iter().map(|d| u32::from(d.free_blocks)).sum());
-        sb.set_free_inodes(descs.iter().map(|d| u32::from(d.free_inodes)).sum());
+        sb.set_free_blocks(descs.iter().map(|d| u64::from(d.free_blocks)).sum());
+        sb.set_free_inodes(descs.iter().map(|d| d.free_inodes).sum());
         let mut table = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
         for (d, out) in descs.iter().zip(table.chunks_mut(GROUP_DESC_BYTES)) {
             d.encode(out);
         }
         for g in (0..geo.groups).map(GroupNo) {
             let (blocks, inodes) = self.bitmaps(g);
-            write(BlockNo(u64::from(descs[g.0 as usize].block_bitmap)), &blocks)?;
-            write(BlockNo(u64::from(descs[g.0 as usize].inode_bitmap)), &inodes)?;
+            write(BlockNo(descs[g.0 as usize].block_bitmap), &blocks)?;
+            write(BlockNo(descs[g.0 as usize].inode_bitmap), &inodes)?;
         }
         self.each_inode_block(write)?;
         for (b, bytes) in &self.contents {
@@ -248,14 +249,21 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         first_ino: FIRST_INO,
         reserved_gdt_blocks: 0,
         sparse: true,
+        copies: None,
+        desc_bytes: GROUP_DESC_BYTES,
+        first_meta_bg: u32::MAX,
+        flexible: false,
+        wide: false,
+        extents: false,
+        sums: Sums::None,
     }
 }
 
 fn superblock(o: &MkfsOptions, g: &Geometry) -> Superblock {
     let mut s = Superblock::blank();
     s.set_inodes(g.inodes());
-    s.set_blocks(g.blocks as u32);
-    s.set_reserved_blocks((g.blocks / 20) as u32);
+    s.set_blocks(g.blocks);
+    s.set_reserved_blocks(g.blocks / 20);
     s.set_first_data_block(g.first_data_block);
     let log = (g.block_bytes / 1024).trailing_zeros();
     s.set_log_block_size(log);

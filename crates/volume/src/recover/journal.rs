@@ -8,7 +8,6 @@ use crate::{Device, VolumeError};
 use check::Progress;
 use format::BlockNo;
 use format::ext::features::incompat;
-use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
@@ -25,7 +24,7 @@ pub(super) fn replay(
     sb: &Superblock,
     progress: &mut dyn Progress,
 ) -> Result<Recovered, VolumeError> {
-    let blocks = u64::from(sb.blocks());
+    let blocks = sb.blocks();
     let (mut from, mut written) = (BlockNo(0), 0);
     let found = loop {
         let at = match &log {
@@ -80,16 +79,18 @@ fn write_back(
 fn count_free(device: &mut dyn Device, sb: &mut Superblock) -> Result<(), VolumeError> {
     let geo = Geometry::of(sb);
     let mut raw = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
-    device.reader().read_at(geo.desc_block(0).0 * geo.block_bytes as u64, &mut raw)?;
+    for (n, block) in raw.chunks_exact_mut(geo.block_bytes).enumerate() {
+        device.reader().read_at(geo.desc_block(n as u32).0 * geo.block_bytes as u64, block)?;
+    }
     set_free(sb, &raw);
     Ok(())
 }
 
 /// Sets the totals of what is free from the group descriptors' blocks.
 pub(crate) fn set_free(sb: &mut Superblock, descs: &[u8]) {
-    let groups = descs.chunks_exact(GROUP_DESC_BYTES).take(sb.groups() as usize);
-    let free = groups.map(GroupDesc::decode).fold((0u32, 0u32), |(blocks, inodes), d| {
-        (blocks + u32::from(d.free_blocks), inodes + u32::from(d.free_inodes))
+    let groups = descs.chunks_exact(sb.desc_bytes()).take(sb.groups() as usize);
+    let free = groups.map(GroupDesc::decode).fold((0u64, 0u32), |(blocks, inodes), d| {
+        (blocks + u64::from(d.free_blocks), inodes.saturating_add(d.free_inodes))
     });
     sb.set_free_blocks(free.0);
     sb.set_free_inodes(free.1);

@@ -1,0 +1,343 @@
+//! Checksums of metadata: `metadata_csum`'s CRC-32C over every structure, and `uninit_bg`'s CRC-16
+//! over group descriptors alone. Each structure's sum is computed here and nowhere else; when one is
+//! computed and when it is compared is `ext`'s business.
+//!
+//! Every sum begins with the volume's seed; those of blocks that belong to one inode go on with the
+//! inode's number and generation, so that a block that lies in the wrong place is found out.
+
+use crate::bytes::{le16, le32, set16, set32};
+use crate::ext::inode::CLASSIC_BYTES;
+use crate::{BlockNo, FormatError, GroupNo, Ino};
+
+/// Which checksums a volume's metadata carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sums {
+    /// None.
+    None,
+    /// Group descriptors only, by a CRC-16 that begins with this (`uninit_bg`).
+    Descriptors(u16),
+    /// All metadata, by CRC-32C with this seed (`metadata_csum`).
+    All(u32),
+}
+
+/// Bytes at the end of a directory's block that hold its checksum, as an unused entry.
+pub const DIR_TAIL: usize = 12;
+/// The kind byte of that entry.
+const DIR_TAIL_KIND: u8 = 0xde;
+/// Where an inode has the two halves of its checksum.
+const INODE_LOW: usize = 0x7c;
+const INODE_HIGH: usize = 0x82;
+/// Where a group descriptor has its own checksum.
+const DESC: usize = 0x1e;
+/// Where a group descriptor has the low and the high half of its bitmaps' checksums.
+const BLOCK_MAP: (usize, usize) = (0x18, 0x38);
+const INODE_MAP: (usize, usize) = (0x1a, 0x3a);
+/// Bytes from which on a descriptor has high halves.
+const WIDE_DESC: usize = 64;
+/// Where an attribute block has its checksum.
+const XATTR: usize = 16;
+/// Where the superblock has its checksum, of all that is before it.
+pub(super) const SUPER: usize = 0x3fc;
+
+/// CRC-32C as the kernel has it: with a seed, and not inverted at the end.
+pub fn crc(seed: u32, bytes: &[u8]) -> u32 {
+    !crc32c::crc32c_append(!seed, bytes)
+}
+
+/// CRC-16 with the polynomial 0x8005, its lowest bit first.
+fn crc16(seed: u16, bytes: &[u8]) -> u16 {
+    bytes.iter().fold(seed, |sum, b| {
+        (0..8).fold(sum ^ u16::from(*b), |s, _| (s >> 1) ^ (0xa001 * (s & 1)))
+    })
+}
+
+fn wrong(what: &str, has: u32, should: u32, at: String) -> FormatError {
+    FormatError::corrupt(format!("{what}'s checksum is {has:#x}, and should be {should:#x}"), at)
+}
+
+impl Sums {
+    /// Of a volume without its own seed: that of the UUID.
+    pub fn seed_of(uuid: &[u8; 16]) -> u32 {
+        crc(!0, uuid)
+    }
+    /// The start of `uninit_bg`'s sums.
+    pub fn start_of(uuid: &[u8; 16]) -> u16 {
+        crc16(!0, uuid)
+    }
+    /// Bytes at the end of each of a directory's blocks that hold no entries.
+    pub fn dir_tail(self) -> usize {
+        if matches!(self, Sums::All(_)) { DIR_TAIL } else { 0 }
+    }
+    /// May descriptors say that a group's bitmaps and inode table are not there yet?
+    pub fn lazy(self) -> bool {
+        self != Sums::None
+    }
+    /// What the sums of an inode's blocks begin with; None: there are none.
+    pub fn of_inode(self, ino: Ino, generation: u32) -> Option<InodeSeed> {
+        let Sums::All(seed) = self else { return None };
+        let seed = crc(crc(seed, &ino.0.to_le_bytes()), &generation.to_le_bytes());
+        Some(InodeSeed { ino, seed })
+    }
+
+    fn desc(self, g: GroupNo, desc: &[u8]) -> Option<u16> {
+        let number = g.0.to_le_bytes();
+        match self {
+            Sums::None => None,
+            Sums::Descriptors(start) => {
+                let front = crc16(crc16(start, &number), &desc[..DESC]);
+                Some(crc16(front, &desc[DESC + 2..]))
+            }
+            Sums::All(seed) => {
+                let front = crc(crc(crc(seed, &number), &desc[..DESC]), &[0; 2]);
+                Some(crc(front, &desc[DESC + 2..]) as u16)
+            }
+        }
+    }
+    /// Checks a group's descriptor.
+    pub fn check_desc(self, g: GroupNo, desc: &[u8]) -> Result<(), FormatError> {
+        match (self.desc(g, desc), le16(desc, DESC)) {
+            (Some(should), has) if has != should => {
+                let at = format!("group descriptor {g}");
+                Err(wrong("the descriptor", u32::from(has), u32::from(should), at))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Seals a group's descriptor.
+    pub fn seal_desc(self, g: GroupNo, desc: &mut [u8]) {
+        if let Some(sum) = self.desc(g, desc) {
+            set16(desc, DESC, sum);
+        }
+    }
+
+    fn map_sum(self, desc: &[u8], (low, high): (usize, usize), map: &[u8]) -> Option<(u32, u32)> {
+        let Sums::All(seed) = self else { return None };
+        let should = crc(seed, map);
+        if desc.len() < WIDE_DESC {
+            return Some((u32::from(le16(desc, low)), should & 0xffff));
+        }
+        Some((u32::from(le16(desc, low)) | u32::from(le16(desc, high)) << 16, should))
+    }
+    fn check_map(
+        self,
+        (g, desc): (GroupNo, &[u8]),
+        at: (usize, usize),
+        map: &[u8],
+        what: &str,
+    ) -> Result<(), FormatError> {
+        match self.map_sum(desc, at, map) {
+            Some((has, should)) if has != should => {
+                Err(wrong(what, has, should, format!("group {g}")))
+            }
+            _ => Ok(()),
+        }
+    }
+    fn seal_map(self, desc: &mut [u8], at: (usize, usize), map: &[u8]) {
+        if let Some((_, sum)) = self.map_sum(desc, at, map) {
+            set16(desc, at.0, sum as u16);
+            if desc.len() >= WIDE_DESC {
+                set16(desc, at.1, (sum >> 16) as u16);
+            }
+        }
+    }
+    /// Checks a group's block bitmap, just its bits, by the group's descriptor.
+    pub fn check_block_map(
+        self,
+        group: (GroupNo, &[u8]),
+        map: &[u8],
+    ) -> Result<(), FormatError> {
+        self.check_map(group, BLOCK_MAP, map, "the block bitmap")
+    }
+    /// Puts a block bitmap's sum into its group's descriptor, which is to be sealed then.
+    pub fn seal_block_map(self, desc: &mut [u8], map: &[u8]) {
+        self.seal_map(desc, BLOCK_MAP, map);
+    }
+    /// Checks a group's inode bitmap, just its bits, by the group's descriptor.
+    pub fn check_inode_map(
+        self,
+        group: (GroupNo, &[u8]),
+        map: &[u8],
+    ) -> Result<(), FormatError> {
+        self.check_map(group, INODE_MAP, map, "the inode bitmap")
+    }
+    /// Puts an inode bitmap's sum into its group's descriptor, which is to be sealed then.
+    pub fn seal_inode_map(self, desc: &mut [u8], map: &[u8]) {
+        self.seal_map(desc, INODE_MAP, map);
+    }
+
+    /// The sum that an inode's slot should have, and the one that it has.
+    fn inode(self, ino: Ino, raw: &[u8]) -> Option<(u32, u32)> {
+        let seed = self.of_inode(ino, le32(raw, 0x64))?.seed;
+        let front = crc(crc(seed, &raw[..INODE_LOW]), &[0; 2]);
+        let has = u32::from(le16(raw, INODE_LOW));
+        if raw.len() == CLASSIC_BYTES {
+            return Some((crc(front, &raw[INODE_LOW + 2..]) & 0xffff, has));
+        }
+        let front = crc(front, &raw[INODE_LOW + 2..INODE_HIGH]);
+        if !has_high(raw) {
+            return Some((crc(front, &raw[INODE_HIGH..]) & 0xffff, has));
+        }
+        let sum = crc(crc(front, &[0; 2]), &raw[INODE_HIGH + 2..]);
+        Some((sum, has | u32::from(le16(raw, INODE_HIGH)) << 16))
+    }
+    /// Checks an inode that is in use.
+    pub fn check_inode(self, ino: Ino, raw: &[u8]) -> Result<(), FormatError> {
+        match self.inode(ino, raw) {
+            Some((should, has)) if has != should => {
+                Err(wrong("the inode", has, should, format!("inode {ino}")))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Seals an inode's slot.
+    pub fn seal_inode(self, ino: Ino, raw: &mut [u8]) {
+        if let Some((sum, _)) = self.inode(ino, raw) {
+            set16(raw, INODE_LOW, sum as u16);
+            if raw.len() > CLASSIC_BYTES && has_high(raw) {
+                set16(raw, INODE_HIGH, (sum >> 16) as u16);
+            }
+        }
+    }
+
+    fn xattr(self, at: BlockNo, block: &[u8]) -> Option<u32> {
+        let Sums::All(seed) = self else { return None };
+        let front = crc(crc(seed, &at.0.to_le_bytes()), &block[..XATTR]);
+        Some(crc(crc(front, &[0; 4]), &block[XATTR + 4..]))
+    }
+    /// Checks an attribute block.
+    pub fn check_xattr(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {
+        match (self.xattr(at, block), le32(block, XATTR)) {
+            (Some(should), has) if has != should => {
+                Err(wrong("the attribute block", has, should, format!("block {at}")))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// Seals an attribute block.
+    pub fn seal_xattr(self, at: BlockNo, block: &mut [u8]) {
+        if let Some(sum) = self.xattr(at, block) {
+            set32(block, XATTR, sum);
+        }
+    }
+}
+
+/// Has the slot, longer than 128 bytes, room for the high half of its sum?
+fn has_high(raw: &[u8]) -> bool {
+    CLASSIC_BYTES + usize::from(le16(raw, CLASSIC_BYTES)) >= INODE_HIGH + 2
+}
+
+/// What the sums of one inode's own blocks begin with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeSeed {
+    ino: Ino,
+    seed: u32,
+}
+
+impl InodeSeed {
+    /// Checks a node of an extent tree that is a block, whose header has been checked.
+    pub fn check_extents(self, at: BlockNo, node: &[u8]) -> Result<(), FormatError> {
+        let end = crate::ext::extents::tail_at(node);
+        let (has, should) = (le32(node, end), crc(self.seed, &node[..end]));
+        if has == should {
+            return Ok(());
+        }
+        Err(wrong("the extent block", has, should, self.place(at)))
+    }
+    /// Seals a node of an extent tree that is a block.
+    pub fn seal_extents(self, node: &mut [u8]) {
+        let end = crate::ext::extents::tail_at(node);
+        let sum = crc(self.seed, &node[..end]);
+        set32(node, end, sum);
+    }
+
+    /// Checks a directory's block: entries with a tail, or a node of its index.
+    pub fn check_dir(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {
+        if has_tail(block) {
+            let end = block.len() - DIR_TAIL;
+            let (has, should) = (le32(block, block.len() - 4), crc(self.seed, &block[..end]));
+            if has == should {
+                return Ok(());
+            }
+            return Err(wrong("the directory block", has, should, self.place(at)));
+        }
+        match index_node(block) {
+            Some(node) => {
+                let (has, should) = (le32(block, node.tail + 4), self.index_sum(block, &node));
+                if has == should {
+                    return Ok(());
+                }
+                Err(wrong("the directory's index node", has, should, self.place(at)))
+            }
+            None => {
+                let what = "a directory block has no place for its checksum";
+                Err(FormatError::corrupt(what, self.place(at)))
+            }
+        }
+    }
+    /// Seals a directory's block: entries with a tail, or a node of its index.
+    pub fn seal_dir(self, block: &mut [u8]) {
+        if has_tail(block) {
+            let end = block.len() - DIR_TAIL;
+            let sum = crc(self.seed, &block[..end]);
+            set32(block, end + 8, sum);
+        } else if let Some(node) = index_node(block) {
+            let sum = self.index_sum(block, &node);
+            set32(block, node.tail + 4, sum);
+        }
+    }
+    fn index_sum(self, block: &[u8], node: &IndexNode) -> u32 {
+        let used = crc(self.seed, &block[..node.end]);
+        crc(crc(used, &block[node.tail..node.tail + 4]), &[0; 4])
+    }
+    fn place(self, at: BlockNo) -> String {
+        format!("block {at}, of inode {}", self.ino)
+    }
+}
+
+/// Ends the block's entries with a tail for the checksum.
+pub fn put_tail(block: &mut [u8]) {
+    let at = block.len() - DIR_TAIL;
+    let tail = &mut block[at..];
+    tail.fill(0);
+    set16(tail, 4, DIR_TAIL as u16);
+    tail[7] = DIR_TAIL_KIND;
+}
+
+/// Does the block of entries end with a tail?
+pub fn has_tail(block: &[u8]) -> bool {
+    let tail = &block[block.len() - DIR_TAIL..];
+    le32(tail, 0) == 0 && le16(tail, 4) == DIR_TAIL as u16 && tail[6] == 0
+        && tail[7] == DIR_TAIL_KIND
+}
+
+/// Where a node of a directory's index has what its sum needs.
+struct IndexNode {
+    /// Its entries end here.
+    end: usize,
+    /// The checksum's own structure: a reserved word, and the sum.
+    tail: usize,
+}
+
+fn index_node(block: &[u8]) -> Option<IndexNode> {
+    // A node below the root is one unused entry as long as the block; the root has "." and "..".
+    let first = usize::from(le16(block, 4));
+    let at = match first {
+        12 if usize::from(le16(block, 12 + 4)) == block.len() - 12 => 32,
+        n if n == block.len() => 8,
+        _ => return None,
+    };
+    let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
+    let tail = at + 8 * limit;
+    (count <= limit && tail + 8 <= block.len()).then_some(IndexNode { end: at + 8 * count, tail })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_published_check_values() {
+        assert_eq!(crc16(0, b"123456789"), 0xbb3d);
+        assert_eq!(!crc(!0, b"123456789"), 0xe306_9283);
+    }
+}
