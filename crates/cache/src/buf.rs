@@ -76,8 +76,8 @@ impl Buf {
     pub fn image(&self) -> Block {
         self.0.data.borrow().clone()
     }
-    /// Has part `n` (0 to 63; which parts a block has is the layout's business) been checked since it
-    /// was read? What was made in memory needs no check.
+    /// Has part `n` (0 to 63; which parts a block has is the layout's business) been checked since
+    /// it was read? What was made in memory needs no check.
     pub fn is_checked(&self, n: usize) -> bool {
         self.0.checked.get() >> n & 1 == 1
     }
@@ -85,7 +85,7 @@ impl Buf {
     pub fn set_checked(&self, n: usize) {
         self.0.checked.set(self.0.checked.get() | 1 << n);
     }
-    /// Must it be written home?
+    /// Must it be written back?
     pub fn is_dirty(&self) -> bool {
         self.0.dirty.get()
     }

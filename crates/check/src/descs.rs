@@ -70,7 +70,9 @@ impl Check<'_> {
         for (copy, table) in groups.zip(copies) {
             let descs = self.frame.descs.clone();
             let differs = |g: &GroupNo| {
-                let other = GroupDesc::decode(&table[g.0 as usize * GROUP_DESC_BYTES..][..GROUP_DESC_BYTES]);
+                let other = GroupDesc::decode(
+                    &table[g.0 as usize * GROUP_DESC_BYTES..][..GROUP_DESC_BYTES],
+                );
                 !same_places(&other, &descs[g.0 as usize])
             };
             let wrong: Vec<GroupNo> = (0..geo.groups).map(GroupNo).filter(differs).collect();
@@ -81,7 +83,9 @@ impl Check<'_> {
             self.found(Kind::BackupDamaged, Place::Group(copy), text);
             for g in wrong {
                 let (block, at) = desc_place(&geo, copy, g);
-                self.view.edit(block, |b| descs[g.0 as usize].encode(&mut b[at..][..GROUP_DESC_BYTES]))?;
+                self.view.edit(block, |b| {
+                    descs[g.0 as usize].encode(&mut b[at..][..GROUP_DESC_BYTES])
+                })?;
             }
         }
         Ok(())

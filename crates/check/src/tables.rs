@@ -22,7 +22,8 @@ impl Frame {
         self.geo.bit_of(b) < self.geo.overhead(g) as usize
             || n == d.block_bitmap
             || n == d.inode_bitmap
-            || (d.inode_table..d.inode_table + u64::from(self.geo.inode_table_blocks())).contains(&n)
+            || (d.inode_table..d.inode_table + u64::from(self.geo.inode_table_blocks()))
+                .contains(&n)
     }
     /// May a file's pointer lead there?
     pub(crate) fn is_legal(&self, b: u32) -> bool {

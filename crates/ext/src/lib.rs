@@ -1,6 +1,6 @@
-//! Where it lives: the ext2, ext3 and ext4 layout, updated in place, as a [`ufs::Store`]. It decides
-//! block numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its changes
-//! safe it does not know, nor any name.
+//! Where it lives: the ext2, ext3 and ext4 layout, updated in place, as a [`ufs::Store`]. It
+//! decides block numbers, maps, bitmaps and counts by FFS's policies; which mechanism makes its
+//! changes safe it does not know, nor any name.
 
 mod alloc;
 mod group;
@@ -14,8 +14,8 @@ mod xattr;
 
 use cache::{Buf, Cache};
 use env::{DiskError, Env};
-use format::{Extent, FormatError};
 use format::ext::{Geometry, Superblock};
+use format::{Extent, FormatError};
 use group::Group;
 use integrity::{IntegrityError, Mechanism};
 use std::cell::{Cell, RefCell};

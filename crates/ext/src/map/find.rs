@@ -1,5 +1,5 @@
-//! Where a file's blocks lie, whichever way its map is kept: the one place that asks which. Old files
-//! of a volume with extents keep the map they were made with.
+//! Where a file's blocks lie, whichever way its map is kept: the one place that asks which. Old
+//! files of a volume with extents keep the map they were made with.
 
 use super::extents::Spot;
 use crate::Ext;

@@ -1,6 +1,6 @@
 //! Checksums of metadata: `metadata_csum`'s CRC-32C over every structure, and `uninit_bg`'s CRC-16
-//! over group descriptors alone. Each structure's sum is computed here and nowhere else; when one is
-//! computed and when it is compared is `ext`'s business.
+//! over group descriptors alone. Each structure's sum is computed here and nowhere else; when one
+//! is computed and when it is compared is `ext`'s business.
 //!
 //! Every sum begins with the volume's seed; those of blocks that belong to one inode go on with the
 //! inode's number and generation, so that a block that lies in the wrong place is found out.
@@ -46,9 +46,9 @@ pub fn crc(seed: u32, bytes: &[u8]) -> u32 {
 
 /// CRC-16 with the polynomial 0x8005, its lowest bit first.
 fn crc16(seed: u16, bytes: &[u8]) -> u16 {
-    bytes.iter().fold(seed, |sum, b| {
-        (0..8).fold(sum ^ u16::from(*b), |s, _| (s >> 1) ^ (0xa001 * (s & 1)))
-    })
+    bytes
+        .iter()
+        .fold(seed, |sum, b| (0..8).fold(sum ^ u16::from(*b), |s, _| (s >> 1) ^ (0xa001 * (s & 1))))
 }
 
 fn wrong(what: &str, has: u32, should: u32, at: String) -> FormatError {
@@ -141,11 +141,7 @@ impl Sums {
         }
     }
     /// Checks a group's block bitmap, just its bits, by the group's descriptor.
-    pub fn check_block_map(
-        self,
-        group: (GroupNo, &[u8]),
-        map: &[u8],
-    ) -> Result<(), FormatError> {
+    pub fn check_block_map(self, group: (GroupNo, &[u8]), map: &[u8]) -> Result<(), FormatError> {
         self.check_map(group, BLOCK_MAP, map, "the block bitmap")
     }
     /// Puts a block bitmap's sum into its group's descriptor, which is to be sealed then.
@@ -153,11 +149,7 @@ impl Sums {
         self.seal_map(desc, BLOCK_MAP, map);
     }
     /// Checks a group's inode bitmap, just its bits, by the group's descriptor.
-    pub fn check_inode_map(
-        self,
-        group: (GroupNo, &[u8]),
-        map: &[u8],
-    ) -> Result<(), FormatError> {
+    pub fn check_inode_map(self, group: (GroupNo, &[u8]), map: &[u8]) -> Result<(), FormatError> {
         self.check_map(group, INODE_MAP, map, "the inode bitmap")
     }
     /// Puts an inode bitmap's sum into its group's descriptor, which is to be sealed then.
@@ -306,7 +298,9 @@ pub fn put_tail(block: &mut [u8]) {
 /// Does the block of entries end with a tail?
 pub fn has_tail(block: &[u8]) -> bool {
     let tail = &block[block.len() - DIR_TAIL..];
-    le32(tail, 0) == 0 && le16(tail, 4) == DIR_TAIL as u16 && tail[6] == 0
+    le32(tail, 0) == 0
+        && le16(tail, 4) == DIR_TAIL as u16
+        && tail[6] == 0
         && tail[7] == DIR_TAIL_KIND
 }
 

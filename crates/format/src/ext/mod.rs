@@ -1,5 +1,5 @@
-//! The ext2, ext3 and ext4 layout: superblock, groups, inodes, maps, directories, attributes, and the
-//! private state that lives in the boot area. Bytes only; what they are used for is `ext`'s and
+//! The ext2, ext3 and ext4 layout: superblock, groups, inodes, maps, directories, attributes, and
+//! the private state that lives in the boot area. Bytes only; what they are used for is `ext`'s and
 //! `ufs`'s.
 
 pub mod acl;

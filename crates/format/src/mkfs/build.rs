@@ -2,8 +2,8 @@
 //! allocator for the few blocks that a new volume's files take.
 
 use super::{MkfsError, MkfsOptions, Profile};
-use crate::ext::features::{compat, incompat, ro_compat};
 use crate::ext::csum::Sums;
+use crate::ext::features::{compat, incompat, ro_compat};
 use crate::ext::geometry::GROUP_DESC_BYTES;
 use crate::ext::superblock::{FIRST_INO, MAGIC, STATE_VALID};
 use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
