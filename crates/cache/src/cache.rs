@@ -194,6 +194,16 @@ impl Cache {
         buf
     }
 
+    /// A block that lies nowhere: it can be read, and never reaches the disk.
+    pub fn get_detached(&self, bytes: Block) -> Buf {
+        assert_eq!(bytes.len(), self.block_bytes());
+        let buf = self.new_buf(BlockNo(u64::MAX), BufKind::Data);
+        *buf.0.data.borrow_mut() = bytes;
+        buf.0.valid.set(true);
+        buf.0.checked.set(u64::MAX);
+        buf
+    }
+
     /// The block, whose contents the caller replaces as a whole at once; nothing is read or
     /// cleared.
     pub fn get_for_overwrite(&self, block: BlockNo, kind: BufKind) -> Buf {
@@ -259,7 +269,13 @@ impl Cache {
         }
         self.make_room();
         self.clock.borrow_mut().add(block.0, kind);
-        let buf = Buf(Rc::new(Inner {
+        let buf = self.new_buf(block, kind);
+        self.map.borrow_mut().insert(block.0, buf.clone());
+        buf
+    }
+
+    fn new_buf(&self, block: BlockNo, kind: BufKind) -> Buf {
+        Buf(Rc::new(Inner {
             block,
             kind: Cell::new(kind),
             owner: Cell::new(Ino(0)),
@@ -273,9 +289,7 @@ impl Cache {
             touched: Cell::new(false),
             changed: Notify::new(),
             dirty_list: self.dirty.clone(),
-        }));
-        self.map.borrow_mut().insert(block.0, buf.clone());
-        buf
+        }))
     }
 
     /// How many blocks may be in memory.

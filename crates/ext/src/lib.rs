@@ -4,6 +4,7 @@
 
 mod alloc;
 mod group;
+mod inline;
 mod inodes;
 mod load;
 mod map;

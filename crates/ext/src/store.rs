@@ -132,6 +132,9 @@ impl Store for Ext {
         at: FileBlock,
         count: u64,
     ) -> Result<Vec<Option<Buf>>, FsError> {
+        if let Some(bufs) = self.inline_blocks(inode, at, count)? {
+            return Ok(bufs);
+        }
         let mut bufs = Vec::with_capacity(count as usize);
         while (bufs.len() as u64) < count {
             let done = bufs.len() as u64;
@@ -152,6 +155,9 @@ impl Store for Ext {
         at: FileBlock,
         count: u64,
     ) -> Option<Vec<Option<Buf>>> {
+        if let Some(bufs) = self.inline_blocks(inode, at, count).ok()? {
+            return Some(bufs);
+        }
         let mut bufs = Vec::with_capacity(count as usize);
         while (bufs.len() as u64) < count {
             let done = bufs.len() as u64;
@@ -215,6 +221,9 @@ impl Store for Ext {
     }
 
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {
+        if let Some(buf) = self.inline_dir(inode)? {
+            return Ok(buf);
+        }
         let run = self.map(inode, at, 1).await?;
         let Some(start) = run.start else {
             let what = format!("a directory has a hole at its block {at}");

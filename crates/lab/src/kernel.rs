@@ -87,7 +87,7 @@ fn inode_at(image: &Image, geo: &Geometry, ino: Ino) -> u64 {
     let mut desc = [0; GROUP_DESC_BYTES];
     image.read(geo.desc_block(0).0 * bs + (group * GROUP_DESC_BYTES) as u64, &mut desc);
     let (block, offset) = geo.ino_place(ino);
-    (GroupDesc::decode(&desc).inode_table + block) * bs + offset as u64
+    (GroupDesc::decode(&desc).inode_table + u64::from(block)) * bs + offset as u64
 }
 
 fn blocks_of(image: &Image, inode: &[u8], bs: usize) -> Vec<u64> {

@@ -51,6 +51,10 @@ impl Inode {
     pub(crate) fn size(&self) -> u64 {
         self.with(|i| i.size())
     }
+    /// Where a directory's blocks end. One that lies in the inode counts as a block.
+    pub(crate) fn dir_end(&self, block_bytes: u64) -> u64 {
+        self.size().next_multiple_of(block_bytes)
+    }
     pub(crate) fn links(&self) -> u32 {
         self.with(|i| u32::from(i.links()))
     }

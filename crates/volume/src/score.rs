@@ -5,6 +5,7 @@
 use crate::{VolumeError, probe};
 use check::ReadBlocks;
 use format::bytes::le32;
+use format::ext::extents;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo};
@@ -56,7 +57,7 @@ fn used_slots(
 struct Tally {
     pairs: u64,
     next: u64,
-    last: u32,
+    last: u64,
 }
 
 impl Tally {
@@ -68,23 +69,52 @@ impl Tally {
     ) -> Result<(), VolumeError> {
         self.last = 0;
         if i.has_extents() {
-            return Ok(()); // TODO_EXT
+            return self.add_extents(device, geo, &i.map_bytes(), None);
         }
-        (0..12).for_each(|n| self.add(i.pointer(n)));
-        let indirect = i.pointer(12);
-        if indirect != 0 && geo.has_block(BlockNo(u64::from(indirect))) {
+        (0..12).for_each(|n| self.add(u64::from(i.pointer(n))));
+        let indirect = u64::from(i.pointer(12));
+        if indirect != 0 && geo.has_block(BlockNo(indirect)) {
             let mut block = vec![0; geo.block_bytes];
-            device.read_at(u64::from(indirect) * geo.block_bytes as u64, &mut block)?;
+            device.read_at(indirect * geo.block_bytes as u64, &mut block)?;
             // The indirect block itself lies between, where FFS puts it: that is no gap.
             if self.last != 0 && indirect == self.last + 1 {
                 self.last = indirect;
             }
-            (0..geo.block_bytes / 4).for_each(|n| self.add(le32(&block, 4 * n)));
+            (0..geo.block_bytes / 4).for_each(|n| self.add(u64::from(le32(&block, 4 * n))));
         }
         Ok(())
     }
 
-    fn add(&mut self, b: u32) {
+    /// The leaves of an extent tree, as far as it is sound. The first leaf that is a block is
+    /// enough.
+    fn add_extents(
+        &mut self,
+        device: &dyn ReadBlocks,
+        geo: &Geometry,
+        node: &[u8],
+        depth: Option<u16>,
+    ) -> Result<(), VolumeError> {
+        let Ok(h) = extents::head(node, depth) else { return Ok(()) };
+        if h.depth == 0 {
+            for m in (0..h.entries).map(|i| extents::mapped(node, i)).filter(|m| m.len > 0) {
+                let rest = u64::from(m.len) - 1;
+                self.add(m.start.0);
+                self.pairs += rest;
+                self.next += rest;
+                self.last = m.start.0.saturating_add(rest);
+            }
+            return Ok(());
+        }
+        let child = extents::child(node, 0);
+        if !geo.has_block(child) {
+            return Ok(());
+        }
+        let mut block = vec![0; geo.block_bytes];
+        device.read_at(child.0 * geo.block_bytes as u64, &mut block)?;
+        self.add_extents(device, geo, &block, Some(h.depth - 1))
+    }
+
+    fn add(&mut self, b: u64) {
         if b != 0 && self.last != 0 {
             self.pairs += 1;
             self.next += u64::from(b == self.last + 1);

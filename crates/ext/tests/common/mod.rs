@@ -47,6 +47,12 @@ impl Scratch {
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
+    /// A directory in this one.
+    pub fn folder(&self, name: &str) -> Scratch {
+        let dir = self.path(name);
+        std::fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
 }
 impl Drop for Scratch {
     fn drop(&mut self) {

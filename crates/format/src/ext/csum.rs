@@ -242,39 +242,30 @@ impl InodeSeed {
         set32(node, end, sum);
     }
 
-    /// Checks a directory's block: entries with a tail, or a node of its index.
+    /// Checks a directory's block: a node of its index, or entries with a tail. What looks like a
+    /// node is one: in a node, the reserved word before the sum may still be a tail's.
     pub fn check_dir(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {
-        if has_tail(block) {
+        let (what, has, should) = if let Some(node) = index_node(block) {
+            let sum = self.index_sum(block, &node);
+            ("the directory's index node", le32(block, node.tail + 4), sum)
+        } else if has_tail(block) {
             let end = block.len() - DIR_TAIL;
-            let (has, should) = (le32(block, block.len() - 4), crc(self.seed, &block[..end]));
-            if has == should {
-                return Ok(());
-            }
-            return Err(wrong("the directory block", has, should, self.place(at)));
-        }
-        match index_node(block) {
-            Some(node) => {
-                let (has, should) = (le32(block, node.tail + 4), self.index_sum(block, &node));
-                if has == should {
-                    return Ok(());
-                }
-                Err(wrong("the directory's index node", has, should, self.place(at)))
-            }
-            None => {
-                let what = "a directory block has no place for its checksum";
-                Err(FormatError::corrupt(what, self.place(at)))
-            }
-        }
+            ("the directory block", le32(block, end + 8), crc(self.seed, &block[..end]))
+        } else {
+            let what = "a directory block has no place for its checksum";
+            return Err(FormatError::corrupt(what, self.place(at)));
+        };
+        if has == should { Ok(()) } else { Err(wrong(what, has, should, self.place(at))) }
     }
-    /// Seals a directory's block: entries with a tail, or a node of its index.
+    /// Seals a directory's block.
     pub fn seal_dir(self, block: &mut [u8]) {
-        if has_tail(block) {
+        if let Some(node) = index_node(block) {
+            let sum = self.index_sum(block, &node);
+            set32(block, node.tail + 4, sum);
+        } else if has_tail(block) {
             let end = block.len() - DIR_TAIL;
             let sum = crc(self.seed, &block[..end]);
             set32(block, end + 8, sum);
-        } else if let Some(node) = index_node(block) {
-            let sum = self.index_sum(block, &node);
-            set32(block, node.tail + 4, sum);
         }
     }
     fn index_sum(self, block: &[u8], node: &IndexNode) -> u32 {

@@ -252,16 +252,23 @@ impl Geometry {
         let n = g.0 / self.descs_per_block();
         if n < self.first_meta_bg {
             let descs = self.desc_blocks().min(self.first_meta_bg);
-            return copy * (1 + descs + self.reserved_gdt_blocks);
+            let boot = if g.0 == 0 { self.boot_blocks() } else { 0 };
+            return boot + copy * (1 + descs + self.reserved_gdt_blocks);
         }
         // The first, the second and the last group of those that a block describes have it.
         let i = g.0 % self.descs_per_block();
         copy + u32::from(i < 2 || i + 1 == self.descs_per_block())
     }
+    /// Blocks of the first group before the superblock's: one with blocks of 1 KiB and clusters,
+    /// where the group begins with block 0 all the same.
+    fn boot_blocks(&self) -> u32 {
+        u32::from(self.block_bytes == 1024 && self.first_data_block == 0)
+    }
     /// The block of the primary descriptors' `n`-th block.
     pub fn desc_block(&self, n: u32) -> BlockNo {
         if n < self.first_meta_bg {
-            return BlockNo(u64::from(self.first_data_block) + 1 + u64::from(n));
+            let before = self.first_data_block + self.boot_blocks() + 1;
+            return BlockNo(u64::from(before) + u64::from(n));
         }
         let g = GroupNo(n * self.descs_per_block());
         self.group_start(g).plus(u64::from(self.has_super(g)))

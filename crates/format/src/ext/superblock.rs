@@ -244,7 +244,7 @@ impl Superblock {
             format!("{bpg} blocks a group")
         } else if ipg == 0 || ipg > bits || !ipg.is_multiple_of(per_block) {
             format!("{ipg} inodes a group")
-        } else if self.first_data_block() != first {
+        } else if self.first_data_block() != first && !(clusters && self.first_data_block() == 0) {
             format!("the first data block is {}", self.first_data_block())
         } else if self.blocks() <= u64::from(first + 8)
             || self.blocks().div_ceil(u64::from(bpg)) > u64::from(u32::MAX)

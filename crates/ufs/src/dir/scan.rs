@@ -42,7 +42,7 @@ impl<S: Store> Ufs<S> {
 
     async fn read_index(&self, dir: &Inode) -> Result<DirIndex, FsError> {
         let bs = self.store.limits().block_bytes as u64;
-        let blocks = dir.size() / bs;
+        let blocks = dir.dir_end(bs) / bs;
         let mut index = DirIndex::new(bs as usize, self.name_hasher);
         let mut places = IdMap::default();
         for n in 0..blocks {

@@ -25,18 +25,19 @@ impl<S: Store> Ufs<S> {
         }
         self.permit(ctx, &dir, READ).await?;
         let bs = self.store.limits().block_bytes as u64;
-        if want.cookie > dir.size() || !want.cookie.is_multiple_of(4) {
+        let end = dir.dir_end(bs);
+        if want.cookie > end || !want.cookie.is_multiple_of(4) {
             return Err(FsError::BadCookie);
         }
         let mut list = Vec::new();
         let mut room = want.max_bytes;
         let mut at = want.cookie;
         let mut full = false;
-        while at < dir.size() && !full {
+        while at < end && !full {
             let block = at / bs;
             let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
             if at == block * bs && block.is_multiple_of(16) {
-                self.store.read_ahead(&dir.h, FileBlock(block + 1), 32.min(dir.size() / bs)).await;
+                self.store.read_ahead(&dir.h, FileBlock(block + 1), 32.min(end / bs)).await;
             }
             let found = entries_from(&buf.bytes(), (at % bs) as usize);
             let found = found.map_err(|e| self.dir_damage(&dir, &e))?;
