@@ -44,7 +44,7 @@ impl Victim {
     fn inode_at(&self, ino: u32) -> u64 {
         let (block, byte) = self.geo.ino_place(Ino(ino));
         let g = self.geo.group_of_ino(Ino(ino));
-        (u64::from(self.desc(g.0).inode_table) + u64::from(block)) * 1024 + byte as u64
+        (self.desc(g.0).inode_table + u64::from(block)) * 1024 + byte as u64
     }
     fn poke(&mut self, at: u64, bytes: &[u8]) {
         self.w.sim.disk.write(at, bytes);
@@ -101,12 +101,12 @@ fn descriptors_that_cannot_be_are_refused_with_their_place() {
 fn bitmaps_that_call_the_volumes_own_blocks_free() {
     for byte in [0, 1, 2] {
         let mut v = Victim::new();
-        let at = u64::from(v.desc(0).block_bitmap) * 1024;
+        let at = v.desc(0).block_bitmap * 1024;
         v.poke(at + byte, &[0]);
         v.turns_read_only(Mode::Async, |w, v, ino| w.write(v, ino, 1 << 20, b"x").map(drop));
     }
     let mut v = Victim::new();
-    let at = u64::from(v.desc(0).inode_bitmap) * 1024;
+    let at = v.desc(0).inode_bitmap * 1024;
     v.poke(at, &[0xf0]);
     v.turns_read_only(Mode::Sync, |w, v, _| {
         w.make(v, ROOT, "g", vfs::MakeKind::File { exclusive: None }).map(drop)
@@ -116,7 +116,7 @@ fn bitmaps_that_call_the_volumes_own_blocks_free() {
 #[test]
 fn an_inode_in_use_that_the_bitmap_calls_free() {
     let mut v = Victim::new();
-    let at = u64::from(v.desc(0).inode_bitmap) * 1024;
+    let at = v.desc(0).inode_bitmap * 1024;
     let bit = v.ino - 1;
     let old = v.w.bytes(at + u64::from(bit / 8), 1)[0];
     v.poke(at + u64::from(bit / 8), &[old & !(1 << (bit % 8))]);
@@ -128,9 +128,9 @@ fn an_inode_in_use_that_the_bitmap_calls_free() {
 #[test]
 fn pointers_to_where_no_file_can_be() {
     let v = Victim::new();
-    let table = v.desc(0).inode_table;
+    let table = v.desc(0).inode_table as u32;
     let beyond = v.geo.blocks as u32;
-    for bad in [0xffff_ffff, beyond, 1, 3, table, v.desc(2).block_bitmap] {
+    for bad in [0xffff_ffff, beyond, 1, 3, table, v.desc(2).block_bitmap as u32] {
         // A direct pointer, the indirect block itself, the double indirect block, a pointer in it.
         for level in 0..4 {
             let mut v = Victim::new();
@@ -238,7 +238,7 @@ fn a_block_that_is_no_attribute_block() {
 fn counts_are_corrected_by_the_bitmaps() {
     let mut v = Victim::new();
     let true_count = v.desc(0).free_blocks;
-    v.poke(v.desc_at(0) + 12, &(true_count - 300).to_le_bytes());
+    v.poke(v.desc_at(0) + 12, &((true_count - 300) as u16).to_le_bytes());
     v.poke(v.desc_at(0) + 14, &3u16.to_le_bytes());
     let vol = v.w.open(Mode::Sync);
     v.w.write(&vol, v.ino, 400 * 1024, &pattern(1, 1024)).unwrap();

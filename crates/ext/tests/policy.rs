@@ -216,7 +216,7 @@ fn write_as(w: &mut World, v: &Vol, cred: vfs::Cred, ino: u32, at: u64) -> Resul
 fn the_last_blocks_are_roots() {
     let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-b", "1024", "-m", "10", "-I", "128"]);
     let v = w.open(Mode::Async);
-    let kept = u64::from(w.superblock().reserved_blocks());
+    let kept = w.superblock().reserved_blocks();
     assert!(kept > 500, "{kept}");
     let f = w.file(&v, ROOT, "f");
     let mut at = 0;
