@@ -1,4 +1,5 @@
-//! The table of features in the docs says what the table in the code says.
+//! The table of features in the docs says what the table in the code says. What a feature means is
+//! not asked here.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use format::ext::features::{FEATURES, Features, Support, Word};
