@@ -59,7 +59,8 @@ const ALL: &str = "127.0.0.0/8,no_root_squash,insecure";
 #[test]
 fn a_configuration_serves_its_volumes_and_its_exports_are_read_again() {
     let folder = Folder::new();
-    (folder.volume("a.img", "16M"), folder.volume("b.img", "16M"));
+    folder.volume("a.img", "16M");
+    folder.volume("b.img", "16M");
     let config = write_config(&folder, ALL);
     let watcher = Watcher::new(&folder);
     let mut command = Command::new(CAIRN);
