@@ -31,6 +31,22 @@ impl Plan {
     pub fn blocks(&self) -> usize {
         self.fresh.len() + self.rest.len() + usize::from(self.closing.is_some())
     }
+    /// What the repair writes, in stages: each is to be durable before the next is begun. A
+    /// stage has bytes and their places.
+    pub fn stages(&self) -> Vec<Vec<(u64, &[u8])>> {
+        let bs = self.block_bytes as u64;
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let (opening, closing) = (self.opening.as_slice(), self.closing.as_slice());
+        let ends = [opening, closing]
+            .map(|end| end.iter().map(|(b, bytes)| (b * bs, bytes.as_slice())).collect());
+        let [opening, closing] = ends;
+        let [fresh, rest] = [&self.fresh, &self.rest]
+            .map(|all| all.iter().map(|(b, bytes)| (b * bs, bytes.as_slice())).collect());
+        let all: [Vec<_>; 4] = [opening, fresh, rest, closing];
+        all.into_iter().filter(|stage| !stage.is_empty()).collect()
+    }
     /// Writes the repair. Returns once it is durable; the first error ends it, and the volume is
     /// then still marked as not clean.
     pub fn apply(
@@ -38,29 +54,15 @@ impl Plan {
         to: &mut dyn WriteBlocks,
         progress: &mut dyn Progress,
     ) -> Result<(), IoError> {
-        let bs = self.block_bytes as u64;
-        let total = self.blocks() as u64;
-        let mut done = 0;
-        if self.is_empty() {
-            return Ok(());
-        }
-        if let Some((b, bytes)) = &self.opening {
-            to.write_at(b * bs, bytes)?;
-            to.flush()?;
-        }
-        for stage in [&self.fresh, &self.rest] {
-            for (b, bytes) in stage {
-                to.write_at(b * bs, bytes)?;
+        let (mut done, total) = (0, self.blocks() as u64);
+        for stage in self.stages() {
+            for (at, bytes) in stage {
+                to.write_at(at, bytes)?;
                 done += 1;
-                progress.step("repair", done, total);
+                progress.step("repair", done.min(total), total);
             }
             to.flush()?;
         }
-        if let Some((b, bytes)) = &self.closing {
-            to.write_at(b * bs, bytes)?;
-            to.flush()?;
-        }
-        progress.step("repair", total, total);
         Ok(())
     }
     /// The blocks as they will be, by number: the superblock's is as it is at the end.

@@ -2,18 +2,17 @@
 
 use crate::Failure;
 use crate::args::OpenArgs;
-use crate::device::FileDevice;
-use crate::progress::{Bar, ReplayBar};
+use crate::progress::RecoveryBar;
 use crate::say;
-use check::ReadBlocks;
 use env::Nanos;
-use host::{Driver, HostFile, entropy, now};
+use format::ext::boot::BootArea;
+use host::{Driver, HostFile, drive, entropy};
 use integrity::Plant;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
-use volume::{Commit, Mode, OpenOptions, Probe, Replayed, look_through, probe, recover};
+use volume::{Commit, Found, Ground, Mode, OpenOptions, Probe};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -24,25 +23,19 @@ pub fn mode_of(name: &str) -> Result<Mode, Failure> {
 }
 
 /// The arguments with a mode: if none is named, the volume's default.
-pub fn with_mode(a: &OpenArgs, image: &Path) -> Result<OpenArgs, Failure> {
-    if a.mode.is_some() {
-        return Ok(a.clone());
-    }
-    let device = FileDevice(Arc::new(HostFile::open(image, true)?));
-    let found = probe(&device).map_err(|e| format!("{}: {e}", image.display()))?;
-    Ok(OpenArgs { mode: Some(default_mode(&found).to_string()), ..a.clone() })
+pub fn with_mode(a: &OpenArgs, found: &Found) -> OpenArgs {
+    let default = || found.ext().map_or(Mode::Sync, Probe::default_mode).to_string();
+    OpenArgs { mode: Some(a.mode.clone().unwrap_or_else(default)), ..a.clone() }
 }
 
-/// The mode of who names none: `unified`, which is the fastest of those that lose nothing, where
-/// the volume has a journal whose room its log can take, and `sync` where it has none. A journal
-/// that needs recovery shows that the volume is used with it, by Linux or by us.
-fn default_mode(found: &Probe) -> Mode {
-    let inside = found.journal.as_ref().is_some_and(|j| !j.outside);
-    match (found.needs_recovery, inside && found.journal_fault.is_none()) {
-        (true, _) if !found.has_private_log() => Mode::Ordered,
-        (_, true) => Mode::Unified,
-        _ => Mode::Sync,
-    }
+/// Looks at a volume's disks, its own first and then the one that was named for its log.
+pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
+    let shown = disks[0].path().display().to_string();
+    let sizes = (disks[0].size_bytes(), disks.get(1).map(|l| l.size_bytes()));
+    let found = drive(disks, 1, move |env| {
+        Box::pin(async move { volume::look(&Ground::alone(env, sizes.0, sizes.1)).await })
+    });
+    found.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
 
 /// Refuses options of modes that are not there.
@@ -114,20 +107,28 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
     })
 }
 
-/// The log's own file or device, if one is named. A log of ours is made if it is not there, unless
-/// one of these volumes has left something in one; a journal is made with its volume.
-pub fn log_file(
+/// The log's own file or device, if one is named and there.
+pub fn existing_log(
+    named: Option<&str>,
+    read_only: bool,
+) -> Result<Option<Arc<HostFile>>, Failure> {
+    match log_path(named).filter(|path| path.exists()) {
+        Some(path) => Ok(Some(Arc::new(HostFile::open_log(path, read_only)?))),
+        None => Ok(None),
+    }
+}
+
+/// Makes the log that is named and not there, unless one of these volumes has left something in
+/// one; a journal is made with its volume. `found`: what is known of the volumes, with their names.
+pub fn make_log(
     a: &OpenArgs,
     mode: Mode,
-    images: &[impl AsRef<Path>],
+    found: &[(&Path, &Found)],
 ) -> Result<Option<Arc<HostFile>>, Failure> {
-    let Some(path) = a.log.as_ref().filter(|l| *l != "internal") else { return Ok(None) };
-    let path = Path::new(path);
+    let Some(path) = log_path(a.log.as_deref()) else { return Ok(None) };
     if !path.exists() && mode.is_redo() && !a.read_only {
-        for image in images {
-            let image = image.as_ref();
-            let device = FileDevice(Arc::new(HostFile::open(image, true)?));
-            if probe(&device).is_ok_and(|p| p.has_private_log()) {
+        for (image, found) in found {
+            if found.ext().is_ok_and(Probe::has_private_log) {
                 let (image, path) = (image.display(), path.display());
                 let why = format!("{image}: its changes are in a log, and there is none at {path}");
                 return Err(Failure::Failed(why));
@@ -140,60 +141,37 @@ pub fn log_file(
     Ok(Some(Arc::new(HostFile::open_log(path, a.read_only)?)))
 }
 
-/// Looks at an image and recovers it if it is to be written; says what it did.
-pub fn prepare(
-    file: &Arc<HostFile>,
-    log: Option<&Arc<HostFile>>,
+/// Where its log is, if not inside.
+fn log_path(named: Option<&str>) -> Option<&Path> {
+    named.filter(|l| *l != "internal").map(Path::new)
+}
+
+/// Says what a look has shown that whoever opens the volume should know, and makes the boot area
+/// ours if that was asked for.
+pub fn tell(
+    file: &HostFile,
+    found: &mut Found,
     read_only: bool,
     use_boot_area: bool,
-) -> Result<Probe, Failure> {
-    let mut log = log.map(|l| FileDevice(l.clone()));
+) -> Result<(), Failure> {
     let shown = file.path().display().to_string();
-    let at = |e: volume::VolumeError| Failure::Failed(format!("{shown}: {e}"));
-    let mut device = FileDevice(file.clone());
-    let look = |device: &FileDevice, log: &Option<FileDevice>| {
-        let mut found = probe(device)?;
-        log.as_ref().map_or(Ok(()), |l| found.attach(l))?;
-        Ok(found)
-    };
-    let mut found = look(&device, &log).map_err(at)?;
-    if let Some(why) = &found.read_only {
+    let Some(p) = found.layout.ext_mut() else { return Ok(()) };
+    if let Some(why) = &p.read_only {
         say::err(&format!("{shown}: {why}"));
     }
-    if read_only || found.read_only.is_some() {
-        let log = log.as_ref().map(|l| l as &dyn ReadBlocks);
-        look_through(&mut found, &device, log).map_err(at)?;
-        return Ok(found);
+    if read_only || p.read_only.is_some() || p.boot != BootArea::Foreign {
+        return Ok(());
     }
-    if found.boot == format::ext::boot::BootArea::Foreign {
-        if !use_boot_area {
-            say::err(&format!(
-                "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is \
-                 not recorded there, and NFS handles do not survive a restart; --use-boot- \
-                 area uses them"
-            ));
-        } else {
-            save_boot_area(file)?;
-            found = look(&device, &log).map_err(at)?;
-        }
+    if use_boot_area {
+        save_boot_area(file)?;
+        p.boot = BootArea::Empty;
+    } else {
+        say::err(&format!(
+            "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is not \
+             recorded there, and NFS handles do not survive a restart; --use-boot-area uses them"
+        ));
     }
-    if !found.is_clean() || found.needs_recovery {
-        let now_secs = now().wall.secs() as u32;
-        let journal = log.as_mut().map(|l| l as &mut dyn volume::Device);
-        let did = recover(&mut device, journal, now_secs, &mut Bar::new()).map_err(at)?;
-        if let Some(mode) = &did.mode {
-            say::err(&format!(
-                "{shown}: was not closed cleanly in mode {mode}; {} things repaired, {} \
-                 transactions replayed, {} blocks written",
-                did.repaired, did.transactions, did.blocks_written
-            ));
-        }
-        if did.at_opening {
-            say::err(&format!("{shown}: was not closed cleanly; its log is replayed"));
-        }
-        found = look(&device, &log).map_err(at)?;
-    }
-    Ok(found)
+    Ok(())
 }
 
 fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
@@ -219,18 +197,10 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
 }
 
 /// The arguments for opening an image as a command does: in this mode, or the one last used.
-pub fn open_args(
-    path: &Path,
-    mode: Option<&str>,
-    log: Option<String>,
-) -> Result<OpenArgs, Failure> {
-    let device = FileDevice(Arc::new(HostFile::open(path, true)?));
-    let at = |e: volume::VolumeError| Failure::Failed(format!("{}: {e}", path.display()));
-    let last = probe(&device).map_err(at)?;
-    let known = last.last_mode().and_then(Mode::by_name);
-    let last = known.unwrap_or_else(|| default_mode(&last)).to_string();
-    Ok(OpenArgs {
-        mode: Some(mode.map_or(last, str::to_owned)),
+pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> OpenArgs {
+    let last = || found.ext().map_or(Mode::Sync, Probe::usual_mode).to_string();
+    OpenArgs {
+        mode: Some(mode.map_or_else(last, str::to_owned)),
         log,
         commit: None,
         commit_interval: 5.0,
@@ -243,42 +213,41 @@ pub fn open_args(
         fuse_uring: crate::args::Uring::Auto,
         writeback_cache: crate::args::WritebackCache::Auto,
         journal_intents: false,
-    })
+    }
 }
 
 /// A volume opened for one command.
 pub struct Image {
     driver: Driver,
     shown: String,
-    /// What opening it replayed from a log of ours.
-    pub replay: Option<Replayed>,
 }
 
 impl Image {
     /// Opens it; a read-only one reads an unclean volume through its journal or log. `log`: where
     /// that is, if it is on another device.
     pub fn open(path: &Path, read_only: bool, log: Option<&Path>) -> Result<Image, Failure> {
-        let log = log.map(|l| l.display().to_string());
-        let args = OpenArgs { read_only, cache: Some(64 << 20), ..open_args(path, None, log)? };
+        let shown = path.display().to_string();
         let file = Arc::new(HostFile::open(path, read_only)?);
-        let mode = check_open_args(&args)?;
-        let watch = Arc::new(ReplayBar::default());
-        let mut options = options_of(&args, mode)?;
-        options.watch = Some(watch.clone());
         let mut files = vec![file.clone()];
-        let log = log_file(&args, mode, &[path])?;
-        let found = prepare(&file, log.as_ref(), read_only, false)?;
-        if let Some(log) = log {
-            options.log_disk_bytes = Some(log.size_bytes());
-            files.push(log);
+        let log = log.map(|l| l.display().to_string());
+        files.extend(existing_log(log.as_deref(), read_only)?);
+        let mut found = look(&files)?;
+        let args = open_args(&found, None, log);
+        let args = OpenArgs { read_only, cache: Some(64 << 20), ..args };
+        let mode = check_open_args(&args)?;
+        if files.len() == 1 {
+            files.extend(make_log(&args, mode, &[(path, &found)])?);
         }
+        tell(&file, &mut found, read_only, false)?;
+        let mut options = options_of(&args, mode)?;
+        options.watch = Some(Arc::new(RecoveryBar::new(Some(shown.clone()))));
+        options.log_disk_bytes = files.get(1).map(|l| l.size_bytes());
         let seed = u64::from_le_bytes(*options.entropy.last_chunk().expect("there are 16"));
-        let opener = volume::opener(found, file.size_bytes(), options);
+        let opener = volume::opener(Some(found), file.size_bytes(), options);
         let monitor = Arc::new(Monitor::new(seed, opener));
         let driver = Driver::new(monitor, files);
-        let shown = path.display().to_string();
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
-        Ok(Image { driver, shown, replay: watch.did() })
+        Ok(Image { driver, shown })
     }
 
     /// Asks the volume; `what` is named in the error.

@@ -1,10 +1,11 @@
 //! A progress bar on a terminal, and nothing in a pipe. What is being done it does not know.
 
+use crate::say;
 use check::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::sync::Mutex;
-use volume::{ReplayWatch, Replayed};
+use volume::{Recovered, Watch};
 
 /// Shows how far long work has come.
 pub struct Bar {
@@ -61,33 +62,49 @@ impl Drop for Counter {
     }
 }
 
-/// The same for the replay of a log while a volume is opened; remembers what was done.
-#[derive(Default)]
-pub struct ReplayBar {
+/// The same for the recovery of a volume while it is opened; says what was done.
+pub struct RecoveryBar {
     bar: Mutex<Option<Bar>>,
-    did: Mutex<Option<Replayed>>,
+    /// The volume's name, if what was done is to be told.
+    shown: Option<String>,
 }
 
-impl ReplayBar {
-    /// What was replayed; None: nothing had to be.
-    pub fn did(&self) -> Option<Replayed> {
-        *self.did.lock().expect("nobody panics while holding it")
+impl RecoveryBar {
+    /// Of the volume with this name, if what was done is to be told.
+    pub fn new(shown: Option<String>) -> RecoveryBar {
+        RecoveryBar { bar: Mutex::default(), shown }
     }
 }
 
-impl std::fmt::Debug for ReplayBar {
+impl std::fmt::Debug for RecoveryBar {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("ReplayBar")
+        f.write_str("RecoveryBar")
     }
 }
 
-impl ReplayWatch for ReplayBar {
-    fn progress(&self, at: u64, of: u64) {
+impl Watch for RecoveryBar {
+    fn step(&self, phase: &'static str, done: u64, total: u64) {
         let mut bar = self.bar.lock().expect("nobody panics while holding it");
-        bar.get_or_insert_with(Bar::new).step("replaying the log", at, of);
-        crate::notify::replaying(at, of);
+        bar.get_or_insert_with(Bar::new).step(phase, done, total);
+        crate::notify::replaying(done, total);
     }
-    fn done(&self, did: Replayed) {
-        self.did.lock().expect("nobody panics while holding it").replace(did);
+    fn done(&self, did: &Recovered) {
+        let Some(shown) = &self.shown else { return };
+        if did.log {
+            say::err(&format!(
+                "{shown}: was not closed cleanly; its log was replayed, {} entries, {} blocks \
+                 written",
+                did.transactions, did.blocks_written
+            ));
+            return;
+        }
+        say::err(&format!(
+            "{shown}: was not closed cleanly in mode {}; {} things repaired, {} transactions \
+             replayed, {} blocks written",
+            did.mode.as_deref().unwrap_or("unknown"),
+            did.repaired,
+            did.transactions,
+            did.blocks_written
+        ));
     }
 }

@@ -8,6 +8,7 @@
 //! requests the tasks have made.
 
 mod block;
+mod blocking;
 mod both;
 mod disk;
 mod engine;
@@ -22,6 +23,7 @@ mod time;
 mod timers;
 
 pub use block::{Block, SECTOR_BYTES};
+pub use blocking::{Blocking, ReadNow};
 pub use both::{both, unless};
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};

@@ -4,10 +4,11 @@
 //! port, so that what the simulator tests is what the host runs.
 
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
-use crate::{Block, IdMap};
+use crate::{Block, IdMap, ReadNow};
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 
 /// Which of the world's disks: 0 is the volume's, others are logs.
@@ -28,6 +29,8 @@ pub enum IoOp {
         /// How many bytes.
         len: u64,
     },
+    /// Lend a reader of the disk.
+    Lend,
 }
 
 /// A request on its way to a world.
@@ -54,6 +57,8 @@ pub struct IoDone {
     pub blocks: Vec<Block>,
     /// How it went.
     pub result: Result<(), DiskError>,
+    /// The reader that was asked for.
+    pub lent: Option<Arc<dyn ReadNow>>,
 }
 
 #[derive(Default)]
@@ -77,6 +82,24 @@ impl Port {
     /// The disk `id` of `size_bytes`.
     pub fn disk(&self, id: DiskId, size_bytes: u64) -> Rc<dyn Disk> {
         Rc::new(PortDisk { port: self.clone(), id, size_bytes })
+    }
+
+    /// A reader of the disk `id`, for who reads without waiting. Errors: the device's.
+    pub async fn lend(&self, id: DiskId) -> Result<Arc<dyn ReadNow>, DiskError> {
+        let done = self.ask(id, IoOp::Lend, 0, Vec::new()).await;
+        done.result?;
+        Ok(done.lent.expect("a world that lends a disk gives its reader"))
+    }
+
+    /// The number of the next request.
+    pub(crate) fn next_id(&self) -> u64 {
+        self.0.next_id.get()
+    }
+
+    /// The requests made since the one with number `id`, that one among them: they do not leave.
+    pub(crate) fn take_since(&self, id: u64) -> Vec<IoRequest> {
+        let mut leaving = self.0.leaving.borrow_mut();
+        leaving.extract_if(.., |r| r.id >= id).collect()
     }
 
     /// The requests made since the last call, in the order they were made.

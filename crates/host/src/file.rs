@@ -3,13 +3,13 @@
 
 use crate::lock;
 use crate::way::open_direct;
-use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest};
+use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, ReadNow};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 /// An opened image or device.
 #[derive(Debug)]
@@ -191,13 +191,7 @@ impl HostFile {
     }
     /// Is the range a hole of a sparse file?
     pub fn is_hole(&self, at: u64, len: u64) -> bool {
-        // SAFETY: lseek takes numbers only; the descriptor is ours.
-        #[expect(unsafe_code, reason = "std has no SEEK_DATA")]
-        let data = unsafe { libc::lseek(self.file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
-        match data {
-            -1 => std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO),
-            d => d as u64 >= at + len,
-        }
+        is_hole(&self.file, at, len)
     }
 
     /// Carries a request out, waiting for it.
@@ -208,9 +202,17 @@ impl HostFile {
             IoOp::Write(how) => self.write_blocks(at, &blocks, how),
             IoOp::Flush => self.flush(),
             IoOp::Discard { len } => self.discard(at, len),
+            IoOp::Lend => Ok(()),
         };
         let result = result.map_err(|e| disk_error(&op, at, &e));
-        IoDone { id, blocks, result }
+        let lent = (op == IoOp::Lend).then(|| self.file.try_clone()).transpose();
+        match lent {
+            Ok(lent) => {
+                let lent = lent.map(|file| Arc::new(LentFile(file)) as Arc<dyn ReadNow>);
+                IoDone { id, blocks, result, lent }
+            }
+            Err(e) => IoDone { id, blocks, result: Err(disk_error(&op, at, &e)), lent: None },
+        }
     }
 
     fn read_blocks(&self, at: u64, blocks: &mut [Block]) -> std::io::Result<()> {
@@ -257,6 +259,29 @@ impl HostFile {
     }
 }
 
+fn is_hole(file: &File, at: u64, len: u64) -> bool {
+    // SAFETY: lseek takes numbers only; the descriptor is ours.
+    #[expect(unsafe_code, reason = "std has no SEEK_DATA")]
+    let data = unsafe { libc::lseek(file.as_raw_fd(), at as i64, libc::SEEK_DATA) };
+    match data {
+        -1 => std::io::Error::last_os_error().raw_os_error() == Some(libc::ENXIO),
+        d => d as u64 >= at + len,
+    }
+}
+
+/// The file once more, for who reads it without waiting.
+#[derive(Debug)]
+struct LentFile(File);
+
+impl ReadNow for LentFile {
+    fn read_now(&self, at: u64, into: &mut [u8]) -> Result<(), DiskError> {
+        self.0.read_exact_at(into, at).map_err(|e| disk_error(&IoOp::Read, at, &e))
+    }
+    fn known_zero(&self, at: u64, len: u64) -> bool {
+        is_hole(&self.0, at, len)
+    }
+}
+
 fn write_vectored(to: &File, at: u64, blocks: &[Block]) -> std::io::Result<usize> {
     let vecs: Vec<_> = blocks.iter().map(|b| iovec_of(b.bytes())).collect();
     let n = vecs.len().min(libc::UIO_MAXIOV as usize) as i32;
@@ -288,6 +313,7 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
         IoOp::Write(_) => "write",
         IoOp::Flush => "flush",
         IoOp::Discard { .. } => "discard",
+        IoOp::Lend => "lend",
     };
     DiskError { kind, during, at, detail: e.to_string() }
 }

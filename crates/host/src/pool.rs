@@ -46,7 +46,9 @@ impl Hosted {
         for _ in 1..ROUNDS {
             let at_once = |r: &mut IoRequest| self.disks[usize::from(r.disk.0)].read_at_once(r);
             let read = out.io.extract_if(tried.., at_once);
-            done.extend(read.map(|r| IoDone { id: r.id, blocks: r.blocks, result: Ok(()) }));
+            let ended =
+                |r: IoRequest| IoDone { id: r.id, blocks: r.blocks, result: Ok(()), lent: None };
+            done.extend(read.map(ended));
             tried = out.io.len(); // they are for a ring
             if done.is_empty() {
                 return;

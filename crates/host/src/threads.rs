@@ -87,6 +87,7 @@ impl Raw {
 
     /// The result as a completion has it: what the system call returns, or minus its error.
     fn carry_out(&self) -> i32 {
+        const NOP: u8 = 0;
         const READV: u8 = 1;
         const WRITEV: u8 = 2;
         const FSYNC: u8 = 3;
@@ -100,6 +101,7 @@ impl Raw {
         #[expect(unsafe_code, reason = "entries hold pointers, for the kernel or for us")]
         let rc = unsafe {
             match self.0[0] {
+                NOP => 0,
                 READV => libc::preadv(fd, iovecs, len.cast_signed(), at),
                 WRITEV => libc::pwritev2(fd, iovecs, len.cast_signed(), at, flags.cast_signed()),
                 FSYNC => libc::fdatasync(fd) as isize,

@@ -145,14 +145,19 @@ impl Worker<'_> {
         let file = self.pool.volumes[volume].disks[disk].clone();
         let told = matches!(way, Way::Told(_));
         let moves = matches!(op, IoOp::Read | IoOp::Write(_)) && !told;
+        let request = |blocks| IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
+        if op == IoOp::Lend {
+            self.done.push((volume, file.carry_out(request(blocks))));
+            return;
+        }
         if result >= 0 && (!moves || result as usize == want) {
             if op == IoOp::Write(Durability::Cached) && file.starts_early(&way, want) {
                 self.start_early(&file, at, want);
             }
-            self.done.push((volume, IoDone { id, blocks, result: Ok(()) }));
+            self.done.push((volume, IoDone { id, blocks, result: Ok(()), lent: None }));
             return;
         }
-        let request = IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
+        let request = request(blocks);
         let done = match -result {
             libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV | libc::EINVAL if told => {
                 file.refused_zeros();
@@ -163,7 +168,7 @@ impl Worker<'_> {
             errno => {
                 let e = std::io::Error::from_raw_os_error(errno);
                 let result = Err(disk_error(&request.op, request.at, &e));
-                IoDone { id: request.id, blocks: request.blocks, result }
+                IoDone { id: request.id, blocks: request.blocks, result, lent: None }
             }
         };
         self.done.push((volume, done));
@@ -239,6 +244,8 @@ impl Worker<'_> {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
                 opcode::Fallocate::new(fd, len).offset(at).mode(mode).build()
             }
+            // The reader is made where the request ends.
+            IoOp::Lend => opcode::Nop::new().build(),
         };
         let disk = usize::from(disk.0);
         let begun = now().mono;

@@ -1,59 +1,13 @@
-//! What a second power cut leaves, in the middle of the replay of a journal: the replay's own
+//! What a second power cut leaves, in the middle of the replay of a journal: the replay's
 //! writes and flushes are recorded, cut off at each write, and every image that can be left there
 //! must recover as the first one did. It does not know what a journal holds.
 
 use crate::judge::{Expected, Verdict};
 use crate::prefix::How;
 use crate::setting::JUDGED_SECS;
-use crate::subject::{Setting, SimDevice};
-use check::{IoError, ReadBlocks, WriteBlocks};
-use env::DiskId;
-use sim::{CrashImages, Event, Image, Trace, Write};
-use std::cell::RefCell;
-use std::rc::Rc;
-use volume::{Device, recover};
-
-/// A device that keeps what recovery asked of it.
-struct Recorder {
-    device: SimDevice,
-    disk: DiskId,
-    /// Of all devices together.
-    trace: Rc<RefCell<Trace>>,
-    /// False: flushes are forgotten, as a test wants it.
-    flushes: bool,
-}
-
-impl ReadBlocks for Recorder {
-    fn size_bytes(&self) -> u64 {
-        self.device.size_bytes()
-    }
-    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        self.device.read_at(at, into)
-    }
-    fn known_zero(&self, at: u64, len: u64) -> bool {
-        self.device.known_zero(at, len)
-    }
-}
-
-impl WriteBlocks for Recorder {
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
-        let mut trace = self.trace.borrow_mut();
-        let n = trace.writes.len();
-        trace.writes.push(Write { disk: self.disk, at, bytes: bytes.into(), fua: false });
-        trace.events.extend([Event::WriteIssued(n), Event::WriteEnded(n)]);
-        self.device.write_at(at, bytes)
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        if !self.flushes {
-            return Ok(());
-        }
-        let mut trace = self.trace.borrow_mut();
-        let n = trace.flushes.len();
-        trace.flushes.push(self.disk);
-        trace.events.extend([Event::FlushIssued(n), Event::FlushEnded(n)]);
-        self.device.flush()
-    }
-}
+use crate::setting::recover_in_world;
+use crate::subject::Setting;
+use sim::{CrashImages, Event, Image, Trace};
 
 /// Judges the states of a replay that is cut off. One whose only write is the last has none: what
 /// is left then is judged anyway.
@@ -61,22 +15,22 @@ pub(crate) fn judge_again(images: &[Image], setting: Setting, e: &Expected<'_>, 
     cut_replay(images, setting, e, (true, v));
 }
 
-/// What a recovery asks of the disks, and the disks after it. `flushes`: they are not forgotten.
+/// What a recovery asks of the disks, and the disks after it. Errors: it failed. `flushes`: they
+/// are not forgotten.
 pub(crate) fn recorded_recovery(
     images: &[Image],
     flushes: bool,
 ) -> Result<(Trace, Vec<Image>), String> {
-    let trace = Rc::new(RefCell::new(Trace::default()));
-    let device = |(n, image): (u16, &Image)| {
-        let (device, disk) = (SimDevice(image.clone()), DiskId(n));
-        Recorder { device, disk, trace: trace.clone(), flushes }
-    };
-    let mut devices: Vec<Recorder> = (0..).zip(images).map(device).collect();
-    let (first, others) = devices.split_first_mut().expect("a volume has a disk");
-    let log = others.first_mut().map(|l| l as &mut dyn Device);
-    recover(first, log, JUDGED_SECS, &mut ()).map_err(|e| e.to_string())?;
-    let after = devices.iter().map(|d| d.device.0.clone()).collect();
-    Ok((trace.take(), after))
+    let (world, did) = recover_in_world(images, JUDGED_SECS, |_| ());
+    did?;
+    let mut trace = world.trace;
+    if !flushes {
+        let of_flush = |e: &Event| matches!(e, Event::FlushIssued(_) | Event::FlushEnded(_));
+        trace.events.retain(|e| !of_flush(e));
+        trace.writes.iter_mut().for_each(|w| w.fua = false);
+    }
+    let after = std::iter::once(world.disk).chain(world.logs).collect();
+    Ok((trace, after))
 }
 
 fn cut_replay(

@@ -121,7 +121,7 @@ mod tests {
                 let broken = v.act(13, &Act::Fsync("/f0".into())).is_err();
                 in_place += u32::from(broken && acked.len() == 7);
                 let mut disks = [v.world.disk.clone()];
-                crate::subject::recover(&mut disks, 1).unwrap();
+                crate::subject::recover(&mut disks, crate::setting::JUDGED_SECS).unwrap();
                 let mut again = open(disks[0].clone(), mode);
                 let tree = again.tree(true).unwrap();
                 for (path, byte) in acked {
@@ -283,8 +283,7 @@ mod tests {
             bad.read(1024 + 0x3a, &mut state);
             bad.write(1024 + 0x3a, &[1, 0]);
             use_anyhow(bad.clone(), seed);
-            let mut device = SimDevice(bad);
-            let _ = volume::recover(&mut device, None, 1_700_000_000, &mut ());
+            let _ = crate::subject::recover(&mut [bad], 1_700_000_000);
         }
     }
 }

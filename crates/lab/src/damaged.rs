@@ -7,7 +7,7 @@ use crate::acts::Act;
 use crate::kernel::{make_kernel_like, share_block};
 use crate::model::Model;
 use crate::random::random_act;
-use crate::subject::{Setting, SimDevice, Subject};
+use crate::subject::{Setting, SimDevice, Subject, recover};
 use env::Rng;
 use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
@@ -178,9 +178,10 @@ pub fn use_damaged(input: &[u8]) {
         _ => modes[usize::from(how >> 3) % modes.len()].mode,
     };
     use_anyhow(image.clone(), mode, how & 4 != 0, u64::from(*how), &model);
-    let mut device = SimDevice(image);
-    if volume::recover(&mut device, None, 1_700_000_000, &mut ()).is_ok() {
-        use_anyhow(device.0, mode, false, u64::from(*how), &model);
+    let mut disks = [image];
+    if recover(&mut disks, 1_700_000_000).is_ok() {
+        let [image] = disks;
+        use_anyhow(image, mode, false, u64::from(*how), &model);
     }
 }
 
@@ -297,14 +298,14 @@ mod tests {
                 assert!(v.act(1, &act).is_err(), "{mode}: it can be written");
                 asked += 1;
             }
-            let mut device = SimDevice(image);
-            assert!(volume::recover(&mut device, None, 1_700_000_000, &mut ()).is_err());
+            let mut disks = [image];
+            assert!(recover(&mut disks, 1_700_000_000).is_err());
             let bytes = |image: &Image| {
                 let mut all = vec![0; VOLUME_BYTES as usize];
                 image.read(0, &mut all);
                 all
             };
-            assert!(bytes(&device.0) == bytes(&whole), "something was written");
+            assert!(bytes(&disks[0]) == bytes(&whole), "something was written");
         }
         assert!(asked > 0);
     }

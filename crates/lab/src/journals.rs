@@ -85,7 +85,7 @@ mod tests {
     /// some of the operations.
     fn recovered(c: &Crashed, disks: Vec<Image>) -> Result<(), String> {
         let mut tried = disks.clone();
-        if let Err(why) = recover(&mut tried, 1) {
+        if let Err(why) = recover(&mut tried, 1_700_000_100) {
             assert_eq!(digests(&tried), digests(&disks), "written, and then: {why}");
             return Err(why);
         }
@@ -183,12 +183,14 @@ mod tests {
     fn a_journal_of_another_volume_or_size_is_refused_by_name() {
         let c = crashed(Mode::Ordered, true, 1);
         let refused = |disks: &[Image]| {
-            let why = recover(&mut disks.to_vec(), 1).expect_err("it is not this volume's");
+            let why =
+                recover(&mut disks.to_vec(), 1_700_000_100).expect_err("it is not this volume's");
             let opened = Subject::open(disks.to_vec(), c.setting, false, (Plant::NONE, 1));
             assert!(opened.is_err());
             why
         };
-        let alone = recover(&mut [c.disks[0].clone()], 1).expect_err("its journal is elsewhere");
+        let alone = recover(&mut [c.disks[0].clone()], 1_700_000_100)
+            .expect_err("its journal is elsewhere");
         assert!(alone.contains("--log PATH"), "{alone}");
         let nothing = refused(&[c.disks[0].clone(), Image::new(1 << 20)]);
         assert!(nothing.contains("no journal on it"), "{nothing}");
@@ -229,12 +231,13 @@ mod tests {
         for (pointer, what) in [(0u32, "names block 0"), (900_000, "names block 900000")] {
             let mut disks = c.disks.clone();
             disks[0].write(inode + 40 + 4 * 3, &pointer.to_le_bytes());
-            let why = recover(&mut disks, 1).expect_err("the journal cannot be read");
+            let why = recover(&mut disks, 1_700_000_100).expect_err("the journal cannot be read");
             assert!(why.contains(what), "{why}");
         }
         let mut disks = c.disks.clone();
         disks[0].write(inode + 4, &(100u32 * 1024).to_le_bytes()); // its size
-        let why = recover(&mut disks, 1).expect_err("the journal is longer than its file");
+        let why =
+            recover(&mut disks, 1_700_000_100).expect_err("the journal is longer than its file");
         assert!(why.contains("its file has 100"), "{why}");
     }
 }

@@ -6,13 +6,13 @@ use crate::acts::Act;
 use crate::model::{Model, Node};
 use crate::prefix::How;
 use crate::setting::JUDGED_SECS;
-use crate::subject::{Seen, Setting, SimDevice, Subject};
+use crate::subject::{Seen, Setting, SimDevice, Subject, recover};
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
-use volume::{Mode, recover};
+use volume::Mode;
 
 /// What is known of a run at a cut, of one volume: everything answered, and what is under way.
 pub(crate) struct Expected<'a> {
@@ -78,25 +78,25 @@ pub(crate) fn judge(
     }
     let mode = setting.mode;
     let mut v = Verdict::default();
-    let mut device = SimDevice(images[0].clone());
+    let mut disks = vec![images[0].clone()];
     if mode == Mode::Sync {
-        before_repair(&device, e.callers, &mut v);
+        before_repair(&SimDevice(disks[0].clone()), e.callers, &mut v);
     }
-    if let Err(why) = recover(&mut device, None, JUDGED_SECS, &mut ()) {
+    if let Err(why) = recover(&mut disks, JUDGED_SECS) {
         if mode != Mode::Async {
             v.wrong.push(format!("recovery: {why}"));
             return v;
         }
         v.losses.insert("repair-by-hand");
-        if !force_repair(&mut device) {
+        if !force_repair(&mut disks[0]) {
             v.losses.insert("volume");
             return v;
         }
     }
-    if by_e2fsck && let Err(text) = e2fsck(std::slice::from_ref(&device.0)) {
+    if by_e2fsck && let Err(text) = e2fsck(&disks) {
         v.wrong.push(format!("e2fsck after the repair: {text}"));
     }
-    match Subject::open(vec![device.0], setting, true, (Plant::NONE, 1)) {
+    match Subject::open(disks, setting, true, (Plant::NONE, 1)) {
         Err(why) => v.wrong.push(format!("opening after recovery: {why}")),
         Ok(mut s) => match s.tree(true) {
             Err(why) => v.wrong.push(format!("reading after recovery: {why}")),
@@ -124,10 +124,14 @@ fn before_repair(device: &SimDevice, callers: u64, v: &mut Verdict) {
     }
 }
 
-pub(crate) fn force_repair(device: &mut SimDevice) -> bool {
+/// Does what `cairn fsck --repair` does. False: the damage is beyond repair.
+pub(crate) fn force_repair(disk: &mut Image) -> bool {
+    let mut device = SimDevice(disk.clone());
     let options = Options { now_secs: JUDGED_SECS, verify: true, mark_clean: true };
-    let Ok(report) = check(device, &options, &mut ()) else { return false };
-    report.left.is_empty() && report.plan.apply(device, &mut ()).is_ok()
+    let Ok(report) = check(&device, &options, &mut ()) else { return false };
+    let done = report.left.is_empty() && report.plan.apply(&mut device, &mut ()).is_ok();
+    *disk = device.0;
+    done
 }
 
 /// The model after the acts.

@@ -239,7 +239,7 @@ fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result
     said_to_need_recovery(&disks[0])?;
     seen_without_recovery(disks, setting, &names)?;
     let mut all = disks.to_vec();
-    recover_fully(&mut all)?;
+    recover_or_repair(&mut all)?;
     plain_ext3(&all, digest)?;
     let next = other(setting, MODES[(digest >> 8) as usize % MODES.len()].mode);
     let told = |why: String| format!("then in mode {}: {why}", next.mode);
@@ -247,14 +247,16 @@ fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result
     let straight = digest & 1 == 0 && next.outside == setting.outside;
     if straight {
         all = disks.to_vec();
-        recover_or_repair(&mut all).map_err(told)?;
+        if look(&all[0])?.last_mode() == Some("async") {
+            recover_or_repair(&mut all).map_err(told)?;
+        }
     }
     let mut v = open(&all, next, Plant::NONE, 1).map_err(told)?;
     let tree = v.tree(true).map_err(|e| told(format!("reading: {e}")))?;
     names.check(&tree).map_err(told)?;
     do_all(&mut v, &after()).map_err(told)?;
     put_back(&mut all, v.disks());
-    recover_fully(&mut all).map_err(|why| told(format!("cut off there: {why}")))?;
+    recover_or_repair(&mut all).map_err(|why| told(format!("cut off there: {why}")))?;
     plain_ext3(&all, digest >> 16).map_err(|why| told(format!("cut off there: {why}")))?;
     let last = open(&all, setting, Plant::NONE, 1);
     let mut v = last.map_err(|why| told(format!("back in mode {}: {why}", setting.mode)))?;
@@ -297,32 +299,14 @@ fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Re
     if wrote { Err(told("something was written".into())) } else { Ok(()) }
 }
 
-/// Makes the volume sound, as opening it does first; in mode `async` as `fsck --repair`.
+/// All that `cairn recover` does; in mode `async`, where it must not, as `fsck --repair`.
 fn recover_or_repair(all: &mut [Image]) -> Result<(), String> {
-    let Err(why) = recover(all, 1) else { return Ok(()) };
+    let Err(why) = recover(all, JUDGED_SECS) else { return Ok(()) };
     let found = look(&all[0])?;
-    let mut device = SimDevice(all[0].clone());
-    if found.last_mode() == Some("async") && force_repair(&mut device) {
-        all[0] = device.0;
+    if found.last_mode() == Some("async") && force_repair(&mut all[0]) {
         return Ok(());
     }
     Err(format!("recovery: {why}"))
-}
-
-/// All that `cairn recover` does.
-fn recover_fully(all: &mut [Image]) -> Result<(), String> {
-    recover_or_repair(all)?;
-    let found = look(&all[0])?;
-    if !found.has_private_log() && found.superblock.last_orphan() == 0 {
-        return Ok(());
-    }
-    let mode = found.last_mode().and_then(Mode::by_name).unwrap_or(Mode::Ordered);
-    let log_outside = found.state().is_some_and(|s| s.log_uuid != [0; 16]);
-    let outside = log_outside || found.superblock.journal_is_outside();
-    let setting = Setting { outside, ..Setting::plain(mode) };
-    let opened = open(all, setting, Plant::NONE, 1).map_err(|e| format!("recovery: {e}"))?;
-    put_back(all, opened.close().map_err(|e| format!("recovery: closing: {e}"))?);
-    Ok(())
 }
 
 /// Is it a sound volume that anybody can use?

@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
 use crate::setting::JUDGED_SECS;
-use crate::subject::{Seen, Setting, SimDevice, Subject, recover};
+use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
@@ -55,11 +55,7 @@ pub(crate) struct How {
 /// Judges a state, by what is expected of each volume.
 pub(crate) fn judge(images: &[Image], setting: Setting, all: &[Expected<'_>], how: How) -> Verdict {
     let mut v = Verdict::default();
-    let mut disks = images.to_vec();
-    if let Err(why) = recover(&mut disks, setting.volumes) {
-        v.wrong.push(format!("recovery: {why}"));
-        return v;
-    }
+    let disks = images.to_vec();
     let plant = all[0].plant;
     let opened = if how.apart {
         reopened_apart(disks, setting, plant)
@@ -165,7 +161,7 @@ type Reopened = (Vec<BTreeMap<String, Seen>>, Vec<Image>);
 
 fn reopened(disks: Vec<Image>, setting: Setting, plant: Plant) -> Result<Reopened, String> {
     let opened = Subject::open(disks, setting, false, (in_recovery(plant), 1));
-    let mut s = opened.map_err(|why| format!("opening after recovery: {why}"))?;
+    let mut s = opened.map_err(|why| format!("recovery or opening: {why}"))?;
     let mut trees = Vec::new();
     for n in 0..setting.volumes {
         s.turn_to(n);

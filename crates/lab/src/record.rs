@@ -5,7 +5,7 @@
 use crate::acts::Act;
 use crate::kernel::make_kernel_like;
 use crate::scenario::{Script, script};
-use crate::subject::{Setting, SimDevice, Subject, new_disks};
+use crate::subject::{Setting, Subject, new_disks};
 use integrity::Plant;
 use sim::{Event, Image, Trace};
 use vfs::FsError;
@@ -122,10 +122,10 @@ pub(crate) fn set_up(
     let mut base = if journal {
         first.close().map_err(|e| format!("closing after the setup: {e:?}"))?
     } else {
-        let mut device = SimDevice(first.world.disk.clone());
+        let mut disks = first.disks();
         drop(first);
-        volume::recover(&mut device, None, 1_700_000_050, &mut ()).map_err(|e| e.to_string())?;
-        vec![device.0]
+        crate::subject::recover(&mut disks, 1_700_000_050)?;
+        disks
     };
     for (v, ino, indexed) in kernel {
         make_kernel_like(&mut base[v], ino, indexed)?;

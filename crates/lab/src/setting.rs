@@ -4,8 +4,8 @@
 use check::{IoError, ReadBlocks, WriteBlocks};
 use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
-use sim::Image;
-use volume::{Commit, Mode, OpenOptions};
+use sim::{Image, World};
+use volume::{Commit, Found, Ground, Mode, OpenOptions, Recovered};
 
 /// An image as recovery uses it.
 pub struct SimDevice(pub Image);
@@ -128,18 +128,48 @@ fn with_journal_outside(size_bytes: u64) -> Vec<Image> {
     vec![made_of(MkfsOptions { journal_device: Some(JOURNAL), ..options(size_bytes, true) }), log.0]
 }
 
-/// Makes volumes sound, as opening them does first, with their journal wherever that is.
-pub(crate) fn recover(disks: &mut [Image], volumes: u16) -> Result<(), String> {
-    let mut devices: Vec<SimDevice> = disks.iter().cloned().map(SimDevice).collect();
-    let (volumes, logs) = devices.split_at_mut(usize::from(volumes));
-    for volume in volumes {
-        let log = logs.first_mut().map(|l| l as &mut dyn volume::Device);
-        volume::recover(volume, log, JUDGED_SECS, &mut ()).map_err(|e| e.to_string())?;
-    }
-    for (disk, device) in disks.iter_mut().zip(devices) {
-        *disk = device.0;
-    }
-    Ok(())
+/// Recovers a volume, as `cairn recover` does, at this time: its disk, and the one with its log if
+/// there is one, are then as recovery has left them, or as far as it came. Errors: why it did not.
+pub fn recover(disks: &mut [Image], now_secs: u32) -> Result<Recovered, String> {
+    let (world, did) = recover_in_world(disks, now_secs, |_| ());
+    disks[0] = world.disk;
+    disks[1..].iter_mut().zip(world.logs).for_each(|(old, new)| *old = new);
+    did
+}
+
+/// The same in a world of its own, which `set` makes ready; the world keeps what it was asked.
+pub(crate) fn recover_in_world(
+    disks: &[Image],
+    now_secs: u32,
+    set: impl FnOnce(&mut World),
+) -> (World, Result<Recovered, String>) {
+    let mut world = World::new(disks[0].clone());
+    world.logs = disks[1..].to_vec();
+    world.set_epoch(u64::from(now_secs));
+    set(&mut world);
+    // A log that was named for another mode is not this volume's.
+    let outside = volume::probe(&SimDevice(disks[0].clone())).is_ok_and(|p| {
+        let log = p.state().is_some_and(|s| s.log_uuid != [0; 16]);
+        p.superblock.journal_is_outside() || log && p.has_private_log()
+    });
+    let (own_bytes, log) = (disks[0].size(), disks.get(1).filter(|_| outside).map(Image::size));
+    let did = sim::block_on(&mut world, move |env, _| async move {
+        let options =
+            OpenOptions { log_disk_bytes: log, ..OpenOptions::plain(Mode::Sync, 4 << 20, [9; 16]) };
+        volume::recover(&Ground::alone(env, own_bytes, log), &options).await
+    });
+    (world, did.map_err(|e| e.to_string()))
+}
+
+/// What a look at a volume's own disk, and at its log's, shows. Errors: there is none.
+pub(crate) fn look(own: &Image, log: Option<&Image>) -> Result<Found, String> {
+    let mut world = World::new(own.clone());
+    world.logs = log.into_iter().cloned().collect();
+    let (own_bytes, log_bytes) = (own.size(), log.map(Image::size));
+    let found = sim::block_on(&mut world, move |env, _| async move {
+        volume::look(&Ground::alone(env, own_bytes, log_bytes)).await
+    });
+    found.map_err(|e| e.to_string())
 }
 
 /// The volume's UUID.

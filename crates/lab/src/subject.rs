@@ -11,8 +11,8 @@ use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Kind, OpenAll, Reply, Request, Volume};
 use volume::OpenOptions;
 
-pub use crate::setting::{Setting, SimDevice, fresh};
-pub(crate) use crate::setting::{VOLUME, new_disks, recover};
+pub use crate::setting::{Setting, SimDevice, fresh, recover};
+pub(crate) use crate::setting::{VOLUME, new_disks};
 
 /// What a caller of a volume does, from its beginning to its end.
 pub(crate) type Task =
@@ -379,26 +379,16 @@ impl Subject {
 fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<OpenAll, String> {
     let (own, logs) = disks.split_at(usize::from(volumes));
     let log_disk_bytes = logs.first().map(Image::size);
-    let mut all = Vec::new();
-    for disk in own {
-        let mut found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
-        if let Some(log) = logs.first() {
-            found.attach(&SimDevice(log.clone())).map_err(|e| e.to_string())?;
-        }
-        if options.read_only {
-            let log = logs.first().map(|l| SimDevice(l.clone()));
-            let log = log.as_ref().map(|l| l as &dyn check::ReadBlocks);
-            let looked = volume::look_through(&mut found, &SimDevice(disk.clone()), log);
-            looked.map_err(|e| e.to_string())?;
-        }
-        all.push((found, disk.size(), OpenOptions { log_disk_bytes, ..options.clone() }));
+    let options = OpenOptions { log_disk_bytes, ..options };
+    if volumes == 1 {
+        let open = volume::opener(None, own[0].size(), options);
+        return Ok(Box::new(|env| vec![open(env)]));
     }
-    if volumes > 1 {
-        return volume::openers(all).map_err(|e| e.to_string());
-    }
-    let (found, bytes, options) = all.remove(0);
-    let open = volume::opener(found, bytes, options);
-    Ok(Box::new(|env| vec![open(env)]))
+    let member = |disk: &Image| -> Result<_, String> {
+        Ok((crate::setting::look(disk, logs.first())?, disk.size(), options.clone()))
+    };
+    let all = own.iter().map(member).collect::<Result<Vec<_>, String>>()?;
+    volume::openers(all).map_err(|e| e.to_string())
 }
 
 /// Does an act from inside the engine; `durable`: as an NFS client asks.

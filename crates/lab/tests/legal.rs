@@ -5,11 +5,11 @@
 use check::{Options, check};
 use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
-use lab::{Act, Setting, SimDevice, Subject};
+use lab::{Act, Setting, SimDevice, Subject, recover};
 use sim::Image;
 use std::process::Command;
 use vfs::{Request, SetAttr};
-use volume::{MODES, Mode, recover};
+use volume::{MODES, Mode};
 
 const NOW_SECS: u32 = 1_700_000_100;
 
@@ -33,9 +33,7 @@ fn live(mut disks: Vec<Image>, setting: Setting, name: &str) -> Vec<Image> {
     if setting.mode != Mode::Async {
         assert!(open(&disks, true).tree(true).unwrap().contains_key(name), "{}", setting.mode);
     }
-    let mut device = SimDevice(disks[0].clone());
-    recover(&mut device, None, NOW_SECS, &mut ()).unwrap();
-    disks[0] = device.0;
+    recover(&mut disks, NOW_SECS).unwrap();
     let mut v = open(&disks, false);
     assert_eq!(v.tree(true).unwrap()[name].size, 3000, "{}", setting.mode);
     v.close().unwrap()

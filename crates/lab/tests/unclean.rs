@@ -5,10 +5,10 @@
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeMut;
 use integrity::Plant;
-use lab::{Act, Setting, SimDevice, Subject, fresh};
+use lab::{Act, Setting, Subject, fresh, recover};
 use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
-use volume::{Mode, recover};
+use volume::Mode;
 
 const NOW_SECS: u32 = 1_700_000_100;
 
@@ -42,12 +42,13 @@ fn tree(disk: &Image) -> BTreeMap<String, Vec<u8>> {
 
 /// Recovers a copy: the disk, or why it was refused. What was refused was not written.
 fn recovered(disk: &Image) -> Result<Image, String> {
-    let mut device = SimDevice(disk.clone());
-    let done = recover(&mut device, None, NOW_SECS, &mut ());
+    let mut disks = [disk.clone()];
+    let done = recover(&mut disks, NOW_SECS);
+    let [after] = disks;
     if done.is_err() {
-        assert_eq!(device.0.digest(), disk.digest(), "refused, and written all the same");
+        assert_eq!(after.digest(), disk.digest(), "refused, and written all the same");
     }
-    done.map(|_| device.0).map_err(|e| e.to_string())
+    done.map(|_| after)
 }
 
 #[test]
@@ -78,10 +79,10 @@ fn a_descriptor_that_leads_elsewhere_costs_no_file() {
 
 #[test]
 fn a_clock_that_was_wrong_is_no_damage() {
-    let mut device = SimDevice(unclean(Mode::Sync));
-    let whole = tree(&device.0);
-    recover(&mut device, None, 1000, &mut ()).unwrap();
-    assert_eq!(tree(&device.0), whole);
+    let mut disks = [unclean(Mode::Sync)];
+    let whole = tree(&disks[0]);
+    recover(&mut disks, 1000).unwrap();
+    assert_eq!(tree(&disks[0]), whole);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 mod net;
 
-use lab::{Seen, Setting, SimDevice, Subject, fresh};
+use lab::{Seen, Setting, Subject, fresh};
 use nfs::{Export, Served, Server};
 use nfs3_client::Nfs3Client;
 use nfs3_client::nfs3_types::nfs3::*;
@@ -265,9 +265,8 @@ struct Run {
 fn run(mode: Mode, seed: u64, (clients, operations): (u32, u32), hasty: bool) -> Run {
     let journal = mode.is_journal() || mode.is_redo();
     let base = fresh(6 << 20, journal);
-    let found = volume::probe(&SimDevice(base.clone())).unwrap();
     let options = OpenOptions::plain(mode, 4 << 20, [9; 16]);
-    let opener = volume::opener(found, base.size(), options);
+    let opener = volume::opener(None, base.size(), options);
     let mut world = World::new(base.clone());
     let mut engine = env::Engine::new(seed);
     let recorder = Recorder { steps: Rc::default(), pen: world.pen() };
@@ -395,15 +394,15 @@ fn cut(run: &Run, mode: Mode, cuts: u64) -> (u64, Option<String>) {
 
 /// The volume after the cut: what is wrong with it.
 fn after(image: Image, mode: Mode, known: &Known, (boot, cut): (u64, u64)) -> Option<String> {
-    let mut device = SimDevice(image);
-    if let Err(why) = volume::recover(&mut device, None, 1_700_000_100, &mut ()) {
+    let mut disks = vec![image];
+    if let Err(why) = lab::recover(&mut disks, 1_700_000_100) {
         return Some(format!("recovery: {why}"));
     }
     let plant = integrity::Plant::NONE;
     // Some are opened for writing, as a server is that starts again.
     let writable = cut.is_multiple_of(8);
     let setting = Setting::plain(mode);
-    let mut s = match Subject::open(vec![device.0], setting, !writable, (plant, 0)) {
+    let mut s = match Subject::open(disks, setting, !writable, (plant, 0)) {
         Ok(s) => s,
         Err(why) => return Some(format!("opening: {why}")),
     };

@@ -4,6 +4,7 @@
 //! knows no files.
 
 mod image;
+mod lent;
 mod run;
 pub mod timing;
 mod trace;

@@ -2,13 +2,15 @@
 //! nothing else makes time pass.
 
 use crate::image::Image;
+use crate::lent::{LentImage, LentReads};
 use crate::timing::{Access, Kind, Timing};
 use crate::trace::{Event, Trace, Write};
 use env::{DiskError, DiskErrorKind, Durability, Engine, Env, IoDone, IoOp, IoRequest, Nanos, Now};
-use env::{DiskId, Rng, SECTOR_BYTES};
+use env::{DiskId, ReadNow, Rng, SECTOR_BYTES};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// How long a request takes, in nanoseconds.
 pub type Latency = fn(op: &IoOp, bytes: u64) -> u64;
@@ -17,6 +19,7 @@ fn default_latency(op: &IoOp, bytes: u64) -> u64 {
     match op {
         IoOp::Flush => 500_000,
         IoOp::Read => 50_000 + bytes,
+        IoOp::Lend => 0,
         _ => 20_000 + bytes,
     }
 }
@@ -81,6 +84,10 @@ pub struct World {
     ends: BTreeMap<(u64, u64), (IoDone, Option<Event>)>,
     flushes: usize,
     pen: Pen,
+    lent_reads: LentReads,
+    lent_reads_take_time: bool,
+    /// The wall clock's nanoseconds since 1970 when the world begins.
+    epoch: u64,
 }
 
 /// Virtual 2023, so that timestamps look like some.
@@ -104,6 +111,9 @@ impl World {
             ends: BTreeMap::new(),
             flushes: 0,
             pen: Pen::default(),
+            lent_reads: LentReads::default(),
+            lent_reads_take_time: false,
+            epoch: EPOCH,
         }
     }
     /// Requests take as long as `latency` says.
@@ -123,6 +133,15 @@ impl World {
         // Events of what is under way belong to the trace that is gone.
         self.ends.values_mut().for_each(|end| end.1 = None);
         self.flushes = 0;
+    }
+    /// The wall clock shows so many seconds since 1970 when the world begins.
+    pub fn set_epoch(&mut self, secs: u64) {
+        self.epoch = Nanos::from_secs(secs).0;
+    }
+    /// From now on what is read without waiting takes the time that reads take. Otherwise it takes
+    /// none, so that a run does not depend on how a volume was looked at before it.
+    pub fn lent_reads_take_time(&mut self) {
+        self.lent_reads_take_time = true;
     }
     /// From now on this goes wrong.
     pub fn set_fault(&mut self, fault: Fault) {
@@ -154,8 +173,9 @@ impl World {
     ) {
         let mut done = Vec::new();
         loop {
-            let now = Now { mono: Nanos(self.now), wall: Nanos(EPOCH + self.now) };
+            let now = Now { mono: Nanos(self.now), wall: Nanos(self.epoch + self.now) };
             engine.turn(now, &mut done, &mut arrive);
+            self.charge_lent_reads();
             let marks: Vec<u64> = std::mem::take(&mut *self.pen.0.borrow_mut());
             if !self.forgets {
                 self.trace.events.extend(marks.into_iter().map(Event::Mark));
@@ -183,6 +203,26 @@ impl World {
         }
     }
 
+    fn lend(&mut self, disk: DiskId) -> Arc<dyn ReadNow> {
+        let bad = match self.fault {
+            Some(Fault::Read(byte)) => Some(byte),
+            _ => None,
+        };
+        let (image, reads) = (self.image(disk).clone(), self.lent_reads.clone());
+        Arc::new(LentImage { disk, image, bad, reads })
+    }
+
+    /// Whoever reads without waiting is inside all the while: time passes for everybody.
+    fn charge_lent_reads(&mut self) {
+        for (disk, at, len) in self.lent_reads.take() {
+            self.counts[0] += 1;
+            self.count(disk, &IoOp::Read, len);
+            if self.lent_reads_take_time {
+                self.now = self.end_of(disk, &IoOp::Read, at, len);
+            }
+        }
+    }
+
     fn image(&mut self, disk: DiskId) -> &mut Image {
         match disk.0 {
             0 => &mut self.disk,
@@ -199,7 +239,7 @@ impl World {
             IoOp::Read => Kind::Read,
             IoOp::Write(how) => Kind::Write { fua: *how == Durability::Fua },
             IoOp::Flush => Kind::Flush,
-            IoOp::Discard { .. } => return self.now,
+            IoOp::Discard { .. } | IoOp::Lend => return self.now,
         };
         timing.ends_at(Nanos(self.now), Access { kind, at, len }).0.max(self.now)
     }
@@ -214,7 +254,7 @@ impl World {
             IoOp::Read => (t.reads, t.read_bytes) = (t.reads + 1, t.read_bytes + bytes),
             IoOp::Write(_) => (t.writes, t.write_bytes) = (t.writes + 1, t.write_bytes + bytes),
             IoOp::Flush => t.flushes += 1,
-            IoOp::Discard { .. } => (),
+            IoOp::Discard { .. } | IoOp::Lend => (),
         }
     }
 
@@ -239,8 +279,9 @@ impl World {
                 self.begin_write(Write { disk, at, bytes: all.into(), fua })
             }
             IoOp::Flush => self.begin_flush(disk),
-            IoOp::Discard { .. } => (None, None),
+            IoOp::Discard { .. } | IoOp::Lend => (None, None),
         };
+        let lent = (op == IoOp::Lend).then(|| self.lend(disk));
         let detail = "injected".to_owned();
         let kind = DiskErrorKind::Io;
         let result = match failed {
@@ -249,7 +290,7 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
-        self.ends.insert((end, self.sequence), (IoDone { id, blocks, result }, event));
+        self.ends.insert((end, self.sequence), (IoDone { id, blocks, result, lent }, event));
     }
 
     /// The event of its end, or the word for its failure.

@@ -1,37 +1,51 @@
 //! Opens volumes: the only place that does. And makes, recovers and repairs them.
 //!
-//! Opening goes in steps, each in its file: `probe` looks at the device and says what is there;
-//! `recover` finishes what an unclean end left, in the mode that was in force; `open` builds cache,
-//! mechanism, layout and operations inside a volume's engine; `closing` takes it down again.
-//! Probing and recovery work on the device directly, before anybody is inside; what they write goes
-//! by blocks and knows no mechanism.
+//! Opening goes in steps, the same for every store below and every layout on it: `open` looks at
+//! the disks (`store`, `layout`), has the layout decide what an unclean end makes necessary
+//! (`decision`), has it done, and loads the volume. All of it goes through the disks of the engine
+//! that the volume is opened in, so that each step can be cut off in the simulator. The layout of
+//! the family of ext2 is here too: `probe` says what is there, `recover` finishes what was left, in
+//! the mode that was in force, `load` builds cache, mechanism, layout and operations; `closing`
+//! takes them down again.
 
 mod closing;
+mod decision;
 mod discard;
 mod journal;
+mod layout;
+mod load;
 mod log;
 mod make;
 mod open;
+mod options;
+mod overlay;
+mod place;
 mod probe;
 mod promise;
 mod recover;
 mod score;
 mod state;
+mod store;
 
+pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;
 pub use journal::Journal;
-pub use log::{LogReport, log_report};
+pub use layout::{FoundLayout, LayoutKind};
+pub use log::LogReport;
 pub use make::{make, make_journal};
-pub use mechanisms::{Commit, MODES, Mode, ModeInfo, Replayed};
-pub use open::{OpenOptions, ReplayWatch, opener, openers};
-pub use probe::{Probe, look_through, probe};
-pub use recover::{Recovered, recover, restore_primary};
+pub use mechanisms::{Commit, MODES, Mode, ModeInfo};
+pub use open::{Found, decide, log_report, look, opener, openers, recover};
+pub use options::OpenOptions;
+pub use place::{Ground, Place, Reader};
+pub use probe::{Probe, probe};
+pub use recover::restore_primary;
 pub use score::layout_score;
+pub use store::{FoundStore, Store, StoreKind};
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};
 use std::fmt;
 
-/// A device as recovery and repair use it: blocking reads and writes.
+/// A device as mkfs and repair by hand use it: blocking reads and writes.
 pub trait Device: ReadBlocks + WriteBlocks {
     /// As a reader.
     fn reader(&self) -> &dyn ReadBlocks;
@@ -59,6 +73,11 @@ impl fmt::Display for VolumeError {
 }
 impl std::error::Error for VolumeError {}
 
+impl From<env::DiskError> for VolumeError {
+    fn from(e: env::DiskError) -> VolumeError {
+        VolumeError(e.to_string())
+    }
+}
 impl From<IoError> for VolumeError {
     fn from(e: IoError) -> VolumeError {
         VolumeError(e.to_string())

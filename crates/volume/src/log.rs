@@ -10,16 +10,17 @@
 //! 2. The guard's removal is durable before the flag's, and the log is empty before either.
 
 use crate::journal::Journal;
-use crate::open::OpenOptions;
+use crate::place::Place;
 use crate::probe::Probe;
-use crate::recover::set_free;
+use crate::recover::{read_descs, set_free};
+use crate::{OpenOptions, VolumeError};
 use env::sync::Lock;
-use env::{Block, Disk, DiskError, DiskId, Durability, Env};
+use env::{Block, Disk, DiskError, Durability};
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use integrity::{IntegrityError, Plant};
-use mechanisms::{Mode, RedoReplay};
+use mechanisms::{RedoReplay, Replayed};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wal::{Client, FormatOptions, Log, LogArea, LogError};
@@ -38,18 +39,6 @@ fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
 }
 
-/// Where a volume lies.
-#[derive(Clone)]
-pub(crate) struct Place {
-    /// The engine, and the volume's own disk in it.
-    pub(crate) env: Env,
-    pub(crate) disk: Rc<dyn Disk>,
-    /// The disk with its log, if that is outside.
-    pub(crate) log_disk: DiskId,
-    /// The log, if several volumes of this engine use one.
-    pub(crate) shared: Option<Rc<SharedLog>>,
-}
-
 /// A log that several volumes of one engine use: the first to come opens it.
 pub(crate) struct SharedLog {
     open: Lock,
@@ -66,24 +55,24 @@ impl SharedLog {
 }
 
 impl Place {
-    fn area(&self, journal: &Journal, o: &OpenOptions) -> LogArea {
-        match o.log_disk_bytes {
-            Some(bytes) => LogArea::whole(self.env.port().disk(self.log_disk, bytes)),
+    fn area(&self, journal: &Journal) -> LogArea {
+        match self.ground.log_disk() {
+            Some(disk) => LogArea::whole(disk),
             None => LogArea::new(self.disk.clone(), journal.log_extents()),
         }
     }
 
     /// Opens the log for writing, or takes it as another volume has opened it.
     async fn open_log(&self, area: LogArea, o: &OpenOptions) -> Result<Log, LogError> {
-        let Some(shared) = self.shared.as_ref().filter(|_| o.log_disk_bytes.is_some()) else {
-            return Log::open(&self.env, area, wal_options(o)).await;
+        let Some(shared) = self.shared.as_ref().filter(|_| self.ground.log.is_some()) else {
+            return Log::open(&self.ground.env, area, wal_options(o)).await;
         };
         let _turn = shared.open.lock().await;
         let known = shared.log.borrow().clone();
         if let Some(log) = known {
             return Ok(log);
         }
-        let log = Log::open(&self.env, area, wal_options(o)).await?;
+        let log = Log::open(&self.ground.env, area, wal_options(o)).await?;
         for (id, label) in &shared.members {
             log.client(*id, label)?;
         }
@@ -141,9 +130,9 @@ const GIVE_UP: &str = "the volume was not opened. Copy it and its log first; the
                        --repair --discard-log gives up what the log holds and repairs the rest";
 
 /// Is the log that was opened the one that the volume has left things in?
-fn check_log(probe: &Probe, o: &OpenOptions) -> Result<(), String> {
+fn check_log(probe: &Probe, at: &Place) -> Result<(), String> {
     let outside = probe.state().is_some_and(|s| s.log_uuid != [0; 16]);
-    match (outside, o.log_disk_bytes.is_some()) {
+    match (outside, at.ground.log.is_some()) {
         (true, false) => Err("its log is on another device: --log PATH names it".into()),
         (false, true) => {
             Err("its log is inside: open it without --log once, or cairn recover".into())
@@ -179,25 +168,19 @@ pub struct LogReport {
 }
 
 /// Looks at the log of a volume that has something in one, without changing anything; None: it has
-/// nothing. The volume lies on `DiskId(0)`, and its log, if that is outside, on `DiskId(1)` with
-/// `log_disk_bytes`. Errors: a sentence for the user, where the log is not the right one or is
-/// damaged.
-pub async fn log_report(
-    env: Env,
-    probe: Probe,
-    disk_bytes: u64,
-    log_disk_bytes: Option<u64>,
-) -> Result<Option<LogReport>, String> {
+/// nothing. Errors: a sentence for the user, where the log is not the right one or is damaged.
+pub(crate) async fn report(place: &Place, probe: &Probe) -> Result<Option<LogReport>, VolumeError> {
     if !probe.has_private_log() {
         return Ok(None);
     }
-    let options = OpenOptions { log_disk_bytes, ..OpenOptions::plain(Mode::Redo, 0, [0; 16]) };
-    check_log(&probe, &options)?;
-    let disk = env.port().disk(DiskId(0), disk_bytes);
-    let place = Place { env, disk, log_disk: DiskId(1), shared: None };
-    let area = place.area(journal_of(&probe)?, &options);
-    check_uuid(&probe, &area).await?;
-    let log = Log::open_read_only(&place.env, area).await.map_err(|e| unreadable(&e))?;
+    read_report(place, probe).await.map(Some).map_err(VolumeError)
+}
+
+async fn read_report(place: &Place, probe: &Probe) -> Result<LogReport, String> {
+    check_log(probe, place)?;
+    let area = place.area(journal_of(probe)?);
+    check_uuid(probe, &area).await?;
+    let log = Log::open_read_only(&place.ground.env, area).await.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let mut scan = client.scan(wal::Lsn(0));
     let mut entries = 0;
@@ -206,8 +189,8 @@ pub async fn log_report(
     }
     let info = log.info();
     let bytes = client.needs().map_or(0, |l| info.durable.0.saturating_sub(l.0));
-    let (outside, uuid, capacity) = (log_disk_bytes.is_some(), info.uuid, info.capacity);
-    Ok(Some(LogReport { outside, uuid, entries, bytes, capacity }))
+    let (outside, uuid, capacity) = (place.ground.log.is_some(), info.uuid, info.capacity);
+    Ok(LogReport { outside, uuid, entries, bytes, capacity })
 }
 
 /// Reads what the log holds, for who only reads.
@@ -216,12 +199,12 @@ pub(crate) async fn look(
     probe: &Probe,
     o: &OpenOptions,
 ) -> Result<RedoReplay, String> {
-    check_log(probe, o)?;
-    let area = place.area(journal_of(probe)?, o);
+    check_log(probe, place)?;
+    let area = place.area(journal_of(probe)?);
     check_uuid(probe, &area).await?;
     let log = match place.shared {
         Some(_) if !o.read_only => place.open_log(area, o).await,
-        _ => Log::open_read_only(&place.env, area).await,
+        _ => Log::open_read_only(&place.ground.env, area).await,
     };
     let log = log.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
@@ -234,12 +217,13 @@ pub(crate) async fn replay(
     place: &Place,
     probe: &mut Probe,
     o: &OpenOptions,
-) -> Result<(), String> {
-    check_log(probe, o)?;
+) -> Result<Replayed, String> {
+    check_log(probe, place)?;
     let disk = &place.disk;
     let journal = journal_of(probe)?.clone();
-    let area = place.area(&journal, o);
+    let area = place.area(&journal);
     check_uuid(probe, &area).await?;
+    let mut done = Replayed::default();
     if !probe.is_guarded_for_nothing() {
         // The log was made, durably, before the volume was guarded: it is there.
         let log = place.open_log(area, o).await.map_err(|e| unreadable(&e))?;
@@ -247,16 +231,17 @@ pub(crate) async fn replay(
             log.client(id_in_log(&probe.superblock), &probe.superblock.label()).map_err(text)?;
         let bs = probe.superblock.block_bytes();
         let watch = o.watch.as_deref();
-        let mut progress = |at, of| watch.into_iter().for_each(|w| w.progress(at, of));
+        let mut progress =
+            |at, of| watch.into_iter().for_each(|w| w.step("replaying the log", at, of));
         let did =
             mechanisms::recover(disk, &client, (bs, o.cache_bytes), o.plant, &mut progress).await;
         let did = did.map_err(|e| match e {
             IntegrityError::Disk(_) => format!("replaying the log: {e}"),
             _ => format!("replaying the log: {e}; {GIVE_UP}"),
         })?;
-        watch.into_iter().for_each(|w| w.done(did));
         tracing::info!("log replayed: {} entries, {} blocks", did.entries, did.blocks);
         log.nudge();
+        done = did;
     }
     give_up(disk, &journal, &Geometry::of(&probe.superblock)).await.map_err(text)?;
     let mut found = journal.clone();
@@ -266,10 +251,11 @@ pub(crate) async fn replay(
     probe.journal = Some(found);
     probe.needs_recovery = false;
     probe.superblock = read_superblock(disk).await?;
-    Ok(())
+    Ok(done)
 }
 
-async fn read_superblock(disk: &Rc<dyn Disk>) -> Result<Superblock, String> {
+/// The superblock as the disk has it.
+pub(crate) async fn read_superblock(disk: &Rc<dyn Disk>) -> Result<Superblock, String> {
     let read = disk.read(0, vec![Block::zeroed(4096)]).await.map_err(text)?;
     let at = SUPERBLOCK_AT as usize;
     Superblock::decode(&read[0].bytes()[at..at + SUPERBLOCK_BYTES]).map_err(text)
@@ -281,10 +267,10 @@ pub(crate) async fn open(
     probe: &Probe,
     o: &OpenOptions,
 ) -> Result<PrivateLog, String> {
-    let (env, disk) = (&place.env, &place.disk);
+    let (env, disk) = (&place.ground.env, &place.disk);
     let journal = journal_of(probe)?.clone();
-    let area = place.area(&journal, o);
-    let external = o.log_disk_bytes.is_some();
+    let area = place.area(&journal);
+    let external = place.ground.log.is_some();
     // Inside, other modes have used the blocks since, and older logs: a name that was never used
     // before, whatever chance says, makes their remains strangers.
     let serial = probe.state().map_or(0, |s| s.serial);
@@ -323,18 +309,16 @@ async fn is_blank(area: &LogArea) -> Result<bool, String> {
 /// The journal is an empty one as anybody's, then the volume needs no recovery; each durably. The
 /// totals of what is free, which no log has up to date, are set with it: nobody counts any more.
 async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Result<(), DiskError> {
-    let descs = vec![Block::zeroed(geo.desc_blocks() as usize * geo.block_bytes)];
     disk.flush().await?;
     let at = journal.byte_of(0).expect("a journal has a first block");
     disk.write(at, vec![Block::copy_of(&journal.unguarded())], Durability::Fua).await?;
-    let descs = disk.read(geo.desc_block(0).0 * geo.block_bytes as u64, descs).await?;
-    let descs = descs[0].bytes();
+    let descs = read_descs(disk, geo).await?;
     let mut block = disk.read(0, vec![Block::zeroed(4096)]).await?;
     let at = SUPERBLOCK_AT as usize;
     let bytes = block[0].bytes_mut();
     if let Ok(mut sb) = Superblock::decode(&bytes[at..at + SUPERBLOCK_BYTES]) {
         sb.set_incompat(sb.incompat() & !incompat::RECOVER);
-        set_free(&mut sb, descs);
+        set_free(&mut sb, &descs);
         bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]);
     }
     disk.write(0, block, Durability::Fua).await

@@ -1,12 +1,19 @@
 //! What is on the device: its superblock, our private state, and whether it can be opened, and how.
 //! Reads only.
 
-use crate::VolumeError;
 use crate::journal::{self, Journal};
+use crate::layout::{FoundLayout, LayoutKind};
+use crate::place::Place;
+use crate::recover::{self, Plan};
+use crate::{Decision, OpenOptions, Recovered, VolumeError, load, log};
 use check::{ReadBlocks, locate};
+use env::Local;
 use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
 use format::ext::features::incompat;
+use mechanisms::Mode;
+use std::rc::Rc;
+use vfs::Volume;
 
 /// What a look at the device has shown.
 #[derive(Clone, Debug)]
@@ -24,8 +31,10 @@ pub struct Probe {
     pub journal: Option<Journal>,
     /// Why the journal cannot be used.
     pub journal_fault: Option<String>,
-    /// What the journal holds, for who only reads; see [`look_through`].
-    pub replay: Option<mechanisms::JournalReplay>,
+    /// Was it closed cleanly, when it was first looked at?
+    pub(crate) was_clean: bool,
+    /// What was decided to be done before it is loaded.
+    pub(crate) plan: Plan,
 }
 
 impl Probe {
@@ -39,6 +48,21 @@ impl Probe {
     /// The mode last used here, by its name; None: not ours, or never opened.
     pub fn last_mode(&self) -> Option<&str> {
         self.state().map(|s| s.mode.as_str()).filter(|m| !m.is_empty())
+    }
+    /// The mode of who names none: `unified`, which is the fastest of those that lose nothing, where
+    /// the volume has a journal whose space its log can take, and `sync` where it has none. A
+    /// journal that needs recovery shows that the volume is used with it, by Linux or by us.
+    pub fn default_mode(&self) -> Mode {
+        let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
+        match (self.needs_recovery, inside && self.journal_fault.is_none()) {
+            (true, _) if !self.has_private_log() => Mode::Ordered,
+            (_, true) => Mode::Unified,
+            _ => Mode::Sync,
+        }
+    }
+    /// The mode it was last used in, or else the default.
+    pub fn usual_mode(&self) -> Mode {
+        self.last_mode().and_then(Mode::by_name).unwrap_or_else(|| self.default_mode())
     }
     /// Does a log of ours (modes `redo` and `unified`) hold something?
     pub fn has_private_log(&self) -> bool {
@@ -115,26 +139,78 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
     let holds = found.copy_of.is_some() && journal.as_ref().is_some_and(|j| !j.is_empty());
     let needs_recovery = superblock.has_incompat(incompat::RECOVER) || guarded || holds;
     let boot = boot::decode(&area);
-    let mut probe =
-        Probe { superblock, boot, read_only, needs_recovery, journal, journal_fault, replay: None };
+    let plan = Plan::Nothing;
+    let was_clean = superblock.is_clean() && !needs_recovery;
+    let mut probe = Probe {
+        superblock,
+        boot,
+        read_only,
+        needs_recovery,
+        journal,
+        journal_fault,
+        was_clean,
+        plan,
+    };
     probe.doubt_journal();
     Ok(probe)
 }
 
-/// Lets who only reads see the volume as it will be when its journal is replayed. Errors: damage in
-/// the journal. `log`: the device with the journal, if it is another.
-pub fn look_through(
-    p: &mut Probe,
+/// The same, and at the other device that was named. Errors: the volume's journal lies outside, and
+/// not there, or cannot be used.
+pub(crate) fn probe_with(
     device: &dyn ReadBlocks,
     log: Option<&dyn ReadBlocks>,
-) -> Result<(), VolumeError> {
-    p.check_attached()?;
-    let Some(j) = p.journal.as_ref().filter(|j| p.needs_recovery && !j.is_empty()) else {
-        return Ok(());
-    };
-    if !p.has_private_log() {
-        let from = log.filter(|_| j.outside).unwrap_or(device);
-        p.replay = Some(j.load(from, p.superblock.blocks())?);
+) -> Result<Probe, VolumeError> {
+    let mut found = probe(device)?;
+    log.map_or(Ok(()), |l| found.attach(l))?;
+    Ok(found)
+}
+
+/// The layout of the family of ext2.
+pub(crate) struct Ext;
+
+impl LayoutKind for Ext {
+    fn probe(
+        &self,
+        disk: &dyn ReadBlocks,
+        log: Option<&dyn ReadBlocks>,
+    ) -> Result<Box<dyn FoundLayout>, VolumeError> {
+        Ok(Box::new(probe_with(disk, log)?))
     }
-    Ok(())
+}
+
+impl FoundLayout for Probe {
+    fn decide<'a>(
+        &'a mut self,
+        at: &'a Place,
+        options: &'a OpenOptions,
+    ) -> Local<'a, Result<Decision, VolumeError>> {
+        Box::pin(recover::decide(self, at, options))
+    }
+    fn recover<'a>(
+        &'a mut self,
+        at: &'a Place,
+        options: &'a OpenOptions,
+    ) -> Local<'a, Result<Recovered, VolumeError>> {
+        Box::pin(recover::carry_out(self, at, options))
+    }
+    fn has_leftovers(&self) -> bool {
+        self.superblock.last_orphan() != 0
+    }
+    fn load(
+        self: Box<Self>,
+        at: Place,
+        options: OpenOptions,
+    ) -> Local<'static, Result<Rc<dyn Volume>, VolumeError>> {
+        Box::pin(async move { load::load(at, *self, options).await.map_err(VolumeError) })
+    }
+    fn id_in_log(&self) -> ([u8; 16], String) {
+        (log::id_in_log(&self.superblock), self.superblock.label())
+    }
+    fn ext(&self) -> Option<&Probe> {
+        Some(self)
+    }
+    fn ext_mut(&mut self) -> Option<&mut Probe> {
+        Some(self)
+    }
 }

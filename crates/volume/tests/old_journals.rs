@@ -10,9 +10,10 @@ use format::ext::features::incompat::RECOVER;
 use format::jbd2::{JournalSuperblock, Shape, Tag, escape, incompat, superblock};
 use format::mkfs::{MkfsOptions, Profile};
 use format::{BlockNo, FormatError};
+use sim::{Image, World};
 use std::path::Path;
 use std::process::Command;
-use volume::{Recovered, VolumeError};
+use volume::{Ground, Mode, OpenOptions, Recovered, VolumeError};
 
 const BS: usize = 1024;
 /// Blocks that no file owns; whoever repairs lets their contents be.
@@ -70,7 +71,15 @@ impl Disk {
         HOMES.map(|b| self.0[b as usize * BS + 100]).collect()
     }
     fn recover(&mut self) -> Result<Recovered, VolumeError> {
-        volume::recover(self, None, 1_700_000_200, &mut ())
+        let mut image = Image::new(self.size_bytes());
+        image.write(0, &self.0);
+        let (size, mut world) = (image.size(), World::new(image));
+        let did = sim::block_on(&mut world, move |env, _| async move {
+            let options = OpenOptions::plain(Mode::Sync, 4 << 20, [9; 16]);
+            volume::recover(&Ground::alone(env, size, None), &options).await
+        });
+        self.0 = world.disk.to_vec();
+        did
     }
     /// The real e2fsck, with this option: its exit code, and the volume as it is afterwards.
     fn e2fsck(&self, how: &str, name: &str) -> (i32, Disk) {

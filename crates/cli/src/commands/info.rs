@@ -1,28 +1,27 @@
 //! `cairn info`: what a volume is, and how it is. Reads only.
 
 use crate::args::InfoArgs;
-use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
 use format::ext::Geometry;
 use format::shown;
 use host::{HostFile, drive};
 use serde_json::{Value, json};
 use std::sync::Arc;
-use volume::{Mode, Probe};
+use volume::{Found, Ground, LogReport, Mode, OpenOptions, VolumeError};
 
 /// The command.
 pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display().to_string();
     let file = Arc::new(HostFile::open(&a.image, true)?);
-    let device = FileDevice(file.clone());
-    let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
+    let looked = looked(&file, a)?;
+    let found = looked.found.ext().map_err(|e| format!("{shown}: {e}"))?;
     let sb = &found.superblock;
     let geo = Geometry::of(sb);
     let last = found.last_mode();
     let promise = last.and_then(Mode::by_name).map(|m| m.info().promise);
     let hex: String = sb.uuid().iter().map(|b| format!("{b:02x}")).collect();
     let score = crate::commands::files::layout_score(&a.image)?;
-    let log = log_state(&file, &found, a)?;
+    let log = log_state(&looked.found, looked.log.as_ref());
     let all = json!({
         "image": shown,
         "uuid": hex,
@@ -38,6 +37,7 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "features": sb.features().names(),
         "clean": found.is_clean(),
         "needs_recovery": found.needs_recovery,
+        "recovery": looked.decision,
         "read_only": found.read_only,
         "opened": found.state().map(|s| s.opened),
         "mode": last,
@@ -57,30 +57,60 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Done)
 }
 
-/// What the volume has in a log of ours (modes `redo` and `unified`).
-fn log_state(file: &Arc<HostFile>, found: &Probe, a: &InfoArgs) -> Result<Value, Failure> {
+/// What a look at the disks has shown.
+struct Looked {
+    found: Found,
+    /// What opening it would do first; None: nothing.
+    decision: Option<String>,
+    /// What it has in a log of ours.
+    log: Option<LogReport>,
+}
+
+/// Looks at the volume, and at its log if that is named, reading only.
+fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
     let shown = a.image.display();
-    let hex = |id: [u8; 16]| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let away = found.state().map(|s| s.log_uuid).filter(|u| *u != [0; 16]);
-    if !found.has_private_log() {
-        return Ok(Value::Null);
-    }
-    if let (Some(uuid), None) = (away, &a.log) {
-        return Ok(json!({ "is": "on another device: --log PATH names it", "uuid": hex(uuid) }));
-    }
     let mut disks = vec![file.clone()];
     if let Some(path) = &a.log {
         disks.push(Arc::new(HostFile::open_log(path, true)?));
     }
-    let (found, bytes) = (found.clone(), file.size_bytes());
-    let log_bytes = disks.get(1).map(|l| l.size_bytes());
-    let report = drive(&disks, 1, |env| Box::pin(volume::log_report(env, found, bytes, log_bytes)));
-    let Some(r) = report.map_err(|e| format!("{shown}: {e}"))? else { return Ok(Value::Null) };
+    let sizes = (file.size_bytes(), disks.get(1).map(|l| l.size_bytes()));
+    let looked = drive(&disks, 1, move |env| {
+        Box::pin(async move {
+            let ground = Ground::alone(env, sizes.0, sizes.1);
+            let mut found = volume::look(&ground).await?;
+            let away = sizes.1.is_none() && log_uuid(&found).is_some();
+            let log = if away { None } else { volume::log_report(&found, &ground).await? };
+            let options = OpenOptions::plain(Mode::Sync, 0, [0; 16]);
+            let decided = volume::decide(&mut found, &ground, &options).await;
+            let decision = match decided {
+                Ok(d) if d.is_nothing() => None,
+                Ok(d) => Some(d.to_string()),
+                Err(e) => Some(format!("not opened for writing: {e}")),
+            };
+            Ok::<_, VolumeError>(Looked { found, decision, log })
+        })
+    });
+    looked.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
+}
+
+/// Which log on another device it has left things in.
+fn log_uuid(found: &Found) -> Option<[u8; 16]> {
+    let p = found.ext().ok().filter(|p| p.has_private_log())?;
+    p.state().map(|s| s.log_uuid).filter(|u| *u != [0; 16])
+}
+
+/// What the volume has in a log of ours (modes `redo` and `unified`).
+fn log_state(found: &Found, report: Option<&LogReport>) -> Value {
+    let hex = |id: [u8; 16]| id.iter().map(|b| format!("{b:02x}")).collect::<String>();
+    let Some(r) = report else {
+        let Some(uuid) = log_uuid(found) else { return Value::Null };
+        return json!({ "is": "on another device: --log PATH names it", "uuid": hex(uuid) });
+    };
     let is = if r.outside { "on another device" } else { "inside" };
-    Ok(json!({
+    json!({
         "is": is, "uuid": hex(r.uuid), "entries": r.entries, "bytes": r.bytes,
         "capacity": r.capacity,
-    }))
+    })
 }
 
 fn print(all: &Value) {

@@ -1,43 +1,35 @@
 //! `cairn recover`: what opening would do first, and nothing more.
 
 use crate::args::RecoverArgs;
-use crate::device::FileDevice;
-use crate::image::Image;
-use crate::progress::Bar;
+use crate::progress::RecoveryBar;
 use crate::{Failure, Outcome};
-use host::{HostFile, now};
+use host::{HostFile, drive, entropy};
 use std::path::Path;
 use std::sync::Arc;
-use volume::Recovered;
+use volume::{Ground, Mode, OpenOptions, Recovered};
 
-/// Recovers the volume, its log included, and closes it again.
+/// Recovers the volume, its log included, and nothing else.
 pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     let shown = image.display();
-    let mut device = FileDevice(Arc::new(HostFile::open(image, false)?));
-    let outside = match log {
-        // A log of ours is opened with the volume, below.
-        Some(path) if path.exists() => Some(HostFile::open_log(path, false)?),
-        _ => None,
+    let mut disks = vec![Arc::new(HostFile::open(image, false)?)];
+    if let Some(path) = log {
+        disks.push(Arc::new(HostFile::open_log(path, false)?));
+    }
+    let bar = Arc::new(RecoveryBar::new(None));
+    let entropy = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let options = OpenOptions {
+        watch: Some(bar),
+        log_disk_bytes: disks.get(1).map(|l| l.size_bytes()),
+        ..OpenOptions::plain(Mode::Sync, 64 << 20, entropy)
     };
-    let mut outside = outside.map(|f| FileDevice(Arc::new(f)));
-    let journal = outside.as_mut().map(|l| l as &mut dyn volume::Device);
-    let now_secs = now().wall.secs() as u32;
-    let did = volume::recover(&mut device, journal, now_secs, &mut Bar::new());
-    let mut did = did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-    let found = volume::probe(&device).map_err(|e| format!("{shown}: {e}"))?;
-    if did.at_opening {
-        did.mode = found.last_mode().map(str::to_owned);
-    }
-    drop((device, outside));
-    // Files that had no name any more but were open when it ended are removed by opening it, too.
-    if did.at_opening || found.superblock.last_orphan() != 0 {
-        let image = Image::open(image, false, log)?;
-        if let Some(replay) = image.replay {
-            (did.transactions, did.blocks_written) = (replay.entries, replay.blocks);
-        }
-        image.close()?;
-    }
-    Ok(did)
+    let sizes = (disks[0].size_bytes(), options.log_disk_bytes);
+    let seed = u64::from_le_bytes(*entropy.last_chunk().expect("there are 16"));
+    let did = drive(&disks, seed, move |env| {
+        Box::pin(
+            async move { volume::recover(&Ground::alone(env, sizes.0, sizes.1), &options).await },
+        )
+    });
+    did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
 
 /// The command.
@@ -56,7 +48,7 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     match did.mode {
-        _ if did.at_opening => println!(
+        _ if did.log => println!(
             "{shown}: finished mode {}: its log was replayed, {} entries, {} blocks written",
             did.mode.as_deref().unwrap_or("redo"),
             did.transactions,

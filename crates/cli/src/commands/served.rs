@@ -3,16 +3,16 @@
 
 use crate::args::{OpenArgs, WritebackCache};
 use crate::config::VolumeArgs;
-use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, log_file, options_of};
-use crate::image::{prepare, with_mode};
-use crate::progress::ReplayBar;
+use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, existing_log, look, make_log};
+use crate::image::{options_of, tell, with_mode};
+use crate::progress::RecoveryBar;
 use crate::{Failure, say};
 use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Monitor, VolumeState};
-use volume::{OpenOptions, Probe};
+use volume::{Found, OpenOptions};
 
 /// A volume and what it lies on.
 pub(super) struct Served {
@@ -36,7 +36,7 @@ pub(super) struct Served {
 /// A volume that was looked at, and is to be opened.
 struct Prepared {
     file: Arc<HostFile>,
-    found: Probe,
+    found: Found,
     options: OpenOptions,
     block_bytes: usize,
     read_only: bool,
@@ -71,20 +71,23 @@ fn writeback(args: &OpenArgs, mode: volume::Mode, front: Front) -> Result<bool, 
     Ok(true)
 }
 
-/// Looks at a volume and recovers it; prints what its mode promises.
+/// Makes a volume that was looked at ready to be opened; prints what its mode promises.
 fn prepared(
-    path: &Path,
+    file: Arc<HostFile>,
+    mut found: Found,
     (args, front): (&OpenArgs, Front),
     log: Option<&Arc<HostFile>>,
 ) -> Result<Prepared, Failure> {
     let mode = check_open_args(args)?;
-    let file = Arc::new(HostFile::open(path, args.read_only)?);
-    let found = prepare(&file, log, args.read_only, args.use_boot_area)?;
-    let block_bytes = found.superblock.block_bytes();
-    let read_only = args.read_only || found.read_only.is_some();
+    tell(&file, &mut found, args.read_only, args.use_boot_area)?;
+    let p = found.ext().map_err(|e| e.to_string())?;
+    let block_bytes = p.superblock.block_bytes();
+    let read_only = args.read_only || p.read_only.is_some();
+    let whole_seconds = p.superblock.inode_bytes() <= CLASSIC_BYTES;
     let mut options = options_of(args, mode)?;
     options.read_only = read_only;
-    say::out(&format!("{}: mode {mode}: {}", path.display(), options.promise_line()));
+    let shown = file.path().display().to_string();
+    say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));
     // Blocks of a page each: no two of them are written in one page.
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();
@@ -94,16 +97,9 @@ fn prepared(
         let share = options.cache_bytes / CONTENTS_ALONE_SHARE;
         options.contents_bytes = options.contents_bytes.map(|least| least.max(share));
     }
-    options.watch = Some(Arc::new(ReplayBar::default()));
+    options.watch = Some(Arc::new(RecoveryBar::new(Some(shown))));
     options.log_disk_bytes = log.map(|l| l.size_bytes());
-    let whole_seconds = found.superblock.inode_bytes() <= CLASSIC_BYTES;
     Ok(Prepared { file, found, options, block_bytes, read_only, whole_seconds })
-}
-
-fn open_log(args: &OpenArgs, of: &[&Path]) -> Result<Option<Arc<HostFile>>, Failure> {
-    let log = log_file(args, check_open_args(args)?, of)?;
-    log.iter().for_each(|l| l.write_past_cache());
-    Ok(log)
 }
 
 fn seed() -> Result<u64, Failure> {
@@ -113,12 +109,32 @@ fn seed() -> Result<u64, Failure> {
 
 /// Prepares a volume for being served.
 pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served, Failure> {
-    let args = with_mode(args, path)?;
-    let writeback = writeback(&args, check_open_args(&args)?, front)?;
-    let log = open_log(&args, &[path])?;
-    let p = prepared(path, (&args, front), log.as_ref())?;
+    let of = (args.read_only, args.log.as_deref());
+    open_as(path, of, front, |found| with_mode(args, found))
+}
+
+/// The same with arguments that depend on what was found; known before are whether it is opened
+/// for reading only, and where its log is.
+pub(super) fn open_as(
+    path: &Path,
+    (read_only, log): (bool, Option<&str>),
+    front: Front,
+    args: impl FnOnce(&Found) -> OpenArgs,
+) -> Result<Served, Failure> {
+    let file = Arc::new(HostFile::open(path, read_only)?);
+    let mut log = existing_log(log, read_only)?;
+    let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
+    let found = look(&disks)?;
+    let args = args(&found);
+    let mode = check_open_args(&args)?;
+    let writeback = writeback(&args, mode, front)?;
+    if log.is_none() {
+        log = make_log(&args, mode, &[(path, &found)])?;
+    }
+    log.iter().for_each(|l| l.write_past_cache());
+    let p = prepared(file, found, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
-    let opener = volume::opener(p.found, p.file.size_bytes(), p.options);
+    let opener = volume::opener(Some(p.found), p.file.size_bytes(), p.options);
     let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
     let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
@@ -171,12 +187,23 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
         }
         opened.push((v.serve.images[0].as_path(), args));
     }
-    let paths: Vec<&Path> = opened.iter().map(|v| v.0).collect();
-    let log = open_log(&opened[0].1, &paths)?;
-    let all: Vec<Prepared> = opened
-        .iter()
-        .map(|(image, args)| prepared(image, (args, front), log.as_ref()))
-        .collect::<Result<_, Failure>>()?;
+    let first = &opened[0].1;
+    let mut log = existing_log(first.log.as_deref(), first.read_only)?;
+    let mut looked = Vec::new();
+    for (image, args) in &opened {
+        let file = Arc::new(HostFile::open(image, args.read_only)?);
+        let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
+        looked.push((file, look(&disks)?, args));
+    }
+    if log.is_none() {
+        let found: Vec<_> = looked.iter().map(|(file, found, _)| (file.path(), found)).collect();
+        log = make_log(first, check_open_args(first)?, &found)?;
+    }
+    log.iter().for_each(|l| l.write_past_cache());
+    let mut all: Vec<Prepared> = Vec::new();
+    for (file, found, args) in looked {
+        all.push(prepared(file, found, (args, front), log.as_ref())?);
+    }
     let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {

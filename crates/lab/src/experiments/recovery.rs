@@ -5,54 +5,28 @@
 use super::report::{Findings, Table};
 use super::rig::{Caller, Machine, Model, ROOT, Rig, secs};
 use super::{Scale, cheetah_15k};
-use crate::subject::{Setting, SimDevice};
-use check::{IoError, ReadBlocks, WriteBlocks};
+use crate::setting::recover_in_world;
+use crate::subject::Setting;
 use env::Nanos;
 use sim::Image;
 use sim::timing::{Access, Kind, Timing};
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::rc::Rc;
 use vfs::FsError;
 use volume::{Mode, Recovered};
 
-/// A device whose requests take time, one after the other.
-struct Timed {
-    device: SimDevice,
-    model: RefCell<Box<dyn Timing>>,
-    /// Of all devices together.
-    clock: Rc<Cell<Nanos>>,
-    /// When the first write began.
+/// A disk's model that notes when the first write began.
+struct Noting {
+    model: Box<dyn Timing>,
     wrote: Rc<Cell<Option<Nanos>>>,
 }
 
-impl Timed {
-    fn pass(&self, kind: Kind, at: u64, len: u64) {
-        let now = self.clock.get();
-        self.clock.set(self.model.borrow_mut().ends_at(now, Access { kind, at, len }));
-    }
-}
-
-impl ReadBlocks for Timed {
-    fn size_bytes(&self) -> u64 {
-        self.device.size_bytes()
-    }
-    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        self.pass(Kind::Read, at, into.len() as u64);
-        self.device.read_at(at, into)
-    }
-}
-
-impl WriteBlocks for Timed {
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
-        if self.wrote.get().is_none() {
-            self.wrote.set(Some(self.clock.get()));
+impl Timing for Noting {
+    fn ends_at(&mut self, now: Nanos, access: Access) -> Nanos {
+        if matches!(access.kind, Kind::Write { .. }) && self.wrote.get().is_none() {
+            self.wrote.set(Some(now));
         }
-        self.pass(Kind::Write { fua: false }, at, bytes.len() as u64);
-        self.device.write_at(at, bytes)
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        self.pass(Kind::Flush, 0, 0);
-        self.device.flush()
+        self.model.ends_at(now, access)
     }
 }
 
@@ -63,18 +37,18 @@ struct Took {
     all: Nanos,
 }
 
-fn recover(disks: Vec<Image>, model: Model) -> Result<Took, String> {
-    let (clock, wrote) = (Rc::new(Cell::new(Nanos(0))), Rc::new(Cell::new(None)));
-    let timed = |image: Image| {
-        let model = RefCell::new(model(image.size()));
-        Timed { device: SimDevice(image), model, clock: clock.clone(), wrote: wrote.clone() }
+fn recover(disks: &[Image], model: Model) -> Result<Took, String> {
+    let wrote = Rc::new(Cell::new(None));
+    let timing = |image: &Image| -> Box<dyn Timing> {
+        Box::new(Noting { model: model(image.size()), wrote: wrote.clone() })
     };
-    let mut devices: Vec<Timed> = disks.into_iter().map(timed).collect();
-    let (first, others) = devices.split_first_mut().ok_or("no disk")?;
-    let log = others.first_mut().map(|l| l as &mut dyn volume::Device);
-    let did = volume::recover(first, log, 1_700_000_100, &mut ()).map_err(|e| e.to_string())?;
-    let all = clock.get();
-    Ok(Took { did, scan: wrote.get().unwrap_or(all), all })
+    let timings = disks.iter().map(timing).collect();
+    let (world, did) = recover_in_world(disks, 1_700_000_100, |world| {
+        world.set_timings(timings);
+        world.lent_reads_take_time();
+    });
+    let all = Nanos(world.now());
+    Ok(Took { did: did?, scan: wrote.get().unwrap_or(all), all })
 }
 
 /// The experiment.
@@ -107,7 +81,7 @@ pub(super) fn small_writes(scale: Scale) -> Result<Findings, String> {
         };
         rig.callers(false, (0..threads).map(writer))?;
         f.note(rig.now().0);
-        let took = recover(rig.cut(), machine.disk)?;
+        let took = recover(&rig.cut(), machine.disk)?;
         let ms = |t: Nanos| secs(t) * 1e3;
         t.row(vec![
             mode.to_string(),

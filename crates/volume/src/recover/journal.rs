@@ -2,91 +2,106 @@
 //! of it matters, one flush, and then the journal is an empty one. Until that is durable the
 //! journal is as it was, so that a crash in the middle repeats it to the same end.
 
-use super::Recovered;
 use crate::journal::Journal;
-use crate::{Device, VolumeError};
-use check::Progress;
+use crate::place::Place;
+use crate::{OpenOptions, Recovered, VolumeError};
+use env::{Block, Disk, DiskError, Durability};
 use format::BlockNo;
 use format::ext::features::incompat;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Geometry, GroupDesc};
 use format::ext::{Superblock, superblock::SUPERBLOCK_AT};
 use format::jbd2::superblock as jsb;
+use mechanisms::JournalReplay;
+use std::rc::Rc;
 
 /// Memory for what is to be written back; a journal that says more is read several times.
 const PART_BYTES: usize = 64 << 20;
 
-/// Replays it; `log` is the device where it lies, if that is another. Errors: damage in what it
-/// holds, and then nothing was written.
-pub(super) fn replay(
-    (device, mut log): (&mut dyn Device, Option<&mut dyn Device>),
+async fn part(
+    at: &Place,
     journal: &Journal,
     sb: &Superblock,
-    progress: &mut dyn Progress,
+    from: BlockNo,
+) -> Result<JournalReplay, VolumeError> {
+    let outside = if journal.outside { at.ground.log_reader().await? } else { None };
+    let inside = at.reader().await?;
+    let from = (from, PART_BYTES);
+    journal.load_part(outside.as_ref().unwrap_or(&inside), sb.blocks(), from)
+}
+
+/// The first part of what it holds, all of which was read and is whole. Errors: damage in it.
+pub(super) async fn first_part(
+    at: &Place,
+    journal: &Journal,
+    sb: &Superblock,
+) -> Result<JournalReplay, VolumeError> {
+    part(at, journal, sb, BlockNo(0)).await
+}
+
+/// Replays it; the first part has been read. Errors: the device's.
+pub(super) async fn replay(
+    at: &Place,
+    journal: &Journal,
+    (sb, first): (&Superblock, JournalReplay),
+    o: &OpenOptions,
 ) -> Result<Recovered, VolumeError> {
-    let blocks = sb.blocks();
-    let (mut from, mut written) = (BlockNo(0), 0);
-    let found = loop {
-        let at = match &log {
-            Some(l) if journal.outside => l.reader(),
-            _ => device.reader(),
-        };
-        let part = journal.load_part(at, blocks, (from, PART_BYTES))?;
-        written += write_back(device, &part, sb.block_bytes(), progress)?;
-        match part.rest() {
-            Some(next) => from = next,
-            None => break part,
-        }
-    };
-    device.writer().flush()?;
-    match &mut log {
-        Some(l) if journal.outside => empty(*l, journal, found.next_tid)?,
-        _ => empty(device, journal, found.next_tid)?,
+    let log = at.ground.log_disk().filter(|_| journal.outside);
+    if let Some(log) = &log {
+        log.flush().await?;
     }
-    finish(device)?;
+    let (mut found, mut written) = (first, 0);
+    loop {
+        written += write_back(&at.disk, &found, sb.block_bytes(), o).await?;
+        let Some(next) = found.rest() else { break };
+        found = part(at, journal, sb, next).await?;
+    }
+    at.disk.flush().await?;
+    empty(log.as_ref().unwrap_or(&at.disk), journal, found.next_tid).await?;
+    finish(&at.disk).await?;
     Ok(Recovered {
-        mode: None,
-        repaired: 0,
         transactions: found.transactions,
         blocks_scanned: found.blocks_scanned,
         blocks_written: written,
-        at_opening: false,
+        ..Recovered::default()
     })
 }
 
 /// Writes back what a part of the journal says. Returns how many blocks that were.
-fn write_back(
-    device: &mut dyn Device,
-    part: &mechanisms::JournalReplay,
+async fn write_back(
+    disk: &Rc<dyn Disk>,
+    part: &JournalReplay,
     block_bytes: usize,
-    progress: &mut dyn Progress,
-) -> Result<u64, VolumeError> {
+    o: &OpenOptions,
+) -> Result<u64, DiskError> {
     let all: Vec<_> = part.blocks().collect();
     for (n, block) in all.iter().enumerate() {
         let at = block.0 * block_bytes as u64;
-        let mut bytes = vec![0; block_bytes];
+        let mut bytes = vec![Block::zeroed(block_bytes)];
         if part.needs_current(*block) {
-            device.reader().read_at(at, &mut bytes)?;
+            bytes = disk.read(at, bytes).await?;
         }
-        part.apply(*block, &mut bytes);
-        device.writer().write_at(at, &bytes)?;
-        progress.step("replaying the journal", n as u64 + 1, all.len() as u64);
+        part.apply(*block, bytes[0].bytes_mut());
+        disk.write(at, bytes, Durability::Cached).await?;
+        let (done, of) = (n as u64 + 1, all.len() as u64);
+        o.watch.iter().for_each(|w| w.step("replaying the journal", done, of));
     }
     Ok(all.len() as u64)
 }
 
-/// The totals of what is free, from the groups': no journal has them up to date.
-fn count_free(device: &mut dyn Device, sb: &mut Superblock) -> Result<(), VolumeError> {
-    let geo = Geometry::of(sb);
-    let mut raw = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
-    for (n, block) in raw.chunks_exact_mut(geo.block_bytes).enumerate() {
-        device.reader().read_at(geo.desc_block(n as u32).0 * geo.block_bytes as u64, block)?;
+/// The group descriptors' blocks, one after the other.
+pub(crate) async fn read_descs(disk: &Rc<dyn Disk>, geo: &Geometry) -> Result<Vec<u8>, DiskError> {
+    let mut all = Vec::with_capacity(geo.desc_blocks() as usize * geo.block_bytes);
+    for n in 0..geo.desc_blocks() {
+        let at = geo.desc_block(n).0 * geo.block_bytes as u64;
+        let block = disk.read(at, vec![Block::zeroed(geo.block_bytes)]).await?;
+        all.extend_from_slice(block[0].bytes());
     }
-    set_free(sb, &raw);
-    Ok(())
+    Ok(all)
 }
 
-/// Sets the totals of what is free from the group descriptors' blocks.
+/// Sets the totals of what is free from the group descriptors' blocks: no journal has them up to
+/// date.
 pub(crate) fn set_free(sb: &mut Superblock, descs: &[u8]) {
     let groups = descs.chunks_exact(sb.desc_bytes()).take(sb.groups() as usize);
     let free = groups.map(GroupDesc::decode).fold((0u64, 0u32), |(blocks, inodes), d| {
@@ -96,29 +111,28 @@ pub(crate) fn set_free(sb: &mut Superblock, descs: &[u8]) {
     sb.set_free_inodes(free.1);
 }
 
-/// The journal is an empty one, durably. `device` is the one where it lies.
-fn empty(device: &mut dyn Device, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
+/// The journal is an empty one, durably. `disk` is the one where it lies.
+async fn empty(disk: &Rc<dyn Disk>, journal: &Journal, next_tid: u32) -> Result<(), VolumeError> {
     let mut raw = journal.raw.clone();
     jsb::set_tail(&mut raw, 0, next_tid);
     let known = !format::jbd2::incompat::PACKED;
     jsb::set_incompat(&mut raw, journal.superblock.incompat & known);
     let at = journal.byte_of(journal.superblock_at).expect("it was read there");
-    device.writer().write_at(at, &raw)?;
-    Ok(device.writer().flush()?)
+    disk.write(at, vec![Block::copy_of(&raw)], Durability::Cached).await?;
+    Ok(disk.flush().await?)
 }
 
 /// When the journal is empty the volume says so, durably.
-fn finish(device: &mut dyn Device) -> Result<(), VolumeError> {
+async fn finish(disk: &Rc<dyn Disk>) -> Result<(), VolumeError> {
     // As it is now: the replay may have changed it.
-    let mut start = [0; 4096];
-    device.reader().read_at(0, &mut start)?;
+    let mut start = disk.read(0, vec![Block::zeroed(4096)]).await?;
     let place = SUPERBLOCK_AT as usize..SUPERBLOCK_AT as usize + SUPERBLOCK_BYTES;
-    let decoded = Superblock::decode(&start[place.clone()]);
+    let decoded = Superblock::decode(&start[0].bytes()[place.clone()]);
     let mut sb = decoded.map_err(|e| VolumeError(e.to_string()))?;
     sb.set_incompat(sb.incompat() & !incompat::RECOVER);
-    count_free(device, &mut sb)?;
-    start[place].copy_from_slice(&sb.bytes()[..]);
-    device.writer().write_at(0, &start)?;
-    device.writer().flush()?;
-    Ok(())
+    let geo = Geometry::of(&sb);
+    set_free(&mut sb, &read_descs(disk, &geo).await?);
+    start[0].bytes_mut()[place].copy_from_slice(&sb.bytes()[..]);
+    disk.write(0, start, Durability::Cached).await?;
+    Ok(disk.flush().await?)
 }

@@ -1,5 +1,6 @@
-//! Finishing what an unclean end left, before the volume is opened for writing: in the mode that
-//! was in force, which the boot area records. `sync` runs the own fsck's repair, but only of what a
+//! Recovery of an ext volume: decided first, then done, all of it through the disk of the engine
+//! that the volume is opened in. What an unclean end left is finished in the mode that was in
+//! force, which the boot area records. `sync` runs the own fsck's repair, but only of what a
 //! crash of that mode may leave; `async` too, but only if nothing that has a name would be removed.
 //! What else is found is damage, and is left to fsck, as is a volume that somebody else left
 //! unclean.
@@ -7,116 +8,122 @@
 mod journal;
 mod primary;
 
-pub(crate) use journal::set_free;
+pub(crate) use journal::{read_descs, set_free};
 pub use primary::restore_primary;
 
-use crate::probe::{Probe, probe};
-use crate::{Device, VolumeError};
-use check::{Options, Progress, check};
-use mechanisms::Mode;
+use crate::decision::Tell;
+use crate::place::Place;
+use crate::probe::{Probe, probe_with};
+use crate::{Decision, OpenOptions, Recovered, VolumeError, log};
+use check::{Options, Report, check};
+use env::{Block, Disk, DiskError, Durability};
+use mechanisms::{JournalReplay, Mode};
+use std::rc::Rc;
 
-/// What recovery did.
+/// What is to be done.
 #[derive(Clone, Debug, Default)]
-pub struct Recovered {
-    /// The mode that was finished, by its name; None: the volume was clean.
-    pub mode: Option<String>,
-    /// Findings that were repaired.
-    pub repaired: u64,
-    /// Blocks written.
-    pub blocks_written: u64,
-    /// Transactions that were replayed.
-    pub transactions: u64,
-    /// Blocks of the journal that were read for that.
-    pub blocks_scanned: u64,
-    /// The volume has a log of ours, which is replayed when it is opened.
-    pub at_opening: bool,
+pub(crate) enum Plan {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Who only reads looks through what the journal or the log holds.
+    LookThrough,
+    /// A log of ours is replayed.
+    Log,
+    /// A journal of the jbd2 family is replayed; so much of it has been read.
+    Journal(Box<JournalReplay>),
+    /// The checker's repair, and the mode that makes it necessary.
+    Repair(Box<Report>, Mode),
 }
 
-/// Recovers the volume if it needs that. Errors say why it could not, and what to do; then nothing
-/// was written unless the device failed in the middle, and then recovery can be run again. `log`:
-/// the other device that was named, for a journal that lies there.
-pub fn recover(
-    device: &mut dyn Device,
-    mut log: Option<&mut dyn Device>,
-    now_secs: u32,
-    progress: &mut dyn Progress,
-) -> Result<Recovered, VolumeError> {
-    let mut p = probe(device.reader())?;
-    if let Some(log) = &log {
-        p.attach(log.reader())?;
-    }
-    // What a killed process has written may be in the host's cache only. A power cut must not leave
-    // what follows from it and take it away.
-    device.writer().flush()?;
-    if let Some(log) = &mut log {
-        log.writer().flush()?;
-    }
-    if let Some(why) = &p.read_only {
-        return Err(VolumeError(why.clone()));
+/// Decides what comes before loading; the plan stays in the probe.
+pub(crate) async fn decide(
+    p: &mut Probe,
+    at: &Place,
+    o: &OpenOptions,
+) -> Result<Decision, VolumeError> {
+    let (plan, decision) = plan(p, at, o).await?;
+    p.plan = plan;
+    Ok(decision)
+}
+
+async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision), VolumeError> {
+    if o.read_only || p.read_only.is_some() {
+        p.check_attached()?;
+        let holds = p.needs_recovery && p.journal.as_ref().is_some_and(|j| !j.is_empty());
+        if !holds || p.is_guarded_for_nothing() {
+            return Ok((Plan::Nothing, Decision::default()));
+        }
+        return Ok((Plan::LookThrough, Decision::step("what its journal holds is looked through")));
     }
     if p.has_private_log() {
-        return Ok(Recovered { at_opening: true, ..Recovered::default() });
+        return Ok((Plan::Log, Decision::step("its log is replayed")));
     }
     if p.needs_recovery {
-        return replay(device, log, &p, progress);
+        return plan_journal(p, at).await;
     }
     if p.is_clean() {
-        return Ok(Recovered::default());
+        return Ok((Plan::Nothing, Decision::default()));
     }
-    let mode = last_mode(&p)?;
+    plan_repair(p, at, o).await
+}
+
+/// A volume with a journal that is, or may be, not empty.
+async fn plan_journal(p: &Probe, at: &Place) -> Result<(Plan, Decision), VolumeError> {
+    p.check_attached()?;
+    let Some(found) = &p.journal else {
+        let why = p.journal_fault.clone().unwrap_or_else(|| "it has no journal".into());
+        let why = format!("{why}: cairn fsck --repair makes a new journal");
+        return Ok((Plan::Nothing, Decision::refused(why)));
+    };
+    let first = journal::first_part(at, found, &p.superblock).await?;
+    let step = format!("its journal is replayed, {} transactions", first.transactions);
+    Ok((Plan::Journal(Box::new(first)), Decision::step(step)))
+}
+
+/// A volume without a journal that was not closed.
+async fn plan_repair(
+    p: &Probe,
+    at: &Place,
+    o: &OpenOptions,
+) -> Result<(Plan, Decision), VolumeError> {
+    let refused = |why: String| Ok((Plan::Nothing, Decision::refused(why)));
+    let mode = match last_mode(p) {
+        Ok(mode) => mode,
+        Err(why) => return refused(why.0),
+    };
+    let now_secs = at.ground.env.wall().secs() as u32;
     let options = Options { now_secs, verify: true, mark_clean: true };
-    let report = check(device.reader(), &options, progress)?;
+    let report = check(&at.reader().await?, &options, &mut Tell(o.watch.clone()))?;
+    let named = report.names_lost;
     if mode == Mode::Async && report.loses_names() {
-        return Err(VolumeError(format!(
-            "the volume was not closed cleanly in mode async, and the repair would take away {} \
-             things that have names: cairn fsck shows them, cairn fsck --repair does it",
-            report.names_lost
-        )));
+        return refused(format!(
+            "the volume was not closed cleanly in mode async, and the repair would take away \
+             {named} things that have names: cairn fsck shows them, cairn fsck --repair does it"
+        ));
     }
     let strange = match mode {
         Mode::Sync => report.beyond_sync(),
         _ => report.beyond_any_crash(),
     };
     if let Some(finding) = strange {
-        return Err(VolumeError(format!(
+        return refused(format!(
             "the volume was not closed cleanly in mode {mode}, and it has damage that no crash of \
              this mode leaves, so that nothing was repaired: {finding}. cairn fsck shows all of \
              it, cairn fsck --repair mends it; copy the volume first"
-        )));
+        ));
     }
-    if !report.left.is_empty() {
-        let first = &report.left[0];
-        return Err(VolumeError(format!("the damage is beyond repair: {first}")));
+    if let Some(first) = report.left.first() {
+        return refused(format!("the damage is beyond repair: {first}"));
     }
-    report.plan.apply(device.writer(), progress)?;
-    Ok(Recovered {
-        mode: Some(mode.to_string()),
-        repaired: report.counts.values().sum(),
-        blocks_written: report.plan.blocks() as u64,
-        ..Recovered::default()
-    })
-}
-
-/// A volume with a journal that is, or may be, not empty.
-fn replay(
-    device: &mut dyn Device,
-    log: Option<&mut dyn Device>,
-    p: &Probe,
-    progress: &mut dyn Progress,
-) -> Result<Recovered, VolumeError> {
-    p.check_attached()?;
-    let Some(found) = &p.journal else {
-        let why = p.journal_fault.clone().unwrap_or_else(|| "it has no journal".into());
-        return Err(VolumeError(format!("{why}: cairn fsck --repair makes a new journal")));
-    };
-    let mut did = journal::replay((device, log), found, &p.superblock, progress)?;
-    if !p.superblock.is_clean() {
-        let why = "its journal was replayed, and it is marked as damaged: run cairn fsck --repair";
-        return Err(VolumeError(why.into()));
-    }
-    let mode = p.state().filter(|s| !s.clean).map(|s| s.mode.clone());
-    did.mode = Some(mode.unwrap_or_else(|| "of another program".into()));
-    Ok(did)
+    let found: u64 = report.counts.values().sum();
+    let blocks = report.plan.blocks();
+    let step = format!(
+        "what a crash of mode {mode} leaves is repaired, {found} findings in {blocks} blocks"
+    );
+    let lost = (named > 0).then(|| format!("{named} names that no returned call has made"));
+    let decision = Decision { lost, ..Decision::step(step) };
+    Ok((Plan::Repair(Box::new(report), mode), decision))
 }
 
 fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {
@@ -131,4 +138,79 @@ fn last_mode(p: &Probe) -> Result<Mode, VolumeError> {
             "the volume was last used in mode {name}, which this version does not have"
         ))
     })
+}
+
+/// Does what was decided. The probe is as new afterwards. Errors: the device's, and then it can be
+/// done again.
+pub(crate) async fn carry_out(
+    p: &mut Probe,
+    at: &Place,
+    o: &OpenOptions,
+) -> Result<Recovered, VolumeError> {
+    let plan = std::mem::take(&mut p.plan);
+    if let Plan::LookThrough = plan {
+        p.plan = plan; // done in memory, as it is loaded
+        return Ok(Recovered::default());
+    }
+    if o.read_only || p.read_only.is_some() {
+        return Ok(Recovered::default());
+    }
+    // What a killed process has written may be in the device's cache only. A power cut must not
+    // leave what follows from it and take it away.
+    at.disk.flush().await?;
+    let mode = p.last_mode().map(str::to_owned);
+    match plan {
+        Plan::Nothing | Plan::LookThrough => Ok(Recovered::default()),
+        Plan::Log => {
+            let did = log::replay(at, p, o).await.map_err(VolumeError)?;
+            let (transactions, blocks_written) = (did.entries, did.blocks);
+            Ok(Recovered { mode, transactions, blocks_written, log: true, ..Recovered::default() })
+        }
+        Plan::Journal(first) => {
+            let found =
+                p.journal.clone().ok_or_else(|| VolumeError("its journal is gone".into()))?;
+            let mut did = journal::replay(at, &found, (&p.superblock, *first), o).await?;
+            let mode = p.state().filter(|s| !s.clean).map(|s| s.mode.clone());
+            look_again(p, at).await?;
+            if !p.superblock.is_clean() {
+                let why = "its journal was replayed, and it is marked as damaged: run cairn fsck \
+                           --repair";
+                return Err(VolumeError(why.into()));
+            }
+            did.mode = Some(mode.unwrap_or_else(|| "of another program".into()));
+            Ok(did)
+        }
+        Plan::Repair(report, mode) => {
+            repair(&at.disk, &report, o).await?;
+            look_again(p, at).await?;
+            Ok(Recovered {
+                mode: Some(mode.to_string()),
+                repaired: report.counts.values().sum(),
+                blocks_written: report.plan.blocks() as u64,
+                ..Recovered::default()
+            })
+        }
+    }
+}
+
+/// Writes the checker's repair.
+async fn repair(disk: &Rc<dyn Disk>, report: &Report, o: &OpenOptions) -> Result<(), DiskError> {
+    let (mut done, total) = (0, report.plan.blocks() as u64);
+    for stage in report.plan.stages() {
+        for (at, bytes) in stage {
+            disk.write(at, vec![Block::copy_of(bytes)], Durability::Cached).await?;
+            done += 1;
+            o.watch.iter().for_each(|w| w.step("repair", done.min(total), total));
+        }
+        disk.flush().await?;
+    }
+    Ok(())
+}
+
+/// The probe of what is there now. How it was found at first stays known.
+async fn look_again(p: &mut Probe, at: &Place) -> Result<(), VolumeError> {
+    let was_clean = p.was_clean;
+    let log = at.ground.log_reader().await?;
+    *p = Probe { was_clean, ..probe_with(&at.reader().await?, log.as_ref().map(|l| l as _))? };
+    Ok(())
 }

@@ -194,8 +194,9 @@ impl World {
             }
             IoOp::Flush => self.medium.flushed(writes),
             IoOp::Discard { .. } => (),
+            IoOp::Lend => unreachable!("a log is not read without waiting"),
         }
-        IoDone { id: req.id, blocks: std::mem::take(&mut req.blocks), result }
+        IoDone { id: req.id, blocks: std::mem::take(&mut req.blocks), result, lent: None }
     }
 
     /// Runs until nothing is left to do, or until `cut` requests have ended. True if all is done.

@@ -26,7 +26,8 @@ pub(super) struct Inside {
 impl Inside {
     /// Opens the image, in the mode it was last used in if none is named.
     pub(super) fn open(path: &Path, mode: Option<&str>) -> Result<Inside, Failure> {
-        let volume = served::open(path, &open_args(path, mode, None)?, served::Front::Any)?;
+        let args = |found: &volume::Found| open_args(found, mode, None);
+        let volume = served::open_as(path, (false, None), served::Front::Any, args)?;
         let pool = serve::start(std::slice::from_ref(&volume))?;
         Ok(Inside { volume, pool })
     }

@@ -1,0 +1,249 @@
+//! Building an ext volume inside its engine: cache, mechanism, layout and operations, in this
+//! order, and the mark that it is open before anything else is written. What an unclean end left
+//! was finished before; who only reads looks through it.
+
+use crate::OpenOptions;
+use crate::closing::Opened;
+use crate::log::{self, PrivateLog};
+use crate::overlay::{Newer, Overlay};
+use crate::place::Place;
+use crate::probe::Probe;
+use crate::recover::Plan;
+use crate::state;
+use cache::{Cache, CacheOptions};
+use env::{Disk, Env};
+use ext::{Ext, Loaded};
+use format::ext::boot::{BootArea, BootState};
+use format::ext::map::file_bytes_max;
+use mechanisms::{JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
+use std::cell::RefCell;
+use std::rc::Rc;
+use ufs::Ufs;
+use vfs::{Volume, VolumeInfo};
+
+/// The largest write-back transfer.
+const TRANSFER_BYTES_MAX: usize = 1 << 20;
+
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+/// Builds the volume that was found at `place`; it is clean, or is to be read only. Errors: a
+/// sentence for the user.
+pub(crate) async fn load(
+    mut place: Place,
+    mut probe: Probe,
+    options: OpenOptions,
+) -> Result<Rc<dyn Volume>, String> {
+    let read_only = options.read_only || probe.read_only.is_some();
+    if read_only {
+        look_through(&mut place, &mut probe, &options).await?;
+    } else {
+        if !probe.is_clean() {
+            return Err("the volume was not closed cleanly: cairn recover".into());
+        }
+        check_mode(&probe, &options, place.ground.log.is_some())?;
+    }
+    let (env, disk) = (place.ground.env.clone(), place.disk.clone());
+    let cache = new_cache(&env, &disk, &probe, &options, read_only);
+    let mut private = None;
+    if !read_only && options.mode.is_redo() {
+        private = Some(log::open(&place, &probe, &options).await?);
+    }
+    let recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
+    let mode = if read_only { Mode::Async } else { options.mode };
+    let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
+    let journaled = options.mode.is_journal() || options.mode.is_redo();
+    let loaded = Loaded { superblock: probe.superblock.clone(), read_only };
+    let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
+    let ext = Rc::new(ext.map_err(text)?);
+    let mut boot = next_state(&probe, &options);
+    if !read_only {
+        if let Some(b) = &mut boot {
+            b.log_uuid = private.as_ref().filter(|p| p.external).map_or([0; 16], |p| p.uuid);
+            state::store(&disk, b).await.map_err(text)?;
+        }
+        ext.reload_superblock_block(&disk).await.map_err(text)?;
+        ext.mark_open(journaled).await.map_err(text)?;
+        if let Some(log) = &private {
+            log.guard().await.map_err(text)?;
+        }
+        cache.start();
+    }
+    let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;
+    let root = root.map_err(|e| format!("the root directory: {e}"))?;
+    let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
+    drop(root);
+    let info = about((&ext, generation), &options, boot.as_ref(), read_only);
+    let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
+    if !read_only {
+        let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
+        if orphans > 0 {
+            tracing::info!("{orphans} orphans reclaimed");
+        }
+    }
+    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, private }))
+}
+
+/// Who only reads sees the volume as it will be when its journal or log is replayed.
+async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Result<(), String> {
+    let Plan::LookThrough = p.plan else { return Ok(()) };
+    let newer = if p.has_private_log() {
+        Newer::Log(log::look(place, p, o).await?)
+    } else {
+        let j = p.journal.as_ref().ok_or("its journal is gone")?;
+        let outside = if j.outside { place.ground.log_reader().await.map_err(text)? } else { None };
+        let inside = place.reader().await.map_err(text)?;
+        let blocks = p.superblock.blocks();
+        let held = j.load(outside.as_ref().unwrap_or(&inside), blocks).map_err(text)?;
+        Newer::Journal(Box::new(held))
+    };
+    let over = Overlay::new(place.disk.clone(), p.superblock.block_bytes(), newer);
+    place.disk = Rc::new(over);
+    // A copy stays where the primary is damaged and no log says what it was.
+    if let Ok(newest) = log::read_superblock(&place.disk).await {
+        p.superblock = newest;
+    }
+    Ok(())
+}
+
+/// Has the volume what the mode needs?
+fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(), String> {
+    let mode = options.mode;
+    if !(mode.is_journal() || mode.is_redo()) {
+        return Ok(());
+    }
+    let outside = probe.superblock.journal_is_outside();
+    if outside && mode.is_redo() {
+        return Err(format!(
+            "mode {mode} needs a journal inside the volume, which keeps others off while the log \
+             holds something; this volume's is on another device"
+        ));
+    }
+    if outside && probe.journal.is_none() {
+        return Err(format!(
+            "mode {mode}: the volume's journal is on another device: --log PATH names that"
+        ));
+    }
+    if mode.is_journal() && !outside && has_log {
+        return Err(format!(
+            "mode {mode}: --log names another device, and this volume's journal is inside; cairn \
+             mkfs --log PATH makes a volume with its journal there"
+        ));
+    }
+    if probe.journal.is_some() {
+        return Ok(());
+    }
+    if let Some(why) = &probe.journal_fault {
+        return Err(format!("mode {mode}: {why}; cairn fsck --repair makes a new journal"));
+    }
+    Err(format!(
+        "mode {mode} needs a journal, which this volume does not have: tune2fs -j adds one, and \
+         cairn mkfs --profile ext3 makes a volume with one"
+    ))
+}
+
+fn new_cache(
+    env: &Env,
+    disk: &Rc<dyn Disk>,
+    probe: &Probe,
+    options: &OpenOptions,
+    read_only: bool,
+) -> Rc<Cache> {
+    // The journals and the logs write back by themselves, after their commits.
+    let by_itself = options.mode.is_journal() || options.mode.is_redo();
+    let lazily = options.mode == Mode::Async || by_itself || read_only;
+    let options = CacheOptions {
+        block_bytes: probe.superblock.block_bytes(),
+        cache_bytes: options.cache_bytes,
+        contents_bytes: options.contents_bytes.unwrap_or(options.cache_bytes),
+        interval: (!lazily).then_some(options.commit_interval),
+        transfer_bytes_max: TRANSFER_BYTES_MAX,
+    };
+    Cache::new(env.clone(), disk.clone(), options)
+}
+
+fn recipe_of(
+    place: &Place,
+    (cache, probe): (&Rc<Cache>, &Probe),
+    options: &OpenOptions,
+    private: Option<&PrivateLog>,
+) -> Recipe {
+    let block = probe.superblock.block_bytes() as u64;
+    // A whole block gains nothing by being journaled; less than one spares a read, or a transfer.
+    let default = if options.mode == Mode::Selective { block - 1 } else { block };
+    let threshold = options.threshold.unwrap_or(default);
+    let log = private.map(|p| LogRecipe {
+        client: p.client.clone(),
+        commit: options.commit,
+        ordered_data: options.ordered_data,
+        threshold,
+        commit_interval: options.commit_interval,
+        live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
+    });
+    let of = probe.journal.as_ref().filter(|_| options.mode.is_journal());
+    let journal = of.map(|j| JournalRecipe {
+        place: JournalPlace {
+            disk: match place.ground.log_disk() {
+                Some(disk) if j.outside => disk,
+                _ => cache.disk().clone(),
+            },
+            internal: !j.outside,
+            extents: j.extents.clone(),
+            superblock_at: j.superblock_at,
+            superblock: j.raw.clone(),
+        },
+        commit_interval: options.commit_interval,
+        live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
+        threshold,
+    });
+    Recipe { cache: cache.clone(), plant: options.plant, log, journal }
+}
+
+/// The state to be written at opening; None where the boot area is somebody else's.
+fn next_state(probe: &Probe, options: &OpenOptions) -> Option<BootState> {
+    let old = match &probe.boot {
+        BootArea::Foreign => return None,
+        BootArea::Empty => BootState::default(),
+        BootArea::Ours(s) => s.clone(),
+    };
+    let lost = !(probe.was_clean && old.clean);
+    let mut new = BootState {
+        serial: old.serial + 1,
+        opened: old.opened + 1,
+        losses: old.losses + u64::from(lost),
+        mode: options.mode.to_string(),
+        clean: false,
+        ..old
+    };
+    if new.handle_key == [0; 16] {
+        new.handle_key = options.entropy;
+    }
+    Some(new)
+}
+
+fn about(
+    (ext, root_generation): (&Ext, u32),
+    o: &OpenOptions,
+    boot: Option<&BootState>,
+    read_only: bool,
+) -> VolumeInfo {
+    let info = o.mode.info();
+    let sb = ext.superblock();
+    let low = *o.entropy.first_chunk().expect("there are 16");
+    VolumeInfo {
+        uuid: sb.uuid(),
+        mode: info.name.into(),
+        promise: info.promise.into(),
+        handle_key: boot.map_or(o.entropy, |b| b.handle_key),
+        root_generation,
+        // Where nothing may be kept, any opening may follow a crash.
+        boot: boot.map_or(u64::from_le_bytes(low), |b| b.losses),
+        opened: boot.map(|b| b.opened),
+        read_only,
+        block_bytes: sb.block_bytes() as u32,
+        file_bytes_max: file_bytes_max(sb.block_bytes()),
+        links_max: 32_000,
+        counters: Vec::new(),
+    }
+}

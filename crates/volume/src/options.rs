@@ -1,0 +1,79 @@
+//! How a volume is opened: the options, and what follows from them. It opens nothing.
+
+use crate::decision::Watch;
+use env::Nanos;
+use integrity::Plant;
+use mechanisms::{Commit, Mode};
+use std::sync::Arc;
+
+/// How to open.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// How changes are made safe.
+    pub mode: Mode,
+    /// Change nothing.
+    pub read_only: bool,
+    /// Memory for blocks, in bytes.
+    pub cache_bytes: usize,
+    /// How much of it clean contents may have; None: all.
+    pub contents_bytes: Option<usize>,
+    /// Dirty data is written back at least this often.
+    pub commit_interval: Nanos,
+    /// The log or the journal is kept so short that its replay takes no longer than this, about.
+    pub recovery_within: Nanos,
+    /// Random bytes, for the key of file handles if the volume has none yet, for a new log's
+    /// name, and for the keys of the directories' indices.
+    pub entropy: [u8; 16],
+    /// A planted bug, for the crash explorer.
+    pub plant: Plant,
+    /// When does a returned operation count as done (modes with a log of ours)?
+    pub commit: Commit,
+    /// Up to how many bytes a write is logged (`unified`), or its piece in a block (`selective`);
+    /// None: a block, and for a piece, less than one.
+    pub threshold: Option<u64>,
+    /// Are contents durable before what points at them (`redo`)?
+    pub ordered_data: bool,
+    /// Bytes of the disk with the log, which is `DiskId(1)`; None: the log is inside.
+    pub log_disk_bytes: Option<u64>,
+    /// Is told how far recovery is, and what it has done.
+    pub watch: Option<Arc<dyn Watch>>,
+    /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
+    pub log_alone: bool,
+}
+
+impl OpenOptions {
+    /// Is every call that has returned durable as a whole, what it wrote too, so that fsync has
+    /// nothing left to do?
+    pub fn returned_is_durable(&self) -> bool {
+        self.mode == Mode::Unified && self.commit == Commit::Sync
+    }
+
+    /// Does the mode promise nothing at all of contents that were written but not fsynced, neither
+    /// when they are durable nor what comes before or after them? Then somebody above may hold
+    /// them back. The journals' modes promise that a file is as long as it was at a commit, those
+    /// with contents in the log the order of writes too: a file that is renamed over another while
+    /// its contents are still held back would be found empty.
+    pub fn contents_may_wait(&self) -> bool {
+        matches!(self.mode, Mode::Sync | Mode::Async)
+    }
+
+    /// As a user gets them who names nothing but the mode.
+    pub fn plain(mode: Mode, cache_bytes: usize, entropy: [u8; 16]) -> OpenOptions {
+        OpenOptions {
+            mode,
+            read_only: false,
+            cache_bytes,
+            contents_bytes: None,
+            commit_interval: Nanos::from_secs(5),
+            recovery_within: Nanos::from_secs(10),
+            entropy,
+            plant: Plant::NONE,
+            commit: Commit::Sync,
+            threshold: None,
+            ordered_data: false,
+            log_disk_bytes: None,
+            watch: None,
+            log_alone: false,
+        }
+    }
+}
