@@ -115,4 +115,39 @@ mod tests {
             assert!(!found(mode, false).is_empty(), "{mode}");
         }
     }
+
+    /// What opening the volume would do first, and whether anything was written.
+    fn decided(disk: &Image) -> (volume::Decision, bool) {
+        let (size, mut world) = (disk.size(), sim::World::new(disk.clone()));
+        let decision = sim::block_on(&mut world, move |env, _| async move {
+            let ground = volume::Ground::alone(env, size, None);
+            let mut found = volume::look(&ground).await.unwrap();
+            let options = volume::OpenOptions::plain(Mode::Sync, 1 << 20, [9; 16]);
+            volume::decide(&mut found, &ground, &options).await.unwrap()
+        });
+        (decision, world.trace.writes.is_empty())
+    }
+
+    #[test]
+    fn what_will_be_done_is_decided_before_anything_is_written() {
+        for mode in volume::MODES.iter().map(|m| m.mode) {
+            let r = record(Setting::plain(mode), Plant::NONE, "append", 1).unwrap();
+            let (clean, kept) = decided(&r.base[0]);
+            assert!(clean.is_nothing() && kept, "{mode}: {clean}");
+            let mut states = CrashImages::of_disks(&r.trace, r.base.clone());
+            while states.step().is_some() {}
+            let cut = states.images(2);
+            let (decision, kept) = decided(&cut[0]);
+            let text = decision.to_string();
+            assert!(!decision.is_nothing() && kept, "{mode}: {text}");
+            if decision.refused.is_some() {
+                assert!(recover_in_world(&cut, JUDGED_SECS, |_| ()).1.is_err(), "{mode}: {text}");
+                continue;
+            }
+            assert!(text.contains("replayed") || text.contains("repaired"), "{mode}: {text}");
+            let (world, did) = recover_in_world(&cut, JUDGED_SECS, |_| ());
+            assert!(did.unwrap().mode.is_some(), "{mode}: {text}");
+            assert!(decided(&world.disk).0.is_nothing(), "{mode}: done, and not done");
+        }
+    }
 }
