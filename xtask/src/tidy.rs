@@ -77,6 +77,7 @@ fn check(files: &[File]) -> Vec<Complaint> {
         }
     }
     words::check_mechanism_names(files, &mut out);
+    words::check_modes(files, &mut out);
     documents::check(files, &mut out);
     out
 }

@@ -12,7 +12,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
-use volume::{Commit, Found, Ground, Mode, OpenOptions, Probe};
+use volume::{Commit, Found, Ground, Mode, ModeOption, OpenOptions, Probe};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -24,7 +24,7 @@ pub fn mode_of(name: &str) -> Result<Mode, Failure> {
 
 /// The arguments with a mode: if none is named, the volume's default.
 pub fn with_mode(a: &OpenArgs, found: &Found) -> OpenArgs {
-    let default = || found.ext().map_or(Mode::Sync, Probe::default_mode).to_string();
+    let default = || found.ext().map_or(Mode::WITHOUT_JOURNAL, Probe::default_mode).to_string();
     OpenArgs { mode: Some(a.mode.clone().unwrap_or_else(default)), ..a.clone() }
 }
 
@@ -40,22 +40,20 @@ pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
 
 /// Refuses options of modes that are not there.
 pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
-    let mode = a.mode.as_deref().map_or(Ok(Mode::Sync), mode_of)?;
+    let mode = a.mode.as_deref().map_or(Ok(Mode::WITHOUT_JOURNAL), mode_of)?;
     if a.journal_intents {
         return Err(Failure::Usage("--journal-intents is not in this version".into()));
     }
     let outside = a.log.as_ref().is_some_and(|l| l != "internal");
-    let small = matches!(mode, Mode::Unified | Mode::Selective);
-    let named = a.mode.is_some();
-    for (given, has, name) in [
-        (outside, mode.is_redo() || mode.is_journal(), "--log"),
-        (a.commit.is_some(), mode.is_redo(), "--commit"),
-        (a.threshold.is_some(), small, "--threshold"),
-        (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
-    ] {
-        if named && given && !has {
-            return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
-        }
+    let given = [
+        (ModeOption::Log, outside),
+        (ModeOption::Commit, a.commit.is_some()),
+        (ModeOption::Threshold, a.threshold.is_some()),
+        (ModeOption::OrderedData, a.ordered_data),
+    ];
+    if let Some(option) = mode.refuses(&given).filter(|_| a.mode.is_some()) {
+        let why = format!("{} has no meaning in mode {mode}", option.name());
+        return Err(Failure::Usage(why));
     }
     if !(a.commit_interval > 0.0 && a.commit_interval < 1e6) {
         return Err(Failure::Usage("--commit-interval is a number of seconds above 0".into()));
@@ -198,7 +196,7 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
 
 /// The arguments for opening an image as a command does: in this mode, or the one last used.
 pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> OpenArgs {
-    let last = || found.ext().map_or(Mode::Sync, Probe::usual_mode).to_string();
+    let last = || found.ext().map_or(Mode::WITHOUT_JOURNAL, Probe::usual_mode).to_string();
     OpenArgs {
         mode: Some(mode.map_or_else(last, str::to_owned)),
         log,

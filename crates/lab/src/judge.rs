@@ -12,7 +12,7 @@ use integrity::Plant;
 use sim::Image;
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
-use volume::Mode;
+use volume::AfterCrash;
 
 /// What is known of a run at a cut, of one volume: everything answered, and what is under way.
 pub(crate) struct Expected<'a> {
@@ -77,13 +77,15 @@ pub(crate) fn judge(
         return v;
     }
     let mode = setting.mode;
+    let after_crash = mode.info().after_crash;
+    let by_hand = after_crash == AfterCrash::RepairUnlessNamesGo;
     let mut v = Verdict::default();
     let mut disks = vec![images[0].clone()];
-    if mode == Mode::Sync {
+    if after_crash == AfterCrash::RepairUnfinished {
         before_repair(&SimDevice(disks[0].clone()), e.callers, &mut v);
     }
     if let Err(why) = recover(&mut disks, JUDGED_SECS) {
-        if mode != Mode::Async {
+        if !by_hand {
             v.wrong.push(format!("recovery: {why}"));
             return v;
         }
@@ -101,10 +103,10 @@ pub(crate) fn judge(
         Ok(mut s) => match s.tree(true) {
             Err(why) => v.wrong.push(format!("reading after recovery: {why}")),
             Ok(tree) => {
-                if mode == Mode::Sync {
+                if after_crash == AfterCrash::RepairUnfinished {
                     names(&tree, e, &mut v);
                 }
-                synced(&tree, e, mode, &mut v);
+                synced(&tree, e, by_hand, &mut v);
             }
         },
     }
@@ -241,7 +243,7 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
 
 /// A file that was fsynced and not touched since is whole, under a name it had then or was given
 /// later.
-fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut Verdict) {
+fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, names_go: bool, v: &mut Verdict) {
     let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
     let mut m = Model::default();
@@ -277,7 +279,7 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
     }
     for (path, id) in m.tree() {
         let Some(bytes) = promised.get(&id) else {
-            if mode == Mode::Async && !tree.contains_key(&path) {
+            if names_go && !tree.contains_key(&path) {
                 v.losses.insert("names");
             }
             continue;
@@ -285,7 +287,7 @@ fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, mode: Mode, v: &mut V
         match tree.get(&path) {
             // A directory above it was renamed, and that was not made durable: it is there under
             // the old one.
-            None if mode == Mode::Async && elsewhere(tree, &path, bytes) => (),
+            None if names_go && elsewhere(tree, &path, bytes) => (),
             None => v.wrong.push(format!("{path} was fsynced and is missing")),
             Some(s) if s.bytes != *bytes => {
                 v.wrong.push(format!("{path} was fsynced and has other contents"));

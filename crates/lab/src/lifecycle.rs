@@ -18,7 +18,7 @@ use integrity::Plant;
 use sim::{CrashImages, Image, Trace};
 use std::collections::{BTreeMap, BTreeSet};
 use vfs::Kind;
-use volume::{MODES, Mode, Probe, probe};
+use volume::{AfterCrash, MODES, Mode, Probe, probe};
 
 /// The scenario's name.
 pub(crate) const NAME: &str = "lifecycle";
@@ -247,7 +247,7 @@ fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result
     let straight = digest & 1 == 0 && next.outside == setting.outside;
     if straight {
         all = disks.to_vec();
-        if look(&all[0])?.last_mode() == Some("async") {
+        if may_need_fsck(&look(&all[0])?) {
             recover_or_repair(&mut all).map_err(told)?;
         }
     }
@@ -262,6 +262,12 @@ fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result
     let mut v = last.map_err(|why| told(format!("back in mode {}: {why}", setting.mode)))?;
     let tree = v.tree(true).map_err(|e| told(format!("reading at the end: {e}")))?;
     names.and(&after()).check(&tree).map_err(|why| told(format!("at the end {why}")))
+}
+
+/// Was it last used in a mode that may leave what only `cairn fsck --repair` mends?
+fn may_need_fsck(found: &Probe) -> bool {
+    let mode = found.last_mode().and_then(Mode::by_name);
+    mode.is_some_and(|m| m.info().after_crash == AfterCrash::RepairUnlessNamesGo)
 }
 
 fn look(disk: &Image) -> Result<Probe, String> {
@@ -286,7 +292,7 @@ fn said_to_need_recovery(disk: &Image) -> Result<(), String> {
 /// leave what cannot be read.
 fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Result<(), String> {
     let found = look(&disks[0])?;
-    if found.last_mode() == Some("async") && !found.is_clean() {
+    if may_need_fsck(&found) && !found.is_clean() {
         return Ok(());
     }
     let told = |why: String| format!("opened for reading only: {why}");
@@ -303,7 +309,7 @@ fn seen_without_recovery(disks: &[Image], setting: Setting, names: &Names) -> Re
 fn recover_or_repair(all: &mut [Image]) -> Result<(), String> {
     let Err(why) = recover(all, JUDGED_SECS) else { return Ok(()) };
     let found = look(&all[0])?;
-    if found.last_mode() == Some("async") && force_repair(&mut all[0]) {
+    if may_need_fsck(&found) && force_repair(&mut all[0]) {
         return Ok(());
     }
     Err(format!("recovery: {why}"))

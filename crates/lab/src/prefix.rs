@@ -12,7 +12,7 @@ use integrity::Plant;
 use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
 use vfs::Kind;
-use volume::{Commit, Mode};
+use volume::{Commit, Contents as Promise};
 
 /// The block size of the volumes of the scenarios.
 const BLOCK_BYTES: u64 = 1024;
@@ -31,15 +31,14 @@ enum Contents {
 }
 
 fn contents(s: Setting, block_bytes: u64) -> Contents {
-    let threshold = s.threshold.unwrap_or(block_bytes);
-    let piece = s.threshold.unwrap_or(block_bytes - 1);
-    match s.mode {
-        Mode::Data | Mode::Wasteless => Contents::Exact,
-        Mode::Selective => Contents::OrPieces(piece),
-        Mode::Unified => Contents::OrLater(threshold + 1),
-        Mode::Ordered => Contents::OrLater(0),
-        Mode::Redo if s.ordered_data => Contents::OrLater(0),
-        _ => Contents::Any,
+    let up_to = s.threshold.unwrap_or((s.mode.info().threshold)(block_bytes));
+    match s.mode.info().contents {
+        Promise::Exact => Contents::Exact,
+        Promise::ExactPieces => Contents::OrPieces(up_to),
+        Promise::ExactWrites => Contents::OrLater(up_to + 1),
+        Promise::Ordered => Contents::OrLater(0),
+        Promise::OrderedIfAsked if s.ordered_data => Contents::OrLater(0),
+        Promise::OrderedIfAsked | Promise::Any => Contents::Any,
     }
 }
 

@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 pub use jbd2::recover::{Reader as JournalReader, Replay as JournalReplay};
 pub use jbd2::{JournalPlace, JournalRecipe};
-pub use modes::{MODES, Mode, ModeInfo};
+pub use modes::{AfterCrash, Contents, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms};
 pub use redo::{Replay as RedoReplay, Replayed, recover};
 
 /// What a mechanism is made of.
@@ -71,33 +71,5 @@ pub enum Commit {
 /// journal needs that in the recipe. Errors: a journal that cannot be written, a log too
 /// short for what it is to hold.
 pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
-    let log =
-        || recipe.log.as_ref().expect("whoever opens a volume in this mode has opened its log");
-    let journal = |policy: jbd2::Policy| -> Result<Mechanism, IntegrityError> {
-        let journal = recipe.journal.as_ref();
-        let journal = journal.expect("whoever opens a volume in this mode has found its journal");
-        Ok(jbd2::Jbd2::new(recipe, journal, policy)?)
-    };
-    Ok(match mode {
-        Mode::Sync => ffs::Ffs::new(recipe, ffs::Policy::Sync),
-        Mode::Async => ffs::Ffs::new(recipe, ffs::Policy::Async),
-        Mode::Ordered => journal(jbd2::Policy::Ordered)?,
-        Mode::Writeback => journal(jbd2::Policy::Writeback)?,
-        Mode::Data => journal(jbd2::Policy::Data)?,
-        Mode::Wasteless => journal(jbd2::Policy::Wasteless)?,
-        Mode::Selective => {
-            let threshold = recipe.journal.as_ref().map_or(0, |j| j.threshold);
-            journal(jbd2::Policy::Selective { threshold })?
-        }
-        Mode::Redo => {
-            let (ordered, stable) = (log().ordered_data, log().threshold);
-            let data = redo::Policy { ordered, log_up_to: 0, log_stable_up_to: stable };
-            redo::Redo::new(recipe, log(), data)?
-        }
-        Mode::Unified => {
-            let most = log().threshold;
-            let data = redo::Policy { ordered: true, log_up_to: most, log_stable_up_to: most };
-            redo::Redo::new(recipe, log(), data)?
-        }
-    })
+    (mode.info().build)(recipe)
 }

@@ -33,7 +33,7 @@ pub use journal::Journal;
 pub use layout::{FoundLayout, LayoutKind};
 pub use log::LogReport;
 pub use make::{make, make_journal};
-pub use mechanisms::{Commit, MODES, Mode, ModeInfo};
+pub use mechanisms::{AfterCrash, Commit, Contents, MODES, Mode, ModeInfo, ModeOption};
 pub use open::{Found, decide, log_report, look, opener, openers, recover};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};

@@ -51,7 +51,7 @@ pub(crate) async fn load(
         private = Some(log::open(&place, &probe, &options).await?);
     }
     let recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
-    let mode = if read_only { Mode::Async } else { options.mode };
+    let mode = if read_only { Mode::TO_READ } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_journal() || options.mode.is_redo();
     let loaded = Loaded { superblock: probe.superblock.clone(), read_only };
@@ -150,14 +150,12 @@ fn new_cache(
     options: &OpenOptions,
     read_only: bool,
 ) -> Rc<Cache> {
-    // The journals and the logs write back by themselves, after their commits.
-    let by_itself = options.mode.is_journal() || options.mode.is_redo();
-    let lazily = options.mode == Mode::Async || by_itself || read_only;
+    let on_its_own = options.mode.info().cache_writes_back && !read_only;
     let options = CacheOptions {
         block_bytes: probe.superblock.block_bytes(),
         cache_bytes: options.cache_bytes,
         contents_bytes: options.contents_bytes.unwrap_or(options.cache_bytes),
-        interval: (!lazily).then_some(options.commit_interval),
+        interval: on_its_own.then_some(options.commit_interval),
         transfer_bytes_max: TRANSFER_BYTES_MAX,
     };
     Cache::new(env.clone(), disk.clone(), options)
@@ -170,9 +168,7 @@ fn recipe_of(
     private: Option<&PrivateLog>,
 ) -> Recipe {
     let block = probe.superblock.block_bytes() as u64;
-    // A whole block gains nothing by being journaled; less than one spares a read, or a transfer.
-    let default = if options.mode == Mode::Selective { block - 1 } else { block };
-    let threshold = options.threshold.unwrap_or(default);
+    let threshold = options.threshold.unwrap_or((options.mode.info().threshold)(block));
     let log = private.map(|p| LogRecipe {
         client: p.client.clone(),
         commit: options.commit,

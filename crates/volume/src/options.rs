@@ -45,16 +45,12 @@ impl OpenOptions {
     /// Is every call that has returned durable as a whole, what it wrote too, so that fsync has
     /// nothing left to do?
     pub fn returned_is_durable(&self) -> bool {
-        self.mode == Mode::Unified && self.commit == Commit::Sync
+        self.mode.info().returned_contents && self.commit == Commit::Sync
     }
 
-    /// Does the mode promise nothing at all of contents that were written but not fsynced, neither
-    /// when they are durable nor what comes before or after them? Then somebody above may hold
-    /// them back. The journals' modes promise that a file is as long as it was at a commit, those
-    /// with contents in the log the order of writes too: a file that is renamed over another while
-    /// its contents are still held back would be found empty.
+    /// May somebody above hold back what was written (see [`crate::ModeInfo::contents_may_wait`])?
     pub fn contents_may_wait(&self) -> bool {
-        matches!(self.mode, Mode::Sync | Mode::Async)
+        self.mode.info().contents_may_wait
     }
 
     /// As a user gets them who names nothing but the mode.

@@ -55,9 +55,9 @@ impl Probe {
     pub fn default_mode(&self) -> Mode {
         let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
         match (self.needs_recovery, inside && self.journal_fault.is_none()) {
-            (true, _) if !self.has_private_log() => Mode::Ordered,
-            (_, true) => Mode::Unified,
-            _ => Mode::Sync,
+            (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
+            (_, true) => Mode::DEFAULT,
+            _ => Mode::WITHOUT_JOURNAL,
         }
     }
     /// The mode it was last used in, or else the default.

@@ -1,7 +1,8 @@
 //! What an opening promises, as one short line that holds for the options in force. The long form,
 //! with what depends on options, is the mode's ([`crate::ModeInfo::promise`]).
 
-use crate::{Commit, Mode, OpenOptions};
+use crate::OpenOptions;
+use mechanisms::Terms;
 
 impl OpenOptions {
     /// What a crash leaves of a volume that is opened like this, in a line.
@@ -9,39 +10,18 @@ impl OpenOptions {
         if self.read_only {
             return "read-only: nothing is changed".into();
         }
-        let secs = self.commit_interval.0 as f64 / 1e9;
-        let fsynced = "durable after fsync";
-        let behind = format!("at most {secs} s are lost, {fsynced}");
-        let clean = if self.ordered_data { ", no file shows blocks of another" } else { "" };
-        match (self.mode, self.commit) {
-            (Mode::Sync, _) => "returned changes of names and sizes survive a crash; contents \
-                                after fsync"
-                .into(),
-            (Mode::Async, _) => "a crash may take anything but fsynced files, which cairn fsck \
-                                 --repair brings back"
-                .into(),
-            (Mode::Ordered, _) => format!("{behind}; no file shows blocks of another"),
-            (Mode::Writeback, _) => format!("{behind}; new files may show old blocks"),
-            (Mode::Data | Mode::Wasteless, _) => {
-                format!("{behind}; metadata and contents of one moment")
-            }
-            (Mode::Selective, _) => {
-                format!("{behind}; metadata and small writes of one moment")
-            }
-            (Mode::Redo, Commit::Sync) => {
-                format!("what has returned survives a crash, contents after fsync{clean}")
-            }
-            (Mode::Unified, Commit::Sync) => "what has returned survives a crash".into(),
-            (Mode::Redo, Commit::Async) => format!("in order after a crash, {behind}{clean}"),
-            (Mode::Unified, Commit::Async) => format!("in order after a crash, {behind}"),
-        }
+        (self.mode.info().line)(&Terms {
+            interval_secs: self.commit_interval.0 as f64 / 1e9,
+            commit: self.commit,
+            ordered_data: self.ordered_data,
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MODES;
+    use crate::{Commit, MODES};
     use env::Nanos;
 
     #[test]

@@ -70,6 +70,41 @@ pub(crate) fn check_mechanism_names(files: &[File], out: &mut Vec<Complaint>) {
     }
 }
 
+/// Crates that ask a mode's row, and tell no mode from another themselves.
+const ASK_THE_ROW: &[&str] = &["volume", "cli", "lab"];
+
+/// What a mode can and promises stands in its row: no pattern and no comparison names one, outside
+/// tests.
+pub(crate) fn check_modes(files: &[File], out: &mut Vec<Complaint>) {
+    for file in files {
+        let krate = file.path.strip_prefix("crates/").and_then(|p| p.split_once("/src/"));
+        let asks = krate.is_some_and(|(krate, _)| ASK_THE_ROW.contains(&krate));
+        if !asks || !file.path.ends_with(".rs") {
+            continue;
+        }
+        let code = code_only(&file.text);
+        let shipped = code.split("#[cfg(test)]\n").next().unwrap_or_default();
+        for (i, line) in shipped.lines().enumerate().filter(|(_, l)| names_a_mode(l)) {
+            let what = format!("`{}`: ask the mode's row (ModeInfo)", line.trim());
+            out.push(Complaint::error(&file.path, i + 1, what));
+        }
+    }
+}
+
+/// Is a mode a pattern in this line, or compared with?
+fn names_a_mode(line: &str) -> bool {
+    let named = |(at, _): (usize, &str)| {
+        let whole = !line[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let rest = &line[at + "Mode::".len()..];
+        let variant =
+            rest.starts_with(char::is_uppercase) && rest[1..].starts_with(char::is_lowercase);
+        let before = line[..at].trim_end();
+        let pattern = rest.contains("=>") || line.contains("matches!(");
+        whole && variant && (pattern || before.ends_with("==") || before.ends_with("!="))
+    };
+    line.match_indices("Mode::").any(named)
+}
+
 pub(crate) fn identifiers(line: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
     line.split(move |c| !is_part(c)).filter(|w| !w.is_empty()).map(move |w| {
@@ -179,5 +214,24 @@ mod tests {
     #[test]
     fn blanking_keeps_the_numbers_of_lines() {
         assert_eq!(code_only("a /* x\n y */ b // c\nd \"e\nf\" g\n"), "a \n b \nd \n g\n");
+    }
+
+    #[test]
+    fn a_mode_is_told_from_another_in_its_row_only() {
+        for bad in [
+            "        Mode::Data | Mode::Wasteless => Contents::Exact,",
+            "    if mode == Mode::Async && report.loses_names() {",
+            "    let small = matches!(mode, Mode::Unified | Mode::Selective);",
+        ] {
+            assert!(names_a_mode(bad), "{bad}");
+        }
+        for good in [
+            "        (_, true) => Mode::DEFAULT,",
+            "        0 => Mode::Async,",
+            "    let setting = Setting::plain(Mode::Sync);",
+            "        ModeOption::Log => 1,",
+        ] {
+            assert!(!names_a_mode(good), "{good}");
+        }
     }
 }

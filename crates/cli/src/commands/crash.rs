@@ -6,7 +6,7 @@ use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::Setting;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
-use volume::{Commit, MODES, Mode};
+use volume::{Commit, MODES, Mode, ModeOption};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -71,16 +71,15 @@ fn ways(o: CrashOptions, both: bool) -> Vec<CrashOptions> {
 /// The mode with the options that were given.
 fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let outside = a.log.as_deref().is_some_and(|l| l != "internal");
-    let small = matches!(mode, Mode::Unified | Mode::Selective);
-    for (given, has, name) in [
-        (outside, mode.is_redo() || mode.is_journal(), "--log"),
-        (a.commit.is_some(), mode.is_redo(), "--commit"),
-        (a.threshold.is_some(), small, "--threshold"),
-        (a.ordered_data, mode == Mode::Redo, "--ordered-data"),
-    ] {
-        if given && !has {
-            return Err(Failure::Usage(format!("{name} has no meaning in mode {mode}")));
-        }
+    let given = [
+        (ModeOption::Log, outside),
+        (ModeOption::Commit, a.commit.is_some()),
+        (ModeOption::Threshold, a.threshold.is_some()),
+        (ModeOption::OrderedData, a.ordered_data),
+    ];
+    if let Some(option) = mode.refuses(&given) {
+        let why = format!("{} has no meaning in mode {mode}", option.name());
+        return Err(Failure::Usage(why));
     }
     let commit = match a.commit {
         Some(crate::args::Commit::Async) => Commit::Async,

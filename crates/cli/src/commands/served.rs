@@ -178,7 +178,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     let mut opened = Vec::new();
     for v in volumes {
         let open = &v.serve.open;
-        let named = open.mode.clone().unwrap_or_else(|| volume::Mode::Unified.to_string());
+        let named = open.mode.clone().unwrap_or_else(|| volume::Mode::DEFAULT.to_string());
         let args = OpenArgs { mode: Some(named), ..open.clone() };
         let mode = check_open_args(&args)?;
         if !mode.is_redo() {

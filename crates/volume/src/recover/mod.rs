@@ -17,7 +17,7 @@ use crate::probe::{Probe, probe_with};
 use crate::{Decision, OpenOptions, Recovered, VolumeError, log};
 use check::{Options, Report, check};
 use env::{Block, Disk, DiskError, Durability};
-use mechanisms::{JournalReplay, Mode};
+use mechanisms::{AfterCrash, JournalReplay, Mode};
 use std::rc::Rc;
 
 /// What is to be done.
@@ -96,15 +96,16 @@ async fn plan_repair(
     let options = Options { now_secs, verify: true, mark_clean: true };
     let report = check(&at.reader().await?, &options, &mut Tell(o.watch.clone()))?;
     let named = report.names_lost;
-    if mode == Mode::Async && report.loses_names() {
+    let after = mode.info().after_crash;
+    if after == AfterCrash::RepairUnlessNamesGo && report.loses_names() {
         return refused(format!(
-            "the volume was not closed cleanly in mode async, and the repair would take away \
+            "the volume was not closed cleanly in mode {mode}, and the repair would take away \
              {named} things that have names: cairn fsck shows them, cairn fsck --repair does it"
         ));
     }
-    let strange = match mode {
-        Mode::Sync => report.beyond_sync(),
-        _ => report.beyond_any_crash(),
+    let strange = match after {
+        AfterCrash::RepairUnfinished => report.beyond_sync(),
+        AfterCrash::RepairUnlessNamesGo | AfterCrash::Replay => report.beyond_any_crash(),
     };
     if let Some(finding) = strange {
         return refused(format!(
