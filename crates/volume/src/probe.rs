@@ -49,8 +49,8 @@ impl Probe {
     pub fn last_mode(&self) -> Option<&str> {
         self.state().map(|s| s.mode.as_str()).filter(|m| !m.is_empty())
     }
-    /// The mode of who names none: `unified`, which is the fastest of those that lose nothing, where
-    /// the volume has a journal whose space its log can take, and `sync` where it has none. A
+    /// The mode of who names none: the fastest of those that lose nothing, where the volume has a
+    /// journal whose space its log can take, and the one without a journal where it has none. A
     /// journal that needs recovery shows that the volume is used with it, by Linux or by us.
     pub fn default_mode(&self) -> Mode {
         let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
