@@ -162,6 +162,13 @@ pub struct Finding {
     pub loses_name: bool,
 }
 
+impl Finding {
+    /// Is it a directory whose last block is mapped and lies beyond its end? It has no names yet.
+    pub fn is_growing_directory(&self) -> bool {
+        self.kind == Kind::BeyondEnd && self.text.starts_with("the directory")
+    }
+}
+
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} [{}]", self.place, self.text, self.kind.name())

@@ -120,6 +120,7 @@ impl Check<'_> {
         let (kind, what) =
             if is_blocks { (Kind::BlockBitmap, "blocks") } else { (Kind::InodeBitmap, "inodes") };
         let d = difference(&has, want, bits as usize);
+        self.report.unmarked += u64::from(d.missing);
         if d.missing + d.extra > 0 {
             let text = format!(
                 "{} {what} in use are marked as free, {} free ones as in use; set",

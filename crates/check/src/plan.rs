@@ -88,6 +88,8 @@ pub struct Report {
     pub marked_clean: bool,
     /// How many findings' repairs take away something with a name.
     pub names_lost: u64,
+    /// Blocks and inodes in use that a bitmap marks as free.
+    pub unmarked: u64,
     /// Files and directories in use, for the summary.
     pub inodes_used: u64,
     /// Blocks in use, for the summary.
@@ -121,6 +123,19 @@ impl Report {
     /// anybody was promised.
     pub fn beyond_sync(&self) -> Option<String> {
         self.first_of(|k| k.class() == Class::Damage)
+    }
+    /// What no crash in mode `soft-updates` leaves, as a line: anything but space that is not given
+    /// back yet, counts that are too high, hints, a directory on its way between two names, and the
+    /// block by which a directory was about to grow.
+    pub fn beyond_soft_updates(&self) -> Option<String> {
+        use Kind::{BeyondEnd, NameInTwoBlocks};
+        if self.unmarked > 0 {
+            return Some(format!("{} blocks or inodes in use are marked as free", self.unmarked));
+        }
+        let beyond =
+            self.findings.iter().find(|f| f.kind == BeyondEnd && !f.is_growing_directory());
+        let bad = self.first_of(|k| k.class() == Class::Damage || k == NameInTwoBlocks);
+        bad.or_else(|| beyond.map(ToString::to_string))
     }
     /// What no crash in any mode leaves, because no operation on files ever changes it.
     pub fn beyond_any_crash(&self) -> Option<String> {

@@ -334,7 +334,9 @@ impl Ext {
     ) -> Result<Buf, FsError> {
         let e = self.alloc_blocks(txn, goal, 1).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
-        let init = Change::InitBlock { ino: inode.ino, kind: InitKind::Dir };
+        let is_link = inode.with(|raw| format::ext::inode::InodeRef(raw).is_symlink());
+        let kind = if is_link { InitKind::Symlink } else { InitKind::Dir };
+        let init = Change::InitBlock { ino: inode.ino, kind };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
         Ok(buf)
     }

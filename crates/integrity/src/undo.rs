@@ -56,6 +56,12 @@ impl Undo {
         Undo { pieces }
     }
 
+    /// Of an edit at byte `at` that wrote all of these bytes anew, some perhaps as they were: what
+    /// is changed there later has this edit under it.
+    pub fn of_all(at: usize, before: &[u8]) -> Undo {
+        Undo { pieces: vec![Piece { at, before: before.into(), mask: None }] }
+    }
+
     /// Is there nothing to take back?
     pub fn is_empty(&self) -> bool {
         self.pieces.is_empty()

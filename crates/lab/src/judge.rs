@@ -41,7 +41,7 @@ pub(crate) struct Verdict {
 }
 
 /// Of so many distinct states the real e2fsck judges one.
-const E2FSCK_OF: u64 = 100;
+pub(crate) const E2FSCK_OF: u64 = 100;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
 const AGAIN_OF: u64 = 96;
 /// Of so many, the journal's blocks are looked at as they lie.
@@ -79,6 +79,9 @@ pub(crate) fn judge(
     let mode = setting.mode;
     let after_crash = mode.info().after_crash;
     let by_hand = after_crash == AfterCrash::RepairUnlessNamesGo;
+    if after_crash == AfterCrash::GiveBack {
+        return crate::soft::judge(images, setting, e, digest);
+    }
     let mut v = Verdict::default();
     let mut disks = vec![images[0].clone()];
     if after_crash == AfterCrash::RepairUnfinished {
@@ -137,7 +140,7 @@ pub(crate) fn force_repair(disk: &mut Image) -> bool {
 }
 
 /// The model after the acts.
-fn after(acts: &[Act]) -> Model {
+pub(crate) fn after(acts: &[Act]) -> Model {
     let mut m = Model::default();
     for a in acts {
         let _ = m.apply(a);
@@ -243,7 +246,12 @@ fn last_change<'a>(e: &Expected<'a>, id: usize) -> Option<&'a Act> {
 
 /// A file that was fsynced and not touched since is whole, under a name it had then or was given
 /// later.
-fn synced(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, names_go: bool, v: &mut Verdict) {
+pub(crate) fn synced(
+    tree: &BTreeMap<String, Seen>,
+    e: &Expected<'_>,
+    names_go: bool,
+    v: &mut Verdict,
+) {
     let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
     let mut m = Model::default();
@@ -322,6 +330,18 @@ fn below(m: &Model, id: usize) -> Vec<usize> {
 
 /// The real e2fsck's judgement; Ok where there is none.
 pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
+    let Some((false, lines)) = run_e2fsck(disks) else { return Ok(()) };
+    let line = lines.into_iter().find(|l| !l.starts_with("Pass") && !l.is_empty());
+    Err(line.unwrap_or_else(|| "exit not 0".into()))
+}
+
+/// All that the real e2fsck says of the disks; None where there is none.
+pub(crate) fn e2fsck_lines(disks: &[Image]) -> Option<Vec<String>> {
+    run_e2fsck(disks).map(|(_, lines)| lines)
+}
+
+/// Is it content (exit code 0), and what does it say?
+fn run_e2fsck(disks: &[Image]) -> Option<(bool, Vec<String>)> {
     let path = |n: usize| {
         let (process, thread) = (std::process::id(), std::thread::current().id());
         std::env::temp_dir().join(format!("cairn-crash-{process}-{thread:?}.{n}"))
@@ -329,7 +349,7 @@ pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
     let paths: Vec<_> = (0..disks.len()).map(path).collect();
     for (path, disk) in paths.iter().zip(disks) {
         if std::fs::write(path, disk.to_vec()).is_err() {
-            return Ok(());
+            return None;
         }
     }
     let tool =
@@ -342,12 +362,7 @@ pub(crate) fn e2fsck(disks: &[Image]) -> Result<(), String> {
     }
     let run = command.arg(&paths[0]).output();
     paths.iter().for_each(|p| drop(std::fs::remove_file(p)));
-    match run {
-        Ok(o) if o.status.code() != Some(0) => {
-            let text = String::from_utf8_lossy(&o.stdout);
-            let line = text.lines().find(|l| !l.starts_with("Pass") && !l.is_empty());
-            Err(line.unwrap_or("exit not 0").to_owned())
-        }
-        _ => Ok(()),
-    }
+    let output = run.ok()?;
+    let lines = String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect();
+    Some((output.status.code() == Some(0), lines))
 }

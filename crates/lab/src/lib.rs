@@ -25,6 +25,7 @@ mod random;
 mod record;
 mod scenario;
 mod setting;
+mod soft;
 mod subject;
 #[cfg(test)]
 mod waits;

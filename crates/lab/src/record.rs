@@ -119,7 +119,9 @@ pub(crate) fn set_up(
             kernel.push((usize::from(v), ino, *indexed));
         }
     }
-    let mut base = if journal {
+    // A mode that delays everything is closed: what it has returned is not all durable.
+    let delayed = setting.mode.info().after_crash == volume::AfterCrash::GiveBack;
+    let mut base = if journal || delayed {
         first.close().map_err(|e| format!("closing after the setup: {e:?}"))?
     } else {
         let mut disks = first.disks();

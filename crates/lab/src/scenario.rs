@@ -10,6 +10,7 @@ use env::Rng;
 
 mod fragments;
 mod layers;
+mod moves;
 mod short_lives;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
@@ -74,6 +75,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a mail server's small files: created, read, appended to, removed, with fsync",
         ),
         ("short-lives", "new contents freed again while they and others' are being written back"),
+        ("moves", "files moved to new directories, and out of ones that are then removed"),
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
         (
             "fragments",
@@ -179,6 +181,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "fragments" => fragments::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),
+        "moves" => moves::script(seed),
         "random" => random(seed),
         _ => return None,
     })

@@ -310,11 +310,20 @@ impl Subject {
     /// Every path of the volume with its kind, size and (with `contents`) bytes. Without
     /// lost+found.
     pub fn tree(&mut self, contents: bool) -> Result<BTreeMap<String, Seen>, FsError> {
+        self.tree_of(contents, false)
+    }
+
+    /// The same; `twice`: a directory may have two names, and is then seen under both.
+    pub(crate) fn tree_of(
+        &mut self,
+        contents: bool,
+        twice: bool,
+    ) -> Result<BTreeMap<String, Seen>, FsError> {
         let mut all = BTreeMap::new();
-        let mut dirs = vec![(String::new(), 2u32)];
+        let mut dirs = vec![(String::new(), 2u32, vec![2u32])];
         let mut seen_dirs = BTreeSet::new();
-        while let Some((path, dir)) = dirs.pop() {
-            if !seen_dirs.insert(dir) {
+        while let Some((path, dir, above)) = dirs.pop() {
+            if !seen_dirs.insert(dir) && !twice {
                 return Err(FsError::Io); // a directory with two names, which damage can make
             }
             for e in self.list(dir)? {
@@ -324,8 +333,9 @@ impl Subject {
                 }
                 let at = format!("{path}/{name}");
                 let seen = self.look(e.ino, contents)?;
-                if seen.kind == Kind::Dir {
-                    dirs.push((at.clone(), e.ino));
+                if seen.kind == Kind::Dir && !above.contains(&e.ino) {
+                    let above = above.iter().copied().chain([e.ino]).collect();
+                    dirs.push((at.clone(), e.ino, above));
                 }
                 all.insert(at, seen);
             }

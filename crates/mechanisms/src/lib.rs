@@ -6,6 +6,8 @@ mod ffs;
 mod jbd2;
 mod modes;
 mod redo;
+mod soft_updates;
+mod touched;
 
 use cache::Cache;
 use integrity::{IntegrityError, Mechanism, Plant};

@@ -2,7 +2,7 @@
 //! it needs and takes, what a crash of it leaves, and which mechanism it is. Whoever opens,
 //! describes or judges a volume asks the row; nobody else tells one mode from another.
 
-use crate::{Commit, Recipe, ffs, jbd2, redo};
+use crate::{Commit, Recipe, ffs, jbd2, redo, soft_updates};
 use integrity::{IntegrityError, Mechanism};
 use std::fmt;
 
@@ -13,6 +13,8 @@ pub enum Mode {
     Sync,
     /// FFS-async: no order, no log.
     Async,
+    /// Dependencies between blocks are kept; what waits for others is left out of what is written.
+    SoftUpdates,
     /// A journal of metadata blocks, contents first (ext3).
     Ordered,
     /// A journal of metadata blocks, contents at any time.
@@ -47,6 +49,8 @@ pub enum AfterCrash {
     Replay,
     /// Only what the operations under way had done in part is undone: no other name goes.
     RepairUnfinished,
+    /// Space that is not given back yet, and counts that are too high: it can be used at once.
+    GiveBack,
     /// Anything; it is repaired unless something that has a name would be taken away.
     RepairUnlessNamesGo,
 }
@@ -229,6 +233,25 @@ pub const MODES: &[ModeInfo] = &[
         threshold: a_block,
         plants: &[],
         build: |r| Ok(ffs::Ffs::new(r, ffs::Policy::Async)),
+    },
+    ModeInfo {
+        mode: Mode::SoftUpdates,
+        name: "soft-updates",
+        promise: "after a crash the volume is sound but for space that is not given back yet and \
+                  link counts that are too high; no file shows blocks of another, no name is \
+                  lost by a rename; the last seconds of work that was not fsynced may be gone, \
+                  not always the latest of it",
+        line: |t| format!("{}; sound at once, no file shows blocks of another", t.behind()),
+        keeps: Keeps::Nothing,
+        after_crash: AfterCrash::GiveBack,
+        contents: Contents::Ordered,
+        contents_may_wait: false,
+        returned_contents: false,
+        cache_writes_back: true,
+        options: &[],
+        threshold: a_block,
+        plants: soft_updates::PLANTS,
+        build: |r| Ok(soft_updates::SoftUpdates::new(r)),
     },
     ModeInfo {
         mode: Mode::Ordered,

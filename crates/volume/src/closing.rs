@@ -16,6 +16,8 @@ pub(crate) struct Opened {
     pub(crate) ext: Rc<Ext>,
     pub(crate) boot: RefCell<Option<BootState>>,
     pub(crate) read_only: bool,
+    /// Has a crash left space that is not given back yet? Then it is not marked as clean.
+    pub(crate) leaks: bool,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,
 }
@@ -61,6 +63,10 @@ impl Opened {
         let log = self.private.as_ref();
         if let Some(log) = log.filter(|l| !l.is_given_up_last()) {
             log.give_up().await.map_err(disk)?;
+        }
+        if self.leaks {
+            tracing::info!("space that a crash has left is not given back yet: not marked clean");
+            return Ok(());
         }
         self.ext.mark_clean().await.map_err(disk)?;
         if let Some(log) = log.filter(|l| l.is_given_up_last()) {

@@ -39,7 +39,7 @@ pub(crate) async fn load(
     if read_only {
         look_through(&mut place, &mut probe, &options).await?;
     } else {
-        if !probe.is_clean() {
+        if !probe.is_clean() && !probe.is_usable_at_once(options.mode) {
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
         check_mode(&probe, &options, place.ground.log.is_some())?;
@@ -82,7 +82,8 @@ pub(crate) async fn load(
             tracing::info!("{orphans} orphans reclaimed");
         }
     }
-    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, private }))
+    let leaks = !read_only && !probe.is_clean();
+    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, leaks, private }))
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

@@ -11,7 +11,8 @@ use env::Local;
 use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
 use format::ext::features::incompat;
-use mechanisms::Mode;
+use format::ext::superblock::STATE_ERROR;
+use mechanisms::{AfterCrash, Mode};
 use std::rc::Rc;
 use vfs::Volume;
 
@@ -104,6 +105,13 @@ impl Probe {
         let why = "it was not closed cleanly, and its journal is on another device: --log PATH \
                    names that";
         Err(VolumeError(why.into()))
+    }
+    /// May it be used in this mode as a crash has left it? Whoever used it last did so in a mode
+    /// that leaves nothing but space to give back, and it is the same.
+    pub fn is_usable_at_once(&self, mode: Mode) -> bool {
+        let last = self.state().filter(|s| !s.clean).and_then(|s| Mode::by_name(&s.mode));
+        let own = last == Some(mode) && mode.info().after_crash == AfterCrash::GiveBack;
+        own && !self.needs_recovery && self.superblock.state() & STATE_ERROR == 0
     }
     /// Was it closed cleanly?
     pub fn is_clean(&self) -> bool {

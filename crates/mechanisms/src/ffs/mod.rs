@@ -37,10 +37,10 @@
 mod phase;
 mod records;
 mod render;
-mod touched;
 
 use crate::Recipe;
 use crate::busy_extents::BusyExtents;
+use crate::touched::{Known, Touched};
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::Ino;
@@ -53,7 +53,6 @@ use records::Records;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
-use touched::{Known, Touched};
 
 pub(crate) use phase::PLANTS;
 
@@ -76,7 +75,7 @@ pub(crate) struct Ffs {
     records: RefCell<Records>,
     busy: RefCell<BusyExtents>,
     /// Blocks that delayed transactions touched, for `Scope::Txn`.
-    touched: RefCell<Touched>,
+    touched: RefCell<Touched<Vec<Buf>>>,
     syncs: Cell<u64>,
     waits: Cell<u64>,
     releases: Cell<u64>,
@@ -184,7 +183,7 @@ impl Ffs {
         }
         let known = self.touched.borrow_mut().take(ended.0);
         match known {
-            Known::Bufs(bufs) => {
+            Known::All(bufs) => {
                 self.cache.write(bufs).await?;
                 self.cache.flush_device().await?;
             }

@@ -1,7 +1,8 @@
 //! Recovery of an ext volume: decided first, then done, all of it through the disk of the engine
 //! that the volume is opened in. What an unclean end left is finished in the mode that was in
 //! force, which the boot area records. `sync` runs the own fsck's repair, but only of what a
-//! crash of that mode may leave; `async` too, but only if nothing that has a name would be removed.
+//! crash of that mode may leave; `async` too, but only if nothing that has a name would be removed;
+//! `soft-updates` too, unless it is asked for again: then it goes on at once.
 //! What else is found is damage, and is left to fsck, as is a volume that somebody else left
 //! unclean.
 
@@ -62,7 +63,7 @@ async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision)
     if p.needs_recovery {
         return plan_journal(p, at).await;
     }
-    if p.is_clean() {
+    if p.is_clean() || p.is_usable_at_once(o.mode) {
         return Ok((Plan::Nothing, Decision::default()));
     }
     plan_repair(p, at, o).await
@@ -105,6 +106,7 @@ async fn plan_repair(
     }
     let strange = match after {
         AfterCrash::RepairUnfinished => report.beyond_sync(),
+        AfterCrash::GiveBack => report.beyond_soft_updates(),
         AfterCrash::RepairUnlessNamesGo | AfterCrash::Replay => report.beyond_any_crash(),
     };
     if let Some(finding) = strange {

@@ -1,0 +1,352 @@
+//! The judgement of mode `soft-updates`: a state is a dependency-closed set of changes, not a
+//! prefix. It is used as it is, with no recovery; then each name must be one that some operation
+//! made, no object may have lost its last name unless an operation took it, no file may show bytes
+//! that nobody wrote to it, and what is beyond repair by giving back must not be there.
+
+use crate::acts::{Act, byte_at};
+use crate::judge::{Expected, Verdict, after, e2fsck, e2fsck_lines, synced};
+use crate::model::{Model, Node};
+use crate::setting::{JUDGED_SECS, recover};
+use crate::subject::{Seen, Setting, SimDevice, Subject};
+use check::{Options, check};
+use integrity::Plant;
+use sim::Image;
+use std::collections::{BTreeMap, BTreeSet};
+use vfs::Kind;
+
+/// Of so many distinct states one is given back what it has lost, and checked again.
+const REPAIRED_OF: u64 = 8;
+
+/// Lines of `e2fsck -fn` that tell of something harmless, by how they begin or what they contain;
+/// and those that only tell more about the line before.
+const HARMLESS: &[&str] = &[
+    "Pass ",
+    "e2fsck ",
+    "Fix? no",
+    "Clear? no",
+    "Relocate? no",
+    "Connect to /lost+found? no",
+    "Free blocks count wrong",
+    "Free inodes count wrong",
+    "Directories count wrong",
+    "Deleted inode ",
+    "Unattached inode ",
+    "Unattached zero-length inode ",
+    "Unconnected directory inode ",
+    "is a link to directory ",
+    "i_blocks is ",
+    "Padding at end of ",
+    "WARNING: Filesystem still has errors",
+    "was not cleanly unmounted",
+    "contains a file system with errors",
+    "Warning: skipping journal recovery",
+    "IGNORED",
+];
+
+/// What is wrong with e2fsck's report of a state: the first line that is of no harmless class.
+/// Bitmaps may mark what is not in use, and never the other way; counts of links may be too high;
+/// with `grows`, a directory's last block may lie beyond its end.
+pub(crate) fn beyond_harmless(lines: &[String], grows: bool) -> Option<String> {
+    let bad = |line: &&String| {
+        let l = line.trim();
+        if l.is_empty() || HARMLESS.iter().any(|h| l.contains(h)) {
+            return false;
+        }
+        if l.contains(": **") || l.contains("files (") && l.contains("blocks") {
+            return false; // the summary
+        }
+        if let Some((_, bits)) = l.split_once("bitmap differences:") {
+            return bits.contains('+');
+        }
+        if let Some((_, counts)) = l.split_once("ref count is ") {
+            let mut numbers = counts.split(|c: char| !c.is_ascii_digit()).filter(|n| !n.is_empty());
+            let mut next = || numbers.next().and_then(|n| n.parse::<u64>().ok()).unwrap_or(0);
+            return next() < next();
+        }
+        if grows && l.starts_with("Inode ") && l.contains(", i_size is ") {
+            return false;
+        }
+        // ".." of a directory on its way to another parent.
+        !(l.starts_with("'..' in ") && l.contains("should be"))
+    };
+    lines.iter().find(bad).cloned()
+}
+
+/// Judges a state.
+pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest: u64) -> Verdict {
+    let mut v = Verdict::default();
+    let device = SimDevice(images[0].clone());
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
+    let mut grows = false;
+    match check(&device, &options, &mut ()) {
+        Err(why) => v.wrong.push(format!("checking: {why}")),
+        Ok(report) => {
+            grows = report.findings.iter().any(|f| f.is_growing_directory());
+            let told = |f: String| format!("as the crash has left it: {f}");
+            v.wrong.extend(report.beyond_soft_updates().map(told));
+        }
+    }
+    if digest.is_multiple_of(crate::judge::E2FSCK_OF)
+        && let Some(line) = e2fsck_lines(images).and_then(|l| beyond_harmless(&l, grows))
+    {
+        v.wrong.push(format!("e2fsck of what the crash has left: {line}"));
+    }
+    match Subject::open(vec![device.0], setting, false, (Plant::NONE, 1)) {
+        Err(why) => v.wrong.push(format!("opening at once: {why}")),
+        Ok(mut s) => match s.tree_of(true, true) {
+            Err(why) => v.wrong.push(format!("reading at once: {why}")),
+            Ok(tree) => {
+                synced(&tree, e, false, &mut v);
+                Histories::of(e).judge(&tree, e, &mut v);
+                remote_names(&tree, e, &mut v);
+            }
+        },
+    }
+    if (digest >> 8).is_multiple_of(REPAIRED_OF) && v.wrong.is_empty() {
+        given_back(images, digest, &mut v);
+    }
+    v
+}
+
+/// The own fsck gives back what was lost; then nothing is left to find.
+fn given_back(images: &[Image], digest: u64, v: &mut Verdict) {
+    let mut disks = vec![images[0].clone()];
+    if let Err(why) = recover(&mut disks, JUDGED_SECS) {
+        v.wrong.push(format!("giving back: {why}"));
+        return;
+    }
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
+    match check(&SimDevice(disks[0].clone()), &options, &mut ()) {
+        Err(why) => v.wrong.push(format!("checking after giving back: {why}")),
+        Ok(report) => {
+            v.wrong.extend(report.findings.first().map(|f| format!("after giving back: {f}")));
+        }
+    }
+    if (digest >> 16).is_multiple_of(crate::judge::E2FSCK_OF / REPAIRED_OF)
+        && let Err(text) = e2fsck(&disks)
+    {
+        v.wrong.push(format!("e2fsck after giving back: {text}"));
+    }
+}
+
+/// A name: the directory, what it is, and the object.
+type Edge = (usize, Vec<u8>);
+
+/// Everything that the acts may have shown.
+struct Histories {
+    /// Objects that were there when all was durable and that no act takes away.
+    stay: BTreeSet<usize>,
+    /// Names there may be.
+    edges: BTreeMap<Edge, BTreeSet<usize>>,
+    kinds: BTreeMap<usize, Kind>,
+    texts: BTreeMap<usize, Vec<u8>>,
+    /// What was ever written to an object.
+    writes: BTreeMap<usize, Vec<(u64, usize, u8)>>,
+    sizes: BTreeMap<usize, usize>,
+}
+
+impl Histories {
+    fn of(e: &Expected<'_>) -> Histories {
+        let mut h = Histories {
+            stay: BTreeSet::new(),
+            edges: BTreeMap::new(),
+            kinds: BTreeMap::new(),
+            texts: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            sizes: BTreeMap::new(),
+        };
+        let mut m = Model::default();
+        for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
+            h.note_writes(&m, act);
+            let _ = m.apply(act);
+            let durable =
+                n + 1 == e.setup || (*act == Act::Sync && e.callers == 1 && n < e.done.len());
+            if durable {
+                // All is durable now: older names are gone for good.
+                h.edges.clear();
+                h.stay = m.tree().values().copied().collect();
+            }
+            h.note_tree(&m);
+        }
+        // Each act under way may be done or not; what one of them takes away need not be there.
+        let mut left: BTreeSet<usize> = after(e.done).tree().values().copied().collect();
+        for act in e.in_flight {
+            let mut one = after(e.done);
+            let _ = one.apply(act);
+            let there: BTreeSet<usize> = one.tree().values().copied().collect();
+            left.retain(|id| there.contains(id));
+        }
+        let last: BTreeSet<usize> = m.tree().values().copied().collect();
+        h.stay.retain(|id| left.contains(id) && last.contains(id));
+        h
+    }
+
+    fn note_writes(&mut self, m: &Model, act: &Act) {
+        if let Some((p, at, len, value)) = act.written()
+            && let Ok(id) = m.find(p)
+        {
+            self.writes.entry(id).or_default().push((at, len, value));
+        }
+        if let Act::Emerge(p, len, value) = act {
+            let mut then = m.clone();
+            if then.apply(act).is_ok()
+                && let Ok(id) = then.find(p)
+            {
+                self.writes.entry(id).or_default().push((0, *len, *value));
+            }
+        }
+    }
+
+    fn note_tree(&mut self, m: &Model) {
+        let tree = m.tree();
+        for (path, id) in &tree {
+            let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let parent = if dir.is_empty() { 0 } else { tree[dir] };
+            self.edges.entry((parent, name.as_bytes().to_vec())).or_default().insert(*id);
+            let kind = match m.node(*id) {
+                Node::Dir(_) => Kind::Dir,
+                Node::File(bytes) => {
+                    let size = self.sizes.entry(*id).or_default();
+                    *size = (*size).max(bytes.len());
+                    Kind::File
+                }
+                Node::Symlink(text) => {
+                    self.texts.insert(*id, text.clone());
+                    Kind::Symlink
+                }
+                Node::Whiteout => Kind::Char,
+            };
+            self.kinds.insert(*id, kind);
+        }
+    }
+
+    fn judge(&self, tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
+        // Who an entry may be, from the root down.
+        let mut who: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::from([("", BTreeSet::from([0]))]);
+        let mut seen: BTreeSet<usize> = BTreeSet::new();
+        for (path, s) in tree {
+            let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+            let parents = who.get(dir).cloned().unwrap_or_default();
+            let edges =
+                parents.iter().filter_map(|p| self.edges.get(&(*p, name.as_bytes().to_vec())));
+            let all: BTreeSet<usize> =
+                edges.flatten().copied().filter(|id| self.kinds[id] == s.kind).collect();
+            if all.is_empty() {
+                v.wrong.push(format!("{path} was never made, or its removal is durable"));
+            } else if !all.iter().any(|id| self.may_hold(*id, s)) {
+                v.wrong.push(format!("{path} shows what nobody wrote to it"));
+            }
+            seen.extend(&all);
+            who.insert(path, all);
+        }
+        for id in self.stay.iter().filter(|id| !seen.contains(id)) {
+            let m = after(e.done);
+            let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
+            v.wrong.push(format!("{path} has lost all its names"));
+        }
+    }
+
+    /// May the object have these contents?
+    fn may_hold(&self, id: usize, s: &Seen) -> bool {
+        match s.kind {
+            Kind::Symlink => self.texts.get(&id) == Some(&s.bytes),
+            Kind::File => {
+                let writes = self.writes.get(&id).map(Vec::as_slice).unwrap_or_default();
+                let written = |at: u64, b: u8| {
+                    writes.iter().any(|(from, len, value)| {
+                        (*from..*from + *len as u64).contains(&at) && byte_at(*value, at) == b
+                    })
+                };
+                let fits = s.size as usize <= self.sizes.get(&id).copied().unwrap_or(0);
+                fits && (0..).zip(&s.bytes).all(|(at, b)| *b == 0 || written(at, *b))
+            }
+            _ => true,
+        }
+    }
+}
+
+/// What NFS clients were answered is durable: names made are there, names taken are not.
+fn remote_names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
+    for lane in e.remote..e.callers {
+        let mark = format!("/c{lane}n");
+        let mine = |a: &&Act| {
+            let paths = a.paths();
+            !paths.is_empty() && paths.iter().all(|p| p.contains(&mark))
+        };
+        let done: Vec<Act> = {
+            let setup = e.done.iter().take(e.setup);
+            setup.chain(e.done.iter().skip(e.setup).filter(mine)).cloned().collect()
+        };
+        let old = after(&done);
+        let mut new = old.clone();
+        for a in e.in_flight.iter().filter(|a| mine(a)) {
+            let _ = new.apply(a);
+        }
+        let (a, b) = (old.tree(), new.tree());
+        for path in a.keys().filter(|p| p.contains(&mark) && b.contains_key(*p)) {
+            if !tree.contains_key(path) {
+                v.wrong.push(format!("{path} is missing, and a client was told that it is there"));
+            }
+        }
+        for path in tree.keys().filter(|p| p.contains(&mark)) {
+            if !a.contains_key(path) && !b.contains_key(path) {
+                v.wrong.push(format!("{path} is there, and a client was told that it is gone"));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash::{CrashOptions, explore};
+    use volume::Mode;
+
+    fn broken(plant: Plant, states: u64) -> Option<String> {
+        let setting = Setting::plain(Mode::SoftUpdates);
+        let first = plant != Plant::NONE;
+        let o = CrashOptions { setting, scenario: None, seed: 0, states, plant, first };
+        let runs = explore(&o).expect("every scenario can be run").runs;
+        runs.into_iter()
+            .flat_map(|r| r.violations)
+            .next()
+            .map(|v| format!("{}: {}", v.state, v.what))
+    }
+
+    #[test]
+    fn no_promise_is_broken() {
+        assert_eq!(broken(Plant::NONE, 150), None);
+    }
+
+    #[test]
+    fn missing_edges_are_found() {
+        for plant in ["pointer-before-contents", "inode-before-bit"] {
+            assert!(broken(Plant(Some(plant)), 2000).is_some(), "{plant} is not found");
+        }
+    }
+
+    fn lines(text: &str) -> Option<String> {
+        beyond_harmless(&text.lines().map(str::to_owned).collect::<Vec<_>>(), false)
+    }
+
+    #[test]
+    fn e2fsck_is_judged_by_its_messages() {
+        let harmless = "Pass 5: Checking group summary information\n\
+                        Block bitmap differences:  -(301--303) -310\nFix? no\n\
+                        Inode 14 ref count is 2, should be 1.  Fix? no\n\
+                        Free blocks count wrong (100, counted=96).\n\
+                        Unattached inode 15\nConnect to /lost+found? no\n\
+                        lab: ********** WARNING: Filesystem still has errors **********";
+        assert_eq!(lines(harmless), None);
+        for bad in [
+            "Block bitmap differences:  -(301--303) +310",
+            "Inode 14 ref count is 1, should be 2.  Fix? no",
+            "Entry 'a' in /d (12) has deleted/unused inode 17.  Clear? no",
+            "Inode 14, i_size is 0, should be 4096.  Fix? no",
+            "Multiply-claimed block(s) in inode 12: 300",
+            "Directory inode 12, block #0, offset 0: directory corrupted",
+        ] {
+            assert!(lines(bad).is_some(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! The graph in memory: what is not durable yet, and what each piece of it waits for. It decides
+//! what an image may hold, and follows that through capture, write and flush; it writes nothing.
+//!
+//! A *node* is what one operation does to one block in one step. It waits for the lower steps of
+//! its operation, and for the nodes in `after`, until they are durable; and it stands in an image
+//! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
+//! there before, so that there is no circle.
+
+use super::order::{FREES, STEPS, needs};
+use super::render::Backward;
+use cache::{Buf, FlushEpoch, Image};
+use format::{BlockNo, Extent, Ino};
+use integrity::Plant;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Names a node; later ones are greater.
+pub(super) type NodeId = u64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum State {
+    Pending,
+    Captured,
+    Written(FlushEpoch),
+}
+
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) txn: u64,
+    pub(super) step: usize,
+    pub(super) buf: Buf,
+    backward: Backward,
+    state: State,
+    under: Vec<NodeId>,
+    after: Vec<NodeId>,
+    /// Inodes that are not whole, or not named, without it.
+    pub(super) own: Vec<Ino>,
+    /// Directories whose names it changes.
+    pub(super) names_in: Vec<Ino>,
+}
+
+/// An operation with nodes.
+#[derive(Debug, Default)]
+pub(super) struct Operation {
+    ended: bool,
+    /// Nodes not durable yet, by step.
+    left: [u32; STEPS],
+    pub(super) nodes: Vec<NodeId>,
+    freed: bool,
+}
+
+impl Operation {
+    /// Is something left of the steps in the set?
+    fn waits_for(&self, steps: u16) -> bool {
+        (0..STEPS).any(|s| steps & (1 << s) != 0 && self.left[s] > 0)
+    }
+}
+
+/// What the graph counts.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    /// Images that were written with something taken back.
+    pub(super) rollbacks: u64,
+    /// Nodes of all time.
+    pub(super) nodes: u64,
+    /// How often one was captured in an image.
+    pub(super) captures: u64,
+    /// Bytes of memory for what may be taken back.
+    pub(super) bytes: usize,
+}
+
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: BTreeMap<NodeId, Node>,
+    by_block: BTreeMap<BlockNo, Vec<NodeId>>,
+    by_own: BTreeMap<Ino, BTreeSet<NodeId>>,
+    by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
+    operations: BTreeMap<u64, Operation>,
+    written: Vec<(FlushEpoch, BlockNo)>,
+    last: NodeId,
+    /// Operations of which only what they free, and parents' counts, may be left.
+    released: Vec<u64>,
+    pub(super) counts: Counts,
+    plant: Plant,
+}
+
+impl Graph {
+    pub(super) fn new(plant: Plant) -> Graph {
+        Graph { plant, ..Graph::default() }
+    }
+    pub(super) fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+    pub(super) fn has(&self, id: NodeId) -> bool {
+        self.nodes.contains_key(&id)
+    }
+    pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(&id)
+    }
+    pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
+        self.operations.get(&txn)
+    }
+    /// The oldest operation that has ended and is not durable.
+    pub(super) fn oldest_ended(&self) -> Option<u64> {
+        self.operations.iter().find(|(_, op)| op.ended).map(|(txn, _)| *txn)
+    }
+    /// Has the node's operation ended?
+    pub(super) fn is_over(&self, id: NodeId) -> bool {
+        self.nodes.contains_key(&id) && self.is_ended(id)
+    }
+
+    /// An edit of an operation that has not ended: into the node of its step and block. Returns it.
+    pub(super) fn add(
+        &mut self,
+        (txn, step): (u64, usize),
+        buf: &Buf,
+        backward: Backward,
+        concerns: super::order::Concerns,
+    ) -> NodeId {
+        let op = self.operations.entry(txn).or_default();
+        assert!(!op.ended, "an edit of an operation that has ended");
+        let list = self.by_block.entry(buf.block()).or_default();
+        let same = list
+            .iter()
+            .rev()
+            .copied()
+            .find(|id| self.nodes.get(id).is_some_and(|n| n.txn == txn && n.step == step));
+        let forgotten = self.plant.is("older-edits-forgotten");
+        let under: Vec<NodeId> = if forgotten || backward.is_empty() || step == FREES {
+            Vec::new()
+        } else {
+            let below = |id: &&NodeId| {
+                Some(**id) != same
+                    && self.nodes.get(id).is_some_and(|n| n.backward.is_under(&backward))
+            };
+            list.iter().filter(below).copied().collect()
+        };
+        self.counts.bytes += backward.memory_bytes();
+        let id = same.unwrap_or_else(|| {
+            self.last += 1;
+            self.counts.nodes += 1;
+            list.push(self.last);
+            op.left[step] += 1;
+            op.nodes.push(self.last);
+            let new = Node {
+                txn,
+                step,
+                buf: buf.clone(),
+                backward: Backward::default(),
+                state: State::Pending,
+                under: Vec::new(),
+                after: Vec::new(),
+                own: Vec::new(),
+                names_in: Vec::new(),
+            };
+            self.nodes.insert(self.last, new);
+            self.last
+        });
+        let node = self.nodes.get_mut(&id).expect("it was found or made");
+        node.backward.join(backward);
+        under.into_iter().for_each(|u| add_once(&mut node.under, u));
+        if let Some(i) = concerns.own {
+            add_once(&mut node.own, i);
+            self.by_own.entry(i).or_default().insert(id);
+        }
+        if let Some(d) = concerns.names_in {
+            add_once(&mut node.names_in, d);
+            self.by_names.entry(d).or_default().insert(id);
+        }
+        id
+    }
+
+    /// From now on the operation's nodes of `step` wait for `others` too.
+    pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &[NodeId]) {
+        let Some(op) = self.operations.get(&txn) else { return };
+        for id in op.nodes.clone() {
+            let Some(node) = self.nodes.get_mut(&id).filter(|n| n.step == step) else { continue };
+            for o in others.iter().filter(|o| **o != id) {
+                assert!(*o < id || node.txn != txn, "an edge leads back in time");
+                add_once(&mut node.after, *o);
+            }
+        }
+    }
+
+    /// Changes whenever something is captured, written or durable, or there is more.
+    pub(super) fn progress(&self) -> (usize, u64, u64) {
+        (self.nodes.len(), self.counts.nodes, self.counts.captures)
+    }
+    /// Is there a node in the block that has yet to be written?
+    pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
+        let ids = self.by_block.get(&block).into_iter().flatten();
+        ids.into_iter().any(|id| self.nodes[id].state == State::Pending)
+    }
+
+    /// The operation's nodes of a step that are not durable yet.
+    pub(super) fn of_step(&self, txn: u64, step: usize) -> Vec<NodeId> {
+        let nodes = self.operations.get(&txn).map(|op| &op.nodes[..]).unwrap_or_default();
+        let is = |id: &&NodeId| self.nodes.get(id).is_some_and(|n| n.step == step);
+        nodes.iter().filter(is).copied().collect()
+    }
+
+    /// Has the operation, in this step, written over what the node has written?
+    pub(super) fn is_under_step(&self, id: NodeId, txn: u64, step: usize) -> bool {
+        self.of_step(txn, step).iter().any(|n| self.nodes[n].under.contains(&id))
+    }
+
+    /// What concerns an inode that this operation frees is promised to nobody.
+    pub(super) fn forget_own(&mut self, txn: u64, ino: Ino) {
+        let Some(op) = self.operations.get(&txn) else { return };
+        for id in &op.nodes {
+            if let Some(n) = self.nodes.get_mut(id) {
+                n.own.retain(|i| *i != ino);
+            }
+            if let Some(all) = self.by_own.get_mut(&ino) {
+                all.remove(id);
+            }
+        }
+    }
+
+    /// The operation has ended.
+    pub(super) fn end(&mut self, txn: u64, freed: bool) {
+        match self.operations.get_mut(&txn) {
+            Some(op) => {
+                op.ended = true;
+                op.freed = freed;
+                self.check_released(txn);
+            }
+            None if freed => self.released.push(txn),
+            None => (),
+        }
+    }
+
+    fn check_released(&mut self, txn: u64) {
+        let Some(op) = self.operations.get_mut(&txn) else { return };
+        if op.ended && op.freed && !op.waits_for(needs(FREES)) {
+            op.freed = false;
+            self.released.push(txn);
+        }
+    }
+
+    /// Operations whose releases have become durable since the last call.
+    pub(super) fn take_released(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.released)
+    }
+
+    /// Is everything durable that the node waits for?
+    fn is_due(&self, n: &Node) -> bool {
+        let op = self.operations.get(&n.txn).expect("an operation has its nodes");
+        let ended = op.ended || self.plant.is("open-edits-shown");
+        ended && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
+    }
+
+    /// The block's nodes, oldest first, and whether each may stand in an image (I1).
+    fn standing(&self, block: BlockNo) -> Vec<(NodeId, bool)> {
+        let mut all: Vec<(NodeId, bool)> = Vec::new();
+        for id in self.by_block.get(&block).into_iter().flatten() {
+            let n = &self.nodes[id];
+            let beside = |u: &NodeId| {
+                let at = all.binary_search_by_key(u, |(i, _)| *i);
+                at.map_or(true, |at| all[at].1)
+            };
+            let stands = n.state != State::Pending
+                || self.plant.is("no-rollback")
+                || self.is_due(n) && n.under.iter().all(beside);
+            all.push((*id, stands));
+        }
+        all
+    }
+
+    /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
+    pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
+        let standing = self.standing(buf.block());
+        if standing.is_empty() {
+            return Image::AsIs;
+        }
+        let is_new = |(id, stands): &(NodeId, bool)| {
+            *stands && self.nodes[id].state == State::Pending && self.is_ended(*id)
+        };
+        if !force && !standing.iter().any(is_new) && standing.iter().any(|(_, s)| !s) {
+            return Image::NotYet;
+        }
+        let mut image = None;
+        let mut all_shown = true;
+        for (id, stands) in standing.iter().rev() {
+            let ended = self.is_ended(*id);
+            let n = self.nodes.get_mut(id).expect("it is in the list");
+            if *stands || n.backward.is_empty() {
+                all_shown &= *stands && ended;
+                if n.state == State::Pending && *stands && ended {
+                    n.state = State::Captured;
+                    self.counts.captures += 1;
+                }
+                continue;
+            }
+            all_shown = false;
+            n.backward.apply(image.get_or_insert_with(|| buf.image()).bytes_mut());
+        }
+        self.counts.rollbacks += u64::from(image.is_some());
+        match image {
+            Some(image) => Image::Instead(image),
+            // What is left out is the mark that it is durable: the block is written once more.
+            None if !all_shown => Image::Instead(buf.image()),
+            None => Image::AsIs,
+        }
+    }
+
+    fn is_ended(&self, id: NodeId) -> bool {
+        let txn = self.nodes[&id].txn;
+        self.operations[&txn].ended
+    }
+
+    /// The write of the block has ended.
+    pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
+        let to = if ok { State::Written(epoch) } else { State::Pending };
+        let mut any = false;
+        for id in self.by_block.get(&block).into_iter().flatten() {
+            if let Some(n) = self.nodes.get_mut(id).filter(|n| n.state == State::Captured) {
+                n.state = to;
+                any = true;
+            }
+        }
+        if any && ok {
+            self.written.push((epoch, block));
+        }
+    }
+
+    /// What was written before this flush was issued is durable (I2).
+    pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
+        let due: Vec<BlockNo> =
+            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
+        for block in due {
+            self.finish(block, |n| matches!(n.state, State::Written(e) if e < epoch));
+        }
+    }
+
+    /// Nothing on the disk points at the blocks any more: what waits in them matters no more (I6).
+    pub(super) fn cancel(&mut self, e: Extent) {
+        let known: Vec<BlockNo> =
+            self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect();
+        known.into_iter().for_each(|b| self.finish(b, |_| true));
+    }
+
+    /// The blocks of the extent with nodes that have yet to be written.
+    pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
+        let range = self.by_block.range(e.start..e.start.plus(e.len));
+        let pending = |ids: &Vec<NodeId>| {
+            ids.iter().map(|id| &self.nodes[id]).find(|n| n.state == State::Pending)
+        };
+        range.filter_map(|(_, ids)| pending(ids)).map(|n| n.buf.clone()).collect()
+    }
+
+    fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
+        let Some(list) = self.by_block.remove(&block) else { return };
+        let (gone, left): (Vec<_>, Vec<_>) = list.into_iter().partition(|id| done(&self.nodes[id]));
+        if !left.is_empty() {
+            self.by_block.insert(block, left);
+        }
+        for id in gone {
+            let n = self.nodes.remove(&id).expect("it was in the list");
+            self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
+            for i in &n.own {
+                forget(&mut self.by_own, *i, id);
+            }
+            for d in &n.names_in {
+                forget(&mut self.by_names, *d, id);
+            }
+            let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
+            assert!(op.left[n.step] > 0, "a node is counted in its step");
+            op.left[n.step] -= 1;
+            self.check_released(n.txn);
+            if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
+                self.operations.remove(&n.txn);
+            }
+        }
+    }
+
+    /// Nodes that this inode is not whole or not named without.
+    pub(super) fn owned_by(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_own.get(&ino).into_iter().flatten().copied()
+    }
+    /// Nodes that change names in the directory.
+    pub(super) fn names_in(&self, dir: Ino) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_names.get(&dir).into_iter().flatten().copied()
+    }
+
+    /// The blocks to write now so that `wanted` become durable soonest: those with something that
+    /// they wait for and that may stand, or is on its way.
+    pub(super) fn next_blocks(&self, wanted: &[NodeId]) -> Vec<Buf> {
+        let mut seen = BTreeSet::new();
+        let mut todo: Vec<NodeId> = wanted.to_vec();
+        let mut blocks = BTreeMap::new();
+        while let Some(id) = todo.pop() {
+            let Some(n) = self.nodes.get(&id) else { continue };
+            if !seen.insert(id) || matches!(n.state, State::Written(_)) {
+                continue;
+            }
+            blocks.insert(n.buf.block(), n.buf.clone());
+            if n.state == State::Captured {
+                continue;
+            }
+            todo.extend(n.after.iter().chain(&n.under));
+            let op = &self.operations[&n.txn];
+            let mask = needs(n.step);
+            let below =
+                |id: &&NodeId| self.nodes.get(id).is_some_and(|m| mask & (1 << m.step) != 0);
+            if op.waits_for(mask) {
+                todo.extend(op.nodes.iter().filter(below));
+            }
+        }
+        let useful = |block: &BlockNo| {
+            let standing = self.standing(*block);
+            standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
+        };
+        blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
+    }
+}
+
+fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
+    if !list.contains(&item) {
+        list.push(item);
+    }
+}
+
+fn forget(index: &mut BTreeMap<Ino, BTreeSet<NodeId>>, ino: Ino, id: NodeId) {
+    if let Some(all) = index.get_mut(&ino) {
+        all.remove(&id);
+        if all.is_empty() {
+            index.remove(&ino);
+        }
+    }
+}

@@ -1,0 +1,372 @@
+//! Soft updates: nobody waits; instead it is known of each change what
+//! must be durable before it, and what is not due yet is left out of what is written (McKusick and
+//! Ganger, USENIX 1999; seltzer-2000; with the rendering and the flush waves of this project).
+//!
+//! Rule        Never point at what is not initialised; never reuse what is still pointed at; never
+//!             drop the last pointer to what lives before the new one is set. Data before metadata.
+//! Terms       *node*: what one operation does to one block in one *step* (order.rs); the unit that
+//!             waits, stands in an image or is taken back. *due*: all that it waits for is durable.
+//!             *under*: whose bytes it has written over. *wave*: all that is due is written, then
+//!             one flush for all of it.
+//! Invariants  I1 an image holds a node's bytes only if it is due and all nodes under it stand too;
+//!             the others are taken back in the image alone (graph.rs, render.rs).
+//!             I2 a node is durable only by a flush issued after its write completed.
+//!             I3 a node waits only for nodes that were there before it, or for lower steps of its
+//!             own operation: there is no circle, and each wave makes progress.
+//!             I4 what an operation frees is not reused before nothing durable points at it.
+//!             I5 a name goes only after another name of the same file, if it has one, is durable
+//!             and reached by durable names (names.rs).
+//!             I6 what waits in a freed block is forgotten when I4 allows its reuse, not earlier.
+//!             I7 a block with a node that has yet to be written is dirty.
+//!             I8 after a failed write or flush nothing begins.
+//! On disk     nothing of its own.
+//! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
+//!             operation: open -end-> ended; released when only bits are left to clear -> durable
+//! Recovery    none is needed: bits that are set for nothing, counts that are too high and inodes
+//!             without names cost space, which the own fsck's repair gives back.
+//! Cost        a create, an unlink and all others of the same moment: three waves together; fsync
+//!             of a new file three flushes, of one that has its blocks one. What is taken back is
+//!             written once more.
+//!
+//! ```text
+//!   contents, bits, new blocks ─► inodes, counts up ─► pointers in maps ─► names ─► old names go
+//!                                                                                      │
+//!   bits cleared ◄─ counts down, inodes and lengths cleared ◄─ pointers in maps cleared ◄┘
+//! ```
+
+mod graph;
+mod names;
+mod order;
+mod render;
+mod waves;
+
+use crate::Recipe;
+use crate::busy_extents::BusyExtents;
+use crate::touched::Touched;
+use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use env::{DiskError, Local};
+use format::{BlockNo, Ino};
+use graph::Graph;
+use integrity::{
+    Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
+    PointerAt, Pressure, Scope, Txn,
+};
+use names::{Directories, Names};
+use order::{CONTENTS, Place, step_of};
+use render::Backward;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+pub(crate) use order::PLANTS;
+
+/// With more nodes than this in memory, whoever begins an operation first writes a wave.
+const NODES_MAX: usize = 64 << 10;
+/// With more bytes to take back than this, the same.
+const BYTES_MAX: usize = 32 << 20;
+/// Waves in a row that change nothing before that is taken for a mistake.
+const IDLE_WAVES_MAX: u32 = 64;
+
+/// The mechanism.
+pub(crate) struct SoftUpdates {
+    me: Weak<SoftUpdates>,
+    cache: Rc<Cache>,
+    plant: Plant,
+    next_txn: Cell<u64>,
+    graph: RefCell<Graph>,
+    busy: RefCell<BusyExtents>,
+    directories: RefCell<Directories>,
+    open: RefCell<BTreeMap<u64, Open>>,
+    /// For `Scope::Txn`.
+    touched: RefCell<Touched<Trace>>,
+    /// Blocks that are to be written even if no node in them becomes durable by that.
+    forced: RefCell<BTreeMap<BlockNo, u32>>,
+    syncs: Cell<u64>,
+    waves: Cell<u64>,
+    helped: Cell<u64>,
+}
+
+/// An operation that has not ended.
+#[derive(Default)]
+struct Open {
+    /// Blocks it has made.
+    new_blocks: BTreeSet<BlockNo>,
+    names: Names,
+    /// Directories that have got a pointer in a block of their map.
+    maps_of: Vec<Ino>,
+    /// Are contents to be durable before its lengths and pointers?
+    orders_contents: bool,
+    /// Does it free blocks or inodes?
+    frees: bool,
+}
+
+/// What an operation that has ended touched.
+struct Trace {
+    bufs: Vec<Buf>,
+    /// Directories in which it has made names.
+    dirs: Vec<Ino>,
+}
+
+impl SoftUpdates {
+    /// The mechanism over this cache, whose gate it becomes.
+    pub(crate) fn new(recipe: &Recipe) -> Rc<SoftUpdates> {
+        let plant = recipe.plant;
+        let graph = Graph::new(plant);
+        let made = Rc::new_cyclic(|me| SoftUpdates {
+            me: me.clone(),
+            cache: recipe.cache.clone(),
+            plant,
+            next_txn: Cell::new(1),
+            graph: RefCell::new(graph),
+            busy: RefCell::default(),
+            directories: RefCell::default(),
+            open: RefCell::default(),
+            touched: RefCell::default(),
+            forced: RefCell::default(),
+            syncs: Cell::new(0),
+            waves: Cell::new(0),
+            helped: Cell::new(0),
+        });
+        recipe.cache.set_gate(made.clone());
+        made
+    }
+
+    /// Takes notice of an edit's meaning for the operation as a whole.
+    fn note(&self, open: &mut Open, txn: &mut Txn, edit: &Edit) {
+        match edit.change {
+            Change::InitBlock { ino, kind } => {
+                open.new_blocks.insert(edit.buf.block());
+                if kind == InitKind::Dir {
+                    open.names.dirs.push(ino);
+                }
+            }
+            Change::MapPointer { ino, at, leads_to, new, .. } => {
+                if matches!(at, PointerAt::Block(_)) {
+                    open.maps_of.push(ino);
+                }
+                if leads_to == LeadsTo::Contents {
+                    open.orders_contents = true;
+                    let blocks = (0..new.len).map(|i| new.start.plus(i));
+                    let made = blocks.filter(|b| !open.new_blocks.contains(b));
+                    let bufs = made.filter_map(|b| self.cache.get_cached(b));
+                    txn.data.extend(bufs.map(|b| (ino, b, 0..0)));
+                }
+            }
+            Change::Grow(_) | Change::Shrink(_) => open.orders_contents = true,
+            Change::AddEntry { dir, ino, .. } => open.names.made.push((dir, ino)),
+            Change::ChangeEntry { dir, old, new, .. } => {
+                open.names.made.push((dir, new));
+                open.names.gone.push((dir, old, true));
+            }
+            Change::RemoveEntry { dir, ino, .. } => open.names.gone.push((dir, ino, false)),
+            Change::FreeInode(ino) => open.names.freed.push(ino),
+            Change::FreeBlocks(extent) => {
+                open.frees = true;
+                self.busy.borrow_mut().add_blocks(txn.id, extent);
+            }
+            Change::FreeInodeBit(ino) => {
+                open.frees = true;
+                self.busy.borrow_mut().add_inode(txn.id, ino);
+            }
+            _ => (),
+        }
+    }
+
+    fn place_of(open: &Open, edit: &Edit) -> Place {
+        match edit.change {
+            Change::MapPointer { .. } if open.new_blocks.contains(&edit.buf.block()) => {
+                Place::NewBlock
+            }
+            Change::GrowDir(dir) if open.maps_of.contains(&dir) => Place::BehindMap,
+            _ => Place::Any,
+        }
+    }
+
+    /// The contents that the operation's lengths and pointers wait for.
+    fn order_contents(&self, txn: &Txn) {
+        if self.plant.is("pointer-before-contents") {
+            return;
+        }
+        let mut seen = BTreeSet::new();
+        for (_, buf, _) in &txn.data {
+            if seen.insert(buf.block()) {
+                let step = (txn.id, CONTENTS);
+                let none = order::Concerns::default();
+                self.graph.borrow_mut().add(step, buf, Backward::default(), none);
+                if !buf.is_dirty() {
+                    buf.mark_dirty(); // I7
+                }
+            }
+        }
+    }
+
+    /// What has been released may be reused.
+    fn retire(&self) {
+        loop {
+            let released = self.graph.borrow_mut().take_released();
+            if released.is_empty() {
+                return;
+            }
+            for txn in released {
+                let freed = self.busy.borrow_mut().release(txn);
+                for e in freed {
+                    let left = self.graph.borrow().pending_in(e);
+                    self.graph.borrow_mut().cancel(e); // I6
+                    left.iter().for_each(|b| self.cache.forget(b.block()));
+                }
+            }
+        }
+    }
+
+    /// Blocks that were freed are clean, but what waits in them is still waited for (I7).
+    fn keep_freed(&self, txn: u64) {
+        for e in self.busy.borrow().blocks_of(txn) {
+            self.graph.borrow().pending_in(e).iter().for_each(Buf::mark_dirty);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        let graph = self.graph.borrow();
+        graph.len() > NODES_MAX || graph.counts.bytes > BYTES_MAX
+    }
+}
+
+impl WriteGate for SoftUpdates {
+    fn before_write(&self, buf: &Buf) -> Image {
+        let force = self.forced.borrow().contains_key(&buf.block());
+        self.graph.borrow_mut().capture(buf, force)
+    }
+    fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
+        self.graph.borrow_mut().written(buf.block(), result.is_ok(), epoch);
+        if self.plant.is("completion-is-durable") {
+            self.graph.borrow_mut().flushed(FlushEpoch(u64::MAX));
+            self.retire();
+        }
+    }
+    fn flushed(&self, epoch: FlushEpoch) {
+        self.graph.borrow_mut().flushed(epoch);
+        self.retire();
+        self.directories.borrow_mut().sweep(&self.graph.borrow());
+    }
+}
+
+impl Integrity for SoftUpdates {
+    fn atomic(&self) -> bool {
+        false
+    }
+    fn wants_before(&self, change: &Change) -> bool {
+        order::is_rolled_back(change) && step_of(change, Place::Any, self.plant).is_some()
+    }
+    fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
+        Box::pin(async move {
+            if let Some(e) = self.cache.failure() {
+                return Err(e.into()); // I8
+            }
+            if self.is_full() {
+                self.helped.set(self.helped.get() + 1);
+                self.wave(self.cache.dirty_all(), &[]).await?;
+            }
+            let id = self.next_txn.get();
+            self.next_txn.set(id + 1);
+            let me = self.me.upgrade().expect("a mechanism outlives its transactions");
+            self.open.borrow_mut().insert(id, Open::default());
+            Ok(Txn::new(me, id, need.blocks))
+        })
+    }
+    fn change(&self, txn: &mut Txn, edit: Edit) {
+        let mut all = self.open.borrow_mut();
+        let open = all.get_mut(&txn.id).expect("it has begun");
+        self.note(open, txn, &edit);
+        if let Some(step) = step_of(&edit.change, Self::place_of(open, &edit), self.plant) {
+            let backward = Backward::of(&edit);
+            let nothing = backward.is_empty() && order::is_rolled_back(&edit.change);
+            if !nothing {
+                let concerns = order::concerns(&edit.change);
+                let at = (txn.id, step);
+                let id = self.graph.borrow_mut().add(at, &edit.buf, backward, concerns);
+                if let Change::GrowDir(dir) = edit.change {
+                    open.names.grown.push((dir, id));
+                }
+            }
+        } else if matches!(edit.change, Change::Attr(_)) {
+            txn.edits.push(Edit { before: None, ..edit });
+        }
+    }
+    fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        if !txn.data.last().is_some_and(|d| d.1.same(buf)) {
+            txn.data.push((ino, buf.clone(), range));
+        }
+    }
+
+    fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
+        Box::pin(async move {
+            let open = self.open.borrow_mut().remove(&txn.id).unwrap_or_default();
+            if open.orders_contents {
+                self.order_contents(&txn);
+            }
+            {
+                let mut graph = self.graph.borrow_mut();
+                let mut directories = self.directories.borrow_mut();
+                directories.end(&mut graph, txn.id, &open.names, self.plant);
+                open.names.freed.iter().for_each(|i| graph.forget_own(txn.id, *i));
+                graph.end(txn.id, open.frees);
+            }
+            self.keep_freed(txn.id);
+            if open.frees && self.plant.is("reuse-before-release") {
+                self.busy.borrow_mut().release(txn.id);
+            }
+            self.retire();
+            let mut bufs: Vec<Buf> = Vec::new();
+            for e in &txn.edits {
+                if !bufs.iter().any(|b| b.same(&e.buf)) {
+                    bufs.push(e.buf.clone());
+                }
+            }
+            let dirs = open.names.made.iter().map(|(dir, _)| *dir).collect();
+            self.touched.borrow_mut().note(txn.id, Trace { bufs, dirs });
+            Ok(Ended(txn.id))
+        })
+    }
+    fn durable(&self, _: Ended) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn sync(&self, scope: Scope) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move {
+            self.syncs.set(self.syncs.get() + 1);
+            match scope {
+                Scope::All => self.all_durable(true).await,
+                Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,
+                Scope::Txn(ended) => self.sync_txn(ended).await,
+            }
+        })
+    }
+    fn may_reuse(&self, what: Freed) -> bool {
+        self.busy.borrow().may_reuse(what)
+    }
+    fn has_busy_extents(&self) -> bool {
+        !self.busy.borrow().is_empty()
+    }
+    fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(self.all_durable(false))
+    }
+    fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move {
+            self.all_durable(true).await?;
+            assert!(self.graph.borrow().is_empty(), "a closed volume waits for nothing");
+            Ok(())
+        })
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let graph = self.graph.borrow();
+        vec![
+            ("cairn_syncs_total", self.syncs.get()),
+            ("cairn_soft_waves_total", self.waves.get()),
+            ("cairn_soft_helped_total", self.helped.get()),
+            ("cairn_soft_rollbacks_total", graph.counts.rollbacks),
+            ("cairn_soft_dependencies_total", graph.counts.nodes),
+            ("cairn_soft_dependencies", graph.len() as u64),
+            ("cairn_soft_undo_bytes", graph.counts.bytes as u64),
+        ]
+    }
+}

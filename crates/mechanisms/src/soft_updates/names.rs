@@ -1,0 +1,111 @@
+//! Names across operations: which directories a crash would not find yet, and which names left a
+//! directory for another that is not durable. A name must not go before another of the same file
+//! can be reached, by whatever operations that one was made.
+
+use super::graph::{Graph, NodeId};
+use super::order::{NAMES, UNNAMES};
+use format::Ino;
+use integrity::Plant;
+use std::collections::BTreeMap;
+
+/// What an open operation has done to names.
+#[derive(Default, Debug)]
+pub(super) struct Names {
+    /// New names: the directory and the inode.
+    pub(super) made: Vec<(Ino, Ino)>,
+    /// Names that go: the directory, the inode, and whether the name names another one now.
+    pub(super) gone: Vec<(Ino, Ino, bool)>,
+    /// Directories made.
+    pub(super) dirs: Vec<Ino>,
+    /// Directories that have got longer, with what makes them so.
+    pub(super) grown: Vec<(Ino, NodeId)>,
+    /// Inodes freed.
+    pub(super) freed: Vec<Ino>,
+}
+
+/// What is known of directories.
+#[derive(Default)]
+pub(super) struct Directories {
+    /// What must be durable before a crash finds what the directory names.
+    reach: BTreeMap<Ino, Vec<NodeId>>,
+    /// What must be durable before the directory may lose its own name: the new names of what has
+    /// left it.
+    left: BTreeMap<Ino, Vec<NodeId>>,
+}
+
+impl Directories {
+    /// What must be durable before a crash finds what the directory names.
+    pub(super) fn reach(&self, dir: Ino, graph: &Graph) -> Vec<NodeId> {
+        let all = self.reach.get(&dir).into_iter().flatten().copied();
+        all.filter(|id| graph.has(*id)).collect()
+    }
+
+    /// An operation ends: its names wait for those of others that they depend on (I5).
+    pub(super) fn end(&mut self, graph: &mut Graph, txn: u64, names: &Names, plant: Plant) {
+        let made = graph.of_step(txn, NAMES);
+        for (dir, node) in &names.grown {
+            self.reach.entry(*dir).or_default().push(*node);
+        }
+        for (dir, ino) in names.made.iter().filter(|(_, i)| names.dirs.contains(i)) {
+            let mut all = self.reach(*dir, graph);
+            all.extend(&made);
+            self.reach.insert(*ino, all);
+        }
+        let mut reached = Vec::new();
+        if !plant.is("unreachable-name") {
+            names.made.iter().for_each(|(dir, _)| reached.extend(self.reach(*dir, graph)));
+        }
+        let mut kept_by = made;
+        kept_by.extend(&reached);
+        if !names.made.is_empty() {
+            graph.wait_for(txn, UNNAMES, &reached);
+        }
+        for (dir, ino, replaced) in &names.gone {
+            let mut all = Vec::new();
+            if !plant.is("moved-out-forgotten") {
+                all.extend(self.left.remove(ino).into_iter().flatten());
+            }
+            if !names.freed.contains(ino) && !plant.is("last-name-first") {
+                all.extend(self.other_names(graph, txn, *ino));
+            }
+            all.retain(|id| graph.has(*id));
+            graph.wait_for(txn, if *replaced { NAMES } else { UNNAMES }, &all);
+            let left = self.left.entry(*dir).or_default();
+            left.extend(all.iter().chain(&kept_by));
+            left.retain(|id| graph.has(*id));
+            if left.is_empty() {
+                self.left.remove(dir);
+            }
+        }
+        for ino in &names.freed {
+            self.reach.remove(ino);
+            self.left.remove(ino);
+        }
+    }
+
+    /// The names of the inode that other operations have made, and what they are reached by.
+    fn other_names(&self, graph: &Graph, txn: u64, ino: Ino) -> Vec<NodeId> {
+        let mut all = Vec::new();
+        for id in graph.owned_by(ino) {
+            let Some(n) = graph.node(id).filter(|n| n.step == NAMES && n.txn != txn) else {
+                continue;
+            };
+            if graph.is_under_step(id, txn, UNNAMES) {
+                continue; // the very name that goes
+            }
+            all.push(id);
+            n.names_in.iter().for_each(|dir| all.extend(self.reach(*dir, graph)));
+        }
+        all
+    }
+
+    /// Forgets what has become durable.
+    pub(super) fn sweep(&mut self, graph: &Graph) {
+        for map in [&mut self.reach, &mut self.left] {
+            map.retain(|_, all| {
+                all.retain(|id| graph.has(*id));
+                !all.is_empty()
+            });
+        }
+    }
+}

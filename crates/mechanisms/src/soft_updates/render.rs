@@ -1,0 +1,157 @@
+//! Rendering: what of a node is taken back in an image, and how. Link counts are taken back by the
+//! difference, because many operations count on one inode at the same time and none of them waits
+//! for another; everything else by the bytes and bits from before.
+
+use format::bytes::{le16, set16};
+use format::ext::dirent::HEAD;
+use integrity::{Change, Edit, Undo};
+use std::ops::Range;
+
+/// One thing to take back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Piece {
+    /// Bytes or bits.
+    Bytes(Undo),
+    /// A count of 16 bits at this byte went up by so much.
+    Count(usize, u16),
+}
+
+/// Everything that one node takes back, in the order of its edits.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Backward(Vec<Piece>);
+
+/// Where the count of links lies in the word that is announced.
+const COUNT_IN_WORD: usize = 2;
+
+impl Backward {
+    /// Of one edit; nothing if the bytes from before are not known.
+    pub(super) fn of(edit: &Edit) -> Backward {
+        let Some(mut undo) = edit.undo() else { return Backward::default() };
+        if let Some(again) = written_anew(edit) {
+            undo.join(again);
+        }
+        if undo.is_empty() {
+            return Backward::default();
+        }
+        let piece = match count_of(edit) {
+            Some((at, by)) => Piece::Count(at, by),
+            None => Piece::Bytes(undo),
+        };
+        Backward(vec![piece])
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn join(&mut self, later: Backward) {
+        for piece in later.0 {
+            match (self.0.last_mut(), piece) {
+                (Some(Piece::Bytes(all)), Piece::Bytes(u)) => all.join(u),
+                (_, piece) => self.0.push(piece),
+            }
+        }
+    }
+
+    /// Takes it back in `image`.
+    pub(super) fn apply(&self, image: &mut [u8]) {
+        for piece in self.0.iter().rev() {
+            match piece {
+                Piece::Bytes(undo) => undo.apply(image),
+                Piece::Count(at, by) => set16(image, *at, le16(image, *at).wrapping_sub(*by)),
+            }
+        }
+    }
+
+    /// Can the later one not stand without this one? Two counts can.
+    pub(super) fn is_under(&self, later: &Backward) -> bool {
+        let range = |at: usize| -> Range<usize> { at..at + 2 };
+        let meet = |a: &Piece, b: &Piece| match (a, b) {
+            (Piece::Bytes(a), Piece::Bytes(b)) => a.meets(b),
+            (Piece::Bytes(u), Piece::Count(at, _)) | (Piece::Count(at, _), Piece::Bytes(u)) => {
+                u.touches(&range(*at))
+            }
+            (Piece::Count(..), Piece::Count(..)) => false,
+        };
+        self.0.iter().any(|a| later.0.iter().any(|b| meet(a, b)))
+    }
+
+    /// About so many bytes of memory it needs.
+    pub(super) fn memory_bytes(&self) -> usize {
+        let one = |p: &Piece| match p {
+            Piece::Bytes(u) => u.memory_bytes(),
+            Piece::Count(..) => size_of::<Piece>(),
+        };
+        self.0.iter().map(one).sum()
+    }
+}
+
+/// What an edit has written as a whole, whether it differs from what was there or not: a later edit
+/// of that stands on this one. An entry's head, a pointer, a length.
+fn written_anew(edit: &Edit) -> Option<Undo> {
+    let before = edit.before.as_ref()?;
+    let start = edit.range.start;
+    match edit.change {
+        Change::AddEntry { at, .. } | Change::RemoveEntry { at, .. } => {
+            let at = usize::from(at);
+            let head = before.get(at - start..at - start + HEAD)?;
+            Some(Undo::of_all(at, head))
+        }
+        Change::ChangeEntry { .. }
+        | Change::DotDot { .. }
+        | Change::MapPointer { .. }
+        | Change::Unmap { .. }
+        | Change::XattrPointer { .. }
+        | Change::Grow(_)
+        | Change::GrowDir(_)
+        | Change::Shrink(_) => Some(Undo::of_all(start, before)),
+        _ => None,
+    }
+}
+
+/// The count that an edit changes, and by how much; None if it is no count, or not that alone.
+fn count_of(edit: &Edit) -> Option<(usize, u16)> {
+    let counts =
+        matches!(edit.change, Change::LinkUp(_) | Change::LinkDown(_) | Change::ParentLinkDown(_));
+    let before = edit.before.as_ref().filter(|b| counts && b.len() == 4)?;
+    let bytes = edit.buf.bytes();
+    let after = &bytes[edit.range.clone()];
+    let by = le16(after, COUNT_IN_WORD).wrapping_sub(le16(before, COUNT_IN_WORD));
+    (before[..COUNT_IN_WORD] == after[..COUNT_IN_WORD])
+        .then_some((edit.range.start + COUNT_IN_WORD, by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use integrity::Grain;
+
+    fn bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
+        Backward(vec![Piece::Bytes(Undo::of(at, before, after, Grain::Words))])
+    }
+
+    #[test]
+    fn counts_are_taken_back_in_any_order() {
+        let (up, down) =
+            (Backward(vec![Piece::Count(2, 1)]), Backward(vec![Piece::Count(2, 0xffff)]));
+        let mut image = [0, 0, 5, 0];
+        up.apply(&mut image);
+        assert_eq!(image[2], 4);
+        down.apply(&mut image);
+        assert_eq!(image[2], 5);
+        assert!(!up.is_under(&down));
+    }
+
+    #[test]
+    fn what_was_written_over_goes_with_what_wrote_it() {
+        let first = bytes(0, &[0; 4], &[1; 4]);
+        let then = bytes(0, &[1; 4], &[2; 4]);
+        let beside = bytes(4, &[0; 4], &[9; 4]);
+        assert!(first.is_under(&then) && !first.is_under(&beside));
+        assert!(first.is_under(&Backward(vec![Piece::Count(2, 1)])));
+        let mut image = [2, 2, 2, 2, 9, 9, 9, 9];
+        then.apply(&mut image);
+        first.apply(&mut image);
+        assert_eq!(image, [0, 0, 0, 0, 9, 9, 9, 9]);
+    }
+}

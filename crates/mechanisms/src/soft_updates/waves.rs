@@ -1,0 +1,137 @@
+//! Waves: all that is due is written, then one flush. Who makes something durable follows what it
+//! waits for and writes no other blocks than those, as often as that takes.
+
+use super::graph::NodeId;
+use super::order::NAMES;
+use super::{IDLE_WAVES_MAX, SoftUpdates};
+use crate::touched::Known;
+use cache::{Buf, BufKind};
+use format::Ino;
+use integrity::{Ended, FileScope, IntegrityError};
+use std::collections::BTreeSet;
+
+impl SoftUpdates {
+    /// Writes blocks, those of `forced` with whatever has to be left out, and flushes.
+    pub(super) async fn wave(&self, bufs: Vec<Buf>, forced: &[Buf]) -> Result<(), IntegrityError> {
+        self.waves.set(self.waves.get() + 1);
+        for b in forced {
+            *self.forced.borrow_mut().entry(b.block()).or_default() += 1;
+        }
+        let mut all = bufs;
+        all.extend_from_slice(forced);
+        let written = self.cache.write(all).await;
+        for b in forced {
+            let mut of = self.forced.borrow_mut();
+            let n = of.get_mut(&b.block()).expect("it was put there");
+            *n -= 1;
+            if *n == 0 {
+                of.remove(&b.block());
+            }
+        }
+        written?;
+        if self.plant.is("sync-skips-flush") {
+            return Ok(());
+        }
+        Ok(self.cache.flush_device().await?)
+    }
+
+    /// Makes nodes durable, and what `plain` blocks hold besides; always flushes.
+    async fn make_durable(
+        &self,
+        wanted: Vec<NodeId>,
+        plain: Vec<Buf>,
+    ) -> Result<(), IntegrityError> {
+        let mut wanted: Vec<NodeId> = {
+            let graph = self.graph.borrow();
+            wanted.into_iter().filter(|id| graph.is_over(*id)).collect()
+        };
+        let (mut plain, mut idle) = (plain, 0);
+        loop {
+            let before = (wanted.len(), self.graph.borrow().progress());
+            let next = self.graph.borrow().next_blocks(&wanted);
+            self.wave(next, &std::mem::take(&mut plain)).await?;
+            wanted.retain(|id| self.graph.borrow().has(*id));
+            if wanted.is_empty() || self.plant.is("sync-skips-flush") {
+                return Ok(());
+            }
+            let same = before == (wanted.len(), self.graph.borrow().progress());
+            idle = if same { idle + 1 } else { 0 };
+            assert!(idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
+        }
+    }
+
+    pub(super) async fn sync_files(
+        &self,
+        files: &[FileScope],
+        data_only: bool,
+    ) -> Result<(), IntegrityError> {
+        let Some(first) = files.first() else { return Ok(()) };
+        let mut wanted = BTreeSet::new();
+        let mut plain: Vec<Buf> = self.cache.dirty_of(first.ino);
+        {
+            let (graph, directories) = (self.graph.borrow(), self.directories.borrow());
+            wanted.extend(graph.names_in(first.ino));
+            for f in files {
+                wanted.extend(graph.owned_by(f.ino));
+            }
+            let dirs: Vec<Ino> = wanted
+                .iter()
+                .filter_map(|id| graph.node(*id))
+                .flat_map(|n| n.names_in.iter().copied())
+                .collect();
+            dirs.into_iter().for_each(|d| wanted.extend(directories.reach(d, &graph)));
+            if self.plant.is("sync-skips-names") {
+                wanted.retain(|id| graph.node(*id).is_none_or(|n| n.step < NAMES));
+            }
+            plain.retain(|b| b.kind() == BufKind::Data || !graph.is_waiting(b.block()));
+        }
+        if !(data_only && wanted.is_empty()) {
+            plain.extend(files.iter().filter_map(|f| self.cache.get_cached(f.inode_block)));
+        }
+        self.make_durable(wanted.into_iter().collect(), plain).await
+    }
+
+    pub(super) async fn sync_txn(&self, ended: Ended) -> Result<(), IntegrityError> {
+        let mut wanted: Vec<NodeId> = Vec::new();
+        let known = self.touched.borrow_mut().take(ended.0);
+        {
+            let (graph, directories) = (self.graph.borrow(), self.directories.borrow());
+            let nodes = graph.operation(ended.0).map(|op| op.nodes.clone()).unwrap_or_default();
+            let concerns = |id: &NodeId| {
+                graph.node(*id).is_some_and(|n| !n.own.is_empty() || !n.names_in.is_empty())
+            };
+            wanted.extend(nodes.into_iter().filter(concerns));
+            if let Known::All(trace) = &known {
+                trace.dirs.iter().for_each(|d| wanted.extend(directories.reach(*d, &graph)));
+            }
+        }
+        match known {
+            Known::All(trace) => self.make_durable(wanted, trace.bufs).await,
+            Known::Nothing => self.all_durable(true).await,
+            Known::Clean if wanted.is_empty() => Ok(()),
+            Known::Clean => self.make_durable(wanted, Vec::new()).await,
+        }
+    }
+
+    /// Writes until everything that has ended by now is durable; with `plain`, also what needs no
+    /// order.
+    pub(super) async fn all_durable(&self, plain: bool) -> Result<(), IntegrityError> {
+        let last = self.next_txn.get() - 1;
+        let mut idle = 0;
+        loop {
+            let before = self.graph.borrow().progress();
+            self.wave(self.cache.dirty_all(), &[]).await?;
+            let left = self.graph.borrow().oldest_ended().is_some_and(|txn| txn <= last);
+            if !left || self.plant.is("sync-skips-flush") {
+                break;
+            }
+            idle = if before == self.graph.borrow().progress() { idle + 1 } else { 0 };
+            assert!(idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
+        }
+        let rest = if plain { self.cache.dirty_all() } else { Vec::new() };
+        if !rest.is_empty() {
+            self.wave(Vec::new(), &rest).await?;
+        }
+        Ok(())
+    }
+}
