@@ -444,7 +444,7 @@ pub struct LabArgs {
 pub enum LabCommand {
     /// Names of the experiments, and what each shows.
     List,
-    /// Run experiments [default: all]; exit 1 if a claim is not met.
+    /// Run experiments [default: all]; exit 1 if a verdict is worse than docs/lab.md states.
     Run {
         names: Vec<String>,
         /// Smaller than the paper's: seconds instead of minutes.

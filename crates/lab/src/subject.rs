@@ -49,15 +49,15 @@ impl Subject {
         Subject::open_all((disks, setting.volumes), options, timings, seed)
     }
 
-    /// Opens the volume on these disks with these options; `timings` is a model for each disk, or
-    /// nothing.
-    pub(crate) fn open_as(
-        disks: Vec<Image>,
+    /// Opens the volumes on these disks with these options, their log on the last disk if it is
+    /// outside; `timings` is a model for each disk, or nothing.
+    pub(crate) fn open_several(
+        all: (Vec<Image>, u16),
         options: OpenOptions,
         timings: Vec<Box<dyn Timing>>,
         seed: u64,
     ) -> Result<Subject, String> {
-        Subject::open_all((disks, 1), options, timings, seed)
+        Subject::open_all(all, options, timings, seed)
     }
 
     /// The same of several volumes, without models.
@@ -141,16 +141,28 @@ impl Subject {
 
     /// Starts tasks beside one another and turns the world until all of them have ended. Each gets
     /// the volume and the engine's handle.
+    #[cfg(test)]
     pub(crate) fn together(&mut self, tasks: Vec<Task>) -> Result<(), FsError> {
+        let volume = self.volume.clone();
+        self.each(tasks.into_iter().map(|t| (volume.clone(), t)).collect())
+    }
+
+    /// The same with the volumes in turn: the n-th task gets the n-th, and after the last the first
+    /// again.
+    pub(crate) fn spread(&mut self, tasks: Vec<Task>) -> Result<(), FsError> {
+        let volumes = self.all.clone();
+        self.each(volumes.into_iter().cycle().zip(tasks).collect())
+    }
+
+    fn each(&mut self, tasks: Vec<(Rc<dyn Volume>, Task)>) -> Result<(), FsError> {
         let count = tasks.len();
         let ended = Rc::new(RefCell::new(Vec::new()));
-        let (volume, into) = (self.volume.clone(), ended.clone());
-        let mut tasks = tasks;
+        let (mut tasks, into) = (tasks, ended.clone());
         self.world.run(
             &mut self.engine,
             move |env| {
-                for task in std::mem::take(&mut tasks) {
-                    let (future, into) = (task(env.clone(), volume.clone()), into.clone());
+                for (volume, task) in std::mem::take(&mut tasks) {
+                    let (future, into) = (task(env.clone(), volume), into.clone());
                     env.spawn("task", async move {
                         let result = future.await;
                         into.borrow_mut().push(result);

@@ -1,9 +1,9 @@
-//! `cairn lab`: the papers' experiments in virtual time. It prints what each measures and claims,
-//! and whether that is so; it knows none of them.
+//! `cairn lab`: the papers' experiments in virtual time. It prints what each measures, and of each
+//! claim the paper's value, ours, and the verdict; it knows none of them.
 
 use crate::args::{LabArgs, LabCommand};
 use crate::{Failure, Outcome};
-use lab::experiments::{EXPERIMENTS, Experiment, Findings, Scale, Table};
+use lab::experiments::{Claim, EXPERIMENTS, Experiment, Findings, Scale, Table};
 use std::collections::BTreeMap;
 
 /// The command.
@@ -26,8 +26,8 @@ pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
             if *json {
                 println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
             }
-            let met = all.values().flat_map(|f| &f.claims).all(|c| c.met);
-            Ok(if met { Outcome::Done } else { Outcome::Broken })
+            let surprise = all.values().flat_map(|f| &f.claims).any(|c| c.is_surprise());
+            Ok(if surprise { Outcome::Broken } else { Outcome::Done })
         }
     }
 }
@@ -48,12 +48,22 @@ fn print(e: &Experiment, found: &Findings, markdown: bool) {
     for table in &found.tables {
         if markdown { println!("{}", table.markdown()) } else { columns(table) }
     }
-    for c in &found.claims {
-        let (dash, word) =
-            (if markdown { "- " } else { "" }, if c.met { "met" } else { "NOT MET" });
-        println!("{dash}{word}: {}: {}", c.what, c.measured);
+    if markdown {
+        println!("{}", found.claims_table().markdown());
+    } else {
+        found.claims.iter().for_each(claim);
     }
     println!("{}digest {:016x}\n", if markdown { "- " } else { "" }, found.digest);
+}
+
+fn claim(c: &Claim) {
+    let number = if c.number == 0 { String::new() } else { format!(" (claim {})", c.number) };
+    let (low, high) = c.tolerance;
+    println!("{}: {}{number}: {}", c.verdict.word(), c.what, c.measured);
+    println!("    paper {:.2}, tolerance {low:.2} to {high:.2}. {}", c.paper, c.reason);
+    if c.is_surprise() {
+        println!("    docs/lab.md states: {}", c.stated.word());
+    }
 }
 
 fn columns(t: &Table) {

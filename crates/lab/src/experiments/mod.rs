@@ -3,16 +3,23 @@
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
 mod calaveras;
+mod cores;
+mod latency;
 mod lffs;
+mod log_replay;
 mod mail;
 mod recovery;
 mod report;
 mod rig;
+mod small_files;
 mod traffic;
+mod verdict;
+mod write_sizes;
 
-pub use report::{Claim, Findings, Table};
+pub use report::{Findings, Table};
+pub use verdict::{Claim, Verdict};
 
-use sim::timing::{Timing, by_name};
+use sim::timing::{HeadDisk, Timing, by_name, drives};
 
 /// How large an experiment is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,17 +85,22 @@ pub const EXPERIMENTS: &[Experiment] = &[
     Experiment {
         name: "log-replay",
         what: "recovery of an NFS server's log (vahalia-1995, section 6)",
-        run: calaveras::replay,
+        run: log_replay::replay,
     },
     Experiment {
         name: "small-files",
         what: "directories and small files over NFS, logged and in place (vahalia-1995, table 1)",
-        run: calaveras::small_files,
+        run: small_files::small_files,
     },
     Experiment {
         name: "second-disk",
         what: "logs on the same disk and on another, synchronous and not (seltzer-2000)",
         run: lffs::second_disk,
+    },
+    Experiment {
+        name: "write-sizes",
+        what: "synchronous writes by their size in the modes that log contents",
+        run: write_sizes::write_sizes,
     },
 ];
 
@@ -102,6 +114,23 @@ fn cheetah_15k(bytes: u64) -> Box<dyn Timing> {
 
 fn rz26(bytes: u64) -> Box<dyn Timing> {
     model("rz26", bytes)
+}
+
+fn cheetah_15k_uncached(bytes: u64) -> Box<dyn Timing> {
+    model("cheetah15k-uncached", bytes)
+}
+
+fn cheetah_15k_nobarrier(bytes: u64) -> Box<dyn Timing> {
+    model("cheetah15k-nobarrier", bytes)
+}
+
+fn nvme(bytes: u64) -> Box<dyn Timing> {
+    model("nvme", bytes)
+}
+
+/// Everything takes twice the time.
+fn rz26_half_as_fast(bytes: u64) -> Box<dyn Timing> {
+    Box::new(HeadDisk::new(drives::rz26().slower(2.0), bytes))
 }
 
 fn cheetah_9lp(bytes: u64) -> Box<dyn Timing> {

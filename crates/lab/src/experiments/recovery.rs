@@ -4,7 +4,8 @@
 
 use super::report::{Findings, Table};
 use super::rig::{Caller, Machine, Model, ROOT, Rig, secs};
-use super::{Scale, cheetah_15k};
+use super::verdict::{Stated, Verdict};
+use super::{Scale, cheetah_15k, cores};
 use crate::setting::recover_in_world;
 use crate::subject::Setting;
 use env::Nanos;
@@ -37,6 +38,12 @@ struct Took {
     all: Nanos,
 }
 
+impl Took {
+    fn replay(&self) -> Nanos {
+        self.all.since(self.scan)
+    }
+}
+
 fn recover(disks: &[Image], model: Model) -> Result<Took, String> {
     let wrote = Rc::new(Cell::new(None));
     let timing = |image: &Image| -> Box<dyn Timing> {
@@ -51,9 +58,11 @@ fn recover(disks: &[Image], model: Model) -> Result<Took, String> {
     Ok(Took { did: did?, scan: wrote.get().unwrap_or(all), all })
 }
 
-/// The experiment.
-pub(super) fn small_writes(scale: Scale) -> Result<Findings, String> {
-    let (threads, writes) = scale.pick((100, 100), (100, 12));
+const MODES: [Mode; 5] =
+    [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless, Mode::Selective];
+
+/// The writes in one mode, the power cut, and the recovery.
+fn run(mode: Mode, (threads, writes): (u64, u64)) -> Result<(Took, u64), String> {
     let machine = Machine {
         disk: cheetah_15k,
         log: cheetah_15k,
@@ -61,48 +70,73 @@ pub(super) fn small_writes(scale: Scale) -> Result<Findings, String> {
         cache_bytes: 256 << 20,
         inodes: 16_384,
     };
+    let mut rig = Rig::new(&machine, Setting { outside: true, ..Setting::plain(mode) })?;
+    let writer = |n: u64| {
+        async move |c: Caller| -> Result<(), FsError> {
+            let ino = c.create(ROOT, &format!("t{n}")).await?;
+            for i in 0..writes {
+                c.write(ino, (8 * i, 8), true).await?;
+            }
+            Ok(())
+        }
+    };
+    rig.callers(false, (0..threads).map(writer))?;
+    let note = rig.now().0;
+    let took = recover(&rig.cut(), machine.disk)?;
+    Ok((took, note))
+}
+
+/// The experiment.
+pub(super) fn small_writes(scale: Scale) -> Result<Findings, String> {
+    let (threads, writes) = scale.pick((100, 100), (100, 12));
+    let did = cores::each(&MODES, |mode| run(*mode, (threads, writes)));
+    let did: Vec<(Took, u64)> = did.into_iter().collect::<Result<_, _>>()?;
     let mut f = Findings::default();
     let mut t = Table::new(
         &format!("Recovery after {threads} threads with {writes} synchronous writes of 8 B each"),
-        &["mode", "journal blocks read", "blocks written back", "scan ms", "replay ms", "all ms"],
+        &["mode", "journal blocks read", "blocks in place", "scan ms", "replay ms", "all ms"],
     );
-    let mut figures = Vec::new();
-    let modes = [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless, Mode::Selective];
-    for mode in modes {
-        let mut rig = Rig::new(&machine, Setting { outside: true, ..Setting::plain(mode) })?;
-        let writer = |n: u64| {
-            async move |c: Caller| -> Result<(), FsError> {
-                let ino = c.create(ROOT, &format!("t{n}")).await?;
-                for i in 0..writes {
-                    c.write(ino, (8 * i, 8), true).await?;
-                }
-                Ok(())
-            }
-        };
-        rig.callers(false, (0..threads).map(writer))?;
-        f.note(rig.now().0);
-        let took = recover(&rig.cut(), machine.disk)?;
-        let ms = |t: Nanos| secs(t) * 1e3;
+    let ms = |t: Nanos| secs(t) * 1e3;
+    for (mode, (took, note)) in MODES.iter().zip(&did) {
         t.row(vec![
             mode.to_string(),
             took.did.blocks_scanned.to_string(),
             took.did.blocks_written.to_string(),
             format!("{:.1}", ms(took.scan)),
-            format!("{:.1}", ms(took.all.since(took.scan))),
+            format!("{:.1}", ms(took.replay())),
             format!("{:.1}", ms(took.all)),
         ]);
+        f.note(*note);
         f.note(took.all.0);
-        figures.push((took.did.blocks_scanned as f64, secs(took.all)));
     }
     f.tables.push(t);
-    let data = figures[2];
-    for (mode, i) in [(Mode::Wasteless, 3), (Mode::Selective, 4)] {
-        let times = data.0 / figures[i].0;
-        let text = format!("{times:.1} times less");
-        f.claim(format!("{mode} reads 10 times less journal than data"), text, times >= 10.0);
-        let share = figures[i].1 / data.1;
-        let text = format!("{:.0} % less", 100.0 * (1.0 - share));
-        f.claim(format!("{mode} recovers in 20 % less time than data"), text, share <= 0.8);
-    }
+    claims(&did, &mut f);
     Ok(f)
+}
+
+fn claims(did: &[(Took, u64)], f: &mut Findings) {
+    let [ordered, _, data, wasteless, selective] = [0, 1, 2, 3, 4].map(|n: usize| &did[n].0);
+    let times = |a: Nanos, b: Nanos| secs(a) / secs(b);
+    for (mode, took) in [(Mode::Wasteless, wasteless), (Mode::Selective, selective)] {
+        let blocks = |t: &Took| t.did.blocks_scanned as f64;
+        let what = format!("journal read by data beside {mode}");
+        let why = "eight bytes are logged instead of a block";
+        let stated = Stated::times(41, what, 10.0).because(why);
+        f.claim(stated, blocks(data) / blocks(took));
+        let what = format!("scan of data beside {mode}, time");
+        f.claim(Stated::times(41, what, 10.0).because(why), times(data.scan, took.scan));
+        let what = format!("recovery of {mode} beside data, time");
+        let why = "our replay reads the journal once and writes each block once; ext3's reads and \
+                   writes a block for each time it was logged, so that its replay outweighs its \
+                   scan, and the shorter scan saves a fifth there, nearly all here";
+        f.claim(Stated::times(41, what, 0.79).because(why), times(took.all, data.all));
+    }
+    let why = "wasteless must read the blocks that it changes in part";
+    let stated = Stated::times(41, "replay of wasteless beside ordered, time", 1.4);
+    f.claim(stated.because(why), times(wasteless.replay(), ordered.replay()));
+    let why = "both read a journal of the same length, and wasteless writes a hundred blocks more, \
+               each once: nothing of ten times is left where replay is not repeated";
+    let stated = Stated::times(41, "recovery of wasteless beside ordered, time", 10.0);
+    let stated = stated.stands(Verdict::Contradicted).because(why);
+    f.claim(stated, times(wasteless.all, ordered.all));
 }

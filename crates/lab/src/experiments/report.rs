@@ -1,6 +1,7 @@
 //! What an experiment says: tables of figures, and claims of the papers with what was measured
 //! beside them. It knows no experiment.
 
+use super::verdict::{Claim, Stated};
 use serde::Serialize;
 
 /// Figures in rows.
@@ -35,19 +36,8 @@ impl Table {
     }
 }
 
-/// Something that is to be seen in the figures.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub struct Claim {
-    /// What.
-    pub what: String,
-    /// What was measured of it.
-    pub measured: String,
-    /// Is it so?
-    pub met: bool,
-}
-
 /// An experiment's result.
-#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize)]
+#[derive(Clone, PartialEq, Default, Debug, Serialize)]
 pub struct Findings {
     /// Its figures.
     pub tables: Vec<Table>,
@@ -58,17 +48,33 @@ pub struct Findings {
 }
 
 impl Findings {
-    pub(crate) fn claim(
-        &mut self,
-        what: impl Into<String>,
-        measured: impl Into<String>,
-        met: bool,
-    ) {
-        self.claims.push(Claim { what: what.into(), measured: measured.into(), met });
+    /// A claim and what was measured of it.
+    pub(crate) fn claim(&mut self, stated: Stated, ours: f64) {
+        self.claims.push(stated.measured(ours));
     }
 
     /// Takes a number into the digest.
     pub(crate) fn note(&mut self, n: u64) {
         self.digest = (self.digest ^ n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
+    }
+
+    /// The claims as a table: number, paper, here, tolerance, verdict, reason.
+    pub fn claims_table(&self) -> Table {
+        use super::verdict::short;
+        let columns = ["claim", "no.", "paper", "here", "tolerance", "verdict", "why"];
+        let mut t = Table::new("Claims", &columns);
+        for c in &self.claims {
+            let (low, high) = c.tolerance;
+            t.row(vec![
+                c.what.clone(),
+                c.number.to_string(),
+                format!("{} {}", short(c.paper), c.unit).trim().to_owned(),
+                c.measured.clone(),
+                format!("{} to {}", short(low), short(high)),
+                c.verdict.word().to_owned(),
+                c.reason.clone(),
+            ]);
+        }
+        t
     }
 }

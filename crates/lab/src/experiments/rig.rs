@@ -2,6 +2,7 @@
 //! The volume is the one that is served; only the disks and the time are not real. Nothing takes
 //! time but the disks, and what an experiment lets callers wait for.
 
+use super::latency::{Book, Latencies, Op};
 use crate::subject::{Setting, SimDevice, Subject};
 use env::{Env, Nanos, Rope};
 use format::jbd2::device::JournalDevice;
@@ -25,7 +26,7 @@ pub(crate) struct Machine {
     pub(crate) log: Model,
     /// Sizes of the two; with a log inside, the second is that log's.
     pub(crate) bytes: (u64, u64),
-    /// Memory for blocks.
+    /// Memory of each volume for blocks.
     pub(crate) cache_bytes: usize,
     /// Inodes of the volume.
     pub(crate) inodes: u32,
@@ -40,27 +41,46 @@ const GUARD_BYTES: u64 = 4 << 20;
 /// An opened volume on a machine.
 pub(crate) struct Rig {
     pub(crate) subject: Subject,
+    volumes: usize,
+    book: Book,
+    server: Option<Server>,
 }
 
-/// New disks for this setting.
+/// What a request costs the processor before anything else is done for it.
+#[derive(Clone)]
+struct Server {
+    processor: Processor,
+    work: Nanos,
+}
+
+/// The n-th volume's UUID.
+pub(crate) fn uuid(n: u16) -> [u8; 16] {
+    let mut uuid = *crate::subject::VOLUME;
+    uuid[15] += n as u8;
+    uuid
+}
+
+/// New disks for this setting: one a volume, then the log's where that is outside.
 fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
     const JOURNAL: [u8; 16] = *b"cairn-experiment";
     let journal_outside = s.outside && s.mode.is_journal();
     let journal = s.has_journal();
     let inside = if s.outside { GUARD_BYTES } else { m.bytes.1 };
-    let options = MkfsOptions {
+    let options = |n| MkfsOptions {
         inodes: Some(m.inodes),
         journal_bytes: (journal && !journal_outside).then_some(inside),
         journal_device: journal_outside.then_some(JOURNAL),
-        label: "lab".into(),
-        uuid: *crate::subject::VOLUME,
+        label: format!("lab{n}"),
+        uuid: uuid(n),
         now_secs: NOW_SECS,
         ..MkfsOptions::plain(m.bytes.0, if journal { Profile::Ext3 } else { Profile::Ext2 })
     };
     let mut disks = Vec::new();
-    let mut device = SimDevice(Image::new(m.bytes.0));
-    volume::make(&mut device, &options, true).expect("an experiment's volume can be made");
-    disks.push(device.0);
+    for n in 0..s.volumes {
+        let mut device = SimDevice(Image::new(m.bytes.0));
+        volume::make(&mut device, &options(n), true).expect("an experiment's volume can be made");
+        disks.push(device.0);
+    }
     if s.outside {
         let mut log = SimDevice(Image::new(m.bytes.1));
         if journal_outside {
@@ -88,15 +108,22 @@ impl Rig {
         change: impl FnOnce(OpenOptions) -> OpenOptions,
     ) -> Result<Rig, String> {
         let disks = new_disks(m, setting);
-        let mut timings = vec![(m.disk)(m.bytes.0)];
-        if disks.len() > 1 {
+        let volumes = usize::from(setting.volumes);
+        let mut timings: Vec<_> = (0..volumes).map(|_| (m.disk)(m.bytes.0)).collect();
+        if disks.len() > volumes {
             timings.push((m.log)(m.bytes.1));
         }
         let options = change(setting.open_options(m.cache_bytes));
-        let mut subject = Subject::open_as(disks, options, timings, 1)?;
+        let mut subject = Subject::open_several((disks, setting.volumes), options, timings, 1)?;
         subject.world.forget();
-        subject.world.traffic = vec![Traffic::default(); 2];
-        Ok(Rig { subject })
+        let mut rig = Rig { subject, volumes, book: Book::default(), server: None };
+        rig.take_traffic();
+        Ok(rig)
+    }
+
+    /// From now on each request costs the one processor so much, which counts as its time.
+    pub(crate) fn set_work(&mut self, work: Nanos) {
+        self.server = Some(Server { processor: Processor::default(), work });
     }
 
     /// The time now.
@@ -104,14 +131,29 @@ impl Rig {
         Nanos(self.subject.world.now())
     }
 
-    /// What the volume's disk and the log's were asked since the last time.
+    /// What the volumes' disks were asked together, and the log's, since the last time.
     pub(crate) fn take_traffic(&mut self) -> [Traffic; 2] {
-        let all = std::mem::replace(&mut self.subject.world.traffic, vec![Traffic::default(); 2]);
-        [all[0], all[1]]
+        let none = vec![Traffic::default(); self.volumes + 1];
+        let all = std::mem::replace(&mut self.subject.world.traffic, none);
+        let mut sum = [Traffic::default(); 2];
+        for (n, t) in all.into_iter().enumerate() {
+            let s = &mut sum[usize::from(n >= self.volumes)];
+            s.reads += t.reads;
+            s.read_bytes += t.read_bytes;
+            s.writes += t.writes;
+            s.write_bytes += t.write_bytes;
+            s.flushes += t.flushes;
+        }
+        sum
     }
 
-    /// Runs callers to their ends; how long all of it took. `durable`: no reply before what it says
-    /// is durable, as over NFS.
+    /// How long requests took since the last time.
+    pub(crate) fn take_latencies(&mut self) -> Latencies {
+        self.book.take()
+    }
+
+    /// Runs callers to their ends; how long all of it took. The n-th uses the n-th volume, and so
+    /// on in turn. `durable`: no reply before what it says is durable, as over NFS.
     pub(crate) fn callers<F>(
         &mut self,
         durable: bool,
@@ -122,12 +164,13 @@ impl Rig {
     {
         let begun = self.now();
         let tasks = callers.into_iter().map(|f| -> crate::subject::Task {
+            let (book, server) = (self.book.clone(), self.server.clone());
             Box::new(move |env, volume| {
-                Box::pin(async move { f(Caller { env, volume, durable }).await })
+                Box::pin(async move { f(Caller { env, volume, durable, book, server }).await })
             })
         });
         let tasks = tasks.collect();
-        self.subject.together(tasks).map_err(|e| format!("a caller failed: {e:?}"))?;
+        self.subject.spread(tasks).map_err(|e| format!("a caller failed: {e:?}"))?;
         Ok(self.now().since(begun))
     }
 
@@ -143,6 +186,8 @@ pub(crate) struct Caller {
     pub(crate) env: Env,
     volume: Rc<dyn Volume>,
     durable: bool,
+    book: Book,
+    server: Option<Server>,
 }
 
 /// The root directory.
@@ -151,8 +196,14 @@ pub(crate) const ROOT: u32 = 2;
 impl Caller {
     /// Asks.
     pub(crate) async fn ask(&self, request: Request) -> Result<Reply, FsError> {
+        let (op, begun) = (Op::of(&request), self.env.now());
+        if let Some(s) = &self.server {
+            s.processor.work(&self.env, s.work).await;
+        }
         let call = Call { durable: self.durable, ..Call::local(request) };
-        self.volume.clone().call(call).await.result
+        let result = self.volume.clone().call(call).await.result;
+        self.book.note(op, self.env.now().since(begun));
+        result
     }
 
     async fn make(&self, dir: u32, name: &str, kind: MakeKind) -> Result<u32, FsError> {
@@ -170,6 +221,12 @@ impl Caller {
     /// A new directory.
     pub(crate) async fn mkdir(&self, dir: u32, name: &str) -> Result<u32, FsError> {
         self.make(dir, name, MakeKind::Dir).await
+    }
+
+    /// The inode of a name.
+    pub(crate) async fn lookup(&self, dir: u32, name: &str) -> Result<u32, FsError> {
+        let found = self.ask(Request::Lookup { dir, name: name.as_bytes().to_vec() }).await?;
+        crate::acts::ino_of(&found).ok_or(FsError::Io)
     }
 
     /// Removes an empty directory.

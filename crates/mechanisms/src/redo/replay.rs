@@ -73,16 +73,7 @@ impl Replay {
         (from, memory_max): (BlockNo, usize),
         progress: &mut dyn FnMut(u64, u64),
     ) -> Result<Replay, IntegrityError> {
-        let mut r = Replay {
-            block_bytes,
-            patches: BTreeMap::new(),
-            from,
-            below: BlockNo(u64::MAX),
-            memory: 0,
-            memory_max,
-            entries: 0,
-            items: 0,
-        };
+        let mut r = Replay::empty(block_bytes, (from, memory_max));
         let mut scan = client.scan(Lsn(0));
         let start = client.needs().unwrap_or_default().0;
         while let Some(e) = scan.next().await.map_err(log_error)? {
@@ -92,6 +83,27 @@ impl Replay {
             progress(at.0.saturating_sub(start), end.0.saturating_sub(start));
         }
         Ok(r)
+    }
+
+    /// What these entries say when they are merged: for figures about a log that is looked at only.
+    pub fn of<'a>(
+        entries: impl IntoIterator<Item = &'a [u8]>,
+        block_bytes: usize,
+    ) -> Result<Replay, IntegrityError> {
+        let mut r = Replay::empty(block_bytes, (BlockNo(0), usize::MAX));
+        entries.into_iter().try_for_each(|e| r.add(e))?;
+        Ok(r)
+    }
+
+    /// How many items it was made of.
+    pub fn items(&self) -> u64 {
+        self.items
+    }
+
+    fn empty(block_bytes: usize, (from, memory_max): (BlockNo, usize)) -> Replay {
+        let below = BlockNo(u64::MAX);
+        let (patches, memory, entries, items) = (BTreeMap::new(), 0, 0, 0);
+        Replay { block_bytes, patches, from, below, memory, memory_max, entries, items }
     }
 
     fn add(&mut self, entry: &[u8]) -> Result<(), IntegrityError> {

@@ -40,3 +40,23 @@ impl Timing for Network {
         self.next_bytes.plus(self.delay)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timing::Kind;
+
+    #[test]
+    fn a_mean_access_is_the_delay_and_the_rates_are_limits() {
+        let mut d = Network::gp3();
+        let a = Access { kind: Kind::Read, at: 0, len: 4096 };
+        // One at a time: the delay and 4 KiB at 125 MB/s.
+        let end = d.ends_at(Nanos(0), a);
+        assert_eq!(end, Nanos(800_000 + 32_768));
+        // A thousand at once: 3000 a second.
+        let begin = Nanos::from_secs(1);
+        let last = (0..1000).map(|_| d.ends_at(begin, a)).max().unwrap();
+        let rate = 1e12 / last.since(begin).0 as f64;
+        assert!((2980.0..3020.0).contains(&rate), "{rate}");
+    }
+}

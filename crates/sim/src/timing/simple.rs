@@ -1,5 +1,5 @@
-//! Models without a place: a constant and a rate, and chance. For solid-state disks, for tests, and
-//! for the papers that simulate with `a + bytes / b`.
+//! Models without a place: a constant and a rate, a solid-state disk with its channels, and chance.
+//! For tests, and for the papers that simulate with `a + bytes / b`.
 
 use super::{Access, Kind, Timing};
 use env::{Nanos, Rng};
@@ -24,13 +24,6 @@ pub struct Constant {
 impl Constant {
     /// Everything at once.
     pub const INSTANT: Constant = Constant::of(Nanos(0), Nanos(0), Nanos(0), 0);
-    /// A local solid-state disk.
-    pub const NVME: Constant = Constant::of(
-        Nanos::from_micros(20),
-        Nanos::from_micros(15),
-        Nanos::from_micros(300),
-        2_000_000_000,
-    );
 
     /// These constants and this rate, one access at a time.
     pub const fn of(read: Nanos, write: Nanos, flush: Nanos, bytes_per_sec: u64) -> Constant {
@@ -62,6 +55,55 @@ impl Timing for Constant {
     }
 }
 
+/// A local solid-state disk: several channels at a time behind one bus. A flush takes its time, one
+/// after the other, and keeps no channel busy.
+#[derive(Clone, Debug)]
+pub struct SolidState {
+    read: Nanos,
+    write: Nanos,
+    flush: Nanos,
+    bytes_per_sec: u64,
+    channels_free_at: Vec<Nanos>,
+    bus_free_at: Nanos,
+    flushed_at: Nanos,
+}
+
+impl SolidState {
+    /// A drive on NVMe: 16 channels, 20 µs a read, 15 µs a write into its buffer, 300 µs a flush,
+    /// 2 GB/s.
+    pub fn nvme() -> SolidState {
+        SolidState {
+            read: Nanos::from_micros(20),
+            write: Nanos::from_micros(15),
+            flush: Nanos::from_micros(300),
+            bytes_per_sec: 2_000_000_000,
+            channels_free_at: vec![Nanos(0); 16],
+            bus_free_at: Nanos(0),
+            flushed_at: Nanos(0),
+        }
+    }
+
+    fn flushed(&mut self, begin: Nanos) -> Nanos {
+        self.flushed_at = begin.max(self.flushed_at).plus(self.flush);
+        self.flushed_at
+    }
+}
+
+impl Timing for SolidState {
+    fn ends_at(&mut self, now: Nanos, a: Access) -> Nanos {
+        let fixed = match a.kind {
+            Kind::Flush => return self.flushed(now),
+            Kind::Read => self.read,
+            Kind::Write { .. } => self.write,
+        };
+        let free = self.channels_free_at.iter_mut().min().expect("a drive has channels");
+        let done = now.max(*free).plus(fixed);
+        let end = done.max(self.bus_free_at).plus(transfer(a.len, self.bytes_per_sec));
+        (*free, self.bus_free_at) = (end, end);
+        if a.kind == (Kind::Write { fua: true }) { self.flushed(end) } else { end }
+    }
+}
+
 /// Any time between two bounds, so that requests end in any order: for tests and the crash
 /// explorer.
 pub struct Jitter {
@@ -78,5 +120,51 @@ impl Jitter {
 impl Timing for Jitter {
     fn ends_at(&mut self, now: Nanos, _: Access) -> Nanos {
         now.plus(Nanos(20_000 + self.rng.below(180_000)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean time of a read of 4 KiB and reads a second, so many always under way.
+    fn reads(depth: usize) -> (f64, f64) {
+        const READS: usize = 4096;
+        let mut d = SolidState::nvme();
+        let mut under_way = vec![Nanos(0); depth];
+        let mut took = 0;
+        for i in 0..READS {
+            let next = under_way.iter_mut().min().unwrap();
+            let a = Access { kind: Kind::Read, at: i as u64 * 4096, len: 4096 };
+            let end = d.ends_at(*next, a);
+            took += end.since(*next).0;
+            *next = end;
+        }
+        let last = under_way.iter().max().unwrap().0;
+        (took as f64 / 1e3 / READS as f64, READS as f64 * 1e9 / last as f64)
+    }
+
+    #[test]
+    fn a_solid_state_disk_does_several_things_at_a_time() {
+        // 20 µs and 2 µs on the bus.
+        let (us, alone) = reads(1);
+        assert!((22.0..22.2).contains(&us) && (45_000.0..45_500.0).contains(&alone), "{us} µs");
+        let (us, eight) = reads(8);
+        assert!((22.0..23.0).contains(&us) && eight > 7.8 * alone, "{us} µs, {eight}/s");
+        // Beyond what the bus carries, more at a time wait longer.
+        let (us, many) = reads(64);
+        assert!((480_000.0..489_000.0).contains(&many), "2 GB/s are 488,281/s: {many}");
+        assert!((128.0..134.0).contains(&us), "64 of 2.05 µs each: {us} µs");
+    }
+
+    #[test]
+    fn a_flush_delays_the_next_flush_alone() {
+        let mut d = SolidState::nvme();
+        let at = |kind| Access { kind, at: 0, len: 0 };
+        assert_eq!(d.ends_at(Nanos(0), at(Kind::Flush)), Nanos::from_micros(300));
+        assert_eq!(d.ends_at(Nanos(0), at(Kind::Flush)), Nanos::from_micros(600));
+        assert_eq!(d.ends_at(Nanos(0), at(Kind::Read)), Nanos::from_micros(20));
+        let fua = at(Kind::Write { fua: true });
+        assert_eq!(d.ends_at(Nanos::from_millis(1), fua), Nanos::from_micros(1315));
     }
 }
