@@ -38,7 +38,7 @@ type ClientDir = (u32, Vec<u32>);
 /// Everybody who uses the server, and what they have done.
 #[derive(Clone)]
 struct Load {
-    homes: Rc<RefCell<Vec<Home>>>,
+    dirs: Rc<RefCell<Vec<ClientDir>>>,
     /// All operations, and those that change something.
     done: Rc<Cell<(u64, u64)>>,
     until: Nanos,
@@ -53,10 +53,10 @@ struct Load {
 async fn operation(
     c: &Caller,
     rng: &mut Rng,
-    home: (u32, &[u32]),
+    dir: (u32, &[u32]),
     n: u64,
 ) -> Result<(u64, u64), FsError> {
-    let ino = home.1[rng.below(home.1.len() as u64) as usize];
+    let ino = dir.1[rng.below(dir.1.len() as u64) as usize];
     let kind = rng.below(100);
     match kind {
         0..=39 => drop(c.ask(Request::GetAttr { ino }).await?),
@@ -92,7 +92,7 @@ async fn prepare(c: Caller, load: Load, n: u64) -> Result<(), FsError> {
         drop(c.ask(Request::SetAttr { ino, set }).await?);
         files.push(ino);
     }
-    load.homes.borrow_mut()[n as usize] = (home, files);
+    load.dirs.borrow_mut()[n as usize] = (dir, files);
     Ok(())
 }
 
@@ -102,7 +102,7 @@ async fn client(c: Caller, load: Load, seed: u64) -> Result<(), FsError> {
     let mut n = 0;
     while c.env.now() < load.until {
         c.env.sleep(Nanos(load.think.0 / 500 * rng.below(1000))).await;
-        let (asked, changed) = operation(&c, &mut rng, (home, &files), n).await?;
+        let (asked, changed) = operation(&c, &mut rng, (dir, &files), n).await?;
         n += 1;
         let (all, intrusive) = load.done.get();
         load.done.set((all + asked, intrusive + changed));
@@ -142,7 +142,7 @@ pub(super) fn point(
         |o| OpenOptions { commit_interval: Nanos::from_secs(30), log_alone: way.alone, ..o };
     let mut rig = Rig::with(&way.machine, way.setting, change)?;
     let mut load = Load {
-        homes: Rc::new(RefCell::new(vec![(0, Vec::new()); CLIENTS as usize])),
+        dirs: Rc::new(RefCell::new(vec![(0, Vec::new()); CLIENTS as usize])),
         done: Rc::default(),
         until: Nanos(0),
         think: Nanos(1_000_000_000 * CLIENTS / target),

@@ -115,8 +115,8 @@ pub(super) async fn thread(c: Caller, pool: Shared, way: Way) -> Result<(), FsEr
     }
 }
 
-/// The disks' write caches as the paper had them: off; on, and flushed; on, and never flushed, which
-/// is its default.
+/// The disks' write caches as the paper had them: off; on, and flushed; on, and never flushed,
+/// which is its default.
 const CACHES: [(&str, Model); 3] = [
     ("write cache off", cheetah_15k_uncached),
     ("write cache on, barrier=1", cheetah_15k),

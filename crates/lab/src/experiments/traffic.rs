@@ -70,13 +70,13 @@ fn run(mode: Mode, s: Streams) -> Result<Did, String> {
     rig.callers(false, (0..s.writers).map(create))?;
     (rig.take_traffic(), rig.take_latencies());
     rig.callers(false, (0..s.writers).map(|n| async move |c: Caller| stream(c, n, s).await))?;
-    let [home, log] = rig.take_traffic();
+    let [volume, log] = rig.take_traffic();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     Ok(Did {
         journal_mib: mib(log.write_bytes),
-        in_place_mib: mib(home.write_bytes),
+        in_place_mib: mib(volume.write_bytes),
         wait: rig.take_latencies().of(&[Op::Write]),
-        note: rig.now().0 ^ home.write_bytes ^ (log.write_bytes << 20),
+        note: rig.now().0 ^ volume.write_bytes ^ (log.write_bytes << 20),
     })
 }
 
