@@ -1,7 +1,6 @@
 //! What is being asked: requests and replies as plain data, the errors a user can get, who may do
 //! what, and the monitor through which a request enters a volume. It knows no blocks and no
-//! layouts;
-//! `fuse` and `nfs` translate into it and `ufs` answers it.
+//! layouts; `fuse` and `nfs` translate into it and `ufs` answers it.
 
 pub mod access;
 mod error;

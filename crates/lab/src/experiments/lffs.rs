@@ -14,7 +14,7 @@ use crate::subject::Setting;
 use env::Nanos;
 use std::collections::BTreeMap;
 use vfs::FsError;
-use volume::{Commit, Mode};
+use volume::{Commit, Mode, OpenOptions};
 
 /// The paper's names, and what they are here.
 fn systems() -> [(&'static str, Setting); 6] {
@@ -121,7 +121,9 @@ fn new_rig(setting: Setting, cache_bytes: u64) -> Result<Rig, String> {
         cache_bytes: cache_bytes as usize,
         inodes: 65_536,
     };
-    let mut rig = Rig::new(&machine, setting)?;
+    // The paper's syncer leaves what is dirty in memory for 30 s.
+    let change = |o| OpenOptions { commit_interval: Nanos::from_secs(30), ..o };
+    let mut rig = Rig::with(&machine, setting, change)?;
     rig.set_work(WORK);
     Ok(rig)
 }
@@ -223,6 +225,8 @@ fn claims(all: &BTreeMap<(usize, &str), Rate>, f: &mut Findings) {
 }
 
 const OK: Verdict = Verdict::Reproduced;
+const NOT: Verdict = Verdict::Contradicted;
+const LESS: Verdict = Verdict::Weaker;
 const FFS: &str = "ffs";
 const ASYNC: &str = "ffs-async";
 const SYNC1: &str = "lffs-wafs-1sync";
@@ -230,24 +234,62 @@ const SYNC2: &str = "lffs-wafs-2sync";
 const ASYNC1: &str = "lffs-wafs-1async";
 const ASYNC2: &str = "lffs-wafs-2async";
 
+/// Why a synchronous log's place matters less.
+const WAITS: &str = "with --commit sync a write waits for the log too, not names alone as in the \
+                     paper: two turns of the log's disk a file outweigh the seeks that a second \
+                     disk saves";
+/// Why asynchronous logs are quicker beside FFS-async.
+const PROCESSOR: &str = "the paper's systems run at their processor's speed, and a log record costs \
+                         it as much again as the operation; here a call costs all of them the \
+                         same, and what is judged is the disks' writes: no more than FFS-async's";
+/// Why synchronous systems are nearer to FFS-async.
+const SLOWER: &str = "the synchronous rates are the paper's, turns of the disk; FFS-async, in the \
+                      denominator, is slower than the paper's, which ran at its processor's speed";
+const LONG: &str = "the log goes out in long writes, wherever it is";
+const TURNS: &str = "a turn of the disk or two for each call, 80 pairs a second in the paper";
+
 const TOLD: [Told; 19] = [
-    Told(11, CREATES, [SYNC2, SYNC1], 9.62 / 3.86, OK, ""),
-    Told(11, CREATES, [ASYNC2, ASYNC1], 17.94 / 17.52, OK, ""),
-    Told(1, CREATES, [ASYNC1, ASYNC], 17.52 / 18.08, OK, ""),
-    Told(1, CREATES, [FFS, ASYNC], 3.73 / 18.08, OK, ""),
-    Told(1, CREATES, [SYNC1, FFS], 3.86 / 3.73, OK, ""),
-    Told(6, PAIRS, [ASYNC1, ASYNC], 4418.0 / 9142.0, OK, ""),
-    Told(6, PAIRS, [ASYNC2, ASYNC], 4271.0 / 9142.0, OK, ""),
-    Told(6, PAIRS, [SYNC2, ASYNC], 80.0 / 9142.0, OK, ""),
-    Told(6, PAIRS, [FFS, ASYNC], 80.0 / 9142.0, OK, ""),
-    Told(11, SMALL, [SYNC2, SYNC1], 0.095 / 0.093, OK, ""),
-    Told(11, LARGE, [SYNC2, SYNC1], 0.918 / 0.605, OK, ""),
-    Told(11, SMALL, [ASYNC2, ASYNC1], 0.718 / 0.610, OK, ""),
-    Told(11, LARGE, [ASYNC2, ASYNC1], 0.975 / 0.972, OK, ""),
-    Told(10, SMALL, [ASYNC2, ASYNC], 0.718, OK, ""),
-    Told(10, SMALL, [SYNC2, ASYNC], 0.095, OK, ""),
-    Told(10, SMALL, [FFS, ASYNC], 0.059, OK, ""),
-    Told(10, LARGE, [ASYNC2, ASYNC], 0.975, OK, ""),
-    Told(10, LARGE, [SYNC2, ASYNC], 0.918, OK, ""),
-    Told(10, LARGE, [FFS, ASYNC], 0.535, OK, ""),
+    Told(11, CREATES, [SYNC2, SYNC1], 9.62 / 3.86, NOT, WAITS),
+    Told(11, CREATES, [ASYNC2, ASYNC1], 17.94 / 17.52, OK, LONG),
+    Told(1, CREATES, [ASYNC1, ASYNC], 17.52 / 18.08, OK, LONG),
+    Told(1, CREATES, [FFS, ASYNC], 3.73 / 18.08, OK, "ordered writes for each name"),
+    Told(
+        1,
+        CREATES,
+        [SYNC1, FFS],
+        3.86 / 3.73,
+        NOT,
+        "our mode sync writes the inode, then the name, then the size, a turn or more each, where \
+         the paper's FFS has one write less",
+    ),
+    Told(6, PAIRS, [ASYNC1, ASYNC], 4418.0 / 9142.0, NOT, PROCESSOR),
+    Told(6, PAIRS, [ASYNC2, ASYNC], 4271.0 / 9142.0, NOT, PROCESSOR),
+    Told(6, PAIRS, [SYNC2, ASYNC], 80.0 / 9142.0, LESS, TURNS),
+    Told(6, PAIRS, [FFS, ASYNC], 80.0 / 9142.0, OK, TURNS),
+    Told(11, SMALL, [SYNC2, SYNC1], 0.095 / 0.093, NOT, WAITS),
+    Told(11, LARGE, [SYNC2, SYNC1], 0.918 / 0.605, NOT, WAITS),
+    Told(11, SMALL, [ASYNC2, ASYNC1], 0.718 / 0.610, OK, LONG),
+    Told(
+        11,
+        LARGE,
+        [ASYNC2, ASYNC1],
+        0.975 / 0.972,
+        NOT,
+        "a tenth of the paper's files and memory: what is written back all the time leaves the \
+         log's place more often",
+    ),
+    Told(10, SMALL, [ASYNC2, ASYNC], 0.718, NOT, PROCESSOR),
+    Told(10, SMALL, [SYNC2, ASYNC], 0.095, LESS, SLOWER),
+    Told(10, SMALL, [FFS, ASYNC], 0.059, LESS, SLOWER),
+    Told(
+        10,
+        LARGE,
+        [ASYNC2, ASYNC],
+        0.975,
+        NOT,
+        "the log keeps metadata in memory that FFS-async writes back one by one when its cache is \
+         full",
+    ),
+    Told(10, LARGE, [SYNC2, ASYNC], 0.918, OK, WAITS),
+    Told(10, LARGE, [FFS, ASYNC], 0.535, OK, "ordered writes for each name and each size"),
 ];

@@ -146,13 +146,16 @@ pub(super) fn replay(scale: Scale) -> Result<Findings, String> {
     ]);
     f.tables.push(t);
     f.note(took.0 ^ p.note);
-    let why = "the same in kind: later items make earlier ones obsolete, and the rest is merged by \
-               block";
+    let why = "later items make earlier ones obsolete and the rest is merged by block, as there; \
+               what one operation changes in an inode is one item here, and the paper does not say \
+               what it counts";
     let what = "items for each write in place, a segment of 64 KiB at a time";
-    let stated = Stated::times(47, what, 9.0).within(8.0, 10.0).stands(Verdict::Contradicted);
+    let stated = Stated::times(47, what, 9.0).within(8.0, 10.0).stands(Verdict::Weaker);
     f.claim(stated.because(why), items as f64 / blocks.max(1) as f64);
-    let why = "the log is read once, and all disks are written at a time, each in ascending order";
+    let why = "each of the ten volumes reads the whole log for its own entries, where the paper's \
+               server reads it once for all; one volume alone takes less than half";
     let what = "recovery, seconds (fsck took the paper 450)";
-    f.claim(Stated::at_most(45, what, (3.0, 14.0, "s")).because(why), secs(took));
+    let stated = Stated::at_most(45, what, (3.0, 14.0, "s")).stands(Verdict::Weaker);
+    f.claim(stated.because(why), secs(took));
     Ok(f)
 }

@@ -177,7 +177,7 @@ fn run(r: Run, (files, transactions): (u64, u64)) -> Result<Did, String> {
 
 /// The experiment.
 pub(super) fn postmark(scale: Scale) -> Result<Findings, String> {
-    let size = scale.pick((500, 3000), (100, 400));
+    let size = scale.pick((500, 2000), (100, 200));
     let sizes = scale.pick(&SIZES[..], &SIZES[2..]);
     let all = |cache: usize| if cache == NO_BARRIER { &MODES[..] } else { &MODES[..2] };
     let all_modes = |cache: usize| all(cache).iter().map(move |m| (cache, *m));
@@ -226,6 +226,13 @@ fn claims(sizes: &[u64], rate: Rate<'_>, f: &mut Findings) {
         let stated = Stated::times(37, what, paper).stands(stands).because(why);
         f.claim(stated, best(mode) / ordered);
     }
+    for size in [4096, 131_072] {
+        let of = |mode| rate(mode, NO_BARRIER, size);
+        let (Some(a), Some(b)) = (of(Mode::Selective), of(Mode::Ordered)) else { continue };
+        let what = format!("selective beside ordered, {size} B (the paper: its best)");
+        let stated = Stated::times(37, what, 473.0 / 399.0).stands(Verdict::Contradicted);
+        f.claim(stated.because(BLOCKS), a / b);
+    }
     for (cache, request, paper, stands, why) in SETTINGS {
         let of = |mode| rate(mode, cache, request);
         let (Some(a), Some(b)) = (of(Mode::Wasteless), of(Mode::Ordered)) else { continue };
@@ -235,19 +242,31 @@ fn claims(sizes: &[u64], rate: Rate<'_>, f: &mut Findings) {
     }
 }
 
+/// Why the journals of contents are further ahead than in the paper.
+const TWO_DISKS: &str = "in ordered each write waits for its blocks in place, then for the journal's \
+                         disk, one file after the other in the order of arrival: our ordered is \
+                         slower than the paper's, where Linux sorts what waits";
+const BLOCKS: &str = "whole blocks go in place as in ordered, and the piece that is left of a write \
+                      into the journal: each write waits for both disks";
+
 /// A mode, how many times as fast as ordered it is in the paper, and what we find.
 const BEST: [(Mode, f64, Verdict, &str); 3] = [
-    (Mode::Wasteless, 738.0 / 399.0, Verdict::Reproduced, ""),
-    (Mode::Data, 663.0 / 399.0, Verdict::Reproduced, ""),
-    (Mode::Selective, 473.0 / 399.0, Verdict::Reproduced, ""),
+    (Mode::Wasteless, 738.0 / 399.0, Verdict::Reproduced, TWO_DISKS),
+    (Mode::Data, 663.0 / 399.0, Verdict::Reproduced, TWO_DISKS),
+    (
+        Mode::Selective,
+        473.0 / 399.0,
+        Verdict::Reproduced,
+        "its best is with small writes, where it is wasteless; see the next",
+    ),
 ];
 
 /// A setting of the write cache, a size, how many times as fast as ordered wasteless is, and what
 /// we find.
 const SETTINGS: [(usize, u64, f64, Verdict, &str); 5] = [
-    (OFF, 1024, 4.0, Verdict::Reproduced, ""),
-    (OFF, 4096, 1.5, Verdict::Reproduced, ""),
-    (OFF, 131_072, 1.73, Verdict::Reproduced, ""),
-    (BARRIER, 1024, 4.25, Verdict::Reproduced, ""),
-    (NO_BARRIER, 1024, 3.52, Verdict::Reproduced, ""),
+    (OFF, 1024, 4.0, Verdict::Reproduced, TWO_DISKS),
+    (OFF, 4096, 1.5, Verdict::Reproduced, TWO_DISKS),
+    (OFF, 131_072, 1.73, Verdict::Reproduced, TWO_DISKS),
+    (BARRIER, 1024, 4.25, Verdict::Reproduced, TWO_DISKS),
+    (NO_BARRIER, 1024, 3.52, Verdict::Reproduced, "the caches take what ordered writes in place"),
 ];

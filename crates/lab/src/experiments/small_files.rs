@@ -30,29 +30,35 @@ struct Test {
     stands: (Verdict, Verdict),
 }
 
+const MKDIR: &str = "our mode sync writes a new directory in a few ordered steps, several blocks at \
+                     a time, in less than half of the 106 ms of the paper's server; with the log \
+                     both take the same";
+const RMDIR: &str = "as of mkdir: in place the paper's server takes half as long again as ours";
+const SAME: &str = "a log write of one turn takes the place of two ordered ones with seeks";
+
 const TESTS: [Test; 4] = [
     Test {
         name: "CD: make directories",
         op: Op::Mkdir,
         secs: (370.0, 123.0),
         server: ("mkdir", 106.4, 16.9),
-        why: "",
-        stands: (Verdict::Reproduced, Verdict::Reproduced),
+        why: MKDIR,
+        stands: (Verdict::Contradicted, Verdict::Contradicted),
     },
     Test {
         name: "RD: remove them",
         op: Op::Rmdir,
         secs: (151.0, 66.0),
         server: ("rmdir", 50.1, 17.3),
-        why: "",
-        stands: (Verdict::Reproduced, Verdict::Reproduced),
+        why: RMDIR,
+        stands: (Verdict::Contradicted, Verdict::Contradicted),
     },
     Test {
         name: "CF: copy files of 1 KB",
         op: Op::Create,
         secs: (339.0, 264.0),
         server: ("create", 30.4, 17.1),
-        why: "",
+        why: SAME,
         stands: (Verdict::Reproduced, Verdict::Reproduced),
     },
     Test {
@@ -60,7 +66,7 @@ const TESTS: [Test; 4] = [
         op: Op::Unlink,
         secs: (121.0, 89.0),
         server: ("remove", 36.5, 24.4),
-        why: "",
+        why: SAME,
         stands: (Verdict::Reproduced, Verdict::Reproduced),
     },
 ];
@@ -146,7 +152,8 @@ pub(super) fn small_files(scale: Scale) -> Result<Findings, String> {
     let title = format!("Seconds for {count} directories or files of 1 KB on eight disks");
     let mut t = Table::new(&title, &["", "in place", "log", "times", "paper"]);
     let title = "At the server, ms: mean / 99 of 100";
-    let mut server = Table::new(title, &["", "in place", "log", "times", "paper"]);
+    let columns = ["", "in place", "log", "times", "paper", "paper's ms"];
+    let mut server = Table::new(title, &columns);
     let cell = |n: f64| format!("{n:.2}");
     let mut sums = (0.0, 0.0);
     for (test, (a, b)) in TESTS.iter().zip(in_place.iter().zip(log)) {
@@ -155,7 +162,9 @@ pub(super) fn small_files(scale: Scale) -> Result<Findings, String> {
         t.row([test.name.to_owned()].into_iter().chain(times).collect());
         let waited = a.1.mean_ms / b.1.mean_ms;
         let (what, x, y) = test.server;
-        server.row(vec![what.into(), a.1.to_string(), b.1.to_string(), cell(waited), cell(x / y)]);
+        let [here, there] = [a, b].map(|did| did.1.to_string());
+        let papers = format!("{x:.1} and {y:.1}");
+        server.row(vec![what.into(), here, there, cell(waited), cell(x / y), papers]);
         let name = format!("{}: seconds in place beside the log", test.name);
         let stated = Stated::times(48, name, paper).stands(test.stands.0).because(test.why);
         f.claim(stated, a.0 / b.0);
@@ -166,6 +175,7 @@ pub(super) fn small_files(scale: Scale) -> Result<Findings, String> {
     }
     f.tables.extend([t, server]);
     let stated = Stated::times(48, "all four: seconds in place beside the log", 981.0 / 542.0);
-    f.claim(stated.because("as the four"), sums.0 / sums.1);
+    let stated = stated.stands(Verdict::Contradicted);
+    f.claim(stated.because("directories weigh most; see mkdir and rmdir"), sums.0 / sums.1);
     Ok(f)
 }

@@ -181,10 +181,14 @@ impl Stated {
         Stated { tolerance: (low, high), ..self }
     }
 
-    /// The workload is another one than the paper's.
-    #[cfg(test)]
+    /// The workload, or what it runs on, is not the paper's.
     pub(crate) fn proxy(self) -> Stated {
         Stated { proxy: true, stands: Verdict::Proxy, ..self }
+    }
+
+    /// Another claim's number.
+    pub(crate) fn numbered(self, number: u32) -> Stated {
+        Stated { number, ..self }
     }
 
     /// The verdict that the page states.
@@ -212,8 +216,8 @@ impl Stated {
                 let left = (ours / nothing).ln() / (self.paper / nothing).ln();
                 if left < 0.5 { Verdict::Contradicted } else { Verdict::Weaker }
             }
-            // Of an amount, less than half of it or more than double.
-            (_, None) if (0.5..=2.0).contains(&(ours / self.paper)) => Verdict::Weaker,
+            // An amount beyond a bound by less than a factor of two.
+            (_, None) if (0.5 * low..=2.0 * high).contains(&ours) => Verdict::Weaker,
             _ => Verdict::Contradicted,
         }
     }

@@ -78,7 +78,7 @@ impl Redo {
     /// Turns the operation into an entry and puts it in the queue. Returns its serial; if it
     /// changed nothing, the newest that was given: a long operation's earlier parts are among
     /// those. Errors: see [`Redo::fit`].
-    pub(super) fn build_record(&self, txn: Txn) -> Result<u64, IntegrityError> {
+    pub(super) fn build_record(&self, txn: Txn) -> Result<Serial, IntegrityError> {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones

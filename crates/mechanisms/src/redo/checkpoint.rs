@@ -57,7 +57,7 @@ impl Redo {
         for round in 0..4 {
             let bufs: Vec<Buf> = {
                 let s = self.state.borrow();
-                let blocks = s.dirty_pages.needing_below(end.0);
+                let blocks = s.dirty_pages.needing_below(end);
                 blocks.into_iter().filter_map(|b| self.cache.get_cached(b)).collect()
             };
             if bufs.is_empty() && round > 0 {
@@ -78,6 +78,31 @@ impl Redo {
         self.log.log().persist().await.map_err(|e| self.log_error(e))?;
         self.state.borrow_mut().data.forget_below(below); // whoever else needs the log
         Ok(())
+    }
+
+    /// Planted bug: the trim becomes durable while the write-back may still be lost.
+    pub(super) fn trim_at_once(&self) {
+        self.trim();
+        let log = self.log.log().clone();
+        self.cache.env().spawn("log trim", async move {
+            let _ = log.persist().await;
+        });
+    }
+
+    /// Trims the log below what is needed (I5).
+    pub(super) fn trim(&self) {
+        let below = {
+            let mut state = self.state.borrow_mut();
+            let s = &mut *state;
+            let oldest = s.dirty_pages.oldest_rec_lsn();
+            let planted = self.plant.is("trim-at-append");
+            let below = oldest.filter(|_| !planted).unwrap_or_else(|| self.log.end());
+            s.serials.forget_below(below);
+            below
+        };
+        self.log.trim(below);
+        let head = self.log.log().head();
+        self.state.borrow_mut().data.forget_below(head);
     }
 
     /// Everything written back and the log empty.

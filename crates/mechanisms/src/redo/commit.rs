@@ -3,6 +3,7 @@
 
 use super::queue::Waits;
 use super::reserve::Barrier;
+use super::serials::Serial;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
@@ -246,7 +247,11 @@ impl Redo {
     }
 
     /// Writes the files' contents back and makes them durable, while the log is written beside.
-    async fn sync_contents(&self, files: &[FileScope], given: u64) -> Result<(), IntegrityError> {
+    async fn sync_contents(
+        &self,
+        files: &[FileScope],
+        given: Serial,
+    ) -> Result<(), IntegrityError> {
         let bufs = self.unlogged(files.iter().flat_map(|f| self.cache.dirty_of(f.ino)));
         let flushed = |ino: Ino| self.state.borrow().data.is_flushed(ino);
         if bufs.is_empty() && files.iter().all(|f| flushed(f.ino)) {

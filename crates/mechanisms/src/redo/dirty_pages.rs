@@ -20,22 +20,22 @@ struct Page {
     /// The newest that has ended and changed it.
     newest: Serial,
     /// The first LSN from which on the log is needed for it.
-    rec_lsn: Option<u64>,
+    rec_lsn: Option<Lsn>,
     /// An image without bytes of open operations, and its newest.
     candidate: Option<(Serial, Block)>,
     /// The gate has refused it.
     wanted: bool,
     /// The newest in the image on its way.
-    in_flight: Option<u64>,
+    in_flight: Option<Serial>,
     /// The newest that was written back, and the flush epoch it was written in.
-    written: Option<(FlushEpoch, u64)>,
+    written: Option<(FlushEpoch, Serial)>,
 }
 
 #[derive(Default)]
 pub(super) struct DirtyPages {
     map: IdMap<u64, Page>,
     /// (recLSN, block) of every block.
-    by_rec_lsn: BTreeSet<(u64, u64)>,
+    by_rec_lsn: BTreeSet<(Lsn, u64)>,
     /// Blocks that were written and wait for a flush.
     written: Vec<(FlushEpoch, u64)>,
 }
@@ -160,12 +160,12 @@ impl DirtyPages {
     }
 
     /// From where on the log is needed; None: not at all.
-    pub(super) fn oldest_rec_lsn(&self) -> Option<u64> {
+    pub(super) fn oldest_rec_lsn(&self) -> Option<Lsn> {
         self.by_rec_lsn.first().map(|h| h.0)
     }
 
     /// The blocks that need the log below `lsn`, the oldest first.
-    pub(super) fn needing_below(&self, lsn: u64) -> Vec<BlockNo> {
+    pub(super) fn needing_below(&self, lsn: Lsn) -> Vec<BlockNo> {
         self.by_rec_lsn.range(..(lsn, 0)).map(|h| BlockNo(h.1)).collect()
     }
 

@@ -1,6 +1,30 @@
 //! A redo log of byte ranges: one atomic entry for each operation (seltzer-2000: LFFS;
 //! vahalia-1995: Calaveras), and with small file contents in it, mode `unified`.
 //!
+//! The model: operations change blocks in memory and end one after the other; each that has ended
+//! has a serial. Its changes become an entry in the log, and later, whenever it suits, the blocks
+//! are written in place. Four positions cut the log, and each only moves to the right:
+//!
+//! ```text
+//!          trimmed              durable            appended             given
+//!             |                    |                   |                   |
+//!  -----------|--------------------|-------------------|-------------------|----> operations
+//!   free space: | acknowledged;    | in the log,       | ended, queued:    | not ended: open.rs
+//!   every block | blocks are being | on its way to     | waits for open    |
+//!   is durable  | written in place | the disk          | operations or for |
+//!   in place    | (dirty_pages.rs) | (commit.rs)       | ordered data      |
+//!               |                  |                   | (queue.rs)        |
+//! ```
+//!
+//! `given` and `appended` count serials (serials.rs); `appended` and `durable` are also LSNs of the
+//! log; `trimmed` is the oldest recLSN, the first LSN that some dirty block needs. So
+//! trimmed <= durable <= appended <= given at every moment.
+//!
+//! Read in this order: append.rs (an operation ends and its entry goes into the log), commit.rs
+//! (entries become durable, callers hear of it), dirty_pages.rs and gate.rs (what may be written in
+//! place, and from where on the log is needed), checkpoint.rs (write-back and trim), replay.rs
+//! (recovery); beside them reserve.rs (space before anything changes) and data.rs (file contents).
+//!
 //! Rule        An operation's changes are written in place only when its entry is durable, and the
 //!             log is needed until they are durable there.
 //! Terms       *serial*: the place of an operation among those that have ended. *entry*: the byte
@@ -52,6 +76,7 @@ mod commit;
 mod data;
 mod dirty_pages;
 mod entry;
+mod gate;
 mod open;
 mod patch;
 mod plants;
@@ -62,7 +87,7 @@ mod serials;
 
 use crate::busy_extents::BusyExtents;
 use crate::{Commit, LogRecipe, Recipe};
-use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use cache::{Buf, Cache};
 use data::DataPolicy;
 use dirty_pages::DirtyPages;
 use env::sync::{Lock, Notify};
@@ -204,144 +229,6 @@ impl Redo {
 
     fn check(&self) -> Result<(), IntegrityError> {
         self.cache.failure().map_or(Ok(()), |e| Err(e.into())) // I8
-    }
-
-    /// Moves everything on that became durable meanwhile.
-    fn retire(&self) {
-        let mut state = self.state.borrow_mut();
-        let s = &mut *state;
-        while let Some(serial) = s.serials.advance(|lsn| self.log.is_durable(lsn)) {
-            let Some(sent) = s.queue.take_sent(serial) else { continue };
-            assert_eq!(sent.serial, serial);
-            for txn in sent.txns {
-                s.busy.release(txn);
-            }
-            for e in sent.freed {
-                s.dirty_pages.freed(e, serial); // I4
-            }
-        }
-    }
-
-    /// Puts into the log what can go there (I2, I3).
-    fn append(&self) -> Result<(), IntegrityError> {
-        loop {
-            let batch = {
-                let mut state = self.state.borrow_mut();
-                let s = &mut *state;
-                s.queue.pop(&s.open)
-            };
-            let Some(b) = batch else { return Ok(()) };
-            let mut bytes = b.entry.finish();
-            if self.plant.is("entry-not-atomic") {
-                bytes = self.tear(&bytes)?;
-            }
-            let sent = self.log.append_reserved(b.reservation, &bytes);
-            let lsn = sent.map_err(|e| self.log_error(e))?;
-            let mut state = self.state.borrow_mut();
-            let s = &mut *state;
-            (b.first..=b.serial).for_each(|n| s.serials.appended(n, lsn));
-            for block in b.ranges.keys() {
-                s.dirty_pages.appended(*block, lsn.0);
-                s.data.in_log(*block, lsn.0);
-            }
-            s.queue.sent(b.serial, b.freed, b.txns);
-        }
-    }
-
-    /// Planted bug: half of an entry follows with the next one.
-    fn tear(&self, bytes: &[u8]) -> Result<Vec<u8>, IntegrityError> {
-        let (now, later) = entry::halves(bytes, self.cache.block_bytes());
-        let before = self.state.borrow_mut().torn.replace(later);
-        if let Some(b) = before {
-            self.log.append(&b).map_err(|e| self.log_error(e))?;
-        }
-        Ok(now)
-    }
-
-    /// Planted bug: the trim becomes durable while the write-back may still be lost.
-    fn trim_at_once(&self) {
-        self.trim();
-        let log = self.log.log().clone();
-        self.cache.env().spawn("log trim", async move {
-            let _ = log.persist().await;
-        });
-    }
-
-    /// Trims the log below what is needed (I5).
-    fn trim(&self) {
-        let below = {
-            let mut state = self.state.borrow_mut();
-            let s = &mut *state;
-            let oldest = s.dirty_pages.oldest_rec_lsn().map(wal::Lsn);
-            let planted = self.plant.is("trim-at-append");
-            let below = oldest.filter(|_| !planted).unwrap_or_else(|| self.log.end());
-            s.serials.forget_below(below);
-            below
-        };
-        self.log.trim(below);
-        let head = self.log.log().head();
-        self.state.borrow_mut().data.forget_below(head.0);
-    }
-}
-
-impl WriteGate for Redo {
-    fn prepare(&self) -> Local<'_, ()> {
-        Box::pin(async move {
-            // A failure is sticky and known to the cache.
-            if self.append().is_ok() {
-                let appended = self.state.borrow().serials.newest_appended();
-                let _ = self.wait(appended).await;
-            }
-        })
-    }
-
-    fn before_write(&self, buf: &Buf) -> Image {
-        self.retire();
-        let image = {
-            let mut state = self.state.borrow_mut();
-            let s = &mut *state;
-            let open = s.open.touches(buf.block());
-            if self.plant.is("home-before-log") {
-                s.dirty_pages.before_write_unchecked(buf)
-            } else {
-                s.dirty_pages.before_write(buf, open, s.serials.durable())
-            }
-        };
-        if matches!(image, Image::NotYet) {
-            self.flush_in_background();
-        }
-        image
-    }
-
-    fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
-        let mut state = self.state.borrow_mut();
-        let s = &mut *state;
-        s.dirty_pages.after_write(buf.block(), result.is_ok(), epoch);
-        s.data.after_write(buf, epoch);
-        if self.plant.is("trim-before-flush") {
-            let serials = &s.serials;
-            s.dirty_pages.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n).map(|l| l.0));
-            drop(state);
-            self.trim_at_once();
-        }
-    }
-
-    fn flushed(&self, epoch: FlushEpoch) {
-        {
-            let mut state = self.state.borrow_mut();
-            let s = &mut *state;
-            let serials = &s.serials;
-            s.dirty_pages.flushed(epoch, |n| serials.after(n).map(|l| l.0));
-            s.data.flushed(epoch);
-        }
-        self.trim();
-    }
-
-    fn failed(&self, e: &DiskError) {
-        self.ended.wake_all();
-        self.unbarred.wake_all();
-        // Nothing is written back any more, so nothing makes room.
-        self.log.fail(LogError::Disk(e.clone()));
     }
 }
 

@@ -165,7 +165,7 @@ impl Queue {
 
     /// The contents that anything up to `serial` waits for, up to the first that cannot be written
     /// back now; and the serial up to which that is.
-    pub(super) fn ordered_up_to(&self, serial: u64, open: &Open) -> (Vec<Buf>, u64) {
+    pub(super) fn ordered_up_to(&self, serial: Serial, open: &Open) -> (Vec<Buf>, Serial) {
         let due = || self.batches.iter().take_while(|b| b.serial <= serial);
         let free = || due().take_while(|b| !b.is_refused(open));
         let upto = match due().nth(free().count()) {
