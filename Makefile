@@ -7,6 +7,7 @@
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
 #   make deb, make rpm      a package with the program, man pages, completions, mount.cairn, a systemd unit
 #   make lab                the papers' experiments on modelled disks in virtual time, with their claims: minutes
+#   make lab-page           the same, written into docs/lab.md
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
 #   make soak               mixed load on real mounts, minutes a mode and an hour in the default: no operation may stall
 #   make fuzz               every fuzz target for FUZZ_SECONDS (default 60)
@@ -15,7 +16,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log deb rpm lab crash-nightly soak fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log deb rpm lab lab-page crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -54,9 +55,14 @@ deb rpm:
 	@scripts/setup.sh $@
 	@scripts/package.sh $@
 
-# Ends with 1 if a claim is not met.
+# Ends with 1 if a verdict is worse than docs/lab.md states.
 lab: build
 	$(CAIRN_BIN) lab run $(EXPERIMENT)
+
+lab-page: build
+	sed -i '/^## Figures/q' docs/lab.md
+	echo >> docs/lab.md
+	$(CAIRN_BIN) lab run --markdown >> docs/lab.md
 
 crash-nightly: build
 	@scripts/crash-nightly.sh
