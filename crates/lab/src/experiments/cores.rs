@@ -13,10 +13,9 @@ pub(crate) fn each<A: Sync, T: Send>(all: &[A], job: impl Fn(&A) -> T + Sync) ->
     thread::scope(|s| {
         for _ in 0..cores {
             s.spawn(|| {
-                while let Some((n, a)) = {
+                loop {
                     let n = next.fetch_add(1, Ordering::Relaxed);
-                    all.get(n).map(|a| (n, a))
-                } {
+                    let Some(a) = all.get(n) else { return };
                     let result = job(a);
                     *done[n].lock().expect("nobody fails with it held") = Some(result);
                 }

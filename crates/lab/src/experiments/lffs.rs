@@ -235,16 +235,18 @@ const ASYNC1: &str = "lffs-wafs-1async";
 const ASYNC2: &str = "lffs-wafs-2async";
 
 /// Why a synchronous log's place matters less.
-const WAITS: &str = "with --commit sync a write waits for the log too, not names alone as in the \
-                     paper: two turns of the log's disk a file outweigh the seeks that a second \
-                     disk saves";
+const WAITS: &str = "with --commit sync a write waits for the log too, not names alone as in \
+                     the paper: two turns of the log's disk a file outweigh the seeks that a \
+                     second disk saves";
 /// Why asynchronous logs are quicker beside FFS-async.
-const PROCESSOR: &str = "the paper's systems run at their processor's speed, and a log record costs \
-                         it as much again as the operation; here a call costs all of them the \
-                         same, and what is judged is the disks' writes: no more than FFS-async's";
+const PROCESSOR: &str = "the paper's systems run at their processor's speed, and a log \
+                         record costs it as much again as the operation; here a call costs \
+                         all of them the same, and what is judged is the disks' writes: no \
+                         more than FFS-async's";
 /// Why synchronous systems are nearer to FFS-async.
-const SLOWER: &str = "the synchronous rates are the paper's, turns of the disk; FFS-async, in the \
-                      denominator, is slower than the paper's, which ran at its processor's speed";
+const SLOWER: &str = "the synchronous rates are the paper's, turns of the disk; FFS-async, \
+                      in the denominator, is slower than the paper's, which ran at its \
+                      processor's speed";
 const LONG: &str = "the log goes out in long writes, wherever it is";
 const TURNS: &str = "a turn of the disk or two for each call, 80 pairs a second in the paper";
 

@@ -243,11 +243,12 @@ fn claims(sizes: &[u64], rate: Rate<'_>, f: &mut Findings) {
 }
 
 /// Why the journals of contents are further ahead than in the paper.
-const TWO_DISKS: &str = "in ordered each write waits for its blocks in place, then for the journal's \
-                         disk, one file after the other in the order of arrival: our ordered is \
-                         slower than the paper's, where Linux sorts what waits";
-const BLOCKS: &str = "whole blocks go in place as in ordered, and the piece that is left of a write \
-                      into the journal: each write waits for both disks";
+const TWO_DISKS: &str = "in ordered each write waits for its blocks in place, then for the \
+                         journal's disk, one file after the other in the order of arrival: \
+                         our ordered is slower than the paper's, where Linux sorts what \
+                         waits";
+const BLOCKS: &str = "whole blocks go in place as in ordered, and the piece that is left of \
+                      a write into the journal: each write waits for both disks";
 
 /// A mode, how many times as fast as ordered it is in the paper, and what we find.
 const BEST: [(Mode, f64, Verdict, &str); 3] = [

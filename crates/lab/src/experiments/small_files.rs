@@ -30,10 +30,11 @@ struct Test {
     stands: (Verdict, Verdict),
 }
 
-const MKDIR: &str = "our mode sync writes a new directory in a few ordered steps, several blocks at \
-                     a time, in less than half of the 106 ms of the paper's server; with the log \
-                     both take the same";
-const RMDIR: &str = "as of mkdir: in place the paper's server takes half as long again as ours";
+const MKDIR: &str = "our mode sync writes a new directory in a few ordered steps, several \
+                     blocks at a time, in less than half of the 106 ms of the paper's \
+                     server; with the log both take the same";
+const RMDIR: &str = "as of mkdir: in place the paper's server takes half as long again as \
+                     ours";
 const SAME: &str = "a log write of one turn takes the place of two ordered ones with seeks";
 
 const TESTS: [Test; 4] = [
