@@ -152,7 +152,6 @@ mod tests {
         let found = small(name);
         assert!(!found.claims.is_empty() && !found.tables.is_empty(), "{name}");
         for c in &found.claims {
-            println!("{}", serde_json::to_string(c).unwrap());
             assert!(c.number <= 51 && c.ours.is_finite() && !c.reason.is_empty(), "{c:#?}");
             let (low, high) = c.tolerance;
             assert!(low < high && low <= c.paper && c.paper <= high, "{c:#?}");
@@ -163,12 +162,12 @@ mod tests {
 
     #[test]
     fn journal_traffic_falls_with_the_size_of_writes() {
-        holds("journal-traffic", &[33], 2);
+        holds("journal-traffic", &[33], 1);
     }
 
     #[test]
     fn slow_streams_cost_little_journal() {
-        holds("streams", &[34, 35], 2);
+        holds("streams", &[34, 35], 3);
     }
 
     #[test]
@@ -183,7 +182,7 @@ mod tests {
 
     #[test]
     fn replay_merges() {
-        holds("log-replay", &[45], 1);
+        holds("log-replay", &[45, 47], 2);
     }
 
     #[test]
