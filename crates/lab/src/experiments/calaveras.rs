@@ -162,7 +162,8 @@ pub(super) fn point(
         }
     };
     rig.callers(false, (0..way.setting.volumes).map(rest))?;
-    (rig.take_traffic(), rig.take_latencies());
+    rig.take_traffic();
+    rig.take_latencies();
     rig.set_work(WORK);
     load.until = rig.now().plus(Nanos::from_secs(seconds));
     let callers = (0..CLIENTS).map(|n| {

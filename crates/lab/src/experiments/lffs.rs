@@ -98,7 +98,8 @@ impl Rate {
     where
         F: AsyncFnOnce(Caller) -> Result<(), FsError> + 'static,
     {
-        (rig.take_traffic(), rig.take_latencies());
+        rig.take_traffic();
+        rig.take_latencies();
         let took = rig.callers(false, [work])?;
         let [home, log] = rig.take_traffic();
         let ops = [Op::Create, Op::Unlink, Op::Write, Op::Read];

@@ -62,7 +62,8 @@ fn run(mode: Mode, disk: Model, s: Streams) -> Result<Did, String> {
         }
     };
     rig.callers(false, (0..s.writers).map(create))?;
-    (rig.take_traffic(), rig.take_latencies());
+    rig.take_traffic();
+    rig.take_latencies();
     rig.callers(false, (0..s.writers).map(|n| async move |c: Caller| stream(c, n, s).await))?;
     let [volume, log] = rig.take_traffic();
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
