@@ -101,10 +101,10 @@ impl Rate {
         rig.take_traffic();
         rig.take_latencies();
         let took = rig.callers(false, [work])?;
-        let [home, log] = rig.take_traffic();
+        let [volume, log] = rig.take_traffic();
         let ops = [Op::Create, Op::Unlink, Op::Write, Op::Read];
         let wait = rig.take_latencies().of(&ops);
-        let writes = home.writes + log.writes;
+        let writes = volume.writes + log.writes;
         Ok(Rate { per_sec: amount / secs(took), writes, wait, note: took.0 })
     }
 }
