@@ -1,17 +1,15 @@
-//! Sizes on the command line: a number with K, M, G or T, in powers of 1024.
+//! Sizes on the command line as people write them: 512M, 10G and 10GiB in powers of 1024, 10GB in
+//! powers of 1000, 1.5G, 4096.
 
-/// Parses a size in bytes.
+/// Parses a size in bytes. Errors: it is none.
 pub fn parse(s: &str) -> Result<u64, String> {
     let s = s.trim();
-    let (digits, shift) = match s.chars().last().map(|c| c.to_ascii_uppercase()) {
-        Some('K') => (&s[..s.len() - 1], 10),
-        Some('M') => (&s[..s.len() - 1], 20),
-        Some('G') => (&s[..s.len() - 1], 30),
-        Some('T') => (&s[..s.len() - 1], 40),
-        _ => (s, 0),
-    };
-    let n: u64 = digits.parse().map_err(|_| format!("`{s}` is no size: write 512M, 10G, 4096"))?;
-    n.checked_mul(1 << shift).ok_or_else(|| format!("{s} is too large"))
+    let lower = s.to_ascii_lowercase();
+    // A unit with a B behind it and no i is the decimal one, as in the shops.
+    let decimal = lower.ends_with('b') && !lower.ends_with("ib");
+    let config = parse_size::Config::new();
+    let config = if decimal { config.with_decimal() } else { config.with_binary() };
+    config.parse_size(s).map_err(|e| format!("`{s}` is no size ({e}): write 512M, 10GiB, 4096"))
 }
 
 /// A size for people.
@@ -30,6 +28,11 @@ mod tests {
         assert_eq!(super::parse("10G"), Ok(10 << 30));
         assert_eq!(super::parse("4096"), Ok(4096));
         assert_eq!(super::parse("512k"), Ok(512 << 10));
+        assert_eq!(super::parse("10GiB"), Ok(10 << 30));
+        assert_eq!(super::parse("10GB"), Ok(10_000_000_000));
+        assert_eq!(super::parse("1.5G"), Ok(3 << 29));
+        assert_eq!(super::parse("512 kib"), Ok(512 << 10));
+        assert!(super::parse("-1G").is_err() && super::parse("").is_err());
         assert!(super::parse("ten").is_err());
         assert!(super::parse("99999999999T").is_err());
     }

@@ -4,6 +4,7 @@
 pub mod bytes;
 mod error;
 pub mod ext;
+pub mod foreign;
 mod ids;
 pub mod jbd2;
 pub mod mkfs;

@@ -5,6 +5,7 @@ use crate::args::{PathsArgs, ShownArgs};
 use crate::image::{Image, kind_letter};
 use crate::{Failure, Outcome};
 use format::shown;
+use host::now;
 use std::io::Write;
 use std::path::Path;
 use vfs::{Attr, Kind, MakeKind, Reply, Request, SetAttr};
@@ -16,7 +17,18 @@ fn line(name: &[u8], a: &Attr) -> String {
     };
     let perm: String = [bits(6), bits(3), bits(0)].concat().iter().collect();
     let (kind, name) = (kind_letter(a.kind()), shown(name));
-    format!("{kind}{perm} {:>4} {:>6} {:>6} {:>12} {name}", a.nlink, a.uid, a.gid, a.size)
+    let time = shown_time(a.mtime.sec);
+    format!("{kind}{perm} {:>4} {:>6} {:>6} {:>12} {time} {name}", a.nlink, a.uid, a.gid, a.size)
+}
+
+/// A time as ls(1) shows it: without the year if it is of the last half year.
+fn shown_time(sec: i64) -> String {
+    const HALF_YEAR_SECS: i64 = 365 * 86400 / 2;
+    let now = now().wall.secs() as i64;
+    let Ok(time) = jiff::Timestamp::from_second(sec) else { return sec.to_string() };
+    let time = time.to_zoned(jiff::tz::TimeZone::system());
+    let recent = (now - HALF_YEAR_SECS..=now).contains(&sec);
+    time.strftime(if recent { "%b %e %H:%M" } else { "%b %e  %Y" }).to_string()
 }
 
 fn json_of(name: &[u8], a: &Attr) -> serde_json::Value {
@@ -32,12 +44,17 @@ fn json_of(name: &[u8], a: &Attr) -> serde_json::Value {
 pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
     let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
     let mut all = Vec::new();
+    let mut bad = None;
     for path in &a.of.paths {
         let at = image.walk(path)?;
         let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {
             for e in image.list(path, at.ino)? {
-                found.push((e.name, e.attr.map_or_else(|| image.attr(e.ino), Ok)?));
+                match e.attr.map_or_else(|| image.attr(e.ino), Ok) {
+                    Ok(attr) => found.push((e.name, attr)),
+                    // The others are there all the same.
+                    Err(why) => bad = Some((shown(&e.name).to_string(), why)),
+                }
             }
             found.sort_by(|x, y| x.0.cmp(&y.0));
         } else {
@@ -55,7 +72,11 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
         println!("{}", serde_json::Value::Array(all));
     }
     image.close()?;
-    Ok(Outcome::Done)
+    match bad {
+        None => Ok(Outcome::Done),
+        Some((name, Failure::Failed(why))) => Err(Failure::Failed(format!("{name}: {why}"))),
+        Some((_, why)) => Err(why),
+    }
 }
 
 /// `cairn stat`.

@@ -4,7 +4,7 @@ use crate::args::FsckArgs;
 use crate::device::FileDevice;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
-use check::{Options, Report, check};
+use check::{Finding, Options, Report, check};
 use host::{HostFile, now};
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     let report = check(&device, &options, &mut bar);
     let report = report.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
     if !a.json {
-        print(&shown, &report);
+        print(&shown, &report, a.repair);
     }
     let sound = report.is_sound();
     let repairs = a.repair && !(sound && report.marked_clean);
@@ -110,9 +110,20 @@ fn replay(a: &FsckArgs) -> Result<bool, Failure> {
     Ok(restored.is_some())
 }
 
-fn print(shown: &str, r: &Report) {
+/// A finding; where nothing is repaired, what a repair would do is no fact.
+fn told(f: &Finding, repair: bool) -> String {
+    match f.text.rsplit_once("; ") {
+        Some((what, remedy)) if !repair => {
+            let (place, kind) = (&f.place, f.kind.name());
+            format!("{place}: {what}; with --repair: {remedy} [{kind}]")
+        }
+        _ => f.to_string(),
+    }
+}
+
+fn print(shown: &str, r: &Report, repair: bool) {
     for f in r.findings.iter().take(SHOWN) {
-        println!("{f}");
+        println!("{}", told(f, repair));
     }
     let all: u64 = r.counts.values().sum();
     if all > SHOWN as u64 {
@@ -124,6 +135,9 @@ fn print(shown: &str, r: &Report) {
         "{shown}: {state}, {clean}; {} inodes and {} blocks in use, {all} findings",
         r.inodes_used, r.blocks_used
     );
+    if !r.is_sound() && !repair {
+        println!("nothing was changed: `cairn fsck --repair {shown}` repairs it");
+    }
 }
 
 fn print_json(r: &Report, repair: bool, repaired: bool) {
