@@ -62,6 +62,62 @@ fn mkfs_overwrites_nothing_without_force() {
 }
 
 #[test]
+fn what_is_no_volume_is_named_and_kept() {
+    let folder = Folder::new();
+    for (at, mark, name) in [
+        (0, &b"XFSB"[..], "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
+        (0, b"QFI\xfb", "a qcow2 image"),
+        (0, b"LUKS\xba\xbe", "a LUKS container"),
+        (0, b"\x1f\x8b\x08", "a file compressed by gzip"),
+    ] {
+        let image = folder.0.join(format!("{name}.img"));
+        let mut bytes = vec![0; 1 << 20];
+        bytes[at..at + mark.len()].copy_from_slice(mark);
+        std::fs::write(&image, &bytes).unwrap();
+        for command in ["info", "fsck", "recover"] {
+            fails(&[command, s(&image)], 1, &format!("this is {name}, and no volume"));
+        }
+        fails(&["fsck", "--repair", s(&image)], 1, name);
+        fails(&["mkfs", s(&image)], 1, &format!("there is {name} already"));
+        assert!(std::fs::read(&image).unwrap() == bytes, "{name}");
+    }
+}
+
+#[test]
+fn fsck_says_what_a_repair_would_do_and_ls_shows_what_it_can() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    ok(&["mkdir", s(&image), "/d", "/e"]);
+    let listed = ok(&["ls", s(&image), "/"]);
+    let line = listed.lines().find(|l| l.ends_with(" d")).unwrap();
+    let time = line.split_whitespace().rev().nth(1).unwrap();
+    assert!(time.contains(':') && time.len() == 5, "{line}");
+    // One directory's inode is spoilt.
+    let ino = ok(&["stat", s(&image), "/d"]);
+    let ino: u64 = ino.split("inode ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    spoil_inode(&image, ino);
+    let (code, out, _) = cairn(&["fsck", s(&image)]);
+    assert_eq!(code, 3, "{out}");
+    assert!(out.contains("; with --repair: ") && out.contains("nothing was changed"), "{out}");
+    let (code, out, err) = cairn(&["ls", s(&image), "/"]);
+    assert!(code == 1 && err.contains("cairn: d: "), "{err}");
+    assert!(out.contains(" e\n") && out.contains("lost+found"), "{out}");
+    let (code, out, _) = cairn(&["fsck", "--repair", s(&image)]);
+    assert!(code == 4 && !out.contains("with --repair"), "{out}");
+}
+
+/// Writes a mode of no kind into an inode of the first group.
+fn spoil_inode(image: &Path, ino: u64) {
+    let mut bytes = std::fs::read(image).unwrap();
+    let le32 = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    let (table, size) = (le32(4096 + 8) * 4096, 256);
+    let at = table + (ino as usize - 1) * size;
+    bytes[at..at + 2].copy_from_slice(&0xf000_u16.to_le_bytes());
+    std::fs::write(image, bytes).unwrap();
+}
+
+#[test]
 fn wrong_arguments_are_told_in_one_line() {
     let folder = Folder::new();
     let image = folder.volume("v.img", "16M");

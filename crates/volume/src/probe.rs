@@ -12,6 +12,7 @@ use format::ext::Superblock;
 use format::ext::boot::{self, BOOT_BYTES, BootArea, BootState};
 use format::ext::features::incompat;
 use format::ext::superblock::STATE_ERROR;
+use format::foreign;
 use mechanisms::{AfterCrash, Mode};
 use std::rc::Rc;
 use vfs::Volume;
@@ -119,9 +120,16 @@ impl Probe {
     }
 }
 
+/// What is there in place of a volume, if that is known; else why there is none.
+fn named(device: &dyn ReadBlocks, why: VolumeError) -> VolumeError {
+    let mut head = vec![0; device.size_bytes().min(foreign::LOOK_BYTES as u64) as usize];
+    let found = device.read_at(0, &mut head).ok().and_then(|()| foreign::look(&head));
+    found.map_or(why, |f| VolumeError(f.to_string()))
+}
+
 /// Looks at a device. Errors say what is wrong and what to do.
 pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
-    let found = locate(device)?;
+    let found = locate(device).map_err(|why| named(device, why.into()))?;
     let mut area = [0; BOOT_BYTES];
     device.read_at(0, &mut area)?;
     let superblock = found.superblock;

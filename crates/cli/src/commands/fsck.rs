@@ -32,7 +32,11 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
     let mut bar = Bar::new();
     let report = check(&device, &options, &mut bar);
-    let report = report.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    let report = report.map_err(|e| {
+        // Looking at it as opening does may tell what it is instead.
+        let why = volume::probe(&device).err().map_or_else(|| e.to_string(), |p| p.to_string());
+        Failure::Failed(format!("{shown}: {why}"))
+    })?;
     if !a.json {
         print(&shown, &report, a.repair);
     }

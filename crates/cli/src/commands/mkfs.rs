@@ -4,6 +4,7 @@ use crate::args::{MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
 use check::{IoError, ReadBlocks};
+use format::foreign;
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
@@ -153,19 +154,27 @@ fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
     Ok(false)
 }
 
+/// What it holds, if that is known.
+fn foreign_name(device: &FileDevice) -> Option<String> {
+    let mut head = vec![0; device.size_bytes().min(foreign::LOOK_BYTES as u64) as usize];
+    device.read_at(0, &mut head).ok()?;
+    foreign::look(&head).map(|f| f.name)
+}
+
 fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
     let file = Arc::new(HostFile::open(path, false)?);
     let device = FileDevice(file.clone());
     if !a.force {
-        let why = if volume::probe(&device).is_ok() {
-            "there is a volume already; --force makes a new one over it"
+        let there = if volume::probe(&device).is_ok() {
+            Some("a volume".to_owned())
         } else if holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
-            "there is something on it already; --force makes a volume over it"
+            Some(foreign_name(&device).unwrap_or_else(|| "something".to_owned()))
         } else {
-            ""
+            None
         };
-        if !why.is_empty() {
+        if let Some(there) = there {
+            let why = format!("there is {there} already, which --force would destroy");
             return Err(Failure::Failed(format!("{shown}: {why}")));
         }
     }
