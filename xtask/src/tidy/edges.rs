@@ -16,7 +16,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("mechanisms", &["env", "cache", "format", "integrity", "wal"]),
     ("ufs", &["env", "cache", "format", "vfs", "integrity"]),
     ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity"]),
-    ("lfs", &["env", "cache", "format", "ufs"]),
+    ("lfs", &["env"]),
     ("check", &["env", "format"]),
     (
         "volume",

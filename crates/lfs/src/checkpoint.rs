@@ -1,0 +1,439 @@
+//! Checkpoints: a moment of the store, whole. A body with the usage table and the list of runs lies
+//! in the table's segments; one of two slots, in turn, names it. It does not know how the log is
+//! followed from there.
+//!
+//! ```text
+//!  slot  0 "CLCP" | 4 sum of the rest | 8 generation | 16 bytes of body | 20 the body's sum
+//!        24 chunks: how many (4), then place (8) and blocks (4) of each
+//!  body  generation | serial | epoch | stamp (8 each) | last sum (4)
+//!        heads (4): segment, offset, next (4 each)
+//!        segments (4): live blocks (4; bit 31: free, bit 30: the table's), youngest stamp (8)
+//!        runs (4): extents (8), pages (4), index sum (4), chunks of the index
+//! ```
+
+use crate::codec::{Reader, Writer};
+use crate::extents::{Extent, Extents};
+use crate::geometry::{BLOCK, BLOCK_BYTES, Place, SLOTS, SegNo};
+use crate::merge::Merge;
+use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_page};
+use crate::state::State;
+use crate::store::Inner;
+use crate::usage::Use;
+use env::{Block, DiskError, Durability};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+const MAGIC: [u8; 4] = *b"CLCP";
+const IS_FREE: u32 = 1 << 31;
+const IS_TABLE: u32 = 1 << 30;
+
+/// What a slot says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    pub(crate) generation: u64,
+    pub(crate) bytes: u32,
+    pub(crate) sum: u32,
+    pub(crate) chunks: Vec<Chunk>,
+}
+
+impl Slot {
+    pub(crate) fn encode(&self, seed: u32) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.bytes(&MAGIC).u32(0).u64(self.generation).u32(self.bytes).u32(self.sum);
+        encode_chunks(&mut w, &self.chunks);
+        assert!(w.0.len() <= BLOCK_BYTES, "I7: a slot is one block");
+        w.0.resize(BLOCK_BYTES, 0);
+        let sum = crc32c::crc32c_append(seed, &w.0[8..]);
+        w.0[4..8].copy_from_slice(&sum.to_le_bytes());
+        w.0
+    }
+    pub(crate) fn decode(seed: u32, raw: &[u8]) -> Option<Slot> {
+        let mut r = Reader(raw.get(..BLOCK_BYTES)?);
+        if r.bytes(4)? != MAGIC || r.u32()? != crc32c::crc32c_append(seed, r.0) {
+            return None;
+        }
+        let (generation, bytes, sum) = (r.u64()?, r.u32()?, r.u32()?);
+        Some(Slot { generation, bytes, sum, chunks: decode_chunks(&mut r)? })
+    }
+}
+
+/// One segment, as a body has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SavedSegment {
+    pub(crate) live: u32,
+    pub(crate) youngest: u64,
+    /// Both checkpoints say so.
+    pub(crate) free: bool,
+    pub(crate) table: bool,
+}
+
+/// A moment of the store.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Body {
+    pub(crate) generation: u64,
+    pub(crate) serial: u64,
+    pub(crate) epoch: u64,
+    pub(crate) stamp: u64,
+    pub(crate) last_sum: u32,
+    /// Segment, offset, next.
+    pub(crate) heads: Vec<(SegNo, u32, SegNo)>,
+    pub(crate) segments: Vec<SavedSegment>,
+    /// Each run without its index, and how many pages that has.
+    pub(crate) runs: Vec<(Run, usize)>,
+}
+
+impl Body {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u64(self.generation).u64(self.serial).u64(self.epoch).u64(self.stamp).u32(self.last_sum);
+        w.u32(self.heads.len() as u32);
+        for (segment, offset, next) in &self.heads {
+            w.u32(segment.0).u32(*offset).u32(next.0);
+        }
+        w.u32(self.segments.len() as u32);
+        for s in &self.segments {
+            let flags = (u32::from(s.free) * IS_FREE) | (u32::from(s.table) * IS_TABLE);
+            w.u32(s.live | flags).u64(s.youngest);
+        }
+        w.u32(self.runs.len() as u32);
+        self.runs.iter().for_each(|(r, _)| r.encode_reference(&mut w));
+        w.0
+    }
+    pub(crate) fn decode(raw: &[u8]) -> Option<Body> {
+        let mut r = Reader(raw);
+        let (generation, serial, epoch, stamp) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
+        let (last_sum, heads) = (r.u32()?, r.u32()?);
+        let heads = (0..heads).map(|_| Some((SegNo(r.u32()?), r.u32()?, SegNo(r.u32()?))));
+        let heads = heads.collect::<Option<_>>()?;
+        let segments = r.u32()?;
+        let segment = |r: &mut Reader<'_>| {
+            let (word, youngest) = (r.u32()?, r.u64()?);
+            let (free, table) = (word & IS_FREE != 0, word & IS_TABLE != 0);
+            Some(SavedSegment { live: word & (IS_TABLE - 1), youngest, free, table })
+        };
+        let segments = (0..segments).map(|_| segment(&mut r)).collect::<Option<_>>()?;
+        let runs = r.u32()?;
+        let runs = (0..runs).map(|_| Run::decode_reference(&mut r)).collect::<Option<_>>()?;
+        Some(Body { generation, serial, epoch, stamp, last_sum, heads, segments, runs })
+    }
+
+    fn of(s: &State) -> Body {
+        let saved = |(_, g): (SegNo, crate::usage::Segment)| SavedSegment {
+            live: g.live,
+            youngest: g.youngest,
+            free: g.used == Use::Free,
+            table: g.used == Use::Table,
+        };
+        Body {
+            generation: s.usage.begun,
+            serial: s.serial,
+            epoch: s.epoch,
+            stamp: s.stamp,
+            last_sum: s.last_sum,
+            heads: s.heads.iter().map(|h| (h.segment, h.offset, h.next)).collect(),
+            segments: s.usage.all().map(saved).collect(),
+            runs: Vec::new(),
+        }
+    }
+}
+
+/// Blocks on their way into the table's segments.
+#[derive(Default)]
+struct Output {
+    waiting: Vec<Block>,
+    start: Option<Place>,
+}
+
+/// Runs of the table at most.
+pub(crate) const RUNS_MAX: usize = 5;
+/// Blocks written together.
+const TOGETHER: usize = 64;
+
+impl Inner {
+    /// Writes a checkpoint: everything put before the call is durable afterwards, found without
+    /// following the log. What is put meanwhile goes on.
+    pub(crate) async fn checkpoint(self: &Rc<Self>) -> Result<(), DiskError> {
+        let _alone = self.checkpointing.lock().await;
+        self.check_failed()?;
+        let result = self.write_checkpoint().await;
+        if let Err(e) = &result {
+            self.fail(e.clone());
+        }
+        self.changed.wake_all();
+        result
+    }
+
+    async fn write_checkpoint(self: &Rc<Self>) -> Result<(), DiskError> {
+        let (mut body, frozen, old) = {
+            let mut s = self.state.borrow_mut();
+            (0..s.heads.len()).for_each(|h| s.close(h));
+            s.usage.begun += 1;
+            (s.since_checkpoint, s.checkpoint_wanted) = (0, false);
+            let frozen = Rc::new(std::mem::take(&mut s.table.active));
+            s.table.frozen = Some(frozen.clone());
+            (Body::of(&s), frozen, s.table.runs.clone())
+        };
+        self.issue(false);
+        let early = self.plant == Some("checkpoint-before-segments");
+        let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks: Vec::new() };
+        let mut out = Output::default();
+        let runs = self.next_runs(&frozen, &old, &mut out).await?;
+        body.runs = runs.iter().map(|r| ((**r).clone(), r.pages.len())).collect();
+        let raw = body.encode();
+        slot.generation = body.generation;
+        (slot.bytes, slot.sum) = (raw.len() as u32, crc32c::crc32c_append(self.seed, &raw));
+        slot.chunks = self.table_bytes(&raw, &mut out).await?;
+        self.write_waiting(&mut out).await?;
+        if !early {
+            self.wait_completed(body.serial).await?;
+            self.disk.flush().await?;
+        }
+        let n = if self.plant == Some("one-slot") { 0 } else { body.generation % 2 };
+        let block = vec![Block::copy_of(&slot.encode(self.seed))];
+        self.disk.write(SLOTS[n as usize].byte(), block, Durability::Fua).await?;
+        let freed = self.adopt(&body, runs, &slot, early);
+        self.give_back(freed).await
+    }
+
+    /// The checkpoint is durable: its table is the table, and what it no longer names is free.
+    fn adopt(&self, body: &Body, runs: Vec<Rc<Run>>, slot: &Slot, early: bool) -> Vec<SegNo> {
+        let mut s = self.state.borrow_mut();
+        let s = &mut *s;
+        if !early {
+            assert!(s.completed >= body.serial, "I7: what it covers was written before it");
+            s.durable = s.durable.max(body.serial);
+            let durable = s.durable;
+            s.flights.retain(|serial, _| *serial > durable);
+        }
+        s.table.runs = runs;
+        s.table.frozen = None;
+        s.table.version += 1;
+        s.table.pages.forget();
+        s.usage.durable = body.generation;
+        s.stats.checkpoints += 1;
+        let named = self.segments_named(&s.table.runs, &slot.chunks);
+        let before = std::mem::replace(&mut s.named[1], named);
+        let gone = std::mem::replace(&mut s.named[0], before);
+        let open = s.table_at.map(|t| t.0);
+        let mut freed = Vec::new();
+        for seg in gone {
+            let kept = s.named.iter().any(|n| n.contains(&seg)) || open == Some(seg);
+            if !kept && s.usage.get(seg).used == Use::Table {
+                s.usage.free_table(seg);
+                freed.push(seg);
+            } else if open == Some(seg) {
+                s.named[0].insert(seg); // looked at again at the next checkpoint
+            }
+        }
+        freed.extend(s.usage.release());
+        freed
+    }
+
+    /// Segments that the runs and the body of a checkpoint lie in.
+    pub(crate) fn segments_named(&self, runs: &[Rc<Run>], body: &[Chunk]) -> BTreeSet<SegNo> {
+        let places = runs.iter().flat_map(|r| r.places()).chain(body.iter().copied());
+        places.filter_map(|(p, _)| self.geometry.segment_of(p)).collect()
+    }
+
+    /// The runs with what is new: a run of its own, merged with those that are not much larger, so
+    /// that each mapping is written again only a logarithmic number of times.
+    async fn next_runs(
+        &self,
+        new: &Rc<Extents>,
+        old: &[Rc<Run>],
+        out: &mut Output,
+    ) -> Result<Vec<Rc<Run>>, DiskError> {
+        if new.is_empty() {
+            return Ok(old.to_vec());
+        }
+        let (mut size, mut merged) = (new.len() as u64, 0);
+        while merged < old.len() && size * 2 >= old[merged].extents {
+            size += old[merged].extents;
+            merged += 1;
+        }
+        if old.len() - merged >= RUNS_MAX {
+            merged = old.len();
+        }
+        let whole = merged == old.len();
+        let sources = old[..merged].iter().cloned();
+        let run = self.write_run(Merge::new(std::iter::once(&**new), sources), whole, out).await?;
+        let kept = old[merged..].iter().cloned();
+        Ok(run.map(Rc::new).into_iter().chain(kept).collect())
+    }
+
+    /// `whole`: nothing older lies behind, so what is free needs no record.
+    async fn write_run(
+        &self,
+        mut merge: Merge,
+        whole: bool,
+        out: &mut Output,
+    ) -> Result<Option<Run>, DiskError> {
+        let mut run = Run::default();
+        let mut page: Vec<Extent> = Vec::new();
+        while let Some(e) = merge.next(self).await? {
+            if whole && e.place.is_none() {
+                continue;
+            }
+            if let Some(last) = page.last_mut().filter(|last| last.joins(&e)) {
+                last.n += e.n;
+                continue;
+            }
+            if page.len() == PAGE_EXTENTS {
+                self.write_page(&mut run, &mut page, out).await?;
+            }
+            page.push(e);
+        }
+        if !page.is_empty() {
+            self.write_page(&mut run, &mut page, out).await?;
+        }
+        if run.pages.is_empty() {
+            return Ok(None);
+        }
+        let index = run.encode_index();
+        run.index_sum = crc32c::crc32c_append(self.seed, &index);
+        run.index = self.table_bytes(&index, out).await?;
+        Ok(Some(run))
+    }
+
+    async fn write_page(
+        &self,
+        run: &mut Run,
+        page: &mut Vec<Extent>,
+        out: &mut Output,
+    ) -> Result<(), DiskError> {
+        let raw = encode_page(self.seed, page);
+        let place = self.table_block(Block::copy_of(&raw), out).await?;
+        run.pages.push((page[0].v, place));
+        run.extents += page.len() as u64;
+        page.clear();
+        Ok(())
+    }
+
+    /// Bytes as whole blocks of the table's segments.
+    async fn table_bytes(&self, raw: &[u8], out: &mut Output) -> Result<Vec<Chunk>, DiskError> {
+        let mut chunks: Vec<Chunk> = Vec::new();
+        for part in raw.chunks(BLOCK_BYTES) {
+            let mut block = Block::zeroed(BLOCK_BYTES);
+            block.bytes_mut()[..part.len()].copy_from_slice(part);
+            let place = self.table_block(block, out).await?;
+            match chunks.last_mut() {
+                Some((first, n)) if first.plus(u64::from(*n)) == place => *n += 1,
+                _ => chunks.push((place, 1)),
+            }
+        }
+        Ok(chunks)
+    }
+
+    async fn table_block(&self, block: Block, out: &mut Output) -> Result<Place, DiskError> {
+        let place = {
+            let mut s = self.state.borrow_mut();
+            let full = |at: (SegNo, u32)| at.1 == s.geometry.segment_blocks;
+            let (seg, offset) = match s.table_at.filter(|at| !full(*at)) {
+                Some(at) => at,
+                None => (s.usage.take(Use::Table).ok_or_else(no_room)?, 0),
+            };
+            s.table_at = Some((seg, offset + 1));
+            s.stats.table_blocks += 1;
+            s.geometry.start(seg).plus(u64::from(offset))
+        };
+        let end = out.start.map(|p| p.plus(out.waiting.len() as u64));
+        if end != Some(place) || out.waiting.len() == TOGETHER {
+            self.write_waiting(out).await?;
+            out.start = Some(place);
+        }
+        out.waiting.push(block);
+        Ok(place)
+    }
+
+    async fn write_waiting(&self, out: &mut Output) -> Result<(), DiskError> {
+        let Some(start) = out.start.take() else { return Ok(()) };
+        let blocks = std::mem::take(&mut out.waiting);
+        self.disk.write(start.byte(), blocks, Durability::Cached).await
+    }
+
+    /// Free segments are given back to whatever lies below; nobody takes one meanwhile.
+    async fn give_back(&self, freed: Vec<SegNo>) -> Result<(), DiskError> {
+        if !self.options.discard {
+            return Ok(());
+        }
+        freed.iter().for_each(|seg| self.state.borrow_mut().usage.withhold(*seg));
+        let bytes = u64::from(self.geometry.segment_blocks) * BLOCK;
+        for seg in freed {
+            let start = self.geometry.start(seg);
+            // A disk that does not know how is none the worse.
+            let _ = self.disk.discard(start.byte(), bytes).await;
+            self.state.borrow_mut().usage.give(seg);
+        }
+        Ok(())
+    }
+
+    /// A body that a slot names; None: it is damaged.
+    pub(crate) async fn read_body(&self, slot: &Slot) -> Result<Option<Body>, DiskError> {
+        let raw = self.read_chunks(&slot.chunks).await?;
+        let raw = raw.get(..slot.bytes as usize).unwrap_or(&[]);
+        if crc32c::crc32c_append(self.seed, raw) != slot.sum {
+            return Ok(None);
+        }
+        let body = Body::decode(raw).filter(|b| b.generation == slot.generation);
+        Ok(body.filter(|b| b.segments.len() == self.geometry.segments as usize))
+    }
+
+    /// The runs of a body, with their indices.
+    pub(crate) async fn read_runs(&self, body: &Body) -> Result<Vec<Rc<Run>>, DiskError> {
+        let mut runs = Vec::new();
+        for (run, pages) in &body.runs {
+            let mut run = run.clone();
+            let raw = self.read_chunks(&run.index).await?;
+            let raw = raw.get(..pages * 16).unwrap_or(&[]);
+            if !run.load_index(self.seed, raw) {
+                let place = run.index.first().map_or(Place(0), |c| c.0);
+                return Err(crate::table::damaged(place, "the index of a run of the table"));
+            }
+            runs.push(Rc::new(run));
+        }
+        Ok(runs)
+    }
+
+    async fn read_chunks(&self, chunks: &[Chunk]) -> Result<Vec<u8>, DiskError> {
+        let mut raw = Vec::new();
+        for (place, n) in chunks {
+            if !self.geometry.is_inside(*place, u64::from(*n)) {
+                return Ok(Vec::new()); // its sum will be wrong
+            }
+            raw.extend_from_slice(self.read_blocks(*place, u64::from(*n)).await?.bytes());
+        }
+        Ok(raw)
+    }
+}
+
+/// There is no segment left.
+pub(crate) fn no_room() -> DiskError {
+    let detail = "the store has no free segment left: delete files, or enlarge the disk".into();
+    DiskError { kind: env::DiskErrorKind::NoSpace, during: "write", at: 0, detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_comes_back() {
+        let slot = Slot { generation: 7, bytes: 99, sum: 5, chunks: vec![(Place(3), 2)] };
+        let raw = slot.encode(1);
+        assert_eq!(Slot::decode(1, &raw), Some(slot));
+        assert_eq!(Slot::decode(2, &raw), None, "of another store");
+        let segment = SavedSegment { live: 4, youngest: 8, free: false, table: true };
+        let run = Run { extents: 3, index: vec![(Place(9), 1)], ..Run::default() };
+        let body = Body {
+            generation: 7,
+            serial: 2,
+            epoch: 1,
+            stamp: 5,
+            last_sum: 6,
+            heads: vec![(SegNo(1), 2, SegNo(3))],
+            segments: vec![segment; 3],
+            runs: vec![(run, 0)],
+        };
+        assert_eq!(Body::decode(&body.encode()), Some(body));
+    }
+}

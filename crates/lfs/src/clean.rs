@@ -1,0 +1,279 @@
+//! The cleaner: makes empty segments by moving what lives out of the emptiest ones. Policies choose
+//! by the usage table alone; the four verbs (candidates, where a block is now, move it if it is
+//! still there, release) are 4.4BSD's. It does not know what blocks hold.
+
+use crate::geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
+use crate::store::{Inner, Store};
+use crate::summary::{Entry, Summary};
+use crate::usage::{Segment, Use};
+use env::{Block, DiskError};
+use std::rc::Rc;
+
+/// Which segments are cleaned first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Policy {
+    /// The emptiest.
+    Greedy,
+    /// The most gain for the work, old segments first (Rosenblum and Ousterhout 1992).
+    CostBenefit,
+}
+
+/// A segment that may be cleaned, as policies see it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Candidate {
+    /// Which.
+    pub segment: SegNo,
+    /// Live blocks in it, of
+    pub live: u32,
+    /// as many as it could hold.
+    pub blocks: u32,
+    /// Blocks that users have written since its youngest block was.
+    pub age: u64,
+}
+
+impl Policy {
+    /// Sorts candidates, the best first.
+    pub fn sort(self, all: &mut [Candidate]) {
+        match self {
+            Policy::Greedy => all.sort_by_key(|c| (c.live, c.segment)),
+            // benefit / cost = (1 - u) age / (1 + u), as integers
+            Policy::CostBenefit => all.sort_by_key(|c| {
+                let (dead, blocks) = (u128::from(c.blocks - c.live), u128::from(c.blocks));
+                let gain = (dead * (u128::from(c.age) + 1)) << 20;
+                (std::cmp::Reverse(gain / (blocks + u128::from(c.live))), c.segment)
+            }),
+        }
+    }
+}
+
+/// Below so many free segments the cleaner runs.
+pub(crate) fn low(g: &Geometry) -> u32 {
+    g.reserve() + (g.segments / 50).max(3)
+}
+/// It goes on until there are so many.
+fn high(g: &Geometry) -> u32 {
+    low(g) + (g.segments / 50).max(3)
+}
+/// So many passes one after the other that gain nothing end the cleaning.
+const IN_VAIN_MAX: u32 = 3;
+/// Blocks read into memory in a pass.
+const PASS_BLOCKS: u64 = (20 << 20) / BLOCK_BYTES as u64;
+
+/// A live block of a victim.
+struct Survivor {
+    v: Virt,
+    stamp: u64,
+    from: Place,
+    block: Block,
+}
+
+impl Store {
+    /// Cleans until nothing is gained, or `segments` have been emptied. Returns how many were.
+    pub async fn clean(&self, segments: u32) -> Result<u32, DiskError> {
+        let mut emptied = 0;
+        while emptied < segments {
+            let before = self.inner.state.borrow().spare();
+            let policy = self.inner.options.policy;
+            emptied += self.inner.clean_pass(policy, segments - emptied).await?;
+            self.inner.checkpoint().await?;
+            self.inner.checkpoint().await?;
+            if self.inner.state.borrow().spare() <= before {
+                break;
+            }
+        }
+        Ok(emptied)
+    }
+
+    /// What the cleaner could take now.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.inner.candidates()
+    }
+}
+
+impl Inner {
+    /// The task: runs until there are enough free segments, or nothing is to be gained.
+    pub(crate) async fn clean(self: Rc<Self>) {
+        let mut in_vain = 0;
+        loop {
+            let (before, least) = {
+                let s = self.state.borrow();
+                (s.spare(), self.geometry.reserve() + s.segments_wanted)
+            };
+            let goal = high(&self.geometry).max(least);
+            if before >= goal || self.check_failed().is_err() {
+                break;
+            }
+            // Where the policy's choice has gained nothing, the emptiest are the last resort.
+            let policy = if in_vain == 0 { self.options.policy } else { Policy::Greedy };
+            if let Err(e) = self.clean_and_release(policy, goal - before).await {
+                self.fail(e);
+                break;
+            }
+            self.changed.wake_all();
+            let mut s = self.state.borrow_mut();
+            in_vain = if s.spare() > before { 0 } else { in_vain + 1 };
+            if in_vain == IN_VAIN_MAX {
+                let stuck = s.spare() < least;
+                s.stuck = stuck.then(|| s.changes());
+                break;
+            }
+        }
+        let mut s = self.state.borrow_mut();
+        (s.cleaning, s.segments_wanted) = (false, 0);
+        drop(s);
+        self.changed.wake_all();
+    }
+
+    /// One pass, and the checkpoints after which what it emptied is free.
+    async fn clean_and_release(
+        self: &Rc<Self>,
+        policy: Policy,
+        wanted: u32,
+    ) -> Result<(), DiskError> {
+        let waiting = self.state.borrow().usage.waiting_count();
+        if waiting < wanted {
+            self.clean_pass(policy, wanted - waiting).await?;
+        }
+        self.checkpoint().await?;
+        if self.state.borrow().usage.waiting_count() > 0 {
+            self.checkpoint().await?;
+        }
+        Ok(())
+    }
+
+    /// First verb: closed segments with something dead in them.
+    fn candidates(&self) -> Vec<Candidate> {
+        let s = self.state.borrow();
+        let (blocks, whole) = (self.geometry.segment_blocks, self.geometry.packed());
+        let may = |g: &Segment| g.used == Use::Closed && g.live > 0 && g.live < whole;
+        s.usage
+            .all()
+            .filter(|(_, g)| may(g))
+            .map(|(segment, g)| Candidate {
+                segment,
+                live: g.live,
+                blocks,
+                age: s.stamp.saturating_sub(g.youngest),
+            })
+            .collect()
+    }
+
+    /// Moves what lives out of up to `wanted` segments. Returns how many are empty.
+    async fn clean_pass(self: &Rc<Self>, policy: Policy, wanted: u32) -> Result<u32, DiskError> {
+        let mut all = self.candidates();
+        policy.sort(&mut all);
+        let victims = self.affordable(&all, wanted);
+        let mut survivors = Vec::new();
+        for c in &victims {
+            self.survivors_of(c.segment, &mut survivors).await?;
+        }
+        // Cold with cold: what was not written for long goes together.
+        survivors.sort_by_key(|s| (s.stamp, s.from));
+        for s in survivors {
+            self.move_if_still(s).await?;
+        }
+        self.issue(false);
+        let s = &mut *self.state.borrow_mut();
+        let emptied = victims.iter().filter(|c| s.usage.get(c.segment).live == 0).count() as u32;
+        s.stats.cleaned += u64::from(emptied);
+        Ok(emptied)
+    }
+
+    /// The first of them that memory and the reserve allow, if they make more room than they take.
+    fn affordable(&self, sorted: &[Candidate], wanted: u32) -> Vec<Candidate> {
+        let whole = u64::from(self.geometry.packed());
+        let spare = self.state.borrow().spare();
+        // One more than the blocks fill: a head always has the next one announced.
+        let room = spare.saturating_sub(self.geometry.table_reserve() + 1);
+        let room = u64::from(room) * whole;
+        let (mut live, mut dead, mut chosen) = (0, 0, Vec::new());
+        for c in sorted {
+            if dead >= u64::from(wanted) * whole || live + u64::from(c.live) > room.min(PASS_BLOCKS)
+            {
+                break;
+            }
+            live += u64::from(c.live);
+            dead += whole.saturating_sub(u64::from(c.live));
+            chosen.push(*c);
+        }
+        chosen
+    }
+
+    /// Second verb: the blocks of a segment that still lie where its summaries say.
+    async fn survivors_of(&self, segment: SegNo, out: &mut Vec<Survivor>) -> Result<(), DiskError> {
+        let (start, blocks) = (self.geometry.start(segment), self.geometry.segment_blocks);
+        self.state.borrow_mut().usage.reading(segment, true);
+        let raw = self.read_blocks(start, u64::from(blocks)).await;
+        self.state.borrow_mut().usage.reading(segment, false);
+        let raw = raw?;
+        self.state.borrow_mut().stats.read_to_clean += u64::from(blocks);
+        let part = |i: u64| {
+            let at = i as usize * BLOCK_BYTES;
+            &raw.bytes()[at..at + BLOCK_BYTES]
+        };
+        for summary in summaries(raw.bytes(), start) {
+            for (entry, place) in summary.blocks() {
+                let (Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. }) = entry else {
+                    continue;
+                };
+                if v.0 < self.geometry.virtual_blocks && self.where_now(v).await? == Some(place) {
+                    let block = Block::copy_of(part(place.0 - start.0));
+                    out.push(Survivor { v, stamp, from: place, block });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn where_now(&self, v: Virt) -> Result<Option<Place>, DiskError> {
+        loop {
+            let base = self.base(v, 1).await?;
+            let s = self.state.borrow();
+            if s.table.is_current(&base) {
+                return Ok(s.table.place(v, &base));
+            }
+        }
+    }
+
+    /// Third verb: a block goes to the cleaner's head, unless somebody has written it meanwhile.
+    async fn move_if_still(self: &Rc<Self>, b: Survivor) -> Result<(), DiskError> {
+        loop {
+            self.check_failed()?;
+            if self.state.borrow().pending.len() >= 8192 {
+                self.changed.wait().await;
+                continue;
+            }
+            let base = self.base(b.v, 1).await?;
+            let mut s = self.state.borrow_mut();
+            if !s.table.is_current(&base) {
+                continue;
+            }
+            if s.table.place(b.v, &base) == Some(b.from) {
+                s.move_block(b.v, (b.from, b.stamp), b.block);
+            }
+            drop(s);
+            self.issue(false);
+            return Ok(());
+        }
+    }
+}
+
+/// The summaries of a segment's present use, front to back: their serials rise. What an earlier use
+/// left behind them does no harm: whether a block lives is for the table to say.
+pub(crate) fn summaries(segment: &[u8], start: Place) -> Vec<Summary> {
+    let (mut all, mut at): (Vec<Summary>, usize) = (Vec::new(), 0);
+    while let Some(raw) = segment.get(at..at + BLOCK_BYTES) {
+        let Some((s, _)) = Summary::decode(raw, start.plus((at / BLOCK_BYTES) as u64)) else {
+            break;
+        };
+        if all.last().is_some_and(|last| last.serial >= s.serial) {
+            break;
+        }
+        at += (s.payload as usize + 1) * BLOCK_BYTES;
+        if at > segment.len() {
+            break;
+        }
+        all.push(s);
+    }
+    all
+}

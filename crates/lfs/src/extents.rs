@@ -1,0 +1,114 @@
+//! New mappings in memory, as extents: what was mapped or freed since the last checkpoint. It knows
+//! no disk; older mappings are in the runs.
+
+use crate::geometry::{Place, Virt};
+use std::collections::BTreeMap;
+
+/// `n` virtual blocks from `v` on, and where the first lies; None: they are free.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Extent {
+    pub(crate) v: Virt,
+    pub(crate) n: u32,
+    pub(crate) place: Option<Place>,
+}
+
+impl Extent {
+    pub(crate) fn end(&self) -> u64 {
+        self.v.0 + u64::from(self.n)
+    }
+    /// Where a block of it lies.
+    pub(crate) fn at(&self, v: Virt) -> Option<Place> {
+        self.place.map(|p| p.plus(v.0 - self.v.0))
+    }
+    /// The part from `from` up to `to`.
+    pub(crate) fn cut(&self, from: u64, to: u64) -> Extent {
+        assert!(self.v.0 <= from && from < to && to <= self.end());
+        Extent { v: Virt(from), n: (to - from) as u32, place: self.at(Virt(from)) }
+    }
+    /// Does `next` go on where this ends, here and there, so that they can be one?
+    pub(crate) fn joins(&self, next: &Extent) -> bool {
+        let places = match (self.place, next.place) {
+            (Some(a), Some(b)) => a.plus(u64::from(self.n)) == b,
+            (None, None) => true,
+            _ => false,
+        };
+        places && self.end() == next.v.0 && self.n.checked_add(next.n).is_some()
+    }
+}
+
+/// Extents by their first block, none overlapping.
+#[derive(Default, Debug)]
+pub(crate) struct Extents(BTreeMap<u64, (u32, Option<Place>)>);
+
+impl Extents {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> {
+        self.0.iter().map(|(v, (n, place))| Extent { v: Virt(*v), n: *n, place: *place })
+    }
+    /// The extent with this block; None: nothing is known of it here.
+    pub(crate) fn get(&self, v: Virt) -> Option<Extent> {
+        let (&start, &(n, place)) = self.0.range(..=v.0).next_back()?;
+        let e = Extent { v: Virt(start), n, place };
+        (v.0 < e.end()).then_some(e)
+    }
+    fn put(&mut self, e: Extent) {
+        self.0.insert(e.v.0, (e.n, e.place));
+    }
+
+    /// From now on this is so, whatever was known before.
+    pub(crate) fn set(&mut self, new: Extent) {
+        assert!(new.n > 0);
+        let (from, to) = (new.v.0, new.end());
+        if let Some(e) = self.get(new.v) {
+            self.0.remove(&e.v.0);
+            if e.v.0 < from {
+                self.put(e.cut(e.v.0, from));
+            }
+            if e.end() > to {
+                self.put(e.cut(to, e.end()));
+            }
+        }
+        while let Some((&start, &(n, place))) = self.0.range(from..to).next() {
+            let e = Extent { v: Virt(start), n, place };
+            self.0.remove(&start);
+            if e.end() > to {
+                self.put(e.cut(to, e.end()));
+            }
+        }
+        let before = new.v.0.checked_sub(1).and_then(|v| self.get(Virt(v)));
+        match before.filter(|b| b.joins(&new)) {
+            Some(b) => self.put(Extent { n: b.n + new.n, ..b }),
+            None => self.put(new),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use env::Rng;
+
+    #[test]
+    fn as_an_array_of_places() {
+        let mut rng = Rng::new(3);
+        let (mut extents, mut naive) = (Extents::default(), vec![None; 200]);
+        for _ in 0..3000 {
+            let n = rng.below(9) as u32 + 1;
+            let v = rng.below(200 - u64::from(n));
+            let place = (!rng.one_in(4)).then(|| Place(rng.below(50)));
+            let e = Extent { v: Virt(v), n, place };
+            extents.set(e);
+            (v..e.end()).for_each(|v| naive[v as usize] = Some(e.at(Virt(v))));
+            for v in 0..200 {
+                assert_eq!(extents.get(Virt(v)).map(|e| e.at(Virt(v))), naive[v as usize]);
+            }
+            let all: Vec<Extent> = extents.iter().collect();
+            assert!(all.windows(2).all(|w| w[0].end() <= w[1].v.0));
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Where things lie on the disk below: numbers of segments and places, and the arithmetic between
+//! them. It reads and writes nothing.
+
+/// The unit of the store: virtual blocks, places and summaries are of this size.
+pub const BLOCK_BYTES: usize = 4096;
+pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// A block's number as the layer above knows it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Virt(pub u64);
+
+/// A block's number on the disk below.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place(pub u64);
+
+impl Place {
+    pub(crate) fn byte(self) -> u64 {
+        self.0 * BLOCK
+    }
+    pub(crate) fn plus(self, n: u64) -> Place {
+        Place(self.0 + n)
+    }
+}
+
+/// A segment's number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SegNo(pub u32);
+
+/// The first block that belongs to a segment: before it lie a superblock and the checkpoint slots.
+pub(crate) const FIRST: u64 = 16;
+/// Where the two checkpoint slots lie.
+pub(crate) const SLOTS: [Place; 2] = [Place(2), Place(3)];
+
+/// The shape of a store, fixed when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Blocks in a segment.
+    pub segment_blocks: u32,
+    /// How many segments.
+    pub segments: u32,
+    /// Virtual blocks.
+    pub virtual_blocks: u64,
+    /// Open segments for contents: the first is the users', the last the cleaner's.
+    pub heads: u8,
+}
+
+impl Geometry {
+    pub(crate) fn start(&self, seg: SegNo) -> Place {
+        assert!(seg.0 < self.segments, "segment {} of {}", seg.0, self.segments);
+        Place(FIRST + u64::from(seg.0) * u64::from(self.segment_blocks))
+    }
+    /// The segment in which a place lies; None: before the first or behind the last.
+    pub(crate) fn segment_of(&self, place: Place) -> Option<SegNo> {
+        let n = place.0.checked_sub(FIRST)? / u64::from(self.segment_blocks);
+        (n < u64::from(self.segments)).then_some(SegNo(n as u32))
+    }
+    /// Do these places all lie in one segment?
+    pub(crate) fn is_inside(&self, place: Place, blocks: u64) -> bool {
+        let last = place.0.checked_add(blocks.max(1) - 1).map(Place);
+        let first = self.segment_of(place);
+        first.is_some() && first == last.and_then(|p| self.segment_of(p))
+    }
+    /// The copy of the superblock at the end of a disk.
+    pub(crate) fn last_copy(disk_bytes: u64) -> Place {
+        Place(disk_bytes / BLOCK - 1)
+    }
+    /// Live blocks that a segment holds when the cleaner has packed it, summaries aside.
+    pub(crate) fn packed(&self) -> u32 {
+        self.segment_blocks - 2 - self.segment_blocks / 128
+    }
+    /// Blocks that are put as one group at most.
+    pub(crate) fn group_max(&self) -> u32 {
+        (self.segment_blocks - 1).clamp(8, 240)
+    }
+    /// Segments that a head may enter while it takes `n` blocks.
+    pub(crate) fn segments_for(&self, n: u64) -> u32 {
+        n.div_ceil(u64::from(self.segment_blocks) - 1) as u32 + 1
+    }
+    /// Segments that only the table and the checkpoints may take: three times what the table can
+    /// grow to (being written, and named by either checkpoint), three times a checkpoint's body,
+    /// and those that a few pages of a run keep.
+    pub(crate) fn table_reserve(&self) -> u32 {
+        let run = self.virtual_blocks * crate::run::EXTENT_BYTES as u64 * 9 / 8;
+        let body = u64::from(self.segments) * 12 + 4096;
+        let segment = u64::from(self.segment_blocks) * BLOCK;
+        (3 * (run + body)).div_ceil(segment) as u32 + 3 * crate::checkpoint::RUNS_MAX as u32
+    }
+    /// Segments that users leave alone.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.table_reserve() + self.cleaner_reserve()
+    }
+    /// Segments the cleaner may write in a pass even when nothing else is left.
+    pub(crate) fn cleaner_reserve(&self) -> u32 {
+        2 + self.segments / 128
+    }
+}

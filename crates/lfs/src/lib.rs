@@ -1,0 +1,87 @@
+//! The log-structured store: a disk of virtual blocks, which lie in segments of the disk below. It
+//! is a disk for whatever layout and mechanism lie above, and knows neither.
+//!
+//! Rule        Everything is written one behind the other, into segments; a table says where each
+//!             virtual block lies now. Nothing that a crash could fall back to is overwritten.
+//! Terms       *place*: a block's number on the disk below. *Partial segment*: what is written at
+//!             once: a summary and blocks. *Head*: a segment being written; users' writes and the
+//!             cleaner's go to heads of their own. *Serial*: a partial's number, over all heads.
+//!             *Stamp*: how many blocks users had written when a block was; a move keeps it.
+//!             *Group*: what survives a crash whole or not at all; here, each write.
+//!             *Checkpoint*: a moment of the store, found without following the log.
+//!
+//! Invariants  I1 partials have consecutive serials, and one counts as durable only when all
+//!             before it are.
+//!             I2 a segment is written again only when nothing in it lives and both checkpoints
+//!             say so.
+//!             I3 a partial begins where its head stands, or at the start of the segment that the
+//!             head's last summary announced; it ends in the same segment.
+//!             I4 a block is moved only if it still lies where it was found, now and when the log
+//!             is followed.
+//!             I5 a group's partials count together: the last says that it ends there.
+//!             I6 after a recovery a checkpoint with a new epoch is durable before the first
+//!             partial, and each partial names the sum of the one before: no stale one ever joins.
+//!             I7 slots are written in turn, each after everything it names is durable.
+//!             I8 the usage table is what the translation table says.
+//!             I9 after a failed write or flush nothing is acknowledged.
+//!             I10 users never take the last segments: the table, the checkpoints and the cleaner
+//!             always find one.
+//!
+//! On disk, little-endian, CRC32C seeded with the store's name, all in blocks of 4096:
+//!
+//! ```text
+//!  block 0           superblock                   superblock.rs
+//!  blocks 2, 3       checkpoint slots, in turn    checkpoint.rs
+//!  block 16          segment 0 | segment 1 | ...
+//!  the last block    copy of the superblock
+//!
+//!  a segment of contents:   summary, blocks | summary, blocks | ...       summary.rs
+//!  a segment of the table:  pages of runs, their indices, bodies of checkpoints    run.rs
+//! ```
+//!
+//! States      segment: free -Usage::take-> open -Usage::close-> closed -the last block dies->
+//!             empty -two checkpoints, Usage::release-> free
+//!             block: put (memory) -State::close, Inner::issue-> in flight -ended-> on the disk
+//! Recovery    the newest checkpoint; then partial after partial by serial, at every head, up to
+//!             the last whole group; then a checkpoint with the next epoch.
+//! Cost        a summary for each partial (up to 252 blocks); the table: 20 bytes for an extent,
+//!             written when new and again at merges, as often as the logarithm of its size; a
+//!             checkpoint: 12 bytes for a segment. In memory: new mappings and pages up to a
+//!             bound, 16 bytes for 204 extents of the table, 32 bytes for a segment.
+
+mod checkpoint;
+mod clean;
+mod codec;
+mod extents;
+mod geometry;
+mod log;
+mod make;
+mod merge;
+mod roll;
+mod run;
+mod state;
+mod store;
+mod summary;
+mod superblock;
+mod table;
+mod usage;
+mod verify;
+
+pub use clean::{Candidate, Policy};
+pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
+pub use make::{FormatOptions, format, shape};
+pub use state::Stats;
+pub use store::{OpenOptions, Opened, Store};
+pub use superblock::{MAGIC, Superblock, superblock};
+pub use verify::Report;
+
+/// Bugs that can be planted, each of which the crash tests must find.
+pub const PLANTS: &[&str] = &[
+    "victim-freed-before-checkpoint",
+    "checkpoint-before-segments",
+    "one-slot",
+    "sum-of-first-words",
+    "group-end-ignored",
+    "roll-forward-allocates-visited",
+    "free-record-lost",
+];

@@ -1,0 +1,336 @@
+//! The log: what is put into the open partial segments, how they are closed, written and
+//! acknowledged. It does not know what the blocks mean, nor who asks.
+
+use crate::extents::Extent;
+use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::state::State;
+use crate::store::Inner;
+use crate::summary::{ENTRIES_BYTES_MAX, Entry, Summary};
+use crate::usage::Use;
+use env::{Block, DiskError, Durability};
+use std::rc::Rc;
+
+/// The head of what users write.
+pub(crate) const USERS: usize = 0;
+
+/// Where partial segments of one kind go.
+pub(crate) struct Head {
+    /// Writes here,
+    pub(crate) segment: SegNo,
+    /// from this block on,
+    pub(crate) offset: u32,
+    /// and here when it is full; announced by every summary of this head (I3).
+    pub(crate) next: SegNo,
+    pub(crate) open: Option<Open>,
+}
+
+/// A partial segment that is being filled.
+pub(crate) struct Open {
+    start: Place,
+    entries: Vec<Entry>,
+    entry_bytes: usize,
+    blocks: Vec<Block>,
+    /// An atomic group that began in an earlier partial ends here.
+    tail: bool,
+}
+
+impl Open {
+    /// Which of its blocks lies at `place`.
+    fn index_of(&self, place: Place) -> Option<usize> {
+        let i = place.0.checked_sub(self.start.0 + 1)? as usize;
+        (i < self.blocks.len()).then_some(i)
+    }
+}
+
+/// A closed partial segment on its way to the disk.
+pub(crate) struct Ready {
+    serial: u64,
+    place: Place,
+    blocks: Vec<Block>,
+}
+
+/// A partial segment that is not known to be durable.
+#[derive(Default)]
+pub(crate) struct Flight {
+    ended: bool,
+    fua: bool,
+    /// Somebody waits for it.
+    wanted: bool,
+}
+
+impl State {
+    /// Everything put until [`State::end_group`] survives a crash together or not at all (I5).
+    pub(crate) fn begin_group(&mut self) {
+        assert!(!self.in_group, "I5: groups do not nest");
+        (self.in_group, self.split) = (true, false);
+    }
+    pub(crate) fn end_group(&mut self) {
+        if self.split
+            && let Some(open) = &mut self.heads[USERS].open
+        {
+            open.tail = true;
+        }
+        self.in_group = false;
+    }
+
+    /// A block's new contents. `old`: where it lies now.
+    pub(crate) fn write_block(&mut self, v: Virt, block: Block, old: Option<Place>) {
+        assert_eq!(block.len(), BLOCK_BYTES);
+        self.stamp += 1;
+        let stamp = self.stamp;
+        self.stats.written += 1;
+        if let Some(old) = old
+            && let Some(open) = &mut self.heads[USERS].open
+            && let Some(i) = open.index_of(old)
+        {
+            // Not on its way yet: the newer contents take its place.
+            open.blocks[i] = block.clone();
+            self.pending.insert(old.0, block);
+            return;
+        }
+        let place = self.put(USERS, Entry::Written { v, stamp }, Some(block));
+        self.remap(v, place, stamp, old);
+    }
+
+    /// A block is copied from `from`, where it still lies (I4).
+    pub(crate) fn move_block(&mut self, v: Virt, (from, stamp): (Place, u64), block: Block) {
+        let head = self.heads.len() - 1;
+        self.stats.moved += 1;
+        let place = self.put(head, Entry::Moved { v, stamp, from }, Some(block));
+        self.remap(v, place, stamp, Some(from));
+    }
+
+    /// These blocks lie nowhere any more.
+    pub(crate) fn free_blocks(&mut self, e: Extent) {
+        self.stats.freed += u64::from(e.n);
+        if !self.planted("free-record-lost") {
+            self.put(USERS, Entry::Free { v: e.v, n: u64::from(e.n) }, None);
+        }
+        self.unmap(e);
+    }
+
+    fn remap(&mut self, v: Virt, new: Option<Place>, stamp: u64, old: Option<Place>) {
+        let segment = |s: &State, p| s.geometry.segment_of(p).expect("I8: a place is in a segment");
+        if let Some(old) = old {
+            let seg = segment(self, old);
+            self.usage.died(seg, 1);
+        }
+        let new = new.expect("a block was put");
+        let seg = segment(self, new);
+        self.usage.born(seg, stamp);
+        self.table.active.set(Extent { v, n: 1, place: Some(new) });
+    }
+
+    /// The table forgets `e`, which lies where it says.
+    pub(crate) fn unmap(&mut self, e: Extent) {
+        let Some(place) = e.place else { return };
+        for i in 0..u64::from(e.n) {
+            let seg = self.geometry.segment_of(place.plus(i));
+            self.usage.died(seg.expect("I8: a place is in a segment"), 1);
+        }
+        self.table.active.set(Extent { place: None, ..e });
+    }
+
+    /// Appends to a head's open partial, opening one if need be. Returns where the block will lie.
+    fn put(&mut self, h: usize, entry: Entry, block: Option<Block>) -> Option<Place> {
+        self.make_room(h, &entry);
+        let open = self.heads[h].open.as_mut().expect("there is one with room");
+        open.entry_bytes += entry.bytes();
+        open.entries.push(entry);
+        let block = block?;
+        open.blocks.push(block.clone());
+        let place = open.start.plus(open.blocks.len() as u64);
+        self.pending.insert(place.0, block);
+        Some(place)
+    }
+
+    fn make_room(&mut self, h: usize, entry: &Entry) {
+        let segment_blocks = self.geometry.segment_blocks;
+        if let Some(open) = &self.heads[h].open {
+            let end = self.heads[h].offset + open.blocks.len() as u32 + 2;
+            if end <= segment_blocks && open.entry_bytes + entry.bytes() <= ENTRIES_BYTES_MAX {
+                return;
+            }
+            self.close(h);
+        }
+        if self.heads[h].offset + 2 > segment_blocks {
+            self.enter_next(h);
+        }
+        let head = &mut self.heads[h];
+        let start = self.geometry.start(head.segment).plus(u64::from(head.offset));
+        let (entries, blocks) = (Vec::new(), Vec::new());
+        head.open = Some(Open { start, entries, entry_bytes: 0, blocks, tail: false });
+    }
+
+    /// The head goes on in the segment that was announced, and chooses the one after it.
+    fn enter_next(&mut self, h: usize) {
+        if self.planted("victim-freed-before-checkpoint") {
+            self.usage.release_at_once();
+        }
+        let next = self.usage.take(Use::Open);
+        let next = next.expect("I10: whoever writes was admitted with segments in reserve");
+        let head = &mut self.heads[h];
+        let full = std::mem::replace(&mut head.segment, head.next);
+        (head.offset, head.next) = (0, next);
+        self.usage.close(full);
+    }
+
+    /// Gives the open partial of a head its serial and its sum, and makes it ready to be written.
+    pub(crate) fn close(&mut self, h: usize) {
+        let Some(open) = self.heads[h].open.take() else { return };
+        self.split |= self.in_group;
+        let mut others = self.heads.iter().filter_map(|h| h.open.as_ref());
+        let group_end = !self.in_group && !others.any(|o| o.tail);
+        self.serial += 1;
+        let summary = Summary {
+            serial: self.serial,
+            epoch: self.epoch,
+            stamp: self.stamp,
+            place: open.start,
+            previous_sum: self.last_sum,
+            payload: open.blocks.len() as u32,
+            next: self.heads[h].next,
+            head: h as u8,
+            group_end,
+            entries: open.entries,
+        };
+        let (raw, sum) = if self.planted("sum-of-first-words") {
+            summary.encode(self.seed, open.blocks.iter().map(|b| &b.bytes()[..4]))
+        } else {
+            summary.encode(self.seed, open.blocks.iter().map(Block::bytes))
+        };
+        self.last_sum = sum;
+        let head = &mut self.heads[h];
+        head.offset += 1 + open.blocks.len() as u32;
+        assert!(head.offset <= self.geometry.segment_blocks, "I3: a partial ends in its segment");
+        let blocks: Vec<Block> = std::iter::once(Block::copy_of(&raw)).chain(open.blocks).collect();
+        self.stats.partials += 1;
+        self.since_checkpoint += blocks.len() as u64;
+        self.flights.insert(self.serial, Flight::default());
+        self.ready.push_back(Ready { serial: self.serial, place: open.start, blocks });
+    }
+
+    /// A partial segment is on the disk.
+    fn ended(&mut self, serial: u64, (place, blocks): (Place, u64)) {
+        for i in 1..blocks {
+            self.pending.remove(&place.plus(i).0);
+        }
+        let flight = self.flights.get_mut(&serial).expect("I1: it was in flight");
+        flight.ended = true;
+        while self.flights.get(&(self.completed + 1)).is_some_and(|f| f.ended) {
+            self.completed += 1;
+        }
+        while self.durable < self.completed
+            && self.flights.get(&(self.durable + 1)).is_some_and(|f| f.fua)
+        {
+            self.durable += 1;
+        }
+        self.forget_flights();
+    }
+
+    fn forget_flights(&mut self) {
+        let (durable, completed) = (self.durable, self.completed);
+        assert!(durable <= completed, "I1: what is durable has ended");
+        self.flights.retain(|serial, _| *serial > durable);
+    }
+}
+
+impl Inner {
+    /// Sends what is ready to the disk. `wanted`: somebody waits for it to be durable.
+    pub(crate) fn issue(self: &Rc<Self>, wanted: bool) {
+        loop {
+            let mut s = self.state.borrow_mut();
+            let Some(ready) = s.ready.pop_front() else { return };
+            // FUA saves the flush if all before it need none either.
+            let mut before = s.flights.range(..ready.serial);
+            let fua = wanted && s.ready.is_empty() && before.all(|(_, f)| f.fua);
+            let flight = s.flights.get_mut(&ready.serial).expect("I1: it has its serial");
+            (flight.fua, flight.wanted) = (fua, wanted);
+            s.stats.log_blocks += ready.blocks.len() as u64;
+            drop(s);
+            let store = self.clone();
+            self.env.spawn("partial segment", async move { store.write_out(ready, fua).await });
+        }
+    }
+
+    async fn write_out(self: Rc<Self>, ready: Ready, fua: bool) {
+        let n = ready.blocks.len() as u64;
+        let how = if fua { Durability::Fua } else { Durability::Cached };
+        match self.disk.write(ready.place.byte(), ready.blocks, how).await {
+            Ok(()) => self.state.borrow_mut().ended(ready.serial, (ready.place, n)),
+            Err(e) => self.fail(e),
+        }
+        self.changed.wake_all();
+    }
+
+    /// Nothing is acknowledged from now on (I9).
+    pub(crate) fn fail(&self, e: DiskError) {
+        tracing::error!("the store stops: {e}");
+        self.state.borrow_mut().failed.get_or_insert(e);
+        self.changed.wake_all();
+    }
+
+    pub(crate) fn check_failed(&self) -> Result<(), DiskError> {
+        self.state.borrow().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes everything that was put before the call durable. All who ask at the same time share
+    /// the partial segment and the flush.
+    pub(crate) async fn sync(self: &Rc<Self>) -> Result<(), DiskError> {
+        // Two in flight keep the disk busy; what arrives meanwhile shares the next.
+        while self.state.borrow().flights.values().filter(|f| f.wanted && !f.ended).count() >= 2 {
+            self.check_failed()?;
+            self.changed.wait().await;
+        }
+        let target = {
+            let mut s = self.state.borrow_mut();
+            s.close(USERS);
+            s.serial
+        };
+        self.issue(true);
+        self.wait_durable(target).await
+    }
+
+    /// Waits until all partials up to this serial have ended.
+    pub(crate) async fn wait_completed(&self, serial: u64) -> Result<(), DiskError> {
+        while self.state.borrow().completed < serial {
+            self.check_failed()?;
+            self.changed.wait().await;
+        }
+        self.check_failed()
+    }
+
+    /// Waits until all partials up to this serial are durable: by their own FUA, or by a flush that
+    /// was issued after their ends (I1).
+    pub(crate) async fn wait_durable(&self, serial: u64) -> Result<(), DiskError> {
+        loop {
+            self.check_failed()?;
+            let covered = {
+                let mut s = self.state.borrow_mut();
+                if s.durable >= serial {
+                    return Ok(());
+                }
+                let flush = s.completed >= serial && !s.flushing;
+                s.flushing |= flush;
+                flush.then_some(s.completed)
+            };
+            let Some(covered) = covered else {
+                self.changed.wait().await;
+                continue;
+            };
+            let result = self.disk.flush().await;
+            {
+                let mut s = self.state.borrow_mut();
+                s.flushing = false;
+                if result.is_ok() {
+                    s.durable = s.durable.max(covered);
+                    s.forget_flights();
+                }
+            }
+            match result {
+                Ok(()) => self.changed.wake_all(),
+                Err(e) => self.fail(e),
+            }
+        }
+    }
+}

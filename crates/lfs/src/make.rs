@@ -1,0 +1,129 @@
+//! Making an empty store: its shape by the disk's size, its first checkpoint, and the superblock
+//! last. It opens nothing.
+
+use crate::checkpoint;
+use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
+use crate::superblock::Superblock;
+use env::{Block, Disk, DiskError, Durability};
+use std::rc::Rc;
+
+/// How to make a store.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// The store's name.
+    pub uuid: [u8; 16],
+    /// Bytes in a segment, a multiple of [`BLOCK_BYTES`]; None: by the disk's size.
+    pub segment_bytes: Option<u64>,
+    /// Bytes of the virtual disk; None: as many as the disk below can hold however they are
+    /// written.
+    pub virtual_bytes: Option<u64>,
+}
+
+/// A segment's size if nobody asked for one: on a disk of this size a table of at most 2^14.
+fn segment_bytes_for(disk_bytes: u64) -> u64 {
+    let wanted = (disk_bytes >> 14).next_power_of_two();
+    wanted.clamp(64 << 10, 512 << 10).max((disk_bytes >> 20).next_power_of_two())
+}
+
+/// The shape a store would have. Errors: the disk is too small.
+pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, String> {
+    let segment_bytes = options.segment_bytes.unwrap_or(match disk_bytes {
+        0..=0x3ff_ffff => 64 << 10,
+        0x400_0000..=0x3fff_ffff => 256 << 10,
+        _ => segment_bytes_for(disk_bytes).max(512 << 10),
+    });
+    if !segment_bytes.is_multiple_of(BLOCK) || !(8 * BLOCK..=1 << 30).contains(&segment_bytes) {
+        return Err(format!("a segment of {segment_bytes} bytes: whole blocks of 4096, 32K to 1G"));
+    }
+    let segment_blocks = (segment_bytes / BLOCK) as u32;
+    let blocks = (disk_bytes / BLOCK).saturating_sub(FIRST + 1);
+    let segments = (blocks / u64::from(segment_blocks)).min(1 << 20) as u32;
+    let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads: 2 };
+    let slack = (segments / 20).max(g.segments_for(u64::from(g.group_max())) + 3);
+    let kept = g.reserve() + 2 * u32::from(g.heads) + slack;
+    let whole = u64::from(segments.saturating_sub(kept)) * u64::from(g.packed());
+    if whole < 16 {
+        return Err(format!(
+            "a disk of {disk_bytes} bytes is too small for segments of \
+                            {segment_bytes}"
+        ));
+    }
+    g.virtual_blocks = options.virtual_bytes.map_or(whole, |b| b / BLOCK);
+    if g.virtual_blocks > whole {
+        return Err(format!(
+            "{} bytes do not fit: at most {}",
+            g.virtual_blocks * BLOCK,
+            whole * BLOCK
+        ));
+    }
+    Ok(g)
+}
+
+/// Makes an empty store. Errors: the disk is too small, or failed.
+pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geometry, String> {
+    let bytes = disk.size_bytes();
+    let geometry = shape(bytes, options)?;
+    let superblock = Superblock { uuid: options.uuid, geometry };
+    let seed = superblock.seed();
+    let text = |e: DiskError| e.to_string();
+    let heads: Vec<_> =
+        (0..u32::from(geometry.heads)).map(|h| (SegNo(2 * h), 0, SegNo(2 * h + 1))).collect();
+    let empty = |n: u32| checkpoint::SavedSegment {
+        live: 0,
+        youngest: 0,
+        free: n > 2 * u32::from(geometry.heads),
+        table: n == 2 * u32::from(geometry.heads),
+    };
+    let body = checkpoint::Body {
+        generation: 1,
+        serial: 0,
+        epoch: 0,
+        stamp: 0,
+        last_sum: 0,
+        heads,
+        segments: (0..geometry.segments).map(empty).collect(),
+        runs: Vec::new(),
+    };
+    let raw = body.encode();
+    let chunks = body_chunks(&geometry, raw.len());
+    let sum = crc32c::crc32c_append(seed, &raw);
+    let slot = checkpoint::Slot { generation: 1, bytes: raw.len() as u32, sum, chunks };
+    let zero = vec![Block::zeroed(BLOCK_BYTES); 4];
+    disk.write(0, zero, Durability::Cached).await.map_err(text)?;
+    let mut parts = raw.chunks(BLOCK_BYTES);
+    for (place, n) in &slot.chunks {
+        let block = |part: &[u8]| {
+            let mut b = Block::zeroed(BLOCK_BYTES);
+            b.bytes_mut()[..part.len()].copy_from_slice(part);
+            b
+        };
+        let blocks = parts.by_ref().take(*n as usize).map(block).collect();
+        disk.write(place.byte(), blocks, Durability::Cached).await.map_err(text)?;
+    }
+    disk.flush().await.map_err(text)?;
+    for (place, raw) in [
+        (SLOTS[1], slot.encode(seed)),
+        (Geometry::last_copy(bytes), superblock.encode()),
+        (Place(0), superblock.encode()),
+    ] {
+        disk.write(place.byte(), vec![Block::copy_of(&raw)], Durability::Fua)
+            .await
+            .map_err(text)?;
+    }
+    Ok(geometry)
+}
+
+/// Where the first checkpoint's body goes: into the segments behind the heads'.
+fn body_chunks(g: &Geometry, bytes: usize) -> Vec<crate::run::Chunk> {
+    let mut left = bytes.div_ceil(BLOCK_BYTES) as u32;
+    let mut chunks = Vec::new();
+    for n in 2 * u32::from(g.heads).. {
+        if left == 0 {
+            break;
+        }
+        let here = left.min(g.segment_blocks);
+        chunks.push((g.start(SegNo(n)), here));
+        left -= here;
+    }
+    chunks
+}

@@ -1,0 +1,206 @@
+//! Rolling forward: following the log from a checkpoint to the last whole group, in memory. It
+//! writes nothing; the checkpoint that makes the result durable comes afterwards (I6).
+
+use crate::extents::Extent;
+use crate::geometry::{Place, SegNo};
+use crate::log::Head;
+use crate::state::State;
+use crate::store::Inner;
+use crate::summary::{Entry, Summary, sum_of};
+use crate::usage::Use;
+use env::DiskError;
+
+/// Where the next partial of a head may begin, and what lies there.
+struct Candidate {
+    place: Place,
+    found: Option<(Summary, u32)>,
+}
+
+/// How far the chain was followed.
+struct Chain {
+    serial: u64,
+    sum: u32,
+    epoch: u64,
+    heads: Vec<(SegNo, u32, SegNo)>,
+}
+
+impl Inner {
+    /// Applies all whole groups behind the checkpoint that was loaded. Returns how many partial
+    /// segments were.
+    pub(crate) async fn roll_forward(&self) -> Result<u64, DiskError> {
+        let mut chain = {
+            let s = self.state.borrow();
+            let heads = s.heads.iter().map(|h| (h.segment, h.offset, h.next)).collect();
+            Chain { serial: s.serial, sum: s.last_sum, epoch: s.epoch, heads }
+        };
+        let mut seen: Vec<Vec<Candidate>> = (0..chain.heads.len()).map(|_| Vec::new()).collect();
+        let mut group: Vec<(Summary, u32)> = Vec::new();
+        let mut applied = 0;
+        while let Some((summary, sum)) = self.follow(&mut chain, &mut seen).await? {
+            let whole = summary.group_end || self.plant == Some("group-end-ignored");
+            group.push((summary, sum));
+            if !whole {
+                continue;
+            }
+            for (summary, sum) in std::mem::take(&mut group) {
+                self.replay(&summary, sum).await?;
+                applied += 1;
+            }
+        }
+        Ok(applied)
+    }
+
+    /// The next partial of the chain: identity, serial, the previous one's sum, and its own over
+    /// every byte.
+    async fn follow(
+        &self,
+        chain: &mut Chain,
+        seen: &mut [Vec<Candidate>],
+    ) -> Result<Option<(Summary, u32)>, DiskError> {
+        let mut best: Option<(usize, Summary, u32)> = None;
+        for (h, (seen, head)) in seen.iter_mut().zip(&chain.heads).enumerate() {
+            if seen.is_empty() {
+                *seen = self.look(*head).await?;
+            }
+            for (s, sum) in seen.iter().filter_map(|c| c.found.as_ref()) {
+                let linked = s.previous_sum == chain.sum && s.epoch >= chain.epoch;
+                let next = s.serial == chain.serial + 1 && usize::from(s.head) == h;
+                let newer = best.as_ref().is_none_or(|b| b.1.epoch < s.epoch);
+                if next && linked && newer {
+                    best = Some((h, s.clone(), *sum));
+                }
+            }
+        }
+        let Some((h, summary, sum)) = best else { return Ok(None) };
+        let n = u64::from(summary.payload) + 1;
+        if !self.geometry.is_inside(summary.place, n) || summary.next.0 >= self.geometry.segments {
+            return Ok(None);
+        }
+        let raw = self.read_blocks(summary.place, n).await?;
+        let (head, payload) = raw.bytes().split_at(crate::BLOCK_BYTES);
+        let first_words = self.plant == Some("sum-of-first-words");
+        let taken = if first_words { 4 } else { crate::BLOCK_BYTES };
+        let parts = payload.chunks(crate::BLOCK_BYTES).map(|b| &b[..taken]);
+        if sum_of(self.seed, head, parts) != sum {
+            return Ok(None); // torn: the log ends here
+        }
+        let segment = self.geometry.segment_of(summary.place).expect("it was asked above");
+        let offset = (summary.place.0 - self.geometry.start(segment).0 + n) as u32;
+        chain.heads[h] = (segment, offset, summary.next);
+        (chain.serial, chain.sum, chain.epoch) = (summary.serial, sum, summary.epoch);
+        seen[h].clear();
+        Ok(Some((summary, sum)))
+    }
+
+    /// Where a head may have gone on: behind its last partial, or in the announced segment (I3).
+    async fn look(&self, head: (SegNo, u32, SegNo)) -> Result<Vec<Candidate>, DiskError> {
+        let (segment, offset, next) = head;
+        let mut places = vec![self.geometry.start(next)];
+        if offset < self.geometry.segment_blocks {
+            places.push(self.geometry.start(segment).plus(u64::from(offset)));
+        }
+        let mut all = Vec::new();
+        for place in places {
+            let raw = self.read_blocks(place, 1).await?;
+            let found = Summary::decode(raw.bytes(), place);
+            all.push(Candidate { place, found });
+        }
+        all.retain(|c| c.found.is_some());
+        if all.is_empty() {
+            // Looked at once is enough: nothing is there.
+            all.push(Candidate { place: Place(0), found: None });
+        }
+        debug_assert!(all.iter().all(|c| c.found.is_none() || c.place.0 > 0));
+        Ok(all)
+    }
+
+    /// What a partial of a whole group says is so.
+    async fn replay(&self, summary: &Summary, sum: u32) -> Result<(), DiskError> {
+        self.state.borrow_mut().enter(summary, &self.plant);
+        for (entry, place) in entries(summary) {
+            let (v, n) = match entry {
+                Entry::Written { v, .. } | Entry::Moved { v, .. } => (v, 1),
+                Entry::Free { v, n } => (v, n),
+            };
+            if v.0.checked_add(n).is_none_or(|end| end > self.geometry.virtual_blocks) {
+                continue;
+            }
+            let base = self.base(v, n).await?;
+            let mut s = self.state.borrow_mut();
+            match entry {
+                Entry::Written { stamp, .. } => {
+                    let old = s.table.place(v, &base);
+                    s.replace(Extent { v, n: 1, place: Some(place) }, stamp, old);
+                }
+                Entry::Moved { stamp, from, .. } => {
+                    let now = s.table.place(v, &base);
+                    if now == Some(from) {
+                        s.replace(Extent { v, n: 1, place: Some(place) }, stamp, now);
+                    }
+                }
+                Entry::Free { .. } => {
+                    let mut at = v;
+                    while at.0 < v.0 + n {
+                        let e = s.table.extent(at, v.0 + n, &base);
+                        s.unmap(e);
+                        at.0 = e.end();
+                    }
+                }
+            }
+        }
+        let mut s = self.state.borrow_mut();
+        s.serial = summary.serial;
+        (s.epoch, s.last_sum) = (summary.epoch.max(s.epoch), sum);
+        s.stamp = s.stamp.max(summary.stamp);
+        (s.completed, s.durable) = (s.serial, s.serial);
+        Ok(())
+    }
+}
+
+/// Each entry with its payload's place; a free's is nowhere.
+fn entries(summary: &Summary) -> impl Iterator<Item = (Entry, Place)> {
+    let mut at = summary.place;
+    summary.entries.iter().map(move |e| {
+        if !matches!(e, Entry::Free { .. }) {
+            at = at.plus(1);
+        }
+        (*e, at)
+    })
+}
+
+impl State {
+    /// A head is found to have written this partial: its segments are taken, before anything is
+    /// allocated.
+    fn enter(&mut self, summary: &Summary, plant: &Option<&'static str>) {
+        let segment = self.geometry.segment_of(summary.place).expect("it was checked");
+        let start = self.geometry.start(segment).0;
+        let head = &mut self.heads[usize::from(summary.head)];
+        let left = (head.segment != segment).then_some(head.segment);
+        head.segment = segment;
+        head.offset = (summary.place.0 - start) as u32 + 1 + summary.payload;
+        head.next = summary.next;
+        if let Some(left) = left {
+            self.usage.close(left);
+        }
+        if *plant != Some("roll-forward-allocates-visited") {
+            self.usage.claim(summary.next, Use::Open);
+        }
+        self.usage.claim(segment, Use::Open);
+    }
+
+    fn replace(&mut self, new: Extent, stamp: u64, old: Option<Place>) {
+        if let Some(seg) = old.and_then(|p| self.geometry.segment_of(p)) {
+            self.usage.died(seg, 1);
+        }
+        if let Some(seg) = new.place.and_then(|p| self.geometry.segment_of(p)) {
+            self.usage.born(seg, stamp);
+        }
+        self.table.active.set(new);
+    }
+}
+
+impl Head {
+    pub(crate) fn at((segment, offset, next): (SegNo, u32, SegNo)) -> Head {
+        Head { segment, offset, next, open: None }
+    }
+}

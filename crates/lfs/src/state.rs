@@ -1,0 +1,121 @@
+//! All that a store holds in memory. It asks no disk.
+
+use crate::geometry::{Geometry, SegNo};
+use crate::log::{Flight, Head, Ready};
+use crate::table::Table;
+use crate::usage::Usage;
+use env::{Block, DiskError, IdMap};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// What was done since the store was opened, in blocks unless said otherwise.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Stats {
+    /// Written by users.
+    pub written: u64,
+    /// Freed by users.
+    pub freed: u64,
+    /// Moved by the cleaner.
+    pub moved: u64,
+    /// Read by the cleaner.
+    pub read_to_clean: u64,
+    /// Written in partial segments: contents and summaries.
+    pub log_blocks: u64,
+    /// Partial segments.
+    pub partials: u64,
+    /// Written for the table and the checkpoints.
+    pub table_blocks: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Segments the cleaner has emptied.
+    pub cleaned: u64,
+    /// Nanoseconds of the longest wait of a write for segments.
+    pub wait_max: u64,
+}
+
+pub(crate) struct State {
+    pub(crate) geometry: Geometry,
+    pub(crate) seed: u32,
+    pub(crate) plant: Option<&'static str>,
+    pub(crate) table: Table,
+    pub(crate) usage: Usage,
+    pub(crate) heads: Vec<Head>,
+    /// The last partial segment's serial, and its sum.
+    pub(crate) serial: u64,
+    pub(crate) last_sum: u32,
+    pub(crate) epoch: u64,
+    /// Blocks written by users since the store was made.
+    pub(crate) stamp: u64,
+    /// Between `begin_group` and `end_group`; and a partial was closed there.
+    pub(crate) in_group: bool,
+    pub(crate) split: bool,
+    /// Contents that the disk does not have yet, by place.
+    pub(crate) pending: IdMap<u64, Block>,
+    pub(crate) ready: VecDeque<Ready>,
+    pub(crate) flights: BTreeMap<u64, Flight>,
+    /// All partials up to here have ended; are durable.
+    pub(crate) completed: u64,
+    pub(crate) durable: u64,
+    pub(crate) flushing: bool,
+    /// Where the table's next block goes.
+    pub(crate) table_at: Option<(SegNo, u32)>,
+    /// The table's segments that the older and the newer checkpoint name.
+    pub(crate) named: [BTreeSet<SegNo>; 2],
+    /// Blocks of log since the last checkpoint was begun.
+    pub(crate) since_checkpoint: u64,
+    pub(crate) checkpoint_wanted: bool,
+    pub(crate) cleaning: bool,
+    /// Free segments beyond the reserve that somebody waits for.
+    pub(crate) segments_wanted: u32,
+    /// The cleaner found nothing to gain when so much had been written and freed.
+    pub(crate) stuck: Option<u64>,
+    pub(crate) failed: Option<DiskError>,
+    pub(crate) stats: Stats,
+}
+
+impl State {
+    pub(crate) fn new(geometry: Geometry, seed: u32, plant: Option<&'static str>) -> State {
+        State {
+            geometry,
+            seed,
+            plant,
+            table: Table::default(),
+            usage: Usage::new(geometry.segments),
+            heads: Vec::new(),
+            serial: 0,
+            last_sum: 0,
+            epoch: 0,
+            stamp: 0,
+            in_group: false,
+            split: false,
+            pending: IdMap::default(),
+            ready: VecDeque::new(),
+            flights: BTreeMap::new(),
+            completed: 0,
+            durable: 0,
+            flushing: false,
+            table_at: None,
+            named: [BTreeSet::new(), BTreeSet::new()],
+            since_checkpoint: 0,
+            checkpoint_wanted: false,
+            cleaning: false,
+            segments_wanted: 0,
+            stuck: None,
+            failed: None,
+            stats: Stats::default(),
+        }
+    }
+
+    /// Free segments, those included that the table has taken of what is kept for it.
+    pub(crate) fn spare(&self) -> u32 {
+        self.usage.free_or_table(self.geometry.table_reserve())
+    }
+
+    /// Grows whenever a block may have died.
+    pub(crate) fn changes(&self) -> u64 {
+        self.stats.written + self.stats.freed
+    }
+
+    pub(crate) fn planted(&self, name: &str) -> bool {
+        self.plant == Some(name)
+    }
+}

@@ -1,0 +1,483 @@
+//! The store as its user sees it: opened, and then a disk of virtual blocks. How a request
+//! becomes entries of the log is here; how the log goes to the disk is not.
+
+use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
+use crate::state::{State, Stats};
+use crate::superblock::superblock;
+use crate::{checkpoint, clean};
+use env::sync::{Lock, Notify};
+use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Env, Local};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// How to open one.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Write nothing at all.
+    pub read_only: bool,
+    /// Emptied segments are given back to the disk below.
+    pub discard: bool,
+    /// Pages of the table in memory.
+    pub table_pages: usize,
+    /// New mappings in memory before a checkpoint is written.
+    pub mappings_max: usize,
+    /// Bytes of log between checkpoints.
+    pub checkpoint_bytes: u64,
+    /// Which segments the cleaner takes.
+    pub policy: clean::Policy,
+    /// A planted bug, one of [`crate::PLANTS`].
+    pub plant: Option<&'static str>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            discard: false,
+            table_pages: 4096,
+            mappings_max: 1 << 16,
+            checkpoint_bytes: 256 << 20,
+            policy: clean::Policy::CostBenefit,
+            plant: None,
+        }
+    }
+}
+
+/// What happened when a store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Opened {
+    /// The checkpoint it began with.
+    pub generation: u64,
+    /// Partial segments of log that were followed from there; 0 after a clean end.
+    pub rolled: u64,
+}
+
+/// Contents that may wait in memory for the disk.
+const PENDING_BLOCKS_MAX: usize = 4096;
+
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) disk: Rc<dyn Disk>,
+    pub(crate) geometry: Geometry,
+    pub(crate) seed: u32,
+    pub(crate) options: OpenOptions,
+    pub(crate) plant: Option<&'static str>,
+    pub(crate) state: RefCell<State>,
+    /// Something has ended: a write, a checkpoint, a pass of the cleaner.
+    pub(crate) changed: Notify,
+    pub(crate) checkpointing: Lock,
+    /// Held by who changes a part of a block.
+    parts: Lock,
+}
+
+/// An open store.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Rc<Inner>,
+    opened: Opened,
+}
+
+impl Store {
+    /// Opens a store: the newest checkpoint, and the log from there to its last whole group. Unless
+    /// it is opened for reading only, a checkpoint with a new epoch is durable when this returns.
+    pub async fn open(env: Env, disk: Rc<dyn Disk>, options: OpenOptions) -> Result<Store, String> {
+        let text = |e: DiskError| e.to_string();
+        if !options.read_only {
+            // What a killed process wrote may be in the device's cache only.
+            disk.flush().await.map_err(text)?;
+        }
+        let superblock = superblock(&disk).await?;
+        let (geometry, seed) = (superblock.geometry, superblock.seed());
+        let state = RefCell::new(State::new(geometry, seed, options.plant));
+        let plant = options.plant;
+        let inner = Rc::new(Inner {
+            env,
+            disk,
+            geometry,
+            seed,
+            options,
+            plant,
+            state,
+            changed: Notify::new(),
+            checkpointing: Lock::new(),
+            parts: Lock::new(),
+        });
+        let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
+        opened.rolled = inner.roll_forward().await.map_err(text)?;
+        if !inner.options.read_only {
+            inner.state.borrow_mut().epoch += 1;
+            inner.checkpoint().await.map_err(text)?;
+        }
+        Ok(Store { inner, opened })
+    }
+
+    /// What opening found.
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+    /// The store's shape.
+    pub fn geometry(&self) -> Geometry {
+        self.inner.geometry
+    }
+    /// What was done since.
+    pub fn stats(&self) -> Stats {
+        self.inner.state.borrow().stats
+    }
+    /// Bytes of memory that the table takes: new mappings, pages and indices of runs.
+    pub fn table_memory_bytes(&self) -> usize {
+        let s = self.inner.state.borrow();
+        let new = s.table.active.len() + s.table.frozen.as_ref().map_or(0, |f| f.len());
+        let index: usize = s.table.runs.iter().map(|r| r.pages.len()).sum();
+        new * 40 + s.table.pages.len() * 8192 + index * 16
+    }
+    /// Writes a checkpoint, so that the next opening follows no log.
+    pub async fn checkpoint(&self) -> Result<(), DiskError> {
+        self.inner.checkpoint().await
+    }
+    /// Are a block's contents anywhere? Blocks that are not read as zeros.
+    pub async fn is_mapped(&self, v: Virt) -> Result<bool, DiskError> {
+        let base = self.inner.base(v, 1).await?;
+        let s = self.inner.state.borrow();
+        Ok(s.table.is_current(&base) && s.table.place(v, &base).is_some())
+    }
+}
+
+impl Inner {
+    /// Loads the newest checkpoint that is whole.
+    async fn load(&self) -> Result<u64, String> {
+        let mut slots = Vec::new();
+        for place in SLOTS {
+            let raw = self.read_blocks(place, 1).await.map_err(|e| e.to_string())?;
+            slots.extend(checkpoint::Slot::decode(self.seed, raw.bytes()));
+        }
+        slots.sort_by_key(|s| std::cmp::Reverse(s.generation));
+        for slot in &slots {
+            let body = self.read_body(slot).await.map_err(|e| e.to_string())?;
+            let Some(body) = body else {
+                tracing::warn!("checkpoint {} is damaged", slot.generation);
+                continue;
+            };
+            match self.read_runs(&body).await {
+                Ok(runs) => {
+                    self.take_in(&body, runs, slot);
+                    return Ok(body.generation);
+                }
+                Err(e) => tracing::warn!("checkpoint {}: {e}", slot.generation),
+            }
+        }
+        Err("neither checkpoint of the store can be read: its device is damaged".into())
+    }
+
+    fn take_in(
+        &self,
+        body: &checkpoint::Body,
+        runs: Vec<Rc<crate::run::Run>>,
+        slot: &checkpoint::Slot,
+    ) {
+        let named = self.segments_named(&runs, &slot.chunks);
+        let mut s = self.state.borrow_mut();
+        let s = &mut *s;
+        (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
+        (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
+        (s.usage.begun, s.usage.durable) = (body.generation, body.generation);
+        for (n, saved) in (0..).map(SegNo).zip(&body.segments) {
+            if saved.table {
+                s.usage.claim(n, crate::usage::Use::Table);
+                s.named[0].insert(n);
+            } else {
+                s.usage.load(n, (saved.live, saved.youngest), saved.free);
+            }
+        }
+        for n in &named {
+            s.usage.claim(*n, crate::usage::Use::Table);
+        }
+        s.named[1] = named;
+        for head in &body.heads {
+            s.usage.claim(head.0, crate::usage::Use::Open);
+            s.usage.claim(head.2, crate::usage::Use::Open);
+            s.heads.push(crate::log::Head::at(*head));
+        }
+        s.table.runs = runs;
+    }
+
+    /// Blocks of the disk below, in one piece.
+    pub(crate) async fn read_blocks(&self, place: Place, n: u64) -> Result<Block, DiskError> {
+        let memory = vec![Block::zeroed(n as usize * BLOCK_BYTES)];
+        let read = self.disk.read(place.byte(), memory).await?;
+        Ok(read.into_iter().next().expect("one was asked for"))
+    }
+
+    fn check_range(&self, during: &'static str, at: u64, len: u64) -> Result<(), DiskError> {
+        let size = self.geometry.virtual_blocks * BLOCK;
+        if at.checked_add(len).is_some_and(|end| end <= size) {
+            return Ok(());
+        }
+        let detail = format!("{len} bytes on a store of {size}");
+        Err(DiskError { kind: DiskErrorKind::OutOfRange, during, at, detail })
+    }
+
+    /// Reads `n` whole virtual blocks.
+    async fn read_virtual(&self, v: Virt, n: u64) -> Result<Vec<Block>, DiskError> {
+        let mut out = Vec::with_capacity(n as usize);
+        while (out.len() as u64) < n {
+            let at = Virt(v.0 + out.len() as u64);
+            let base = self.base(at, v.0 + n - at.0).await?;
+            let e = {
+                let s = self.state.borrow();
+                if !s.table.is_current(&base) {
+                    continue;
+                }
+                s.table.extent(at, v.0 + n, &base)
+            };
+            match e.place {
+                Some(place) => out.extend(self.read_places(place, u64::from(e.n)).await?),
+                None => out.extend((0..e.n).map(|_| Block::zeroed(BLOCK_BYTES))),
+            }
+        }
+        Ok(out)
+    }
+
+    /// Reads blocks that lie one behind the other, from memory where the disk does not have them
+    /// yet. They may cross segments.
+    async fn read_places(&self, place: Place, n: u64) -> Result<Vec<Block>, DiskError> {
+        let (found, segments) = {
+            let mut s = self.state.borrow_mut();
+            let found: Vec<Option<Block>> =
+                (0..n).map(|i| s.pending.get(&place.plus(i).0).cloned()).collect();
+            let segments: Vec<SegNo> =
+                (0..n).filter_map(|i| self.geometry.segment_of(place.plus(i))).collect();
+            segments.iter().for_each(|seg| s.usage.reading(*seg, true));
+            (found, segments)
+        };
+        let mut result = Ok(found);
+        if let Ok(found) = &mut result
+            && found.iter().any(Option::is_none)
+        {
+            let memory = (0..n).map(|_| Block::zeroed(BLOCK_BYTES)).collect();
+            match self.disk.read(place.byte(), memory).await {
+                Ok(read) => {
+                    for (f, r) in found.iter_mut().zip(read) {
+                        f.get_or_insert(r);
+                    }
+                }
+                Err(e) => result = Err(e),
+            }
+        }
+        let mut s = self.state.borrow_mut();
+        segments.iter().for_each(|seg| s.usage.reading(*seg, false));
+        drop(s);
+        result.map(|all| all.into_iter().map(|b| b.expect("it was read")).collect())
+    }
+
+    /// Puts whole blocks, as one group.
+    async fn write_virtual(self: &Rc<Self>, v: Virt, blocks: Vec<Block>) -> Result<(), DiskError> {
+        let n = blocks.len() as u64;
+        let began = self.env.now();
+        loop {
+            let base = self.base(v, n).await?;
+            if !self.may_put(n)? {
+                self.ask_for_room(self.geometry.segments_for(n));
+                self.changed.wait().await;
+                continue;
+            }
+            {
+                let mut s = self.state.borrow_mut();
+                if !s.table.is_current(&base) {
+                    continue;
+                }
+                s.begin_group();
+                for (v, block) in (v.0..).map(Virt).zip(blocks) {
+                    let old = s.table.place(v, &base);
+                    s.write_block(v, block, old);
+                }
+                s.end_group();
+                let waited = self.env.now().since(began).0;
+                s.stats.wait_max = s.stats.wait_max.max(waited);
+            }
+            self.issue(false);
+            self.ask_for_room(0);
+            return Ok(());
+        }
+    }
+
+    /// Is there room for `n` blocks now? Errors: there will be none.
+    pub(crate) fn may_put(&self, n: u64) -> Result<bool, DiskError> {
+        self.check_failed()?;
+        let s = self.state.borrow();
+        let free = s.spare();
+        let segments = self.geometry.segments_for(n);
+        let has_room = free >= self.geometry.reserve() + segments
+            || (self.plant == Some("budget-without-metadata") && free > segments);
+        if !has_room && s.stuck == Some(s.changes()) && !s.cleaning {
+            return Err(checkpoint::no_room());
+        }
+        let bounded = s.pending.len() < PENDING_BLOCKS_MAX.max(n as usize)
+            && s.table.active.len() < 2 * self.options.mappings_max;
+        Ok(has_room && bounded)
+    }
+
+    /// Starts the cleaner or a checkpoint where they are needed. Somebody waits for this many free
+    /// segments beyond the reserve.
+    pub(crate) fn ask_for_room(self: &Rc<Self>, segments: u32) {
+        let (checkpoint, cleaning) = {
+            let mut s = self.state.borrow_mut();
+            let every = self.options.checkpoint_bytes / BLOCK;
+            let tenth =
+                u64::from(self.geometry.segments) * u64::from(self.geometry.segment_blocks) / 8;
+            let due = s.since_checkpoint > every.min(tenth)
+                || s.table.active.len() > self.options.mappings_max;
+            let checkpoint = due && !s.checkpoint_wanted;
+            s.checkpoint_wanted |= due;
+            s.segments_wanted = s.segments_wanted.max(segments);
+            let free = s.spare();
+            let low = clean::low(&self.geometry).max(self.geometry.reserve() + segments);
+            let cleaning = free < low && !s.cleaning && s.failed.is_none();
+            s.cleaning |= cleaning;
+            (checkpoint, cleaning)
+        };
+        if checkpoint {
+            let store = self.clone();
+            self.env.spawn("checkpoint", async move {
+                let _ = store.checkpoint().await;
+            });
+        }
+        if cleaning {
+            let store = self.clone();
+            self.env.spawn("cleaner", async move { store.clean().await });
+        }
+    }
+}
+
+impl Disk for Store {
+    fn size_bytes(&self) -> u64 {
+        self.inner.geometry.virtual_blocks * BLOCK
+    }
+
+    fn read(&self, at: u64, mut blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        Box::pin(async move {
+            let len: u64 = blocks.iter().map(|b| b.len() as u64).sum();
+            self.inner.check_range("read", at, len)?;
+            let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
+            let read = self.inner.read_virtual(Virt(first), last - first).await?;
+            if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
+                return Ok(read);
+            }
+            let mut pos = at - first * BLOCK;
+            for b in &mut blocks {
+                for out in b.bytes_mut().chunks_mut(env::SECTOR_BYTES) {
+                    let from = (pos % BLOCK) as usize;
+                    let whole = read[(pos / BLOCK) as usize].bytes();
+                    out.copy_from_slice(&whole[from..from + out.len()]);
+                    pos += out.len() as u64;
+                }
+            }
+            Ok(blocks)
+        })
+    }
+
+    fn write(
+        &self,
+        at: u64,
+        blocks: Vec<Block>,
+        how: Durability,
+    ) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move {
+            let inner = &self.inner;
+            let len: u64 = blocks.iter().map(|b| b.len() as u64).sum();
+            inner.check_range("write", at, len)?;
+            if inner.options.read_only {
+                let (kind, during) = (DiskErrorKind::ReadOnly, "write");
+                return Err(DiskError { kind, during, at, detail: String::new() });
+            }
+            if len > 0 {
+                let whole =
+                    at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES);
+                // Two parts of one block must not overtake each other.
+                let _parts = if whole { None } else { Some(inner.parts.lock().await) };
+                let blocks = if whole { blocks } else { self.completed(at, &blocks).await? };
+                let mut rest = blocks.into_iter();
+                let most = inner.geometry.group_max() as usize;
+                for first in (at / BLOCK..).step_by(most) {
+                    let group: Vec<Block> = rest.by_ref().take(most).collect();
+                    if group.is_empty() {
+                        break;
+                    }
+                    inner.write_virtual(Virt(first), group).await?;
+                }
+            }
+            match how {
+                Durability::Cached => Ok(()),
+                Durability::Fua => inner.sync().await,
+            }
+        })
+    }
+
+    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move {
+            if self.inner.options.read_only {
+                return Ok(());
+            }
+            self.inner.sync().await
+        })
+    }
+
+    fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async move {
+            self.inner.check_range("discard", at, len)?;
+            if self.inner.options.read_only {
+                return Ok(());
+            }
+            self.inner.discard_virtual(at.div_ceil(BLOCK), (at + len) / BLOCK).await
+        })
+    }
+}
+
+impl Store {
+    /// Whole blocks with `parts` in them from byte `at` on.
+    async fn completed(&self, at: u64, parts: &[Block]) -> Result<Vec<Block>, DiskError> {
+        let len: u64 = parts.iter().map(|b| b.len() as u64).sum();
+        let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
+        let mut whole = self.inner.read_virtual(Virt(first), last - first).await?;
+        let mut pos = at - first * BLOCK;
+        for part in parts.iter().flat_map(|b| b.bytes().chunks(env::SECTOR_BYTES)) {
+            let from = (pos % BLOCK) as usize;
+            whole[(pos / BLOCK) as usize].bytes_mut()[from..from + part.len()]
+                .copy_from_slice(part);
+            pos += part.len() as u64;
+        }
+        Ok(whole)
+    }
+}
+
+impl Inner {
+    /// Blocks `from..to` hold nothing any more.
+    async fn discard_virtual(self: &Rc<Self>, from: u64, to: u64) -> Result<(), DiskError> {
+        let mut at = from;
+        while at < to {
+            let end = to.min(at + 512);
+            let base = self.base(Virt(at), end - at).await?;
+            if !self.may_put(1)? {
+                self.ask_for_room(self.geometry.segments_for(1));
+                self.changed.wait().await;
+                continue;
+            }
+            {
+                let mut s = self.state.borrow_mut();
+                if !s.table.is_current(&base) {
+                    continue;
+                }
+                s.begin_group();
+                while at < end {
+                    let e = s.table.extent(Virt(at), end, &base);
+                    if e.place.is_some() {
+                        s.free_blocks(e);
+                    }
+                    at = e.end();
+                }
+                s.end_group();
+            }
+            self.issue(false);
+        }
+        Ok(())
+    }
+}

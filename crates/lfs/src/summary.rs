@@ -1,0 +1,175 @@
+//! A partial segment's summary: which virtual block each block of the payload is, what became free,
+//! and the chain that recovery follows. It is one block before the payload; it knows no disk.
+//!
+//! ```text
+//!  0 "CLFS" | 4 sum of 8..4096 and the payload | 8 serial | 16 epoch | 24 stamp | 32 its own place
+//!  40 the previous partial's sum | 44 blocks of payload | 48 the head's next segment
+//!  52 entries | 54 head | 55 flags: 1 an atomic group ends here | 56 entries, one behind the other
+//!
+//!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
+//!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
+//!    3 free: how many (8), no payload
+//! ```
+
+use crate::codec::{Reader, Writer};
+use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+
+const MAGIC: [u8; 4] = *b"CLFS";
+const HEADER: usize = 56;
+/// Bytes of entries in a summary.
+pub(crate) const ENTRIES_BYTES_MAX: usize = BLOCK_BYTES - HEADER;
+const GROUP_END: u8 = 1;
+
+/// What one entry says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Entry {
+    /// The next payload block is the new contents of this block.
+    Written { v: Virt, stamp: u64 },
+    /// The next payload block was copied from `from`.
+    Moved { v: Virt, stamp: u64, from: Place },
+    /// These blocks have no contents any more.
+    Free { v: Virt, n: u64 },
+}
+
+impl Entry {
+    pub(crate) fn bytes(&self) -> usize {
+        if matches!(self, Entry::Moved { .. }) { 24 } else { 16 }
+    }
+    fn encode(&self, w: &mut Writer) {
+        match *self {
+            Entry::Written { v, stamp } => w.u64(1 << 56 | v.0).u64(stamp),
+            Entry::Moved { v, stamp, from } => w.u64(2 << 56 | v.0).u64(stamp).u64(from.0),
+            Entry::Free { v, n } => w.u64(3 << 56 | v.0).u64(n),
+        };
+    }
+    fn decode(r: &mut Reader<'_>) -> Option<Entry> {
+        let word = r.u64()?;
+        let (v, x) = (Virt(word & !(0xff << 56)), r.u64()?);
+        Some(match word >> 56 {
+            1 => Entry::Written { v, stamp: x },
+            2 => Entry::Moved { v, stamp: x, from: Place(r.u64()?) },
+            3 => Entry::Free { v, n: x },
+            _ => return None,
+        })
+    }
+}
+
+/// A summary.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Summary {
+    pub(crate) serial: u64,
+    pub(crate) epoch: u64,
+    /// Blocks users had written when it was closed.
+    pub(crate) stamp: u64,
+    pub(crate) place: Place,
+    pub(crate) previous_sum: u32,
+    pub(crate) payload: u32,
+    pub(crate) next: SegNo,
+    pub(crate) head: u8,
+    pub(crate) group_end: bool,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Summary {
+    /// The block and its sum, which covers every byte of the payload too.
+    pub(crate) fn encode<'a>(
+        &self,
+        seed: u32,
+        payload: impl Iterator<Item = &'a [u8]>,
+    ) -> (Vec<u8>, u32) {
+        let mut w = Writer::default();
+        w.bytes(&MAGIC).u32(0).u64(self.serial).u64(self.epoch).u64(self.stamp);
+        w.u64(self.place.0).u32(self.previous_sum).u32(self.payload).u32(self.next.0);
+        w.u16(self.entries.len() as u16).u8(self.head).u8(u8::from(self.group_end) * GROUP_END);
+        assert_eq!(w.0.len(), HEADER);
+        for e in &self.entries {
+            e.encode(&mut w);
+        }
+        assert!(w.0.len() <= BLOCK_BYTES, "a summary is one block");
+        w.0.resize(BLOCK_BYTES, 0);
+        let sum = sum_of(seed, &w.0, payload);
+        w.0[4..8].copy_from_slice(&sum.to_le_bytes());
+        (w.0, sum)
+    }
+
+    /// Reads a summary that lies at `at`, and the sum it claims; None: there is none.
+    pub(crate) fn decode(raw: &[u8], at: Place) -> Option<(Summary, u32)> {
+        let mut r = Reader(raw.get(..BLOCK_BYTES)?);
+        if r.bytes(4)? != MAGIC {
+            return None;
+        }
+        let sum = r.u32()?;
+        let (serial, epoch, stamp, place) = (r.u64()?, r.u64()?, r.u64()?, Place(r.u64()?));
+        let (previous_sum, payload, next) = (r.u32()?, r.u32()?, SegNo(r.u32()?));
+        let (count, head, flags) = (r.u16()?, r.u8()?, r.u8()?);
+        let entries: Option<Vec<Entry>> = (0..count).map(|_| Entry::decode(&mut r)).collect();
+        let entries = entries?;
+        let blocks = entries.iter().filter(|e| !matches!(e, Entry::Free { .. })).count();
+        let group_end = flags & GROUP_END != 0;
+        let fits = place == at && blocks == payload as usize;
+        let s = Summary {
+            serial,
+            epoch,
+            stamp,
+            place,
+            previous_sum,
+            payload,
+            next,
+            head,
+            group_end,
+            entries,
+        };
+        fits.then_some((s, sum))
+    }
+
+    /// The blocks of the payload: what each is, and where it lies.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = (Entry, Place)> {
+        let held = self.entries.iter().filter(|e| !matches!(e, Entry::Free { .. }));
+        held.zip(1..).map(|(e, i)| (*e, self.place.plus(i)))
+    }
+}
+
+/// The sum over a summary's block and its payload.
+pub(crate) fn sum_of<'a>(
+    seed: u32,
+    summary: &[u8],
+    payload: impl Iterator<Item = &'a [u8]>,
+) -> u32 {
+    let start = crc32c::crc32c_append(seed, &summary[8..]);
+    payload.fold(start, crc32c::crc32c_append)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_a_changed_byte_is_seen() {
+        let entries = vec![
+            Entry::Written { v: Virt(7), stamp: 3 },
+            Entry::Free { v: Virt(9), n: 4 },
+            Entry::Moved { v: Virt(1 << 39), stamp: 1, from: Place(77) },
+        ];
+        let s = Summary {
+            serial: 5,
+            epoch: 2,
+            stamp: 9,
+            place: Place(40),
+            previous_sum: 8,
+            payload: 2,
+            next: SegNo(3),
+            head: 1,
+            group_end: true,
+            entries,
+        };
+        let payload = vec![1_u8; 2 * BLOCK_BYTES];
+        let (raw, sum) = s.encode(11, std::iter::once(payload.as_slice()));
+        assert_eq!(Summary::decode(&raw, Place(40)), Some((s.clone(), sum)));
+        assert_eq!(Summary::decode(&raw, Place(41)), None, "a copy elsewhere is none");
+        assert_eq!(sum_of(11, &raw, std::iter::once(payload.as_slice())), sum);
+        let mut torn = payload;
+        torn[8000] ^= 1;
+        assert_ne!(sum_of(11, &raw, std::iter::once(torn.as_slice())), sum);
+        assert_eq!(s.blocks().map(|b| b.1.0).collect::<Vec<_>>(), [41, 42]);
+    }
+}

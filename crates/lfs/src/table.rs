@@ -1,0 +1,165 @@
+//! The translation table: where each virtual block lies. New mappings are in memory; the others are
+//! in runs on the disk, of which pages are kept in memory up to a bound. It does not know what the
+//! blocks hold.
+//!
+//! A block's mapping is the first that is found in: what is new, what the checkpoint under way is
+//! writing, the runs from the newest to the oldest. Nothing found is a block never written.
+
+use crate::extents::{Extent, Extents};
+use crate::geometry::{Place, Virt};
+use crate::run::{Run, decode_page};
+use crate::store::Inner;
+use env::{DiskError, IdMap};
+use std::rc::Rc;
+
+/// Pages of runs in memory: those used lately, and those used before them.
+#[derive(Default)]
+pub(crate) struct Pages {
+    young: IdMap<u64, Rc<Vec<Extent>>>,
+    old: IdMap<u64, Rc<Vec<Extent>>>,
+}
+
+impl Pages {
+    fn get(&mut self, place: Place, half: usize) -> Option<Rc<Vec<Extent>>> {
+        if let Some(p) = self.young.get(&place.0) {
+            return Some(p.clone());
+        }
+        let page = self.old.remove(&place.0)?;
+        self.put(place, page.clone(), half);
+        Some(page)
+    }
+    fn put(&mut self, place: Place, page: Rc<Vec<Extent>>, half: usize) {
+        if self.young.len() >= half {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(place.0, page);
+    }
+    /// Places are used again for other pages.
+    pub(crate) fn forget(&mut self) {
+        self.young.clear();
+        self.old.clear();
+    }
+    pub(crate) fn len(&self) -> usize {
+        self.young.len() + self.old.len()
+    }
+}
+
+/// The table.
+#[derive(Default)]
+pub(crate) struct Table {
+    /// What is newer than the last checkpoint that was begun.
+    pub(crate) active: Extents,
+    /// What the checkpoint under way is writing.
+    pub(crate) frozen: Option<Rc<Extents>>,
+    /// From the newest to the oldest.
+    pub(crate) runs: Vec<Rc<Run>>,
+    /// Raised whenever `runs` changes.
+    pub(crate) version: u64,
+    pub(crate) pages: Pages,
+}
+
+/// What the runs say of a range.
+pub(crate) struct Base {
+    version: u64,
+    known: Extents,
+}
+
+impl Table {
+    /// What is newer than the runs.
+    fn new_of(&self, v: Virt) -> Option<Extent> {
+        self.active.get(v).or_else(|| self.frozen.as_ref().and_then(|f| f.get(v)))
+    }
+    /// Need the runs not be asked about this range?
+    fn is_new(&self, v: Virt, n: u64) -> bool {
+        (v.0..v.0 + n).all(|v| self.new_of(Virt(v)).is_some())
+    }
+    /// Is what was asked of the runs still what they say?
+    pub(crate) fn is_current(&self, base: &Base) -> bool {
+        base.version == self.version
+    }
+    /// Where a block lies, by what is new and what the runs said.
+    pub(crate) fn place(&self, v: Virt, base: &Base) -> Option<Place> {
+        assert!(self.is_current(base), "the runs are asked again when they have changed");
+        self.new_of(v).or_else(|| base.known.get(v)).and_then(|e| e.at(v))
+    }
+    /// The mapping of blocks from `v` on, at most up to `to`, that lie one behind the other.
+    pub(crate) fn extent(&self, v: Virt, to: u64, base: &Base) -> Extent {
+        let first = self.place(v, base);
+        let mut e = Extent { v, n: 1, place: first };
+        while e.end() < to {
+            let next = Extent { v: Virt(e.end()), n: 1, place: self.place(Virt(e.end()), base) };
+            if !e.joins(&next) {
+                break;
+            }
+            e.n += 1;
+        }
+        e
+    }
+}
+
+impl Inner {
+    /// What the runs say of `n` blocks from `v` on. Good until the runs change, which the caller
+    /// asks by [`Table::is_current`] after every await.
+    pub(crate) async fn base(&self, v: Virt, n: u64) -> Result<Base, DiskError> {
+        let (runs, version, known) = {
+            let s = self.state.borrow();
+            (s.table.runs.clone(), s.table.version, s.table.is_new(v, n))
+        };
+        let mut base = Base { version, known: Extents::default() };
+        let mut gaps = if known { Vec::new() } else { vec![(v.0, v.0 + n)] };
+        for run in runs {
+            let mut left = Vec::new();
+            for (from, to) in gaps {
+                let mut at = from;
+                for page in run.pages_of(from, to) {
+                    let page = match self.page(run.pages[page].1).await {
+                        // The run is gone, and something else lies there: ask again.
+                        Err(_) if self.state.borrow().table.version != version => return Ok(base),
+                        other => other?,
+                    };
+                    let first = page.partition_point(|e| e.end() <= at);
+                    for e in page[first..].iter().take_while(|e| e.v.0 < to) {
+                        let (start, end) = (e.v.0.max(at), e.end().min(to));
+                        if start > at {
+                            left.push((at, start));
+                        }
+                        base.known.set(e.cut(start, end));
+                        at = end;
+                    }
+                }
+                if at < to {
+                    left.push((at, to));
+                }
+            }
+            gaps = left;
+        }
+        Ok(base)
+    }
+
+    /// A page of a run.
+    async fn page(&self, place: Place) -> Result<Rc<Vec<Extent>>, DiskError> {
+        let half = self.options.table_pages / 2;
+        let found = self.state.borrow_mut().table.pages.get(place, half);
+        if let Some(p) = found {
+            return Ok(p);
+        }
+        let before = self.state.borrow().table.version;
+        let page = Rc::new(self.read_page(place).await?);
+        let mut s = self.state.borrow_mut();
+        if s.table.version == before {
+            s.table.pages.put(place, page.clone(), half);
+        }
+        Ok(page)
+    }
+
+    pub(crate) async fn read_page(&self, place: Place) -> Result<Vec<Extent>, DiskError> {
+        let raw = self.read_blocks(place, 1).await?;
+        decode_page(self.seed, raw.bytes()).ok_or_else(|| damaged(place, "a page of the table"))
+    }
+}
+
+/// What a checksum has found, as an error of the disk.
+pub(crate) fn damaged(place: Place, what: &str) -> DiskError {
+    let detail = format!("{what} is damaged: its checksum is wrong");
+    DiskError { kind: env::DiskErrorKind::Io, during: "read", at: place.byte(), detail }
+}

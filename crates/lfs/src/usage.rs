@@ -1,0 +1,202 @@
+//! The segment usage table: what each segment is for, how many of its blocks live, how old the
+//! youngest is, and when it may be used again. It knows no disk and no policy.
+
+use crate::geometry::SegNo;
+use std::collections::BTreeSet;
+
+/// What a segment is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    /// Nothing: it may be taken.
+    Free,
+    /// A head writes into it, or will next.
+    Open,
+    /// It holds contents.
+    Closed,
+    /// It holds the table, or a checkpoint's body.
+    Table,
+}
+
+/// One segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Segment {
+    pub(crate) used: Use,
+    /// Live blocks of contents.
+    pub(crate) live: u32,
+    /// The stamp of the youngest block written or moved into it.
+    pub(crate) youngest: u64,
+    /// The last checkpoint begun when its last block died.
+    emptied: u64,
+    /// Reads under way.
+    pub(crate) reads: u32,
+}
+
+/// All segments.
+pub(crate) struct Usage {
+    segments: Vec<Segment>,
+    free: BTreeSet<u32>,
+    /// Closed, and nothing in it lives; not yet said by both checkpoints.
+    empty: BTreeSet<u32>,
+    /// The last one taken; the next is looked for behind it.
+    last: u32,
+    /// Segments of the table.
+    tables: u32,
+    /// Checkpoints begun, and durable.
+    pub(crate) begun: u64,
+    pub(crate) durable: u64,
+}
+
+impl Usage {
+    pub(crate) fn new(segments: u32) -> Usage {
+        let one = Segment { used: Use::Free, live: 0, youngest: 0, emptied: 0, reads: 0 };
+        Usage {
+            segments: vec![one; segments as usize],
+            free: (0..segments).collect(),
+            empty: BTreeSet::new(),
+            last: 0,
+            tables: 0,
+            begun: 0,
+            durable: 0,
+        }
+    }
+
+    pub(crate) fn get(&self, s: SegNo) -> Segment {
+        self.segments[s.0 as usize]
+    }
+    fn at(&mut self, s: SegNo) -> &mut Segment {
+        &mut self.segments[s.0 as usize]
+    }
+    pub(crate) fn all(&self) -> impl Iterator<Item = (SegNo, Segment)> {
+        (0..).map(SegNo).zip(self.segments.iter().copied())
+    }
+    pub(crate) fn free_count(&self) -> u32 {
+        self.free.len() as u32
+    }
+    /// Free segments and those that the table has taken, of the `reserve` that is kept for it.
+    pub(crate) fn free_or_table(&self, reserve: u32) -> u32 {
+        self.free_count() + self.tables.min(reserve)
+    }
+    /// Empty segments that wait for checkpoints.
+    pub(crate) fn waiting_count(&self) -> u32 {
+        self.empty.len() as u32
+    }
+
+    /// Takes a free segment; None: there is none.
+    pub(crate) fn take(&mut self, used: Use) -> Option<SegNo> {
+        let behind = self.free.range(self.last..).next().or_else(|| self.free.iter().next());
+        let seg = SegNo(*behind?);
+        self.free.remove(&seg.0);
+        self.last = seg.0;
+        let s = self.at(seg);
+        assert!(s.used == Use::Free && s.live == 0 && s.reads == 0, "I2: it is free: {s:?}");
+        (s.used, s.youngest) = (used, 0);
+        self.tables += u32::from(used == Use::Table);
+        Some(seg)
+    }
+
+    /// What a segment is for was read from the disk, or found by rolling forward.
+    pub(crate) fn claim(&mut self, seg: SegNo, used: Use) {
+        self.free.remove(&seg.0);
+        self.empty.remove(&seg.0);
+        let before = std::mem::replace(&mut self.at(seg).used, used);
+        self.tables += u32::from(used == Use::Table && before != Use::Table);
+    }
+
+    /// As a checkpoint has it. `reusable`: both checkpoints say that it is free.
+    pub(crate) fn load(&mut self, seg: SegNo, (live, youngest): (u32, u64), reusable: bool) {
+        let emptied = self.begun.saturating_sub(1);
+        let s = self.at(seg);
+        (s.live, s.youngest) = (live, youngest);
+        if !reusable {
+            (s.used, s.emptied) = (Use::Closed, emptied);
+            self.free.remove(&seg.0);
+            if live == 0 {
+                self.empty.insert(seg.0);
+            }
+        }
+    }
+
+    /// A head has left it.
+    pub(crate) fn close(&mut self, seg: SegNo) {
+        let begun = self.begun;
+        let s = self.at(seg);
+        assert_eq!(s.used, Use::Open);
+        s.used = Use::Closed;
+        if s.live == 0 {
+            s.emptied = begun;
+            self.empty.insert(seg.0);
+        }
+    }
+
+    /// A block of contents lies in it now.
+    pub(crate) fn born(&mut self, seg: SegNo, stamp: u64) {
+        let s = self.at(seg);
+        assert_eq!(s.used, Use::Open, "I8: contents go where a head writes");
+        s.live += 1;
+        s.youngest = s.youngest.max(stamp);
+    }
+
+    /// `n` of its blocks are dead now.
+    pub(crate) fn died(&mut self, seg: SegNo, n: u32) {
+        let begun = self.begun;
+        let s = self.at(seg);
+        assert!(s.live >= n, "I8: {n} blocks die in segment {} of {} live", seg.0, s.live);
+        s.live -= n;
+        if s.live == 0 && s.used == Use::Closed {
+            s.emptied = begun;
+            self.empty.insert(seg.0);
+        }
+    }
+
+    pub(crate) fn reading(&mut self, seg: SegNo, more: bool) {
+        let s = self.at(seg);
+        s.reads = if more { s.reads + 1 } else { s.reads - 1 };
+    }
+
+    /// A table's segment that no checkpoint names any more is free at once.
+    pub(crate) fn free_table(&mut self, seg: SegNo) {
+        let s = self.at(seg);
+        assert!(s.used == Use::Table && s.live == 0);
+        s.used = Use::Free;
+        self.tables -= 1;
+        self.free.insert(seg.0);
+    }
+
+    /// Nobody takes this free segment until it is given.
+    pub(crate) fn withhold(&mut self, seg: SegNo) {
+        assert!(self.free.remove(&seg.0), "it is free");
+    }
+    pub(crate) fn give(&mut self, seg: SegNo) {
+        assert_eq!(self.at(seg).used, Use::Free);
+        self.free.insert(seg.0);
+    }
+
+    /// The segments that may be used again: nothing in them lives, and both checkpoints say so
+    /// (I2).
+    pub(crate) fn release(&mut self) -> Vec<SegNo> {
+        let durable = self.durable;
+        self.release_if(|s| durable >= s.emptied + 2)
+    }
+
+    /// A planted bug: whatever is empty is used again, and next.
+    pub(crate) fn release_at_once(&mut self) {
+        if let Some(first) = self.release_if(|_| true).first() {
+            self.last = first.0;
+        }
+    }
+
+    fn release_if(&mut self, may: impl Fn(&Segment) -> bool) -> Vec<SegNo> {
+        let ripe = |n: &u32| {
+            let s = &self.segments[*n as usize];
+            assert_eq!(s.live, 0, "I2: an empty segment holds nothing that lives");
+            s.reads == 0 && may(s)
+        };
+        let ripe: Vec<u32> = self.empty.iter().copied().filter(ripe).collect();
+        for n in &ripe {
+            self.empty.remove(n);
+            self.at(SegNo(*n)).used = Use::Free;
+            self.free.insert(*n);
+        }
+        ripe.into_iter().map(SegNo).collect()
+    }
+}

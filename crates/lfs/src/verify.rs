@@ -1,0 +1,139 @@
+//! The store's own fsck: everything that is kept is recomputed and compared. It changes nothing.
+
+use crate::clean::summaries;
+use crate::geometry::{Place, SegNo, Virt};
+use crate::merge::Merge;
+use crate::store::Store;
+use crate::summary::Entry;
+use crate::usage::Use;
+use std::collections::BTreeMap;
+
+/// How a store is filled.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Virtual blocks with contents.
+    pub mapped: u64,
+    /// Extents in the table.
+    pub extents: u64,
+    /// Segments by what they are for: free, written into, of contents, of the table.
+    pub segments: [u32; 4],
+    /// Closed segments by how full they are, in tenths.
+    pub histogram: [u32; 10],
+    /// What is wrong.
+    pub wrong: Vec<String>,
+}
+
+impl Store {
+    /// Walks the table and the segments. `deep`: reads every segment's summaries too. Errors: the
+    /// disk failed, or a page of the table is damaged.
+    pub async fn verify(&self, deep: bool) -> Result<Report, env::DiskError> {
+        let inner = &self.inner;
+        let g = inner.geometry;
+        let mut report = Report::default();
+        let mut merge = {
+            let s = inner.state.borrow();
+            let new = std::iter::once(&s.table.active).chain(s.table.frozen.as_deref());
+            Merge::new(new, s.table.runs.iter().cloned())
+        };
+        let mut lies: BTreeMap<u64, u64> = BTreeMap::new();
+        while let Some(e) = merge.next(inner).await? {
+            let Some(place) = e.place else { continue };
+            report.extents += 1;
+            report.mapped += u64::from(e.n);
+            if e.end() > g.virtual_blocks {
+                report.wrong.push(format!("block {} lies behind the end", e.end() - 1));
+            }
+            for i in 0..u64::from(e.n) {
+                if let Some(other) = lies.insert(place.0 + i, e.v.0 + i) {
+                    let what = format!("blocks {other} and {} share a place", e.v.0 + i);
+                    report.wrong.push(what);
+                }
+            }
+        }
+        self.compare_usage(&lies, &mut report);
+        if deep {
+            self.compare_summaries(&lies, &mut report).await?;
+        }
+        Ok(report)
+    }
+
+    fn compare_usage(&self, lies: &BTreeMap<u64, u64>, report: &mut Report) {
+        let g = self.inner.geometry;
+        let s = self.inner.state.borrow();
+        let mut live = vec![0_u32; g.segments as usize];
+        for (place, v) in lies {
+            match g.segment_of(Place(*place)) {
+                Some(seg) => live[seg.0 as usize] += 1,
+                None => report.wrong.push(format!("block {v} lies outside the segments")),
+            }
+        }
+        for (seg, info) in s.usage.all() {
+            let found = live[seg.0 as usize];
+            if found != info.live {
+                let what = format!("segment {}: {} live, {found} found", seg.0, info.live);
+                report.wrong.push(what);
+            }
+            if found > 0 && matches!(info.used, Use::Free | Use::Table) {
+                report.wrong.push(format!("segment {} holds contents: {:?}", seg.0, info.used));
+            }
+            report.segments[info.used as usize] += 1;
+            if info.used == Use::Closed {
+                let tenth = (found * 10 / g.segment_blocks).min(9);
+                report.histogram[tenth as usize] += 1;
+            }
+        }
+    }
+
+    /// Does a summary in its segment name every block that lives there?
+    async fn compare_summaries(
+        &self,
+        lies: &BTreeMap<u64, u64>,
+        report: &mut Report,
+    ) -> Result<(), env::DiskError> {
+        let inner = &self.inner;
+        let g = inner.geometry;
+        for n in 0..g.segments {
+            let seg = SegNo(n);
+            let start = g.start(seg);
+            let end = start.0 + u64::from(g.segment_blocks);
+            let mut left: BTreeMap<u64, u64> =
+                lies.range(start.0..end).map(|(p, v)| (*p, *v)).collect();
+            let waiting = |p: &u64| inner.state.borrow().pending.contains_key(p);
+            left.retain(|p, _| !waiting(p));
+            if left.is_empty() {
+                continue;
+            }
+            let raw = inner.read_blocks(start, u64::from(g.segment_blocks)).await?;
+            for summary in summaries(raw.bytes(), start) {
+                for (entry, place) in summary.blocks() {
+                    let (Entry::Written { v, .. } | Entry::Moved { v, .. }) = entry else {
+                        continue;
+                    };
+                    if left.get(&place.0) == Some(&v.0) {
+                        left.remove(&place.0);
+                    }
+                }
+            }
+            for (place, v) in left {
+                let what = format!("no summary says that block {v} lies at {place}");
+                report.wrong.push(what);
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls `f` with every range of virtual blocks that has contents, in order.
+    pub async fn mapped(&self, mut f: impl FnMut(Virt, u64)) -> Result<(), env::DiskError> {
+        let mut merge = {
+            let s = self.inner.state.borrow();
+            let new = std::iter::once(&s.table.active).chain(s.table.frozen.as_deref());
+            Merge::new(new, s.table.runs.iter().cloned())
+        };
+        while let Some(e) = merge.next(&self.inner).await? {
+            if e.place.is_some() {
+                f(e.v, u64::from(e.n));
+            }
+        }
+        Ok(())
+    }
+}

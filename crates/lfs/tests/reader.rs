@@ -1,0 +1,53 @@
+//! Is docs/lfs.md true? The reader in Python, written from that page, must see what the store
+//! shows, after a clean end and after a crash. Without python3 there is nothing to compare.
+
+mod common;
+
+use common::{Op, contents, made, opened, perform, script};
+use env::Disk;
+use sim::{CrashImages, Image, World, block_on};
+use std::process::Command;
+
+fn python(image: &Image, blocks: u64) -> Option<Vec<u64>> {
+    let path = std::env::temp_dir().join(format!("cairn-lfs-{}.img", std::process::id()));
+    std::fs::write(&path, image.to_vec()).unwrap();
+    let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/lfs-reader.py");
+    let out = Command::new("python3").arg(reader).arg(&path).output();
+    let _ = std::fs::remove_file(&path);
+    let Ok(out) = out else {
+        println!("skipped: no python3");
+        return None;
+    };
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    assert_eq!(out.stdout.len() as u64, blocks * 4096);
+    let tag = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().unwrap());
+    Some(out.stdout.chunks(4096).map(tag).collect())
+}
+
+#[test]
+fn a_reader_written_from_the_page_sees_the_same() {
+    let (base, blocks) = made();
+    let mut world = World::new(base.clone());
+    let ops: Vec<Op> = script(11, blocks, 160);
+    block_on(&mut world, move |env, disk| async move {
+        let store = opened(env, disk, None).await.unwrap();
+        for op in ops {
+            perform(&store, op).await.unwrap();
+        }
+        store.flush().await.unwrap();
+    });
+    let mut cuts = CrashImages::new(&world.trace, &base);
+    let all = std::iter::from_fn(|| cuts.step()).count();
+    for at in [all / 2, all] {
+        let mut cuts = CrashImages::new(&world.trace, &base);
+        (0..at).for_each(|_| assert!(cuts.step().is_some()));
+        let image = cuts.image(1);
+        let Some(theirs) = python(&image, blocks) else { return };
+        let ours = block_on(&mut World::new(image), move |env, disk| async move {
+            let store = opened(env, disk, None).await.unwrap();
+            contents(&store, blocks).await.unwrap()
+        });
+        assert_eq!(ours, theirs);
+        assert!(ours.iter().any(|t| *t != 0));
+    }
+}

@@ -1,0 +1,143 @@
+#!/usr/bin/env python3
+"""A second reader of the log-structured store, from docs/lfs.md alone: writes the virtual disk to standard output."""
+import struct
+import sys
+
+BLOCK = 4096
+TABLE = []
+for n in range(256):
+    for _ in range(8):
+        n = n >> 1 ^ (0x82F63B78 if n & 1 else 0)
+    TABLE.append(n)
+
+
+def crc(data, start=0):
+    c = start ^ 0xFFFFFFFF
+    for b in data:
+        c = TABLE[(c ^ b) & 255] ^ c >> 8
+    return c ^ 0xFFFFFFFF
+
+
+class Bytes:
+    def __init__(self, raw):
+        self.raw, self.at = raw, 0
+
+    def take(self, form):
+        values = struct.unpack_from("<" + form, self.raw, self.at)
+        self.at += struct.calcsize("<" + form)
+        return values if len(values) > 1 else values[0]
+
+    def chunks(self):
+        return [self.take("QI") for _ in range(self.take("I"))]
+
+
+class Store:
+    def __init__(self, path):
+        self.file = open(path, "rb")
+        sb = self.blocks(0)
+        assert sb[:8] == b"CairnLFS" and struct.unpack_from("<I", sb, 8)[0] == crc(sb[12:])
+        self.seed = crc(sb[16:32])
+        self.virtual, self.per, self.segments, self.heads_n = struct.unpack_from("<QIIB", sb, 32)
+        self.map = {}
+        self.load()
+        self.roll()
+
+    def blocks(self, place, n=1):
+        self.file.seek(place * BLOCK)
+        return self.file.read(n * BLOCK)
+
+    def chunked(self, chunks, size):
+        return b"".join(self.blocks(p, n) for p, n in chunks)[:size]
+
+    def load(self):
+        slots = []
+        for place in (2, 3):
+            raw = self.blocks(place)
+            if raw[:4] == b"CLCP" and struct.unpack_from("<I", raw, 4)[0] == crc(raw[8:], self.seed):
+                slots.append(Bytes(raw[8:]))
+        slots = sorted((s.take("QII") + (s.chunks(),) for s in slots), reverse=True)
+        for generation, size, total, chunks in slots:
+            raw = self.chunked(chunks, size)
+            if crc(raw, self.seed) == total:
+                break
+        else:
+            sys.exit("no whole checkpoint")
+        b = Bytes(raw)
+        _, self.serial, self.epoch, _, self.sum = b.take("QQQQI")
+        self.heads = [b.take("III") for _ in range(b.take("I"))]
+        for _ in range(b.take("I")):
+            b.take("IQ")
+        runs = []
+        for _ in range(b.take("I")):
+            _, pages, total = b.take("QII")
+            index = self.chunked(b.chunks(), pages * 16)
+            assert crc(index, self.seed) == total
+            runs.append(index)
+        for index in reversed(runs):
+            for _, place in struct.iter_unpack("<QQ", index):
+                page = Bytes(self.blocks(place))
+                assert page.take("I") == crc(page.raw[4:], self.seed)
+                for _ in range(page.take("I")):
+                    v, p, n = page.take("QQI")
+                    for i in range(n):
+                        self.put(v + i, None if p == 2**64 - 1 else p + i)
+
+    def put(self, v, place):
+        if place is None:
+            self.map.pop(v, None)
+        else:
+            self.map[v] = place
+
+    def next(self):
+        best = None
+        for h, (segment, offset, announced) in enumerate(self.heads):
+            places = [16 + announced * self.per]
+            if offset < self.per:
+                places.append(16 + segment * self.per + offset)
+            for place in places:
+                raw = self.blocks(place)
+                if raw[:4] != b"CLFS":
+                    continue
+                s = Bytes(raw[4:])
+                f = s.take("IQQQQIIIHBB")
+                right = f[1] == self.serial + 1 and f[4] == place and f[5] == self.sum
+                if right and f[9] == h and f[2] >= self.epoch and (not best or f[2] > best[0][2]):
+                    best = (f, raw, s)
+        if not best:
+            return None
+        f, raw, s = best
+        payload = self.blocks(f[4] + 1, f[6])
+        return best if crc(payload, crc(raw[8:], self.seed)) == f[0] else None
+
+    def roll(self):
+        group = []
+        while found := self.next():
+            f, _, entries = found
+            segment, offset = divmod(f[4] - 16, self.per)
+            self.heads[f[9]] = (segment, offset + 1 + f[6], f[7])
+            self.serial, self.sum, self.epoch = f[1], f[0], f[2]
+            group.append((f, entries))
+            if f[10] & 1:
+                for f, entries in group:
+                    self.apply(f, entries)
+                group = []
+
+    def apply(self, f, entries):
+        place = f[4]
+        for _ in range(f[8]):
+            word, x = entries.take("QQ")
+            kind, v = word >> 56, word & (1 << 56) - 1
+            if kind == 3:
+                for i in range(x):
+                    self.put(v + i, None)
+                continue
+            place += 1
+            if kind == 1 or self.map.get(v) == entries.take("Q"):
+                self.put(v, place)
+
+
+if __name__ == "__main__":
+    store = Store(sys.argv[1])
+    for v in range(store.virtual):
+        place = store.map.get(v)
+        sys.stdout.buffer.write(bytes(BLOCK) if place is None else store.blocks(place))
