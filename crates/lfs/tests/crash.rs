@@ -1,6 +1,8 @@
 //! The power is cut after every event of a run, and again in the middle of recovery: what is found
 //! is a prefix of the writes, with everything that was promised. Each planted bug must be found.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{Op, Twin, apply, contents, is_promise, made, opened, perform, script};

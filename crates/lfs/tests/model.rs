@@ -1,6 +1,8 @@
 //! The store against its naive twin: the same calls, the same contents, whatever is moved, cleaned
 //! and opened again meanwhile. Nothing is cut off here.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{Op, Twin, apply, contents, made, opened, perform, script};

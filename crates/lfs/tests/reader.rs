@@ -1,6 +1,8 @@
 //! Is docs/lfs.md true? The reader in Python, written from that page, must see what the store
 //! shows, after a clean end and after a crash. Without python3 there is nothing to compare.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use common::{Op, contents, made, opened, perform, script};
