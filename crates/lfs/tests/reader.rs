@@ -2,6 +2,7 @@
 //! shows, after a clean end and after a crash. Without python3 there is nothing to compare.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_macros, reason = "a test that is skipped says so")]
 
 mod common;
 
