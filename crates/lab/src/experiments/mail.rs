@@ -177,7 +177,7 @@ fn run(r: Run, (files, transactions): (u64, u64)) -> Result<Did, String> {
 
 /// The experiment.
 pub(super) fn postmark(scale: Scale) -> Result<Findings, String> {
-    let size = scale.pick((500, 2000), (100, 200));
+    let size = scale.pick((500, 3000), (100, 200));
     let sizes = scale.pick(&SIZES[..], &SIZES[2..]);
     let all = |cache: usize| if cache == NO_BARRIER { &MODES[..] } else { &MODES[..2] };
     let all_modes = |cache: usize| all(cache).iter().map(move |m| (cache, *m));

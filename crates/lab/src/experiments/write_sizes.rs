@@ -80,7 +80,7 @@ fn run(mode: Mode, place: Place, size: u64, bytes_max: u64) -> Result<Did, Strin
 
 /// The experiment.
 pub(super) fn write_sizes(scale: Scale) -> Result<Findings, String> {
-    let bytes_max = scale.pick(32 << 20, 2 << 20);
+    let bytes_max = scale.pick(64 << 20, 2 << 20);
     let sizes = scale.pick(&SIZES[..], &SIZES[2..6]);
     let places = scale.pick(&PLACES[..], &PLACES[1..2]);
     let mut jobs = Vec::new();
