@@ -14,7 +14,7 @@ use crate::subject::Setting;
 use env::Nanos;
 use std::collections::BTreeMap;
 use vfs::FsError;
-use volume::{Commit, Mode, OpenOptions};
+use volume::{Commit, Mode};
 
 /// The paper's names, and what they are here.
 fn systems() -> [(&'static str, Setting); 6] {
@@ -122,9 +122,7 @@ fn new_rig(setting: Setting, cache_bytes: u64) -> Result<Rig, String> {
         cache_bytes: cache_bytes as usize,
         inodes: 65_536,
     };
-    // The paper's syncer leaves what is dirty in memory for 30 s.
-    let change = |o| OpenOptions { commit_interval: Nanos::from_secs(30), ..o };
-    let mut rig = Rig::with(&machine, setting, change)?;
+    let mut rig = Rig::new(&machine, setting)?;
     rig.set_work(WORK);
     Ok(rig)
 }
