@@ -96,6 +96,8 @@ impl Env {
 pub struct Engine {
     env: Env,
     exec: Executor,
+    /// Memory for tasks on their way into the executor.
+    starting: Vec<(&'static str, Task)>,
 }
 
 impl Engine {
@@ -108,7 +110,7 @@ impl Engine {
             rng: RefCell::new(Rng::new(seed)),
             port: Port::default(),
         };
-        Engine { env: Env(Rc::new(shared)), exec: Executor::default() }
+        Engine { env: Env(Rc::new(shared)), exec: Executor::default(), starting: Vec::new() }
     }
 
     /// The handle for its tasks.
@@ -127,6 +129,7 @@ impl Engine {
     pub fn turn(&mut self, now: Now, done: &mut Vec<IoDone>, arrive: impl FnOnce(&Env)) {
         self.env.0.now.set(now);
         let env = self.env.clone();
+        let starting = &mut self.starting;
         self.exec.inside(|exec| {
             for d in done.drain(..) {
                 env.0.port.complete(d);
@@ -135,7 +138,8 @@ impl Engine {
             due.into_iter().for_each(std::task::Waker::wake);
             arrive(&env);
             loop {
-                for (name, task) in env.0.spawned.take() {
+                std::mem::swap(starting, &mut env.0.spawned.borrow_mut());
+                for (name, task) in starting.drain(..) {
                     exec.spawn(name, task);
                 }
                 if !exec.step() {

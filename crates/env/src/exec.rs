@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A task: a future that owns what it works on.
@@ -27,15 +28,26 @@ thread_local! {
     static READY: RefCell<Option<VecDeque<TaskId>>> = const { RefCell::new(None) };
 }
 
-struct TaskWaker(TaskId);
+/// Names a task to be woken. The generation is atomic only because wakers have to be `Sync`.
+struct TaskWaker {
+    slot: u32,
+    generation: AtomicU32,
+}
+
+impl TaskWaker {
+    fn new(slot: u32, generation: u32) -> Arc<TaskWaker> {
+        Arc::new(TaskWaker { slot, generation: AtomicU32::new(generation) })
+    }
+}
 
 impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
     fn wake_by_ref(self: &Arc<Self>) {
+        let id = TaskId { slot: self.slot, generation: self.generation.load(Ordering::Relaxed) };
         READY.with_borrow_mut(|q| {
-            q.as_mut().expect("a task is woken only inside a turn of its engine").push_back(self.0);
+            q.as_mut().expect("a task is woken only inside a turn of its engine").push_back(id);
         });
     }
 }
@@ -44,7 +56,17 @@ struct Slot {
     generation: u32,
     name: &'static str,
     task: Option<Task>,
+    id: Arc<TaskWaker>,
+    /// Made of it; away while the task is polled.
     waker: Waker,
+}
+
+impl Slot {
+    fn new(slot: u32, name: &'static str) -> Slot {
+        let id = TaskWaker::new(slot, 0);
+        let waker = Waker::from(id.clone());
+        Slot { generation: 0, name, task: None, id, waker }
+    }
 }
 
 /// What happened at one step, for traces and crash points.
@@ -76,8 +98,7 @@ impl Executor {
             Some(s) => s,
             None => {
                 let slot = u32::try_from(self.slots.len()).expect("fewer than 2^32 tasks");
-                let waker = Waker::from(Arc::new(TaskWaker(TaskId { slot, generation: 0 })));
-                self.slots.push(Slot { generation: 0, name, task: None, waker });
+                self.slots.push(Slot::new(slot, name));
                 slot
             }
         };
@@ -108,11 +129,11 @@ impl Executor {
 
     /// Runs one ready task to its next await. False if none is ready. Call it `inside`.
     pub(crate) fn step(&mut self) -> bool {
-        let moved = std::mem::take(&mut self.ready); // spawned while inside
+        let spawned = &mut self.ready; // while inside
         let perturb = self.perturb.as_mut();
         let next = READY.with_borrow_mut(|q| {
             let q = q.as_mut().expect("step is called inside");
-            q.extend(moved);
+            q.extend(spawned.drain(..));
             match perturb {
                 Some(rng) if q.len() > 1 => q.swap_remove_back(rng.below(q.len() as u64) as usize),
                 _ => q.pop_front(),
@@ -129,10 +150,13 @@ impl Executor {
             return; // woken after its end
         }
         let Some(mut task) = s.task.take() else { return };
-        let waker = s.waker.clone();
-        let ended = match task.as_mut().poll(&mut Context::from_waker(&waker)) {
+        let waker = std::mem::replace(&mut s.waker, Waker::noop().clone());
+        let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
+        let s = &mut self.slots[id.slot as usize];
+        s.waker = waker;
+        let ended = match polled {
             Poll::Pending => {
-                self.slots[id.slot as usize].task = Some(task);
+                s.task = Some(task);
                 false
             }
             Poll::Ready(()) => {
@@ -146,14 +170,18 @@ impl Executor {
         }
     }
 
-    /// Makes a slot free. A waker that is still held somewhere names the old generation, so it gets
-    /// a new one; one that nobody else holds would serve again, but std does not let us change it
-    /// in place.
+    /// Makes a slot free. A waker that is still held somewhere names the old generation, so there
+    /// is a new one; one that nobody else holds serves again.
     fn retire(&mut self, slot: u32) {
         let s = &mut self.slots[slot as usize];
         s.generation = s.generation.wrapping_add(1);
-        let id = TaskId { slot, generation: s.generation };
-        s.waker = Waker::from(Arc::new(TaskWaker(id)));
+        const OURS: usize = 2; // `id` and `waker`
+        if Arc::strong_count(&s.id) == OURS {
+            s.id.generation.store(s.generation, Ordering::Relaxed);
+        } else {
+            s.id = TaskWaker::new(slot, s.generation);
+            s.waker = Waker::from(s.id.clone());
+        }
         self.free.push(slot);
     }
 

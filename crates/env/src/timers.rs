@@ -27,6 +27,9 @@ impl Timers {
     }
     /// Takes the wakers of all that are due.
     pub(crate) fn due(&mut self, now: Nanos) -> Vec<Waker> {
+        if self.next().is_none_or(|first| first > now) {
+            return Vec::new();
+        }
         let later = self.pending.split_off(&(Nanos(now.0.saturating_add(1)), 0));
         std::mem::replace(&mut self.pending, later).into_values().collect()
     }

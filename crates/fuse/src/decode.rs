@@ -37,6 +37,8 @@ pub(crate) enum Decoded {
     Now(i32),
     /// No answer is wanted; calls to make.
     Silent(Vec<Call>),
+    /// Answered with the entry of the file that is no file.
+    Probe,
 }
 
 /// Linux's numbers.
@@ -87,6 +89,7 @@ impl Parts<'_> {
         let (shape, request) = match self.head.opcode {
             // How the kernel asks for what it has only a handle of, files too.
             op::LOOKUP if name_of() == b"." => (Shape::Entry, Request::ByNumber { ino }),
+            op::LOOKUP if self.shared.is_probe(self.head.node, self.rest) => return Decoded::Probe,
             op::LOOKUP => (Shape::Entry, Request::Lookup { dir: ino, name: name_of() }),
             op::GETATTR => (Shape::Attr, Request::GetAttr { ino }),
             op::STATX => (Shape::Statx, Request::GetAttr { ino }),
@@ -125,7 +128,7 @@ impl Parts<'_> {
             // a file for data.
             op::LSEEK if self.shared.policy.writeback => return Decoded::Now(ENOSYS),
             op::LSEEK => return self.seek(),
-            op::FORGET => return Decoded::Silent(vec![self.forget(ino, u64_at(f, 0))]),
+            op::FORGET => return self.forget([(self.head.node, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
             // Opens need no state here: the kernel's references keep an inode alive. Told so once,
@@ -140,15 +143,17 @@ impl Parts<'_> {
         Decoded::Ask(shape, self.call(request))
     }
 
-    fn forget(&self, ino: u32, count: u64) -> Call {
-        self.call(Request::Forget { ino, count })
+    /// Nodes, and how many references to each the kernel gives back.
+    fn forget(&self, nodes: impl IntoIterator<Item = (u64, u64)>) -> Decoded {
+        let of_volume = nodes.into_iter().filter(|(node, _)| *node != crate::probe::NODE);
+        let call = |(node, count)| self.call(Request::Forget { ino: real_ino(node), count });
+        Decoded::Silent(of_volume.map(call).collect())
     }
 
     fn batch_forget(&self) -> Decoded {
         let count = u32_at(self.fixed, 0) as usize;
         let ones = self.rest.chunks_exact(16).take(count);
-        let calls = ones.map(|o| self.forget(real_ino(u64_at(o, 0)), u64_at(o, 8))).collect();
-        Decoded::Silent(calls)
+        self.forget(ones.map(|o| (u64_at(o, 0), u64_at(o, 8))))
     }
 
     fn make(&self) -> Decoded {
@@ -334,8 +339,8 @@ mod tests {
     fn forgets_in_a_batch_are_those_of_their_inodes() {
         let mut bytes = vec![0; HEAD_IN];
         bytes[4..8].copy_from_slice(&op::BATCH_FORGET.to_ne_bytes());
-        bytes.extend([2u32.to_ne_bytes(), [0; 4]].concat());
-        for (ino, count) in [(70u64, 3u64), (71, 1)] {
+        bytes.extend([3u32.to_ne_bytes(), [0; 4]].concat());
+        for (ino, count) in [(70u64, 3u64), (crate::probe::NODE, 1), (71, 1)] {
             bytes.extend([ino.to_ne_bytes(), count.to_ne_bytes()].concat());
         }
         let head = Head::decode(&bytes);

@@ -155,6 +155,11 @@ impl Clones {
             }
             Decoded::Now(0) => write_reply(&self.fds[worker], head.unique, Ok(&[])),
             Decoded::Now(e) => write_reply(&self.fds[worker], head.unique, Err(e)),
+            Decoded::Probe => {
+                let mut out = [0; 256];
+                let n = crate::probe::entry(&mut out);
+                write_reply(&self.fds[worker], head.unique, Ok(&out[..n]));
+            }
             Decoded::Silent(calls) => {
                 work.extend(calls.into_iter().map(Work::Silent));
             }

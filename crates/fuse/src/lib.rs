@@ -10,6 +10,7 @@ mod init;
 mod mount;
 mod mountinfo;
 mod options;
+mod probe;
 mod session;
 mod shared;
 mod slot;

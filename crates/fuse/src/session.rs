@@ -74,6 +74,7 @@ impl Session {
         let followed = crate::watch::follow(pool, volume, dir, &shared);
         followed.map_err(|e| give_up(format!("the mount's options: {e}")))?;
         start_readers(pool, &clones).map_err(|e| give_up(e.to_string()))?;
+        crate::probe::open_once(dir, &shared);
         Ok(Session { dir: dir.to_owned(), shared, over_uring })
     }
 

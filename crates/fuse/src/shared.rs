@@ -14,11 +14,14 @@ pub(crate) struct Shared {
     options: AtomicU64,
     /// It was unmounted.
     pub(crate) ended: AtomicBool,
+    /// The file that is no file can be looked up (`probe`).
+    pub(crate) probing: AtomicBool,
 }
 
 impl Shared {
     pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool) -> Shared {
-        Shared { policy, setxattr_ext, options: AtomicU64::new(0), ended: AtomicBool::new(false) }
+        let (options, ended, probing) = Default::default();
+        Shared { policy, setxattr_ext, options, ended, probing }
     }
 
     /// From now on these hold; those that held until now.

@@ -126,6 +126,10 @@ impl Source for Queues {
                 slot.finish(if errno == 0 { Ok(0) } else { Err(errno) });
                 self.commit(queue, entry);
             }
+            Decoded::Probe => {
+                slot.finish(Ok(crate::probe::entry(slot.payload())));
+                self.commit(queue, entry);
+            }
             Decoded::Silent(calls) => {
                 work.extend(calls.into_iter().map(|c| (self.volume, Work::Silent(c))));
                 slot.finish(Ok(0));

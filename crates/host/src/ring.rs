@@ -2,15 +2,20 @@
 //! lock; only the worker whose ring it is takes completions. Where io_uring is not to be had,
 //! threads do its work.
 
+use crate::now;
 use crate::threads::Threads;
-use io_uring::{IoUring, cqueue, squeue, types};
+use env::Nanos;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use std::cell::UnsafeCell;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A submission.
 pub type Entry = squeue::Entry128;
 
 const ENTRIES: u32 = 512;
+
+/// The completion of an alarm, which nobody is told of: nothing else has this user data.
+const ALARM: u64 = u64::MAX;
 
 /// One worker's ring.
 pub struct Ring(Kind);
@@ -22,9 +27,24 @@ enum Kind {
 
 struct KernelRing {
     ring: IoUring<squeue::Entry128>,
-    submitting: Mutex<Vec<Entry>>,
-    backlog: AtomicBool,
+    submitting: Mutex<()>,
+    alarms: UnsafeCell<Alarms>,
 }
+
+/// Timers that end a wait. A wait with a time limit of its own would start a timer and cancel it
+/// each time, beside the little that a short request costs.
+#[derive(Default)]
+struct Alarms {
+    /// When those under way go off, the earliest last.
+    at: Vec<Nanos>,
+    /// The newest one's time, where the kernel reads it.
+    time: types::Timespec,
+}
+
+/// SAFETY: `alarms` is used only by the worker whose ring it is, in `wait` and `completions`; the
+/// kernel reads the time as it takes the entry. Everything else is behind the lock.
+#[expect(unsafe_code, reason = "an alarm's time lies where the kernel can read it")]
+unsafe impl Sync for KernelRing {}
 
 /// Has this kernel io_uring, and may we use it?
 pub fn ring_available() -> bool {
@@ -61,12 +81,13 @@ impl Ring {
         }
     }
 
-    /// Submits and waits for a completion, at most `timeout_ns`.
-    pub(crate) fn wait(&self, timeout_ns: Option<u64>) -> std::io::Result<()> {
+    /// Submits and waits for a completion, at most until `until` (monotonic). It may return a
+    /// little earlier or later. Only for the worker whose ring it is.
+    pub(crate) fn wait(&self, until: Option<Nanos>) -> std::io::Result<()> {
         match &self.0 {
-            Kind::Kernel(ring) => ring.wait(timeout_ns),
+            Kind::Kernel(ring) => ring.wait(until),
             Kind::Threads(threads) => {
-                threads.wait(timeout_ns);
+                threads.wait(until.map(|u| u.since(now().mono).0.max(1000)));
                 Ok(())
             }
         }
@@ -87,22 +108,17 @@ impl KernelRing {
         let mut b = IoUring::<squeue::Entry128, cqueue::Entry>::builder();
         b.setup_submit_all().setup_cqsize(4 * ENTRIES);
         let ring = b.build(ENTRIES)?;
-        Ok(KernelRing { ring, submitting: Mutex::default(), backlog: AtomicBool::new(false) })
+        Ok(KernelRing { ring, submitting: Mutex::default(), alarms: UnsafeCell::default() })
     }
 
     fn push(&self, entries: &[Entry]) {
-        let mut waiting = self.submitting.lock().expect("nobody panics while submitting");
-        waiting.extend_from_slice(entries);
-        self.fill(&mut waiting);
-    }
-
-    /// Moves what waits into the kernel's queue as far as it has room.
-    fn fill(&self, waiting: &mut Vec<Entry>) {
+        let _submitting = self.submitting.lock().expect("nobody panics while submitting");
         // SAFETY: the lock is held, so this is the only submitter.
         #[expect(unsafe_code, reason = "the ring is shared between threads; the lock orders them")]
         let mut queue = unsafe { self.ring.submission_shared() };
-        while !waiting.is_empty() {
-            let room = (queue.capacity() - queue.len()).min(waiting.len());
+        let mut left = entries;
+        while !left.is_empty() {
+            let room = (queue.capacity() - queue.len()).min(left.len());
             if room == 0 {
                 queue.sync();
                 drop(queue);
@@ -115,12 +131,32 @@ impl KernelRing {
                 }
                 continue;
             }
-            let some: Vec<Entry> = waiting.drain(..room).collect();
+            let (some, rest) = left.split_at(room);
             // SAFETY: see `Ring::push`: what the entries point to outlives them.
             #[expect(unsafe_code, reason = "io_uring takes pointers")]
-            unsafe { queue.push_multiple(&some) }.expect("there is room for them");
+            unsafe { queue.push_multiple(some) }.expect("there is room for them");
+            left = rest;
         }
-        self.backlog.store(false, Ordering::Relaxed);
+    }
+
+    #[expect(unsafe_code, clippy::mut_from_ref, reason = "see the argument at `Sync`")]
+    fn alarms(&self) -> &mut Alarms {
+        // SAFETY: see `Sync`: only the worker calls this, and keeps nothing of it.
+        unsafe { &mut *self.alarms.get() }
+    }
+
+    /// Sees to it that a completion comes at `until`, if no alarm goes off before.
+    fn set_alarm(&self, until: Nanos) {
+        let alarms = self.alarms();
+        if alarms.at.last().is_some_and(|first| *first <= until) {
+            return;
+        }
+        alarms.at.push(until);
+        // One that the kernel has not taken yet gets this time too: it is the one that is wanted.
+        alarms.time = types::Timespec::new().sec(until.secs()).nsec(until.subsec());
+        let alarm = opcode::Timeout::new(&raw const alarms.time);
+        let alarm = alarm.flags(types::TimeoutFlags::ABS).build().user_data(ALARM);
+        self.push(&[alarm.into()]);
     }
 
     fn submit(&self) {
@@ -129,23 +165,14 @@ impl KernelRing {
         }
     }
 
-    fn wait(&self, timeout_ns: Option<u64>) -> std::io::Result<()> {
-        let ts;
-        let result = match timeout_ns {
-            None => self.ring.submit_and_wait(1),
-            Some(ns) => {
-                ts = types::Timespec::new()
-                    .sec(ns / 1_000_000_000)
-                    .nsec((ns % 1_000_000_000) as u32);
-                let args = types::SubmitArgs::new().timespec(&ts);
-                self.ring.submitter().submit_with_args(1, &args)
-            }
-        };
+    fn wait(&self, until: Option<Nanos>) -> std::io::Result<()> {
+        if let Some(until) = until {
+            self.set_alarm(until);
+        }
+        let result = self.ring.submit_and_wait(1);
         match result {
             Ok(_) => Ok(()),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::ETIME | libc::EBUSY)) => {
-                Ok(())
-            }
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => Ok(()),
             Err(e) => Err(e),
         }
     }
@@ -154,6 +181,12 @@ impl KernelRing {
         // SAFETY: one thread alone takes completions: the worker that owns the ring.
         #[expect(unsafe_code, reason = "the completion side belongs to one thread")]
         let queue = unsafe { self.ring.completion_shared() };
-        into.extend(queue.map(|c| (c.user_data(), c.result())));
+        for c in queue {
+            if c.user_data() == ALARM {
+                self.alarms().at.pop(); // the earliest
+            } else {
+                into.push((c.user_data(), c.result()));
+            }
+        }
     }
 }

@@ -3,13 +3,14 @@
 //! requests on its ring.
 
 use crate::file::{disk_error, iovec_of, iovecs};
-use crate::pool::{Message, Pool, WorkList};
+use crate::pool::{Message, Pool, Source, WorkList};
 use crate::ring::Entry;
 use crate::way::Way;
 use crate::{HostFile, now};
 use env::{Block, Durability, IoDone, IoOp, IoRequest, Nanos};
 use io_uring::{opcode, types};
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use vfs::{Out, Work};
 
@@ -41,6 +42,10 @@ struct Worker<'a> {
     work: WorkList,
     done: Vec<(usize, IoDone)>,
     wakeup: Box<[u8; 8]>,
+    /// The pool's sources, as far as they have sent something.
+    sources: Vec<Arc<dyn Source>>,
+    /// Memory for what goes into a volume and comes out, used again and again.
+    bags: (Vec<Work>, Vec<IoDone>, Out),
 }
 
 pub(crate) fn run(pool: &Pool, me: usize) {
@@ -53,6 +58,8 @@ pub(crate) fn run(pool: &Pool, me: usize) {
         work: Vec::new(),
         done: Vec::new(),
         wakeup: Box::new([0; 8]),
+        sources: Vec::new(),
+        bags: Default::default(),
     };
     w.listen_for_wakeup();
     w.serve();
@@ -76,7 +83,8 @@ impl Worker<'_> {
         // The first entries begin the opening.
         (0..self.pool.volumes.len()).for_each(|v| self.enter(v));
         while !self.pool.stop.load(Ordering::Relaxed) {
-            if let Err(e) = ring.wait(self.timeout()) {
+            let until = self.pool.volumes.iter().filter_map(|v| v.monitor.deadline()).min();
+            if let Err(e) = ring.wait(until) {
                 tracing::error!("io_uring: {e}");
                 // nothing can be waited for any more, and nothing be made safe.
                 std::process::abort();
@@ -92,12 +100,6 @@ impl Worker<'_> {
         std::mem::forget(std::mem::take(&mut self.wakeup));
     }
 
-    /// How long until some volume wants to be entered, in nanoseconds.
-    fn timeout(&self) -> Option<u64> {
-        let next = self.pool.volumes.iter().filter_map(|v| v.monitor.deadline()).min()?;
-        Some(next.since(now().mono).0.max(1000))
-    }
-
     fn listen_for_wakeup(&mut self) {
         let inbox = &self.pool.inboxes[self.me];
         let fd = types::Fd(inbox.wakeup.as_raw_fd());
@@ -110,10 +112,11 @@ impl Worker<'_> {
         let tag = data & TAG_MASK;
         if tag != 0 {
             let index = (tag >> 56) as usize - 1;
-            let source = {
+            if index >= self.sources.len() {
                 let all = self.pool.sources.read().expect("nobody panics while holding it");
-                all[index].clone()
-            };
+                self.sources.clone_from(&all);
+            }
+            let source = &self.sources[index];
             source.complete(self.pool, self.me, data & !TAG_MASK, result, &mut self.work);
         } else if data & DATA_DISK != 0 {
             self.disk_done((data & 0xffff_ffff) as usize, result);
@@ -185,21 +188,21 @@ impl Worker<'_> {
 
     /// Enters every volume for which something has come, or whose time has come.
     fn run_volumes(&mut self) {
-        let now = now().mono;
         for v in 0..self.pool.volumes.len() {
-            let due = self.pool.volumes[v].monitor.deadline().is_some_and(|d| d <= now);
+            let monitor = &self.pool.volumes[v].monitor;
+            let due = || monitor.deadline().is_some_and(|d| d <= now().mono);
             let something =
                 self.work.iter().any(|w| w.0 == v) || self.done.iter().any(|d| d.0 == v);
-            if something || due {
+            if something || due() {
                 self.enter(v);
             }
         }
     }
 
     fn enter(&mut self, v: usize) {
-        let mut work: Vec<Work> = self.work.extract_if(.., |w| w.0 == v).map(|w| w.1).collect();
-        let mut done: Vec<IoDone> = self.done.extract_if(.., |d| d.0 == v).map(|d| d.1).collect();
-        let mut out = Out::default();
+        let (mut work, mut done, mut out) = std::mem::take(&mut self.bags);
+        work.extend(self.work.extract_if(.., |w| w.0 == v).map(|w| w.1));
+        done.extend(self.done.extract_if(.., |d| d.0 == v).map(|d| d.1));
         self.pool.volumes[v].enter(&mut work, &mut done, &mut out);
         // The disk's requests first: they run while the replies are made, which may take longer
         // than the disk does.
@@ -209,6 +212,7 @@ impl Worker<'_> {
             self.pool.inboxes[self.me].ring.submit();
         }
         out.answer();
+        self.bags = (work, done, out);
     }
 
     fn submit(&mut self, v: usize, io: &mut Vec<IoRequest>) {

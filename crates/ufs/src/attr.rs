@@ -3,6 +3,7 @@
 
 use crate::Ufs;
 use crate::inode::Inode;
+use crate::ops::Ctx;
 use crate::store::{InodeHandle, Store};
 use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
 use integrity::{Change, Txn};
@@ -61,7 +62,11 @@ impl<S: Store> Ufs<S> {
         PreAttr { size: a.size, mtime: a.mtime, ctime: a.ctime }
     }
 
-    pub(crate) fn wcc(&self, before: Option<PreAttr>, inode: &Inode) -> Wcc {
+    /// What the answer tells of the inode, if it is to.
+    pub(crate) fn wcc(&self, ctx: &Ctx, before: Option<PreAttr>, inode: &Inode) -> Wcc {
+        if !ctx.wants_wcc {
+            return Wcc::default();
+        }
         Wcc { before, after: Some(self.attr(&inode.h)) }
     }
 

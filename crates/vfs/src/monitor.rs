@@ -146,8 +146,9 @@ pub struct Monitor {
     which: usize,
 }
 
-/// How many times a thread looks before it sleeps; about 50 microseconds.
-const SPINS: u32 = 2000;
+/// How many times a thread looks before it sleeps; 10 to 100 microseconds, by what the processor
+/// makes of a pause. Who is inside may have lost its CPU: to look on would keep others from it.
+const SPINS: u32 = 100;
 
 impl Monitor {
     /// A monitor with a volume behind it that the first entry begins to open. `seed` feeds its

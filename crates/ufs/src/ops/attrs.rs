@@ -18,7 +18,7 @@ impl<S: Store> Ufs<S> {
         let inode = self.inode(ino).await?;
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
-        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let attr = self.attr(&inode.h);
         if set.guard.is_some_and(|g| g != attr.ctime) {
             return Err(FsError::NotSync);
@@ -34,7 +34,7 @@ impl<S: Store> Ufs<S> {
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;
         }
-        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let reply = Reply::Attr(self.attr(&inode.h));
         self.finish(ctx, txn, locks).await?;
         Ok(reply)

@@ -18,6 +18,7 @@ impl<S: Store> Volume for Ufs<S> {
                 cred: call.cred,
                 durable: call.durable,
                 hold: call.hold,
+                wants_wcc: call.wcc,
                 wcc: [Wcc::default(); 2],
             };
             let mut expected = Vec::new();
@@ -40,9 +41,9 @@ impl<S: Store> Volume for Ufs<S> {
             }
             // What the operation has not told of, as after an early refusal: as it is now.
             for (n, inode) in expected.iter().enumerate() {
-                let wcc = &mut ctx.wcc[if is_link { 1 - n } else { n }];
-                if wcc.after.is_none() && !self.is_gone(inode) {
-                    *wcc = self.wcc(None, inode);
+                let n = if is_link { 1 - n } else { n };
+                if ctx.wcc[n].after.is_none() && !self.is_gone(inode) {
+                    ctx.wcc[n] = self.wcc(&ctx, None, inode);
                 }
             }
             Answer { result, wcc: ctx.wcc }

@@ -22,7 +22,7 @@ impl<S: Store> Ufs<S> {
         self.permit_search(ctx, &dir).await?;
         let locks = self.lock(&[&file, &dir]).await?;
         let before = (self.pre(&dir), self.pre(&file));
-        ctx.wcc = [self.wcc(Some(before.0), &dir), self.wcc(Some(before.1), &file)];
+        ctx.wcc = [self.wcc(ctx, Some(before.0), &dir), self.wcc(ctx, Some(before.1), &file)];
         if file.is_dir() {
             return Err(FsError::Perm);
         }
@@ -54,7 +54,7 @@ impl<S: Store> Ufs<S> {
             return self.abandon(txn, locks, e).await;
         }
         self.touch_changed(&mut txn, &dir.h);
-        ctx.wcc = [self.wcc(Some(before.0), &dir), self.wcc(Some(before.1), &file)];
+        ctx.wcc = [self.wcc(ctx, Some(before.0), &dir), self.wcc(ctx, Some(before.1), &file)];
         let reply = self.entry(ctx, &file, true);
         self.note_name(&file, &dir);
         self.finish(ctx, txn, locks).await?;

@@ -71,7 +71,7 @@ impl<S: Store> Ufs<S> {
         self.permit_search(ctx, &dir).await?;
         let locks = self.lock(&[&dir]).await?;
         let before = self.pre(&dir);
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         if dir.links() == 0 {
             return Err(FsError::NotFound);
         }
@@ -95,7 +95,7 @@ impl<S: Store> Ufs<S> {
             Ok(c) => c,
             Err(e) => return self.abandon(txn, locks, e).await,
         };
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let reply = self.entry(ctx, &child, true);
         self.note_name(&child, &dir);
         self.finish(ctx, txn, locks).await?;

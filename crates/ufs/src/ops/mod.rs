@@ -30,6 +30,8 @@ pub(crate) struct Ctx {
     pub(crate) cred: Cred,
     pub(crate) durable: bool,
     pub(crate) hold: bool,
+    /// Are the attributes before and after to be in the answer?
+    pub(crate) wants_wcc: bool,
     pub(crate) wcc: [Wcc; 2],
 }
 

@@ -43,10 +43,10 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::IsDir);
         }
         let before = self.pre(&dir);
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let (locks, child) = self.lock_child(&dir, name).await?;
         let before = self.pre(&dir);
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.permit_names(ctx, &dir).await?;
         self.permit_sticky(ctx, &dir, &child)?;
         if child.is_dir() {
@@ -60,7 +60,7 @@ impl<S: Store> Ufs<S> {
         if let Err(e) = self.drop_link(&mut txn, &child).await {
             return self.abandon(txn, locks, e).await;
         }
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)
     }
@@ -169,10 +169,10 @@ impl<S: Store> Ufs<S> {
         }
         self.permit_search(ctx, &dir).await?;
         let before = self.pre(&dir);
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let (locks, child) = self.lock_child(&dir, name).await?;
         let before = self.pre(&dir);
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.permit_names(ctx, &dir).await?;
         self.permit_sticky(ctx, &dir, &child)?;
         if !child.is_dir() {
@@ -189,7 +189,7 @@ impl<S: Store> Ufs<S> {
         }
         let links = dir.links().saturating_sub(1);
         self.set_links(&mut txn, &dir.h, links, Change::ParentLinkDown(dir.ino()));
-        ctx.wcc[0] = self.wcc(Some(before), &dir);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)
     }

@@ -53,13 +53,13 @@ impl<S: Store> Ufs<S> {
         }
         self.permit_search(ctx, &from).await?;
         self.permit_search(ctx, &to).await?;
-        ctx.wcc = [self.wcc(None, &from), self.wcc(None, &to)];
+        ctx.wcc = [self.wcc(ctx, None, &from), self.wcc(ctx, None, &to)];
         // Only one directory changes its parent at a time, so that the check for loops holds.
         let crossing = from.ino() != to.ino();
         let _moving = if crossing { Some(self.renames.lock().await) } else { None };
         let m = self.lock_move(from, name, to, to_name).await?;
         let before = (self.pre(&m.from), self.pre(&m.to));
-        ctx.wcc = [self.wcc(Some(before.0), &m.from), self.wcc(Some(before.1), &m.to)];
+        ctx.wcc = [self.wcc(ctx, Some(before.0), &m.from), self.wcc(ctx, Some(before.1), &m.to)];
         self.check_move(ctx, &m, mode).await?;
         if m.over.as_ref().is_some_and(|o| o.ino() == m.what.ino()) {
             return Ok(Reply::Done); // two names of one file
@@ -82,7 +82,7 @@ impl<S: Store> Ufs<S> {
         if let Err(e) = moved {
             return self.abandon(txn, m.locks, e).await;
         }
-        ctx.wcc = [self.wcc(Some(before.0), &m.from), self.wcc(Some(before.1), &m.to)];
+        ctx.wcc = [self.wcc(ctx, Some(before.0), &m.from), self.wcc(ctx, Some(before.1), &m.to)];
         self.note_name(&m.what, &m.to);
         self.finish(ctx, txn, m.locks).await?;
         Ok(Reply::Done)

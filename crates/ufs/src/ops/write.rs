@@ -38,7 +38,7 @@ impl<S: Store> Ufs<S> {
         self.store.writable()?;
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
-        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let offset = if w.append { inode.size() } else { w.offset };
         let max = self.store.limits().file_bytes_max;
         if offset >= max && !w.data.is_empty() {
@@ -66,7 +66,7 @@ impl<S: Store> Ufs<S> {
         };
         let mode = owners::mode_after_write(&self.attr(&inode.h), &ctx.cred, w.kill_suid);
         self.note_write(&mut txn, &inode, offset + n as u64, mode);
-        ctx.wcc[0] = self.wcc(Some(before), &inode);
+        ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let attr = self.attr(&inode.h);
         let ended = self.store.end(txn).await;
         let behind =
