@@ -293,7 +293,7 @@ impl Cache {
     }
 
     /// How many blocks may be in memory.
-    pub(crate) fn capacity(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         (self.options.cache_bytes / self.options.block_bytes).max(64)
     }
 

@@ -10,7 +10,8 @@ use format::ext::extents::BLOCKS_MAX;
 use format::ext::map::file_bytes_max;
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, FileScope, InitKind, Scope, Txn};
-use ufs::store::{Fill, Run};
+use std::ops::Range;
+use ufs::store::{Fill, PunchStep, Run};
 use ufs::{InodeHandle, Limits, Store};
 use vfs::{FsError, Kind, StatFs};
 
@@ -209,6 +210,14 @@ impl Store for Ext {
         from: FileBlock,
     ) -> Result<(), FsError> {
         self.cut(txn, inode, from).await
+    }
+    async fn punch_steps(
+        &self,
+        inode: &InodeHandle,
+        range: Range<FileBlock>,
+        beside: Credits,
+    ) -> Result<Vec<PunchStep>, FsError> {
+        self.steps_of_punch(inode, range, beside).await
     }
     async fn punch(
         &self,

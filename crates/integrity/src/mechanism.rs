@@ -16,6 +16,8 @@ pub struct Credits {
     pub blocks: u64,
     /// Blocks it may free (each may need a revoke).
     pub frees: u64,
+    /// Runs of neighbours in which it frees them.
+    pub runs: u64,
     /// Bytes of file contents it writes.
     pub data_bytes: u64,
     /// These are to be durable before the operation's caller hears of it.
@@ -25,7 +27,7 @@ pub struct Credits {
 impl Credits {
     /// For an operation that edits up to `blocks` metadata blocks.
     pub const fn blocks(blocks: u64) -> Credits {
-        Credits { blocks, frees: 0, data_bytes: 0, stable: false }
+        Credits { blocks, frees: 0, runs: 0, data_bytes: 0, stable: false }
     }
 }
 
@@ -114,6 +116,11 @@ pub trait Integrity: WriteGate {
     /// The most bytes of file contents that one operation may write: longer writes are cut.
     fn write_bytes_max(&self) -> u64 {
         u64::MAX
+    }
+
+    /// May one operation need so much? Who needs more than that goes in steps.
+    fn fits(&self, _: &Credits) -> bool {
+        true
     }
 
     /// Does this mechanism need the bytes from before this edit?

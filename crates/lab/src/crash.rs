@@ -269,6 +269,8 @@ pub fn explore_ways(ways: &[CrashOptions]) -> Result<CrashReport, String> {
 fn states_max(name: &str) -> u64 {
     match name {
         "fragments" => 200,
+        "crowd" => 200,
+        "holes" => 24,
         _ => u64::MAX,
     }
 }
@@ -465,6 +467,39 @@ mod tests {
                 assert!(r.violations.is_empty(), "{mode}: {:?}", r.violations.first());
             }
         }
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_room_in_a_small_log() {
+        for mode in [Mode::Redo, Mode::Unified] {
+            for plant in [Plant::NONE, Plant(Some("room-while-open"))] {
+                let (scenario, first) = (Some("crowd".to_owned()), plant != Plant::NONE);
+                let o = CrashOptions { scenario, plant, first, ..options(mode, 12) };
+                let report = explore(&o).unwrap();
+                let found = report.runs.iter().any(|r| !r.violations.is_empty());
+                assert_eq!(found, first, "{mode}, {plant:?}: {:?}", report.runs);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_made_durable_below_a_moved_directory_is_found() {
+        for mode in [Mode::Sync, Mode::Async, Mode::Ordered] {
+            let scenario = Some("moved".to_owned());
+            let o = CrashOptions { scenario, ..options(mode, 300) };
+            for r in explore(&o).unwrap().runs {
+                assert!(r.violations.is_empty(), "{mode}: {:?}", r.violations.first());
+            }
+        }
+    }
+
+    #[test]
+    fn a_hole_is_there_as_a_whole_or_not_at_all() {
+        let scenario = Some("fragments".to_owned());
+        let plant = Plant(Some("holes-in-steps"));
+        let o = CrashOptions { scenario, plant, first: true, ..options(Mode::Selective, 150) };
+        let report = explore(&o).unwrap();
+        assert!(report.runs.iter().any(|r| !r.violations.is_empty()));
     }
 
     #[test]

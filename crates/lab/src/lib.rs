@@ -8,6 +8,7 @@ pub mod crash;
 mod damaged;
 pub mod elsewhere;
 pub mod experiments;
+mod holes;
 #[cfg(test)]
 mod journals;
 mod judge;

@@ -3,6 +3,7 @@
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
 
 use crate::acts::Act;
+use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
 use crate::setting::JUDGED_SECS;
@@ -204,6 +205,8 @@ struct Lane<'a> {
     acts: Vec<&'a Act>,
     promised_sync: usize,
     done: usize,
+    /// So many of them were the setup's: they are durable, as a whole.
+    setup: usize,
 }
 
 impl<'a> Lane<'a> {
@@ -214,7 +217,7 @@ impl<'a> Lane<'a> {
         let under_way = e.in_flight.iter().copied().filter(is_mine);
         let (promised_sync, count) = (promised(&done, setup, caller), done.len());
         let acts = done.into_iter().chain(under_way).collect();
-        Lane { acts, promised_sync, done: count }
+        Lane { acts, promised_sync, done: count, setup }
     }
 
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
@@ -224,9 +227,10 @@ impl<'a> Lane<'a> {
         let least = if returned { self.done } else { self.promised_sync };
         let mut model = Model::default();
         let mut models = vec![model.clone()];
-        for a in &self.acts {
+        for (i, a) in self.acts.iter().enumerate() {
             let _ = model.apply(a);
-            models.push(model.clone());
+            // Nobody asks for a moment of the setup, which may have many.
+            models.push(if i + 1 < self.setup { Model::default() } else { model.clone() });
         }
         let mut nearest = String::new();
         for k in (least..=self.acts.len()).rev() {
@@ -281,7 +285,28 @@ impl<'a> Lane<'a> {
         // What was made durable is there, whichever operations are.
         let k = k.max(self.synced(id, models));
         let Node::File(want) = models[k].node(id) else { return false };
-        if bytes == &want[..] {
+        if self.is_like(bytes, want, (id, k), (models, mode)) {
+            return true;
+        }
+        // Of a hole that is long, its first steps may be there.
+        let Some(Act::Punch(p, at, len)) = self.acts.get(k) else { return false };
+        let about = models[k].find(p).ok() == Some(id);
+        let borders = if about { borders(mode, want, (*at, *len)) } else { Vec::new() };
+        borders.iter().any(|b| {
+            let half = half_punched(want, (*at, *len), *b);
+            self.is_like(bytes, &half, (id, k), (models, mode))
+        })
+    }
+
+    /// Are these the wanted contents, or as good?
+    fn is_like(
+        &self,
+        bytes: &[u8],
+        want: &[u8],
+        (id, k): (usize, usize),
+        (models, mode): (&[Model], Setting),
+    ) -> bool {
+        if bytes == want {
             return true;
         }
         match contents(mode, BLOCK_BYTES) {
@@ -311,8 +336,8 @@ impl<'a> Lane<'a> {
 
     /// Was the file made durable after its last write, within what was answered?
     fn is_durable(&self, id: usize, k: usize, models: &[Model]) -> bool {
-        let mut durable = false;
-        for (i, act) in self.acts.iter().enumerate() {
+        let mut durable = self.setup > 0;
+        for (i, act) in self.acts.iter().enumerate().skip(self.setup) {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
             let emerges =
                 matches!(act, Act::Emerge(p, ..) if models[i + 1].find(p).ok() == Some(id));

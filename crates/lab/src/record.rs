@@ -51,7 +51,10 @@ pub(crate) fn record(
     let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), remote, limit);
-    troubles(&acts, &results)?;
+    if let Err(why) = troubles(&acts, &results) {
+        v.leave();
+        return Err(why);
+    }
     let acts = acts.into_iter().zip(&results);
     let acts = acts.map(|(a, r)| if *r == Some(Ok(())) { a } else { nothing() }).collect();
     v.pass(6_000_000_000);

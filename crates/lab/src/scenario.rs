@@ -8,8 +8,11 @@ use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
+mod crowd;
 mod fragments;
+mod holes;
 mod layers;
+mod moved;
 mod moves;
 mod short_lives;
 
@@ -79,7 +82,13 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
         (
             "fragments",
-            "a file in more pieces than a small log has room for is removed, cut, renamed over",
+            "a file in more pieces than a small log has room for is removed, cut, punched",
+        ),
+        ("moved", "files made durable in a directory that was moved a moment ago"),
+        ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
+        (
+            "crowd",
+            "more callers at once than a small log has room for, each in the middle of something",
         ),
         ("random", "random operations"),
     ]
@@ -178,7 +187,10 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "callers" => callers(seed),
         "fronts" => fronts(seed),
         "postmark" => postmark(seed),
+        "crowd" => crowd::script(seed),
+        "moved" => moved::script(seed),
         "fragments" => fragments::script(seed),
+        "holes" => holes::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),
         "moves" => moves::script(seed),

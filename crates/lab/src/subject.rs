@@ -107,6 +107,12 @@ impl Subject {
         Ok(Subject { world, engine, volume: all[0].clone(), all })
     }
 
+    /// Leaves everything as it stands. Those who wait for ever hold one another, and nobody could
+    /// be woken when they go.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self);
+    }
+
     /// From now on the n-th volume is asked.
     pub(crate) fn turn_to(&mut self, n: u16) {
         self.volume = self.all[usize::from(n)].clone();

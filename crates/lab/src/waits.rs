@@ -2,9 +2,10 @@
 //! once, and no clock that would help: whoever waits is woken by what he waits for, or not at all.
 
 use crate::acts::Act;
-use crate::setting::{Setting, new_disks};
+use crate::setting::{Setting, SimDevice, new_disks};
 use crate::subject::{Subject, Task, perform};
 use env::{DiskId, Env, Nanos};
+use format::mkfs::{MkfsOptions, Profile};
 use sim::{Fault, Image};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -121,6 +122,53 @@ fn no_operation_waits_for_a_clock() {
             }
             let ms = slowest.get().0 / 1_000_000;
             assert!(ms < 1000, "{name}: an operation took {ms} ms");
+        }
+    }
+}
+
+/// A volume with blocks of 1 KiB and a journal of so many bytes.
+fn with_journal(journal_bytes: u64, size_bytes: u64) -> Image {
+    let mut device = SimDevice(Image::new(size_bytes));
+    let options = MkfsOptions {
+        block_bytes: 1024,
+        journal_bytes: Some(journal_bytes),
+        uuid: [7; 16],
+        ..MkfsOptions::plain(size_bytes, Profile::Ext3)
+    };
+    volume::make(&mut device, &options, true).unwrap();
+    device.0
+}
+
+/// A file made, written in pieces of 1 MiB and made durable.
+fn writer(n: u64) -> Task {
+    Box::new(move |_, volume| {
+        Box::pin(async move {
+            let p = format!("/w{n}");
+            perform(&volume, &Act::Create(p.clone()), false).await?;
+            perform(&volume, &Act::Write(p.clone(), 0, 1 << 20, n as u8), false).await?;
+            perform(&volume, &Act::Fsync(p), false).await
+        })
+    })
+}
+
+#[test]
+fn large_writers_never_wait_for_each_others_room() {
+    let few = sim::timing::MODELS.iter().map(|m| (*m, 8, 1 << 20));
+    for (model, writers, journal_bytes) in few.chain([("nvme", 32, 4 << 20)]) {
+        let size_bytes = (writers + 8) << 20;
+        let disk = with_journal(journal_bytes, size_bytes);
+        // One mode on each disk, and both on one: their room is the same.
+        let both = [Mode::Unified, Mode::Redo];
+        for mode in if model == "sata7200" { &both[..] } else { &both[..1] } {
+            let mode = *mode;
+            let setting = Setting { commit: Commit::Async, ..Setting::plain(mode) };
+            let options = setting.open_options(16 << 20);
+            let timing = sim::timing::by_name(model, size_bytes).unwrap();
+            let mut v =
+                Subject::open_several((vec![disk.clone()], 1), options, vec![timing], 1).unwrap();
+            let all = v.together_within((0..writers).map(|n| (0, writer(n))).collect(), LIMIT);
+            let all = all.unwrap_or_else(|e| panic!("{mode} on {model}: {e}"));
+            assert!(all.iter().all(Result::is_ok), "{mode} on {model}: {all:?}");
         }
     }
 }

@@ -5,6 +5,7 @@
 use env::IdMap;
 use format::Ino;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 
 /// When a name was noted: later ones are greater.
 pub(crate) type Stamp = u64;
@@ -16,6 +17,8 @@ const MANY: usize = 100_000;
 pub(crate) struct NewNames {
     /// For an inode the directories that name it, and since when.
     dirs: RefCell<IdMap<u32, Vec<(u32, Stamp)>>>,
+    /// Directories that were moved, among those.
+    moved: RefCell<BTreeSet<u32>>,
     last: Cell<Stamp>,
 }
 
@@ -28,6 +31,19 @@ impl NewNames {
         let dirs = all.entry(ino.0).or_default();
         dirs.retain(|d| d.0 != dir.0);
         dirs.push((dir.0, stamp));
+    }
+
+    /// The directory's new name is one in the place of another, under which what is in it is known.
+    pub(crate) fn note_moved(&self, ino: Ino) {
+        self.moved.borrow_mut().insert(ino.0);
+    }
+
+    /// The directories that were moved, as long as their new names are not known to be durable.
+    pub(crate) fn moved(&self) -> Vec<Ino> {
+        let all = self.dirs.borrow();
+        let mut moved = self.moved.borrow_mut();
+        moved.retain(|i| all.contains_key(i));
+        moved.iter().map(|i| Ino(*i)).collect()
     }
 
     /// The inode is gone, and so are its names.

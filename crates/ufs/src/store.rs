@@ -15,6 +15,7 @@ use env::Env;
 use format::ext::inode::SIZE_AT;
 use format::{BlockNo, FileBlock, Ino};
 use integrity::{Change, Credits, Ended, Txn};
+use std::ops::Range;
 use std::rc::Rc;
 use vfs::{FsError, Kind, StatFs};
 
@@ -41,6 +42,15 @@ pub struct Limits {
     pub allocates_ahead: bool,
     /// The most bytes that one operation writes, in the mode in force; a longer write is cut short.
     pub write_bytes_max: u64,
+}
+
+/// A part of a hole that one transaction punches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PunchStep {
+    /// Where it ends.
+    pub to: FileBlock,
+    /// What the transaction may need.
+    pub need: Credits,
 }
 
 /// An inode's slot in memory: the raw bytes live in a buffer, which this keeps in memory. Cheap to
@@ -208,7 +218,16 @@ pub trait Store: 'static {
         inode: &InodeHandle,
         from: FileBlock,
     ) -> Result<(), FsError>;
-    /// Frees the blocks `from..to`; they become holes. As `truncate` else.
+    /// Into which steps the freeing of the blocks `from..to` falls, one after the other, and what a
+    /// transaction needs for each, beside `beside`: as few as fit, so that it is one wherever it
+    /// can be. The caller has the inode's lock, and has not begun.
+    async fn punch_steps(
+        &self,
+        inode: &InodeHandle,
+        range: Range<FileBlock>,
+        beside: Credits,
+    ) -> Result<Vec<PunchStep>, FsError>;
+    /// Frees the blocks `from..to`, a step; they become holes. Times are the caller's.
     async fn punch(
         &self,
         txn: &mut Txn,

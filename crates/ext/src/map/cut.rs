@@ -19,14 +19,14 @@ use ufs::{InodeHandle, Store};
 use vfs::FsError;
 
 /// Blocks that one transaction gives up, where a transaction is bounded.
-pub(super) const STEP: u64 = 4096;
+const STEP: u64 = 4096;
 /// Groups whose blocks one transaction gives up: each has a bitmap and a descriptor.
 const GROUPS: usize = 24;
 /// Runs that one transaction gives up: each is named to the log, and has bits of its own in a
 /// bitmap.
 const RUNS: usize = 512;
 /// What each of them may edit: bitmaps, descriptors, maps, the inode.
-pub(super) const RENEWED: Credits = Credits::blocks(64);
+const RENEWED: Credits = Credits::blocks(64);
 /// Indirect blocks read ahead of the cut.
 const AHEAD: usize = 16;
 

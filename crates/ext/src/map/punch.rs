@@ -1,21 +1,95 @@
 //! Holes: pointers of a range are cleared and what they pointed at is freed. Indirect blocks stay,
-//! so that the map's shape is the same afterwards.
+//! so that the map's shape is the same afterwards. Where a transaction is bounded, a hole that
+//! needs more than one goes in steps, from its beginning.
 
 use super::indirect::Walk;
 use crate::Ext;
 use crate::alloc::Runs;
-use crate::map::cut::{RENEWED, STEP};
-use format::{Extent, FileBlock};
-use integrity::Txn;
-use ufs::{InodeHandle, Store};
+use cache::Buf;
+use format::{BlockNo, Extent, FileBlock, GroupNo};
+use integrity::{Credits, Txn};
+use std::collections::BTreeSet;
+use std::ops::Range;
+use ufs::InodeHandle;
+use ufs::store::PunchStep;
 use vfs::FsError;
 
-/// Runs that one transaction gives up: each may edit an indirect block of its own, and bitmaps and
-/// descriptors of two groups, so that many are still within [`RENEWED`].
-const RUNS: u64 = 12;
+/// Runs punched before others are let in.
+const RUNS_AT_ONCE: u64 = 256;
+
+/// What the punching of some runs may edit.
+#[derive(Default)]
+struct Edits {
+    /// The indirect block of the last run; runs come in the order of their places in the file.
+    leaf: Option<BlockNo>,
+    leaves: u64,
+    groups: BTreeSet<GroupNo>,
+    /// Their blocks of descriptors.
+    descriptors: BTreeSet<u32>,
+    blocks: u64,
+    runs: u64,
+}
+
+impl Edits {
+    fn add(&mut self, leaf: &Buf, run: Extent, (group, descriptors): (GroupNo, u32)) {
+        if self.leaf.replace(leaf.block()) != Some(leaf.block()) {
+            self.leaves += 1;
+        }
+        self.groups.insert(group);
+        self.descriptors.insert(descriptors);
+        self.blocks += run.len;
+        self.runs += 1;
+    }
+
+    /// What a transaction needs for them, and for something besides.
+    fn credits(&self, beside: Credits) -> Credits {
+        let maps = self.groups.len() + self.descriptors.len();
+        Credits {
+            blocks: beside.blocks + self.leaves + maps as u64,
+            frees: beside.frees + self.blocks,
+            runs: beside.runs + self.runs,
+            ..beside
+        }
+    }
+}
 
 impl Ext {
-    /// Frees `from..to`.
+    /// See `Store::punch_steps`.
+    pub(crate) async fn steps_of_punch(
+        &self,
+        h: &InodeHandle,
+        range: Range<FileBlock>,
+        beside: Credits,
+    ) -> Result<Vec<PunchStep>, FsError> {
+        let (mut steps, mut edits) = (Vec::new(), Edits::default());
+        let mut at = range.start;
+        while self.mechanism.atomic() && at < range.end {
+            let walk = self.walk(h, at).await?;
+            let run = self.run_of(h.ino, &walk, range.end.0 - at.0)?;
+            if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
+                let group = self.geo.group_of(start);
+                let places = (group, self.geo.desc_block_of(group));
+                let freed = Extent { start, len: run.len };
+                let need = edits.credits(beside);
+                edits.add(&leaf.buf, freed, places);
+                if need != beside && !self.has_room_for(&edits.credits(beside)) {
+                    steps.push(PunchStep { to: at, need });
+                    edits = Edits::default();
+                    edits.add(&leaf.buf, freed, places);
+                }
+            }
+            at = at.plus(run.len);
+        }
+        steps.push(PunchStep { to: range.end, need: edits.credits(beside) });
+        Ok(steps)
+    }
+
+    /// May one transaction need so much? What it edits has to stay in memory until it ends.
+    fn has_room_for(&self, need: &Credits) -> bool {
+        need.blocks <= self.cache.capacity() as u64 / 4 && self.mechanism.fits(need)
+    }
+
+    /// Frees `from..to`, one step.
     pub(crate) async fn punch_blocks(
         &self,
         txn: &mut Txn,
@@ -24,20 +98,19 @@ impl Ext {
         to: FileBlock,
     ) -> Result<(), FsError> {
         let mut at = from;
-        let (mut since_restart, mut runs) = (0, 0);
+        let mut runs = 0;
         while at < to {
             let walk = self.walk(h, at).await?;
             let run = self.run_of(h.ino, &walk, to.0 - at.0)?;
             if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
                 self.clear_run(txn, h, leaf, 0, Extent { start, len: run.len });
                 self.give_back(txn, h, Runs::one(start, run.len)).await?;
-                since_restart += run.len;
                 runs += 1;
             }
             at = at.plus(run.len);
-            if self.mechanism.atomic() && (since_restart >= STEP || runs >= RUNS) {
-                (since_restart, runs) = (0, 0);
-                self.renew(txn, RENEWED).await?;
+            if runs >= RUNS_AT_ONCE {
+                runs = 0;
+                self.env.yield_now().await;
             }
         }
         Ok(())

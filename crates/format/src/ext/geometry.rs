@@ -230,6 +230,10 @@ impl Geometry {
     pub fn descs_per_block(&self) -> u32 {
         (self.block_bytes / self.desc_bytes) as u32
     }
+    /// Which of them has the group's.
+    pub fn desc_block_of(&self, g: GroupNo) -> u32 {
+        g.0 / (self.block_bytes / GROUP_DESC_BYTES) as u32
+    }
     /// Has the group a copy of the superblock and the descriptors?
     pub fn has_super(&self, g: GroupNo) -> bool {
         if let Some(copies) = self.copies {

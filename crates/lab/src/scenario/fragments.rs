@@ -1,6 +1,6 @@
 //! A file in very many pieces goes, as a whole or in part, with a log that is small beside it; what
-//! is left of the way may have to be gone at the next opening. (Holes are not among this: each step
-//! of a long one may be seen.)
+//! is left of the way may have to be gone at the next opening. A hole is there as a whole or not at
+//! all.
 
 use super::{Script, s};
 use crate::acts::Act;
@@ -22,9 +22,10 @@ pub(super) fn script(seed: u64) -> Script {
         Act::Unlink(s("/g")), // there is less to judge
         Act::Sync,
     ];
-    let gone = match rng.below(4) {
+    let gone = match rng.below(6) {
         0 | 1 => Act::Unlink(s("/f")),
         2 => Act::Truncate(s("/f"), rng.below(long / 2)),
+        3 | 4 => Act::Punch(s("/f"), rng.below(long / 4), long / 4 + rng.below(long)),
         _ => Act::Rename(s("/h"), s("/f")),
     };
     let value = rng.next_u64() as u8;

@@ -140,6 +140,7 @@ pub(crate) const SELECTIVE_PLANTS: &[&str] = &[
     "trim-before-flush",
     "start-not-recorded",
     "no-escape",
+    "holes-in-steps",
 ];
 
 /// What a journal is used with.
@@ -265,14 +266,21 @@ impl Jbd2 {
     /// How many journal blocks an operation may need.
     fn blocks_of(&self, need: Credits) -> u64 {
         let bytes = self.cache.block_bytes() as u64;
-        let data =
-            if self.policy.journals_data() { need.data_bytes.div_ceil(bytes) + 1 } else { 0 };
-        need.blocks + data + need.frees / 512
+        let logs = self.policy.journals_data();
+        let data = if logs { need.data_bytes.div_ceil(bytes) + 1 } else { 0 };
+        // A revocation of 8 bytes for each block that the journal may have a copy of.
+        let revokes = if logs { (8 * need.frees).div_ceil(bytes / 2) } else { 0 };
+        need.blocks + data + revokes
+    }
+
+    /// The most blocks that an operation may need.
+    fn available(&self) -> u64 {
+        u64::from(self.log.capacity()) * 3 / 4
     }
 
     /// Waits until the operation can join the running transaction.
     async fn join(&self, blocks: u64) -> Result<(), IntegrityError> {
-        let available = u64::from(self.log.capacity()) * 3 / 4;
+        let available = self.available();
         if blocks > available {
             return Err(IntegrityError::LogTooSmall { needed: blocks, available });
         }
@@ -347,6 +355,11 @@ impl Integrity for Jbd2 {
         let blocks =
             if self.policy.journals_data() { self.transaction_blocks_max() / 2 } else { 0 };
         if blocks > 0 { blocks * self.cache.block_bytes() as u64 } else { u64::MAX }
+    }
+
+    fn fits(&self, need: &Credits) -> bool {
+        let planted = self.plant.is("holes-in-steps") && need.runs > 12;
+        !planted && self.blocks_of(*need) <= self.available()
     }
 
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {

@@ -15,8 +15,10 @@ use std::ops::Range;
 /// The blocks an operation has changed, with the ranges, in order.
 type Touched = BTreeMap<BlockNo, (Buf, Vec<Range<usize>>)>;
 
+/// Is the block in one of these, which are in order?
 fn contains(extents: &[Extent], b: BlockNo) -> bool {
-    extents.iter().any(|e| e.start <= b && b.0 < e.start.0 + e.len)
+    let before = extents.partition_point(|e| e.start <= b);
+    before.checked_sub(1).is_some_and(|i| b.0 < extents[i].start.0 + extents[i].len)
 }
 
 /// Sorts ranges and joins those that touch.
@@ -31,9 +33,11 @@ fn merge(ranges: &mut Vec<Range<usize>>) {
     });
 }
 
-/// The extents that the operation's edits of one kind name.
+/// The extents that the operation's edits of one kind name, in order.
 fn extents(txn: &Txn, pick: impl Fn(&Change) -> Option<Extent>) -> Vec<Extent> {
-    txn.edits.iter().filter_map(|e| pick(&e.change)).collect()
+    let mut all: Vec<Extent> = txn.edits.iter().filter_map(|e| pick(&e.change)).collect();
+    all.sort_unstable();
+    all
 }
 
 /// The inodes that a change belongs to.

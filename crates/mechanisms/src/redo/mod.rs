@@ -246,6 +246,10 @@ impl Integrity for Redo {
         false // they would be written back, and for appends that are logged in vain
     }
 
+    fn fits(&self, need: &Credits) -> bool {
+        self.has_room_for(need)
+    }
+
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
             let reservation = loop {
@@ -289,6 +293,9 @@ impl Integrity for Redo {
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let id = txn.id;
+            if self.plant.is("room-while-open") {
+                self.ask_while_open(id).await?;
+            }
             let ended = self.build_record(txn);
             assert!(self.state.borrow_mut().open.get(id).is_none(), "what has ended is not open");
             if self.barrier.get() > 0 {

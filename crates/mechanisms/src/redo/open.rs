@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use wal::Reservation;
 
+/// An operation's newest edit of a block is looked for among so many.
+const NEAR: usize = 16;
+
 /// Byte ranges by block.
 pub(super) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
 
@@ -48,9 +51,14 @@ impl Open {
     pub(super) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
         let t = self.txns.get_mut(&id).expect("an edit belongs to a transaction that has begun");
         let list = self.edits.entry(block.0).or_default();
-        if let Some(mine) = list.iter_mut().rev().find(|e| e.0 == id && e.1.end == range.start) {
-            mine.1.end = range.end; // pointers are set one after the other
-            return;
+        if let Some(mine) = list.iter_mut().rev().take(NEAR).find(|e| e.0 == id) {
+            if mine.1 == range {
+                return; // counts change again and again
+            }
+            if mine.1.end == range.start {
+                mine.1.end = range.end; // pointers are set one after the other
+                return;
+            }
         }
         if t.blocks.last() != Some(&block.0) {
             t.blocks.push(block.0);

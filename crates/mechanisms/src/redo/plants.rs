@@ -16,6 +16,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "ack-out-of-order",
     "torn-tail-accepted",
     "emptied-before-home",
+    "room-while-open",
     "guard-before-flag",
     "flag-before-guard",
 ];
@@ -35,6 +36,7 @@ pub(crate) const UNIFIED_PLANTS: &[&str] = &[
     "entry-before-contents",
     "freed-contents-forgotten",
     "new-block-not-cleared",
+    "room-while-open",
     "guard-before-flag",
     "flag-before-guard",
 ];

@@ -2,6 +2,7 @@
 //! that it never waits for room that only its own end could make. It decides how much that is.
 
 use super::Redo;
+use super::entry::ITEM_HEADER;
 use integrity::{Credits, IntegrityError};
 use wal::{LogError, Reservation};
 
@@ -9,8 +10,9 @@ use wal::{LogError, Reservation};
 const SMALL_BYTES: u64 = 512;
 /// What the map and a bitmap take for each block of contents, if none of them are neighbours.
 const BLOCK_BYTES: u64 = 32;
-/// What the freeing of a run takes.
-const RUN_BYTES: u64 = 16;
+/// What the freeing of a run takes, beside the bytes of its map and its bitmap: its revocation, and
+/// the headers of its pointers and of its bits.
+const RUN_BYTES: u64 = 3 * ITEM_HEADER as u64;
 /// The metadata of a write takes as much as so many blocks, that of its contents' map not counted.
 const WRITE_BLOCKS: u64 = 4;
 /// How often the log is emptied for one operation before it gives up.
@@ -55,7 +57,7 @@ impl Redo {
         let blocks = need.data_bytes.div_ceil(block);
         let whole = (blocks + 2) * block;
         let contents = if self.data.is_small(need) { whole } else { whole.min(logged * block) };
-        let map = blocks * BLOCK_BYTES + need.frees * RUN_BYTES;
+        let map = blocks * BLOCK_BYTES + need.runs * RUN_BYTES;
         need.blocks * block + contents + map + SMALL_BYTES
     }
 
@@ -63,6 +65,11 @@ impl Redo {
     fn entry_bytes_now(&self, need: &Credits) -> u64 {
         let logged = self.state.borrow().data.logged_blocks() as u64;
         self.entry_bytes(need, logged)
+    }
+
+    /// Is there ever room for an operation that needs so much?
+    pub(super) fn has_room_for(&self, need: &Credits) -> bool {
+        self.entry_bytes(need, u64::MAX >> 32) <= self.log.log().entry_bytes_max()
     }
 
     /// Does a write of as many bytes as are logged fit in an entry? Errors: it does not; the most
@@ -88,7 +95,7 @@ impl Redo {
                 _ => None,
             };
             let bytes = self.entry_bytes_now(&need).min(max);
-            let reservation = match self.log.reserve(bytes).await {
+            let reservation = match self.log.reserve(bytes - self.kept_back(bytes)).await {
                 Ok(reservation) => reservation,
                 Err(e) => {
                     self.check()?; // the disk's failure, which the log only passes on
@@ -104,6 +111,26 @@ impl Redo {
             }
         }
         Err(self.too_small(self.entry_bytes_now(&need), max))
+    }
+
+    /// Planted bug: a part of the room is asked for when the operation is open.
+    fn kept_back(&self, bytes: u64) -> u64 {
+        if self.plant.is("room-while-open") { bytes / 8 } else { 0 }
+    }
+
+    /// That bug: the operation is to end, and waits for room.
+    pub(super) async fn ask_while_open(&self, id: u64) -> Result<(), IntegrityError> {
+        let have = match self.state.borrow_mut().open.get(id) {
+            Some(t) => t.reservation.as_ref().map_or(0, Reservation::len_bytes),
+            None => 0,
+        };
+        let more = self.log.reserve(have / 7).await.map_err(|e| self.log_error(e))?;
+        if let Some(t) = self.state.borrow_mut().open.get(id)
+            && let Some(reservation) = &mut t.reservation
+        {
+            reservation.join(more);
+        }
+        Ok(())
     }
 
     /// No room for so many bytes where so many are.

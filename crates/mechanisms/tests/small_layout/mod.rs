@@ -201,7 +201,7 @@ impl Vol {
                 self.cache.get(BlockNo(b), BufKind::Data).await.ok()?;
             }
         }
-        let need = Credits { blocks: 6, frees: 1, data_bytes, stable: waits(i) };
+        let need = Credits { blocks: 6, frees: 1, runs: 1, data_bytes, stable: waits(i) };
         let mut t = self.m.begin(need).await.ok()?;
         match choice {
             0..=2 => self.set_numbers(i, rng, &mut t, &mut did).await,

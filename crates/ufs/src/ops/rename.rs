@@ -84,6 +84,9 @@ impl<S: Store> Ufs<S> {
         }
         ctx.wcc = [self.wcc(ctx, Some(before.0), &m.from), self.wcc(ctx, Some(before.1), &m.to)];
         self.note_name(&m.what, &m.to);
+        if m.what.is_dir() {
+            self.table.names.note_moved(m.what.ino());
+        }
         self.finish(ctx, txn, m.locks).await?;
         Ok(Reply::Done)
     }

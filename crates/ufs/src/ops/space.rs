@@ -3,16 +3,29 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{Fill, Store};
+use crate::store::{Fill, PunchStep, Store};
 use format::FileBlock;
 use format::ext::inode::InodeMut;
 use integrity::{Change, Credits, Txn};
+use std::ops::Range;
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, SeekKind, SpaceOp};
 
 /// Blocks allocated in one transaction.
 const STEP: u64 = 256;
+/// What a hole edits beside its blocks: the inode, and parts of blocks at its ends.
+const BESIDE: Credits = Credits::blocks(16);
+
+/// A hole that is to be punched.
+struct Hole {
+    /// Parts of blocks at its ends.
+    edges: Vec<(FileBlock, Range<usize>)>,
+    /// The whole blocks.
+    blocks: Range<FileBlock>,
+    /// How these go: at least one step.
+    steps: Vec<PunchStep>,
+}
 
 impl<S: Store> Ufs<S> {
     pub(super) async fn space(
@@ -47,13 +60,20 @@ impl<S: Store> Ufs<S> {
         if op != SpaceOp::PunchHole {
             self.store.allow_size(end).await?;
         }
-        let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
+        let hole = match op {
+            SpaceOp::Allocate { .. } => None,
+            SpaceOp::PunchHole | SpaceOp::ZeroRange { .. } if offset >= size => None,
+            _ => Some(self.hole(&inode, offset, end.min(size)).await?),
+        };
+        let need = hole.as_ref().map_or(Credits::blocks(64), |h| h.steps[0].need);
+        let mut txn = self.begin(ctx, need).await?;
         let done = match op {
             SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
-            SpaceOp::PunchHole => self.punch(&mut txn, &inode, offset, end.min(size)).await,
-            SpaceOp::ZeroRange { keep_size } => {
-                self.zero_range(&mut txn, &inode, offset, end, keep_size).await
-            }
+            SpaceOp::PunchHole => self.punch(&mut txn, &inode, hole).await,
+            SpaceOp::ZeroRange { keep_size } => match self.punch(&mut txn, &inode, hole).await {
+                Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
+                Err(e) => Err(e),
+            },
         };
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;
@@ -121,49 +141,64 @@ impl<S: Store> Ufs<S> {
         inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
     }
 
-    async fn punch(
-        &self,
-        txn: &mut Txn,
-        inode: &Rc<Inode>,
-        offset: u64,
-        end: u64,
-    ) -> Result<(), FsError> {
+    /// What a hole over these bytes, which the file has, is made of. The blocks at its edges are
+    /// zeroed with its first step.
+    async fn hole(&self, inode: &Inode, offset: u64, end: u64) -> Result<Hole, FsError> {
         let bs = self.store.limits().block_bytes as u64;
         let size = inode.size();
         let (first, last) = (offset.div_ceil(bs), end / bs);
         // The file's last, partial block goes too when the hole reaches the file's end.
         let last = if end == size { size.div_ceil(bs) } else { last };
-        let edge = |b: u64| FileBlock(b);
+        let mut edges = Vec::new();
+        let within = |b: u64, from: u64, to: u64| (FileBlock(b), from as usize..to as usize);
         if first > last || (first == last && !offset.is_multiple_of(bs) && offset / bs == end / bs)
         {
-            let range = (offset % bs) as usize..(end - offset / bs * bs) as usize;
-            return self.zero_in_block(txn, inode, edge(offset / bs), range).await;
+            edges.push(within(offset / bs, offset % bs, end - offset / bs * bs));
+        } else {
+            if !offset.is_multiple_of(bs) {
+                edges.push(within(offset / bs, offset % bs, bs));
+            }
+            if end / bs >= last && !end.is_multiple_of(bs) {
+                edges.push(within(end / bs, 0, end % bs));
+            }
         }
-        if !offset.is_multiple_of(bs) {
-            let range = (offset % bs) as usize..bs as usize;
-            self.zero_in_block(txn, inode, edge(offset / bs), range).await?;
+        let blocks = FileBlock(first)..FileBlock(last.max(first));
+        let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
+        Ok(Hole { edges, blocks, steps })
+    }
+
+    /// Punches a hole that was planned with the inode locked.
+    async fn punch(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        hole: Option<Hole>,
+    ) -> Result<(), FsError> {
+        let Some(Hole { edges, blocks, steps }) = hole else { return Ok(()) };
+        for (block, range) in edges {
+            self.zero_in_block(txn, inode, block, range).await?;
         }
-        if end / bs >= last && !end.is_multiple_of(bs) {
-            self.zero_in_block(txn, inode, edge(end / bs), 0..(end % bs) as usize).await?;
-        }
-        if last > first {
-            self.store.punch(txn, &inode.h, edge(first), edge(last)).await?;
+        let mut at = blocks.start;
+        for (i, step) in steps.iter().enumerate() {
+            if i > 0 {
+                self.store.env().yield_now().await; // a long hole lets others in
+                self.store.renew(txn, step.need).await?;
+            }
+            self.store.punch(txn, &inode.h, at, step.to).await?;
+            at = step.to;
         }
         Ok(())
     }
 
-    async fn zero_range(
+    /// The file is to be zeros up to `end`, which may be behind its end.
+    async fn zero_behind(
         &self,
         txn: &mut Txn,
         inode: &Rc<Inode>,
-        offset: u64,
         end: u64,
         keep_size: bool,
     ) -> Result<(), FsError> {
         let size = inode.size();
-        if offset < size {
-            self.punch(txn, inode, offset, end.min(size)).await?;
-        }
         if end > size && !keep_size {
             self.zero_tail(txn, inode, size).await?;
             self.grow_to(txn, inode, end);

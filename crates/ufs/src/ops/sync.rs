@@ -29,6 +29,16 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         let then = self.table.names.now();
         let mut chain = vec![inode.clone()];
+        // Where a move may be half done after a crash, what lies below may be found under neither
+        // name. Which directories are above the inode is not known; few are moved.
+        let moved = if self.store.limits().atomic { Vec::new() } else { self.table.names.moved() };
+        for dir in moved {
+            if dir != inode.ino()
+                && let Ok(d) = self.inode(dir.0).await
+            {
+                chain.push(d);
+            }
+        }
         // Which names are made durable: no more than were there when it began, and no others of a
         // directory's children than those in it.
         let mut names = Vec::new();

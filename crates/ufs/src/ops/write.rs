@@ -56,7 +56,7 @@ impl<S: Store> Ufs<S> {
         let blocks = (offset + data.len() as u64).div_ceil(bs) - offset / bs;
         let stable = w.stability != Stability::Unstable;
         let data_bytes = data.len() as u64;
-        let need = Credits { blocks: 16 + blocks / 64, frees: 0, data_bytes, stable };
+        let need = Credits { data_bytes, stable, ..Credits::blocks(16 + blocks / 64) };
         self.store.allow_size(offset + data.len() as u64).await?;
         let mut txn = self.begin(ctx, need).await?;
         let put = self.put(&mut txn, &inode, offset, &data).await;
