@@ -22,10 +22,6 @@ const REPAIRED_OF: u64 = 8;
 const HARMLESS: &[&str] = &[
     "Pass ",
     "e2fsck ",
-    "Fix? no",
-    "Clear? no",
-    "Relocate? no",
-    "Connect to /lost+found? no",
     "Free blocks count wrong",
     "Free inodes count wrong",
     "Directories count wrong",
@@ -43,12 +39,16 @@ const HARMLESS: &[&str] = &[
     "IGNORED",
 ];
 
+/// What e2fsck asks at the end of a line, or on one of its own.
+const QUESTIONS: &[&str] = &["Fix? no", "Clear? no", "Relocate? no", "Connect to /lost+found? no"];
+
 /// What is wrong with e2fsck's report of a state: the first line that is of no harmless class.
 /// Bitmaps may mark what is not in use, and never the other way; counts of links may be too high;
 /// with `grows`, a directory's last block may lie beyond its end.
 pub(crate) fn beyond_harmless(lines: &[String], grows: bool) -> Option<String> {
     let bad = |line: &&String| {
         let l = line.trim();
+        let l = QUESTIONS.iter().fold(l, |l, q| l.strip_suffix(q).unwrap_or(l)).trim();
         if l.is_empty() || HARMLESS.iter().any(|h| l.contains(h)) {
             return false;
         }
