@@ -28,8 +28,31 @@ const PARENTS: usize = 7;
 pub(super) const FREES: usize = 8;
 
 /// The bugs that can be planted here and in the mechanism (`cairn crash --plant`).
-pub(crate) const PLANTS: &[&str] =
-    &["pointer-before-contents", "pointer-before-bit", "inode-before-bit"];
+pub(crate) const PLANTS: &[&str] = &[
+    "pointer-before-contents",
+    "pointer-before-bit",
+    "inode-before-bit",
+    "new-block-before-contents",
+    "name-before-inode",
+    "name-before-count",
+    "changed-name-before-count",
+    "map-before-length",
+    "old-name-first",
+    "release-before-unname",
+    "count-down-before-unname",
+    "parent-count-first",
+    "length-before-cut",
+    "bits-before-release",
+    "inode-bit-before-release",
+    "completion-is-durable",
+    "no-rollback",
+    "older-edits-forgotten",
+    "unreachable-name",
+    "moved-out-forgotten",
+    "last-name-first",
+    "sync-skips-names",
+    "sync-skips-flush",
+];
 
 /// Where a change lies, as far as its step depends on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +72,8 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
     match change {
         Change::AllocBlocks(_) => forgotten("pointer-before-bit", CONTENTS),
         Change::AllocInode(_) => forgotten("inode-before-bit", CONTENTS),
-        Change::InitBlock { kind: InitKind::Dir, .. } => {
-            forgotten("directory-before-its-names", CONTENTS)
+        Change::InitBlock { kind: InitKind::Dir | InitKind::Symlink, .. } => {
+            forgotten("new-block-before-contents", CONTENTS)
         }
         Change::InitBlock { .. } => Some(CONTENTS),
         // An index that does not know of a new block is damaged: its flag goes before anything.
