@@ -329,6 +329,10 @@ mod tests {
         }
     }
 
+    fn lines(text: &str) -> Option<String> {
+        beyond_harmless(&text.lines().map(str::to_owned).collect::<Vec<_>>(), false)
+    }
+
     #[test]
     fn e2fsck_is_judged_by_its_messages() {
         let harmless = "Pass 5: Checking group summary information\n\
