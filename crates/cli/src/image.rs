@@ -218,6 +218,8 @@ pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> Open
 pub struct Image {
     driver: Driver,
     shown: String,
+    /// The root directory's inode.
+    root: u32,
 }
 
 impl Image {
@@ -245,7 +247,11 @@ impl Image {
         let monitor = Arc::new(Monitor::new(seed, opener));
         let driver = Driver::new(monitor, files);
         driver.open().map_err(|e| format!("{shown}: {e}"))?;
-        Ok(Image { driver, shown })
+        let root = match driver.request(Request::Info) {
+            Ok(Reply::Info(info)) => info.root_ino,
+            _ => return Err(Failure::Failed(format!("{shown}: it does not say what it is"))),
+        };
+        Ok(Image { driver, shown, root })
     }
 
     /// Asks the volume; `what` is named in the error.
@@ -277,7 +283,7 @@ impl Image {
 
     /// The inode at a path, following no link.
     pub fn walk(&self, path: &str) -> Result<Attr, Failure> {
-        let mut at = self.attr(2)?;
+        let mut at = self.attr(self.root)?;
         for name in path.split('/').filter(|n| !n.is_empty()) {
             let request = Request::Lookup { dir: at.ino, name: name.as_bytes().to_vec() };
             let Reply::Entry { attr, .. } = self.ask(path, request)? else {

@@ -9,7 +9,7 @@ use env::Env;
 use format::ext::extents::BLOCKS_MAX;
 use format::ext::map::file_bytes_max;
 use format::{BlockNo, FileBlock, FormatError, Ino};
-use integrity::{Change, Credits, Ended, FileScope, InitKind, Scope, Txn};
+use integrity::{Change, Credits, Ended, FileScope, Guarantees, InitKind, Scope, Txn};
 use std::ops::Range;
 use ufs::store::{Fill, PunchStep, Run};
 use ufs::{InodeHandle, Limits, Store};
@@ -36,11 +36,10 @@ impl Store for Ext {
             },
             links_max: LINKS_MAX,
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
-            atomic: self.mechanism.atomic(),
-            names_durable: self.mechanism.names_durable(),
-            allocates_ahead: self.mechanism.zeros_are_cheap(),
-            write_bytes_max: self.mechanism.write_bytes_max(),
         }
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.mechanism.guarantees()
     }
     fn writable(&self) -> Result<(), FsError> {
         let stopped = self.read_only.get() || self.damaged.get() || self.cache.failure().is_some();

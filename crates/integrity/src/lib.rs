@@ -27,7 +27,9 @@ mod undo;
 
 pub use change::{Change, InitKind, LeadsTo, PointerAt};
 pub use error::IntegrityError;
-pub use mechanism::{Credits, Ended, FileScope, Freed, Integrity, Mechanism, Pressure, Scope};
+pub use mechanism::{
+    Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope,
+};
 pub use plant::Plant;
 pub use txn::{Edit, Txn};
 pub use undo::{Grain, Undo};

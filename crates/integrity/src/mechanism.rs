@@ -81,6 +81,20 @@ pub enum Pressure {
     CacheFull,
 }
 
+/// What the mode in force guarantees; numbers and answers that do not change while the volume is
+/// open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guarantees {
+    /// Is each transaction all or nothing after a crash?
+    pub atomic: bool,
+    /// Is a name durable when the operation that made it returns?
+    pub names_durable: bool,
+    /// May space be allocated ahead of its contents?
+    pub allocates_ahead: bool,
+    /// The most bytes that one operation writes; a longer write is cut short.
+    pub write_bytes_max: u64,
+}
+
 /// When may a change reach the disk?
 ///
 /// O1 Every metadata edit is announced, before `end`, in the order of the edits.
@@ -121,6 +135,16 @@ pub trait Integrity: WriteGate {
     /// May one operation need so much? Who needs more than that goes in steps.
     fn fits(&self, _: &Credits) -> bool {
         true
+    }
+
+    /// All of these at once, for who must not know the mechanism.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            atomic: self.atomic(),
+            names_durable: self.names_durable(),
+            allocates_ahead: self.zeros_are_cheap(),
+            write_bytes_max: self.write_bytes_max(),
+        }
     }
 
     /// Does this mechanism need the bytes from before this edit?

@@ -105,7 +105,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
             let most = if rule.writable { u32::MAX } else { READ | EXECUTE };
             Ok(Request::Access { ino: first.ino, mask: access_mask(pending.asked) & most })
         }
-        _ => single(p, first, r, &mut durable)?.ok_or(BADTYPE),
+        _ => single(p, (first, server.block_bytes(first.volume)), r, &mut durable)?.ok_or(BADTYPE),
     };
     pending.refused = wanted.as_ref().err().copied();
     durable &= pending.refused.is_none();
@@ -144,7 +144,7 @@ fn two_handles(
 /// The procedures with one handle. None: a kind that cannot be made.
 fn single(
     p: u32,
-    h: Handle,
+    (h, block_bytes): (Handle, usize),
     r: &mut Reader<'_>,
     durable: &mut bool,
 ) -> Result<Option<Request>, Garbage> {
@@ -170,7 +170,7 @@ fn single(
             let (offset, len) = (r.u64()?, r.u32()?);
             Request::Read { ino, offset, len }
         }
-        7 => write(ino, r, durable)?,
+        7 => write(ino, block_bytes, r, durable)?,
         8 => {
             let name = r.name()?;
             let (kind, attr, new) = r.create_how()?;
@@ -203,7 +203,13 @@ fn single(
     }))
 }
 
-fn write(ino: u32, r: &mut Reader<'_>, durable: &mut bool) -> Result<Request, Garbage> {
+/// A write, its bytes in pieces as the volume's blocks will have them.
+fn write(
+    ino: u32,
+    block_bytes: usize,
+    r: &mut Reader<'_>,
+    durable: &mut bool,
+) -> Result<Request, Garbage> {
     let (offset, count, stable) = (r.u64()?, r.u32()? as usize, r.u32()?);
     let bytes = r.opaque(TRANSFER_BYTES_MAX)?;
     let stability = match stable {
@@ -214,7 +220,7 @@ fn write(ino: u32, r: &mut Reader<'_>, durable: &mut bool) -> Result<Request, Ga
     };
     *durable = false; // the write's own stability says it
     let bytes = &bytes[..count.min(bytes.len())];
-    let data = Rope::cut(bytes, (offset % 4096) as usize, 4096);
+    let data = Rope::cut(bytes, (offset % block_bytes as u64) as usize, block_bytes);
     Ok(Request::Write { ino, offset, data, stability, append: false, kill_suid: true })
 }
 

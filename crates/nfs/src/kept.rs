@@ -113,6 +113,7 @@ mod tests {
             mode: "sync".into(),
             promise: String::new(),
             handle_key: [9; 16],
+            root_ino: 2,
             root_generation: 0,
             boot: 0,
             opened: Some(8),

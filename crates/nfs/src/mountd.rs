@@ -9,8 +9,6 @@ use vfs::{Call, Request};
 
 /// The longest path (RFC 1813, MNTPATHLEN).
 const PATH_BYTES_MAX: usize = 1024;
-/// The root's inode.
-const ROOT: u32 = 2;
 
 /// Begins a call.
 pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
@@ -31,9 +29,9 @@ fn mount(server: &Server, xid: u32, path: &[u8], user: &User) -> Begun {
             w.u32(0);
             mounted(&mut w, &handle);
         }
-        Ok(Mounting::Below { volume, generation, path, cred }) => {
-            let expect = [Some((ROOT, generation)), None];
-            let request = Request::Walk { dir: ROOT, path };
+        Ok(Mounting::Below { volume, root, path, cred }) => {
+            let expect = [Some(root), None];
+            let request = Request::Walk { dir: root.0, path };
             let call = Call { cred, durable: false, wcc: false, hold: false, expect, request };
             return Begun::Ask(Box::new((Pending::new(xid, MNT, volume), call)));
         }

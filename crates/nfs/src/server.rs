@@ -53,8 +53,8 @@ pub struct Server {
 pub(crate) enum Mounting {
     /// A volume's root, by its handle.
     Root([u8; handle::HANDLE_BYTES]),
-    /// A directory at a path from the root, which has this generation, for this caller.
-    Below { volume: usize, generation: u32, path: Vec<u8>, cred: Cred },
+    /// A directory at a path from the root, which is this inode of this generation, for this caller.
+    Below { volume: usize, root: (u32, u32), path: Vec<u8>, cred: Cred },
 }
 
 /// Who calls, and from where.
@@ -108,6 +108,10 @@ impl Server {
     pub fn metrics(&self, counters: Vec<Vec<(&'static str, u64)>>) -> String {
         let names = self.names().map(str::to_owned);
         self.metrics.text(names.zip(counters).collect())
+    }
+    /// Bytes in a block of the volume.
+    pub(crate) fn block_bytes(&self, volume: usize) -> usize {
+        self.volumes[volume].info.block_bytes as usize
     }
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.volumes.iter().map(|v| v.name.as_str())
@@ -169,12 +173,12 @@ impl Server {
             return Err(MNT_ACCES);
         };
         let info = &self.volumes[volume].info;
-        let generation = info.root_generation;
+        let (dir, generation) = (info.root_ino, info.root_generation);
         if below.iter().all(|b| *b == b'/') {
-            let root = handle::encode(&info.uuid, &info.handle_key, 2, generation);
+            let root = handle::encode(&info.uuid, &info.handle_key, dir, generation);
             return Ok(Mounting::Root(root));
         }
         let cred = self.cred(&rule, user);
-        Ok(Mounting::Below { volume, generation, path: below.to_vec(), cred })
+        Ok(Mounting::Below { volume, root: (dir, generation), path: below.to_vec(), cred })
     }
 }

@@ -14,12 +14,12 @@ use cache::Buf;
 use env::Env;
 use format::ext::inode::SIZE_AT;
 use format::{BlockNo, FileBlock, Ino};
-use integrity::{Change, Credits, Ended, Txn};
+use integrity::{Change, Credits, Ended, Guarantees, Txn};
 use std::ops::Range;
 use std::rc::Rc;
 use vfs::{FsError, Kind, StatFs};
 
-/// Numbers that do not change while the volume is open.
+/// The layout's numbers, which do not change while the volume is open.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Bytes in a block.
@@ -34,14 +34,6 @@ pub struct Limits {
     pub links_max: u32,
     /// Do directory entries hold the kind of file?
     pub entry_kinds: bool,
-    /// Is each transaction all or nothing, in the mode in force? (RENAME_EXCHANGE needs it.)
-    pub atomic: bool,
-    /// Is a name durable when the operation that made it returns, in the mode in force?
-    pub names_durable: bool,
-    /// May space be allocated ahead of its contents, in the mode in force?
-    pub allocates_ahead: bool,
-    /// The most bytes that one operation writes, in the mode in force; a longer write is cut short.
-    pub write_bytes_max: u64,
 }
 
 /// A part of a hole that one transaction punches.
@@ -113,6 +105,8 @@ pub trait Store: 'static {
     fn env(&self) -> &Env;
     /// The layout's numbers.
     fn limits(&self) -> Limits;
+    /// What the mode in force guarantees.
+    fn guarantees(&self) -> Guarantees;
     /// Err(ReadOnly) if nothing may be changed (opened so, or after damage or a failed write).
     fn writable(&self) -> Result<(), FsError>;
     /// Reports damage found by the operations (a directory that does not parse): logs it with its

@@ -4,6 +4,7 @@
 use crate::inode::Inode;
 use crate::names::NewNames;
 use env::IdMap;
+use env::sync::Notify;
 use format::Ino;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,6 +24,8 @@ pub(crate) struct Table {
     holds: RefCell<IdMap<u32, u64>>,
     /// The inodes without names that somebody still holds, or whose freeing is under way.
     unlinked_open: RefCell<IdMap<u32, Rc<Inode>>>,
+    /// An inode without names was freed, or has got a name.
+    pub(crate) let_go: Notify,
     pub(crate) names: NewNames,
 }
 
@@ -44,7 +47,9 @@ impl Table {
 
     pub(crate) fn remove(&self, ino: Ino) {
         self.inodes.borrow_mut().remove(&ino.0);
-        self.unlinked_open.borrow_mut().remove(&ino.0);
+        if self.unlinked_open.borrow_mut().remove(&ino.0).is_some() {
+            self.let_go.wake_all();
+        }
         self.names.forget(ino);
     }
 
@@ -92,6 +97,7 @@ impl Table {
     pub(crate) fn spare(&self, inode: &Rc<Inode>) {
         inode.unlinked_open.set(false);
         self.unlinked_open.borrow_mut().remove(&inode.ino().0);
+        self.let_go.wake_all();
     }
     /// The unlinked-open inodes, in order.
     pub(crate) fn unlinked_open(&self) -> Vec<Rc<Inode>> {

@@ -311,7 +311,9 @@ pub struct VolumeInfo {
     pub promise: String,
     /// Keys the checksum of NFS file handles.
     pub handle_key: [u8; 16],
-    /// The root directory's generation, for its file handle.
+    /// The root directory's inode.
+    pub root_ino: u32,
+    /// Its generation, for its file handle.
     pub root_generation: u32,
     /// Changes with each opening that may have lost unstable data: the NFS write verifier.
     pub boot: u64,

@@ -14,7 +14,6 @@ use cache::{Cache, CacheOptions};
 use env::{Disk, Env};
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
-use format::ext::map::file_bytes_max;
 use mechanisms::{JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -226,21 +225,22 @@ fn about(
     read_only: bool,
 ) -> VolumeInfo {
     let info = o.mode.info();
-    let sb = ext.superblock();
+    let (sb, limits) = (ext.superblock(), ufs::Store::limits(ext));
     let low = *o.entropy.first_chunk().expect("there are 16");
     VolumeInfo {
         uuid: sb.uuid(),
         mode: info.name.into(),
         promise: info.promise.into(),
         handle_key: boot.map_or(o.entropy, |b| b.handle_key),
+        root_ino: format::ROOT_INO.0,
         root_generation,
         // Where nothing may be kept, any opening may follow a crash.
         boot: boot.map_or(u64::from_le_bytes(low), |b| b.losses),
         opened: boot.map(|b| b.opened),
         read_only,
         block_bytes: sb.block_bytes() as u32,
-        file_bytes_max: file_bytes_max(sb.block_bytes()),
-        links_max: 32_000,
+        file_bytes_max: limits.file_bytes_max,
+        links_max: limits.links_max,
         counters: Vec::new(),
     }
 }

@@ -147,7 +147,7 @@ impl<S: Store> Ufs<S> {
             dirent::set_ino(b, at, new);
             dirent::set_kind(b, at, kind);
         };
-        if dirent::head_crosses_sector(offset) && !limits.atomic {
+        if dirent::head_crosses_sector(offset) && !self.store.guarantees().atomic {
             let mut copy = buf.bytes().to_vec();
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);

@@ -3,7 +3,7 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::store::Store;
-use env::{Local, Nanos};
+use env::{Local, Nanos, unless};
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, MakeKind, Reply, Request, Volume, Wcc};
 
@@ -75,10 +75,9 @@ impl<S: Store> Drop for Running<'_, S> {
     }
 }
 
-/// How often, and for how long each time, an operation without room waits for files whose last name
-/// is gone to be let go: the kernel says so a moment after the unlink has returned.
-const WAITS: u64 = 10;
-const WAIT: Nanos = Nanos::from_millis(5);
+/// How long an operation without room waits for files whose last name is gone to be let go: a
+/// front end says so a moment after the unlink has returned.
+const WAIT_MAX: Nanos = Nanos::from_millis(50);
 
 impl<S: Store> Ufs<S> {
     /// What has been freed cannot be used until that is durable, and a removed file keeps its
@@ -90,10 +89,12 @@ impl<S: Store> Ufs<S> {
         }
         match self.run(ctx, request.clone()).await {
             Err(FsError::NoSpace) => {
-                let mut waits = 0;
-                while self.table.has_unlinked_open() && waits < WAITS {
-                    self.store.env().sleep(WAIT).await;
-                    waits += 1;
+                let end = self.store.env().now().plus(WAIT_MAX);
+                while self.table.has_unlinked_open() {
+                    let late = self.store.env().sleep_until(end);
+                    if unless(self.table.let_go.wait(), late).await.is_none() {
+                        break;
+                    }
                 }
                 self.store.sync_all().await?;
                 self.run(ctx, request).await

@@ -87,7 +87,7 @@ impl<S: Store> Ufs<S> {
     /// Before an inode is freed in steps: a crash between two of them must find that it has no
     /// links, or it would only cut it to its size.
     async fn mark_orphan(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
-        if self.store.limits().atomic {
+        if self.store.guarantees().atomic {
             self.set_links(txn, h, 0, Change::LinkDown(h.ino));
         }
         self.store.orphan_add(txn, h).await

@@ -65,7 +65,7 @@ impl<S: Store> Ufs<S> {
             return Ok(Reply::Done); // two names of one file
         }
         // Two entries change at once, as an overlay relies on; Linux's ext2 does not do it either.
-        if matches!(mode, RenameMode::Whiteout { .. }) && !self.store.limits().atomic {
+        if matches!(mode, RenameMode::Whiteout { .. }) && !self.store.guarantees().atomic {
             return Err(FsError::Invalid);
         }
         if mode == RenameMode::Exchange {
@@ -270,7 +270,7 @@ impl<S: Store> Ufs<S> {
     /// Two names change their inodes: at once where a transaction is atomic, or where both entries
     /// lie in one sector and no ".." changes.
     async fn check_exchange(&self, m: &Move, name: &[u8], to_name: &[u8]) -> Result<(), FsError> {
-        if self.store.limits().atomic {
+        if self.store.guarantees().atomic {
             return Ok(());
         }
         let over = m.over.as_ref().expect("check_move has asked for it");

@@ -50,7 +50,7 @@ impl<S: Store> Ufs<S> {
             // The layout keeps no blocks beyond a file's end: e2fsck would call them a mistake.
             SpaceOp::Allocate { keep_size: true } if beyond => return Err(FsError::NotSupported),
             // As on Linux's ext3; posix_fallocate then writes by itself.
-            SpaceOp::Allocate { .. } if !self.store.limits().allocates_ahead => {
+            SpaceOp::Allocate { .. } if !self.store.guarantees().allocates_ahead => {
                 return Err(FsError::NotSupported);
             }
             SpaceOp::PunchHole if offset >= size => return self.nothing_to_do(locks, &inode),

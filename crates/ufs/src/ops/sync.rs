@@ -11,7 +11,7 @@ use vfs::{FsError, Reply};
 impl<S: Store> Ufs<S> {
     /// Remembers that `dir` names the inode, until that is known to be durable.
     pub(super) fn note_name(&self, inode: &Inode, dir: &Inode) {
-        if !self.store.limits().names_durable {
+        if !self.store.guarantees().names_durable {
             self.table.names.note(inode.ino(), dir.ino());
         }
     }

@@ -45,7 +45,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::FileTooBig);
         }
         let mut data = w.data;
-        let most = (max - offset.min(max)).min(self.store.limits().write_bytes_max);
+        let most = (max - offset.min(max)).min(self.store.guarantees().write_bytes_max);
         data.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         if data.is_empty() {
             drop(locks);
