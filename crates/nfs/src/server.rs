@@ -53,7 +53,7 @@ pub struct Server {
 pub(crate) enum Mounting {
     /// A volume's root, by its handle.
     Root([u8; handle::HANDLE_BYTES]),
-    /// A directory at a path from the root, which is this inode of this generation, for this caller.
+    /// A directory at a path from the root (its inode and generation), for this caller.
     Below { volume: usize, root: (u32, u32), path: Vec<u8>, cred: Cred },
 }
 
