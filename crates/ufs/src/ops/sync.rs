@@ -31,7 +31,8 @@ impl<S: Store> Ufs<S> {
         let mut chain = vec![inode.clone()];
         // Where a move may be half done after a crash, what lies below may be found under neither
         // name. Which directories are above the inode is not known; few are moved.
-        let moved = if self.store.limits().atomic { Vec::new() } else { self.table.names.moved() };
+        let moved =
+            if self.store.guarantees().atomic { Vec::new() } else { self.table.names.moved() };
         for dir in moved {
             if dir != inode.ino()
                 && let Ok(d) = self.inode(dir.0).await
