@@ -4,6 +4,8 @@
 mod dialect;
 mod documents;
 mod edges;
+mod invariants;
+mod measures;
 mod source;
 mod words;
 
@@ -79,6 +81,8 @@ fn check(files: &[File]) -> Vec<Complaint> {
     words::check_mechanism_names(files, &mut out);
     words::check_modes(files, &mut out);
     documents::check(files, &mut out);
+    invariants::check(files, &mut out);
+    measures::report(files, &mut out);
     out
 }
 

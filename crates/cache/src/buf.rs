@@ -139,7 +139,8 @@ impl Buf {
 
     /// Its write has ended.
     pub(crate) fn end_write(&self) {
-        self.0.writing.set(false);
+        let was = self.0.writing.replace(false);
+        assert!(was, "C1: a write of {self:?} ends that never began");
         if !self.0.dirty.get() {
             self.0.dirty_list.borrow_mut().remove(self);
         }

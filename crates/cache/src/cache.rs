@@ -270,7 +270,8 @@ impl Cache {
         self.make_room();
         self.clock.borrow_mut().add(block.0, kind);
         let buf = self.new_buf(block, kind);
-        self.map.borrow_mut().insert(block.0, buf.clone());
+        let old = self.map.borrow_mut().insert(block.0, buf.clone());
+        assert!(old.is_none(), "C3: block {block} is in memory twice");
         buf
     }
 

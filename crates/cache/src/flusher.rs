@@ -58,6 +58,8 @@ impl Flusher {
             issued = true;
             match result {
                 Ok(()) => {
+                    let one = self.ended.get() < epoch && self.started.get() == epoch;
+                    assert!(one, "C5: flush {epoch} ends out of turn");
                     self.ended.set(epoch);
                     flushed(FlushEpoch(epoch));
                 }

@@ -7,8 +7,14 @@
 //!                                ^                 ^------ Instead, or modified meanwhile --'
 //!                                '-- evicted, if nobody holds it
 //! ```
-//! Never two writes in flight to one block; an image in flight is a clone that no later edit
-//! changes.
+//! Invariants  C1 never two writes in flight to one block, nor a read and a write.
+//!             C2 a block that is dirty or on its way is in the list of those that must be written,
+//!             under its owner, so that who makes a file durable finds it.
+//!             C3 a block that leaves memory is clean, idle, and held by nobody.
+//!             C4 an image in flight is a clone that no later edit changes; a block that was
+//!             changed meanwhile is dirty again.
+//!             C5 a write is durable by the first flush that was issued after it ended, and by no
+//!             earlier one.
 
 mod buf;
 mod cache;

@@ -29,6 +29,13 @@ impl DirtyList {
             self.by_owner.entry(owner).or_default().insert(b.0.block.0, b.clone());
         }
     }
+    /// Is this very block in the list, and under its owner?
+    pub(crate) fn has(&self, b: &Buf) -> bool {
+        let number = b.0.block.0;
+        let owner = b.0.owner.get().0;
+        let known = self.by_block.get(&number).is_some_and(|x| x.same(b));
+        known && (owner == 0 || self.by_owner.get(&owner).is_some_and(|m| m.contains_key(&number)))
+    }
     pub(crate) fn remove(&mut self, b: &Buf) {
         self.by_block.remove(&b.0.block.0);
         let owner = b.0.owner.get().0;
@@ -119,7 +126,10 @@ impl Cache {
             Image::AsIs => b.image(),
             Image::Instead(other) => other.clone(),
         };
-        b.0.writing.set(true);
+        let idle = !b.0.writing.replace(true) && !b.0.loading.get();
+        assert!(idle, "C1: {b:?} is written while it is read or written");
+        assert_eq!(bytes.len(), self.block_bytes(), "C4: the image of {b:?} is a block");
+        assert!(self.dirty.borrow().has(&b), "C2: {b:?} is written and nobody knows");
         if matches!(image, Image::AsIs) {
             b.mark_clean();
         }
@@ -165,6 +175,8 @@ impl Cache {
             if result.is_err() {
                 b.mark_dirty();
             }
+            let listed = self.dirty.borrow().has(&b);
+            assert!(listed, "C2: {b:?} left the list while it was written");
             b.end_write();
             gate.after_write(&b, &image, result.as_ref().copied(), epoch);
             b.0.changed.wake_all();

@@ -1,7 +1,8 @@
 //! Requests of all lengths on one file, many at a time, next to each other: whichever way each of
 //! them takes, does every read find what was written last, does no flush fail, and is the file in
 //! the end what it should be? The volume behind the monitor keeps the rule of the caches: no block
-//! is asked for twice at once.
+//! is asked for twice at once. What it looks for is W1 to W3 of crates/host/src/way.rs: W1 is the
+//! rule that it keeps itself, and W2 or W3, broken, give a read what is older than the disk.
 
 #![allow(clippy::unwrap_used)]
 

@@ -32,6 +32,9 @@ mod tests {
         (v.world.disk.clone(), model)
     }
 
+    /// Nothing begins after a failure, and nothing is acknowledged: I6 of
+    /// crates/mechanisms/src/ffs/mod.rs, J9 of crates/mechanisms/src/jbd2/mod.rs, and I8 of
+    /// crates/mechanisms/src/redo/mod.rs.
     #[test]
     fn after_a_failed_write_or_flush_nothing_is_durable_and_reads_go_on() {
         let journals = [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless];

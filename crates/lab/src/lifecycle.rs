@@ -1,7 +1,9 @@
 //! A volume's life between modes: used in one mode, closed or cut off, recovered, opened in
 //! another, used and closed. The power fails at every write of recovering, opening and closing, and
 //! then the volume is recovered as `cairn recover` does it, which must leave plain ext3, and goes
-//! on in a third mode. The other scenarios open again in the mode that was cut off.
+//! on in a third mode. The other scenarios open again in the mode that was cut off. It shows G1 and
+//! G2 of crates/volume/src/log.rs, and finds each when it is broken (`guard-before-flag`,
+//! `flag-before-guard`).
 
 use crate::acts::Act;
 use crate::again::recorded_recovery;

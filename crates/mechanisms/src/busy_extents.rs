@@ -2,7 +2,7 @@
 //! until that is durable.
 
 use format::{Extent, Ino};
-use integrity::Freed;
+use integrity::{Change, Freed};
 use std::collections::BTreeMap;
 
 #[derive(Default)]
@@ -20,9 +20,19 @@ impl BusyExtents {
         assert!(old.is_none(), "block {} is freed twice", extent.start);
     }
 
+    /// An allocator asks before it takes; does what it was told still hold as it takes it?
+    pub(crate) fn allows(&self, change: &Change) -> bool {
+        match *change {
+            Change::AllocBlocks(e) => self.may_reuse(Freed::Blocks(e)),
+            Change::AllocInode(ino) => self.may_reuse(Freed::Inode(ino)),
+            _ => true,
+        }
+    }
+
     pub(crate) fn add_inode(&mut self, txn: u64, ino: Ino) {
         self.by_txn.entry(txn).or_default().1.push(ino);
-        self.inodes.insert(ino.0, txn);
+        let old = self.inodes.insert(ino.0, txn);
+        assert!(old.is_none(), "inode {ino} is freed twice");
     }
 
     /// The blocks the transaction has freed.
@@ -34,10 +44,12 @@ impl BusyExtents {
     pub(crate) fn release(&mut self, txn: u64) -> Vec<Extent> {
         let Some((extents, inodes)) = self.by_txn.remove(&txn) else { return Vec::new() };
         for ino in inodes {
-            self.inodes.remove(&ino.0);
+            let by = self.inodes.remove(&ino.0);
+            assert_eq!(by, Some(txn), "inode {ino} was freed by the transaction that releases it");
         }
         for e in &extents {
-            self.blocks.remove(&e.start.0);
+            let len = self.blocks.remove(&e.start.0);
+            assert_eq!(len, Some(e.len), "blocks at {} are released as they were freed", e.start);
         }
         extents
     }
@@ -87,5 +99,31 @@ mod tests {
         }
         assert_eq!(r.release(1), [e(10, 5)]);
         assert!(r.may_reuse(Freed::Blocks(e(9, 9))));
+    }
+
+    /// The twin is a list of single blocks, each with the transaction that freed it.
+    #[test]
+    fn what_is_free_is_what_no_transaction_has_freed() {
+        for seed in 0..50 {
+            let mut rng = env::Rng::new(seed);
+            let (mut busy, mut twin) = (BusyExtents::default(), BTreeMap::new());
+            for _ in 0..400 {
+                let (start, len) = (rng.below(60), 1 + rng.below(8));
+                let e = Extent { start: BlockNo(start), len };
+                let blocks = || start..start + len;
+                let free = blocks().all(|b| !twin.contains_key(&b));
+                assert_eq!(busy.may_reuse(Freed::Blocks(e)), free, "seed {seed}, {e:?}");
+                assert_eq!(busy.allows(&Change::AllocBlocks(e)), free, "seed {seed}, {e:?}");
+                let txn = rng.below(6);
+                if rng.one_in(3) {
+                    busy.release(txn);
+                    twin.retain(|_, by| *by != txn);
+                } else if free {
+                    busy.add_blocks(txn, e);
+                    twin.extend(blocks().map(|b| (b, txn)));
+                }
+                assert_eq!(busy.is_empty(), twin.is_empty());
+            }
+        }
     }
 }

@@ -8,6 +8,8 @@ mod modes;
 mod redo;
 mod soft_updates;
 mod touched;
+#[cfg(test)]
+mod testing;
 
 use cache::Cache;
 use integrity::{IntegrityError, Mechanism, Plant};

@@ -4,10 +4,10 @@
 //! While the log may hold something, nobody else may change the volume: the journal's superblock
 //! then has a feature that neither e2fsck nor Linux knows, and the volume needs recovery.
 //!
-//! Invariants:
-//! 1. The flag of the volume is durable before the guard is written, and the guard before the first
-//!    entry: whoever finds the guard finds a volume that says what to do.
-//! 2. The guard's removal is durable before the flag's, and the log is empty before either.
+//! Invariants  G1 the flag of the volume is durable before the guard is written, and the guard
+//!             before the first entry: whoever finds the guard finds a volume that says what to do.
+//!             G2 the guard's removal is durable before the flag's, and the log is empty before
+//!             either.
 
 use crate::journal::Journal;
 use crate::place::Place;
@@ -19,7 +19,7 @@ use env::{Block, Disk, DiskError, Durability};
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
-use integrity::{IntegrityError, Plant};
+use integrity::{IntegrityError, Plant, invariant};
 use mechanisms::{RedoReplay, Replayed};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -326,7 +326,7 @@ async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Resu
 
 impl PrivateLog {
     /// Keeps everybody off who does not know the log. The volume must say by now, durably, that it
-    /// needs recovery (invariant 1).
+    /// needs recovery (G1).
     pub(crate) async fn guard(&self) -> Result<(), DiskError> {
         let raw = Block::copy_of(&self.journal.guard());
         let at = self.journal.byte_of(0).expect("a journal has a first block");
@@ -337,8 +337,10 @@ impl PrivateLog {
         self.plant.is("flag-before-guard")
     }
     /// The log is empty and will not be used again; the volume still says that it needs recovery
-    /// (invariant 2).
+    /// (G2).
     pub(crate) async fn give_up(&self) -> Result<(), DiskError> {
+        let needed = self.client.needs();
+        invariant!(self.plant, needed.is_none(), "G2: entries from {needed:?} on are given up");
         self.disk.flush().await?;
         let at = self.journal.byte_of(0).expect("a journal has a first block");
         let raw = Block::copy_of(&self.journal.unguarded());

@@ -102,6 +102,15 @@ impl Superblock {
     pub(crate) fn next_segment(&self, lsn: u64) -> u64 {
         self.floor(lsn) + u64::from(self.segment_bytes)
     }
+    /// Nothing beyond the tail is there to be needed. A client may have become active durably, and
+    /// what it then appended not: the first entry that it appends now may lie before the place of
+    /// that one, and would be missed.
+    pub(crate) fn forget_beyond(&mut self, tail: u64) {
+        self.head = self.head.min(tail);
+        for c in self.clients.iter_mut().filter(|c| c.trim != IDLE) {
+            c.trim = c.trim.min(tail);
+        }
+    }
     /// The end of what may be written while this is the durable superblock.
     pub(crate) fn limit(&self) -> u64 {
         self.floor(self.head) + self.capacity()

@@ -32,6 +32,7 @@ pub const PLANTS: &[&str] = &[
     "torn-tail-accepted",
     "gap-skipped",
     "tail-from-last-segment",
+    "trim-beyond-tail",
 ];
 
 /// How a log is made.
@@ -129,6 +130,9 @@ impl Log {
         sb.generation += 1;
         sb.epoch_start = tail.at;
         sb.end = tail.at;
+        if options.plant != Some("trim-beyond-tail") {
+            sb.forget_beyond(tail.at);
+        }
         if options.plant != Some("epoch-not-raised") {
             sb.epoch += 1;
         }

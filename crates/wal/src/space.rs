@@ -133,6 +133,8 @@ impl Inner {
     pub(crate) fn keep(&self, len: u64) -> u64 {
         let mut s = self.state.borrow_mut();
         let cost = s.cost(len);
+        let fits = s.has_room(cost) || self.plant.is_some();
+        assert!(fits, "I2: {cost} bytes are promised beyond {}", s.limit());
         s.reserved += cost;
         cost
     }
@@ -140,7 +142,7 @@ impl Inner {
     /// Gives room back that was kept and not used.
     pub(crate) fn unreserve(&self, cost: u64) {
         let mut s = self.state.borrow_mut();
-        assert!(s.reserved >= cost, "room is given back once");
+        assert!(s.reserved >= cost, "I2: {cost} bytes are given back, {} are kept", s.reserved);
         s.reserved -= cost;
         drop(s);
         self.room.wake_all();

@@ -41,7 +41,10 @@ impl Inner {
         }
         {
             let mut s = self.state.borrow_mut();
-            assert!(next.head >= s.sb.head, "the head only moves forward");
+            assert!(next.head >= s.sb.head, "I3: the head only moves forward");
+            let end = s.position();
+            assert!(next.head <= end, "I3: the head {} passes the end {end}", next.head);
+            assert!(next.generation > s.sb.generation || self.plant.is_some(), "I3: a stale write");
             (s.sb.generation, s.sb.head) = (next.generation, next.head);
             s.activations_durable = activations;
             s.stats.superblocks += 1;

@@ -151,7 +151,8 @@ impl State {
     fn advance(&mut self) -> Vec<Waker> {
         while self.in_flight.front().is_some_and(|f| f.done) {
             let f = self.in_flight.pop_front().expect("there is a first");
-            assert!(f.end > self.durable, "the durable prefix only grows");
+            assert!(f.end > self.durable, "I1: the durable prefix only grows");
+            assert!(self.failed.is_none(), "I7: a log that has failed acknowledges nothing");
             self.durable = f.end;
         }
         while self.parted.first_key_value().is_some_and(|(_, end)| *end <= self.durable) {
@@ -175,7 +176,12 @@ impl Inner {
             target
         };
         self.kick();
-        self.wait_durable(target).await
+        self.wait_durable(target).await?;
+        let s = self.state.borrow();
+        let upto = s.durable;
+        let safe = target <= upto || self.plant.is_some();
+        assert!(safe, "I1: the entry at {lsn} ends at {target}, durable is {upto}");
+        Ok(())
     }
 
     async fn wait_durable(&self, target: u64) -> Result<(), LogError> {
@@ -256,7 +262,12 @@ impl Inner {
         let padded = s.sb.pad(g.bytes.len() as u64);
         let end = g.start + padded;
         let fits = end <= s.sb.limit();
-        assert!(fits || self.planted("overwrite-live"), "a group overwrites what is needed (I2)");
+        let head = s.sb.head;
+        assert!(fits || self.plant.is_some(), "I2: a group up to {end} overwrites {head}");
+        assert!(s.sb.epoch_start <= g.start, "I4: a group at {} is of an older epoch", g.start);
+        assert!(!s.sb_needed(), "I5: a group goes before the superblock that announces it");
+        let before = s.in_flight.back().map_or(s.durable, |f| f.end);
+        assert_eq!(g.prev, before, "I6: a group names the end of the one before it");
         header.encode(self.seed, &mut g.bytes);
         g.bytes.resize(padded as usize, 0);
         let crowd = s.in_flight.len() + 1;

@@ -53,7 +53,7 @@ fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.contains("/tests/") || path.contains("/benches/")
 }
 
-fn lines_before_tests(text: &str) -> usize {
+pub(crate) fn lines_before_tests(text: &str) -> usize {
     let mut lines = text.lines().enumerate().peekable();
     while let Some((i, line)) = lines.next() {
         let is_inline_module = |l: &str| l.starts_with("mod ") && l.ends_with('{');

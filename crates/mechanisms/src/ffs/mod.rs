@@ -157,7 +157,9 @@ impl Ffs {
         for txn in done {
             let freed = self.busy.borrow_mut().release(txn);
             for e in freed {
-                self.records.borrow_mut().cancel(e); // I5
+                self.records.borrow_mut().cancel(e);
+                let left = self.records.borrow().has_any_in(e);
+                assert!(!left, "I5: freed blocks at {} have edits that wait", e.start);
             }
         }
     }
@@ -259,6 +261,8 @@ impl Integrity for Ffs {
         })
     }
     fn change(&self, txn: &mut Txn, edit: Edit) {
+        let free = self.busy.borrow().allows(&edit.change);
+        assert!(free, "I4: {:?} before its freeing is durable", edit.change);
         if let Change::FreeBlocks(extent) = edit.change {
             self.busy.borrow_mut().add_blocks(txn.id, extent);
         }
@@ -292,6 +296,8 @@ impl Integrity for Ffs {
                 }
                 if !self.plant.is("ack-before-durable") {
                     self.run_phases(txn.id, &others).await?;
+                    let left = self.records.borrow().last_phase(txn.id);
+                    assert!(left.is_none(), "I3: phase {left:?} of {} is not durable", txn.id);
                 }
             } else {
                 if !others.is_empty() {

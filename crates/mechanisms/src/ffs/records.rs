@@ -155,6 +155,8 @@ impl Records {
     /// The write of the block has ended.
     pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(list) = self.by_block.get_mut(&block) else { return };
+        let early = list.iter().any(|r| matches!(r.state, State::Written(e) if e > epoch));
+        assert!(!early, "I2: block {block} was written in an epoch that is to come");
         let to = if ok { State::Written(epoch) } else { State::Pending };
         let mut any = false;
         for r in list.iter_mut().filter(|r| r.state == State::Captured) {
@@ -186,6 +188,11 @@ impl Records {
         self.known_in(e).into_iter().for_each(|b| self.finish(b, |r| r.txn == txn));
     }
 
+    /// Has any of the blocks a record?
+    pub(super) fn has_any_in(&self, e: Extent) -> bool {
+        self.by_block.range(e.start..e.start.plus(e.len)).next().is_some()
+    }
+
     /// Those of the blocks that have records.
     fn known_in(&self, e: Extent) -> Vec<BlockNo> {
         self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect()
@@ -195,7 +202,7 @@ impl Records {
         let Some(list) = self.by_block.get_mut(&block) else { return };
         for r in list.extract_if(.., |r| done(r)) {
             if let Some(t) = self.txns.get_mut(&r.txn) {
-                assert!(t.left[r.phase] > 0);
+                assert!(t.left[r.phase] > 0, "I2: more edits are durable than there were");
                 t.left[r.phase] -= 1;
                 if t.ended && t.lowest().is_none() {
                     self.txns.remove(&r.txn);

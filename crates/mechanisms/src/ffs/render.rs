@@ -43,3 +43,43 @@ fn capture(r: &mut Record) {
         r.state = State::Captured;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use cache::BufKind;
+    use env::Rng;
+    use format::{BlockNo, Ino};
+
+    /// The twin makes the edits again from the beginning, and leaves out those that are not ready.
+    #[test]
+    fn an_image_is_what_the_ready_edits_alone_make_of_the_block() {
+        let cache = testing::cache();
+        for seed in 0..200 {
+            let mut rng = Rng::new(seed);
+            let buf = cache.get_new(BlockNo(seed % 60), BufKind::Meta, Ino(0));
+            let (mut list, mut wanted) = (Vec::new(), [0; 64]);
+            for n in 1..20u8 {
+                let start = rng.below(40) as usize;
+                let range = start..start + 1 + rng.below(24) as usize;
+                let before = Some(Box::from(&buf.bytes()[range.clone()]));
+                buf.modify(|bytes| bytes[range.clone()].fill(n));
+                let is_ready = rng.one_in(2);
+                if is_ready {
+                    wanted[range.clone()].fill(n);
+                }
+                let txn = u64::from(is_ready);
+                list.push(Record { txn, phase: 0, range, before, state: State::Pending });
+            }
+            let image = match render(&buf, &mut list, |r| r.txn == 1) {
+                Image::AsIs => buf.image(),
+                Image::Instead(image) => image,
+                Image::NotYet => panic!("an image can always be rendered"),
+            };
+            assert_eq!(image.bytes()[..64], wanted, "I1: seed {seed}");
+            let stand = list.iter().filter(|r| r.txn == 1);
+            assert!(stand.clone().all(|r| r.state == State::Captured), "I2: seed {seed}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 //! tail moves on (J4). By pressure, before a transaction that would not fit, and at the end.
 
 use super::{Jbd2, add};
-use integrity::IntegrityError;
+use integrity::{IntegrityError, invariant};
 
 impl Jbd2 {
     /// Makes room before anybody waits for it.
@@ -68,6 +68,9 @@ impl Jbd2 {
         };
         self.log.trim(oldest, next).await?;
         let tail = self.log.tail_serial();
+        let needed = self.state.borrow().heads.oldest();
+        let there = needed.is_none_or(|n| tail <= n);
+        invariant!(self.plant, there, "J4: the journal begins at {tail}, {needed:?} is needed");
         self.state.borrow_mut().logged.retain(|_, serial| *serial >= tail);
         Ok(())
     }
@@ -86,7 +89,7 @@ impl Jbd2 {
         // Two writes of the superblock must never be on their way together: a checkpoint of the
         // background ends first, and no other begins.
         let _turn = self.checkpointing.lock().await;
-        assert!(self.state.borrow().heads.is_empty(), "a closed volume needs no journal");
+        assert!(self.state.borrow().heads.is_empty(), "J4: a closed volume needs no journal");
         self.stopping.set(true);
         self.kick.wake_all();
         let next = self.state.borrow().running.serial;

@@ -8,7 +8,7 @@ use super::{Jbd2, State, add};
 use cache::{Buf, BufKind};
 use env::{Block, Durability, Nanos, both};
 use format::BlockNo;
-use integrity::IntegrityError;
+use integrity::{IntegrityError, invariant};
 use std::rc::Rc;
 
 /// Metadata and journaled contents are written back by themselves every so many commit intervals.
@@ -105,6 +105,8 @@ impl Jbd2 {
             {
                 let s = self.state.borrow();
                 if s.running.serial <= serial && s.running.is_empty() && s.committing.is_none() {
+                    let upto = self.committed.get() + 1;
+                    assert_eq!(upto, s.running.serial, "J8: what was closed is durable");
                     return Ok(()); // nothing has ended that is not durable
                 }
             }
@@ -143,7 +145,15 @@ impl Jbd2 {
             next.adopt_handles(&mut s.running);
         }
         let mut closed = std::mem::replace(&mut s.running, next);
-        assert!(s.committing.is_none(), "one transaction is committed at a time");
+        assert!(s.committing.is_none(), "J3: one transaction is committed at a time");
+        invariant!(
+            self.plant,
+            closed.is_quiet(),
+            "J3: transaction {serial} is closed with handles"
+        );
+        let copied = |b: &&Buf| s.logged.contains_key(&b.block().0);
+        let over = closed.ordered.values().find(copied);
+        invariant!(self.plant, over.is_none(), "J6: {over:?} is written in place over a copy");
         let ordered: Vec<Buf> = std::mem::take(&mut closed.ordered).into_values().collect();
         let blocks = std::mem::take(&mut closed.blocks);
         let frozen = blocks.iter().map(|(b, (_, extend))| {
@@ -188,6 +198,7 @@ impl Jbd2 {
                 ordered.await?;
                 self.cache.flush_device().await?;
             }
+            self.check_ordered(closed);
             let at = self.log.take(closed.serial, count);
             blocks.push(commit);
             self.log.write(at, blocks, Durability::Cached).await?;
@@ -204,8 +215,17 @@ impl Jbd2 {
             self.cache.flush_device().await?;
         }
         self.flush_log().await?;
+        self.check_ordered(closed);
         let at = self.log.take(closed.serial, 1);
         Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
+    }
+
+    /// The commit is about to be written: from here on a crash may find it.
+    fn check_ordered(&self, closed: &Closed) {
+        let s = self.state.borrow();
+        let (last, now) = (s.heads.last_ordered(&closed.ordered), self.cache.epoch());
+        let durable = last.is_none_or(|written| written < now);
+        invariant!(self.plant, durable, "J2: contents of {} were not flushed", closed.serial);
     }
 
     async fn write_ordered(&self, closed: &Closed) -> Result<(), IntegrityError> {
@@ -250,6 +270,8 @@ impl Jbd2 {
         let mut state = self.state.borrow_mut();
         let s: &mut State = &mut state;
         let t = s.committing.take().expect("it is being committed");
+        assert_eq!(t.serial, closed.serial, "J7: another transaction was written");
+        assert_eq!(t.serial, self.committed.get() + 1, "J7: numbers follow each other");
         for f in &closed.blocks {
             s.heads.committed(f.block, t.serial, f.extend.is_complete());
             s.logged.insert(f.block.0, t.serial);

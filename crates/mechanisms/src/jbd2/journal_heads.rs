@@ -16,9 +16,9 @@ struct JournalHead {
     committed: Option<(u64, Block)>,
     /// Contents that the transaction being committed writes back before its commit.
     ordered: Option<Block>,
-    /// A write of those is on its way; has ended.
+    /// A write of those is on its way; has ended, in this epoch of flushes.
     ordered_sent: bool,
-    ordered_in_place: bool,
+    ordered_in_place: Option<FlushEpoch>,
     /// The committed transactions whose journal copies are needed.
     serials: Vec<u64>,
     /// The newest of them in the image on its way.
@@ -46,7 +46,7 @@ impl JournalHeads {
             committed: None,
             ordered: None,
             ordered_sent: false,
-            ordered_in_place: false,
+            ordered_in_place: None,
             serials: Vec::new(),
             captured: None,
             written: None,
@@ -98,7 +98,7 @@ impl JournalHeads {
         let image = buf.image();
         let h = self.head(buf);
         h.ordered = Some(image);
-        (h.ordered_sent, h.ordered_in_place) = (false, false);
+        (h.ordered_sent, h.ordered_in_place) = (false, None);
     }
 
     /// Those of the blocks whose frozen contents must still be written. One that was freed since is
@@ -106,7 +106,7 @@ impl JournalHeads {
     pub(super) fn ordered_left(&self, bufs: &[Buf]) -> Vec<Buf> {
         let left = |b: &&Buf| {
             let Some(h) = self.map.get(&b.block().0) else { return false };
-            if h.ordered.is_none() || h.ordered_in_place {
+            if h.ordered.is_none() || h.ordered_in_place.is_some() {
                 return false;
             }
             if h.freed && !b.is_dirty() {
@@ -137,11 +137,14 @@ impl JournalHeads {
         if whole {
             h.serials.clear();
         }
+        let rises = h.serials.last().is_none_or(|s| *s < serial);
+        assert!(rises, "J7: block {block} is committed by {serial} after {:?}", h.serials);
         h.serials.push(serial);
         let first = h.serials[0];
         if needed_from != Some(first) {
             if let Some(old) = needed_from {
-                self.by_needed_from.remove(&(old, block.0));
+                let listed = self.by_needed_from.remove(&(old, block.0));
+                assert!(listed, "J4: block {block} needs the journal from {old}, nobody knows");
             }
             self.by_needed_from.insert((first, block.0));
         }
@@ -154,7 +157,8 @@ impl JournalHeads {
         known.retain(|b| self.map[b].freed);
         for b in &known {
             if let Some(first) = self.map.remove(b).and_then(|h| h.serials.first().copied()) {
-                self.by_needed_from.remove(&(first, *b));
+                let listed = self.by_needed_from.remove(&(first, *b));
+                assert!(listed, "J4: block {b} needs the journal from {first}, nobody knows");
             }
         }
         known.into_iter().map(BlockNo).collect()
@@ -187,11 +191,21 @@ impl JournalHeads {
         Image::Instead(image.clone())
     }
 
+    /// The newest transaction in the image on its way.
+    pub(super) fn captured(&self, block: BlockNo) -> Option<u64> {
+        self.map.get(&block.0)?.captured
+    }
+
+    /// The last epoch of flushes in which frozen contents of these blocks were written.
+    pub(super) fn last_ordered(&self, bufs: &[Buf]) -> Option<FlushEpoch> {
+        bufs.iter().filter_map(|b| self.map.get(&b.block().0)?.ordered_in_place).max()
+    }
+
     /// The block's write has ended.
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         if std::mem::take(&mut h.ordered_sent) && ok {
-            h.ordered_in_place = true;
+            h.ordered_in_place = Some(epoch);
         }
         if let Some(serial) = h.captured.take()
             && ok
@@ -212,7 +226,8 @@ impl JournalHeads {
             let Some((_, serial)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
             h.written = None;
             if let Some(first) = h.serials.first() {
-                self.by_needed_from.remove(&(*first, block));
+                let listed = self.by_needed_from.remove(&(*first, block));
+                assert!(listed, "J4: block {block} needs the journal from {first}, nobody knows");
             }
             h.serials.retain(|s| *s > serial);
             match h.serials.first() {

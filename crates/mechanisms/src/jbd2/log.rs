@@ -140,7 +140,9 @@ impl Log {
 
     /// Takes `count` blocks for a transaction, or the rest of one; returns the first.
     pub(super) fn take(&self, serial: u64, count: u32) -> u32 {
-        assert!(count <= self.free(), "room is made before it is taken");
+        assert!(count <= self.free(), "J4: {count} blocks are taken of {}", self.free());
+        let newest = self.starts.borrow().last_key_value().map_or(0, |(s, _)| *s);
+        assert!(newest <= serial, "J7: transaction {serial} is written after {newest}");
         let at = self.head.get();
         self.starts.borrow_mut().entry(serial).or_insert(at);
         self.head.set(self.wrap(at + count));
@@ -267,6 +269,7 @@ impl Log {
         *starts = starts.split_off(&from);
         let begin = starts.first_key_value().map_or(self.head.get(), |(_, at)| *at);
         let used = if starts.is_empty() { 0 } else { self.distance(begin, self.head.get()) };
+        assert!(used <= self.used.get(), "J4: a trim takes {used} of {}", self.used.get());
         self.used.set(used);
         Ok(())
     }

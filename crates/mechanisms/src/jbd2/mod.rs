@@ -40,6 +40,8 @@ mod commit;
 mod encode;
 mod journal_heads;
 mod log;
+#[cfg(test)]
+mod model;
 mod policy;
 pub(crate) mod recover;
 mod sync;
@@ -258,6 +260,18 @@ impl Jbd2 {
         self.cache.failure().map_or(Ok(()), |e| Err(e.into())) // J9
     }
 
+    /// An image leaves for its place: what is in it must be in the journal for good.
+    fn check_image(&self, s: &State, buf: &Buf, image: &Image) {
+        let b = buf.block();
+        let upto = self.committed.get();
+        let captured = s.heads.captured(b);
+        let kept = captured.is_none_or(|t| t <= upto);
+        assert!(kept, "J1: {b} goes with transaction {captured:?}, {upto} is committed");
+        let changed = s.running.blocks.contains_key(&b.0);
+        let apart = !matches!(image, Image::AsIs) || !changed;
+        assert!(apart, "J1: {b} goes with bytes of the running transaction");
+    }
+
     /// The most blocks that a transaction has before it is closed.
     fn transaction_blocks_max(&self) -> u64 {
         u64::from(self.log.capacity()) / 4
@@ -310,7 +324,9 @@ impl WriteGate for Jbd2 {
     fn before_write(&self, buf: &Buf) -> Image {
         let (image, running) = {
             let mut s = self.state.borrow_mut();
-            (s.heads.before_write(buf), s.running.serial)
+            let image = s.heads.before_write(buf);
+            self.check_image(&s, buf, &image);
+            (image, s.running.serial)
         };
         if self.plant.is("home-before-commit") {
             return Image::AsIs;

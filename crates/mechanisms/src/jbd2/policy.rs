@@ -103,9 +103,13 @@ fn allocates(txn: &Txn, b: BlockNo) -> bool {
 }
 
 impl Jbd2 {
-    pub(super) fn note_edit(&self, _: &Txn, edit: &Edit) {
+    pub(super) fn note_edit(&self, txn: &Txn, edit: &Edit) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
+        let joined = s.running.has_handle(txn.id);
+        assert!(joined, "J3: a change of handle {}, which is in another transaction", txn.id);
+        let free = s.busy.allows(&edit.change);
+        assert!(free, "J5: {:?} before its freeing is committed", edit.change);
         if s.running.add_whole(&edit.buf) {
             s.heads.join(&edit.buf);
         }

@@ -100,12 +100,19 @@ impl Transaction {
 
     pub(super) fn begin(&mut self, id: u64, handle: Handle) {
         self.reserved += handle.blocks;
-        self.handles.insert(id, handle);
+        let old = self.handles.insert(id, handle);
+        assert!(old.is_none(), "J3: handle {id} joins twice");
     }
     pub(super) fn end(&mut self, id: u64) {
-        if let Some(h) = self.handles.remove(&id) {
-            self.reserved -= h.blocks;
-        }
+        let h = self.handles.remove(&id);
+        let h = h.expect("J3: a handle ends in the transaction that it has joined");
+        assert!(self.reserved >= h.blocks, "J3: handle {id} gives back more than was promised");
+        self.reserved -= h.blocks;
+    }
+
+    /// Has the operation joined, and not ended?
+    pub(super) fn has_handle(&self, id: u64) -> bool {
+        self.handles.contains_key(&id)
     }
 
     /// Planted bug: operations go on in the next transaction.

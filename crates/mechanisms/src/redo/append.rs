@@ -8,7 +8,7 @@ use super::serials::Serial;
 use super::{Redo, State, add, entry};
 use cache::{Buf, BufKind};
 use format::{BlockNo, Extent, Ino};
-use integrity::{Change, IntegrityError, Txn};
+use integrity::{Change, IntegrityError, Txn, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
@@ -113,7 +113,11 @@ impl Redo {
                 Some(t) => t.1.push(range.clone()), // some of it is in the log, so all is
                 None if contains(&freed, buf.block()) => (),
                 None if ordered.last().is_some_and(|l| l.same(buf)) => (),
-                None => ordered.push(buf.clone()),
+                None => {
+                    let logged = s.data.is_logged(buf.block());
+                    invariant!(self.plant, !logged, "I9: the log has contents of {buf:?}");
+                    ordered.push(buf.clone());
+                }
             }
         }
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
@@ -145,13 +149,18 @@ impl Redo {
     /// Puts into the log what can go there (I2, I3).
     pub(super) fn append(&self) -> Result<(), IntegrityError> {
         loop {
+            self.check()?; // after a failure the queue stays as it is
             let batch = {
                 let mut state = self.state.borrow_mut();
                 let s = &mut *state;
                 s.queue.pop(&s.open)
             };
             let Some(b) = batch else { return Ok(()) };
+            self.check_ready(&b);
             let mut bytes = b.entry.finish();
+            let reserved = b.reservation.len_bytes();
+            let len = bytes.len() as u64;
+            assert!(len <= reserved, "I11: an entry of {len} bytes in space for {reserved}");
             if self.plant.is("entry-not-atomic") {
                 bytes = self.tear(&bytes)?;
             }
@@ -166,6 +175,17 @@ impl Redo {
             }
             s.queue.sent(b.serial, b.freed, b.txns);
         }
+    }
+
+    /// An entry leaves the queue for the log: from here on a crash may find it there.
+    fn check_ready(&self, b: &Batch) {
+        let s = self.state.borrow();
+        let next = s.serials.newest_appended().next();
+        assert_eq!(b.first, next, "I2: entries go into the log as their operations ended");
+        assert!(b.serial <= s.serials.given(), "I2: an entry of operations that have not ended");
+        let mixed = || s.open.overlaps(&b.ranges);
+        invariant!(self.plant, !mixed(), "I3: an entry has bytes of an open operation");
+        assert!(b.ordered.is_empty(), "I9: {} blocks of ordered data are due", b.ordered.len());
     }
 
     /// Planted bug: half of an entry follows with the next one.

@@ -4,7 +4,7 @@
 use super::{Redo, add};
 use cache::Buf;
 use env::Nanos;
-use integrity::IntegrityError;
+use integrity::{IntegrityError, invariant};
 use std::rc::Rc;
 
 impl Redo {
@@ -100,8 +100,13 @@ impl Redo {
             s.serials.forget_below(below);
             below
         };
+        let oldest = self.state.borrow().dirty_pages.oldest_rec_lsn();
+        let needed = oldest.is_none_or(|o| below <= o);
+        invariant!(self.plant, needed, "I5: the log is cut at {below}, {oldest:?} is needed");
         self.log.trim(below);
         let head = self.log.log().head();
+        let there = oldest.is_none_or(|o| head <= o);
+        invariant!(self.plant, there, "I5: the log begins at {head}, {oldest:?} is needed");
         self.state.borrow_mut().data.forget_below(head);
     }
 

@@ -8,7 +8,7 @@ use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
 use format::Ino;
-use integrity::{FileScope, IntegrityError, Pressure, Scope};
+use integrity::{FileScope, IntegrityError, Pressure, Scope, invariant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ impl Redo {
         let s = &mut *state;
         while let Some(serial) = s.serials.advance(|lsn| self.log.is_durable(lsn)) {
             let Some(sent) = s.queue.take_sent(serial) else { continue };
-            assert_eq!(sent.serial, serial);
+            assert_eq!(sent.serial, serial, "I2: entries become durable in their order");
             for txn in sent.txns {
                 s.busy.release(txn);
             }
@@ -35,6 +35,15 @@ impl Redo {
                 s.dirty_pages.freed(e, serial); // I4
             }
         }
+    }
+
+    /// The caller is about to be told that everything up to this serial is durable.
+    pub(super) fn check_durable(&self, serial: Serial) {
+        let s = self.state.borrow();
+        let upto = s.serials.durable();
+        let safe = || s.serials.lsn(serial).is_none_or(|lsn| self.log.is_durable(lsn));
+        invariant!(self.plant, serial <= upto, "I7: {serial:?} is promised, {upto:?} is durable");
+        invariant!(self.plant, safe(), "I7: the log has not made {serial:?} durable");
     }
 
     /// Waits until everything up to this serial is durable (I7).
@@ -168,7 +177,11 @@ impl Redo {
 
     pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
         match scope {
-            Scope::Txn(ended) => self.wait(Serial(ended.0)).await,
+            Scope::Txn(ended) => {
+                self.wait(Serial(ended.0)).await?;
+                self.check_durable(Serial(ended.0));
+                Ok(())
+            }
             Scope::Files { files, .. } => {
                 // Of what has ended since, only what concerns these files is waited for.
                 let newest = {
@@ -179,7 +192,9 @@ impl Redo {
                 if !self.data.ordered {
                     self.sync_contents(&files, newest).await?;
                 }
-                self.wait(newest).await
+                self.wait(newest).await?;
+                self.check_durable(newest);
+                Ok(())
             }
             Scope::All => self.commit_all().await,
         }

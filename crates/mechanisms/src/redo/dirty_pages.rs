@@ -97,6 +97,11 @@ impl DirtyPages {
         Image::AsIs
     }
 
+    /// What the image on its way has of the block: everything up to this serial.
+    pub(super) fn in_flight(&self, block: BlockNo) -> Option<Serial> {
+        self.map.get(&block.0)?.in_flight
+    }
+
     /// The block's write has ended.
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(s) = self.map.get_mut(&block.0) else { return };
@@ -117,10 +122,12 @@ impl DirtyPages {
             let Some(s) = self.map.get_mut(&block) else { continue };
             // A later write of it has an entry of its own in the list.
             let Some((e, serial)) = s.written.filter(|(e, _)| *e < epoch) else { continue };
-            assert!(e < epoch);
+            assert!(e < epoch, "I4: a write of epoch {e:?} is durable by flush {epoch:?}");
+            assert!(serial <= s.newest, "I4: {serial:?} was written of a block with less");
             s.written = None;
             if let Some(rec_lsn) = s.rec_lsn {
-                self.by_rec_lsn.remove(&(rec_lsn, block));
+                let listed = self.by_rec_lsn.remove(&(rec_lsn, block));
+                assert!(listed, "I5: block {block} needs the log from {rec_lsn}, and nobody knows");
             }
             if s.newest <= serial {
                 if s.in_flight.is_none() {
@@ -131,7 +138,9 @@ impl DirtyPages {
                 continue;
             }
             // The next entry for it lies somewhere behind the newest that is in place.
+            let before = s.rec_lsn;
             s.rec_lsn = after(serial).or(s.rec_lsn);
+            assert!(before <= s.rec_lsn, "I4: block {block} needs more of the log than before");
             if let Some(rec_lsn) = s.rec_lsn {
                 self.by_rec_lsn.insert((rec_lsn, block));
             }
@@ -152,7 +161,8 @@ impl DirtyPages {
                 && s.newest <= serial
             {
                 if let Some(rec_lsn) = s.rec_lsn {
-                    self.by_rec_lsn.remove(&(rec_lsn, b));
+                    let listed = self.by_rec_lsn.remove(&(rec_lsn, b));
+                    assert!(listed, "I5: block {b} needs the log from {rec_lsn}, and nobody knows");
                 }
                 self.map.remove(&b);
             }

@@ -4,6 +4,7 @@
 use super::Redo;
 use cache::{Buf, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
+use integrity::invariant;
 use wal::LogError;
 
 impl WriteGate for Redo {
@@ -26,7 +27,10 @@ impl WriteGate for Redo {
             if self.plant.is("home-before-log") {
                 s.dirty_pages.before_write_unchecked(buf)
             } else {
-                s.dirty_pages.before_write(buf, open, s.serials.durable())
+                let image = s.dirty_pages.before_write(buf, open, s.serials.durable());
+                let whole = matches!(image, Image::AsIs);
+                assert!(!whole || !open, "I1: {buf:?} has bytes of an open operation");
+                image
             }
         };
         if matches!(image, Image::NotYet) {
@@ -38,6 +42,9 @@ impl WriteGate for Redo {
     fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
+        let written = s.dirty_pages.in_flight(buf.block());
+        let logged = written.is_none_or(|n| n <= s.serials.durable());
+        invariant!(self.plant, logged, "I1: {buf:?} went before its entry, {written:?}");
         s.dirty_pages.after_write(buf.block(), result.is_ok(), epoch);
         s.data.after_write(buf, epoch);
         if self.plant.is("trim-before-flush") {

@@ -77,6 +77,8 @@ mod data;
 mod dirty_pages;
 mod entry;
 mod gate;
+#[cfg(test)]
+mod model;
 mod open;
 mod patch;
 mod plants;
@@ -263,6 +265,7 @@ impl Integrity for Redo {
                     break reservation;
                 }
             };
+            self.check()?; // it may have failed while this waited
             let mut s = self.state.borrow_mut();
             s.next_txn += 1;
             let id = s.next_txn;
@@ -274,6 +277,8 @@ impl Integrity for Redo {
     fn change(&self, txn: &mut Txn, edit: Edit) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
+        let free = s.busy.allows(&edit.change);
+        assert!(free, "I6: {:?} before its freeing is durable", edit.change);
         match edit.change {
             _ if self.plant.is("reuse-at-once") => (),
             Change::FreeBlocks(extent) => s.busy.add_blocks(txn.id, extent),
@@ -319,7 +324,11 @@ impl Integrity for Redo {
             match self.commit {
                 Commit::Async => Ok(()),
                 Commit::Sync if self.plant.is("ack-before-log") => Ok(()),
-                Commit::Sync => self.wait(Serial(ended.0)).await,
+                Commit::Sync => {
+                    self.wait(Serial(ended.0)).await?;
+                    self.check_durable(Serial(ended.0));
+                    Ok(())
+                }
             }
         })
     }

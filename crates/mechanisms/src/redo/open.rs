@@ -36,7 +36,8 @@ impl Open {
     pub(super) fn begin(&mut self, id: u64, reservation: Reservation, small: bool) {
         let (files, blocks) = (Vec::new(), Vec::new());
         let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
-        self.txns.insert(id, txn);
+        let old = self.txns.insert(id, txn);
+        assert!(old.is_none(), "operation {id} begins twice");
     }
 
     /// Has nobody begun who has not ended?

@@ -36,7 +36,7 @@ impl Batch {
 
     /// Takes in what ended later: both become durable together.
     fn join(&mut self, later: Batch) {
-        assert_eq!(later.first, self.serial.next(), "serials are joined in order");
+        assert_eq!(later.first, self.serial.next(), "I2: serials are joined in order");
         self.serial = later.serial;
         self.entry.join(&later.entry);
         for (block, ranges) in later.ranges {
@@ -84,6 +84,9 @@ impl Queue {
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
     /// share an entry: one of them alone could become durable with bytes of the other. True if so.
     pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
+        let last = self.batches.back();
+        let follows = last.is_none_or(|l| l.serial.next() == batch.first);
+        assert!(follows, "I2: operation {:?} ends out of order", batch.first);
         for b in &batch.ordered {
             *self.ordered.entry(b.block().0).or_default() += 1;
         }
@@ -115,6 +118,12 @@ impl Queue {
         }
         self.batches[first].ordered.retain(|d| !is_one(d));
         self.drop_ordered(blocks);
+        assert_eq!(
+            self.batches.len(),
+            first + 1,
+            "I10: what waited for them is one entry, the last"
+        );
+        assert!(!self.batches.iter().any(waits), "I10: an entry waits for contents it is without");
     }
 
     /// Nobody waits for the contents of these blocks.
@@ -154,6 +163,8 @@ impl Queue {
     }
 
     pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<u64>) {
+        let rises = self.sent.back().is_none_or(|s| s.serial < serial);
+        assert!(rises, "I2: entry {serial:?} is sent after a newer one");
         self.sent.push_back(Sent { serial, freed, txns });
     }
 

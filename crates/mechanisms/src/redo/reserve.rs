@@ -35,6 +35,7 @@ impl<'a> Barrier<'a> {
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
         let redo = self.redo;
+        assert!(redo.barrier.get() > 0, "a barrier that stands is taken away once");
         redo.barrier.set(redo.barrier.get() - 1);
         redo.shut.set(redo.shut.get() - u32::from(self.shut));
         if redo.barrier.get() == 0 || redo.shut.get() == 0 {
@@ -106,6 +107,7 @@ impl Redo {
                 }
             };
             // While it waited, more contents may have been logged.
+            assert!(reservation.len_bytes() >= bytes, "I11: less than {bytes} bytes are kept");
             if self.entry_bytes_now(&need) <= bytes || !self.holds_contents() {
                 return Ok(reservation);
             }

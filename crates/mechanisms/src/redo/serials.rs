@@ -53,7 +53,9 @@ impl Serials {
 
     /// The entry with this serial is in the log; they come in order.
     pub(super) fn appended(&mut self, serial: Serial, lsn: Lsn) {
-        assert_eq!(serial, self.newest_appended().next(), "entries are appended in order");
+        assert_eq!(serial, self.newest_appended().next(), "I2: entries are appended in order");
+        let rises = self.lsns.back().is_none_or(|l| *l <= lsn);
+        assert!(rises, "I2: {serial:?} lies at {lsn}, before the entry that precedes it");
         self.lsns.push_back(lsn);
     }
 
@@ -81,6 +83,7 @@ impl Serials {
             return None;
         }
         self.durable = next;
+        assert!(next <= self.newest_appended(), "durable, and not in the log");
         Some(next)
     }
 

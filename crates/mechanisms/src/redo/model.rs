@@ -1,0 +1,307 @@
+//! The dirty page table and the queue beside naive twins: random steps, and after each of them the
+//! twin says what must hold. A twin keeps everything that ever happened and looks through it.
+
+use super::dirty_pages::DirtyPages;
+use super::entry::EntryBuf;
+use super::open::{Open, Ranges};
+use super::queue::{Batch, Queue};
+use super::serials::{Serial, Serials};
+use crate::testing;
+use cache::{Buf, BufKind, FlushEpoch, Image};
+use env::Rng;
+use format::{BlockNo, Extent, Ino};
+use std::collections::{BTreeMap, BTreeSet};
+use wal::Lsn;
+
+const BLOCKS: u64 = 6;
+
+/// What has happened to one block.
+#[derive(Default)]
+struct Block {
+    /// Operations that have changed it and have not ended.
+    open: BTreeSet<u64>,
+    /// Those that have ended.
+    ended: Vec<Serial>,
+    /// What its image on the way has, and what ended writes had, with their epochs.
+    in_flight: Option<Serial>,
+    written: Vec<(FlushEpoch, Serial)>,
+    /// Everything up to this is durable in place, or freed.
+    in_place: Serial,
+}
+
+/// A life of the table: operations, appends, writes, flushes.
+struct Life {
+    rng: Rng,
+    bufs: Vec<Buf>,
+    pages: DirtyPages,
+    serials: Serials,
+    /// Where each serial's entry lies, and the blocks it changes, once it has ended.
+    entries: BTreeMap<Serial, (Option<Lsn>, Vec<u64>)>,
+    open: BTreeMap<u64, Vec<u64>>,
+    blocks: BTreeMap<u64, Block>,
+    lsn: u64,
+    durable_lsn: Lsn,
+    epoch: u64,
+    next: u64,
+}
+
+impl Life {
+    fn new(seed: u64) -> Life {
+        let cache = testing::cache();
+        let buf = |n| cache.get_new(BlockNo(n), BufKind::Meta, Ino(0));
+        Life {
+            rng: Rng::new(seed),
+            bufs: (0..BLOCKS).map(buf).collect(),
+            pages: DirtyPages::default(),
+            serials: Serials::default(),
+            entries: BTreeMap::new(),
+            open: BTreeMap::new(),
+            blocks: (0..BLOCKS).map(|b| (b, Block::default())).collect(),
+            lsn: 100,
+            durable_lsn: Lsn(0),
+            epoch: 1,
+            next: 0,
+        }
+    }
+
+    /// The block in memory says which of its operations is the newest, and how many are open.
+    fn refresh(&self, b: u64) {
+        let block = &self.blocks[&b];
+        let newest = block.ended.last().map_or(0, |s| s.0);
+        self.bufs[b as usize].modify(|bytes| {
+            bytes[..8].copy_from_slice(&newest.to_le_bytes());
+            bytes[8] = block.open.len() as u8;
+        });
+    }
+
+    fn begin(&mut self) {
+        self.next += 1;
+        let blocks: BTreeSet<u64> =
+            (0..1 + self.rng.below(3)).map(|_| self.rng.below(BLOCKS)).collect();
+        for b in &blocks {
+            self.blocks.get_mut(b).unwrap().open.insert(self.next);
+            self.refresh(*b);
+        }
+        self.open.insert(self.next, blocks.into_iter().collect());
+    }
+
+    fn end(&mut self) {
+        let Some((_, blocks)) = self.open.pop_first() else { return };
+        let id = self.blocks[&blocks[0]].open.first().copied().unwrap();
+        let serial = self.serials.give();
+        for b in &blocks {
+            let block = self.blocks.get_mut(b).unwrap();
+            block.open.remove(&id);
+            block.ended.push(serial);
+            self.refresh(*b);
+            let open = !self.blocks[b].open.is_empty();
+            self.pages.ended(&self.bufs[*b as usize], serial, open);
+        }
+        self.entries.insert(serial, (None, blocks));
+    }
+
+    /// Appends the next entry, unless a block of it has an open operation's bytes.
+    fn append(&mut self) {
+        let next = self.serials.newest_appended().next();
+        let Some((at, blocks)) = self.entries.get_mut(&next) else { return };
+        self.lsn += 1 + self.rng.below(50);
+        *at = Some(Lsn(self.lsn));
+        self.serials.appended(next, Lsn(self.lsn));
+        blocks.iter().for_each(|b| self.pages.appended(BlockNo(*b), Lsn(self.lsn)));
+    }
+
+    fn make_durable(&mut self) {
+        self.durable_lsn = Lsn(self.lsn.saturating_sub(self.rng.below(60)));
+        let upto = self.durable_lsn;
+        while self.serials.advance(|lsn| lsn <= upto).is_some() {}
+    }
+
+    fn write(&mut self, b: u64) {
+        let block = self.blocks.get_mut(&b).unwrap();
+        if block.in_flight.is_some() {
+            return;
+        }
+        let buf = &self.bufs[b as usize];
+        let open = !block.open.is_empty();
+        let image = match self.pages.before_write(buf, open, self.serials.durable()) {
+            Image::NotYet => return,
+            Image::AsIs => buf.image(),
+            Image::Instead(image) => image,
+        };
+        let bytes = image.bytes();
+        let newest = Serial(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
+        assert_eq!(bytes[8], 0, "I1: block {b} goes with an open operation's bytes");
+        assert!(newest <= self.serials.durable(), "I1: block {b} goes before {newest:?}");
+        block.in_flight = Some(newest);
+    }
+
+    fn end_write(&mut self, b: u64) {
+        let block = self.blocks.get_mut(&b).unwrap();
+        let Some(serial) = block.in_flight.take() else { return };
+        let ok = !self.rng.one_in(5);
+        if ok {
+            block.written.push((FlushEpoch(self.epoch), serial));
+        }
+        self.pages.after_write(BlockNo(b), ok, FlushEpoch(self.epoch));
+    }
+
+    fn flush(&mut self) {
+        self.epoch += 1;
+        let epoch = FlushEpoch(self.epoch);
+        self.pages.flushed(epoch, |n| self.serials.after(n));
+        for block in self.blocks.values_mut() {
+            for (_, serial) in block.written.extract_if(.., |(e, _)| *e < epoch) {
+                block.in_place = block.in_place.max(serial);
+            }
+        }
+        // As the mechanism trims.
+        self.serials.forget_below(self.pages.oldest_rec_lsn().unwrap_or(Lsn(self.lsn + 1)));
+    }
+
+    /// A durable operation has freed the block, if none that is newer has changed it.
+    fn free(&mut self, b: u64) {
+        let durable = self.serials.durable();
+        let block = self.blocks.get_mut(&b).unwrap();
+        if block.open.is_empty() && block.in_flight.is_none() {
+            let start = BlockNo(b);
+            self.pages.freed(Extent { start, len: 1 }, durable);
+            if block.ended.last().is_some_and(|s| *s <= durable) {
+                block.in_place = durable;
+            }
+        }
+    }
+
+    /// Whatever is not durable in place is in the log from the oldest recLSN on (I4, I5).
+    fn check(&self) {
+        let oldest = self.pages.oldest_rec_lsn();
+        for (b, block) in &self.blocks {
+            let needed = block.ended.iter().filter(|s| **s > block.in_place);
+            let from = needed.filter_map(|s| self.entries[s].0).min();
+            if let Some(from) = from {
+                let kept = oldest.is_some_and(|o| o <= from);
+                assert!(kept, "I5: block {b} needs {from}, and {oldest:?} is the oldest");
+            }
+        }
+    }
+
+    fn step(&mut self) {
+        let b = self.rng.below(BLOCKS);
+        match self.rng.below(20) {
+            0..=3 if self.open.len() < 3 => self.begin(),
+            0..=7 => self.end(),
+            8..=10 => self.append(),
+            11 | 12 => self.make_durable(),
+            13 | 14 => self.write(b),
+            15 | 16 => self.end_write(b),
+            17 => self.flush(),
+            18 => self.free(b),
+            _ => self.pages.want(&self.bufs[b as usize], !self.blocks[&b].open.is_empty()),
+        }
+        self.check();
+    }
+
+    /// Everything ends, and then the log is needed for nothing.
+    fn finish(&mut self) {
+        while !self.open.is_empty() {
+            self.end();
+        }
+        (0..self.entries.len()).for_each(|_| self.append());
+        while self.serials.durable() < self.serials.given() {
+            self.make_durable();
+        }
+        for _ in 0..64 {
+            for b in 0..BLOCKS {
+                self.end_write(b);
+                self.write(b);
+            }
+            self.flush();
+            self.check();
+        }
+        assert!(self.pages.is_empty(), "I4: a block needs the log for ever");
+    }
+}
+
+#[test]
+fn the_log_is_kept_from_the_first_entry_that_a_block_needs() {
+    for seed in 0..60 {
+        let mut life = Life::new(seed);
+        (0..600).for_each(|_| life.step());
+        life.finish();
+    }
+}
+
+/// An operation's ordered data, each with whether it is durable, or which operation took it over.
+#[derive(Default)]
+struct Wait {
+    blocks: BTreeMap<u64, (bool, Option<Serial>)>,
+}
+
+#[test]
+fn an_entry_leaves_the_queue_with_what_it_waits_for() {
+    let (_engine, client) = testing::client();
+    let cache = testing::cache();
+    let open = Open::default();
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let (mut queue, mut waits) = (Queue::default(), BTreeMap::<Serial, Wait>::new());
+        let (mut given, mut popped) = (Serial::NONE, Serial::NONE);
+        for _ in 0..300 {
+            match rng.below(5) {
+                0..=2 => {
+                    given = given.next();
+                    let blocks: BTreeSet<u64> = (0..rng.below(4)).map(|_| rng.below(8)).collect();
+                    let over: BTreeSet<u64> = (0..rng.below(3)).map(|_| rng.below(8)).collect();
+                    let own = blocks.difference(&over).copied();
+                    let buf = |b| cache.get_new(BlockNo(b), BufKind::Data, Ino(9));
+                    let ordered: Vec<Buf> = own.map(buf).collect();
+                    let wait = ordered.iter().map(|b| (b.block().0, (false, None)));
+                    waits.insert(given, Wait { blocks: wait.collect() });
+                    queue.push(batch(given, ordered, &client), rng.one_in(5));
+                    queue.take_ordered_over(&over);
+                    for (_, w) in waits.iter_mut().filter(|(s, _)| **s > popped) {
+                        let taken = w.blocks.iter_mut().filter(|(b, _)| over.contains(b));
+                        for (_, state) in taken.filter(|(_, (durable, _))| !durable) {
+                            state.1.get_or_insert(given);
+                        }
+                    }
+                }
+                3 => {
+                    let (bufs, upto) = queue.ordered_up_to(given, &open);
+                    queue.data_durable(upto);
+                    let sent: BTreeSet<u64> = bufs.iter().map(|b| b.block().0).collect();
+                    for (_, w) in waits.range_mut(..=upto) {
+                        let sent = w.blocks.iter_mut().filter(|(b, _)| sent.contains(b));
+                        sent.for_each(|(_, state)| state.0 = true);
+                    }
+                }
+                _ => {
+                    let Some(b) = queue.pop(&open) else { continue };
+                    assert_eq!(b.first, popped.next(), "I2: in the order of their ends");
+                    for serial in Serial::all(b.first, b.serial) {
+                        for (block, (durable, over)) in &waits[&serial].blocks {
+                            let with = over.is_some_and(|o| o <= b.serial);
+                            assert!(*durable || with, "I9, I10: {serial:?} without block {block}");
+                        }
+                    }
+                    popped = b.serial;
+                }
+            }
+            let waiting: BTreeSet<u64> = (0..8).filter(|b| queue.is_ordered(BlockNo(*b))).collect();
+            assert_eq!(waiting.len(), queue.ordered_blocks());
+        }
+    }
+}
+
+fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {
+    let reservation = client.try_reserve(8).expect("the log has room for these");
+    Batch {
+        first: serial,
+        serial,
+        entry: EntryBuf::new(),
+        ranges: Ranges::new(),
+        reservation,
+        ordered,
+        freed: Vec::new(),
+        txns: vec![serial.0],
+    }
+}

@@ -1,0 +1,89 @@
+//! Blocks for the tests of this crate's structures: a cache over a disk in memory, which answers at
+//! once, and an engine whose time stands still. It knows no mechanism.
+
+use cache::{Cache, CacheOptions};
+use env::{Block, Disk, DiskError, Durability, Engine, Local, Nanos, Now};
+use std::cell::RefCell;
+use std::rc::Rc;
+use wal::{Client, FormatOptions, Log, LogArea, OpenOptions};
+
+pub(crate) const BLOCK: usize = 1024;
+
+/// A disk in memory.
+struct Memory(RefCell<Vec<u8>>);
+
+impl Disk for Memory {
+    fn size_bytes(&self) -> u64 {
+        self.0.borrow().len() as u64
+    }
+    fn read(&self, at: u64, mut blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        let mut from = at as usize;
+        for b in &mut blocks {
+            let to = from + b.len();
+            b.bytes_mut().copy_from_slice(&self.0.borrow()[from..to]);
+            from = to;
+        }
+        Box::pin(async { Ok(blocks) })
+    }
+    fn write(
+        &self,
+        at: u64,
+        blocks: Vec<Block>,
+        _: Durability,
+    ) -> Local<'_, Result<(), DiskError>> {
+        let mut from = at as usize;
+        for b in &blocks {
+            let to = from + b.len();
+            self.0.borrow_mut()[from..to].copy_from_slice(b.bytes());
+            from = to;
+        }
+        Box::pin(async { Ok(()) })
+    }
+    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+fn memory(bytes: usize) -> Rc<dyn Disk> {
+    Rc::new(Memory(RefCell::new(vec![0; bytes])))
+}
+
+fn turn(engine: &mut Engine, f: impl FnOnce(&env::Env)) {
+    engine.turn(Now { mono: Nanos(0), wall: Nanos(0) }, &mut Vec::new(), f);
+}
+
+/// A cache of a volume of 64 KiB.
+pub(crate) fn cache() -> Rc<Cache> {
+    let (mut engine, mut cache) = (Engine::new(1), None);
+    turn(&mut engine, |env| {
+        let options = CacheOptions {
+            block_bytes: BLOCK,
+            cache_bytes: 1 << 20,
+            contents_bytes: 1 << 20,
+            interval: None,
+            transfer_bytes_max: 1 << 20,
+        };
+        cache = Some(Cache::new(env.clone(), memory(64 * BLOCK), options));
+    });
+    cache.expect("the turn made it")
+}
+
+/// The only client of a log of 4 MiB, and the engine that the log needs.
+pub(crate) fn client() -> (Engine, Client) {
+    let mut engine = Engine::new(1);
+    let made: Rc<RefCell<Option<Client>>> = Rc::default();
+    turn(&mut engine, |env| {
+        let (own, made) = (env.clone(), made.clone());
+        env.spawn("log", async move {
+            let area = LogArea::whole(memory(4 << 20));
+            Log::format(&area, &FormatOptions::default()).await.expect("the disk has room");
+            let log = Log::open(&own, area, OpenOptions::default()).await.expect("it was made");
+            *made.borrow_mut() = Some(log.client([1; 16], "test").expect("it is the first"));
+        });
+    });
+    let client = made.borrow_mut().take().expect("the disk answers at once");
+    (engine, client)
+}
