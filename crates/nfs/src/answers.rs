@@ -4,6 +4,7 @@
 use crate::calls::{MNT, Pending};
 use crate::handle;
 use crate::mountd;
+use crate::nfs3;
 use crate::replies::{fattr, post, status, wcc};
 use crate::rpc;
 use crate::server::Server;
@@ -18,10 +19,10 @@ const TOOSMALL: u32 = 10_005;
 /// per item: post-op attributes are one word, wcc data two.
 fn failure_words(procedure: u32) -> usize {
     match procedure {
-        0 | 1 | MNT => 0,
-        2 | 7..=13 | 21 => 2,
-        14 => 4,
-        15 => 3,
+        nfs3::NULL | nfs3::GETATTR | MNT => 0,
+        p if nfs3::changes_one(p) || p == nfs3::COMMIT => 2,
+        nfs3::RENAME => 4,
+        nfs3::LINK => 3,
         _ => 1,
     }
 }
@@ -43,7 +44,7 @@ const SHARED_BYTES_MIN: usize = 16 << 10;
 pub(crate) fn finish(server: &Server, p: Pending, answer: Answer) -> Message {
     match answer.result {
         Ok(Reply::Data { data, eof, attr })
-            if p.procedure == 6 && data.len() >= SHARED_BYTES_MIN =>
+            if p.procedure == nfs3::READ && data.len() >= SHARED_BYTES_MIN =>
         {
             let mut w = rpc::success(p.xid);
             w.u32(0);
@@ -70,7 +71,7 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
         (Ok(_), Some(why)) => {
             // LINK's first handle is the file's, whose attributes come second.
             let [first, second] = answer.wcc;
-            let around = if p.procedure == 15 { [second, first] } else { [first, second] };
+            let around = if p.procedure == nfs3::LINK { [second, first] } else { [first, second] };
             return failed(w, p.procedure, why, &around, fsid);
         }
         (Ok(reply), None) => reply,
@@ -96,7 +97,7 @@ fn written(server: &Server, p: Pending, answer: Answer) -> Vec<u8> {
             found(&mut w, p, attr, around, (fsid, &handle));
             true
         }
-        Reply::Attr(a) if matches!(p.procedure, 19 | 20) => {
+        Reply::Attr(a) if matches!(p.procedure, nfs3::FSINFO | nfs3::PATHCONF) => {
             post(&mut w, Some(a), fsid);
             about(&mut w, p.procedure, &volume.info);
             true
@@ -118,12 +119,12 @@ fn found(
     (fsid, handle): (u64, &MakeHandle<'_>),
 ) {
     match p.procedure {
-        3 => {
+        nfs3::LOOKUP => {
             w.opaque(&handle(attr));
             post(w, Some(attr), fsid);
             post(w, around[0].after.as_ref(), fsid);
         }
-        15 => {
+        nfs3::LINK => {
             post(w, around[1].after.as_ref(), fsid);
             wcc(w, &around[0], fsid);
         }
@@ -145,24 +146,24 @@ fn plain(
     (fsid, verifier): (u64, u64),
 ) -> bool {
     match (p.procedure, reply) {
-        (1, Reply::Attr(a)) => fattr(w, a, fsid),
-        (2 | 12 | 13, _) => wcc(w, &around[0], fsid),
-        (4, Reply::Access(bits)) => {
+        (nfs3::GETATTR, Reply::Attr(a)) => fattr(w, a, fsid),
+        (nfs3::SETATTR | nfs3::REMOVE | nfs3::RMDIR, _) => wcc(w, &around[0], fsid),
+        (nfs3::ACCESS, Reply::Access(bits)) => {
             let attr = around[0].after.as_ref();
             let is_dir = attr.is_some_and(|a| a.kind() == Kind::Dir);
             post(w, attr, fsid);
             w.u32(access_reply(*bits) & p.asked & if is_dir { OF_DIR } else { OF_FILE });
         }
-        (5, Reply::Bytes(text)) => {
+        (nfs3::READLINK, Reply::Bytes(text)) => {
             post(w, around[0].after.as_ref(), fsid);
             w.opaque(text);
         }
-        (6, Reply::Data { data, eof, attr }) => {
+        (nfs3::READ, Reply::Data { data, eof, attr }) => {
             read_head(w, attr, fsid, (data.len(), *eof));
             data.parts().for_each(|part| w.fixed(part));
             w.pad(data.len());
         }
-        (7, Reply::Written { len, stability, .. }) => {
+        (nfs3::WRITE, Reply::Written { len, stability, .. }) => {
             wcc(w, &around[0], fsid);
             w.u32(*len);
             w.u32(match stability {
@@ -172,15 +173,15 @@ fn plain(
             });
             w.u64(verifier);
         }
-        (14, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
-        (18, Reply::StatFs(s)) => {
+        (nfs3::RENAME, _) => around.iter().for_each(|a| wcc(w, a, fsid)),
+        (nfs3::FSSTAT, Reply::StatFs(s)) => {
             post(w, around[0].after.as_ref(), fsid);
             let bytes = u64::from(s.block_bytes);
             w.longs(&[s.blocks * bytes, s.free * bytes, s.available * bytes]);
             w.longs(&[s.inodes, s.inodes_free, s.inodes_free]);
             w.u32(0);
         }
-        (21, Reply::Attr(a)) => {
+        (nfs3::COMMIT, Reply::Attr(a)) => {
             wcc(w, &Wcc { before: None, after: Some(*a) }, fsid);
             w.u64(verifier);
         }
@@ -196,7 +197,7 @@ const OF_FILE: u32 = 0x2d;
 
 /// What FSINFO and PATHCONF tell, which never changes.
 fn about(w: &mut Writer, procedure: u32, info: &VolumeInfo) {
-    if procedure == 19 {
+    if procedure == nfs3::FSINFO {
         let max = TRANSFER_BYTES_MAX as u32;
         w.words(&[max, max, 4096, max, max, 4096, 65_536]);
         w.u64(info.file_bytes_max);
@@ -211,8 +212,8 @@ fn about(w: &mut Writer, procedure: u32, info: &VolumeInfo) {
 /// The error as the procedure knows it.
 fn told(procedure: u32, e: FsError) -> u32 {
     match (procedure, e) {
-        (16 | 17, FsError::Invalid) => TOOSMALL,
-        (14, FsError::Busy) => status(FsError::Invalid), // "." and ".."
+        (nfs3::READDIR | nfs3::READDIRPLUS, FsError::Invalid) => TOOSMALL,
+        (nfs3::RENAME, FsError::Busy) => status(FsError::Invalid), // "." and ".."
         _ => status(e),
     }
 }
@@ -220,13 +221,13 @@ fn told(procedure: u32, e: FsError) -> u32 {
 fn failed(mut w: Writer, procedure: u32, why: u32, around: &[Wcc; 2], fsid: u64) -> Vec<u8> {
     w.u32(why);
     match procedure {
-        2 | 7..=13 | 21 => wcc(&mut w, &around[0], fsid),
-        14 => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
-        15 => {
+        p if nfs3::changes_one(p) || p == nfs3::COMMIT => wcc(&mut w, &around[0], fsid),
+        nfs3::RENAME => around.iter().for_each(|a| wcc(&mut w, a, fsid)),
+        nfs3::LINK => {
             post(&mut w, around[1].after.as_ref(), fsid);
             wcc(&mut w, &around[0], fsid);
         }
-        0 | 1 | MNT => (),
+        nfs3::NULL | nfs3::GETATTR | MNT => (),
         _ => post(&mut w, around[0].after.as_ref(), fsid),
     }
     w.0
@@ -246,7 +247,7 @@ fn listing(
         w.u64(u64::from(e.ino));
         w.opaque(&e.name);
         w.u64(e.cookie);
-        if p.procedure == 17 {
+        if p.procedure == nfs3::READDIRPLUS {
             post(w, e.attr.as_ref(), fsid);
             w.bool(e.attr.is_some());
             if let Some(a) = &e.attr {

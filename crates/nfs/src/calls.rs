@@ -3,6 +3,7 @@
 
 use crate::answers::fail;
 use crate::handle::{self, Handle};
+use crate::nfs3;
 use crate::rpc::{self, Head};
 use crate::server::{Server, User};
 use crate::xdr::{Garbage, Reader};
@@ -54,21 +55,16 @@ pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &Use
     if head.version != 3 {
         return Begun::Now(rpc::refuse(head.xid, 2, Some((3, 3))));
     }
-    if head.procedure == 0 {
+    if head.procedure == nfs3::NULL {
         return Begun::Now(rpc::success(head.xid).0);
     }
-    if head.procedure > 21 {
+    if head.procedure > nfs3::COMMIT {
         return Begun::Now(rpc::refuse(head.xid, 3, None));
     }
     match decode(server, head, r, user) {
         Ok(b) => b,
         Err(Garbage) => Begun::Now(rpc::refuse(head.xid, 4, None)),
     }
-}
-
-/// Changes something?
-pub(crate) fn modifies(procedure: u32) -> bool {
-    matches!(procedure, 2 | 7..=15)
 }
 
 fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Result<Begun, Garbage> {
@@ -85,11 +81,11 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     };
     let mut pending = Pending::new(head.xid, p, first.volume);
     let mut expect = [Some((first.ino, first.generation)), None];
-    let mut durable = modifies(p);
+    let mut durable = nfs3::modifies(p);
     let wanted = match p {
-        _ if modifies(p) && !rule.writable => Err(ROFS),
-        14 | 15 => {
-            let name = if p == 14 { r.name()? } else { Vec::new() };
+        _ if nfs3::modifies(p) && !rule.writable => Err(ROFS),
+        nfs3::RENAME | nfs3::LINK => {
+            let name = if p == nfs3::RENAME { r.name()? } else { Vec::new() };
             match server.handle(r.handle()?) {
                 Ok(second) if second.volume == first.volume => {
                     expect[1] = Some((second.ino, second.generation));
@@ -99,7 +95,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
                 Err(_) => Err(STALE),
             }
         }
-        4 => {
+        nfs3::ACCESS => {
             pending.asked = r.u32()?;
             // Nothing is written where the export is read-only.
             let most = if rule.writable { u32::MAX } else { READ | EXECUTE };
@@ -133,7 +129,7 @@ fn two_handles(
     r: &mut Reader<'_>,
 ) -> Result<Request, Garbage> {
     let to_name = r.name()?;
-    Ok(if p == 14 {
+    Ok(if p == nfs3::RENAME {
         let mode = RenameMode::Replace;
         Request::Rename { dir: first.ino, name, to_dir: second.ino, to_name, mode }
     } else {
@@ -158,44 +154,44 @@ fn single(
         fail_if_exists,
     };
     Ok(Some(match p {
-        1 => Request::GetAttr { ino },
-        2 => {
+        nfs3::GETATTR => Request::GetAttr { ino },
+        nfs3::SETATTR => {
             let mut set = r.set_attr()?;
             set.guard = r.guard()?;
             Request::SetAttr { ino, set }
         }
-        3 => Request::Lookup { dir: ino, name: r.name()? },
-        5 => Request::ReadLink { ino },
-        6 => {
+        nfs3::LOOKUP => Request::Lookup { dir: ino, name: r.name()? },
+        nfs3::READLINK => Request::ReadLink { ino },
+        nfs3::READ => {
             let (offset, len) = (r.u64()?, r.u32()?);
             Request::Read { ino, offset, len }
         }
-        7 => write(ino, block_bytes, r, durable)?,
-        8 => {
+        nfs3::WRITE => write(ino, block_bytes, r, durable)?,
+        nfs3::CREATE => {
             let name = r.name()?;
             let (kind, attr, new) = r.create_how()?;
             make(name, kind, attr, new)
         }
-        9 => {
+        nfs3::MKDIR => {
             let name = r.name()?;
             make(name, MakeKind::Dir, r.set_attr()?, true)
         }
-        10 => {
+        nfs3::SYMLINK => {
             let (name, attr) = (r.name()?, r.set_attr()?);
             let text = r.opaque(4096)?.to_vec();
             make(name, MakeKind::Symlink(text), attr, true)
         }
-        11 => {
+        nfs3::MKNOD => {
             let name = r.name()?;
             let Some((kind, attr)) = r.special()? else { return Ok(None) };
             make(name, kind, attr, true)
         }
-        12 => Request::Unlink { dir: ino, name: r.name()? },
-        13 => Request::Rmdir { dir: ino, name: r.name()? },
-        16 | 17 => readdir(p, ino, r)?,
-        18 => Request::StatFs,
+        nfs3::REMOVE => Request::Unlink { dir: ino, name: r.name()? },
+        nfs3::RMDIR => Request::Rmdir { dir: ino, name: r.name()? },
+        nfs3::READDIR | nfs3::READDIRPLUS => readdir(p, ino, r)?,
+        nfs3::FSSTAT => Request::StatFs,
         // FSINFO and PATHCONF are known; the handle has to be good, and its attributes are told.
-        19 | 20 => Request::GetAttr { ino },
+        nfs3::FSINFO | nfs3::PATHCONF => Request::GetAttr { ino },
         _ => {
             let _range = (r.u64()?, r.u32()?);
             Request::Fsync { ino, data_only: false }
@@ -227,13 +223,13 @@ fn write(
 fn readdir(p: u32, ino: u32, r: &mut Reader<'_>) -> Result<Request, Garbage> {
     let (cookie, _verifier) = (r.u64()?, r.u64()?);
     let mut count = r.u32()?;
-    if p == 17 {
+    if p == nfs3::READDIRPLUS {
         count = r.u32()?; // maxcount; dircount, a hint that is not needed, came first
     }
     // What a reply holds besides the entries: head, status, attributes, verifier, end.
     let max_bytes = (count as usize).min(TRANSFER_BYTES_MAX).saturating_sub(160);
-    let entry_bytes = if p == 17 { 28 + 88 + 8 + 24 } else { 28 };
-    Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == 17 })
+    let entry_bytes = if p == nfs3::READDIRPLUS { 28 + 88 + 8 + 24 } else { 28 };
+    Ok(Request::ReadDir { dir: ino, cookie, max_bytes, entry_bytes, attrs: p == nfs3::READDIRPLUS })
 }
 
 /// NFS's bits: read 1, lookup 2, modify 4, extend 8, delete 16, execute 32. Ours: read 4, write 2,

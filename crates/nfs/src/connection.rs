@@ -2,11 +2,12 @@
 //! is fed by whoever reads the socket, and answered by whichever thread leaves the volume.
 
 use crate::answers::finish;
-use crate::calls::{self, Begun, Pending, modifies};
+use crate::calls::{self, Begun, Pending};
 use crate::drc::{Key, Known, checksum};
 use crate::intake::Share;
 use crate::metrics::{self, Meter};
 use crate::mountd;
+use crate::nfs3;
 use crate::nlm;
 use crate::quota::{self, Quota};
 use crate::rpc::{self, BadHead, Head};
@@ -225,7 +226,7 @@ impl Connection {
             }
         };
         let mut key = None;
-        if modifies(pending.procedure) && pending.refused.is_none() {
+        if nfs3::modifies(pending.procedure) && pending.refused.is_none() {
             let k = self.key(&head, &call.cred, record);
             match self.server.drc.look(&k, &self.me) {
                 Known::New => key = Some(k),

@@ -17,6 +17,7 @@ mod intake;
 mod kept;
 mod metrics;
 mod mountd;
+mod nfs3;
 mod nlm;
 mod quota;
 mod replies;
