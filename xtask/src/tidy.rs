@@ -7,6 +7,7 @@ mod edges;
 mod invariants;
 mod measures;
 mod source;
+mod sources;
 mod words;
 
 use std::fmt;
@@ -82,6 +83,7 @@ fn check(files: &[File]) -> Vec<Complaint> {
     words::check_modes(files, &mut out);
     documents::check(files, &mut out);
     invariants::check(files, &mut out);
+    sources::check(files, &mut out);
     measures::report(files, &mut out);
     out
 }

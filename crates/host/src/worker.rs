@@ -122,11 +122,11 @@ impl Worker<'_> {
             self.disk_done((data & 0xffff_ffff) as usize, result);
         } else if data == DATA_WAKEUP {
             self.listen_for_wakeup();
-            self.run_errands();
+            self.run_messages();
         }
     }
 
-    fn run_errands(&mut self) {
+    fn run_messages(&mut self) {
         let messages = {
             let mut all = self.pool.inboxes[self.me].messages.lock().expect("nobody panics here");
             std::mem::take(&mut *all)

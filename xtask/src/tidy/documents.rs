@@ -4,6 +4,7 @@
 use super::{Complaint, File};
 
 pub(crate) fn check(files: &[File], out: &mut Vec<Complaint>) {
+    check_crates(files, out);
     for file in files.iter().filter(|f| is_document(&f.path)) {
         for (i, line) in file.text.lines().enumerate() {
             for mention in mentions(line) {
@@ -11,6 +12,18 @@ pub(crate) fn check(files: &[File], out: &mut Vec<Complaint>) {
                     out.push(Complaint::error(&file.path, i + 1, what));
                 }
             }
+        }
+    }
+}
+
+/// Every crate has its place in the architecture.
+fn check_crates(files: &[File], out: &mut Vec<Complaint>) {
+    let Some(all) = files.iter().find(|f| f.path == "ARCHITECTURE.md") else { return };
+    let crates = files.iter().filter_map(|f| f.path.strip_prefix("crates/"));
+    for name in crates.filter_map(|f| f.strip_suffix("/Cargo.toml")) {
+        if !all.text.contains(&format!("`{name}`")) {
+            let what = format!("the crate `{name}` has no place in it");
+            out.push(Complaint::error("ARCHITECTURE.md", 0, what));
         }
     }
 }
@@ -85,6 +98,19 @@ mod tests {
         assert_eq!(complaints("ARCHITECTURE.md", "`ufs/ops/wrote.rs`").len(), 1);
         assert_eq!(complaints("docs/a.md", "ext/ops/write.rs").len(), 1);
         assert_eq!(complaints("README.md", "ufs/ops/write.rs::wrote").len(), 1);
+    }
+
+    #[test]
+    fn a_crate_without_a_place_is_found() {
+        let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+        let files = [
+            file("ARCHITECTURE.md", "`ufs`: names"),
+            file("crates/ufs/Cargo.toml", ""),
+            file("crates/new/Cargo.toml", ""),
+        ];
+        let mut out = Vec::new();
+        check(&files, &mut out);
+        assert_eq!(out.len(), 1);
     }
 
     #[test]
