@@ -1,7 +1,6 @@
 //! The port: the way disk requests leave a volume and their ends come back. To the tasks inside it
-//! is a
-//! [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this one
-//! port, so that what the simulator tests is what the host runs.
+//! is a [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this
+//! one port, so that what the simulator tests is what the host runs.
 
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 use crate::{Block, IdMap, ReadNow};

@@ -36,8 +36,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Mounts volume number `volume` of the pool at `dir`. Returns once
-    /// requests are served.
+    /// Mounts volume number `volume` of the pool at `dir`. Returns once requests
+    /// are served.
     pub fn start(
         pool: &Arc<Pool>,
         volume: usize,

@@ -32,8 +32,7 @@ impl Credits {
 }
 
 /// A transaction that has ended: its place among the others. What a returned call means is waited
-/// for with
-/// [`Integrity::durable`].
+/// for with [`Integrity::durable`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Ended(pub u64);
 
@@ -97,19 +96,19 @@ pub struct Guarantees {
 
 /// When may a change reach the disk?
 ///
-/// O1 Every metadata edit is announced, before `end`, in the order of the edits.
-/// O2 An image written back never holds a byte edited by a transaction whose `end` has not been
-/// called (the
-///    mechanism may render around such bytes: `Image::Instead`). `async` alone is free of this.
-/// O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any
-/// crash.
-/// O4 After any crash, recovery and the repair that the mode is granted yield a state that `check`
-/// accepts.
-/// O5 A freed block or inode is not reused before `may_reuse` says so; who runs dry calls `press`
-/// first.
-/// O6 `before_write` never waits and never calls back into the layout.
-/// O7 After the first failed write or flush the mechanism stops accepting work.
-/// O8 Time and chance come from `env` only.
+/// * O1 Every metadata edit is announced, before `end`, in the order of the edits.
+/// * O2 An image that is written back never holds a byte edited by a transaction whose `end` has
+///   not been called; the mechanism may render around such bytes ([`cache::Image::Instead`]).
+///   `async` alone is free of this.
+/// * O3 After `sync(scope)` returns Ok, everything in scope that ended before the call survives any
+///   crash.
+/// * O4 After any crash, recovery and the repair that the mode is granted yield a state that
+///   `check` accepts.
+/// * O5 A freed block or inode is not reused before `may_reuse` says so; whoever runs dry calls
+///   `press` first.
+/// * O6 `before_write` never waits and never calls back into the layout.
+/// * O7 After the first failed write or flush the mechanism accepts no more work.
+/// * O8 Time and chance come from `env` only.
 pub trait Integrity: WriteGate {
     /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only
     /// then.)

@@ -117,8 +117,7 @@ pub trait Store: 'static {
     async fn begin(&self, need: Credits) -> Result<Txn, FsError>;
     /// Ends `txn` and begins another in its place: for an operation larger than one transaction,
     /// which the mechanism may then find half done after a crash. After an error there is nothing
-    /// left to end, and
-    /// [`Store::end`] says so by an error of its own.
+    /// left to end, and [`Store::end`] says so by an error of its own.
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError>;
     /// Ends it; then its locks may be released.
     async fn end(&self, txn: Txn) -> Result<Ended, FsError>;

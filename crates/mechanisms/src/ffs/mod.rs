@@ -2,19 +2,17 @@
 //! seltzer-1995).
 //!
 //! Rule        Never point at what is not initialised; never reuse what is still pointed at; never
-//! drop the
-//!             last pointer to what lives before the new one is set. Here: each edit has a *phase*,
-//!             and an edit reaches the disk only when all edits of its transaction in lower phases
-//!             are durable.
+//!             drop the last pointer to what lives before the new one is set. Here: each edit has a
+//!             *phase*, and an edit reaches the disk only when all edits of its transaction in
+//!             lower phases are durable.
 //! Terms       *record*: an ordered edit that is not durable yet, with the bytes from before it.
-//! *ready*: its
-//!             turn has come. *captured*: it is in an image on its way. *waiting* transaction: one
-//!             whose return promises durability; the others are *delayed* and go with the
-//!             write-back.
-//! Invariants  I1 an image holds no unready record's bytes (render.rs rolls them back in the image
-//! alone).
+//!             *ready*: its turn has come. *captured*: it is in an image on its way. *waiting*
+//!             transaction: one whose return promises durability; the others are *delayed* and go
+//!             with the write-back.
+//! Invariants  I1 an image holds no unready record's bytes: they are rolled back, in the image
+//!             alone (render.rs).
 //!             I2 a record is durable only by a flush issued after its write completed
-//!             (after_write/flushed).
+//!             (after_write, flushed).
 //!             I3 `end` of a waiting transaction returns after its last phase is durable.
 //!             I4 what a transaction frees is not reused before all its records are durable
 //!             (busy_extents.rs).
@@ -23,12 +21,10 @@
 //! On disk     nothing of its own.
 //! States      record: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             transaction: open -end-> phase 0 .. 5 -flushed-> durable
-//! Recovery    none here: mode `sync` runs the own fsck's repair when an unclean volume is opened
-//! for writing,
-//!             mode `async` only if nothing that has a name would be removed.
+//! Recovery    none here: when an unclean volume is opened for writing, mode `sync` runs the own
+//!             fsck's repair, and mode `async` only if nothing that has a name would be removed.
 //! Cost        create 2 flushes, mkdir 3, unlink 2, rename 3 to 4, shared by all that wait at the
-//! same time;
-//!             delayed data none. Async: none at all.
+//!             same time; delayed data none. Async: none at all.
 //!
 //! Async is the same machine with one phase that is always ready and never waited for: what is left
 //! is I4, without which a new file that is fsynced could share a block with the stale inode of its

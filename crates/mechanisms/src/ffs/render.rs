@@ -1,6 +1,5 @@
 //! Rendering the image of a block: a private copy in which the edits whose turn has not come are
-//! rolled back.
-//! The live block is never touched, so nobody waits for the write.
+//! rolled back. The live block is never touched, so nobody waits for the write.
 
 use super::records::{Record, State};
 use cache::{Buf, Image};
