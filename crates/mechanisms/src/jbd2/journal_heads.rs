@@ -205,7 +205,7 @@ impl JournalHeads {
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         if std::mem::take(&mut h.ordered_sent) && ok {
-            h.ordered_in_place = Some(epoch);
+            h.ordered_in_place.get_or_insert(epoch); // a second time it is the same image
         }
         if let Some(serial) = h.captured.take()
             && ok

@@ -102,7 +102,10 @@ impl Life {
     fn write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
         let buf = &self.bufs[b as usize];
-        if block.in_flight.is_some() || self.freed.contains(&b) {
+        let freed =
+            self.freed.contains(&b) || self.closed.as_ref().is_some_and(|c| c.2.contains(&b));
+        // What is freed is clean in memory; it is written only if the journal is to be trimmed.
+        if block.in_flight.is_some() || freed && !self.heads.has(BlockNo(b)) {
             return;
         }
         let image = match self.heads.before_write(buf) {

@@ -152,7 +152,7 @@ impl DirIndex {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use format::ext::dirent::{find_slack_in, init_empty, insert};
+    use format::ext::dirent::{find_slack_in, init_empty, insert, merge_of, remove};
 
     #[test]
     fn rooms_and_names() {
@@ -179,6 +179,46 @@ mod tests {
         assert_eq!(again.slacks, index.slacks);
         assert_eq!(again.len(), 20);
         assert_eq!(index.find_slack(255), Some((0, 1)));
+    }
+
+    /// The twin is the block itself, looked through from the beginning.
+    #[test]
+    fn the_index_says_what_the_block_says() {
+        for seed in 0..20 {
+            let mut rng = env::Rng::new(seed);
+            let mut block = vec![0; 1024];
+            init_empty(&mut block);
+            let mut index = DirIndex::new(1024, SipHasher13::new_with_key(&[7; 16]));
+            index.add_block(&block).unwrap();
+            let mut names: Vec<(Vec<u8>, usize)> = Vec::new();
+            for n in 0..300u32 {
+                let len = 8 + rng.below(60) as usize;
+                let name = format!("{n:08}{}", "x".repeat(len)).into_bytes();
+                let fits = |s: usize| find_slack_in(&block, s * SECTOR, name.len()).unwrap();
+                let free = (0..2).find(|s| fits(*s).is_some_and(|at| at / SECTOR == *s));
+                let slack = free.and_then(fits);
+                let found = index.find_slack(name.len());
+                assert_eq!(found.map(|(_, s)| s), free, "seed {seed}, step {n}");
+                if let (Some(slack), false) = (slack, rng.one_in(3)) {
+                    let at = insert(&mut block, slack, Ino(100 + n), 1, &name);
+                    index.add(&name, at as u64);
+                    index.refresh_sector(0, slack / SECTOR, &block).unwrap();
+                    names.push((name, at));
+                } else if !names.is_empty() {
+                    let (name, at) = names.swap_remove(rng.below(names.len() as u64) as usize);
+                    let from = at / SECTOR * SECTOR;
+                    let merge = merge_of(&block, from, at).unwrap();
+                    remove(&mut block, at, merge);
+                    index.remove(&name, at as u64);
+                    index.refresh_sector(0, at / SECTOR, &block).unwrap();
+                    assert!(index.candidates(&name).is_empty());
+                }
+                assert_eq!(index.len(), names.len());
+                let known =
+                    |(name, at): &(Vec<u8>, usize)| index.candidates(name).contains(&(*at as u64));
+                assert!(names.iter().all(known), "seed {seed}, step {n}");
+            }
+        }
     }
 
     /// Names that all have one hash in FNV-1a, 64 bits: after each pair of pieces the state is the
