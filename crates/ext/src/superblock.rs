@@ -42,8 +42,8 @@ impl Ext {
     }
 
     /// Before the first write: the volume is not clean, or, in a mode with a journal, needs that
-    /// replayed. In a flush of its own, because a power cut must not find later writes under a clean
-    /// mark.
+    /// replayed. In a flush of its own, because a power cut must not find later writes under a
+    /// clean mark.
     pub async fn mark_open(&self, journaled: bool) -> Result<(), DiskError> {
         {
             let mut sb = self.sb.borrow_mut();
