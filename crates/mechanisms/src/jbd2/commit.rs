@@ -5,7 +5,7 @@
 use super::encode::{Encoder, Frozen};
 use super::transaction::Transaction;
 use super::{Jbd2, State, add};
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, FlushEpoch};
 use env::{Block, Durability, Nanos, both};
 use format::BlockNo;
 use integrity::{IntegrityError, invariant};
@@ -196,9 +196,10 @@ impl Jbd2 {
         if self.log.shape.packed {
             if !closed.ordered.is_empty() {
                 ordered.await?;
+                let written = self.cache.epoch();
                 self.cache.flush_device().await?;
+                self.check_flushed(closed, written);
             }
-            self.check_ordered(closed);
             let at = self.log.take(closed.serial, count);
             blocks.push(commit);
             self.log.write(at, blocks, Durability::Cached).await?;
@@ -211,20 +212,20 @@ impl Jbd2 {
         let (ordered, log) = both(ordered, self.log.write(at, blocks, Durability::Cached)).await;
         ordered?;
         log?;
+        let written = self.cache.epoch();
         if !self.log.is_internal() && !closed.ordered.is_empty() {
             self.cache.flush_device().await?;
         }
         self.flush_log().await?;
-        self.check_ordered(closed);
+        self.check_flushed(closed, written);
         let at = self.log.take(closed.serial, 1);
         Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
     }
 
-    /// The commit is about to be written: from here on a crash may find it.
-    fn check_ordered(&self, closed: &Closed) {
-        let s = self.state.borrow();
-        let (last, now) = (s.heads.last_ordered(&closed.ordered), self.cache.epoch());
-        let durable = last.is_none_or(|written| written < now);
+    /// The commit is about to be written, and from here on a crash may find it: contents that were
+    /// written by `epoch` must have been flushed.
+    fn check_flushed(&self, closed: &Closed, epoch: FlushEpoch) {
+        let durable = closed.ordered.is_empty() || epoch < self.cache.epoch();
         invariant!(self.plant, durable, "J2: contents of {} were not flushed", closed.serial);
     }
 

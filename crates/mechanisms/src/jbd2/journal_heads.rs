@@ -16,9 +16,9 @@ struct JournalHead {
     committed: Option<(u64, Block)>,
     /// Contents that the transaction being committed writes back before its commit.
     ordered: Option<Block>,
-    /// A write of those is on its way; has ended, in this epoch of flushes.
+    /// A write of those is on its way; has ended.
     ordered_sent: bool,
-    ordered_in_place: Option<FlushEpoch>,
+    ordered_in_place: bool,
     /// The committed transactions whose journal copies are needed.
     serials: Vec<u64>,
     /// The newest of them in the image on its way.
@@ -46,7 +46,7 @@ impl JournalHeads {
             committed: None,
             ordered: None,
             ordered_sent: false,
-            ordered_in_place: None,
+            ordered_in_place: false,
             serials: Vec::new(),
             captured: None,
             written: None,
@@ -98,7 +98,7 @@ impl JournalHeads {
         let image = buf.image();
         let h = self.head(buf);
         h.ordered = Some(image);
-        (h.ordered_sent, h.ordered_in_place) = (false, None);
+        (h.ordered_sent, h.ordered_in_place) = (false, false);
     }
 
     /// Those of the blocks whose frozen contents must still be written. One that was freed since is
@@ -106,7 +106,7 @@ impl JournalHeads {
     pub(super) fn ordered_left(&self, bufs: &[Buf]) -> Vec<Buf> {
         let left = |b: &&Buf| {
             let Some(h) = self.map.get(&b.block().0) else { return false };
-            if h.ordered.is_none() || h.ordered_in_place.is_some() {
+            if h.ordered.is_none() || h.ordered_in_place {
                 return false;
             }
             if h.freed && !b.is_dirty() {
@@ -196,16 +196,11 @@ impl JournalHeads {
         self.map.get(&block.0)?.captured
     }
 
-    /// The last epoch of flushes in which frozen contents of these blocks were written.
-    pub(super) fn last_ordered(&self, bufs: &[Buf]) -> Option<FlushEpoch> {
-        bufs.iter().filter_map(|b| self.map.get(&b.block().0)?.ordered_in_place).max()
-    }
-
     /// The block's write has ended.
     pub(super) fn after_write(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         if std::mem::take(&mut h.ordered_sent) && ok {
-            h.ordered_in_place.get_or_insert(epoch); // a second time it is the same image
+            h.ordered_in_place = true;
         }
         if let Some(serial) = h.captured.take()
             && ok
