@@ -29,7 +29,7 @@
 //!             written once more.
 //!
 //! ```text
-//!   contents, bits, new blocks ─► inodes, counts up ─► pointers in maps ─► names ─► old names go
+//!   contents, bits, counts up ─► inodes, lengths ─► pointers in maps ─► names ─► old names go
 //!                                                                                      │
 //!   bits cleared ◄─ counts down, inodes and lengths cleared ◄─ pointers in maps cleared ◄┘
 //! ```

@@ -8,9 +8,9 @@ use integrity::{Change, InitKind, Plant, PointerAt};
 /// Steps of one operation; a change of one becomes durable after all changes of the lower ones.
 pub(super) const STEPS: usize = 9;
 
-/// Contents, bits that say what is in use, and new blocks of a map or a directory.
+/// Contents, bits that say what is in use, new blocks of a map or a directory, counts up.
 pub(super) const CONTENTS: usize = 0;
-/// Inodes, their counts up, their own pointers and lengths: before any name.
+/// Inodes, their own pointers and lengths: before any name.
 pub(super) const INODES: usize = 1;
 /// Pointers in blocks of a map that are in use already: after the length that covers them.
 const MAPS: usize = 2;
@@ -88,7 +88,9 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         Change::MapPointer { at: PointerAt::Inode(_), .. } => Some(INODES),
         Change::InitInode(_) if plant.is("name-before-inode") => Some(UNNAMES),
         Change::LinkUp(_) if plant.is("name-before-count") => Some(UNNAMES),
-        Change::InitInode(_) | Change::LinkUp(_) | Change::XattrPointer { .. } => Some(INODES),
+        // Before a new directory's inode, whose ".." is counted even if nothing names it.
+        Change::LinkUp(_) => Some(CONTENTS),
+        Change::InitInode(_) | Change::XattrPointer { .. } => Some(INODES),
         Change::Grow(_) if plant.is("map-before-length") => Some(UNNAMES),
         Change::GrowDir(_) if place == Place::BehindMap => Some(NAMES),
         Change::Grow(_) | Change::GrowDir(_) => Some(INODES),
