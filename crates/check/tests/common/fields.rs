@@ -85,7 +85,8 @@ impl Fields {
         let (mut reserved, mut inodes, mut dirs) = (Vec::new(), Vec::new(), Vec::new());
         let mut journal = None;
         for g in 0..geo.groups {
-            let d = GroupDesc::decode(&image[descs + g as usize * GROUP_DESC_BYTES..]);
+            let at = descs + g as usize * GROUP_DESC_BYTES;
+            let d = GroupDesc::decode(&image[at..at + GROUP_DESC_BYTES]);
             for i in 0..geo.inodes_per_group {
                 let slot = d.inode_table as usize * bs + i as usize * geo.inode_bytes;
                 let inode = InodeRef(&image[slot..slot + geo.inode_bytes]);

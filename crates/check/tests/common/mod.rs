@@ -179,7 +179,8 @@ pub fn metadata(image: &[u8]) -> Metadata {
         xattrs: Vec::new(),
     };
     for g in 0..geo.groups as usize {
-        let d = GroupDesc::decode(&image[descs_at + g * GROUP_DESC_BYTES..]);
+        let at = descs_at + g * GROUP_DESC_BYTES;
+        let d = GroupDesc::decode(&image[at..at + GROUP_DESC_BYTES]);
         m.bitmaps.push((d.block_bitmap as usize * bs, bs));
         m.bitmaps.push((d.inode_bitmap as usize * bs, bs));
         for i in 0..geo.inodes_per_group as usize {
