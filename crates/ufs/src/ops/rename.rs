@@ -219,7 +219,8 @@ impl<S: Store> Ufs<S> {
         let links = m.what.links();
         // For a moment there are two names, and the count must not be lower than the names.
         self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
-        if moves_dir && m.over.is_none() {
+        if moves_dir {
+            // So with the names "..": that of a directory that is replaced goes later.
             self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
         }
         if m.over.is_none() {
@@ -239,6 +240,10 @@ impl<S: Store> Ufs<S> {
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {
             self.drop_target(txn, over).await?;
+            if moves_dir {
+                let down = m.to.links().saturating_sub(1);
+                self.set_links(txn, &m.to.h, down, Change::ParentLinkDown(m.to.ino()));
+            }
         }
         // The old parent has lost a "..": to the new parent, or with the directory that was
         // replaced.
