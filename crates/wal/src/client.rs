@@ -210,8 +210,12 @@ impl Client {
             let below = below.0.min(s.durable);
             let end = s.clients[usize::from(self.id.0)].end;
             let slot = &mut s.sb.clients[usize::from(self.id.0)];
-            if slot.trim != IDLE && below > slot.trim {
-                slot.trim = if below >= end { IDLE } else { below };
+            if slot.trim != IDLE && below >= end {
+                // Even if it moves nothing: of a client whose first entry a crash has cut off,
+                // nothing lies behind its trim, and it must not keep the head for ever.
+                slot.trim = IDLE;
+            } else if slot.trim != IDLE && below > slot.trim {
+                slot.trim = below;
             }
         }
         self.inner().trim_in_background();
