@@ -3,7 +3,7 @@
 
 use super::Redo;
 use super::entry::ITEM_HEADER;
-use integrity::{Credits, IntegrityError};
+use integrity::{Credits, IntegrityError, invariant};
 use wal::{LogError, Reservation};
 
 /// What an entry has beside what its operation says: its header, the inode, the counts.
@@ -107,7 +107,8 @@ impl Redo {
                 }
             };
             // While it waited, more contents may have been logged.
-            assert!(reservation.len_bytes() >= bytes, "I11: less than {bytes} bytes are kept");
+            let kept = reservation.len_bytes() >= bytes;
+            invariant!(self.plant, kept, "I11: less than {bytes} bytes are kept");
             if self.entry_bytes_now(&need) <= bytes || !self.holds_contents() {
                 return Ok(reservation);
             }
