@@ -184,6 +184,19 @@ impl Graph {
         }
     }
 
+    /// The node's pointer may be seen only with the length that covers it, if that is of an older
+    /// operation whose contents are still on their way: beside it in one block, else after it.
+    pub(super) fn is_covered_by(&mut self, id: NodeId, length: NodeId) {
+        let Some(l) = self.nodes.get(&length) else { return }; // durable
+        let (txn, block) = (l.txn, l.buf.block());
+        let node = self.nodes.get_mut(&id).expect("it was made just now");
+        if node.txn != txn {
+            assert!(length < id, "an edge leads back in time");
+            let waits = if node.buf.block() == block { &mut node.under } else { &mut node.after };
+            add_once(waits, length);
+        }
+    }
+
     /// Changes whenever something is captured, written or durable, or there is more.
     pub(super) fn progress(&self) -> (usize, u64, u64) {
         (self.nodes.len(), self.counts.nodes, self.counts.captures)

@@ -46,7 +46,7 @@ use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
 use format::{BlockNo, Ino};
-use graph::Graph;
+use graph::{Graph, NodeId};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
     PointerAt, Pressure, Scope, Txn,
@@ -78,6 +78,8 @@ pub(crate) struct SoftUpdates {
     busy: RefCell<BusyExtents>,
     directories: RefCell<Directories>,
     open: RefCell<BTreeMap<u64, Open>>,
+    /// The last node with each file's length that is not durable.
+    lengths: RefCell<BTreeMap<Ino, NodeId>>,
     /// For `Scope::Txn`.
     touched: RefCell<Touched<Trace>>,
     /// Blocks that are to be written even if no node in them becomes durable by that.
@@ -122,6 +124,7 @@ impl SoftUpdates {
             busy: RefCell::default(),
             directories: RefCell::default(),
             open: RefCell::default(),
+            lengths: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
             syncs: Cell::new(0),
@@ -247,7 +250,9 @@ impl WriteGate for SoftUpdates {
     fn flushed(&self, epoch: FlushEpoch) {
         self.graph.borrow_mut().flushed(epoch);
         self.retire();
-        self.directories.borrow_mut().sweep(&self.graph.borrow());
+        let graph = self.graph.borrow();
+        self.directories.borrow_mut().sweep(&graph);
+        self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
     }
 }
 
@@ -285,8 +290,15 @@ impl Integrity for SoftUpdates {
                 let concerns = order::concerns(&edit.change);
                 let at = (txn.id, step);
                 let id = self.graph.borrow_mut().add(at, &edit.buf, backward, concerns);
-                if let Change::GrowDir(dir) = edit.change {
-                    open.names.grown.push((dir, id));
+                match edit.change {
+                    Change::GrowDir(dir) => open.names.grown.push((dir, id)),
+                    Change::Grow(ino) => drop(self.lengths.borrow_mut().insert(ino, id)),
+                    Change::MapPointer { ino, .. } if step != CONTENTS => {
+                        if let Some(length) = self.lengths.borrow().get(&ino) {
+                            self.graph.borrow_mut().is_covered_by(id, *length);
+                        }
+                    }
+                    _ => (),
                 }
             }
         } else if matches!(edit.change, Change::Attr(_)) {
