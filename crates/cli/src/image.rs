@@ -16,10 +16,12 @@ use volume::{Commit, Found, Ground, Mode, ModeOption, OpenOptions, Probe};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
-    Mode::by_name(name).ok_or_else(|| {
-        let all: Vec<&str> = volume::MODES.iter().map(|m| m.name).collect();
-        Failure::Usage(format!("mode {name} is not in this version; there are {}", all.join(", ")))
-    })
+    Mode::by_name(name).ok_or_else(|| not_there(name))
+}
+
+fn not_there(name: &str) -> Failure {
+    let all: Vec<&str> = Mode::proven().map(|m| m.name).collect();
+    Failure::Usage(format!("mode {name} is not in this version; there are {}", all.join(", ")))
 }
 
 /// The arguments with a mode: if none is named, the volume's default.
@@ -41,6 +43,9 @@ pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
 /// Refuses options of modes that are not there.
 pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     let mode = a.mode.as_deref().map_or(Ok(Mode::WITHOUT_JOURNAL), mode_of)?;
+    if !mode.info().proven {
+        return Err(not_there(&mode.to_string()));
+    }
     if a.journal_intents {
         return Err(Failure::Usage("--journal-intents is not in this version".into()));
     }
@@ -232,6 +237,10 @@ impl Image {
         let log = log.map(|l| l.display().to_string());
         files.extend(existing_log(log.as_deref(), read_only)?);
         let mut found = look(&files)?;
+        if let Some(why) = found.ext().and_then(|p| p.read_only.as_ref()).filter(|_| !read_only) {
+            let why = why.trim_start_matches("opened for reading only: ");
+            return Err(Failure::Failed(format!("{shown}: it cannot be changed: {why}")));
+        }
         let args = open_args(&found, None, log);
         let args = OpenArgs { read_only, cache: Some(64 << 20), ..args };
         let mode = check_open_args(&args)?;

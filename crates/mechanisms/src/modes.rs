@@ -129,6 +129,9 @@ pub struct ModeInfo {
     pub mode: Mode,
     /// Its name on the command line.
     pub name: &'static str,
+    /// Has it been shown to keep its promise? One that has not is for the crash explorer and the
+    /// lab, and no volume is opened in it.
+    pub proven: bool,
     /// What it promises, for a person.
     pub promise: &'static str,
     /// The same in a line, for the options in force.
@@ -197,6 +200,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Sync,
         name: "sync",
+        proven: true,
         promise: "every returned create, mkdir, symlink, mknod, link, unlink, rmdir, rename and \
                   truncate survives a crash; file data is safe after fsync; the volume repairs \
                   itself when it is opened again",
@@ -217,6 +221,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Async,
         name: "async",
+        proven: true,
         promise: "after a crash nothing is promised but that, after cairn fsck --repair, every \
                   fsynced file not touched since is whole under its name",
         line: |_| {
@@ -237,6 +242,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::SoftUpdates,
         name: "soft-updates",
+        proven: false,
         promise: "after a crash the volume is sound but for space that is not given back yet and \
                   link counts that are too high; no file shows blocks of another, no name is \
                   lost by a rename; the last seconds of work that was not fsynced may be gone, \
@@ -256,6 +262,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Ordered,
         name: "ordered",
+        proven: true,
         promise: "after a crash the metadata is as of the last commit (at most --commit-interval \
                   ago), file data is safe after fsync, and no file shows blocks of another",
         line: |t| format!("{}; no file shows blocks of another", t.behind()),
@@ -273,6 +280,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Writeback,
         name: "writeback",
+        proven: true,
         promise: "after a crash the metadata is as of the last commit (at most --commit-interval \
                   ago), file data is safe after fsync; files written since may show old blocks",
         line: |t| format!("{}; new files may show old blocks", t.behind()),
@@ -290,6 +298,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Data,
         name: "data",
+        proven: true,
         promise: "after a crash data and metadata are of the same version, as of the last commit \
                   (at most --commit-interval ago) or a later fsync",
         line: |t| format!("{}; metadata and contents of one moment", t.behind()),
@@ -307,6 +316,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Wasteless,
         name: "wasteless",
+        proven: true,
         promise: "after a crash data and metadata are of the same version, as of the last commit \
                   (at most --commit-interval ago) or a later fsync",
         line: |t| format!("{}; metadata and contents of one moment", t.behind()),
@@ -324,6 +334,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Selective,
         name: "selective",
+        proven: true,
         promise: "after a crash small writes (pieces of a block of up to --threshold) and \
                   metadata are of the same version, as of the last commit; of larger ones new \
                   blocks are never seen half done, overwrites may be",
@@ -342,6 +353,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Redo,
         name: "redo",
+        proven: true,
         promise: "after a crash the metadata is that of a prefix of the operations: of all that \
                   returned, with --commit sync or over NFS, else of all but the last few \
                   milliseconds' as a rule and --commit-interval's at most; file data is safe after \
@@ -361,6 +373,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Unified,
         name: "unified",
+        proven: true,
         promise: "after a crash metadata and small writes (up to --threshold) are of a prefix \
                   of the operations: of all that returned, with --commit sync or over NFS, else of \
                   all but the last few milliseconds' as a rule and --commit-interval's at most, \
@@ -409,6 +422,10 @@ impl Mode {
     /// What is said of it.
     pub fn info(self) -> &'static ModeInfo {
         MODES.iter().find(|m| m.mode == self).expect("every mode is in the table")
+    }
+    /// Those in which volumes are opened.
+    pub fn proven() -> impl Iterator<Item = &'static ModeInfo> {
+        MODES.iter().filter(|m| m.proven)
     }
     /// By its name.
     pub fn by_name(name: &str) -> Option<Mode> {

@@ -3,7 +3,7 @@
 use clap::Parser;
 use lab::Setting;
 use std::path::PathBuf;
-use volume::{Commit, MODES, Mode};
+use volume::{Commit, Mode};
 
 /// Cuts the power of the real program and judges what is left.
 ///
@@ -40,7 +40,7 @@ impl Options {
     pub(crate) fn settings(&self) -> Result<Vec<Setting>, String> {
         let named = |n: &String| Mode::by_name(n).ok_or_else(|| format!("there is no mode {n}"));
         let modes: Vec<Mode> = if self.modes.is_empty() {
-            MODES.iter().map(|m| m.mode).collect()
+            Mode::proven().map(|m| m.mode).collect()
         } else {
             self.modes.iter().map(named).collect::<Result<_, _>>()?
         };

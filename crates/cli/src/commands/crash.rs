@@ -6,7 +6,7 @@ use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::Setting;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
-use volume::{Commit, MODES, Mode, ModeOption};
+use volume::{Commit, Mode, ModeOption};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -17,12 +17,12 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     if a.list_modes {
-        MODES.iter().for_each(|m| println!("{}", m.name));
+        Mode::proven().for_each(|m| println!("{}", m.name));
         return Ok(Outcome::Done);
     }
     let modes: Vec<Mode> = match &a.mode {
         Some(m) => vec![mode_of(m)?],
-        None => MODES.iter().map(|m| m.mode).collect(),
+        None => Mode::proven().map(|m| m.mode).collect(),
     };
     if a.plant.as_deref() == Some("list") {
         for name in modes.iter().flat_map(|m| m.info().plants) {
