@@ -237,7 +237,8 @@ impl Image {
         let log = log.map(|l| l.display().to_string());
         files.extend(existing_log(log.as_deref(), read_only)?);
         let mut found = look(&files)?;
-        if let Some(why) = found.ext().and_then(|p| p.read_only.as_ref()).filter(|_| !read_only) {
+        let cannot = found.ext().ok().and_then(|p| p.read_only.as_ref());
+        if let Some(why) = cannot.filter(|_| !read_only) {
             let why = why.trim_start_matches("opened for reading only: ");
             return Err(Failure::Failed(format!("{shown}: it cannot be changed: {why}")));
         }
