@@ -10,6 +10,7 @@ mod soft_updates;
 #[cfg(test)]
 mod testing;
 mod touched;
+mod unflushed;
 
 use cache::Cache;
 use integrity::{IntegrityError, Mechanism, Plant};

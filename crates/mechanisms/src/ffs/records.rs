@@ -3,18 +3,12 @@
 
 use super::phase::PHASES;
 use super::render::render;
+use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent};
 use integrity::Edit;
 use std::collections::BTreeMap;
 use std::ops::Range;
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Pending,
-    Captured,
-    Written(FlushEpoch),
-}
 
 #[derive(Debug)]
 pub(super) struct Record {
@@ -22,7 +16,7 @@ pub(super) struct Record {
     pub(super) phase: usize,
     pub(super) range: Range<usize>,
     pub(super) before: Option<Box<[u8]>>,
-    pub(super) state: State,
+    pub(super) state: Progress,
 }
 
 struct TxnState {
@@ -46,8 +40,8 @@ impl TxnState {
 pub(super) struct Records {
     by_block: BTreeMap<BlockNo, Vec<Record>>,
     txns: BTreeMap<u64, TxnState>,
-    /// Blocks with written records, waiting for a flush.
-    written: Vec<(FlushEpoch, BlockNo)>,
+    /// Blocks with written records.
+    unflushed: Unflushed,
     durable: Vec<u64>,
 }
 
@@ -66,7 +60,7 @@ impl Records {
             phase,
             range: edit.range.clone(),
             before: edit.before.clone(),
-            state: State::Pending,
+            state: Progress::Pending,
         };
         self.by_block.entry(edit.buf.block()).or_default().push(record);
         let t = self.txns.entry(txn).or_insert_with(|| TxnState {
@@ -139,7 +133,7 @@ impl Records {
     pub(super) fn is_held_back(&self, block: BlockNo) -> bool {
         let delayed = |r: &Record| self.txns.get(&r.txn).is_some_and(|t| t.ended && !t.waits);
         let list = self.by_block.get(&block);
-        list.is_some_and(|l| l.iter().any(|r| r.state == State::Pending && delayed(r)))
+        list.is_some_and(|l| l.iter().any(|r| r.state == Progress::Pending && delayed(r)))
     }
 
     /// What may be written of `buf` now (I1); the ready records are captured in it.
@@ -155,26 +149,23 @@ impl Records {
     /// The write of the block has ended.
     pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let Some(list) = self.by_block.get_mut(&block) else { return };
-        let early = list.iter().any(|r| matches!(r.state, State::Written(e) if e > epoch));
+        let early = list.iter().any(|r| matches!(r.state, Progress::Written(e) if e > epoch));
         assert!(!early, "I2: block {block} was written in an epoch that is to come");
-        let to = if ok { State::Written(epoch) } else { State::Pending };
+        let to = Progress::after_write(ok, epoch);
         let mut any = false;
-        for r in list.iter_mut().filter(|r| r.state == State::Captured) {
+        for r in list.iter_mut().filter(|r| r.state == Progress::Captured) {
             r.state = to;
             any = true;
         }
         if any && ok {
-            self.written.push((epoch, block));
+            self.unflushed.add(epoch, block);
         }
     }
 
     /// What was written before this flush was issued is durable (I2).
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
-        let due: Vec<BlockNo> =
-            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
-        for block in due {
-            let done = |r: &Record| matches!(r.state, State::Written(e) if e < epoch);
-            self.finish(block, done);
+        for block in self.unflushed.take_flushed(epoch) {
+            self.finish(block, |r| r.state.is_durable_by(epoch));
         }
     }
 

@@ -1,7 +1,8 @@
 //! Rendering the image of a block: a private copy in which the edits whose turn has not come are
 //! rolled back. The live block is never touched, so nobody waits for the write.
 
-use super::records::{Record, State};
+use super::records::Record;
+use crate::unflushed::Progress;
 use cache::{Buf, Image};
 use std::ops::Range;
 
@@ -38,8 +39,8 @@ pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> 
 }
 
 fn capture(r: &mut Record) {
-    if r.state == State::Pending {
-        r.state = State::Captured;
+    if r.state == Progress::Pending {
+        r.state = Progress::Captured;
     }
 }
 
@@ -69,7 +70,7 @@ mod tests {
                     wanted[range.clone()].fill(n);
                 }
                 let txn = u64::from(is_ready);
-                list.push(Record { txn, phase: 0, range, before, state: State::Pending });
+                list.push(Record { txn, phase: 0, range, before, state: Progress::Pending });
             }
             let image = match render(&buf, &mut list, |r| r.txn == 1) {
                 Image::AsIs => buf.image(),
@@ -78,7 +79,7 @@ mod tests {
             };
             assert_eq!(image.bytes()[..64], wanted, "I1: seed {seed}");
             let stand = list.iter().filter(|r| r.txn == 1);
-            assert!(stand.clone().all(|r| r.state == State::Captured), "I2: seed {seed}");
+            assert!(stand.clone().all(|r| r.state == Progress::Captured), "I2: seed {seed}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The journaled blocks that are not durable in place yet: what may be written of each (the gate),
 //! and since which transaction the journal is needed for it (needed_from). It writes nothing.
 
+use crate::unflushed::Unflushed;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
 use format::{BlockNo, Extent};
@@ -34,7 +35,7 @@ pub(super) struct JournalHeads {
     map: IdMap<u64, JournalHead>,
     /// (serial, block) of every block that needs the journal: the first of the block's serials.
     by_needed_from: BTreeSet<(u64, u64)>,
-    written: Vec<(FlushEpoch, u64)>,
+    unflushed: Unflushed,
 }
 
 impl JournalHeads {
@@ -206,7 +207,7 @@ impl JournalHeads {
             && ok
         {
             h.written = Some((epoch, serial));
-            self.written.push((epoch, block.0));
+            self.unflushed.add(epoch, block);
         }
     }
 
@@ -214,9 +215,7 @@ impl JournalHeads {
     /// Returns the freed blocks among them, which need not be written again.
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) -> Vec<BlockNo> {
         let mut freed = Vec::new();
-        let due: Vec<u64> =
-            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
-        for block in due {
+        for BlockNo(block) in self.unflushed.take_flushed(epoch) {
             let Some(h) = self.map.get_mut(&block) else { continue };
             let Some((_, serial)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
             h.written = None;

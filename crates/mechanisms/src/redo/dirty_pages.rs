@@ -8,6 +8,7 @@
 //! durable, whatever has come since.
 
 use super::serials::Serial;
+use crate::unflushed::Unflushed;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
 use format::{BlockNo, Extent};
@@ -37,7 +38,7 @@ pub(super) struct DirtyPages {
     /// (recLSN, block) of every block.
     by_rec_lsn: BTreeSet<(Lsn, u64)>,
     /// Blocks that were written and wait for a flush.
-    written: Vec<(FlushEpoch, u64)>,
+    unflushed: Unflushed,
 }
 
 impl DirtyPages {
@@ -109,20 +110,17 @@ impl DirtyPages {
             && ok
         {
             s.written = Some((epoch, serial));
-            self.written.push((epoch, block.0));
+            self.unflushed.add(epoch, block);
         }
     }
 
     /// What was written before this flush was issued is durable in place: its recLSN goes.
     /// `after` says where the entries behind a serial begin.
     pub(super) fn flushed(&mut self, epoch: FlushEpoch, after: impl Fn(Serial) -> Option<Lsn>) {
-        let due: Vec<u64> =
-            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
-        for block in due {
+        for BlockNo(block) in self.unflushed.take_flushed(epoch) {
             let Some(s) = self.map.get_mut(&block) else { continue };
             // A later write of it has an entry of its own in the list.
-            let Some((e, serial)) = s.written.filter(|(e, _)| *e < epoch) else { continue };
-            assert!(e < epoch, "I4: a write of epoch {e:?} is durable by flush {epoch:?}");
+            let Some((_, serial)) = s.written.filter(|(e, _)| *e < epoch) else { continue };
             assert!(serial <= s.newest, "I4: {serial:?} was written of a block with less");
             s.written = None;
             if let Some(rec_lsn) = s.rec_lsn {

@@ -8,6 +8,7 @@
 
 use super::order::{FREES, STEPS, needs};
 use super::render::Backward;
+use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent, Ino};
 use integrity::Plant;
@@ -16,20 +17,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Names a node; later ones are greater.
 pub(super) type NodeId = u64;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum State {
-    Pending,
-    Captured,
-    Written(FlushEpoch),
-}
-
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) txn: u64,
     pub(super) step: usize,
     pub(super) buf: Buf,
     backward: Backward,
-    state: State,
+    state: Progress,
     under: Vec<NodeId>,
     after: Vec<NodeId>,
     /// Inodes that are not whole, or not named, without it.
@@ -75,7 +69,7 @@ pub(super) struct Graph {
     by_own: BTreeMap<Ino, BTreeSet<NodeId>>,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
     operations: BTreeMap<u64, Operation>,
-    written: Vec<(FlushEpoch, BlockNo)>,
+    unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
     released: Vec<u64>,
@@ -149,7 +143,7 @@ impl Graph {
                 step,
                 buf: buf.clone(),
                 backward: Backward::default(),
-                state: State::Pending,
+                state: Progress::Pending,
                 under: Vec::new(),
                 after: Vec::new(),
                 own: Vec::new(),
@@ -204,7 +198,7 @@ impl Graph {
     /// Is there a node in the block that has yet to be written?
     pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
         let ids = self.by_block.get(&block).into_iter().flatten();
-        ids.into_iter().any(|id| self.nodes[id].state == State::Pending)
+        ids.into_iter().any(|id| self.nodes[id].state == Progress::Pending)
     }
 
     /// The operation's nodes of a step that are not durable yet.
@@ -274,7 +268,7 @@ impl Graph {
                 let at = all.binary_search_by_key(u, |(i, _)| *i);
                 at.map_or(true, |at| all[at].1)
             };
-            let stands = n.state != State::Pending
+            let stands = n.state != Progress::Pending
                 || self.plant.is("no-rollback")
                 || self.is_due(n) && n.under.iter().all(beside);
             all.push((*id, stands));
@@ -289,7 +283,7 @@ impl Graph {
             return Image::AsIs;
         }
         let is_new = |(id, stands): &(NodeId, bool)| {
-            *stands && self.nodes[id].state == State::Pending && self.is_ended(*id)
+            *stands && self.nodes[id].state == Progress::Pending && self.is_ended(*id)
         };
         if !force && !standing.iter().any(is_new) && standing.iter().any(|(_, s)| !s) {
             return Image::NotYet;
@@ -301,8 +295,8 @@ impl Graph {
             let n = self.nodes.get_mut(id).expect("it is in the list");
             if *stands || n.backward.is_empty() {
                 all_shown &= *stands && ended;
-                if n.state == State::Pending && *stands && ended {
-                    n.state = State::Captured;
+                if n.state == Progress::Pending && *stands && ended {
+                    n.state = Progress::Captured;
                     self.counts.captures += 1;
                 }
                 continue;
@@ -326,25 +320,23 @@ impl Graph {
 
     /// The write of the block has ended.
     pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
-        let to = if ok { State::Written(epoch) } else { State::Pending };
+        let to = Progress::after_write(ok, epoch);
         let mut any = false;
         for id in self.by_block.get(&block).into_iter().flatten() {
-            if let Some(n) = self.nodes.get_mut(id).filter(|n| n.state == State::Captured) {
+            if let Some(n) = self.nodes.get_mut(id).filter(|n| n.state == Progress::Captured) {
                 n.state = to;
                 any = true;
             }
         }
         if any && ok {
-            self.written.push((epoch, block));
+            self.unflushed.add(epoch, block);
         }
     }
 
     /// What was written before this flush was issued is durable (I2).
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
-        let due: Vec<BlockNo> =
-            self.written.extract_if(.., |(e, _)| *e < epoch).map(|(_, b)| b).collect();
-        for block in due {
-            self.finish(block, |n| matches!(n.state, State::Written(e) if e < epoch));
+        for block in self.unflushed.take_flushed(epoch) {
+            self.finish(block, |n| n.state.is_durable_by(epoch));
         }
     }
 
@@ -359,7 +351,7 @@ impl Graph {
     pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
         let range = self.by_block.range(e.start..e.start.plus(e.len));
         let pending = |ids: &Vec<NodeId>| {
-            ids.iter().map(|id| &self.nodes[id]).find(|n| n.state == State::Pending)
+            ids.iter().map(|id| &self.nodes[id]).find(|n| n.state == Progress::Pending)
         };
         range.filter_map(|(_, ids)| pending(ids)).map(|n| n.buf.clone()).collect()
     }
@@ -406,11 +398,11 @@ impl Graph {
         let mut blocks = BTreeMap::new();
         while let Some(id) = todo.pop() {
             let Some(n) = self.nodes.get(&id) else { continue };
-            if !seen.insert(id) || matches!(n.state, State::Written(_)) {
+            if !seen.insert(id) || matches!(n.state, Progress::Written(_)) {
                 continue;
             }
             blocks.insert(n.buf.block(), n.buf.clone());
-            if n.state == State::Captured {
+            if n.state == Progress::Captured {
                 continue;
             }
             todo.extend(n.after.iter().chain(&n.under));
