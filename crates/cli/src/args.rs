@@ -54,6 +54,8 @@ pub enum Command {
     Config(ConfigArgs),
     /// The stand-alone log: make one, append to it, read it.
     Log(LogArgs),
+    /// The log-structured store below a volume: how it is filled, clean it, export it.
+    Lfs(LfsArgs),
     /// Write the man pages or the shells' completions into a directory.
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -379,6 +381,31 @@ pub struct BenchArgs {
 pub struct LogArgs {
     #[command(subcommand)]
     pub command: LogCommand,
+}
+
+#[derive(Args)]
+pub struct LfsArgs {
+    #[command(subcommand)]
+    pub command: LfsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum LfsCommand {
+    /// How its segments are filled; recomputes everything and exits with 3 if something differs.
+    Stat {
+        image: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty segments, so that writing finds them.
+    Clean {
+        image: PathBuf,
+        /// At most so many.
+        #[arg(long, default_value = "1048576")]
+        segments: u32,
+    },
+    /// Write the newest state as a plain image, which any Linux reads.
+    Export { image: PathBuf, out: PathBuf },
 }
 
 /// Which of a log's clients is meant.

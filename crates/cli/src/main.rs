@@ -80,6 +80,7 @@ fn main() -> ExitCode {
         Command::Crash(a) => commands::crash::run(&a),
         Command::Lab(a) => commands::lab::run(&a),
         Command::Log(a) => commands::log::run(&a),
+        Command::Lfs(a) => commands::lfs::run(&a),
         Command::Config(a) => commands::config::run(&a),
         Command::Generate(a) => commands::generate::run(&a),
     };

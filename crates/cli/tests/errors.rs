@@ -130,7 +130,7 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["mount", i, "/mnt", "--journal-intents"], "not in this version"),
         (&["mount", i, "/mnt", "--mode", "soft-updates"], "not in this version"),
         (&["mkfs", "x", "--size", "16M", "--profile", "ext5"], "ext5"),
-        (&["mkfs", "x", "--size", "16M", "--profile", "lfs"], "not in this version"),
+        (&["mkfs", "x", "--size", "16M", "--profile", "lfs", "--log", "y"], "no --log"),
         (&["mkfs", "x", "--size", "lots"], "lots"),
         (&["mkfs", "x", "--size", "16M", "--label", "seventeen letters"], "16 bytes"),
         (&["cat", i, "/f", "--json"], "--json"),

@@ -24,6 +24,7 @@ mod probe;
 mod promise;
 mod recover;
 mod score;
+mod segments;
 mod state;
 mod store;
 
@@ -40,6 +41,7 @@ pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, probe};
 pub use recover::restore_primary;
 pub use score::layout_score;
+pub use segments::{is_store, make_on_segments};
 pub use store::{FoundStore, Store, StoreKind};
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};

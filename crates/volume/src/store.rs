@@ -7,6 +7,7 @@
 
 use crate::VolumeError;
 use crate::place::{Ground, Reader};
+use crate::segments::Segments;
 use env::{Blocking, Disk, DiskError, Local};
 use std::fmt;
 use std::rc::Rc;
@@ -57,7 +58,7 @@ pub trait Store {
 
 /// Every kind of store, in the order in which they are looked for. The plain disk is last: it is
 /// what is left.
-pub(crate) const STORES: &[&dyn StoreKind] = &[&PlainDisk];
+pub(crate) const STORES: &[&dyn StoreKind] = &[&Segments, &PlainDisk];
 
 /// The device itself.
 #[derive(Clone, Copy, Debug)]

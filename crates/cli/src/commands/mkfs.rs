@@ -3,14 +3,16 @@
 use crate::args::{MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
-use check::{IoError, ReadBlocks};
+use check::{IoError, ReadBlocks, WriteBlocks};
+use env::DiskId;
 use format::foreign;
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
-use host::{HostFile, entropy, now};
+use host::{HostFile, drive, entropy, now};
 use std::path::Path;
 use std::sync::Arc;
+use volume::VolumeError;
 
 /// Room for a label in the superblock.
 const LABEL_BYTES_MAX: usize = 16;
@@ -24,7 +26,11 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
     println!(
         "{}: {} volume, {} blocks of {}, {}",
         a.image.display(),
-        if a.profile == Profile::Ext2 { "ext2" } else { "ext3" },
+        match a.profile {
+            Profile::Ext2 => "ext2",
+            Profile::Lfs => "ext3 in a log-structured store",
+            _ => "ext3",
+        },
         blocks,
         a.block_size,
         size::show(blocks * a.block_size)
@@ -37,12 +43,17 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     let profile = match a.profile {
         Profile::Ext2 => format::mkfs::Profile::Ext2,
         Profile::Ext3 => format::mkfs::Profile::Ext3,
-        Profile::Ext4 | Profile::Lfs => {
+        // Whatever the store lies on, the volume in it is this.
+        Profile::Lfs => format::mkfs::Profile::Ext3,
+        Profile::Ext4 => {
             return Err(Failure::Usage(
-                "--profile: ext4 and lfs are not in this version: take ext2 or ext3".into(),
+                "--profile: ext4 is not in this version: take ext2, ext3 or lfs".into(),
             ));
         }
     };
+    if a.profile == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
+        return Err(Failure::Usage("--profile lfs: blocks of 4096, and no --log".into()));
+    }
     if a.label.len() > LABEL_BYTES_MAX {
         let why = format!("--label {}: a label has at most {LABEL_BYTES_MAX} bytes", a.label);
         return Err(Failure::Usage(why));
@@ -79,12 +90,42 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         owner: me(),
         now_secs: now().wall.secs() as u32,
     };
-    let mut device = FileDevice(file);
-    volume::make(&mut device, &options, made).map_err(|e| {
+    let result = if a.profile == Profile::Lfs {
+        make_on_segments(&file, options, made)
+    } else {
+        volume::make(&mut FileDevice(file), &options, made)
+    };
+    result.map_err(|e| {
         if made {
             let _ = std::fs::remove_file(&a.image);
         }
         Failure::Failed(format!("{shown}: {e}"))
+    })
+}
+
+/// Makes a log-structured store, and the volume in it.
+fn make_on_segments(
+    file: &Arc<HostFile>,
+    volume: MkfsOptions,
+    made: bool,
+) -> Result<u64, VolumeError> {
+    let bytes = volume.size_bytes;
+    if !made {
+        // Nothing of an old volume or store is left to be taken for a part of this.
+        let zeros = vec![0; MARKS_BYTES];
+        let mut device = FileDevice(file.clone());
+        for at in (0..bytes).step_by(MARKS_BYTES) {
+            let n = (bytes - at).min(MARKS_BYTES as u64) as usize;
+            if !device.known_zero(at, n as u64) {
+                device.write_at(at, &zeros[..n])?;
+            }
+        }
+    }
+    let store = lfs::FormatOptions { uuid: volume.uuid, segment_bytes: None, virtual_bytes: None };
+    let seed = u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes"));
+    drive(std::slice::from_ref(file), seed, move |env| {
+        let disk = env.port().disk(DiskId(0), bytes);
+        Box::pin(async move { volume::make_on_segments(env, disk, &store, &volume).await })
     })
 }
 

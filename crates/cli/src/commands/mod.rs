@@ -10,6 +10,7 @@ pub mod get;
 pub mod http;
 pub mod info;
 pub mod lab;
+pub mod lfs;
 pub mod log;
 pub mod mkfs;
 mod nfs_server;

@@ -1,0 +1,172 @@
+//! `cairn lfs`: the log-structured store below a volume: how it is filled, cleaning it, and its
+//! newest state as a plain image. What the volume in it holds is not looked at.
+
+use crate::args::{LfsArgs, LfsCommand};
+use crate::{Failure, Outcome, size};
+use env::{Block, Disk, DiskId, Env, Local};
+use host::{HostFile, drive, entropy};
+use serde_json::json;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The command.
+pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
+    match &a.command {
+        LfsCommand::Stat { image, json } => stat(image, *json),
+        LfsCommand::Clean { image, segments } => clean(image, *segments),
+        LfsCommand::Export { image, out } => export(image, out),
+    }
+}
+
+/// Runs `f` on the opened store.
+fn on<T: 'static>(
+    image: &Path,
+    read_only: bool,
+    f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
+) -> Result<T, Failure> {
+    let file = HostFile::open(image, read_only)?;
+    let seed = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
+    let bytes = file.size_bytes();
+    let result = drive(&[Arc::new(file)], seed, |env| {
+        let disk = env.port().disk(DiskId(0), bytes);
+        let options = lfs::OpenOptions { read_only, ..lfs::OpenOptions::default() };
+        Box::pin(async move {
+            let store = lfs::Store::open(env.clone(), disk, options).await?;
+            f(env, store).await
+        })
+    });
+    result.map_err(|e| Failure::Failed(format!("{}: {e}", image.display())))
+}
+
+fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
+    let (report, geometry, opened, memory) = on(image, true, |_, store| {
+        Box::pin(async move {
+            let report = store.verify(true).await.map_err(|e| e.to_string())?;
+            Ok((report, store.geometry(), store.opened(), store.table_memory_bytes()))
+        })
+    })?;
+    let [free, open, contents, table] = report.segments;
+    if as_json {
+        let all = json!({
+            "segment_bytes": u64::from(geometry.segment_blocks) * 4096,
+            "segments": geometry.segments,
+            "virtual_blocks": geometry.virtual_blocks,
+            "mapped_blocks": report.mapped,
+            "extents": report.extents,
+            "free": free, "open": open, "contents": contents, "table": table,
+            "by_tenths_full": report.histogram,
+            "checkpoint": opened.generation,
+            "rolled_forward": opened.rolled,
+            "table_memory_bytes": memory,
+            "wrong": report.wrong,
+        });
+        println!("{all}");
+    } else {
+        let bytes = u64::from(geometry.segment_blocks) * 4096;
+        println!("segments     {} of {}", geometry.segments, size::show(bytes));
+        println!("  free {free}, written into {open}, contents {contents}, table {table}");
+        let tenths: Vec<String> = report.histogram.iter().map(u32::to_string).collect();
+        println!("  contents by how full, in tenths: {}", tenths.join(" "));
+        let full = report.mapped as f64 * 100.0 / geometry.virtual_blocks as f64;
+        println!(
+            "blocks       {} of {} ({full:.1} %), in {} extents",
+            report.mapped, geometry.virtual_blocks, report.extents
+        );
+        println!(
+            "checkpoint   {}, {} partial segments of log behind it",
+            opened.generation, opened.rolled
+        );
+    }
+    if report.wrong.is_empty() {
+        return Ok(Outcome::Done);
+    }
+    for w in report.wrong.iter().take(20) {
+        crate::say::err(&format!("{}: {w}", image.display()));
+    }
+    Ok(Outcome::Damaged)
+}
+
+fn clean(image: &Path, segments: u32) -> Result<Outcome, Failure> {
+    let (emptied, stats) = on(image, false, move |_, store| {
+        Box::pin(async move {
+            let emptied = store.clean(segments).await.map_err(|e| e.to_string())?;
+            Ok((emptied, store.stats()))
+        })
+    })?;
+    println!("{}: {emptied} segments emptied, {} blocks moved", image.display(), stats.moved);
+    Ok(Outcome::Done)
+}
+
+/// Does a log-structured store begin in this file?
+pub fn is_store(image: &Path) -> Result<bool, Failure> {
+    let file = HostFile::open(image, true)?;
+    let mut magic = [0; lfs::MAGIC.len()];
+    let read = file.size_bytes() >= 8 && file.read_at(0, &mut magic).is_ok();
+    Ok(read && magic == lfs::MAGIC)
+}
+
+/// The volume, read through its store.
+struct Inside(env::Blocking);
+
+impl check::ReadBlocks for Inside {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), check::IoError> {
+        self.0.read(at, into).map_err(|e| check::IoError { what: e.to_string(), at })
+    }
+}
+
+/// Recomputes what the store keeps, then checks the volume in it: what is wrong with the one, and
+/// the report of the other.
+pub fn check_inside(
+    image: &Path,
+    options: check::Options,
+) -> Result<(Vec<String>, check::Report), Failure> {
+    on(image, true, move |env, store| {
+        Box::pin(async move {
+            let text = |e: env::DiskError| e.to_string();
+            let wrong = store.verify(true).await.map_err(text)?.wrong;
+            let disk = std::rc::Rc::new(store);
+            let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await.map_err(text)?;
+            let mut bar = crate::progress::Bar::new();
+            let report = check::check(&Inside(inside), &options, &mut bar);
+            Ok((wrong, report.map_err(|e| e.to_string())?))
+        })
+    })
+}
+
+/// Blocks copied at once.
+const COPIED: u64 = 256;
+
+fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
+    if out.exists() {
+        return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
+    }
+    let to = out.to_path_buf();
+    let mapped = on(image, true, move |_, store| {
+        Box::pin(async move {
+            let file = HostFile::create(&to, store.size_bytes())?;
+            let text = |e: env::DiskError| e.to_string();
+            let mut ranges = Vec::new();
+            store.mapped(|v, n| ranges.push((v.0, n))).await.map_err(text)?;
+            let mut copied = 0;
+            for (first, n) in ranges {
+                for at in (first..first + n).step_by(COPIED as usize) {
+                    let blocks = (first + n - at).min(COPIED);
+                    let memory = vec![Block::zeroed(blocks as usize * lfs::BLOCK_BYTES)];
+                    let read = store.read(at * lfs::BLOCK_BYTES as u64, memory).await;
+                    let read = read.map_err(text)?;
+                    let place = at * lfs::BLOCK_BYTES as u64;
+                    file.write_at(place, read[0].bytes()).map_err(|e| e.to_string())?;
+                    copied += blocks;
+                }
+            }
+            file.flush().map_err(|e| e.to_string())?;
+            Ok(copied)
+        })
+    })?;
+    println!("{}: {}", out.display(), size::show(mapped * lfs::BLOCK_BYTES as u64));
+    Ok(Outcome::Done)
+}

@@ -1,0 +1,67 @@
+//! A volume in a log-structured store, from the command line: made, filled, overwritten, cleaned,
+//! checked and exported; the export is a plain volume with the same contents.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn cairn(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cairn")).args(args).output().unwrap()
+}
+
+fn done(args: &[&str]) -> String {
+    let out = cairn(args);
+    let err = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success(), "cairn {args:?}: {err}");
+    String::from_utf8(out.stdout).unwrap()
+}
+
+fn folder() -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("cairn-lfs-cli-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn made_filled_cleaned_checked_and_exported() {
+    let dir = folder();
+    let (image, out) = (dir.join("v.img"), dir.join("out.img"));
+    let (v, o) = (text(&image), text(&out));
+    let said = done(&["mkfs", v, "--size", "64M", "--profile", "lfs"]);
+    assert!(said.contains("log-structured"), "{said}");
+    let again = cairn(&["mkfs", v, "--profile", "lfs"]);
+    assert!(!again.status.success(), "never over a store without --force");
+    let bytes: Vec<u8> = (0..6_000_000_u32).map(|i| (i ^ i >> 9) as u8).collect();
+    let local = dir.join("data");
+    for round in 0..8_u8 {
+        let mut part = bytes.clone();
+        part[0] = round;
+        std::fs::write(&local, &part).unwrap();
+        done(&["put", v, text(&local), "/"]);
+        done(&["mkdir", v, &format!("/d{round}")]);
+    }
+    let stat: serde_json::Value =
+        serde_json::from_str(&done(&["lfs", "stat", v, "--json"])).unwrap();
+    assert_eq!(stat["wrong"].as_array().unwrap().len(), 0, "{stat}");
+    assert_eq!(stat["rolled_forward"], 0, "a clean end leaves no log to follow");
+    done(&["fsck", v]);
+    done(&["info", v]);
+    done(&["lfs", "clean", v]);
+    done(&["lfs", "export", v, o]);
+    for from in [v, o] {
+        let back = dir.join("back");
+        done(&["get", from, "/data", text(&back)]);
+        assert_eq!(std::fs::read(&back).unwrap()[1..], bytes[1..], "{from}");
+        assert_eq!(std::fs::read(&back).unwrap()[0], 7, "{from}");
+        let _ = std::fs::remove_file(&back);
+    }
+    match Command::new("e2fsck").args(["-fn", o]).output() {
+        Ok(e) => assert!(e.status.success(), "{}", String::from_utf8_lossy(&e.stdout)),
+        Err(_) => println!("skipped: no e2fsck"),
+    }
+    let _ = std::fs::remove_dir_all(&dir);
+}
