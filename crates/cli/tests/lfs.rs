@@ -1,6 +1,8 @@
 //! A volume in a log-structured store, from the command line: made, filled, overwritten, cleaned,
 //! checked and exported; the export is a plain volume with the same contents.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
