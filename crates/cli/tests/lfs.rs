@@ -43,6 +43,9 @@ fn made_filled_cleaned_checked_and_exported() {
         let mut part = bytes.clone();
         part[0] = round;
         std::fs::write(&local, &part).unwrap();
+        if round > 0 {
+            done(&["rm", v, "/data"]);
+        }
         done(&["put", v, text(&local), "/"]);
         done(&["mkdir", v, &format!("/d{round}")]);
     }

@@ -20,10 +20,13 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let last = found.last_mode();
     let promise = last.and_then(Mode::by_name).map(|m| m.info().promise);
     let hex: String = sb.uuid().iter().map(|b| format!("{b:02x}")).collect();
-    let score = crate::commands::files::layout_score(&a.image)?;
+    // Neighbours in a store are neighbours nowhere else.
+    let plain = !super::lfs::is_store(&a.image)?;
+    let score = if plain { crate::commands::files::layout_score(&a.image)? } else { None };
     let log = log_state(&looked.found, looked.log.as_ref());
     let all = json!({
         "image": shown,
+        "store": (!plain).then(|| looked.found.store.name()),
         "uuid": hex,
         "label": sb.label(),
         "block_bytes": geo.block_bytes,
