@@ -16,8 +16,33 @@ pub enum BufKind {
     Data,
 }
 
+/// What a block of metadata is to its layout, as far as its checksum goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// Nothing in it carries a checksum of its own.
+    #[default]
+    Plain,
+    /// The block with the primary superblock.
+    Superblock,
+    /// Group descriptors, from this group's on.
+    Descriptors(u32),
+    /// The bitmap of this group's blocks.
+    BlockMap(u32),
+    /// The bitmap of this group's inodes.
+    InodeMap(u32),
+    /// Slots of inodes, from this one's on.
+    Inodes(u32),
+    /// A directory's block, entries or index, of an owner of this generation.
+    Dir(u32),
+    /// A node of an extent tree, of an owner of this generation.
+    Extents(u32),
+    /// Extended attributes.
+    Attributes,
+}
+
 pub(crate) struct Inner {
     pub(crate) block: BlockNo,
+    pub(crate) role: Cell<Role>,
     pub(crate) kind: Cell<BufKind>,
     pub(crate) owner: Cell<Ino>,
     /// Its bytes; empty until it is valid.
@@ -67,6 +92,20 @@ impl Buf {
                 list.add(self);
             }
         }
+    }
+    /// What it is to its layout.
+    pub fn role(&self) -> Role {
+        self.0.role.get()
+    }
+    /// Says what it is to its layout.
+    pub fn set_role(&self, role: Role) {
+        self.0.role.set(role);
+    }
+    /// Puts contents into a new block that come of elsewhere on the disk, so that they need not be
+    /// written: when they are wanted again, they are computed again.
+    pub fn derive(&self, f: impl FnOnce(&mut [u8])) {
+        assert!(self.0.valid.get() && !self.0.dirty.get(), "a new block");
+        f(self.0.data.borrow_mut().bytes_mut());
     }
     /// Its bytes. Do not hold the borrow across an await.
     pub fn bytes(&self) -> Ref<'_, [u8]> {

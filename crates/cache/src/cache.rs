@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::flusher::Flusher;
 use crate::stats::CacheStats;
 use crate::writeback::DirtyList;
-use crate::{Buf, BufKind, FlushEpoch, OpenGate, WriteGate};
+use crate::{Buf, BufKind, FlushEpoch, OpenGate, Role, WriteGate};
 use env::sync::{Notify, Semaphore};
 use env::{Block, Disk, DiskError, Env, IdMap, Nanos};
 use format::{BlockNo, Ino};
@@ -187,6 +187,7 @@ impl Cache {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
         buf.set_owner(owner);
+        buf.set_role(Role::Plain);
         *buf.0.data.borrow_mut() = self.zero.clone();
         buf.0.version.set(buf.0.version.get() + 1);
         buf.0.valid.set(true);
@@ -222,6 +223,7 @@ impl Cache {
         if let Some(b) = buf {
             b.mark_clean();
             b.set_owner(Ino(0));
+            b.set_role(Role::Plain);
             b.0.version.set(b.0.version.get() + 1);
             b.0.touched.set(false);
         }
@@ -278,6 +280,7 @@ impl Cache {
     fn new_buf(&self, block: BlockNo, kind: BufKind) -> Buf {
         Buf(Rc::new(Inner {
             block,
+            role: Cell::default(),
             kind: Cell::new(kind),
             owner: Cell::new(Ino(0)),
             data: RefCell::new(Block::empty()),

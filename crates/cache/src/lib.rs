@@ -26,7 +26,7 @@ mod stats;
 mod writeback;
 mod writebehind;
 
-pub use buf::{Buf, BufKind};
+pub use buf::{Buf, BufKind, Role};
 pub use cache::{Cache, CacheOptions};
 pub use flusher::FlushEpoch;
 pub use gate::{Image, OpenGate, ShutGate, WriteGate};

@@ -4,9 +4,11 @@
 //! overrules it.
 
 use crate::Ext;
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, Role};
+use format::ext::csum::Sums;
+use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::{GroupDesc, bitmap};
-use format::{BlockNo, FormatError, GroupNo};
+use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Txn};
 use std::ops::Range;
 use vfs::FsError;
@@ -75,15 +77,26 @@ impl Ext {
 
     /// The group's block bitmap; checked when it is read.
     pub(crate) async fn block_map(&self, g: GroupNo) -> Result<Buf, FsError> {
-        let (seen, at) = {
+        let (seen, at, missing) = {
             let group = &self.groups.borrow()[g.0 as usize];
-            (group.blocks_seen, BlockNo(group.desc.block_bitmap))
+            let missing = self.geo.sums.lazy() && group.desc.has(BLOCK_UNINIT);
+            (group.blocks_seen, BlockNo(group.desc.block_bitmap), missing)
         };
         if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
             return Ok(b);
         }
-        let read = self.cache.get(at, BufKind::Meta).await;
-        let buf = read.map_err(|e| self.unreadable(&e))?;
+        let buf = if missing {
+            let buf = self.cache.get_new(at, BufKind::Meta, Ino(0));
+            let bits = self.geo.group_blocks(g) as usize;
+            buf.derive(|map| self.fill_map(map, self.own_bits(g), bits));
+            buf
+        } else {
+            let read = self.cache.get(at, BufKind::Meta).await;
+            let buf = read.map_err(|e| self.unreadable(&e))?;
+            self.check_map_sum(g, &buf, self.geo.blocks_per_group, Sums::check_block_map)?;
+            buf
+        };
+        self.mark(&buf, Role::BlockMap(g.0));
         self.check_block_map(g, &buf)?;
         let group = &mut self.groups.borrow_mut()[g.0 as usize];
         if !std::mem::replace(&mut group.blocks_seen, true) {
@@ -111,15 +124,26 @@ impl Ext {
 
     /// The group's inode bitmap; checked when it is read.
     pub(crate) async fn inode_map(&self, g: GroupNo) -> Result<Buf, FsError> {
-        let (seen, at) = {
+        let (seen, at, missing) = {
             let group = &self.groups.borrow()[g.0 as usize];
-            (group.inodes_seen, BlockNo(group.desc.inode_bitmap))
+            let missing = self.geo.sums.lazy() && group.desc.has(INODE_UNINIT);
+            (group.inodes_seen, BlockNo(group.desc.inode_bitmap), missing)
         };
         if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
             return Ok(b);
         }
-        let read = self.cache.get(at, BufKind::Meta).await;
-        let buf = read.map_err(|e| self.unreadable(&e))?;
+        let buf = if missing {
+            let buf = self.cache.get_new(at, BufKind::Meta, Ino(0));
+            let bits = self.geo.inodes_per_group as usize;
+            buf.derive(|map| self.fill_map(map, std::iter::empty(), bits));
+            buf
+        } else {
+            let read = self.cache.get(at, BufKind::Meta).await;
+            let buf = read.map_err(|e| self.unreadable(&e))?;
+            self.check_map_sum(g, &buf, self.geo.inodes_per_group, Sums::check_inode_map)?;
+            buf
+        };
+        self.mark(&buf, Role::InodeMap(g.0));
         let reserved = self.geo.first_ino as usize - 1;
         let bad = g.0 == 0 && bitmap::next_zero(&buf.bytes(), 0, reserved).is_some();
         if bad {
@@ -137,6 +161,43 @@ impl Ext {
             }
         }
         Ok(buf)
+    }
+
+    /// Compares a bitmap with the sum in its group's descriptor, once after it was read.
+    fn check_map_sum(
+        &self,
+        g: GroupNo,
+        buf: &Buf,
+        bits: u32,
+        check: impl Fn(Sums, (GroupNo, &[u8]), &[u8]) -> Result<(), FormatError>,
+    ) -> Result<(), FsError> {
+        if buf.is_checked(0) {
+            return Ok(());
+        }
+        let (desc, at) = self.desc_of(g);
+        let checked = {
+            let (desc, map) = (desc.bytes(), buf.bytes());
+            let desc = &desc[at..at + self.geo.desc_bytes];
+            check(self.geo.sums, (g, desc), &map[..bits as usize / 8])
+        };
+        checked.map_err(|e| self.damage(&e))?;
+        buf.set_checked(0);
+        Ok(())
+    }
+
+    /// Before the first bit of a bitmap that is not on disk yet is set: all of it is written with
+    /// that. A group with inodes in use has its block bitmap, too (Linux sees to that).
+    pub(crate) fn make_map(&self, txn: &mut Txn, map: &Buf, g: GroupNo, flag: u16) {
+        let missing = {
+            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+            let missing = self.geo.sums.lazy() && group.desc.has(flag);
+            group.desc.flags &= !flag;
+            missing
+        };
+        if missing {
+            txn.edit(map, 0..self.block_bytes(), Change::Counts, |_| ());
+            self.count(txn, g, 0, 0, 0);
+        }
     }
 
     /// Changes a group's counts, in memory and in the descriptor's block.

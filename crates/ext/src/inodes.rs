@@ -2,8 +2,9 @@
 //! keeps that block in memory.
 
 use crate::Ext;
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, Role};
 use format::ext::extents;
+use format::ext::features::incompat;
 use format::ext::inode::{FLAG_ENCRYPT, InodeRef};
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
@@ -21,6 +22,8 @@ impl Ext {
     }
 
     fn handle(&self, ino: Ino, buf: Buf, offset: usize) -> InodeHandle {
+        let first = ino.0 - (offset / self.geo.inode_bytes) as u32;
+        self.mark(&buf, Role::Inodes(first));
         InodeHandle { ino, buf, offset, len: self.geo.inode_bytes }
     }
 
@@ -119,6 +122,10 @@ impl Ext {
         };
         if i.size() > most.saturating_mul(bs) {
             return Some(format!("a length of {} bytes, which no map can hold", i.size()));
+        }
+        let large = self.sb.borrow().has_incompat(incompat::LARGE_DIR);
+        if large && i.is_dir() && i.size_high() != 0 {
+            return Some("a directory of 4 GiB and more".into());
         }
         let acl = self.xattr_block_of(i);
         if acl.0 != 0 && self.meets_system(acl, 1) {

@@ -9,6 +9,7 @@ mod inodes;
 mod load;
 mod map;
 mod orphans;
+mod seal;
 mod store;
 mod superblock;
 mod xattr;

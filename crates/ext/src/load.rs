@@ -3,8 +3,9 @@
 
 use crate::Ext;
 use crate::group::Group;
-use cache::{Buf, BufKind, Cache};
+use cache::{Buf, BufKind, Cache, Role};
 use env::{DiskError, Env};
+use format::ext::csum::Sums;
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::{BlockNo, Extent, FormatError, GroupNo};
@@ -64,6 +65,12 @@ impl Ext {
         let mut desc_bufs = cache.get_run(geo.desc_block(0), together, BufKind::Meta).await?;
         for n in desc_bufs.len() as u32..geo.desc_blocks() {
             desc_bufs.push(cache.get(geo.desc_block(n), BufKind::Meta).await?);
+        }
+        if geo.sums != Sums::None {
+            sb_block.set_role(Role::Superblock);
+            for (n, buf) in (0..).zip(&desc_bufs) {
+                buf.set_role(Role::Descriptors(n * geo.descs_per_block()));
+            }
         }
         let groups = read_groups(&geo, &desc_bufs, found.read_only)?;
         let own = own_blocks(&geo, &groups)?;

@@ -4,9 +4,11 @@
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, Role};
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
+use format::ext::features::ro_compat;
+use format::ext::inode::InodeRef;
 use format::ext::map::file_bytes_max;
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, FileScope, Guarantees, InitKind, Scope, Txn};
@@ -17,6 +19,8 @@ use vfs::{FsError, Kind, StatFs};
 
 /// ext2 counts links in 16 bits and keeps some distance; so do we, for its sake.
 const LINKS_MAX: u32 = 32_000;
+/// So many ext4 counts, and of directories on volumes that allow it, no more.
+const EXT4_LINKS_MAX: u32 = 65_000;
 
 impl Store for Ext {
     fn env(&self) -> &Env {
@@ -26,6 +30,7 @@ impl Store for Ext {
         self.mechanism.has_busy_extents()
     }
     fn limits(&self) -> Limits {
+        let uncounted = self.sb.borrow().has_ro_compat(ro_compat::DIR_NLINK);
         Limits {
             block_bytes: self.block_bytes(),
             inode_bytes: self.geo.inode_bytes,
@@ -34,7 +39,9 @@ impl Store for Ext {
                 true => BLOCKS_MAX * self.block_bytes() as u64,
                 false => file_bytes_max(self.block_bytes()),
             },
-            links_max: LINKS_MAX,
+            links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
+            uncounted_dirs: uncounted,
+            dir_tail: self.geo.sums.dir_tail(),
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
         }
     }
@@ -56,6 +63,7 @@ impl Store for Ext {
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let reserve = txn.reserve;
+        self.seal(txn);
         txn.end_early().await.map_err(|e| self.failed(&e))?;
         *txn = self.begin(need).await?;
         txn.reserve = reserve;
@@ -65,6 +73,8 @@ impl Store for Ext {
         if txn.is_over() {
             return Err(FsError::Io); // why, was said when it could not be renewed
         }
+        let mut txn = txn;
+        self.seal(&mut txn);
         self.mechanism.end(txn).await.map_err(|e| self.failed(&e))
     }
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError> {
@@ -197,7 +207,22 @@ impl Store for Ext {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError> {
+        if self.has_extents(inode) {
+            return self.tree_blocks(txn, inode, at, count, fill).await;
+        }
         self.blocks_for_write(txn, inode, at, count, fill).await
+    }
+    fn has_unwritten(&self, inode: &InodeHandle) -> bool {
+        self.has_extents(inode)
+    }
+    async fn preallocate(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Result<u64, FsError> {
+        self.tree_preallocate(txn, inode, at, count).await
     }
     async fn allow_size(&self, size: u64) -> Result<(), FsError> {
         self.allow_large(size).await
@@ -208,6 +233,9 @@ impl Store for Ext {
         inode: &InodeHandle,
         from: FileBlock,
     ) -> Result<(), FsError> {
+        if self.has_extents(inode) {
+            return self.tree_cut(txn, inode, from).await;
+        }
         self.cut(txn, inode, from).await
     }
     async fn punch_steps(
@@ -225,6 +253,9 @@ impl Store for Ext {
         from: FileBlock,
         to: FileBlock,
     ) -> Result<(), FsError> {
+        if self.has_extents(inode) {
+            return self.tree_punch(txn, inode, from, to).await;
+        }
         self.punch_blocks(txn, inode, from, to).await
     }
 
@@ -241,6 +272,7 @@ impl Store for Ext {
         let read = self.cache.get(start, BufKind::Meta).await;
         let buf = read.map_err(|e| self.unreadable(&e))?;
         buf.set_owner(inode.ino);
+        self.mark(&buf, Role::Dir(self.generation(inode)));
         if let Some(seed) = self.seed_of(inode).filter(|_| !buf.is_checked(0)) {
             let checked = seed.check_dir(start, &buf.bytes());
             checked.map_err(|e| self.damage(&e))?;
@@ -255,6 +287,9 @@ impl Store for Ext {
         at: FileBlock,
         contents: &[u8],
     ) -> Result<Buf, FsError> {
+        if self.has_extents(inode) {
+            return self.tree_dir_block(txn, inode, at, contents).await;
+        }
         let leaf = self.leaf_for_write(txn, inode, at).await?;
         if leaf.pointer(0) != BlockNo(0) {
             let what = format!("a directory has a block {at}, beyond its end");
@@ -274,6 +309,14 @@ impl Store for Ext {
         at: FileBlock,
         contents: &[u8],
     ) -> Result<Buf, FsError> {
+        if self.has_extents(inode) {
+            let old = self.map(inode, at, 1).await?.start.ok_or(FsError::Corrupt)?;
+            let goal = Goal::In(self.geo.group_of(old));
+            let buf = self.new_dir_block(txn, inode, goal, contents).await?;
+            self.tree_put_one(txn, inode, at, buf.block()).await?;
+            self.free_blocks(txn, Runs::one(old, 1)).await?;
+            return Ok(buf);
+        }
         let leaf = self.leaf_for_write(txn, inode, at).await?;
         let old = leaf.pointer(0);
         self.check_pointer(inode.ino, old, "a block")?;
@@ -333,6 +376,24 @@ impl Store for Ext {
 }
 
 impl Ext {
+    /// A new block at the end of a directory with an extent tree.
+    async fn tree_dir_block(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        contents: &[u8],
+    ) -> Result<Buf, FsError> {
+        let goal = self.goal_of_dir_block(inode, at);
+        let buf = self.new_dir_block(txn, inode, goal, contents).await?;
+        if let Err(e) = self.tree_put_one(txn, inode, at, buf.block()).await {
+            self.free_blocks(txn, Runs::one(buf.block(), 1)).await?;
+            return Err(e);
+        }
+        self.count_sectors(txn, inode, 1);
+        Ok(buf)
+    }
+
     async fn new_dir_block(
         &self,
         txn: &mut Txn,
@@ -342,7 +403,10 @@ impl Ext {
     ) -> Result<Buf, FsError> {
         let e = self.alloc_blocks(txn, goal, 1).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
-        let is_link = inode.with(|raw| format::ext::inode::InodeRef(raw).is_symlink());
+        let is_link = inode.with(|raw| InodeRef(raw).is_symlink());
+        if !is_link {
+            self.mark(&buf, Role::Dir(self.generation(inode)));
+        }
         let kind = if is_link { InitKind::Symlink } else { InitKind::Dir };
         let init = Change::InitBlock { ino: inode.ino, kind };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));

@@ -3,7 +3,7 @@
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, Role};
 use format::bytes::le32;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::ext::xattr;
@@ -25,6 +25,7 @@ impl Ext {
             let what = format!("block {b} is said to hold attributes, and does not");
             return Err(self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino))));
         }
+        self.mark(&buf, Role::Attributes);
         if !buf.is_checked(0) {
             let checked = self.geo.sums.check_xattr(b, &buf.bytes());
             checked.map_err(|e| self.damage(&e))?;
@@ -46,6 +47,7 @@ impl Ext {
             let goal = Goal::In(self.geo.group_of_ino(h.ino));
             new_block = self.alloc_blocks(txn, goal, 1).await?.start;
             let buf = self.cache.get_new(new_block, BufKind::Meta, h.ino);
+            self.mark(&buf, Role::Attributes);
             let init = Change::InitBlock { ino: h.ino, kind: InitKind::Xattr };
             txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
         }
@@ -53,7 +55,13 @@ impl Ext {
             return Ok(());
         }
         let change = Change::XattrPointer { ino: h.ino, old: old_block, new: new_block };
-        h.edit(txn, change, |raw| InodeMut(raw).set_xattr_block(new_block));
+        let wide = self.geo.wide;
+        h.edit(txn, change, |raw| {
+            InodeMut(raw).set_xattr_block(new_block);
+            if wide {
+                InodeMut(raw).set_xattr_block_high(new_block);
+            }
+        });
         let delta = i64::from(new_block.0 != 0) - i64::from(old_block.0 != 0);
         if delta != 0 {
             self.count_sectors(txn, h, delta);

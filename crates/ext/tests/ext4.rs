@@ -6,6 +6,7 @@ mod common;
 
 use cache::Cache;
 use common::{ROOT, Scratch, Vol, World, pattern};
+use env::Rng;
 use format::Ino;
 use format::ext::{Geometry, GroupDesc};
 use integrity::{Mechanism, Plant};
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, symlink};
 use std::rc::Rc;
-use vfs::{FsError, Reply, Request};
+use vfs::{FsError, Reply, Request, SpaceOp};
 
 /// Makes a tree with files of many shapes; what each holds, by its path.
 fn tree(folder: &Scratch) -> BTreeMap<String, Vec<u8>> {
@@ -165,4 +166,145 @@ fn a_wrong_checksum_is_damage() {
     flip(&mut w, 2048 + 0x0c); // the first group's count of free blocks
     let e = w.load(unprotected).err().unwrap().to_string();
     assert!(e.contains("checksum is 0x"), "{e}");
+}
+
+/// Random changes to files, checked against a model, on volumes of every kind that is written.
+fn churn(w: &mut World, v: &Vol, rng: &mut Rng, files: &mut BTreeMap<String, Vec<u8>>, dir: u32) {
+    const SIZE_MAX: usize = 3 << 20;
+    for n in 0..150u64 {
+        let names: Vec<String> = files.keys().cloned().collect();
+        let some =
+            (!names.is_empty()).then(|| names[rng.below(names.len() as u64) as usize].clone());
+        match (rng.below(8), some) {
+            (0 | 1, _) | (_, None) => {
+                let name =
+                    format!("{}-{n}-{}", "n".repeat(rng.below(60) as usize), rng.below(1 << 30));
+                w.file(v, dir, &name);
+                files.insert(name, Vec::new());
+            }
+            (2, Some(name)) => {
+                w.unlink(v, dir, &name).unwrap();
+                files.remove(&name);
+            }
+            (3, Some(name)) => {
+                let ino = child(w, v, dir, &name);
+                let size = rng.below(SIZE_MAX as u64);
+                w.resize(v, ino, size).unwrap();
+                files.get_mut(&name).unwrap().resize(size as usize, 0);
+            }
+            (4, Some(name)) => {
+                let ino = child(w, v, dir, &name);
+                let all = files.get_mut(&name).unwrap();
+                let from = rng.below(SIZE_MAX as u64) as usize;
+                let len = 1 + rng.below(500_000) as usize;
+                let op = SpaceOp::PunchHole;
+                let r = Request::Space { ino, op, offset: from as u64, len: len as u64 };
+                w.call(v, r).unwrap();
+                let end = all.len();
+                all[from.min(end)..(from + len).min(end)].fill(0);
+            }
+            (5, Some(name)) => {
+                let ino = child(w, v, dir, &name);
+                let all = files.get_mut(&name).unwrap();
+                let from = rng.below(SIZE_MAX as u64) as usize;
+                let len = 1 + rng.below(500_000) as usize;
+                let keep_size = rng.below(2) == 0;
+                let op = SpaceOp::Allocate { keep_size };
+                let r = Request::Space { ino, op, offset: from as u64, len: len as u64 };
+                // Without extents nothing is allocated beyond the end.
+                let done = w.call(v, r).is_ok();
+                assert!(done || !v.ext.geometry().extents);
+                if done && !keep_size && from + len > all.len() {
+                    all.resize(from + len, 0);
+                }
+            }
+            (_, Some(name)) => {
+                let ino = child(w, v, dir, &name);
+                let all = files.get_mut(&name).unwrap();
+                let from = rng.below(SIZE_MAX as u64) as usize;
+                let data = pattern(rng.next_u64(), 1 + rng.below(60_000) as usize);
+                assert_eq!(w.write(v, ino, from as u64, &data), Ok(data.len() as u32));
+                all.resize(all.len().max(from + data.len()), 0);
+                all[from..from + data.len()].copy_from_slice(&data);
+            }
+        }
+    }
+}
+
+fn child(w: &mut World, v: &Vol, dir: u32, name: &str) -> u32 {
+    match w.call(v, Request::Lookup { dir, name: name.as_bytes().to_vec() }).unwrap() {
+        Reply::Entry { attr, .. } => attr.ino,
+        other => panic!("{other:?}"),
+    }
+}
+
+const WRITTEN: &[&[&str]] = &[
+    &["-b", "1024"],
+    &["-b", "2048", "-I", "512"],
+    &["-b", "4096"],
+    &["-b", "1024", "-O", "^metadata_csum,uninit_bg"],
+    &["-b", "1024", "-O", "^metadata_csum"],
+    &["-O", "metadata_csum_seed,stable_inodes"],
+    &["-O", "^64bit,^flex_bg", "-I", "128"],
+    &["-O", "meta_bg,^resize_inode", "-b", "1024"],
+    &["-O", "sparse_super2"],
+];
+
+#[test]
+fn what_is_written_on_every_kind_of_volume_e2fsck_accepts() {
+    for (k, kind) in (0..).zip(WRITTEN) {
+        let mut w = World::mke2fs(96 << 20, &[&["-t", "ext4"], *kind].concat());
+        let mut rng = Rng::new(k);
+        let mut files = BTreeMap::new();
+        let v = w.open(Mode::Async);
+        let dir = w.dir(&v, ROOT, "files");
+        w.close_and_judge(v, &format!("{kind:?}: a directory"));
+        for round in 0..2 {
+            let v = w.open(Mode::Async);
+            churn(&mut w, &v, &mut rng, &mut files, dir);
+            assert!(!v.ext.is_damaged(), "{kind:?}");
+            w.close_and_judge(v, &format!("{kind:?}, round {round}"));
+            let v = reader(&mut w);
+            for (name, want) in &files {
+                let ino = child(&mut w, &v, dir, name);
+                assert!(contents(&mut w, &v, ino) == *want, "{kind:?}, round {round}: {name}");
+            }
+        }
+        let v = w.open(Mode::Async);
+        for name in files.keys() {
+            w.unlink(&v, dir, name).unwrap();
+        }
+        w.close_and_judge(v, &format!("{kind:?}: all removed"));
+    }
+}
+
+/// So many extents that the tree has three levels, made, punched, filled again, and cut.
+#[test]
+fn trees_grow_and_shrink() {
+    let mut w = World::mke2fs(64 << 20, &["-t", "ext4", "-b", "1024"]);
+    let v = w.open(Mode::Async);
+    let f = w.file(&v, ROOT, "f");
+    for n in (0..3000u64).rev().step_by(2).chain((0..3000).step_by(5)) {
+        let at = n * 1024;
+        assert_eq!(w.write(&v, f, at, &pattern(n, 1024)), Ok(1024));
+    }
+    w.close_and_judge(v, "every other block");
+    let v = w.open(Mode::Async);
+    for n in (0..3000u64).filter(|n| n % 2 == 1 || n % 5 == 0) {
+        assert!(w.read(&v, f, n * 1024, 1024).unwrap() == pattern(n, 1024), "block {n}");
+    }
+    for n in (1..3000u64).step_by(4) {
+        let r = Request::Space { ino: f, op: SpaceOp::PunchHole, offset: n * 1024, len: 1024 };
+        w.call(&v, r).unwrap();
+    }
+    w.close_and_judge(v, "holes");
+    let v = w.open(Mode::Async);
+    w.resize(&v, f, 1_500_000).unwrap();
+    w.close_and_judge(v, "cut in the middle");
+    let v = w.open(Mode::Async);
+    w.resize(&v, f, 0).unwrap();
+    w.close_and_judge(v, "cut to nothing");
+    let free = w.superblock().free_blocks();
+    let v = w.open(Mode::Async);
+    assert_eq!(w.free_blocks(&v), free);
 }

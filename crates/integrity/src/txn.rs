@@ -3,7 +3,7 @@
 
 use crate::undo::{Undo, changed_words};
 use crate::{Change, Ended, Integrity, IntegrityError};
-use cache::Buf;
+use cache::{Buf, Role};
 use format::Ino;
 use std::ops::Range;
 use std::rc::Rc;
@@ -47,6 +47,8 @@ pub struct Txn {
     /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
     /// otherwise.
     pub reserve: bool,
+    /// Blocks with checksums that were changed, and the bytes from the first to the last of them.
+    touched: Vec<(Buf, Range<usize>)>,
     over: bool,
 }
 
@@ -54,7 +56,8 @@ impl Txn {
     /// Called by a mechanism's `begin`.
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
         let (edits, data) = (Vec::new(), Vec::new());
-        Txn { integrity, id, edits, data, credits, reserve: true, over: false }
+        let touched = Vec::new();
+        Txn { integrity, id, edits, data, credits, reserve: true, touched, over: false }
     }
 
     /// Ends it where it stands, so that another can be put in its place: for work that is larger
@@ -67,6 +70,25 @@ impl Txn {
         old.data = std::mem::take(&mut self.data);
         self.over = true;
         self.integrity.end(old).await
+    }
+
+    fn touch(&mut self, buf: &Buf, range: &Range<usize>) {
+        if buf.role() == Role::Plain {
+            return;
+        }
+        match self.touched.iter_mut().rev().find(|(b, _)| b.same(buf)) {
+            Some((_, r)) => *r = r.start.min(range.start)..r.end.max(range.end),
+            None => self.touched.push((buf.clone(), range.clone())),
+        }
+    }
+
+    /// Takes out those blocks with checksums that were changed and have such a role, each with its
+    /// bytes from the first changed one to the last.
+    pub fn take_touched(&mut self, which: impl Fn(Role) -> bool) -> Vec<(Buf, Range<usize>)> {
+        let all = std::mem::take(&mut self.touched);
+        let (taken, left) = all.into_iter().partition(|(b, _)| which(b.role()));
+        self.touched = left;
+        taken
     }
 
     /// Has it ended already, by [`Txn::end_early`]? Then it is dropped, not ended.
@@ -83,6 +105,7 @@ impl Txn {
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
         assert!(!self.over, "an edit in a transaction that has ended");
+        self.touch(buf, &range);
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
@@ -102,6 +125,7 @@ impl Txn {
         change: Change,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
+        self.touch(buf, &range);
         let before: Box<[u8]> = Box::from(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
         let words = changed_words(range.start, &before, &buf.bytes()[range.clone()]);

@@ -70,6 +70,21 @@ impl<S: Store> Ufs<S> {
         Wcc { before, after: Some(self.attr(&inode.h)) }
     }
 
+    /// A directory has one subdirectory more or less: its links follow, unless it has so many that
+    /// they are not counted; then it has one link.
+    pub(crate) fn count_subdir(&self, txn: &mut Txn, dir: &Inode, by: i64, change: Change) {
+        let (now, limits) = (i64::from(dir.links()), self.store.limits());
+        let too_many = now == 1 || now + by > i64::from(limits.links_max);
+        let to = if limits.uncounted_dirs && too_many { 1 } else { (now + by).max(0) };
+        self.set_links(txn, &dir.h, to as u32, change);
+    }
+
+    /// May the directory have one subdirectory more?
+    pub(crate) fn may_link(&self, dir: &Inode) -> bool {
+        let limits = self.store.limits();
+        limits.uncounted_dirs || dir.links() < limits.links_max
+    }
+
     pub(crate) fn set_links(&self, txn: &mut Txn, h: &InodeHandle, to: u32, change: Change) {
         h.edit(txn, change, |raw| InodeMut(raw).set_links(to as u16));
     }

@@ -32,6 +32,10 @@ pub struct Limits {
     pub file_bytes_max: u64,
     /// The most links to one inode.
     pub links_max: u32,
+    /// May a directory have more subdirectories than that? Then it says that it has one link.
+    pub uncounted_dirs: bool,
+    /// Bytes at the end of each of a directory's blocks that hold no entries.
+    pub dir_tail: usize,
     /// Do directory entries hold the kind of file?
     pub entry_kinds: bool,
 }
@@ -198,6 +202,18 @@ pub trait Store: 'static {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError>;
+    /// Can the file have blocks that are allocated and read as zeros although they were never
+    /// written?
+    fn has_unwritten(&self, inode: &InodeHandle) -> bool;
+    /// Allocates such blocks where there is a hole at `at`, at most `count`; returns how many blocks
+    /// from there on are allocated then, at least one. Size and times are the caller's.
+    async fn preallocate(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: FileBlock,
+        count: u64,
+    ) -> Result<u64, FsError>;
     /// Before an operation begins that may make a file `size` bytes long: a layout that must say
     /// that it holds so large a file says so now, durably.
     async fn allow_size(&self, size: u64) -> Result<(), FsError>;

@@ -14,6 +14,7 @@ use cache::{Cache, CacheOptions};
 use env::{Disk, Env};
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
+use format::ext::features::compat;
 use mechanisms::{JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -110,6 +111,15 @@ async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Resu
 /// Has the volume what the mode needs?
 fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(), String> {
     let mode = options.mode;
+    let needs = probe.superblock.features().journal_only_because();
+    if !mode.is_journal() && !needs.is_empty() {
+        let instead = match probe.superblock.has_compat(compat::HAS_JOURNAL) {
+            true => "--mode ordered does, and so do writeback, data, wasteless and selective",
+            false => "tune2fs -j adds a journal, and with one --mode ordered does",
+        };
+        let names = needs.join(", ");
+        return Err(format!("mode {mode} does not write volumes with {names}: {instead}"));
+    }
     if !(mode.is_journal() || mode.is_redo()) {
         return Ok(());
     }

@@ -58,6 +58,9 @@ impl Probe {
         let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
         match (self.needs_recovery, inside && self.journal_fault.is_none()) {
             (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
+            (_, true) if !self.superblock.features().journal_only_because().is_empty() => {
+                Mode::AS_ELSEWHERE
+            }
             (_, true) => Mode::DEFAULT,
             _ => Mode::WITHOUT_JOURNAL,
         }
@@ -145,6 +148,10 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
     if !unknown.is_empty() {
         let names = unknown.join(", ");
         read_only = Some(format!("opened for reading only: this version does not write {names}"));
+    }
+    if superblock.blocks() > u64::from(u32::MAX) {
+        let why = "opened for reading only: volumes beyond 2^32 blocks are not written yet";
+        read_only.get_or_insert(why.into());
     }
     let (journal, journal_fault) = match journal::find(device, &superblock) {
         Ok(j) => (j, None),

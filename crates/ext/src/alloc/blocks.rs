@@ -7,6 +7,7 @@ use super::{Goal, Runs};
 use crate::Ext;
 use cache::Buf;
 use format::ext::bitmap;
+use format::ext::geometry::BLOCK_UNINIT;
 use format::{Extent, FormatError, GroupNo};
 use integrity::{Change, Freed, Pressure, Txn};
 use vfs::FsError;
@@ -143,6 +144,7 @@ impl Ext {
     }
 
     fn take(&self, txn: &mut Txn, map: &Buf, g: GroupNo, e: Extent) {
+        self.make_map(txn, map, g, BLOCK_UNINIT);
         let (bit, len) = (self.geo.bit_of(e.start), e.len as usize);
         let bytes = bit / 8..(bit + len).div_ceil(8);
         let base = bytes.start * 8;

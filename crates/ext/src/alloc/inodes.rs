@@ -3,9 +3,11 @@
 //! has one.
 
 use crate::Ext;
+use cache::BufKind;
 use format::ext::bitmap;
-use format::ext::inode::{InodeMut, InodeRef, free, in_use};
-use format::{FormatError, GroupNo, Ino};
+use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
+use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, free, in_use};
+use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Freed, Pressure, Txn};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -30,7 +32,7 @@ impl Ext {
                     continue;
                 }
                 if let Some(ino) = self.take_inode(txn, g, kind).await? {
-                    return self.clear_slot(txn, ino).await;
+                    return self.clear_slot(txn, ino, kind).await;
                 }
             }
             if attempt == 0 && self.free_inodes.get() > 0 {
@@ -51,6 +53,12 @@ impl Ext {
         let map = self.inode_map(g).await?;
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
+        self.make_map(txn, &map, g, INODE_UNINIT);
+        if self.geo.sums.lazy() {
+            let blocks = self.block_map(g).await?;
+            self.make_map(txn, &blocks, g, BLOCK_UNINIT);
+            self.reach_slot(txn, g, bit as u32);
+        }
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
             assert!(!bitmap::is_set(m, bit % 8), "an inode is allocated twice");
             bitmap::set(m, bit % 8);
@@ -89,8 +97,32 @@ impl Ext {
         Some(bit)
     }
 
-    /// The slot of an inode just allocated: zeros, and a new generation.
-    async fn clear_slot(&self, txn: &mut Txn, ino: Ino) -> Result<InodeHandle, FsError> {
+    /// Before an inode that was never used is: the table's blocks up to its own may hold anything,
+    /// and are zeroed. The group's descriptor says how far the table counts.
+    fn reach_slot(&self, txn: &mut Txn, g: GroupNo, bit: u32) {
+        let (table, used) = {
+            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+            let used = self.geo.inodes_per_group - group.desc.unused_inodes;
+            if bit < used {
+                return;
+            }
+            group.desc.unused_inodes = self.geo.inodes_per_group - bit - 1;
+            (group.desc.inode_table, used)
+        };
+        let per_block = (self.block_bytes() / self.geo.inode_bytes) as u32;
+        for n in used.div_ceil(per_block)..bit / per_block + 1 {
+            let buf = self.cache.get_new(BlockNo(table + u64::from(n)), BufKind::Meta, Ino(0));
+            txn.edit(&buf, 0..self.block_bytes(), Change::Counts, |b| b.fill(0));
+        }
+    }
+
+    /// The slot of an inode just allocated: zeros, a new generation, and an empty map.
+    async fn clear_slot(
+        &self,
+        txn: &mut Txn,
+        ino: Ino,
+        kind: Kind,
+    ) -> Result<InodeHandle, FsError> {
         let h = self.slot(ino).await?;
         if h.with(in_use) {
             let what = format!("inode {ino} is in use, and the bitmap calls it free");
@@ -101,11 +133,16 @@ impl Ext {
         if generation == old {
             generation = generation.wrapping_add(1);
         }
+        let tree = self.geo.extents && matches!(kind, Kind::File | Kind::Dir);
         h.edit(txn, Change::InitInode(ino), |raw| {
             raw.fill(0);
             let mut i = InodeMut(raw);
             i.set_generation(generation);
             i.set_extra_isize();
+            if tree {
+                i.set_flags(FLAG_EXTENTS);
+                i.set_empty_tree();
+            }
         });
         Ok(h)
     }

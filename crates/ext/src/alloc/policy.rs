@@ -58,7 +58,7 @@ impl Ext {
     }
 
     /// Behind block `b`, unless the file has had its share of that group.
-    fn goal_after(&self, b: BlockNo, at: FileBlock) -> Goal {
+    pub(crate) fn goal_after(&self, b: BlockNo, at: FileBlock) -> Goal {
         if !self.geo.has_block(b) {
             return Goal::In(GroupNo(0)); // damage, and for who follows the pointer to report
         }

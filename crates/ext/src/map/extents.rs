@@ -2,7 +2,7 @@
 //! leaf. Nodes are checked once after they were read, what they map each time; nothing is changed.
 
 use crate::Ext;
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, BLOCKS_MAX, Mapped};
 use format::ext::inode::InodeRef;
 use format::{BlockNo, FileBlock, FormatError, Ino};
@@ -72,6 +72,7 @@ impl Ext {
         let read = self.cache.get(b, BufKind::Meta).await;
         let buf = read.map_err(|e| self.unreadable(&e))?;
         buf.set_owner(h.ino);
+        self.mark(&buf, Role::Extents(self.generation(h)));
         self.check_node(h, &buf, depth)?;
         Ok(buf)
     }

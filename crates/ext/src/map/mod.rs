@@ -4,8 +4,10 @@
 mod cut;
 mod extents;
 mod find;
+mod grow;
 mod indirect;
 mod punch;
+mod tree;
 mod write;
 
 pub(crate) use indirect::{Leaf, Walk};

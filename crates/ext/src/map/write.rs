@@ -5,7 +5,7 @@ use crate::Ext;
 use crate::map::Leaf;
 use cache::{Buf, BufKind};
 use format::bytes::set32;
-use format::ext::inode::{InodeMut, InodeRef};
+use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
 use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, InitKind, Txn};
 use ufs::InodeHandle;
@@ -63,10 +63,17 @@ impl Ext {
     /// Adds `blocks` (of any sign) to the inode's count.
     pub(crate) fn count_sectors(&self, txn: &mut Txn, h: &InodeHandle, blocks: i64) {
         let delta = blocks * i64::from(self.sectors_per_block());
+        let (bs, huge) = (self.block_bytes(), self.geo.huge_files);
         h.edit(txn, Change::Attr(h.ino), |raw| {
-            let now = InodeRef(raw).sectors();
-            let sum = (i64::from(now) + delta).clamp(0, i64::from(u32::MAX));
-            InodeMut(raw).set_sectors(sum as u32);
+            let i = InodeRef(raw);
+            if !huge {
+                let sum = (i64::from(i.sectors()) + delta).clamp(0, i64::from(u32::MAX));
+                return InodeMut(raw).set_sectors(sum as u32);
+            }
+            let in_blocks = i.flags() & FLAG_HUGE != 0;
+            let unit = if in_blocks { bs as u64 / 512 } else { 1 };
+            let sum = i.sectors_wide(bs).saturating_add_signed(delta) / unit;
+            InodeMut(raw).set_sectors_wide(sum);
         });
     }
 
@@ -142,7 +149,7 @@ impl Ext {
         Ok(bufs)
     }
 
-    async fn take_mapped(
+    pub(super) async fn take_mapped(
         &self,
         h: &InodeHandle,
         start: BlockNo,

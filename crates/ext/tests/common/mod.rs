@@ -215,6 +215,17 @@ impl World {
         (out.status.code().unwrap_or(-1), text)
     }
 
+    /// Lets e2fsck change the image; its exit code first.
+    pub fn e2fsck_writing(&mut self, args: &[&str]) -> (i32, String) {
+        let scratch = Scratch::new();
+        let image = scratch.path("v");
+        self.save(&image);
+        let out = tool("e2fsck").args(args).arg(&image).output().unwrap();
+        self.sim.disk = load(&image, self.sim.disk.size());
+        let text = String::from_utf8_lossy(&out.stdout).into_owned();
+        (out.status.code().unwrap_or(-1), text)
+    }
+
     /// Lets debugfs change the image.
     pub fn debugfs(&mut self, commands: &[&str]) {
         let scratch = Scratch::new();

@@ -295,6 +295,12 @@ pub fn has_tail(block: &[u8]) -> bool {
         && tail[7] == DIR_TAIL_KIND
 }
 
+/// The part of a directory's block that its entries cover, where blocks end with `tail` bytes for
+/// their checksum. The entries of an index's node cover all of it.
+pub fn entries_part(block: &[u8], tail: usize) -> &[u8] {
+    if tail == 0 || index_node(block).is_some() { block } else { &block[..block.len() - tail] }
+}
+
 /// Where a node of a directory's index has what its sum needs.
 struct IndexNode {
     /// Its entries end here.

@@ -158,9 +158,24 @@ pub fn init_empty(block: &mut [u8]) {
     }
 }
 
+/// The same where the last `tail` bytes are not for entries (see `csum`).
+pub fn init_empty_before(block: &mut [u8], tail: usize) {
+    init_empty(block);
+    if tail > 0 {
+        let (end, last) = (block.len() - tail, block.len() - SECTOR);
+        set16(block, last + 4, (end - last) as u16);
+        crate::ext::csum::put_tail(block);
+    }
+}
+
 /// A new directory's first block: "." and "..".
 pub fn init_dots(block: &mut [u8], dir: Ino, parent: Ino, with_kinds: bool) {
     init_empty(block);
+    put_dots(block, dir, parent, with_kinds);
+}
+
+/// Puts "." and ".." into an empty block's first sector, which is not its last.
+pub fn put_dots(block: &mut [u8], dir: Ino, parent: Ino, with_kinds: bool) {
     let kind = if with_kinds { 2 } else { 0 };
     put(block, 0, 12, dir, kind, b".");
     put(block, 12, SECTOR - 12, parent, kind, b"..");

@@ -38,6 +38,8 @@ pub mod incompat {
     pub const WIDE: u32 = 0x80;
     /// Bitmaps and inode tables may lie in other groups.
     pub const FLEX_BG: u32 = 0x200;
+    /// Directories may have more than 4 GiB, and indices a third level.
+    pub const LARGE_DIR: u32 = 0x4000;
     /// The checksums' seed is a field of its own, not the UUID.
     pub const CSUM_SEED: u32 = 0x2000;
 }
@@ -192,6 +194,19 @@ impl Features {
     /// The features that allow only reading here.
     pub fn read_only_because(self) -> Vec<String> {
         self.each().filter(|f| f.2 != Written).map(|f| f.1).collect()
+    }
+
+    /// The features that are written only in modes whose journal keeps whole blocks together: a
+    /// write torn by a power cut would leave a wrong checksum, or half a tree of extents.
+    pub fn journal_only_because(self) -> Vec<String> {
+        use incompat::{EXTENTS, FLEX_BG, META_BG, WIDE};
+        use ro_compat::{DIR_NLINK, GDT_CSUM, HUGE_FILE, METADATA_CSUM};
+        let such = Features {
+            compat: self.compat & compat::SPARSE_SUPER2,
+            incompat: self.incompat & (META_BG | EXTENTS | WIDE | FLEX_BG | incompat::CSUM_SEED),
+            ro_compat: self.ro_compat & (HUGE_FILE | GDT_CSUM | DIR_NLINK | METADATA_CSUM),
+        };
+        such.names()
     }
 
     /// The features that keep this version from checking and repairing a volume: it would not know

@@ -137,6 +137,8 @@ pub struct Geometry {
     pub wide: bool,
     /// Are files mapped by extents?
     pub extents: bool,
+    /// Do inodes count their blocks with 48 bits?
+    pub huge_files: bool,
     /// The checksums of its metadata.
     pub sums: Sums,
 }
@@ -168,6 +170,7 @@ impl Geometry {
             flexible: s.has_incompat(incompat::FLEX_BG),
             wide: s.has_incompat(incompat::WIDE),
             extents: s.has_incompat(incompat::EXTENTS),
+            huge_files: s.has_ro_compat(ro_compat::HUGE_FILE),
             sums: s.sums(),
         }
     }

@@ -100,6 +100,10 @@ impl<'a> InodeRef<'a> {
         let high = if self.is_file() { le32(self.0, 0x6c) } else { 0 };
         u64::from(le32(self.0, 4)) | u64::from(high) << 32
     }
+    /// The high half of the length, whatever it means.
+    pub fn size_high(&self) -> u32 {
+        le32(self.0, 0x6c)
+    }
     /// `i_links_count`.
     pub fn links(&self) -> u16 {
         le16(self.0, 26)
@@ -233,6 +237,22 @@ impl InodeMut<'_> {
     /// Sets `i_links_count`.
     pub fn set_links(&mut self, v: u16) {
         set16(self.0, 26, v);
+    }
+    /// Sets the high bits of the attribute block, where block numbers have 48.
+    pub fn set_xattr_block_high(&mut self, b: BlockNo) {
+        set16(self.0, 0x76, (b.0 >> 32) as u16);
+    }
+    /// Makes the map an extent tree that maps nothing.
+    pub fn set_empty_tree(&mut self) {
+        use crate::ext::extents::{Head, max_entries, set_head};
+        let root = &mut self.0[BLOCK_AT..BLOCK_AT + 60];
+        root.fill(0);
+        set_head(root, Head { entries: 0, max: max_entries(60), depth: 0 });
+    }
+    /// Sets all 48 bits of `i_blocks`, in 512-byte units; of an inode that counts in these.
+    pub fn set_sectors_wide(&mut self, v: u64) {
+        set32(self.0, 28, v as u32);
+        set16(self.0, 0x74, (v >> 32) as u16);
     }
     /// Sets `i_blocks`, in 512-byte units.
     pub fn set_sectors(&mut self, v: u32) {

@@ -8,6 +8,7 @@ pub mod boot;
 pub mod csum;
 pub mod dirent;
 pub mod dirhash;
+pub mod dirindex;
 pub mod extents;
 pub mod features;
 pub mod geometry;

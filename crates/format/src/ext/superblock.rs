@@ -169,9 +169,13 @@ impl Superblock {
     /// Sets the checksum of a volume whose metadata carry such. Every setter does it.
     fn seal(&mut self) {
         if self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
-            let sum = csum::crc(!0, &self.0[..csum::SUPER]);
-            set32(&mut self.0[..], csum::SUPER, sum);
+            Superblock::seal_bytes(&mut self.0[..]);
         }
+    }
+    /// Sets the checksum in a superblock's bytes, which are those of a volume that has such.
+    pub fn seal_bytes(bytes: &mut [u8]) {
+        let sum = csum::crc(!0, &bytes[..csum::SUPER]);
+        set32(bytes, csum::SUPER, sum);
     }
     fn check_sum(&self) -> Result<(), FormatError> {
         let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));

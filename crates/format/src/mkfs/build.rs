@@ -255,6 +255,7 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         flexible: false,
         wide: false,
         extents: false,
+        huge_files: false,
         sums: Sums::None,
     }
 }

@@ -5,22 +5,68 @@
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
+use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
+use format::ext::dirindex;
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::{FileBlock, FormatError, Ino};
-use integrity::{Change, Txn};
+use integrity::{Change, Credits, Txn};
 use vfs::FsError;
 
 impl<S: Store> Ufs<S> {
     /// Before a directory's first change: a kernel's hash index is given up, since it would no
-    /// longer match.
+    /// longer match. Where its blocks carry checksums, a name that goes leaves the index right, and
+    /// before one comes [`Ufs::unindex`] has been here.
     fn drop_hash_index(&self, txn: &mut Txn, dir: &Inode) {
         let flags = dir.with(|i| i.flags());
-        if flags & FLAG_INDEX != 0 {
+        if flags & FLAG_INDEX != 0 && self.store.limits().dir_tail == 0 {
             dir.h.edit(txn, Change::DropIndex(dir.ino()), |raw| {
                 InodeMut(raw).set_flags(flags & !FLAG_INDEX);
             });
         }
+    }
+
+    /// Before a name comes into a directory whose blocks carry checksums: a kernel's hash index is
+    /// given up as a whole, in a transaction of its own. The nodes of the index become blocks of
+    /// entries, because as such they would have no place for their checksum.
+    pub(crate) async fn unindex(&self, dir: &Inode) -> Result<(), FsError> {
+        let (flags, limits) = (dir.with(|i| i.flags()), self.store.limits());
+        if flags & FLAG_INDEX == 0 || limits.dir_tail == 0 {
+            return Ok(());
+        }
+        self.store.writable()?;
+        let blocks = dir.size() / limits.block_bytes as u64;
+        let root = self.store.dir_block(&dir.h, FileBlock(0)).await?;
+        let top = dirindex::root(&root.bytes()).map_err(|e| self.dir_damage(dir, &e))?;
+        let mut nodes = vec![root];
+        let mut next = top.children;
+        for _ in 0..top.levels {
+            let mut below = Vec::new();
+            for n in next {
+                if u64::from(n) >= blocks || nodes.len() as u64 > blocks {
+                    let e = FormatError::corrupt("an index that leaves it", format!("block {n}"));
+                    return Err(self.dir_damage(dir, &e));
+                }
+                let buf = self.store.dir_block(&dir.h, FileBlock(u64::from(n))).await?;
+                let list = dirindex::node(&buf.bytes());
+                below.extend(list.map_err(|e| self.dir_damage(dir, &e))?);
+                nodes.push(buf);
+            }
+            next = below;
+        }
+        let need = Credits::blocks(nodes.len() as u64 + 8);
+        let mut txn = self.store.begin(need).await?;
+        dir.h.edit(&mut txn, Change::DropIndex(dir.ino()), |raw| {
+            InodeMut(raw).set_flags(flags & !FLAG_INDEX);
+        });
+        let change = Change::DropIndex(dir.ino());
+        for (n, buf) in nodes.iter().enumerate() {
+            txn.edit(buf, 0..limits.block_bytes, change, |b| {
+                dirindex::flatten(b, n == 0, limits.dir_tail);
+            });
+        }
+        *dir.dir.borrow_mut() = None;
+        self.store.end(txn).await.map(drop)
     }
 
     /// Makes sure that a name of `name_len` bytes fits, growing the directory if need be.
@@ -39,7 +85,7 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         let mut empty = vec![0; self.store.limits().block_bytes];
-        dirent::init_empty(&mut empty);
+        dirent::init_empty_before(&mut empty, self.store.limits().dir_tail);
         self.grow(txn, dir, &empty).await
     }
 
@@ -54,7 +100,8 @@ impl<S: Store> Ufs<S> {
         self.store.dir_grow(txn, &dir.h, FileBlock(n), contents).await?;
         dir.h.edit(txn, Change::GrowDir(dir.ino()), |raw| InodeMut(raw).set_size(size));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
-            index.add_block(contents).expect("a block of our own making is well formed");
+            let part = entries_part(contents, self.store.limits().dir_tail);
+            index.add_block(part).expect("a block of our own making is well formed");
         }
         Ok(())
     }
@@ -71,7 +118,9 @@ impl<S: Store> Ufs<S> {
         let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
         let (block, sector) = slack.expect("make_slack has made it");
         let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
-        let found = dirent::find_slack_in(&buf.bytes(), sector * SECTOR, name.len());
+        let tail = self.store.limits().dir_tail;
+        let found =
+            dirent::find_slack_in(entries_part(&buf.bytes(), tail), sector * SECTOR, name.len());
         let at = found.map_err(|e| self.dir_damage(dir, &e))?.filter(|a| a / SECTOR == sector);
         let Some(at) = at else {
             // Somebody else has written here: a block is used twice.
@@ -88,7 +137,7 @@ impl<S: Store> Ufs<S> {
         let bs = self.store.limits().block_bytes as u64;
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.add(name, block * bs + entry as u64);
-            let refreshed = index.refresh_sector(block, sector, &buf.bytes());
+            let refreshed = index.refresh_sector(block, sector, entries_part(&buf.bytes(), tail));
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())
@@ -115,7 +164,9 @@ impl<S: Store> Ufs<S> {
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
-            let refreshed = index.refresh_sector(block, offset / SECTOR, &buf.bytes());
+            let tail = self.store.limits().dir_tail;
+            let refreshed =
+                index.refresh_sector(block, offset / SECTOR, entries_part(&buf.bytes(), tail));
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())

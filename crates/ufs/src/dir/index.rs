@@ -80,7 +80,7 @@ impl DirIndex {
         let (from, to) = (sector * SECTOR, (sector + 1) * SECTOR);
         let (walked, from) = match self.is_crossing(block) {
             true => (bytes, from..to),
-            false => (&bytes[from..to], 0..SECTOR),
+            false => (&bytes[from..to.min(bytes.len())], 0..SECTOR),
         };
         let mut most = 0;
         for e in entries(walked) {

@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use cache::Buf;
 use env::IdMap;
+use format::ext::csum::entries_part;
 use format::ext::dirent::{self, entry_at};
 use format::{FileBlock, FormatError, Ino};
 use vfs::FsError;
@@ -41,6 +42,7 @@ impl<S: Store> Ufs<S> {
     }
 
     async fn read_index(&self, dir: &Inode) -> Result<DirIndex, FsError> {
+        let tail = self.store.limits().dir_tail;
         let bs = self.store.limits().block_bytes as u64;
         let blocks = dir.dir_end(bs) / bs;
         let mut index = DirIndex::new(bs as usize, self.name_hasher);
@@ -50,7 +52,7 @@ impl<S: Store> Ufs<S> {
                 self.store.read_ahead(&dir.h, FileBlock(n), 64.min(blocks - n)).await;
             }
             let buf = self.store.dir_block(&dir.h, FileBlock(n)).await?;
-            let added = index.add_block(&buf.bytes());
+            let added = index.add_block(entries_part(&buf.bytes(), tail));
             added.map_err(|e| self.dir_damage(dir, &e))?;
             // A change of a block that is there twice would be a change in two places.
             if let Some(m) = places.insert(buf.block().0, n) {

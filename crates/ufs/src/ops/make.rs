@@ -81,10 +81,11 @@ impl<S: Store> Ufs<S> {
         }
         self.permit_names(ctx, &dir).await?;
         self.store.writable()?;
-        if matches!(new.kind, MakeKind::Dir) && dir.links() >= self.store.limits().links_max {
+        if matches!(new.kind, MakeKind::Dir) && !self.may_link(&dir) {
             return Err(FsError::TooManyLinks);
         }
         self.check_new(ctx, &new)?;
+        self.unindex(&dir).await?;
         if matches!(new.kind, MakeKind::File { .. }) {
             self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         }
@@ -169,8 +170,7 @@ impl<S: Store> Ufs<S> {
         }
         let mode = h.with(|raw| format::ext::inode::InodeRef(raw).mode());
         if kind == Kind::Dir {
-            let links = dir.links() + 1;
-            self.set_links(txn, &dir.h, links, Change::LinkUp(dir.ino()));
+            self.count_subdir(txn, dir, 1, Change::LinkUp(dir.ino()));
         }
         self.add_name(txn, dir, name, h.ino, mode).await?;
         self.touch_changed(txn, &dir.h);
@@ -227,7 +227,8 @@ impl<S: Store> Ufs<S> {
         let mut block = vec![0; limits.block_bytes];
         match kind {
             MakeKind::Dir => {
-                dirent::init_dots(&mut block, h.ino, dir.ino(), limits.entry_kinds);
+                dirent::init_empty_before(&mut block, limits.dir_tail);
+                dirent::put_dots(&mut block, h.ino, dir.ino(), limits.entry_kinds);
                 self.store.dir_grow(txn, h, FileBlock(0), &block).await?;
                 let size = limits.block_bytes as u64;
                 h.edit(txn, Change::InitInode(h.ino), |raw| InodeMut(raw).set_size(size));

@@ -187,8 +187,7 @@ impl<S: Store> Ufs<S> {
         if let Err(e) = self.drop_dir(&mut txn, &child).await {
             return self.abandon(txn, locks, e).await;
         }
-        let links = dir.links().saturating_sub(1);
-        self.set_links(&mut txn, &dir.h, links, Change::ParentLinkDown(dir.ino()));
+        self.count_subdir(&mut txn, &dir, -1, Change::ParentLinkDown(dir.ino()));
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)

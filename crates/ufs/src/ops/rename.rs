@@ -71,6 +71,9 @@ impl<S: Store> Ufs<S> {
         if mode == RenameMode::Exchange {
             self.check_exchange(&m, name, to_name).await?;
         }
+        if m.over.is_none() {
+            self.unindex(&m.to).await?;
+        }
         let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let moved = match mode {
             RenameMode::Exchange => self.exchange(&mut txn, &m, name, to_name).await,
@@ -127,7 +130,7 @@ impl<S: Store> Ufs<S> {
         if m.what.is_dir() && m.changes_parent() {
             self.permit(ctx, &m.what, vfs::access::WRITE).await?;
             self.check_no_loop(&m.what, &m.to, FsError::Invalid).await?;
-            if m.over.is_none() && m.to.links() >= self.store.limits().links_max {
+            if m.over.is_none() && !self.may_link(&m.to) {
                 return Err(FsError::TooManyLinks);
             }
         }
@@ -219,9 +222,12 @@ impl<S: Store> Ufs<S> {
         let links = m.what.links();
         // For a moment there are two names, and the count must not be lower than the names.
         self.set_links(txn, &m.what.h, links + 1, Change::LinkUp(what));
-        if moves_dir {
-            // So with the names "..": that of a directory that is replaced goes later.
+        // So with the names "..": that of a directory that is replaced goes later.
+        let twice = moves_dir && m.over.is_some() && !self.store.limits().uncounted_dirs;
+        if twice {
             self.set_links(txn, &m.to.h, m.to.links() + 1, Change::LinkUp(m.to.ino()));
+        } else if moves_dir && m.over.is_none() {
+            self.count_subdir(txn, &m.to, 1, Change::LinkUp(m.to.ino()));
         }
         if m.over.is_none() {
             self.add_name(txn, &m.to, to_name, what, mode).await?;
@@ -240,7 +246,7 @@ impl<S: Store> Ufs<S> {
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {
             self.drop_target(txn, over).await?;
-            if moves_dir {
+            if twice {
                 let down = m.to.links().saturating_sub(1);
                 self.set_links(txn, &m.to.h, down, Change::ParentLinkDown(m.to.ino()));
             }
@@ -248,8 +254,7 @@ impl<S: Store> Ufs<S> {
         // The old parent has lost a "..": to the new parent, or with the directory that was
         // replaced.
         if m.what.is_dir() && (moves_dir || m.over.is_some()) {
-            let down = m.from.links().saturating_sub(1);
-            self.set_links(txn, &m.from.h, down, Change::ParentLinkDown(m.from.ino()));
+            self.count_subdir(txn, &m.from, -1, Change::ParentLinkDown(m.from.ino()));
         }
         self.touch_changed(txn, &m.from.h);
         self.touch_changed(txn, &m.to.h);
@@ -317,10 +322,8 @@ impl<S: Store> Ufs<S> {
             self.redirect_parent(txn, over, m.from.ino()).await?;
         }
         if shift != 0 {
-            let to = (i64::from(m.to.links()) + shift) as u32;
-            let from = (i64::from(m.from.links()) - shift) as u32;
-            self.set_links(txn, &m.to.h, to, Change::LinkUp(m.to.ino()));
-            self.set_links(txn, &m.from.h, from, Change::ParentLinkDown(m.from.ino()));
+            self.count_subdir(txn, &m.to, shift, Change::LinkUp(m.to.ino()));
+            self.count_subdir(txn, &m.from, -shift, Change::ParentLinkDown(m.from.ino()));
         }
         for i in [&m.what, over] {
             self.touch(txn, &i.h, &[Which::Change]);

@@ -12,6 +12,8 @@ use std::rc::Rc;
 use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, SeekKind, SpaceOp};
 
+/// Runs allocated in one transaction.
+const RUNS: u64 = 8;
 /// Blocks allocated in one transaction.
 const STEP: u64 = 256;
 /// What a hole edits beside its blocks: the inode, and parts of blocks at its ends.
@@ -46,11 +48,14 @@ impl<S: Store> Ufs<S> {
         let locks = self.lock(&[&inode]).await?;
         let size = inode.size();
         let beyond = end > size;
+        let unwritten = self.store.has_unwritten(&inode.h);
         match op {
             // The layout keeps no blocks beyond a file's end: e2fsck would call them a mistake.
-            SpaceOp::Allocate { keep_size: true } if beyond => return Err(FsError::NotSupported),
+            SpaceOp::Allocate { keep_size: true } if beyond && !unwritten => {
+                return Err(FsError::NotSupported);
+            }
             // As on Linux's ext3; posix_fallocate then writes by itself.
-            SpaceOp::Allocate { .. } if !self.store.guarantees().allocates_ahead => {
+            SpaceOp::Allocate { .. } if !unwritten && !self.store.guarantees().allocates_ahead => {
                 return Err(FsError::NotSupported);
             }
             SpaceOp::PunchHole if offset >= size => return self.nothing_to_do(locks, &inode),
@@ -68,6 +73,9 @@ impl<S: Store> Ufs<S> {
         let need = hole.as_ref().map_or(Credits::blocks(64), |h| h.steps[0].need);
         let mut txn = self.begin(ctx, need).await?;
         let done = match op {
+            SpaceOp::Allocate { keep_size } if unwritten => {
+                self.preallocate(&mut txn, &inode, offset..end, keep_size).await
+            }
             SpaceOp::Allocate { .. } => self.allocate(&mut txn, &inode, offset, end).await,
             SpaceOp::PunchHole => self.punch(&mut txn, &inode, hole).await,
             SpaceOp::ZeroRange { keep_size } => match self.punch(&mut txn, &inode, hole).await {
@@ -87,6 +95,36 @@ impl<S: Store> Ufs<S> {
         let reply = Reply::Attr(self.attr(&inode.h));
         self.finish(ctx, txn, locks).await?;
         Ok(reply)
+    }
+
+    /// Blocks for every hole of the range that need no zeros; the file grows to its end, if it is
+    /// to.
+    async fn preallocate(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+        range: Range<u64>,
+        keep_size: bool,
+    ) -> Result<(), FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let (mut at, last, size) = (range.start / bs, range.end.div_ceil(bs), inode.size());
+        if range.end > size && !keep_size {
+            self.zero_tail(txn, inode, size).await?;
+        }
+        let mut steps = 0;
+        while at < last {
+            at += self.store.preallocate(txn, &inode.h, FileBlock(at), last - at).await?;
+            // What is allocated belongs to the file at once, in case the rest does not fit.
+            let reached = (at * bs).min(range.end);
+            if reached > inode.size() && !keep_size {
+                self.grow_to(txn, inode, reached);
+            }
+            steps += 1;
+            if steps % RUNS == 0 && at < last {
+                self.store.renew(txn, Credits::blocks(64)).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Zeroed blocks for every hole of the range; the file grows to its end.

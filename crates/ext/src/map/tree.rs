@@ -1,0 +1,464 @@
+//! Changing an extent tree. A leaf's extents are taken as a list, the list is changed
+//! ([`replaced`]), and what comes of it is put back; where it does not fit, room is made first, by
+//! splitting a node or by a further level, one step at a time.
+//!
+//! Invariants:
+//! 1. Between any two steps the tree is whole: a crash, or an error for want of space, may leave a
+//!    node with room to spare, never one that is not found.
+//! 2. An index entry's file block is the first of the node under it (e2fsck asks for it).
+//! 3. No node but the root is empty.
+
+use super::cut::RENEWED;
+use crate::Ext;
+use crate::alloc::{Goal, Runs};
+use cache::{Buf, BufKind, Role};
+use format::ext::extents::{self, ENTRY, Head, Mapped};
+use format::ext::inode::{BLOCK_AT, InodeRef};
+use format::{BlockNo, Extent, FileBlock, FormatError};
+use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
+use std::ops::Range;
+use ufs::{InodeHandle, Store};
+use vfs::FsError;
+
+/// Runs, and blocks, that one transaction gives up, where transactions are bounded.
+const RUNS: usize = 12;
+const BLOCKS: u64 = 1 << 16;
+/// Entries that a change of one range adds at most.
+const MORE: usize = 2;
+/// Bytes of the root, in the inode.
+const ROOT_BYTES: usize = 60;
+
+/// A node on the way to a file block.
+struct Node {
+    buf: Buf,
+    /// Its bytes in the block.
+    bytes: Range<usize>,
+    head: Head,
+    /// The entry that the way goes through.
+    at: usize,
+}
+
+impl Node {
+    fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
+        f(&self.buf.bytes()[self.bytes.clone()])
+    }
+    fn list(&self) -> Vec<Mapped> {
+        self.with(|n| (0..self.head.entries).map(|i| extents::mapped(n, i)).collect())
+    }
+    fn is_root(&self) -> bool {
+        self.bytes.start != 0
+    }
+    fn is_full(&self) -> bool {
+        self.head.entries == self.head.max
+    }
+}
+
+/// May the second extent be joined to the first?
+fn joins(a: &Mapped, b: &Mapped) -> bool {
+    a.unwritten == b.unwritten
+        && a.end() == u64::from(b.first)
+        && a.start.plus(u64::from(a.len)) == b.start
+        && a.len + b.len <= a.len_max()
+}
+
+/// A list of extents of which `range` is taken out and `new`, which lies in it, put in its place;
+/// neighbours are joined.
+fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> Vec<Mapped> {
+    let mut all = Vec::with_capacity(list.len() + 2);
+    for m in list {
+        let (first, end) = (u64::from(m.first), m.end());
+        if first < range.start {
+            let len = (end.min(range.start) - first) as u32;
+            all.push(Mapped { len, ..*m });
+        }
+        if end > range.end {
+            let skip = range.end.saturating_sub(first);
+            let (first, start) = (m.first + skip as u32, m.start.plus(skip));
+            all.push(Mapped { first, len: m.len - skip as u32, start, ..*m });
+        }
+    }
+    all.extend(new);
+    all.sort_unstable_by_key(|m| m.first);
+    all.dedup_by(|b, a| {
+        let joined = joins(a, b);
+        a.len += if joined { b.len } else { 0 };
+        joined
+    });
+    all
+}
+
+/// What of the list lies in the range, as disk blocks.
+fn blocks_in(list: &[Mapped], range: &Range<u64>) -> Vec<Extent> {
+    let inside = |m: &Mapped| {
+        let first = u64::from(m.first).max(range.start);
+        let end = m.end().min(range.end);
+        let start = m.start.plus(first.saturating_sub(u64::from(m.first)));
+        (first < end).then(|| Extent { start, len: end - first })
+    };
+    list.iter().filter_map(inside).collect()
+}
+
+impl Ext {
+    /// The way from the root to the leaf that has, or would have, file block `at`.
+    async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Vec<Node>, FsError> {
+        let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
+        let root = h.offset + BLOCK_AT;
+        let head = h.with(|raw| extents::head(&InodeRef(raw).map_bytes(), None));
+        let head = head.map_err(|what| self.damage(&bad(what)))?;
+        let bytes = root..root + ROOT_BYTES;
+        let mut way = vec![Node { buf: h.buf.clone(), bytes, head, at: 0 }];
+        loop {
+            let last = way.last_mut().expect("the root is there");
+            let entries = last.head.entries;
+            last.at = last.with(|n| extents::find(n, entries, at)).unwrap_or(0);
+            if last.head.depth == 0 {
+                return Ok(way);
+            }
+            let (i, depth) = (last.at, last.head.depth - 1);
+            let child = last.with(|n| extents::child(n, i));
+            let buf = self.extent_node(h, child, depth).await?;
+            let head = extents::head(&buf.bytes(), Some(depth));
+            let head = head.map_err(|what| self.damage(&bad(what)))?;
+            let bytes = 0..self.block_bytes();
+            way.push(Node { buf, bytes, head, at: 0 });
+        }
+    }
+
+    /// Changes a node; `entries`: how many it has then.
+    fn put_node(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        node: &mut Node,
+        entries: usize,
+        f: impl FnOnce(&mut [u8]),
+    ) {
+        let at = if node.is_root() { PointerAt::Inode(0) } else { PointerAt::Block(0) };
+        let leads_to = match node.head.depth {
+            0 => LeadsTo::Contents,
+            d => LeadsTo::Map(d as u8 - 1),
+        };
+        let new = Extent { start: BlockNo(0), len: 0 };
+        let change = Change::MapPointer { ino: h.ino, at, leads_to, old: BlockNo(0), new };
+        node.head.entries = entries;
+        let head = node.head;
+        txn.edit_words(&node.buf, node.bytes.clone(), change, |n| {
+            f(n);
+            extents::set_head(n, head);
+        });
+    }
+
+    /// A new block for a node, with what `f` puts there.
+    async fn new_node(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        near: BlockNo,
+        depth: u16,
+        fill: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<BlockNo, FsError> {
+        let goal = if self.geo.has_block(near) { Goal::At(near) } else { self.goal_near(h) };
+        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
+        self.mark(&buf, Role::Extents(self.generation(h)));
+        let tail = if self.geo.sums.dir_tail() > 0 { 4 } else { 0 };
+        let max = extents::max_entries(self.block_bytes() - tail);
+        let init = Change::InitBlock { ino: h.ino, kind: InitKind::Indirect };
+        txn.edit(&buf, 0..self.block_bytes(), init, |n| {
+            n.fill(0);
+            let entries = fill(n);
+            extents::set_head(n, Head { entries, max, depth });
+        });
+        self.count_sectors(txn, h, 1);
+        Ok(e.start)
+    }
+
+    /// The root's entries go into a new block under it.
+    async fn grow_tree(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        way: &mut [Node],
+    ) -> Result<(), FsError> {
+        let root = &mut way[0];
+        let depth = root.head.depth;
+        if depth >= extents::DEPTH_MAX {
+            return Err(FsError::FileTooBig);
+        }
+        let (used, entries) = (ENTRY + ENTRY * root.head.entries, root.head.entries);
+        let old = root.with(|n| n[..used].to_vec());
+        let near = BlockNo(0); // in the inode's group
+        let fill = |n: &mut [u8]| {
+            n[..used].copy_from_slice(&old);
+            entries
+        };
+        let child = self.new_node(txn, h, near, depth, fill).await?;
+        let first = extents::first_of(&old, 0);
+        root.head.depth += 1;
+        self.put_node(txn, h, root, 1, |n| {
+            n[ENTRY..].fill(0);
+            extents::set_index(n, 0, first, child);
+        });
+        Ok(())
+    }
+
+    /// The last entries of node `l` of the way, whose parent has room, go into a new block: half of
+    /// them, or the last alone where a file grows at its end.
+    async fn split_node(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        way: &mut [Node],
+        l: usize,
+    ) -> Result<(), FsError> {
+        let (above, below) = way.split_at_mut(l);
+        let (parent, node) = (&mut above[l - 1], &mut below[0]);
+        let entries = node.head.entries;
+        let at_end = node.at + 1 == entries;
+        let keep = if at_end { entries - 1 } else { entries / 2 };
+        let from = ENTRY + ENTRY * keep..ENTRY + ENTRY * entries;
+        let moved = node.with(|n| n[from].to_vec());
+        let near = node.buf.block().plus(1);
+        let depth = node.head.depth;
+        let count = entries - keep;
+        let fill = |n: &mut [u8]| {
+            n[ENTRY..ENTRY + moved.len()].copy_from_slice(&moved);
+            count
+        };
+        let right = self.new_node(txn, h, near, depth, fill).await?;
+        let first = node.with(|n| extents::first_of(n, keep));
+        self.put_node(txn, h, node, keep, |_| ());
+        let (i, n) = (parent.at + 1, parent.head.entries);
+        self.put_node(txn, h, parent, n + 1, |b| {
+            b.copy_within(ENTRY + ENTRY * i..ENTRY + ENTRY * n, ENTRY + ENTRY * (i + 1));
+            extents::set_index(b, i, first, right);
+        });
+        Ok(())
+    }
+
+    /// The way to `at`, whose leaf has room for `more` entries.
+    async fn way_with_room(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        at: u64,
+        more: usize,
+    ) -> Result<Vec<Node>, FsError> {
+        loop {
+            let mut way = self.way_to(h, at).await?;
+            let leaf = way.last().expect("the root is there");
+            if leaf.head.entries + more <= leaf.head.max {
+                return Ok(way);
+            }
+            match (1..way.len()).rev().find(|l| !way[l - 1].is_full()) {
+                Some(l) => self.split_node(txn, h, &mut way, l).await?,
+                None => self.grow_tree(txn, h, &mut way).await?,
+            }
+        }
+    }
+
+    /// Puts a list into the way's leaf, which has room for it. A node that is empty then goes, into
+    /// `freed`.
+    fn put_leaf(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        way: &mut [Node],
+        list: &[Mapped],
+        freed: &mut Runs,
+    ) {
+        let last = way.len() - 1;
+        if list.is_empty() && last > 0 {
+            return self.drop_node(txn, h, way, freed);
+        }
+        let leaf = &mut way[last];
+        let before = leaf.with(|n| extents::first_of(n, 0));
+        let had = leaf.head.entries;
+        self.put_node(txn, h, leaf, list.len(), |n| {
+            let end = ENTRY + ENTRY * had.max(list.len());
+            n[ENTRY..end].fill(0);
+            list.iter().enumerate().for_each(|(i, m)| extents::set_mapped(n, i, m));
+        });
+        if let Some(first) = list.first().map(|m| m.first).filter(|f| *f != before) {
+            self.put_key(txn, h, &mut way[..last], first);
+        }
+    }
+
+    /// The node under the last of `above` begins with another file block now.
+    fn put_key(&self, txn: &mut Txn, h: &InodeHandle, above: &mut [Node], first: u32) {
+        for node in above.iter_mut().rev() {
+            let (i, n) = (node.at, node.head.entries);
+            let child = node.with(|b| extents::child(b, i));
+            self.put_node(txn, h, node, n, |b| extents::set_index(b, i, first, child));
+            if i > 0 {
+                break;
+            }
+        }
+    }
+
+    /// The way's leaf is empty, and goes; so does what is empty without it.
+    fn drop_node(&self, txn: &mut Txn, h: &InodeHandle, way: &mut [Node], freed: &mut Runs) {
+        for l in (1..way.len()).rev() {
+            freed.push(way[l].buf.block());
+            let parent = &mut way[l - 1];
+            let (i, n) = (parent.at, parent.head.entries);
+            if n == 1 && parent.is_root() {
+                parent.head.depth = 0;
+                return self.put_node(txn, h, parent, 0, |b| b[ENTRY..].fill(0));
+            }
+            if n == 1 {
+                continue;
+            }
+            self.put_node(txn, h, parent, n - 1, |b| {
+                b.copy_within(ENTRY + ENTRY * (i + 1)..ENTRY + ENTRY * n, ENTRY + ENTRY * i);
+                b[ENTRY + ENTRY * (n - 1)..ENTRY + ENTRY * n].fill(0);
+            });
+            if i == 0 {
+                let first = way[l - 1].with(|b| extents::first_of(b, 0));
+                self.put_key(txn, h, &mut way[..l - 1], first);
+            }
+            return;
+        }
+    }
+
+    /// Maps `m` where there is a hole, or in the place of what is there within one extent.
+    pub(crate) async fn tree_put(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        m: Mapped,
+    ) -> Result<(), FsError> {
+        let range = u64::from(m.first)..m.end();
+        let mut way = self.way_to(h, range.start).await?;
+        let leaf = way.last().expect("the root is there");
+        let max = leaf.head.max;
+        let mut list = replaced(&leaf.list(), &range, Some(m));
+        if list.len() > max {
+            way = self.way_with_room(txn, h, range.start, MORE).await?;
+            let leaf = way.last().expect("the root is there");
+            list = replaced(&leaf.list(), &range, Some(m));
+        }
+        self.put_leaf(txn, h, &mut way, &list, &mut Runs::default());
+        Ok(())
+    }
+
+    /// Unmaps what one leaf has of `range`, into `freed`, and the leaf with it if that was all.
+    async fn tree_take(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        range: Range<u64>,
+        freed: &mut Runs,
+    ) -> Result<(), FsError> {
+        let mut way = self.way_to(h, range.start).await?;
+        let leaf = way.last().expect("the root is there");
+        let max = leaf.head.max;
+        let mut list = replaced(&leaf.list(), &range, None);
+        if list.len() > max {
+            // A hole in the middle of an extent: it becomes two.
+            way = self.way_with_room(txn, h, range.start, MORE).await?;
+            list = replaced(&way.last().expect("the root is there").list(), &range, None);
+        }
+        let gone = blocks_in(&way.last().expect("the root is there").list(), &range);
+        for e in gone {
+            if self.meets_system(e.start, e.len) {
+                let what = format!("a block is said to be block {}", e.start);
+                let e = FormatError::corrupt(what, format!("inode {}", h.ino));
+                return Err(self.damage(&e));
+            }
+            (0..e.len).for_each(|i| freed.push(e.start.plus(i)));
+        }
+        self.put_leaf(txn, h, &mut way, &list, freed);
+        Ok(())
+    }
+
+    /// Is this as much as one transaction gives up? Each run has bits in bitmaps of its own, and
+    /// each group a descriptor.
+    fn is_step(&self, freed: &Runs) -> bool {
+        self.mechanism.atomic() && (freed.runs() >= RUNS || freed.blocks() >= BLOCKS)
+    }
+
+    /// The file's last extent; None: it has none.
+    async fn last_mapped(&self, h: &InodeHandle) -> Result<Option<Mapped>, FsError> {
+        let way = self.way_to(h, u64::MAX).await?;
+        Ok(way.last().and_then(|leaf| leaf.list().last().copied()))
+    }
+
+    /// Frees the file's blocks from `from` on, the last first; in steps where a transaction is
+    /// bounded.
+    pub(crate) async fn tree_cut(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+    ) -> Result<(), FsError> {
+        let mut freed = Runs::default();
+        while let Some(m) = self.last_mapped(h).await?.filter(|m| m.end() > from.0) {
+            let start = from.0.max(u64::from(m.first));
+            self.tree_take(txn, h, start..m.end(), &mut freed).await?;
+            if self.is_step(&freed) {
+                self.give_back(txn, h, std::mem::take(&mut freed)).await?;
+                self.renew(txn, RENEWED).await?;
+            }
+        }
+        self.give_back(txn, h, freed).await
+    }
+
+    /// Frees what lies in `from..to`.
+    pub(crate) async fn tree_punch(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        let (mut at, mut freed) = (from.0, Runs::default());
+        while at < to.0 {
+            match self.spot(h, FileBlock(at)).await? {
+                super::extents::Spot::Hole(len) => at += len,
+                super::extents::Spot::Mapped(m) => {
+                    let end = m.end().min(to.0);
+                    if let Err(e) = self.tree_take(txn, h, at..end, &mut freed).await {
+                        self.give_back(txn, h, freed).await?;
+                        return Err(e);
+                    }
+                    at = end;
+                }
+            }
+            if self.is_step(&freed) {
+                self.give_back(txn, h, std::mem::take(&mut freed)).await?;
+                self.renew(txn, RENEWED).await?;
+            }
+        }
+        self.give_back(txn, h, freed).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn m(first: u32, len: u32, start: u64, unwritten: bool) -> Mapped {
+        Mapped { first, len, start: BlockNo(start), unwritten }
+    }
+
+    #[test]
+    fn lists_change_as_ranges_do() {
+        let list = [m(0, 10, 100, false), m(20, 10, 200, true)];
+        let part = replaced(&list, &(22..25), Some(m(22, 3, 202, false)));
+        let want = [list[0], m(20, 2, 200, true), m(22, 3, 202, false), m(25, 5, 205, true)];
+        assert_eq!(part, want);
+        // All of it written, piece by piece, is one extent again.
+        let part = replaced(&part, &(20..22), Some(m(20, 2, 200, false)));
+        let part = replaced(&part, &(25..30), Some(m(25, 5, 205, false)));
+        assert_eq!(part, [list[0], m(20, 10, 200, false)]);
+        assert_eq!(replaced(&part, &(5..25), None), [m(0, 5, 100, false), m(25, 5, 205, false)]);
+        let gone: Vec<_> = blocks_in(&part, &(5..25)).iter().map(|e| (e.start.0, e.len)).collect();
+        assert_eq!(gone, [(105, 5), (200, 5)]);
+        // What follows in the file and on the disk is joined, unless that is too long.
+        let next = replaced(&list, &(10..12), Some(m(10, 2, 110, false)));
+        assert_eq!(next[0], m(0, 12, 100, false));
+        let long = [m(0, 32_767, 1000, false)];
+        assert_eq!(replaced(&long, &(32_767..32_769), Some(m(32_767, 2, 33_767, false))).len(), 2);
+    }
+}

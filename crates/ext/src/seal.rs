@@ -1,0 +1,118 @@
+//! The seal: the checksums of what a transaction has changed, as the last edits of that
+//! transaction. Whoever renders, journals or replays the transaction's bytes thereby has sums that
+//! are right, and no mechanism knows of them.
+//!
+//! 1. Whenever no transaction is open, every block in memory has its right sum. One that shares a
+//!    bitmap or a descriptor with an open one may be sealed over bytes of that; the other seals over
+//!    all of it when it ends.
+//! 2. A sum is the last thing that is changed, so that nothing that it covers changes after it.
+
+use crate::Ext;
+use cache::{Buf, Role};
+use format::ext::csum::Sums;
+use format::ext::inode::InodeRef;
+use format::ext::superblock::SUPERBLOCK_BYTES;
+use format::ext::{Superblock, bitmap};
+use format::{GroupNo, Ino};
+use integrity::{Change, Txn};
+use std::ops::Range;
+
+impl Ext {
+    /// Says what a block is, where that matters: on a volume with checksums.
+    pub(crate) fn mark(&self, buf: &Buf, role: Role) {
+        if self.geo.sums != Sums::None {
+            buf.set_role(role);
+        }
+    }
+
+    /// Seals what the transaction has changed so far.
+    pub(crate) fn seal(&self, txn: &mut Txn) {
+        if self.geo.sums == Sums::None {
+            return;
+        }
+        // A bitmap's sum lies in its group's descriptor, which is changed by that and comes after.
+        for (buf, _) in txn.take_touched(|r| matches!(r, Role::BlockMap(_) | Role::InodeMap(_))) {
+            self.seal_map(txn, &buf);
+        }
+        for (buf, range) in txn.take_touched(|_| true) {
+            self.seal_block(txn, &buf, range);
+        }
+        // The sums themselves are no changes to be sealed.
+        txn.take_touched(|_| true);
+    }
+
+    fn seal_map(&self, txn: &mut Txn, buf: &Buf) {
+        let (g, bits, of_blocks) = match buf.role() {
+            Role::BlockMap(g) => (GroupNo(g), self.geo.blocks_per_group, true),
+            Role::InodeMap(g) => (GroupNo(g), self.geo.inodes_per_group, false),
+            _ => return,
+        };
+        let (desc, at) = self.desc_of(g);
+        let map = buf.image();
+        let map = &map.bytes()[..bits as usize / 8];
+        let sums = self.geo.sums;
+        txn.edit_words(&desc, at..at + self.geo.desc_bytes, Change::Counts, |d| {
+            if of_blocks { sums.seal_block_map(d, map) } else { sums.seal_inode_map(d, map) }
+        });
+    }
+
+    fn seal_block(&self, txn: &mut Txn, buf: &Buf, range: Range<usize>) {
+        let (sums, bytes, ino) = (self.geo.sums, self.geo.desc_bytes, self.geo.inode_bytes);
+        let all = 0..self.block_bytes();
+        let of = |generation| sums.of_inode(buf.owner(), generation);
+        match buf.role() {
+            Role::Descriptors(first) => {
+                for n in range.start / bytes..range.end.div_ceil(bytes) {
+                    let g = GroupNo(first + n as u32);
+                    if g.0 < self.geo.groups {
+                        let one = n * bytes..(n + 1) * bytes;
+                        txn.edit_words(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
+                    }
+                }
+            }
+            Role::Inodes(first) => {
+                for n in range.start / ino..range.end.div_ceil(ino) {
+                    let (one, i) = (n * ino..(n + 1) * ino, Ino(first + n as u32));
+                    let is_used = InodeRef(&buf.bytes()[one.clone()]).mode() != 0;
+                    if is_used {
+                        txn.edit_words(buf, one, Change::Counts, |raw| sums.seal_inode(i, raw));
+                    }
+                }
+            }
+            Role::Dir(g) => {
+                if let Some(seed) = of(g) {
+                    txn.edit_words(buf, all, Change::Counts, |b| seed.seal_dir(b));
+                }
+            }
+            Role::Extents(g) => {
+                if let Some(seed) = of(g) {
+                    txn.edit_words(buf, all, Change::Counts, |b| seed.seal_extents(b));
+                }
+            }
+            Role::Attributes => {
+                let at = buf.block();
+                txn.edit_words(buf, all, Change::Counts, |b| sums.seal_xattr(at, b));
+            }
+            Role::Superblock if matches!(sums, Sums::All(_)) => {
+                let at = self.sb_buf.1;
+                let range = at..at + SUPERBLOCK_BYTES;
+                txn.edit_words(buf, range, Change::Counts, Superblock::seal_bytes);
+            }
+            Role::Superblock | Role::BlockMap(_) | Role::InodeMap(_) | Role::Plain => (),
+        }
+    }
+
+    /// A bitmap that is not on disk yet: `set` are its bits in use, and all behind the `bits`-th.
+    pub(crate) fn fill_map(
+        &self,
+        map: &mut [u8],
+        set: impl Iterator<Item = Range<usize>>,
+        bits: usize,
+    ) {
+        map.fill(0);
+        set.flatten().for_each(|b| bitmap::set(map, b));
+        let whole = bits.next_multiple_of(8);
+        (bits..whole.min(8 * map.len())).for_each(|b| bitmap::set(map, b));
+        map[whole / 8..].fill(0xff);
+    }
+}
