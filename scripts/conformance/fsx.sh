@@ -25,16 +25,20 @@ T
   read -ra list <<<"$(transports)"
   local times=$((${FSX_OPS:-1000000} / FSX_RUN / ${#list[@]}))
   for uring in "${list[@]}"; do fsx_start "$uring" "$times" "$seed" && runs+=("$uring"); seed=$((seed + times)); done
-  for uring in "${runs[@]}"; do fsx_end "$uring"; done
+  # Beside them, fewer on extents.
+  times=$((times / 4 + 1))
+  fsx_start off "$times" "$seed" ext4 && runs+=("off ext4")
+  # shellcheck disable=SC2086
+  for uring in "${runs[@]}"; do fsx_end $uring; done
 }
 
 # Operations of one run.
 FSX_RUN=2500
 
 fsx_start() {
-  local uring=$1 times=$2 seed=$3 mnt=$WORK/fsx-$1 image
-  image=$(on_disk "fsx-$uring.img"); rm -f "$image"
-  "$CAIRN" mkfs "$image" --size 64M >"$mnt.mkfs" 2>&1 || { fail "fsx: mkfs: $(tail -n 1 "$mnt.mkfs")"; return 1; }
+  local uring=$1 times=$2 seed=$3 profile=${4:-ext3} mnt=$WORK/fsx-$1${4:-} image
+  image=$(on_disk "fsx-$uring${4:-}.img"); rm -f "$image"
+  "$CAIRN" mkfs "$image" --size 64M --profile "$profile" >"$mnt.mkfs" 2>&1 || { fail "fsx: mkfs: $(tail -n 1 "$mnt.mkfs")"; return 1; }
   serve_at "$mnt" "$image" --fuse-uring "$uring" || { fail "fsx: $(tail -n 1 "$mnt.log")"; return 1; }
   echo "$SERVER" >"$mnt.server"
   echo "$((times * FSX_RUN)) operations, seeds $seed to $((seed + times - 1))" >"$mnt.what"
@@ -59,11 +63,11 @@ fsx_gave_up() {
 }
 
 fsx_end() {
-  local mnt=$WORK/fsx-$1 name
-  name="fsx over $(transport_name "$1"), $(cat "$mnt.what")"
+  local mnt=$WORK/fsx-$1${2:-} name
+  name="fsx${2:+ on $2} over $(transport_name "$1"), $(cat "$mnt.what")"
   if wait "$(cat "$mnt.pid")"; then pass "$name"; else fail "$name"; tail -n 8 "$mnt.out" | sed 's/^/         | /'; fi
   SERVER=$(cat "$mnt.server")
   check "$name: clean close" stop
-  check "$name: e2fsck" fsck_clean "$(on_disk "fsx-$1.img")"
-  rm -f "$(on_disk "fsx-$1.img")"
+  check "$name: e2fsck" fsck_clean "$(on_disk "fsx-$1${2:-}.img")"
+  rm -f "$(on_disk "fsx-$1${2:-}.img")"
 }

@@ -1,4 +1,4 @@
-# Volumes that the kernel made and filled (ext2, and ext3 with hash-indexed directories), read and
+# Volumes that the kernel made and filled (ext2, and ext3 and ext4 with hash-indexed directories), read and
 # changed by us, judged by e2fsck and by the kernel, which then goes on to use them.
 # shellcheck shell=bash
 
@@ -11,6 +11,8 @@ ext2 4096 256
 ext3 4096 256
 ext3 1024 128
 ext2 2048 128
+ext4 4096 256
+ext4 1024 256
 L
   full_of_names ext2; full_of_names ext3
 }

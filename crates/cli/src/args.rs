@@ -106,6 +106,29 @@ pub enum Profile {
     Lfs,
 }
 
+impl Profile {
+    /// Its name, as it is given.
+    pub fn name(self) -> &'static str {
+        match self {
+            Profile::Ext2 => "ext2",
+            Profile::Ext3 => "ext3",
+            Profile::Ext4 => "ext4",
+            Profile::Lfs => "lfs",
+        }
+    }
+}
+
+/// The volumes of the crash explorer.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum CrashProfile {
+    /// Of ext2, or of ext3 where the mode has a journal or log.
+    Ext3,
+    /// As `mkfs --profile ext4` makes them.
+    Ext4,
+    /// The same without checksums.
+    Ext4Plain,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
 pub enum Uring {
     Auto,
@@ -525,6 +548,9 @@ pub struct CrashArgs {
     /// Volumes that share a log (modes with a log).
     #[arg(long)]
     pub volumes: Option<u64>,
+    /// The kind of volume [default: ext3, and for a fourth of the states more ext4].
+    #[arg(long)]
+    pub profile: Option<CrashProfile>,
     #[arg(long)]
     pub json: bool,
 }

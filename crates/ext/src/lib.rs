@@ -9,6 +9,7 @@ mod inodes;
 mod load;
 mod map;
 mod orphans;
+mod plants;
 mod seal;
 mod store;
 mod superblock;
@@ -17,15 +18,16 @@ mod xattr;
 use cache::{Buf, Cache};
 use env::{DiskError, Env};
 use format::ext::{Geometry, Superblock};
-use format::{Extent, FormatError};
+use format::{BlockNo, Extent, FormatError};
 use group::Group;
-use integrity::{IntegrityError, Mechanism};
+use integrity::{IntegrityError, Mechanism, Plant};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
+pub use plants::PLANTS;
 
 /// An opened volume of this layout.
 pub struct Ext {
@@ -49,6 +51,9 @@ pub struct Ext {
     read_only: Cell<bool>,
     damaged: Cell<bool>,
     orphans: RefCell<Vec<InodeHandle>>,
+    plant: Plant,
+    /// Planted bug: nodes of trees whose freeing nobody is told of.
+    untold: RefCell<Vec<BlockNo>>,
 }
 
 impl Ext {

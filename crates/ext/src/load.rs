@@ -9,7 +9,7 @@ use format::ext::csum::Sums;
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::{BlockNo, Extent, FormatError, GroupNo};
-use integrity::Mechanism;
+use integrity::{Mechanism, Plant};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
@@ -20,6 +20,8 @@ pub struct Loaded {
     pub superblock: Superblock,
     /// Nothing may be changed.
     pub read_only: bool,
+    /// A planted bug.
+    pub plant: Plant,
 }
 
 /// Why it cannot be loaded.
@@ -92,6 +94,8 @@ impl Ext {
             desc_bufs,
             read_only: Cell::new(found.read_only),
             damaged: Cell::new(false),
+            plant: found.plant,
+            untold: RefCell::default(),
             orphans: RefCell::default(),
         })
     }

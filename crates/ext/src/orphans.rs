@@ -43,12 +43,21 @@ impl Ext {
         };
         match after {
             None => self.set_head(txn, next),
-            Some(pred) => {
-                pred.edit(txn, Change::Attr(pred.ino), |raw| InodeMut(raw).set_dtime(next.0));
-            }
+            Some(pred) => self.link_to(txn, &pred, next),
         }
         h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_dtime(0));
         self.orphans.borrow_mut().remove(place);
+    }
+
+    /// Sets a link of the chain. The inode is another operation's business: where its slot has a
+    /// checksum, which covers what that has changed, all of it is edited (seal.rs, 3).
+    fn link_to(&self, txn: &mut Txn, from: &InodeHandle, to: Ino) {
+        let change = Change::Attr(from.ino);
+        if self.geo.sums.dir_tail() == 0 {
+            return from.edit(txn, change, |raw| InodeMut(raw).set_dtime(to.0));
+        }
+        let slot = from.offset..from.offset + from.len;
+        txn.edit(&from.buf, slot, change, |raw| InodeMut(raw).set_dtime(to.0));
     }
 
     /// Follows the chain as it was found on disk, and remembers it, the first of the chain last. A

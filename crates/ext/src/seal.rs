@@ -3,9 +3,14 @@
 //! are right, and no mechanism knows of them.
 //!
 //! 1. Whenever no transaction is open, every block in memory has its right sum. One that shares a
-//!    bitmap or a descriptor with an open one may be sealed over bytes of that; the other seals over
-//!    all of it when it ends.
+//!    bitmap or a descriptor with an open one may be sealed over bytes of that; the other seals
+//!    over all of it when it ends.
 //! 2. A sum is the last thing that is changed, so that nothing that it covers changes after it.
+//! 3. Where two transactions may change what one sum covers, the edit that sets the sum covers it
+//!    all, so that a mechanism that keeps transactions apart by their bytes sees that these two
+//!    cannot be: whoever changes a bitmap changes its group's descriptor too, and the sums of both
+//!    lie in that. (An inode's slot is changed by its owner's operations, one at a time; who links
+//!    it into the list of orphans edits all of it, too.)
 
 use crate::Ext;
 use cache::{Buf, Role};
@@ -66,7 +71,7 @@ impl Ext {
                     let g = GroupNo(first + n as u32);
                     if g.0 < self.geo.groups {
                         let one = n * bytes..(n + 1) * bytes;
-                        txn.edit_words(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
+                        txn.edit(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
                     }
                 }
             }

@@ -4,6 +4,7 @@
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
+use crate::plants::NOT_RENEWED;
 use cache::{Buf, BufKind, Role};
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
@@ -63,7 +64,9 @@ impl Store for Ext {
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let reserve = txn.reserve;
-        self.seal(txn);
+        if !self.plant.is(NOT_RENEWED) {
+            self.seal(txn);
+        }
         txn.end_early().await.map_err(|e| self.failed(&e))?;
         *txn = self.begin(need).await?;
         txn.reserve = reserve;

@@ -77,6 +77,28 @@ fn e2fsck_accepts_what_mkfs_plans() {
 }
 
 #[test]
+fn e2fsck_accepts_volumes_of_ext4() {
+    for (block, inode) in [(1024, 128), (1024, 256), (2048, 256), (4096, 256)] {
+        let group = 8 * block as u64;
+        for blocks in [3000, group + 1000, 10 * group + 1] {
+            for checksums in [true, false] {
+                let profile = Profile::Ext4 { checksums };
+                let mut o = options(blocks * block as u64, block, inode, profile);
+                o.journal_bytes = Some(1100 * block as u64);
+                let name = format!("{block}-{inode}-{blocks}-{checksums}");
+                let text = judged(&o, &name).unwrap();
+                assert!(text.contains("extent 64bit flex_bg"), "{name}: {text}");
+                assert_eq!(text.contains("metadata_csum"), checksums, "{name}: {text}");
+            }
+        }
+    }
+    // A journal in more pieces than the inode has room for.
+    let mut o = options(200 << 20, 1024, 256, Profile::Ext4 { checksums: true });
+    o.journal_bytes = Some(80 << 20);
+    judged(&o, "pieces").unwrap();
+}
+
+#[test]
 fn large_volumes_are_accepted() {
     judged(&options(10 << 30, 4096, 256, Profile::Ext3), "10G").unwrap();
     // Fewer inodes, or e2fsck would read tables of zeros for minutes.

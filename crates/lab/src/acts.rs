@@ -25,6 +25,8 @@ pub enum Act {
     WriteSync(String, u64, usize, u8),
     /// A hole of so many bytes at an offset.
     Punch(String, u64, u64),
+    /// Space for so many bytes at an offset; true: the file's length stays.
+    Allocate(String, u64, u64, bool),
     Fsync(String),
     Fdatasync(String),
     Sync,
@@ -72,7 +74,7 @@ impl Act {
     /// The file whose contents change.
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {
-            Act::Truncate(p, _) | Act::Punch(p, ..) => Some(p),
+            Act::Truncate(p, _) | Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
             _ => self.written().map(|w| w.0),
         }
     }
@@ -97,6 +99,7 @@ impl Act {
             | Act::Write(p, ..)
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
+            | Act::Allocate(p, ..)
             | Act::Emerge(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -118,6 +121,7 @@ impl Act {
             | Act::Write(p, ..)
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
+            | Act::Allocate(p, ..)
             | Act::Emerge(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -183,6 +187,10 @@ impl Act {
             }
             Act::Punch(_, offset, len) => {
                 let op = SpaceOp::PunchHole;
+                Request::Space { ino: inos[0], op, offset: *offset, len: *len }
+            }
+            Act::Allocate(_, offset, len, keep_size) => {
+                let op = SpaceOp::Allocate { keep_size: *keep_size };
                 Request::Space { ino: inos[0], op, offset: *offset, len: *len }
             }
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },

@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::model::{Model, Node};
 use crate::prefix::How;
 use crate::setting::JUDGED_SECS;
-use crate::subject::{Seen, Setting, SimDevice, Subject, recover};
+use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind, recover};
 use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
@@ -42,6 +42,8 @@ pub(crate) struct Verdict {
 
 /// Of so many distinct states the real e2fsck judges one.
 pub(crate) const E2FSCK_OF: u64 = 100;
+/// Of so many where our own fsck does not.
+const E2FSCK_ALONE_OF: u64 = 12;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
 const AGAIN_OF: u64 = 96;
 /// Of so many, the journal's blocks are looked at as they lie.
@@ -57,7 +59,10 @@ pub(crate) fn judge(
     all: &[Expected<'_>],
     digest: u64,
 ) -> Verdict {
-    let by_e2fsck = digest.is_multiple_of(E2FSCK_OF);
+    let by_e2fsck = match setting.kind {
+        VolumeKind::Ext3 => digest.is_multiple_of(E2FSCK_OF),
+        VolumeKind::Ext4 { .. } => digest.is_multiple_of(E2FSCK_ALONE_OF),
+    };
     let e = &all[0];
     if setting.has_journal() {
         let how = How { by_e2fsck, apart: setting.volumes > 1 && (digest >> 16).is_multiple_of(2) };
@@ -262,6 +267,7 @@ pub(crate) fn synced(
             | Act::Write(p, ..)
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
+            | Act::Allocate(p, ..)
             | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
             Act::Rename(a, b) | Act::Whiteout(a, b) => {

@@ -36,4 +36,4 @@ pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
 pub use scenario::scenarios;
-pub use subject::{Seen, Setting, SimDevice, Subject, fresh, recover};
+pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

@@ -134,6 +134,12 @@ impl Model {
                 }
                 Ok(())
             }
+            Act::Allocate(p, offset, len, keep_size) => {
+                let bytes = self.file(p)?;
+                let end = if *keep_size { 0 } else { (offset + len) as usize };
+                bytes.resize(bytes.len().max(end), 0);
+                Ok(())
+            }
             Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync | Act::Pause(_) => Ok(()),

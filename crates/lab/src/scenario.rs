@@ -9,6 +9,7 @@ use crate::random::random_act;
 use env::Rng;
 
 mod crowd;
+mod extents;
 mod fragments;
 mod holes;
 mod layers;
@@ -51,6 +52,9 @@ impl Script {
     }
 }
 
+/// The scenario for volumes of ext4 alone.
+pub(crate) const EXTENTS: &str = "extents";
+
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
     &[
@@ -89,6 +93,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         (
             "crowd",
             "more callers at once than a small log has room for, each in the middle of something",
+        ),
+        (
+            EXTENTS,
+            "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
         ("random", "random operations"),
     ]
@@ -189,6 +197,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "postmark" => postmark(seed),
         "crowd" => crowd::script(seed),
         "moved" => moved::script(seed),
+        EXTENTS => extents::script(seed),
         "fragments" => fragments::script(seed),
         "holes" => holes::script(seed),
         "short-lives" => short_lives::script(seed),

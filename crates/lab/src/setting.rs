@@ -32,6 +32,18 @@ impl WriteBlocks for SimDevice {
     }
 }
 
+/// What kind of volume there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum VolumeKind {
+    /// ext2, or ext3 where the mode has a journal or log.
+    Ext3,
+    /// ext4, its journal inside.
+    Ext4 {
+        /// Do its metadata carry checksums?
+        checksums: bool,
+    },
+}
+
 /// How a volume is opened in the lab: the mode and its options.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Setting {
@@ -47,13 +59,22 @@ pub struct Setting {
     pub threshold: Option<u64>,
     /// How many volumes there are; several share one log, which is outside.
     pub volumes: u16,
+    /// What kind they are.
+    pub kind: VolumeKind,
 }
 
 impl Setting {
     /// A mode without options.
     pub fn plain(mode: Mode) -> Setting {
-        let commit = Commit::Sync;
-        Setting { mode, outside: false, commit, ordered_data: false, threshold: None, volumes: 1 }
+        Setting {
+            mode,
+            outside: false,
+            commit: Commit::Sync,
+            ordered_data: false,
+            threshold: None,
+            volumes: 1,
+            kind: VolumeKind::Ext3,
+        }
     }
 
     /// Has the volume a journal?
@@ -87,6 +108,11 @@ impl Setting {
         if self.volumes > 1 {
             all.push(format!("--volumes {}", self.volumes));
         }
+        match self.kind {
+            VolumeKind::Ext3 => (),
+            VolumeKind::Ext4 { checksums: true } => all.push("--profile ext4".into()),
+            VolumeKind::Ext4 { checksums: false } => all.push("--profile ext4-plain".into()),
+        }
         all.join(" ")
     }
 }
@@ -107,6 +133,11 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
         made_of(MkfsOptions {
             uuid: uuid(n),
             label: label(n),
+            profile: match setting.kind {
+                VolumeKind::Ext3 if setting.has_journal() => Profile::Ext3,
+                VolumeKind::Ext3 => Profile::Ext2,
+                VolumeKind::Ext4 { checksums } => Profile::Ext4 { checksums },
+            },
             ..options(size_bytes, setting.has_journal())
         })
     };

@@ -11,7 +11,7 @@ use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Kind, OpenAll, Reply, Request, Volume};
 use volume::OpenOptions;
 
-pub use crate::setting::{Setting, SimDevice, fresh, recover};
+pub use crate::setting::{Setting, SimDevice, VolumeKind, fresh, recover};
 pub(crate) use crate::setting::{VOLUME, new_disks};
 
 /// What a caller of a volume does, from its beginning to its end.

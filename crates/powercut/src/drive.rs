@@ -92,6 +92,10 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
         }
+        Act::Allocate(p, offset, len, keep_size) => {
+            let how = if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),
         Act::Sync => Ok(()),

@@ -205,8 +205,8 @@ pub trait Store: 'static {
     /// Can the file have blocks that are allocated and read as zeros although they were never
     /// written?
     fn has_unwritten(&self, inode: &InodeHandle) -> bool;
-    /// Allocates such blocks where there is a hole at `at`, at most `count`; returns how many blocks
-    /// from there on are allocated then, at least one. Size and times are the caller's.
+    /// Allocates such blocks where there is a hole at `at`, at most `count`; returns how many
+    /// blocks from there on are allocated then, at least one. Size and times are the caller's.
     async fn preallocate(
         &self,
         txn: &mut Txn,

@@ -28,6 +28,9 @@ mod segments;
 mod state;
 mod store;
 
+/// Bugs of the layout that can be planted on volumes of ext4, in every mode that writes them.
+pub use ext::PLANTS as LAYOUT_PLANTS;
+
 pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;
 pub use journal::Journal;

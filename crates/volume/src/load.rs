@@ -54,7 +54,8 @@ pub(crate) async fn load(
     let mode = if read_only { Mode::TO_READ } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_journal() || options.mode.is_redo();
-    let loaded = Loaded { superblock: probe.superblock.clone(), read_only };
+    let superblock = probe.superblock.clone();
+    let loaded = Loaded { superblock, read_only, plant: options.plant };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
     let ext = Rc::new(ext.map_err(text)?);
     let mut boot = next_state(&probe, &options);
@@ -112,15 +113,16 @@ async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Resu
 fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(), String> {
     let mode = options.mode;
     let needs = probe.superblock.features().journal_only_because();
-    if !mode.is_journal() && !needs.is_empty() {
+    let atomic = mode.is_journal() || mode.is_redo();
+    if !atomic && !needs.is_empty() {
         let instead = match probe.superblock.has_compat(compat::HAS_JOURNAL) {
-            true => "--mode ordered does, and so do writeback, data, wasteless and selective",
-            false => "tune2fs -j adds a journal, and with one --mode ordered does",
+            true => "--mode unified does, and so do redo and the modes with a journal",
+            false => "tune2fs -j adds a journal, and with one --mode unified does",
         };
         let names = needs.join(", ");
         return Err(format!("mode {mode} does not write volumes with {names}: {instead}"));
     }
-    if !(mode.is_journal() || mode.is_redo()) {
+    if !atomic {
         return Ok(());
     }
     let outside = probe.superblock.journal_is_outside();

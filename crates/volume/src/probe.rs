@@ -58,9 +58,6 @@ impl Probe {
         let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
         match (self.needs_recovery, inside && self.journal_fault.is_none()) {
             (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
-            (_, true) if !self.superblock.features().journal_only_because().is_empty() => {
-                Mode::AS_ELSEWHERE
-            }
             (_, true) => Mode::DEFAULT,
             _ => Mode::WITHOUT_JOURNAL,
         }

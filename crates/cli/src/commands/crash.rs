@@ -1,12 +1,12 @@
 //! `cairn crash`: the crash explorer, for users: what a mode keeps and what it may lose.
 
-use crate::args::CrashArgs;
+use crate::args::{CrashArgs, CrashProfile};
 use crate::image::mode_of;
 use crate::{Failure, Outcome};
 use integrity::Plant;
-use lab::Setting;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
-use volume::{Commit, Mode, ModeOption};
+use lab::{Setting, VolumeKind};
+use volume::{Commit, LAYOUT_PLANTS, Mode, ModeOption};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -25,9 +25,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         None => Mode::proven().map(|m| m.mode).collect(),
     };
     if a.plant.as_deref() == Some("list") {
-        for name in modes.iter().flat_map(|m| m.info().plants) {
-            println!("{name}");
-        }
+        modes.iter().flat_map(|m| plants_of(*m)).for_each(|name| println!("{name}"));
         return Ok(Outcome::Done);
     }
     let mut all = CrashReport::default();
@@ -42,7 +40,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         };
         let report = match &a.replay {
             Some(state) => replay(&o, state)?,
-            None => explore_ways(&ways(o, a.commit.is_none()))?,
+            None => explore_ways(&ways(o, a))?,
         };
         all.runs.extend(report.runs);
     }
@@ -56,16 +54,37 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
 }
 
 /// The ways in which a mode is explored: one with a log, if nobody has said when a call is done, in
-/// both, each with half of the states, or with all of them in search of a planted bug.
-fn ways(o: CrashOptions, both: bool) -> Vec<CrashOptions> {
-    if !both || !o.setting.mode.is_redo() || o.states < 2 {
+/// both, each with half of the states, or with all of them in search of a planted bug; and, if
+/// nobody has said on which volumes, an atomic one on those of ext4 too, with an eighth of the
+/// states more on each kind.
+fn ways(o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
+    let mode = o.setting.mode;
+    if o.states < 2 {
         return vec![o];
     }
-    let half = if o.first { o.states } else { o.states / 2 };
-    let setting = Setting { commit: Commit::Async, ..o.setting };
-    let later = CrashOptions { setting, states: half, ..o.clone() };
-    let states = if o.first { o.states } else { o.states - half };
-    vec![CrashOptions { states, ..o }, later]
+    let mut all = vec![o.clone()];
+    if a.commit.is_none() && mode.is_redo() {
+        let half = if o.first { o.states } else { o.states / 2 };
+        let setting = Setting { commit: Commit::Async, ..o.setting };
+        let states = if o.first { o.states } else { o.states - half };
+        all = vec![
+            CrashOptions { states, ..o.clone() },
+            CrashOptions { setting, states: half, ..o.clone() },
+        ];
+    }
+    let of_layout = o.plant.0.is_some_and(|p| LAYOUT_PLANTS.contains(&p));
+    if of_layout && a.profile.is_none() {
+        all.clear(); // it is not there on others
+    }
+    let of_mechanism = o.plant.is_any() && !of_layout;
+    if a.profile.is_none() && is_atomic(mode) && !o.setting.outside && !of_mechanism {
+        let states = if o.first { o.states } else { o.states / 8 };
+        all.extend([true, false].map(|checksums| {
+            let setting = Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
+            CrashOptions { setting, states, ..o.clone() }
+        }));
+    }
+    all
 }
 
 /// The mode with the options that were given.
@@ -87,7 +106,21 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     };
     let (ordered_data, threshold) = (a.ordered_data, a.threshold);
     let volumes = volumes_of(a, mode, outside)?;
-    Ok(Setting { mode, outside, commit, ordered_data, threshold, volumes })
+    let kind = kind_of(a, mode, outside)?;
+    Ok(Setting { mode, outside, commit, ordered_data, threshold, volumes, kind })
+}
+
+/// The kind of volume.
+fn kind_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<VolumeKind, Failure> {
+    let checksums = match a.profile {
+        None | Some(CrashProfile::Ext3) => return Ok(VolumeKind::Ext3),
+        Some(profile) => profile == CrashProfile::Ext4,
+    };
+    if !is_atomic(mode) || outside {
+        let why = "--profile: volumes of ext4 need a mode with a journal or log inside";
+        return Err(Failure::Usage(why.into()));
+    }
+    Ok(VolumeKind::Ext4 { checksums })
 }
 
 /// How many volumes share a log.
@@ -104,9 +137,20 @@ fn volumes_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<u16, Failure> 
     Ok(volumes)
 }
 
+/// Is each operation all or nothing, so that volumes of ext4 are written?
+fn is_atomic(mode: Mode) -> bool {
+    mode.is_journal() || mode.is_redo()
+}
+
+/// The bugs that can be planted: the mode's own, and the layout's.
+fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
+    let layout = if is_atomic(mode) { LAYOUT_PLANTS } else { &[] };
+    mode.info().plants.iter().chain(layout).copied()
+}
+
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
     let Some(name) = &a.plant else { return Ok(Plant::NONE) };
-    let found = mode.info().plants.iter().find(|p| *p == name);
+    let found = plants_of(mode).find(|p| p == name);
     match found {
         Some(p) => Ok(Plant(Some(p))),
         None => Err(Failure::Usage(format!("mode {mode} has no mutation {name}: --plant list"))),

@@ -27,9 +27,8 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         "{}: {} volume, {} blocks of {}, {}",
         a.image.display(),
         match a.profile {
-            Profile::Ext2 => "ext2",
             Profile::Lfs => "ext3 in a log-structured store",
-            _ => "ext3",
+            other => other.name(),
         },
         blocks,
         a.block_size,
@@ -45,11 +44,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         Profile::Ext3 => format::mkfs::Profile::Ext3,
         // Whatever the store lies on, the volume in it is this.
         Profile::Lfs => format::mkfs::Profile::Ext3,
-        Profile::Ext4 => {
-            return Err(Failure::Usage(
-                "--profile: ext4 is not in this version: take ext2, ext3 or lfs".into(),
-            ));
-        }
+        Profile::Ext4 => format::mkfs::Profile::Ext4 { checksums: true },
     };
     if a.profile == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
         return Err(Failure::Usage("--profile lfs: blocks of 4096, and no --log".into()));

@@ -187,6 +187,14 @@ impl Ext {
         Ok(())
     }
 
+    /// Planted bug: is one of these a node whose freeing is to be hidden?
+    fn is_untold(&self, e: Extent) -> bool {
+        let mut untold = self.untold.borrow_mut();
+        let before = untold.len();
+        untold.retain(|b| !(e.start.0..e.start.0 + e.len).contains(&b.0));
+        untold.len() < before
+    }
+
     async fn free_run(&self, txn: &mut Txn, g: GroupNo, e: Extent) -> Result<(), FsError> {
         let map = self.block_map(g).await?;
         let bit = self.geo.bit_of(e.start);
@@ -198,7 +206,8 @@ impl Ext {
         }
         let bytes = bit / 8..(bit + len).div_ceil(8);
         let base = bytes.start * 8;
-        txn.edit(&map, bytes, Change::FreeBlocks(e), |m| {
+        let change = if self.is_untold(e) { Change::Counts } else { Change::FreeBlocks(e) };
+        txn.edit(&map, bytes, change, |m| {
             (bit - base..bit - base + len).for_each(|b| bitmap::clear(m, b));
         });
         for i in 0..e.len {

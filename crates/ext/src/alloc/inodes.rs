@@ -50,12 +50,14 @@ impl Ext {
         g: GroupNo,
         kind: Kind,
     ) -> Result<Option<Ino>, FsError> {
+        let lazy = self.geo.sums.lazy();
+        let blocks = if lazy { Some(self.block_map(g).await?) } else { None };
         let map = self.inode_map(g).await?;
+        // Nobody else is let in between finding a bit and setting it.
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
         self.make_map(txn, &map, g, INODE_UNINIT);
-        if self.geo.sums.lazy() {
-            let blocks = self.block_map(g).await?;
+        if let Some(blocks) = blocks {
             self.make_map(txn, &blocks, g, BLOCK_UNINIT);
             self.reach_slot(txn, g, bit as u32);
         }

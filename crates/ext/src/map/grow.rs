@@ -2,16 +2,18 @@
 //! in the file. What was allocated ahead and never written becomes written in the transaction that
 //! writes it, so that a crash shows either zeros or what was written.
 
+use super::cut::RENEWED;
 use super::extents::Spot;
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
+use crate::plants::MARKED_EARLY;
 use cache::{Buf, BufKind};
 use format::ext::extents::{LEN_MAX, Mapped, UNWRITTEN_MAX};
 use format::ext::inode::InodeRef;
 use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, Txn};
-use ufs::InodeHandle;
 use ufs::store::Fill;
+use ufs::{InodeHandle, Store};
 use vfs::FsError;
 
 impl Ext {
@@ -64,8 +66,8 @@ impl Ext {
         let mut bufs: Vec<Buf> = Vec::with_capacity(count as usize);
         while (bufs.len() as u64) < count {
             let done = bufs.len() as u64;
-            let part = (count - done, done == 0);
-            match self.take_spot(txn, h, at.plus(done), part, fill, &mut bufs).await {
+            let part = (at.plus(done), count - done, done == 0);
+            match self.take_spot(txn, h, part, fill, &mut bufs).await {
                 Ok(()) => (),
                 // What was taken is overwritten by the caller, and so must not be dropped.
                 Err(_) if !bufs.is_empty() => break,
@@ -80,8 +82,7 @@ impl Ext {
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
-        at: FileBlock,
-        (left, head): (u64, bool),
+        (at, left, head): (FileBlock, u64, bool),
         fill: (Fill, Fill),
         bufs: &mut Vec<Buf>,
     ) -> Result<(), FsError> {
@@ -95,6 +96,9 @@ impl Ext {
             Spot::Mapped(m) => {
                 let len = m.len.min(u32::try_from(left).unwrap_or(u32::MAX));
                 self.tree_put(txn, h, Mapped { len, unwritten: false, ..m }).await?;
+                if self.plant.is(MARKED_EARLY) {
+                    self.renew(txn, RENEWED).await?;
+                }
                 let e = Extent { start: m.start, len: u64::from(len) };
                 // As new as if they were allocated here: nothing of what is on disk counts.
                 txn.edit(&h.buf, h.offset..h.offset, Change::AllocBlocks(e), |_| ());

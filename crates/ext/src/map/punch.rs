@@ -2,10 +2,10 @@
 //! so that the map's shape is the same afterwards. Where a transaction is bounded, a hole that
 //! needs more than one goes in steps, from its beginning.
 
+use super::extents::Spot;
 use super::indirect::Walk;
 use crate::Ext;
 use crate::alloc::Runs;
-use cache::Buf;
 use format::{BlockNo, Extent, FileBlock, GroupNo};
 use integrity::{Credits, Txn};
 use std::collections::BTreeSet;
@@ -20,7 +20,7 @@ const RUNS_AT_ONCE: u64 = 256;
 /// What the punching of some runs may edit.
 #[derive(Default)]
 struct Edits {
-    /// The indirect block of the last run; runs come in the order of their places in the file.
+    /// The block with the map of the last run; runs come in the order of their places in the file.
     leaf: Option<BlockNo>,
     leaves: u64,
     groups: BTreeSet<GroupNo>,
@@ -31,8 +31,8 @@ struct Edits {
 }
 
 impl Edits {
-    fn add(&mut self, leaf: &Buf, run: Extent, (group, descriptors): (GroupNo, u32)) {
-        if self.leaf.replace(leaf.block()) != Some(leaf.block()) {
+    fn add(&mut self, leaf: BlockNo, run: Extent, (group, descriptors): (GroupNo, u32)) {
+        if self.leaf.replace(leaf) != Some(leaf) {
             self.leaves += 1;
         }
         self.groups.insert(group);
@@ -64,24 +64,48 @@ impl Ext {
         let (mut steps, mut edits) = (Vec::new(), Edits::default());
         let mut at = range.start;
         while self.mechanism.atomic() && at < range.end {
-            let walk = self.walk(h, at).await?;
-            let run = self.run_of(h.ino, &walk, range.end.0 - at.0)?;
-            if let (Some(start), Walk::Leaf(leaf)) = (run.start, &walk) {
+            let (len, mapped) = self.to_punch(h, at, range.end.0 - at.0).await?;
+            if let Some((leaf, start)) = mapped {
                 let group = self.geo.group_of(start);
                 let places = (group, self.geo.desc_block_of(group));
-                let freed = Extent { start, len: run.len };
+                let freed = Extent { start, len };
                 let need = edits.credits(beside);
-                edits.add(&leaf.buf, freed, places);
+                edits.add(leaf, freed, places);
                 if need != beside && !self.has_room_for(&edits.credits(beside)) {
                     steps.push(PunchStep { to: at, need });
                     edits = Edits::default();
-                    edits.add(&leaf.buf, freed, places);
+                    edits.add(leaf, freed, places);
                 }
             }
-            at = at.plus(run.len);
+            at = at.plus(len);
         }
         steps.push(PunchStep { to: range.end, need: edits.credits(beside) });
         Ok(steps)
+    }
+
+    /// How far the hole or the run at `at` goes, `max` at most; of a run, which block maps it and
+    /// where it lies.
+    async fn to_punch(
+        &self,
+        h: &InodeHandle,
+        at: FileBlock,
+        max: u64,
+    ) -> Result<(u64, Option<(BlockNo, BlockNo)>), FsError> {
+        if self.has_extents(h) {
+            return Ok(match self.spot(h, at).await? {
+                Spot::Hole(len) => (len.min(max), None),
+                Spot::Mapped(m) => {
+                    let leaf = self.leaf_of(h, at.0).await?;
+                    (u64::from(m.len).min(max), Some((leaf, m.start)))
+                }
+            });
+        }
+        let walk = self.walk(h, at).await?;
+        let run = self.run_of(h.ino, &walk, max)?;
+        Ok(match (run.start, &walk) {
+            (Some(start), Walk::Leaf(leaf)) => (run.len, Some((leaf.buf.block(), start))),
+            _ => (run.len, None),
+        })
     }
 
     /// May one transaction need so much? What it edits has to stay in memory until it ends.

@@ -11,6 +11,7 @@
 use super::cut::RENEWED;
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
+use crate::plants::{REUSED_EARLY, SPLIT_IN_TWO};
 use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, ENTRY, Head, Mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
@@ -228,6 +229,9 @@ impl Ext {
         let right = self.new_node(txn, h, near, depth, fill).await?;
         let first = node.with(|n| extents::first_of(n, keep));
         self.put_node(txn, h, node, keep, |_| ());
+        if self.plant.is(SPLIT_IN_TWO) {
+            self.renew(txn, RENEWED).await?;
+        }
         let (i, n) = (parent.at + 1, parent.head.entries);
         self.put_node(txn, h, parent, n + 1, |b| {
             b.copy_within(ENTRY + ENTRY * i..ENTRY + ENTRY * n, ENTRY + ENTRY * (i + 1));
@@ -300,6 +304,9 @@ impl Ext {
     fn drop_node(&self, txn: &mut Txn, h: &InodeHandle, way: &mut [Node], freed: &mut Runs) {
         for l in (1..way.len()).rev() {
             freed.push(way[l].buf.block());
+            if self.plant.is(REUSED_EARLY) {
+                self.untold.borrow_mut().push(way[l].buf.block());
+            }
             let parent = &mut way[l - 1];
             let (i, n) = (parent.at, parent.head.entries);
             if n == 1 && parent.is_root() {
@@ -404,7 +411,12 @@ impl Ext {
         self.give_back(txn, h, freed).await
     }
 
-    /// Frees what lies in `from..to`.
+    /// The block with the leaf that has, or would have, file block `at`.
+    pub(super) async fn leaf_of(&self, h: &InodeHandle, at: u64) -> Result<BlockNo, FsError> {
+        Ok(self.way_to(h, at).await?.last().map_or(h.buf.block(), |leaf| leaf.buf.block()))
+    }
+
+    /// Frees what lies in `from..to`, one step (`Store::punch_steps`).
     pub(crate) async fn tree_punch(
         &self,
         txn: &mut Txn,
@@ -424,10 +436,6 @@ impl Ext {
                     }
                     at = end;
                 }
-            }
-            if self.is_step(&freed) {
-                self.give_back(txn, h, std::mem::take(&mut freed)).await?;
-                self.renew(txn, RENEWED).await?;
             }
         }
         self.give_back(txn, h, freed).await

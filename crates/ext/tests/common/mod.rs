@@ -176,7 +176,7 @@ impl World {
         let cache = Cache::new(env.clone(), disk, options);
         let mechanism = mechanism(&cache);
         cache.start();
-        let loaded = Loaded { superblock, read_only: false };
+        let loaded = Loaded { superblock, read_only: false, plant: Plant::NONE };
         let ext = self.run(|_| Ext::load(env, cache, mechanism, loaded))?;
         let ext = Rc::new(ext);
         let info = || unreachable!("no test asks");

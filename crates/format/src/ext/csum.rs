@@ -44,6 +44,39 @@ pub fn crc(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)
 }
 
+/// What CRC-32C does to a byte, and by its highest byte which byte that was.
+const STEPS: ([u32; 256], [u8; 256]) = steps();
+
+const fn steps() -> ([u32; 256], [u8; 256]) {
+    let (mut table, mut back) = ([0; 256], [0; 256]);
+    let mut i = 0;
+    while i < 256 {
+        let (mut c, mut bit) = (i as u32, 0);
+        while bit < 8 {
+            c = (c >> 1) ^ (0x82f6_3b78 * (c & 1));
+            bit += 1;
+        }
+        table[i] = c;
+        back[(c >> 24) as usize] = i as u8;
+        i += 1;
+    }
+    (table, back)
+}
+
+/// The state of the sum before `byte` made it `after`.
+fn before(after: u32, byte: u8) -> u32 {
+    let step = STEPS.1[(after >> 24) as usize];
+    ((after ^ STEPS.0[usize::from(step)]) << 8) | u32::from(step ^ byte)
+}
+
+/// Sets the four bytes at `at` so that all have this sum: a CRC takes every value once for the
+/// values of four bytes.
+pub(super) fn make_sum(seed: u32, bytes: &mut [u8], at: usize, sum: u32) {
+    let behind = bytes[at + 4..].iter().rev().fold(sum, |s, b| before(s, *b));
+    let free = (0..4).fold(behind, |s, _| before(s, 0)) ^ crc(seed, &bytes[..at]);
+    set32(bytes, at, free);
+}
+
 /// CRC-16 with the polynomial 0x8005, its lowest bit first.
 fn crc16(seed: u16, bytes: &[u8]) -> u16 {
     bytes
@@ -330,5 +363,14 @@ mod tests {
     fn the_published_check_values() {
         assert_eq!(crc16(0, b"123456789"), 0xbb3d);
         assert_eq!(!crc(!0, b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn four_bytes_make_any_sum() {
+        let mut bytes: Vec<u8> = (0..100).map(|n| (n * 37) as u8).collect();
+        for (at, sum) in [(0, 0), (40, 0xdead_beef), (96, u32::MAX)] {
+            make_sum(!0, &mut bytes, at, sum);
+            assert_eq!(crc(!0, &bytes), sum);
+        }
     }
 }

@@ -23,6 +23,16 @@ pub const FIRST_INO: u32 = 11;
 #[derive(Clone, PartialEq, Eq)]
 pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
+/// `s_snapshot_id`, of snapshots that no kernel has.
+const UNUSED: usize = 0x184;
+
+fn le8(b: &[u8], at: usize) -> u8 {
+    b[at]
+}
+fn set8(b: &mut [u8], at: usize, v: u8) {
+    b[at] = v;
+}
+
 macro_rules! fields {
     ($(
         $(#[$doc:meta])*
@@ -106,6 +116,10 @@ fields! {
     want_extra_isize set_want_extra_isize 0x15e u16 le16 set16;
     /// `s_flags`.
     flags set_flags 0x160 u32 le32 set32;
+    /// `s_log_groups_per_flex`: groups whose metadata lie together, as a power of two.
+    groups_per_flex_log set_groups_per_flex_log 0x174 u8 le8 set8;
+    /// `s_checksum_type`: 1 is CRC-32C.
+    checksum_kind set_checksum_kind 0x175 u8 le8 set8;
     /// `s_checksum_seed` (metadata_csum_seed).
     checksum_seed set_checksum_seed 0x270 u32 le32 set32;
 }
@@ -166,16 +180,20 @@ impl Superblock {
             Sums::None
         }
     }
-    /// Sets the checksum of a volume whose metadata carry such. Every setter does it.
+    /// Makes the checksum right of a volume whose metadata carry such. Every setter does it.
     fn seal(&mut self) {
         if self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
             Superblock::seal_bytes(&mut self.0[..]);
         }
     }
-    /// Sets the checksum in a superblock's bytes, which are those of a volume that has such.
+    /// Makes the checksum right in a superblock's bytes, which are those of a volume that has such:
+    /// not by changing it, but four bytes that nobody uses. It lies in the superblock's second
+    /// sector, where none of the fields lies that are ever set here, so that a write that a power
+    /// cut tears between the two leaves the superblock from before it or the one after it. (Who
+    /// opens a volume has to read it before anything can be replayed.)
     pub fn seal_bytes(bytes: &mut [u8]) {
-        let sum = csum::crc(!0, &bytes[..csum::SUPER]);
-        set32(bytes, csum::SUPER, sum);
+        let sum = le32(bytes, csum::SUPER);
+        csum::make_sum(!0, &mut bytes[..csum::SUPER], UNUSED, sum);
     }
     fn check_sum(&self) -> Result<(), FormatError> {
         let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));

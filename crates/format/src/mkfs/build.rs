@@ -10,6 +10,11 @@ use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
 use crate::{BlockNo, Extent, GroupNo, Ino};
 use std::collections::BTreeMap;
 
+/// Bytes of a group descriptor where block numbers are wide.
+const WIDE_DESC_BYTES: usize = 64;
+/// Groups whose metadata a kernel would put together, as a power of two; ours stay apart.
+const GROUPS_PER_FLEX: u8 = 4;
+
 type Write<'a, E> = dyn FnMut(BlockNo, &[u8]) -> Result<(), E> + 'a;
 
 pub(super) struct Builder {
@@ -159,7 +164,8 @@ impl Builder {
         self.contents.insert(b, bytes);
     }
 
-    pub(super) fn put_inode(&mut self, ino: Ino, raw: Vec<u8>) {
+    pub(super) fn put_inode(&mut self, ino: Ino, mut raw: Vec<u8>) {
+        self.geometry.sums.seal_inode(ino, &mut raw);
         if inode::InodeRef(&raw).is_dir() {
             self.dirs += 1;
         }
@@ -185,13 +191,15 @@ impl Builder {
         sb.set_free_blocks(descs.iter().map(|d| u64::from(d.free_blocks)).sum());
         sb.set_free_inodes(descs.iter().map(|d| d.free_inodes).sum());
         let mut table = vec![0; geo.desc_blocks() as usize * geo.block_bytes];
-        for (d, out) in descs.iter().zip(table.chunks_mut(GROUP_DESC_BYTES)) {
-            d.encode(out);
-        }
-        for g in (0..geo.groups).map(GroupNo) {
+        let slots = descs.iter().zip(table.chunks_mut(geo.desc_bytes));
+        for (g, (d, out)) in (0..).map(GroupNo).zip(slots) {
             let (blocks, inodes) = self.bitmaps(g);
-            write(BlockNo(descs[g.0 as usize].block_bitmap), &blocks)?;
-            write(BlockNo(descs[g.0 as usize].inode_bitmap), &inodes)?;
+            d.encode(out);
+            geo.sums.seal_block_map(out, &blocks[..geo.blocks_per_group as usize / 8]);
+            geo.sums.seal_inode_map(out, &inodes[..geo.inodes_per_group as usize / 8]);
+            geo.sums.seal_desc(g, out);
+            write(BlockNo(d.block_bitmap), &blocks)?;
+            write(BlockNo(d.inode_bitmap), &inodes)?;
         }
         self.each_inode_block(write)?;
         for (b, bytes) in &self.contents {
@@ -231,6 +239,7 @@ impl Builder {
 
 /// The numbers of a volume of `blocks`, with as many inodes as asked for.
 fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
+    let ext4 = o.profile.is_ext4();
     let first = u32::from(o.block_bytes == 1024);
     let blocks_per_group = 8 * o.block_bytes as u32;
     let groups = (blocks - u64::from(first)).div_ceil(u64::from(blocks_per_group)) as u32;
@@ -250,13 +259,16 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         reserved_gdt_blocks: 0,
         sparse: true,
         copies: None,
-        desc_bytes: GROUP_DESC_BYTES,
+        desc_bytes: if ext4 { WIDE_DESC_BYTES } else { GROUP_DESC_BYTES },
         first_meta_bg: u32::MAX,
-        flexible: false,
-        wide: false,
-        extents: false,
-        huge_files: false,
-        sums: Sums::None,
+        flexible: ext4,
+        wide: ext4,
+        extents: ext4,
+        huge_files: ext4,
+        sums: match o.profile {
+            Profile::Ext4 { checksums: true } => Sums::All(Sums::seed_of(&o.uuid)),
+            _ => Sums::None,
+        },
     }
 }
 
@@ -282,12 +294,26 @@ fn superblock(o: &MkfsOptions, g: &Geometry) -> Superblock {
     s.set_revision(1);
     s.set_first_ino(FIRST_INO);
     s.set_inode_size(g.inode_bytes as u16);
-    let journal = if o.profile == Profile::Ext3 { compat::HAS_JOURNAL } else { 0 };
+    let journal = if o.profile.has_journal() { compat::HAS_JOURNAL } else { 0 };
     s.set_compat(compat::EXT_ATTR | journal);
     s.set_incompat(incompat::FILETYPE);
     // Not EXTRA_ISIZE, though inodes may have room for more: as ext2 or ext3 Linux then mounts the
     // volume for reading only, and nobody needs to be told.
     s.set_ro_compat(ro_compat::SPARSE_SUPER | ro_compat::LARGE_FILE);
+    if let Profile::Ext4 { checksums } = o.profile {
+        s.set_compat(s.compat() | compat::DIR_INDEX);
+        s.set_incompat(s.incompat() | incompat::EXTENTS | incompat::WIDE | incompat::FLEX_BG);
+        let isize = if g.inode_bytes > 128 { ro_compat::EXTRA_ISIZE } else { 0 };
+        let more = ro_compat::HUGE_FILE | ro_compat::DIR_NLINK | isize;
+        s.set_ro_compat(s.ro_compat() | more);
+        s.set_desc_size(g.desc_bytes as u16);
+        s.set_groups_per_flex_log(GROUPS_PER_FLEX);
+        s.set_uuid(o.uuid); // which the checksums begin with
+        if checksums {
+            s.set_checksum_kind(1); // CRC-32C
+            s.set_ro_compat(s.ro_compat() | ro_compat::METADATA_CSUM);
+        }
+    }
     if g.inode_bytes > 128 {
         s.set_min_extra_isize(inode::EXTRA_ISIZE);
         s.set_want_extra_isize(inode::EXTRA_ISIZE);

@@ -17,6 +17,22 @@ pub enum Profile {
     Ext2,
     /// With a journal, idle.
     Ext3,
+    /// With a journal, extents, wide block numbers, and what else `mke2fs -t ext4` gives a volume.
+    Ext4 {
+        /// Do its metadata carry checksums (`metadata_csum`)?
+        checksums: bool,
+    },
+}
+
+impl Profile {
+    /// Has such a volume a journal?
+    pub fn has_journal(self) -> bool {
+        self != Profile::Ext2
+    }
+    /// Is it one of ext4's?
+    pub fn is_ext4(self) -> bool {
+        matches!(self, Profile::Ext4 { .. })
+    }
 }
 
 /// What to make.

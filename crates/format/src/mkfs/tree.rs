@@ -1,9 +1,11 @@
 //! The first files: the root directory, lost+found, and the journal.
 
 use super::build::Builder;
-use super::{LOST_FOUND_INO, MkfsError, Profile, default_journal_blocks};
+use super::{LOST_FOUND_INO, MkfsError, default_journal_blocks};
 use crate::bytes::set32;
-use crate::ext::inode::{InodeMut, Which};
+use crate::ext::csum::entries_part;
+use crate::ext::extents::{self, Head, LEN_MAX, Mapped};
+use crate::ext::inode::{BLOCK_AT, FLAG_EXTENTS, InodeMut, Which};
 use crate::ext::{dirent, map};
 use crate::jbd2::JournalSuperblock;
 use crate::jbd2::superblock::BLOCKS_MIN;
@@ -16,15 +18,19 @@ const LOST_FOUND_BYTES: usize = 16 * 1024;
 pub(super) fn make(b: &mut Builder) -> Result<(), MkfsError> {
     let root = b.alloc()?;
     let mut block = vec![0; b.geometry.block_bytes];
-    dirent::init_dots(&mut block, ROOT_INO, ROOT_INO, true);
-    let slack =
-        dirent::find_slack(&block, 10).ok().flatten().expect("an empty directory has slack");
+    let tail = b.geometry.sums.dir_tail();
+    dirent::init_empty_before(&mut block, tail);
+    dirent::put_dots(&mut block, ROOT_INO, ROOT_INO, true);
+    let slack = dirent::find_slack(entries_part(&block, tail), 10)
+        .ok()
+        .flatten()
+        .expect("an empty directory has slack");
     dirent::insert(&mut block, slack, Ino(LOST_FOUND_INO), 2, b"lost+found");
-    b.put_block(root, block);
+    put_dir_block(b, ROOT_INO, root, block);
     let (uid, gid) = b.options.owner;
     dir_inode(b, ROOT_INO, 0o755, 3, (uid, gid), &[root]);
     lost_and_found(b)?;
-    if b.options.profile == Profile::Ext3 {
+    if b.options.profile.has_journal() {
         journal(b)?;
     }
     Ok(())
@@ -36,16 +42,22 @@ fn lost_and_found(b: &mut Builder) -> Result<(), MkfsError> {
     for i in 0..count {
         let at = b.alloc()?;
         let mut block = vec![0; b.geometry.block_bytes];
+        dirent::init_empty_before(&mut block, b.geometry.sums.dir_tail());
         if i == 0 {
-            dirent::init_dots(&mut block, Ino(LOST_FOUND_INO), ROOT_INO, true);
-        } else {
-            dirent::init_empty(&mut block);
+            dirent::put_dots(&mut block, Ino(LOST_FOUND_INO), ROOT_INO, true);
         }
-        b.put_block(at, block);
+        put_dir_block(b, Ino(LOST_FOUND_INO), at, block);
         blocks.push(at);
     }
     dir_inode(b, Ino(LOST_FOUND_INO), 0o700, 2, (0, 0), &blocks);
     Ok(())
+}
+
+fn put_dir_block(b: &mut Builder, dir: Ino, at: BlockNo, mut block: Vec<u8>) {
+    if let Some(seed) = b.geometry.sums.of_inode(dir, 0) {
+        seed.seal_dir(&mut block);
+    }
+    b.put_block(at, block);
 }
 
 fn new_inode(b: &Builder, mode: u16, links: u16) -> Vec<u8> {
@@ -76,8 +88,13 @@ fn dir_inode(
     i.set_gid(owner.1);
     i.set_size(size as u64);
     i.set_sectors((size / 512) as u32);
-    for (n, at) in blocks.iter().enumerate() {
-        i.set_pointer(n, at.0 as u32);
+    if b.geometry.extents {
+        set_tree(&mut raw, &runs(blocks), 0);
+    } else {
+        let mut i = InodeMut(&mut raw);
+        for (n, at) in blocks.iter().enumerate() {
+            i.set_pointer(n, at.0 as u32);
+        }
     }
     b.put_inode(ino, raw);
 }
@@ -105,15 +122,20 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
         return Err(MkfsError(why));
     }
     let mut raw = new_inode(b, 0o100_600, 1);
-    let (pointers, total) = map_file(b, blocks)?;
+    let (total, first) = if b.geometry.extents {
+        map_runs(b, JOURNAL_INO, &mut raw, blocks)?
+    } else {
+        let (pointers, total) = map_file(b, blocks)?;
+        let mut i = InodeMut(&mut raw);
+        for (n, at) in pointers.iter().enumerate() {
+            i.set_pointer(n, *at);
+        }
+        (total, BlockNo(u64::from(pointers[0])))
+    };
     let mut i = InodeMut(&mut raw);
     i.set_size(blocks * block_bytes);
     i.set_sectors((total * block_bytes / 512) as u32);
-    for (n, at) in pointers.iter().enumerate() {
-        i.set_pointer(n, *at);
-    }
     let map_bytes = i.as_ref().map_bytes();
-    let first = BlockNo(u64::from(pointers[0]));
     b.put_inode(JOURNAL_INO, raw);
     let sb = JournalSuperblock {
         block_bytes: block_bytes as u32,
@@ -129,6 +151,66 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
     b.sb.set_journal_inum(JOURNAL_INO.0);
     b.sb.set_journal_backup(&map_bytes, blocks * block_bytes);
     Ok(())
+}
+
+/// These blocks of a file, one after the other, as extents.
+fn runs(blocks: &[BlockNo]) -> Vec<Mapped> {
+    let mut all: Vec<Mapped> = Vec::new();
+    for (n, b) in (0..).zip(blocks) {
+        match all.last_mut() {
+            Some(m) if m.start.plus(u64::from(m.len)) == *b && m.len < LEN_MAX => m.len += 1,
+            _ => all.push(Mapped { first: n, len: 1, start: *b, unwritten: false }),
+        }
+    }
+    all
+}
+
+/// Makes the inode's map a tree whose root has these extents, or, below a root of `depth` 1, this
+/// one child.
+fn set_tree(raw: &mut [u8], list: &[Mapped], depth: u16) {
+    let mut i = InodeMut(raw);
+    i.set_flags(FLAG_EXTENTS);
+    i.set_empty_tree();
+    let root = &mut raw[BLOCK_AT..BLOCK_AT + 60];
+    let max = extents::max_entries(root.len());
+    extents::set_head(root, Head { entries: list.len(), max, depth });
+    for (n, m) in list.iter().enumerate() {
+        match depth {
+            0 => extents::set_mapped(root, n, m),
+            _ => extents::set_index(root, n, m.first, m.start),
+        }
+    }
+}
+
+/// Allocates a file of `blocks` and maps it by extents, in the inode or in one block below it; how
+/// many blocks in all, and the first.
+fn map_runs(
+    b: &mut Builder,
+    ino: Ino,
+    raw: &mut [u8],
+    blocks: u64,
+) -> Result<(u64, BlockNo), MkfsError> {
+    let all = (0..blocks).map(|_| b.alloc()).collect::<Result<Vec<_>, _>>()?;
+    let list = runs(&all);
+    if list.len() <= extents::max_entries(60) {
+        set_tree(raw, &list, 0);
+        return Ok((blocks, all[0]));
+    }
+    let tail = if b.geometry.sums.dir_tail() > 0 { 4 } else { 0 };
+    let max = extents::max_entries(b.geometry.block_bytes - tail);
+    if list.len() > max {
+        return Err(MkfsError(format!("a journal in {} pieces: make it smaller", list.len())));
+    }
+    let at = b.alloc()?;
+    let mut leaf = vec![0; b.geometry.block_bytes];
+    extents::set_head(&mut leaf, Head { entries: list.len(), max, depth: 0 });
+    list.iter().enumerate().for_each(|(n, m)| extents::set_mapped(&mut leaf, n, m));
+    if let Some(seed) = b.geometry.sums.of_inode(ino, 0) {
+        seed.seal_extents(&mut leaf);
+    }
+    b.put_block(at, leaf);
+    set_tree(raw, &[Mapped { first: 0, len: 1, start: at, unwritten: false }], 1);
+    Ok((blocks + 1, all[0]))
 }
 
 /// Allocates a file of `blocks` with its indirect blocks: the inode's pointers, and how many blocks

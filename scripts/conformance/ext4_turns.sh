@@ -1,0 +1,52 @@
+# Volumes of ext4 that the kernel and we change in turns: random operations by each, after each turn contents as a model
+# says, and e2fsck content. By matrix: sizes of blocks and inodes, features; --quick takes a few of them.
+# shellcheck shell=bash
+
+stage_ext4_turns() {
+  is_root || { skip "ext4 in turns: a loop mount needs root"; return; }
+  [ -c /dev/fuse ] || { skip "ext4 in turns: there is no /dev/fuse"; return; }
+  have python3 || { skip "ext4 in turns: there is no python3"; return; }
+  local block inode feature mode options
+  while read -r mode options; do
+    # shellcheck disable=SC2086
+    ext4_turns "$mode" $options
+  done <<'L'
+unified
+ordered -b 1024
+redo -O ^metadata_csum,uninit_bg
+data -O metadata_csum_seed,orphan_file,large_dir
+wasteless -O ^64bit,^flex_bg -I 128
+selective -O meta_bg,^resize_inode -b 1024
+L
+  [ -z "$QUICK" ] || return
+  for block in 1024 2048 4096; do for inode in 128 256; do
+    for feature in ^metadata_csum ^64bit ^flex_bg ^dir_index orphan_file ^metadata_csum,uninit_bg ^extent,^64bit sparse_super2; do
+      ext4_turns unified -b "$block" -I "$inode" -O "$feature"
+    done
+  done; done
+}
+
+# ext4_turns MODE OPTIONS-OF-MKE2FS…
+ext4_turns() {
+  local mode=$1 mnt image name turn turns=4; shift
+  mnt=$WORK/turns image=$WORK/turns.img name="ext4${*:+ $*}, mode $mode"
+  [ -n "$QUICK" ] || turns=6
+  rm -f "$image"; truncate -s 200M "$image"
+  check "$name: mke2fs" mke2fs -q -F -t ext4 "$@" "$image" || return
+  echo '{}' >"$WORK/turns.model"
+  for turn in $(seq "$turns"); do
+    if [ $((turn % 2)) = 1 ]; then
+      kernel_mount "$mnt-k" "$image" ext4 user_xattr || { skip "$name: the kernel does not mount it"; return; }
+      check "$name: the kernel's turn, $turn" turn "$mnt-k" "$turn" || { release "$mnt-k"; return; }
+      release "$mnt-k"
+    else
+      serve_at "$mnt" "$image" --mode "$mode" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+      check "$name: our turn, $turn" turn "$mnt" "$turn" || { stop; return; }
+      check "$name: clean close" stop || return
+    fi
+    check "$name: e2fsck after turn $turn" fsck_clean "$image" || return
+  done
+  rm -f "$image"
+}
+
+turn() { python3 scripts/conformance/turns.py "$1" "$WORK/turns.model" "$2" 300; }
