@@ -50,6 +50,10 @@ pub enum Command {
     Crash(CrashArgs),
     /// Repeat the papers' experiments on modelled disks in virtual time.
     Lab(LabArgs),
+    /// What the servers of this machine do: fullness, latencies, clients, what was slow.
+    Stats(StatsArgs),
+    /// The same, live.
+    Top(StatsArgs),
     /// The configuration file of `cairn serve`: look at it, or show what it comes to.
     Config(ConfigArgs),
     /// The stand-alone log: make one, append to it, read it.
@@ -59,6 +63,15 @@ pub enum Command {
     /// Write the man pages or the shells' completions into a directory.
     #[command(hide = true)]
     Generate(GenerateArgs),
+}
+
+#[derive(Args)]
+pub struct StatsArgs {
+    /// Only this one, by its export's name or its image [default: all that are served].
+    pub volume: Option<String>,
+    /// For programs.
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Args)]

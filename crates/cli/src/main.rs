@@ -11,6 +11,7 @@ mod notify;
 mod progress;
 mod say;
 mod size;
+mod status;
 mod subtree;
 
 use args::{Cli, Command};
@@ -81,6 +82,8 @@ fn main() -> ExitCode {
         Command::Lab(a) => commands::lab::run(&a),
         Command::Log(a) => commands::log::run(&a),
         Command::Lfs(a) => commands::lfs::run(&a),
+        Command::Stats(a) => commands::stats::run(&a),
+        Command::Top(a) => commands::top::run(&a),
         Command::Config(a) => commands::config::run(&a),
         Command::Generate(a) => commands::generate::run(&a),
     };
@@ -115,6 +118,6 @@ fn arguments() -> Cli {
 
 /// Does the command change nothing, so that it may end at any moment?
 fn only_reads(command: &Command) -> bool {
-    use Command::{Cat, Crash, Info, Ls, Stat};
-    matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_))
+    use Command::{Cat, Crash, Info, Ls, Stat, Stats};
+    matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_) | Stats(_))
 }

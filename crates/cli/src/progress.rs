@@ -67,12 +67,21 @@ pub struct RecoveryBar {
     bar: Mutex<Option<Bar>>,
     /// The volume's name, if what was done is to be told.
     shown: Option<String>,
+    /// What was done.
+    told: Mutex<Option<String>>,
 }
 
 impl RecoveryBar {
     /// Of the volume with this name, if what was done is to be told.
     pub fn new(shown: Option<String>) -> RecoveryBar {
-        RecoveryBar { bar: Mutex::default(), shown }
+        RecoveryBar { bar: Mutex::default(), shown, told: Mutex::default() }
+    }
+}
+
+impl RecoveryBar {
+    /// What was recovered, once it was.
+    pub fn told(&self) -> Option<String> {
+        self.told.lock().expect("nobody panics while holding it").clone()
     }
 }
 
@@ -89,22 +98,26 @@ impl Watch for RecoveryBar {
         crate::notify::replaying(done, total);
     }
     fn done(&self, did: &Recovered) {
-        let Some(shown) = &self.shown else { return };
-        if did.log {
-            say::err(&format!(
-                "{shown}: was not closed cleanly; its log was replayed, {} entries, {} blocks \
-                 written",
-                did.transactions, did.blocks_written
-            ));
-            return;
+        let what = sentence(did);
+        if let Some(shown) = &self.shown {
+            say::err(&format!("{shown}: was not closed cleanly{what}"));
         }
-        say::err(&format!(
-            "{shown}: was not closed cleanly in mode {}; {} things repaired, {} transactions \
-             replayed, {} blocks written",
-            did.mode.as_deref().unwrap_or("unknown"),
-            did.repaired,
-            did.transactions,
-            did.blocks_written
-        ));
+        let what = what.trim_start_matches([';', ' ']).to_owned();
+        *self.told.lock().expect("nobody panics while holding it") = Some(what);
     }
+}
+
+/// What was done, after "was not closed cleanly".
+fn sentence(did: &Recovered) -> String {
+    let Recovered { transactions, blocks_written, repaired, .. } = did;
+    if did.log {
+        return format!(
+            "; its log was replayed, {transactions} entries, {blocks_written} blocks written"
+        );
+    }
+    let mode = did.mode.as_deref().unwrap_or("unknown");
+    format!(
+        " in mode {mode}; {repaired} things repaired, {transactions} transactions replayed, \
+         {blocks_written} blocks written"
+    )
 }

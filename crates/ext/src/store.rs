@@ -371,6 +371,7 @@ impl Store for Ext {
             ("cairn_free_blocks", self.free_blocks.get()),
             ("cairn_free_inodes", self.free_inodes.get()),
             ("cairn_cache_blocks", blocks as u64),
+            ("cairn_cache_capacity_blocks", self.cache.capacity() as u64),
             ("cairn_dirty_bytes", dirty as u64 * self.block_bytes() as u64),
         ];
         all.extend(self.mechanism.counters());

@@ -5,7 +5,7 @@
 //! `nothing DIR` serves over io_uring, with DEV set over /dev/fuse; it ends when DIR is unmounted.
 
 use env::Local;
-use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
+use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
 use host::{Driver, Pool, block_signals, wait_for_stop};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -156,8 +156,13 @@ fn main() -> Result<(), String> {
         writeback: false,
         whole_seconds: false,
     };
-    let how = (choice, BLOCK_BYTES as usize, policy);
-    let session = Session::start(&pool, 0, Path::new(&dir), &options, how)?;
+    let serving = Serving {
+        uring: choice,
+        block_bytes: BLOCK_BYTES as usize,
+        policy,
+        series: fuse::series(&stats::Recorder::default(), "nothing"),
+    };
+    let session = Session::start(&pool, 0, Path::new(&dir), &options, serving)?;
     let _ = wait_for_stop(|| session.has_ended());
     session.unmount()?;
     pool.stop();

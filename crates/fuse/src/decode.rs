@@ -345,7 +345,7 @@ mod tests {
         }
         let head = Head::decode(&bytes);
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(head.opcode, false));
-        let shared = Shared::new(POLICY, false);
+        let shared = Shared::alone(POLICY);
         let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
         let Decoded::Silent(calls) = parts.decode() else {
             panic!("forgets are not answered");
@@ -371,7 +371,7 @@ mod tests {
             bytes[HEAD_IN + 8] = 1;
             let head = Head::decode(&bytes);
             let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
-            let shared = Shared::new(CachePolicy { returned_is_durable, ..POLICY }, false);
+            let shared = Shared::alone(CachePolicy { returned_is_durable, ..POLICY });
             let parts = Parts { head, fixed, rest, block_bytes: 4096, shared: &shared };
             match parts.decode() {
                 Decoded::Now(ENOSYS) => assert!(returned_is_durable),

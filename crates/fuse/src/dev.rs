@@ -13,6 +13,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Instant;
 use vfs::{Answer, Front, Ticket, Work};
 
 /// Readers for each CPU. None of them waits for the disk; with more, requests wander between
@@ -26,8 +27,18 @@ pub(crate) struct Clones {
     volume: usize,
     block_bytes: usize,
     shared: Arc<Shared>,
-    /// Requests that are being answered: kernel's number, shape, clone, by our number.
-    pending: Mutex<Vec<Option<(u64, Shape, usize)>>>,
+    /// Requests that are being answered, by our number.
+    pending: Mutex<Vec<Option<Pending>>>,
+}
+
+/// A request that is being answered.
+struct Pending {
+    /// The kernel's number.
+    unique: u64,
+    opcode: u32,
+    shape: Shape,
+    clone: usize,
+    arrived: Instant,
 }
 
 /// A further descriptor for the same connection, with a queue of its own.
@@ -127,14 +138,14 @@ impl Clones {
         self.fds.len()
     }
 
-    fn remember(&self, unique: u64, shape: Shape, worker: usize) -> u64 {
+    fn remember(&self, request: Pending) -> u64 {
         let mut pending = self.pending.lock().expect("nobody panics while holding it");
         let free = pending.iter().position(Option::is_none);
         let at = free.unwrap_or_else(|| {
             pending.push(None);
             pending.len() - 1
         });
-        pending[at] = Some((unique, shape, worker));
+        pending[at] = Some(request);
         at as u64
     }
 
@@ -149,7 +160,9 @@ impl Clones {
         let parts = Parts { head, fixed, rest, block_bytes, shared };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
-                let id = self.remember(head.unique, shape, worker);
+                let Head { unique, opcode, .. } = head;
+                let arrived = Instant::now();
+                let id = self.remember(Pending { unique, opcode, shape, clone: worker, arrived });
                 let front = self.me.upgrade().expect("the pool holds its sources");
                 work.push(Work::Call(Ticket { front, id }, call));
             }
@@ -189,13 +202,16 @@ impl Front for Clones {
             let mut pending = self.pending.lock().expect("nobody panics while holding it");
             pending[id as usize].take()
         };
-        let (unique, shape, worker) = entry.expect("a call is answered once");
+        let Pending { unique, opcode, shape, clone, arrived } =
+            entry.expect("a call is answered once");
+        let failed = answer.result.is_err();
         thread_local! {
             static OUT: std::cell::RefCell<Vec<u8>> = std::cell::RefCell::new(vec![0; ROOM]);
         }
         OUT.with_borrow_mut(|out| {
             let result = encode(shape, answer, self.shared.policy, out);
-            write_reply(&self.fds[worker], unique, result.map(|n| &out[..n]));
+            write_reply(&self.fds[clone], unique, result.map(|n| &out[..n]));
         });
+        self.shared.series.answered(opcode as usize, arrived, failed);
     }
 }

@@ -21,4 +21,4 @@ mod wire;
 pub use cache_policy::CachePolicy;
 pub use mount::{MountOptions, remount};
 pub use options::Options;
-pub use session::{Session, UringChoice};
+pub use session::{Serving, Session, UringChoice, series};

@@ -63,7 +63,7 @@ mod tests {
             writeback: false,
             whole_seconds: false,
         };
-        let shared = Shared::new(policy, false);
+        let shared = Shared::alone(policy);
         assert!(!shared.is_probe(1, NAME.as_bytes()));
         shared.probing.store(true, Ordering::SeqCst);
         assert!(shared.is_probe(1, b".cairn-first-open\0"));

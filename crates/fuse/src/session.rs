@@ -7,8 +7,9 @@ use crate::init::{Offer, PAYLOAD};
 use crate::mount::{MountOptions, mount, unmount};
 use crate::shared::Shared;
 use crate::uring::Queues;
-use crate::wire::{HEAD_IN, Head, op};
+use crate::wire::{HEAD_IN, Head, NAMES, op};
 use host::Pool;
+use stats::{Recorder, Series};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,23 @@ pub enum UringChoice {
     Off,
 }
 
+/// How a mount's requests are served.
+pub struct Serving {
+    /// Over io_uring?
+    pub uring: UringChoice,
+    /// The volume's block size.
+    pub block_bytes: usize,
+    /// What the kernel may keep.
+    pub policy: CachePolicy,
+    /// Where it is recorded how long answers take, see [`series`].
+    pub series: Arc<Series>,
+}
+
+/// The recorder's series of a volume's mount.
+pub fn series(recorder: &Recorder, export: &str) -> Arc<Series> {
+    recorder.series(("fuse", &NAMES), export, "")
+}
+
 /// A mount.
 pub struct Session {
     dir: PathBuf,
@@ -43,8 +61,9 @@ impl Session {
         volume: usize,
         dir: &Path,
         options: &MountOptions,
-        (choice, block_bytes, policy): (UringChoice, usize, CachePolicy),
+        serving: Serving,
     ) -> Result<Session, String> {
+        let Serving { uring: choice, block_bytes, policy, series } = serving;
         if choice == UringChoice::On {
             std::fs::write(ENABLE, "Y").map_err(|e| {
                 format!("{ENABLE}: {e}: FUSE over io_uring needs Linux 6.14 or later, and root")
@@ -59,7 +78,7 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = Arc::new(Shared::new(policy, offer.1.has_setxattr_ext()));
+        let shared = Arc::new(Shared::new(policy, offer.1.has_setxattr_ext(), series));
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
             answer_init(&dev, &offer, (true, policy));

@@ -4,6 +4,8 @@
 use crate::cache_policy::CachePolicy;
 use crate::options::Options;
 use crate::wire::op;
+use stats::Series;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub(crate) struct Shared {
@@ -12,6 +14,8 @@ pub(crate) struct Shared {
     pub(crate) setxattr_ext: bool,
     /// The options in force, as mount(2) has them.
     options: AtomicU64,
+    /// How long answers took.
+    pub(crate) series: Arc<Series>,
     /// It was unmounted.
     pub(crate) ended: AtomicBool,
     /// The file that is no file can be looked up (`probe`).
@@ -19,9 +23,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool) -> Shared {
+    pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool, series: Arc<Series>) -> Shared {
         let (options, ended, probing) = Default::default();
-        Shared { policy, setxattr_ext, options, ended, probing }
+        Shared { policy, setxattr_ext, options, series, ended, probing }
+    }
+
+    /// Of a test.
+    #[cfg(test)]
+    pub(crate) fn alone(policy: CachePolicy) -> Shared {
+        Shared::new(policy, false, crate::series(&stats::Recorder::default(), ""))
     }
 
     /// From now on these hold; those that held until now.

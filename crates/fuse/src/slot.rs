@@ -5,6 +5,7 @@ use crate::decode::Shape;
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_OUT, u32_at, u64_at};
 use std::cell::UnsafeCell;
+use std::time::Instant;
 
 /// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the
 /// payload.
@@ -17,7 +18,8 @@ const PAGE: usize = 4096;
 /// One entry.
 pub(crate) struct Slot {
     memory: UnsafeCell<Box<[u8]>>,
-    shape: UnsafeCell<Shape>,
+    /// The reply's shape, and when the request came.
+    asked: UnsafeCell<(Shape, Instant)>,
     iovecs: UnsafeCell<[libc::iovec; 2]>,
 }
 
@@ -41,7 +43,7 @@ impl Slot {
         ];
         Slot {
             memory: UnsafeCell::new(memory),
-            shape: UnsafeCell::new(Shape::Empty),
+            asked: UnsafeCell::new((Shape::Empty, Instant::now())),
             iovecs: UnsafeCell::new(iovecs),
         }
     }
@@ -70,18 +72,19 @@ impl Slot {
     pub(crate) fn commit_id(&self) -> u64 {
         u64_at(self.memory(), COMMIT_ID)
     }
-    pub(crate) fn set_shape(&self, shape: Shape) {
+    /// A request came now whose reply is to have this shape.
+    pub(crate) fn set_asked(&self, shape: Shape) {
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
-            *self.shape.get() = shape;
+            *self.asked.get() = (shape, Instant::now());
         }
     }
-    pub(crate) fn shape(&self) -> Shape {
+    pub(crate) fn asked(&self) -> (Shape, Instant) {
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
-            *self.shape.get()
+            *self.asked.get()
         }
     }
     /// Room for the reply's body.

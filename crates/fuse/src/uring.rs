@@ -118,7 +118,7 @@ impl Source for Queues {
         };
         match parts.decode() {
             Decoded::Ask(shape, call) => {
-                slot.set_shape(shape);
+                slot.set_asked(shape);
                 let front = self.me.upgrade().expect("the pool holds its sources");
                 work.push((self.volume, Work::Call(Ticket { front, id: data }, call)));
             }
@@ -143,8 +143,12 @@ impl Front for Queues {
     fn reply(&self, id: u64, answer: Answer) {
         let (queue, entry) = (id as usize / DEPTH, id as usize % DEPTH);
         let slot = &self.slots[queue][entry];
-        let result = encode(slot.shape(), answer, self.shared.policy, slot.payload());
+        let (shape, arrived) = slot.asked();
+        let opcode = Head::decode(slot.head()).opcode;
+        let failed = answer.result.is_err();
+        let result = encode(shape, answer, self.shared.policy, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
+        self.shared.series.answered(opcode as usize, arrived, failed);
     }
 }

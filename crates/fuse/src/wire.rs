@@ -119,6 +119,64 @@ pub(crate) mod op {
     pub(crate) const STATX: u32 = 52;
 }
 
+/// The operations' names by number, for whoever counts them; the last is of all that have none.
+pub(crate) const NAMES: [&str; 54] = [
+    "other",
+    "lookup",
+    "forget",
+    "getattr",
+    "setattr",
+    "readlink",
+    "symlink",
+    "other",
+    "mknod",
+    "mkdir",
+    "unlink",
+    "rmdir",
+    "rename",
+    "link",
+    "open",
+    "read",
+    "write",
+    "statfs",
+    "release",
+    "other",
+    "fsync",
+    "setxattr",
+    "getxattr",
+    "listxattr",
+    "removexattr",
+    "flush",
+    "init",
+    "opendir",
+    "readdir",
+    "releasedir",
+    "fsyncdir",
+    "getlk",
+    "setlk",
+    "setlkw",
+    "access",
+    "create",
+    "interrupt",
+    "bmap",
+    "destroy",
+    "ioctl",
+    "poll",
+    "other",
+    "batch_forget",
+    "fallocate",
+    "readdirplus",
+    "rename2",
+    "lseek",
+    "copy_file_range",
+    "setupmapping",
+    "removemapping",
+    "syncfs",
+    "tmpfile",
+    "statx",
+    "other",
+];
+
 /// The length of an operation's fixed part: over io_uring it comes apart, over /dev/fuse before the
 /// rest. `setxattr_ext`: SETXATTR's longer form was agreed on.
 pub(crate) fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
@@ -148,5 +206,27 @@ pub(crate) fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
         op::WRITE | op::READ | op::READDIR | op::READDIRPLUS => 40,
         op::SETATTR => 88,
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{NAMES, op};
+
+    #[test]
+    fn names_stand_at_their_numbers() {
+        for (number, name) in [
+            (op::LOOKUP, "lookup"),
+            (op::SYMLINK, "symlink"),
+            (op::WRITE, "write"),
+            (op::FSYNC, "fsync"),
+            (op::FSYNCDIR, "fsyncdir"),
+            (op::CREATE, "create"),
+            (op::BATCH_FORGET, "batch_forget"),
+            (op::LSEEK, "lseek"),
+            (op::STATX, "statx"),
+        ] {
+            assert_eq!(NAMES[number as usize], name);
+        }
     }
 }

@@ -269,8 +269,9 @@ impl Connection {
         }
     }
 
-    /// Counts a reply whose nfsstat3, the first word after the head, is an error.
-    fn count_error(&self, procedure: u32, export: &str, reply: &[u8]) {
+    /// Counts a reply whose nfsstat3, the first word after the head, is an error, and tells
+    /// whether it is.
+    fn count_error(&self, procedure: u32, export: &str, reply: &[u8]) -> bool {
         if let Some(&[a, b, c, d]) = reply.get(24..28)
             && reply[20..24] == [0; 4]
             && procedure != 0
@@ -279,7 +280,9 @@ impl Connection {
             if status != 0 {
                 self.server.metrics.error(procedure, export, status);
             }
+            return status != 0;
         }
+        false
     }
 
     /// Counts a reply of a volume, and logs one that took long.
@@ -288,12 +291,11 @@ impl Connection {
         metrics.in_flight.dec();
         let Pending { volume, procedure, durable, .. } = asked.pending;
         let export = (volume, self.server.volumes[volume].name.as_str());
-        let took = asked.arrived.elapsed();
-        s.meter.answered(metrics, export, procedure, took);
+        let failed = self.count_error(procedure, export.1, reply);
+        let took = s.meter.answered(metrics, export, procedure, (asked.arrived, failed));
         if durable {
             s.meter.waited(metrics, export);
         }
-        self.count_error(procedure, export.1, reply);
         if took >= SLOW {
             let (what, name) = (metrics::procedure(procedure), export.1);
             tracing::info!("slow: {what} of {} on /{name} took {} ms", self.peer, took.as_millis());

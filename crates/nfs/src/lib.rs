@@ -29,5 +29,4 @@ mod xdr;
 
 pub use connection::{Connection, Sender, Unfinished};
 pub use exports::{Export, parse_export};
-pub use metrics::volume_metrics;
-pub use server::{Served, Server};
+pub use server::{Served, Server, Traffic};

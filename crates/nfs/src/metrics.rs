@@ -1,24 +1,17 @@
-//! What is counted of requests, for Prometheus: how long they took by procedure, client and export,
-//! their errors, bytes, duplicates and refusals. It knows no HTTP: whoever serves that asks for the
-//! text.
+//! What is counted of requests, for Prometheus: their errors by procedure and export, bytes by
+//! client, duplicates and refusals. How long they took is in the server's recorder (`stats`). It
+//! knows no HTTP: whoever serves that asks for the text.
 
 use crate::exports::plain;
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::{encode_eof, encode_registry};
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::{BTreeMap, BTreeSet};
+use stats::{Recorder, Series};
 use std::net::IpAddr;
-use std::sync::Mutex;
-use std::time::Duration;
-
-/// Clients that get series of their own; the others share one, so that memory stays bounded.
-const CLIENTS_MAX: usize = 64;
-const OTHER: &str = "other";
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// NFS's by number, and MOUNT's one that asks a volume.
 const PROCEDURES: [&str; 23] = [
@@ -54,14 +47,10 @@ pub(crate) fn procedure(number: u32) -> &'static str {
 
 type Labels = Vec<(&'static str, String)>;
 
-fn latency() -> Histogram {
-    Histogram::new(exponential_buckets(4e-6, 4.0, 11)) // 4 µs to 4 s
-}
-
 /// All of a server's metrics.
 pub(crate) struct Metrics {
     registry: Registry,
-    latency: Family<Labels, Histogram, fn() -> Histogram>,
+    recorder: Arc<Recorder>,
     errors: Family<Labels, Counter>,
     received: Family<Labels, Counter>,
     sent: Family<Labels, Counter>,
@@ -71,14 +60,13 @@ pub(crate) struct Metrics {
     pub(crate) connections: Gauge,
     pub(crate) in_flight: Gauge,
     durable: Family<Labels, Counter>,
-    clients: Mutex<BTreeSet<IpAddr>>,
 }
 
 impl Metrics {
-    pub(crate) fn new() -> Metrics {
+    pub(crate) fn new(recorder: Arc<Recorder>) -> Metrics {
         let mut m = Metrics {
             registry: Registry::with_prefix("cairn_nfs"),
-            latency: Family::new_with_constructor(latency),
+            recorder,
             errors: Family::default(),
             received: Family::default(),
             sent: Family::default(),
@@ -88,11 +76,8 @@ impl Metrics {
             connections: Gauge::default(),
             in_flight: Gauge::default(),
             durable: Family::default(),
-            clients: Mutex::default(),
         };
         let r = &mut m.registry;
-        let help = "From the arrival of a request to its reply";
-        r.register_with_unit("request_duration", help, Unit::Seconds, m.latency.clone());
         r.register("errors", "Replies with an error, by its nfsstat3", m.errors.clone());
         let help = "Bytes received, heads included";
         r.register_with_unit("received", help, Unit::Bytes, m.received.clone());
@@ -110,16 +95,6 @@ impl Metrics {
         m
     }
 
-    /// The client's label.
-    fn client(&self, ip: IpAddr) -> String {
-        let mut known = self.clients.lock().expect("nobody panics while holding it");
-        if known.len() < CLIENTS_MAX || known.contains(&ip) {
-            known.insert(ip);
-            return ip.to_string();
-        }
-        OTHER.to_owned()
-    }
-
     pub(crate) fn error(&self, number: u32, export: &str, status: u32) {
         let labels = vec![
             ("procedure", procedure(number).to_owned()),
@@ -129,66 +104,23 @@ impl Metrics {
         self.errors.get_or_create(&labels).inc();
     }
 
-    /// The text of a scrape; `volumes` are each export's own counters.
-    pub(crate) fn text(&self, volumes: Vec<(String, Vec<(&'static str, u64)>)>) -> String {
-        let mut text = String::new();
-        let mut of_volumes = Registry::default();
-        of_volumes.register_collector(Box::new(OfVolumes(volumes)));
-        let all = encode_registry(&mut text, &self.registry)
-            .and_then(|()| encode_registry(&mut text, &of_volumes))
-            .and_then(|()| encode_eof(&mut text));
-        all.expect("a string takes what is written to it");
-        text
+    /// Appends them to the text of a scrape.
+    pub(crate) fn encode(&self, text: &mut String) -> std::fmt::Result {
+        encode_registry(text, &self.registry)
     }
-}
 
-/// The metrics of volumes that are not served over NFS, by export.
-pub fn volume_metrics(volumes: Vec<(String, Vec<(&'static str, u64)>)>) -> String {
-    Metrics::new().text(volumes)
-}
-
-#[derive(Debug)]
-struct OfVolumes(Vec<(String, Vec<(&'static str, u64)>)>);
-
-impl Collector for OfVolumes {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let mut by_name: BTreeMap<&str, Vec<(&String, u64)>> = BTreeMap::new();
-        for (export, counters) in &self.0 {
-            for (name, n) in counters {
-                by_name.entry(name).or_default().push((export, *n));
-            }
-        }
-        for (full, values) in by_name {
-            let (name, counts) = match full.strip_suffix("_total") {
-                Some(n) => (n, true),
-                None => (full, false),
-            };
-            let help =
-                format!("Of a volume: {}", name.trim_start_matches("cairn_")).replace('_', " ");
-            let kind = if counts {
-                ConstCounter::new(0u64).metric_type()
-            } else {
-                ConstGauge::new(0i64).metric_type()
-            };
-            let mut family = encoder.encode_descriptor(name, &help, None, kind)?;
-            for (export, n) in values {
-                let labels = [("export", export.as_str())];
-                let one = family.encode_family(&labels)?;
-                if counts {
-                    ConstCounter::new(n).encode(one)?;
-                } else {
-                    ConstGauge::new(i64::try_from(n).unwrap_or(i64::MAX)).encode(one)?;
-                }
-            }
-        }
-        Ok(())
+    /// Bytes that this client, as the recorder names it, has sent us and was sent.
+    pub(crate) fn bytes(&self, client: &str) -> (u64, u64) {
+        let labels = vec![("client", client.to_owned())];
+        let of = |f: &Family<Labels, Counter>| f.get(&labels).map_or(0, |c| c.get());
+        (of(&self.received), of(&self.sent))
     }
 }
 
 /// One connection's handles to the series it adds to, so that a request looks none up.
 pub(crate) struct Meter {
     client: String,
-    latency: Vec<[Option<Histogram>; PROCEDURES.len()]>,
+    latency: Vec<Option<Arc<Series>>>,
     durable: Vec<Option<Counter>>,
     pub(crate) received: Counter,
     pub(crate) sent: Counter,
@@ -196,7 +128,7 @@ pub(crate) struct Meter {
 
 impl Meter {
     pub(crate) fn new(metrics: &Metrics, peer: IpAddr) -> Meter {
-        let client = metrics.client(plain(peer));
+        let client = metrics.recorder.client(&plain(peer).to_string());
         let labels = vec![("client", client.clone())];
         Meter {
             received: metrics.received.get_or_create(&labels).clone(),
@@ -207,27 +139,25 @@ impl Meter {
         }
     }
 
-    /// A request of a volume was answered after `took`.
+    /// The series of a volume.
+    pub(crate) fn series(&mut self, metrics: &Metrics, (volume, export): (usize, &str)) -> &Series {
+        if self.latency.len() <= volume {
+            self.latency.resize_with(volume + 1, || None);
+            self.durable.resize_with(volume + 1, || None);
+        }
+        let new = || metrics.recorder.series(("nfs", &PROCEDURES), export, &self.client);
+        self.latency[volume].get_or_insert_with(new)
+    }
+
+    /// A request of a volume that came at `arrived` is answered now. Returns how long it took.
     pub(crate) fn answered(
         &mut self,
         metrics: &Metrics,
-        (volume, export): (usize, &str),
+        of: (usize, &str),
         number: u32,
-        took: Duration,
-    ) {
-        if self.latency.len() <= volume {
-            self.latency.resize_with(volume + 1, Default::default);
-            self.durable.resize_with(volume + 1, || None);
-        }
-        let histogram = self.latency[volume][number as usize].get_or_insert_with(|| {
-            let labels = vec![
-                ("procedure", procedure(number).to_owned()),
-                ("client", self.client.clone()),
-                ("export", export.to_owned()),
-            ];
-            metrics.latency.get_or_create(&labels).clone()
-        });
-        histogram.observe(took.as_secs_f64());
+        (arrived, failed): (Instant, bool),
+    ) -> Duration {
+        self.series(metrics, of).answered(number as usize, arrived, failed)
     }
 
     /// A request waited for durability.

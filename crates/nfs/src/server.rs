@@ -9,6 +9,7 @@ use crate::kept;
 use crate::metrics::Metrics;
 use crate::seldom::Seldom;
 use arc_swap::ArcSwap;
+use stats::Recorder;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -57,6 +58,21 @@ pub(crate) enum Mounting {
     Below { volume: usize, root: (u32, u32), path: Vec<u8>, cred: Cred },
 }
 
+/// What a server has to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Traffic {
+    /// Open connections.
+    pub connections: u64,
+    /// Requests not answered yet.
+    pub in_flight: u64,
+    /// Requests that came again.
+    pub duplicates: u64,
+    /// Requests that the exports refused.
+    pub refused: u64,
+    /// Connections that were refused.
+    pub turned_away: u64,
+}
+
 /// Who calls, and from where.
 pub(crate) struct User {
     pub(crate) auth: Option<Claim>,
@@ -67,13 +83,13 @@ const MNT_NOENT: u32 = 2;
 const MNT_ACCES: u32 = 13;
 
 impl Server {
-    /// Serves these volumes by these rules.
-    pub fn new(volumes: Vec<Served>, exports: Vec<Export>) -> Server {
+    /// Serves these volumes by these rules; how long answers take is recorded.
+    pub fn new(volumes: Vec<Served>, exports: Vec<Export>, recorder: Arc<Recorder>) -> Server {
         Server {
             volumes,
             exports: ArcSwap::from_pointee(exports),
             drc: Drc::default(),
-            metrics: Metrics::new(),
+            metrics: Metrics::new(recorder),
             held: Arc::default(),
             intake: Arc::default(),
             refusals: Seldom::default(),
@@ -103,11 +119,24 @@ impl Server {
     }
     /// The most bytes of [`Server::last_replies`].
     pub const REPLIES_BYTES_MAX: usize = kept::BYTES_MAX;
-    /// The metrics in OpenMetrics' text format; `counters` are what each volume said of itself, in
-    /// the order in which the volumes are served.
-    pub fn metrics(&self, counters: Vec<Vec<(&'static str, u64)>>) -> String {
-        let names = self.names().map(str::to_owned);
-        self.metrics.text(names.zip(counters).collect())
+    /// Appends the server's own metrics, in OpenMetrics' text format.
+    pub fn encode_metrics(&self, text: &mut String) -> std::fmt::Result {
+        self.metrics.encode(text)
+    }
+    /// What is under way at this moment, and what was turned away until now.
+    pub fn traffic(&self) -> Traffic {
+        let m = &self.metrics;
+        Traffic {
+            connections: m.connections.get().max(0) as u64,
+            in_flight: m.in_flight.get().max(0) as u64,
+            duplicates: m.duplicates.get(),
+            refused: m.refused.get(),
+            turned_away: m.turned_away.get(),
+        }
+    }
+    /// Bytes that a client, as the recorder names it, has sent, and those that it was sent.
+    pub fn bytes_of(&self, client: &str) -> (u64, u64) {
+        self.metrics.bytes(client)
     }
     /// Bytes in a block of the volume.
     pub(crate) fn block_bytes(&self, volume: usize) -> usize {

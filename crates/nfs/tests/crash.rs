@@ -282,7 +282,7 @@ fn run(mode: Mode, seed: u64, (clients, operations): (u32, u32), hasty: bool) ->
                 let info = about(&volume).await;
                 *boot.borrow_mut() = info.boot;
                 let served = vec![Served { name: "v".into(), info }];
-                let server = Arc::new(Server::new(served, Export::loopback()));
+                let server = Arc::new(Server::new(served, Export::loopback(), Arc::default()));
                 for c in 0..clients {
                     let wire = net::connect(&env2, &volume, &server, hasty);
                     let (recorder, left) = (recorder.clone(), left.clone());

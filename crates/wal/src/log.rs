@@ -288,7 +288,8 @@ impl Log {
     pub fn stats(&self) -> LogStats {
         let s = self.inner.state.borrow();
         let used_bytes = s.position().saturating_sub(s.sb.floor(s.sb.head));
-        LogStats { window: s.window.width() as u64, used_bytes, ..s.stats }
+        let (window, capacity_bytes) = (s.window.width() as u64, s.sb.capacity());
+        LogStats { window, used_bytes, capacity_bytes, ..s.stats }
     }
 
     /// What there is to know of it.

@@ -24,4 +24,6 @@ pub struct LogStats {
     pub window: u64,
     /// Bytes between the durable head and the tail.
     pub used_bytes: u64,
+    /// Bytes that there may be between the two.
+    pub capacity_bytes: u64,
 }

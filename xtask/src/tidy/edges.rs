@@ -34,9 +34,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wal",
         ],
     ),
-    ("nfs", &["env", "vfs"]),
+    ("stats", &[]),
+    ("nfs", &["env", "vfs", "stats"]),
     ("host", &["env", "vfs"]),
-    ("fuse", &["env", "vfs", "host"]),
+    ("fuse", &["env", "vfs", "host", "stats"]),
     (
         "lab",
         &[

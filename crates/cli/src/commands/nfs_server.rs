@@ -4,6 +4,7 @@ use super::replies;
 use crate::{Failure, say};
 use host::{Driver, Limits, Listening, Outlet, Pool, Protocol, Service, Unfinished, listen};
 use nfs::{Connection, Export, Sender, Served, Server, parse_export};
+use stats::Recorder;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -96,10 +97,11 @@ impl NfsArgs {
         pool: &Arc<Pool>,
         volumes: Vec<Served>,
         images: Vec<PathBuf>,
+        recorder: Arc<Recorder>,
     ) -> Result<Started, String> {
         all_different(&volumes)?;
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
-        let server = Arc::new(Server::new(volumes, self.exports));
+        let server = Arc::new(Server::new(volumes, self.exports, recorder));
         images.iter().enumerate().for_each(|(v, i)| replies::take_over(&server, v, i));
         let service = Arc::new(Connections(server.clone()));
         let listening = listen(pool, &self.address, service, Limits::default())?;

@@ -1,7 +1,6 @@
 //! `cairn serve` and `cairn mount`: volumes opened behind their monitors, workers, mounts, and the
 //! end of it all.
 
-use super::http::{self, Status};
 use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, open, open_all, open_doors};
@@ -9,9 +8,11 @@ use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::check_open_args;
 use crate::notify::{self, Watchdog};
+use crate::status::{self, Control, Shown, Status};
 use crate::{Failure, Outcome, say};
-use fuse::{CachePolicy, MountOptions, Options, Session, UringChoice};
+use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
 use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
+use stats::Recorder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -213,9 +214,11 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
         served.push(describe(&driver, &v.name)?);
     }
     let pool = start_workers(&volumes)?;
-    let sessions = start_sessions(&pool, &volumes, &mut fronts)?;
+    let recorder = Arc::<Recorder>::default();
+    let shown = shown(&volumes, &fronts.mounts)?;
+    let sessions = start_sessions(&pool, &volumes, &mut fronts, &recorder)?;
     let (detached, config) = (fronts.detached, fronts.config.take());
-    let servers = match start_servers(&pool, &volumes, served, fronts) {
+    let servers = match start_servers((&pool, recorder), &volumes, (served, shown), fronts) {
         Ok(r) => r,
         Err(why) => {
             sessions.iter().for_each(|s| drop(s.unmount()));
@@ -290,32 +293,53 @@ pub(super) fn start(volumes: &[Served]) -> Result<Arc<Pool>, Failure> {
     start_workers(volumes)
 }
 
+/// What of the volumes can be told from now on, whatever becomes of them.
+fn shown(volumes: &[Served], mounts: &[Mounting]) -> Result<Vec<Shown>, Failure> {
+    let one = |(n, v): (usize, &Served)| {
+        let driver = Driver::new(v.monitor.clone(), v.disks.clone());
+        let info = describe(&driver, &v.name)?.info;
+        let mount = mounts.iter().find(|m| m.volume == n);
+        Ok(Shown {
+            name: v.name.clone(),
+            image: v.file.path().display().to_string(),
+            writable: !v.read_only,
+            promise: v.promise.clone(),
+            mount: mount.map(|m| m.dir.display().to_string()),
+            openings: v.opening.done(&info.uuid, &info.mode),
+        })
+    };
+    volumes.iter().enumerate().map(one).collect()
+}
+
 /// What clients are served by.
 struct Servers {
     nfs: Option<Started>,
     registration: Option<Registration>,
+    _control: Option<Control>,
 }
 
 /// NFS, its registration, and HTTP, as far as they are asked for.
 fn start_servers(
-    pool: &Arc<Pool>,
+    (pool, recorder): (&Arc<Pool>, Arc<Recorder>),
     volumes: &[Served],
-    served: Vec<nfs::Served>,
+    (served, shown): (Vec<nfs::Served>, Vec<Shown>),
     fronts: Fronts,
 ) -> Result<Servers, String> {
     let images = volumes.iter().map(|v| v.file.path().to_owned()).collect();
-    let started = fronts.nfs.map(|n| n.start(pool, served, images)).transpose()?;
+    let start = |n: NfsArgs| n.start(pool, served, images, recorder.clone());
+    let started = fronts.nfs.map(start).transpose()?;
+    let nfs = started.as_ref().map(|s| s.server.clone());
+    let status = Arc::new(Status { pool: pool.clone(), volumes: shown, nfs, recorder });
     if let Some(address) = &fronts.http {
-        let names = volumes.iter().map(|v| (v.name.clone(), !v.read_only)).collect();
-        let nfs = started.as_ref().map(|s| s.server.clone());
-        let at = http::start(address, Status { pool: pool.clone(), volumes: names, nfs })?;
+        let at = status::start(address, status.clone())?;
         say::out(&format!("status: http://{at}/, metrics: http://{at}/metrics"));
     }
+    let control = Control::start(status);
     let registration = match &started {
         Some(s) if fronts.rpcbind => Some(Registration::new(s.at())?),
         _ => None,
     };
-    Ok(Servers { nfs: started, registration })
+    Ok(Servers { nfs: started, registration, _control: control })
 }
 
 /// Mounts what is to be mounted; if one fails, none stays.
@@ -323,11 +347,12 @@ fn start_sessions(
     pool: &Arc<Pool>,
     volumes: &[Served],
     fronts: &mut Fronts,
+    recorder: &Recorder,
 ) -> Result<Vec<Session>, Failure> {
     let alone = fronts.nfs.is_none();
     let mut sessions: Vec<Session> = Vec::new();
     for m in std::mem::take(&mut fronts.mounts) {
-        match start_session(pool, &volumes[m.volume], m, alone) {
+        match start_session(pool, &volumes[m.volume], m, (alone, recorder)) {
             Ok(s) => sessions.push(s),
             Err(why) => {
                 sessions.iter().for_each(|s| drop(s.unmount()));
@@ -343,7 +368,7 @@ fn start_session(
     pool: &Arc<Pool>,
     v: &Served,
     m: Mounting,
-    alone: bool,
+    (alone, recorder): (bool, &Recorder),
 ) -> Result<Session, Failure> {
     let policy = CachePolicy {
         secs: if alone { TTL_ALONE } else { TTL_SHARED },
@@ -353,13 +378,14 @@ fn start_session(
     };
     let options = if v.read_only { m.options.read_only() } else { m.options };
     let options = MountOptions { source: v.file.path().display().to_string(), options };
-    let choice = match m.uring {
+    let uring = match m.uring {
         Uring::Auto => UringChoice::Auto,
         Uring::On => UringChoice::On,
         Uring::Off => UringChoice::Off,
     };
-    let session =
-        Session::start(pool, m.volume, &m.dir, &options, (choice, v.block_bytes, policy))?;
+    let series = fuse::series(recorder, &v.name);
+    let serving = Serving { uring, block_bytes: v.block_bytes, policy, series };
+    let session = Session::start(pool, m.volume, &m.dir, &options, serving)?;
     if let Some(hint) = session.hint() {
         say::out(&hint);
     }

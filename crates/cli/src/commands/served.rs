@@ -6,6 +6,7 @@ use crate::config::VolumeArgs;
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, existing_log, look, make_log};
 use crate::image::{options_of, tell, with_mode};
 use crate::progress::RecoveryBar;
+use crate::status::OpeningWatch;
 use crate::{Failure, say};
 use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
@@ -31,6 +32,10 @@ pub(super) struct Served {
     pub(super) writeback: bool,
     /// Do times have no fractions of a second?
     pub(super) whole_seconds: bool,
+    /// What its mode promises, in a line.
+    pub(super) promise: String,
+    /// How it is being opened.
+    pub(super) opening: OpeningWatch,
 }
 
 /// A volume that was looked at, and is to be opened.
@@ -41,6 +46,7 @@ struct Prepared {
     block_bytes: usize,
     read_only: bool,
     whole_seconds: bool,
+    opening: OpeningWatch,
 }
 
 /// What is in front of a volume: who keeps contents that were read and written?
@@ -97,9 +103,11 @@ fn prepared(
         let share = options.cache_bytes / CONTENTS_ALONE_SHARE;
         options.contents_bytes = options.contents_bytes.map(|least| least.max(share));
     }
-    options.watch = Some(Arc::new(RecoveryBar::new(Some(shown))));
+    let bar = Arc::new(RecoveryBar::new(Some(shown)));
+    options.watch = Some(bar.clone());
+    let opening = OpeningWatch::new(bar);
     options.log_disk_bytes = log.map(|l| l.size_bytes());
-    Ok(Prepared { file, found, options, block_bytes, read_only, whole_seconds })
+    Ok(Prepared { file, found, options, block_bytes, read_only, whole_seconds, opening })
 }
 
 fn seed() -> Result<u64, Failure> {
@@ -134,10 +142,11 @@ pub(super) fn open_as(
     log.iter().for_each(|l| l.write_past_cache());
     let p = prepared(file, found, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
+    let promise = p.options.promise_line();
     let opener = volume::opener(Some(p.found), p.file.size_bytes(), p.options);
     let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
-    let Prepared { block_bytes, read_only, whole_seconds, .. } = p;
+    let Prepared { block_bytes, read_only, whole_seconds, opening, .. } = p;
     Ok(Served {
         name: crate::config::name_of(path),
         monitor,
@@ -148,6 +157,8 @@ pub(super) fn open_as(
         returned_is_durable,
         writeback,
         whole_seconds,
+        promise,
+        opening,
     })
 }
 
@@ -207,15 +218,15 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     let disks: Vec<_> = all.iter().map(|p| p.file.clone()).chain(log).collect();
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {
-        rest.push((p.file.clone(), p.block_bytes, p.read_only, p.options.returned_is_durable()));
+        let of_options = (p.options.returned_is_durable(), p.options.promise_line());
+        rest.push((p.file.clone(), p.block_bytes, p.read_only, of_options, p.opening));
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
     let monitors = Monitor::several(seed()?, rest.len(), openers);
     let mut all = Vec::new();
-    for ((monitor, v), (file, block_bytes, read_only, returned_is_durable)) in
-        monitors.into_iter().zip(volumes).zip(rest)
-    {
+    for ((monitor, v), rest) in monitors.into_iter().zip(volumes).zip(rest) {
+        let (file, block_bytes, read_only, (returned_is_durable, promise), opening) = rest;
         all.push(Served {
             name: v.name.clone(),
             monitor: Arc::new(monitor),
@@ -227,6 +238,8 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             // Volumes that share a log are not mounted.
             writeback: false,
             whole_seconds: false,
+            promise,
+            opening,
         });
     }
     Ok(all)

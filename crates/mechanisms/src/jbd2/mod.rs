@@ -454,6 +454,8 @@ impl Integrity for Jbd2 {
             ("cairn_checkpoints_total", self.counters.checkpoints.get()),
             ("cairn_revokes_total", self.counters.revokes.get()),
             ("cairn_log_bytes_total", self.log.written.get() * bytes),
+            ("cairn_log_used_bytes", self.log.used_bytes()),
+            ("cairn_log_capacity_bytes", u64::from(self.log.capacity()) * bytes),
         ]
     }
 }

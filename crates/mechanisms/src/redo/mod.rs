@@ -374,6 +374,7 @@ impl Integrity for Redo {
             ("cairn_log_waits_total", s.waits_for_space),
             ("cairn_log_window", s.window),
             ("cairn_log_used_bytes", s.used_bytes),
+            ("cairn_log_capacity_bytes", s.capacity_bytes),
         ]
     }
 }

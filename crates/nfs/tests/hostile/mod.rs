@@ -98,7 +98,7 @@ impl Bench {
             other => panic!("{other:?}"),
         };
         let served = vec![Served { name: "v".into(), info }];
-        let server = Arc::new(Server::new(served, exports));
+        let server = Arc::new(Server::new(served, exports, Arc::default()));
         let sink = Sink::default();
         let peer = peer.parse().unwrap();
         let connection = connect(&server, peer, &sink);

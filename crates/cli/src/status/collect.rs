@@ -1,0 +1,208 @@
+//! Collecting the report: every volume is asked at once, and one that does not answer in time is
+//! told as such.
+
+use super::report::{ClientReport, Opening, Report, TrafficReport, VolumeReport};
+use host::{Pool, ask_then};
+use stats::{Counters, Recorder, SeriesSummary};
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::{Instant, timeout_at};
+use vfs::{Reply, Request, StatFs, VolumeInfo, VolumeState};
+
+/// A volume that takes longer to say what it is counts as ill.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What of a volume does not change while it is served.
+pub struct Shown {
+    /// Its export's name, without the slash.
+    pub name: String,
+    pub image: String,
+    /// Is it meant to be writable?
+    pub writable: bool,
+    /// What its mode promises, in a line.
+    pub promise: String,
+    pub mount: Option<String>,
+    pub openings: Vec<Opening>,
+}
+
+/// Whom to ask.
+pub struct Status {
+    pub pool: Arc<Pool>,
+    pub volumes: Vec<Shown>,
+    pub nfs: Option<Arc<nfs::Server>>,
+    pub recorder: Arc<Recorder>,
+}
+
+/// What a volume says; None: not in time.
+type Said = (Option<VolumeInfo>, Option<StatFs>);
+
+impl Status {
+    /// Asks every volume the same.
+    async fn ask(&self, request: fn() -> Request) -> Vec<Option<Reply>> {
+        let until = Instant::now() + PATIENCE;
+        let asked: Vec<_> = (0..self.volumes.len())
+            .map(|v| {
+                let (tell, told) = tokio::sync::oneshot::channel();
+                ask_then(&self.pool, v, request(), move |answer| {
+                    let _ = tell.send(answer.result); // nobody waits for it any more
+                });
+                told
+            })
+            .collect();
+        let mut all = Vec::with_capacity(asked.len());
+        for told in asked {
+            all.push(match timeout_at(until, told).await {
+                Ok(Ok(Ok(reply))) => Some(reply),
+                _ => None,
+            });
+        }
+        all
+    }
+
+    async fn infos(&self) -> Vec<Option<VolumeInfo>> {
+        let info = |r| match r {
+            Some(Reply::Info(info)) => Some(*info),
+            _ => None,
+        };
+        self.ask(|| Request::Info).await.into_iter().map(info).collect()
+    }
+
+    async fn said(&self) -> Vec<Said> {
+        let space = |r| match r {
+            Some(Reply::StatFs(s)) => Some(s),
+            _ => None,
+        };
+        let infos = self.infos().await;
+        infos.into_iter().zip(self.ask(|| Request::StatFs).await.into_iter().map(space)).collect()
+    }
+
+    /// The text of a scrape.
+    pub async fn metrics(&self) -> String {
+        let said = self.said().await.into_iter().zip(&self.volumes);
+        let named: Vec<(String, Counters)> =
+            said.map(|(said, v)| (v.name.clone(), counters(said, v.writable))).collect();
+        let mut text = String::new();
+        let nfs = self.nfs.as_ref().map_or(Ok(()), |nfs| nfs.encode_metrics(&mut text));
+        nfs.and_then(|()| stats::encode_series(&self.recorder, &mut text))
+            .and_then(|()| stats::encode_volumes(named, &mut text))
+            .and_then(|()| stats::encode_eof(&mut text))
+            .expect("a string takes what is written to it");
+        text
+    }
+
+    /// A line a volume, and whether all are well.
+    pub async fn health(&self) -> (bool, String) {
+        let infos = self.infos().await;
+        let (mut well, mut text) = (true, String::new());
+        for (v, info) in infos.iter().enumerate() {
+            let state = self.state(v, info.as_ref());
+            well &= state == "ok";
+            let _ = writeln!(text, "/{}: {state}", self.volumes[v].name);
+        }
+        (well, text)
+    }
+
+    fn state(&self, v: usize, info: Option<&VolumeInfo>) -> &'static str {
+        match (self.pool.volumes()[v].monitor.state(), info) {
+            (VolumeState::Open, Some(i)) if i.read_only && self.volumes[v].writable => {
+                "stopped writing after a failure"
+            }
+            (VolumeState::Open, Some(_)) => "ok",
+            (VolumeState::Open, None) => "does not answer",
+            (VolumeState::Opening, _) => "opening",
+            (VolumeState::Failed(_), _) => "failed",
+            (VolumeState::Closed(_), _) => "closed",
+        }
+    }
+
+    /// The server as it is now.
+    pub async fn report(&self) -> Report {
+        let said = self.said().await;
+        let series = self.recorder.summary();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let volumes = said.into_iter().enumerate().map(|(v, said)| self.volume(v, said));
+        Report {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            at_ms: now.as_millis() as u64,
+            up_secs: self.recorder.age().as_secs_f64(),
+            volumes: volumes.collect(),
+            nfs: self.nfs.as_ref().map(|nfs| traffic(nfs)),
+            clients: self.nfs.as_ref().map_or_else(Vec::new, |nfs| clients(nfs, &series)),
+            series,
+            slow: self.recorder.slow(),
+        }
+    }
+
+    fn volume(&self, v: usize, (info, space): Said) -> VolumeReport {
+        let shown = &self.volumes[v];
+        let report = VolumeReport {
+            name: shown.name.clone(),
+            image: shown.image.clone(),
+            state: self.state(v, info.as_ref()).to_owned(),
+            mode: info.as_ref().map_or_else(String::new, |i| i.mode.clone()),
+            promise: shown.promise.clone(),
+            read_only: !shown.writable || info.as_ref().is_some_and(|i| i.read_only),
+            mount: shown.mount.clone(),
+            openings: shown.openings.clone(),
+            bytes: 0,
+            bytes_free: 0,
+            inodes: 0,
+            inodes_free: 0,
+            cache: Default::default(),
+            dirty_bytes: 0,
+            log: None,
+            operations_a_commit: None,
+            counters: Default::default(),
+        };
+        let report = match &space {
+            Some(space) => report.with_space(space),
+            None => report,
+        };
+        match &info {
+            Some(i) => report.with_counters(&i.counters, u64::from(i.block_bytes)),
+            None => report,
+        }
+    }
+}
+
+/// What a volume has counted, and gauges that make something of it.
+fn counters((info, space): Said, meant_writable: bool) -> Counters {
+    let Some(info) = info else { return Vec::new() };
+    let mut all = info.counters;
+    all.push(("cairn_read_only", u64::from(info.read_only)));
+    all.push(("cairn_meant_writable", u64::from(meant_writable)));
+    if let Some(s) = space {
+        all.extend([("cairn_blocks", s.blocks), ("cairn_inodes", s.inodes)]);
+    }
+    all
+}
+
+fn traffic(nfs: &nfs::Server) -> TrafficReport {
+    let t = nfs.traffic();
+    TrafficReport {
+        connections: t.connections,
+        in_flight: t.in_flight,
+        duplicates: t.duplicates,
+        refused: t.refused,
+        turned_away: t.turned_away,
+    }
+}
+
+/// What each client did, over all volumes.
+fn clients(nfs: &nfs::Server, series: &[SeriesSummary]) -> Vec<ClientReport> {
+    let mut all: Vec<ClientReport> = Vec::new();
+    for s in series.iter().filter(|s| !s.client.is_empty()) {
+        let requests = s.operations.iter().map(|o| o.all.count).sum();
+        match all.iter_mut().find(|c| c.address == s.client) {
+            Some(c) => c.requests += requests,
+            None => {
+                let (received_bytes, sent_bytes) = nfs.bytes_of(&s.client);
+                let address = s.client.clone();
+                all.push(ClientReport { address, requests, received_bytes, sent_bytes });
+            }
+        }
+    }
+    all
+}
