@@ -1,6 +1,6 @@
 //! What a running server tells of itself: one [`Report`], collected when somebody asks, over HTTP
-//! on a port (`--http`: a page, `/metrics` for Prometheus, `/health`) and on a socket of the machine's
-//! own (`cairn stats`, `cairn top`). It only asks the volumes; it changes nothing.
+//! on a port (`--http`: a page, `/metrics` for Prometheus, `/health`) and on a socket of the
+//! machine's own (`cairn stats`, `cairn top`). It only asks the volumes; it changes nothing.
 
 mod client;
 mod collect;
