@@ -61,6 +61,20 @@ impl Act {
         }
     }
 
+    /// The names it may take away, which a kernel looks up first.
+    pub(crate) fn takes(&self) -> Vec<&str> {
+        match self {
+            Act::Unlink(p) | Act::Rmdir(p) => vec![p],
+            Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
+            _ => vec![],
+        }
+    }
+
+    /// Does its answer tell of a new inode?
+    pub(crate) fn makes(&self) -> bool {
+        matches!(self, Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..))
+    }
+
     /// What it writes: the path, the offset, how much, and which value.
     pub(crate) fn written(&self) -> Option<(&str, u64, usize, u8)> {
         match self {

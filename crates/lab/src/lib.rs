@@ -20,6 +20,7 @@ mod marks;
 mod model;
 #[cfg(test)]
 mod parts;
+mod perform;
 mod postmark;
 mod prefix;
 mod random;

@@ -186,7 +186,8 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     let (trace, recovered) = recorded_recovery(&all, true)?;
     let recovery = Stage { base: std::mem::replace(&mut all, recovered), trace };
     let mut v = open(&all, o.setting, o.plant, seed)?;
-    let failed = v.act_in_lanes(&during(), 1, 1, 60).into_iter().flatten().find_map(Result::err);
+    let failed =
+        v.act_in_lanes(&during(), 1, (1, false), 60).into_iter().flatten().find_map(Result::err);
     let closed = failed.map_or_else(|| v.shut(), Err);
     if o.plant == Plant::NONE {
         closed.map_err(|e| format!("in mode {}: {e}", o.setting.mode))?;

@@ -45,12 +45,12 @@ pub(crate) fn record(
         .map(|v| script(name, seed.wrapping_add(v)).ok_or_else(|| format!("no scenario {name}")))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
-    let remote = scripts[0].remote;
+    let (remote, holding) = (scripts[0].remote, scripts[0].is_holding);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
     let limit = secs_max(&acts);
-    let results = v.act_in_lanes(&acts, callers * setups.len(), remote, limit);
+    let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
     if let Err(why) = troubles(&acts, &results) {
         v.leave();
         return Err(why);

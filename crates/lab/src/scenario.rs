@@ -11,6 +11,7 @@ use env::Rng;
 mod crowd;
 mod extents;
 mod fragments;
+mod held;
 mod holes;
 mod layers;
 mod moved;
@@ -34,6 +35,9 @@ pub(crate) struct Script {
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
+    /// The callers by a mount hold what they look up for a while, as the kernel does: a file is
+    /// unlinked first and freed later, in a change of its own.
+    pub(crate) is_holding: bool,
 }
 
 /// Bytes of the volume of most scenarios.
@@ -42,8 +46,9 @@ const VOLUME_BYTES: u64 = 2 << 20;
 impl Script {
     fn new(setup: Vec<Act>, acts: Vec<Act>) -> Script {
         let (kernel, remote) = (Vec::new(), usize::MAX);
-        let (volume_bytes, is_woven) = (VOLUME_BYTES, false);
-        Script { setup, kernel, acts, callers: 1, from: 0, remote, volume_bytes, is_woven }
+        let (callers, from, volume_bytes) = (1, 0, VOLUME_BYTES);
+        let (is_woven, is_holding) = (false, false);
+        Script { setup, kernel, acts, callers, from, remote, volume_bytes, is_woven, is_holding }
     }
 
     /// Are these two of the setup done in turn?
@@ -88,6 +93,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "fragments",
             "a file in more pieces than a small log has room for is removed, cut, punched",
         ),
+        ("held", "files taken away while a mount's kernel holds them, and freed later"),
         ("moved", "files made durable in a directory that was moved a moment ago"),
         ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
         (
@@ -199,6 +205,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         "fragments" => fragments::script(seed),
+        "held" => held::script_of(seed)?,
         "holes" => holes::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),

@@ -1,6 +1,7 @@
 //! A volume in the virtual world: made, opened, asked, read back.
 
-use crate::acts::{Act, emerging, ino_of};
+use crate::acts::{Act, ino_of};
+use crate::perform::{Holds, give_back, perform};
 use env::{Engine, Env, Nanos};
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
@@ -281,13 +282,14 @@ impl Subject {
 
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
     /// the other, and of several volumes each act is for the next one. The callers of a volume from
-    /// `remote` on ask as NFS clients do. The trace has marks as for `ask`. None: it was not
-    /// answered within `secs_max` of virtual time.
+    /// `remote` on ask as NFS clients do; with `holding` the others hold what they have looked up
+    /// for a while, as a kernel does. The trace has marks as for `ask`. None: it was not answered
+    /// within `secs_max` of virtual time.
     pub(crate) fn act_in_lanes(
         &mut self,
         acts: &[Act],
         lanes: usize,
-        remote: usize,
+        (remote, holding): (usize, bool),
         secs_max: u64,
     ) -> Vec<Option<Result<(), FsError>>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
@@ -307,15 +309,22 @@ impl Subject {
                     let durable = l / volumes.len() >= remote;
                     let (pen, into) = (pen.clone(), into.clone());
                     let of = env.clone();
+                    let mut holds = (holding && !durable).then(|| Holds::new(l as u64));
                     env.spawn("lane", async move {
                         for (n, act) in lane {
                             pen.mark(2 * n as u64);
                             if let Act::Pause(secs) = act {
                                 of.sleep(Nanos::from_secs(secs)).await;
                             }
-                            let result = perform(&volume, &act, durable).await;
+                            let result = perform(&volume, &act, durable, &mut holds).await;
                             pen.mark(2 * n as u64 + 1);
                             into.borrow_mut()[n] = Some(result);
+                            if let Some(h) = &mut holds {
+                                give_back(&volume, h.due()).await;
+                            }
+                        }
+                        if let Some(h) = holds {
+                            give_back(&volume, h.rest()).await;
                         }
                     });
                 }
@@ -417,39 +426,6 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
     };
     let all = own.iter().map(member).collect::<Result<Vec<_>, String>>()?;
     volume::openers(all).map_err(|e| e.to_string())
-}
-
-/// Does an act from inside the engine; `durable`: as an NFS client asks.
-pub(crate) async fn perform(
-    volume: &Rc<dyn Volume>,
-    act: &Act,
-    durable: bool,
-) -> Result<(), FsError> {
-    let mut inos = Vec::new();
-    for path in act.needs() {
-        let mut at = 2;
-        for name in path.split('/').filter(|n| !n.is_empty()) {
-            let request = Request::Lookup { dir: at, name: name.as_bytes().to_vec() };
-            let reply = volume.clone().call(Call::local(request)).await.result?;
-            at = ino_of(&reply).ok_or(FsError::Io)?;
-        }
-        inos.push(at);
-    }
-    let hold = matches!(act, Act::Emerge(..));
-    let call = |request| Call { durable, ..Call::local(request) };
-    let first = Call { hold, ..call(act.request(&inos)) };
-    let reply = volume.clone().call(first).await.result?;
-    let mut result = Ok(());
-    if let (true, Some(ino)) = (hold, ino_of(&reply)) {
-        for request in emerging(act, inos[0], ino) {
-            // The first error is the act's; the hold is given back in any case.
-            if result.is_ok() || matches!(request, Request::Forget { .. }) {
-                let done = volume.clone().call(call(request)).await.result;
-                result = result.and(done.map(|_| ()));
-            }
-        }
-    }
-    result
 }
 
 /// What is at a path.

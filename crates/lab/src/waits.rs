@@ -2,8 +2,9 @@
 //! once, and no clock that would help: whoever waits is woken by what he waits for, or not at all.
 
 use crate::acts::Act;
+use crate::perform::perform;
 use crate::setting::{Setting, SimDevice, new_disks};
-use crate::subject::{Subject, Task, perform};
+use crate::subject::{Subject, Task};
 use env::{DiskId, Env, Nanos};
 use format::mkfs::{MkfsOptions, Profile};
 use sim::{Fault, Image};
@@ -45,7 +46,7 @@ async fn timed(
     slowest: &Cell<Nanos>,
 ) -> Result<(), FsError> {
     let began = env.now();
-    perform(volume, &act, false).await?;
+    perform(volume, &act, false, &mut None).await?;
     slowest.set(slowest.get().max(env.now().since(began)));
     Ok(())
 }
@@ -144,9 +145,9 @@ fn writer(n: u64) -> Task {
     Box::new(move |_, volume| {
         Box::pin(async move {
             let p = format!("/w{n}");
-            perform(&volume, &Act::Create(p.clone()), false).await?;
-            perform(&volume, &Act::Write(p.clone(), 0, 1 << 20, n as u8), false).await?;
-            perform(&volume, &Act::Fsync(p), false).await
+            perform(&volume, &Act::Create(p.clone()), false, &mut None).await?;
+            perform(&volume, &Act::Write(p.clone(), 0, 1 << 20, n as u8), false, &mut None).await?;
+            perform(&volume, &Act::Fsync(p), false, &mut None).await
         })
     })
 }

@@ -242,7 +242,7 @@ pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::SoftUpdates,
         name: "soft-updates",
-        proven: false,
+        proven: true,
         promise: "after a crash the volume is sound but for space that is not given back yet and \
                   link counts that are too high; no file shows blocks of another, no name is \
                   lost by a rename; the last seconds of work that was not fsynced may be gone, \

@@ -74,12 +74,23 @@ impl InodeHandle {
         txn.edit_words(&self.buf, self.offset..self.offset + self.len, change, f)
     }
 
-    /// Sets a regular file's length. All of it is announced, as [`InodeHandle::edit`] does not: a
-    /// word that stays the same may have been delayed until now.
+    /// Changes these bytes of the slot with `f`. All of them are announced, as [`InodeHandle::edit`]
+    /// does not: a word that stays the same may have been delayed until now.
+    pub fn edit_all<T>(
+        &self,
+        txn: &mut Txn,
+        range: Range<usize>,
+        change: Change,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        let range = self.offset + range.start..self.offset + range.end;
+        txn.edit(&self.buf, range, change, f)
+    }
+
+    /// Sets a regular file's length; all of it is announced.
     pub fn edit_size(&self, txn: &mut Txn, change: Change, size: u64) {
         for (at, half) in SIZE_AT.into_iter().zip([size as u32, (size >> 32) as u32]) {
-            let at = self.offset + at;
-            txn.edit(&self.buf, at..at + 4, change, |b| b.copy_from_slice(&half.to_le_bytes()));
+            self.edit_all(txn, at..at + 4, change, |b| b.copy_from_slice(&half.to_le_bytes()));
         }
     }
 }

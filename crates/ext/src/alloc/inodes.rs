@@ -6,7 +6,7 @@ use crate::Ext;
 use cache::BufKind;
 use format::ext::bitmap;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
-use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, free, in_use};
+use format::ext::inode::{FLAG_EXTENTS, FREED, InodeMut, InodeRef, free, in_use};
 use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Freed, Pressure, Txn};
 use ufs::InodeHandle;
@@ -164,7 +164,8 @@ impl Ext {
         }
         let was_dir = h.with(|raw| InodeRef(raw).is_dir());
         let now = self.env.wall().secs() as u32;
-        h.edit(txn, Change::FreeInode(ino), |raw| free(raw, now));
+        // Its count may have gone to zero before: in the operation that took its last name.
+        h.edit_all(txn, FREED, Change::FreeInode(ino), |fields| free(fields, now));
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::FreeInodeBit(ino), |m| {
             bitmap::clear(m, bit % 8);
         });

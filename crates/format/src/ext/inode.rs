@@ -4,6 +4,7 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{BlockNo, Ino};
+use std::ops::Range;
 
 /// `i_flags`: the directory has a hash index.
 pub const FLAG_INDEX: u32 = 0x1000;
@@ -321,12 +322,14 @@ impl InodeMut<'_> {
     }
 }
 
-/// What becomes of an inode that is freed: links 0 and a deletion time, its kind kept for
+/// Where the fields lie that change when an inode is freed, with the group between them.
+pub const FREED: Range<usize> = 20..28;
+
+/// What becomes of the fields in [`FREED`]: links 0 and a deletion time. The inode's kind is kept for
 /// forensics.
-pub fn free(raw: &mut [u8], now_secs: u32) {
-    let mut i = InodeMut(raw);
-    i.set_links(0);
-    i.set_dtime(now_secs.max(1));
+pub fn free(fields: &mut [u8], now_secs: u32) {
+    set32(fields, 0, now_secs.max(1));
+    set16(fields, 6, 0);
 }
 
 /// Is the slot in use, as far as its own bytes say?

@@ -284,7 +284,7 @@ impl Integrity for SoftUpdates {
         let open = all.get_mut(&txn.id).expect("it has begun");
         self.note(open, txn, &edit);
         if let Some(step) = step_of(&edit.change, Self::place_of(open, &edit), self.plant) {
-            let backward = Backward::of(&edit);
+            let backward = Backward::of(&edit, self.plant);
             let nothing = backward.is_empty() && order::is_rolled_back(&edit.change);
             if !nothing {
                 let concerns = order::concerns(&edit.change);

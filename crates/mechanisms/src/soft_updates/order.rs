@@ -44,6 +44,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "length-before-cut",
     "bits-before-release",
     "inode-bit-before-release",
+    "freed-before-count",
     "completion-is-durable",
     "no-rollback",
     "older-edits-forgotten",
@@ -90,6 +91,8 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         Change::LinkUp(_) if plant.is("name-before-count") => Some(UNNAMES),
         // Before a new directory's inode, whose ".." is counted even if nothing names it.
         Change::LinkUp(_) => Some(CONTENTS),
+        // An inode that goes keeps its attributes as long as its names: they say who may read it.
+        Change::XattrPointer { new, .. } if new.0 == 0 => Some(RELEASES),
         Change::InitInode(_) | Change::XattrPointer { .. } => Some(INODES),
         Change::Grow(_) if plant.is("map-before-length") => Some(UNNAMES),
         Change::GrowDir(_) if place == Place::BehindMap => Some(NAMES),

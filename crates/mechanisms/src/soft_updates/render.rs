@@ -4,7 +4,7 @@
 
 use format::bytes::{le16, set16};
 use format::ext::dirent::HEAD;
-use integrity::{Change, Edit, Undo};
+use integrity::{Change, Edit, Plant, Undo};
 use std::ops::Range;
 
 /// One thing to take back.
@@ -25,9 +25,11 @@ const COUNT_IN_WORD: usize = 2;
 
 impl Backward {
     /// Of one edit; nothing if the bytes from before are not known.
-    pub(super) fn of(edit: &Edit) -> Backward {
+    pub(super) fn of(edit: &Edit, plant: Plant) -> Backward {
         let Some(mut undo) = edit.undo() else { return Backward::default() };
-        if let Some(again) = written_anew(edit) {
+        let forgotten =
+            plant.is("freed-before-count") && matches!(edit.change, Change::FreeInode(_));
+        if let Some(again) = written_anew(edit).filter(|_| !forgotten) {
             undo.join(again);
         }
         if undo.is_empty() {
@@ -87,7 +89,9 @@ impl Backward {
 }
 
 /// What an edit has written as a whole, whether it differs from what was there or not: a later edit
-/// of that stands on this one. An entry's head, a pointer, a length.
+/// of that stands on this one. An entry's head, a pointer, a length, and the count of an inode that is
+/// freed: whoever took its last name may have brought that to zero in an older operation, and an
+/// inode whose name is still there must not be freed.
 fn written_anew(edit: &Edit) -> Option<Undo> {
     let before = edit.before.as_ref()?;
     let start = edit.range.start;
@@ -97,7 +101,8 @@ fn written_anew(edit: &Edit) -> Option<Undo> {
             let head = before.get(at - start..at - start + HEAD)?;
             Some(Undo::of_all(at, head))
         }
-        Change::ChangeEntry { .. }
+        Change::FreeInode(_)
+        | Change::ChangeEntry { .. }
         | Change::DotDot { .. }
         | Change::MapPointer { .. }
         | Change::Unmap { .. }

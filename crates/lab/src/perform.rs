@@ -1,0 +1,112 @@
+//! Doing an act from inside the engine, as a command, an NFS client or a mount's kernel asks. A
+//! kernel holds each inode that it has looked up or made for a while: what loses its last name
+//! meanwhile is freed only when the hold is given back. How long is chosen by a seed, so that one
+//! run is like the other.
+
+use crate::acts::{Act, emerging, ino_of};
+use env::Rng;
+use std::rc::Rc;
+use vfs::{Call, FsError, Request, Volume};
+
+/// After at most so many further acts a hold is given back.
+const ACTS_MAX: u64 = 4;
+
+/// The holds of one caller.
+pub(crate) struct Holds {
+    rng: Rng,
+    /// Inodes, each with the act after which it is given back.
+    all: Vec<(u32, u64)>,
+    acts: u64,
+}
+
+impl Holds {
+    /// None yet.
+    pub(crate) fn new(seed: u64) -> Holds {
+        Holds { rng: Rng::new(seed), all: Vec::new(), acts: 0 }
+    }
+
+    /// One more hold of this inode.
+    pub(crate) fn take(&mut self, ino: u32) {
+        let until = self.acts + self.rng.below(ACTS_MAX);
+        self.all.push((ino, until));
+    }
+
+    /// An act has ended: what is given back now, an inode for each hold of it.
+    pub(crate) fn due(&mut self) -> Vec<u32> {
+        let acts = self.acts;
+        self.acts += 1;
+        self.all.extract_if(.., |(_, until)| *until <= acts).map(|(ino, _)| ino).collect()
+    }
+
+    /// What is held still.
+    pub(crate) fn rest(self) -> Vec<u32> {
+        self.all.into_iter().map(|(ino, _)| ino).collect()
+    }
+}
+
+/// Does an act; `durable`: as an NFS client asks. With `holds`, as a mount's kernel does: what is
+/// looked up on the way is held.
+pub(crate) async fn perform(
+    volume: &Rc<dyn Volume>,
+    act: &Act,
+    durable: bool,
+    holds: &mut Option<Holds>,
+) -> Result<(), FsError> {
+    if holds.is_some() {
+        for path in act.takes() {
+            let _ = walk_holding(volume, path, holds).await; // there may be nothing to take
+        }
+    }
+    let mut inos = Vec::new();
+    for path in act.needs() {
+        inos.push(walk_holding(volume, path, holds).await?);
+    }
+    let emerges = matches!(act, Act::Emerge(..));
+    let call = |request| Call { durable, ..Call::local(request) };
+    let hold = emerges || holds.is_some() && act.makes();
+    let first = Call { hold, ..call(act.request(&inos)) };
+    let reply = volume.clone().call(first).await.result?;
+    let mut result = Ok(());
+    match (ino_of(&reply), holds) {
+        (Some(ino), _) if emerges => {
+            for request in emerging(act, inos[0], ino) {
+                // The first error is the act's; the hold is given back in any case.
+                if result.is_ok() || matches!(request, Request::Forget { .. }) {
+                    let done = volume.clone().call(call(request)).await.result;
+                    result = result.and(done.map(|_| ()));
+                }
+            }
+        }
+        (Some(ino), Some(holds)) if hold => holds.take(ino),
+        _ => (),
+    }
+    result
+}
+
+/// The inode at a path; with `holds` every step of the way is held.
+async fn walk_holding(
+    volume: &Rc<dyn Volume>,
+    path: &str,
+    holds: &mut Option<Holds>,
+) -> Result<u32, FsError> {
+    let mut at = 2;
+    for name in path.split('/').filter(|n| !n.is_empty()) {
+        let request = Request::Lookup { dir: at, name: name.as_bytes().to_vec() };
+        let call = Call { hold: holds.is_some(), ..Call::local(request) };
+        let reply = volume.clone().call(call).await.result?;
+        at = ino_of(&reply).ok_or(FsError::Io)?;
+        if let Some(holds) = holds {
+            holds.take(at);
+        }
+    }
+    Ok(at)
+}
+
+/// Gives holds back, one each.
+pub(crate) async fn give_back(volume: &Rc<dyn Volume>, inos: Vec<u32>) {
+    for ino in inos {
+        let call = Call::local(Request::Forget { ino, count: 1 });
+        // Nobody waits for the answer: a kernel does not either.
+        let _ = volume.clone().call(call).await;
+    }
+}
