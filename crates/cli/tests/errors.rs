@@ -128,7 +128,6 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["frobnicate"], "frobnicate"),
         (&["serve", i, "--no-nfs", "--mount", "/mnt", "--journal-intents"], "not in this version"),
         (&["mount", i, "/mnt", "--journal-intents"], "not in this version"),
-        (&["mount", i, "/mnt", "--mode", "soft-updates"], "not in this version"),
         (&["mkfs", "x", "--size", "16M", "--profile", "ext5"], "ext5"),
         (&["mkfs", "x", "--size", "16M", "--profile", "lfs", "--log", "y"], "no --log"),
         (&["mkfs", "x", "--size", "lots"], "lots"),

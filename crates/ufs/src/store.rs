@@ -74,8 +74,8 @@ impl InodeHandle {
         txn.edit_words(&self.buf, self.offset..self.offset + self.len, change, f)
     }
 
-    /// Changes these bytes of the slot with `f`. All of them are announced, as [`InodeHandle::edit`]
-    /// does not: a word that stays the same may have been delayed until now.
+    /// Changes these bytes of the slot with `f`. All of them are announced, as
+    /// [`InodeHandle::edit`] does not: a word that stays the same may have been delayed until now.
     pub fn edit_all<T>(
         &self,
         txn: &mut Txn,

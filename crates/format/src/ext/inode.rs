@@ -325,8 +325,8 @@ impl InodeMut<'_> {
 /// Where the fields lie that change when an inode is freed, with the group between them.
 pub const FREED: Range<usize> = 20..28;
 
-/// What becomes of the fields in [`FREED`]: links 0 and a deletion time. The inode's kind is kept for
-/// forensics.
+/// What becomes of the fields in [`FREED`]: links 0 and a deletion time. The inode's kind is kept
+/// for forensics.
 pub fn free(fields: &mut [u8], now_secs: u32) {
     set32(fields, 0, now_secs.max(1));
     set16(fields, 6, 0);

@@ -89,9 +89,8 @@ impl Backward {
 }
 
 /// What an edit has written as a whole, whether it differs from what was there or not: a later edit
-/// of that stands on this one. An entry's head, a pointer, a length, and the count of an inode that is
-/// freed: whoever took its last name may have brought that to zero in an older operation, and an
-/// inode whose name is still there must not be freed.
+/// of that stands on this one. An entry's head, a pointer, a length; the count of an inode that is
+/// freed, because an older operation may have taken it to zero with the last name.
 fn written_anew(edit: &Edit) -> Option<Undo> {
     let before = edit.before.as_ref()?;
     let start = edit.range.start;
