@@ -27,7 +27,7 @@ use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
-pub use plants::PLANTS;
+pub use plants::{PLANTS, PLANTS_IN_PLACE};
 
 /// An opened volume of this layout.
 pub struct Ext {

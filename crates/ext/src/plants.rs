@@ -1,8 +1,17 @@
 //! Bugs of the layout that the crash explorer can plant, as a mechanism has some of its own. They
 //! are about extents and checksums, so that only volumes of ext4 show them.
 
+use crate::Ext;
+use integrity::{Credits, Txn};
+use ufs::Store;
+use vfs::FsError;
+
 /// Their names.
-pub const PLANTS: &[&str] = &[NOT_RENEWED, REUSED_EARLY, SPLIT_IN_TWO, MARKED_EARLY];
+pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, MARKED_EARLY];
+
+/// One more, of modes in which few contents go to their place: where they go into a log or journal,
+/// they come after the node there, so that a replay ends with them.
+pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
 
 /// Where an operation goes on in another transaction, the checksums of what it has changed so far
 /// stay as they were.
@@ -14,3 +23,15 @@ pub(crate) const REUSED_EARLY: &str = "extent-node-reused-early";
 pub(crate) const SPLIT_IN_TWO: &str = "index-split-in-two";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
+
+impl Ext {
+    /// Planted bug: what should be one transaction is two, the first of which is durable before the
+    /// second begins.
+    pub(crate) async fn in_two(&self, txn: &mut Txn) -> Result<(), FsError> {
+        self.seal(txn);
+        txn.end_early().await.map_err(|e| self.failed(&e))?;
+        self.sync_all().await?;
+        *txn = self.begin(Credits::blocks(64)).await?;
+        Ok(())
+    }
+}

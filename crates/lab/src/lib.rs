@@ -36,5 +36,5 @@ pub use acts::{Act, payload};
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
-pub use scenario::scenarios;
+pub use scenario::{EXTENTS, scenarios};
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

@@ -58,7 +58,7 @@ impl Script {
 }
 
 /// The scenario for volumes of ext4 alone.
-pub(crate) const EXTENTS: &str = "extents";
+pub const EXTENTS: &str = "extents";
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {

@@ -30,6 +30,7 @@ mod store;
 
 /// Bugs of the layout that can be planted on volumes of ext4, in every mode that writes them.
 pub use ext::PLANTS as LAYOUT_PLANTS;
+pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 
 pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;

@@ -6,7 +6,7 @@ use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind};
-use volume::{Commit, LAYOUT_PLANTS, Mode, ModeOption};
+use volume::{Commit, Contents, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -57,8 +57,13 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
 /// both, each with half of the states, or with all of them in search of a planted bug; and, if
 /// nobody has said on which volumes, an atomic one on those of ext4 too, with an eighth of the
 /// states more on each kind.
-fn ways(o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
+fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let mode = o.setting.mode;
+    let of_layout = o.plant.0.is_some_and(|p| is_of_layout(&p));
+    if of_layout {
+        // The scenario that is about what they break.
+        o.scenario.get_or_insert(lab::EXTENTS.into());
+    }
     if o.states < 2 {
         return vec![o];
     }
@@ -72,7 +77,6 @@ fn ways(o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
             CrashOptions { setting, states: half, ..o.clone() },
         ];
     }
-    let of_layout = o.plant.0.is_some_and(|p| LAYOUT_PLANTS.contains(&p));
     if of_layout && a.profile.is_none() {
         all.clear(); // it is not there on others
     }
@@ -145,7 +149,17 @@ fn is_atomic(mode: Mode) -> bool {
 /// The bugs that can be planted: the mode's own, and the layout's.
 fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     let layout = if is_atomic(mode) { LAYOUT_PLANTS } else { &[] };
-    mode.info().plants.iter().chain(layout).copied()
+    // Where all contents, or a block's, go into the journal or log, this one does no harm.
+    let in_place = matches!(
+        mode.info().contents,
+        Contents::Ordered | Contents::OrderedIfAsked | Contents::Any | Contents::ExactPieces
+    );
+    let more = if is_atomic(mode) && in_place { LAYOUT_PLANTS_IN_PLACE } else { &[] };
+    mode.info().plants.iter().chain(layout).chain(more).copied()
+}
+
+fn is_of_layout(plant: &&str) -> bool {
+    LAYOUT_PLANTS.contains(plant) || LAYOUT_PLANTS_IN_PLACE.contains(plant)
 }
 
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {

@@ -2,7 +2,6 @@
 //! in the file. What was allocated ahead and never written becomes written in the transaction that
 //! writes it, so that a crash shows either zeros or what was written.
 
-use super::cut::RENEWED;
 use super::extents::Spot;
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
@@ -12,8 +11,8 @@ use format::ext::extents::{LEN_MAX, Mapped, UNWRITTEN_MAX};
 use format::ext::inode::InodeRef;
 use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, Txn};
+use ufs::InodeHandle;
 use ufs::store::Fill;
-use ufs::{InodeHandle, Store};
 use vfs::FsError;
 
 impl Ext {
@@ -97,7 +96,7 @@ impl Ext {
                 let len = m.len.min(u32::try_from(left).unwrap_or(u32::MAX));
                 self.tree_put(txn, h, Mapped { len, unwritten: false, ..m }).await?;
                 if self.plant.is(MARKED_EARLY) {
-                    self.renew(txn, RENEWED).await?;
+                    self.in_two(txn).await?;
                 }
                 let e = Extent { start: m.start, len: u64::from(len) };
                 // As new as if they were allocated here: nothing of what is on disk counts.

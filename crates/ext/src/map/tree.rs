@@ -230,7 +230,7 @@ impl Ext {
         let first = node.with(|n| extents::first_of(n, keep));
         self.put_node(txn, h, node, keep, |_| ());
         if self.plant.is(SPLIT_IN_TWO) {
-            self.renew(txn, RENEWED).await?;
+            self.in_two(txn).await?;
         }
         let (i, n) = (parent.at + 1, parent.head.entries);
         self.put_node(txn, h, parent, n + 1, |b| {
