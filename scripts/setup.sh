@@ -13,7 +13,9 @@ case $target in
   serve) [ -z "${MNT:-}" ] || [ "$(id -u)" = 0 ] || needed+=(fuse3) ;;
   # The second row is for the virtual machine with the kernel's NFS client.
   test) needed+=(e2fsprogs fuse3 acl attr); extra+=(qemu-system-x86 busybox-static cpio kmod) ;;
-  conformance) needed+=(e2fsprogs fuse3 acl attr qemu-system-x86 busybox-static cpio kmod) ;;
+  conformance)
+    needed+=(e2fsprogs fuse3 acl attr qemu-system-x86 busybox-static cpio kmod)
+    needed+=(git python3 redis-server postgresql chromium tmux) ;; # for the stages programs and page
   bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
   deb) needed+=(dpkg gzip) ;;

@@ -86,6 +86,33 @@ fn parse_client(name: &str, text: &str) -> Result<Export, String> {
     Ok(e)
 }
 
+/// What an administrator should think over of a volume that is served at this address by these
+/// rules: it is open to everybody, or whoever reaches the address is covered by no rule.
+pub fn doubt(rules: &[Export], volume: &str, at: SocketAddr) -> Option<String> {
+    let of_volume: Vec<&Export> =
+        rules.iter().filter(|e| e.name.is_empty() || *e.name == *volume).collect();
+    let only_here = at.ip().is_loopback();
+    if !only_here && of_volume.iter().any(|e| e.bits == 0) {
+        return Some(format!(
+            "/{volume} is open to whoever reaches {at}, and NFSv3 believes the user numbers that \
+             it is told: name the clients (--export {volume}=CIDR)"
+        ));
+    }
+    let loopback = |e: &&Export| plain(e.network).is_loopback() || e.bits == 0;
+    match (only_here, of_volume.iter().any(loopback), of_volume.iter().all(loopback)) {
+        (true, false, _) => Some(format!(
+            "/{volume}: its --export covers nobody who reaches {at}: serve it at another address \
+             (--nfs 0.0.0.0:{})",
+            at.port()
+        )),
+        (false, _, true) => Some(format!(
+            "/{volume}: of all who reach {at} only this machine is let in: name the others \
+             (--export {volume}=CIDR)"
+        )),
+        _ => None,
+    }
+}
+
 /// The address itself where it is an IPv4 one in IPv6's clothes.
 pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     match ip {
@@ -164,6 +191,23 @@ const NOBODY: u32 = 65_534;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_serves_too_much_or_nobody_is_told() {
+        let said = |export: &str, at: &str| {
+            let rules = parse_export(export).expect("it is right");
+            doubt(&rules, "v", at.parse().expect("it is an address")).unwrap_or_default()
+        };
+        let (here, net, all) = ("127.0.0.1:2049", "192.0.2.1:2049", "0.0.0.0:2049");
+        assert!(said("v=0.0.0.0/0,rw", all).contains("open to whoever"));
+        assert!(said("v=0.0.0.0/0", net).contains("open to whoever"));
+        assert!(said("v=192.0.2.0/24", here).contains("covers nobody"));
+        assert!(said("v=127.0.0.1", all).contains("only this machine"));
+        for (export, at) in [("v=0.0.0.0/0", here), ("v=192.0.2.0/24", net), ("v=127.0.0.1", here)]
+        {
+            assert_eq!(said(export, at), "", "{export} at {at}");
+        }
+    }
 
     fn user(e: &Export, uid: u32, gid: u32, at: &str) -> (u32, u32) {
         let cred = e.cred(Some(&(uid, gid, Vec::new())), at.parse().unwrap());

@@ -101,6 +101,7 @@ impl NfsArgs {
     ) -> Result<Started, String> {
         all_different(&volumes)?;
         let names: Vec<String> = volumes.iter().map(|v| v.name.clone()).collect();
+        let rules = self.exports.clone();
         let server = Arc::new(Server::new(volumes, self.exports, recorder));
         images.iter().enumerate().for_each(|(v, i)| replies::take_over(&server, v, i));
         let service = Arc::new(Connections(server.clone()));
@@ -108,6 +109,9 @@ impl NfsArgs {
         let at = listening.at;
         let reached = reached(at);
         names.iter().for_each(|name| say::out(&mount_line(reached, name)));
+        for doubt in names.iter().filter_map(|name| nfs::doubt(&rules, name, at)) {
+            say::err(&format!("warning: {doubt}"));
+        }
         Ok(Started { server, listening, images })
     }
 }
