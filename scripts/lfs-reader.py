@@ -38,7 +38,7 @@ class Store:
         assert sb[:8] == b"CairnLFS" and struct.unpack_from("<I", sb, 8)[0] == crc(sb[12:])
         self.seed = crc(sb[16:32])
         self.virtual, self.per, self.segments, self.heads_n = struct.unpack_from("<QIIB", sb, 32)
-        self.map = {}
+        self.map, self.ranges = {}, {}
         self.load()
         self.roll()
 
@@ -81,6 +81,22 @@ class Store:
                     v, p, n = page.take("QQI")
                     for i in range(n):
                         self.put(v + i, None if p == 2**64 - 1 else p + i)
+
+        for _ in range(b.take("I")):
+            self.patch(b.take("Q"), b)
+
+    def patch(self, v, b):
+        at, size, zeros, _ = b.take("HHHH")
+        bytes_ = b.raw[b.at : b.at + size] + bytes(zeros)
+        b.at += (size + 7) // 8 * 8
+        self.ranges.setdefault(v, []).append((at, bytes_))
+
+    def read(self, v):
+        place = self.map.get(v)
+        block = bytearray(BLOCK if place is None else self.blocks(place))
+        for at, bytes_ in self.ranges.get(v, []):
+            block[at : at + len(bytes_)] = bytes_
+        return block
 
     def put(self, v, place):
         if place is None:
@@ -125,13 +141,20 @@ class Store:
     def apply(self, f, entries):
         place = f[4]
         for _ in range(f[8]):
-            word, x = entries.take("QQ")
+            word = entries.take("Q")
             kind, v = word >> 56, word & (1 << 56) - 1
+            if kind == 4:
+                self.patch(v, entries)
+                continue
+            x = entries.take("Q")
             if kind == 3:
                 for i in range(x):
                     self.put(v + i, None)
+                    self.ranges.pop(v + i, None)
                 continue
             place += 1
+            if kind == 1:
+                self.ranges.pop(v, None)
             if kind == 1 or self.map.get(v) == entries.take("Q"):
                 self.put(v, place)
 
@@ -139,5 +162,4 @@ class Store:
 if __name__ == "__main__":
     store = Store(sys.argv[1])
     for v in range(store.virtual):
-        place = store.map.get(v)
-        sys.stdout.buffer.write(bytes(BLOCK) if place is None else store.blocks(place))
+        sys.stdout.buffer.write(store.read(v))

@@ -9,12 +9,14 @@
 //!        heads (4): segment, offset, next (4 each)
 //!        segments (4): live blocks (4; bit 31: free, bit 30: the table's), youngest stamp (8)
 //!        runs (4): extents (8), pages (4), index sum (4), chunks of the index
+//!        ranges (4): virtual block (8), then as in a summary
 //! ```
 
 use crate::codec::{Reader, Writer};
 use crate::extents::{Extent, Extents};
-use crate::geometry::{BLOCK, BLOCK_BYTES, Place, SLOTS, SegNo};
+use crate::geometry::{BLOCK, BLOCK_BYTES, Place, SLOTS, SegNo, Virt};
 use crate::merge::Merge;
+use crate::patches::Range;
 use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_page};
 use crate::state::State;
 use crate::store::Inner;
@@ -80,6 +82,8 @@ pub(crate) struct Body {
     pub(crate) segments: Vec<SavedSegment>,
     /// Each run without its index, and how many pages that has.
     pub(crate) runs: Vec<(Run, usize)>,
+    /// Bytes of blocks that have not been written as a whole since.
+    pub(crate) ranges: Vec<(Virt, Range)>,
 }
 
 impl Body {
@@ -97,6 +101,8 @@ impl Body {
         }
         w.u32(self.runs.len() as u32);
         self.runs.iter().for_each(|(r, _)| r.encode_reference(&mut w));
+        w.u32(self.ranges.len() as u32);
+        self.ranges.iter().for_each(|(v, r)| r.encode(w.u64(v.0)));
         w.0
     }
     pub(crate) fn decode(raw: &[u8]) -> Option<Body> {
@@ -114,7 +120,10 @@ impl Body {
         let segments = (0..segments).map(|_| segment(&mut r)).collect::<Option<_>>()?;
         let runs = r.u32()?;
         let runs = (0..runs).map(|_| Run::decode_reference(&mut r)).collect::<Option<_>>()?;
-        Some(Body { generation, serial, epoch, stamp, last_sum, heads, segments, runs })
+        let count = r.u32()?;
+        let range = |r: &mut Reader<'_>| Some((Virt(r.u64()?), Range::decode(r)?));
+        let ranges = (0..count).map(|_| range(&mut r)).collect::<Option<_>>()?;
+        Some(Body { generation, serial, epoch, stamp, last_sum, heads, segments, runs, ranges })
     }
 
     fn of(s: &State) -> Body {
@@ -133,6 +142,11 @@ impl Body {
             heads: s.heads.iter().map(|h| (h.segment, h.offset, h.next)).collect(),
             segments: s.usage.all().map(saved).collect(),
             runs: Vec::new(),
+            ranges: if s.planted("ranges-not-checkpointed") {
+                Vec::new()
+            } else {
+                s.patches.saved()
+            },
         }
     }
 }
@@ -202,8 +216,7 @@ impl Inner {
         if !early {
             assert!(s.completed >= body.serial, "I7: what it covers was written before it");
             s.durable = s.durable.max(body.serial);
-            let durable = s.durable;
-            s.flights.retain(|serial, _| *serial > durable);
+            s.forget_flights();
         }
         s.table.runs = runs;
         s.table.frozen = None;
@@ -225,7 +238,8 @@ impl Inner {
                 s.named[0].insert(seg); // looked at again at the next checkpoint
             }
         }
-        freed.extend(s.usage.release());
+        let after = if s.planted("reuse-after-one-checkpoint") { 1 } else { 2 };
+        freed.extend(s.usage.release(after));
         freed
     }
 
@@ -433,6 +447,7 @@ mod tests {
             heads: vec![(SegNo(1), 2, SegNo(3))],
             segments: vec![segment; 3],
             runs: vec![(run, 0)],
+            ranges: vec![(Virt(6), Range { at: 4, bytes: vec![1; 9], zeros: 2 })],
         };
         assert_eq!(Body::decode(&body.encode()), Some(body));
     }

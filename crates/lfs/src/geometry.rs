@@ -68,9 +68,18 @@ impl Geometry {
     pub(crate) fn packed(&self) -> u32 {
         self.segment_blocks - 2 - self.segment_blocks / 128
     }
-    /// Blocks that are put as one group at most.
-    pub(crate) fn group_max(&self) -> u32 {
-        (self.segment_blocks - 1).clamp(8, 240)
+    /// Blocks that a group has at most, so that there is always room for one.
+    pub fn group_max(&self) -> u32 {
+        (self.segment_blocks - 1).clamp(64, 240)
+    }
+    /// Blocks with pending ranges from which on the oldest are written as a whole.
+    pub(crate) fn patched_max(&self) -> u64 {
+        (u64::from(self.segments) * u64::from(self.segment_blocks) / 64).clamp(8, 1024)
+    }
+    /// Bytes of pending ranges from which on blocks are written as a whole.
+    pub(crate) fn ranges_bytes_max(&self) -> u64 {
+        let bytes = u64::from(self.segments) * u64::from(self.segment_blocks) * BLOCK;
+        (bytes / 128).clamp(16 << 10, 1 << 20)
     }
     /// Segments that a head may enter while it takes `n` blocks.
     pub(crate) fn segments_for(&self, n: u64) -> u32 {
@@ -81,7 +90,7 @@ impl Geometry {
     /// and those that a few pages of a run keep.
     pub(crate) fn table_reserve(&self) -> u32 {
         let run = self.virtual_blocks * crate::run::EXTENT_BYTES as u64 * 9 / 8;
-        let body = u64::from(self.segments) * 12 + 4096;
+        let body = u64::from(self.segments) * 12 + 4096 + 2 * self.ranges_bytes_max();
         let segment = u64::from(self.segment_blocks) * BLOCK;
         (3 * (run + body)).div_ceil(segment) as u32 + 3 * crate::checkpoint::RUNS_MAX as u32
     }

@@ -3,6 +3,7 @@
 
 use crate::extents::Extent;
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{ENTRIES_BYTES_MAX, Entry, Summary};
@@ -52,6 +53,8 @@ pub(crate) struct Ready {
 /// A partial segment that is not known to be durable.
 #[derive(Default)]
 pub(crate) struct Flight {
+    /// Callers' groups up to this one are durable with it; 0: it says nothing of them.
+    puts: u64,
     ended: bool,
     fua: bool,
     /// Somebody waits for it.
@@ -79,7 +82,10 @@ impl State {
         self.stamp += 1;
         let stamp = self.stamp;
         self.stats.written += 1;
-        if let Some(old) = old
+        // A range that was put later than the old contents must not be found behind the new ones.
+        let has_ranges = self.patches.get(v).is_some();
+        self.patches.remove(v);
+        if let Some(old) = old.filter(|_| !has_ranges)
             && let Some(open) = &mut self.heads[USERS].open
             && let Some(i) = open.index_of(old)
         {
@@ -100,9 +106,17 @@ impl State {
         self.remap(v, place, stamp, Some(from));
     }
 
+    /// Bytes of a block, and the block with them if that is known.
+    pub(crate) fn write_range(&mut self, v: Virt, range: Range, image: Option<&Block>) {
+        self.stats.range_bytes += range.bytes.len() as u64;
+        self.patches.add(v, &range, image);
+        self.put(USERS, Entry::Range { v, range }, None);
+    }
+
     /// These blocks lie nowhere any more.
     pub(crate) fn free_blocks(&mut self, e: Extent) {
         self.stats.freed += u64::from(e.n);
+        self.patches.remove_within(e.v, u64::from(e.n));
         if !self.planted("free-record-lost") {
             self.put(USERS, Entry::Free { v: e.v, n: u64::from(e.n) }, None);
         }
@@ -206,7 +220,9 @@ impl State {
         let blocks: Vec<Block> = std::iter::once(Block::copy_of(&raw)).chain(open.blocks).collect();
         self.stats.partials += 1;
         self.since_checkpoint += blocks.len() as u64;
-        self.flights.insert(self.serial, Flight::default());
+        // What the users' head has not closed is not in it, nor what the next partial ends.
+        let puts = if h == USERS && group_end { self.put } else { 0 };
+        self.flights.insert(self.serial, Flight { puts, ..Flight::default() });
         self.ready.push_back(Ready { serial: self.serial, place: open.start, blocks });
     }
 
@@ -228,9 +244,11 @@ impl State {
         self.forget_flights();
     }
 
-    fn forget_flights(&mut self) {
+    pub(crate) fn forget_flights(&mut self) {
         let (durable, completed) = (self.durable, self.completed);
         assert!(durable <= completed, "I1: what is durable has ended");
+        let puts = self.flights.range(..=durable).map(|(_, f)| f.puts).max();
+        self.put_durable = self.put_durable.max(puts.unwrap_or(0));
         self.flights.retain(|serial, _| *serial > durable);
     }
 }

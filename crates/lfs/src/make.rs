@@ -39,7 +39,9 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
     let blocks = (disk_bytes / BLOCK).saturating_sub(FIRST + 1);
     let segments = (blocks / u64::from(segment_blocks)).min(1 << 20) as u32;
     let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads: 2 };
-    let slack = (segments / 20).max(g.segments_for(u64::from(g.group_max())) + 3);
+    // A group, its summaries, and what may be pending of other blocks.
+    let largest = u64::from(g.group_max()) * 5 / 4 + 2 * g.patched_max();
+    let slack = (segments / 20).max(g.segments_for(largest) + 3);
     let kept = g.reserve() + 2 * u32::from(g.heads) + slack;
     let whole = u64::from(segments.saturating_sub(kept)) * u64::from(g.packed());
     if whole < 16 {
@@ -83,6 +85,7 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
         heads,
         segments: (0..geometry.segments).map(empty).collect(),
         runs: Vec::new(),
+        ranges: Vec::new(),
     };
     let raw = body.encode();
     let chunks = body_chunks(&geometry, raw.len());

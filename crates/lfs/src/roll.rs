@@ -63,7 +63,8 @@ impl Inner {
                 *seen = self.look(*head).await?;
             }
             for (s, sum) in seen.iter().filter_map(|c| c.found.as_ref()) {
-                let linked = s.previous_sum == chain.sum && s.epoch >= chain.epoch;
+                let linked = s.previous_sum == chain.sum && s.epoch >= chain.epoch
+                    || self.plant == Some("stale-tail-joined");
                 let next = s.serial == chain.serial + 1 && usize::from(s.head) == h;
                 let newer = best.as_ref().is_none_or(|b| b.1.epoch < s.epoch);
                 if next && linked && newer {
@@ -118,10 +119,7 @@ impl Inner {
     async fn replay(&self, summary: &Summary, sum: u32) -> Result<(), DiskError> {
         self.state.borrow_mut().enter(summary, &self.plant);
         for (entry, place) in entries(summary) {
-            let (v, n) = match entry {
-                Entry::Written { v, .. } | Entry::Moved { v, .. } => (v, 1),
-                Entry::Free { v, n } => (v, n),
-            };
+            let (v, n) = entry.blocks();
             if v.0.checked_add(n).is_none_or(|end| end > self.geometry.virtual_blocks) {
                 continue;
             }
@@ -130,15 +128,21 @@ impl Inner {
             match entry {
                 Entry::Written { stamp, .. } => {
                     let old = s.table.place(v, &base);
+                    s.patches.remove(v);
                     s.replace(Extent { v, n: 1, place: Some(place) }, stamp, old);
                 }
+                Entry::Range { range, .. } => s.patches.add(v, &range, None),
                 Entry::Moved { stamp, from, .. } => {
                     let now = s.table.place(v, &base);
                     if now == Some(from) {
+                        if s.planted("move-drops-ranges") {
+                            s.patches.remove(v);
+                        }
                         s.replace(Extent { v, n: 1, place: Some(place) }, stamp, now);
                     }
                 }
                 Entry::Free { .. } => {
+                    s.patches.remove_within(v, n);
                     let mut at = v;
                     while at.0 < v.0 + n {
                         let e = s.table.extent(at, v.0 + n, &base);
@@ -157,14 +161,14 @@ impl Inner {
     }
 }
 
-/// Each entry with its payload's place; a free's is nowhere.
+/// Each entry with its payload's place; that of one without payload is of no interest.
 fn entries(summary: &Summary) -> impl Iterator<Item = (Entry, Place)> {
     let mut at = summary.place;
     summary.entries.iter().map(move |e| {
-        if !matches!(e, Entry::Free { .. }) {
+        if e.has_payload() {
             at = at.plus(1);
         }
-        (*e, at)
+        (e.clone(), at)
     })
 }
 

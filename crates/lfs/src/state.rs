@@ -2,6 +2,7 @@
 
 use crate::geometry::{Geometry, SegNo};
 use crate::log::{Flight, Head, Ready};
+use crate::patches::Patches;
 use crate::table::Table;
 use crate::usage::Usage;
 use env::{Block, DiskError, IdMap};
@@ -14,6 +15,12 @@ pub struct Stats {
     pub written: u64,
     /// Freed by users.
     pub freed: u64,
+    /// Atomic groups put by callers.
+    pub groups: u64,
+    /// Bytes that were put in summaries as ranges.
+    pub range_bytes: u64,
+    /// Written as a whole because too much was pending of them.
+    pub settled: u64,
     /// Moved by the cleaner.
     pub moved: u64,
     /// Read by the cleaner.
@@ -38,6 +45,8 @@ pub(crate) struct State {
     pub(crate) plant: Option<&'static str>,
     pub(crate) table: Table,
     pub(crate) usage: Usage,
+    /// Ranges whose blocks have not been written since.
+    pub(crate) patches: Patches,
     pub(crate) heads: Vec<Head>,
     /// The last partial segment's serial, and its sum.
     pub(crate) serial: u64,
@@ -48,6 +57,13 @@ pub(crate) struct State {
     /// Between `begin_group` and `end_group`; and a partial was closed there.
     pub(crate) in_group: bool,
     pub(crate) split: bool,
+    /// Groups of callers that were put; of these, the last that is durable.
+    pub(crate) put: u64,
+    pub(crate) put_durable: u64,
+    /// Blocks that are kept for groups to come.
+    pub(crate) reserved: u64,
+    /// Blocks with ranges are being written as a whole.
+    pub(crate) settling: bool,
     /// Contents that the disk does not have yet, by place.
     pub(crate) pending: IdMap<u64, Block>,
     pub(crate) ready: VecDeque<Ready>,
@@ -80,6 +96,7 @@ impl State {
             plant,
             table: Table::default(),
             usage: Usage::new(geometry.segments),
+            patches: Patches::default(),
             heads: Vec::new(),
             serial: 0,
             last_sum: 0,
@@ -87,6 +104,10 @@ impl State {
             stamp: 0,
             in_group: false,
             split: false,
+            put: 0,
+            put_durable: 0,
+            reserved: 0,
+            settling: false,
             pending: IdMap::default(),
             ready: VecDeque::new(),
             flights: BTreeMap::new(),

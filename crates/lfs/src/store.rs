@@ -6,7 +6,7 @@ use crate::state::{State, Stats};
 use crate::superblock::superblock;
 use crate::{checkpoint, clean};
 use env::sync::{Lock, Notify};
-use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Env, Local};
+use env::{Block, Disk, DiskError, DiskErrorKind, Env};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) changed: Notify,
     pub(crate) checkpointing: Lock,
     /// Held by who changes a part of a block.
-    parts: Lock,
+    pub(crate) parts: Lock,
 }
 
 /// An open store.
@@ -104,7 +104,7 @@ impl Store {
         });
         let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
         opened.rolled = inner.roll_forward().await.map_err(text)?;
-        if !inner.options.read_only {
+        if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
             inner.state.borrow_mut().epoch += 1;
             inner.checkpoint().await.map_err(text)?;
         }
@@ -123,12 +123,14 @@ impl Store {
     pub fn stats(&self) -> Stats {
         self.inner.state.borrow().stats
     }
-    /// Bytes of memory that the table takes: new mappings, pages and indices of runs.
+    /// Bytes of memory that the table takes: new mappings, pages and indices of runs, and blocks of
+    /// which ranges are pending.
     pub fn table_memory_bytes(&self) -> usize {
         let s = self.inner.state.borrow();
         let new = s.table.active.len() + s.table.frozen.as_ref().map_or(0, |f| f.len());
+        let patches = s.patches.len() * (BLOCK_BYTES + 128);
         let index: usize = s.table.runs.iter().map(|r| r.pages.len()).sum();
-        new * 40 + s.table.pages.len() * 8192 + index * 16
+        new * 40 + s.table.pages.len() * 8192 + index * 16 + patches
     }
     /// Writes a checkpoint, so that the next opening follows no log.
     pub async fn checkpoint(&self) -> Result<(), DiskError> {
@@ -138,7 +140,8 @@ impl Store {
     pub async fn is_mapped(&self, v: Virt) -> Result<bool, DiskError> {
         let base = self.inner.base(v, 1).await?;
         let s = self.inner.state.borrow();
-        Ok(s.table.is_current(&base) && s.table.place(v, &base).is_some())
+        let mapped = s.table.is_current(&base) && s.table.place(v, &base).is_some();
+        Ok(mapped || s.patches.get(v).is_some())
     }
 }
 
@@ -192,6 +195,7 @@ impl Inner {
             s.usage.claim(*n, crate::usage::Use::Table);
         }
         s.named[1] = named;
+        body.ranges.iter().for_each(|(v, r)| s.patches.add(*v, r, None));
         for head in &body.heads {
             s.usage.claim(head.0, crate::usage::Use::Open);
             s.usage.claim(head.2, crate::usage::Use::Open);
@@ -207,7 +211,12 @@ impl Inner {
         Ok(read.into_iter().next().expect("one was asked for"))
     }
 
-    fn check_range(&self, during: &'static str, at: u64, len: u64) -> Result<(), DiskError> {
+    pub(crate) fn check_range(
+        &self,
+        during: &'static str,
+        at: u64,
+        len: u64,
+    ) -> Result<(), DiskError> {
         let size = self.geometry.virtual_blocks * BLOCK;
         if at.checked_add(len).is_some_and(|end| end <= size) {
             return Ok(());
@@ -217,29 +226,34 @@ impl Inner {
     }
 
     /// Reads `n` whole virtual blocks.
-    async fn read_virtual(&self, v: Virt, n: u64) -> Result<Vec<Block>, DiskError> {
+    pub(crate) async fn read_virtual(&self, v: Virt, n: u64) -> Result<Vec<Block>, DiskError> {
         let mut out = Vec::with_capacity(n as usize);
         while (out.len() as u64) < n {
             let at = Virt(v.0 + out.len() as u64);
             let base = self.base(at, v.0 + n - at.0).await?;
-            let e = {
+            // What lies over the blocks belongs to where they lie now, not when they are read.
+            let (e, over) = {
                 let s = self.state.borrow();
                 if !s.table.is_current(&base) {
                     continue;
                 }
-                s.table.extent(at, v.0 + n, &base)
+                let e = s.table.extent(at, v.0 + n, &base);
+                let over = s.patches.within(at, u64::from(e.n));
+                (e, over.map(|(v, p)| (v.0 - at.0, p.clone())).collect::<Vec<_>>())
             };
+            let first = out.len();
             match e.place {
                 Some(place) => out.extend(self.read_places(place, u64::from(e.n)).await?),
                 None => out.extend((0..e.n).map(|_| Block::zeroed(BLOCK_BYTES))),
             }
+            over.iter().for_each(|(i, p)| p.over(&mut out[first + *i as usize]));
         }
         Ok(out)
     }
 
     /// Reads blocks that lie one behind the other, from memory where the disk does not have them
     /// yet. They may cross segments.
-    async fn read_places(&self, place: Place, n: u64) -> Result<Vec<Block>, DiskError> {
+    pub(crate) async fn read_places(&self, place: Place, n: u64) -> Result<Vec<Block>, DiskError> {
         let (found, segments) = {
             let mut s = self.state.borrow_mut();
             let found: Vec<Option<Block>> =
@@ -270,14 +284,17 @@ impl Inner {
     }
 
     /// Puts whole blocks, as one group.
-    async fn write_virtual(self: &Rc<Self>, v: Virt, blocks: Vec<Block>) -> Result<(), DiskError> {
+    pub(crate) async fn write_virtual(
+        self: &Rc<Self>,
+        v: Virt,
+        blocks: Vec<Block>,
+    ) -> Result<(), DiskError> {
         let n = blocks.len() as u64;
         let began = self.env.now();
         loop {
             let base = self.base(v, n).await?;
             if !self.may_put(n)? {
-                self.ask_for_room(self.geometry.segments_for(n));
-                self.changed.wait().await;
+                self.make_room(n).await;
                 continue;
             }
             {
@@ -303,12 +320,14 @@ impl Inner {
     /// Is there room for `n` blocks now? Errors: there will be none.
     pub(crate) fn may_put(&self, n: u64) -> Result<bool, DiskError> {
         self.check_failed()?;
+        // Groups to come have their room, and so has each block that is to be written as a whole.
+        let segments = self.segments_needed(n);
         let s = self.state.borrow();
         let free = s.spare();
-        let segments = self.geometry.segments_for(n);
         let has_room = free >= self.geometry.reserve() + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);
-        if !has_room && s.stuck == Some(s.changes()) && !s.cleaning {
+        let stuck = s.stuck == Some(s.changes()) && !s.cleaning;
+        if !has_room && stuck && s.reserved == 0 {
             return Err(checkpoint::no_room());
         }
         let bounded = s.pending.len() < PENDING_BLOCKS_MAX.max(n as usize)
@@ -345,139 +364,5 @@ impl Inner {
             let store = self.clone();
             self.env.spawn("cleaner", async move { store.clean().await });
         }
-    }
-}
-
-impl Disk for Store {
-    fn size_bytes(&self) -> u64 {
-        self.inner.geometry.virtual_blocks * BLOCK
-    }
-
-    fn read(&self, at: u64, mut blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
-        Box::pin(async move {
-            let len: u64 = blocks.iter().map(|b| b.len() as u64).sum();
-            self.inner.check_range("read", at, len)?;
-            let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
-            let read = self.inner.read_virtual(Virt(first), last - first).await?;
-            if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
-                return Ok(read);
-            }
-            let mut pos = at - first * BLOCK;
-            for b in &mut blocks {
-                for out in b.bytes_mut().chunks_mut(env::SECTOR_BYTES) {
-                    let from = (pos % BLOCK) as usize;
-                    let whole = read[(pos / BLOCK) as usize].bytes();
-                    out.copy_from_slice(&whole[from..from + out.len()]);
-                    pos += out.len() as u64;
-                }
-            }
-            Ok(blocks)
-        })
-    }
-
-    fn write(
-        &self,
-        at: u64,
-        blocks: Vec<Block>,
-        how: Durability,
-    ) -> Local<'_, Result<(), DiskError>> {
-        Box::pin(async move {
-            let inner = &self.inner;
-            let len: u64 = blocks.iter().map(|b| b.len() as u64).sum();
-            inner.check_range("write", at, len)?;
-            if inner.options.read_only {
-                let (kind, during) = (DiskErrorKind::ReadOnly, "write");
-                return Err(DiskError { kind, during, at, detail: String::new() });
-            }
-            if len > 0 {
-                let whole =
-                    at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES);
-                // Two parts of one block must not overtake each other.
-                let _parts = if whole { None } else { Some(inner.parts.lock().await) };
-                let blocks = if whole { blocks } else { self.completed(at, &blocks).await? };
-                let mut rest = blocks.into_iter();
-                let most = inner.geometry.group_max() as usize;
-                for first in (at / BLOCK..).step_by(most) {
-                    let group: Vec<Block> = rest.by_ref().take(most).collect();
-                    if group.is_empty() {
-                        break;
-                    }
-                    inner.write_virtual(Virt(first), group).await?;
-                }
-            }
-            match how {
-                Durability::Cached => Ok(()),
-                Durability::Fua => inner.sync().await,
-            }
-        })
-    }
-
-    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
-        Box::pin(async move {
-            if self.inner.options.read_only {
-                return Ok(());
-            }
-            self.inner.sync().await
-        })
-    }
-
-    fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>> {
-        Box::pin(async move {
-            self.inner.check_range("discard", at, len)?;
-            if self.inner.options.read_only {
-                return Ok(());
-            }
-            self.inner.discard_virtual(at.div_ceil(BLOCK), (at + len) / BLOCK).await
-        })
-    }
-}
-
-impl Store {
-    /// Whole blocks with `parts` in them from byte `at` on.
-    async fn completed(&self, at: u64, parts: &[Block]) -> Result<Vec<Block>, DiskError> {
-        let len: u64 = parts.iter().map(|b| b.len() as u64).sum();
-        let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
-        let mut whole = self.inner.read_virtual(Virt(first), last - first).await?;
-        let mut pos = at - first * BLOCK;
-        for part in parts.iter().flat_map(|b| b.bytes().chunks(env::SECTOR_BYTES)) {
-            let from = (pos % BLOCK) as usize;
-            whole[(pos / BLOCK) as usize].bytes_mut()[from..from + part.len()]
-                .copy_from_slice(part);
-            pos += part.len() as u64;
-        }
-        Ok(whole)
-    }
-}
-
-impl Inner {
-    /// Blocks `from..to` hold nothing any more.
-    async fn discard_virtual(self: &Rc<Self>, from: u64, to: u64) -> Result<(), DiskError> {
-        let mut at = from;
-        while at < to {
-            let end = to.min(at + 512);
-            let base = self.base(Virt(at), end - at).await?;
-            if !self.may_put(1)? {
-                self.ask_for_room(self.geometry.segments_for(1));
-                self.changed.wait().await;
-                continue;
-            }
-            {
-                let mut s = self.state.borrow_mut();
-                if !s.table.is_current(&base) {
-                    continue;
-                }
-                s.begin_group();
-                while at < end {
-                    let e = s.table.extent(Virt(at), end, &base);
-                    if e.place.is_some() {
-                        s.free_blocks(e);
-                    }
-                    at = e.end();
-                }
-                s.end_group();
-            }
-            self.issue(false);
-        }
-        Ok(())
     }
 }

@@ -9,10 +9,13 @@
 //!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
 //!    3 free: how many (8), no payload
+//!    4 range: offset in the block (2), bytes (2), zeros behind them (2), 0 (2), the bytes, padded to
+//!      8; no payload
 //! ```
 
 use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::patches::Range;
 
 const MAGIC: [u8; 4] = *b"CLFS";
 const HEADER: usize = 56;
@@ -21,7 +24,7 @@ pub(crate) const ENTRIES_BYTES_MAX: usize = BLOCK_BYTES - HEADER;
 const GROUP_END: u8 = 1;
 
 /// What one entry says.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Entry {
     /// The next payload block is the new contents of this block.
     Written { v: Virt, stamp: u64 },
@@ -29,22 +32,51 @@ pub(crate) enum Entry {
     Moved { v: Virt, stamp: u64, from: Place },
     /// These blocks have no contents any more.
     Free { v: Virt, n: u64 },
+    /// These bytes of the block are so; the others are as they were.
+    Range { v: Virt, range: Range },
 }
 
 impl Entry {
     pub(crate) fn bytes(&self) -> usize {
-        if matches!(self, Entry::Moved { .. }) { 24 } else { 16 }
+        match self {
+            Entry::Moved { .. } => 24,
+            Entry::Range { range, .. } => 8 + range.encoded(),
+            _ => 16,
+        }
+    }
+    /// Has it a block of the payload?
+    pub(crate) fn has_payload(&self) -> bool {
+        matches!(self, Entry::Written { .. } | Entry::Moved { .. })
+    }
+    /// The blocks it is about.
+    pub(crate) fn blocks(&self) -> (Virt, u64) {
+        match *self {
+            Entry::Free { v, n } => (v, n),
+            Entry::Written { v, .. } | Entry::Moved { v, .. } | Entry::Range { v, .. } => (v, 1),
+        }
     }
     fn encode(&self, w: &mut Writer) {
-        match *self {
-            Entry::Written { v, stamp } => w.u64(1 << 56 | v.0).u64(stamp),
-            Entry::Moved { v, stamp, from } => w.u64(2 << 56 | v.0).u64(stamp).u64(from.0),
-            Entry::Free { v, n } => w.u64(3 << 56 | v.0).u64(n),
-        };
+        let kind = |n: u64, v: &Virt| n << 56 | v.0;
+        match self {
+            Entry::Written { v, stamp } => {
+                w.u64(kind(1, v)).u64(*stamp);
+            }
+            Entry::Moved { v, stamp, from } => {
+                w.u64(kind(2, v)).u64(*stamp).u64(from.0);
+            }
+            Entry::Free { v, n } => {
+                w.u64(kind(3, v)).u64(*n);
+            }
+            Entry::Range { v, range } => range.encode(w.u64(kind(4, v))),
+        }
     }
     fn decode(r: &mut Reader<'_>) -> Option<Entry> {
         let word = r.u64()?;
-        let (v, x) = (Virt(word & !(0xff << 56)), r.u64()?);
+        let v = Virt(word & !(0xff << 56));
+        if word >> 56 == 4 {
+            return Some(Entry::Range { v, range: Range::decode(r)? });
+        }
+        let x = r.u64()?;
         Some(match word >> 56 {
             1 => Entry::Written { v, stamp: x },
             2 => Entry::Moved { v, stamp: x, from: Place(r.u64()?) },
@@ -104,7 +136,7 @@ impl Summary {
         let (count, head, flags) = (r.u16()?, r.u8()?, r.u8()?);
         let entries: Option<Vec<Entry>> = (0..count).map(|_| Entry::decode(&mut r)).collect();
         let entries = entries?;
-        let blocks = entries.iter().filter(|e| !matches!(e, Entry::Free { .. })).count();
+        let blocks = entries.iter().filter(|e| e.has_payload()).count();
         let group_end = flags & GROUP_END != 0;
         let fits = place == at && blocks == payload as usize;
         let s = Summary {
@@ -124,8 +156,8 @@ impl Summary {
 
     /// The blocks of the payload: what each is, and where it lies.
     pub(crate) fn blocks(&self) -> impl Iterator<Item = (Entry, Place)> {
-        let held = self.entries.iter().filter(|e| !matches!(e, Entry::Free { .. }));
-        held.zip(1..).map(|(e, i)| (*e, self.place.plus(i)))
+        let held = self.entries.iter().filter(|e| e.has_payload());
+        held.zip(1..).map(|(e, i)| (e.clone(), self.place.plus(i)))
     }
 }
 
@@ -148,6 +180,7 @@ mod tests {
         let entries = vec![
             Entry::Written { v: Virt(7), stamp: 3 },
             Entry::Free { v: Virt(9), n: 4 },
+            Entry::Range { v: Virt(4), range: Range { at: 9, bytes: vec![1, 2, 3], zeros: 40 } },
             Entry::Moved { v: Virt(1 << 39), stamp: 1, from: Place(77) },
         ];
         let s = Summary {

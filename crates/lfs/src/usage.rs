@@ -173,9 +173,14 @@ impl Usage {
 
     /// The segments that may be used again: nothing in them lives, and both checkpoints say so
     /// (I2).
-    pub(crate) fn release(&mut self) -> Vec<SegNo> {
+    /// `after`: so many checkpoints, which is two unless a bug is planted.
+    pub(crate) fn release(&mut self, after: u64) -> Vec<SegNo> {
         let durable = self.durable;
-        self.release_if(|s| durable >= s.emptied + 2)
+        let freed = self.release_if(|s| durable >= s.emptied + after);
+        if after < 2 {
+            self.last = freed.first().map_or(self.last, |s| s.0);
+        }
+        freed
     }
 
     /// A planted bug: whatever is empty is used again, and next.

@@ -124,16 +124,26 @@ impl Store {
 
     /// Calls `f` with every range of virtual blocks that has contents, in order.
     pub async fn mapped(&self, mut f: impl FnMut(Virt, u64)) -> Result<(), env::DiskError> {
-        let mut merge = {
+        let (mut merge, patched) = {
             let s = self.inner.state.borrow();
             let new = std::iter::once(&s.table.active).chain(s.table.frozen.as_deref());
-            Merge::new(new, s.table.runs.iter().cloned())
+            let patched: Vec<u64> = s.patches.all().map(|(v, _)| v.0).collect();
+            (Merge::new(new, s.table.runs.iter().cloned()), patched)
         };
+        // Of a block that lies nowhere, ranges may be known.
+        let mut alone = patched.into_iter().peekable();
         while let Some(e) = merge.next(&self.inner).await? {
-            if e.place.is_some() {
-                f(e.v, u64::from(e.n));
+            if e.place.is_none() {
+                continue;
             }
+            while let Some(v) = alone.next_if(|v| *v < e.end()) {
+                if v < e.v.0 {
+                    f(Virt(v), 1);
+                }
+            }
+            f(e.v, u64::from(e.n));
         }
+        alone.for_each(|v| f(Virt(v), 1));
         Ok(())
     }
 }

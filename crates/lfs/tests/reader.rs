@@ -6,12 +6,12 @@
 
 mod common;
 
-use common::{Op, contents, made, opened, perform, script};
+use common::{Op, Twin, contents, made, opened, perform, script, tags_of};
 use env::Disk;
 use sim::{CrashImages, Image, World, block_on};
 use std::process::Command;
 
-fn python(image: &Image, blocks: u64) -> Option<Vec<u64>> {
+fn python(image: &Image, blocks: u64) -> Option<Twin> {
     let path = std::env::temp_dir().join(format!("cairn-lfs-{}.img", std::process::id()));
     std::fs::write(&path, image.to_vec()).unwrap();
     let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/lfs-reader.py");
@@ -23,8 +23,7 @@ fn python(image: &Image, blocks: u64) -> Option<Vec<u64>> {
     };
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     assert_eq!(out.stdout.len() as u64, blocks * 4096);
-    let tag = |b: &[u8]| u64::from_le_bytes(b[..8].try_into().unwrap());
-    Some(out.stdout.chunks(4096).map(tag).collect())
+    Some(out.stdout.chunks(4096).map(|b| tags_of(b).unwrap()).collect())
 }
 
 #[test]
@@ -51,6 +50,6 @@ fn a_reader_written_from_the_page_sees_the_same() {
             contents(&store, blocks).await.unwrap()
         });
         assert_eq!(ours, theirs);
-        assert!(ours.iter().any(|t| *t != 0));
+        assert!(ours.iter().any(|t| *t != (0, 0)));
     }
 }

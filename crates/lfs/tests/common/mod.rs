@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use env::{Block, Disk, Durability, Env, Rng};
-use lfs::{BLOCK_BYTES, FormatOptions, OpenOptions, Store};
+use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, OpenOptions, Store, Virt};
 use sim::{Image, World, block_on};
 use std::rc::Rc;
 
@@ -26,26 +26,52 @@ pub(crate) enum Op {
         v: u64,
         n: u64,
     },
+    /// One group: so many blocks from this one on, a range of the block behind them, and the one
+    /// behind that holds nothing any more. With `known`, the range's block is given as a whole too.
+    Group {
+        v: u64,
+        n: u64,
+        tag: u64,
+        known: bool,
+        durable: bool,
+    },
+    /// A group of one range.
+    Patch {
+        v: u64,
+        tag: u64,
+    },
     Flush,
     Checkpoint,
     Clean,
 }
 
-/// The contents: a number for each block, 0 for none.
-pub(crate) type Twin = Vec<u64>;
+/// The contents: for each block a number, 0 for none, and the one in the bytes that ranges change.
+pub(crate) type Twin = Vec<(u64, u64)>;
+
+/// The bytes of a block that ranges change.
+const PATCHED: std::ops::Range<usize> = 800..840;
 
 pub(crate) fn apply(twin: &mut Twin, op: &Op) {
     let (v, n, tag) = match *op {
-        Op::Write { v, n, tag, .. } => (v, n, tag),
+        Op::Write { v, n, tag, .. } | Op::Group { v, n, tag, .. } => (v, n, tag),
         Op::Discard { v, n } => (v, n, 0),
+        Op::Patch { v, tag } => {
+            twin[v as usize].1 = tag;
+            return;
+        }
         _ => return,
     };
-    twin[v as usize..(v + n) as usize].fill(tag);
+    twin[v as usize..(v + n) as usize].fill((tag, tag));
+    if let Op::Group { .. } = op {
+        twin[(v + n) as usize].1 = tag;
+        twin[(v + n + 1) as usize] = (0, 0);
+    }
 }
 
 /// Does a caller who has the answer know that everything before it is durable?
 pub(crate) fn is_promise(op: &Op) -> bool {
-    matches!(op, Op::Flush | Op::Checkpoint | Op::Clean | Op::Write { fua: true, .. })
+    let durable = matches!(op, Op::Write { fua: true, .. } | Op::Group { durable: true, .. });
+    durable || matches!(op, Op::Flush | Op::Checkpoint | Op::Clean)
 }
 
 pub(crate) fn block(tag: u64) -> Block {
@@ -53,11 +79,16 @@ pub(crate) fn block(tag: u64) -> Block {
     Block::copy_of(&sector.repeat(BLOCK_BYTES / 512))
 }
 
-/// The number in a block. Errors: more than one.
-fn tag_of(block: &Block) -> Result<u64, String> {
-    let words = || block.bytes().chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
-    let first = words().next().unwrap();
-    if words().all(|w| w == first) { Ok(first) } else { Err("a block is a mixture".into()) }
+/// The numbers in a block. Errors: more than there can be.
+pub(crate) fn tags_of(block: &[u8]) -> Result<(u64, u64), String> {
+    let one = |bytes: &[u8]| {
+        let mut words = bytes.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().unwrap()));
+        let first = words.next().unwrap();
+        words.all(|w| w == first).then_some(first)
+    };
+    let patched = one(&block[PATCHED]);
+    let around = [&block[..PATCHED.start], &block[PATCHED.end..]].concat();
+    one(&around).zip(patched).ok_or_else(|| "a block is a mixture".into())
 }
 
 pub(crate) async fn perform(store: &Store, op: Op) -> Result<(), String> {
@@ -70,16 +101,48 @@ pub(crate) async fn perform(store: &Store, op: Op) -> Result<(), String> {
             store.write(at(v), blocks, how).await.map_err(text)
         }
         Op::Discard { v, n } => store.discard(at(v), at(n)).await.map_err(text),
+        Op::Patch { v, tag } => {
+            let changes = vec![patch(v, tag, None)];
+            group(store, changes).await.map(|_| ()).map_err(text)
+        }
+        Op::Group { v, n, tag, known, durable } => {
+            let mut image = None;
+            if known {
+                let read = store.read(at(v + n), vec![Block::zeroed(BLOCK_BYTES)]).await;
+                image = read.map_err(text)?.pop();
+            }
+            let mut changes: Vec<Change> =
+                (v..v + n).map(|v| Change::Whole(Virt(v), block(tag))).collect();
+            changes.push(patch(v + n, tag, image));
+            changes.push(Change::Free(Virt(v + n + 1), 1));
+            let number = group(store, changes).await.map_err(text)?;
+            if durable { store.flush_to(number).await.map_err(text) } else { Ok(()) }
+        }
         Op::Flush => store.flush().await.map_err(text),
         Op::Checkpoint => store.checkpoint().await.map_err(text),
         Op::Clean => store.clean(4).await.map(|_| ()).map_err(text),
     }
 }
 
+/// A change of a block's range; `before`: what the block is, if that is told to the store.
+fn patch(v: u64, tag: u64, before: Option<Block>) -> Change {
+    let bytes = tag.to_le_bytes().repeat(PATCHED.len() / 8);
+    let image = before.map(|mut b| {
+        b.bytes_mut()[PATCHED].copy_from_slice(&bytes);
+        b
+    });
+    Change::Bytes { v: Virt(v), ranges: vec![(PATCHED.start, bytes)], image }
+}
+
+async fn group(store: &Store, changes: Vec<Change>) -> Result<u64, env::DiskError> {
+    let kept = store.reserve(changes.len() as u64).await?;
+    store.put(&Group { changes }, kept).await
+}
+
 pub(crate) async fn contents(store: &Store, blocks: u64) -> Result<Twin, String> {
     let memory = (0..blocks).map(|_| Block::zeroed(BLOCK_BYTES)).collect();
     let read = store.read(0, memory).await.map_err(|e| e.to_string())?;
-    read.iter().map(tag_of).collect()
+    read.iter().map(|b| tags_of(b.bytes())).collect()
 }
 
 /// An empty store on a small disk, and its virtual blocks.
@@ -123,7 +186,10 @@ pub(crate) fn script(seed: u64, blocks: u64, len: usize) -> Vec<Op> {
         }
         .min(span);
         let v = rng.below(span - n + 1);
-        match rng.below(40) {
+        let (known, durable) = (rng.one_in(2), rng.one_in(4));
+        match rng.below(60) {
+            40..=49 => Op::Group { v: v.min(blocks - n - 2), n, tag, known, durable },
+            50..=59 => Op::Patch { v, tag },
             0..=2 => Op::Discard { v, n },
             3..=5 => Op::Flush,
             6..=7 => Op::Write { v, n, tag, fua: true },

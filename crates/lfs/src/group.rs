@@ -1,0 +1,283 @@
+//! Atomic groups of changes as callers put them: contents of whole blocks, ranges of bytes, and what
+//! is freed. Room for a group is asked for before it is made, so that putting it never waits for
+//! any. It does not know what a group means.
+//!
+//! A group is put in three steps, the middle one in one go: the table is asked where the blocks lie
+//! now; the entries go into the open partial segment; that is sent when it is full, or when
+//! somebody waits for it to be durable.
+
+use crate::geometry::{BLOCK_BYTES, Virt};
+use crate::patches::ranges_of;
+use crate::state::State;
+use crate::store::{Inner, Store};
+use crate::table::Base;
+use env::{Block, DiskError};
+use std::rc::Rc;
+
+/// A change within a group.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// The block's contents.
+    Whole(Virt, Block),
+    /// Bytes of the block.
+    Bytes {
+        /// Which block.
+        v: Virt,
+        /// Each with its offset.
+        ranges: Vec<(usize, Vec<u8>)>,
+        /// All of the block with them, if that is known.
+        image: Option<Block>,
+    },
+    /// So many blocks from this one on hold nothing any more.
+    Free(Virt, u64),
+}
+
+/// Changes that survive a crash together or not at all, in their order.
+#[derive(Clone, Debug, Default)]
+pub struct Group {
+    /// The changes.
+    pub changes: Vec<Change>,
+}
+
+impl Change {
+    fn blocks(&self) -> (Virt, u64) {
+        match *self {
+            Change::Whole(v, _) | Change::Bytes { v, .. } => (v, 1),
+            Change::Free(v, n) => (v, n),
+        }
+    }
+}
+
+impl Store {
+    /// Waits until there is room for a group of so many blocks, and keeps that. Returns what was
+    /// kept, for [`Store::put`] or [`Store::release`]. Errors: there will be no room until something
+    /// is freed; or the store has failed.
+    pub async fn reserve(&self, blocks: u64) -> Result<u64, DiskError> {
+        // Summaries too.
+        let kept = blocks + blocks / 64 + 2;
+        loop {
+            if self.inner.may_put(kept)? {
+                self.inner.state.borrow_mut().reserved += kept;
+                return Ok(kept);
+            }
+            self.inner.make_room(kept).await;
+        }
+    }
+
+    /// Gives back what was kept.
+    pub fn release(&self, kept: u64) {
+        let mut s = self.inner.state.borrow_mut();
+        assert!(s.reserved >= kept, "I10: {kept} of {} blocks are given back", s.reserved);
+        s.reserved -= kept;
+        drop(s);
+        self.inner.changed.wake_all();
+    }
+
+    /// Puts a group behind all that were put before; the caller puts one at a time. `kept`: the room
+    /// it has. Returns its number. It is not durable yet. Errors: the store has failed.
+    pub async fn put(&self, group: &Group, kept: u64) -> Result<u64, DiskError> {
+        let inner = &self.inner;
+        loop {
+            inner.check_failed()?;
+            let mut bases = Vec::with_capacity(group.changes.len());
+            for c in &group.changes {
+                let (v, n) = c.blocks();
+                bases.push(inner.base(v, n).await?);
+            }
+            let number = {
+                let s = &mut *inner.state.borrow_mut();
+                if !bases.iter().all(|b| s.table.is_current(b)) {
+                    continue;
+                }
+                s.begin_group();
+                for (c, base) in group.changes.iter().zip(&bases) {
+                    s.change(c, base);
+                }
+                s.end_group();
+                s.stats.groups += 1;
+                s.put += 1;
+                s.put
+            };
+            self.release(kept);
+            inner.issue(false);
+            inner.settle_if_much();
+            inner.ask_for_room(0);
+            return Ok(number);
+        }
+    }
+
+    /// Is this group durable?
+    pub fn is_durable(&self, number: u64) -> bool {
+        self.inner.state.borrow().put_durable >= number
+    }
+
+    /// Makes this group durable, and all before it. Who asks at the same time shares a partial
+    /// segment and a flush.
+    pub async fn flush_to(&self, number: u64) -> Result<(), DiskError> {
+        if self.is_durable(number) {
+            return self.inner.check_failed();
+        }
+        self.inner.sync().await?;
+        let durable = self.inner.state.borrow().put_durable;
+        assert!(durable >= number, "I1: group {number} is promised, {durable} is durable");
+        Ok(())
+    }
+
+    /// Blocks that a group may have at most, so that there is room for it in a full store too.
+    pub fn group_blocks_max(&self) -> u64 {
+        u64::from(self.inner.geometry.group_max())
+    }
+}
+
+impl State {
+    /// Too much is pending: blocks go out whole.
+    fn is_patched_enough(&self) -> bool {
+        let g = &self.geometry;
+        self.patches.bytes() as u64 >= g.ranges_bytes_max()
+            || self.patches.len() as u64 >= 2 * g.patched_max()
+    }
+
+    fn change(&mut self, change: &Change, base: &Base) {
+        match change {
+            Change::Whole(v, block) => {
+                let old = self.table.place(*v, base);
+                self.write_block(*v, block.clone(), old);
+            }
+            Change::Bytes { v, ranges, image } => {
+                let len: usize = ranges.iter().map(|r| r.1.len()).sum();
+                match image {
+                    Some(image) if len > BLOCK_BYTES / 2 || self.is_patched_enough() => {
+                        let old = self.table.place(*v, base);
+                        self.write_block(*v, image.clone(), old);
+                    }
+                    _ => ranges.iter().for_each(|(at, bytes)| {
+                        for r in ranges_of(*at, bytes) {
+                            self.write_range(*v, r, image.as_ref());
+                        }
+                    }),
+                }
+            }
+            Change::Free(v, n) => {
+                let (mut at, end) = (*v, v.0 + n);
+                while at.0 < end {
+                    let e = self.table.extent(at, end, base);
+                    let patched = self.patches.within(at, u64::from(e.n)).next().is_some();
+                    if e.place.is_some() || patched {
+                        self.free_blocks(e);
+                    }
+                    at = Virt(e.end());
+                }
+            }
+        }
+    }
+}
+
+impl Inner {
+    /// Asks for room for so many blocks, and waits until something has changed.
+    pub(crate) async fn make_room(self: &Rc<Self>, blocks: u64) {
+        self.settle_if_much();
+        self.ask_for_room(self.segments_needed(blocks));
+        self.changed.wait().await;
+    }
+
+    /// Starts to write blocks as a whole of which much is pending.
+    pub(crate) fn settle_if_much(self: &Rc<Self>) {
+        let blocks = {
+            let mut s = self.state.borrow_mut();
+            let g = &self.geometry;
+            let much = s.patches.len() as u64 > g.patched_max()
+                || s.patches.bytes() as u64 > g.ranges_bytes_max() / 2;
+            if !much || s.settling || s.failed.is_some() {
+                return;
+            }
+            s.settling = true;
+            s.patches.oldest(s.patches.len().div_ceil(2))
+        };
+        let store = self.clone();
+        self.env.spawn("blocks with ranges", async move {
+            for v in blocks {
+                if let Err(e) = store.settle(v).await {
+                    store.fail(e);
+                    break;
+                }
+            }
+            store.state.borrow_mut().settling = false;
+            store.changed.wake_all();
+        });
+    }
+
+    /// Writes a block with its ranges as a whole; its room has been kept since it has any.
+    async fn settle(self: &Rc<Self>, v: Virt) -> Result<(), DiskError> {
+        loop {
+            self.check_failed()?;
+            let base = self.base(v, 1).await?;
+            let (id, place) = {
+                let s = self.state.borrow();
+                if !s.table.is_current(&base) {
+                    continue;
+                }
+                let Some(p) = s.patches.get(v) else { return Ok(()) };
+                (p.whole().is_none().then_some(p.id), s.table.place(v, &base))
+            };
+            if let Some(id) = id {
+                // A move on the way changes where it lies, and not what it is.
+                let below = match place {
+                    Some(place) => self.read_places(place, 1).await?.remove(0),
+                    None => Block::zeroed(BLOCK_BYTES),
+                };
+                let mut s = self.state.borrow_mut();
+                if let Some(p) = s.patches.get_mut(v).filter(|p| p.id == id) {
+                    p.fill(below);
+                }
+                continue;
+            }
+            {
+                let mut s = self.state.borrow_mut();
+                let whole = s.patches.get(v).and_then(|p| p.whole());
+                let Some(whole) = whole else { continue };
+                s.begin_group();
+                let old = s.table.place(v, &base);
+                s.write_block(v, whole, old);
+                s.end_group();
+                s.stats.settled += 1;
+            }
+            self.issue(false);
+            return Ok(());
+        }
+    }
+
+    /// Segments that so many blocks may need, beside those for which room is kept already.
+    pub(crate) fn segments_needed(&self, blocks: u64) -> u32 {
+        let s = self.state.borrow();
+        self.geometry.segments_for(blocks + s.reserved + s.patches.len() as u64)
+    }
+
+    /// Blocks `from..to` hold nothing any more.
+    pub(crate) async fn discard_virtual(
+        self: &Rc<Self>,
+        from: u64,
+        to: u64,
+    ) -> Result<(), DiskError> {
+        let mut at = from;
+        while at < to {
+            let end = to.min(at + 512);
+            let base = self.base(Virt(at), end - at).await?;
+            if !self.may_put(1)? {
+                self.make_room(1).await;
+                continue;
+            }
+            {
+                let s = &mut *self.state.borrow_mut();
+                if !s.table.is_current(&base) {
+                    continue;
+                }
+                s.begin_group();
+                s.change(&Change::Free(Virt(at), end - at), &base);
+                s.end_group();
+                at = end;
+            }
+            self.issue(false);
+        }
+        Ok(())
+    }
+}
