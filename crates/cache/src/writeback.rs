@@ -118,6 +118,13 @@ impl Cache {
         }
     }
 
+    /// What memory holds of the block is kept elsewhere, where the disk finds it: it need not be
+    /// written.
+    pub fn is_kept_elsewhere(&self, b: &Buf) {
+        b.mark_clean();
+        self.progress.wake_all();
+    }
+
     /// Asks the gate, and puts the block with its image in the batch.
     fn collect(&self, b: Buf, batch: &mut Batch) {
         let image = self.gate.borrow().before_write(&b);

@@ -64,13 +64,14 @@ pub(crate) fn judge(
         VolumeKind::Ext4 { .. } => digest.is_multiple_of(E2FSCK_ALONE_OF),
     };
     let e = &all[0];
-    if setting.has_journal() {
+    if setting.is_prefix() {
         let how = How { by_e2fsck, apart: setting.volumes > 1 && (digest >> 16).is_multiple_of(2) };
         let mut v = crate::prefix::judge(images, setting, all, how);
         if setting.mode.is_journal() && (digest >> 8).is_multiple_of(MARKS_OF) {
             v.wrong.extend(crate::marks::false_head(images));
         }
-        if setting.mode.is_redo() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF) {
+        if setting.mode.is_logging() && v.wrong.is_empty() && (digest >> 8).is_multiple_of(AGAIN_OF)
+        {
             crate::prefix::judge_again(images, setting, all, &mut v);
         }
         if setting.mode.is_journal()

@@ -203,8 +203,8 @@ pub(crate) fn explore_life(
     only: Option<StateId>,
 ) -> Result<Vec<Judged>, String> {
     let mut all = Vec::new();
-    if o.setting.volumes > 1 {
-        return Ok(all); // they would have to go from mode to mode together
+    if o.setting.volumes > 1 || o.setting.in_segments() {
+        return Ok(all); // they would have to go from mode to mode together, or have no other
     }
     let (mut seen, mut cut) = (BTreeSet::new(), 0);
     for stage in live(o, seed)? {

@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
-use crate::setting::JUDGED_SECS;
+use crate::setting::{JUDGED_SECS, exported};
 use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind};
 use check::{Options, check};
 use integrity::Plant;
@@ -89,6 +89,17 @@ fn judge_one(
     (setting, by_e2fsck): (Setting, bool),
     (e, v): (&Expected<'_>, &mut Verdict),
 ) {
+    let plain = match setting.in_segments() {
+        true => exported(&closed[0]).map(|image| vec![image]),
+        false => Ok(closed.to_vec()),
+    };
+    let closed = match plain {
+        Ok(plain) => plain,
+        Err(why) => {
+            v.wrong.push(format!("exporting: {why}"));
+            return;
+        }
+    };
     let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
     // Volumes of ext4 are e2fsck's alone.
     if setting.kind == VolumeKind::Ext3 {
@@ -99,7 +110,7 @@ fn judge_one(
             }
         }
     }
-    if by_e2fsck && let Err(text) = e2fsck(closed) {
+    if by_e2fsck && let Err(text) = e2fsck(&closed) {
         v.wrong.push(format!("e2fsck after recovery: {text}"));
     }
     let alone = e.callers <= 1;
@@ -107,7 +118,7 @@ fn judge_one(
         let mine = |p: &str| alone || (0..e.callers).all(|l| l == lane || !is_of(p, l));
         let tree = tree.iter().filter(|(p, _)| mine(p)).collect();
         let caller = Caller {
-            redo: setting.mode.is_redo(),
+            redo: setting.mode.is_logging(),
             remote: lane >= e.remote,
             // Whose pause it was, is not told; beside NFS clients only the first one rests.
             rests: alone || lane == 0 && e.remote == 1,
@@ -195,7 +206,7 @@ fn reopened_apart(
 /// How a caller asks.
 #[derive(Clone, Copy)]
 struct Caller {
-    /// In a mode with a log of ours.
+    /// In a mode whose operations go into a log of ours.
     redo: bool,
     /// As NFS clients do.
     remote: bool,
@@ -226,7 +237,7 @@ impl<'a> Lane<'a> {
     /// Finds the prefix; returns how many answered operations are not in it. Errors: there is none,
     /// and what the nearest of them differs in.
     fn find(&self, tree: &Tree<'_>, mode: Setting) -> Result<usize, String> {
-        let returned = mode.mode.is_redo() && mode.commit == Commit::Sync;
+        let returned = mode.mode.is_logging() && mode.commit == Commit::Sync;
         let least = if returned { self.done } else { self.promised_sync };
         let mut model = Model::default();
         let mut models = vec![model.clone()];

@@ -117,14 +117,16 @@ pub(crate) fn set_up(
             }
         }
         setups.push(done);
-        for (path, indexed) in &script.kernel {
+        // What lies in a store no Linux has made.
+        let kernel_made = script.kernel.iter().filter(|_| !setting.in_segments());
+        for (path, indexed) in kernel_made {
             let ino = first.walk(path).map_err(|e| format!("{path}: {e:?}"))?;
             kernel.push((usize::from(v), ino, *indexed));
         }
     }
     // A mode that delays everything is closed: what it has returned is not all durable.
     let delayed = setting.mode.info().after_crash == volume::AfterCrash::GiveBack;
-    let mut base = if journal || delayed {
+    let mut base = if setting.is_prefix() || delayed {
         first.close().map_err(|e| format!("closing after the setup: {e:?}"))?
     } else {
         let mut disks = first.disks();

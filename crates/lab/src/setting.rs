@@ -2,10 +2,11 @@
 //! and the recovery that comes before opening. It runs nothing.
 
 use check::{IoError, ReadBlocks, WriteBlocks};
+use env::Disk;
 use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use sim::{Image, World};
-use volume::{Commit, Found, Ground, Mode, OpenOptions, Recovered};
+use volume::{Commit, Found, Ground, Keeps, Mode, OpenOptions, Recovered};
 
 /// An image as recovery uses it.
 pub struct SimDevice(pub Image);
@@ -82,6 +83,16 @@ impl Setting {
         self.mode.is_journal() || self.mode.is_redo()
     }
 
+    /// Does the volume lie in a log-structured store?
+    pub(crate) fn in_segments(&self) -> bool {
+        self.mode.info().keeps == Keeps::Segments
+    }
+
+    /// Is what a crash leaves the state after some operation, found without a repair?
+    pub(crate) fn is_prefix(&self) -> bool {
+        self.has_journal() || self.in_segments()
+    }
+
     /// The options of an opening, without those that say where the disks are.
     pub(crate) fn open_options(&self, cache_bytes: usize) -> OpenOptions {
         OpenOptions {
@@ -121,6 +132,9 @@ impl Setting {
 /// and than every real one whose states are brought here (elsewhere.rs). e2fsck is told the same.
 pub(crate) const JUDGED_SECS: u32 = 4_000_000_000;
 
+/// Bytes of a segment of a small store.
+const SEGMENT_BYTES: u64 = 64 << 10;
+
 /// Bytes of a log's own disk.
 const LOG_BYTES: u64 = 1 << 20;
 
@@ -128,6 +142,9 @@ const LOG_BYTES: u64 = 1 << 20;
 pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     if setting.outside && setting.mode.is_journal() {
         return with_journal_outside(size_bytes);
+    }
+    if setting.in_segments() {
+        return vec![in_segments(size_bytes)];
     }
     let one = |n| {
         made_of(MkfsOptions {
@@ -146,6 +163,44 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
         all.push(Image::new(LOG_BYTES));
     }
     all
+}
+
+/// A small, fresh volume in a log-structured store.
+fn in_segments(size_bytes: u64) -> Image {
+    let (uuid, segment_bytes) = (*VOLUME, Some(SEGMENT_BYTES));
+    // Twice the size: its blocks are larger than the other volumes'.
+    let virtual_bytes = Some(2 * size_bytes);
+    let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes };
+    let fits = |bytes: &u64| lfs::shape(*bytes, &store).is_ok();
+    let disk_bytes = (2..).map(|n| n << 20).find(fits).expect("some size is enough");
+    let mut world = World::new(Image::new(disk_bytes));
+    let volume = MkfsOptions { block_bytes: lfs::BLOCK_BYTES, ..options(size_bytes, false) };
+    let made = sim::block_on(&mut world, move |env, disk| async move {
+        volume::make_on_segments(env, disk, &store, &volume).await
+    });
+    made.expect("a small volume can be made");
+    world.disk
+}
+
+/// The volume in a log-structured store, as a plain image. Errors: the store's damage, which
+/// includes what it keeps being other than what is there.
+pub(crate) fn exported(store: &Image) -> Result<Image, String> {
+    let mut world = World::new(store.clone());
+    sim::block_on(&mut world, |env, disk| async move {
+        let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };
+        let store = lfs::Store::open(env, disk, options).await?;
+        let report = store.verify(false).await.map_err(|e| e.to_string())?;
+        if let Some(wrong) = report.wrong.first() {
+            return Err(format!("the store: {wrong}"));
+        }
+        let mut image = Image::new(Disk::size_bytes(&store));
+        volume::export_blocks(&store, |at, bytes| {
+            image.write(at, bytes);
+            Ok(())
+        })
+        .await?;
+        Ok(image)
+    })
 }
 
 /// A small, fresh volume, and the device with its journal.

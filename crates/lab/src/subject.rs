@@ -37,7 +37,7 @@ impl Subject {
         (plant, seed): (Plant, u64),
     ) -> Result<Subject, String> {
         // With some seeds the journals commit, and write back, in the middle of everything.
-        let often = seed % 3 != 0 && setting.has_journal();
+        let often = seed % 3 != 0 && setting.is_prefix();
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
         let options =
             OpenOptions { read_only, plant, commit_interval, ..setting.open_options(4 << 20) };

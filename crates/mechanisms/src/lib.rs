@@ -4,7 +4,9 @@
 mod busy_extents;
 mod ffs;
 mod jbd2;
+mod lfs;
 mod modes;
+mod record;
 mod redo;
 mod soft_updates;
 #[cfg(test)]
@@ -18,7 +20,10 @@ use std::rc::Rc;
 
 pub use jbd2::recover::{Reader as JournalReader, Replay as JournalReplay};
 pub use jbd2::{JournalPlace, JournalRecipe};
-pub use modes::{AfterCrash, Contents, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms};
+pub use lfs::{GroupChange, GroupStore};
+pub use modes::{
+    AfterCrash, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms,
+};
 pub use redo::{Replay as RedoReplay, Replayed, recover};
 
 /// What a mechanism is made of.
@@ -32,6 +37,19 @@ pub struct Recipe {
     pub log: Option<LogRecipe>,
     /// The journal, for the modes of the jbd2 family.
     pub journal: Option<JournalRecipe>,
+    /// The store of groups, for the mode of volumes in segments.
+    pub groups: Option<GroupRecipe>,
+}
+
+/// A store of groups, and how it is used.
+#[derive(Clone)]
+pub struct GroupRecipe {
+    /// The store.
+    pub store: Rc<dyn GroupStore>,
+    /// When does a returned call count as done?
+    pub commit: Commit,
+    /// Everything is durable so long after it has returned, at the latest.
+    pub commit_interval: env::Nanos,
 }
 
 /// The log of a mechanism, and how it is used.

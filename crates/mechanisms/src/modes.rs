@@ -2,7 +2,7 @@
 //! it needs and takes, what a crash of it leaves, and which mechanism it is. Whoever opens,
 //! describes or judges a volume asks the row; nobody else tells one mode from another.
 
-use crate::{Commit, Recipe, ffs, jbd2, redo, soft_updates};
+use crate::{Commit, Recipe, ffs, jbd2, lfs, redo, soft_updates};
 use integrity::{IntegrityError, Mechanism};
 use std::fmt;
 
@@ -29,6 +29,8 @@ pub enum Mode {
     Redo,
     /// One log for metadata and small contents.
     Unified,
+    /// Each operation is an atomic group in the log of the log-structured store below.
+    Lfs,
 }
 
 /// What a mode keeps beside the volume's own blocks.
@@ -40,6 +42,8 @@ pub enum Keeps {
     Journal,
     /// A log of ours.
     Log,
+    /// The volume itself is one: it lies in a log-structured store.
+    Segments,
 }
 
 /// What a crash leaves of a volume, and so what its recovery is.
@@ -195,7 +199,7 @@ fn logged(recipe: &Recipe, all: bool) -> Result<Mechanism, IntegrityError> {
     Ok(redo::Redo::new(recipe, log, data)?)
 }
 
-/// All modes of this version.
+/// All modes that a volume on a plain disk may be in.
 pub const MODES: &[ModeInfo] = &[
     ModeInfo {
         mode: Mode::Sync,
@@ -393,6 +397,32 @@ pub const MODES: &[ModeInfo] = &[
     },
 ];
 
+/// The modes that only a volume in a log-structured store may be in.
+pub const IN_SEGMENTS: &[ModeInfo] = &[ModeInfo {
+    mode: Mode::Lfs,
+    name: "lfs",
+    proven: true,
+    promise: "after a crash the volume is that of a prefix of the operations, contents included: \
+              of all that returned, with --commit sync or over NFS, else of all but the last few \
+              milliseconds' as a rule and --commit-interval's at most, and what was fsynced is \
+              there; for volumes in a log-structured store",
+    line: |t| t.logged(""),
+    keeps: Keeps::Segments,
+    after_crash: AfterCrash::Replay,
+    contents: Contents::Exact,
+    contents_may_wait: false,
+    returned_contents: true,
+    cache_writes_back: false,
+    options: &[ModeOption::Commit],
+    threshold: a_block,
+    plants: lfs::PLANTS,
+    build: |r| {
+        let groups = r.groups.as_ref();
+        let groups = groups.expect("whoever opens a volume in this mode has its store");
+        Ok(lfs::Lfs::new(r, groups))
+    },
+}];
+
 impl Mode {
     /// The fastest of those that lose nothing, for a volume whose journal's space a log can take.
     pub const DEFAULT: Mode = Mode::Unified;
@@ -421,15 +451,24 @@ impl Mode {
     }
     /// What is said of it.
     pub fn info(self) -> &'static ModeInfo {
-        MODES.iter().find(|m| m.mode == self).expect("every mode is in the table")
+        Mode::all().find(|m| m.mode == self).expect("every mode is in a table")
+    }
+    /// Every mode there is.
+    pub fn all() -> impl Iterator<Item = &'static ModeInfo> {
+        MODES.iter().chain(IN_SEGMENTS)
     }
     /// Those in which volumes are opened.
     pub fn proven() -> impl Iterator<Item = &'static ModeInfo> {
-        MODES.iter().filter(|m| m.proven)
+        Mode::all().filter(|m| m.proven)
+    }
+    /// Does what it does go into a log of ours, the volume itself or one beside it, so that what
+    /// was done is found up to some operation, and goes out by itself?
+    pub fn is_logging(self) -> bool {
+        matches!(self.info().keeps, Keeps::Log | Keeps::Segments)
     }
     /// By its name.
     pub fn by_name(name: &str) -> Option<Mode> {
-        MODES.iter().find(|m| m.name == name).map(|m| m.mode)
+        Mode::all().find(|m| m.name == name).map(|m| m.mode)
     }
 }
 

@@ -51,7 +51,7 @@ impl Options {
 fn of_mode(mode: Mode) -> Vec<Setting> {
     let plain = Setting::plain(mode);
     let mut all = vec![plain];
-    if mode.is_redo() {
+    if mode.is_logging() {
         all.push(Setting { commit: Commit::Async, ..plain });
     }
     all

@@ -97,7 +97,7 @@ impl Server {
         if setting.mode == Mode::Async {
             command.arg("--unsafe-async");
         }
-        if setting.mode.is_redo() {
+        if setting.mode.is_logging() {
             let commit = if setting.commit == Commit::Sync { "sync" } else { "async" };
             command.args(["--commit", commit]);
         }

@@ -38,14 +38,16 @@ pub use journal::Journal;
 pub use layout::{FoundLayout, LayoutKind};
 pub use log::LogReport;
 pub use make::{make, make_journal};
-pub use mechanisms::{AfterCrash, Commit, Contents, MODES, Mode, ModeInfo, ModeOption};
+pub use mechanisms::{
+    AfterCrash, Commit, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption,
+};
 pub use open::{Found, decide, log_report, look, opener, openers, recover};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, probe};
 pub use recover::restore_primary;
 pub use score::layout_score;
-pub use segments::{is_store, make_on_segments};
+pub use segments::{export_blocks, is_store, make_on_segments};
 pub use store::{FoundStore, Store, StoreKind};
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};

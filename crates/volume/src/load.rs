@@ -15,7 +15,7 @@ use env::{Disk, Env};
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
 use format::ext::features::compat;
-use mechanisms::{JournalPlace, JournalRecipe, LogRecipe, Mode, Recipe};
+use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
 use std::cell::RefCell;
 use std::rc::Rc;
 use ufs::Ufs;
@@ -43,6 +43,7 @@ pub(crate) async fn load(
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
         check_mode(&probe, &options, place.ground.log.is_some())?;
+        check_segments(&place, &probe, options.mode)?;
     }
     let (env, disk) = (place.ground.env.clone(), place.disk.clone());
     let cache = new_cache(&env, &disk, &probe, &options, read_only);
@@ -65,7 +66,10 @@ pub(crate) async fn load(
             state::store(&disk, b).await.map_err(text)?;
         }
         ext.reload_superblock_block(&disk).await.map_err(text)?;
-        ext.mark_open(journaled).await.map_err(text)?;
+        if options.mode.info().keeps != Keeps::Segments {
+            // There, the store knows how it was left, and the volume is always whole.
+            ext.mark_open(journaled).await.map_err(text)?;
+        }
         if let Some(log) = &private {
             log.guard().await.map_err(text)?;
         }
@@ -155,6 +159,22 @@ fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(),
     ))
 }
 
+/// Does it lie where a mode of volumes in segments needs it?
+fn check_segments(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
+    if mode.info().keeps != Keeps::Segments {
+        return Ok(());
+    }
+    if place.store.groups().is_none() {
+        return Err(format!(
+            "mode {mode} is for volumes in a log-structured store: cairn mkfs --profile lfs makes one"
+        ));
+    }
+    if probe.superblock.block_bytes() != lfs::BLOCK_BYTES {
+        return Err(format!("mode {mode} needs blocks of {} bytes", lfs::BLOCK_BYTES));
+    }
+    Ok(())
+}
+
 fn new_cache(
     env: &Env,
     disk: &Rc<dyn Disk>,
@@ -205,7 +225,10 @@ fn recipe_of(
         live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),
         threshold,
     });
-    Recipe { cache: cache.clone(), plant: options.plant, log, journal }
+    let store = place.store.groups().filter(|_| options.mode.info().keeps == Keeps::Segments);
+    let (commit, commit_interval) = (options.commit, options.commit_interval);
+    let groups = store.map(|store| GroupRecipe { store, commit, commit_interval });
+    Recipe { cache: cache.clone(), plant: options.plant, log, journal, groups }
 }
 
 /// The state to be written at opening; None where the boot area is somebody else's.

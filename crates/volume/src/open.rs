@@ -33,7 +33,10 @@ pub async fn look(ground: &Ground) -> Result<Found, VolumeError> {
     let store = find_store(ground).await?;
     let loaded = store.load(ground, true).await?;
     let log = ground.log_reader().await?;
-    let layout = probe_layout(&loaded.reader(ground).await?, log.as_ref())?;
+    let mut layout = probe_layout(&loaded.reader(ground).await?, log.as_ref())?;
+    if let Some(p) = layout.ext_mut() {
+        p.in_segments = store.is_segments();
+    }
     Ok(Found { store, layout })
 }
 
@@ -154,7 +157,8 @@ async fn open(
 /// that is necessary, and loaded. `found`: what a look has shown; None: it looks itself.
 pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Open {
     Box::new(move |env| -> Opening {
-        let ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
+        let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
+        ground.plant = options.plant;
         Box::pin(open(found, ground, options, None))
     })
 }
@@ -174,7 +178,8 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
         let log = DiskId(u16::try_from(volumes.len()).expect("volumes are not that many"));
         let one = |(n, (found, own_bytes, options)): (u16, (Found, u64, OpenOptions))| -> Opening {
             let log = options.log_disk_bytes.map(|bytes| (log, bytes));
-            let ground = Ground { env: env.clone(), own: DiskId(n), own_bytes, log };
+            let ground = Ground { log, ..Ground::alone(env.clone(), own_bytes, None) };
+            let ground = Ground { own: DiskId(n), ..ground };
             Box::pin(open(Some(found), ground, options, Some(shared.clone())))
         };
         (0..).zip(volumes).map(one).collect()

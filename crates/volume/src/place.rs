@@ -6,6 +6,7 @@ use crate::log::SharedLog;
 use crate::store::Store;
 use check::{IoError, ReadBlocks};
 use env::{Blocking, Disk, DiskError, DiskId, Env};
+use integrity::Plant;
 use std::rc::Rc;
 
 /// The world's disks under one volume.
@@ -19,13 +20,21 @@ pub struct Ground {
     pub own_bytes: u64,
     /// The other disk that was named for its log or journal, and its bytes.
     pub log: Option<(DiskId, u64)>,
+    /// A planted bug, for the crash explorer: some are those of a store.
+    pub plant: Plant,
 }
 
 impl Ground {
     /// One volume alone in its engine: on `DiskId(0)` with `own_bytes`, its log, if one is named,
     /// on `DiskId(1)` with `log_bytes`.
     pub fn alone(env: Env, own_bytes: u64, log_bytes: Option<u64>) -> Ground {
-        Ground { env, own: DiskId(0), own_bytes, log: log_bytes.map(|b| (DiskId(1), b)) }
+        Ground {
+            env,
+            own: DiskId(0),
+            own_bytes,
+            log: log_bytes.map(|b| (DiskId(1), b)),
+            plant: Plant::NONE,
+        }
     }
 
     /// The disk it lies on.

@@ -33,6 +33,8 @@ pub struct Probe {
     pub journal: Option<Journal>,
     /// Why the journal cannot be used.
     pub journal_fault: Option<String>,
+    /// Does it lie in a log-structured store?
+    pub in_segments: bool,
     /// Was it closed cleanly, when it was first looked at?
     pub(crate) was_clean: bool,
     /// What was decided to be done before it is loaded.
@@ -59,6 +61,7 @@ impl Probe {
         match (self.needs_recovery, inside && self.journal_fault.is_none()) {
             (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
             (_, true) => Mode::DEFAULT,
+            _ if self.in_segments => Mode::Lfs,
             _ => Mode::WITHOUT_JOURNAL,
         }
     }
@@ -168,6 +171,7 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         needs_recovery,
         journal,
         journal_fault,
+        in_segments: false,
         was_clean,
         plan,
     };

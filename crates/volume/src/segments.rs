@@ -6,7 +6,10 @@ use crate::VolumeError;
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
 use env::{Block, Disk, DiskError, Env, Local};
+use format::BlockNo;
 use format::mkfs::{MkfsOptions, Plan};
+use lfs::{Change, Virt};
+use mechanisms::{GroupChange, GroupStore};
 use std::rc::Rc;
 
 /// A store of segments.
@@ -21,7 +24,8 @@ struct FoundSegments {
 }
 
 async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
-    let options = lfs::OpenOptions { read_only, ..lfs::OpenOptions::default() };
+    let plant = on.plant.0.and_then(|p| lfs::PLANTS.iter().copied().find(|known| *known == p));
+    let options = lfs::OpenOptions { read_only, plant, ..lfs::OpenOptions::default() };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 
@@ -52,6 +56,9 @@ pub async fn is_store(disk: &Rc<dyn Disk>) -> Result<bool, DiskError> {
 impl FoundStore for FoundSegments {
     fn name(&self) -> &'static str {
         "log-structured store"
+    }
+    fn is_segments(&self) -> bool {
+        true
     }
     fn steps(&self) -> Vec<String> {
         match (self.opened.rolled, self.opened.generation) {
@@ -92,6 +99,9 @@ impl Store for Loaded {
     fn disk(&self) -> Rc<dyn Disk> {
         Rc::new(self.store.clone())
     }
+    fn groups(&self) -> Option<Rc<dyn GroupStore>> {
+        Some(Rc::new(Groups(self.store.clone())))
+    }
     fn close(&self) -> Local<'_, Result<(), DiskError>> {
         Box::pin(async {
             if self.read_only {
@@ -99,6 +109,52 @@ impl Store for Loaded {
             }
             self.store.checkpoint().await
         })
+    }
+}
+
+/// The store as the mechanism of its mode knows it: a block of the volume is a virtual block.
+struct Groups(lfs::Store);
+
+impl GroupStore for Groups {
+    fn blocks_max(&self) -> u64 {
+        self.0.group_blocks_max()
+    }
+    fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>> {
+        Box::pin(self.0.reserve(blocks))
+    }
+    fn release(&self, kept: u64) {
+        self.0.release(kept);
+    }
+    fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<u64, DiskError>> {
+        let virt = |b: BlockNo| Virt(b.0);
+        let change = |c| match c {
+            GroupChange::Whole(b, block) => Change::Whole(virt(b), block),
+            GroupChange::Bytes(b, ranges, image) => Change::Bytes { v: virt(b), ranges, image },
+            GroupChange::Free(e) => Change::Free(virt(e.start), e.len),
+        };
+        let group = lfs::Group { changes: group.into_iter().map(change).collect() };
+        Box::pin(async move { self.0.put(&group, kept).await })
+    }
+    fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(self.0.flush_to(number))
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let s = self.0.stats();
+        vec![
+            ("cairn_lfs_groups_total", s.groups),
+            ("cairn_lfs_blocks_written_total", s.written),
+            ("cairn_lfs_blocks_freed_total", s.freed),
+            ("cairn_lfs_blocks_moved_total", s.moved),
+            ("cairn_lfs_range_bytes_total", s.range_bytes),
+            ("cairn_lfs_settled_blocks_total", s.settled),
+            ("cairn_lfs_log_blocks_total", s.log_blocks),
+            ("cairn_lfs_table_blocks_total", s.table_blocks),
+            ("cairn_lfs_partials_total", s.partials),
+            ("cairn_lfs_checkpoints_total", s.checkpoints),
+            ("cairn_lfs_cleaned_segments_total", s.cleaned),
+            ("cairn_lfs_cleaner_read_blocks_total", s.read_to_clean),
+            ("cairn_lfs_longest_wait_nanos", s.wait_max),
+        ]
     }
 }
 
@@ -127,4 +183,32 @@ pub async fn make_on_segments(
     }
     opened.checkpoint().await?;
     Ok(plan.geometry().blocks)
+}
+
+/// Blocks copied at once.
+const COPIED: u64 = 256;
+
+/// Calls `write` with every part of the store's newest state that has contents: the byte at which it
+/// lies in the virtual disk, and the bytes. Returns how many blocks that were. Errors: the device's,
+/// damage, or what `write` has said.
+pub async fn export_blocks(
+    store: &lfs::Store,
+    mut write: impl FnMut(u64, &[u8]) -> Result<(), String>,
+) -> Result<u64, String> {
+    let text = |e: DiskError| e.to_string();
+    let (mut ranges, mut copied) = (Vec::new(), 0);
+    store.mapped(|v, n| ranges.push((v.0, n))).await.map_err(text)?;
+    for (first, n) in ranges {
+        for at in (first..first + n).step_by(COPIED as usize) {
+            let blocks = (first + n - at).min(COPIED);
+            let memory = (0..blocks).map(|_| Block::zeroed(lfs::BLOCK_BYTES)).collect();
+            let byte = at * lfs::BLOCK_BYTES as u64;
+            let read = store.read(byte, memory).await.map_err(text)?;
+            for (i, block) in (0..).zip(&read) {
+                write(byte + i * lfs::BLOCK_BYTES as u64, block.bytes())?;
+            }
+            copied += blocks;
+        }
+    }
+    Ok(copied)
 }

@@ -9,6 +9,7 @@ use crate::VolumeError;
 use crate::place::{Ground, Reader};
 use crate::segments::Segments;
 use env::{Blocking, Disk, DiskError, Local};
+use mechanisms::GroupStore;
 use std::fmt;
 use std::rc::Rc;
 
@@ -26,6 +27,10 @@ pub trait StoreKind: Sync {
 pub trait FoundStore: Send + fmt::Debug {
     /// Its name, for a person.
     fn name(&self) -> &'static str;
+    /// Are its blocks kept in segments, so that it takes atomic groups?
+    fn is_segments(&self) -> bool {
+        false
+    }
     /// What its recovery will do, a line each; nothing after a clean end.
     fn steps(&self) -> Vec<String> {
         Vec::new()
@@ -51,6 +56,10 @@ pub trait Store {
             let made = Blocking::made_of(&on.env, self.disk(), &[on.own]).await;
             Ok(Reader(made?))
         })
+    }
+    /// Itself as a store of atomic groups, if it is one.
+    fn groups(&self) -> Option<Rc<dyn GroupStore>> {
+        None
     }
     /// Everything durable, and marked as ended cleanly: the last call, after the layout's close.
     fn close(&self) -> Local<'_, Result<(), DiskError>>;

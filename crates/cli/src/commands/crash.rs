@@ -68,7 +68,7 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         return vec![o];
     }
     let mut all = vec![o.clone()];
-    if a.commit.is_none() && mode.is_redo() {
+    if a.commit.is_none() && mode.is_logging() {
         let half = if o.first { o.states } else { o.states / 2 };
         let setting = Setting { commit: Commit::Async, ..o.setting };
         let states = if o.first { o.states } else { o.states - half };

@@ -3,7 +3,7 @@
 
 use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
-use env::{Block, Disk, DiskId, Env, Local};
+use env::{Disk, DiskId, Env, Local};
 use host::{HostFile, drive, entropy};
 use serde_json::json;
 use std::path::Path;
@@ -137,9 +137,6 @@ pub fn check_inside(
     })
 }
 
-/// Blocks copied at once.
-const COPIED: u64 = 256;
-
 fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
@@ -148,21 +145,10 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
     let mapped = on(image, true, move |_, store| {
         Box::pin(async move {
             let file = HostFile::create(&to, store.size_bytes())?;
-            let text = |e: env::DiskError| e.to_string();
-            let mut ranges = Vec::new();
-            store.mapped(|v, n| ranges.push((v.0, n))).await.map_err(text)?;
-            let mut copied = 0;
-            for (first, n) in ranges {
-                for at in (first..first + n).step_by(COPIED as usize) {
-                    let blocks = (first + n - at).min(COPIED);
-                    let memory = vec![Block::zeroed(blocks as usize * lfs::BLOCK_BYTES)];
-                    let read = store.read(at * lfs::BLOCK_BYTES as u64, memory).await;
-                    let read = read.map_err(text)?;
-                    let place = at * lfs::BLOCK_BYTES as u64;
-                    file.write_at(place, read[0].bytes()).map_err(|e| e.to_string())?;
-                    copied += blocks;
-                }
-            }
+            let copied = volume::export_blocks(&store, |at, bytes| {
+                file.write_at(at, bytes).map_err(|e| e.to_string())
+            });
+            let copied = copied.await?;
             file.flush().map_err(|e| e.to_string())?;
             Ok(copied)
         })

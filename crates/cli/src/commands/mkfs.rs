@@ -27,6 +27,7 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         "{}: {} volume, {} blocks of {}, {}",
         a.image.display(),
         match a.profile {
+            Profile::Lfs if a.journal_size.is_none() => "ext2 in a log-structured store",
             Profile::Lfs => "ext3 in a log-structured store",
             other => other.name(),
         },
@@ -42,7 +43,8 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     let profile = match a.profile {
         Profile::Ext2 => format::mkfs::Profile::Ext2,
         Profile::Ext3 => format::mkfs::Profile::Ext3,
-        // Whatever the store lies on, the volume in it is this.
+        // The store is the journal; one inside is for the modes that need it.
+        Profile::Lfs if a.journal_size.is_none() => format::mkfs::Profile::Ext2,
         Profile::Lfs => format::mkfs::Profile::Ext3,
         Profile::Ext4 => format::mkfs::Profile::Ext4 { checksums: true },
     };

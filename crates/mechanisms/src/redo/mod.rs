@@ -79,13 +79,13 @@ mod entry;
 mod gate;
 #[cfg(test)]
 mod model;
-mod open;
+pub(crate) mod open;
 mod patch;
 mod plants;
 mod queue;
 mod replay;
 mod reserve;
-mod serials;
+pub(crate) mod serials;
 
 use crate::busy_extents::BusyExtents;
 use crate::{Commit, LogRecipe, Recipe};

@@ -11,29 +11,34 @@ use wal::Reservation;
 const NEAR: usize = 16;
 
 /// Byte ranges by block.
-pub(super) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
+pub(crate) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
 
-/// An operation that has not ended.
-pub(super) struct OpenTxn {
+/// An operation that has not ended; `R` is the room it has in whatever log there is.
+pub(crate) struct OpenTxn<R = Reservation> {
     /// Its space in the log.
-    pub(super) reservation: Option<Reservation>,
+    pub(crate) reservation: Option<R>,
     /// Are the contents it writes few enough for the log?
-    pub(super) small: bool,
+    pub(crate) small: bool,
     /// Bytes of contents it has written so far.
-    pub(super) data_bytes: u64,
+    pub(crate) data_bytes: u64,
     /// The files whose contents it writes.
-    pub(super) files: Vec<Ino>,
+    pub(crate) files: Vec<Ino>,
     blocks: Vec<u64>,
 }
 
-#[derive(Default)]
-pub(super) struct Open {
-    txns: BTreeMap<u64, OpenTxn>,
+pub(crate) struct Open<R = Reservation> {
+    txns: BTreeMap<u64, OpenTxn<R>>,
     edits: IdMap<u64, Vec<(u64, Range<usize>)>>,
 }
 
-impl Open {
-    pub(super) fn begin(&mut self, id: u64, reservation: Reservation, small: bool) {
+impl<R> Default for Open<R> {
+    fn default() -> Open<R> {
+        Open { txns: BTreeMap::new(), edits: IdMap::default() }
+    }
+}
+
+impl<R> Open<R> {
+    pub(crate) fn begin(&mut self, id: u64, reservation: R, small: bool) {
         let (files, blocks) = (Vec::new(), Vec::new());
         let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
         let old = self.txns.insert(id, txn);
@@ -41,15 +46,15 @@ impl Open {
     }
 
     /// Has nobody begun who has not ended?
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.txns.is_empty()
     }
 
-    pub(super) fn get(&mut self, id: u64) -> Option<&mut OpenTxn> {
+    pub(crate) fn get(&mut self, id: u64) -> Option<&mut OpenTxn<R>> {
         self.txns.get_mut(&id)
     }
 
-    pub(super) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
+    pub(crate) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
         let t = self.txns.get_mut(&id).expect("an edit belongs to a transaction that has begun");
         let list = self.edits.entry(block.0).or_default();
         if let Some(mine) = list.iter_mut().rev().take(NEAR).find(|e| e.0 == id) {
@@ -68,7 +73,7 @@ impl Open {
     }
 
     /// The operation has ended; its edits are nobody's concern any more.
-    pub(super) fn end(&mut self, id: u64) -> Option<OpenTxn> {
+    pub(crate) fn end(&mut self, id: u64) -> Option<OpenTxn<R>> {
         let t = self.txns.remove(&id)?;
         for b in &t.blocks {
             if let Some(list) = self.edits.get_mut(b) {
@@ -82,17 +87,17 @@ impl Open {
     }
 
     /// Are there edits of operations that have not ended?
-    pub(super) fn has_edits(&self) -> bool {
+    pub(crate) fn has_edits(&self) -> bool {
         !self.edits.is_empty()
     }
 
     /// Has an open operation changed this block?
-    pub(super) fn touches(&self, block: BlockNo) -> bool {
+    pub(crate) fn touches(&self, block: BlockNo) -> bool {
         self.edits.contains_key(&block.0)
     }
 
     /// Has an open operation changed any of these bytes?
-    pub(super) fn overlaps(&self, ranges: &Ranges) -> bool {
+    pub(crate) fn overlaps(&self, ranges: &Ranges) -> bool {
         if self.edits.is_empty() {
             return false;
         }

@@ -7,21 +7,21 @@ use wal::Lsn;
 
 /// The place of an operation among those that have ended, counted from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
-pub(super) struct Serial(pub(super) u64);
+pub(crate) struct Serial(pub(crate) u64);
 
 impl Serial {
     /// Before all operations.
-    pub(super) const NONE: Serial = Serial(0);
+    pub(crate) const NONE: Serial = Serial(0);
 
-    pub(super) fn next(self) -> Serial {
+    pub(crate) fn next(self) -> Serial {
         Serial(self.0 + 1)
     }
     /// The one before it.
-    pub(super) fn before(self) -> Serial {
+    pub(crate) fn before(self) -> Serial {
         Serial(self.0 - 1)
     }
     /// From `first` to `last`, both included.
-    pub(super) fn all(first: Serial, last: Serial) -> impl Iterator<Item = Serial> {
+    pub(crate) fn all(first: Serial, last: Serial) -> impl Iterator<Item = Serial> {
         (first.0..=last.0).map(Serial)
     }
 }

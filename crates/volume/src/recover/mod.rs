@@ -212,8 +212,12 @@ async fn repair(disk: &Rc<dyn Disk>, report: &Report, o: &OpenOptions) -> Result
 
 /// The probe of what is there now. How it was found at first stays known.
 async fn look_again(p: &mut Probe, at: &Place) -> Result<(), VolumeError> {
-    let was_clean = p.was_clean;
+    let (was_clean, in_segments) = (p.was_clean, p.in_segments);
     let log = at.ground.log_reader().await?;
-    *p = Probe { was_clean, ..probe_with(&at.reader().await?, log.as_ref().map(|l| l as _))? };
+    *p = Probe {
+        was_clean,
+        in_segments,
+        ..probe_with(&at.reader().await?, log.as_ref().map(|l| l as _))?
+    };
     Ok(())
 }

@@ -1,0 +1,170 @@
+//! An operation ends: its edits become a group, with the bytes as they are now, which goes into the
+//! queue, and from its front into the store. Metadata goes as ranges of bytes, contents and new
+//! blocks as a whole.
+
+use super::queue::Batch;
+use super::{GroupChange, Lfs, State};
+use crate::record::{Touched, contains, extents, files_of, merge};
+use crate::redo::open::Ranges;
+use crate::redo::serials::Serial;
+use cache::Buf;
+use format::{Extent, Ino};
+use integrity::{Change, IntegrityError, Txn, invariant};
+use std::collections::BTreeSet;
+
+/// So many inodes are remembered before those whose operations are durable are forgotten.
+const FILES_MAX: usize = 4096;
+
+/// Remembers which files the operation has changed, for who makes one of them durable.
+fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
+    let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
+    for ino in changed.chain(written.iter().copied()) {
+        s.files.insert(u64::from(ino.0), serial);
+    }
+    if s.files.len() > FILES_MAX.max(2 * s.files_kept) {
+        let durable = s.durable;
+        s.files.retain(|_, newest| *newest > durable);
+        s.files_kept = s.files.len();
+    }
+}
+
+impl Lfs {
+    /// Turns the operation into a group and puts it in the queue. Returns its serial; if it changed
+    /// nothing, the newest that was given: a long operation's earlier parts are among those.
+    pub(super) fn capture(&self, txn: &Txn) -> Serial {
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
+        let Some(mut opened) = s.open.end(txn.id) else { return s.given };
+        let kept = opened.reservation.take().expect("an open operation has room until it ends");
+        if txn.edits.is_empty() && txn.data.is_empty() {
+            self.store.release(kept);
+            return s.given;
+        }
+        let freed = extents(txn, |c| match c {
+            Change::FreeBlocks(e) => Some(*e),
+            _ => None,
+        });
+        let new = extents(txn, |c| match c {
+            Change::AllocBlocks(e) => Some(*e),
+            _ => None,
+        });
+        let (touched, written) = touched(txn, &freed);
+        let mut changes: Vec<GroupChange> = freed.iter().map(|e| GroupChange::Free(*e)).collect();
+        let (mut ranges, mut bufs) = (Ranges::new(), Vec::new());
+        for (block, (buf, mut edits)) in touched {
+            merge(&mut edits);
+            let whole = written.contains(&block.0) || contains(&new, block);
+            if whole {
+                edits = std::iter::once(0..self.cache.block_bytes()).collect();
+                changes.push(GroupChange::Whole(block, buf.image()));
+            } else {
+                let bytes = buf.bytes();
+                let parts = edits.iter().map(|r| (r.start, bytes[r.clone()].to_vec())).collect();
+                let image = (!s.open.touches(block)).then(|| buf.image());
+                changes.push(GroupChange::Bytes(block, parts, image));
+            }
+            ranges.insert(block, edits);
+            *s.waiting.entry(block.0).or_default() += 1;
+            bufs.push(buf);
+        }
+        s.given = s.given.next();
+        let serial = s.given;
+        note_files(s, txn, &opened.files, serial);
+        let txns = vec![txn.id];
+        let batch = Batch { first: serial, serial, changes, ranges, kept, bufs, txns };
+        let joined = s.queue.push(batch, mixed);
+        self.operations.set(self.operations.get() + 1);
+        self.joined.set(self.joined.get() + u64::from(joined));
+        serial
+    }
+
+    /// Gives the store what can go there, in order (I1). Who comes while another is at it leaves
+    /// his to him.
+    pub(super) async fn put_ready(&self) -> Result<(), IntegrityError> {
+        if self.putting.replace(true) {
+            return Ok(());
+        }
+        let result = self.put_all().await;
+        self.putting.set(false);
+        self.changed.wake_all();
+        result
+    }
+
+    async fn put_all(&self) -> Result<(), IntegrityError> {
+        loop {
+            self.check()?;
+            let batch = {
+                let s = &mut *self.state.borrow_mut();
+                s.queue.pop(&s.open)
+            };
+            let Some(b) = batch else { return Ok(()) };
+            let (changes, kept) = (b.changes, b.kept);
+            let put = if self.plant.is("group-in-halves") && changes.len() > 1 {
+                self.put_halves(changes, kept).await
+            } else {
+                self.store.put(changes, kept).await
+            };
+            let number = put.map_err(|e| {
+                self.cache.fail(&e);
+                IntegrityError::from(e)
+            })?;
+            let s = &mut *self.state.borrow_mut();
+            assert_eq!(s.put.next(), b.first, "I1: groups are put as their operations ended");
+            s.put = b.serial;
+            s.numbers.push_back((b.serial, number));
+            b.txns.iter().for_each(|txn| drop(s.busy.release(*txn))); // I4
+            for buf in &b.bufs {
+                self.is_put(s, buf);
+            }
+            self.changed.wake_all();
+        }
+    }
+
+    /// A block's group is in the store: if nothing newer is in memory, it need not be written (I3).
+    fn is_put(&self, s: &mut State, buf: &Buf) {
+        let block = buf.block();
+        let left = s.waiting.get_mut(&block.0).map(|n| {
+            *n -= 1;
+            *n
+        });
+        invariant!(self.plant, left.is_some(), "I3: {buf:?} is put and nobody waited for it");
+        if left == Some(0) {
+            s.waiting.remove(&block.0);
+            if !s.open.touches(block) {
+                self.cache.is_kept_elsewhere(buf);
+            }
+        }
+    }
+
+    /// Planted bug: one operation is two groups.
+    async fn put_halves(
+        &self,
+        mut changes: Vec<GroupChange>,
+        kept: u64,
+    ) -> Result<u64, env::DiskError> {
+        let rest = changes.split_off(changes.len() / 2);
+        let first = self.store.put(changes, kept / 2).await?;
+        self.store.flush(first).await?;
+        self.store.put(rest, kept - kept / 2).await
+    }
+}
+
+/// The blocks an operation has changed and not freed, and those of them that hold its contents.
+fn touched(txn: &Txn, freed: &[Extent]) -> (Touched, BTreeSet<u64>) {
+    let (mut touched, mut written) = (Touched::new(), BTreeSet::new());
+    for e in &txn.edits {
+        if !contains(freed, e.buf.block()) {
+            let t = touched.entry(e.buf.block()).or_insert_with(|| (e.buf.clone(), Vec::new()));
+            t.1.push(e.range.clone());
+        }
+    }
+    for (_, buf, range) in &txn.data {
+        if !contains(freed, buf.block()) {
+            let t = touched.entry(buf.block()).or_insert_with(|| (buf.clone(), Vec::new()));
+            t.1.push(range.clone());
+            written.insert(buf.block().0);
+        }
+    }
+    (touched, written)
+}

@@ -1,0 +1,76 @@
+//! Operations that have ended and are not in the store yet, in their order. Usually one goes straight
+//! through; it waits while its bytes are mixed with those of an operation that has not ended.
+
+use super::GroupChange;
+use crate::redo::open::{Open, Ranges};
+use crate::redo::serials::Serial;
+use cache::Buf;
+use std::collections::VecDeque;
+
+/// One group to be: an operation, or several that can only be found together.
+pub(super) struct Batch {
+    /// The serials in it, first and last.
+    pub(super) first: Serial,
+    pub(super) serial: Serial,
+    pub(super) changes: Vec<GroupChange>,
+    /// The bytes it says.
+    pub(super) ranges: Ranges,
+    /// Its room in the store.
+    pub(super) kept: u64,
+    /// The blocks it has changed, in memory; one that several operations changed is there as often.
+    pub(super) bufs: Vec<Buf>,
+    /// The transactions in it.
+    pub(super) txns: Vec<u64>,
+}
+
+#[derive(Default)]
+pub(super) struct Queue(VecDeque<Batch>);
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Has an operation that has not ended changed bytes of the last batch?
+    pub(super) fn is_mixed(&self, open: &Open<u64>) -> bool {
+        self.0.back().is_some_and(|last| open.overlaps(&last.ranges))
+    }
+
+    /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
+    /// share a group: one of them alone could be found with bytes of the other. True if so.
+    pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
+        match self.0.back_mut().filter(|_| mixed) {
+            Some(last) => {
+                assert_eq!(last.serial.next(), batch.first, "I1: an operation ends out of order");
+                last.serial = batch.serial;
+                last.changes.extend(batch.changes);
+                for (block, ranges) in batch.ranges {
+                    last.ranges.entry(block).or_default().extend(ranges);
+                }
+                last.kept += batch.kept;
+                last.bufs.extend(batch.bufs);
+                last.txns.extend(batch.txns);
+                true
+            }
+            None => {
+                self.0.push_back(batch);
+                false
+            }
+        }
+    }
+
+    /// Does the first wait for an operation that is open?
+    pub(super) fn waits(&self, open: &Open<u64>) -> bool {
+        self.0.front().is_some_and(|b| open.overlaps(&b.ranges))
+    }
+
+    /// The first, if it can go.
+    pub(super) fn pop(&mut self, open: &Open<u64>) -> Option<Batch> {
+        if self.waits(open) {
+            return None;
+        }
+        let batch = self.0.pop_front()?;
+        assert!(!open.overlaps(&batch.ranges), "I2: a group has bytes of an open operation");
+        Some(batch)
+    }
+}
