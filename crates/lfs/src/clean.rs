@@ -115,6 +115,7 @@ impl Inner {
             if in_vain == IN_VAIN_MAX {
                 let stuck = s.spare() < least;
                 s.stuck = stuck.then(|| s.changes());
+                s.clean_from = s.changes() + u64::from(self.geometry.segment_blocks);
                 break;
             }
         }

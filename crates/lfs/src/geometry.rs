@@ -70,7 +70,9 @@ impl Geometry {
     }
     /// Blocks that a group has at most, so that there is always room for one.
     pub fn group_max(&self) -> u32 {
-        (self.segment_blocks - 1).clamp(64, 240)
+        // The largest call that a mount makes is 256 blocks of contents.
+        let blocks = u64::from(self.segments) * u64::from(self.segment_blocks);
+        (blocks / 12).clamp(64, 360) as u32
     }
     /// Blocks with pending ranges from which on the oldest are written as a whole.
     pub(crate) fn patched_max(&self) -> u64 {

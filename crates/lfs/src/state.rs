@@ -84,6 +84,8 @@ pub(crate) struct State {
     pub(crate) segments_wanted: u32,
     /// The cleaner found nothing to gain when so much had been written and freed.
     pub(crate) stuck: Option<u64>,
+    /// So much has to be written and freed before cleaning is tried again by itself.
+    pub(crate) clean_from: u64,
     pub(crate) failed: Option<DiskError>,
     pub(crate) stats: Stats,
 }
@@ -121,6 +123,7 @@ impl State {
             cleaning: false,
             segments_wanted: 0,
             stuck: None,
+            clean_from: 0,
             failed: None,
             stats: Stats::default(),
         }

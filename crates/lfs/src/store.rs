@@ -350,7 +350,10 @@ impl Inner {
             s.segments_wanted = s.segments_wanted.max(segments);
             let free = s.spare();
             let low = clean::low(&self.geometry).max(self.geometry.reserve() + segments);
-            let cleaning = free < low && !s.cleaning && s.failed.is_none();
+            // Where nothing was gained, something has to change before it is tried again.
+            let (changes, waits) = (s.changes(), segments > 0);
+            let vain = if waits { s.stuck == Some(changes) } else { changes < s.clean_from };
+            let cleaning = free < low && !s.cleaning && s.failed.is_none() && !vain;
             s.cleaning |= cleaning;
             (checkpoint, cleaning)
         };

@@ -21,12 +21,12 @@ impl OpenOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AfterCrash, Commit, MODES};
+    use crate::{AfterCrash, Commit, Mode};
     use env::Nanos;
 
     #[test]
     fn the_line_is_short_and_says_what_the_options_make_of_it() {
-        for mode in MODES {
+        for mode in Mode::all() {
             for commit in [Commit::Sync, Commit::Async] {
                 let plain = OpenOptions::plain(mode.mode, 1 << 20, [0; 16]);
                 let o = OpenOptions { commit, commit_interval: Nanos::from_millis(2500), ..plain };
@@ -34,9 +34,9 @@ mod tests {
                 assert!(line.len() <= 100, "{line}");
                 let bounded = mode.mode.is_journal()
                     || mode.after_crash == AfterCrash::GiveBack
-                    || mode.mode.is_redo() && commit == Commit::Async;
+                    || mode.mode.is_logging() && commit == Commit::Async;
                 assert_eq!(line.contains("2.5 s"), bounded, "{line}");
-                let returned = mode.mode.is_redo() && commit == Commit::Sync;
+                let returned = mode.mode.is_logging() && commit == Commit::Sync;
                 assert_eq!(line.contains("what has returned"), returned, "{line}");
                 let o = OpenOptions { read_only: true, ..o };
                 assert!(o.promise_line().contains("read-only"));

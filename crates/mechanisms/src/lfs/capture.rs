@@ -85,9 +85,10 @@ impl Lfs {
         if self.putting.replace(true) {
             return Ok(());
         }
+        // Who waits is woken for each group that is put, and not for none: two who wait would wake
+        // one another for ever.
         let result = self.put_all().await;
         self.putting.set(false);
-        self.changed.wake_all();
         result
     }
 
