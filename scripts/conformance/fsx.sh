@@ -25,9 +25,10 @@ T
   read -ra list <<<"$(transports)"
   local times=$((${FSX_OPS:-1000000} / FSX_RUN / ${#list[@]}))
   for uring in "${list[@]}"; do fsx_start "$uring" "$times" "$seed" && runs+=("$uring"); seed=$((seed + times)); done
-  # Beside them, fewer on extents.
+  # Beside them, fewer on extents, and in a log-structured store.
   times=$((times / 4 + 1))
   fsx_start off "$times" "$seed" ext4 && runs+=("off ext4")
+  fsx_start off "$times" "$seed" lfs && runs+=("off lfs")
   # shellcheck disable=SC2086
   for uring in "${runs[@]}"; do fsx_end $uring; done
 }
@@ -63,11 +64,16 @@ fsx_gave_up() {
 }
 
 fsx_end() {
-  local mnt=$WORK/fsx-$1${2:-} name
+  local mnt=$WORK/fsx-$1${2:-} name image
   name="fsx${2:+ on $2} over $(transport_name "$1"), $(cat "$mnt.what")"
   if wait "$(cat "$mnt.pid")"; then pass "$name"; else fail "$name"; tail -n 8 "$mnt.out" | sed 's/^/         | /'; fi
   SERVER=$(cat "$mnt.server")
   check "$name: clean close" stop
-  check "$name: e2fsck" fsck_clean "$(on_disk "fsx-$1${2:-}.img")"
-  rm -f "$(on_disk "fsx-$1${2:-}.img")"
+  image=$(on_disk "fsx-$1${2:-}.img")
+  if [ "${2:-}" = lfs ]; then
+    rm -f "$image.plain"
+    check "$name: export" "$CAIRN" lfs export "$image" "$image.plain" && mv "$image.plain" "$image"
+  fi
+  check "$name: e2fsck" fsck_clean "$image"
+  rm -f "$image"
 }

@@ -1,5 +1,5 @@
 # SIGKILL of the server under load. What was acknowledged has to be there after the next open: in modes
-# `sync`, and `redo` and `unified` with `--commit sync`, every returned create, and in all modes the contents of every file that was
+# `sync`, and `redo`, `unified` and `lfs` with `--commit sync`, every returned create, and in all modes the contents of every file that was
 # fsynced. The journals of jbd2's format are replayed by e2fsck too, in a copy. MODE+log is the mode with
 # its journal, or log, on another device.
 # shellcheck shell=bash
@@ -8,17 +8,18 @@ stage_sigkill() {
   is_root || have fusermount3 || { skip "SIGKILL: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "SIGKILL: there is no /dev/fuse"; return; }
   local mode
-  for mode in ${SIGKILL_MODES:-sync async ordered writeback data wasteless selective redo unified ordered+log unified+log}; do sigkill_in "$mode"; done
+  for mode in ${SIGKILL_MODES:-sync async ordered writeback data wasteless selective redo unified lfs ordered+log unified+log}; do sigkill_in "$mode"; done
 }
 
 sigkill_in() {
-  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() status
+  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() in=() status
   image=$(on_disk "kill.img") journal=$(on_disk "kill.journal"); rm -f "$image" "$journal"
   [ "$mode" = async ] && with=(--unsafe-async)
-  case $mode in redo | unified) with+=(--commit sync) ;; esac
+  case $mode in redo | unified | lfs) with+=(--commit sync) ;; esac
+  [ "$mode" != lfs ] || in=(--profile lfs)
   [ "$mode" = "$1" ] || with+=(--log "$journal")
   case $1 in ordered+log) made=(--log "$journal") ;; esac
-  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" || return
+  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" "${in[@]}" || return
   serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   sigkill_load "$mnt" & local load=$!
   sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"
@@ -30,10 +31,15 @@ sigkill_in() {
   case $1 in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$image" ;; esac
   serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
   check "$name: $(wc -l <"$mnt.acked") fsynced files are whole" fsynced_are_there "$mnt" "$mnt.acked"
-  case $mode in sync | redo | unified) check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made" ;; esac
+  case $mode in sync | redo | unified | lfs) check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made" ;; esac
   check "$name: clean close" stop
   if [ ${#made[@]} -gt 0 ]; then
     check "$name: e2fsck" e2fsck -fn -j "$journal" "$image"
+  elif [ "$mode" = lfs ]; then
+    rm -f "$image.plain"
+    check "$name: export" "$CAIRN" lfs export "$image" "$image.plain"
+    check "$name: e2fsck of the export" fsck_clean "$image.plain"
+    rm -f "$image.plain"
   else
     check "$name: e2fsck" fsck_clean "$image"
   fi
