@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn modes() -> impl Iterator<Item = Mode> + Clone {
-        Mode::all().map(|m| m.mode)
+        volume::MODES.iter().map(|m| m.mode)
     }
 
     #[test]

@@ -454,7 +454,7 @@ impl Mode {
         Mode::all().find(|m| m.mode == self).expect("every mode is in a table")
     }
     /// Every mode there is.
-    pub fn all() -> impl Iterator<Item = &'static ModeInfo> {
+    pub fn all() -> impl Iterator<Item = &'static ModeInfo> + Clone {
         MODES.iter().chain(IN_SEGMENTS)
     }
     /// Those in which volumes are opened.
