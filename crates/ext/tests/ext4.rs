@@ -53,7 +53,8 @@ fn reader(w: &mut World) -> Vol {
 }
 
 fn unprotected(cache: &Rc<Cache>) -> Mechanism {
-    let recipe = Recipe { cache: cache.clone(), plant: Plant::NONE, log: None, journal: None };
+    let recipe =
+        Recipe { cache: cache.clone(), plant: Plant::NONE, log: None, journal: None, groups: None };
     mechanisms::build(Mode::Async, &recipe).unwrap()
 }
 
