@@ -1,5 +1,5 @@
-//! Atomic groups of changes as callers put them: contents of whole blocks, ranges of bytes, and what
-//! is freed. Room for a group is asked for before it is made, so that putting it never waits for
+//! Atomic groups of changes as callers put them: contents of whole blocks, ranges of bytes, and
+//! what is freed. Room for a group is asked for before it is made, so that putting it never waits for
 //! any. It does not know what a group means.
 //!
 //! A group is put in three steps, the middle one in one go: the table is asked where the blocks lie
@@ -50,8 +50,8 @@ impl Change {
 
 impl Store {
     /// Waits until there is room for a group of so many blocks, and keeps that. Returns what was
-    /// kept, for [`Store::put`] or [`Store::release`]. Errors: there will be no room until something
-    /// is freed; or the store has failed.
+    /// kept, for [`Store::put`] or [`Store::release`]. Errors: there will be no room until
+    /// something is freed; or the store has failed.
     pub async fn reserve(&self, blocks: u64) -> Result<u64, DiskError> {
         // Summaries too.
         let kept = blocks + blocks / 64 + 2;
@@ -73,8 +73,8 @@ impl Store {
         self.inner.changed.wake_all();
     }
 
-    /// Puts a group behind all that were put before; the caller puts one at a time. `kept`: the room
-    /// it has. Returns its number. It is not durable yet. Errors: the store has failed.
+    /// Puts a group behind all that were put before; the caller puts one at a time. `kept`: the
+    /// room it has. Returns its number. It is not durable yet. Errors: the store has failed.
     pub async fn put(&self, group: &Group, kept: u64) -> Result<u64, DiskError> {
         let inner = &self.inner;
         loop {
@@ -100,7 +100,7 @@ impl Store {
             };
             self.release(kept);
             inner.issue(false);
-            inner.settle_if_much();
+            inner.fold_if_much();
             inner.ask_for_room(0);
             return Ok(number);
         }
@@ -175,7 +175,7 @@ impl State {
 impl Inner {
     /// Asks for room for so many blocks, and waits until something has changed.
     pub(crate) async fn make_room(self: &Rc<Self>, blocks: u64) {
-        self.settle_if_much();
+        self.fold_if_much();
         // What is kept for others comes back by itself; no cleaning makes that quicker.
         let patched = self.state.borrow().patches.len() as u64;
         self.ask_for_room(self.geometry.segments_for(blocks + patched));
@@ -183,33 +183,33 @@ impl Inner {
     }
 
     /// Starts to write blocks as a whole of which much is pending.
-    pub(crate) fn settle_if_much(self: &Rc<Self>) {
+    pub(crate) fn fold_if_much(self: &Rc<Self>) {
         let blocks = {
             let mut s = self.state.borrow_mut();
             let g = &self.geometry;
             let much = s.patches.len() as u64 > g.patched_max()
                 || s.patches.bytes() as u64 > g.ranges_bytes_max() / 2;
-            if !much || s.settling || s.failed.is_some() {
+            if !much || s.folding || s.failed.is_some() {
                 return;
             }
-            s.settling = true;
+            s.folding = true;
             s.patches.oldest(s.patches.len().div_ceil(2))
         };
         let store = self.clone();
         self.env.spawn("blocks with ranges", async move {
             for v in blocks {
-                if let Err(e) = store.settle(v).await {
+                if let Err(e) = store.fold(v).await {
                     store.fail(e);
                     break;
                 }
             }
-            store.state.borrow_mut().settling = false;
+            store.state.borrow_mut().folding = false;
             store.changed.wake_all();
         });
     }
 
     /// Writes a block with its ranges as a whole; its room has been kept since it has any.
-    async fn settle(self: &Rc<Self>, v: Virt) -> Result<(), DiskError> {
+    async fn fold(self: &Rc<Self>, v: Virt) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
             let base = self.base(v, 1).await?;
@@ -241,7 +241,7 @@ impl Inner {
                 let old = s.table.place(v, &base);
                 s.write_block(v, whole, old);
                 s.end_group();
-                s.stats.settled += 1;
+                s.stats.folded += 1;
             }
             self.issue(false);
             return Ok(());

@@ -1,5 +1,5 @@
-//! Ranges of bytes that lie in summaries only: what operations changed in blocks whose contents as a
-//! whole have not been written since. It knows which bytes they are, and asks no disk.
+//! Ranges of bytes that lie in summaries only: what operations changed in blocks whose contents as
+//! a whole have not been written since. It knows which bytes they are, and asks no disk.
 //!
 //! A block's contents are what the table leads to, with its ranges over it. Only newer contents of
 //! the whole block, or its being freed, take them away; a move of the block does not (I11).
@@ -171,7 +171,8 @@ impl Patches {
         self.map.iter().map(|(v, p)| (Virt(*v), p))
     }
 
-    /// A range of a block is in a summary. `image`: the block's bytes afterwards, if they are known.
+    /// A range of a block is in a summary. `image`: the block's bytes afterwards, if those are
+    /// known.
     pub(crate) fn add(&mut self, v: Virt, range: &Range, image: Option<&Block>) {
         self.count += 1;
         let (count, zeroed) = (self.count, || Block::zeroed(BLOCK_BYTES));

@@ -20,7 +20,7 @@ pub struct Stats {
     /// Bytes that were put in summaries as ranges.
     pub range_bytes: u64,
     /// Written as a whole because too much was pending of them.
-    pub settled: u64,
+    pub folded: u64,
     /// Moved by the cleaner.
     pub moved: u64,
     /// Read by the cleaner.
@@ -63,7 +63,7 @@ pub(crate) struct State {
     /// Blocks that are kept for groups to come.
     pub(crate) reserved: u64,
     /// Blocks with ranges are being written as a whole.
-    pub(crate) settling: bool,
+    pub(crate) folding: bool,
     /// Contents that the disk does not have yet, by place.
     pub(crate) pending: IdMap<u64, Block>,
     pub(crate) ready: VecDeque<Ready>,
@@ -109,7 +109,7 @@ impl State {
             put: 0,
             put_durable: 0,
             reserved: 0,
-            settling: false,
+            folding: false,
             pending: IdMap::default(),
             ready: VecDeque::new(),
             flights: BTreeMap::new(),

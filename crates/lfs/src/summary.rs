@@ -9,8 +9,8 @@
 //!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
 //!    3 free: how many (8), no payload
-//!    4 range: offset in the block (2), bytes (2), zeros behind them (2), 0 (2), the bytes, padded to
-//!      8; no payload
+//!    4 range: offset in the block (2), bytes (2), zeros behind them (2), 0 (2), the bytes, padded
+//!      to 8; no payload
 //! ```
 
 use crate::codec::{Reader, Writer};

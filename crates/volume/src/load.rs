@@ -166,7 +166,8 @@ fn check_segments(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String
     }
     if place.store.groups().is_none() {
         return Err(format!(
-            "mode {mode} is for volumes in a log-structured store: cairn mkfs --profile lfs makes one"
+            "mode {mode} is for volumes in a log-structured store: cairn mkfs --profile lfs \
+             makes one"
         ));
     }
     if probe.superblock.block_bytes() != lfs::BLOCK_BYTES {

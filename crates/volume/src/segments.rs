@@ -146,7 +146,7 @@ impl GroupStore for Groups {
             ("cairn_lfs_blocks_freed_total", s.freed),
             ("cairn_lfs_blocks_moved_total", s.moved),
             ("cairn_lfs_range_bytes_total", s.range_bytes),
-            ("cairn_lfs_settled_blocks_total", s.settled),
+            ("cairn_lfs_folded_blocks_total", s.folded),
             ("cairn_lfs_log_blocks_total", s.log_blocks),
             ("cairn_lfs_table_blocks_total", s.table_blocks),
             ("cairn_lfs_partials_total", s.partials),
@@ -188,9 +188,9 @@ pub async fn make_on_segments(
 /// Blocks copied at once.
 const COPIED: u64 = 256;
 
-/// Calls `write` with every part of the store's newest state that has contents: the byte at which it
-/// lies in the virtual disk, and the bytes. Returns how many blocks that were. Errors: the device's,
-/// damage, or what `write` has said.
+/// Calls `write` with every part of the store's newest state that has contents: the byte at which
+/// it lies in the virtual disk, and the bytes. Returns how many blocks that were. Errors: the
+/// device's, damage, or what `write` has said.
 pub async fn export_blocks(
     store: &lfs::Store,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), String>,

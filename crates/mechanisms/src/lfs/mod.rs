@@ -1,5 +1,5 @@
-//! The mechanism of volumes in a log-structured store: what an operation changed is one atomic group
-//! of the store's log, and nothing is ever written in place.
+//! The mechanism of volumes in a log-structured store: what an operation changed is one atomic
+//! group of the store's log, and nothing is ever written in place.
 //!
 //! Rule        An operation's changes reach the store together, when it has ended, in the order in
 //!             which operations end; the store's log is the volume.
@@ -62,13 +62,13 @@ pub enum GroupChange {
 pub trait GroupStore {
     /// Blocks that a group has at most.
     fn blocks_max(&self) -> u64;
-    /// Waits for room for so many blocks, and keeps it; returns what was kept. Errors: there is none
-    /// until something is freed, or the store has failed.
+    /// Waits for room for so many blocks, and keeps it; returns what was kept. Errors: there is
+    /// none until something is freed, or the store has failed.
     fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>>;
     /// Gives back what was kept.
     fn release(&self, kept: u64);
-    /// Puts a group behind all others, in the room that was kept for it; returns its number. Reading
-    /// finds it from then on. One at a time.
+    /// Puts a group behind all others, in the room that was kept for it; returns its number.
+    /// Reading finds it from then on. One at a time.
     fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<u64, DiskError>>;
     /// Makes this group durable, and all before it.
     fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>>;
@@ -202,6 +202,7 @@ impl Integrity for Lfs {
                     self.check()?;
                 }
                 let kept = self.store.reserve(blocks).await.map_err(|e| self.failed(e))?;
+                assert!(kept >= blocks, "I6: {blocks} blocks may be needed, {kept} are kept");
                 if !self.is_barred() {
                     break kept;
                 }
