@@ -1,6 +1,6 @@
 //! Atomic groups of changes as callers put them: contents of whole blocks, ranges of bytes, and
-//! what is freed. Room for a group is asked for before it is made, so that putting it never waits for
-//! any. It does not know what a group means.
+//! what is freed. Room for a group is asked for before it is made, so that putting it never
+//! waits for any. It does not know what a group means.
 //!
 //! A group is put in three steps, the middle one in one go: the table is asked where the blocks lie
 //! now; the entries go into the open partial segment; that is sent when it is full, or when

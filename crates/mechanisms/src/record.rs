@@ -1,6 +1,6 @@
-//! What an operation's edits come to when it ends: the blocks with the ranges that were changed,
-//! what was freed and what is new, and which inodes that concerns. Shared by all mechanisms that write
-//! down what operations did; it knows none of their logs.
+//! What an operation's edits come to when it ends: the blocks with the ranges that were
+//! changed, what was freed and what is new, and which inodes that concerns. Shared by all
+//! mechanisms that write down what operations did; it knows none of their logs.
 
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};

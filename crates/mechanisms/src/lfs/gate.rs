@@ -1,5 +1,6 @@
 //! The cache's gate, as this mechanism keeps it: what belongs to operations goes into the store
-//! with their groups and never by write-back; the rest, such as the superblock's state, goes as it is.
+//! with their groups and never by write-back; the rest, such as the superblock's state, goes as
+//! it is.
 
 use super::Lfs;
 use cache::{Buf, FlushEpoch, Image, WriteGate};

@@ -1,5 +1,6 @@
 //! Operations that have ended and are not in the store yet, in their order. Usually one goes
-//! straight through; it waits while its bytes are mixed with those of an operation that has not ended.
+//! straight through; it waits while its bytes are mixed with those of an operation that has not
+//! ended.
 
 use super::GroupChange;
 use crate::redo::open::{Open, Ranges};
