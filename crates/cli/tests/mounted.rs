@@ -35,6 +35,19 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
+fn a_killed_servers_mount_is_not_in_the_way_of_the_next() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder) else { return };
+    let image = folder.volume("v", "16M");
+    Server::mounted(&image, &at, &[]).kill();
+    assert!(std::fs::metadata(&at.0).is_err(), "nobody answers there");
+    let server = Server::mounted(&image, &at, &[]);
+    std::fs::write(at.file("f"), b"it is served").unwrap();
+    server.stop();
+    assert!(at.0.is_dir() && !at.file("f").exists());
+}
+
+#[test]
 fn what_nfs_clients_change_is_seen_through_the_mount() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };

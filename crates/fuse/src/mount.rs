@@ -32,14 +32,34 @@ fn is_root() -> bool {
 /// Mounts at `dir`; the descriptor is the connection to the kernel. Errors are for the user.
 pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, String> {
     let shown = dir.display();
-    if !dir.is_dir() {
-        return Err(format!("{shown}: not a directory to mount on"));
-    }
+    make_free(dir)?;
     if !is_root() && options.options.needs_root() {
         return Err(format!("cannot mount on {shown}: options suid and dev are root's to give"));
     }
     let result = if is_root() { as_root(dir, options) } else { by_fusermount(dir, options) };
     result.map_err(|e| format!("cannot mount on {shown}: {e}"))
+}
+
+/// Sees to it that there is a directory. A mount that a killed server of ours has left there, which
+/// serves nobody any more, is taken away; one of another kind is its owner's to take away.
+fn make_free(dir: &Path) -> Result<(), String> {
+    let shown = dir.display();
+    let is_dead =
+        |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Err(e) if is_dead(&e) => (),
+        _ => return Err(format!("{shown}: not a directory to mount on")),
+    }
+    let ours = Entry::at(dir).is_ok_and(|e| e.is_some_and(|e| e.kind == "fuse.cairn"));
+    if ours && unmount(dir).is_ok() && dir.is_dir() {
+        tracing::info!("{shown}: the mount of a server that was killed was taken away");
+        return Ok(());
+    }
+    Err(format!(
+        "{shown}: a mount whose server has ended is still there: umount {shown} (who is not root: \
+         fusermount3 -u {shown})"
+    ))
 }
 
 fn as_root(dir: &Path, o: &MountOptions) -> io::Result<OwnedFd> {
