@@ -3,6 +3,7 @@
 
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 /// A crash-safe file server: ext2 and ext3 volumes, safe in the way you choose.
@@ -303,19 +304,24 @@ pub struct MkfsArgs {
 impl MkfsArgs {
     /// What the command takes without any option.
     pub fn plain(image: PathBuf, size: u64, profile: Profile) -> MkfsArgs {
-        MkfsArgs {
-            image,
-            size: Some(size),
-            profile,
-            block_size: 4096,
-            inode_size: 256,
-            inodes: None,
-            journal_size: None,
-            log: None,
-            label: String::new(),
-            force: false,
-        }
+        MkfsArgs { size: Some(size), profile, ..defaults([image.into()]) }
     }
+}
+
+impl Default for OpenArgs {
+    /// What a command opens a volume with that is told nothing.
+    fn default() -> OpenArgs {
+        defaults([])
+    }
+}
+
+/// The arguments of a command of which only these are said: what holds for the others stands in
+/// the attributes above, and nowhere else.
+fn defaults<T: Args>(said: impl IntoIterator<Item = OsString>) -> T {
+    let line = std::iter::once("cairn".into()).chain(said);
+    let given = T::augment_args(clap::Command::new("cairn")).try_get_matches_from(line);
+    let read = given.and_then(|m| T::from_arg_matches(&m));
+    read.expect("arguments without a default value have been said")
 }
 
 #[derive(Args)]

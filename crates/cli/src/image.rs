@@ -202,21 +202,7 @@ fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
 /// The arguments for opening an image as a command does: in this mode, or the one last used.
 pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> OpenArgs {
     let last = || found.ext().map_or(Mode::WITHOUT_JOURNAL, Probe::usual_mode).to_string();
-    OpenArgs {
-        mode: Some(mode.map_or_else(last, str::to_owned)),
-        log,
-        commit: None,
-        commit_interval: 5.0,
-        recovery_within: 10.0,
-        threshold: None,
-        ordered_data: false,
-        read_only: false,
-        use_boot_area: false,
-        cache: None,
-        fuse_uring: crate::args::Uring::Auto,
-        writeback_cache: crate::args::WritebackCache::Auto,
-        journal_intents: false,
-    }
+    OpenArgs { mode: Some(mode.map_or_else(last, str::to_owned)), log, ..OpenArgs::default() }
 }
 
 /// A volume opened for one command.

@@ -107,6 +107,13 @@ fn a_configuration_is_looked_at_and_shown() {
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["volume"]["b-served"]["mode"], "sync", "{shown}");
     assert_eq!(shown["volume"]["a-served"]["cache"], 8 << 20, "{shown}");
+    // Every option of a volume is, and the server's, whether something was said of it or not.
+    let of_a = &shown["volume"]["a-served"];
+    for (name, value) in [("use-boot-area", "false"), ("fuse-uring", "\"auto\"")] {
+        assert_eq!(of_a[name].to_string(), value, "{name}: {shown}");
+    }
+    assert_eq!(of_a["writeback-cache"], "auto", "{shown}");
+    assert_eq!((&of_a["commit-interval"], &shown["unsafe-async"]), (&5.0.into(), &false.into()));
     // What is shown is a configuration again.
     let again = folder.0.join("again.toml");
     std::fs::write(&again, ok(&["config", "show", s(&config)])).unwrap();

@@ -44,7 +44,7 @@ pub use mechanisms::{
 pub use open::{Found, decide, log_report, look, opener, openers, recover};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
-pub use probe::{Probe, probe};
+pub use probe::{Probe, foreign, probe};
 pub use recover::restore_primary;
 pub use score::layout_score;
 pub use segments::{export_blocks, is_store, make_on_segments};

@@ -123,16 +123,19 @@ impl Probe {
     }
 }
 
-/// What is there in place of a volume, if that is known; else why there is none.
-fn named(device: &dyn ReadBlocks, why: VolumeError) -> VolumeError {
+/// What lies at the beginning of a device in place of a volume, if it is of a known kind.
+pub fn foreign(device: &dyn ReadBlocks) -> Option<foreign::Foreign> {
     let mut head = vec![0; device.size_bytes().min(foreign::LOOK_BYTES as u64) as usize];
-    let found = device.read_at(0, &mut head).ok().and_then(|()| foreign::look(&head));
-    found.map_or(why, |f| VolumeError(f.to_string()))
+    device.read_at(0, &mut head).ok()?;
+    foreign::look(&head)
 }
 
 /// Looks at a device. Errors say what is wrong and what to do.
 pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
-    let found = locate(device).map_err(|why| named(device, why.into()))?;
+    let found = locate(device).map_err(|why| match foreign(device) {
+        Some(f) => VolumeError(f.to_string()),
+        None => why.into(),
+    })?;
     let mut area = [0; BOOT_BYTES];
     device.read_at(0, &mut area)?;
     let superblock = found.superblock;

@@ -1,10 +1,10 @@
 //! `cairn config`: looks at a configuration file, and shows what it comes to. It opens no volume.
 
-use crate::args::{ConfigArgs, ConfigCommand, ServeArgs};
+use crate::args::{ConfigArgs, ConfigCommand};
 use crate::config::{Config, load_alone};
 use crate::image::check_open_args;
 use crate::{Failure, Outcome, say};
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::Path;
 
 /// The command.
@@ -46,56 +46,25 @@ fn checked(file: &Path) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// What holds for a volume, by the names of the options.
-fn of_volume(a: &ServeArgs) -> Vec<(&'static str, Value)> {
-    let o = &a.open;
-    vec![
-        ("image", json!(a.images[0])),
-        ("mode", json!(o.mode)),
-        ("log", json!(o.log)),
-        ("commit", json!(o.commit.map(|c| format!("{c:?}").to_lowercase()))),
-        ("commit-interval", json!(o.commit_interval)),
-        ("recovery-within", json!(o.recovery_within)),
-        ("threshold", json!(o.threshold)),
-        ("ordered-data", json!(o.ordered_data)),
-        ("read-only", json!(o.read_only)),
-        ("cache", json!(o.cache)),
-        ("mount", json!(a.mount)),
-        ("options", json!(a.options)),
-    ]
-}
-
-fn of_server(a: &ServeArgs) -> Vec<(&'static str, Value)> {
-    let nfs = a.nfs.clone().unwrap_or_else(|| "127.0.0.1:2049".into());
-    vec![
-        ("nfs", if a.no_nfs { Value::Null } else { json!(nfs) }),
-        ("http", json!(a.http)),
-        ("rpcbind", json!(a.rpcbind)),
-        ("export", json!(a.export)),
-    ]
-}
-
 fn as_json(config: &Config) -> Value {
-    let object = |pairs: Vec<(&'static str, Value)>| {
-        Value::Object(pairs.into_iter().map(|(k, v)| (k.to_owned(), v)).collect())
-    };
-    let mut all = object(of_server(&config.serve));
-    let volumes = config.volumes.iter().map(|v| (v.name.clone(), object(of_volume(&v.serve))));
+    let object = |pairs: &[(String, Value)]| Value::Object(pairs.iter().cloned().collect());
+    let mut all = object(&config.shown);
+    let volumes = config.volumes.iter().map(|v| (v.name.clone(), object(&v.shown)));
     all["volume"] = Value::Object(volumes.collect());
     all
 }
 
 /// As a configuration file; what is left to the volume or the machine is left out.
 fn print(config: &Config) {
-    let lines = |pairs: Vec<(&'static str, Value)>| {
+    let lines = |pairs: &[(String, Value)]| {
         let said = |v: &Value| !v.is_null() && v.as_array().is_none_or(|a| !a.is_empty());
-        for (k, v) in pairs.into_iter().filter(|(_, v)| said(v)) {
+        for (k, v) in pairs.iter().filter(|(_, v)| said(v)) {
             say::out(&format!("{k} = {v}"));
         }
     };
-    lines(of_server(&config.serve));
+    lines(&config.shown);
     for v in &config.volumes {
         say::out(&format!("\n[volume.{}]", v.name));
-        lines(of_volume(&v.serve));
+        lines(&v.shown);
     }
 }

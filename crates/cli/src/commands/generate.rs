@@ -41,3 +41,43 @@ const HELPERS: [(&str, &str); 3] = [
     ("fsck.cairn.8", include_str!("../../man/fsck.cairn.8")),
     ("mkfs.cairn.8", include_str!("../../man/mkfs.cairn.8")),
 ];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use clap::Command;
+    use std::collections::BTreeSet;
+
+    /// Options of other programs that the documents name.
+    const OTHERS: [&str; 5] = ["example", "help", "now", "path", "release"];
+
+    /// The long options of a command and of those below it.
+    fn longs(command: &Command) -> BTreeSet<String> {
+        let own = command.get_arguments().filter_map(|a| a.get_long()).map(str::to_owned);
+        own.chain(command.get_subcommands().flat_map(longs)).collect()
+    }
+
+    #[test]
+    fn documents_name_only_options_that_there_are() {
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        let folder = |name: &str| std::fs::read_dir(root.join(name)).unwrap();
+        let pages = folder("docs").chain(folder("crates/cli/man")).map(|f| f.unwrap().path());
+        let heads = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"].map(|f| root.join(f));
+        let known = longs(&Cli::command());
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
+        for page in pages.chain(heads) {
+            let text = std::fs::read_to_string(&page).unwrap();
+            for (at, _) in text.match_indices("--") {
+                let before = text[..at].chars().next_back().unwrap_or(' ');
+                let rest = &text[at + 2..];
+                let name = &rest[..rest.find(|c| !is_name(c)).unwrap_or(rest.len())];
+                let is_option = name.starts_with(|c: char| c.is_ascii_lowercase());
+                if is_option && !before.is_alphanumeric() && before != '-' {
+                    let there = known.contains(name) || OTHERS.contains(&name);
+                    assert!(there, "{}: there is no option --{name}", page.display());
+                }
+            }
+        }
+    }
+}

@@ -5,7 +5,6 @@ use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::DiskId;
-use format::foreign;
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
@@ -192,13 +191,6 @@ fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
     Ok(false)
 }
 
-/// What it holds, if that is known.
-fn foreign_name(device: &FileDevice) -> Option<String> {
-    let mut head = vec![0; device.size_bytes().min(foreign::LOOK_BYTES as u64) as usize];
-    device.read_at(0, &mut head).ok()?;
-    foreign::look(&head).map(|f| f.name)
-}
-
 fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
     let file = Arc::new(HostFile::open(path, false)?);
@@ -207,7 +199,7 @@ fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
         let there = if volume::probe(&device).is_ok() {
             Some("a volume".to_owned())
         } else if holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
-            Some(foreign_name(&device).unwrap_or_else(|| "something".to_owned()))
+            Some(volume::foreign(&device).map_or_else(|| "something".to_owned(), |f| f.name))
         } else {
             None
         };

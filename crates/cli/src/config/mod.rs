@@ -22,7 +22,9 @@ use crate::args::{Cli, Command, ServeArgs};
 use crate::{Failure, say};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use file::{File, Key};
+use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::iter::once;
 use std::path::{Path, PathBuf};
 
 /// Where it is looked for by `cairn config`.
@@ -34,12 +36,16 @@ pub struct VolumeArgs {
     pub name: String,
     /// Its image, and how it is opened and mounted.
     pub serve: ServeArgs,
+    /// The same by the names of the options, where it comes from a file.
+    pub shown: Vec<(String, Value)>,
 }
 
 /// What a file and the command line say together.
 pub struct Config {
     /// The options of the server as a whole.
     pub serve: ServeArgs,
+    /// The same by their names, where they come from a file.
+    pub shown: Vec<(String, Value)>,
     /// Its volumes, in the file's order or the line's.
     pub volumes: Vec<VolumeArgs>,
 }
@@ -56,9 +62,10 @@ pub fn of_line(a: ServeArgs) -> Config {
     let one = |image: &PathBuf| VolumeArgs {
         name: name_of(image),
         serve: ServeArgs { images: vec![image.clone()], ..a.clone() },
+        shown: Vec::new(),
     };
     let volumes = a.images.iter().map(one).collect();
-    Config { serve: a, volumes }
+    Config { serve: a, shown: Vec::new(), volumes }
 }
 
 /// A volume's name where none is given: its file's, without the ending.
@@ -77,7 +84,8 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
     let file = File::parse(path, &text).map_err(Failure::Usage)?;
     let given = matches_of(line)?;
     let general: Vec<OsString> = arguments(&file, &file.general, &given)?;
-    let serve = parsed(line, &general)?;
+    let (serve, shown) = parsed(line, &general)?;
+    let shown = shown.into_iter().filter(|(name, _)| !options::of_volume(name)).collect();
     let mut volumes = Vec::new();
     let mut exports = Vec::new();
     for v in &file.volumes {
@@ -87,10 +95,12 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
         let head: Vec<Key> = file.general.iter().filter(own).cloned().collect();
         let mut args = arguments(&file, &head, &given)?;
         args.extend(arguments(&file, &v.keys, &given)?);
-        let mut one = parsed(line, &args)?;
+        let (mut one, shown) = parsed(line, &args)?;
         one.images = vec![image_of(&file, v)?];
+        let of_it = shown.into_iter().filter(|(name, _)| options::of_volume(name));
+        let shown = once(("image".to_owned(), json!(one.images[0]))).chain(of_it).collect();
         exports.extend(v.strings("export").map(|e| format!("{}={e}", v.name)));
-        volumes.push(VolumeArgs { name: v.name.clone(), serve: one });
+        volumes.push(VolumeArgs { name: v.name.clone(), serve: one, shown });
     }
     let mut serve = serve;
     if !serve.images.is_empty() {
@@ -101,7 +111,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
     if !given_on_line(&given, "export") {
         serve.export.extend(exports);
     }
-    Ok(Config { serve, volumes })
+    Ok(Config { serve, shown, volumes })
 }
 
 /// Does every export of the file's head name one of its volumes?
@@ -167,17 +177,20 @@ fn given_on_line(given: &ArgMatches, id: &str) -> bool {
     known && given.value_source(id) == Some(clap::parser::ValueSource::CommandLine)
 }
 
-/// The command line with more arguments behind its command's name.
-fn parsed(line: &[OsString], more: &[OsString]) -> Result<ServeArgs, Failure> {
+/// The command line with more arguments behind its command's name; and what holds then, by the
+/// names of the options.
+fn parsed(
+    line: &[OsString],
+    more: &[OsString],
+) -> Result<(ServeArgs, Vec<(String, Value)>), Failure> {
     let behind = line.iter().position(|a| a == "serve").map_or(line.len(), |n| n + 1);
     let (before, after) = line.split_at(behind);
     let line = before.iter().chain(more).chain(after);
-    let cli = Cli::command()
-        .try_get_matches_from(line)
-        .and_then(|m| Cli::from_arg_matches(&m))
-        .map_err(|e| Failure::Usage(say::one_line(&e.render().to_string())))?;
-    match cli.command {
-        Command::Serve(a) => Ok(a),
+    let wrong = |e: clap::Error| Failure::Usage(say::one_line(&e.render().to_string()));
+    let all = Cli::command().try_get_matches_from(line).map_err(wrong)?;
+    let shown = all.subcommand().map(|(_, of)| options::shown(of)).unwrap_or_default();
+    match Cli::from_arg_matches(&all).map_err(wrong)?.command {
+        Command::Serve(a) => Ok((a, shown)),
         _ => Err(Failure::Usage("a configuration is for `cairn serve`".into())),
     }
 }

@@ -3,7 +3,9 @@
 use super::file::Key;
 use crate::args::{OpenArgs, ServeArgs};
 use crate::say;
-use clap::{Arg, Args, Command};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command};
+use serde_json::{Value, json};
+use std::any::TypeId;
 use std::ffi::OsString;
 use strsim::levenshtein;
 
@@ -45,7 +47,7 @@ pub(super) fn as_arguments(key: &Key) -> Result<Vec<OsString>, String> {
         None => "-o".to_owned(),
     };
     if arg.get_action().takes_values() {
-        let several = matches!(arg.get_action(), clap::ArgAction::Append);
+        let several = matches!(arg.get_action(), ArgAction::Append);
         return match &key.values[..] {
             [_] => Ok(with(&dashed, key)),
             _ if several => Ok(with(&dashed, key)),
@@ -86,6 +88,37 @@ fn unknown(key: &Key, command: &Command, elsewhere: bool) -> String {
             format!("unknown key {name:?}: keys are the options of `cairn serve` by their names")
         }
     }
+}
+
+/// What holds after a command line, by the names of the options that can be keys: numbers as
+/// numbers, what may be said several times as a list, null where nothing is said.
+pub(super) fn shown(given: &ArgMatches) -> Vec<(String, Value)> {
+    let named = |arg: &Arg| match arg.get_long() {
+        Some(long) => (!NO_KEYS.contains(&long)).then(|| long.to_owned()),
+        None => arg.get_short().map(|_| "options".to_owned()),
+    };
+    let all = serve();
+    all.get_arguments().filter_map(|a| Some((named(a)?, value(a, given)))).collect()
+}
+
+/// The value of an option; its type is the one that the table says.
+fn value(arg: &Arg, given: &ArgMatches) -> Value {
+    let id = arg.get_id().as_str();
+    let kind = arg.get_value_parser().type_id();
+    let texts = || given.get_raw(id).into_iter().flatten().map(|v| v.to_string_lossy());
+    if matches!(arg.get_action(), ArgAction::Append) {
+        return json!(texts().collect::<Vec<_>>());
+    }
+    if !arg.get_action().takes_values() {
+        return json!(given.get_flag(id));
+    }
+    if kind == TypeId::of::<u64>() {
+        return json!(given.get_one::<u64>(id));
+    }
+    if kind == TypeId::of::<f64>() {
+        return json!(given.get_one::<f64>(id));
+    }
+    json!(texts().next())
 }
 
 /// Are these arguments right in themselves?
