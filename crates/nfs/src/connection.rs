@@ -274,7 +274,7 @@ impl Connection {
     fn count_error(&self, procedure: u32, export: &str, reply: &[u8]) -> bool {
         if let Some(&[a, b, c, d]) = reply.get(24..28)
             && reply[20..24] == [0; 4]
-            && procedure != 0
+            && procedure != nfs3::NULL
         {
             let status = u32::from_be_bytes([a, b, c, d]);
             if status != 0 {

@@ -10,9 +10,19 @@ use vfs::{Call, Request};
 /// The longest path (RFC 1813, MNTPATHLEN).
 const PATH_BYTES_MAX: usize = 1024;
 
+/// Its procedures (RFC 1813, 5.2).
+mod procedure {
+    pub(super) const NULL: u32 = 0;
+    pub(super) const MNT: u32 = 1;
+    pub(super) const DUMP: u32 = 2;
+    pub(super) const UMNT: u32 = 3;
+    pub(super) const UMNTALL: u32 = 4;
+    pub(super) const EXPORT: u32 = 5;
+}
+
 /// Begins a call.
 pub(crate) fn begin(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Begun {
-    if head.version == 3 && head.procedure == 1 {
+    if head.version == 3 && head.procedure == procedure::MNT {
         return match r.opaque(PATH_BYTES_MAX) {
             Ok(path) => mount(server, head.xid, path, user),
             Err(_) => Begun::Now(rpc::refuse(head.xid, 4, None)),
@@ -46,19 +56,19 @@ pub(crate) fn mounted(w: &mut Writer, handle: &[u8]) {
 }
 
 fn answer(server: &Server, head: &Head, r: &mut Reader<'_>) -> Vec<u8> {
-    if head.version != 3 && !(head.procedure == 0 && head.version <= 3) {
+    if head.version != 3 && !(head.procedure == procedure::NULL && head.version <= 3) {
         return rpc::refuse(head.xid, 2, Some((3, 3)));
     }
     let mut w = rpc::success(head.xid);
     match head.procedure {
-        0 | 4 => (),
-        2 => w.bool(false),
-        3 => {
+        procedure::NULL | procedure::UMNTALL => (),
+        procedure::DUMP => w.bool(false),
+        procedure::UMNT => {
             if r.opaque(PATH_BYTES_MAX).is_err() {
                 return rpc::refuse(head.xid, 4, None);
             }
         }
-        5 => {
+        procedure::EXPORT => {
             for name in server.names() {
                 w.bool(true);
                 w.opaque(format!("/{name}").as_bytes());
