@@ -21,6 +21,8 @@ mod cache;
 mod clock;
 mod flusher;
 mod gate;
+#[cfg(test)]
+mod model;
 mod readahead;
 mod stats;
 mod writeback;

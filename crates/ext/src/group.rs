@@ -4,6 +4,7 @@
 //! overrules it.
 
 use crate::Ext;
+use crate::alloc::{Ask, Seen};
 use cache::{Buf, BufKind, Role};
 use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
@@ -48,6 +49,37 @@ impl Group {
             cursor_ino: 0,
             taken_ino: 0,
         }
+    }
+
+    /// Remembers what a search has shown.
+    pub(crate) fn learn(&mut self, ask: Ask, seen: Seen) {
+        let (met, known) = (seen.longest, self.longest);
+        assert!(met <= known, "{met} blocks in a row are free, and {known} were the most");
+        if ask.from <= self.first_free {
+            self.first_free = seen.first;
+            if seen.complete {
+                self.longest = seen.longest;
+            }
+        }
+        if ask.from <= self.cursor.max(self.first_free) {
+            self.cursor = self.cursor.max(seen.held_to);
+        }
+    }
+
+    /// A run of free blocks is taken.
+    pub(crate) fn takes(&mut self, bit: usize, len: usize) {
+        let first = self.first_free;
+        assert!(first <= bit, "block {bit} was free, and {first} the first that was");
+        if first == bit {
+            self.first_free = bit + len;
+        }
+    }
+
+    /// Blocks from `bit` on are free again; what they make with their neighbours is not known: at
+    /// most all of the group's `blocks` in a row.
+    pub(crate) fn gets(&mut self, bit: usize, blocks: usize) {
+        self.first_free = self.first_free.min(bit);
+        self.longest = blocks;
     }
 }
 

@@ -2,7 +2,7 @@
 //! policy wants it, else near there, else where it is long, else where there is anything. What was
 //! freed and may not be reused yet is passed over, and forced out only when nothing else is left.
 
-use super::search::{Ask, Seen, search};
+use super::search::{Ask, search};
 use super::{Goal, Runs};
 use crate::Ext;
 use cache::Buf;
@@ -53,6 +53,7 @@ impl Ext {
                 self.rewind();
             }
             if let Some(e) = self.hunt(txn, &mut hunt).await? {
+                assert!(e.len <= want as u64, "{} blocks are given, {want} were wanted", e.len);
                 return Ok(e);
             }
             if !hunt.held {
@@ -114,25 +115,11 @@ impl Ext {
             self.mechanism.may_reuse(Freed::Blocks(e))
         });
         hunt.held |= seen.held;
-        self.learn(g, ask, seen);
+        self.groups.borrow_mut()[g.0 as usize].learn(ask, seen);
         let Some((bit, len)) = seen.run else { return Ok(None) };
         let extent = Extent { start: start.plus(bit as u64), len: len as u64 };
         self.take(txn, &map, g, extent);
         Ok(Some(extent))
-    }
-
-    /// Remembers what a search has shown.
-    fn learn(&self, g: GroupNo, ask: Ask, seen: Seen) {
-        let group = &mut self.groups.borrow_mut()[g.0 as usize];
-        if ask.from <= group.first_free {
-            group.first_free = seen.first;
-            if seen.complete {
-                group.longest = seen.longest;
-            }
-        }
-        if ask.from <= group.cursor.max(group.first_free) {
-            group.cursor = group.cursor.max(seen.held_to);
-        }
     }
 
     /// Searches begin at the first free blocks again: what was held there may be reused now.
@@ -154,11 +141,10 @@ impl Ext {
                 bitmap::set(m, b);
             }
         });
+        assert!(!self.meets_system(e.start, e.len), "{e:?} are the volume's own blocks");
         {
             let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            if group.first_free == bit {
-                group.first_free = bit + len;
-            }
+            group.takes(bit, len);
             group.taken += 1;
             if group.taken.is_multiple_of(REWIND) {
                 group.cursor = 0;
@@ -215,8 +201,7 @@ impl Ext {
         }
         {
             let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            group.first_free = group.first_free.min(bit);
-            group.longest = self.geo.group_blocks(g) as usize;
+            group.gets(bit, self.geo.group_blocks(g) as usize);
         }
         self.count(txn, g, e.len as i64, 0, 0);
         Ok(())

@@ -4,9 +4,12 @@
 
 mod blocks;
 mod inodes;
+#[cfg(test)]
+mod model;
 mod policy;
 mod runs;
 mod search;
 
 pub(crate) use policy::Goal;
 pub(crate) use runs::Runs;
+pub(crate) use search::{Ask, Seen};

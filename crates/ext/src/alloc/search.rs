@@ -5,37 +5,37 @@ use format::ext::bitmap::{next_one, next_zero};
 
 /// What is looked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+pub(crate) struct Ask {
     /// The first bit that will do.
-    pub(super) from: usize,
+    pub(crate) from: usize,
     /// Is a run that begins just there better than any other, however short?
-    pub(super) exact: bool,
+    pub(crate) exact: bool,
     /// How many bits are wanted; more are never given.
-    pub(super) want: usize,
+    pub(crate) want: usize,
     /// Fewer than this are no use.
-    pub(super) least: usize,
+    pub(crate) least: usize,
 }
 
 /// What a search has seen.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// The run to take: first bit and length.
-    pub(super) run: Option<(usize, usize)>,
+    pub(crate) run: Option<(usize, usize)>,
     /// The first free bit, reusable or not; the end if there is none.
-    pub(super) first: usize,
+    pub(crate) first: usize,
     /// The longest free run that was met.
-    pub(super) longest: usize,
+    pub(crate) longest: usize,
     /// Was all of it looked at?
-    pub(super) complete: bool,
+    pub(crate) complete: bool,
     /// Was something passed over because it may not be reused yet?
-    pub(super) held: bool,
+    pub(crate) held: bool,
     /// Everything free from the first bit asked about to this one is held; 0 if nothing is.
-    pub(super) held_to: usize,
+    pub(crate) held_to: usize,
 }
 
 /// The first run of the wanted length in `ask.from..end`, else the longest. `may` says whether bits
 /// (first, count) may be reused.
-pub(super) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize) -> bool) -> Seen {
+pub(crate) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize) -> bool) -> Seen {
     let mut seen = Seen { first: end, ..Seen::default() };
     let mut best = 0;
     let mut only_held = true;
@@ -50,7 +50,12 @@ pub(super) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize
             continue;
         }
         let (bit, len) = usable(start, stop - start, &may);
-        seen.held |= len < stop - start;
+        if len < stop - start {
+            seen.held = true;
+            // It is passed over, and may be longer than what was wanted of it.
+            let free_to = next_one(map, stop, end).unwrap_or(end);
+            seen.longest = seen.longest.max(free_to - start);
+        }
         if bit > start || len == 0 {
             // Held at its beginning: the rest of it is a run of its own.
             at = if len == 0 { stop } else { bit };

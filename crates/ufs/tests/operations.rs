@@ -1,0 +1,341 @@
+//! The operations over a store in memory, beside a naive twin of what a user sees: a tree of names,
+//! and files' bytes. Random calls, and after each of them all names, lengths, contents and link
+//! counts are compared, and what the store has in use.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(dead_code, unreachable_pub, missing_docs, reason = "the store is shared by test files")]
+
+mod memory;
+
+use env::{Engine, Nanos, Now, Rng, Rope};
+use format::ROOT_INO;
+use memory::{BLOCK, Memory, links};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use ufs::Ufs;
+use vfs::{Call, Cred, FsError, Kind, MakeKind, RenameMode, Reply, Request};
+use vfs::{SetAttr, SpaceOp, Stability, Volume, VolumeInfo};
+
+/// What a name leads to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Node {
+    Dir(BTreeMap<Vec<u8>, u32>),
+    File(Vec<u8>),
+    Link(Vec<u8>),
+}
+
+struct World {
+    engine: Engine,
+    ufs: Rc<Ufs<Memory>>,
+    rng: Rng,
+    /// By their numbers, which the volume gives.
+    nodes: BTreeMap<u32, Node>,
+    /// Files that somebody has open.
+    held: BTreeSet<u32>,
+}
+
+fn name(n: u64) -> Vec<u8> {
+    vec![b'a' + n as u8; 1 + 100 * (n as usize % 3)] // a few fill a block
+}
+
+impl World {
+    fn new(seed: u64) -> World {
+        let (mut engine, mut made) = (Engine::new(seed), None);
+        let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+        engine.turn(now, &mut Vec::new(), |env| {
+            let about = || -> VolumeInfo { unreachable!("nobody asks") };
+            made = Some(Ufs::new(Memory::new(env.clone()), &[7; 16], about));
+        });
+        let nodes = [(ROOT_INO.0, Node::Dir(BTreeMap::new()))].into();
+        let (ufs, held) = (made.unwrap(), BTreeSet::new());
+        World { engine, ufs, rng: Rng::new(seed), nodes, held }
+    }
+
+    /// All is in memory, so a call ends in one turn.
+    fn call(&mut self, request: Request, hold: bool) -> Result<Reply, FsError> {
+        let (ufs, out) = (self.ufs.clone(), Rc::new(RefCell::new(None)));
+        let put = out.clone();
+        let call = Call { cred: Cred::root(), hold, ..Call::local(request) };
+        let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+        self.engine.turn(now, &mut Vec::new(), |env| {
+            env.spawn("call", async move { *put.borrow_mut() = Some(ufs.call(call).await.result) });
+        });
+        assert_eq!(self.ufs.store().open(), 0, "a call has left an operation open");
+        out.take().expect("a call that waits for nothing ends")
+    }
+
+    fn dir(&self, ino: u32) -> &BTreeMap<Vec<u8>, u32> {
+        let Node::Dir(names) = &self.nodes[&ino] else { panic!("{ino} is no directory") };
+        names
+    }
+    fn dir_mut(&mut self, ino: u32) -> &mut BTreeMap<Vec<u8>, u32> {
+        let Some(Node::Dir(names)) = self.nodes.get_mut(&ino) else { panic!("{ino} is none") };
+        names
+    }
+    fn is_dir(&self, ino: u32) -> bool {
+        matches!(self.nodes[&ino], Node::Dir(_))
+    }
+    fn pick(&mut self, is: impl Fn(&Node) -> bool) -> Option<u32> {
+        let all: Vec<u32> = self.nodes.iter().filter(|(_, n)| is(n)).map(|(i, _)| *i).collect();
+        (!all.is_empty()).then(|| all[self.rng.below(all.len() as u64) as usize])
+    }
+    /// Does the directory lie in `top`, or is it that?
+    fn is_under(&self, dir: u32, top: u32) -> bool {
+        let inside = |i: &u32| self.is_dir(*i) && self.is_under(dir, *i);
+        dir == top || self.is_dir(top) && self.dir(top).values().any(inside)
+    }
+    fn names_of(&self, ino: u32) -> usize {
+        let dirs = self.nodes.values().filter_map(|n| match n {
+            Node::Dir(names) => Some(names),
+            _ => None,
+        });
+        dirs.flat_map(BTreeMap::values).filter(|i| **i == ino).count()
+    }
+    /// A name is gone; what has no name and no holder is too.
+    fn dropped(&mut self, ino: u32) {
+        if self.names_of(ino) == 0 && !self.held.contains(&ino) {
+            self.nodes.remove(&ino);
+        }
+    }
+
+    fn make(&mut self, dir: u32, name: Vec<u8>) {
+        let (kind, node) = match self.rng.below(4) {
+            0 => (MakeKind::Dir, Node::Dir(BTreeMap::new())),
+            1 => {
+                let text = vec![b't'; 1 + self.rng.below(200) as usize];
+                (MakeKind::Symlink(text.clone()), Node::Link(text))
+            }
+            _ => (MakeKind::File { exclusive: None }, Node::File(Vec::new())),
+        };
+        let attr = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        let new = name.clone();
+        let request = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+        let made = self.call(request, false);
+        if self.dir(dir).contains_key(&new) {
+            assert_eq!(made.err(), Some(FsError::Exists));
+            return;
+        }
+        let Ok(Reply::Entry { attr, created: true }) = made else { panic!("{made:?}") };
+        self.nodes.insert(attr.ino, node);
+        self.dir_mut(dir).insert(new, attr.ino);
+    }
+
+    fn remove(&mut self, dir: u32, name: Vec<u8>) {
+        let there = self.dir(dir).get(&name).copied();
+        let as_dir = self.rng.one_in(2);
+        let request = match as_dir {
+            true => Request::Rmdir { dir, name: name.clone() },
+            false => Request::Unlink { dir, name: name.clone() },
+        };
+        let done = self.call(request, false).err();
+        let wanted = match there {
+            None => Some(FsError::NotFound),
+            Some(i) if !self.is_dir(i) => as_dir.then_some(FsError::NotDir),
+            Some(_) if !as_dir => Some(FsError::IsDir),
+            Some(i) => (!self.dir(i).is_empty()).then_some(FsError::NotEmpty),
+        };
+        assert_eq!(done, wanted, "as a directory: {as_dir}");
+        if let (None, Some(ino)) = (wanted, there) {
+            self.dir_mut(dir).remove(&name);
+            self.dropped(ino);
+        }
+    }
+
+    fn link(&mut self, dir: u32, name: Vec<u8>) {
+        let Some(ino) = self.pick(|n| !matches!(n, Node::Dir(_))) else { return };
+        if self.names_of(ino) == 0 {
+            return;
+        }
+        let linked = self.call(Request::Link { ino, dir, name: name.clone() }, false).is_ok();
+        let may = !self.dir(dir).contains_key(&name) && self.names_of(ino) < 12;
+        assert_eq!(linked, may);
+        if linked {
+            self.dir_mut(dir).insert(name, ino);
+        }
+    }
+
+    /// May `ino` come to `to_dir` in the place of `there`?
+    fn may_move(&self, ino: u32, to_dir: u32, there: Option<u32>, mode: RenameMode) -> bool {
+        let loops = |ino: u32, dir: u32| self.is_dir(ino) && self.is_under(dir, ino);
+        match (mode, there) {
+            (RenameMode::NoReplace, Some(_)) | (RenameMode::Exchange, None) => false,
+            (_, Some(t)) if t == ino => true,
+            _ if loops(ino, to_dir) => false,
+            (RenameMode::Replace, Some(t)) if self.is_dir(t) => {
+                self.is_dir(ino) && self.dir(t).is_empty()
+            }
+            (RenameMode::Replace, Some(_)) => !self.is_dir(ino),
+            _ => true,
+        }
+    }
+
+    fn rename(&mut self, dir: u32, name: Vec<u8>) {
+        let to_dir = self.pick(|n| matches!(n, Node::Dir(_))).unwrap();
+        let to_name = self::name(self.rng.below(8));
+        let modes = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange];
+        let mode = modes[self.rng.below(3) as usize];
+        let (from, to) = (name.clone(), to_name.clone());
+        let done = self.call(Request::Rename { dir, name, to_dir, to_name, mode }, false);
+        let source = self.dir(dir).get(&from).copied();
+        let there = self.dir(to_dir).get(&to).copied();
+        let back = |t: u32| mode == RenameMode::Exchange && self.is_dir(t) && self.is_under(dir, t);
+        let may = source.is_some_and(|ino| {
+            let swaps = there.is_none_or(|t| t == ino || !back(t));
+            self.may_move(ino, to_dir, there, mode) && swaps
+        });
+        assert_eq!(done.is_ok(), may, "{mode:?} {dir}/{from:?} to {to_dir}/{to:?}: {done:?}");
+        let (true, Some(ino)) = (may, source) else { return };
+        if there == Some(ino) {
+            return; // two names of one file: nothing happens
+        }
+        self.dir_mut(dir).remove(&from);
+        self.dir_mut(to_dir).insert(to, ino);
+        match there {
+            Some(t) if mode == RenameMode::Exchange => drop(self.dir_mut(dir).insert(from, t)),
+            Some(t) => self.dropped(t),
+            None => (),
+        }
+    }
+
+    fn change(&mut self) {
+        let Some(ino) = self.pick(|n| matches!(n, Node::File(_))) else { return };
+        let offset = self.rng.below(5 * BLOCK as u64);
+        let len = 1 + self.rng.below(5 * BLOCK as u64) as usize;
+        match self.rng.below(4) {
+            0 => {
+                let set = SetAttr { size: Some(offset), ..SetAttr::default() };
+                self.call(Request::SetAttr { ino, set }, false).unwrap();
+                self.bytes(ino).resize(offset as usize, 0);
+            }
+            1 => {
+                let op = SpaceOp::PunchHole;
+                let len = len as u64;
+                self.call(Request::Space { ino, op, offset, len }, false).unwrap();
+                let bytes = self.bytes(ino);
+                let to = bytes.len().min((offset + len) as usize);
+                let from = to.min(offset as usize);
+                bytes[from..to].fill(0);
+            }
+            _ => self.write(ino, offset, len),
+        }
+    }
+
+    fn write(&mut self, ino: u32, offset: u64, len: usize) {
+        let new: Vec<u8> = (0..len).map(|_| self.rng.below(255) as u8 + 1).collect();
+        let data = Rope::cut(&new, offset as usize % BLOCK, BLOCK);
+        let (stability, append, kill_suid) = (Stability::Unstable, self.rng.one_in(4), false);
+        let request = Request::Write { ino, offset, data, stability, append, kill_suid };
+        let done = self.call(request, false);
+        let Ok(Reply::Written { len, .. }) = done else { panic!("{done:?}") };
+        let bytes = self.bytes(ino);
+        let from = if append { bytes.len() } else { offset as usize };
+        let to = from + len as usize;
+        bytes.resize(bytes.len().max(to), 0);
+        bytes[from..to].copy_from_slice(&new[..len as usize]);
+    }
+
+    fn bytes(&mut self, ino: u32) -> &mut Vec<u8> {
+        let Some(Node::File(bytes)) = self.nodes.get_mut(&ino) else { panic!("{ino} is none") };
+        bytes
+    }
+
+    /// A file is opened, or closed again, perhaps after its last name is gone.
+    fn open_or_close(&mut self, dir: u32, name: Vec<u8>) {
+        if self.rng.one_in(2)
+            && let Some(ino) = self.held.pop_first()
+        {
+            self.call(Request::Forget { ino, count: 1 }, false).unwrap();
+            return self.dropped(ino);
+        }
+        let found = self.dir(dir).get(&name).copied();
+        let Some(ino) = found.filter(|i| !self.is_dir(*i)) else { return };
+        if self.held.insert(ino) {
+            self.call(Request::Lookup { dir, name }, true).unwrap();
+        }
+    }
+
+    fn step(&mut self) {
+        let dir = self.pick(|n| matches!(n, Node::Dir(_))).unwrap();
+        let name = name(self.rng.below(8));
+        match self.rng.below(16) {
+            0..=4 => self.make(dir, name),
+            5 | 6 => self.remove(dir, name),
+            7 => self.link(dir, name),
+            8..=10 => self.rename(dir, name),
+            11..=13 => self.change(),
+            _ => self.open_or_close(dir, name),
+        }
+    }
+
+    /// What the volume says of a directory: its names with their inodes.
+    fn listed(&mut self, dir: u32) -> BTreeMap<Vec<u8>, u32> {
+        let (mut all, mut cookie) = (BTreeMap::new(), 0);
+        loop {
+            let (max_bytes, entry_bytes) = (600, 24);
+            let request = Request::ReadDir { dir, cookie, max_bytes, entry_bytes, attrs: false };
+            let reply = self.call(request, false);
+            let Ok(Reply::Dir { entries, eof, .. }) = reply else { panic!("{reply:?}") };
+            for e in entries {
+                cookie = e.cookie;
+                if e.name != b"." && e.name != b".." {
+                    let old = all.insert(e.name, e.ino);
+                    assert!(old.is_none(), "a listing has a name twice");
+                }
+            }
+            if eof {
+                return all;
+            }
+        }
+    }
+
+    fn compare(&mut self, ino: u32, node: &Node) {
+        let reply = self.call(Request::GetAttr { ino }, false);
+        let Ok(Reply::Attr(attr)) = reply else { panic!("{reply:?}") };
+        let (kind, names) = match node {
+            Node::Dir(names) => {
+                assert_eq!(&self.listed(ino), names, "directory {ino}");
+                (Kind::Dir, 2 + names.values().filter(|i| self.is_dir(**i)).count())
+            }
+            Node::File(bytes) => {
+                let request = Request::Read { ino, offset: 0, len: 1 << 20 };
+                let reply = self.call(request, false);
+                let Ok(Reply::Data { data, .. }) = reply else { panic!("{reply:?}") };
+                assert!(data.to_vec() == *bytes && attr.size == bytes.len() as u64, "file {ino}");
+                (Kind::File, self.names_of(ino))
+            }
+            Node::Link(text) => {
+                let reply = self.call(Request::ReadLink { ino }, false);
+                assert!(matches!(&reply, Ok(Reply::Bytes(b)) if b == text), "{reply:?}");
+                (Kind::Symlink, self.names_of(ino))
+            }
+        };
+        assert_eq!((attr.kind, links(self.ufs.store(), ino)), (kind, names as u16), "inode {ino}");
+    }
+
+    fn check(&mut self) {
+        for (ino, node) in self.nodes.clone() {
+            self.compare(ino, &node);
+        }
+        let (in_use, orphans) = self.ufs.store().in_use();
+        let nameless = |i: &u32| *i != ROOT_INO.0 && self.names_of(*i) == 0;
+        let all: BTreeSet<u32> = self.nodes.keys().copied().collect();
+        assert_eq!(in_use, all, "what the store has in use has a name or a holder");
+        let open: BTreeSet<u32> = all.into_iter().filter(nameless).collect();
+        assert_eq!(orphans, open, "what has no name is on the list of orphans");
+    }
+}
+
+#[test]
+fn a_user_sees_what_was_done() {
+    for seed in 0..12 {
+        let mut world = World::new(seed);
+        for n in 0..250 {
+            world.step();
+            if n % 5 == 0 {
+                world.check();
+            }
+        }
+        world.check();
+    }
+}
