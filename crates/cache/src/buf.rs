@@ -62,6 +62,9 @@ pub(crate) struct Inner {
     pub(crate) dirty_list: Rc<RefCell<crate::writeback::DirtyList>>,
 }
 
+/// The number of a block that never reaches the disk.
+pub(crate) const NOWHERE: BlockNo = BlockNo(u64::MAX);
+
 /// A cached block. Cheap to clone.
 #[derive(Clone)]
 pub struct Buf(pub(crate) Rc<Inner>);
@@ -118,10 +121,13 @@ impl Buf {
     /// Has part `n` (0 to 63; which parts a block has is the layout's business) been checked since
     /// it was read? What was made in memory needs no check.
     pub fn is_checked(&self, n: usize) -> bool {
+        assert!(n < 64, "part {n} of {self:?}, of which 64 are counted");
         self.0.checked.get() >> n & 1 == 1
     }
     /// Part `n` has been checked.
     pub fn set_checked(&self, n: usize) {
+        assert!(n < 64, "part {n} of {self:?}, of which 64 are counted");
+        assert!(self.0.valid.get(), "part {n} of {self:?} is checked before it is read");
         self.0.checked.set(self.0.checked.get() | 1 << n);
     }
     /// Must it be written back?
@@ -148,7 +154,8 @@ impl Buf {
 
     /// Replaces all its bytes without copying them, and makes it dirty.
     pub fn replace(&self, bytes: Block) {
-        assert_eq!(bytes.len(), self.0.data.borrow().len());
+        let len = self.0.data.borrow().len();
+        assert_eq!(bytes.len(), len, "C4: {self:?} is replaced by bytes of another length");
         *self.0.data.borrow_mut() = bytes;
         self.0.valid.set(true);
         self.mark_dirty();
@@ -156,6 +163,8 @@ impl Buf {
 
     /// Makes it dirty: the gate has released something in it that an earlier write left out.
     pub fn mark_dirty(&self) {
+        assert!(self.0.valid.get(), "C2: {self:?} holds nothing that could be written");
+        assert!(self.0.block != NOWHERE, "C2: a block that lies nowhere is changed");
         self.0.version.set(self.0.version.get() + 1);
         if !self.0.dirty.replace(true) {
             self.0.dirty_list.borrow_mut().add(self);

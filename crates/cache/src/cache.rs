@@ -1,7 +1,7 @@
 //! The cache: finding blocks and reading them. When there is no room for another, the clock lets
 //! one go.
 
-use crate::buf::Inner;
+use crate::buf::{Inner, NOWHERE};
 use crate::clock::Clock;
 use crate::flusher::Flusher;
 use crate::stats::CacheStats;
@@ -58,6 +58,7 @@ impl Cache {
     /// [`Cache::start`].
     pub fn new(env: Env, disk: Rc<dyn Disk>, options: CacheOptions) -> Rc<Cache> {
         assert!(options.block_bytes.is_power_of_two() && options.block_bytes >= 512);
+        assert!(options.transfer_bytes_max >= options.block_bytes, "a transfer takes a block");
         Rc::new(Cache {
             env,
             flusher: Flusher::new(disk.clone()),
@@ -198,7 +199,7 @@ impl Cache {
     /// A block that lies nowhere: it can be read, and never reaches the disk.
     pub fn get_detached(&self, bytes: Block) -> Buf {
         assert_eq!(bytes.len(), self.block_bytes());
-        let buf = self.new_buf(BlockNo(u64::MAX), BufKind::Data);
+        let buf = self.new_buf(NOWHERE, BufKind::Data);
         *buf.0.data.borrow_mut() = bytes;
         buf.0.valid.set(true);
         buf.0.checked.set(u64::MAX);
@@ -226,6 +227,8 @@ impl Cache {
             b.set_role(Role::Plain);
             b.0.version.set(b.0.version.get() + 1);
             b.0.touched.set(false);
+            let listed = self.dirty.borrow().has(&b);
+            assert_eq!(listed, b.0.writing.get(), "C2: {b:?} is free, and would be written");
         }
     }
 
@@ -243,14 +246,22 @@ impl Cache {
                 }
             }
         }
-        bufs.iter().for_each(|b| b.0.loading.set(true));
+        let first = bufs[0].block();
+        for (i, b) in bufs.iter().enumerate() {
+            let idle = !b.0.loading.replace(true) && !b.0.writing.get();
+            assert!(idle, "C1: {b:?} is read while it is read or written");
+            assert_eq!(b.block(), first.plus(i as u64), "a read of blocks that are apart");
+            assert!(!b.0.dirty.get(), "C2: {b:?} is dirty before it has been read");
+        }
         let _loading = Loading(bufs);
         CacheStats::add(&self.stats.misses, bufs.len() as u64);
         CacheStats::add(&self.stats.reads, 1);
-        let at = bufs[0].0.block.0 * self.options.block_bytes as u64;
+        let at = first.0 * self.options.block_bytes as u64;
         let room = bufs.iter().map(|_| Block::zeroed(self.options.block_bytes)).collect();
         let filled = self.disk.read(at, room).await?;
+        assert_eq!(filled.len(), bufs.len(), "the disk fills the blocks that it was given");
         for (b, bytes) in bufs.iter().zip(filled) {
+            assert_eq!(bytes.len(), self.block_bytes(), "{b:?} was read in part");
             if !b.0.valid.get() {
                 *b.0.data.borrow_mut() = bytes;
                 b.0.valid.set(true);

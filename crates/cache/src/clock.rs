@@ -50,7 +50,7 @@ impl Clock {
             let first = self.passed.pop_front().expect("there are more than none");
             let goes = |b: &Buf| b.kind() == BufKind::Data && !b.must_stay() && !b.0.touched.get();
             if map.get(&first).is_some_and(goes) {
-                map.remove(&first);
+                let_go(map, first);
                 self.contents.has_lost_one(map);
             }
         }
@@ -83,6 +83,15 @@ impl Clock {
     }
 }
 
+/// The block leaves memory: nobody will find its bytes here again.
+fn let_go(map: &mut IdMap<u64, Buf>, block: u64) {
+    let Some(b) = map.remove(&block) else { return };
+    // The map's share is gone: `b` is the only one.
+    assert!(!b.must_stay(), "C3: {b:?} leaves memory, and is held or on its way");
+    let listed = b.0.dirty_list.borrow().has(&b);
+    assert!(!listed, "C3: {b:?} leaves memory, and must be written");
+}
+
 impl Hand {
     fn len(&self) -> usize {
         self.blocks.len().saturating_sub(self.gone)
@@ -98,7 +107,7 @@ impl Hand {
                 continue;
             };
             if !b.must_stay() && !b.0.touched.replace(false) {
-                map.remove(&block);
+                let_go(map, block);
                 return Some(left);
             }
             self.blocks.push_back(block);

@@ -36,9 +36,9 @@ impl Flusher {
         FlushEpoch(self.started.get())
     }
 
-    /// Returns once a flush that was issued after this call has ended; calls `flushed` once for
-    /// each flush.
-    /// The first failure is for ever: what was in the device's cache may be gone.
+    /// Returns once a flush that was issued after this call has ended, and whether it was issued
+    /// here; calls `flushed` once for each that is. The first failure is for ever: what was in the
+    /// device's cache may be gone.
     pub(crate) async fn flush(&self, flushed: impl Fn(FlushEpoch)) -> Result<bool, DiskError> {
         let mine = self.started.get() + 1;
         let mut issued = false;
@@ -51,10 +51,12 @@ impl Flusher {
                 continue;
             }
             self.running.set(true);
+            let (started, ended) = (self.started.get(), self.ended.get());
+            assert_eq!(started, ended, "C5: a flush begins while another is on its way");
             let epoch = self.started.get() + 1;
             self.started.set(epoch);
             let result = self.disk.flush().await;
-            self.running.set(false);
+            assert!(self.running.replace(false), "C5: flush {epoch} ends twice");
             issued = true;
             match result {
                 Ok(()) => {

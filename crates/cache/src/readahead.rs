@@ -47,6 +47,7 @@ impl ReadAhead {
         if to <= from {
             return None;
         }
+        assert!(from >= end && to <= file_blocks, "reads ahead {from} to {to}, behind or beyond");
         self.ahead_to = to;
         Some((from, to - from))
     }

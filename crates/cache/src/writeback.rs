@@ -1,6 +1,6 @@
-//! Write-back: the only caller of `Disk::write` for their places. It takes dirty blocks in the
-//! order of their numbers, asks the gate, joins neighbours into one transfer, and keeps several
-//! transfers in flight.
+//! Write-back: dirty blocks go to their places on the disk here, and nowhere else. It takes them in
+//! the order of their numbers, asks the gate for each, joins neighbours into one transfer, and keeps
+//! several transfers in flight.
 
 use crate::buf::{Buf, BufKind};
 use crate::stats::CacheStats;
@@ -23,7 +23,8 @@ impl DirtyList {
         self.by_block.len()
     }
     pub(crate) fn add(&mut self, b: &Buf) {
-        self.by_block.insert(b.0.block.0, b.clone());
+        let old = self.by_block.insert(b.0.block.0, b.clone());
+        assert!(old.is_none_or(|o| o.same(b)), "C3: {b:?} is in memory twice, and dirty");
         let owner = b.0.owner.get().0;
         if owner != 0 {
             self.by_owner.entry(owner).or_default().insert(b.0.block.0, b.clone());
@@ -37,10 +38,14 @@ impl DirtyList {
         known && (owner == 0 || self.by_owner.get(&owner).is_some_and(|m| m.contains_key(&number)))
     }
     pub(crate) fn remove(&mut self, b: &Buf) {
-        self.by_block.remove(&b.0.block.0);
+        let old = self.by_block.remove(&b.0.block.0);
+        assert!(old.is_some_and(|o| o.same(b)), "C2: {b:?} was dirty, and nobody knew");
         let owner = b.0.owner.get().0;
-        if let Some(blocks) = self.by_owner.get_mut(&owner) {
-            blocks.remove(&b.0.block.0);
+        let blocks = self.by_owner.get_mut(&owner);
+        assert_eq!(blocks.is_some(), owner != 0, "C2: {b:?} was dirty, not so its owner {owner}");
+        if let Some(blocks) = blocks {
+            let old = blocks.remove(&b.0.block.0);
+            assert!(old.is_some(), "C2: {b:?} was dirty, and its owner {owner} did not know");
             if blocks.is_empty() {
                 self.by_owner.remove(&owner);
             }
@@ -48,8 +53,17 @@ impl DirtyList {
     }
 }
 
-/// Blocks on their way in one transfer, each with what is written of it.
-type Batch = Vec<(Buf, Image, Block)>;
+/// A block on its way, with what is written of it.
+struct Outgoing {
+    buf: Buf,
+    image: Image,
+    bytes: Block,
+    /// The block's version when the image was taken.
+    version: u64,
+}
+
+/// Neighbours on their way in one transfer.
+type Batch = Vec<Outgoing>;
 
 impl Cache {
     /// All blocks that are dirty or on their way, in order.
@@ -82,7 +96,7 @@ impl Cache {
                 self.release(&batch);
                 return Err(e);
             }
-            let next = batch.last().map(|l| l.0.block().plus(1));
+            let next = batch.last().map(|l| l.buf.block().plus(1));
             let full = batch.len() * self.block_bytes() >= self.options.transfer_bytes_max;
             if full || next.is_some_and(|n| n != b.block()) {
                 self.send(&mut batch, &mut waits);
@@ -140,11 +154,12 @@ impl Cache {
         if matches!(image, Image::AsIs) {
             b.mark_clean();
         }
-        batch.push((b, image, bytes));
+        let version = b.version();
+        batch.push(Outgoing { buf: b, image, bytes, version });
     }
 
     fn release(&self, batch: &Batch) {
-        for (b, _, _) in batch {
+        for b in batch.iter().map(|out| &out.buf) {
             b.mark_dirty();
             b.end_write();
             b.0.changed.wake_all();
@@ -154,13 +169,19 @@ impl Cache {
     /// Starts one transfer as a task, so that it ends whoever waits for it.
     fn send(self: &Rc<Self>, batch: &mut Batch, waits: &mut Vec<Buf>) {
         let batch = std::mem::take(batch);
-        let Some((first, _, _)) = batch.first() else { return };
-        let at = first.block().0 * self.block_bytes() as u64;
-        waits.extend(batch.iter().map(|x| x.0.clone()));
+        let Some(first) = batch.first().map(|out| out.buf.block()) else { return };
+        let at = first.0 * self.block_bytes() as u64;
+        for (i, b) in batch.iter().map(|out| &out.buf).enumerate() {
+            assert_eq!(b.block(), first.plus(i as u64), "a transfer of blocks that are apart");
+            assert!(b.is_writing(), "C1: {b:?} is sent, and another may send it too");
+        }
+        let (len, most) = (batch.len() * self.block_bytes(), self.options.transfer_bytes_max);
+        assert!(len <= most, "a transfer of {len} bytes where {most} are the most");
+        waits.extend(batch.iter().map(|out| out.buf.clone()));
         let cache = self.clone();
         self.env.spawn("write-back", async move {
             let _permit = cache.in_flight.acquire().await;
-            let bytes = batch.iter().map(|x| x.2.clone()).collect();
+            let bytes = batch.iter().map(|out| out.bytes.clone()).collect();
             let result = match cache.failure() {
                 Some(e) => Err(e),
                 None => cache.disk.write(at, bytes, Durability::Cached).await,
@@ -177,7 +198,12 @@ impl Cache {
         }
         let epoch = self.flusher.epoch();
         let gate = self.gate.borrow().clone();
-        for (b, image, bytes) in batch {
+        for Outgoing { buf: b, image, bytes, version } in batch {
+            let changed = matches!(image, Image::AsIs) && !bytes.is_same(&b.0.data.borrow());
+            assert!(
+                !changed || b.version() != version,
+                "C4: {b:?} was changed while it was written, and is taken for clean"
+            );
             drop(bytes); // so that the next edit need not copy
             if result.is_err() {
                 b.mark_dirty();
@@ -300,7 +326,7 @@ impl Cache {
         }
     }
 
-    /// Discards the memory of block `b` if it is clean and unheld: for tests.
+    /// Is the block in memory? For tests: to ask is to use it.
     pub fn is_cached(&self, b: BlockNo) -> bool {
         self.get_cached(b).is_some()
     }

@@ -34,6 +34,7 @@ impl WriteBehind {
         self.next = offset + len;
         self.run += len;
         let (from, to) = (self.from, self.next / block_bytes);
+        assert!(from <= to, "block {from} was left behind, and the writer is at {to}");
         let is_stream = self.run >= STREAM_TRANSFERS * transfer_bytes;
         if !is_stream || (to - from) * block_bytes < transfer_bytes {
             return None;

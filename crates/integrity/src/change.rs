@@ -153,6 +153,57 @@ pub enum Change {
 }
 
 impl Change {
+    /// Asserts that it says something: of things that are there, within a block of `block_bytes`.
+    /// What came from a disk (the inode that an old entry named) may be anything.
+    pub(crate) fn check(&self, block_bytes: usize) {
+        match self {
+            Change::AllocBlocks(e) | Change::FreeBlocks(e) => {
+                assert!(e.len > 0 && e.start.0 > 0, "O1: {self:?} is of no blocks");
+            }
+            Change::MapPointer { ino, new, .. } => {
+                assert!(ino.0 != 0, "O1: {self:?} is of no inode");
+                // A node of a tree of extents changes as a whole, and names no blocks.
+                let leads = new.len == 0 || new.start.0 != 0;
+                assert!(leads, "O1: {self:?} leads to the superblock");
+            }
+            Change::Unmap { ino, old, .. } => {
+                assert!(ino.0 != 0 && old.len > 0, "O1: {self:?} unmaps nothing");
+            }
+            Change::XattrPointer { ino, old, new } => {
+                assert!(ino.0 != 0 && old != new, "O1: {self:?} changes nothing");
+            }
+            Change::AddEntry { dir, ino, at } => {
+                assert!(dir.0 != 0 && ino.0 != 0, "O1: {self:?} is an entry of nothing");
+                assert!(usize::from(*at) < block_bytes, "O1: {self:?} lies in no block");
+            }
+            Change::ChangeEntry { dir, new, at, .. } => {
+                assert!(dir.0 != 0 && new.0 != 0, "O1: {self:?} is an entry of nothing");
+                assert!(usize::from(*at) < block_bytes, "O1: {self:?} lies in no block");
+            }
+            Change::RemoveEntry { dir, at, .. } => {
+                let inside = usize::from(*at) < block_bytes;
+                assert!(dir.0 != 0 && inside, "O1: {self:?} lies in no directory");
+            }
+            Change::DotDot { dir, parent } => {
+                assert!(dir.0 != 0 && parent.0 != 0, "O1: {self:?} leads nowhere");
+            }
+            Change::InitBlock { ino, .. }
+            | Change::AllocInode(ino)
+            | Change::FreeInodeBit(ino)
+            | Change::InitInode(ino)
+            | Change::FreeInode(ino)
+            | Change::Grow(ino)
+            | Change::GrowDir(ino)
+            | Change::Shrink(ino)
+            | Change::Attr(ino)
+            | Change::DropIndex(ino)
+            | Change::LinkUp(ino)
+            | Change::LinkDown(ino)
+            | Change::ParentLinkDown(ino) => assert!(ino.0 != 0, "O1: {self:?} of no inode"),
+            Change::Counts | Change::State => (),
+        }
+    }
+
     /// What the edit's bytes are made of.
     pub fn grain(&self) -> Grain {
         match self {

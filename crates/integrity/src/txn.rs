@@ -104,7 +104,7 @@ impl Txn {
         change: Change,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
-        assert!(!self.over, "an edit in a transaction that has ended");
+        self.check(buf, &range, &change);
         self.touch(buf, &range);
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
@@ -115,9 +115,8 @@ impl Txn {
     }
 
     /// Changes `range` of `buf`'s bytes with `f`, and announces only the 4-byte words that differ
-    /// afterwards.
-    /// For structures with many fields, of which an operation changes a few: two operations that
-    /// change different fields of one inode then never undo each other.
+    /// afterwards. For structures with many fields, of which an operation changes a few: two
+    /// operations that change different fields of one inode then never undo each other.
     pub fn edit_words<T>(
         &mut self,
         buf: &Buf,
@@ -125,6 +124,7 @@ impl Txn {
         change: Change,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
+        self.check(buf, &range, &change);
         self.touch(buf, &range);
         let before: Box<[u8]> = Box::from(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
@@ -141,8 +141,21 @@ impl Txn {
 
     /// File contents were written to `range` of `buf` (with `Buf::modify` or `Buf::replace`).
     pub fn data(&mut self, ino: Ino, buf: &Buf, range: Range<usize>) {
+        assert!(!self.over, "O1: contents in a transaction that has ended");
+        assert!(range.end <= buf.bytes().len(), "contents beyond the end of {buf:?}");
+        assert!(buf.is_dirty(), "O1: contents of {buf:?} are announced and were not written");
+        assert_eq!(buf.owner(), ino, "O3: contents that no fsync of their file would find");
         let integrity = self.integrity.clone();
         integrity.data(self, ino, buf, range);
+    }
+
+    /// What holds of every edit, before it is made.
+    fn check(&self, buf: &Buf, range: &Range<usize>, change: &Change) {
+        assert!(!self.over, "O1: an edit of {buf:?} in a transaction that has ended");
+        // One of no bytes says what is done, and changes nothing.
+        let len = buf.bytes().len();
+        assert!(range.end <= len, "O1: {change:?} beyond the end of {buf:?}");
+        change.check(len);
     }
 
     /// The mechanism it belongs to.

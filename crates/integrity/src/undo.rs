@@ -41,6 +41,8 @@ pub struct Undo {
 impl Undo {
     /// Of an edit at byte `at` that made `after` of `before`, of equal length.
     pub fn of(at: usize, before: &[u8], after: &[u8], grain: Grain) -> Undo {
+        let (old, new) = (before.len(), after.len());
+        assert_eq!(old, new, "an edit at byte {at} has bytes that nothing was before");
         let pieces = match grain {
             Grain::Bits => {
                 let mask: Box<[u8]> = before.iter().zip(after).map(|(b, a)| b ^ a).collect();
@@ -70,6 +72,8 @@ impl Undo {
     /// Puts what was there before into `image`, a copy of the block.
     pub fn apply(&self, image: &mut [u8]) {
         for p in self.pieces.iter().rev() {
+            let end = p.range().end;
+            assert!(end <= image.len(), "an edit up to byte {end} in a block of {}", image.len());
             for (i, old) in p.before.iter().enumerate() {
                 let mask = p.mask.as_ref().map_or(0xff, |m| m[i]);
                 let out = &mut image[p.at + i];

@@ -15,9 +15,10 @@ pub(crate) struct BusyExtents {
 
 impl BusyExtents {
     pub(crate) fn add_blocks(&mut self, txn: u64, extent: Extent) {
+        let (held, e) = (!self.may_reuse(Freed::Blocks(extent)), extent);
+        assert!(!held, "{} blocks at {} are freed, and some of them were", e.len, e.start);
         self.by_txn.entry(txn).or_default().0.push(extent);
-        let old = self.blocks.insert(extent.start.0, extent.len);
-        assert!(old.is_none(), "block {} is freed twice", extent.start);
+        self.blocks.insert(extent.start.0, extent.len);
     }
 
     /// An allocator asks before it takes; does what it was told still hold as it takes it?
@@ -51,6 +52,8 @@ impl BusyExtents {
             let len = self.blocks.remove(&e.start.0);
             assert_eq!(len, Some(e.len), "blocks at {} are released as they were freed", e.start);
         }
+        let none = self.blocks.is_empty() && self.inodes.is_empty();
+        assert!(none || !self.by_txn.is_empty(), "something is held for no transaction");
         extents
     }
 

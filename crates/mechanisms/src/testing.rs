@@ -1,13 +1,55 @@
 //! Blocks for the tests of this crate's structures: a cache over a disk in memory, which answers at
 //! once, and an engine whose time stands still. It knows no mechanism.
 
-use cache::{Cache, CacheOptions};
+use cache::{Cache, CacheOptions, FlushEpoch};
 use env::{Block, Disk, DiskError, Durability, Engine, Local, Nanos, Now};
 use std::cell::RefCell;
 use std::rc::Rc;
 use wal::{Client, FormatOptions, Log, LogArea, OpenOptions};
 
 pub(crate) const BLOCK: usize = 1024;
+
+/// A twin of what becomes of one block's writes; `N` numbers the changes that an image has.
+#[derive(Default)]
+pub(crate) struct Writes<N> {
+    on_its_way: Option<N>,
+    /// Ended and not flushed.
+    written: Vec<(FlushEpoch, N)>,
+    /// Everything up to this is durable in place, or matters no more.
+    pub(crate) in_place: N,
+}
+
+impl<N: Copy + Ord> Writes<N> {
+    pub(crate) fn is_idle(&self) -> bool {
+        self.on_its_way.is_none()
+    }
+
+    /// An image goes whose newest change this is.
+    pub(crate) fn begin(&mut self, newest: N) {
+        assert!(self.on_its_way.replace(newest).is_none(), "two writes of a block");
+    }
+
+    /// Its write ends; false: there is none.
+    pub(crate) fn end(&mut self, ok: bool, epoch: FlushEpoch) -> bool {
+        let Some(newest) = self.on_its_way.take() else { return false };
+        if ok {
+            self.written.push((epoch, newest));
+        }
+        true
+    }
+
+    /// A flush of this epoch has ended.
+    pub(crate) fn flushed(&mut self, epoch: FlushEpoch) {
+        for (_, newest) in self.written.extract_if(.., |(e, _)| *e < epoch) {
+            self.in_place = self.in_place.max(newest);
+        }
+    }
+
+    /// The block is free: what it had up to this change matters no more.
+    pub(crate) fn freed(&mut self, upto: N) {
+        (self.in_place, self.on_its_way) = (upto, None);
+    }
+}
 
 /// A disk in memory.
 struct Memory(RefCell<Vec<u8>>);

@@ -31,6 +31,8 @@ impl<T> Default for Touched<T> {
 
 impl<T> Touched<T> {
     pub(crate) fn note(&mut self, txn: u64, what: T) {
+        let once = self.recent.back().is_none_or(|(newest, _)| *newest != txn);
+        assert!(once, "transaction {txn} ends twice");
         self.recent.push_back((txn, what));
         if self.recent.len() > RECENT_MAX {
             let oldest = self.recent.pop_front().map(|t| t.0);

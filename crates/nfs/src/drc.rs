@@ -5,6 +5,7 @@
 //! server to the next, see [`crate::kept`].
 
 use crate::kept::Kept;
+use crate::nfs3;
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -73,7 +74,9 @@ struct Answered {
 impl<C> State<C> {
     fn keep(&mut self, key: Key, reply: &[u8], volume: usize, at: Instant) {
         let client = key.client;
-        self.requests.insert(key.clone(), Entry::Answered { reply: reply.into(), volume, at });
+        let entry = Entry::Answered { reply: reply.into(), volume, at };
+        let old = self.requests.insert(key.clone(), entry);
+        assert!(old.is_none(), "request {:#x} of {client} is answered twice", key.xid);
         self.kept += 1;
         self.order.push_back(client);
         let mine = self.clients.entry(client).or_default();
@@ -99,7 +102,8 @@ impl<C> State<C> {
     fn forget(&mut self, whose: IpAddr) {
         let Some(client) = self.clients.get_mut(&whose) else { return };
         if let Some(old) = client.keys.pop_front() {
-            self.requests.remove(&old);
+            let known = self.requests.remove(&old).is_some();
+            assert!(known && self.kept > 0, "a reply is forgotten that was not kept");
             self.kept -= 1;
         }
         if client.keys.is_empty() && client.forgotten == 0 {
@@ -158,6 +162,7 @@ impl<C> Drc<C> {
         if reply.len() <= REPLY_BYTES_MAX {
             s.keep(key, reply, volume, Instant::now());
         }
+        assert!(!who.is_empty(), "a request is under way that nobody has asked");
         who.split_off(1)
     }
 
@@ -169,7 +174,9 @@ impl<C> Drc<C> {
             .requests
             .iter()
             .filter_map(|(key, entry)| match entry {
-                Entry::Answered { reply, volume: v, at } if *v == volume && key.procedure != 7 => {
+                Entry::Answered { reply, volume: v, at }
+                    if *v == volume && key.procedure != nfs3::WRITE =>
+                {
                     (at.elapsed() <= within).then(|| (*at, key.clone(), reply.to_vec()))
                 }
                 _ => None,

@@ -310,7 +310,11 @@ impl World {
                 (Kind::Symlink, self.names_of(ino))
             }
         };
-        assert_eq!((attr.kind, links(self.ufs.store(), ino)), (kind, names as u16), "inode {ino}");
+        assert_eq!(
+            (attr.kind(), links(self.ufs.store(), ino)),
+            (kind, names as u16),
+            "inode {ino}"
+        );
     }
 
     fn check(&mut self) {

@@ -183,13 +183,13 @@ impl Monitor {
     }
 
     /// Enters with `work` and ended requests, runs until nothing is ready, and leaves with what
-    /// came of it.
-    /// Both vectors are empty afterwards. Calls that come before the volume is open, or after it is
-    /// closed, are answered with `Stale`.
+    /// came of it; `work` and `done` are empty afterwards. Calls that come before the volume is
+    /// open, or after it is closed, are answered with `Stale`.
     pub fn enter(&self, now: Now, work: &mut Vec<Work>, done: &mut Vec<IoDone>, out: &mut Out) {
         let shard = &*self.shard;
         let mut guard = shard.lock();
-        shard.busy.store(true, Ordering::Relaxed);
+        let was = shard.busy.swap(true, Ordering::Relaxed);
+        assert!(!was, "two threads are inside a volume");
         let inside = &mut *guard;
         let open = inside.open.take();
         let Inside { engine, volumes, replies, .. } = inside;
@@ -203,6 +203,7 @@ impl Monitor {
         });
         out.replies.append(&mut replies.borrow_mut());
         out.io.append(&mut engine.take_io());
+        assert!(work.is_empty() && done.is_empty(), "what comes in is all taken");
         let deadline = engine.deadline().map_or(0, |d| d.0.max(1));
         shard.deadline.store(deadline, Ordering::Relaxed);
         shard.busy.store(false, Ordering::Relaxed);

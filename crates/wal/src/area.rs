@@ -24,6 +24,8 @@ pub struct LogArea {
 impl LogArea {
     /// These extents of `disk`, one after the other.
     pub fn new(disk: Rc<dyn Disk>, extents: Vec<LogExtent>) -> LogArea {
+        let whole = |e: &LogExtent| e.at.is_multiple_of(512) && e.len.is_multiple_of(512);
+        assert!(extents.iter().all(whole), "a log's extents begin and end with sectors");
         let len = extents.iter().map(|e| e.len).sum();
         LogArea { disk, extents: extents.into(), len }
     }
@@ -72,6 +74,7 @@ impl LogArea {
                 break;
             }
         }
+        assert_eq!(left, 0, "the log's extents end before its length of {}", self.len);
         Ok(pieces)
     }
 
@@ -82,6 +85,7 @@ impl LogArea {
             let blocks = self.disk.read(place, vec![Block::zeroed(n as usize)]).await?;
             bytes.extend_from_slice(blocks[0].bytes());
         }
+        assert_eq!(bytes.len(), len, "a read of the log at {at} came short");
         Ok(bytes)
     }
 
@@ -93,6 +97,8 @@ impl LogArea {
         bytes: Block,
         how: Durability,
     ) -> Result<(), DiskError> {
+        let whole = at.is_multiple_of(512) && bytes.len().is_multiple_of(512);
+        assert!(whole, "{} bytes at {at} tear a sector of the log", bytes.len());
         let pieces = self.pieces(at, bytes.len() as u64)?;
         if let [(place, _)] = pieces[..] {
             return self.disk.write(place, vec![bytes], how).await;
@@ -103,6 +109,7 @@ impl LogArea {
             self.disk.write(place, vec![part], how).await?;
             done += n as usize;
         }
+        assert_eq!(done, bytes.len(), "a write of the log at {at} came short");
         Ok(())
     }
 

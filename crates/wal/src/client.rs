@@ -36,6 +36,7 @@ impl Reservation {
         let cost = self.log.state.borrow().cost(len).min(self.cost);
         let spare = self.cost - cost;
         (self.len, self.cost) = (len, cost);
+        self.check();
         if spare > 0 {
             self.log.unreserve(spare);
         }
@@ -43,8 +44,18 @@ impl Reservation {
 
     /// Makes one of two: room for an entry that is as long as both.
     pub fn join(&mut self, mut other: Reservation) {
+        assert!(Rc::ptr_eq(&self.log, &other.log), "room in two logs is joined");
         self.cost += std::mem::take(&mut other.cost);
         self.len += other.len;
+        self.check();
+    }
+
+    /// Is what it keeps enough for an entry of its length, wherever that comes to lie?
+    fn check(&self) {
+        let s = self.log.state.borrow();
+        let (cost, need) = (self.cost, s.cost(self.len));
+        assert!(cost >= need, "I2: {cost} bytes are kept for an entry that may take {need}");
+        assert!(s.reserved >= cost, "I2: a client has {cost} of {} bytes kept", s.reserved);
     }
 }
 
@@ -110,6 +121,8 @@ impl Client {
     /// reserved.
     pub fn append_reserved(&self, room: Reservation, bytes: &[u8]) -> Result<Lsn, LogError> {
         assert!(bytes.len() as u64 <= room.len, "an entry outgrows its reservation");
+        assert!(Rc::ptr_eq(&room.log, self.inner()), "an entry in another log's room");
+        room.check();
         if let Some(e) = self.inner().failure() {
             return Err(e);
         }
@@ -119,7 +132,13 @@ impl Client {
 
     fn put(&self, bytes: &[u8]) -> Lsn {
         let log = self.inner();
-        let lsn = log.state.borrow_mut().put(log.seed, self.id, bytes);
+        let lsn = {
+            let mut s = log.state.borrow_mut();
+            let lsn = s.put(log.seed, self.id, bytes);
+            let (end, limit) = (s.position() + s.reserved, s.limit());
+            invariant!(log.plant, end <= limit, "I2: what is appended and kept ends at {end}");
+            lsn
+        };
         log.kick();
         lsn
     }
@@ -217,6 +236,8 @@ impl Client {
             } else if slot.trim != IDLE && below > slot.trim {
                 slot.trim = below;
             }
+            let (trim, head) = (slot.trim, s.sb.head);
+            assert!(trim >= head, "I3: the head is {head}, and a client needs {trim}");
         }
         self.inner().trim_in_background();
     }

@@ -126,6 +126,7 @@ impl Superblock {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         assert!(self.clients.len() <= CLIENTS_MAX);
+        assert!(self.makes_sense(), "a superblock that nobody would accept is written");
         let mut b = vec![0; SLOT_BYTES];
         put(&mut b, 0, MAGIC);
         put(&mut b, 12, &VERSION.to_le_bytes());
@@ -221,6 +222,7 @@ impl Superblock {
             && (4..=1 << 20).contains(&self.segments)
             && self.head < far
             && self.epoch_start < far
+            && self.clients.iter().all(|c| c.trim >= self.head)
     }
 }
 
@@ -237,6 +239,10 @@ pub(crate) struct GroupHeader {
 
 impl GroupHeader {
     pub(crate) fn encode(&self, seed: u32, b: &mut [u8]) {
+        let GroupHeader { lsn, prev, durable, .. } = *self;
+        assert!(prev <= lsn, "I6: the group at {lsn} follows one that ends at {prev}");
+        assert!(durable <= prev, "I6: the group at {lsn} says that {durable} is durable");
+        assert!(self.bytes as usize > GROUP_HEADER && self.entries > 0, "a group of nothing");
         put(b, 0, &GROUP_MAGIC.to_le_bytes());
         put(b, 8, &self.lsn.to_le_bytes());
         put(b, 16, &self.epoch.to_le_bytes());
@@ -281,6 +287,8 @@ impl EntryHeader {
     /// Appends header and bytes to a group; `lsn` is where they will lie.
     pub(crate) fn append(&self, seed: u32, lsn: u64, bytes: &[u8], out: &mut Vec<u8>) {
         assert_eq!(self.len as usize, bytes.len());
+        let whole = self.flags & FIRST == 0 || self.offset == 0;
+        assert!(whole, "the first part of an entry begins at its byte {}", self.offset);
         let at = out.len();
         out.extend_from_slice(&[0; 4]);
         out.extend_from_slice(&self.len.to_le_bytes());

@@ -57,6 +57,14 @@
 //! Groups are written as `window.rs` decides: at once when the device is idle; what arrives
 //! meanwhile goes out in the next; several in flight, their number found by measuring.
 
+/// Asserts an invariant of the log, whose number in the header above begins the message. It rests
+/// while a bug is planted: the crash tests are to find that from outside.
+macro_rules! invariant {
+    ($plant:expr, $holds:expr, $($message:tt)+) => {
+        assert!($plant.is_some() || $holds, $($message)+)
+    };
+}
+
 mod area;
 mod client;
 mod error;

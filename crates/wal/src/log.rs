@@ -127,6 +127,8 @@ impl Log {
         area.flush().await?; // what a reader before us saw may be in the device's cache only
         let mut sb = read_superblock(&area).await?;
         let tail = find_tail(&area, &sb, options.plant).await?;
+        let (epoch, start) = (sb.epoch, sb.epoch_start);
+        assert!(tail.at >= start, "I4: the tail {} lies before epoch {epoch}", tail.at);
         sb.generation += 1;
         sb.epoch_start = tail.at;
         sb.end = tail.at;
@@ -136,6 +138,10 @@ impl Log {
         if options.plant != Some("epoch-not-raised") {
             sb.epoch += 1;
         }
+        invariant!(options.plant, sb.epoch > epoch, "I5: epoch {epoch} is written in twice");
+        let needed = sb.clients.iter().filter(|c| c.trim != IDLE).map(|c| c.trim).max();
+        let behind = needed.is_some_and(|n| n > tail.at);
+        invariant!(options.plant, !behind, "I3: {needed:?} is needed, the tail is {}", tail.at);
         let slot = if options.plant == Some("one-slot") { 0 } else { sb.generation % 2 };
         let bytes = Block::copy_of(&sb.encode());
         area.write(slot * SLOT_BYTES as u64, bytes, Durability::Fua).await?;
@@ -215,6 +221,7 @@ impl Log {
                 s.sb.clients.len() - 1
             }
         };
+        assert_eq!(s.sb.clients.len(), s.clients.len(), "each client has its state");
         s.clients[place].here = true;
         let slot = &mut s.sb.clients[place];
         if known.is_none() {

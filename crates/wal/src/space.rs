@@ -133,8 +133,8 @@ impl Inner {
     pub(crate) fn keep(&self, len: u64) -> u64 {
         let mut s = self.state.borrow_mut();
         let cost = s.cost(len);
-        let fits = s.has_room(cost) || self.plant.is_some();
-        assert!(fits, "I2: {cost} bytes are promised beyond {}", s.limit());
+        invariant!(self.plant, s.has_room(cost), "I2: {cost} are promised beyond {}", s.limit());
+        assert!(s.failed.is_none(), "I7: a log that has failed promises nothing");
         s.reserved += cost;
         cost
     }
@@ -160,7 +160,8 @@ impl Inner {
             self.env.spawn("log trim", async move {
                 // A failure is remembered in the log itself.
                 let _ = log.write_superblock().await;
-                log.state.borrow_mut().trimming = false;
+                let was = std::mem::replace(&mut log.state.borrow_mut().trimming, false);
+                assert!(was, "two tasks make trims durable in the background");
             });
         } else {
             self.room.wake_all();

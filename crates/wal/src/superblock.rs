@@ -29,6 +29,8 @@ impl Inner {
             if self.planted("reuse-before-superblock") {
                 s.sb.head = head;
             }
+            let lost = s.sb.clients.iter().find(|c| c.trim < s.sb.head);
+            assert!(lost.is_none(), "I3: {lost:?} needs what lies below {}", s.sb.head);
             (Superblock { generation, head, end: s.end(), ..s.sb.clone() }, s.activations)
         };
         let slot = if self.planted("one-slot") { 0 } else { next.generation % 2 };
@@ -44,7 +46,9 @@ impl Inner {
             assert!(next.head >= s.sb.head, "I3: the head only moves forward");
             let end = s.position();
             assert!(next.head <= end, "I3: the head {} passes the end {end}", next.head);
-            assert!(next.generation > s.sb.generation || self.plant.is_some(), "I3: a stale write");
+            assert_eq!(next.generation, s.sb.generation + 1, "I3: superblocks go one by one");
+            let active = s.activations_durable..=s.activations;
+            assert!(active.contains(&activations), "I5: {activations} of {active:?} are durable");
             (s.sb.generation, s.sb.head) = (next.generation, next.head);
             s.activations_durable = activations;
             s.stats.superblocks += 1;

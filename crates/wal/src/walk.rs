@@ -71,9 +71,13 @@ impl Walk {
     }
 
     fn accept(&mut self, g: Group) -> Group {
+        let h = &g.header;
+        let before = std::mem::replace(&mut self.at, h.lsn + self.sb.pad(u64::from(h.bytes)));
+        assert!(before <= h.lsn && h.lsn < self.at, "a walk from {before} goes on at {}", h.lsn);
+        let end = self.sb.next_segment(h.lsn);
+        assert!(self.at <= end, "I6: the group at {} crosses into the segment at {end}", h.lsn);
         self.first = false;
-        self.epoch = g.header.epoch;
-        self.at = g.header.lsn + self.sb.pad(u64::from(g.header.bytes));
+        self.epoch = h.epoch;
         g
     }
 

@@ -140,6 +140,7 @@ impl Window {
     fn try_next(&mut self) {
         let next = if self.up { self.best + 1 } else { self.best.wrapping_sub(1) };
         if next < WIDTHS.len() {
+            assert_eq!(next.abs_diff(self.best), 1, "only a neighbour of the best width is tried");
             self.phase = Phase::Trying(next);
         } else {
             self.up = !self.up;

@@ -35,6 +35,8 @@ impl State {
 
     pub(crate) fn close_group(&mut self) {
         if let Some(g) = self.open.take() {
+            assert_eq!(g.prev, self.tail, "I6: a group names the end of the one before it");
+            assert!(g.start >= self.tail && g.entries > 0, "I6: {} follows {}", g.start, g.prev);
             self.tail = self.sb.pad(g.end());
             self.closed.push_back(g);
         }
@@ -59,7 +61,11 @@ impl State {
             let bytes = vec![0; GROUP_HEADER];
             self.open = Some(Group { start, prev: self.tail, bytes, entries: 0 });
         }
-        self.open.as_mut().expect("it was opened above")
+        let end = self.open.as_ref().map_or(0, |g| self.segment_end(g.start));
+        let group = self.open.as_mut().expect("it was opened above");
+        let fits = group.end() + room as u64 <= end;
+        assert!(fits, "{room} bytes for the group at {} cross its segment's end", group.start);
+        group
     }
 
     /// How much of an entry with `left` bytes to go is put down next.
@@ -82,6 +88,7 @@ impl State {
 
     /// Puts an entry into groups. The caller has made sure that there is room.
     pub(crate) fn put(&mut self, seed: u32, client: ClientId, bytes: &[u8]) -> Lsn {
+        let (before, head) = (self.end(), self.sb.head);
         let mut done = 0;
         let mut lsn = None;
         loop {
@@ -105,7 +112,10 @@ impl State {
                 self.close_group();
             }
             done += n;
+            assert!(n > 0 || last, "a part of no bytes, {done} are put down");
             if last {
+                assert!(first >= before, "I1: an entry at {first}, and {before} is taken");
+                assert!(first >= head, "I3: an entry at {first} lies below the head {head}");
                 if first != at {
                     self.parted.insert(first, end);
                 }
@@ -151,13 +161,16 @@ impl State {
     fn advance(&mut self) -> Vec<Waker> {
         while self.in_flight.front().is_some_and(|f| f.done) {
             let f = self.in_flight.pop_front().expect("there is a first");
-            assert!(f.end > self.durable, "I1: the durable prefix only grows");
+            let follows = f.start >= self.durable && f.end > f.start;
+            assert!(follows, "I1: {} is durable, and then from {} on", self.durable, f.start);
             assert!(self.failed.is_none(), "I7: a log that has failed acknowledges nothing");
             self.durable = f.end;
         }
         while self.parted.first_key_value().is_some_and(|(_, end)| *end <= self.durable) {
             self.parted.pop_first();
         }
+        let (durable, end) = (self.durable, self.end());
+        assert!(durable <= end, "I1: {durable} is durable, and only {end} was appended");
         let later = self.waiters.split_off(&(self.durable + 1, 0));
         std::mem::replace(&mut self.waiters, later).into_values().collect()
     }
@@ -179,8 +192,8 @@ impl Inner {
         self.wait_durable(target).await?;
         let s = self.state.borrow();
         let upto = s.durable;
-        let safe = target <= upto || self.plant.is_some();
-        assert!(safe, "I1: the entry at {lsn} ends at {target}, durable is {upto}");
+        let safe = target <= upto;
+        invariant!(self.plant, safe, "I1: the entry at {lsn} ends at {target}, durable is {upto}");
         Ok(())
     }
 
@@ -245,7 +258,8 @@ impl Inner {
                 None => break,
             }
         }
-        self.state.borrow_mut().issuing = false;
+        let was = std::mem::replace(&mut self.state.borrow_mut().issuing, false);
+        assert!(was, "two tasks issue the log's writes");
     }
 
     /// Starts the write of one group.
@@ -263,7 +277,10 @@ impl Inner {
         let end = g.start + padded;
         let fits = end <= s.sb.limit();
         let head = s.sb.head;
-        assert!(fits || self.plant.is_some(), "I2: a group up to {end} overwrites {head}");
+        invariant!(self.plant, fits, "I2: a group up to {end} overwrites {head}");
+        let crosses = end > s.sb.next_segment(g.start);
+        assert!(!crosses, "I2: a group from {} to {end} crosses into the next segment", g.start);
+        assert!(s.failed.is_none(), "I7: a log that has failed writes nothing");
         assert!(s.sb.epoch_start <= g.start, "I4: a group at {} is of an older epoch", g.start);
         assert!(!s.sb_needed(), "I5: a group goes before the superblock that announces it");
         let before = s.in_flight.back().map_or(s.durable, |f| f.end);
@@ -301,6 +318,7 @@ impl Inner {
             }
             let f = s.in_flight.iter_mut().find(|f| f.start == start);
             let f = f.expect("a write that ends was in flight");
+            assert!(!f.done, "I1: the write at {start} ends twice");
             f.done = true;
             let (crowd, took) = (f.crowd, now.since(f.issued));
             s.window.note(crowd, took);

@@ -25,6 +25,11 @@ impl State {
         !self.writer && (shared || self.readers == 0)
     }
     fn take(&mut self, shared: bool) {
+        let (readers, writer) = (self.readers, self.writer);
+        assert!(
+            self.free_for(shared),
+            "a lock is taken that {readers} read, or one writes: {writer}"
+        );
         if shared { self.readers += 1 } else { self.writer = true }
     }
     /// Wakes the first in the queue, and with a reader all readers right behind it.
@@ -119,10 +124,10 @@ impl Lock {
     fn release(&self, shared: bool) {
         let mut s = self.0.borrow_mut();
         if shared {
-            assert!(s.readers > 0);
+            assert!(s.readers > 0 && !s.writer, "a reader lets go of a lock that none has");
             s.readers -= 1;
         } else {
-            assert!(s.writer);
+            assert!(s.writer && s.readers == 0, "a writer lets go of a lock that it has not");
             s.writer = false;
         }
         s.wake_next();

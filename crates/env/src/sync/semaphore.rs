@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 
 struct State {
+    permits: usize,
     free: usize,
     next: u64,
     queue: VecDeque<(u64, Waker)>,
@@ -19,7 +20,8 @@ pub struct Semaphore(Rc<RefCell<State>>);
 impl Semaphore {
     /// With `permits` of them.
     pub fn new(permits: usize) -> Semaphore {
-        Semaphore(Rc::new(RefCell::new(State { free: permits, next: 0, queue: VecDeque::new() })))
+        let queue = VecDeque::new();
+        Semaphore(Rc::new(RefCell::new(State { permits, free: permits, next: 0, queue })))
     }
 
     /// Takes one, waiting for it if need be.
@@ -89,6 +91,7 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let mut s = self.0.0.borrow_mut();
         s.free += 1;
+        assert!(s.free <= s.permits, "{} permits are free of {}", s.free, s.permits);
         s.wake_next();
     }
 }

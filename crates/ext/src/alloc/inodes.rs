@@ -56,6 +56,7 @@ impl Ext {
         // Nobody else is let in between finding a bit and setting it.
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
+        assert!(ino.0 >= self.geo.first_ino, "inode {ino} is one of the volume's own");
         self.make_map(txn, &map, g, INODE_UNINIT);
         if let Some(blocks) = blocks {
             self.make_map(txn, &blocks, g, BLOCK_UNINIT);

@@ -39,6 +39,9 @@ impl Ext {
         (i, old): (usize, BlockNo),
         to: Extent,
     ) {
+        let was = |n: u64| if old.0 == 0 { old } else { old.plus(n) };
+        let as_said = (0..to.len).all(|n| leaf.pointer(i + n as usize) == was(n));
+        assert!(as_said, "pointers of inode {} to {old} are set, and are others", h.ino);
         let (at, leads_to) = (leaf.place(i), leaf.leads_to);
         let change = Change::MapPointer { ino: h.ino, at, leads_to, old, new: to };
         txn.edit(&leaf.buf, leaf.bytes(i, to.len), change, |b| {
@@ -55,6 +58,8 @@ impl Ext {
         i: usize,
         old: Extent,
     ) {
+        let as_said = (0..old.len).all(|n| leaf.pointer(i + n as usize) == old.start.plus(n));
+        assert!(as_said, "pointers of inode {} to {old:?} are cleared, and are others", h.ino);
         let (at, leads_to) = (leaf.place(i), leaf.leads_to);
         let change = Change::Unmap { ino: h.ino, at, leads_to, old };
         txn.edit(&leaf.buf, leaf.bytes(i, old.len), change, |b| b.fill(0));

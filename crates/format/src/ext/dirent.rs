@@ -143,6 +143,9 @@ pub fn crosses_sector(block: &[u8]) -> Result<bool, FormatError> {
 }
 
 fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8]) {
+    let fits = name.len() <= 255 && HEAD + name.len() <= len && at + len <= block.len();
+    assert!(fits, "a name of {} bytes in {len} at byte {at}", name.len());
+    assert!(at.is_multiple_of(4) && len.is_multiple_of(4), "an entry of {len} bytes at byte {at}");
     set32(block, at, ino.0);
     set16(block, at + 4, len as u16);
     block[at + 6] = name.len() as u8;
@@ -266,6 +269,8 @@ pub fn merge_of(block: &[u8], from: usize, at: usize) -> Result<Option<Merge>, F
 /// and `sector` may be just these, with places counted from its start.
 pub fn remove(sector: &mut [u8], at: usize, merge: Option<Merge>) {
     if let Some(m) = merge {
+        let covers = m.into < at && at < m.into + m.rec_len && m.into + m.rec_len <= sector.len();
+        assert!(covers, "the entry at byte {at} goes into {m:?}");
         set16(sector, m.into + 4, m.rec_len as u16);
     }
     set32(sector, at, 0); // also merged: or the old entry could be taken for one by a salvager

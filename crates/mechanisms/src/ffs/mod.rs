@@ -224,7 +224,11 @@ impl WriteGate for Ffs {
         if self.plant.is("no-rollback") {
             self.records.borrow_mut().make_ready(buf.block());
         }
-        self.records.borrow_mut().capture(buf)
+        let image = self.records.borrow_mut().capture(buf);
+        let left_out =
+            self.records.borrow().has_captured(buf.block(), matches!(image, Image::AsIs));
+        assert!(left_out, "I1: {buf:?} goes as it is, and an edit of it has not been captured");
+        image
     }
     fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
         self.records.borrow_mut().written(buf.block(), result.is_ok(), epoch);

@@ -55,6 +55,10 @@ impl Records {
     }
 
     pub(super) fn add(&mut self, txn: u64, phase: usize, edit: &Edit) {
+        let inside = edit.range.end <= edit.buf.bytes().len() && !edit.range.is_empty();
+        assert!(inside && phase < PHASES, "I1: a record of {:?} of {:?}", edit.range, edit.buf);
+        let lengths = edit.before.as_ref().is_none_or(|b| b.len() == edit.range.len());
+        assert!(lengths, "I1: what {:?} was before has another length", edit.range);
         let record = Record {
             txn,
             phase,
@@ -70,6 +74,7 @@ impl Records {
             left: [0; PHASES],
             blocks: Vec::new(),
         });
+        assert!(!t.ended, "I3: an edit of transaction {txn}, which has ended");
         t.left[phase] += 1;
         t.rolls_back |= edit.before.is_some();
         if !t.blocks.iter().any(|(p, b)| *p == phase && b.same(&edit.buf)) {
@@ -177,6 +182,12 @@ impl Records {
     /// The transaction itself freed the blocks: its own edits of them are not needed.
     pub(super) fn cancel_own(&mut self, e: Extent, txn: u64) {
         self.known_in(e).into_iter().for_each(|b| self.finish(b, |r| r.txn == txn));
+    }
+
+    /// Is every edit of the block in the image on its way, if that is `all` of it, or written?
+    pub(super) fn has_captured(&self, block: BlockNo, all: bool) -> bool {
+        let list = self.by_block.get(&block).filter(|_| all);
+        list.is_none_or(|l| l.iter().all(|r| r.state != Progress::Pending))
     }
 
     /// Has any of the blocks a record?

@@ -58,6 +58,7 @@ mod tests {
         let cache = testing::cache();
         for seed in 0..200 {
             let mut rng = Rng::new(seed);
+            cache.forget(BlockNo(seed % 60)); // what the last life left in it
             let buf = cache.get_new(BlockNo(seed % 60), BufKind::Meta, Ino(0));
             let (mut list, mut wanted) = (Vec::new(), [0; 64]);
             for n in 1..20u8 {

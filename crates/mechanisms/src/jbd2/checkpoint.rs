@@ -60,26 +60,26 @@ impl Jbd2 {
     }
 
     async fn trim(&self) -> Result<(), IntegrityError> {
-        let next = self.committed.get() + 1;
+        let next = self.committed.get().next();
         let oldest = {
             let s = self.state.borrow();
             let oldest = s.heads.oldest().filter(|_| !self.plant.is("trim-before-home"));
             oldest.unwrap_or(next).min(next)
         };
         self.log.trim(oldest, next).await?;
-        let tail = self.log.tail_serial();
+        let tail = self.log.tail_tid();
         let needed = self.state.borrow().heads.oldest();
         let there = needed.is_none_or(|n| tail <= n);
         invariant!(self.plant, there, "J4: the journal begins at {tail}, {needed:?} is needed");
-        self.state.borrow_mut().logged.retain(|_, serial| *serial >= tail);
+        self.state.borrow_mut().logged.retain(|_, tid| *tid >= tail);
         Ok(())
     }
 
     /// Everything written back and the journal empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         for _ in 0..8 {
-            let serial = self.state.borrow().running.serial;
-            self.wait_for(serial).await?;
+            let tid = self.state.borrow().running.tid;
+            self.wait_for(tid).await?;
             self.cache.write_all().await?;
             let s = self.state.borrow();
             if s.heads.is_empty() && s.running.is_empty() {
@@ -92,7 +92,7 @@ impl Jbd2 {
         assert!(self.state.borrow().heads.is_empty(), "J4: a closed volume needs no journal");
         self.stopping.set(true);
         self.kick.wake_all();
-        let next = self.state.borrow().running.serial;
+        let next = self.state.borrow().running.tid;
         Ok(self.log.finish(next).await?)
     }
 }

@@ -3,12 +3,12 @@
 //! nobody waits for a timer.
 
 use super::encode::{Encoder, Frozen};
-use super::transaction::Transaction;
+use super::transaction::{Tid, Transaction};
 use super::{Jbd2, State, add};
 use cache::{Buf, BufKind, FlushEpoch};
 use env::{Block, Durability, Nanos, both};
-use format::BlockNo;
-use integrity::{IntegrityError, invariant};
+use format::{BlockNo, Extent};
+use integrity::{Freed, IntegrityError, invariant};
 use std::rc::Rc;
 
 /// Metadata and journaled contents are written back by themselves every so many commit intervals.
@@ -16,7 +16,7 @@ const WRITE_BACK_INTERVALS: u64 = 6;
 
 /// A closed transaction, ready to be written.
 struct Closed {
-    serial: u64,
+    tid: Tid,
     blocks: Vec<Frozen>,
     ordered: Vec<Buf>,
     revokes: Vec<BlockNo>,
@@ -63,9 +63,9 @@ impl Jbd2 {
 
     /// Commits what has gathered, and writes back what nothing else will.
     async fn write_back(&self, all: bool) {
-        let serial = self.state.borrow().running.serial;
+        let tid = self.state.borrow().running.tid;
         // A failure is sticky, and later callers see it.
-        let _ = self.wait_for(serial).await;
+        let _ = self.wait_for(tid).await;
         let mut dirty = self.cache.dirty_all();
         if !all {
             dirty.retain(|b| b.kind() == BufKind::Data && !self.policy.journals_data());
@@ -86,31 +86,31 @@ impl Jbd2 {
 
     pub(super) fn is_wanted(&self) -> bool {
         let s = self.state.borrow();
-        self.wanted.get() >= s.running.serial && !s.running.is_empty()
+        self.wanted.get() >= s.running.tid && !s.running.is_empty()
     }
 
     /// Asks for the commit of this transaction.
-    pub(super) fn want(&self, serial: u64) {
-        self.wanted.set(self.wanted.get().max(serial));
+    pub(super) fn want(&self, tid: Tid) {
+        self.wanted.set(self.wanted.get().max(tid));
         self.kick.wake_all();
     }
 
     /// Waits until this transaction is durable (J8).
-    pub(super) async fn wait_for(&self, serial: u64) -> Result<(), IntegrityError> {
+    pub(super) async fn wait_for(&self, tid: Tid) -> Result<(), IntegrityError> {
         loop {
             self.check()?;
-            if self.committed.get() >= serial {
+            if self.committed.get() >= tid {
                 return Ok(());
             }
             {
                 let s = self.state.borrow();
-                if s.running.serial <= serial && s.running.is_empty() && s.committing.is_none() {
-                    let upto = self.committed.get() + 1;
-                    assert_eq!(upto, s.running.serial, "J8: what was closed is durable");
+                if s.running.tid <= tid && s.running.is_empty() && s.committing.is_none() {
+                    let upto = self.committed.get().next();
+                    assert_eq!(upto, s.running.tid, "J8: what was closed is durable");
                     return Ok(()); // nothing has ended that is not durable
                 }
             }
-            self.want(serial);
+            self.want(tid);
             self.changed.wait().await;
         }
     }
@@ -139,21 +139,19 @@ impl Jbd2 {
         }
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-        let serial = s.running.serial;
-        let mut next = Transaction::new(serial + 1);
+        let tid = s.running.tid;
+        let mut next = Transaction::new(tid.next());
         if self.plant.is("close-early") {
             next.adopt_handles(&mut s.running);
         }
         let mut closed = std::mem::replace(&mut s.running, next);
         assert!(s.committing.is_none(), "J3: one transaction is committed at a time");
-        invariant!(
-            self.plant,
-            closed.is_quiet(),
-            "J3: transaction {serial} is closed with handles"
-        );
+        invariant!(self.plant, closed.is_quiet(), "J3: transaction {tid} is closed with handles");
         let copied = |b: &&Buf| s.logged.contains_key(&b.block().0);
         let over = closed.ordered.values().find(copied);
         invariant!(self.plant, over.is_none(), "J6: {over:?} is written in place over a copy");
+        let twice = closed.ordered.keys().find(|b| closed.blocks.contains_key(b));
+        invariant!(self.plant, twice.is_none(), "J6: {twice:?} is journaled and written in place");
         let ordered: Vec<Buf> = std::mem::take(&mut closed.ordered).into_values().collect();
         let blocks = std::mem::take(&mut closed.blocks);
         let frozen = blocks.iter().map(|(b, (_, extend))| {
@@ -163,17 +161,20 @@ impl Jbd2 {
         let frozen = frozen.collect();
         closed.blocks = blocks;
         ordered.iter().for_each(|b| s.heads.freeze_ordered(b));
+        let held = |e: &Extent| !s.busy.may_reuse(Freed::Blocks(*e));
+        let held = closed.freed.iter().all(held);
+        invariant!(self.plant, held, "J5: {:?} may be used again before the commit", closed.freed);
         let revokes = self.revokes(s, &closed.freed);
         s.committing = Some(closed);
         drop(state);
         self.closing.set(false);
         self.changed.wake_all();
         self.space.wake_all();
-        Ok(Closed { serial, blocks: frozen, ordered, revokes })
+        Ok(Closed { tid, blocks: frozen, ordered, revokes })
     }
 
     fn encode(&self, closed: &Closed) -> (Vec<Block>, Block) {
-        let mut e = Encoder::new(&self.log, closed.serial);
+        let mut e = Encoder::new(&self.log, closed.tid);
         e.escapes = !self.plant.is("no-escape");
         e.says_fresh = !self.plant.is("new-block-not-cleared");
         e.revoke(&closed.revokes);
@@ -190,7 +191,7 @@ impl Jbd2 {
         let count = blocks.len() as u32 + 1;
         self.make_room(count).await?;
         if !self.plant.is("start-not-recorded") {
-            self.log.start(closed.serial).await?;
+            self.log.start(closed.tid).await?;
         }
         let ordered = self.write_ordered(closed);
         if self.log.shape.packed {
@@ -200,7 +201,7 @@ impl Jbd2 {
                 self.cache.flush_device().await?;
                 self.check_flushed(closed, written);
             }
-            let at = self.log.take(closed.serial, count);
+            let at = self.log.take(closed.tid, count);
             blocks.push(commit);
             self.log.write(at, blocks, Durability::Cached).await?;
             return self.flush_log().await;
@@ -208,7 +209,8 @@ impl Jbd2 {
         if self.plant.is("commit-before-blocks") {
             return self.write_wrongly(closed, blocks, commit).await;
         }
-        let at = self.log.take(closed.serial, count - 1);
+        assert!(blocks.len() as u32 == count - 1, "J4: as many blocks as there is room for");
+        let at = self.log.take(closed.tid, count - 1);
         let (ordered, log) = both(ordered, self.log.write(at, blocks, Durability::Cached)).await;
         ordered?;
         log?;
@@ -218,7 +220,7 @@ impl Jbd2 {
         }
         self.flush_log().await?;
         self.check_flushed(closed, written);
-        let at = self.log.take(closed.serial, 1);
+        let at = self.log.take(closed.tid, 1);
         Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
     }
 
@@ -226,7 +228,7 @@ impl Jbd2 {
     /// written by `epoch` must have been flushed.
     fn check_flushed(&self, closed: &Closed, epoch: FlushEpoch) {
         let durable = closed.ordered.is_empty() || epoch < self.cache.epoch();
-        invariant!(self.plant, durable, "J2: contents of {} were not flushed", closed.serial);
+        invariant!(self.plant, durable, "J2: contents of {} were not flushed", closed.tid);
     }
 
     async fn write_ordered(&self, closed: &Closed) -> Result<(), IntegrityError> {
@@ -249,7 +251,7 @@ impl Jbd2 {
         commit: Block,
     ) -> Result<(), IntegrityError> {
         self.write_ordered(closed).await?;
-        let at = self.log.take(closed.serial, blocks.len() as u32 + 1);
+        let at = self.log.take(closed.tid, blocks.len() as u32 + 1);
         blocks.push(commit);
         self.log.write(at, blocks, Durability::Cached).await?;
         self.flush_log().await
@@ -271,11 +273,11 @@ impl Jbd2 {
         let mut state = self.state.borrow_mut();
         let s: &mut State = &mut state;
         let t = s.committing.take().expect("it is being committed");
-        assert_eq!(t.serial, closed.serial, "J7: another transaction was written");
-        assert_eq!(t.serial, self.committed.get() + 1, "J7: numbers follow each other");
+        assert_eq!(t.tid, closed.tid, "J7: another transaction was written");
+        assert_eq!(t.tid, self.committed.get().next(), "J7: numbers follow each other");
         for f in &closed.blocks {
-            s.heads.committed(f.block, t.serial, f.extend.is_complete());
-            s.logged.insert(f.block.0, t.serial);
+            s.heads.committed(f.block, t.tid, f.extend.is_complete());
+            s.logged.insert(f.block.0, t.tid);
         }
         let freed = closed.ordered.iter().map(Buf::block);
         let mut forget: Vec<BlockNo> = freed.filter(|b| s.heads.ordered_done(*b)).collect();
@@ -287,8 +289,10 @@ impl Jbd2 {
                 s.logged.remove(b);
             });
         }
-        s.busy.release(t.serial);
-        self.committed.set(t.serial);
+        s.busy.release(t.tid.number());
+        let next = s.running.tid;
+        assert_eq!(next, t.tid.next(), "J7: {} is durable, and {next} runs", t.tid);
+        self.committed.set(t.tid);
         drop(state);
         forget.into_iter().for_each(|b| self.cache.forget(b));
     }

@@ -2,7 +2,7 @@
 //! commit. It takes images and writes nothing.
 
 use super::log::Log;
-use super::transaction::{Extend, PIECE_BYTES};
+use super::transaction::{Extend, PIECE_BYTES, Tid};
 use env::Block;
 use format::BlockNo;
 use format::jbd2::{self, MULTIWRITE_HEAD, Piece, Tag, What};
@@ -30,9 +30,9 @@ pub(super) struct Encoder<'a> {
 }
 
 impl<'a> Encoder<'a> {
-    pub(super) fn new(log: &'a Log, serial: u64) -> Encoder<'a> {
+    pub(super) fn new(log: &'a Log, tid: Tid) -> Encoder<'a> {
         let (escapes, says_fresh) = (true, true);
-        Encoder { log, tid: serial as u32, escapes, says_fresh, out: Vec::new() }
+        Encoder { log, tid: tid.on_disk(), escapes, says_fresh, out: Vec::new() }
     }
 
     /// Lists blocks of which nothing older is to be replayed.
@@ -138,6 +138,8 @@ impl<'a> Encoder<'a> {
             self.close(group);
         }
         let next_block = group.parts.is_empty();
+        let (len, left) = (bytes.len(), self.part_max() - group.parts.len());
+        assert!(0 < len && len <= left, "J2: {len} bytes where {left} are left");
         let what = What::Part { offset, len: bytes.len(), fresh, next_block };
         let sum = self.log.shape.piece_sum(self.tid, block, offset, bytes);
         group.pieces.push(Piece { block, what, sum });
@@ -159,6 +161,8 @@ impl<'a> Encoder<'a> {
         if group.pieces.is_empty() {
             return;
         }
+        let (pieces, most) = (group.pieces.len(), self.log.shape.pieces_per_block());
+        assert!(pieces <= most, "J2: a descriptor of {pieces} pieces, {most} are the most");
         let descriptor = self.log.shape.packed_descriptor(self.tid, &group.pieces);
         self.out.push(Block::copy_of(&descriptor));
         self.out.append(&mut group.blocks);

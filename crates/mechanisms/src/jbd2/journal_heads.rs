@@ -1,6 +1,7 @@
 //! The journaled blocks that are not durable in place yet: what may be written of each (the gate),
 //! and since which transaction the journal is needed for it (needed_from). It writes nothing.
 
+use super::transaction::Tid;
 use crate::unflushed::Unflushed;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
@@ -13,19 +14,19 @@ struct JournalHead {
     in_running: bool,
     /// As the transaction that is being committed left it.
     frozen: Option<Block>,
-    /// As the newest committed transaction left it, with its serial.
-    committed: Option<(u64, Block)>,
+    /// As the newest committed transaction left it, with its tid.
+    committed: Option<(Tid, Block)>,
     /// Contents that the transaction being committed writes back before its commit.
     ordered: Option<Block>,
     /// A write of those is on its way; has ended.
     ordered_sent: bool,
     ordered_in_place: bool,
     /// The committed transactions whose journal copies are needed.
-    serials: Vec<u64>,
+    tids: Vec<Tid>,
     /// The newest of them in the image on its way.
-    captured: Option<u64>,
+    captured: Option<Tid>,
     /// The newest of them in an image that was written, and when.
-    written: Option<(FlushEpoch, u64)>,
+    written: Option<(FlushEpoch, Tid)>,
     /// Freed by a transaction that is not durable: memory has other contents, or none.
     freed: bool,
 }
@@ -33,8 +34,8 @@ struct JournalHead {
 #[derive(Default)]
 pub(super) struct JournalHeads {
     map: IdMap<u64, JournalHead>,
-    /// (serial, block) of every block that needs the journal: the first of the block's serials.
-    by_needed_from: BTreeSet<(u64, u64)>,
+    /// (tid, block) of every block that needs the journal: the first of the block's tids.
+    by_needed_from: BTreeSet<(Tid, u64)>,
     unflushed: Unflushed,
 }
 
@@ -48,7 +49,7 @@ impl JournalHeads {
             ordered: None,
             ordered_sent: false,
             ordered_in_place: false,
-            serials: Vec::new(),
+            tids: Vec::new(),
             captured: None,
             written: None,
             freed: false,
@@ -88,6 +89,8 @@ impl JournalHeads {
     /// The running transaction is closed: the block is as that transaction leaves it.
     pub(super) fn freeze(&mut self, block: BlockNo) -> Block {
         let h = self.map.get_mut(&block.0).expect("a block of a transaction has joined it");
+        assert!(h.frozen.is_none(), "J3: block {block} is frozen for two transactions");
+        assert!(h.in_running && !h.freed, "J3: block {block} is not of the running transaction");
         let image = h.buf.image();
         (h.in_running, h.frozen) = (false, Some(image.clone()));
         image
@@ -98,6 +101,10 @@ impl JournalHeads {
     pub(super) fn freeze_ordered(&mut self, buf: &Buf) {
         let image = buf.image();
         let h = self.head(buf);
+        assert!(
+            h.ordered.is_none(),
+            "J2: {buf:?} is frozen, and the transaction before is not committed"
+        );
         h.ordered = Some(image);
         (h.ordered_sent, h.ordered_in_place) = (false, false);
     }
@@ -130,18 +137,18 @@ impl JournalHeads {
 
     /// The transaction is durable in the journal. `whole`: what older ones hold of the block is not
     /// needed any more.
-    pub(super) fn committed(&mut self, block: BlockNo, serial: u64, whole: bool) {
+    pub(super) fn committed(&mut self, block: BlockNo, tid: Tid, whole: bool) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         let Some(image) = h.frozen.take() else { return };
-        let needed_from = h.serials.first().copied();
-        h.committed = Some((serial, image));
+        let needed_from = h.tids.first().copied();
+        h.committed = Some((tid, image));
         if whole {
-            h.serials.clear();
+            h.tids.clear();
         }
-        let rises = h.serials.last().is_none_or(|s| *s < serial);
-        assert!(rises, "J7: block {block} is committed by {serial} after {:?}", h.serials);
-        h.serials.push(serial);
-        let first = h.serials[0];
+        let rises = h.tids.last().is_none_or(|s| *s < tid);
+        assert!(rises, "J7: block {block} is committed by {tid} after {:?}", h.tids);
+        h.tids.push(tid);
+        let first = h.tids[0];
         if needed_from != Some(first) {
             if let Some(old) = needed_from {
                 let listed = self.by_needed_from.remove(&(old, block.0));
@@ -157,7 +164,7 @@ impl JournalHeads {
         let mut known = self.inside(e);
         known.retain(|b| self.map[b].freed);
         for b in &known {
-            if let Some(first) = self.map.remove(b).and_then(|h| h.serials.first().copied()) {
+            if let Some(first) = self.map.remove(b).and_then(|h| h.tids.first().copied()) {
                 let listed = self.by_needed_from.remove(&(first, *b));
                 assert!(listed, "J4: block {b} needs the journal from {first}, nobody knows");
             }
@@ -168,7 +175,7 @@ impl JournalHeads {
     fn drop_if_idle(&mut self, block: u64) {
         let Some(h) = self.map.get(&block) else { return };
         let waits = h.in_running || h.frozen.is_some() || h.ordered.is_some();
-        if !waits && h.serials.is_empty() && h.captured.is_none() {
+        if !waits && h.tids.is_empty() && h.captured.is_none() {
             self.map.remove(&block);
         }
     }
@@ -176,6 +183,8 @@ impl JournalHeads {
     /// What may be written of the block now.
     pub(super) fn before_write(&mut self, buf: &Buf) -> Image {
         let Some(h) = self.map.get_mut(&buf.block().0) else { return Image::AsIs };
+        let sent = h.captured;
+        assert!(sent.is_none(), "J1: {buf:?} is written while {sent:?} of it is on its way");
         h.ordered_sent = h.ordered.is_some();
         if !h.in_running && h.frozen.is_none() && !h.freed {
             h.captured = h.committed.as_ref().map(|c| c.0);
@@ -184,16 +193,16 @@ impl JournalHeads {
         if let Some(ordered) = &h.ordered {
             return Image::Instead(ordered.clone());
         }
-        let Some((serial, image)) = &h.committed else { return Image::NotYet };
-        if h.written.is_some_and(|(_, s)| s >= *serial) {
+        let Some((tid, image)) = &h.committed else { return Image::NotYet };
+        if h.written.is_some_and(|(_, s)| s >= *tid) {
             return Image::NotYet; // written; it waits for a flush
         }
-        h.captured = Some(*serial);
+        h.captured = Some(*tid);
         Image::Instead(image.clone())
     }
 
     /// The newest transaction in the image on its way.
-    pub(super) fn captured(&self, block: BlockNo) -> Option<u64> {
+    pub(super) fn captured(&self, block: BlockNo) -> Option<Tid> {
         self.map.get(&block.0)?.captured
     }
 
@@ -203,10 +212,10 @@ impl JournalHeads {
         if std::mem::take(&mut h.ordered_sent) && ok {
             h.ordered_in_place = true;
         }
-        if let Some(serial) = h.captured.take()
+        if let Some(tid) = h.captured.take()
             && ok
         {
-            h.written = Some((epoch, serial));
+            h.written = Some((epoch, tid));
             self.unflushed.add(epoch, block);
         }
     }
@@ -217,14 +226,16 @@ impl JournalHeads {
         let mut freed = Vec::new();
         for BlockNo(block) in self.unflushed.take_flushed(epoch) {
             let Some(h) = self.map.get_mut(&block) else { continue };
-            let Some((_, serial)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
+            let Some((_, tid)) = h.written.filter(|(e, _)| *e < epoch) else { continue };
+            let newest = h.tids.last().is_none_or(|s| tid <= *s);
+            assert!(newest, "J1: block {block} was written with {tid}, which is not committed");
             h.written = None;
-            if let Some(first) = h.serials.first() {
+            if let Some(first) = h.tids.first() {
                 let listed = self.by_needed_from.remove(&(*first, block));
                 assert!(listed, "J4: block {block} needs the journal from {first}, nobody knows");
             }
-            h.serials.retain(|s| *s > serial);
-            match h.serials.first() {
+            h.tids.retain(|s| *s > tid);
+            match h.tids.first() {
                 Some(first) => {
                     self.by_needed_from.insert((*first, block));
                 }
@@ -252,14 +263,14 @@ impl JournalHeads {
     }
 
     /// The first transaction that is needed; None: none is.
-    pub(super) fn oldest(&self) -> Option<u64> {
+    pub(super) fn oldest(&self) -> Option<Tid> {
         self.by_needed_from.first().map(|h| h.0)
     }
 
-    /// The blocks that hold transactions up to `serial`. Those that memory counts as clean, because
+    /// The blocks that hold transactions up to `tid`. Those that memory counts as clean, because
     /// they are freed, are made dirty, so that they are written all the same.
-    pub(super) fn needing_up_to(&self, serial: u64) -> Vec<Buf> {
-        let held = self.by_needed_from.range(..=(serial, u64::MAX)).map(|(_, b)| &self.map[b]);
+    pub(super) fn needing_up_to(&self, tid: Tid) -> Vec<Buf> {
+        let held = self.by_needed_from.range(..=(tid, u64::MAX)).map(|(_, b)| &self.map[b]);
         held.filter(|h| h.written.is_none())
             .map(|h| {
                 if h.freed && !h.buf.is_dirty() {

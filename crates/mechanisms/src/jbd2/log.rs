@@ -6,6 +6,7 @@
 //! ```
 
 use super::policy::Policy;
+use super::transaction::Tid;
 use env::sync::Notify;
 use env::{Block, Disk, DiskError, Durability, Env};
 use format::jbd2::{JournalSuperblock, Shape, incompat, superblock};
@@ -44,8 +45,8 @@ fn window(sb: &JournalSuperblock) -> u32 {
 
 /// The number of the first transaction: its lower half is what is on disk, so that what is counted
 /// here never wraps, whatever number a journal begins with.
-pub(super) fn first_serial(sb: &JournalSuperblock) -> u64 {
-    (1 << 32) + u64::from(sb.sequence)
+pub(super) fn first_tid(sb: &JournalSuperblock) -> Tid {
+    Tid::first(sb.sequence)
 }
 
 /// The journal.
@@ -67,9 +68,9 @@ pub(super) struct Log {
     /// Does the superblock on disk say that there is something?
     started: Cell<bool>,
     /// The first transaction that the superblock on disk names.
-    tail_serial: Cell<u64>,
+    tail_tid: Cell<Tid>,
     /// Where each transaction that is still needed begins.
-    starts: RefCell<BTreeMap<u64, u32>>,
+    starts: RefCell<BTreeMap<Tid, u32>>,
     /// Blocks written, for the metrics.
     pub(super) written: Cell<u64>,
 }
@@ -105,7 +106,7 @@ impl Log {
             head: Cell::new(near),
             used: Cell::new(0),
             started: Cell::new(false),
-            tail_serial: Cell::new(first_serial(&sb)),
+            tail_tid: Cell::new(first_tid(&sb)),
             starts: RefCell::default(),
             written: Cell::new(0),
             place,
@@ -124,8 +125,8 @@ impl Log {
         self.capacity() - self.used.get()
     }
     /// The first transaction that a crash now would replay from.
-    pub(super) fn tail_serial(&self) -> u64 {
-        self.tail_serial.get()
+    pub(super) fn tail_tid(&self) -> Tid {
+        self.tail_tid.get()
     }
     pub(super) fn used_bytes(&self) -> u64 {
         u64::from(self.used.get()) * self.block_bytes as u64
@@ -139,14 +140,16 @@ impl Log {
     }
 
     /// Takes `count` blocks for a transaction, or the rest of one; returns the first.
-    pub(super) fn take(&self, serial: u64, count: u32) -> u32 {
+    pub(super) fn take(&self, tid: Tid, count: u32) -> u32 {
         assert!(count <= self.free(), "J4: {count} blocks are taken of {}", self.free());
-        let newest = self.starts.borrow().last_key_value().map_or(0, |(s, _)| *s);
-        assert!(newest <= serial, "J7: transaction {serial} is written after {newest}");
+        let newest = self.starts.borrow().last_key_value().map_or(Tid::NONE, |(s, _)| *s);
+        assert!(newest <= tid, "J7: transaction {tid} is written after {newest}");
         let at = self.head.get();
-        self.starts.borrow_mut().entry(serial).or_insert(at);
+        self.starts.borrow_mut().entry(tid).or_insert(at);
         self.head.set(self.wrap(at + count));
         self.used.set(self.used.get() + count);
+        assert!(self.used.get() <= self.capacity(), "J4: more is used than there is");
+        assert!((self.first..self.blocks).contains(&at), "J4: {at} lies outside the journal");
         at
     }
 
@@ -158,6 +161,9 @@ impl Log {
         how: Durability,
     ) -> Result<(), DiskError> {
         self.written.set(self.written.get() + blocks.len() as u64);
+        let inside =
+            (self.first..self.blocks).contains(&at) && blocks.len() <= self.capacity() as usize;
+        assert!(inside, "J4: {} blocks are written at {at} of {}", blocks.len(), self.blocks);
         let mut pieces: Vec<(u64, Vec<Block>)> = Vec::new();
         let mut place = at;
         for b in blocks {
@@ -241,30 +247,37 @@ impl Log {
     }
 
     /// Before the first transaction of a while: the superblock says where it begins, durably.
-    pub(super) async fn start(&self, serial: u64) -> Result<(), DiskError> {
+    pub(super) async fn start(&self, tid: Tid) -> Result<(), DiskError> {
         if self.started.get() {
             return Ok(());
         }
-        superblock::set_tail(&mut self.superblock.borrow_mut(), self.head.get(), serial as u32);
+        let used = self.used.get();
+        assert_eq!(used, 0, "J4: the superblock is to say that the journal begins at its head");
+        superblock::set_tail(&mut self.superblock.borrow_mut(), self.head.get(), tid.on_disk());
         self.write_superblock().await?;
         self.started.set(true);
-        self.tail_serial.set(serial);
+        self.tail_tid.set(tid);
         Ok(())
     }
 
-    /// Nothing before `serial` is needed any more, because it is durable in place. The superblock
-    /// says so durably before the room is used again. `next` is the serial of the next transaction.
-    pub(super) async fn trim(&self, serial: u64, next: u64) -> Result<(), DiskError> {
-        if serial <= self.tail_serial.get() || !self.started.get() {
+    /// Nothing before `tid` is needed any more, because it is durable in place. The superblock
+    /// says so durably before the room is used again. `next` is the tid of the next transaction.
+    pub(super) async fn trim(&self, tid: Tid, next: Tid) -> Result<(), DiskError> {
+        if tid <= self.tail_tid.get() || !self.started.get() {
             return Ok(());
         }
-        let (start, from) = match self.starts.borrow().range(serial..).next() {
+        let (start, from) = match self.starts.borrow().range(tid..).next() {
             Some((s, at)) => (*at, *s),
             None => (self.head.get(), next),
         };
-        superblock::set_tail(&mut self.superblock.borrow_mut(), start, from as u32);
+        let tail = self.tail_tid.get();
+        assert!(
+            tail < from && from <= next,
+            "J4: the tail goes from {tail} to {from}, {next} runs"
+        );
+        superblock::set_tail(&mut self.superblock.borrow_mut(), start, from.on_disk());
         self.write_superblock().await?;
-        self.tail_serial.set(from);
+        self.tail_tid.set(from);
         let mut starts = self.starts.borrow_mut();
         *starts = starts.split_off(&from);
         let begin = starts.first_key_value().map_or(self.head.get(), |(_, at)| *at);
@@ -280,10 +293,10 @@ impl Log {
 
     /// Everything is durable in place: the journal is an empty one as anybody's, durably. `next` is
     /// the number that the next transaction will have.
-    pub(super) async fn finish(&self, next: u64) -> Result<(), DiskError> {
+    pub(super) async fn finish(&self, next: Tid) -> Result<(), DiskError> {
         {
             let mut raw = self.superblock.borrow_mut();
-            superblock::set_tail(&mut raw, 0, next as u32);
+            superblock::set_tail(&mut raw, 0, next.on_disk());
             let bits = incompat::REVOKE | (u32::from(self.shape.wide) * incompat::WIDE);
             superblock::set_incompat(&mut raw, bits);
         }

@@ -63,7 +63,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
-use transaction::{Handle, Transaction};
+use transaction::{Handle, Tid, Transaction};
 
 pub use log::JournalPlace;
 pub(crate) use policy::Policy;
@@ -160,12 +160,12 @@ pub struct JournalRecipe {
 
 struct State {
     running: Transaction,
-    /// The serial of the committing transaction, and its freed inodes' concerns.
+    /// The one on its way to the journal, with the inodes that it concerns and what it frees.
     committing: Option<Transaction>,
     heads: JournalHeads,
     busy: BusyExtents,
     /// Blocks that the journal holds copies of, with the newest transaction that does.
-    logged: BTreeMap<u64, u64>,
+    logged: BTreeMap<u64, Tid>,
     next_handle: u64,
 }
 
@@ -180,9 +180,9 @@ pub(crate) struct Jbd2 {
     live_bytes_max: u64,
     state: RefCell<State>,
     /// The newest transaction whose commit is durable.
-    committed: Cell<u64>,
+    committed: Cell<Tid>,
     /// The newest transaction that somebody wants committed.
-    wanted: Cell<u64>,
+    wanted: Cell<Tid>,
     /// The running transaction is being closed: nobody begins.
     closing: Cell<bool>,
     stopping: Cell<bool>,
@@ -222,7 +222,7 @@ impl Jbd2 {
     ) -> Result<Rc<Jbd2>, IntegrityError> {
         let env = recipe.cache.env().clone();
         let log = Log::new(env, journal.place.clone(), policy)?;
-        let first = log::first_serial(&JournalSuperblock::decode(&journal.place.superblock)?);
+        let first = log::first_tid(&JournalSuperblock::decode(&journal.place.superblock)?);
         let state = State {
             running: Transaction::new(first),
             committing: None,
@@ -240,8 +240,8 @@ impl Jbd2 {
             interval: journal.commit_interval,
             live_bytes_max: journal.live_bytes_max,
             state: RefCell::new(state),
-            committed: Cell::new(first - 1),
-            wanted: Cell::new(0),
+            committed: Cell::new(first.before()),
+            wanted: Cell::new(Tid::NONE),
             closing: Cell::new(false),
             stopping: Cell::new(false),
             kick: Notify::new(),
@@ -301,15 +301,15 @@ impl Jbd2 {
         loop {
             self.check()?;
             if !self.closing.get() {
-                let serial = {
+                let tid = {
                     let s = self.state.borrow();
                     let empty = s.running.is_empty() && s.running.is_quiet();
                     if empty || s.running.size_max() + blocks <= self.transaction_blocks_max() {
                         return Ok(());
                     }
-                    s.running.serial
+                    s.running.tid
                 };
-                self.want(serial);
+                self.want(tid);
             }
             self.space.wait().await;
         }
@@ -326,7 +326,7 @@ impl WriteGate for Jbd2 {
             let mut s = self.state.borrow_mut();
             let image = s.heads.before_write(buf);
             self.check_image(&s, buf, &image);
-            (image, s.running.serial)
+            (image, s.running.tid)
         };
         if self.plant.is("home-before-commit") {
             return Image::AsIs;
@@ -387,6 +387,8 @@ impl Integrity for Jbd2 {
             let id = s.next_handle;
             s.next_handle += 1;
             s.running.begin(id, Handle { blocks });
+            let open = !self.closing.get() && s.running.tid > self.committed.get();
+            assert!(open, "J3: handle {id} joins transaction {}, which is closed", s.running.tid);
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");
             Ok(Txn::new(me, id, need.blocks))
         })
@@ -406,10 +408,12 @@ impl Integrity for Jbd2 {
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
-            let serial = {
+            let tid = {
                 let mut s = self.state.borrow_mut();
                 s.running.end(txn.id);
-                s.running.serial
+                let tid = s.running.tid;
+                assert!(tid > self.committed.get(), "J8: {tid} is durable with an open handle");
+                s.running.tid
             };
             if self.closing.get() {
                 self.changed.wake_all();
@@ -418,7 +422,7 @@ impl Integrity for Jbd2 {
             if self.is_wanted() {
                 self.kick.wake_all(); // it was asked for when there was nothing to commit yet
             }
-            Ok(Ended(serial))
+            Ok(Ended(tid.number()))
         })
     }
 

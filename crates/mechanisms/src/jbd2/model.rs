@@ -2,7 +2,8 @@
 //! step the twin says which transactions' copies are needed, and what an image may hold.
 
 use super::journal_heads::JournalHeads;
-use crate::testing;
+use super::transaction::Tid;
+use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
@@ -13,23 +14,20 @@ const BLOCKS: u64 = 6;
 #[derive(Default)]
 struct Block {
     /// The transactions that journaled it, and those whose copies are enough without older ones.
-    journaled: Vec<(u64, bool)>,
-    in_flight: Option<u64>,
-    written: Vec<(FlushEpoch, u64)>,
-    /// Durable in place, or freed, up to this transaction.
-    in_place: u64,
+    journaled: Vec<(Tid, bool)>,
+    writes: Writes<Tid>,
 }
 
 struct Life {
     rng: Rng,
     bufs: Vec<Buf>,
     heads: JournalHeads,
-    running: u64,
+    running: Tid,
     joined: BTreeSet<u64>,
     freed: BTreeSet<u64>,
     /// The closed transaction: its blocks and what it freed.
-    closed: Option<(u64, BTreeSet<u64>, BTreeSet<u64>)>,
-    committed: u64,
+    closed: Option<(Tid, BTreeSet<u64>, BTreeSet<u64>)>,
+    committed: Tid,
     blocks: BTreeMap<u64, Block>,
     epoch: u64,
 }
@@ -42,11 +40,11 @@ impl Life {
             rng: Rng::new(seed),
             bufs: (0..BLOCKS).map(buf).collect(),
             heads: JournalHeads::default(),
-            running: 1,
+            running: Tid::first(1),
             joined: BTreeSet::new(),
             freed: BTreeSet::new(),
             closed: None,
-            committed: 0,
+            committed: Tid::first(0),
             blocks: (0..BLOCKS).map(|b| (b, Block::default())).collect(),
             epoch: 1,
         }
@@ -59,7 +57,7 @@ impl Life {
             return; // it may not be used again yet (J5)
         }
         let buf = &self.bufs[b as usize];
-        buf.modify(|bytes| bytes[..8].copy_from_slice(&self.running.to_le_bytes()));
+        buf.modify(|bytes| bytes[..8].copy_from_slice(&self.running.number().to_le_bytes()));
         if self.joined.insert(b) {
             self.heads.join(buf);
         }
@@ -80,23 +78,22 @@ impl Life {
                 assert_eq!(number(image.bytes()), self.running, "frozen as it was left");
             }
             self.closed = Some((self.running, blocks, std::mem::take(&mut self.freed)));
-            self.running += 1;
+            self.running = self.running.next();
         }
     }
 
     fn commit(&mut self) {
-        let Some((serial, blocks, freed)) = self.closed.take() else { return };
+        let Some((tid, blocks, freed)) = self.closed.take() else { return };
         for b in blocks {
             let whole = self.rng.one_in(2);
-            self.heads.committed(BlockNo(b), serial, whole);
-            self.blocks.get_mut(&b).unwrap().journaled.push((serial, whole));
+            self.heads.committed(BlockNo(b), tid, whole);
+            self.blocks.get_mut(&b).unwrap().journaled.push((tid, whole));
         }
         for b in freed {
             self.heads.freed_durably(Extent { start: BlockNo(b), len: 1 });
-            let block = self.blocks.get_mut(&b).unwrap();
-            (block.in_place, block.in_flight) = (serial, None);
+            self.blocks.get_mut(&b).unwrap().writes.freed(tid);
         }
-        self.committed = serial;
+        self.committed = tid;
     }
 
     fn write(&mut self, b: u64) {
@@ -105,7 +102,7 @@ impl Life {
         let freed =
             self.freed.contains(&b) || self.closed.as_ref().is_some_and(|c| c.2.contains(&b));
         // What is freed is clean in memory; it is written only if the journal is to be trimmed.
-        if block.in_flight.is_some() || freed && !self.heads.has(BlockNo(b)) {
+        if !block.writes.is_idle() || freed && !self.heads.has(BlockNo(b)) {
             return;
         }
         let image = match self.heads.before_write(buf) {
@@ -116,36 +113,30 @@ impl Life {
         let newest = number(image.bytes());
         let upto = self.committed;
         assert!(newest <= upto, "J1: block {b} goes with {newest}, {upto} is committed");
-        block.in_flight = Some(newest);
+        block.writes.begin(newest);
     }
 
     fn end_write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
-        let Some(newest) = block.in_flight.take() else { return };
-        let ok = !self.rng.one_in(5);
-        if ok {
-            block.written.push((FlushEpoch(self.epoch), newest));
+        let (ok, epoch) = (!self.rng.one_in(5), FlushEpoch(self.epoch));
+        if block.writes.end(ok, epoch) {
+            self.heads.after_write(BlockNo(b), ok, epoch);
         }
-        self.heads.after_write(BlockNo(b), ok, FlushEpoch(self.epoch));
     }
 
     fn flush(&mut self) {
         self.epoch += 1;
         let epoch = FlushEpoch(self.epoch);
         self.heads.flushed(epoch);
-        for block in self.blocks.values_mut() {
-            for (_, newest) in block.written.extract_if(.., |(e, _)| *e < epoch) {
-                block.in_place = block.in_place.max(newest);
-            }
-        }
+        self.blocks.values_mut().for_each(|b| b.writes.flushed(epoch));
     }
 
     /// The journal is kept from the oldest copy on that is not durable in place (J4).
     fn check(&self) {
         let oldest = self.heads.oldest();
         for (b, block) in &self.blocks {
-            let needed = block.journaled.iter().filter(|j| j.0 > block.in_place);
-            let whole = needed.clone().rfind(|j| j.1).map_or(0, |j| j.0);
+            let needed = block.journaled.iter().filter(|j| j.0 > block.writes.in_place);
+            let whole = needed.clone().rfind(|j| j.1).map_or(Tid::NONE, |j| j.0);
             if let Some((from, _)) = needed.clone().find(|j| j.0 >= whole) {
                 let kept = oldest.is_some_and(|o| o <= *from);
                 assert!(kept, "J4: block {b} needs {from}, and {oldest:?} is the oldest");
@@ -185,8 +176,8 @@ impl Life {
     }
 }
 
-fn number(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes[..8].try_into().unwrap())
+fn number(bytes: &[u8]) -> Tid {
+    Tid::of(u64::from_le_bytes(bytes[..8].try_into().unwrap()))
 }
 
 #[test]

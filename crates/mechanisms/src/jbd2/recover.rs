@@ -125,6 +125,8 @@ impl Replay {
                 return Err(corrupt("it has no end", "the journal"));
             }
         }
+        let memory: usize = replay.updates.values().map(|list| cost(list)).sum();
+        assert_eq!(replay.memory, memory, "updates take as much memory as was counted");
         replay.blocks_scanned = scan.scanned;
         // The number of a transaction that was begun and not committed is never used again.
         replay.next_tid = (scan.serial as u32).wrapping_add(1);

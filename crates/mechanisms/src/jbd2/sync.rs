@@ -2,7 +2,7 @@
 
 use super::Jbd2;
 use super::policy::Policy;
-use super::transaction::Transaction;
+use super::transaction::{Tid, Transaction};
 use cache::{Buf, BufKind};
 use integrity::{FileScope, IntegrityError, Pressure, Scope};
 
@@ -12,14 +12,14 @@ impl Jbd2 {
             return Ok(());
         }
         match scope {
-            Scope::Txn(ended) => self.wait_for(ended.0).await,
+            Scope::Txn(ended) => self.wait_for(Tid::of(ended.0)).await,
             Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,
             Scope::All => {
-                let serial = self.state.borrow().running.serial;
+                let tid = self.state.borrow().running.tid;
                 let mut all = self.cache.dirty_all();
                 all.retain(|b| b.kind() == BufKind::Data && self.policy == Policy::Writeback);
                 self.cache.write(all).await?;
-                self.wait_for(serial).await?;
+                self.wait_for(tid).await?;
                 Ok(self.cache.flush_device().await?)
             }
         }
@@ -28,12 +28,12 @@ impl Jbd2 {
     /// Is something of the files that is to be durable in the running transaction, and in the
     /// committing one? (A running transaction without blocks is not committed, so it makes nothing
     /// durable: in `writeback` it may have noted contents that are written back by themselves.)
-    fn concerned(&self, files: &[FileScope], data_only: bool) -> (Option<u64>, Option<u64>) {
+    fn concerned(&self, files: &[FileScope], data_only: bool) -> (Option<Tid>, Option<Tid>) {
         let s = self.state.borrow();
         let any = |t: &&Transaction| files.iter().any(|f| t.concerns(f.ino, data_only));
         let running = Some(&s.running).filter(|t| !t.is_empty()).filter(any);
         let committing = s.committing.as_ref().filter(any);
-        (running.map(|t| t.serial), committing.map(|t| t.serial))
+        (running.map(|t| t.tid), committing.map(|t| t.tid))
     }
 
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
@@ -46,8 +46,8 @@ impl Jbd2 {
         }
         // A commit that has not begun yet makes durable whatever is in place by now.
         let (running, committing) = self.concerned(files, data_only);
-        if let Some(serial) = running {
-            return self.wait_for(serial).await;
+        if let Some(tid) = running {
+            return self.wait_for(tid).await;
         }
         // Contents that no commit has covered: of `writeback` always, of the others only what
         // fdatasync does not wait for the commit of.
@@ -61,8 +61,8 @@ impl Jbd2 {
             also = None;
         }
         // What is being committed may have contents of theirs being written back, as it froze them.
-        if let Some(serial) = committing.or(also) {
-            self.wait_for(serial).await?;
+        if let Some(tid) = committing.or(also) {
+            self.wait_for(tid).await?;
         }
         if flush {
             self.cache.flush_device().await?;
@@ -101,9 +101,9 @@ impl Jbd2 {
     /// Called in the middle of an operation, which the running transaction waits for: so only the
     /// one before it can be waited for.
     pub(super) async fn relieve(&self, _: Pressure) -> Result<(), IntegrityError> {
-        let committing = self.state.borrow().committing.as_ref().map(|t| t.serial);
+        let committing = self.state.borrow().committing.as_ref().map(|t| t.tid);
         match committing {
-            Some(serial) => self.wait_for(serial).await,
+            Some(tid) => self.wait_for(tid).await,
             None => Ok(()),
         }
     }

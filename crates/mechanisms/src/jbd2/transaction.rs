@@ -27,6 +27,8 @@ impl Extend {
     }
 
     fn add(&mut self, range: Range<usize>, block_bytes: usize) {
+        let inside = range.start < range.end && range.end <= block_bytes;
+        assert!(inside, "{range:?} of a block of {block_bytes} bytes is journaled");
         let Extend::Parts { ranges, fresh } = self else { return };
         let (mut start, mut end) = (range.start, range.end);
         ranges.retain(|r| {
@@ -38,6 +40,9 @@ impl Extend {
         });
         let at = ranges.partition_point(|r| r.start < start);
         ranges.insert(at, start..end);
+        let around = &ranges[at.saturating_sub(1)..ranges.len().min(at + 2)];
+        let apart = around.windows(2).all(|w| w[0].end < w[1].start);
+        assert!(apart, "parts of a block are journaled that are not apart: {around:?}");
         // With what it takes to name them, the parts must never be more than the block: a
         // transaction counts it as one.
         let bytes: usize = ranges.iter().map(Range::len).sum();
@@ -56,10 +61,48 @@ pub(super) enum Part {
     Essential,
 }
 
+/// A transaction's number, which never comes again (J7). On disk are its lower 32 bits, which wrap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(super) struct Tid(u64);
+
+impl Tid {
+    /// Before all transactions.
+    pub(super) const NONE: Tid = Tid(0);
+    /// The first of a journal whose superblock names this number.
+    pub(super) fn first(on_disk: u32) -> Tid {
+        Tid((1 << 32) + u64::from(on_disk))
+    }
+    /// Of a transaction that others know by its number.
+    pub(super) fn of(number: u64) -> Tid {
+        Tid(number)
+    }
+    /// The number, for others.
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+    /// As it stands on disk.
+    pub(super) fn on_disk(self) -> u32 {
+        self.0 as u32
+    }
+    pub(super) fn next(self) -> Tid {
+        Tid(self.0 + 1)
+    }
+    pub(super) fn before(self) -> Tid {
+        assert!(self > Tid::NONE, "J7: nothing lies before the first transaction");
+        Tid(self.0 - 1)
+    }
+}
+
+impl std::fmt::Display for Tid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.on_disk())
+    }
+}
+
 /// The blocks of a transaction.
 #[derive(Default)]
 pub(super) struct Transaction {
-    pub(super) serial: u64,
+    pub(super) tid: Tid,
     /// What is journaled, by block.
     pub(super) blocks: BTreeMap<u64, (Buf, Extend)>,
     /// Contents that are written back before the commit.
@@ -81,8 +124,8 @@ pub(super) struct Handle {
 }
 
 impl Transaction {
-    pub(super) fn new(serial: u64) -> Transaction {
-        Transaction { serial, ..Transaction::default() }
+    pub(super) fn new(tid: Tid) -> Transaction {
+        Transaction { tid, ..Transaction::default() }
     }
 
     /// Has nothing been changed?
@@ -108,6 +151,8 @@ impl Transaction {
         let h = h.expect("J3: a handle ends in the transaction that it has joined");
         assert!(self.reserved >= h.blocks, "J3: handle {id} gives back more than was promised");
         self.reserved -= h.blocks;
+        let quiet = !self.handles.is_empty() || self.reserved == 0;
+        assert!(quiet, "J3: {} blocks are promised to no handle", self.reserved);
     }
 
     /// Has the operation joined, and not ended?

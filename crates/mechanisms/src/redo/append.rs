@@ -9,7 +9,7 @@ use super::{Redo, State, add, entry};
 use crate::record::{Touched, contains, extents, files_of, merge};
 use cache::{Buf, BufKind};
 use format::{Extent, Ino};
-use integrity::{Change, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -50,6 +50,9 @@ impl Redo {
             Change::AllocBlocks(e) => Some(*e),
             _ => None,
         });
+        let twice = |all: &[Extent]| all.windows(2).any(|w| w[0].start.plus(w[0].len) > w[1].start);
+        invariant!(self.plant, !twice(&freed), "I6: an operation frees a block twice: {freed:?}");
+        invariant!(self.plant, !twice(&new), "I6: an operation takes a block twice: {new:?}");
         let mut touched = Touched::new();
         for e in &txn.edits {
             if !contains(&freed, e.buf.block()) {
@@ -71,6 +74,9 @@ impl Redo {
             }
         }
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
+        for (buf, _) in touched.values() {
+            invariant!(self.plant, buf.is_dirty(), "I4: {buf:?} has changed and counts as clean");
+        }
         self.fit(&mut reservation, entry.len() as u64)?;
         let serial = s.serials.give();
         note_files(s, &txn, &opened.files, serial);
@@ -116,10 +122,14 @@ impl Redo {
             }
             let sent = self.log.append_reserved(b.reservation, &bytes);
             let lsn = sent.map_err(|e| self.log_error(e))?;
+            let needed = self.log.needs().is_some_and(|from| from <= lsn);
+            invariant!(self.plant, needed, "I5: the log does not know that {lsn} is needed");
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             Serial::all(b.first, b.serial).for_each(|n| s.serials.appended(n, lsn));
             for block in b.ranges.keys() {
+                let known = s.dirty_pages.is_changed(*block);
+                invariant!(self.plant, known, "I4: the log has block {block}, which is clean");
                 s.dirty_pages.appended(*block, lsn);
                 s.data.in_log(*block, lsn);
             }
@@ -136,6 +146,8 @@ impl Redo {
         let mixed = || s.open.overlaps(&b.ranges);
         invariant!(self.plant, !mixed(), "I3: an entry has bytes of an open operation");
         assert!(b.ordered.is_empty(), "I9: {} blocks of ordered data are due", b.ordered.len());
+        let held = |e: &Extent| !s.busy.may_reuse(Freed::Blocks(*e));
+        invariant!(self.plant, b.freed.iter().all(held), "I6: {:?} may be used again", b.freed);
     }
 
     /// Planted bug: half of an entry follows with the next one.
@@ -167,6 +179,8 @@ impl Redo {
                 *edits = std::iter::once(0..block_bytes).collect();
             }
             let bytes = buf.bytes();
+            let end = edits.last().map_or(0, |r| r.end);
+            assert!(end <= block_bytes, "an item would reach to byte {end} of block {block}");
             let whole = edits[0] == (0..block_bytes);
             if data && !whole && contains(new, *block) && !self.plant.is("new-block-not-cleared") {
                 // What the disk holds there is somebody else's; memory has zeros around the

@@ -133,6 +133,8 @@ impl Redo {
             "a closed volume needs nothing of its log"
         );
         self.trim();
+        let needs = self.log.needs();
+        invariant!(self.plant, needs.is_none(), "I5: a closed volume needs the log from {needs:?}");
         let persisted = self.log.log().persist().await;
         self.log.log().nudge();
         persisted.map_err(|e| self.log_error(e))

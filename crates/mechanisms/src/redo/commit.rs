@@ -121,7 +121,7 @@ impl Redo {
             let given = redo.state.borrow().serials.given();
             // A failure is sticky and known to the cache.
             let _ = redo.wait(given).await;
-            redo.flushing.set(false);
+            assert!(redo.flushing.replace(false), "two tasks flush the log in the background");
         });
     }
 
@@ -146,7 +146,7 @@ impl Redo {
                     s.serials.durable() >= s.serials.given()
                 };
                 if failed || all || redo.stopping.get() {
-                    redo.sending.set(false);
+                    assert!(redo.sending.replace(false), "two tasks send out what has ended");
                     return;
                 }
                 pause = redo.send_after.max(env.now().since(began));

@@ -5,7 +5,7 @@ use super::{Redo, add};
 use cache::{Buf, BufKind, FlushEpoch};
 use env::IdMap;
 use format::{BlockNo, Ino};
-use integrity::{Change, Credits, Edit, Txn};
+use integrity::{Change, Credits, Edit, Txn, invariant};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wal::Lsn;
@@ -156,6 +156,8 @@ impl Redo {
         let small = t.small && t.data_bytes <= most;
         let block = buf.block();
         let must = s.data.is_logged(block) && !self.plant.is("direct-over-logged"); // I9
+        let both = must && s.data.unlogged.contains_key(&block.0);
+        invariant!(self.plant, !both, "I9: contents of {buf:?} are in the log, and are not");
         if !must && (!small || s.data.unlogged.contains_key(&block.0)) {
             add(&self.counters.ordered_data, len);
             if self.data.ordered {

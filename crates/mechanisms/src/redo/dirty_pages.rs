@@ -45,7 +45,8 @@ impl DirtyPages {
     /// An operation that changed the block has ended. `open`: others that also changed it have not.
     pub(super) fn ended(&mut self, buf: &Buf, serial: Serial, open: bool) {
         let s = self.map.entry(buf.block().0).or_default();
-        s.newest = s.newest.max(serial);
+        assert!(s.newest < serial, "I2: {serial:?} of {buf:?} ends after {:?}", s.newest);
+        s.newest = serial;
         if s.wanted && !open && s.candidate.is_none() {
             s.candidate = Some((s.newest, buf.image()));
         }
@@ -55,9 +56,16 @@ impl DirtyPages {
     pub(super) fn appended(&mut self, block: BlockNo, lsn: Lsn) {
         let s = self.map.entry(block.0).or_default();
         if s.rec_lsn.is_none() {
+            let newest = self.by_rec_lsn.last().map_or(lsn, |h| h.0);
+            assert!(newest <= lsn, "I5: block {block} needs the log from {lsn}, behind {newest}");
             s.rec_lsn = Some(lsn);
             self.by_rec_lsn.insert((lsn, block.0));
         }
+    }
+
+    /// Has an operation changed the block that may not be durable in place?
+    pub(super) fn is_changed(&self, block: BlockNo) -> bool {
+        self.map.get(&block.0).is_some_and(|s| s.newest > Serial::NONE)
     }
 
     /// What may be written of the block now. NotYet: something in it is not durable in the log.
@@ -66,10 +74,14 @@ impl DirtyPages {
             return Image::AsIs; // nothing of it concerns the log
         }
         let s = self.map.entry(buf.block().0).or_default();
+        let sent = s.in_flight;
+        assert!(sent.is_none(), "I4: {buf:?} is written while {sent:?} of it is on its way");
         if !open && s.newest <= durable {
             (s.candidate, s.wanted, s.in_flight) = (None, false, Some(s.newest));
             return Image::AsIs;
         }
+        let ahead = s.candidate.as_ref().is_some_and(|c| c.0 > s.newest);
+        assert!(!ahead, "I1: an image of {buf:?} has more than {:?}", s.newest);
         if let Some((serial, image)) = s.candidate.take_if(|c| c.0 <= durable) {
             (s.wanted, s.in_flight) = (false, Some(serial));
             return Image::Instead(image);

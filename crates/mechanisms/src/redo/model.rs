@@ -6,7 +6,7 @@ use super::entry::EntryBuf;
 use super::open::{Open, Ranges};
 use super::queue::{Batch, Queue};
 use super::serials::{Serial, Serials};
-use crate::testing;
+use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
@@ -22,11 +22,7 @@ struct Block {
     open: BTreeSet<u64>,
     /// Those that have ended.
     ended: Vec<Serial>,
-    /// What its image on the way has, and what ended writes had, with their epochs.
-    in_flight: Option<Serial>,
-    written: Vec<(FlushEpoch, Serial)>,
-    /// Everything up to this is durable in place, or freed.
-    in_place: Serial,
+    writes: Writes<Serial>,
 }
 
 /// A life of the table: operations, appends, writes, flushes.
@@ -118,7 +114,7 @@ impl Life {
 
     fn write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
-        if block.in_flight.is_some() {
+        if !block.writes.is_idle() {
             return;
         }
         let buf = &self.bufs[b as usize];
@@ -132,28 +128,22 @@ impl Life {
         let newest = Serial(u64::from_le_bytes(bytes[..8].try_into().unwrap()));
         assert_eq!(bytes[8], 0, "I1: block {b} goes with an open operation's bytes");
         assert!(newest <= self.serials.durable(), "I1: block {b} goes before {newest:?}");
-        block.in_flight = Some(newest);
+        block.writes.begin(newest);
     }
 
     fn end_write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
-        let Some(serial) = block.in_flight.take() else { return };
-        let ok = !self.rng.one_in(5);
-        if ok {
-            block.written.push((FlushEpoch(self.epoch), serial));
+        let (ok, epoch) = (!self.rng.one_in(5), FlushEpoch(self.epoch));
+        if block.writes.end(ok, epoch) {
+            self.pages.after_write(BlockNo(b), ok, epoch);
         }
-        self.pages.after_write(BlockNo(b), ok, FlushEpoch(self.epoch));
     }
 
     fn flush(&mut self) {
         self.epoch += 1;
         let epoch = FlushEpoch(self.epoch);
         self.pages.flushed(epoch, |n| self.serials.after(n));
-        for block in self.blocks.values_mut() {
-            for (_, serial) in block.written.extract_if(.., |(e, _)| *e < epoch) {
-                block.in_place = block.in_place.max(serial);
-            }
-        }
+        self.blocks.values_mut().for_each(|b| b.writes.flushed(epoch));
         // As the mechanism trims.
         self.serials.forget_below(self.pages.oldest_rec_lsn().unwrap_or(Lsn(self.lsn + 1)));
     }
@@ -162,11 +152,11 @@ impl Life {
     fn free(&mut self, b: u64) {
         let durable = self.serials.durable();
         let block = self.blocks.get_mut(&b).unwrap();
-        if block.open.is_empty() && block.in_flight.is_none() {
+        if block.open.is_empty() && block.writes.is_idle() {
             let start = BlockNo(b);
             self.pages.freed(Extent { start, len: 1 }, durable);
             if block.ended.last().is_some_and(|s| *s <= durable) {
-                block.in_place = durable;
+                block.writes.freed(durable);
             }
         }
     }
@@ -175,7 +165,7 @@ impl Life {
     fn check(&self) {
         let oldest = self.pages.oldest_rec_lsn();
         for (b, block) in &self.blocks {
-            let needed = block.ended.iter().filter(|s| **s > block.in_place);
+            let needed = block.ended.iter().filter(|s| **s > block.writes.in_place);
             let from = needed.filter_map(|s| self.entries[s].0).min();
             if let Some(from) = from {
                 let kept = oldest.is_some_and(|o| o <= from);

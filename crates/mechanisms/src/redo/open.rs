@@ -83,6 +83,8 @@ impl<R> Open<R> {
                 }
             }
         }
+        let none = self.txns.is_empty() && !self.edits.is_empty();
+        assert!(!none, "I3: bytes of an open operation, and none is open");
         Some(t)
     }
 

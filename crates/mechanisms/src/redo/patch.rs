@@ -54,6 +54,9 @@ impl Patch {
         let after = over.last().filter(|p| p.end() > end).map(|p| p.part(end, p.end()));
         let n = first + usize::from(before.is_some());
         self.0.splice(first..last, before.into_iter().chain([new]).chain(after));
+        let around = &self.0[n.saturating_sub(1)..self.0.len().min(n + 2)];
+        let apart = around.windows(2).all(|w| w[0].end() <= w[1].at);
+        assert!(apart, "two pieces of a block say something of the same bytes at {at}");
         self.join(n);
         if n > 0 {
             self.join(n - 1);

@@ -37,6 +37,7 @@ impl Batch {
     /// Takes in what ended later: both become durable together.
     fn join(&mut self, later: Batch) {
         assert_eq!(later.first, self.serial.next(), "I2: serials are joined in order");
+        assert!(later.first <= later.serial, "I2: an entry of no operation is joined");
         self.serial = later.serial;
         self.entry.join(&later.entry);
         for (block, ranges) in later.ranges {
@@ -159,7 +160,10 @@ impl Queue {
         if self.waits(open) != Waits::No {
             return None;
         }
-        self.batches.pop_front()
+        let first = self.batches.pop_front();
+        let left = !self.batches.is_empty() || self.ordered.is_empty();
+        assert!(left, "I9: contents are waited for, and no entry waits for them");
+        first
     }
 
     pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<u64>) {
@@ -170,7 +174,10 @@ impl Queue {
 
     /// What was sent with this serial, now that it is durable.
     pub(super) fn take_sent(&mut self, serial: Serial) -> Option<Sent> {
-        let first = self.sent.front().is_some_and(|s| s.serial == serial);
+        let next = self.sent.front().map(|s| s.serial);
+        let passed = next.is_some_and(|next| next < serial);
+        assert!(!passed, "I2: {serial:?} is durable, and {next:?} before it has not been taken");
+        let first = next == Some(serial);
         if first { self.sent.pop_front() } else { None }
     }
 
@@ -190,12 +197,12 @@ impl Queue {
     pub(super) fn data_durable(&mut self, serial: Serial) {
         for b in self.batches.iter_mut().take_while(|b| b.serial <= serial) {
             for d in b.ordered.drain(..) {
-                if let Some(n) = self.ordered.get_mut(&d.block().0) {
-                    *n -= 1;
-                    if *n == 0 {
-                        self.ordered.remove(&d.block().0);
-                    }
-                }
+                let n = self.ordered.get(&d.block().0).copied().unwrap_or(0);
+                assert!(n > 0, "I9: {d:?} is durable for an entry that was not counted");
+                match n {
+                    1 => self.ordered.remove(&d.block().0),
+                    _ => self.ordered.insert(d.block().0, n - 1),
+                };
             }
         }
     }

@@ -82,6 +82,8 @@ impl Replay {
             let (at, end) = scan.progress();
             progress(at.0.saturating_sub(start), end.0.saturating_sub(start));
         }
+        let memory: usize = r.patches.values().map(Patch::cost).sum();
+        assert_eq!(r.memory, memory, "a replay's patches take as much memory as was counted");
         Ok(r)
     }
 
@@ -192,7 +194,11 @@ impl Replay {
         run: &[(BlockNo, &Patch)],
         done: &mut Replayed,
     ) -> Result<(), IntegrityError> {
-        let at = run[0].0.0 * self.block_bytes as u64;
+        let (first, last) = (run[0].0, run[run.len() - 1].0);
+        let (from, below) = (self.from, self.below);
+        assert!(from <= first && last < below, "{first} to {last} are of another pass");
+        assert_eq!(last, first.plus(run.len() as u64 - 1), "a transfer of blocks that are apart");
+        let at = first.0 * self.block_bytes as u64;
         let mut blocks: Vec<Block> = run.iter().map(|_| Block::zeroed(self.block_bytes)).collect();
         if run.iter().any(|(_, p)| !p.is_whole(self.block_bytes)) {
             blocks = disk.read(at, blocks).await?;
@@ -225,12 +231,15 @@ pub async fn recover(
         done.blocks += did.blocks;
         done.writes += did.writes;
         done.passes += 1;
+        assert!(from < pass.below, "a pass of the replay does nothing at block {from}");
         from = pass.below;
     }
     if !plant.is("emptied-before-home") {
         disk.flush().await?;
     }
     client.trim(client.end());
+    let needs = client.needs();
+    assert!(needs.is_none(), "I5: what was replayed is needed from {needs:?} on");
     client.log().persist().await.map_err(log_error)?;
     Ok(done)
 }

@@ -38,6 +38,7 @@ impl Drop for Barrier<'_> {
         assert!(redo.barrier.get() > 0, "a barrier that stands is taken away once");
         redo.barrier.set(redo.barrier.get() - 1);
         redo.shut.set(redo.shut.get() - u32::from(self.shut));
+        assert!(redo.shut.get() <= redo.barrier.get(), "who shuts is one of those who bar");
         if redo.barrier.get() == 0 || redo.shut.get() == 0 {
             redo.unbarred.wake_all();
         }
@@ -173,7 +174,11 @@ impl Redo {
             return Ok(());
         }
         match self.log.try_reserve(len - have) {
-            Ok(more) => reservation.join(more),
+            Ok(more) => {
+                reservation.join(more);
+                let have = reservation.len_bytes();
+                assert!(have >= len, "I11: {have} bytes are kept for an entry of {len}");
+            }
             Err(e) => {
                 let _ = self.log_error(e);
                 return Err(self.too_small(len, have));

@@ -18,6 +18,7 @@ impl Serial {
     }
     /// The one before it.
     pub(crate) fn before(self) -> Serial {
+        assert!(self > Serial::NONE, "I2: nothing lies before the first operation");
         Serial(self.0 - 1)
     }
     /// From `first` to `last`, both included.
@@ -57,6 +58,8 @@ impl Serials {
         let rises = self.lsns.back().is_none_or(|l| *l <= lsn);
         assert!(rises, "I2: {serial:?} lies at {lsn}, before the entry that precedes it");
         self.lsns.push_back(lsn);
+        let given = self.given;
+        assert!(serial <= given, "I2: {serial:?} is in the log, {given:?} has ended");
     }
 
     /// Where the entry is, if it is in the log and not forgotten.
@@ -93,5 +96,7 @@ impl Serials {
             self.lsns.pop_front();
             self.base = self.base.next();
         }
+        let (trimmed, durable) = (self.base, self.durable);
+        assert!(trimmed <= durable, "I5: {trimmed:?} is forgotten, {durable:?} durable");
     }
 }

@@ -115,6 +115,7 @@ impl<S: Store> Ufs<S> {
         ino: Ino,
         mode: u16,
     ) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "a name for {ino} in a directory that nobody has locked");
         let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
         let (block, sector) = slack.expect("make_slack has made it");
         let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
@@ -134,6 +135,9 @@ impl<S: Store> Ufs<S> {
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
+        let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
+        assert!(written, "a name that is added to directory {} can be read", dir.ino());
+        assert_eq!(entry / SECTOR, sector, "a name lies in the sector that was found for it");
         let bs = self.store.limits().block_bytes as u64;
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.add(name, block * bs + entry as u64);
@@ -151,6 +155,7 @@ impl<S: Store> Ufs<S> {
         name: &[u8],
         ino: Ino,
     ) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "a name of {ino} goes, and nobody has locked its directory");
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
         let block = at / self.store.limits().block_bytes as u64;
         let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block));
@@ -183,6 +188,7 @@ impl<S: Store> Ufs<S> {
         (old, new): (Ino, Ino),
         mode: u16,
     ) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "a name of {old} changes in a directory not locked");
         let Spot { buf, offset, at } = self.spot(dir, name, old).await?;
         let limits = self.store.limits();
         let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };

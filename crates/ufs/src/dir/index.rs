@@ -123,14 +123,22 @@ impl DirIndex {
             }
             std::collections::hash_map::Entry::Occupied(o) => self.more.push((*o.key(), at)),
         }
+        self.check();
+    }
+
+    /// Is each name there once, and counted?
+    fn check(&self) {
+        let (first, more) = (self.first.len(), self.more.len());
+        assert_eq!(self.len, first + more, "a directory's names by hash, and their number");
     }
 
     pub(crate) fn remove(&mut self, name: &[u8], at: u64) {
         let (h, at) = (self.hasher.hash(name), at as u32);
+        assert!(self.len > 0, "a name is removed from a directory without names");
         self.len -= 1;
         if let Some(i) = self.more.iter().position(|m| *m == (h, at)) {
             self.more.swap_remove(i);
-            return;
+            return self.check();
         }
         let old = self.first.remove(&h);
         assert_eq!(old, Some(at), "a name that is removed is in the index");
@@ -138,6 +146,7 @@ impl DirIndex {
             let (_, other) = self.more.swap_remove(i);
             self.first.insert(h, other);
         }
+        self.check();
     }
 
     /// Where entries with this name's hash lie.
