@@ -1,6 +1,6 @@
-//! Write-back: dirty blocks go to their places on the disk here, and nowhere else. It takes them in
-//! the order of their numbers, asks the gate for each, joins neighbours into one transfer, and keeps
-//! several transfers in flight.
+//! Write-back: dirty blocks go to their places on the disk here, and nowhere else. It takes them
+//! in the order of their numbers, asks the gate for each, joins neighbours into one transfer, and
+//! keeps several transfers in flight.
 
 use crate::buf::{Buf, BufKind};
 use crate::stats::CacheStats;
