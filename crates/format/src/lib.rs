@@ -1,5 +1,5 @@
 //! Every on-disk byte: structs to bytes and back. No I/O, no allocation policy, no clock, and no
-//! knowledge of who uses it. ext2/ext3 is little-endian; jbd2 is the one big-endian room.
+//! knowledge of who uses it. ext2/ext3 is little-endian; jbd2 alone is big-endian.
 
 pub mod bytes;
 mod error;

@@ -1,5 +1,5 @@
-//! /proc/self/mountinfo, as proc_pid_mountinfo(5) has it. What follows from an option it does not
-//! know.
+//! Reads /proc/self/mountinfo, whose format proc_pid_mountinfo(5) describes. It says which options
+//! a mount has, and knows nothing of what follows from them.
 
 use crate::options::Options;
 use std::io;

@@ -1,4 +1,4 @@
-//! The arguments of NFS procedures, decoded. What they mean to a volume is `procedures`' business.
+//! The arguments of NFS procedures, decoded. What they mean to a volume is `calls`' business.
 
 use crate::xdr::{Garbage, Reader, Result};
 use vfs::{Kind, MakeKind, SetAttr, SetTime, Time};

@@ -1,8 +1,8 @@
-//! The memory that requests take of which a part has come, over all connections. Each connection
-//! has a little for itself; for a longer record it takes as much as the record's mark announces
-//! before it reads on. When all of it is taken the others wait, and read nothing meanwhile: whoever
-//! has begun a record has room for its end, so there is always one that goes on, or is in the way,
-//! and is closed.
+//! The memory for requests that have come in part, over all connections. Each connection has a
+//! little of its own; before it reads a longer record it takes as much from here as the record's
+//! mark announces. When nothing is left, the other connections wait and read nothing meanwhile. One
+//! that has begun a record has the memory for all of it, so at least one can always go on; if its
+//! client sends nothing more, it is in the way of the others and is closed.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Lines of the log that others can cause as many of as they like: only so many are written.
+//! Log lines that strangers can provoke at will: only so many of each kind are written in a while,
+//! and then how many were left out.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};

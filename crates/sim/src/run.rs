@@ -1,4 +1,4 @@
-//! One engine, one disk, one future, run to its end: for unit tests of the rooms above. A future
+//! One engine, one disk, one future, run to its end: for unit tests of other crates. A future
 //! that never ends is a failed test which names the tasks that wait.
 
 use crate::world::World;
