@@ -192,7 +192,7 @@ impl World {
         self.dir_mut(dir).remove(&from);
         self.dir_mut(to_dir).insert(to, ino);
         match there {
-            Some(t) if mode == RenameMode::Exchange => drop(self.dir_mut(dir).insert(from, t)),
+            Some(t) if mode == RenameMode::Exchange => self.dir_mut(dir).extend([(from, t)]),
             Some(t) => self.dropped(t),
             None => (),
         }
