@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     fn modes() -> impl Iterator<Item = Mode> + Clone {
-        volume::MODES.iter().map(|m| m.mode)
+        Mode::all().map(|m| m.mode)
     }
 
     #[test]

@@ -103,6 +103,8 @@ fn settings() -> Vec<Setting> {
             }
         }
     }
+    let segments = Setting::plain(Mode::Lfs);
+    all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..segments }));
     let two = Setting { outside: true, volumes: 2, ..Setting::plain(Mode::Redo) };
     all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..two }));
     all
