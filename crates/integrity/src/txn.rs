@@ -126,9 +126,18 @@ impl Txn {
     ) -> T {
         self.check(buf, &range, &change);
         self.touch(buf, &range);
-        let before: Box<[u8]> = Box::from(&buf.bytes()[range.clone()]);
+        let mut small = [0; SMALL_BYTES];
+        let mut large = Vec::new();
+        let before: &mut [u8] = match small.get_mut(..range.len()) {
+            Some(small) => small,
+            None => {
+                large.resize(range.len(), 0);
+                &mut large
+            }
+        };
+        before.copy_from_slice(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
-        let words = changed_words(range.start, &before, &buf.bytes()[range.clone()]);
+        let words = changed_words(range.start, before, &buf.bytes()[range.clone()]);
         let integrity = self.integrity.clone();
         let wants_before = integrity.wants_before(&change);
         for w in words {
@@ -163,3 +172,6 @@ impl Txn {
         &self.integrity
     }
 }
+
+/// An inode's bytes, which are edited word by word: no memory is asked for those before.
+const SMALL_BYTES: usize = 256;

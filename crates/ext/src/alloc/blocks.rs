@@ -14,6 +14,9 @@ use vfs::FsError;
 
 /// A shorter run is left for last, when more is wanted.
 const GOOD: usize = 64;
+/// Runs that may not be reused yet, passed over behind a file's last block before the search goes
+/// on where its group's cursor stands.
+const PATIENCE: usize = 16;
 /// Groups after the goal's that are searched for a good run before any run will do.
 const NEAR: u32 = 16;
 /// After so many runs a group's search begins at its first free block again.
@@ -107,9 +110,11 @@ impl Ext {
             let group = &self.groups.borrow()[g.0 as usize];
             (group.first_free, group.cursor)
         };
+        let near = from.is_some_and(|f| f > 0);
         let from = from.unwrap_or(cursor).max(first);
         let exact = matches!(hunt.goal, Goal::At(b) if b == start.plus(from as u64));
-        let ask = Ask { from, exact, want: hunt.want, least };
+        let patience = if near { PATIENCE } else { usize::MAX };
+        let ask = Ask { from, exact, want: hunt.want, least, patience };
         let seen = search(&map.bytes(), end, ask, |bit, len| {
             let e = Extent { start: start.plus(bit as u64), len: len as u64 };
             self.mechanism.may_reuse(Freed::Blocks(e))

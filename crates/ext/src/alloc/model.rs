@@ -46,7 +46,7 @@ impl Twin {
         let least = if self.rng.one_in(2) { want } else { 1 };
         let place = self.rng.one_in(3).then(|| self.rng.below(BITS as u64) as usize);
         let from = place.unwrap_or(self.group.cursor).max(self.group.first_free);
-        let ask = Ask { from, exact: place == Some(from), want, least };
+        let ask = Ask { from, exact: place == Some(from), want, least, patience: usize::MAX };
         if self.group.longest < least {
             return;
         }

@@ -14,6 +14,9 @@ pub(crate) struct Ask {
     pub(crate) want: usize,
     /// Fewer than this are no use.
     pub(crate) least: usize,
+    /// After so many runs that may not be reused yet the search ends: for a place near the one
+    /// that was asked for it is not worth while to ask about thousands.
+    pub(crate) patience: usize,
 }
 
 /// What a search has seen.
@@ -39,6 +42,7 @@ pub(crate) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize
     let mut seen = Seen { first: end, ..Seen::default() };
     let mut best = 0;
     let mut only_held = true;
+    let mut patience = ask.patience;
     let mut at = ask.from;
     while let Some(start) = next_zero(map, at, end) {
         let limit = (start + ask.want).min(end);
@@ -62,6 +66,10 @@ pub(crate) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize
             if only_held {
                 seen.held_to = at;
             }
+            if patience == 0 {
+                return seen;
+            }
+            patience -= 1;
             continue;
         }
         only_held = false;
@@ -101,7 +109,7 @@ mod tests {
         m
     }
     fn ask(from: usize, want: usize, least: usize) -> Ask {
-        Ask { from, exact: true, want, least }
+        Ask { from, exact: true, want, least, patience: usize::MAX }
     }
     fn all(_: usize, _: usize) -> bool {
         true
@@ -132,5 +140,24 @@ mod tests {
         assert_eq!((s.run, s.held), (Some((10, 2)), true));
         let s = search(&m, 512, ask(0, 4, 1), held(10, 30));
         assert_eq!((s.run, s.held, s.held_to), (None, true, 40));
+    }
+
+    /// Every other block is held, and then comes one that is not: found, unless the search is to
+    /// be a short one.
+    #[test]
+    fn a_search_nearby_gives_up_before_it_has_asked_about_everything() {
+        let m = map(&(10..=400).step_by(2).collect::<Vec<_>>());
+        let asked = std::cell::Cell::new(0);
+        let held = |b: usize, _: usize| {
+            asked.set(asked.get() + 1);
+            b == 400
+        };
+        let s = search(&m, 512, ask(10, 1, 1), held);
+        assert_eq!((s.run, s.held), (Some((400, 1)), true));
+        let near = Ask { patience: 16, ..ask(10, 1, 1) };
+        asked.set(0);
+        let s = search(&m, 512, near, held);
+        assert_eq!((s.run, s.held, s.complete), (None, true, false));
+        assert!(asked.get() <= 2 * 17, "{} questions", asked.get());
     }
 }

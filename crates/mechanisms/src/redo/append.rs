@@ -18,8 +18,11 @@ const FILES_MAX: usize = 4096;
 /// Remembers which files the operation has changed, for who makes one of them durable.
 fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
     let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
+    let mut last = None;
     for ino in changed.chain(written.iter().copied()) {
-        s.files.insert(u64::from(ino.0), serial);
+        if last.replace(ino) != Some(ino) {
+            s.files.insert(u64::from(ino.0), serial);
+        }
     }
     if s.files.len() > FILES_MAX.max(2 * s.files_kept) {
         let durable = s.serials.durable();

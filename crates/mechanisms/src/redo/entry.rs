@@ -20,6 +20,8 @@ const ZERO: u16 = 1;
 const REVOKE: u16 = 2;
 /// Blocks are at most 4 KiB, so 13 bits are enough for an offset.
 const OFFSET_BITS: u32 = 13;
+/// What most entries are not longer than.
+const USUAL_BYTES: usize = 1024;
 /// A run of zeros this long is cheaper as an item of its own.
 const ZERO_RUN: usize = 3 * ITEM_HEADER;
 
@@ -43,7 +45,9 @@ pub(crate) struct EntryBuf {
 
 impl EntryBuf {
     pub(crate) fn new() -> EntryBuf {
-        EntryBuf { bytes: vec![VERSION, 0, 0, 0, 0, 0, 0, 0], items: 0 }
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
+        bytes.extend_from_slice(&[VERSION, 0, 0, 0, 0, 0, 0, 0]);
+        EntryBuf { bytes, items: 0 }
     }
 
     fn item(&mut self, block: BlockNo, kind: u16, offset: usize, len: usize) {

@@ -26,14 +26,22 @@ pub(crate) struct OpenTxn<R = Reservation> {
     blocks: Vec<u64>,
 }
 
+/// The operations that have not ended, and their edits.
 pub(crate) struct Open<R = Reservation> {
     txns: BTreeMap<u64, OpenTxn<R>>,
-    edits: IdMap<u64, Vec<(u64, Range<usize>)>>,
+    edits: IdMap<u64, Edits>,
+    /// Lists that are empty, to be used again.
+    spare: Vec<Edits>,
 }
+
+/// The edits of one block: by which transaction, which bytes.
+type Edits = Vec<(u64, Range<usize>)>;
+/// So many empty lists are kept.
+const SPARE_MAX: usize = 64;
 
 impl<R> Default for Open<R> {
     fn default() -> Open<R> {
-        Open { txns: BTreeMap::new(), edits: IdMap::default() }
+        Open { txns: BTreeMap::new(), edits: IdMap::default(), spare: Vec::new() }
     }
 }
 
@@ -56,7 +64,8 @@ impl<R> Open<R> {
 
     pub(crate) fn edit(&mut self, id: u64, block: BlockNo, range: Range<usize>) {
         let t = self.txns.get_mut(&id).expect("an edit belongs to a transaction that has begun");
-        let list = self.edits.entry(block.0).or_default();
+        let empty = || self.spare.pop().unwrap_or_default();
+        let list = self.edits.entry(block.0).or_insert_with(empty);
         if let Some(mine) = list.iter_mut().rev().take(NEAR).find(|e| e.0 == id) {
             if mine.1 == range {
                 return; // counts change again and again
@@ -79,7 +88,10 @@ impl<R> Open<R> {
             if let Some(list) = self.edits.get_mut(b) {
                 list.retain(|e| e.0 != id);
                 if list.is_empty() {
-                    self.edits.remove(b);
+                    let empty = self.edits.remove(b);
+                    if self.spare.len() < SPARE_MAX {
+                        self.spare.extend(empty);
+                    }
                 }
             }
         }

@@ -142,7 +142,13 @@ impl Queue {
 
     /// The blocks of these extents whose contents are waited for.
     pub(super) fn ordered_in(&self, extents: &[Extent]) -> BTreeSet<u64> {
-        let inside = |b: &u64| extents.iter().any(|e| (e.start.0..e.start.0 + e.len).contains(b));
+        let range = |e: &Extent| e.start.0..e.start.0 + e.len;
+        let blocks: u64 = extents.iter().map(|e| e.len).sum();
+        if blocks < self.ordered.len() as u64 {
+            let waited_for = |b: &u64| self.ordered.contains_key(b);
+            return extents.iter().flat_map(range).filter(waited_for).collect();
+        }
+        let inside = |b: &u64| extents.iter().any(|e| range(e).contains(b));
         self.ordered.keys().copied().filter(inside).collect()
     }
 
