@@ -2,7 +2,7 @@
 //! on the way.
 //! It is `Send`, so that the long copy into a reply's buffer happens outside the monitor.
 
-use crate::Block;
+use crate::{Block, SECTOR_BYTES};
 use std::ops::Range;
 
 /// Bytes in pieces.
@@ -20,7 +20,7 @@ impl Rope {
 
     /// A copy of `bytes`, cut into blocks of `block_len` so that the first cut falls where the
     /// file's block border is: `skew` is the first byte's offset in its block. Whole blocks are
-    /// then taken over by the cache as they are.
+    /// then taken over by the cache as they are; short pieces lie in shorter ones.
     pub fn cut(bytes: &[u8], skew: usize, block_len: usize) -> Rope {
         assert!(skew < block_len);
         let mut rope = Rope::new();
@@ -28,9 +28,12 @@ impl Rope {
         let mut start = skew;
         while at < bytes.len() {
             let n = (block_len - start).min(bytes.len() - at);
-            let mut block = Block::zeroed(block_len);
-            block.bytes_mut()[start..start + n].copy_from_slice(&bytes[at..at + n]);
-            rope.push(block, start..start + n);
+            // A short piece, which is copied anyway, needs no memory for a whole block.
+            let short = n.next_multiple_of(SECTOR_BYTES);
+            let (len, first) = if short < block_len / 2 { (short, 0) } else { (block_len, start) };
+            let mut block = Block::zeroed(len);
+            block.bytes_mut()[first..first + n].copy_from_slice(&bytes[at..at + n]);
+            rope.push(block, first..first + n);
             (at, start) = (at + n, 0);
         }
         rope
@@ -158,6 +161,10 @@ mod tests {
         let mut piece = [0; 5000];
         r.copy_range(3990, &mut piece);
         assert_eq!(&piece[..], &bytes[3990..8990]);
+        let tail = &r.blocks()[2];
+        assert_eq!((tail.0.len(), tail.1.clone()), (4096, 0..1908));
+        let few = Rope::cut(&bytes[..600], 700, 4096);
+        assert_eq!((few.blocks()[0].0.len(), few.to_vec()), (1024, bytes[..600].to_vec()));
         let mut short = r.clone();
         short.truncate(4000);
         assert_eq!(short.to_vec(), &bytes[..4000]);

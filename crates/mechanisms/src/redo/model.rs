@@ -11,6 +11,7 @@ use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use wal::Lsn;
 
 const BLOCKS: u64 = 6;
@@ -280,6 +281,42 @@ fn an_entry_leaves_the_queue_with_what_it_waits_for() {
             assert_eq!(waiting.len(), queue.ordered_blocks());
         }
     }
+}
+
+/// Whether open operations have changed bytes of an entry, asked of few blocks among many and of
+/// many among few; and an entry that takes in the same bytes again and again stays short.
+#[test]
+fn what_an_entry_shares_with_open_operations_is_found_from_either_side() {
+    let (_engine, client) = testing::client();
+    let mut found = [0, 0];
+    for seed in 0..200 {
+        let mut rng = Rng::new(seed);
+        let mut open = Open::default();
+        open.begin(1, client.try_reserve(8).expect("the log has room for these"), true);
+        let mut changed = Vec::new();
+        for _ in 0..rng.below(4) {
+            let (block, at) = (rng.below(12), 4 * rng.below(10) as usize);
+            open.edit(1, BlockNo(block), at..at + 4);
+            changed.push((block, at..at + 4));
+        }
+        let mut whole = batch(Serial::NONE.next(), Vec::new(), &client);
+        for _ in 0..rng.below(40) {
+            let mut later = batch(whole.serial.next(), Vec::new(), &client);
+            let (block, at) = (rng.below(12), 4 * rng.below(10) as usize);
+            later.ranges.insert(BlockNo(block), vec![at..at + 4, 600..604]);
+            whole.join(later);
+        }
+        let said = |b: u64, at: usize| {
+            let list = whole.ranges.get(&BlockNo(b));
+            list.is_some_and(|l| l.iter().any(|r| r.contains(&at)))
+        };
+        let naive = changed.iter().any(|(b, r)| r.clone().any(|at| said(*b, at)));
+        assert_eq!(open.overlaps(&whole.ranges), naive, "I3: seed {seed}");
+        found[usize::from(naive)] += 1;
+        let apart = |l: &Vec<Range<usize>>| l.windows(2).all(|w| w[0].end < w[1].start);
+        assert!(whole.ranges.values().all(apart), "seed {seed}: {:?}", whole.ranges);
+    }
+    assert!(found.iter().all(|n| *n > 20), "{found:?}");
 }
 
 fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {

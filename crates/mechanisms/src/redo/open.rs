@@ -110,17 +110,18 @@ impl<R> Open<R> {
         self.edits.contains_key(&block.0)
     }
 
-    /// Has an open operation changed any of these bytes?
+    /// Has an open operation changed any of these bytes? Few blocks are looked for among many:
+    /// entries that wait become long.
     pub(crate) fn overlaps(&self, ranges: &Ranges) -> bool {
-        if self.edits.is_empty() {
-            return false;
+        let meet = |mine: &[Range<usize>], theirs: &[(u64, Range<usize>)]| {
+            let meets = |t: &Range<usize>| mine.iter().any(|m| m.start < t.end && t.start < m.end);
+            theirs.iter().any(|(_, t)| meets(t))
+        };
+        if self.edits.len() < ranges.len() {
+            let mine = |b: &u64| ranges.get(&BlockNo(*b)).map(Vec::as_slice).unwrap_or_default();
+            return self.edits.iter().any(|(b, theirs)| meet(mine(b), theirs));
         }
-        ranges.iter().any(|(b, mine)| {
-            let theirs = self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default();
-            let meets = |(_, t): &(u64, Range<usize>)| {
-                mine.iter().any(|m| m.start < t.end && t.start < m.end)
-            };
-            theirs.iter().any(meets)
-        })
+        let theirs = |b: &BlockNo| self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default();
+        ranges.iter().any(|(b, mine)| meet(mine, theirs(b)))
     }
 }

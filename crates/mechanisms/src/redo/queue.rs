@@ -5,6 +5,7 @@
 use super::entry::EntryBuf;
 use super::open::{Open, Ranges};
 use super::serials::Serial;
+use crate::record::merge;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
@@ -35,13 +36,15 @@ impl Batch {
     }
 
     /// Takes in what ended later: both become durable together.
-    fn join(&mut self, later: Batch) {
+    pub(super) fn join(&mut self, later: Batch) {
         assert_eq!(later.first, self.serial.next(), "I2: serials are joined in order");
         assert!(later.first <= later.serial, "I2: an entry of no operation is joined");
         self.serial = later.serial;
         self.entry.join(&later.entry);
         for (block, ranges) in later.ranges {
-            self.ranges.entry(block).or_default().extend(ranges);
+            let all = self.ranges.entry(block).or_default();
+            all.extend(ranges);
+            merge(all); // counts and times change with every operation
         }
         self.reservation.join(later.reservation);
         self.ordered.extend(later.ordered);
@@ -161,9 +164,11 @@ impl Queue {
         }
     }
 
-    /// The first, if it can go.
+    /// The first, if it can go. This is asked as every operation ends: what one look tells is asked
+    /// first, because an entry that waits for a slow disk may have become long.
     pub(super) fn pop(&mut self, open: &Open) -> Option<Batch> {
-        if self.waits(open) != Waits::No {
+        let first = self.batches.front()?;
+        if !first.ordered.is_empty() || self.waits(open) != Waits::No {
             return None;
         }
         let first = self.batches.pop_front();
