@@ -14,14 +14,16 @@ soak() { # soak MODE BLOCK_BYTES SECONDS
   [ "$mode" = async ] && with=(--unsafe-async)
   [ "$mode" = default ] || with+=(--mode "$mode")
   mkdir -p "$mnt"; MOUNTS+=("$mnt")
-  rm -f "$image"; check "$name: mkfs" "$CAIRN" mkfs "$image" --size 1G --block-size "$block" --journal-size 8M || return
+  local made=(--journal-size 8M) judge=(fsck_clean)
+  [ "$mode" != lfs ] || { made=(--profile lfs); judge=("$CAIRN" fsck); }
+  rm -f "$image"; check "$name: mkfs" "$CAIRN" mkfs "$image" --size 1G --block-size "$block" "${made[@]}" || return
   serve "$mnt.log" -v "$image" --nfs "127.0.0.1:$port" --mount "$mnt" --cache 64M "${with[@]}" \
     --export '/=127.0.0.0/8,rw,no_root_squash,insecure' || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   load "$name, FUSE" "$mnt" "$seconds" & fuse=$!
   check "$name, NFS" load "$name, NFS" "nfs://127.0.0.1:$port/" "$seconds"
   if wait "$fuse"; then pass "$name, FUSE"; else fail "$name, FUSE"; fi
   check "$name: clean close" stop
-  check "$name: e2fsck" fsck_clean "$image"
+  check "$name: fsck" "${judge[@]}" "$image"
 }
 
 # An operation that never ends is found by the time limit.

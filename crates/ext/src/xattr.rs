@@ -69,7 +69,7 @@ impl Ext {
         let Some(old) = old else { return Ok(()) };
         let users = xattr::refcount(&old.bytes());
         if users > 1 {
-            txn.edit(&old, 4..8, Change::Attr(h.ino), |b| {
+            txn.edit(&old, 4..8, Change::ShareDown(h.ino), |b| {
                 b.copy_from_slice(&(users - 1).to_le_bytes());
             });
             return Ok(());

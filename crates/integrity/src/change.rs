@@ -102,6 +102,8 @@ pub enum Change {
     Shrink(Ino),
     /// Times, owner, permissions, block count, attributes within the inode: no order needed.
     Attr(Ino),
+    /// The count of users of an attribute block, in that block, falls: after the pointer of one.
+    ShareDown(Ino),
     /// A directory loses its index flag, before its first entry changes.
     DropIndex(Ino),
     /// A link count rises, before the name that it counts.
@@ -196,6 +198,7 @@ impl Change {
             | Change::GrowDir(ino)
             | Change::Shrink(ino)
             | Change::Attr(ino)
+            | Change::ShareDown(ino)
             | Change::DropIndex(ino)
             | Change::LinkUp(ino)
             | Change::LinkDown(ino)

@@ -1,7 +1,7 @@
 //! What a scenario does: operations on paths, and how each is asked of a volume.
 
 use env::Rope;
-use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, SpaceOp, Stability};
+use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, SpaceOp, Stability, XattrMode};
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,8 @@ pub enum Act {
     Punch(String, u64, u64),
     /// Space for so many bytes at an offset; true: the file's length stays.
     Allocate(String, u64, u64, bool),
+    /// An attribute of so many bytes of one value, which the model does not follow.
+    Attribute(String, usize, u8),
     Fsync(String),
     Fdatasync(String),
     Sync,
@@ -115,6 +117,7 @@ impl Act {
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
             | Act::Emerge(p, ..)
+            | Act::Attribute(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
@@ -137,6 +140,7 @@ impl Act {
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
             | Act::Emerge(p, ..)
+            | Act::Attribute(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
@@ -207,6 +211,13 @@ impl Act {
                 let op = SpaceOp::Allocate { keep_size: *keep_size };
                 Request::Space { ino: inos[0], op, offset: *offset, len: *len }
             }
+            Act::Attribute(_, len, value) => Request::SetXattr {
+                ino: inos[0],
+                name: b"user.attribute".to_vec(),
+                value: vec![*value; *len],
+                mode: XattrMode::Either,
+                kill_sgid: false,
+            },
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },

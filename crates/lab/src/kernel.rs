@@ -11,7 +11,8 @@ use format::ext::geometry::{GROUP_DESC_BYTES, Geometry, GroupDesc};
 use format::ext::inode::{CLASSIC_BYTES, FLAG_INDEX, InodeMut, InodeRef};
 use format::ext::map::DIRECT;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
-use format::{FormatError, Ino};
+use format::ext::xattr::set_refcount;
+use format::{BlockNo, FormatError, Ino};
 use sim::Image;
 
 /// Where an inode has its pointers.
@@ -62,6 +63,37 @@ pub(crate) fn make_kernel_like(image: &mut Image, ino: u32, indexed: bool) -> Re
     }
     image.write(at, &inode);
     image.write(SUPERBLOCK_AT, sb.bytes());
+    Ok(())
+}
+
+/// The attributes of the first inode, which lie in a block, become those of all, in the same block,
+/// as Linux keeps what is equal. Errors: it has none.
+pub(crate) fn share_attributes(image: &mut Image, inos: &[u32]) -> Result<(), String> {
+    let mut raw = [0; SUPERBLOCK_BYTES];
+    image.read(SUPERBLOCK_AT, &mut raw);
+    let sb = Superblock::decode(&raw).map_err(|e| e.to_string())?;
+    let (geo, bs) = (Geometry::of(&sb), sb.block_bytes());
+    let mut inodes = Vec::new();
+    for ino in inos {
+        let at = inode_at(image, &geo, Ino(*ino));
+        let mut inode = vec![0; CLASSIC_BYTES];
+        image.read(at, &mut inode);
+        inodes.push((at, inode));
+    }
+    let block = inodes.first().map_or(BlockNo(0), |(_, i)| InodeRef(i).xattr_block());
+    if block.0 == 0 {
+        return Err("the first has no attributes in a block".into());
+    }
+    for (at, inode) in inodes.iter_mut().skip(1) {
+        let sectors = InodeRef(inode).sectors() + (bs / 512) as u32;
+        InodeMut(inode).set_xattr_block(block);
+        InodeMut(inode).set_sectors(sectors);
+        image.write(*at, inode);
+    }
+    let mut attributes = vec![0; bs];
+    image.read(block.0 * bs as u64, &mut attributes);
+    set_refcount(&mut attributes, inos.len() as u32);
+    image.write(block.0 * bs as u64, &attributes);
     Ok(())
 }
 

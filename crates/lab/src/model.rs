@@ -140,7 +140,7 @@ impl Model {
                 bytes.resize(bytes.len().max(end), 0);
                 Ok(())
             }
-            Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
+            Act::Attribute(p, ..) | Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync | Act::Pause(_) => Ok(()),
         }

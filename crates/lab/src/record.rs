@@ -3,7 +3,7 @@
 //! several at a time; it judges nothing.
 
 use crate::acts::Act;
-use crate::kernel::make_kernel_like;
+use crate::kernel::{make_kernel_like, share_attributes};
 use crate::scenario::{Script, script};
 use crate::subject::{Setting, Subject, VolumeKind, new_disks};
 use integrity::Plant;
@@ -124,6 +124,7 @@ pub(crate) fn set_up(
             kernel.push((usize::from(v), ino, *indexed));
         }
     }
+    let sharing = sharing(&mut first, setting, scripts)?;
     // A mode that delays everything is closed: what it has returned is not all durable.
     let delayed = setting.mode.info().after_crash == volume::AfterCrash::GiveBack;
     let mut base = if setting.is_prefix() || delayed {
@@ -139,7 +140,26 @@ pub(crate) fn set_up(
     for (v, ino, indexed) in kernel {
         make_kernel_like(&mut base[v], ino, indexed)?;
     }
+    for (v, inos) in sharing {
+        share_attributes(&mut base[v], &inos)?;
+    }
     Ok((base, setups))
+}
+
+/// By volume the inodes that are to share their attributes, where that can be had.
+fn sharing(
+    first: &mut Subject,
+    setting: Setting,
+    scripts: &[Script],
+) -> Result<Vec<(usize, Vec<u32>)>, String> {
+    let mut all = Vec::new();
+    let plain = setting.kind == VolumeKind::Ext3 && !setting.in_segments();
+    for (v, script) in (0..).zip(scripts).filter(|(_, s)| plain && !s.sharing.is_empty()) {
+        first.turn_to(v);
+        let inos: Result<Vec<u32>, _> = script.sharing.iter().map(|p| first.walk(p)).collect();
+        all.push((usize::from(v), inos.map_err(|e| format!("{:?}: {e:?}", script.sharing))?));
+    }
+    Ok(all)
 }
 
 /// Does writes a block at a time, one after the other, so that blocks of the files alternate.

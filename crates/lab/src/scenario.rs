@@ -16,6 +16,7 @@ mod holes;
 mod layers;
 mod moved;
 mod moves;
+mod sharing;
 mod short_lives;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
@@ -35,6 +36,8 @@ pub(crate) struct Script {
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
+    /// Files that have the first one's attributes, in one block, as Linux keeps what is equal.
+    pub(crate) sharing: Vec<String>,
     /// The callers by a mount hold what they look up for a while, as the kernel does: a file is
     /// unlinked first and freed later, in a change of its own.
     pub(crate) is_holding: bool,
@@ -47,8 +50,18 @@ impl Script {
     fn new(setup: Vec<Act>, acts: Vec<Act>) -> Script {
         let (kernel, remote) = (Vec::new(), usize::MAX);
         let (callers, from, volume_bytes) = (1, 0, VOLUME_BYTES);
-        let (is_woven, is_holding) = (false, false);
-        Script { setup, kernel, acts, callers, from, remote, volume_bytes, is_woven, is_holding }
+        Script {
+            setup,
+            kernel,
+            acts,
+            callers,
+            from,
+            remote,
+            volume_bytes,
+            is_woven: false,
+            sharing: Vec::new(),
+            is_holding: false,
+        }
     }
 
     /// Are these two of the setup done in turn?
@@ -93,6 +106,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "fragments",
             "a file in more pieces than a small log has room for is removed, cut, punched",
         ),
+        ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
         ("held", "files taken away while a mount's kernel holds them, and freed later"),
         ("moved", "files made durable in a directory that was moved a moment ago"),
         ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
@@ -206,6 +220,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         EXTENTS => extents::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
+        "sharing" => sharing::script(seed),
         "holes" => holes::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),

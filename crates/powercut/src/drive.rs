@@ -3,7 +3,10 @@
 
 use crate::recorder::Recorder;
 use lab::Act;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, RenameFlags, fallocate, linkat, renameat_with};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, linkat, renameat_with,
+    setxattr,
+};
 use std::fs::{File, OpenOptions};
 use std::io::Result;
 use std::os::fd::AsRawFd;
@@ -95,6 +98,10 @@ fn act(root: &Path, act: &Act) -> Result<()> {
         Act::Allocate(p, offset, len, keep_size) => {
             let how = if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
             Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
+        Act::Attribute(p, len, value) => {
+            let value = vec![*value; *len];
+            Ok(setxattr(at(p), "user.attribute", &value, XattrFlags::empty())?)
         }
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),

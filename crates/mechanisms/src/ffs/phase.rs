@@ -26,6 +26,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "ack-before-durable",
     "no-rollback",
     "parent-count-first",
+    "share-first",
     "length-before-pointer",
     "name-before-inode",
     "link-count-after-name",
@@ -61,7 +62,8 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
             RELEASES
         }
         Change::ParentLinkDown(_) if plant.is("parent-count-first") => CONTENTS,
-        Change::ParentLinkDown(_) => PARENTS,
+        Change::ShareDown(_) if plant.is("share-first") => CONTENTS,
+        Change::ParentLinkDown(_) | Change::ShareDown(_) => PARENTS,
         Change::AllocBlocks(_)
         | Change::FreeBlocks(_)
         | Change::AllocInode(_)

@@ -40,6 +40,8 @@ pub(super) struct Operation {
     left: [u32; STEPS],
     pub(super) nodes: Vec<NodeId>,
     freed: bool,
+    /// Nodes of others that what it has freed waits for.
+    frees_after: Vec<NodeId>,
 }
 
 impl Operation {
@@ -73,6 +75,8 @@ pub(super) struct Graph {
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
     released: Vec<u64>,
+    /// Nodes for which what others free waits: whose that is.
+    awaited: BTreeMap<NodeId, Vec<u64>>,
     pub(super) counts: Counts,
     plant: Plant,
 }
@@ -178,6 +182,16 @@ impl Graph {
         }
     }
 
+    /// What the operation frees stays in use until these nodes, of others, are durable too.
+    pub(super) fn free_after(&mut self, txn: u64, others: &[NodeId]) {
+        self.wait_for(txn, FREES, others);
+        let Some(op) = self.operations.get_mut(&txn) else { return };
+        for id in others {
+            op.frees_after.push(*id);
+            self.awaited.entry(*id).or_default().push(txn);
+        }
+    }
+
     /// The node's pointer may be seen only with the length that covers it, if that is of an older
     /// operation whose contents are still on their way: beside it in one block, else after it.
     pub(super) fn is_covered_by(&mut self, id: NodeId, length: NodeId) {
@@ -241,7 +255,8 @@ impl Graph {
 
     fn check_released(&mut self, txn: u64) {
         let Some(op) = self.operations.get_mut(&txn) else { return };
-        if op.ended && op.freed && !op.waits_for(needs(FREES)) {
+        let waits = op.frees_after.iter().any(|id| self.nodes.contains_key(id));
+        if op.ended && op.freed && !waits && !op.waits_for(needs(FREES)) {
             op.freed = false;
             self.released.push(txn);
         }
@@ -375,6 +390,9 @@ impl Graph {
             assert!(op.left[n.step] > 0, "a node is counted in its step");
             op.left[n.step] -= 1;
             self.check_released(n.txn);
+            for txn in self.awaited.remove(&id).unwrap_or_default() {
+                self.check_released(txn);
+            }
             if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
                 self.operations.remove(&n.txn);
             }

@@ -13,7 +13,8 @@
 //!             I2 a node is durable only by a flush issued after its write completed.
 //!             I3 a node waits only for nodes that were there before it, or for lower steps of its
 //!             own operation: there is no circle, and each wave makes progress.
-//!             I4 what an operation frees is not reused before nothing durable points at it.
+//!             I4 what an operation frees is not reused before nothing durable points at it, of
+//!             those too that shared it until now (attribute blocks).
 //!             I5 a name goes only after another name of the same file, if it has one, is durable
 //!             and reached by durable names (names.rs).
 //!             I6 what waits in a freed block is forgotten when I4 allows its reuse, not earlier.
@@ -80,6 +81,8 @@ pub(crate) struct SoftUpdates {
     open: RefCell<BTreeMap<u64, Open>>,
     /// The last node with each file's length that is not durable.
     lengths: RefCell<BTreeMap<Ino, NodeId>>,
+    /// The last fall of an attribute block's count of users, until it is durable.
+    shares: RefCell<BTreeMap<BlockNo, NodeId>>,
     /// For `Scope::Txn`.
     touched: RefCell<Touched<Trace>>,
     /// Blocks that are to be written even if no node in them becomes durable by that.
@@ -125,6 +128,7 @@ impl SoftUpdates {
             directories: RefCell::default(),
             open: RefCell::default(),
             lengths: RefCell::default(),
+            shares: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
             syncs: Cell::new(0),
@@ -253,6 +257,7 @@ impl WriteGate for SoftUpdates {
         let graph = self.graph.borrow();
         self.directories.borrow_mut().sweep(&graph);
         self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
+        self.shares.borrow_mut().retain(|_, node| graph.has(*node));
     }
 }
 
@@ -293,6 +298,16 @@ impl Integrity for SoftUpdates {
                 match edit.change {
                     Change::GrowDir(dir) => open.names.grown.push((dir, id)),
                     Change::Grow(ino) => drop(self.lengths.borrow_mut().insert(ino, id)),
+                    Change::ShareDown(_) => {
+                        self.shares.borrow_mut().insert(edit.buf.block(), id);
+                    }
+                    // The last user's pointer is not the only one that was there.
+                    Change::FreeBlocks(e) if !self.plant.is("share-forgotten") => {
+                        let shares = self.shares.borrow();
+                        let of = shares.range(e.start..e.start.plus(e.len));
+                        let of: Vec<NodeId> = of.map(|(_, id)| *id).collect();
+                        self.graph.borrow_mut().free_after(txn.id, &of);
+                    }
                     Change::MapPointer { ino, .. } if step != CONTENTS => {
                         if let Some(length) = self.lengths.borrow().get(&ino) {
                             self.graph.borrow_mut().is_covered_by(id, *length);

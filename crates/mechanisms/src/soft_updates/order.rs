@@ -6,7 +6,7 @@ use format::Ino;
 use integrity::{Change, InitKind, Plant, PointerAt};
 
 /// Steps of one operation; a change of one becomes durable after all changes of the lower ones.
-pub(super) const STEPS: usize = 9;
+pub(super) const STEPS: usize = 10;
 
 /// Contents, bits that say what is in use, new blocks of a map or a directory, counts up.
 pub(super) const CONTENTS: usize = 0;
@@ -22,10 +22,12 @@ pub(super) const UNNAMES: usize = 4;
 const CUTS: usize = 5;
 /// Counts down; inodes, their pointers and lengths cleared.
 const RELEASES: usize = 6;
+/// The users that an attribute block counts, after the pointer of one is gone.
+const SHARES: usize = 7;
 /// The parent's count, after its child is gone.
-const PARENTS: usize = 7;
+const PARENTS: usize = 8;
 /// Bits of what is no longer pointed at are cleared.
-pub(super) const FREES: usize = 8;
+pub(super) const FREES: usize = 9;
 
 /// The bugs that can be planted here and in the mechanism (`cairn crash --plant`).
 pub(crate) const PLANTS: &[&str] = &[
@@ -41,6 +43,8 @@ pub(crate) const PLANTS: &[&str] = &[
     "release-before-unname",
     "count-down-before-unname",
     "parent-count-first",
+    "share-first",
+    "share-forgotten",
     "length-before-cut",
     "bits-before-release",
     "inode-bit-before-release",
@@ -113,6 +117,8 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         Change::LinkDown(_) | Change::FreeInode(_) | Change::Unmap { .. } | Change::Shrink(_) => {
             Some(RELEASES)
         }
+        Change::ShareDown(_) if plant.is("share-first") => Some(CONTENTS),
+        Change::ShareDown(_) => Some(SHARES),
         Change::ParentLinkDown(_) if plant.is("parent-count-first") => Some(CONTENTS),
         Change::ParentLinkDown(_) => Some(PARENTS),
         Change::FreeBlocks(_) if plant.is("bits-before-release") => Some(CONTENTS),
