@@ -211,13 +211,7 @@ impl Act {
                 let op = SpaceOp::Allocate { keep_size: *keep_size };
                 Request::Space { ino: inos[0], op, offset: *offset, len: *len }
             }
-            Act::Attribute(_, len, value) => Request::SetXattr {
-                ino: inos[0],
-                name: b"user.attribute".to_vec(),
-                value: vec![*value; *len],
-                mode: XattrMode::Either,
-                kill_sgid: false,
-            },
+            Act::Attribute(_, len, value) => set_attribute(inos[0], vec![*value; *len]),
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
@@ -225,6 +219,11 @@ impl Act {
             Act::Pause(_) => Request::StatFs,
         }
     }
+}
+
+fn set_attribute(ino: u32, value: Vec<u8>) -> Request {
+    let (name, mode) = (b"user.attribute".to_vec(), XattrMode::Either);
+    Request::SetXattr { ino, name, value, mode, kill_sgid: false }
 }
 
 /// What a write of this value puts at a place: the value, but for one value words that look like a
