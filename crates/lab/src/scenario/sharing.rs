@@ -17,14 +17,21 @@ pub(super) fn script(seed: u64) -> Script {
     let mut setup: Vec<Act> = (0..FILES).map(|n| Act::Create(file(n))).collect();
     setup.push(Act::Attribute(file(0), ATTRIBUTE_BYTES, 0xa0));
     setup.extend([Act::Create(s("/other")), Act::Sync]);
+    // Several have no file in common: what one makes durable would be what another had written.
+    let callers = 1 + rng.below(2) as usize;
     let mut acts = Vec::new();
     for n in 0..FILES {
         acts.push(match rng.below(3) {
             0 => Act::Attribute(file(n), ATTRIBUTE_BYTES, n as u8),
             _ => Act::Unlink(file(n)),
         });
+        acts.push(Act::Create(format!("/new{n}")));
+        if callers > 1 {
+            acts.push(Act::Fsync(s("/other")));
+            continue;
+        }
         // What is freed too early is taken at once.
-        acts.extend([Act::Create(format!("/new{n}")), Act::Write(format!("/new{n}"), 0, 5000, 9)]);
+        acts.push(Act::Write(format!("/new{n}"), 0, 5000, 9));
         acts.push(match rng.below(4) {
             0 => Act::Fsync(format!("/new{n}")),
             1 => Act::Fsync(s("/other")),
@@ -33,5 +40,5 @@ pub(super) fn script(seed: u64) -> Script {
         });
     }
     let sharing = (0..FILES).map(file).collect();
-    Script { sharing, callers: 1 + rng.below(2) as usize, ..Script::new(setup, acts) }
+    Script { sharing, callers, ..Script::new(setup, acts) }
 }
