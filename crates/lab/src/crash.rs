@@ -271,6 +271,8 @@ fn states_max(name: &str) -> u64 {
         "fragments" => 200,
         "crowd" => 200,
         "holes" => 24,
+        // It is about one count, which is changed in the first of its operations.
+        "sharing" => 400,
         _ => u64::MAX,
     }
 }
