@@ -289,8 +289,6 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let mut names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],
         Some(s) => return Err(format!("no scenario {s}: there are {}", all.join(", "))),
-        // What lies in a store no Linux has made, and nothing is shared there.
-        None if o.setting.in_segments() => all.into_iter().filter(|n| *n != "sharing").collect(),
         None => all,
     };
     if each {
