@@ -218,7 +218,7 @@ impl Image {
     /// that is, if it is on another device.
     pub fn open(path: &Path, read_only: bool, log: Option<&Path>) -> Result<Image, Failure> {
         let shown = path.display().to_string();
-        let file = Arc::new(HostFile::open(path, read_only)?);
+        let file = Arc::new(crate::disk::open(path, read_only)?);
         let mut files = vec![file.clone()];
         let log = log.map(|l| l.display().to_string());
         files.extend(existing_log(log.as_deref(), read_only)?);

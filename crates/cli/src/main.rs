@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod config;
 mod device;
+mod disk;
 mod helpers;
 mod image;
 mod notify;

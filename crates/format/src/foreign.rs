@@ -2,7 +2,7 @@
 //! other images, partition tables, by their magic numbers as in magic(5) and blkid(8). It reads the
 //! marks only, and knows no volume.
 
-use crate::bytes::{le32, le64};
+use crate::partitions::{Partition, Table, gpt, mbr};
 
 /// Something else, by its name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +71,8 @@ pub const LOOK_BYTES: usize = 0x1_1000;
 /// What the first [`LOOK_BYTES`] of a disk (or all it has) are the beginning of; None: nothing that
 /// is known here.
 pub fn look(head: &[u8]) -> Option<Foreign> {
-    gpt(head).or_else(|| marked(head)).or_else(|| mbr(head))
+    let table = |t: Option<Table>| t.as_ref().map(partitioned);
+    table(gpt(head)).or_else(|| marked(head)).or_else(|| table(mbr(head)))
 }
 
 fn marked(head: &[u8]) -> Option<Foreign> {
@@ -86,71 +87,28 @@ fn marked(head: &[u8]) -> Option<Foreign> {
     Some(Foreign { name: (*name).to_owned(), advice })
 }
 
-const SECTOR_BYTES: u64 = 512;
 /// Partitions that are named.
 const PARTITIONS_SHOWN: usize = 4;
 
-fn partitioned(of: &str, sector_bytes: u64, found: &[(u64, u64)]) -> Foreign {
-    let one = |(n, (first, sectors)): (usize, &(u64, u64))| {
-        format!("p{} at byte {}, {} bytes", n + 1, first * sector_bytes, sectors * sector_bytes)
-    };
-    let mut shown: Vec<String> = found.iter().enumerate().map(one).take(PARTITIONS_SHOWN).collect();
-    if found.len() > PARTITIONS_SHOWN {
+fn partitioned(table: &Table) -> Foreign {
+    let one = |p: &Partition| format!("@p{} at byte {}, {} bytes", p.number, p.begins, p.bytes);
+    let shown = table.partitions.iter().map(one).take(PARTITIONS_SHOWN);
+    let mut shown: Vec<String> = shown.collect();
+    if table.partitions.len() > PARTITIONS_SHOWN {
         shown.push("…".into());
     }
     let shown = if shown.is_empty() { "none".into() } else { shown.join("; ") };
+    let first = table.partitions.first().map_or(1, |p| p.number);
     Foreign {
-        name: format!("a disk with a {of} partition table"),
-        advice: format!(
-            "name a partition (of an image: `losetup --find --show --partscan IMAGE`, then \
-             /dev/loop…p1); there are: {shown}"
-        ),
+        name: format!("a disk with a {} partition table", table.kind),
+        advice: format!("name a partition, as IMAGE@p{first}; there are: {shown}"),
     }
-}
-
-/// A GUID partition table (UEFI 2.10, 5.3), of disks with sectors of 512 bytes or 4 KiB.
-fn gpt(head: &[u8]) -> Option<Foreign> {
-    let sector = [512, 4096].into_iter().find(|s| head.get(*s..s + 8) == Some(b"EFI PART"))?;
-    let header = head.get(sector..sector + 92)?;
-    let (entries, entry_bytes) = (le32(header, 80), le32(header, 84));
-    let table = usize::try_from(le64(header, 72)).ok().and_then(|lba| lba.checked_mul(sector));
-    let table = table.unwrap_or(usize::MAX);
-    let mut found = Vec::new();
-    for n in 0..entries.min(128) as usize {
-        let at = n.checked_mul(entry_bytes as usize).and_then(|n| n.checked_add(table));
-        let entry = at.and_then(|at| head.get(at..at.checked_add(48)?));
-        let Some(entry) = entry else { break };
-        let (first, last) = (le64(entry, 32), le64(entry, 40));
-        if entry[..16].iter().any(|b| *b != 0) && first <= last {
-            found.push((first, (last - first).saturating_add(1)));
-        }
-    }
-    let within = |p: &(u64, u64)| p.0.saturating_add(p.1) < u64::MAX / 4096;
-    found.retain(within);
-    Some(partitioned("GPT", sector as u64, &found))
-}
-
-/// A master boot record with at least one partition.
-fn mbr(head: &[u8]) -> Option<Foreign> {
-    if head.get(510..512) != Some(b"\x55\xaa") {
-        return None;
-    }
-    let entries = head[446..510].chunks_exact(16);
-    let partition = |e: &[u8]| (u64::from(le32(e, 8)), u64::from(le32(e, 12)));
-    let flagged = |e: &&[u8]| matches!(e[0], 0 | 0x80) && e[4] != 0;
-    let found: Vec<_> = entries.filter(flagged).map(partition).filter(|p| p.1 > 0).collect();
-    (!found.is_empty()).then(|| partitioned("DOS", SECTOR_BYTES, &found))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn with(marks: &[(usize, &[u8])]) -> Vec<u8> {
-        let mut head = vec![0; LOOK_BYTES];
-        marks.iter().for_each(|(at, m)| head[*at..at + m.len()].copy_from_slice(m));
-        head
-    }
+    use crate::partitions::tests::with;
 
     #[test]
     fn each_mark_is_seen_and_within_what_is_looked_at() {
@@ -167,32 +125,21 @@ mod tests {
 
     #[test]
     fn partitions_are_named_by_their_places() {
-        let mut entry = [0; 16];
-        entry[4] = 0x83;
-        entry[8..12].copy_from_slice(&2048_u32.to_le_bytes());
-        entry[12..16].copy_from_slice(&8_u32.to_le_bytes());
-        let dos = with(&[(446, &entry), (510, b"\x55\xaa")]);
-        assert!(look(&dos).expect("a table").advice.contains("p1 at byte 1048576, 4096 bytes"));
-        assert_eq!(look(&with(&[(510, b"\x55\xaa")])), None, "a boot sector without partitions");
-
-        let mut header = [0; 92];
-        header[..8].copy_from_slice(b"EFI PART");
-        header[72..80].copy_from_slice(&2_u64.to_le_bytes());
-        header[80..84].copy_from_slice(&4_u32.to_le_bytes());
-        header[84..88].copy_from_slice(&128_u32.to_le_bytes());
-        let mut entry = [0; 128];
-        entry[0] = 1;
-        entry[32..40].copy_from_slice(&40_u64.to_le_bytes());
-        entry[40..48].copy_from_slice(&47_u64.to_le_bytes());
-        let gpt = with(&[(512, &header), (1024, &entry)]);
-        assert!(look(&gpt).expect("a table").advice.contains("p1 at byte 20480, 4096 bytes"));
+        let all = (1..=6).map(|number| Partition { number, begins: 1 << 20, bytes: 4096 });
+        let said = partitioned(&Table { kind: "DOS", partitions: all.collect() }).advice;
+        assert!(
+            said.contains("IMAGE@p1; there are: @p1 at byte 1048576, 4096 bytes; @p2"),
+            "{said}"
+        );
+        assert!(said.ends_with("@p4 at byte 1048576, 4096 bytes; …"), "{said}");
+        let none = partitioned(&Table { kind: "GPT", partitions: Vec::new() });
+        assert!(none.advice.ends_with("none"), "{none}");
     }
 
     #[test]
-    fn hostile_tables_are_looked_at_too() {
-        let mut header = [0xff; 92];
-        header[..8].copy_from_slice(b"EFI PART");
-        assert!(look(&with(&[(512, &header)])).is_some_and(|f| f.advice.contains("none")));
-        assert!(look(&with(&[(4096, &header)])).is_none_or(|f| f.name.contains("GPT")));
+    fn a_guid_table_is_seen_before_other_marks() {
+        let found = look(&with(&[(512, b"EFI PART"), (510, b"\x55\xaa"), (0, b"\xeb")]));
+        assert!(found.is_some_and(|f| f.name.contains("GPT")));
+        assert!(look(&with(&[(4096, b"EFI PART")])).is_some_and(|f| f.name.contains("GPT")));
     }
 }

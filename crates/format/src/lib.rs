@@ -8,6 +8,7 @@ pub mod foreign;
 mod ids;
 pub mod jbd2;
 pub mod mkfs;
+pub mod partitions;
 mod shown;
 
 pub use error::FormatError;

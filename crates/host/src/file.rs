@@ -2,8 +2,10 @@
 //! through the host's page cache or past it: `way` chooses.
 
 use crate::lock;
-use crate::way::open_direct;
-use env::{Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, ReadNow};
+use crate::way::{ALIGN_BYTES, open_direct};
+use env::{
+    Block, DiskError, DiskErrorKind, Durability, IoDone, IoOp, IoRequest, ReadNow, SECTOR_BYTES,
+};
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -16,6 +18,8 @@ use std::sync::{Arc, OnceLock};
 pub struct HostFile {
     pub(crate) file: File,
     path: PathBuf,
+    /// Where the disk begins in the file: not at 0 if it is a partition.
+    pub(crate) begins: u64,
     size_bytes: u64,
     read_only: bool,
     /// Of a file system in memory, where no read waits for a device.
@@ -109,6 +113,22 @@ impl HostFile {
         Self::with(file, path, false)
     }
 
+    /// Only a part of it, as a partition is: a disk of `bytes` bytes that begins at byte `begins`,
+    /// called `name`. It stays locked as a whole.
+    pub fn part(self, begins: u64, bytes: u64, name: &Path) -> Result<HostFile, String> {
+        let end = begins.checked_add(bytes).filter(|end| *end <= self.size_bytes);
+        if end.is_none() || bytes == 0 || !begins.is_multiple_of(SECTOR_BYTES as u64) {
+            let (shown, whole) = (name.display(), self.size_bytes);
+            return Err(format!(
+                "{shown}: it is said to have {bytes} bytes from byte {begins} on, of {whole}: the \
+                 image is cut short, or its partition table damaged"
+            ));
+        }
+        // Past the page cache blocks must lie in the file as in the disk.
+        let direct = self.direct.filter(|_| begins.is_multiple_of(ALIGN_BYTES as u64));
+        Ok(HostFile { begins, size_bytes: bytes, path: name.to_owned(), direct, ..self })
+    }
+
     /// Says that this process will soon let go of it: who wants it waits, and is not refused.
     pub fn let_go_soon(&self) {
         lock::let_go_soon(&self.file);
@@ -132,6 +152,7 @@ impl HostFile {
         Ok(HostFile {
             file,
             path,
+            begins: 0,
             size_bytes: size,
             read_only,
             in_memory,
@@ -162,15 +183,14 @@ impl HostFile {
         if request.op != IoOp::Read || !small {
             return false;
         }
+        let at = self.begins + request.at;
         let vecs = iovecs(&IoOp::Read, &mut request.blocks);
         let (fd, flags) =
             (self.file.as_raw_fd(), if self.in_memory { 0 } else { libc::RWF_NOWAIT });
         // SAFETY: the vectors point into the request's blocks, which nobody else holds and which
         // live through the call.
         #[expect(unsafe_code, reason = "std has no preadv2")]
-        let n = unsafe {
-            libc::preadv2(fd, vecs.as_ptr(), vecs.len() as i32, request.at as i64, flags)
-        };
+        let n = unsafe { libc::preadv2(fd, vecs.as_ptr(), vecs.len() as i32, at as i64, flags) };
         usize::try_from(n).is_ok_and(|n| n == vecs.iter().map(|v| v.iov_len).sum::<usize>())
     }
     /// Its descriptor, for the rings.
@@ -179,11 +199,11 @@ impl HostFile {
     }
     /// Reads all of `into` from byte `at` on.
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
-        self.file.read_exact_at(into, at)
+        self.file.read_exact_at(into, self.begins + at)
     }
     /// Writes all of `bytes` from byte `at` on.
     pub fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
-        self.file.write_all_at(bytes, at)
+        self.file.write_all_at(bytes, self.begins + at)
     }
     /// Makes what was written durable.
     pub fn flush(&self) -> std::io::Result<()> {
@@ -191,7 +211,7 @@ impl HostFile {
     }
     /// Is the range a hole of a sparse file?
     pub fn is_hole(&self, at: u64, len: u64) -> bool {
-        is_hole(&self.file, at, len)
+        is_hole(&self.file, self.begins + at, len)
     }
 
     /// Carries a request out, waiting for it.
@@ -208,7 +228,8 @@ impl HostFile {
         let lent = (op == IoOp::Lend).then(|| self.file.try_clone()).transpose();
         match lent {
             Ok(lent) => {
-                let lent = lent.map(|file| Arc::new(LentFile(file)) as Arc<dyn ReadNow>);
+                let lent =
+                    lent.map(|file| Arc::new(LentFile(file, self.begins)) as Arc<dyn ReadNow>);
                 IoDone { id, blocks, result, lent }
             }
             Err(e) => IoDone { id, blocks, result: Err(disk_error(&op, at, &e)), lent: None },
@@ -227,7 +248,7 @@ impl HostFile {
     fn write_blocks(&self, at: u64, blocks: &[Block], how: Durability) -> std::io::Result<()> {
         let len = blocks.iter().map(Block::len).sum();
         let past = self.past_cache(&IoOp::Write(how), at, len);
-        match write_vectored(past.unwrap_or(&self.file), at, blocks) {
+        match write_vectored(past.unwrap_or(&self.file), self.begins + at, blocks) {
             Ok(n) if n == len => (),
             Err(e) if e.raw_os_error() != Some(libc::EINVAL) => return Err(e),
             // Cut short, or not to be had past the page cache.
@@ -251,6 +272,7 @@ impl HostFile {
     }
 
     fn discard(&self, at: u64, len: u64) -> std::io::Result<()> {
+        let at = self.begins + at;
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: fallocate takes numbers only; the descriptor is ours.
         #[expect(unsafe_code, reason = "std has no fallocate")]
@@ -269,16 +291,16 @@ fn is_hole(file: &File, at: u64, len: u64) -> bool {
     }
 }
 
-/// The file once more, for who reads it without waiting.
+/// The file once more, and where the disk begins in it, for who reads it without waiting.
 #[derive(Debug)]
-struct LentFile(File);
+struct LentFile(File, u64);
 
 impl ReadNow for LentFile {
     fn read_now(&self, at: u64, into: &mut [u8]) -> Result<(), DiskError> {
-        self.0.read_exact_at(into, at).map_err(|e| disk_error(&IoOp::Read, at, &e))
+        self.0.read_exact_at(into, self.1 + at).map_err(|e| disk_error(&IoOp::Read, at, &e))
     }
     fn known_zero(&self, at: u64, len: u64) -> bool {
-        is_hole(&self.0, at, len)
+        is_hole(&self.0, self.1 + at, len)
     }
 }
 

@@ -35,7 +35,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
 /// The alignment of memory for single sectors.
-const ALIGN_BYTES: usize = 4096;
+pub(crate) const ALIGN_BYTES: usize = 4096;
 /// A long transfer.
 const LONG_BYTES: usize = 256 << 10;
 /// A run of zeros that is told rather than written.

@@ -181,7 +181,7 @@ impl Worker<'_> {
     /// is for, which also hears of its errors.
     fn start_early(&self, file: &HostFile, at: u64, len: usize) {
         let range = opcode::SyncFileRange::new(types::Fd(file.fd()), len as u32)
-            .offset(at)
+            .offset(file.begins + at)
             .flags(libc::SYNC_FILE_RANGE_WRITE);
         self.pool.push(self.me, &[range.build().user_data(DATA_NOBODY).into()]);
     }
@@ -232,21 +232,22 @@ impl Worker<'_> {
             Way::Told(fd) => (*fd, Vec::new()),
         };
         let (fd, ptr, n) = (types::Fd(fd), iovecs.as_ptr(), iovecs.len() as u32);
+        let from = file.begins + at;
         let entry = match op {
-            IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(at).build(),
+            IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(from).build(),
             IoOp::Write(_) if matches!(way, Way::Told(_)) => {
                 let len = blocks.iter().map(Block::len).sum::<usize>() as u64;
                 let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-                opcode::Fallocate::new(fd, len).offset(at).mode(mode).build()
+                opcode::Fallocate::new(fd, len).offset(from).mode(mode).build()
             }
             IoOp::Write(how) => {
                 let flags = if how == Durability::Fua { libc::RWF_DSYNC } else { 0 };
-                opcode::Writev::new(fd, ptr, n).offset(at).rw_flags(flags).build()
+                opcode::Writev::new(fd, ptr, n).offset(from).rw_flags(flags).build()
             }
             IoOp::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
             IoOp::Discard { len } => {
                 let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-                opcode::Fallocate::new(fd, len).offset(at).mode(mode).build()
+                opcode::Fallocate::new(fd, len).offset(from).mode(mode).build()
             }
             // The reader is made where the request ends.
             IoOp::Lend => opcode::Nop::new().build(),

@@ -38,7 +38,7 @@ fn checked(file: &Path) -> Result<Config, Failure> {
             }
             other => other,
         })?;
-        if !v.serve.images[0].exists() {
+        if !crate::disk::exists(&v.serve.images[0]) {
             let image = v.serve.images[0].display();
             say::err(&format!("{}: volume {}: there is no {image}", file.display(), v.name));
         }

@@ -5,7 +5,7 @@ use crate::device::FileDevice;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
 use check::{Finding, Options, Report, check};
-use host::{HostFile, now};
+use host::now;
 use std::sync::Arc;
 
 /// Findings shown before "and so on".
@@ -34,7 +34,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         (true, _) => discard(a)?,
         (false, repair) => repair && replay(a)?,
     };
-    let mut device = FileDevice(Arc::new(HostFile::open(&a.image, !a.repair)?));
+    let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, !a.repair)?));
     let now_secs = now().wall.secs() as u32;
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
     let mut bar = Bar::new();
@@ -79,14 +79,14 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
 
 /// Was it closed cleanly, and never found to be damaged? What cannot be told is to be looked at.
 fn closed_cleanly(a: &FsckArgs) -> Result<bool, Failure> {
-    let device = FileDevice(Arc::new(HostFile::open(&a.image, true)?));
+    let device = FileDevice(Arc::new(crate::disk::open(&a.image, true)?));
     let found = volume::probe(&device);
     Ok(found.is_ok_and(|p| p.is_clean() && p.read_only.is_none()))
 }
 
 /// Gives up what the journal or a log holds, and says so. False: it held nothing.
 fn discard(a: &FsckArgs) -> Result<bool, Failure> {
-    let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
+    let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
     let shown = a.image.display();
     let lost = volume::discard_log(&mut device).map_err(|e| format!("{shown}: {e}"))?;
     if !a.json {
@@ -100,14 +100,14 @@ fn discard(a: &FsckArgs) -> Result<bool, Failure> {
 fn replay(a: &FsckArgs) -> Result<bool, Failure> {
     let shown = a.image.display();
     let restored = {
-        let mut device = FileDevice(Arc::new(HostFile::open(&a.image, false)?));
+        let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
         volume::restore_primary(&mut device).unwrap_or_default() // the checker says why not
     };
     if let Some(group) = restored.filter(|_| !a.json) {
         println!("{shown}: the primary superblock is damaged; restored from group {group}'s copy");
     }
     let look = || -> Result<Option<volume::Probe>, Failure> {
-        Ok(volume::probe(&FileDevice(Arc::new(HostFile::open(&a.image, true)?))).ok())
+        Ok(volume::probe(&FileDevice(Arc::new(crate::disk::open(&a.image, true)?))).ok())
     };
     let holds = |p: &volume::Probe| {
         p.needs_recovery && p.read_only.is_none() && !p.superblock.journal_is_outside()

@@ -12,7 +12,7 @@ use volume::{Found, Ground, LogReport, Mode, OpenOptions, VolumeError};
 /// The command.
 pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display().to_string();
-    let file = Arc::new(HostFile::open(&a.image, true)?);
+    let file = Arc::new(crate::disk::open(&a.image, true)?);
     let looked = looked(&file, a)?;
     let found = looked.found.ext().map_err(|e| format!("{shown}: {e}"))?;
     let sb = &found.superblock;

@@ -24,7 +24,7 @@ fn on<T: 'static>(
     read_only: bool,
     f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
 ) -> Result<T, Failure> {
-    let file = HostFile::open(image, read_only)?;
+    let file = crate::disk::open(image, read_only)?;
     let seed = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
     let bytes = file.size_bytes();
@@ -100,7 +100,7 @@ fn clean(image: &Path, segments: u32) -> Result<Outcome, Failure> {
 
 /// Does a log-structured store begin in this file?
 pub fn is_store(image: &Path) -> Result<bool, Failure> {
-    let file = HostFile::open(image, true)?;
+    let file = crate::disk::open(image, true)?;
     let mut magic = [0; lfs::MAGIC.len()];
     let read = file.size_bytes() >= 8 && file.read_at(0, &mut magic).is_ok();
     Ok(read && magic == lfs::MAGIC)

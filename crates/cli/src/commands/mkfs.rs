@@ -55,7 +55,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         return Err(Failure::Usage(why));
     }
     let shown = a.image.display();
-    let exists = a.image.exists();
+    let exists = crate::disk::exists(&a.image);
     let (file, made) = if exists {
         (existing(&a.image, a)?, false)
     } else {
@@ -193,7 +193,7 @@ fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
 
 fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
-    let file = Arc::new(HostFile::open(path, false)?);
+    let file = Arc::new(crate::disk::open(path, false)?);
     let device = FileDevice(file.clone());
     if !a.force {
         let there = if volume::probe(&device).is_ok() {
@@ -214,7 +214,7 @@ fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
             std::fs::OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(size));
         grown.map_err(|e| format!("{shown}: {e}"))?;
         drop((file, device));
-        return Ok(Arc::new(HostFile::open(path, false)?));
+        return Ok(Arc::new(crate::disk::open(path, false)?));
     }
     Ok(file)
 }

@@ -11,7 +11,7 @@ use volume::{Ground, Mode, OpenOptions, Recovered};
 /// Recovers the volume, its log included, and nothing else.
 pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     let shown = image.display();
-    let mut disks = vec![Arc::new(HostFile::open(image, false)?)];
+    let mut disks = vec![Arc::new(crate::disk::open(image, false)?)];
     if let Some(path) = log {
         disks.push(Arc::new(HostFile::open_log(path, false)?));
     }

@@ -110,7 +110,10 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     let mounts = mounts(&config)?;
     let nfs = nfs_of(&config)?;
     host::keep_pages_small();
-    if a.images.is_empty() && a.config.is_none() && !config.volumes[0].serve.images[0].exists() {
+    if a.images.is_empty()
+        && a.config.is_none()
+        && !crate::disk::exists(&config.volumes[0].serve.images[0])
+    {
         make_default(&config.volumes[0].serve.images[0], a)?;
     }
     let front = if a.no_nfs { Front::MountAlone } else { Front::Any };

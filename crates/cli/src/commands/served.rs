@@ -129,7 +129,7 @@ pub(super) fn open_as(
     front: Front,
     args: impl FnOnce(&Found) -> OpenArgs,
 ) -> Result<Served, Failure> {
-    let file = Arc::new(HostFile::open(path, read_only)?);
+    let file = Arc::new(crate::disk::open(path, read_only)?);
     let mut log = existing_log(log, read_only)?;
     let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
     let found = look(&disks)?;
@@ -202,7 +202,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     let mut log = existing_log(first.log.as_deref(), first.read_only)?;
     let mut looked = Vec::new();
     for (image, args) in &opened {
-        let file = Arc::new(HostFile::open(image, args.read_only)?);
+        let file = Arc::new(crate::disk::open(image, args.read_only)?);
         let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
         looked.push((file, look(&disks)?, args));
     }

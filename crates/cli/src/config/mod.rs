@@ -70,7 +70,7 @@ pub fn of_line(a: ServeArgs) -> Config {
 
 /// A volume's name where none is given: its file's, without the ending.
 pub fn name_of(image: &Path) -> String {
-    image.file_stem().unwrap_or_default().to_string_lossy().into_owned()
+    crate::disk::stem(image)
 }
 
 /// The same under the bare command, as `cairn config` does.

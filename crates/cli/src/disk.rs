@@ -1,0 +1,63 @@
+//! Opening a disk by the name that the user gave: an image, a device, or `IMAGE@pN`, partition N of
+//! an image that has a partition table. It knows no volume.
+
+use format::foreign::LOOK_BYTES;
+use format::partitions::{Partition, Table, table};
+use host::HostFile;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Opens a disk and makes sure that nobody else uses it. Errors are for the user.
+pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
+    match partition_of(path) {
+        Some((image, number)) => {
+            let whole = HostFile::open(image, read_only)?;
+            let p = find(&whole, path, number)?;
+            whole.part(p.begins, p.bytes, path)
+        }
+        None => HostFile::open(path, read_only),
+    }
+}
+
+/// Is there something under this name?
+pub fn exists(path: &Path) -> bool {
+    path.exists() || partition_of(path).is_some()
+}
+
+/// The name of a disk without what says where it lies: the file's, without its ending; of a
+/// partition with its number, as Linux names them.
+pub fn stem(path: &Path) -> String {
+    let stem = |p: &Path| p.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    match partition_of(path) {
+        Some((image, number)) => format!("{}-p{number}", stem(image)),
+        None => stem(path),
+    }
+}
+
+/// The image and the partition's number. A file that is really called so is no partition.
+pub fn partition_of(path: &Path) -> Option<(&Path, u32)> {
+    let bytes = path.as_os_str().as_bytes();
+    let at = bytes.windows(2).rposition(|w| w == b"@p")?;
+    let number = std::str::from_utf8(&bytes[at + 2..]).ok()?;
+    let digits = !number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit());
+    let number = number.parse().ok().filter(|_| digits)?;
+    let image = Path::new(OsStr::from_bytes(&bytes[..at]));
+    (!path.exists() && image.exists()).then_some((image, number))
+}
+
+fn find(whole: &HostFile, path: &Path, number: u32) -> Result<Partition, String> {
+    let shown = path.display();
+    let mut head = vec![0; whole.size_bytes().min(LOOK_BYTES as u64) as usize];
+    whole.read_at(0, &mut head).map_err(|e| format!("{shown}: {e}"))?;
+    let none = || Table { kind: "", partitions: Vec::new() };
+    let all = table(&head).unwrap_or_else(none).partitions;
+    let found = all.iter().find(|p| p.number == number).copied();
+    found.ok_or_else(|| match &all[..] {
+        [] => format!("{shown}: there is no partition table"),
+        _ => {
+            let there: Vec<String> = all.iter().map(|p| format!("p{}", p.number)).collect();
+            format!("{shown}: there is no such partition; there are: {}", there.join(", "))
+        }
+    })
+}
