@@ -4,6 +4,8 @@
 #   make test               formatting, lints, all tests, and conformance on real mounts: what CI runs
 #   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
 #   make bench, bench-nfs   the figures of the README, beside their peers, in one run; bench-disks: on emulated disks
+#   make charts            docs/figures/*.json, which FIGURES=1 make bench… writes, drawn as charts
+#   make book              the documents as a book in target/book, its links checked
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
 #   make deb, make rpm      a package with the program, man pages, completions, mount.cairn, a systemd unit
 #   make lab                the papers' experiments on modelled disks in virtual time, with their claims: minutes
@@ -16,7 +18,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log deb rpm lab lab-page crash-nightly soak fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log charts book deb rpm lab lab-page crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -50,6 +52,12 @@ bench-disks:
 bench-log:
 	@scripts/setup.sh bench
 	cargo run --release --manifest-path scripts/bench/log/Cargo.toml --target-dir $(CARGO_TARGET)/bench-log -- $(or $(DIR),.)
+
+charts:
+	cargo run --release --manifest-path scripts/bench/charts/Cargo.toml --target-dir $(CARGO_TARGET)/charts -- docs/figures
+
+book:
+	@scripts/book.sh
 
 deb rpm:
 	@scripts/setup.sh $@

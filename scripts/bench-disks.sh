@@ -102,3 +102,4 @@ print_table() {
 }
 
 main
+write_figures bench-disks

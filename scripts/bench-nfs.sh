@@ -118,3 +118,4 @@ print_table() {
 }
 
 main
+write_figures bench-nfs

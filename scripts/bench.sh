@@ -33,3 +33,4 @@ for w in "${WANTED[@]}"; do
   "bench_$w"
 done
 print_table
+write_figures bench

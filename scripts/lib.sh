@@ -72,6 +72,13 @@ release() {
   umount "$1" 2>/dev/null || fusermount3 -u "$1" 2>/dev/null || umount -l "$1" 2>/dev/null || fusermount3 -uz "$1" 2>/dev/null
 }
 
+# write_figures RUN: what was noted in $RESULTS, for `make charts`, as docs/figures/RUN.json if FIGURES=1 asks for it.
+write_figures() {
+  [ -n "${FIGURES:-}" ] || return 0
+  "$ROOT/scripts/bench/figures.py" "$1" "$RESULTS" "$ROOT/docs/figures/$1.json" \
+    "make $1: $(nproc) processors, Linux $(uname -r); only the ratios of one run count"
+}
+
 build_cairn() {
   [ "$CAIRN" = "$TARGET/release/cairn" ] || { [ -x "$CAIRN" ] || die "CAIRN=$CAIRN is not a program"; return; }
   say "building cairn (release)"

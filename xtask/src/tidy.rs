@@ -5,6 +5,7 @@ mod dialect;
 mod documents;
 mod edges;
 mod invariants;
+mod links;
 mod measures;
 mod source;
 mod sources;
@@ -82,6 +83,7 @@ fn check(files: &[File]) -> Vec<Complaint> {
     words::check_mechanism_names(files, &mut out);
     words::check_modes(files, &mut out);
     documents::check(files, &mut out);
+    links::check(files, &mut out);
     invariants::check(files, &mut out);
     sources::check(files, &mut out);
     measures::report(files, &mut out);
@@ -121,7 +123,9 @@ fn is_skipped_folder(name: &str) -> bool {
 
 fn is_text(name: &str) -> bool {
     match name.rsplit_once('.') {
-        Some((_, ending)) => matches!(ending, "rs" | "toml" | "md" | "sh" | "c" | "h" | "txt"),
+        Some((_, ending)) => {
+            matches!(ending, "rs" | "toml" | "md" | "sh" | "c" | "h" | "txt" | "svg")
+        }
         None => true,
     }
 }

@@ -28,7 +28,7 @@ fn check_crates(files: &[File], out: &mut Vec<Complaint>) {
     }
 }
 
-fn is_document(path: &str) -> bool {
+pub(super) fn is_document(path: &str) -> bool {
     path.ends_with(".md") && (!path.contains('/') || path.starts_with("docs/"))
         // The history of changes names files that later changes moved.
         && path != "CHANGELOG.md"
