@@ -445,9 +445,19 @@ pub enum LfsCommand {
         /// At most so many.
         #[arg(long, default_value = "1048576")]
         segments: u32,
+        /// Which first: greedy (the emptiest), cost-benefit (old ones before young ones), balanced
+        /// (the same, the age counting less), sepbit.
+        #[arg(long, default_value = "balanced", value_parser = cleaner_policy)]
+        policy: lfs::Policy,
     },
     /// Write the newest state as a plain image, which any Linux reads.
     Export { image: PathBuf, out: PathBuf },
+}
+
+/// A policy that `lfs clean` can follow.
+fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
+    let found = lfs::Policy::named(name).filter(|p| !p.plugs());
+    found.ok_or_else(|| "greedy, cost-benefit, balanced or sepbit".into())
 }
 
 /// Which of a log's clients is meant.

@@ -1,50 +1,14 @@
-//! The cleaner: makes empty segments by moving what lives out of the emptiest ones. Policies choose
-//! by the usage table alone; the four verbs (candidates, where a block is now, move it if it is
-//! still there, release) are 4.4BSD's. It does not know what blocks hold.
+//! The cleaner: makes empty segments by moving what lives out of those that a policy has chosen
+//! by the usage table alone (policy.rs); the four verbs (candidates, where a block is now, move it
+//! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
 use crate::geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
+use crate::policy::{Candidate, Limits, Planner, Policy};
 use crate::store::{Inner, Store};
 use crate::summary::{Entry, Summary};
 use crate::usage::{Segment, Use};
 use env::{Block, DiskError};
 use std::rc::Rc;
-
-/// Which segments are cleaned first.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Policy {
-    /// The emptiest.
-    Greedy,
-    /// The most gain for the work, old segments first (Rosenblum and Ousterhout 1992).
-    CostBenefit,
-}
-
-/// A segment that may be cleaned, as policies see it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Candidate {
-    /// Which.
-    pub segment: SegNo,
-    /// Live blocks in it, of
-    pub live: u32,
-    /// as many as it could hold.
-    pub blocks: u32,
-    /// Blocks that users have written since its youngest block was.
-    pub age: u64,
-}
-
-impl Policy {
-    /// Sorts candidates, the best first.
-    pub fn sort(self, all: &mut [Candidate]) {
-        match self {
-            Policy::Greedy => all.sort_by_key(|c| (c.live, c.segment)),
-            // benefit / cost = (1 - u) age / (1 + u), as integers
-            Policy::CostBenefit => all.sort_by_key(|c| {
-                let (dead, blocks) = (u128::from(c.blocks - c.live), u128::from(c.blocks));
-                let gain = (dead * (u128::from(c.age) + 1)) << 20;
-                (std::cmp::Reverse(gain / (blocks + u128::from(c.live))), c.segment)
-            }),
-        }
-    }
-}
 
 /// Below so many free segments the cleaner runs.
 pub(crate) fn low(g: &Geometry) -> u32 {
@@ -145,7 +109,7 @@ impl Inner {
     /// First verb: closed segments with something dead in them.
     fn candidates(&self) -> Vec<Candidate> {
         let s = self.state.borrow();
-        let (blocks, whole) = (self.geometry.segment_blocks, self.geometry.packed());
+        let whole = self.geometry.packed();
         let may = |g: &Segment| g.used == Use::Closed && g.live > 0 && g.live < whole;
         s.usage
             .all()
@@ -153,7 +117,8 @@ impl Inner {
             .map(|(segment, g)| Candidate {
                 segment,
                 live: g.live,
-                blocks,
+                blocks: whole,
+                cached: 0,
                 age: s.stamp.saturating_sub(g.youngest),
             })
             .collect()
@@ -161,9 +126,7 @@ impl Inner {
 
     /// Moves what lives out of up to `wanted` segments. Returns how many are empty.
     async fn clean_pass(self: &Rc<Self>, policy: Policy, wanted: u32) -> Result<u32, DiskError> {
-        let mut all = self.candidates();
-        policy.sort(&mut all);
-        let victims = self.affordable(&all, wanted);
+        let victims = self.chosen(policy, wanted);
         let mut survivors = Vec::new();
         for c in &victims {
             self.survivors_of(c.segment, &mut survivors).await?;
@@ -180,24 +143,24 @@ impl Inner {
         Ok(emptied)
     }
 
-    /// The first of them that memory and the reserve allow, if they make more room than they take.
-    fn affordable(&self, sorted: &[Candidate], wanted: u32) -> Vec<Candidate> {
+    /// What the policy takes, within what memory and the reserve allow.
+    fn chosen(&self, policy: Policy, wanted: u32) -> Vec<Candidate> {
         let whole = u64::from(self.geometry.packed());
-        let spare = self.state.borrow().spare();
+        let candidates = self.candidates();
+        let s = &mut *self.state.borrow_mut();
         // One more than the blocks fill: a head always has the next one announced.
-        let room = spare.saturating_sub(self.geometry.table_reserve() + 1);
-        let room = u64::from(room) * whole;
-        let (mut live, mut dead, mut chosen) = (0, 0, Vec::new());
-        for c in sorted {
-            if dead >= u64::from(wanted) * whole || live + u64::from(c.live) > room.min(PASS_BLOCKS)
-            {
-                break;
-            }
-            live += u64::from(c.live);
-            dead += whole.saturating_sub(u64::from(c.live));
-            chosen.push(*c);
+        let room = s.spare().saturating_sub(self.geometry.table_reserve() + 1);
+        let limits = Limits {
+            victims: usize::MAX,
+            moved: (u64::from(room) * whole).min(PASS_BLOCKS),
+            plugged: 0,
+            freed: u64::from(wanted) * whole,
+        };
+        match policy == s.planner.policy() {
+            true => s.planner.plan(candidates, &limits).victims,
+            // The last resort remembers nothing.
+            false => Planner::new(policy, s.planner.costs(), 0).plan(candidates, &limits).victims,
         }
-        chosen
     }
 
     /// Second verb: the blocks of a segment that still lie where its summaries say.

@@ -1,8 +1,10 @@
 //! All that a store holds in memory. It asks no disk.
 
-use crate::geometry::{Geometry, SegNo};
+use crate::geometry::{BLOCK, Geometry, SegNo};
 use crate::log::{Flight, Head, Ready};
 use crate::patches::Patches;
+use crate::policy::{Costs, Planner};
+use crate::store::OpenOptions;
 use crate::table::Table;
 use crate::usage::Usage;
 use env::{Block, DiskError, IdMap};
@@ -43,6 +45,7 @@ pub(crate) struct State {
     pub(crate) geometry: Geometry,
     pub(crate) seed: u32,
     pub(crate) plant: Option<&'static str>,
+    pub(crate) planner: Planner,
     pub(crate) table: Table,
     pub(crate) usage: Usage,
     /// Ranges whose blocks have not been written since.
@@ -91,11 +94,16 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(geometry: Geometry, seed: u32, plant: Option<&'static str>) -> State {
+    pub(crate) fn new(geometry: Geometry, seed: u32, options: &OpenOptions) -> State {
+        let segment = u64::from(geometry.segment_blocks) * BLOCK;
+        let (access, bandwidth) = options.disk;
+        let costs = Costs::new(access as f64, bandwidth as f64, segment, BLOCK);
+        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
         State {
             geometry,
             seed,
-            plant,
+            plant: options.plant,
+            planner: Planner::new(options.policy, costs, blocks),
             table: Table::default(),
             usage: Usage::new(geometry.segments),
             patches: Patches::default(),

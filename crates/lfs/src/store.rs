@@ -2,6 +2,7 @@
 //! becomes entries of the log is here; how the log goes to the disk is not.
 
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
+use crate::policy::Policy;
 use crate::state::{State, Stats};
 use crate::superblock::superblock;
 use crate::{checkpoint, clean};
@@ -24,7 +25,10 @@ pub struct OpenOptions {
     /// Bytes of log between checkpoints.
     pub checkpoint_bytes: u64,
     /// Which segments the cleaner takes.
-    pub policy: clean::Policy,
+    pub policy: Policy,
+    /// What a request to the disk below costs, for policies that weigh one way against another:
+    /// nanoseconds of a mean access, and bytes a second.
+    pub disk: (u64, u64),
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
 }
@@ -37,7 +41,8 @@ impl Default for OpenOptions {
             table_pages: 4096,
             mappings_max: 1 << 16,
             checkpoint_bytes: 256 << 20,
-            policy: clean::Policy::CostBenefit,
+            policy: Policy::Balanced,
+            disk: (12_000_000, 150_000_000),
             plant: None,
         }
     }
@@ -88,7 +93,7 @@ impl Store {
         }
         let superblock = superblock(&disk).await?;
         let (geometry, seed) = (superblock.geometry, superblock.seed());
-        let state = RefCell::new(State::new(geometry, seed, options.plant));
+        let state = RefCell::new(State::new(geometry, seed, &options));
         let plant = options.plant;
         let inner = Rc::new(Inner {
             env,

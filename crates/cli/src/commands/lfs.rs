@@ -13,24 +13,31 @@ use std::sync::Arc;
 pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
     match &a.command {
         LfsCommand::Stat { image, json } => stat(image, *json),
-        LfsCommand::Clean { image, segments } => clean(image, *segments),
+        LfsCommand::Clean { image, segments, policy } => clean(image, *segments, *policy),
         LfsCommand::Export { image, out } => export(image, out),
     }
 }
 
-/// Runs `f` on the opened store.
+/// Runs `f` on the store, opened for reading only.
 fn on<T: 'static>(
     image: &Path,
-    read_only: bool,
     f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
 ) -> Result<T, Failure> {
-    let file = crate::disk::open(image, read_only)?;
+    on_with(image, lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() }, f)
+}
+
+/// Runs `f` on the opened store.
+fn on_with<T: 'static>(
+    image: &Path,
+    options: lfs::OpenOptions,
+    f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
+) -> Result<T, Failure> {
+    let file = crate::disk::open(image, options.read_only)?;
     let seed = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
     let bytes = file.size_bytes();
     let result = drive(&[Arc::new(file)], seed, |env| {
         let disk = env.port().disk(DiskId(0), bytes);
-        let options = lfs::OpenOptions { read_only, ..lfs::OpenOptions::default() };
         Box::pin(async move {
             let store = lfs::Store::open(env.clone(), disk, options).await?;
             f(env, store).await
@@ -40,7 +47,7 @@ fn on<T: 'static>(
 }
 
 fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (report, geometry, opened, memory) = on(image, true, |_, store| {
+    let (report, geometry, opened, memory) = on(image, |_, store| {
         Box::pin(async move {
             let report = store.verify(true).await.map_err(|e| e.to_string())?;
             Ok((report, store.geometry(), store.opened(), store.table_memory_bytes()))
@@ -87,8 +94,9 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Damaged)
 }
 
-fn clean(image: &Path, segments: u32) -> Result<Outcome, Failure> {
-    let (emptied, stats) = on(image, false, move |_, store| {
+fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Failure> {
+    let options = lfs::OpenOptions { policy, ..lfs::OpenOptions::default() };
+    let (emptied, stats) = on_with(image, options, move |_, store| {
         Box::pin(async move {
             let emptied = store.clean(segments).await.map_err(|e| e.to_string())?;
             Ok((emptied, store.stats()))
@@ -124,7 +132,7 @@ pub fn check_inside(
     image: &Path,
     options: check::Options,
 ) -> Result<(Vec<String>, check::Report), Failure> {
-    on(image, true, move |env, store| {
+    on(image, move |env, store| {
         Box::pin(async move {
             let text = |e: env::DiskError| e.to_string();
             let wrong = store.verify(true).await.map_err(text)?.wrong;
@@ -142,7 +150,7 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
     let to = out.to_path_buf();
-    let mapped = on(image, true, move |_, store| {
+    let mapped = on(image, move |_, store| {
         Box::pin(async move {
             let file = HostFile::create(&to, store.size_bytes())?;
             let copied = volume::export_blocks(&store, |at, bytes| {

@@ -3,6 +3,7 @@
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
 mod calaveras;
+mod cleaning;
 mod cores;
 mod latency;
 mod lffs;
@@ -11,8 +12,11 @@ mod mail;
 mod recovery;
 mod report;
 mod rig;
+mod segments;
+mod skew;
 mod small_files;
 mod traffic;
+mod updates;
 mod verdict;
 mod write_sizes;
 
@@ -101,6 +105,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "write-sizes",
         what: "synchronous writes by their size in the modes that log contents",
         run: write_sizes::write_sizes,
+    },
+    Experiment {
+        name: "cleaning",
+        what: "cleaning and plugging under random updates (matthews-1997, sections 4.1 and 4.2)",
+        run: cleaning::cleaning,
+    },
+    Experiment {
+        name: "cleaning-skewed",
+        what: "cleaning where some blocks are written more often (matthews-1997, section 4)",
+        run: skew::skew,
     },
 ];
 
@@ -203,6 +217,16 @@ mod tests {
     #[test]
     fn unified_is_held_against_the_best_of_its_promise() {
         holds("write-sizes", &[0], 0);
+    }
+
+    #[test]
+    fn cleaning_and_plugging_cost_what_another_simulator_says() {
+        holds("cleaning", &[0, 20, 23, 24], 5);
+    }
+
+    #[test]
+    fn skewed_loads_are_cleaned_more_cheaply() {
+        holds("cleaning-skewed", &[0, 22, 31], 4);
     }
 
     #[test]

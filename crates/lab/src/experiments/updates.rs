@@ -1,0 +1,116 @@
+//! Blocks that are written again and again: which ones, by a seed. Uniform, skewed in several ways,
+//! and one in the manner of a file server; how a log copes with each. It knows no experiment.
+
+use super::segments::{Did, Log, Shape};
+use env::Rng;
+
+/// Which blocks are written.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(super) enum Load {
+    /// Each as often as any other.
+    Uniform,
+    /// So many of 100 get the others' share of the writes: 10 get 90.
+    Hot(u32),
+    /// The same, but which they are changes with each volume's worth of writes.
+    Shifting(u32),
+    /// The n-th as often as 1 / n to this power, in hundredths.
+    Zipf(u32),
+    /// Files of eight blocks, six of ten never written again, the others by Zipf's law; four reads
+    /// for each write: in place of the Auspex trace.
+    Server,
+}
+
+/// Which block is next.
+struct Chooser {
+    load: Load,
+    blocks: u64,
+    rng: Rng,
+    /// For Zipf's law: the share of the first so many.
+    shares: Vec<f64>,
+    done: u64,
+}
+
+/// Blocks of a file of the server's.
+const FILE: u64 = 8;
+
+impl Chooser {
+    fn new(load: Load, blocks: u32) -> Chooser {
+        let blocks = u64::from(blocks);
+        let (of, power) = match load {
+            Load::Zipf(hundredths) => (blocks, f64::from(hundredths) / 100.0),
+            Load::Server => ((blocks * 4 / 10 / FILE).max(1), 1.0),
+            _ => (0, 1.0),
+        };
+        let mut sum = 0.0;
+        let mut shares: Vec<f64> = (1..=of)
+            .map(|n| {
+                sum += (n as f64).powf(-power);
+                sum
+            })
+            .collect();
+        shares.iter_mut().for_each(|s| *s /= sum);
+        Chooser { load, blocks, rng: Rng::new(7), shares, done: 0 }
+    }
+
+    fn by_zipf(&mut self) -> u64 {
+        let u = (self.rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
+        self.shares.partition_point(|s| *s < u) as u64
+    }
+
+    /// One of `hot` in a hundred, from `first` on, or of the others.
+    fn hot(&mut self, hot: u32, first: u64) -> u64 {
+        let n = (self.blocks * u64::from(hot) / 100).max(1);
+        match self.rng.below(100) < 100 - u64::from(hot) {
+            true => (first + self.rng.below(n)) % self.blocks,
+            false => (first + n + self.rng.below(self.blocks - n)) % self.blocks,
+        }
+    }
+
+    /// Writes the next block, or a few of one file, and reads what is read meanwhile.
+    fn step(&mut self, log: &mut Log) {
+        let done = self.done;
+        self.done += 1;
+        let block = match self.load {
+            Load::Uniform => self.rng.below(self.blocks),
+            Load::Hot(hot) => self.hot(hot, 0),
+            Load::Shifting(hot) => self.hot(hot, done / self.blocks * (self.blocks / 10)),
+            // Which blocks are written often has nothing to do with where they lay at first.
+            Load::Zipf(_) => self.by_zipf() * 48_271 % self.blocks,
+            Load::Server => return self.serve(log),
+        };
+        log.write(block as u32);
+    }
+
+    fn serve(&mut self, log: &mut Log) {
+        let files = self.blocks / FILE;
+        let file = self.by_zipf() * 48_271 % files;
+        let (from, n) = (self.rng.below(FILE), self.rng.below(FILE) + 1);
+        let to = (from + n).min(FILE);
+        (from..to).for_each(|i| log.write((file * FILE + i) as u32));
+        self.done += to - from - 1;
+        if !log.remembers() {
+            return;
+        }
+        for _ in 0..4 {
+            let file = if self.rng.one_in(4) { self.rng.below(files) } else { self.by_zipf() };
+            let file = file * 48_271 % files;
+            (0..n).for_each(|i| log.read((file * FILE + i) as u32));
+        }
+    }
+}
+
+/// Fills the log with so many blocks, one after the other, and writes `rounds` times as many by
+/// this load. What is given was done in the second half.
+pub(super) fn run(shape: Shape, blocks: u32, load: Load, rounds: u64) -> Did {
+    let mut log = Log::new(shape, blocks);
+    (0..blocks).for_each(|b| log.write(b));
+    let mut chooser = Chooser::new(load, blocks);
+    let half = u64::from(blocks) * rounds / 2;
+    for end in [half, 2 * half] {
+        log.take();
+        while chooser.done < end {
+            chooser.step(&mut log);
+        }
+    }
+    log.take()
+}
