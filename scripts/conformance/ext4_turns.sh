@@ -33,6 +33,9 @@ ext4_turns() {
   [ -n "$QUICK" ] || turns=6
   rm -f "$image"; truncate -s 200M "$image"
   check "$name: mke2fs" mke2fs -q -F -t ext4 "$@" "$image" || return
+  # Directories by each of the hashes in turn.
+  TURNS_HASH=$(((${TURNS_HASH:-0} + 1) % 3))
+  check "$name: tune2fs" tune2fs -E "hash_alg=$(set -- legacy half_md4 tea; shift $TURNS_HASH; echo "$1")" "$image" || return
   echo '{}' >"$WORK/turns.model"
   for turn in $(seq "$turns"); do
     if [ $((turn % 2)) = 1 ]; then

@@ -78,7 +78,7 @@ def operation(tree):
             f.write(rng.randbytes(rng.choice([0, 30, 150, 1000, 5000, 70000, 700000])))
         tree[path] = ["file"]
     elif what == "many":
-        for n in range(rng.choice([10, 200])):
+        for n in range(rng.choice([10, 200, 600])):
             with open(at("%s.%d" % (path, n)), "w") as f:
                 f.write(str(n))
             tree["%s.%d" % (path, n)] = ["file"]

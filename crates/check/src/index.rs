@@ -9,6 +9,7 @@ use crate::tables::Dir;
 use format::BlockNo;
 use format::bytes::{le16, le32};
 use format::ext::dirhash::NameHash;
+use format::ext::features::incompat;
 
 /// Where the root's own fields begin: behind the two dots.
 const ROOT_INFO: usize = 24;
@@ -36,7 +37,9 @@ impl Check<'_> {
         let levels = root[ROOT_INFO + 6];
         let unsigned = self.sb.flags() & UNSIGNED != 0;
         let hash = NameHash::new(root[ROOT_INFO + 4], unsigned, self.sb.hash_seed());
-        let head = le32(&root, ROOT_INFO) == 0 && root[ROOT_INFO + 5] == 8 && levels <= 1;
+        let levels_max = if self.sb.has_incompat(incompat::LARGE_DIR) { 2 } else { 1 };
+        let known = root[ROOT_INFO + 5] == 8 && levels <= levels_max;
+        let head = le32(&root, ROOT_INFO) == 0 && known;
         let dots = usize::from(le16(&root, 12 + 4)) == root.len() - 12;
         let Some(hash) = hash.filter(|_| head && dots && root[ROOT_INFO + 7] & 1 == 0) else {
             return Ok(false);
@@ -45,15 +48,15 @@ impl Check<'_> {
         seen[0] = true;
         let all = Child { block: 0, low: 0, high: u32::MAX };
         let Some(mut below) = children(&root, ROOT_ENTRIES, all) else { return Ok(false) };
-        if levels == 1 {
-            let mut leaves = Vec::new();
+        for _ in 0..levels {
+            let mut next = Vec::new();
             for node in below {
                 match self.children_of(d, node, &mut seen)? {
-                    Some(more) => leaves.extend(more),
+                    Some(more) => next.extend(more),
                     None => return Ok(false),
                 }
             }
-            below = leaves;
+            below = next;
         }
         for leaf in below {
             if !mark(&mut seen, leaf.block) {

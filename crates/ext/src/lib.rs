@@ -17,6 +17,7 @@ mod xattr;
 
 use cache::{Buf, Cache};
 use env::{DiskError, Env};
+use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Extent, FormatError};
 use group::Group;
@@ -35,6 +36,8 @@ pub struct Ext {
     cache: Rc<Cache>,
     mechanism: Mechanism,
     geo: Geometry,
+    /// How directories are indexed by hash, where their indexes are kept.
+    rules: Option<IndexRules>,
     sb: RefCell<Superblock>,
     /// The block that holds the primary superblock, and where it begins there.
     sb_buf: (Buf, usize),

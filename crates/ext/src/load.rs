@@ -78,11 +78,14 @@ impl Ext {
         let own = own_blocks(&geo, &groups)?;
         let sum = |f: fn(&GroupDesc) -> u32| groups.iter().map(|g| u64::from(f(&g.desc))).sum();
         let reserved = found.superblock.reserved_blocks();
+        let rules = found.superblock.index_rules();
+        let rules = rules.filter(|_| mechanism.guarantees().atomic || found.read_only);
         Ok(Ext {
             env,
             cache,
             mechanism,
             geo,
+            rules,
             sb: RefCell::new(found.superblock),
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
             free_blocks: Cell::new(sum(|d| d.free_blocks)),

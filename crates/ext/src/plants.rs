@@ -7,7 +7,7 @@ use ufs::Store;
 use vfs::FsError;
 
 /// Their names.
-pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, MARKED_EARLY];
+pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, LEAF_IN_TWO, MARKED_EARLY];
 
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,
 /// they come after the node there, so that a replay ends with them.
@@ -21,6 +21,8 @@ pub(crate) const NOT_RENEWED: &str = "checksum-not-renewed";
 pub(crate) const REUSED_EARLY: &str = "extent-node-reused-early";
 /// A node of an extent tree is split in one transaction, and its other half found in the next.
 pub(crate) const SPLIT_IN_TWO: &str = "index-split-in-two";
+/// A leaf of a directory's index is split in one transaction, and its other half found in the next.
+pub(crate) const LEAF_IN_TWO: &str = "directory-split-in-two";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
 

@@ -4,7 +4,7 @@
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
-use crate::plants::NOT_RENEWED;
+use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
 use cache::{Buf, BufKind, Role};
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
@@ -43,6 +43,7 @@ impl Store for Ext {
             links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
             uncounted_dirs: uncounted,
             dir_tail: self.geo.sums.dir_tail(),
+            index_rules: self.rules,
             entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
         }
     }
@@ -304,6 +305,9 @@ impl Store for Ext {
         self.set_pointer(txn, inode, &leaf, 0, buf.block());
         self.count_sectors(txn, inode, 1);
         Ok(buf)
+    }
+    async fn amid_split(&self, txn: &mut Txn) -> Result<(), FsError> {
+        if self.plant.is(LEAF_IN_TWO) { self.in_two(txn).await } else { Ok(()) }
     }
     async fn dir_swap(
         &self,

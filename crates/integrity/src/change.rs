@@ -106,6 +106,9 @@ pub enum Change {
     ShareDown(Ino),
     /// A directory loses its index flag, before its first entry changes.
     DropIndex(Ino),
+    /// A directory's index by hash changes, and names move from one of its blocks to another. Only
+    /// where operations are atomic.
+    Reindex(Ino),
     /// A link count rises, before the name that it counts.
     LinkUp(Ino),
     /// A link count falls, after the name that it counted is gone.
@@ -200,6 +203,7 @@ impl Change {
             | Change::Attr(ino)
             | Change::ShareDown(ino)
             | Change::DropIndex(ino)
+            | Change::Reindex(ino)
             | Change::LinkUp(ino)
             | Change::LinkDown(ino)
             | Change::ParentLinkDown(ino) => assert!(ino.0 != 0, "O1: {self:?} of no inode"),

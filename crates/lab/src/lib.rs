@@ -10,6 +10,8 @@ pub mod elsewhere;
 pub mod experiments;
 mod holes;
 #[cfg(test)]
+mod indexed_dirs;
+#[cfg(test)]
 mod journals;
 mod judge;
 mod kernel;
@@ -36,5 +38,5 @@ pub use acts::{Act, payload};
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
-pub use scenario::{EXTENTS, scenarios};
+pub use scenario::{EXTENTS, SPLITS, scenarios};
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

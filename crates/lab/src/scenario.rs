@@ -18,6 +18,7 @@ mod moved;
 mod moves;
 mod sharing;
 mod short_lives;
+mod splits;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -70,8 +71,10 @@ impl Script {
     }
 }
 
-/// The scenario for volumes of ext4 alone.
+/// The scenarios for volumes of ext4 alone.
 pub const EXTENTS: &str = "extents";
+/// The second of them.
+pub const SPLITS: &str = "splits";
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
@@ -118,6 +121,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             EXTENTS,
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
+        (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
         ("random", "random operations"),
     ]
 }
@@ -218,6 +222,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "crowd" => crowd::script(seed),
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
+        SPLITS => splits::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),

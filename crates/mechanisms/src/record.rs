@@ -46,7 +46,7 @@ pub(crate) fn files_of(change: &Change) -> [Option<Ino>; 2] {
         C::Shrink(i) | C::Attr(i) | C::DropIndex(i) | C::LinkUp(i) | C::LinkDown(i) => {
             [Some(i), None]
         }
-        C::ShareDown(i) | C::ParentLinkDown(i) | C::FreeInode(i) => [Some(i), None],
+        C::ShareDown(i) | C::ParentLinkDown(i) | C::FreeInode(i) | C::Reindex(i) => [Some(i), None],
         C::InitBlock { ino, .. }
         | C::MapPointer { ino, .. }
         | C::Unmap { ino, .. }

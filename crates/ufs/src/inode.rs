@@ -17,6 +17,8 @@ pub(crate) struct Inode {
     /// A directory's names by hash, once built; most inodes have none, and it is large.
     pub(crate) dir: RefCell<Option<Box<DirIndex>>>,
     pub(crate) index_lock: Lock,
+    /// Counts how often names have moved from one of a directory's blocks to another.
+    pub(crate) shape: Cell<u64>,
     pub(crate) ahead: RefCell<ReadAhead>,
     /// Watches its writes.
     pub(crate) behind: RefCell<WriteBehind>,
@@ -33,6 +35,7 @@ impl Inode {
             lock: Lock::new(),
             dir: RefCell::default(),
             index_lock: Lock::new(),
+            shape: Cell::new(0),
             ahead: RefCell::default(),
             behind: RefCell::default(),
             unlinked_open: Cell::new(false),

@@ -12,6 +12,7 @@
 
 use cache::Buf;
 use env::Env;
+use format::ext::dirhash::IndexRules;
 use format::ext::inode::SIZE_AT;
 use format::{BlockNo, FileBlock, Ino};
 use integrity::{Change, Credits, Ended, Guarantees, Txn};
@@ -36,6 +37,9 @@ pub struct Limits {
     pub uncounted_dirs: bool,
     /// Bytes at the end of each of a directory's blocks that hold no entries.
     pub dir_tail: usize,
+    /// How directories are indexed by hash, where their indexes are kept: where operations are
+    /// atomic, or nothing changes. None: names are found by an index in memory.
+    pub index_rules: Option<IndexRules>,
     /// Do directory entries hold the kind of file?
     pub entry_kinds: bool,
 }
@@ -267,6 +271,8 @@ pub trait Store: 'static {
         at: FileBlock,
         contents: &[u8],
     ) -> Result<Buf, FsError>;
+    /// Between two halves of a change that is one transaction; a planted bug makes it two.
+    async fn amid_split(&self, txn: &mut Txn) -> Result<(), FsError>;
     /// Puts a new block with `contents` in the place of the directory's block `at`, whose old block
     /// is freed. `NoSpace` before anything has changed.
     async fn dir_swap(

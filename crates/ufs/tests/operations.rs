@@ -9,6 +9,7 @@ mod memory;
 
 use env::{Engine, Nanos, Now, Rng, Rope};
 use format::ROOT_INO;
+use format::ext::dirhash::IndexRules;
 use memory::{BLOCK, Memory, links};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,9 +44,13 @@ impl World {
     fn new(seed: u64) -> World {
         let (mut engine, mut made) = (Engine::new(seed), None);
         let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+        // Every other time, directories are indexed by hash; by each of the hashes.
+        let (version, unsigned) = ((seed / 2 % 3) as u8, seed % 4 == 3);
+        let rules = IndexRules { version, unsigned, seed: [seed as u32; 4], levels_max: 2 };
+        let rules = (seed % 2 == 1).then_some(rules);
         engine.turn(now, &mut Vec::new(), |env| {
             let about = || -> VolumeInfo { unreachable!("nobody asks") };
-            made = Some(Ufs::new(Memory::new(env.clone()), &[7; 16], about));
+            made = Some(Ufs::new(Memory::new(env.clone(), rules), &[7; 16], about));
         });
         let nodes = [(ROOT_INO.0, Node::Dir(BTreeMap::new()))].into();
         let (ufs, held) = (made.unwrap(), BTreeSet::new());

@@ -62,7 +62,9 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let of_layout = o.plant.0.is_some_and(|p| is_of_layout(&p));
     if of_layout {
         // The scenario that is about what they break.
-        o.scenario.get_or_insert(lab::EXTENTS.into());
+        let of_names = o.plant.is("directory-split-in-two");
+        let about = if of_names { lab::SPLITS } else { lab::EXTENTS };
+        o.scenario.get_or_insert(about.into());
     }
     if o.states < 2 {
         return vec![o];

@@ -142,7 +142,7 @@ pub fn crosses_sector(block: &[u8]) -> Result<bool, FormatError> {
     Ok(false)
 }
 
-fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8]) {
+pub(crate) fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8]) {
     let fits = name.len() <= 255 && HEAD + name.len() <= len && at + len <= block.len();
     assert!(fits, "a name of {} bytes in {len} at byte {at}", name.len());
     assert!(at.is_multiple_of(4) && len.is_multiple_of(4), "an entry of {len} bytes at byte {at}");
@@ -151,6 +151,16 @@ fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, name: &[u8])
     block[at + 6] = name.len() as u8;
     block[at + 7] = kind;
     block[at + HEAD..at + HEAD + name.len()].copy_from_slice(name);
+}
+
+/// Free space at `at`, the rest of its sector, behind an entry of `before` bytes: an unused entry,
+/// or if it is too short for one, that entry's.
+pub(crate) fn put_free(block: &mut [u8], at: usize, len: usize, before: usize) {
+    if len >= ENTRY_MIN {
+        put(block, at, len, Ino(0), 0, &[]);
+    } else {
+        set16(block, at - before + 4, (before + len) as u16);
+    }
 }
 
 /// A block of unused entries, one a sector.

@@ -1,6 +1,5 @@
 //! The hashes of indexed directories: which hash a name has, given the index's version and the
-//! volume's seed. The index's own blocks are read by whoever checks them; this version never writes
-//! one.
+//! volume's seed. The index's own blocks are in `dirindex`, those with the names in `dirleaf`.
 
 /// A hash of an index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +88,27 @@ impl NameHash {
             *word = bytes.iter().fold(fill, |w, b| (w << 8).wrapping_add(self.byte(*b)));
         }
         out
+    }
+}
+
+/// What a volume says of its directories' indexes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexRules {
+    /// The version of a new index's hash.
+    pub version: u8,
+    /// Do versions 0 to 2 take bytes as unsigned?
+    pub unsigned: bool,
+    /// What hashes begin with.
+    pub seed: [u32; 4],
+    /// The most levels of nodes below a root.
+    pub levels_max: u8,
+}
+
+impl IndexRules {
+    /// The hash of an index's version; None: no index may have it. (On disk an unsigned hash is
+    /// the volume's flag; versions 3 to 5 are names for it in memory only.)
+    pub fn hash(&self, version: u8) -> Option<NameHash> {
+        NameHash::new(version, self.unsigned, self.seed).filter(|_| version < 3)
     }
 }
 

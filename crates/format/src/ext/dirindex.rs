@@ -1,8 +1,9 @@
-//! The nodes of a directory's hash index: which of its blocks they are, and what is made of them
-//! when the index is given up. Names are hashed in `dirhash`.
+//! The nodes of a directory's hash index: which of its blocks hold the names with which hashes.
+//! The root is the directory's first block, whose ".." covers all behind it; a further node is one
+//! unused entry. Names are hashed in `dirhash`.
 
 use crate::FormatError;
-use crate::bytes::{le16, le32, set16};
+use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::dirent::{ENTRY_MIN, init_empty_before};
 
 /// Where the root has what it says of the index, behind its two entries.
@@ -12,45 +13,132 @@ const ROOT_ENTRIES: usize = INFO + 8;
 const NODE_ENTRIES: usize = 8;
 /// Bytes of an entry: a hash, and a block of the directory.
 const ENTRY: usize = 8;
-/// More levels than these no index has.
-const LEVELS_MAX: u8 = 3;
+/// Bytes of a checksum behind the entries, where there is one.
+const SUM: usize = 8;
 
-/// What the root says.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Root {
+/// A pointer of a node: to the names from this hash on, in that block of the directory. The lowest
+/// bit of the hash says that the block before has names with the same hash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pointer {
+    /// The first hash; of a node's first pointer it is not kept, and 0 here.
+    pub hash: u32,
+    /// The block of the directory.
+    pub block: u32,
+}
+
+/// A node, as it lies in a block.
+#[derive(Clone, Copy, Debug)]
+pub struct Node<'a> {
+    block: &'a [u8],
+    at: usize,
+    count: usize,
+}
+
+/// What the root says beside its pointers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RootInfo {
+    /// Which hash.
+    pub version: u8,
     /// Levels of nodes below it.
     pub levels: u8,
-    /// The directory's blocks that its entries name.
-    pub children: Vec<u32>,
 }
 
-/// Reads the root, the directory's first block.
-pub fn root(block: &[u8]) -> Result<Root, FormatError> {
-    let (info_bytes, levels) = (block[INFO + 5], block[INFO + 6]);
+/// Pointers that fit in a node, where blocks end with `tail` bytes for a checksum, or none.
+pub fn limit(is_root: bool, block_bytes: usize, tail: usize) -> usize {
+    (block_bytes - entries_at(is_root) - if tail > 0 { SUM } else { 0 }) / ENTRY
+}
+
+fn entries_at(is_root: bool) -> usize {
+    if is_root { ROOT_ENTRIES } else { NODE_ENTRIES }
+}
+
+/// Reads the root. Errors: `Corrupt`, if it is not one.
+pub fn root(block: &[u8], tail: usize) -> Result<(RootInfo, Node<'_>), FormatError> {
+    let info = RootInfo { version: block[INFO + 4], levels: block[INFO + 6] };
     let dots = usize::from(le16(block, 4)) == ENTRY_MIN
         && usize::from(le16(block, ENTRY_MIN + 4)) == block.len() - ENTRY_MIN;
-    if !dots || info_bytes != 8 || levels > LEVELS_MAX {
+    let plain = le32(block, INFO) == 0 && block[INFO + 5] == 8 && block[INFO + 7] & 1 == 0;
+    if !dots || !plain {
         return Err(FormatError::corrupt("the root of its index is not one", "block 0"));
     }
-    Ok(Root { levels, children: children(block, ROOT_ENTRIES)? })
+    Ok((info, Node::at(block, true, tail)?))
 }
 
-/// The directory's blocks that a node below the root names.
-pub fn node(block: &[u8]) -> Result<Vec<u32>, FormatError> {
+/// Reads a node below the root. Errors: `Corrupt`, if it is not one.
+pub fn node(block: &[u8], tail: usize) -> Result<Node<'_>, FormatError> {
     if le32(block, 0) != 0 || usize::from(le16(block, 4)) != block.len() {
         return Err(FormatError::corrupt("a node of its index is not one", "its first entry"));
     }
-    children(block, NODE_ENTRIES)
+    Node::at(block, false, tail)
 }
 
-fn children(block: &[u8], at: usize) -> Result<Vec<u32>, FormatError> {
-    let (limit, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
-    if count == 0 || count > limit || at + ENTRY * limit > block.len() {
-        let what = format!("a node of its index with {count} of {limit} entries");
-        return Err(FormatError::corrupt(what, format!("byte {at}")));
+impl<'a> Node<'a> {
+    fn at(block: &'a [u8], is_root: bool, tail: usize) -> Result<Node<'a>, FormatError> {
+        let at = entries_at(is_root);
+        let (has, count) = (usize::from(le16(block, at)), usize::from(le16(block, at + 2)));
+        if has != limit(is_root, block.len(), tail) || count == 0 || count > has {
+            let what = format!("a node of its index with {count} of {has} entries");
+            return Err(FormatError::corrupt(what, format!("byte {at}")));
+        }
+        Ok(Node { block, at, count })
     }
-    // Only the low 28 bits are a block's number.
-    Ok((0..count).map(|n| le32(block, at + ENTRY * n + 4) & 0x0fff_ffff).collect())
+
+    /// Its pointers; at least one.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// The pointer at a place.
+    pub fn pointer(&self, n: usize) -> Pointer {
+        let at = self.at + ENTRY * n;
+        let hash = if n == 0 { 0 } else { le32(self.block, at) };
+        // Only the low 28 bits are a block's number.
+        Pointer { hash, block: le32(self.block, at + 4) & 0x0fff_ffff }
+    }
+
+    /// The place of the pointer below which a name with this hash is found first.
+    pub fn find(&self, hash: u32) -> usize {
+        let (mut low, mut high) = (1, self.count);
+        while low < high {
+            let mid = low + (high - low) / 2;
+            if self.pointer(mid).hash > hash { high = mid } else { low = mid + 1 }
+        }
+        low - 1
+    }
+
+    /// All its pointers.
+    pub fn pointers(&self) -> Vec<Pointer> {
+        (0..self.count).map(|n| self.pointer(n)).collect()
+    }
+}
+
+/// Makes a directory's first block the root of an index. The dots are in their places.
+pub fn make_root(block: &mut [u8], info: RootInfo, pointers: &[Pointer], tail: usize) {
+    assert_eq!(usize::from(le16(block, 4)), ENTRY_MIN, "the two dots follow one another");
+    let end = block.len() - ENTRY_MIN;
+    set16(block, ENTRY_MIN + 4, end as u16);
+    block[INFO..].fill(0);
+    (block[INFO + 4], block[INFO + 5], block[INFO + 6]) = (info.version, 8, info.levels);
+    put(block, true, pointers, tail);
+}
+
+/// Makes a block a node below the root.
+pub fn make_node(block: &mut [u8], pointers: &[Pointer], tail: usize) {
+    block.fill(0);
+    let len = block.len();
+    set16(block, 4, len as u16);
+    put(block, false, pointers, tail);
+}
+
+fn put(block: &mut [u8], is_root: bool, pointers: &[Pointer], tail: usize) {
+    let (at, most) = (entries_at(is_root), limit(is_root, block.len(), tail));
+    assert!((1..=most).contains(&pointers.len()), "{} of {most} pointers", pointers.len());
+    for (n, p) in pointers.iter().enumerate() {
+        set32(block, at + ENTRY * n, p.hash);
+        set32(block, at + ENTRY * n + 4, p.block);
+    }
+    set16(block, at, most as u16);
+    set16(block, at + 2, pointers.len() as u16);
 }
 
 /// Makes a node a block of entries: none, or in the root the two dots, before `tail` bytes.
@@ -68,28 +156,46 @@ pub fn flatten(block: &mut [u8], is_root: bool, tail: usize) {
 mod tests {
     use super::*;
     use crate::Ino;
-    use crate::bytes::set32;
+    use crate::ext::csum::has_tail;
     use crate::ext::dirent::{entries, put_dots};
+
+    fn pointer(hash: u32, block: u32) -> Pointer {
+        Pointer { hash, block }
+    }
 
     #[test]
     fn a_root_becomes_a_block_of_entries() {
         let mut b = vec![0; 1024];
         init_empty_before(&mut b, 12);
         put_dots(&mut b, Ino(5), Ino(2), true);
-        b[INFO..].fill(0);
-        set16(&mut b, ENTRY_MIN + 4, 1012);
-        b[INFO + 5] = 8;
-        set16(&mut b, ROOT_ENTRIES, 100);
-        set16(&mut b, ROOT_ENTRIES + 2, 2);
-        set32(&mut b, ROOT_ENTRIES + 4, 1);
-        set32(&mut b, ROOT_ENTRIES + 12, 7);
-        assert_eq!(root(&b), Ok(Root { levels: 0, children: vec![1, 7] }));
+        let info = RootInfo { version: 1, levels: 0 };
+        let all = [pointer(0, 1), pointer(40, 7), pointer(81, 2)];
+        make_root(&mut b, info, &all, 12);
+        assert!(root(&b, 0).is_err(), "its limit leaves room for a checksum");
+        let (read, node) = root(&b, 12).unwrap();
+        assert_eq!((read, node.pointers()), (info, all.to_vec()));
+        let found = [0, 39, 40, 80, 81, 82].map(|h| node.find(h));
+        assert_eq!(found, [0, 0, 1, 1, 2, 2]);
         flatten(&mut b, true, 12);
-        assert!(root(&b).is_err());
+        assert!(root(&b, 12).is_err());
         let all: Vec<_> = entries(&b).map(Result::unwrap).collect();
         assert_eq!((all[0].name, all[1].name), (&b"."[..], &b".."[..]));
         assert_eq!(all.iter().map(|e| e.rec_len).sum::<usize>(), 1024);
         assert_eq!(all.last().unwrap().rec_len, 12);
-        assert!(crate::ext::csum::has_tail(&b));
+        assert!(has_tail(&b));
+    }
+
+    #[test]
+    fn a_node_is_full_to_its_checksum() {
+        for tail in [0, 12] {
+            let most = limit(false, 1024, tail);
+            let all: Vec<_> = (0..most as u32).map(|n| pointer(2 * n, n + 1)).collect();
+            let mut b = vec![7; 1024];
+            make_node(&mut b, &all, tail);
+            assert_eq!(node(&b, tail).unwrap().pointers(), all);
+            assert_eq!(8 + 8 * most, if tail > 0 { 1016 } else { 1024 });
+            set16(&mut b, 10, most as u16 + 1);
+            assert!(node(&b, tail).is_err());
+        }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::csum::{self, Sums};
+use crate::ext::dirhash::IndexRules;
 use crate::ext::features::{self, Features};
 use crate::{FormatError, Ino};
 
@@ -387,6 +388,19 @@ impl Superblock {
         self.0[0xec..0xfc].copy_from_slice(&seed);
         self.0[0xfc] = version;
         self.seal();
+    }
+    /// How directories are indexed by hash; None: they are not.
+    pub fn index_rules(&self) -> Option<IndexRules> {
+        /// Hashes take bytes as unsigned.
+        const UNSIGNED: u32 = 2;
+        let rules = IndexRules {
+            version: self.0[0xfc],
+            unsigned: self.flags() & UNSIGNED != 0,
+            seed: self.hash_seed(),
+            levels_max: if self.has_incompat(features::incompat::LARGE_DIR) { 2 } else { 1 },
+        };
+        let is_known = rules.hash(rules.version).is_some();
+        (self.has_compat(features::compat::DIR_INDEX) && is_known).then_some(rules)
     }
     /// The journal's inode, if it has one inside.
     pub fn journal_ino(&self) -> Option<Ino> {

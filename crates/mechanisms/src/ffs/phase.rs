@@ -42,7 +42,7 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
     let phase = match change {
         Change::InitBlock { .. } if plant.is("contents-after-pointer") => UNNAMES,
         // An index that does not know of a new block is damaged: its flag goes before anything.
-        Change::InitBlock { .. } | Change::DropIndex(_) => CONTENTS,
+        Change::InitBlock { .. } | Change::DropIndex(_) | Change::Reindex(_) => CONTENTS,
         Change::InitInode(_) => INODES,
         Change::LinkUp(_) if plant.is("link-count-after-name") => UNNAMES,
         Change::LinkUp(_) | Change::Grow(_) => INODES,
@@ -82,6 +82,7 @@ pub(super) fn is_promised(change: &Change) -> bool {
         Change::InitInode(_)
         | Change::LinkUp(_)
         | Change::DropIndex(_)
+        | Change::Reindex(_)
         | Change::GrowDir(_)
         | Change::AddEntry { .. }
         | Change::ChangeEntry { .. }

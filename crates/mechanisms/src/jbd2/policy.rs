@@ -77,6 +77,7 @@ fn concern(change: &Change) -> [Option<(Ino, Part)>; 2] {
         | Change::GrowDir(i)
         | Change::Shrink(i)
         | Change::DropIndex(i)
+        | Change::Reindex(i)
         | Change::LinkUp(i)
         | Change::LinkDown(i)
         | Change::ParentLinkDown(i)

@@ -82,7 +82,7 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         }
         Change::InitBlock { .. } => Some(CONTENTS),
         // An index that does not know of a new block is damaged: its flag goes before anything.
-        Change::DropIndex(_) => Some(CONTENTS),
+        Change::DropIndex(_) | Change::Reindex(_) => Some(CONTENTS),
         Change::MapPointer { .. } if place == Place::NewBlock => Some(CONTENTS),
         // A directory's block swapped for a copy, in which a name has changed.
         Change::MapPointer { old, .. } if old.0 != 0 => Some(NAMES),
@@ -160,6 +160,7 @@ pub(super) fn concerns(change: &Change) -> Concerns {
         | Change::GrowDir(i)
         | Change::Shrink(i)
         | Change::DropIndex(i)
+        | Change::Reindex(i)
         | Change::MapPointer { ino: i, .. }
         | Change::Unmap { ino: i, .. }
         | Change::XattrPointer { ino: i, .. }

@@ -14,21 +14,23 @@ use integrity::{Change, Credits, Txn};
 use vfs::FsError;
 
 impl<S: Store> Ufs<S> {
-    /// Before a directory's first change: a kernel's hash index is given up, since it would no
-    /// longer match. Where its blocks carry checksums, a name that goes leaves the index right, and
-    /// before one comes [`Ufs::unindex`] has been here.
+    /// Before a directory's first change: where no index is kept, that of a kernel is given up,
+    /// since it would no longer match. Where its blocks carry checksums, a name that goes leaves
+    /// the index right, and before one comes [`Ufs::unindex`] has been here.
     fn drop_hash_index(&self, txn: &mut Txn, dir: &Inode) {
         let flags = dir.with(|i| i.flags());
-        if flags & FLAG_INDEX != 0 && self.store.limits().dir_tail == 0 {
+        let limits = self.store.limits();
+        if flags & FLAG_INDEX != 0 && limits.dir_tail == 0 && limits.index_rules.is_none() {
             dir.h.edit(txn, Change::DropIndex(dir.ino()), |raw| {
                 InodeMut(raw).set_flags(flags & !FLAG_INDEX);
             });
         }
     }
 
-    /// Before a name comes into a directory whose blocks carry checksums: a kernel's hash index is
-    /// given up as a whole, in a transaction of its own. The nodes of the index become blocks of
-    /// entries, because as such they would have no place for their checksum.
+    /// Before a name comes into a directory whose blocks carry checksums, on a volume that says
+    /// nothing of indexes: that of a kernel is given up as a whole, in a transaction of its own.
+    /// Its nodes become blocks of entries, because as such they would have no place for their
+    /// checksum.
     pub(crate) async fn unindex(&self, dir: &Inode) -> Result<(), FsError> {
         let (flags, limits) = (dir.with(|i| i.flags()), self.store.limits());
         if flags & FLAG_INDEX == 0 || limits.dir_tail == 0 {
@@ -37,10 +39,15 @@ impl<S: Store> Ufs<S> {
         self.store.writable()?;
         let blocks = dir.size() / limits.block_bytes as u64;
         let root = self.store.dir_block(&dir.h, FileBlock(0)).await?;
-        let top = dirindex::root(&root.bytes()).map_err(|e| self.dir_damage(dir, &e))?;
+        let blocks_of = |n: dirindex::Node<'_>| n.pointers().into_iter().map(|p| p.block).collect();
+        let (levels, mut next): (u8, Vec<u32>) = {
+            let bytes = root.bytes();
+            let top = dirindex::root(&bytes, limits.dir_tail);
+            let (info, node) = top.map_err(|e| self.dir_damage(dir, &e))?;
+            (info.levels, blocks_of(node))
+        };
         let mut nodes = vec![root];
-        let mut next = top.children;
-        for _ in 0..top.levels {
+        for _ in 0..levels {
             let mut below = Vec::new();
             for n in next {
                 if u64::from(n) >= blocks || nodes.len() as u64 > blocks {
@@ -48,8 +55,12 @@ impl<S: Store> Ufs<S> {
                     return Err(self.dir_damage(dir, &e));
                 }
                 let buf = self.store.dir_block(&dir.h, FileBlock(u64::from(n))).await?;
-                let list = dirindex::node(&buf.bytes());
-                below.extend(list.map_err(|e| self.dir_damage(dir, &e))?);
+                let list: Vec<u32> = {
+                    let bytes = buf.bytes();
+                    let node = dirindex::node(&bytes, limits.dir_tail);
+                    blocks_of(node.map_err(|e| self.dir_damage(dir, &e))?)
+                };
+                below.extend(list);
                 nodes.push(buf);
             }
             next = below;
@@ -69,13 +80,17 @@ impl<S: Store> Ufs<S> {
         self.store.end(txn).await.map(drop)
     }
 
-    /// Makes sure that a name of `name_len` bytes fits, growing the directory if need be.
+    /// Makes sure that a name of `name_len` bytes fits, growing the directory if need be;
+    /// [`Ufs::prepare_name`] was called before the transaction.
     pub(crate) async fn make_slack(
         &self,
         txn: &mut Txn,
         dir: &Inode,
         name_len: usize,
     ) -> Result<(), FsError> {
+        if self.is_indexed(dir) {
+            return Ok(()); // it was there already, before this transaction
+        }
         self.index(dir).await?;
         self.drop_hash_index(txn, dir);
         let with_index = |f: &mut dyn FnMut(&mut super::DirIndex) -> bool| {
@@ -93,7 +108,7 @@ impl<S: Store> Ufs<S> {
     async fn grow(&self, txn: &mut Txn, dir: &Inode, contents: &[u8]) -> Result<(), FsError> {
         let bs = contents.len();
         let size = dir.size() + bs as u64;
-        if size >= 1 << 31 {
+        if size >= super::DIR_BYTES_MAX {
             return Err(FsError::NoSpace);
         }
         let n = size / bs as u64 - 1;
@@ -116,8 +131,13 @@ impl<S: Store> Ufs<S> {
         mode: u16,
     ) -> Result<(), FsError> {
         assert!(dir.lock.is_busy(), "a name for {ino} in a directory that nobody has locked");
-        let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
-        let (block, sector) = slack.expect("make_slack has made it");
+        let (block, sector) = if self.is_indexed(dir) {
+            *dir.dir.borrow_mut() = None; // of the directory as it was before
+            self.room_of(dir, name).await?
+        } else {
+            let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
+            slack.expect("make_slack has made it")
+        };
         let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
         let tail = self.store.limits().dir_tail;
         let found =
@@ -157,8 +177,15 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         assert!(dir.lock.is_busy(), "a name of {ino} goes, and nobody has locked its directory");
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
-        let block = at / self.store.limits().block_bytes as u64;
-        let crossing = dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block));
+        let limits = self.store.limits();
+        let block = at / limits.block_bytes as u64;
+        let crossing = if self.is_indexed(dir) {
+            *dir.dir.borrow_mut() = None; // as in `add_name`
+            let part = dirent::crosses_sector(entries_part(&buf.bytes(), limits.dir_tail));
+            part.map_err(|e| self.dir_damage(dir, &e))?
+        } else {
+            dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block))
+        };
         let sector = sector_of(offset);
         let from = if crossing { 0 } else { sector.start };
         let merge = dirent::merge_of(&buf.bytes(), from, offset);
@@ -169,9 +196,9 @@ impl<S: Store> Ufs<S> {
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
-            let tail = self.store.limits().dir_tail;
-            let refreshed =
-                index.refresh_sector(block, offset / SECTOR, entries_part(&buf.bytes(), tail));
+            let bytes = buf.bytes();
+            let part = entries_part(&bytes, limits.dir_tail);
+            let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
         }
         Ok(())

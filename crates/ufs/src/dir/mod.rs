@@ -1,13 +1,24 @@
-//! Directories: linear on disk, with an index in memory. Every change of a directory's block is
-//! made here, in one 512-byte sector, so that a torn write cannot break it; also in blocks of the
-//! kernel's making, whose entries cross sectors. No entry ever moves, so a listing can go on while
-//! the directory changes, and taking a name away needs no space.
+//! Directories. Every change of a name is made here, in one 512-byte sector of one block, so that a
+//! torn write cannot break it; also in blocks of the kernel's making, whose entries cross sectors.
+//! Taking a name away needs no space.
+//!
+//! A directory either is a list, with an index in memory; then no entry ever moves, so a listing
+//! can go on while the directory changes. Or it has an index by hash on disk (Linux's dir_index),
+//! on volumes that say so and where operations are atomic: then leaves are split, and a listing
+//! goes by hashes.
 
 mod change;
 mod index;
+mod listing;
 mod scan;
+mod split;
+mod tree;
+
+/// Where a directory is too long for what 32 bits with a sign can say.
+const DIR_BYTES_MAX: u64 = 1 << 31;
 
 pub(crate) use index::DirIndex;
+pub(crate) use listing::hash_of;
 
 use format::Ino;
 

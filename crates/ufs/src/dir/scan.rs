@@ -1,5 +1,6 @@
 //! Looking a directory up: building its index from its blocks, and finding a name by it.
 
+use super::tree::Lost;
 use super::{DirIndex, Found};
 use crate::Ufs;
 use crate::inode::Inode;
@@ -73,6 +74,20 @@ impl<S: Store> Ufs<S> {
 
     /// Finds a name. The answer holds until the next await; who relies on it longer holds the lock.
     pub(crate) async fn find(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>, FsError> {
+        loop {
+            let shape = dir.shape.get();
+            let found = if self.is_indexed(dir) {
+                self.find_by_hash(dir, name).await
+            } else {
+                self.find_in_list(dir, name).await.map_err(Lost::Fs)
+            };
+            if dir.shape.get() == shape {
+                return found.map_err(|e| self.lost(dir, e));
+            }
+        }
+    }
+
+    async fn find_in_list(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>, FsError> {
         self.index(dir).await?;
         let candidates = match dir.dir.borrow().as_ref() {
             Some(index) => index.candidates(name),
@@ -87,6 +102,26 @@ impl<S: Store> Ufs<S> {
             }
         }
         Ok(None)
+    }
+
+    /// Has the directory no names?
+    pub(crate) async fn is_empty(&self, dir: &Inode) -> Result<bool, FsError> {
+        if !self.is_indexed(dir) {
+            self.index(dir).await?;
+            return Ok(dir.dir.borrow().as_ref().is_some_and(|x| x.len() == 0));
+        }
+        let limits = self.store.limits();
+        for n in 0..dir.size() / limits.block_bytes as u64 {
+            let buf = self.store.dir_block(&dir.h, FileBlock(n)).await?;
+            let bytes = buf.bytes();
+            for e in dirent::entries(entries_part(&bytes, limits.dir_tail)) {
+                let e = e.map_err(|e| self.dir_damage(dir, &e))?;
+                if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
     }
 
     /// The parent that ".." names.

@@ -37,7 +37,7 @@ impl<S: Store> Ufs<S> {
         if file.links() >= self.store.limits().links_max {
             return Err(FsError::TooManyLinks);
         }
-        self.unindex(&dir).await?;
+        self.prepare_name(ctx, &dir, name).await?;
         let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
         if let Err(e) = self.make_slack(&mut txn, &dir, name.len()).await {
             return self.abandon(txn, locks, e).await;

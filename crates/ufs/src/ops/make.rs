@@ -85,7 +85,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::TooManyLinks);
         }
         self.check_new(ctx, &new)?;
-        self.unindex(&dir).await?;
+        self.prepare_name(ctx, &dir, name).await?;
         if matches!(new.kind, MakeKind::File { .. }) {
             self.store.allow_size(new.attr.size.unwrap_or(0)).await?;
         }

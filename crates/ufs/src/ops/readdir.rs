@@ -1,10 +1,14 @@
-//! Listing a directory. A cookie is the byte after an entry, from the directory's start; entries
-//! never move, so a cookie stays good while the directory changes.
+//! Listing a directory. In a list a cookie is the byte after an entry, from the directory's start:
+//! entries never move, so a cookie stays good while the directory changes. Where they do move, a
+//! cookie is a hash (crates/ufs/src/dir/listing.rs).
 
 use super::{Ctx, Done};
 use crate::Ufs;
+use crate::dir::hash_of;
+use crate::inode::Inode;
 use crate::store::Store;
 use format::ext::dirent::{entries, mode_of_kind};
+use format::ext::dirhash::IndexRules;
 use format::{FileBlock, Ino};
 use vfs::access::READ;
 use vfs::{DirEntry, FsError, Kind, Reply};
@@ -17,6 +21,13 @@ pub(super) struct Want {
     pub(super) attrs: bool,
 }
 
+impl Want {
+    /// What an entry takes of the reply.
+    fn bytes_of(&self, name: &[u8]) -> usize {
+        self.entry_bytes + name.len().next_multiple_of(8)
+    }
+}
+
 impl<S: Store> Ufs<S> {
     pub(super) async fn readdir(&self, ctx: &Ctx, dir: u32, want: Want) -> Done {
         let dir = self.inode(dir).await?;
@@ -24,6 +35,21 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::NotDir);
         }
         self.permit(ctx, &dir, READ).await?;
+        let (mut list, full) = match self.lists_by_hash(&dir) {
+            Some(rules) => self.list_by_hash(&dir, &rules, &want).await?,
+            None => self.list(&dir, &want).await?,
+        };
+        if list.is_empty() && full {
+            return Err(FsError::Invalid); // not even one entry fits
+        }
+        if want.attrs {
+            self.fill_attrs(ctx, &mut list).await;
+        }
+        Ok(Reply::Dir { entries: list, eof: !full, attr: self.attr(&dir.h) })
+    }
+
+    /// The entries behind the cookie, and whether there are more than there is room for.
+    async fn list(&self, dir: &Inode, want: &Want) -> Result<(Vec<DirEntry>, bool), FsError> {
         let bs = self.store.limits().block_bytes as u64;
         let end = dir.dir_end(bs);
         if want.cookie > end || !want.cookie.is_multiple_of(4) {
@@ -40,9 +66,9 @@ impl<S: Store> Ufs<S> {
                 self.store.read_ahead(&dir.h, FileBlock(block + 1), 32.min(end / bs)).await;
             }
             let found = entries_from(&buf.bytes(), (at % bs) as usize);
-            let found = found.map_err(|e| self.dir_damage(&dir, &e))?;
+            let found = found.map_err(|e| self.dir_damage(dir, &e))?;
             for (end, ino, kind, name) in found {
-                let need = want.entry_bytes + name.len().next_multiple_of(8);
+                let need = want.bytes_of(&name);
                 if need > room {
                     full = true;
                     break;
@@ -56,13 +82,49 @@ impl<S: Store> Ufs<S> {
                 at = (block + 1) * bs;
             }
         }
-        if list.is_empty() && full {
-            return Err(FsError::Invalid); // not even one entry fits
+        Ok((list, full))
+    }
+
+    /// The same in the order of hashes. The first two cookies are those of the dots.
+    async fn list_by_hash(
+        &self,
+        dir: &Inode,
+        rules: &IndexRules,
+        want: &Want,
+    ) -> Result<(Vec<DirEntry>, bool), FsError> {
+        if (3..1 << 32).contains(&want.cookie) || want.cookie >> 63 != 0 {
+            return Err(FsError::BadCookie);
         }
-        if want.attrs {
-            self.fill_attrs(ctx, &mut list).await;
+        let (mut list, mut room) = (Vec::new(), want.max_bytes);
+        if want.cookie < 2 {
+            let parent = self.parent_of(dir).await?.ino;
+            let dots = [(&b"."[..], dir.ino(), 1), (b"..", parent, 2)];
+            for (name, ino, cookie) in dots.into_iter().filter(|d| d.2 > want.cookie) {
+                let Some(left) = room.checked_sub(want.bytes_of(name)) else {
+                    return Ok((list, true));
+                };
+                room = left;
+                let (name, kind) = (name.to_vec(), Some(Kind::Dir));
+                list.push(DirEntry { name, ino: ino.0, kind, cookie, attr: None });
+            }
         }
-        Ok(Reply::Dir { entries: list, eof: !full, attr: self.attr(&dir.h) })
+        let mut hash = Some(hash_of(want.cookie));
+        while let Some(from) = hash {
+            let part = self.part(dir, rules, from).await?;
+            let rest = part.names.iter().filter(|n| n.0 > want.cookie).collect::<Vec<_>>();
+            for alike in rest.chunk_by(|a, b| a.0 == b.0) {
+                let need = alike.iter().map(|n| want.bytes_of(&n.1.name)).sum();
+                let Some(left) = room.checked_sub(need) else { return Ok((list, true)) };
+                room = left;
+                list.extend(alike.iter().map(|(cookie, n)| {
+                    let kind = mode_of_kind(n.kind).and_then(Kind::from_mode);
+                    let (name, ino) = (n.name.clone(), n.ino.0);
+                    DirEntry { name, ino, kind, cookie: *cookie, attr: None }
+                }));
+            }
+            hash = part.next;
+        }
+        Ok((list, false))
     }
 
     async fn fill_attrs(&self, ctx: &Ctx, list: &mut [DirEntry]) {

@@ -194,9 +194,7 @@ impl<S: Store> Ufs<S> {
     }
 
     pub(super) async fn check_empty(&self, dir: &Inode) -> Result<(), FsError> {
-        self.index(dir).await?;
-        let empty = dir.dir.borrow().as_ref().is_some_and(|x| x.len() == 0);
-        if empty { Ok(()) } else { Err(FsError::NotEmpty) }
+        if self.is_empty(dir).await? { Ok(()) } else { Err(FsError::NotEmpty) }
     }
 
     /// An empty directory whose name is gone.

@@ -72,7 +72,7 @@ impl<S: Store> Ufs<S> {
             self.check_exchange(&m, name, to_name).await?;
         }
         if m.over.is_none() {
-            self.unindex(&m.to).await?;
+            self.prepare_name(ctx, &m.to, to_name).await?;
         }
         let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let moved = match mode {

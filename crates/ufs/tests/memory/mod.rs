@@ -5,6 +5,7 @@
 use cache::{Buf, BufKind, Cache, CacheOptions, FlushEpoch, Image, WriteGate};
 use env::{Block, Disk, DiskError, Durability, Env, Local};
 use format::ext::dirent;
+use format::ext::dirhash::IndexRules;
 use format::ext::inode::{InodeMut, InodeRef, free};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use integrity::{Change, Credits, Edit, Ended, Freed, Guarantees, InitKind, Integrity};
@@ -115,11 +116,12 @@ pub struct Memory {
     orphans: RefCell<BTreeSet<u32>>,
     next_ino: Cell<u32>,
     next_block: Cell<u64>,
+    rules: Option<IndexRules>,
 }
 
 impl Memory {
-    /// With a root directory.
-    pub fn new(env: Env) -> Rc<Memory> {
+    /// With a root directory; with rules, directories are indexed by hash.
+    pub fn new(env: Env, rules: Option<IndexRules>) -> Rc<Memory> {
         let options = CacheOptions {
             block_bytes: BLOCK,
             cache_bytes: 64 << 20,
@@ -141,6 +143,7 @@ impl Memory {
             orphans: RefCell::default(),
             next_ino: Cell::new(11),
             next_block: Cell::new(1),
+            rules,
         };
         let (h, buf) = (memory.slot(ROOT_INO), memory.block(BufKind::Meta, ROOT_INO));
         buf.modify(|b| dirent::init_dots(b, ROOT_INO, ROOT_INO, true));
@@ -213,6 +216,7 @@ impl Store for Memory {
             entry_kinds: true,
             uncounted_dirs: false,
             dir_tail: 0,
+            index_rules: self.rules,
         }
     }
     fn guarantees(&self) -> Guarantees {
@@ -400,6 +404,9 @@ impl Store for Memory {
         let old = self.point(txn, inode, at, &buf);
         assert!(old.is_none(), "a directory grows at its end");
         Ok(buf)
+    }
+    async fn amid_split(&self, _: &mut Txn) -> Result<(), FsError> {
+        Ok(())
     }
     async fn dir_swap(
         &self,

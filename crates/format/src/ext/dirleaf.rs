@@ -1,0 +1,146 @@
+//! The leaves of a directory's hash index: blocks of entries, each with the names of a range of
+//! hashes, in any order. A full one is split into two, laid out anew: no entry crosses a sector.
+
+use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
+use crate::ext::dirhash::NameHash;
+use crate::{FormatError, Ino};
+
+/// A name of a leaf.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Name {
+    /// Its hash.
+    pub hash: u32,
+    /// The inode.
+    pub ino: Ino,
+    /// The kind byte.
+    pub kind: u8,
+    /// Its bytes.
+    pub name: Vec<u8>,
+}
+
+/// The names of a block's entries in the order of their hashes, without the two dots.
+/// Errors: `Corrupt`, where the entries are not a chain.
+pub fn names(part: &[u8], hash: &NameHash) -> Result<Vec<Name>, FormatError> {
+    let mut all = Vec::new();
+    for e in entries(part) {
+        let e = e?;
+        if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
+            let hash = hash.of(e.name);
+            all.push(Name { hash, ino: e.ino, kind: e.kind, name: e.name.to_vec() });
+        }
+    }
+    all.sort_by_key(|n| n.hash);
+    Ok(all)
+}
+
+/// A block with these names, none across a sector, before `tail` bytes; None: they do not fit.
+pub fn pack(names: &[Name], block_bytes: usize, tail: usize) -> Option<Vec<u8>> {
+    let mut block = vec![0; block_bytes];
+    init_empty_before(&mut block, tail);
+    let sectors = block_bytes / SECTOR;
+    let end = |s: usize| if s + 1 == sectors { block_bytes - tail } else { (s + 1) * SECTOR };
+    // Where the free space of each sector begins, which belongs to the entry at its end.
+    let mut free: Vec<usize> = (0..sectors).map(|s| s * SECTOR).collect();
+    for n in names {
+        let need = needed(n.name.len());
+        let s = (0..sectors).find(|s| free[*s] + need <= end(*s))?;
+        dirent::put(&mut block, free[s], need, n.ino, n.kind, &n.name);
+        free[s] += need;
+        dirent::put_free(&mut block, free[s], end(s) - free[s], need);
+    }
+    Some(block)
+}
+
+/// What a leaf that is full becomes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Split {
+    /// The names with the lower hashes.
+    pub lower: Vec<u8>,
+    /// The others.
+    pub upper: Vec<u8>,
+    /// The hash of the pointer to these: the lowest bit says that the lower ones end with it.
+    pub hash: u32,
+}
+
+/// Splits two names or more, in the order of their hashes, where each half has about as many bytes.
+/// None: no place does, which names that were in one block cannot come to.
+pub fn split(names: &[Name], block_bytes: usize, tail: usize) -> Option<Split> {
+    let total: usize = names.iter().map(|n| needed(n.name.len())).sum();
+    let mut below = 0;
+    let mut places = Vec::new();
+    for n in 1..names.len() {
+        below += needed(names[n - 1].name.len());
+        places.push((below.abs_diff(total - below), n));
+    }
+    places.sort_unstable();
+    places.into_iter().find_map(|(_, n)| {
+        let lower = pack(&names[..n], block_bytes, tail)?;
+        let upper = pack(&names[n..], block_bytes, tail)?;
+        let goes_on = names[n - 1].hash == names[n].hash;
+        Some(Split { lower, upper, hash: names[n].hash | u32::from(goes_on) })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ext::csum::{entries_part, has_tail};
+    use crate::ext::dirent::crosses_sector;
+    use std::collections::BTreeSet;
+
+    /// A full block of names as Linux packs them: one behind the other, across sectors.
+    fn full(rng: &mut Lcg, room: usize) -> Vec<Name> {
+        let (mut all, mut used) = (Vec::new(), 0);
+        loop {
+            let most = [20, 255][rng.below(2)];
+            let len = 1 + rng.below(most);
+            if used + needed(len) > room {
+                break;
+            }
+            used += needed(len);
+            let name = (0..len).map(|_| b'a' + rng.below(26) as u8).collect();
+            let most = if rng.below(4) == 0 { 3 } else { 1 << 30 };
+            let hash = 2 * rng.below(most) as u32;
+            all.push(Name { hash, ino: Ino(12 + all.len() as u32), kind: 1, name });
+        }
+        all.sort_by_key(|n| n.hash);
+        all
+    }
+
+    struct Lcg(u64);
+    impl Lcg {
+        fn below(&mut self, n: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) as usize % n
+        }
+    }
+
+    #[test]
+    fn whatever_fills_a_block_can_be_split() {
+        let mut rng = Lcg(7);
+        for (n, bs) in (0..3000).map(|n| (n, [1024, 2048, 4096][n % 3])) {
+            let tail = [0, 12][n / 3 % 2];
+            let names = full(&mut rng, bs - tail);
+            if names.len() < 2 {
+                continue;
+            }
+            let s = split(&names, bs, tail).unwrap();
+            let mut seen = BTreeSet::new();
+            for (half, is_upper) in [(&s.lower, false), (&s.upper, true)] {
+                assert!(!crosses_sector(half).unwrap());
+                assert_eq!(has_tail(half), tail > 0);
+                let mut count = 0;
+                for e in entries(entries_part(half, tail)).map(Result::unwrap) {
+                    let Some(n) = names.iter().find(|n| n.ino == e.ino) else { continue };
+                    assert_eq!((e.name, e.kind), (&n.name[..], n.kind));
+                    assert!(seen.insert(e.ino.0));
+                    let right = if is_upper { n.hash >= s.hash & !1 } else { n.hash <= s.hash };
+                    assert!(right && (is_upper || s.hash & 1 == 1 || n.hash < s.hash));
+                    count += 1;
+                }
+                assert!(count > 0);
+            }
+            assert_eq!(seen.len(), names.len());
+        }
+    }
+}

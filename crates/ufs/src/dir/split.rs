@@ -1,0 +1,266 @@
+//! Making room for a name in a directory with an index by hash: a leaf without room is laid out
+//! anew or split, a directory of one block without room gets an index. All of that is one
+//! transaction, which comes before that of the name.
+//!
+//! What the directory gets is appended first, in blocks that nothing leads to yet; then names move
+//! and the index changes without an await, so that who walks finds either the old or the new.
+
+use super::tree::{Lost, Way, bad};
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::ops::Ctx;
+use crate::store::Store;
+use cache::Buf;
+use format::ext::csum::entries_part;
+use format::ext::dirent::{self, entries, needed};
+use format::ext::dirgrow::{self, Bounds, Level};
+use format::ext::dirindex::{self, Pointer, RootInfo};
+use format::ext::dirleaf::{self, Name};
+use format::ext::inode::{FLAG_INDEX, InodeMut};
+use format::{FileBlock, Ino};
+use integrity::{Change, Credits, Txn};
+use vfs::FsError;
+
+/// A change of a directory's shape.
+struct Reshape {
+    /// Its new blocks, from its end on.
+    new: Vec<Vec<u8>>,
+    /// The leaf that is split, or the block that becomes a root, and its new contents.
+    first: (Buf, Vec<u8>),
+    /// Nodes that change.
+    nodes: Vec<(Buf, Vec<u8>)>,
+    /// The directory gets its index by this.
+    is_first: bool,
+}
+
+impl<S: Store> Ufs<S> {
+    /// Before a transaction adds a name: makes room for it, where the directory's names lie by
+    /// their hashes or begin to. The caller holds the directory's lock.
+    pub(crate) async fn prepare_name(
+        &self,
+        ctx: &Ctx,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "room for a name in a directory that nobody has locked");
+        let limits = self.store.limits();
+        let Some(rules) = limits.index_rules else { return self.unindex(dir).await };
+        self.store.writable()?;
+        if !self.is_indexed(dir) {
+            if dir.size() != limits.block_bytes as u64 {
+                return Ok(());
+            }
+            let made = self.first_index(dir, rules.version, name).await;
+            let Some(reshape) = made.map_err(|e| self.lost(dir, e))? else { return Ok(()) };
+            self.reshape(ctx, dir, reshape).await?;
+        }
+        while let Some(reshape) = self.room_for(dir, name).await.map_err(|e| self.lost(dir, e))? {
+            self.reshape(ctx, dir, reshape).await?;
+        }
+        Ok(())
+    }
+
+    /// What makes room for a name in its leaf, or a step to that; None: there is room.
+    async fn room_for(&self, dir: &Inode, name: &[u8]) -> Result<Option<Reshape>, Lost> {
+        let (bytes, tail) = (self.store.limits().block_bytes, self.store.limits().dir_tail);
+        let way = self.way(dir, |h| h.of(name)).await?;
+        let leaf = self.tree_block(dir, way.leaf).await?;
+        let mut names = {
+            let image = leaf.bytes();
+            let part = entries_part(&image, tail);
+            if dirent::find_slack(part, name.len())?.is_some() {
+                return Ok(None);
+            }
+            dirleaf::names(part, &way.hash)?
+        };
+        // Laid out anew only if that gives more than this room.
+        let used: usize = names.iter().map(|n| needed(n.name.len())).sum();
+        if names.len() < 2 || used + needed(name.len()) <= bytes / 4 * 3 {
+            let packed = dirleaf::pack(&names, bytes, tail);
+            names.push(Name { hash: way.target, ino: Ino(1), kind: 0, name: name.to_vec() });
+            if let (Some(packed), Some(_)) = (packed, dirleaf::pack(&names, bytes, tail)) {
+                let first = (leaf, packed);
+                return Ok(Some(Reshape { new: vec![], first, nodes: vec![], is_first: false }));
+            }
+            names.pop();
+        }
+        let split = dirleaf::split(&names, bytes, tail);
+        let split = split.ok_or_else(|| bad("a leaf that cannot be split", way.leaf))?;
+        let end = (dir.size() / bytes as u64) as u32;
+        let pointer = Pointer { hash: split.hash, block: end };
+        let (nodes, mut new) = self.with_pointer(dir, &way, pointer).await?;
+        new.insert(0, split.upper);
+        Ok(Some(Reshape { new, first: (leaf, split.lower), nodes, is_first: false }))
+    }
+
+    /// The index with a pointer more, to the block at the directory's end: nodes that change, and
+    /// new ones, which follow that block.
+    async fn with_pointer(
+        &self,
+        dir: &Inode,
+        way: &Way,
+        pointer: Pointer,
+    ) -> Result<(Vec<(Buf, Vec<u8>)>, Vec<Vec<u8>>), Lost> {
+        let limits = self.store.limits();
+        let (bytes, tail) = (limits.block_bytes, limits.dir_tail);
+        let levels_max = limits.index_rules.map_or(0, |r| usize::from(r.levels_max));
+        let (mut levels, mut bufs) = (Vec::new(), Vec::new());
+        for s in &way.steps {
+            let buf = self.tree_block(dir, s.block).await?;
+            let pointers = self.node_of(&buf.bytes(), s.block)?.pointers();
+            if s.at >= pointers.len() {
+                return Err(bad("a node that has become shorter", s.block));
+            }
+            levels.push(Level { block: s.block, at: s.at, pointers });
+            bufs.push((s.block, buf));
+        }
+        let limit = |is_root| dirindex::limit(is_root, bytes, tail);
+        let bounds = Bounds { root: limit(true), node: limit(false), levels: levels_max };
+        let (end, mut next) = (pointer.block + 1, pointer.block + 1);
+        let changed = dirgrow::add(&mut levels, pointer, bounds, &mut next);
+        let changed = changed.ok_or_else(|| {
+            tracing::warn!("the index of directory {} is full; see large_dir", dir.ino());
+            Lost::Fs(FsError::NoSpace)
+        })?;
+        let info = RootInfo { levels: (levels.len() - 1) as u8, ..way.info };
+        let mut new = vec![Vec::new(); (next - end) as usize];
+        let mut nodes: Vec<(Buf, Vec<u8>)> = Vec::new();
+        for Level { block, pointers, .. } in changed {
+            let old = bufs.iter().find(|(b, _)| *b == block).map(|(_, buf)| buf);
+            let mut image = old.map_or(vec![0; bytes], |b| b.bytes().to_vec());
+            match block {
+                0 => dirindex::make_root(&mut image, info, &pointers, tail),
+                _ => dirindex::make_node(&mut image, &pointers, tail),
+            }
+            match old {
+                None => new[(block - end) as usize] = image,
+                Some(buf) => nodes.push((buf.clone(), image)),
+            }
+        }
+        Ok((nodes, new))
+    }
+
+    /// The first index of a directory of one block; None: there is room for the name, or the dots
+    /// are not where an index needs them.
+    async fn first_index(
+        &self,
+        dir: &Inode,
+        version: u8,
+        name: &[u8],
+    ) -> Result<Option<Reshape>, Lost> {
+        let limits = self.store.limits();
+        let (bytes, tail) = (limits.block_bytes, limits.dir_tail);
+        let hash = limits.index_rules.and_then(|r| r.hash(version));
+        let Some(hash) = hash else { return Ok(None) };
+        let buf = self.tree_block(dir, 0).await?;
+        let mut root = buf.bytes().to_vec();
+        let names = {
+            let part = entries_part(&root, tail);
+            if dirent::find_slack(part, name.len())?.is_some() {
+                return Ok(None);
+            }
+            let mut all = entries(part).flatten();
+            let dots = (all.next(), all.next());
+            let first = dots.0.is_some_and(|e| e.name == b"." && e.rec_len == dirent::ENTRY_MIN);
+            if !first || dots.1.is_none_or(|e| e.name != b"..") {
+                return Ok(None);
+            }
+            dirleaf::names(part, &hash)?
+        };
+        let mut pointers = vec![Pointer { hash: 0, block: 1 }];
+        let new = match dirleaf::split(&names, bytes, tail) {
+            Some(s) => {
+                pointers.push(Pointer { hash: s.hash, block: 2 });
+                vec![s.lower, s.upper]
+            }
+            None => match dirleaf::pack(&names, bytes, tail) {
+                Some(all) => vec![all],
+                None => return Ok(None),
+            },
+        };
+        dirindex::make_root(&mut root, RootInfo { version, levels: 0 }, &pointers, tail);
+        Ok(Some(Reshape { new, first: (buf, root), nodes: vec![], is_first: true }))
+    }
+
+    async fn reshape(&self, ctx: &Ctx, dir: &Inode, r: Reshape) -> Result<(), FsError> {
+        let bytes = self.store.limits().block_bytes as u64;
+        let end = dir.size() / bytes;
+        let size = (end + r.new.len() as u64) * bytes;
+        if size >= super::DIR_BYTES_MAX {
+            return Err(FsError::NoSpace);
+        }
+        let need = Credits::blocks(12 + 8 * (r.new.len() + r.nodes.len()) as u64);
+        let mut txn = self.begin(ctx, need).await?;
+        let mut done = self.append(&mut txn, dir, end, &r.new).await;
+        if done.is_ok() {
+            done = self.put_shape(&mut txn, dir, size, &r).await;
+        }
+        let ended = self.store.end(txn).await;
+        done?;
+        ended.map(drop)
+    }
+
+    /// New blocks at the directory's end, which its size does not tell of yet; all or none.
+    async fn append(
+        &self,
+        txn: &mut Txn,
+        dir: &Inode,
+        end: u64,
+        new: &[Vec<u8>],
+    ) -> Result<(), FsError> {
+        for (n, contents) in (end..).zip(new) {
+            let grown = self.store.dir_grow(txn, &dir.h, FileBlock(n), contents).await;
+            if let Err(e) = grown {
+                self.store.truncate(txn, &dir.h, FileBlock(end)).await?;
+                return Err(e);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing waits here (but for a planted bug).
+    async fn put_shape(
+        &self,
+        txn: &mut Txn,
+        dir: &Inode,
+        size: u64,
+        r: &Reshape,
+    ) -> Result<(), FsError> {
+        let change = Change::Reindex(dir.ino());
+        let put = |txn: &mut Txn, (buf, image): &(Buf, Vec<u8>)| {
+            txn.edit_words(buf, 0..image.len(), change, |b| b.copy_from_slice(image));
+        };
+        put(txn, &r.first);
+        if !r.new.is_empty() {
+            self.store.amid_split(txn).await?;
+        }
+        for node in &r.nodes {
+            put(txn, node);
+        }
+        if dir.size() != size {
+            dir.h.edit(txn, Change::GrowDir(dir.ino()), |raw| InodeMut(raw).set_size(size));
+        }
+        if r.is_first {
+            let flags = dir.with(|i| i.flags()) | FLAG_INDEX;
+            dir.h.edit(txn, change, |raw| InodeMut(raw).set_flags(flags));
+            *dir.dir.borrow_mut() = None;
+        }
+        dir.shape.set(dir.shape.get() + 1);
+        Ok(())
+    }
+
+    /// The leaf for a name, and the sector of it with the room that was made.
+    pub(super) async fn room_of(&self, dir: &Inode, name: &[u8]) -> Result<(u64, usize), FsError> {
+        let found = async {
+            let way = self.way(dir, |h| h.of(name)).await?;
+            let leaf = self.tree_block(dir, way.leaf).await?;
+            let image = leaf.bytes();
+            let part = entries_part(&image, self.store.limits().dir_tail);
+            // Or somebody else has written here: a block is used twice.
+            let at = dirent::find_slack(part, name.len())?
+                .ok_or_else(|| bad("a leaf whose room has gone by itself", way.leaf))?;
+            Ok((u64::from(way.leaf), at / dirent::SECTOR))
+        };
+        found.await.map_err(|e: Lost| self.lost(dir, e))
+    }
+}

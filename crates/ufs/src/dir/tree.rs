@@ -1,0 +1,195 @@
+//! Directories with an index by hash, which is kept on disk and asked there: from the root over
+//! its nodes to the leaf with the names of a hash, and on along the leaves.
+//!
+//! Whoever walks need not hold the directory's lock. Names move from leaf to leaf between two
+//! awaits of whoever splits one, and the directory's *shape* is counted then, so that a walk that
+//! has met a change of it begins again.
+
+use super::Found;
+use crate::Ufs;
+use crate::inode::Inode;
+use crate::store::Store;
+use cache::Buf;
+use format::ext::csum::entries_part;
+use format::ext::dirent::entries;
+use format::ext::dirhash::NameHash;
+use format::ext::dirindex::{self, Node, RootInfo};
+use format::ext::inode::FLAG_INDEX;
+use format::{FileBlock, FormatError, Ino};
+use vfs::FsError;
+
+/// A node that a way passes through.
+pub(super) struct Step {
+    pub(super) block: u32,
+    /// The place of the pointer that it takes, of so many.
+    pub(super) at: usize,
+    count: usize,
+}
+
+/// The way from an index's root to a leaf.
+pub(super) struct Way {
+    pub(super) info: RootInfo,
+    pub(super) hash: NameHash,
+    /// What was looked for.
+    pub(super) target: u32,
+    pub(super) steps: Vec<Step>,
+    pub(super) leaf: u32,
+}
+
+/// Why a walk ends early. Damage may be none: the shape may have changed.
+pub(super) enum Lost {
+    Damage(FormatError),
+    Fs(FsError),
+}
+
+impl From<FsError> for Lost {
+    fn from(e: FsError) -> Lost {
+        Lost::Fs(e)
+    }
+}
+impl From<FormatError> for Lost {
+    fn from(e: FormatError) -> Lost {
+        Lost::Damage(e)
+    }
+}
+
+/// Damage at a block of the directory.
+pub(super) fn bad(what: &str, block: u32) -> Lost {
+    Lost::Damage(FormatError::corrupt(what, format!("block {block}")))
+}
+
+impl<S: Store> Ufs<S> {
+    /// Has the directory an index on disk that is asked and kept?
+    pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
+        let has_flag = dir.with(|i| i.flags()) & FLAG_INDEX != 0;
+        has_flag && self.store.limits().index_rules.is_some()
+    }
+
+    pub(super) fn lost(&self, dir: &Inode, why: Lost) -> FsError {
+        match why {
+            Lost::Damage(e) => self.dir_damage(dir, &e),
+            Lost::Fs(e) => e,
+        }
+    }
+
+    /// A block of an indexed directory.
+    pub(super) async fn tree_block(&self, dir: &Inode, n: u32) -> Result<Buf, Lost> {
+        let bytes = self.store.limits().block_bytes as u64;
+        if dir.unlinked_open.get() {
+            return Err(Lost::Fs(FsError::Stale)); // its blocks are going
+        }
+        if u64::from(n) * bytes >= dir.size() {
+            return Err(bad("an index that leaves its directory", n));
+        }
+        Ok(self.store.dir_block(&dir.h, FileBlock(u64::from(n))).await?)
+    }
+
+    /// The way to the leaf with the hash that `target` says, given how names are hashed.
+    pub(super) async fn way(
+        &self,
+        dir: &Inode,
+        target: impl Fn(&NameHash) -> u32,
+    ) -> Result<Way, Lost> {
+        let limits = self.store.limits();
+        let rules = limits.index_rules.ok_or(Lost::Fs(FsError::Stale))?;
+        let root = self.tree_block(dir, 0).await?;
+        let mut way = {
+            let bytes = root.bytes();
+            let (info, node) = dirindex::root(&bytes, limits.dir_tail)?;
+            let Some(hash) = rules.hash(info.version) else {
+                return Err(bad("an index by an unknown hash", 0));
+            };
+            if info.levels > rules.levels_max {
+                return Err(bad("an index of too many levels", 0));
+            }
+            let target = target(&hash);
+            let mut way = Way { info, hash, target, steps: Vec::new(), leaf: 0 };
+            way.step(0, &node, node.find(target));
+            way
+        };
+        self.descend(dir, &mut way, true).await?;
+        Ok(way)
+    }
+
+    /// From the last node of the way to the leaf: that of the target, or the first one.
+    async fn descend(&self, dir: &Inode, way: &mut Way, to_target: bool) -> Result<(), Lost> {
+        let tail = self.store.limits().dir_tail;
+        while way.steps.len() <= usize::from(way.info.levels) {
+            let block = way.leaf;
+            let buf = self.tree_block(dir, block).await?;
+            let bytes = buf.bytes();
+            let node = dirindex::node(&bytes, tail)?;
+            let at = if to_target { node.find(way.target) } else { 0 };
+            way.step(block, &node, at);
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next leaf; returns the hash of the pointer to it, or None behind the last.
+    pub(super) async fn next_leaf(&self, dir: &Inode, way: &mut Way) -> Result<Option<u32>, Lost> {
+        while way.steps.pop_if(|s| s.at + 1 >= s.count).is_some() {}
+        let Some(Step { block, at, .. }) = way.steps.pop() else { return Ok(None) };
+        let buf = self.tree_block(dir, block).await?;
+        let hash = {
+            let bytes = buf.bytes();
+            let node = self.node_of(&bytes, block)?;
+            if at + 1 >= node.count() {
+                return Err(bad("a node that has become shorter", block));
+            }
+            way.step(block, &node, at + 1);
+            node.pointer(at + 1).hash
+        };
+        self.descend(dir, way, false).await?;
+        Ok(Some(hash))
+    }
+
+    pub(super) fn node_of<'a>(&self, bytes: &'a [u8], block: u32) -> Result<Node<'a>, FormatError> {
+        let tail = self.store.limits().dir_tail;
+        if block == 0 { Ok(dirindex::root(bytes, tail)?.1) } else { dirindex::node(bytes, tail) }
+    }
+
+    /// Finds a name in an indexed directory: one block a level, and one leaf, or more where names
+    /// with one hash fill several.
+    pub(super) async fn find_by_hash(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<Found>, Lost> {
+        if dir.unlinked_open.get() {
+            return Ok(None); // only an empty directory goes
+        }
+        let limits = self.store.limits();
+        let mut way = self.way(dir, |h| h.of(name)).await?;
+        for _ in 0..=dir.size() / limits.block_bytes as u64 {
+            let buf = self.tree_block(dir, way.leaf).await?;
+            if let Some((offset, ino)) = find_in(entries_part(&buf.bytes(), limits.dir_tail), name)?
+            {
+                let at = u64::from(way.leaf) * limits.block_bytes as u64 + offset as u64;
+                return Ok(Some(Found { at, ino }));
+            }
+            match self.next_leaf(dir, &mut way).await? {
+                Some(hash) if hash & !1 == way.target => (),
+                _ => return Ok(None),
+            }
+        }
+        Err(bad("an index with more leaves than blocks", 0))
+    }
+}
+
+impl Way {
+    fn step(&mut self, block: u32, node: &Node<'_>, at: usize) {
+        self.steps.push(Step { block, at, count: node.count() });
+        self.leaf = node.pointer(at).block;
+    }
+}
+
+/// Where an entry with this name begins, and its inode.
+fn find_in(part: &[u8], name: &[u8]) -> Result<Option<(usize, Ino)>, FormatError> {
+    for e in entries(part) {
+        let e = e?;
+        if e.ino != Ino(0) && e.name == name {
+            return Ok(Some((e.at, e.ino)));
+        }
+    }
+    Ok(None)
+}
