@@ -152,6 +152,11 @@ class Store:
                     self.put(v + i, None)
                     self.ranges.pop(v + i, None)
                 continue
+            if kind == 5:
+                was, now = entries.take("QQ")
+                if self.map.get(v) == was:
+                    self.put(v, now)
+                continue
             place += 1
             if kind == 1:
                 self.ranges.pop(v, None)

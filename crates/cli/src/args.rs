@@ -446,7 +446,7 @@ pub enum LfsCommand {
         #[arg(long, default_value = "1048576")]
         segments: u32,
         /// Which first: greedy (the emptiest), cost-benefit (old ones before young ones), balanced
-        /// (the same, the age counting less), sepbit.
+        /// (the same, the age counting less), sepbit; or into holes: plug, paper, adaptive.
         #[arg(long, default_value = "balanced", value_parser = cleaner_policy)]
         policy: lfs::Policy,
     },
@@ -456,8 +456,8 @@ pub enum LfsCommand {
 
 /// A policy that `lfs clean` can follow.
 fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
-    let found = lfs::Policy::named(name).filter(|p| !p.plugs());
-    found.ok_or_else(|| "greedy, cost-benefit, balanced or sepbit".into())
+    let all = lfs::Policy::ALL.map(|p| p.0).join(", ");
+    lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
 }
 
 /// Which of a log's clients is meant.

@@ -223,6 +223,7 @@ impl Inner {
         s.table.version += 1;
         s.table.pages.forget();
         s.usage.durable = body.generation;
+        s.deaths.forget(body.generation);
         s.stats.checkpoints += 1;
         let named = self.segments_named(&s.table.runs, &slot.chunks);
         let before = std::mem::replace(&mut s.named[1], named);

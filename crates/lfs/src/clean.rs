@@ -3,7 +3,7 @@
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
 use crate::geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
-use crate::policy::{Candidate, Limits, Planner, Policy};
+use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
 use crate::store::{Inner, Store};
 use crate::summary::{Entry, Summary};
 use crate::usage::{Segment, Use};
@@ -24,11 +24,11 @@ const IN_VAIN_MAX: u32 = 3;
 const PASS_BLOCKS: u64 = (20 << 20) / BLOCK_BYTES as u64;
 
 /// A live block of a victim.
-struct Survivor {
-    v: Virt,
-    stamp: u64,
-    from: Place,
-    block: Block,
+pub(crate) struct Survivor {
+    pub(crate) v: Virt,
+    pub(crate) stamp: u64,
+    pub(crate) from: Place,
+    pub(crate) block: Block,
 }
 
 impl Store {
@@ -111,6 +111,7 @@ impl Inner {
         let s = self.state.borrow();
         let whole = self.geometry.packed();
         let may = |g: &Segment| g.used == Use::Closed && g.live > 0 && g.live < whole;
+        let holes = |n: SegNo, g: &Segment| if s.may_plug(n) { whole - g.live } else { 0 };
         s.usage
             .all()
             .filter(|(_, g)| may(g))
@@ -119,6 +120,7 @@ impl Inner {
                 live: g.live,
                 blocks: whole,
                 cached: 0,
+                holes: holes(segment, &g),
                 age: s.stamp.saturating_sub(g.youngest),
             })
             .collect()
@@ -126,16 +128,22 @@ impl Inner {
 
     /// Moves what lives out of up to `wanted` segments. Returns how many are empty.
     async fn clean_pass(self: &Rc<Self>, policy: Policy, wanted: u32) -> Result<u32, DiskError> {
-        let victims = self.chosen(policy, wanted);
+        let Plan { way, victims, targets } = self.plan(policy, wanted);
         let mut survivors = Vec::new();
         for c in &victims {
             self.survivors_of(c.segment, &mut survivors).await?;
         }
         // Cold with cold: what was not written for long goes together.
         survivors.sort_by_key(|s| (s.stamp, s.from));
-        for s in survivors {
-            self.move_if_still(s).await?;
+        match way {
+            Way::Plug => self.plug(&targets, survivors).await?,
+            Way::Clean => {
+                for s in survivors {
+                    self.move_if_still(s).await?;
+                }
+            }
         }
+        self.forget_amended(&victims).await?;
         self.issue(false);
         let s = &mut *self.state.borrow_mut();
         let emptied = victims.iter().filter(|c| s.usage.get(c.segment).live == 0).count() as u32;
@@ -144,23 +152,25 @@ impl Inner {
     }
 
     /// What the policy takes, within what memory and the reserve allow.
-    fn chosen(&self, policy: Policy, wanted: u32) -> Vec<Candidate> {
+    fn plan(&self, policy: Policy, wanted: u32) -> Plan {
         let whole = u64::from(self.geometry.packed());
         let candidates = self.candidates();
         let s = &mut *self.state.borrow_mut();
         // One more than the blocks fill: a head always has the next one announced.
         let room = s.spare().saturating_sub(self.geometry.table_reserve() + 1);
+        let moved = (u64::from(room) * whole).min(PASS_BLOCKS);
         let limits = Limits {
             victims: usize::MAX,
-            moved: (u64::from(room) * whole).min(PASS_BLOCKS),
-            plugged: 0,
+            moved,
+            // Each may take a block for what amends its segment.
+            plugged: moved,
             freed: u64::from(wanted) * whole,
         };
-        match policy == s.planner.policy() {
-            true => s.planner.plan(candidates, &limits).victims,
-            // The last resort remembers nothing.
-            false => Planner::new(policy, s.planner.costs(), 0).plan(candidates, &limits).victims,
+        if policy == s.planner.policy() {
+            return s.planner.plan(candidates, &limits);
         }
+        // The last resort remembers nothing.
+        Planner::new(policy, s.planner.costs(), 0).plan(candidates, &limits)
     }
 
     /// Second verb: the blocks of a segment that still lie where its summaries say.
@@ -175,15 +185,21 @@ impl Inner {
             let at = i as usize * BLOCK_BYTES;
             &raw.bytes()[at..at + BLOCK_BYTES]
         };
+        let amended = self.amended(segment).await?;
+        let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot))));
+        let mut named: Vec<(Virt, u64, Place)> = plugged.collect();
         for summary in summaries(raw.bytes(), start) {
-            for (entry, place) in summary.blocks() {
-                let (Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. }) = entry else {
-                    continue;
-                };
-                if v.0 < self.geometry.virtual_blocks && self.where_now(v).await? == Some(place) {
-                    let block = Block::copy_of(part(place.0 - start.0));
-                    out.push(Survivor { v, stamp, from: place, block });
+            named.extend(summary.blocks().filter_map(|(entry, place)| match entry {
+                Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => {
+                    Some((v, stamp, place))
                 }
+                _ => None,
+            }));
+        }
+        for (v, stamp, from) in named {
+            if v.0 < self.geometry.known_blocks() && self.where_now(v).await? == Some(from) {
+                let block = Block::copy_of(part(from.0 - start.0));
+                out.push(Survivor { v, stamp, from, block });
             }
         }
         Ok(())

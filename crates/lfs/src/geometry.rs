@@ -60,6 +60,14 @@ impl Geometry {
         let first = self.segment_of(place);
         first.is_some() && first == last.and_then(|p| self.segment_of(p))
     }
+    /// The block that says what a segment holds by plugging: it is behind those of users.
+    pub(crate) fn amended(&self, seg: SegNo) -> Virt {
+        Virt(self.virtual_blocks + u64::from(seg.0))
+    }
+    /// Blocks that the table may know.
+    pub(crate) fn known_blocks(&self) -> u64 {
+        self.virtual_blocks + u64::from(self.segments)
+    }
     /// The copy of the superblock at the end of a disk.
     pub(crate) fn last_copy(disk_bytes: u64) -> Place {
         Place(disk_bytes / BLOCK - 1)
@@ -91,7 +99,7 @@ impl Geometry {
     /// grow to (being written, and named by either checkpoint), three times a checkpoint's body,
     /// and those that a few pages of a run keep.
     pub(crate) fn table_reserve(&self) -> u32 {
-        let run = self.virtual_blocks * crate::run::EXTENT_BYTES as u64 * 9 / 8;
+        let run = self.known_blocks() * crate::run::EXTENT_BYTES as u64 * 9 / 8;
         let body = u64::from(self.segments) * 12 + 4096 + 2 * self.ranges_bytes_max();
         let segment = u64::from(self.segment_blocks) * BLOCK;
         (3 * (run + body)).div_ceil(segment) as u32 + 3 * crate::checkpoint::RUNS_MAX as u32

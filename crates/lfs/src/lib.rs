@@ -29,6 +29,8 @@
 //!             I11 ranges in summaries are part of their block until newer contents of the whole
 //!             block come or it is freed; a move changes nothing about them, and a checkpoint
 //!             has them.
+//!             I12 a hole is plugged only where no checkpoint knows a block and no log that is
+//!             ever followed has a sum, and its block is there only by a record behind a flush.
 //!
 //! On disk, little-endian, CRC32C seeded with the store's name, all in blocks of 4096:
 //!
@@ -66,6 +68,7 @@ mod log;
 mod make;
 mod merge;
 mod patches;
+mod plug;
 mod policy;
 mod roll;
 mod run;
@@ -99,4 +102,7 @@ pub const PLANTS: &[&str] = &[
     "stale-tail-joined",
     "move-drops-ranges",
     "ranges-not-checkpointed",
+    "plug-into-checkpointed-slot",
+    "plug-under-live-sum",
+    "plug-unflushed",
 ];

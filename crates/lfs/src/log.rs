@@ -106,6 +106,35 @@ impl State {
         self.remap(v, place, stamp, Some(from));
     }
 
+    /// A block was copied from `from`, where it still lies, into a hole (I12).
+    pub(crate) fn plug_block(&mut self, v: Virt, (from, stamp): (Place, u64), to: Place) {
+        let head = self.heads.len() - 1;
+        (self.stats.moved, self.stats.plugged) = (self.stats.moved + 1, self.stats.plugged + 1);
+        self.put(head, Entry::Plugged { v, stamp, from, to }, None);
+        self.plugged(v, (from, stamp), to);
+    }
+
+    /// A block lies in a hole now.
+    pub(crate) fn plugged(&mut self, v: Virt, (from, stamp): (Place, u64), to: Place) {
+        self.died(from, 1);
+        let seg = self.geometry.segment_of(to).expect("I8: a place is in a segment");
+        self.usage.plugged(seg, stamp);
+        self.table.active.set(Extent { v, n: 1, place: Some(to) });
+    }
+
+    /// What a segment holds by plugging; it goes where the cleaner writes, before the records.
+    pub(crate) fn amend(&mut self, v: Virt, block: Block, old: Option<Place>) {
+        let (head, stamp) = (self.heads.len() - 1, self.stamp);
+        let place = self.put(head, Entry::Written { v, stamp }, Some(block));
+        self.remap(v, place, stamp, old);
+    }
+
+    /// What amended a segment is not needed any more.
+    pub(crate) fn free_amended(&mut self, e: Extent) {
+        self.put(self.heads.len() - 1, Entry::Free { v: e.v, n: u64::from(e.n) }, None);
+        self.unmap(e);
+    }
+
     /// Bytes of a block, and the block with them if that is known.
     pub(crate) fn write_range(&mut self, v: Virt, range: Range, image: Option<&Block>) {
         self.stats.range_bytes += range.bytes.len() as u64;
@@ -123,14 +152,21 @@ impl State {
         self.unmap(e);
     }
 
+    /// Nothing lives any more in `n` places from `place` on.
+    pub(crate) fn died(&mut self, place: Place, n: u64) {
+        self.deaths.note(place, n, self.usage.begun);
+        for i in 0..n {
+            let seg = self.geometry.segment_of(place.plus(i));
+            self.usage.died(seg.expect("I8: a place is in a segment"), 1);
+        }
+    }
+
     fn remap(&mut self, v: Virt, new: Option<Place>, stamp: u64, old: Option<Place>) {
-        let segment = |s: &State, p| s.geometry.segment_of(p).expect("I8: a place is in a segment");
         if let Some(old) = old {
-            let seg = segment(self, old);
-            self.usage.died(seg, 1);
+            self.died(old, 1);
         }
         let new = new.expect("a block was put");
-        let seg = segment(self, new);
+        let seg = self.geometry.segment_of(new).expect("I8: a place is in a segment");
         self.usage.born(seg, stamp);
         self.table.active.set(Extent { v, n: 1, place: Some(new) });
     }
@@ -138,10 +174,7 @@ impl State {
     /// The table forgets `e`, which lies where it says.
     pub(crate) fn unmap(&mut self, e: Extent) {
         let Some(place) = e.place else { return };
-        for i in 0..u64::from(e.n) {
-            let seg = self.geometry.segment_of(place.plus(i));
-            self.usage.died(seg.expect("I8: a place is in a segment"), 1);
-        }
+        self.died(place, u64::from(e.n));
         self.table.active.set(Extent { place: None, ..e });
     }
 

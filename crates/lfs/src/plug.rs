@@ -17,13 +17,13 @@
 //!             a virtual one behind those of users, so that it is written, moved and freed as any
 //!             other: "CLAM", how many (4), then for each: slot (4), stamp (8), virtual block (8).
 
-use crate::clean::{Survivor, summaries};
+use crate::clean::Survivor;
 use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::Candidate;
 use crate::state::State;
 use crate::store::Inner;
-use crate::summary::{Entry, Summary};
+use crate::summary::Summary;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability, IdMap};
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ impl Deaths {
             self.others = begun;
             return;
         }
-        (place.0..place.0 + n).for_each(|p| drop(places.insert(p, begun)));
+        places.extend((place.0..place.0 + n).map(|p| (p, begun)));
     }
     /// A checkpoint is durable.
     pub(crate) fn forget(&mut self, durable: u64) {
@@ -204,8 +204,10 @@ impl Inner {
             tracing::warn!("segment {}: its summaries know {found} live blocks", segment.0);
             return Ok(target);
         }
-        let any = s.planted("plug-into-checkpointed-slot");
-        let known = |p: Place| any || s.deaths.is_known(p, s.usage.durable);
+        let young = s.usage.durable < s.usage.get(segment).closed + 2;
+        let planted =
+            s.planted("plug-into-checkpointed-slot") || s.planted("plug-under-live-sum") && young;
+        let known = |p: Place| planted || s.deaths.is_known(p, s.usage.durable);
         let dead = lives.iter().filter(|(_, lives)| !**lives).map(|(p, _)| Place(*p));
         target.holes = dead.filter(|p| known(*p) && !s.pending.contains_key(&p.0)).collect();
         Ok(target)
@@ -217,7 +219,7 @@ impl Inner {
         let (mut all, mut at): (Vec<Summary>, u64) = (Vec::new(), 0);
         while at + 1 < u64::from(self.geometry.segment_blocks) {
             let raw = self.read_blocks(start.plus(at), 1).await?;
-            let Some(s) = summaries(raw.bytes(), start.plus(at)).pop() else { break };
+            let Some((s, _)) = Summary::decode(raw.bytes(), start.plus(at)) else { break };
             if all.last().is_some_and(|last| last.serial >= s.serial) {
                 break;
             }
@@ -244,8 +246,7 @@ impl Inner {
             stamp: p.block.stamp,
             v: p.block.v,
         };
-        let all: Vec<Amended> =
-            target.amended.into_iter().chain(plugs.iter().map(new)).collect();
+        let all: Vec<Amended> = target.amended.into_iter().chain(plugs.iter().map(new)).collect();
         let v = self.geometry.amended(target.segment);
         loop {
             self.check_failed()?;
@@ -296,7 +297,7 @@ impl Inner {
             let mut s = self.state.borrow_mut();
             if s.table.is_current(&base) {
                 let e = s.table.extent(v, v.0 + 1, &base);
-                s.free_moved(e);
+                s.free_amended(e);
                 return Ok(());
             }
         }
@@ -307,7 +308,7 @@ impl State {
     /// Was it closed before the older checkpoint began?
     pub(crate) fn may_plug(&self, segment: SegNo) -> bool {
         let found = self.usage.get(segment);
-        let old = self.usage.durable >= found.closed + 2 || self.planted("plug-under-live-sum");
-        found.used == Use::Closed && old
+        let old = self.usage.durable >= found.closed + 2;
+        found.used == Use::Closed && (old || self.planted("plug-under-live-sum"))
     }
 }

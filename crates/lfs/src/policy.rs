@@ -45,6 +45,8 @@ pub struct Candidate {
     pub blocks: u32,
     /// Live blocks that are in memory.
     pub cached: u32,
+    /// Holes that may be plugged.
+    pub holes: u32,
     /// Blocks that users have written since its youngest block was.
     pub age: u64,
 }
@@ -206,7 +208,7 @@ fn cleaned(sorted: &[Candidate], limits: &Limits) -> Vec<Candidate> {
 /// fullest are behind; victims are taken from the front as long as the holes behind are enough.
 /// None of them is both.
 fn plugged(by_live: &[Candidate], limits: &Limits) -> (Vec<Candidate>, Vec<Candidate>) {
-    let holes = |c: &Candidate| u64::from(c.blocks - c.live);
+    let holes = |c: &Candidate| u64::from(c.holes);
     let (mut victims, mut live, mut freed) = (0, 0, 0);
     let (mut first, mut room) = (by_live.len(), 0);
     while victims < limits.victims.min(first) && freed < limits.freed {

@@ -120,7 +120,7 @@ impl Inner {
         self.state.borrow_mut().enter(summary, &self.plant);
         for (entry, place) in entries(summary) {
             let (v, n) = entry.blocks();
-            if v.0.checked_add(n).is_none_or(|end| end > self.geometry.virtual_blocks) {
+            if v.0.checked_add(n).is_none_or(|end| end > self.geometry.known_blocks()) {
                 continue;
             }
             let base = self.base(v, n).await?;
@@ -139,6 +139,12 @@ impl Inner {
                             s.patches.remove(v);
                         }
                         s.replace(Extent { v, n: 1, place: Some(place) }, stamp, now);
+                    }
+                }
+                Entry::Plugged { stamp, from, to, .. } => {
+                    let hole = self.geometry.segment_of(to).map(|seg| s.usage.get(seg).used);
+                    if s.table.place(v, &base) == Some(from) && hole == Some(Use::Closed) {
+                        s.plugged(v, (from, stamp), to);
                     }
                 }
                 Entry::Free { .. } => {
@@ -193,8 +199,8 @@ impl State {
     }
 
     fn replace(&mut self, new: Extent, stamp: u64, old: Option<Place>) {
-        if let Some(seg) = old.and_then(|p| self.geometry.segment_of(p)) {
-            self.usage.died(seg, 1);
+        if let Some(old) = old {
+            self.died(old, 1);
         }
         if let Some(seg) = new.place.and_then(|p| self.geometry.segment_of(p)) {
             self.usage.born(seg, stamp);

@@ -3,6 +3,7 @@
 use crate::geometry::{BLOCK, Geometry, SegNo};
 use crate::log::{Flight, Head, Ready};
 use crate::patches::Patches;
+use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
 use crate::store::OpenOptions;
 use crate::table::Table;
@@ -25,6 +26,10 @@ pub struct Stats {
     pub folded: u64,
     /// Moved by the cleaner.
     pub moved: u64,
+    /// Of these, put into holes of other segments.
+    pub plugged: u64,
+    /// Written into holes.
+    pub plug_blocks: u64,
     /// Read by the cleaner.
     pub read_to_clean: u64,
     /// Written in partial segments: contents and summaries.
@@ -48,6 +53,7 @@ pub(crate) struct State {
     pub(crate) planner: Planner,
     pub(crate) table: Table,
     pub(crate) usage: Usage,
+    pub(crate) deaths: Deaths,
     /// Ranges whose blocks have not been written since.
     pub(crate) patches: Patches,
     pub(crate) heads: Vec<Head>,
@@ -106,6 +112,7 @@ impl State {
             planner: Planner::new(options.policy, costs, blocks),
             table: Table::default(),
             usage: Usage::new(geometry.segments),
+            deaths: Deaths::default(),
             patches: Patches::default(),
             heads: Vec::new(),
             serial: 0,

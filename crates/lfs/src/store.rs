@@ -188,6 +188,10 @@ impl Inner {
         (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
         (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
         (s.usage.begun, s.usage.durable) = (body.generation, body.generation);
+        if self.options.policy.plugs() {
+            // What died between this checkpoint and the one before is not known.
+            s.deaths.remember(body.generation.saturating_sub(1));
+        }
         for (n, saved) in (0..).map(SegNo).zip(&body.segments) {
             if saved.table {
                 s.usage.claim(n, crate::usage::Use::Table);

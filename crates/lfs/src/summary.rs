@@ -9,6 +9,7 @@
 //!  entry: kind in the top byte, virtual block in the rest (8 bytes), then
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
 //!    3 free: how many (8), no payload
+//!    5 plugged: its stamp (8), the place it lay at (8), the one it lies at now (8); no payload
 //!    4 range: offset in the block (2), bytes (2), zeros behind them (2), 0 (2), the bytes, padded
 //!      to 8; no payload
 //! ```
@@ -30,6 +31,8 @@ pub(crate) enum Entry {
     Written { v: Virt, stamp: u64 },
     /// The next payload block was copied from `from`.
     Moved { v: Virt, stamp: u64, from: Place },
+    /// It was copied from `from` to `to`, which is in another segment.
+    Plugged { v: Virt, stamp: u64, from: Place, to: Place },
     /// These blocks have no contents any more.
     Free { v: Virt, n: u64 },
     /// These bytes of the block are so; the others are as they were.
@@ -40,6 +43,7 @@ impl Entry {
     pub(crate) fn bytes(&self) -> usize {
         match self {
             Entry::Moved { .. } => 24,
+            Entry::Plugged { .. } => 32,
             Entry::Range { range, .. } => 8 + range.encoded(),
             _ => 16,
         }
@@ -52,7 +56,10 @@ impl Entry {
     pub(crate) fn blocks(&self) -> (Virt, u64) {
         match *self {
             Entry::Free { v, n } => (v, n),
-            Entry::Written { v, .. } | Entry::Moved { v, .. } | Entry::Range { v, .. } => (v, 1),
+            Entry::Written { v, .. }
+            | Entry::Moved { v, .. }
+            | Entry::Plugged { v, .. }
+            | Entry::Range { v, .. } => (v, 1),
         }
     }
     fn encode(&self, w: &mut Writer) {
@@ -68,6 +75,9 @@ impl Entry {
                 w.u64(kind(3, v)).u64(*n);
             }
             Entry::Range { v, range } => range.encode(w.u64(kind(4, v))),
+            Entry::Plugged { v, stamp, from, to } => {
+                w.u64(kind(5, v)).u64(*stamp).u64(from.0).u64(to.0);
+            }
         }
     }
     fn decode(r: &mut Reader<'_>) -> Option<Entry> {
@@ -81,6 +91,10 @@ impl Entry {
             1 => Entry::Written { v, stamp: x },
             2 => Entry::Moved { v, stamp: x, from: Place(r.u64()?) },
             3 => Entry::Free { v, n: x },
+            5 => {
+                let (from, to) = (Place(r.u64()?), Place(r.u64()?));
+                Entry::Plugged { v, stamp: x, from, to }
+            }
             _ => return None,
         })
     }
@@ -181,6 +195,7 @@ mod tests {
             Entry::Written { v: Virt(7), stamp: 3 },
             Entry::Free { v: Virt(9), n: 4 },
             Entry::Range { v: Virt(4), range: Range { at: 9, bytes: vec![1, 2, 3], zeros: 40 } },
+            Entry::Plugged { v: Virt(8), stamp: 2, from: Place(5), to: Place(6) },
             Entry::Moved { v: Virt(1 << 39), stamp: 1, from: Place(77) },
         ];
         let s = Summary {

@@ -27,7 +27,9 @@ pub(crate) struct Segment {
     pub(crate) youngest: u64,
     /// The last checkpoint begun when its last block died.
     emptied: u64,
-    /// Reads under way.
+    /// The last checkpoint begun when its head left it.
+    pub(crate) closed: u64,
+    /// Reads under way, and plugs.
     pub(crate) reads: u32,
 }
 
@@ -48,7 +50,8 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn new(segments: u32) -> Usage {
-        let one = Segment { used: Use::Free, live: 0, youngest: 0, emptied: 0, reads: 0 };
+        let one =
+            Segment { used: Use::Free, live: 0, youngest: 0, emptied: 0, closed: 0, reads: 0 };
         Usage {
             segments: vec![one; segments as usize],
             free: (0..segments).collect(),
@@ -108,7 +111,7 @@ impl Usage {
         let s = self.at(seg);
         (s.live, s.youngest) = (live, youngest);
         if !reusable {
-            (s.used, s.emptied) = (Use::Closed, emptied);
+            (s.used, s.emptied, s.closed) = (Use::Closed, emptied, emptied);
             self.free.remove(&seg.0);
             if live == 0 {
                 self.empty.insert(seg.0);
@@ -121,7 +124,7 @@ impl Usage {
         let begun = self.begun;
         let s = self.at(seg);
         assert_eq!(s.used, Use::Open);
-        s.used = Use::Closed;
+        (s.used, s.closed) = (Use::Closed, begun);
         if s.live == 0 {
             s.emptied = begun;
             self.empty.insert(seg.0);
@@ -132,6 +135,15 @@ impl Usage {
     pub(crate) fn born(&mut self, seg: SegNo, stamp: u64) {
         let s = self.at(seg);
         assert_eq!(s.used, Use::Open, "I8: contents go where a head writes");
+        s.live += 1;
+        s.youngest = s.youngest.max(stamp);
+    }
+
+    /// A block of contents was put into a hole of it.
+    pub(crate) fn plugged(&mut self, seg: SegNo, stamp: u64) {
+        self.empty.remove(&seg.0);
+        let s = self.at(seg);
+        assert_eq!(s.used, Use::Closed, "I12: plugs go into closed segments");
         s.live += 1;
         s.youngest = s.youngest.max(stamp);
     }

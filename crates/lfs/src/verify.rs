@@ -15,6 +15,8 @@ pub struct Report {
     pub mapped: u64,
     /// Extents in the table.
     pub extents: u64,
+    /// Segments of which it is known that holes were plugged.
+    pub plugged: u64,
     /// Segments by what they are for: free, written into, of contents, of the table.
     pub segments: [u32; 4],
     /// Closed segments by how full they are, in tenths.
@@ -39,8 +41,10 @@ impl Store {
         while let Some(e) = merge.next(inner).await? {
             let Some(place) = e.place else { continue };
             report.extents += 1;
-            report.mapped += u64::from(e.n);
-            if e.end() > g.virtual_blocks {
+            let users = u64::from(e.n).min(g.virtual_blocks.saturating_sub(e.v.0));
+            report.mapped += users;
+            report.plugged += u64::from(e.n) - users;
+            if e.end() > g.known_blocks() {
                 report.wrong.push(format!("block {} lies behind the end", e.end() - 1));
             }
             for i in 0..u64::from(e.n) {
@@ -103,6 +107,12 @@ impl Store {
             if left.is_empty() {
                 continue;
             }
+            for a in inner.amended(seg).await? {
+                let place = start.0 + u64::from(a.slot);
+                if left.get(&place) == Some(&a.v.0) {
+                    left.remove(&place);
+                }
+            }
             let raw = inner.read_blocks(start, u64::from(g.segment_blocks)).await?;
             for summary in summaries(raw.bytes(), start) {
                 for (entry, place) in summary.blocks() {
@@ -133,7 +143,7 @@ impl Store {
         // Of a block that lies nowhere, ranges may be known.
         let mut alone = patched.into_iter().peekable();
         while let Some(e) = merge.next(&self.inner).await? {
-            if e.place.is_none() {
+            if e.place.is_none() || e.v.0 >= self.inner.geometry.virtual_blocks {
                 continue;
             }
             while let Some(v) = alone.next_if(|v| *v < e.end()) {
@@ -141,7 +151,7 @@ impl Store {
                     f(Virt(v), 1);
                 }
             }
-            f(e.v, u64::from(e.n));
+            f(e.v, u64::from(e.n).min(self.inner.geometry.virtual_blocks - e.v.0));
         }
         alone.for_each(|v| f(Virt(v), 1));
         Ok(())

@@ -5,7 +5,9 @@
 
 mod common;
 
-use common::{Op, Twin, apply, contents, is_promise, made, opened, perform, script};
+use common::{
+    Op, PLUGGING, Twin, apply, contents, is_promise, made, opened, perform, plugging, script,
+};
 use env::{Disk, Rng};
 use sim::{CrashImages, Event, Image, Trace, World, block_on};
 use std::collections::BTreeSet;
@@ -135,6 +137,16 @@ fn explore(
     (step, most): (u64, u64),
     plant: Option<&'static str>,
 ) -> (u64, Option<String>) {
+    explore_from(r, (0, 2), (step, most), plant)
+}
+
+/// The same with cuts after so many operations have begun, and so many images of each at random.
+fn explore_from(
+    r: &Run,
+    (from, random): (usize, u64),
+    (step, most): (u64, u64),
+    plant: Option<&'static str>,
+) -> (u64, Option<String>) {
     let mut cuts = CrashImages::new(&r.trace, &r.base);
     let (mut begun, mut promised) = (0, 0);
     let (mut n, mut states, mut seen) = (0, 0, BTreeSet::new());
@@ -146,8 +158,8 @@ fn explore(
         }
         n += 1;
         let writes = !matches!(event, Some(Event::Mark(_)));
-        if begun > 0 && writes && u64::is_multiple_of(n, step) {
-            for variant in 0..cuts.variants(2) {
+        if begun > from && writes && u64::is_multiple_of(n, step) {
+            for variant in 0..cuts.variants(random) {
                 let image = cuts.image(variant);
                 if !seen.insert((image.digest(), promised, begun)) {
                     continue;
@@ -185,6 +197,72 @@ fn every_cut_leaves_a_prefix() {
         }
     }
     assert!(all > 100, "{all} states");
+}
+
+/// Full segments with holes that both checkpoints know, and then with others: the first of them is
+/// plugged at the last operations.
+fn holes(seed: u64, blocks: u64) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let mut ops = Vec::new();
+    let mut tag = 0;
+    let mut write = |ops: &mut Vec<Op>, v, n| {
+        tag += 1;
+        ops.push(Op::Write { v, n, tag, fua: false });
+    };
+    (0..blocks / 8).for_each(|i| write(&mut ops, 7 * i, 7));
+    for _ in 0..2 {
+        (0..blocks / 4).for_each(|_| write(&mut ops, rng.below(blocks / 8 * 7), 1));
+        ops.extend([Op::Checkpoint, Op::Checkpoint]);
+    }
+    for _ in 0..2 {
+        (0..14).for_each(|_| write(&mut ops, rng.below(blocks / 8 * 7), 1));
+        ops.extend([Op::Clean, Op::Flush]);
+    }
+    ops
+}
+
+/// A few blocks that were all written again, some twice, since the last checkpoint.
+fn young_holes(seed: u64) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let mut ops: Vec<Op> =
+        (0..9).map(|i| Op::Write { v: 7 * i, n: 7, tag: 1 + i, fua: false }).collect();
+    ops.extend([Op::Checkpoint, Op::Checkpoint]);
+    for tag in 100..220 {
+        ops.push(Op::Write { v: rng.below(56), n: 1, tag, fua: false });
+    }
+    ops.extend([Op::Flush, Op::Clean, Op::Flush]);
+    ops
+}
+
+/// The same where the cleaner plugs holes.
+fn while_plugging(seeds: u64, plant: Option<&'static str>) -> (u64, Option<String>) {
+    let (_, blocks) = made();
+    let mut all = 0;
+    for seed in 0..seeds {
+        let ops = holes(seed, blocks);
+        let last = ops.len() - 18;
+        let (mut states, mut wrong) =
+            explore_from(&record(&ops, plant), (last, 5), (1, 130), plant);
+        if wrong.is_none() {
+            let ops = young_holes(seed);
+            let r = record(&ops, plant);
+            let found = explore_from(&r, (ops.len() - 3, 2), (1, 40), plant);
+            (states, wrong) = (states + found.0, found.1);
+        }
+        all += states;
+        let wrong = wrong.or_else(|| without_the_newest(&plugging(seed, blocks, 130), plant));
+        if wrong.is_some() {
+            return (all, wrong.map(|w| format!("seed {seed}: {w}")));
+        }
+    }
+    (all, None)
+}
+
+#[test]
+fn every_cut_while_holes_are_plugged_leaves_a_prefix() {
+    let (states, wrong) = while_plugging(2, PLUGGING);
+    assert_eq!(wrong, None);
+    assert!(states > 100, "{states} states");
 }
 
 /// A partial of which a sector is missing is not taken for whole, wherever that is.
@@ -286,6 +364,7 @@ fn finds(plant: &'static str) -> bool {
         "one-slot" => without_the_newest_of_many(Some(plant)).is_some(),
         "reuse-after-one-checkpoint" => without_the_newest(&rewritten(), Some(plant)).is_some(),
         "stale-tail-joined" => stale_tail(Some(plant)).is_some(),
+        p if p.starts_with("plug") => while_plugging(12, Some(plant)).1.is_some(),
         _ => (0..3).any(|seed| {
             let r = record(&script(seed, blocks, 260), Some(plant));
             explore(&r, (11, 100), Some(plant)).1.is_some()
@@ -297,6 +376,16 @@ fn finds(plant: &'static str) -> bool {
 
 #[test]
 fn planted_bugs_are_found() {
-    let missed: Vec<&str> = lfs::PLANTS.iter().copied().filter(|p| !finds(p)).collect();
-    assert_eq!(missed, Vec::<&str>::new());
+    assert_eq!(missed(false), Vec::<&str>::new());
+}
+
+#[test]
+fn planted_bugs_of_plugging_are_found() {
+    assert_eq!(missed(true), Vec::<&str>::new());
+}
+
+/// Those of plugging, or the others.
+fn missed(plugging: bool) -> Vec<&'static str> {
+    let all = lfs::PLANTS.iter().copied().filter(|p| p.starts_with("plug") == plugging);
+    all.filter(|p| !finds(p)).collect()
 }

@@ -5,22 +5,25 @@
 
 mod common;
 
-use common::{Op, Twin, apply, contents, made, opened, perform, script};
+use common::{Op, PLUGGING, Twin, apply, contents, made, opened, perform, plugging, script};
 use env::{Block, Disk, Durability};
 use lfs::{BLOCK_BYTES, OpenOptions, Store};
 use sim::{World, block_on};
 
-fn run(seed: u64, len: usize) {
+/// How many blocks were put into holes.
+fn run(seed: u64, ops: &[Op], plant: Option<&'static str>) -> u64 {
     let (image, blocks) = made();
+    let plugged = std::rc::Rc::new(std::cell::Cell::new(0));
+    let len = ops.len();
     let mut twin: Twin = vec![(0, 0); blocks as usize];
     let mut image = image;
-    for (part, ops) in script(seed, blocks, len).chunks(len / 3).enumerate() {
+    for (part, ops) in ops.chunks(len / 3).enumerate() {
         let mut world = World::new(image);
         let ops: Vec<Op> = ops.to_vec();
         ops.iter().for_each(|op| apply(&mut twin, op));
-        let twin = twin.clone();
+        let (twin, plugged) = (twin.clone(), plugged.clone());
         block_on(&mut world, move |env, disk| async move {
-            let store = opened(env, disk, None).await.unwrap();
+            let store = opened(env, disk, plant).await.unwrap();
             for op in ops {
                 perform(&store, op).await.unwrap();
             }
@@ -30,16 +33,28 @@ fn run(seed: u64, len: usize) {
             assert_eq!(report.wrong, Vec::<String>::new(), "seed {seed}, part {part}");
             let mut mapped = 0;
             store.mapped(|_, n| mapped += n).await.unwrap();
+            plugged.set(plugged.get() + store.stats().plugged);
             assert_eq!(mapped, twin.iter().filter(|t| **t != (0, 0)).count() as u64);
         });
         image = world.disk;
     }
+    plugged.get()
 }
 
 #[test]
 fn the_same_as_its_naive_twin() {
+    let (_, blocks) = made();
     for seed in 0..8 {
-        run(seed, 600);
+        run(seed, &script(seed, blocks, 600), None);
+    }
+}
+
+#[test]
+fn holes_are_plugged_and_nothing_else_changes() {
+    let (_, blocks) = made();
+    for seed in 0..8 {
+        let plugged = run(seed, &plugging(seed, blocks, 600), PLUGGING);
+        assert!(plugged > 30, "seed {seed}: {plugged} blocks were plugged");
     }
 }
 

@@ -8,7 +8,14 @@ use lfs::{Candidate, Costs, Lifespans, Limits, Planner, Policy, SegNo, Way};
 const BLOCKS: u32 = 32;
 
 fn candidate(segment: u32, live: u32, age: u64) -> Candidate {
-    Candidate { segment: SegNo(segment), live, blocks: BLOCKS, cached: 0, age }
+    Candidate {
+        segment: SegNo(segment),
+        live,
+        blocks: BLOCKS,
+        cached: 0,
+        holes: BLOCKS - live,
+        age,
+    }
 }
 
 /// The disk of matthews-1997, with blocks of 8 KiB.
@@ -71,7 +78,7 @@ fn plugs_fit_into_the_fullest() {
             continue;
         }
         let live: u32 = plan.victims.iter().map(|c| c.live).sum();
-        let holes: u32 = plan.targets.iter().map(|c| c.blocks - c.live).sum();
+        let holes: u32 = plan.targets.iter().map(|c| c.holes).sum();
         assert!(live <= holes && !plan.victims.is_empty(), "round {round}");
         let fullest = plan.victims.iter().map(|c| c.live).max();
         for t in &plan.targets {

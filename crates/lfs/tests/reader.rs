@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::{Op, Twin, contents, made, opened, perform, script, tags_of};
+use common::{Op, PLUGGING, Twin, contents, made, opened, perform, plugging, script, tags_of};
 use env::Disk;
 use sim::{CrashImages, Image, World, block_on};
 use std::process::Command;
@@ -28,11 +28,16 @@ fn python(image: &Image, blocks: u64) -> Option<Twin> {
 
 #[test]
 fn a_reader_written_from_the_page_sees_the_same() {
+    let (_, blocks) = made();
+    compare(script(11, blocks, 160), None);
+    compare(plugging(2, blocks, 160), PLUGGING);
+}
+
+fn compare(ops: Vec<Op>, plant: Option<&'static str>) {
     let (base, blocks) = made();
     let mut world = World::new(base.clone());
-    let ops: Vec<Op> = script(11, blocks, 160);
     block_on(&mut world, move |env, disk| async move {
-        let store = opened(env, disk, None).await.unwrap();
+        let store = opened(env, disk, plant).await.unwrap();
         for op in ops {
             perform(&store, op).await.unwrap();
         }

@@ -102,7 +102,11 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
             Ok((emptied, store.stats()))
         })
     })?;
-    println!("{}: {emptied} segments emptied, {} blocks moved", image.display(), stats.moved);
+    let (moved, plugged) = (stats.moved, stats.plugged);
+    let shown = image.display();
+    println!(
+        "{shown}: {emptied} segments emptied, {moved} blocks moved, {plugged} of them into holes"
+    );
     Ok(Outcome::Done)
 }
 

@@ -289,6 +289,7 @@ impl Log {
             live: s.live,
             blocks: per,
             cached: s.cached,
+            holes: per - s.live,
             age: clock - s.youngest,
         });
         let candidates: Vec<Candidate> = candidates.collect();

@@ -154,12 +154,42 @@ pub(crate) fn made() -> (Image, u64) {
     (world.disk, shape.unwrap().virtual_blocks)
 }
 
+/// In the place of a planted bug: there is none, but the cleaner plugs.
+pub(crate) const PLUGGING: Option<&str> = Some("plugs");
+
+/// A full store, blocks of which are written again and holes of which are plugged.
+pub(crate) fn plugging(seed: u64, blocks: u64, len: usize) -> Vec<Op> {
+    let mut rng = Rng::new(seed);
+    let mut tag = 0;
+    let full = blocks * 9 / 10;
+    let fill = (0..full / 7).map(|n| Op::Write { v: 7 * n, n: 7, tag: 1 + n, fua: false });
+    let fill: Vec<Op> = fill.collect();
+    let mut one = || {
+        tag += 1;
+        let (tag, v) = (1000 + tag, rng.below(full - 4));
+        match rng.below(24) {
+            0..=2 => Op::Clean,
+            3..=4 => Op::Checkpoint,
+            5..=6 => Op::Flush,
+            7 => Op::Discard { v, n: 2 },
+            8..=9 => Op::Patch { v, tag },
+            10 => Op::Group { v, n: 1, tag, known: false, durable: true },
+            11 => Op::Write { v, n: 3, tag, fua: true },
+            _ => Op::Write { v, n: 1, tag, fua: false },
+        }
+    };
+    let after: Vec<Op> = (0..len).map(|_| one()).collect();
+    [fill, after].concat()
+}
+
 pub(crate) async fn opened(
     env: Env,
     disk: Rc<dyn Disk>,
     plant: Option<&'static str>,
 ) -> Result<Store, String> {
-    let policy = lfs::Policy::CostBenefit;
+    // Bugs of plugging are looked for where the cleaner plugs.
+    let plugs = plant.is_some_and(|p| p.starts_with("plug"));
+    let policy = if plugs { lfs::Policy::Plug } else { lfs::Policy::CostBenefit };
     // Small bounds, so that a short run meets them.
     let options = OpenOptions {
         plant,
