@@ -13,6 +13,9 @@ pub struct Cli {
     /// Logs: -v what happens, -vv more. RUST_LOG works too.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
+    /// Where the object store of s3:// URLs is reached [default: AWS_ENDPOINT_URL, or Amazon's].
+    #[arg(long, value_name = "URL", global = true)]
+    pub endpoint: Option<String>,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -206,6 +209,16 @@ pub struct OpenArgs {
     /// and async, which promise nothing of it before; auto: off).
     #[arg(long, default_value = "auto")]
     pub writeback_cache: WritebackCache,
+    /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
+    /// place.
+    #[arg(long)]
+    pub standby: bool,
+    /// Of a volume in a bucket: take it over, even if its writer was heard of a moment ago.
+    #[arg(long, conflicts_with = "standby")]
+    pub take_over: bool,
+    /// Seconds after which the writer of a volume in a bucket counts as silent.
+    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    pub takeover_after: f64,
     /// Belongs to soft updates.
     #[arg(long, hide = true)]
     pub journal_intents: bool,

@@ -12,7 +12,9 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
-use volume::{Commit, Found, Ground, Mode, ModeOption, OpenOptions, Probe};
+use volume::{
+    BucketOptions, Commit, Found, Ground, Mode, ModeOption, OpenOptions, Probe, TakeOver,
+};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -63,6 +65,9 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if !(a.commit_interval > 0.0 && a.commit_interval < 1e6) {
         return Err(Failure::Usage("--commit-interval is a number of seconds above 0".into()));
     }
+    if !(a.takeover_after > 0.0 && a.takeover_after < 1e6) {
+        return Err(Failure::Usage("--takeover-after is a number of seconds above 0".into()));
+    }
     if !(a.recovery_within > 0.0 && a.recovery_within < 1e6) {
         return Err(Failure::Usage("--recovery-within is a number of seconds above 0".into()));
     }
@@ -107,7 +112,20 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_disk_bytes: None,
         watch: None,
         log_alone: false,
+        bucket: bucket_options(a),
     })
+}
+
+/// How a volume is opened that is in a bucket.
+pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
+    let take_over = match (a.standby, a.take_over) {
+        (true, _) => TakeOver::Wait,
+        (_, true) => TakeOver::Insist,
+        _ => TakeOver::Refuse,
+    };
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let writer = format!("process {} on {}", std::process::id(), host.trim());
+    BucketOptions { take_over, after: Nanos((a.takeover_after * 1e9) as u64), writer }
 }
 
 /// The log's own file or device, if one is named and there.

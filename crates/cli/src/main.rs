@@ -61,6 +61,7 @@ fn main() -> ExitCode {
     }
     let cli = arguments();
     say::start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
+    cli.endpoint.clone().into_iter().for_each(host::set_endpoint);
     if only_reads(&cli.command) {
         host::end_with_reader();
     }

@@ -5,6 +5,7 @@
 //! Only reading is possible in this way, and only while the volume is opened or examined and nobody
 //! else is inside. What is written goes through [`Disk`], so that every step of it can be cut off.
 
+use crate::bucket::{BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 use crate::disk::{Disk, DiskError, DiskErrorKind};
 use crate::{Block, DiskId, Env, IoDone, IoOp, Port, SECTOR_BYTES};
 use std::fmt;
@@ -20,6 +21,12 @@ pub trait ReadNow: Send + Sync + fmt::Debug {
     fn known_zero(&self, at: u64, len: u64) -> bool {
         let _ = (at, len);
         false
+    }
+    /// Reads an object, where this is a bucket. Errors: the bucket's; or it is none.
+    fn object_now(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        let (kind, during) = (BucketErrorKind::Refused, op.verb());
+        let (name, detail) = (op.name().to_owned(), "the device is no bucket".to_owned());
+        Err(BucketError { kind, during, name, detail })
     }
 }
 
@@ -101,6 +108,12 @@ impl Blocking {
     fn serve(&self, before: u64) -> bool {
         let mut served = false;
         for mut r in self.port.take_since(before) {
+            let of = self.lent.iter().find(|(id, _)| *id == r.disk);
+            if let (Some((_, bucket)), Some(op @ ObjectOp::Get(..))) = (of, &r.object) {
+                self.port.complete(IoDone::of_object(r.id, bucket.object_now(op)));
+                served = true;
+                continue;
+            }
             let lent = self.lent.iter().find(|(id, _)| *id == r.disk && r.op == IoOp::Read);
             let mut at = r.at;
             let result = match lent {
@@ -116,7 +129,7 @@ impl Blocking {
                     detail: "a store may only read while it is read without waiting".into(),
                 }),
             };
-            self.port.complete(IoDone { id: r.id, blocks: r.blocks, result, lent: None });
+            self.port.complete(IoDone::of_disk(r.id, r.blocks, result));
             served = true;
         }
         served
@@ -192,7 +205,7 @@ mod tests {
             for r in engine.take_io() {
                 assert_eq!(r.op, IoOp::Lend, "the world is asked for nothing else");
                 let lent = Some(Arc::new(Counting) as Arc<dyn ReadNow>);
-                done.push(IoDone { id: r.id, blocks: r.blocks, result: Ok(()), lent });
+                done.push(IoDone { lent, ..IoDone::of_disk(r.id, r.blocks, Ok(())) });
             }
         }
         assert!(*ended.borrow());

@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(io.len(), 1);
         assert_eq!(io[0].op, IoOp::Write(Durability::Fua));
         assert_eq!(e.deadline(), Some(Nanos(20)));
-        let done = IoDone { id: io[0].id, blocks: Vec::new(), result: Ok(()), lent: None };
+        let done = IoDone::of_disk(io[0].id, Vec::new(), Ok(()));
         e.turn(at(10), &mut vec![done], |_| ());
         e.turn(at(20), &mut Vec::new(), |_| ());
         assert_eq!(*log.borrow(), ["written", "late"]);

@@ -10,6 +10,7 @@
 mod block;
 mod blocking;
 mod both;
+mod bucket;
 mod disk;
 mod engine;
 mod exec;
@@ -25,6 +26,7 @@ mod timers;
 pub use block::{Block, SECTOR_BYTES};
 pub use blocking::{Blocking, ReadNow};
 pub use both::{both, unless};
+pub use bucket::{BUCKET_BYTES, Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
 pub use exec::{Executor, Step};

@@ -1,7 +1,8 @@
-//! The port: the way disk requests leave a volume and their ends come back. To the tasks inside it
-//! is a [`Disk`]; to the world outside it is a list of requests to carry out. Both worlds use this
+//! The port: the way requests to disks and buckets leave a volume and their ends come back. To the
+//! tasks inside it is a [`Disk`] or a [`Bucket`]; to the world outside it is a list of requests to carry out. Both worlds use this
 //! one port, so that what the simulator tests is what the host runs.
 
+use crate::bucket::{Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 use crate::{Block, IdMap, ReadNow};
 use std::cell::{Cell, RefCell};
@@ -30,6 +31,8 @@ pub enum IoOp {
     },
     /// Lend a reader of the disk.
     Lend,
+    /// What the request says of an object: the device is a bucket.
+    Object,
 }
 
 /// A request on its way to a world.
@@ -45,6 +48,8 @@ pub struct IoRequest {
     pub at: u64,
     /// The memory, in order; empty for flush and discard.
     pub blocks: Vec<Block>,
+    /// What is asked of a bucket.
+    pub object: Option<ObjectOp>,
 }
 
 /// The end of a request.
@@ -58,6 +63,19 @@ pub struct IoDone {
     pub result: Result<(), DiskError>,
     /// The reader that was asked for.
     pub lent: Option<Arc<dyn ReadNow>>,
+    /// What came of a bucket's request.
+    pub object: Option<Result<ObjectDone, BucketError>>,
+}
+
+impl IoDone {
+    /// The end of a request of a disk.
+    pub fn of_disk(id: u64, blocks: Vec<Block>, result: Result<(), DiskError>) -> IoDone {
+        IoDone { id, blocks, result, lent: None, object: None }
+    }
+    /// The end of a request of a bucket.
+    pub fn of_object(id: u64, object: Result<ObjectDone, BucketError>) -> IoDone {
+        IoDone { id, blocks: Vec::new(), result: Ok(()), lent: None, object: Some(object) }
+    }
 }
 
 #[derive(Default)]
@@ -81,6 +99,11 @@ impl Port {
     /// The disk `id` of `size_bytes`.
     pub fn disk(&self, id: DiskId, size_bytes: u64) -> Rc<dyn Disk> {
         Rc::new(PortDisk { port: self.clone(), id, size_bytes })
+    }
+
+    /// The bucket `id`.
+    pub fn bucket(&self, id: DiskId) -> Rc<dyn Bucket> {
+        Rc::new(PortBucket { port: self.clone(), id })
     }
 
     /// A reader of the disk `id`, for who reads without waiting. Errors: the device's.
@@ -127,10 +150,14 @@ impl Port {
     }
 
     async fn ask(&self, disk: DiskId, op: IoOp, at: u64, blocks: Vec<Block>) -> IoDone {
+        self.send(IoRequest { id: 0, disk, op, at, blocks, object: None }).await
+    }
+
+    async fn send(&self, request: IoRequest) -> IoDone {
         let id = self.0.next_id.get();
         self.0.next_id.set(id + 1);
         self.0.waiting.borrow_mut().insert(id, Waiting::default());
-        self.0.leaving.borrow_mut().push(IoRequest { id, disk, op, at, blocks });
+        self.0.leaving.borrow_mut().push(IoRequest { id, ..request });
         poll_fn(|cx| {
             let mut waiting = self.0.waiting.borrow_mut();
             let w = waiting.get_mut(&id).expect("it stays until it is taken here");
@@ -142,6 +169,26 @@ impl Port {
             Poll::Pending
         })
         .await
+    }
+}
+
+struct PortBucket {
+    port: Port,
+    id: DiskId,
+}
+
+impl Bucket for PortBucket {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        Box::pin(async move {
+            let (during, name) = (op.verb(), op.name().to_owned());
+            let (object, blocks) = (Some(op), Vec::new());
+            let request =
+                IoRequest { id: 0, disk: self.id, op: IoOp::Object, at: 0, blocks, object };
+            self.port.send(request).await.object.unwrap_or_else(|| {
+                let (kind, detail) = (BucketErrorKind::Refused, "the device is no bucket".into());
+                Err(BucketError { kind, during, name, detail })
+            })
+        })
     }
 }
 

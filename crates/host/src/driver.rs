@@ -3,7 +3,7 @@
 //! enters once.
 
 use crate::{HostFile, now};
-use env::{Engine, Env, IoDone, IoRequest, Local};
+use env::{Engine, Env, IoDone, IoOp, IoRequest, Local};
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, mpsc};
@@ -20,7 +20,23 @@ impl Front for Answers {
 
 /// Carries out requests on the calling thread.
 pub fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
-    io.drain(..).map(|r| disks[usize::from(r.disk.0)].carry_out(r)).collect()
+    let (tx, rx) = mpsc::channel();
+    let mut done = Vec::new();
+    let mut asked = 0;
+    for r in io.drain(..) {
+        let disk = &disks[usize::from(r.disk.0)];
+        match &disk.bucket {
+            // All that were made together are under way together.
+            Some(bucket) if r.op == IoOp::Object => {
+                let tx = tx.clone();
+                bucket.start(r, move |done| drop(tx.send(done)));
+                asked += 1;
+            }
+            _ => done.push(disk.carry_out(r)),
+        }
+    }
+    done.extend(rx.iter().take(asked));
+    done
 }
 
 /// Runs one future on these disks to its end, on the calling thread, and gives back what it

@@ -1,6 +1,7 @@
 //! A disk that is a file or a block device. FLUSH is fdatasync, FUA is RWF_DSYNC. Requests go
 //! through the host's page cache or past it: `way` chooses.
 
+use crate::bucket::{HostBucket, Url};
 use crate::lock;
 use crate::way::{ALIGN_BYTES, open_direct};
 use env::{
@@ -35,6 +36,8 @@ pub struct HostFile {
     pub(crate) refuses_zeros: AtomicBool,
     /// Of a device, not of a file.
     pub(crate) is_device: bool,
+    /// It is a bucket, and the file is nothing.
+    pub(crate) bucket: Option<Arc<HostBucket>>,
 }
 
 /// As many symbolic links as the kernel follows in one path.
@@ -71,6 +74,9 @@ const AT_ONCE_BYTES: usize = 64 << 10;
 impl HostFile {
     /// Opens an image or device and makes sure that nobody else uses it. Errors are for the user.
     pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
+        if let Some(url) = Url::of(path)? {
+            return Self::of_bucket(HostBucket::open(&url)?, path, read_only);
+        }
         let shown = path.display();
         let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
         let mut options = OpenOptions::new();
@@ -103,6 +109,30 @@ impl HostFile {
         HostFile::open(&past_own_links(path)?, read_only)
     }
 
+    /// A bucket in a disk's place: it has no bytes of its own, only objects.
+    fn of_bucket(bucket: HostBucket, path: &Path, read_only: bool) -> Result<HostFile, String> {
+        let nothing = File::open("/dev/null").map_err(|e| format!("/dev/null: {e}"))?;
+        Ok(HostFile {
+            file: nothing,
+            path: path.to_owned(),
+            begins: 0,
+            size_bytes: env::BUCKET_BYTES,
+            read_only,
+            in_memory: false,
+            direct: None,
+            fua_past_cache: OnceLock::new(),
+            all_past_cache: OnceLock::new(),
+            refuses_zeros: AtomicBool::new(false),
+            is_device: false,
+            bucket: Some(Arc::new(bucket)),
+        })
+    }
+
+    /// Is it a bucket?
+    pub fn is_bucket(&self) -> bool {
+        self.bucket.is_some()
+    }
+
     /// Makes a new, sparse image. It fails if there is one.
     pub fn create(path: &Path, size_bytes: u64) -> Result<HostFile, String> {
         let shown = path.display();
@@ -131,7 +161,9 @@ impl HostFile {
 
     /// Says that this process will soon let go of it: who wants it waits, and is not refused.
     pub fn let_go_soon(&self) {
-        lock::let_go_soon(&self.file);
+        if self.bucket.is_none() {
+            lock::let_go_soon(&self.file);
+        }
     }
 
     fn with(file: File, path: &Path, read_only: bool) -> Result<HostFile, String> {
@@ -161,6 +193,7 @@ impl HostFile {
             all_past_cache: OnceLock::new(),
             refuses_zeros: AtomicBool::new(false),
             is_device,
+            bucket: None,
         })
     }
 
@@ -216,13 +249,16 @@ impl HostFile {
 
     /// Carries a request out, waiting for it.
     pub fn carry_out(&self, request: IoRequest) -> IoDone {
+        if let Some(bucket) = &self.bucket {
+            return bucket.carry_out(request);
+        }
         let IoRequest { id, op, at, mut blocks, .. } = request;
         let result = match op {
             IoOp::Read => self.read_blocks(at, &mut blocks),
             IoOp::Write(how) => self.write_blocks(at, &blocks, how),
             IoOp::Flush => self.flush(),
             IoOp::Discard { len } => self.discard(at, len),
-            IoOp::Lend => Ok(()),
+            IoOp::Lend | IoOp::Object => Ok(()),
         };
         let result = result.map_err(|e| disk_error(&op, at, &e));
         let lent = (op == IoOp::Lend).then(|| self.file.try_clone()).transpose();
@@ -230,9 +266,9 @@ impl HostFile {
             Ok(lent) => {
                 let lent =
                     lent.map(|file| Arc::new(LentFile(file, self.begins)) as Arc<dyn ReadNow>);
-                IoDone { id, blocks, result, lent }
+                IoDone { lent, ..IoDone::of_disk(id, blocks, result) }
             }
-            Err(e) => IoDone { id, blocks, result: Err(disk_error(&op, at, &e)), lent: None },
+            Err(e) => IoDone::of_disk(id, blocks, Err(disk_error(&op, at, &e))),
         }
     }
 
@@ -336,6 +372,7 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
         IoOp::Flush => "flush",
         IoOp::Discard { .. } => "discard",
         IoOp::Lend => "lend",
+        IoOp::Object => "ask",
     };
     DiskError { kind, during, at, detail: e.to_string() }
 }

@@ -3,6 +3,7 @@
 //! it knows nothing of files inside a volume.
 
 mod background;
+mod bucket;
 mod clock;
 mod driver;
 mod file;
@@ -22,6 +23,7 @@ mod way;
 mod worker;
 
 pub use background::{Stream, let_go, new_session, system_log};
+pub use bucket::{Url, set_endpoint};
 pub use clock::{entropy, now};
 pub use driver::{Driver, ask, ask_then, carry_out_all, drive};
 pub use file::HostFile;

@@ -46,8 +46,7 @@ impl Hosted {
         for _ in 1..ROUNDS {
             let at_once = |r: &mut IoRequest| self.disks[usize::from(r.disk.0)].read_at_once(r);
             let read = out.io.extract_if(tried.., at_once);
-            let ended =
-                |r: IoRequest| IoDone { id: r.id, blocks: r.blocks, result: Ok(()), lent: None };
+            let ended = |r: IoRequest| IoDone::of_disk(r.id, r.blocks, Ok(()));
             done.extend(read.map(ended));
             tried = out.io.len(); // they are for a ring
             if done.is_empty() {
@@ -64,6 +63,8 @@ pub(crate) enum Message {
     Start(Arc<dyn Source>, u64),
     /// Submit a volume's disk requests.
     Disk(usize, Vec<IoRequest>),
+    /// A request of a volume's to a bucket has ended.
+    Ended(usize, IoDone),
 }
 
 /// One worker's ring and mailbox.
@@ -75,7 +76,7 @@ pub(crate) struct Inbox {
 
 /// All workers.
 pub struct Pool {
-    pub(crate) inboxes: Vec<Inbox>,
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
     pub(crate) volumes: Vec<Hosted>,
     pub(crate) sources: RwLock<Vec<Arc<dyn Source>>>,
     pub(crate) stop: AtomicBool,
@@ -170,18 +171,7 @@ impl Pool {
     }
 
     fn send(&self, worker: usize, message: Message) {
-        let inbox = &self.inboxes[worker];
-        inbox.messages.lock().expect("nobody panics while holding it").push(message);
-        self.wake_worker(worker);
-    }
-
-    fn wake_worker(&self, worker: usize) {
-        let one = 1u64.to_ne_bytes();
-        // SAFETY: writes eight bytes that live through the call to a descriptor of ours.
-        #[expect(unsafe_code, reason = "std has no eventfd")]
-        unsafe {
-            libc::write(self.inboxes[worker].wakeup.as_raw_fd(), one.as_ptr().cast(), 8);
-        }
+        self.inboxes[worker].send(message);
     }
 
     /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on
@@ -197,7 +187,7 @@ impl Pool {
     /// Stops the workers and waits for them. The volumes are closed before.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
-        (0..self.inboxes.len()).for_each(|w| self.wake_worker(w));
+        self.inboxes.iter().for_each(|i| i.wake());
         let threads = std::mem::take(&mut *self.threads.lock().expect("nobody panics holding it"));
         for t in threads {
             if t.join().is_err() {
@@ -207,7 +197,24 @@ impl Pool {
     }
 }
 
-fn inbox() -> std::io::Result<Inbox> {
+impl Inbox {
+    /// Leaves a message, and wakes the worker.
+    pub(crate) fn send(&self, message: Message) {
+        self.messages.lock().expect("nobody panics while holding it").push(message);
+        self.wake();
+    }
+
+    fn wake(&self) {
+        let one = 1u64.to_ne_bytes();
+        // SAFETY: writes eight bytes that live through the call to a descriptor of ours.
+        #[expect(unsafe_code, reason = "std has no eventfd")]
+        unsafe {
+            libc::write(self.wakeup.as_raw_fd(), one.as_ptr().cast(), 8);
+        }
+    }
+}
+
+fn inbox() -> std::io::Result<Arc<Inbox>> {
     // SAFETY: eventfd gives a descriptor that nobody else has, or -1.
     #[expect(unsafe_code, reason = "std has no eventfd")]
     let wakeup = unsafe {
@@ -217,5 +224,5 @@ fn inbox() -> std::io::Result<Inbox> {
         }
         OwnedFd::from_raw_fd(fd)
     };
-    Ok(Inbox { ring: Ring::new()?, wakeup, messages: Mutex::default() })
+    Ok(Arc::new(Inbox { ring: Ring::new()?, wakeup, messages: Mutex::default() }))
 }

@@ -98,7 +98,7 @@ impl HostFile {
             IoOp::Write(Durability::Fua) if self.fua_past_cache.get().is_some() => true,
             IoOp::Write(_) if !self.is_device => all,
             IoOp::Write(how) => *how == Durability::Cached && whole,
-            IoOp::Flush | IoOp::Discard { .. } | IoOp::Lend => false,
+            IoOp::Flush | IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => false,
         };
         self.direct.as_ref().filter(|_| past)
     }

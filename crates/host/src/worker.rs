@@ -135,6 +135,7 @@ impl Worker<'_> {
             match e {
                 Message::Start(source, tag) => source.start(self.pool, self.me, tag),
                 Message::Disk(v, mut io) => self.submit(v, &mut io),
+                Message::Ended(v, done) => self.done.push((v, done)),
             }
         }
     }
@@ -148,7 +149,8 @@ impl Worker<'_> {
         let file = self.pool.volumes[volume].disks[disk].clone();
         let told = matches!(way, Way::Told(_));
         let moves = matches!(op, IoOp::Read | IoOp::Write(_)) && !told;
-        let request = |blocks| IoRequest { id, disk: env::DiskId(disk as u16), op, at, blocks };
+        let device = env::DiskId(disk as u16);
+        let request = |blocks| IoRequest { id, disk: device, op, at, blocks, object: None };
         if op == IoOp::Lend {
             self.done.push((volume, file.carry_out(request(blocks))));
             return;
@@ -157,7 +159,7 @@ impl Worker<'_> {
             if op == IoOp::Write(Durability::Cached) && file.starts_early(&way, want) {
                 self.start_early(&file, at, want);
             }
-            self.done.push((volume, IoDone { id, blocks, result: Ok(()), lent: None }));
+            self.done.push((volume, IoDone::of_disk(id, blocks, Ok(()))));
             return;
         }
         let request = request(blocks);
@@ -171,7 +173,7 @@ impl Worker<'_> {
             errno => {
                 let e = std::io::Error::from_raw_os_error(errno);
                 let result = Err(disk_error(&request.op, request.at, &e));
-                IoDone { id: request.id, blocks: request.blocks, result, lent: None }
+                IoDone::of_disk(request.id, request.blocks, result)
             }
         };
         self.done.push((volume, done));
@@ -216,14 +218,29 @@ impl Worker<'_> {
     }
 
     fn submit(&mut self, v: usize, io: &mut Vec<IoRequest>) {
+        for r in io.extract_if(.., |r| r.op == IoOp::Object) {
+            self.ask_bucket(v, r);
+        }
         let entries: Vec<Entry> = io.drain(..).map(|r| self.disk_entry(v, r)).collect();
         if !entries.is_empty() {
             self.pool.push(self.me, &entries);
         }
     }
 
+    /// A request to a bucket goes to that one's own thread, and its end comes back as a message.
+    fn ask_bucket(&mut self, v: usize, request: IoRequest) {
+        let file = self.pool.volumes[v].disks[usize::from(request.disk.0)].clone();
+        match &file.bucket {
+            Some(bucket) => {
+                let inbox = self.pool.inboxes[self.me].clone();
+                bucket.start(request, move |done| inbox.send(Message::Ended(v, done)));
+            }
+            None => self.done.push((v, file.carry_out(request))),
+        }
+    }
+
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
-        let IoRequest { id, disk, op, at, mut blocks } = request;
+        let IoRequest { id, disk, op, at, mut blocks, .. } = request;
         let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
         let way = file.way(&op, at, &blocks);
         let (fd, iovecs) = match &way {
@@ -250,7 +267,7 @@ impl Worker<'_> {
                 opcode::Fallocate::new(fd, len).offset(from).mode(mode).build()
             }
             // The reader is made where the request ends.
-            IoOp::Lend => opcode::Nop::new().build(),
+            IoOp::Lend | IoOp::Object => opcode::Nop::new().build(),
         };
         let disk = usize::from(disk.0);
         let begun = now().mono;

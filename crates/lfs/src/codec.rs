@@ -2,47 +2,63 @@
 
 /// Puts numbers one behind the other.
 #[derive(Default)]
-pub(crate) struct Writer(pub(crate) Vec<u8>);
+pub struct Writer(
+    /// What was put so far.
+    pub Vec<u8>,
+);
 
 impl Writer {
-    pub(crate) fn u8(&mut self, v: u8) -> &mut Writer {
+    /// A byte.
+    pub fn u8(&mut self, v: u8) -> &mut Writer {
         self.0.push(v);
         self
     }
-    pub(crate) fn u16(&mut self, v: u16) -> &mut Writer {
+    /// Two bytes.
+    pub fn u16(&mut self, v: u16) -> &mut Writer {
         self.bytes(&v.to_le_bytes())
     }
-    pub(crate) fn u32(&mut self, v: u32) -> &mut Writer {
+    /// Four bytes.
+    pub fn u32(&mut self, v: u32) -> &mut Writer {
         self.bytes(&v.to_le_bytes())
     }
-    pub(crate) fn u64(&mut self, v: u64) -> &mut Writer {
+    /// Eight bytes.
+    pub fn u64(&mut self, v: u64) -> &mut Writer {
         self.bytes(&v.to_le_bytes())
     }
-    pub(crate) fn bytes(&mut self, v: &[u8]) -> &mut Writer {
+    /// These bytes.
+    pub fn bytes(&mut self, v: &[u8]) -> &mut Writer {
         self.0.extend_from_slice(v);
         self
     }
 }
 
 /// Takes numbers one behind the other; None past the end.
-pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
+pub struct Reader<'a>(
+    /// What is left.
+    pub &'a [u8],
+);
 
 impl<'a> Reader<'a> {
-    pub(crate) fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
+    /// The next `n` bytes.
+    pub fn bytes(&mut self, n: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(n)?;
         self.0 = rest;
         Some(head)
     }
-    pub(crate) fn u8(&mut self) -> Option<u8> {
+    /// A byte.
+    pub fn u8(&mut self) -> Option<u8> {
         Some(self.bytes(1)?[0])
     }
-    pub(crate) fn u16(&mut self) -> Option<u16> {
+    /// Two bytes.
+    pub fn u16(&mut self) -> Option<u16> {
         Some(u16::from_le_bytes(self.bytes(2)?.try_into().ok()?))
     }
-    pub(crate) fn u32(&mut self) -> Option<u32> {
+    /// Four bytes.
+    pub fn u32(&mut self) -> Option<u32> {
         Some(u32::from_le_bytes(self.bytes(4)?.try_into().ok()?))
     }
-    pub(crate) fn u64(&mut self) -> Option<u64> {
+    /// Eight bytes.
+    pub fn u64(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(self.bytes(8)?.try_into().ok()?))
     }
 }

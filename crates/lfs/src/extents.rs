@@ -6,27 +6,31 @@ use std::collections::BTreeMap;
 
 /// `n` virtual blocks from `v` on, and where the first lies; None: they are free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Extent {
-    pub(crate) v: Virt,
-    pub(crate) n: u32,
-    pub(crate) place: Option<Place>,
+pub struct Extent {
+    /// The first.
+    pub v: Virt,
+    /// How many.
+    pub n: u32,
+    /// Where the first lies; the others lie behind it.
+    pub place: Option<Place>,
 }
 
 impl Extent {
-    pub(crate) fn end(&self) -> u64 {
+    /// The block behind its last.
+    pub fn end(&self) -> u64 {
         self.v.0 + u64::from(self.n)
     }
     /// Where a block of it lies.
-    pub(crate) fn at(&self, v: Virt) -> Option<Place> {
+    pub fn at(&self, v: Virt) -> Option<Place> {
         self.place.map(|p| p.plus(v.0 - self.v.0))
     }
     /// The part from `from` up to `to`.
-    pub(crate) fn cut(&self, from: u64, to: u64) -> Extent {
+    pub fn cut(&self, from: u64, to: u64) -> Extent {
         assert!(self.v.0 <= from && from < to && to <= self.end());
         Extent { v: Virt(from), n: (to - from) as u32, place: self.at(Virt(from)) }
     }
     /// Does `next` go on where this ends, here and there, so that they can be one?
-    pub(crate) fn joins(&self, next: &Extent) -> bool {
+    pub fn joins(&self, next: &Extent) -> bool {
         let places = match (self.place, next.place) {
             (Some(a), Some(b)) => a.plus(u64::from(self.n)) == b,
             (None, None) => true,
@@ -38,20 +42,23 @@ impl Extent {
 
 /// Extents by their first block, none overlapping.
 #[derive(Default, Debug)]
-pub(crate) struct Extents(BTreeMap<u64, (u32, Option<Place>)>);
+pub struct Extents(BTreeMap<u64, (u32, Option<Place>)>);
 
 impl Extents {
-    pub(crate) fn len(&self) -> usize {
+    /// How many extents.
+    pub fn len(&self) -> usize {
         self.0.len()
     }
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Is nothing known at all?
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
-    pub(crate) fn iter(&self) -> impl Iterator<Item = Extent> {
+    /// All of them, in order.
+    pub fn iter(&self) -> impl Iterator<Item = Extent> {
         self.0.iter().map(|(v, (n, place))| Extent { v: Virt(*v), n: *n, place: *place })
     }
     /// The extent with this block; None: nothing is known of it here.
-    pub(crate) fn get(&self, v: Virt) -> Option<Extent> {
+    pub fn get(&self, v: Virt) -> Option<Extent> {
         let (&start, &(n, place)) = self.0.range(..=v.0).next_back()?;
         let e = Extent { v: Virt(start), n, place };
         (v.0 < e.end()).then_some(e)
@@ -61,7 +68,7 @@ impl Extents {
     }
 
     /// From now on this is so, whatever was known before.
-    pub(crate) fn set(&mut self, new: Extent) {
+    pub fn set(&mut self, new: Extent) {
         assert!(new.n > 0);
         let (from, to) = (new.v.0, new.end());
         if let Some(e) = self.get(new.v) {

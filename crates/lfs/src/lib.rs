@@ -59,7 +59,7 @@
 
 mod checkpoint;
 mod clean;
-mod codec;
+pub mod codec;
 mod disk;
 mod extents;
 mod geometry;
@@ -80,6 +80,7 @@ mod table;
 mod usage;
 mod verify;
 
+pub use extents::{Extent, Extents};
 pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 pub use group::{Change, Group};
 pub use make::{FormatOptions, format, shape};

@@ -3,6 +3,7 @@
 //! asked, so that every crash state of a run can be built afterwards without running it again. It
 //! knows no files.
 
+mod bucket;
 mod image;
 mod lent;
 mod run;
@@ -10,6 +11,7 @@ pub mod timing;
 mod trace;
 mod world;
 
+pub use bucket::{Cut, Machine, SimBucket, Trouble, Way};
 pub use image::Image;
 pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};

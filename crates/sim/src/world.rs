@@ -19,7 +19,7 @@ fn default_latency(op: &IoOp, bytes: u64) -> u64 {
     match op {
         IoOp::Flush => 500_000,
         IoOp::Read => 50_000 + bytes,
-        IoOp::Lend => 0,
+        IoOp::Lend | IoOp::Object => 0,
         _ => 20_000 + bytes,
     }
 }
@@ -239,7 +239,7 @@ impl World {
             IoOp::Read => Kind::Read,
             IoOp::Write(how) => Kind::Write { fua: *how == Durability::Fua },
             IoOp::Flush => Kind::Flush,
-            IoOp::Discard { .. } | IoOp::Lend => return self.now,
+            IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => return self.now,
         };
         timing.ends_at(Nanos(self.now), Access { kind, at, len }).0.max(self.now)
     }
@@ -254,12 +254,12 @@ impl World {
             IoOp::Read => (t.reads, t.read_bytes) = (t.reads + 1, t.read_bytes + bytes),
             IoOp::Write(_) => (t.writes, t.write_bytes) = (t.writes + 1, t.write_bytes + bytes),
             IoOp::Flush => t.flushes += 1,
-            IoOp::Discard { .. } | IoOp::Lend => (),
+            IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => (),
         }
     }
 
     fn begin(&mut self, request: IoRequest) {
-        let IoRequest { id, disk, op, at, mut blocks } = request;
+        let IoRequest { id, disk, op, at, mut blocks, .. } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
         self.count(disk, &op, bytes);
         let (event, failed) = match op {
@@ -279,7 +279,7 @@ impl World {
                 self.begin_write(Write { disk, at, bytes: all.into(), fua })
             }
             IoOp::Flush => self.begin_flush(disk),
-            IoOp::Discard { .. } | IoOp::Lend => (None, None),
+            IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => (None, None),
         };
         let lent = (op == IoOp::Lend).then(|| self.lend(disk));
         let detail = "injected".to_owned();
@@ -290,7 +290,10 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
-        self.ends.insert((end, self.sequence), (IoDone { id, blocks, result, lent }, event));
+        self.ends.insert(
+            (end, self.sequence),
+            (IoDone { lent, ..IoDone::of_disk(id, blocks, result) }, event),
+        );
     }
 
     /// The event of its end, or the word for its failure.

@@ -16,6 +16,7 @@ mod layout;
 mod load;
 mod log;
 mod make;
+mod objects;
 mod open;
 mod options;
 mod overlay;
@@ -32,6 +33,7 @@ mod store;
 pub use ext::PLANTS as LAYOUT_PLANTS;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 
+pub use bucket::TakeOver;
 pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;
 pub use journal::Journal;
@@ -41,13 +43,14 @@ pub use make::{make, make_journal};
 pub use mechanisms::{
     AfterCrash, Commit, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption,
 };
+pub use objects::{BucketOptions, make_in_bucket, open_bucket};
 pub use open::{Found, decide, log_report, look, opener, openers, recover};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, foreign, probe};
 pub use recover::restore_primary;
 pub use score::layout_score;
-pub use segments::{export_blocks, is_store, make_on_segments};
+pub use segments::{copy_out, export_blocks, is_store, make_on_segments};
 pub use store::{FoundStore, Store, StoreKind};
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};

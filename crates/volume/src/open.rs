@@ -32,12 +32,22 @@ impl Found {
 pub async fn look(ground: &Ground) -> Result<Found, VolumeError> {
     let store = find_store(ground).await?;
     let loaded = store.load(ground, true).await?;
+    let layout = look_in(&*store, &*loaded, ground).await?;
+    Ok(Found { store, layout })
+}
+
+/// Looks at the layout in a loaded store.
+async fn look_in(
+    store: &dyn FoundStore,
+    loaded: &dyn Store,
+    ground: &Ground,
+) -> Result<Box<dyn FoundLayout>, VolumeError> {
     let log = ground.log_reader().await?;
     let mut layout = probe_layout(&loaded.reader(ground).await?, log.as_ref())?;
     if let Some(p) = layout.ext_mut() {
         p.in_segments = store.is_segments();
     }
-    Ok(Found { store, layout })
+    Ok(layout)
 }
 
 async fn find_store(ground: &Ground) -> Result<Box<dyn FoundStore>, VolumeError> {
@@ -86,6 +96,9 @@ async fn recover_at(
         found.store.recover(ground).await?;
     }
     let at = Place { shared, ..place(found, ground, options.read_only).await? };
+    if found.store.is_shared() {
+        found.layout = look_in(&*found.store, &*at.store, ground).await?;
+    }
     let decision = found.layout.decide(&at, options).await?;
     decision.allowed()?;
     let did = found.layout.recover(&at, options).await?;
@@ -99,6 +112,7 @@ async fn recover_at(
 /// it could not, and what to do; then nothing was written unless the device failed in the middle,
 /// and then recovery can be run again.
 pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered, VolumeError> {
+    let ground = &Ground { bucket: options.bucket.clone(), ..ground.clone() };
     let mut found = look(ground).await?;
     if let Some(why) = found.layout.ext().and_then(|p| p.read_only.clone()) {
         return Err(VolumeError(why));
@@ -158,7 +172,7 @@ async fn open(
 pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Open {
     Box::new(move |env| -> Opening {
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
-        ground.plant = options.plant;
+        (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
         Box::pin(open(found, ground, options, None))
     })
 }

@@ -1,6 +1,7 @@
 //! How a volume is opened: the options, and what follows from them. It opens nothing.
 
 use crate::decision::Watch;
+use crate::objects::BucketOptions;
 use env::Nanos;
 use integrity::Plant;
 use mechanisms::{Commit, Mode};
@@ -39,6 +40,8 @@ pub struct OpenOptions {
     pub watch: Option<Arc<dyn Watch>>,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
     pub log_alone: bool,
+    /// For a volume in a bucket.
+    pub bucket: BucketOptions,
 }
 
 impl OpenOptions {
@@ -70,6 +73,7 @@ impl OpenOptions {
             log_disk_bytes: None,
             watch: None,
             log_alone: false,
+            bucket: BucketOptions::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Nothing here knows what the bytes mean.
 
 use crate::log::SharedLog;
+use crate::objects::BucketOptions;
 use crate::store::Store;
 use check::{IoError, ReadBlocks};
 use env::{Blocking, Disk, DiskError, DiskId, Env};
@@ -22,6 +23,8 @@ pub struct Ground {
     pub log: Option<(DiskId, u64)>,
     /// A planted bug, for the crash explorer: some are those of a store.
     pub plant: Plant,
+    /// How it is opened if it is in a bucket.
+    pub bucket: BucketOptions,
 }
 
 impl Ground {
@@ -34,7 +37,13 @@ impl Ground {
             own_bytes,
             log: log_bytes.map(|b| (DiskId(1), b)),
             plant: Plant::NONE,
+            bucket: BucketOptions::default(),
         }
+    }
+
+    /// Is it no disk but a bucket?
+    pub(crate) fn is_bucket(&self) -> bool {
+        self.own_bytes == env::BUCKET_BYTES
     }
 
     /// The disk it lies on.

@@ -193,11 +193,21 @@ const COPIED: u64 = 256;
 /// device's, damage, or what `write` has said.
 pub async fn export_blocks(
     store: &lfs::Store,
+    write: impl FnMut(u64, &[u8]) -> Result<(), String>,
+) -> Result<u64, String> {
+    let mut ranges = Vec::new();
+    store.mapped(|v, n| ranges.push((v.0, n))).await.map_err(|e| e.to_string())?;
+    copy_out(store, ranges, write).await
+}
+
+/// The same of any disk, of these blocks: first, and how many.
+pub async fn copy_out(
+    store: &dyn Disk,
+    ranges: Vec<(u64, u64)>,
     mut write: impl FnMut(u64, &[u8]) -> Result<(), String>,
 ) -> Result<u64, String> {
     let text = |e: DiskError| e.to_string();
-    let (mut ranges, mut copied) = (Vec::new(), 0);
-    store.mapped(|v, n| ranges.push((v.0, n))).await.map_err(text)?;
+    let mut copied = 0;
     for (first, n) in ranges {
         for at in (first..first + n).step_by(COPIED as usize) {
             let blocks = (first + n - at).min(COPIED);

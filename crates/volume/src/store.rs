@@ -6,6 +6,7 @@
 //! and reads only, its recovery finishes what a crash left, and loading it gives the disk.
 
 use crate::VolumeError;
+use crate::objects::Objects;
 use crate::place::{Ground, Reader};
 use crate::segments::Segments;
 use env::{Blocking, Disk, DiskError, Local};
@@ -29,6 +30,11 @@ pub trait FoundStore: Send + fmt::Debug {
     fn name(&self) -> &'static str;
     /// Are its blocks kept in segments, so that it takes atomic groups?
     fn is_segments(&self) -> bool {
+        false
+    }
+    /// May another machine have changed it until it is loaded for writing? Then what was seen in it
+    /// before is looked at again.
+    fn is_shared(&self) -> bool {
         false
     }
     /// What its recovery will do, a line each; nothing after a clean end.
@@ -67,7 +73,7 @@ pub trait Store {
 
 /// Every kind of store, in the order in which they are looked for. The plain disk is last: it is
 /// what is left.
-pub(crate) const STORES: &[&dyn StoreKind] = &[&Segments, &PlainDisk];
+pub(crate) const STORES: &[&dyn StoreKind] = &[&Objects, &Segments, &PlainDisk];
 
 /// The device itself.
 #[derive(Clone, Copy, Debug)]

@@ -17,6 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ufs", &["env", "cache", "format", "vfs", "integrity"]),
     ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity"]),
     ("lfs", &["env"]),
+    // `lfs` for its groups and its table of extents.
+    ("bucket", &["env", "lfs"]),
     ("check", &["env", "format"]),
     (
         "volume",
@@ -30,6 +32,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ufs",
             "ext",
             "lfs",
+            "bucket",
             "check",
             "wal",
         ],
@@ -50,6 +53,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "ufs",
             "ext",
             "lfs",
+            "bucket",
             "check",
             "volume",
             "nfs",

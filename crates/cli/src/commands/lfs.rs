@@ -11,6 +11,12 @@ use std::sync::Arc;
 
 /// The command.
 pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
+    let (LfsCommand::Stat { image, .. }
+    | LfsCommand::Clean { image, .. }
+    | LfsCommand::Export { image, .. }) = &a.command;
+    if super::objects::is_bucket(image)? {
+        return super::objects::run(a);
+    }
     match &a.command {
         LfsCommand::Stat { image, json } => stat(image, *json),
         LfsCommand::Clean { image, segments, policy } => clean(image, *segments, *policy),
@@ -113,13 +119,16 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
 /// Does a log-structured store begin in this file?
 pub fn is_store(image: &Path) -> Result<bool, Failure> {
     let file = crate::disk::open(image, true)?;
+    if file.is_bucket() {
+        return Ok(true);
+    }
     let mut magic = [0; lfs::MAGIC.len()];
     let read = file.size_bytes() >= 8 && file.read_at(0, &mut magic).is_ok();
     Ok(read && magic == lfs::MAGIC)
 }
 
 /// The volume, read through its store.
-struct Inside(env::Blocking);
+pub(super) struct Inside(pub(super) env::Blocking);
 
 impl check::ReadBlocks for Inside {
     fn size_bytes(&self) -> u64 {
@@ -136,6 +145,9 @@ pub fn check_inside(
     image: &Path,
     options: check::Options,
 ) -> Result<(Vec<String>, check::Report), Failure> {
+    if super::objects::is_bucket(image)? {
+        return super::objects::check_inside(image, options);
+    }
     on(image, move |env, store| {
         Box::pin(async move {
             let text = |e: env::DiskError| e.to_string();

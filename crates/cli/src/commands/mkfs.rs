@@ -8,7 +8,7 @@ use env::DiskId;
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
-use host::{HostFile, drive, entropy, now};
+use host::{HostFile, Url, drive, entropy, now};
 use std::path::Path;
 use std::sync::Arc;
 use volume::VolumeError;
@@ -26,6 +26,7 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         "{}: {} volume, {} blocks of {}, {}",
         a.image.display(),
         match a.profile {
+            _ if Url::of(&a.image)?.is_some() => "ext2 in a log-structured store in a bucket",
             Profile::Lfs if a.journal_size.is_none() => "ext2 in a log-structured store",
             Profile::Lfs => "ext3 in a log-structured store",
             other => other.name(),
@@ -55,6 +56,9 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         return Err(Failure::Usage(why));
     }
     let shown = a.image.display();
+    if let Some(url) = Url::of(&a.image)? {
+        return make_in_bucket(&url, a);
+    }
     let exists = crate::disk::exists(&a.image);
     let (file, made) = if exists {
         (existing(&a.image, a)?, false)
@@ -72,20 +76,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         Some(path) => Some(make_journal(path, a, size_bytes, &uuid)?),
         None => None,
     };
-    let options = MkfsOptions {
-        size_bytes,
-        block_bytes: a.block_size as usize,
-        inode_bytes: a.inode_size,
-        inodes: a.inodes,
-        profile,
-        journal_bytes: a.journal_size,
-        journal_device,
-        label: a.label.clone(),
-        uuid,
-        hash_seed: random()?,
-        owner: me(),
-        now_secs: now().wall.secs() as u32,
-    };
+    let options = MkfsOptions { journal_device, uuid, ..options(a, profile, size_bytes)? };
     let result = if a.profile == Profile::Lfs {
         make_on_segments(&file, options, made)
     } else {
@@ -97,6 +88,48 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         }
         Failure::Failed(format!("{shown}: {e}"))
     })
+}
+
+/// What the arguments say of the volume itself.
+fn options(
+    a: &MkfsArgs,
+    profile: format::mkfs::Profile,
+    size_bytes: u64,
+) -> Result<MkfsOptions, Failure> {
+    Ok(MkfsOptions {
+        size_bytes,
+        block_bytes: a.block_size as usize,
+        inode_bytes: a.inode_size,
+        inodes: a.inodes,
+        profile,
+        journal_bytes: a.journal_size,
+        journal_device: None,
+        label: a.label.clone(),
+        uuid: new_uuid()?,
+        hash_seed: random()?,
+        owner: me(),
+        now_secs: now().wall.secs() as u32,
+    })
+}
+
+/// Makes a store in a bucket, and the volume in it.
+fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
+    let shown = a.image.display();
+    if a.profile == Profile::Ext4 || a.block_size != 4096 || a.journal_size.is_some() {
+        let why = "a volume in a bucket has blocks of 4096, no journal, and not profile ext4";
+        return Err(Failure::Usage(format!("{shown}: {why}")));
+    }
+    let size = a.size.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
+    let volume = options(a, format::mkfs::Profile::Ext2, size)?;
+    url.make_folder()?;
+    let objects = Arc::new(HostFile::open(&a.image, false)?);
+    let (seed, force) =
+        (u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes")), a.force);
+    let made = drive(std::slice::from_ref(&objects), seed, move |env| {
+        let bucket = env.port().bucket(DiskId(0));
+        Box::pin(async move { volume::make_in_bucket(env, bucket, &volume, force).await })
+    });
+    made.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
 
 /// Makes a log-structured store, and the volume in it.

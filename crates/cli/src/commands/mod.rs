@@ -13,6 +13,7 @@ pub mod lfs;
 pub mod log;
 pub mod mkfs;
 mod nfs_server;
+mod objects;
 pub mod put;
 pub mod recover;
 pub mod remove;

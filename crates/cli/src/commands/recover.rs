@@ -20,6 +20,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     let options = OpenOptions {
         watch: Some(bar),
         log_disk_bytes: disks.get(1).map(|l| l.size_bytes()),
+        bucket: crate::image::bucket_options(&crate::args::OpenArgs::default()),
         ..OpenOptions::plain(Mode::Sync, 64 << 20, entropy)
     };
     let sizes = (disks[0].size_bytes(), options.log_disk_bytes);

@@ -194,9 +194,9 @@ impl World {
             }
             IoOp::Flush => self.medium.flushed(writes),
             IoOp::Discard { .. } => (),
-            IoOp::Lend => unreachable!("a log is not read without waiting"),
+            IoOp::Lend | IoOp::Object => unreachable!("a log is a disk, and not read at once"),
         }
-        IoDone { id: req.id, blocks: std::mem::take(&mut req.blocks), result, lent: None }
+        IoDone::of_disk(req.id, std::mem::take(&mut req.blocks), result)
     }
 
     /// Runs until nothing is left to do, or until `cut` requests have ended. True if all is done.

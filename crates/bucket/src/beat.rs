@@ -1,0 +1,114 @@
+//! Heartbeats: who writes, and that it is alive. They are advice for who thinks of taking over, and
+//! no safety hangs on them. Each epoch has an object of its own, so that a writer that was taken
+//! over touches nobody else's.
+
+use crate::chain::head_of;
+use crate::object::name;
+use crate::store::Inner;
+use env::{Bucket, Nanos};
+use std::rc::Rc;
+
+/// What their names begin with.
+pub(crate) const BEATS: &str = "beats/";
+
+/// What a heartbeat says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Writer {
+    /// Who writes, for a person.
+    pub name: String,
+    /// Raised with each beat.
+    pub count: u64,
+    /// It has ended, and lets go.
+    pub closed: bool,
+}
+
+impl Writer {
+    fn encode(&self) -> Vec<u8> {
+        let state = if self.closed { "closed" } else { "open" };
+        format!("{state}\n{}\n{}\n", self.count, self.name).into_bytes()
+    }
+
+    fn decode(raw: &[u8]) -> Option<Writer> {
+        let text = std::str::from_utf8(raw).ok()?;
+        let mut lines = text.lines();
+        let closed = match lines.next()? {
+            "closed" => true,
+            "open" => false,
+            _ => return None,
+        };
+        let count = lines.next()?.parse().ok()?;
+        Some(Writer { name: lines.next()?.to_owned(), count, closed })
+    }
+
+    /// What the writer of an epoch has said last; None: nothing that can be read.
+    pub(crate) async fn of(bucket: &Rc<dyn Bucket>, epoch: u64) -> Option<Writer> {
+        Writer::decode(&bucket.get(&beat_name(epoch), None).await.ok()?)
+    }
+}
+
+fn beat_name(epoch: u64) -> String {
+    format!("{BEATS}{epoch:016x}")
+}
+
+impl Inner {
+    /// Beats as long as the store is open, and looks whether somebody has taken over: a writer with
+    /// nothing to write would else not learn of it.
+    pub(crate) fn start_beating(self: &Rc<Self>, every: Nanos) {
+        let (store, env) = (Rc::downgrade(self), self.env.clone());
+        self.env.spawn("heartbeat", async move {
+            for count in 1.. {
+                let Some(store) = store.upgrade() else { return };
+                let stop = {
+                    let s = store.state.borrow();
+                    s.closing || s.failed.is_some()
+                };
+                if stop {
+                    return;
+                }
+                store.beat(count, false).await;
+                store.look_for_a_fence().await;
+                drop(store);
+                env.sleep(every).await;
+            }
+        });
+    }
+
+    /// Says so; that it cannot be said is no failure.
+    pub(crate) async fn beat(&self, count: u64, closed: bool) {
+        let epoch = self.state.borrow().epoch;
+        let name = self.options.writer.clone();
+        let raw = Writer { name, count, closed }.encode();
+        if let Err(e) = self.bucket.put(&beat_name(epoch), raw.into()).await {
+            tracing::warn!("a heartbeat could not be written: {e}");
+        }
+    }
+
+    async fn look_for_a_fence(&self) {
+        let next = {
+            let s = self.state.borrow();
+            if !s.flights.is_empty() {
+                return; // a PUT will tell
+            }
+            s.next
+        };
+        let found = head_of(&self.bucket, &self.shape, next).await;
+        let unused = self.state.borrow().next == next;
+        if let (Ok((head, ..)), true) = (found, unused) {
+            self.taken_over(&name(next), &head.writer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_encoded_is_decoded() {
+        let w = Writer { name: "host a, process 7".into(), count: 9, closed: false };
+        assert_eq!(Writer::decode(&w.encode()), Some(w.clone()));
+        let w = Writer { closed: true, ..w };
+        assert_eq!(Writer::decode(&w.encode()), Some(w));
+        assert_eq!(Writer::decode(b"nonsense"), None);
+    }
+}

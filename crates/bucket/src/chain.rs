@@ -1,0 +1,194 @@
+//! Following the log: the newest checkpoint, then object after object along the chain, up to the
+//! first serial that is absent. It reads only, and can be done while somebody writes.
+
+use crate::all::{TOGETHER, all};
+use crate::object::{Decoded, HEAD_GUESS, Head, Kind, LOG, name, serial_of};
+use crate::state::Table;
+use crate::volume::Shape;
+use env::{Bucket, BucketError, BucketErrorKind};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// The log as far as it goes.
+pub(crate) struct Chain {
+    pub(crate) table: Table,
+    /// The checkpoint it began with; 0: none.
+    pub(crate) checkpoint: u64,
+    pub(crate) epoch: u64,
+    /// Who began that epoch.
+    pub(crate) writer: String,
+    /// The last valid object, and its sum.
+    pub(crate) last: (u64, u32),
+    /// The first serial that is absent.
+    pub(crate) next: u64,
+    /// Objects behind the checkpoint.
+    pub(crate) rolled: u64,
+    /// All serials that are there.
+    pub(crate) listed: BTreeSet<u64>,
+}
+
+/// Why it cannot be followed.
+#[derive(Debug)]
+pub(crate) enum Trouble {
+    /// Something was deleted meanwhile: look again.
+    Again,
+    /// What is wrong.
+    Wrong(String),
+}
+
+impl From<BucketError> for Trouble {
+    fn from(e: BucketError) -> Trouble {
+        match e.kind {
+            BucketErrorKind::NotFound => Trouble::Again,
+            _ => Trouble::Wrong(e.to_string()),
+        }
+    }
+}
+
+/// A head, its sum and its bytes.
+pub(crate) type Found = (Box<Head>, u32, usize);
+
+/// An object's head. Errors: it is gone, or damaged.
+pub(crate) async fn head_of(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    serial: u64,
+) -> Result<Found, Trouble> {
+    let name = name(serial);
+    let mut want = HEAD_GUESS;
+    for _ in 0..2 {
+        let raw = bucket.get(&name, Some((0, want))).await?;
+        match Head::decode(&shape.uuid, &raw) {
+            Decoded::Head(head, sum, bytes) if head.serial == serial => {
+                return Ok((head, sum, bytes));
+            }
+            Decoded::Short(needed) if want == HEAD_GUESS => want = needed as u64,
+            _ => break,
+        }
+    }
+    Err(Trouble::Wrong(format!("{name} is damaged: its checksum is wrong")))
+}
+
+/// The heads of all of these.
+pub(crate) async fn heads_of(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    serials: &[u64],
+) -> Vec<Result<Found, Trouble>> {
+    let mut heads = Vec::new();
+    for some in serials.chunks(TOGETHER) {
+        let one = |s: &u64| -> env::Local<'_, _> { Box::pin(head_of(bucket, shape, *s)) };
+        heads.extend(all(some.iter().map(one).collect()).await);
+    }
+    heads
+}
+
+/// The serials that are there behind this one.
+pub(crate) async fn list(
+    bucket: &Rc<dyn Bucket>,
+    after: u64,
+) -> Result<BTreeSet<u64>, BucketError> {
+    let after = if after == 0 { String::new() } else { name(after) };
+    let names = bucket.list(LOG, &after).await?;
+    Ok(names.iter().filter_map(|n| serial_of(n)).collect())
+}
+
+impl Chain {
+    /// Follows the log. `plant`: a planted bug.
+    pub(crate) async fn load(
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+        plant: Option<&'static str>,
+    ) -> Result<Chain, Trouble> {
+        let listed = list(bucket, 0).await?;
+        let mut chain = Chain::begin(bucket, shape, listed).await?;
+        let void_accepted = plant == Some("void-accepted");
+        while chain.listed.contains(&chain.next) {
+            let there = chain.listed.range(chain.next..);
+            let some: Vec<u64> = there.take(TOGETHER).copied().collect();
+            for found in heads_of(bucket, shape, &some).await.into_iter().zip(&some) {
+                let (found, serial) = found;
+                if *serial == chain.next {
+                    chain.follow(found?, shape.window, void_accepted)?;
+                }
+            }
+        }
+        Ok(chain)
+    }
+
+    /// The newest checkpoint: one of the newest objects, as many as may be under way, is it or
+    /// names it (I3, I6).
+    async fn begin(
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+        listed: BTreeSet<u64>,
+    ) -> Result<Chain, Trouble> {
+        let newest: Vec<u64> =
+            listed.iter().rev().take(shape.window as usize + 1).copied().collect();
+        let mut checkpoint = 0;
+        for (head, ..) in heads_of(bucket, shape, &newest).await.into_iter().flatten() {
+            let known = if head.kind == Kind::Checkpoint { head.serial } else { head.checkpoint };
+            checkpoint = checkpoint.max(known);
+        }
+        let mut chain = Chain {
+            table: Table::default(),
+            checkpoint,
+            epoch: 0,
+            writer: String::new(),
+            last: (0, 0),
+            next: 1,
+            rolled: 0,
+            listed,
+        };
+        if checkpoint > 0 {
+            chain.take_checkpoint(bucket, shape).await?;
+        }
+        Ok(chain)
+    }
+
+    async fn take_checkpoint(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+    ) -> Result<(), Trouble> {
+        let name = name(self.checkpoint);
+        let raw = bucket.get(&name, None).await?;
+        let damaged = || Trouble::Wrong(format!("{name} is damaged: its checksum is wrong"));
+        let Decoded::Head(head, sum, bytes) = Head::decode(&shape.uuid, &raw) else {
+            return Err(damaged());
+        };
+        let body = &raw[bytes..];
+        let right = head.kind == Kind::Checkpoint && head.serial == self.checkpoint;
+        if !right || crc32c::crc32c(body) != head.body_sum {
+            return Err(damaged());
+        }
+        self.table = Table::decode(body).ok_or_else(damaged)?;
+        self.table.apply(&head, bytes);
+        (self.epoch, self.last) = (head.epoch, (head.serial, sum));
+        self.next = head.serial + 1;
+        Ok(())
+    }
+
+    /// The object under the next serial: it goes on where the last valid one ends (I4, I5).
+    fn follow(
+        &mut self,
+        (head, sum, bytes): Found,
+        window: u64,
+        void_accepted: bool,
+    ) -> Result<(), Trouble> {
+        let is_fence = head.kind == Kind::Fence;
+        let epoch = if is_fence { head.serial } else { self.epoch };
+        if (head.previous != self.last || head.epoch != epoch) && !void_accepted {
+            let why = "it does not go on where the log ends before it";
+            return Err(Trouble::Wrong(format!("{} is not valid: {why}", name(head.serial))));
+        }
+        self.table.apply(&head, bytes);
+        (self.last, self.epoch) = ((head.serial, sum), epoch);
+        self.rolled += u64::from(!is_fence);
+        self.next = head.serial + if is_fence && !void_accepted { window } else { 1 };
+        if is_fence {
+            self.writer = head.writer;
+        }
+        Ok(())
+    }
+}

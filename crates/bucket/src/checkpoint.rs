@@ -1,0 +1,167 @@
+//! Checkpoints: the whole table in one object of the log, sent when all before it is acknowledged
+//! (I6). What it does not need any more is deleted when it is acknowledged itself (I7).
+//!
+//! ```text
+//!  body  objects (4): serial (8), bytes of the head (4), blocks (4) | fences (4): serial (8)
+//!        extents (8): first block (8), how many (4), place (8)
+//! ```
+
+use crate::all::{TOGETHER, all};
+use crate::object::{Kind, name};
+use crate::state::{Info, State, Table, parts};
+use crate::store::Inner;
+use crate::volume::Shape;
+use env::DiskError;
+use lfs::codec::{Reader, Writer};
+use lfs::{Extent, Place, Virt};
+use std::rc::Rc;
+
+/// Objects, and bytes of them, from which on the next checkpoint is due.
+const OBJECTS: u64 = 256;
+const BYTES: u64 = 64 << 20;
+
+impl Table {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u32(self.objects.len() as u32);
+        for (serial, info) in &self.objects {
+            w.u64(*serial).u32(info.head_bytes).u32(info.blocks);
+        }
+        w.u32(self.fences.len() as u32);
+        for serial in &self.fences {
+            w.u64(*serial);
+        }
+        let mapped = || self.extents.iter().filter_map(|e| Some((e, e.place?)));
+        w.u64(mapped().count() as u64);
+        for (e, place) in mapped() {
+            w.u64(e.v.0).u32(e.n).u64(place.0);
+        }
+        w.0
+    }
+
+    /// The reverse; None: it is damaged.
+    pub(crate) fn decode(raw: &[u8]) -> Option<Table> {
+        let mut r = Reader(raw);
+        let mut table = Table::default();
+        for _ in 0..r.u32()? {
+            let (serial, head_bytes, blocks) = (r.u64()?, r.u32()?, r.u32()?);
+            table.objects.insert(serial, Info { head_bytes, blocks, live: 0 });
+        }
+        for _ in 0..r.u32()? {
+            table.fences.insert(r.u64()?);
+        }
+        for _ in 0..r.u64()? {
+            let (v, n, place) = (Virt(r.u64()?), r.u32()?, Place(r.u64()?));
+            let (serial, index) = parts(place);
+            let info = table.objects.get_mut(&serial)?;
+            info.live += n;
+            if n == 0 || index + u64::from(n) > u64::from(info.blocks) || info.live > info.blocks {
+                return None;
+            }
+            table.extents.set(Extent { v, n, place: Some(place) });
+        }
+        Some(table)
+    }
+}
+
+impl State {
+    /// The table as it is becomes the next object. Returns its serial, and the objects that nobody
+    /// needs once it is acknowledged.
+    fn seal_checkpoint(&mut self, shape: &Shape, nonce: u64) -> (u64, Vec<u64>) {
+        let is_dead = |(serial, info): (&u64, &Info)| (info.live == 0).then_some(*serial);
+        let dead: Vec<u64> = self.table.objects.iter().filter_map(is_dead).collect();
+        for serial in &dead {
+            self.table.objects.remove(serial);
+        }
+        let body = self.table.encode();
+        let mut head = self.head(Kind::Checkpoint, nonce);
+        head.body_sum = crc32c::crc32c(&body);
+        let (mut bytes, sum) = head.encode(&shape.uuid);
+        let head_bytes = bytes.len();
+        bytes.extend_from_slice(&body);
+        self.table.apply(&head, head_bytes);
+        self.launch(&head, (bytes, head_bytes, sum), Vec::new());
+        self.stats.checkpoints += 1;
+        (self.since, self.checkpoint_wanted) = ((0, 0), false);
+        (head.serial, dead)
+    }
+}
+
+impl Inner {
+    /// Writes a checkpoint if one is due.
+    pub(crate) fn checkpoint_if_due(self: &Rc<Self>) {
+        {
+            let mut s = self.state.borrow_mut();
+            let due = s.since.0 >= OBJECTS || s.since.1 >= BYTES;
+            if !due || s.checkpoint_wanted || s.failed.is_some() {
+                return;
+            }
+            s.checkpoint_wanted = true;
+        }
+        let store = self.clone();
+        self.env.spawn("checkpoint", async move {
+            let _ = store.checkpoint().await; // a failure is sticky
+        });
+    }
+
+    /// Writes a checkpoint: everything put before the call is acknowledged with it, and what it
+    /// makes dead is deleted.
+    pub(crate) async fn checkpoint(self: &Rc<Self>) -> Result<(), DiskError> {
+        let _alone = self.checkpointing.lock().await;
+        self.check_failed()?;
+        let (serial, dead) = {
+            let mut s = self.state.borrow_mut();
+            s.seal(&self.shape, self.env.random());
+            s.seal_checkpoint(&self.shape, self.env.random())
+        };
+        if self.plant == Some("delete-before-checkpoint") {
+            self.delete(&dead).await;
+        }
+        self.pump();
+        while self.state.borrow().acknowledged < serial {
+            self.check_failed()?;
+            self.changed.wait().await;
+        }
+        self.delete(&dead).await;
+        if self.plant == Some("fence-deleted") {
+            let fences: Vec<u64> = self.state.borrow().table.fences.iter().copied().collect();
+            self.delete(&fences).await;
+        }
+        self.clean_if_due();
+        Ok(())
+    }
+
+    /// Deletes objects that an acknowledged checkpoint does not need. What cannot be deleted stays
+    /// as garbage, which the next writer finds.
+    pub(crate) async fn delete(&self, serials: &[u64]) {
+        for some in serials.chunks(TOGETHER) {
+            let names: Vec<String> = some.iter().map(|s| name(*s)).collect();
+            let requests = names.iter().map(|n| self.bucket.delete(n)).collect();
+            for (name, done) in names.iter().zip(all(requests).await) {
+                if let Err(e) = done {
+                    tracing::warn!("{name} stays as garbage for now: {e}");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_decoded_as_it_was() {
+        let mut t = Table::default();
+        t.objects.insert(3, Info { head_bytes: 200, blocks: 9, live: 5 });
+        t.fences.insert(2);
+        let place = crate::state::place(3, 2);
+        t.extents.set(Extent { v: Virt(70), n: 5, place: Some(place) });
+        t.extents.set(Extent { v: Virt(90), n: 5, place: None });
+        let raw = t.encode();
+        let back = Table::decode(&raw).unwrap();
+        assert_eq!((back.objects.clone(), back.fences.clone()), (t.objects, t.fences));
+        assert_eq!((back.place(72), back.place(90)), (Some(Place(place.0 + 2)), None));
+        assert!((0..raw.len()).all(|n| Table::decode(&raw[..n]).is_none()), "cut short");
+    }
+}

@@ -1,0 +1,129 @@
+//! Cleaning: live blocks of objects that hold few are written again, so that the objects die and
+//! are deleted with the next checkpoint; and garbage, which an interrupted mkfs, upload or deletion
+//! has left. It deletes nothing that a table needs.
+
+use crate::chain::{Trouble, head_of, list};
+use crate::object::name;
+use crate::state::place;
+use crate::store::{Inner, Store};
+use env::{Block, DiskError, DiskErrorKind};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Of an object that is this full or fuller nothing is gained, in percent.
+const FULL_PERCENT: u64 = 75;
+/// Blocks without life that may lie in the bucket beside as many as live.
+const SLACK_BLOCKS: u64 = 4096;
+/// Objects cleaned before it is looked again whether that is enough.
+const AT_ONCE: usize = 16;
+
+impl Store {
+    /// Empties at most so many objects, those with the fewest live blocks first, and writes a
+    /// checkpoint, with which they are deleted. Returns how many were emptied. Errors: the
+    /// bucket's.
+    pub async fn clean(&self, objects: usize) -> Result<usize, DiskError> {
+        let emptied = self.inner.clean(objects).await?;
+        if emptied > 0 {
+            self.inner.checkpoint().await?;
+        }
+        Ok(emptied)
+    }
+}
+
+impl Inner {
+    /// Cleans, as a task, if more of the bucket is without life than lives.
+    pub(crate) fn clean_if_due(self: &Rc<Self>) {
+        if !self.is_untidy() || self.state.borrow().cleaning {
+            return;
+        }
+        self.state.borrow_mut().cleaning = true;
+        let store = self.clone();
+        self.env.spawn("cleaner", async move {
+            while store.is_untidy() && !store.state.borrow().closing {
+                // A failure of the store is sticky, one of a read is told to who reads.
+                if !matches!(store.clean(AT_ONCE).await, Ok(1..)) {
+                    break;
+                }
+            }
+            store.state.borrow_mut().cleaning = false;
+        });
+    }
+
+    fn is_untidy(&self) -> bool {
+        let s = self.state.borrow();
+        let (mut blocks, mut live) = (0, 0);
+        for info in s.table.objects.values().filter(|i| i.live > 0) {
+            (blocks, live) = (blocks + u64::from(info.blocks), live + u64::from(info.live));
+        }
+        blocks > 2 * live + SLACK_BLOCKS
+    }
+
+    async fn clean(self: &Rc<Self>, objects: usize) -> Result<usize, DiskError> {
+        let victims: Vec<u64> = {
+            let s = self.state.borrow();
+            let sparse = |(serial, info): (&u64, &crate::state::Info)| {
+                let share = u64::from(info.live) * 100 / u64::from(info.blocks.max(1));
+                let worth = info.live > 0 && share < FULL_PERCENT && *serial <= s.acknowledged;
+                worth.then_some((share, *serial))
+            };
+            let mut all: Vec<(u64, u64)> = s.table.objects.iter().filter_map(sparse).collect();
+            all.sort_unstable();
+            all.into_iter().take(objects).map(|(_, serial)| serial).collect()
+        };
+        for serial in &victims {
+            self.empty(*serial).await?;
+        }
+        Ok(victims.len())
+    }
+
+    /// Writes an object's live blocks again.
+    async fn empty(self: &Rc<Self>, serial: u64) -> Result<(), DiskError> {
+        let (head, ..) = match head_of(&self.bucket, &self.shape, serial).await {
+            Ok(found) => found,
+            Err(Trouble::Again) => return Ok(()), // it died meanwhile
+            Err(Trouble::Wrong(detail)) => {
+                let (kind, during) = (DiskErrorKind::Io, "read");
+                return Err(DiskError { kind, during, at: 0, detail });
+            }
+        };
+        for (index, v) in (0..).zip(&head.written) {
+            let lies = place(serial, index);
+            let lives = || {
+                let s = self.state.borrow();
+                s.table.place(*v) == Some(lies) && !s.open.contains_key(v)
+            };
+            if !lives() {
+                continue;
+            }
+            self.wait_for_room().await?;
+            let read: Vec<Block> = self.read_virtual(*v, 1).await?;
+            let order = self.order.lock().await;
+            if lives() {
+                let mut s = self.state.borrow_mut();
+                s.stats.moved += 1;
+                read.into_iter().for_each(|block| s.write(*v, block));
+            }
+            drop(order);
+            self.seal_if_full();
+        }
+        tracing::debug!("{} is emptied", name(serial));
+        Ok(())
+    }
+
+    /// Takes away what lies below the newest checkpoint and is in no table, as a task.
+    pub(crate) fn start_collecting(self: &Rc<Self>) {
+        let store = self.clone();
+        // As it is now: what is dead in a checkpoint that is under way is no garbage yet (I7).
+        let (checkpoint, kept) = {
+            let s = self.state.borrow();
+            let all = s.table.objects.keys().chain(&s.table.fences).copied();
+            (s.checkpoint, all.collect::<BTreeSet<u64>>())
+        };
+        self.env.spawn("garbage", async move {
+            let Ok(there) = list(&store.bucket, 0).await else { return };
+            let below = there.range(..checkpoint).copied();
+            let garbage: Vec<u64> = below.filter(|n| !kept.contains(n)).collect();
+            store.delete(&garbage).await;
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! Atomic groups of changes as callers put them. A group goes into what has gathered as a whole,
+//! and that into one object: it survives a crash whole or not at all. It does not know what a group
+//! means.
+
+use crate::BLOCK_BYTES;
+use crate::store::{Inner, Store};
+use env::{Block, DiskError};
+use lfs::{Change, Group};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Blocks that a group has at most.
+pub(crate) const GROUP_BLOCKS: u64 = 512;
+
+impl Store {
+    /// Blocks that a group has at most.
+    pub fn group_blocks_max(&self) -> u64 {
+        GROUP_BLOCKS
+    }
+
+    /// Waits until more may gather. Errors: the store has failed.
+    pub async fn wait_for_room(&self) -> Result<(), DiskError> {
+        self.inner.wait_for_room().await
+    }
+
+    /// Puts a group behind all others; returns its number. Reading finds it from then on. Errors:
+    /// the store has failed, or could not be read.
+    pub async fn put(&self, group: &Group) -> Result<u64, DiskError> {
+        self.inner.put(group).await
+    }
+
+    /// Makes this group durable, and all before it.
+    pub async fn flush_to(&self, number: u64) -> Result<(), DiskError> {
+        self.inner.flush_to(number).await
+    }
+}
+
+impl Inner {
+    pub(crate) async fn put(self: &Rc<Self>, group: &Group) -> Result<u64, DiskError> {
+        let _order = self.order.lock().await;
+        self.check_failed()?;
+        let bases = self.bases(group).await?;
+        let number = {
+            let mut s = self.state.borrow_mut();
+            let mut known = bases;
+            for change in &group.changes {
+                match change {
+                    Change::Whole(v, block) => {
+                        s.write(v.0, block.clone());
+                        known.insert(v.0, block.clone());
+                    }
+                    Change::Bytes { v, ranges, image } => {
+                        let whole = match image {
+                            Some(image) => image.clone(),
+                            None => {
+                                let zeros = || Block::zeroed(BLOCK_BYTES);
+                                let base = known.remove(&v.0).unwrap_or_else(zeros);
+                                patched(base, ranges)
+                            }
+                        };
+                        s.write(v.0, whole.clone());
+                        known.insert(v.0, whole);
+                    }
+                    Change::Free(v, n) => {
+                        s.free(v.0, *n);
+                        (v.0..v.0 + n).for_each(|v| drop(known.remove(&v)));
+                    }
+                }
+            }
+            s.put += 1;
+            s.stats.groups += 1;
+            s.put
+        };
+        self.seal_if_full();
+        Ok(number)
+    }
+
+    /// The blocks of which only ranges are said, as they are.
+    async fn bases(&self, group: &Group) -> Result<BTreeMap<u64, Block>, DiskError> {
+        let mut bases = BTreeMap::new();
+        for change in &group.changes {
+            if let Change::Bytes { v, image: None, .. } = change
+                && !bases.contains_key(&v.0)
+            {
+                let read = self.read_virtual(v.0, 1).await?;
+                bases.extend(read.into_iter().map(|b| (v.0, b)));
+            }
+        }
+        Ok(bases)
+    }
+}
+
+fn patched(mut base: Block, ranges: &[(usize, Vec<u8>)]) -> Block {
+    let bytes = base.bytes_mut();
+    for (at, range) in ranges {
+        bytes[*at..at + range.len()].copy_from_slice(range);
+    }
+    base
+}

@@ -1,0 +1,85 @@
+//! Making a volume in a bucket: the store is asked whether it keeps to its condition, what an
+//! interrupted attempt left is taken away, and the object `volume` comes last.
+
+use crate::BLOCK_BYTES;
+use crate::beat::BEATS;
+use crate::object::LOG;
+use crate::store::Store;
+use crate::volume::{NAME, Shape, is_volume};
+use env::{Bucket, BucketErrorKind, Env};
+use std::rc::Rc;
+
+/// How to make one.
+#[derive(Clone, Debug)]
+pub struct FormatOptions {
+    /// The volume's name.
+    pub uuid: [u8; 16],
+    /// Its bytes.
+    pub size_bytes: u64,
+    /// Even if there is a volume already: that one is lost.
+    pub force: bool,
+}
+
+/// Serials under way beyond the acknowledged one at most.
+const WINDOW: u64 = 32;
+
+/// A volume that is being made.
+pub struct Making {
+    /// Its store, to be filled.
+    pub store: Store,
+    bucket: Rc<dyn Bucket>,
+}
+
+/// Begins to make a volume. Errors: there is one already; the store in the bucket does not do what
+/// is needed; or the bucket's.
+pub async fn format(
+    env: Env,
+    bucket: Rc<dyn Bucket>,
+    options: &FormatOptions,
+) -> Result<Making, String> {
+    let text = |e: env::BucketError| e.to_string();
+    let blocks = options.size_bytes / BLOCK_BYTES as u64;
+    if !(64..=1 << 40).contains(&blocks) {
+        return Err(format!("a volume of {} bytes cannot be", options.size_bytes));
+    }
+    if is_volume(&bucket).await.map_err(text)? {
+        if !options.force {
+            return Err("there is a volume already, which --force would destroy".into());
+        }
+        bucket.delete(NAME).await.map_err(text)?;
+    }
+    probe(&env, &bucket).await?;
+    for prefix in [LOG, BEATS] {
+        for name in bucket.list(prefix, "").await.map_err(text)? {
+            bucket.delete(&name).await.map_err(text)?;
+        }
+    }
+    let shape = Shape { uuid: options.uuid, blocks, window: WINDOW };
+    Ok(Making { store: Store::make(env, bucket.clone(), shape), bucket })
+}
+
+impl Making {
+    /// It is filled: from now on it is a volume. Errors: the bucket's.
+    pub async fn finish(self) -> Result<(), String> {
+        self.store.close().await.map_err(|e| e.to_string())?;
+        let raw = self.store.shape().encode();
+        self.bucket.put_absent(NAME, raw.into()).await.map_err(|e| e.to_string())
+    }
+}
+
+/// Everything hangs on the condition of a PUT: is it kept? Errors: it is not.
+async fn probe(env: &Env, bucket: &Rc<dyn Bucket>) -> Result<(), String> {
+    let name = format!("probe-{:016x}", env.random());
+    let text = |e: env::BucketError| e.to_string();
+    bucket.put_absent(&name, b"first"[..].into()).await.map_err(text)?;
+    let again = bucket.put_absent(&name, b"second"[..].into()).await;
+    let there = bucket.get(&name, None).await.map_err(text)?;
+    bucket.delete(&name).await.map_err(text)?;
+    let refused = again.is_err_and(|e| e.kind == BucketErrorKind::Exists);
+    if refused && there == b"first" {
+        return Ok(());
+    }
+    Err("the store does not keep to the condition of a PUT (If-None-Match: *): two machines could \
+         write the same object, so no volume can be kept here"
+        .into())
+}

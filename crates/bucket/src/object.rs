@@ -1,0 +1,213 @@
+//! An object of the log as it lies in the bucket: a head, and behind it blocks, each with a sum of
+//! its own so that a part of an object can be read and believed; or a checkpoint's body. It knows
+//! no bucket.
+//!
+//! ```text
+//!  0 "CairnOBJ" | 8 sum of the rest of the head | 12 kind | 16 the volume's name (16) | 32 serial
+//!  40 epoch | 48 the valid object before it | 56 that one's sum | 60 bytes of the head
+//!  64 the newest acknowledged checkpoint | 72 chance | 80 blocks | 84 freed ranges
+//!  88 bytes of the writer's name | 92 the body's sum
+//!  96 each block's virtual number (8) | freed: first (8), how many (8) | the writer's name
+//!  then  of changes: for each block its sum (4) and its bytes (4096)
+//!        of a checkpoint: its body
+//! ```
+
+use crate::BLOCK_BYTES;
+use lfs::codec::{Reader, Writer};
+
+const MAGIC: [u8; 8] = *b"CairnOBJ";
+const FIXED_BYTES: usize = 96;
+/// A block and its sum.
+pub(crate) const SLOT_BYTES: usize = BLOCK_BYTES + 4;
+/// What is read of an object of which only the head is wanted: mostly all of it.
+pub(crate) const HEAD_GUESS: u64 = 16 << 10;
+/// No head is longer.
+const HEAD_BYTES_MAX: usize = 16 << 20;
+
+/// What an object of the log is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// New contents of blocks, and blocks that have none any more.
+    Changes,
+    /// The whole table.
+    Checkpoint,
+    /// The end of one writer's log and the beginning of the next one's.
+    Fence,
+}
+
+/// An object's head.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Head {
+    pub(crate) kind: Kind,
+    pub(crate) serial: u64,
+    pub(crate) epoch: u64,
+    /// The valid object before it, and its sum (I4).
+    pub(crate) previous: (u64, u32),
+    /// The newest checkpoint that was acknowledged when this was sealed; 0: none.
+    pub(crate) checkpoint: u64,
+    /// Chance: tells an object from every other that somebody may try to put there (I9).
+    pub(crate) nonce: u64,
+    /// The blocks it holds, in their order.
+    pub(crate) written: Vec<u64>,
+    /// Blocks that hold nothing any more: first, and how many.
+    pub(crate) freed: Vec<(u64, u64)>,
+    /// Who writes, in a fence.
+    pub(crate) writer: String,
+    /// A checkpoint's body's sum.
+    pub(crate) body_sum: u32,
+}
+
+/// What decoding has come to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Decoded {
+    /// A head, its sum, and its bytes.
+    Head(Box<Head>, u32, usize),
+    /// So many bytes are needed.
+    Short(usize),
+    /// It is not what was put there.
+    Damaged,
+}
+
+impl Head {
+    pub(crate) fn encode(&self, uuid: &[u8; 16]) -> (Vec<u8>, u32) {
+        let kind = match self.kind {
+            Kind::Changes => 1,
+            Kind::Checkpoint => 2,
+            Kind::Fence => 3,
+        };
+        let variable = 8 * self.written.len() + 16 * self.freed.len() + self.writer.len();
+        let mut w = Writer::default();
+        w.bytes(&MAGIC).u32(0).u32(kind).bytes(uuid).u64(self.serial).u64(self.epoch);
+        w.u64(self.previous.0).u32(self.previous.1).u32((FIXED_BYTES + variable) as u32);
+        w.u64(self.checkpoint).u64(self.nonce);
+        w.u32(self.written.len() as u32).u32(self.freed.len() as u32);
+        w.u32(self.writer.len() as u32).u32(self.body_sum);
+        assert_eq!(w.0.len(), FIXED_BYTES);
+        for v in &self.written {
+            w.u64(*v);
+        }
+        for (v, n) in &self.freed {
+            w.u64(*v).u64(*n);
+        }
+        w.bytes(self.writer.as_bytes());
+        let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &w.0[12..]);
+        w.0[8..12].copy_from_slice(&sum.to_le_bytes());
+        (w.0, sum)
+    }
+
+    pub(crate) fn decode(uuid: &[u8; 16], raw: &[u8]) -> Decoded {
+        let mut r = Reader(raw);
+        if r.bytes(8) != Some(&MAGIC) {
+            return Decoded::Damaged;
+        }
+        let Some(Ok(bytes)) = raw.get(60..64).map(<[u8; 4]>::try_from) else {
+            return Decoded::Damaged;
+        };
+        let head_bytes = u32::from_le_bytes(bytes) as usize;
+        if !(FIXED_BYTES..=HEAD_BYTES_MAX).contains(&head_bytes) {
+            return Decoded::Damaged;
+        }
+        let Some(head) = raw.get(..head_bytes) else { return Decoded::Short(head_bytes) };
+        let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &head[12..]);
+        if r.u32() != Some(sum) {
+            return Decoded::Damaged;
+        }
+        match Head::fields(uuid, &mut Reader(&head[12..])) {
+            Some(head) => Decoded::Head(Box::new(head), sum, head_bytes),
+            None => Decoded::Damaged,
+        }
+    }
+
+    fn fields(uuid: &[u8; 16], r: &mut Reader<'_>) -> Option<Head> {
+        let kind = match r.u32()? {
+            1 => Kind::Changes,
+            2 => Kind::Checkpoint,
+            3 => Kind::Fence,
+            _ => return None,
+        };
+        if r.bytes(16)? != uuid {
+            return None;
+        }
+        let (serial, epoch, previous, previous_sum) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
+        let (_, checkpoint, nonce) = (r.u32()?, r.u64()?, r.u64()?);
+        let (blocks, ranges, text, body_sum) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        let written = (0..blocks).map(|_| r.u64()).collect::<Option<_>>()?;
+        let freed = (0..ranges).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<_>>()?;
+        let writer = String::from_utf8(r.bytes(text as usize)?.to_vec()).ok()?;
+        let previous = (previous, previous_sum);
+        Some(Head {
+            kind,
+            serial,
+            epoch,
+            previous,
+            checkpoint,
+            nonce,
+            written,
+            freed,
+            writer,
+            body_sum,
+        })
+    }
+}
+
+/// The sum of the block that is the `index`th of its object: it says where it belongs.
+pub(crate) fn block_sum(uuid: &[u8; 16], (serial, index): (u64, u64), block: &[u8]) -> u32 {
+    let mut at = Writer::default();
+    at.bytes(uuid).u64(serial).u64(index);
+    crc32c::crc32c_append(crc32c::crc32c(&at.0), block)
+}
+
+/// The name of an object of the log.
+pub(crate) fn name(serial: u64) -> String {
+    format!("{LOG}{serial:016x}")
+}
+
+/// What the names of the log's objects begin with.
+pub(crate) const LOG: &str = "log/";
+
+/// The serial in a name; None: it is none of the log's.
+pub(crate) fn serial_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix(LOG)?;
+    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head() -> Head {
+        Head {
+            kind: Kind::Changes,
+            serial: 9,
+            epoch: 4,
+            previous: (8, 77),
+            checkpoint: 3,
+            nonce: 5,
+            written: vec![1, 1 << 40],
+            freed: vec![(7, 3)],
+            writer: "somebody".into(),
+            body_sum: 6,
+        }
+    }
+
+    #[test]
+    fn what_was_encoded_is_decoded_and_a_changed_byte_is_seen() {
+        let (raw, sum) = head().encode(&[1; 16]);
+        let decoded = Head::decode(&[1; 16], &raw);
+        assert_eq!(decoded, Decoded::Head(Box::new(head()), sum, raw.len()));
+        assert_eq!(Head::decode(&[1; 16], &raw[..100]), Decoded::Short(raw.len()));
+        assert_eq!(Head::decode(&[2; 16], &raw), Decoded::Damaged, "another volume's");
+        for i in 0..raw.len() {
+            let mut other = raw.clone();
+            other[i] ^= 1;
+            assert!(!matches!(Head::decode(&[1; 16], &other), Decoded::Head(..)), "byte {i}");
+        }
+    }
+
+    #[test]
+    fn names_are_in_the_order_of_serials() {
+        assert!(name(9) < name(10) && name(255) < name(256));
+        assert_eq!(serial_of(&name(1 << 50)), Some(1 << 50));
+        assert_eq!(serial_of("log/abc"), None);
+    }
+}

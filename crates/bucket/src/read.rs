@@ -1,0 +1,160 @@
+//! Reading blocks: from memory, or from the bucket by ranges of objects, each block compared with
+//! its sum. It changes nothing but what is kept in memory of what was read.
+
+use crate::BLOCK_BYTES;
+use crate::all::all;
+use crate::object::{SLOT_BYTES, block_sum, name};
+use crate::state::parts;
+use crate::store::Inner;
+use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap};
+use lfs::Place;
+use std::collections::BTreeMap;
+
+/// Blocks that were read or written lately: two halves, of which the older goes as a whole.
+pub(crate) struct Cache {
+    young: IdMap<u64, Block>,
+    old: IdMap<u64, Block>,
+    half: usize,
+}
+
+impl Cache {
+    pub(crate) fn new(blocks: usize) -> Cache {
+        Cache { young: IdMap::default(), old: IdMap::default(), half: (blocks / 2).max(1) }
+    }
+    pub(crate) fn get(&mut self, place: Place) -> Option<Block> {
+        if let Some(b) = self.young.get(&place.0) {
+            return Some(b.clone());
+        }
+        let block = self.old.remove(&place.0)?;
+        self.put(place, block.clone());
+        Some(block)
+    }
+    pub(crate) fn has(&self, place: Place) -> bool {
+        self.young.contains_key(&place.0) || self.old.contains_key(&place.0)
+    }
+    pub(crate) fn put(&mut self, place: Place, block: Block) {
+        if self.young.len() >= self.half {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(place.0, block);
+    }
+}
+
+/// Blocks of an object that are read together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Run {
+    serial: u64,
+    /// The first, and how many.
+    first: u64,
+    n: u64,
+    head_bytes: u64,
+}
+
+/// Read at once where nothing tells what comes next.
+const FEW: u64 = 16;
+/// Read at once where the blocks before were read too.
+const MANY: u64 = 512;
+
+impl Inner {
+    /// `n` blocks from `v` on.
+    pub(crate) async fn read_virtual(&self, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
+        // What is read meanwhile may be written anew and its old object be deleted: ask again.
+        for _ in 0..8 {
+            let (found, runs) = self.look(v, n);
+            if runs.is_empty() {
+                let zeros = || Block::zeroed(BLOCK_BYTES);
+                return Ok(found.into_iter().map(|b| b.unwrap_or_else(zeros)).collect());
+            }
+            let missing = all(runs.iter().map(|r| self.fetch(*r)).collect()).await;
+            let read: BTreeMap<u64, Block> =
+                missing.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+            if let Some(all) = self.complete(v, found, &read) {
+                return Ok(all);
+            }
+        }
+        let detail = "its object is missing from the bucket".to_owned();
+        let at = v.saturating_mul(BLOCK_BYTES as u64);
+        Err(DiskError { kind: DiskErrorKind::Io, during: "read", at, detail })
+    }
+
+    /// What is in memory of `n` blocks from `v` on, and what has to be read.
+    fn look(&self, v: u64, n: u64) -> (Vec<Option<Block>>, Vec<Run>) {
+        let mut s = self.state.borrow_mut();
+        let (mut found, mut runs) = (Vec::new(), Vec::<Run>::new());
+        for v in v..v + n {
+            if let Some(known) = s.in_memory(v) {
+                found.push(known);
+                continue;
+            }
+            found.push(None);
+            let (serial, index) = parts(s.table.place(v).expect("else it is zeros"));
+            let Some(info) = s.table.objects.get(&serial).copied() else { continue };
+            let inside = |r: &Run| r.serial == serial && (r.first..r.first + r.n).contains(&index);
+            if runs.iter().any(inside) {
+                continue;
+            }
+            let behind = index > 0 && s.cache.has(crate::state::place(serial, index - 1));
+            let ahead = if behind { MANY } else { FEW };
+            let n = ahead.min(u64::from(info.blocks) - index);
+            match runs.last_mut().filter(|r| r.serial == serial && r.first + r.n == index) {
+                Some(last) => last.n += n,
+                None => {
+                    let head_bytes = u64::from(info.head_bytes);
+                    runs.push(Run { serial, first: index, n, head_bytes });
+                }
+            }
+        }
+        (found, runs)
+    }
+
+    /// The blocks of a run by their places; none if the object is gone.
+    fn fetch(&self, run: Run) -> env::Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
+        Box::pin(async move {
+            let slot = SLOT_BYTES as u64;
+            let range = Some((run.head_bytes + run.first * slot, run.n * slot));
+            let name = name(run.serial);
+            let raw = match self.bucket.get(&name, range).await {
+                Err(e) if e.kind == BucketErrorKind::NotFound => return Ok(Vec::new()),
+                raw => raw?,
+            };
+            let mut blocks = Vec::new();
+            for (index, part) in (run.first..).zip(raw.chunks(SLOT_BYTES)) {
+                let at = crate::state::place(run.serial, index);
+                let (sum, bytes) = part.split_at_checked(4).unwrap_or((&[], &[]));
+                let found = block_sum(&self.shape.uuid, (run.serial, index), bytes);
+                if bytes.len() != BLOCK_BYTES || sum != found.to_le_bytes() {
+                    return Err(damaged(at.0, &format!("{name}: the sum of block {index}")));
+                }
+                let block = Block::copy_of(bytes);
+                self.state.borrow_mut().cache.put(at, block.clone());
+                blocks.push((at.0, block));
+            }
+            Ok(blocks)
+        })
+    }
+
+    /// All blocks, with what was read put where memory had none; None: some have moved meanwhile.
+    fn complete(
+        &self,
+        v: u64,
+        found: Vec<Option<Block>>,
+        read: &BTreeMap<u64, Block>,
+    ) -> Option<Vec<Block>> {
+        let mut s = self.state.borrow_mut();
+        let whole = (v..).zip(found).map(|(v, known)| match known {
+            Some(block) => Some(block),
+            None => match s.in_memory(v) {
+                Some(known) => Some(known.unwrap_or_else(|| Block::zeroed(BLOCK_BYTES))),
+                None => read.get(&s.table.place(v)?.0).cloned(),
+            },
+        });
+        whole.collect()
+    }
+}
+
+/// What a sum has found, as an error of the disk.
+pub(crate) fn damaged(v: u64, what: &str) -> DiskError {
+    let detail = format!("the object is damaged: {what}");
+    let at = v.saturating_mul(BLOCK_BYTES as u64);
+    DiskError { kind: DiskErrorKind::Io, during: "read", at, detail }
+}

@@ -1,0 +1,320 @@
+//! What an open store knows: where each block lies, what has gathered, what is under way and what is
+//! acknowledged. It asks no bucket.
+
+use crate::object::{Head, Kind, block_sum};
+use crate::read::Cache;
+use crate::volume::Shape;
+use env::{Block, DiskError};
+use lfs::{Extent, Extents, Place, Virt};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Counters since the store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Groups put.
+    pub groups: u64,
+    /// Objects of the log that were sealed, checkpoints among them.
+    pub objects: u64,
+    /// Blocks in them.
+    pub blocks: u64,
+    /// Checkpoints.
+    pub checkpoints: u64,
+    /// Blocks that cleaning wrote again.
+    pub moved: u64,
+    /// Requests: PUT, GET, LIST, DELETE.
+    pub requests: [u64; 4],
+    /// Bytes sent and received.
+    pub bytes: [u64; 2],
+}
+
+/// One object of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Info {
+    pub(crate) head_bytes: u32,
+    /// Blocks in it.
+    pub(crate) blocks: u32,
+    /// Those that the table leads to.
+    pub(crate) live: u32,
+}
+
+/// An object's index has so many bits in a place; the serial is above them.
+const INDEX_BITS: u32 = 16;
+
+/// Where the `index`th block of an object lies.
+pub(crate) fn place(serial: u64, index: u64) -> Place {
+    assert!(index < 1 << INDEX_BITS && serial < 1 << (64 - INDEX_BITS), "I1: a place is one block");
+    Place(serial << INDEX_BITS | index)
+}
+
+/// The object and the index in it.
+pub(crate) fn parts(place: Place) -> (u64, u64) {
+    (place.0 >> INDEX_BITS, place.0 & ((1 << INDEX_BITS) - 1))
+}
+
+/// Where each block lies, and the objects of the log.
+#[derive(Default)]
+pub(crate) struct Table {
+    pub(crate) extents: Extents,
+    pub(crate) objects: BTreeMap<u64, Info>,
+    /// They are never deleted (I7).
+    pub(crate) fences: BTreeSet<u64>,
+}
+
+impl Table {
+    /// Where a block lies; None: it is zeros.
+    pub(crate) fn place(&self, v: u64) -> Option<Place> {
+        self.extents.get(Virt(v)).and_then(|e| e.at(Virt(v)))
+    }
+
+    fn died(&mut self, v: u64) {
+        if let Some(old) = self.place(v)
+            && let Some(info) = self.objects.get_mut(&parts(old).0)
+        {
+            assert!(info.live > 0, "I7: a block dies in an object where none lives");
+            info.live -= 1;
+        }
+    }
+
+    /// An object of the log says so.
+    pub(crate) fn apply(&mut self, head: &Head, head_bytes: usize) {
+        if head.kind == Kind::Fence {
+            self.fences.insert(head.serial);
+            return;
+        }
+        let blocks = head.written.len() as u32;
+        let info = Info { head_bytes: head_bytes as u32, blocks, live: blocks };
+        self.objects.insert(head.serial, info);
+        for (index, v) in (0..).zip(&head.written) {
+            self.died(*v);
+            let place = Some(place(head.serial, index));
+            self.extents.set(Extent { v: Virt(*v), n: 1, place });
+        }
+        for (v, n) in &head.freed {
+            (*v..v + n).for_each(|v| self.died(v));
+            let most = u64::from(u32::MAX);
+            for first in (*v..v + n).step_by(most as usize) {
+                let n = (v + n - first).min(most) as u32;
+                self.extents.set(Extent { v: Virt(first), n, place: None });
+            }
+        }
+    }
+}
+
+/// A sealed object that is not acknowledged.
+pub(crate) struct Flight {
+    pub(crate) kind: Kind,
+    pub(crate) bytes: Arc<[u8]>,
+    /// Of them, the head.
+    pub(crate) head_bytes: usize,
+    pub(crate) blocks: Vec<Block>,
+    /// Groups up to this one are durable with it.
+    pub(crate) put: u64,
+    /// It is in the bucket.
+    pub(crate) ended: bool,
+}
+
+/// All of it.
+pub(crate) struct State {
+    pub(crate) table: Table,
+    pub(crate) epoch: u64,
+    /// The serial of the next object.
+    pub(crate) next: u64,
+    /// The last one sealed, and its sum.
+    pub(crate) last: (u64, u32),
+    /// The newest acknowledged checkpoint; 0: none.
+    pub(crate) checkpoint: u64,
+    /// What has gathered: contents, or None for what is freed.
+    pub(crate) open: BTreeMap<u64, Option<Block>>,
+    /// The last group, the last one sealed, the last one that is durable.
+    pub(crate) put: u64,
+    pub(crate) sealed_put: u64,
+    pub(crate) durable_put: u64,
+    pub(crate) flights: BTreeMap<u64, Flight>,
+    /// Sealed, and not sent.
+    pub(crate) ready: VecDeque<u64>,
+    /// Everything up to this serial is there, or void.
+    pub(crate) acknowledged: u64,
+    pub(crate) under_way: usize,
+    /// Somebody waits for the moment to seal.
+    pub(crate) sealing: bool,
+    /// Nanoseconds a PUT took lately.
+    pub(crate) put_nanos: u64,
+    /// Objects and bytes since the last checkpoint was sealed.
+    pub(crate) since: (u64, u64),
+    pub(crate) checkpoint_wanted: bool,
+    pub(crate) cleaning: bool,
+    pub(crate) closing: bool,
+    pub(crate) cache: Cache,
+    pub(crate) failed: Option<DiskError>,
+    pub(crate) stats: Stats,
+}
+
+impl State {
+    /// Blocks that have gathered.
+    pub(crate) fn gathered(&self) -> usize {
+        self.open.len()
+    }
+
+    /// A block's new contents.
+    pub(crate) fn write(&mut self, v: u64, block: Block) {
+        self.open.insert(v, Some(block));
+    }
+
+    /// These hold nothing any more.
+    pub(crate) fn free(&mut self, v: u64, n: u64) {
+        for v in v..v + n {
+            if self.table.place(v).is_some() {
+                self.open.insert(v, None);
+            } else {
+                self.open.remove(&v);
+            }
+        }
+    }
+
+    /// A block as it is in memory; None: it has to be looked for in the bucket. `Some(None)`: it is
+    /// zeros.
+    pub(crate) fn in_memory(&mut self, v: u64) -> Option<Option<Block>> {
+        if let Some(open) = self.open.get(&v) {
+            return Some(open.clone());
+        }
+        let Some(place) = self.table.place(v) else { return Some(None) };
+        let (serial, index) = parts(place);
+        if let Some(flight) = self.flights.get(&serial) {
+            return Some(Some(flight.blocks[index as usize].clone()));
+        }
+        self.cache.get(place).map(Some)
+    }
+
+    /// What has gathered becomes the next object. False: nothing has.
+    pub(crate) fn seal(&mut self, shape: &Shape, nonce: u64) -> bool {
+        let put = self.put;
+        self.sealed_put = put;
+        if self.open.is_empty() {
+            match self.flights.last_entry() {
+                Some(mut last) => last.get_mut().put = put,
+                None => self.durable_put = put,
+            }
+            return false;
+        }
+        let mut head = self.head(Kind::Changes, nonce);
+        let mut blocks = Vec::new();
+        for (v, contents) in std::mem::take(&mut self.open) {
+            match contents {
+                Some(block) => {
+                    head.written.push(v);
+                    blocks.push(block);
+                }
+                None => match head.freed.last_mut().filter(|(first, n)| first + *n == v) {
+                    Some((_, n)) => *n += 1,
+                    None => head.freed.push((v, 1)),
+                },
+            }
+        }
+        self.stats.blocks += blocks.len() as u64;
+        let (mut bytes, sum) = head.encode(&shape.uuid);
+        let head_bytes = bytes.len();
+        for (index, block) in (0..).zip(&blocks) {
+            let sum = block_sum(&shape.uuid, (head.serial, index), block.bytes());
+            bytes.extend_from_slice(&sum.to_le_bytes());
+            bytes.extend_from_slice(block.bytes());
+        }
+        self.table.apply(&head, head_bytes);
+        self.launch(&head, (bytes, head_bytes, sum), blocks);
+        true
+    }
+
+    /// The head of the next object (I4).
+    pub(crate) fn head(&self, kind: Kind, nonce: u64) -> Head {
+        Head {
+            kind,
+            serial: self.next,
+            epoch: self.epoch,
+            previous: self.last,
+            checkpoint: self.checkpoint,
+            nonce,
+            written: Vec::new(),
+            freed: Vec::new(),
+            writer: String::new(),
+            body_sum: 0,
+        }
+    }
+
+    /// A sealed object is to be sent, under the next serial (I1).
+    pub(crate) fn launch(
+        &mut self,
+        head: &Head,
+        (bytes, head_bytes, sum): (Vec<u8>, usize, u32),
+        blocks: Vec<Block>,
+    ) {
+        assert_eq!(head.serial, self.next, "I1: each serial once");
+        self.stats.objects += 1;
+        self.since = (self.since.0 + 1, self.since.1 + bytes.len() as u64);
+        (self.last, self.next) = ((head.serial, sum), self.next + 1);
+        let (kind, put) = (head.kind, self.sealed_put);
+        let bytes = bytes.into();
+        let flight = Flight { kind, bytes, head_bytes, blocks, put, ended: false };
+        self.flights.insert(head.serial, flight);
+        self.ready.push_back(head.serial);
+    }
+
+    /// An object is in the bucket: what is there without a gap is acknowledged (I2).
+    pub(crate) fn ended(&mut self, serial: u64, gap: bool) {
+        if let Some(flight) = self.flights.get_mut(&serial) {
+            flight.ended = true;
+        }
+        while let Some(first) = self.flights.first_entry() {
+            let due = first.get().ended && *first.key() == self.acknowledged + 1;
+            if !due {
+                break;
+            }
+            let (serial, flight) = first.remove_entry();
+            self.acknowledge(serial, flight.put, flight.kind);
+            for (index, block) in (0..).zip(flight.blocks) {
+                self.cache.put(place(serial, index), block);
+            }
+        }
+        if gap && let Some(put) = self.flights.get(&serial).map(|f| f.put) {
+            self.durable_put = self.durable_put.max(put); // a planted bug
+        }
+    }
+
+    fn acknowledge(&mut self, serial: u64, put: u64, kind: Kind) {
+        self.acknowledged = serial;
+        self.durable_put = self.durable_put.max(put);
+        if kind == Kind::Checkpoint {
+            self.checkpoint = serial;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(serial: u64, written: &[u64], freed: &[(u64, u64)]) -> Head {
+        Head {
+            kind: Kind::Changes,
+            serial,
+            epoch: 0,
+            previous: (serial - 1, 0),
+            checkpoint: 0,
+            nonce: 0,
+            written: written.to_vec(),
+            freed: freed.to_vec(),
+            writer: String::new(),
+            body_sum: 0,
+        }
+    }
+
+    #[test]
+    fn newer_objects_take_blocks_from_older_ones() {
+        let mut t = Table::default();
+        t.apply(&head(1, &[5, 6, 7], &[]), 128);
+        t.apply(&head(2, &[6], &[(7, 2)]), 128);
+        assert_eq!(t.place(5).map(parts), Some((1, 0)));
+        assert_eq!(t.place(6).map(parts), Some((2, 0)));
+        assert_eq!(t.place(7), None);
+        assert_eq!((t.objects[&1].live, t.objects[&2].live), (1, 1));
+    }
+}

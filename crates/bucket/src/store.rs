@@ -1,0 +1,330 @@
+//! The store as its user sees it: opened, then a disk of virtual blocks and a taker of groups,
+//! closed. How the log is followed, written and taken over is elsewhere.
+
+use crate::chain::{Chain, Trouble, list};
+use crate::fence::{self, TakeOver};
+use crate::read::Cache;
+use crate::state::{State, Stats, Table};
+use crate::volume::Shape;
+use env::sync::{Lock, Notify};
+use env::{
+    Bucket, BucketError, BucketErrorKind, DiskError, Env, Local, Nanos, ObjectDone, ObjectOp,
+};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::rc::Rc;
+
+/// How to open one.
+#[derive(Clone, Debug)]
+pub struct OpenOptions {
+    /// Write nothing at all, and show the log as far as it goes now.
+    pub read_only: bool,
+    /// What to do where somebody else writes.
+    pub take_over: TakeOver,
+    /// A writer that was not heard of for so long is silent.
+    pub after: Nanos,
+    /// Who opens it, for a person.
+    pub writer: String,
+    /// Blocks kept in memory of what was read and written.
+    pub cache_blocks: usize,
+    /// A planted bug, one of [`crate::PLANTS`].
+    pub plant: Option<&'static str>,
+}
+
+impl Default for OpenOptions {
+    fn default() -> OpenOptions {
+        OpenOptions {
+            read_only: false,
+            take_over: TakeOver::Refuse,
+            after: Nanos::from_secs(5),
+            writer: String::new(),
+            cache_blocks: 16 << 10,
+            plant: None,
+        }
+    }
+}
+
+/// What happened when a store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Opened {
+    /// The checkpoint it began with; 0: none.
+    pub checkpoint: u64,
+    /// Objects that were followed behind it.
+    pub rolled: u64,
+    /// The epoch.
+    pub epoch: u64,
+}
+
+/// A bucket whose requests are counted, and made again for a while where that does no harm.
+struct Steady {
+    env: Env,
+    bucket: Rc<dyn Bucket>,
+    requests: Cell<[u64; 4]>,
+    bytes: Cell<[u64; 2]>,
+}
+
+/// Pauses before a request that only reads is made again, in milliseconds.
+const PAUSES: [u64; 6] = [50, 200, 500, 1000, 2000, 5000];
+
+impl Steady {
+    fn new(env: Env, bucket: Rc<dyn Bucket>) -> Rc<Steady> {
+        Rc::new(Steady { env, bucket, requests: Cell::default(), bytes: Cell::default() })
+    }
+
+    fn count(&self, op: &ObjectOp) {
+        let n = match op {
+            ObjectOp::PutAbsent(..) | ObjectOp::Put(..) => 0,
+            ObjectOp::Get(..) => 1,
+            ObjectOp::List { .. } => 2,
+            ObjectOp::Delete(_) => 3,
+        };
+        let (mut requests, mut bytes) = (self.requests.get(), self.bytes.get());
+        requests[n] += 1;
+        bytes[0] += op.bytes();
+        self.requests.set(requests);
+        self.bytes.set(bytes);
+    }
+
+    async fn ask_once(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+        self.count(&op);
+        let done = self.bucket.ask(op).await;
+        if let Ok(ObjectDone::Bytes(got)) = &done {
+            let mut bytes = self.bytes.get();
+            bytes[1] += got.len() as u64;
+            self.bytes.set(bytes);
+        }
+        done
+    }
+}
+
+impl Bucket for Steady {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        Box::pin(async move {
+            let reads = matches!(op, ObjectOp::Get(..) | ObjectOp::List { .. });
+            for pause in PAUSES.iter().filter(|_| reads) {
+                match self.ask_once(op.clone()).await {
+                    Err(e) if e.kind == BucketErrorKind::Unknown => {
+                        tracing::warn!("{e}; it is tried again");
+                        self.env.sleep(Nanos::from_millis(*pause)).await;
+                    }
+                    done => return done,
+                }
+            }
+            self.ask_once(op).await
+        })
+    }
+}
+
+pub(crate) struct Inner {
+    pub(crate) env: Env,
+    pub(crate) bucket: Rc<dyn Bucket>,
+    steady: Rc<Steady>,
+    pub(crate) shape: Shape,
+    pub(crate) options: OpenOptions,
+    pub(crate) plant: Option<&'static str>,
+    pub(crate) state: RefCell<State>,
+    /// Something has ended, or failed.
+    pub(crate) changed: Notify,
+    pub(crate) checkpointing: Lock,
+    /// Held by who puts a group: one at a time.
+    pub(crate) order: Lock,
+}
+
+/// An open store.
+#[derive(Clone)]
+pub struct Store {
+    pub(crate) inner: Rc<Inner>,
+    opened: Opened,
+}
+
+/// A log that moves on is looked at so often before it is given up.
+const LOOKS: usize = 100;
+
+impl Store {
+    /// Opens a store: the newest checkpoint, and the log from there. Unless it is opened for
+    /// reading only, the log belongs to this writer when this returns (I5). Errors: there is no
+    /// volume; somebody else writes it; or the bucket's.
+    pub async fn open(
+        env: Env,
+        bucket: Rc<dyn Bucket>,
+        options: OpenOptions,
+    ) -> Result<Store, String> {
+        let steady = Steady::new(env.clone(), bucket);
+        let bucket: Rc<dyn Bucket> = steady.clone();
+        let shape = Shape::of(&bucket).await?;
+        let chain = if options.read_only {
+            follow(&bucket, &shape, options.plant).await?
+        } else {
+            fence::take(&env, &bucket, &shape, &options).await?
+        };
+        let opened =
+            Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
+        let store = Store::with(env, steady, (shape, options), chain);
+        let store = Store { opened, ..store };
+        if !store.inner.options.read_only {
+            store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
+            store.inner.start_collecting();
+        }
+        Ok(store)
+    }
+
+    /// The store of a volume that is being made: nobody else knows of it, and there is no fence.
+    pub(crate) fn make(env: Env, bucket: Rc<dyn Bucket>, shape: Shape) -> Store {
+        let steady = Steady::new(env.clone(), bucket);
+        let chain = Chain {
+            table: Table::default(),
+            checkpoint: 0,
+            epoch: 0,
+            writer: String::new(),
+            last: (0, 0),
+            next: 1,
+            rolled: 0,
+            listed: std::collections::BTreeSet::new(),
+        };
+        Store::with(env, steady, (shape, OpenOptions::default()), chain)
+    }
+
+    fn with(
+        env: Env,
+        steady: Rc<Steady>,
+        (shape, options): (Shape, OpenOptions),
+        chain: Chain,
+    ) -> Store {
+        let state = State {
+            table: chain.table,
+            epoch: chain.epoch,
+            next: chain.next,
+            last: chain.last,
+            checkpoint: chain.checkpoint,
+            open: BTreeMap::new(),
+            put: 0,
+            sealed_put: 0,
+            durable_put: 0,
+            flights: BTreeMap::new(),
+            ready: VecDeque::new(),
+            acknowledged: chain.next - 1,
+            under_way: 0,
+            sealing: false,
+            put_nanos: 0,
+            since: (chain.rolled, 0),
+            checkpoint_wanted: false,
+            cleaning: false,
+            closing: false,
+            cache: Cache::new(options.cache_blocks),
+            failed: None,
+            stats: Stats::default(),
+        };
+        let inner = Rc::new(Inner {
+            env,
+            bucket: steady.clone(),
+            steady,
+            shape,
+            plant: options.plant,
+            options,
+            state: RefCell::new(state),
+            changed: Notify::new(),
+            checkpointing: Lock::new(),
+            order: Lock::new(),
+        });
+        Store { inner, opened: Opened::default() }
+    }
+
+    /// What opening found.
+    pub fn opened(&self) -> Opened {
+        self.opened
+    }
+    /// The store's shape.
+    pub fn shape(&self) -> Shape {
+        self.inner.shape
+    }
+    /// What was done since.
+    pub fn stats(&self) -> Stats {
+        let (requests, bytes) = (self.inner.steady.requests.get(), self.inner.steady.bytes.get());
+        Stats { requests, bytes, ..self.inner.state.borrow().stats }
+    }
+    /// Bytes of memory that the table takes, about.
+    pub fn table_memory_bytes(&self) -> usize {
+        let s = self.inner.state.borrow();
+        (s.table.extents.len() + s.table.objects.len()) * 40
+    }
+
+    /// Writes a checkpoint, and deletes what it makes dead: the next opening follows no log.
+    pub async fn checkpoint(&self) -> Result<(), DiskError> {
+        self.inner.checkpoint().await
+    }
+
+    /// Everything durable, a checkpoint if anything was written, and the word that this writer has
+    /// ended. Errors: the bucket's, or that the volume was taken over.
+    pub async fn close(&self) -> Result<(), DiskError> {
+        let inner = &self.inner;
+        if inner.options.read_only {
+            return Ok(());
+        }
+        inner.state.borrow_mut().closing = true;
+        let changed = {
+            let s = inner.state.borrow();
+            !s.open.is_empty() || !s.flights.is_empty() || s.since.0 > 0
+        };
+        inner.check_failed()?;
+        if changed {
+            inner.checkpoint().await?;
+        }
+        if inner.state.borrow().epoch > 0 {
+            inner.beat(0, true).await;
+        }
+        Ok(())
+    }
+
+    /// The ranges of virtual blocks that have contents: first, and how many.
+    pub fn mapped(&self) -> Vec<(u64, u64)> {
+        let s = self.inner.state.borrow();
+        let mapped = s.table.extents.iter().filter(|e| e.place.is_some());
+        mapped.map(|e| (e.v.0, u64::from(e.n))).collect()
+    }
+
+    /// Objects of the log, blocks in them, and those that live.
+    pub fn filled(&self) -> (u64, u64, u64) {
+        let s = self.inner.state.borrow();
+        let (mut blocks, mut live) = (0, 0);
+        for info in s.table.objects.values() {
+            (blocks, live) = (blocks + u64::from(info.blocks), live + u64::from(info.live));
+        }
+        (s.table.objects.len() as u64, blocks, live)
+    }
+
+    /// What is wrong: the table against the objects that are there. Reads no contents. Errors: the
+    /// bucket's.
+    pub async fn verify(&self) -> Result<Vec<String>, BucketError> {
+        let there = list(&self.inner.bucket, 0).await?;
+        let s = self.inner.state.borrow();
+        let mut wrong = Vec::new();
+        for (serial, info) in &s.table.objects {
+            if info.live > 0 && !there.contains(serial) && !s.flights.contains_key(serial) {
+                let name = crate::object::name(*serial);
+                wrong.push(format!("{name} is missing, with {} live blocks", info.live));
+            }
+        }
+        for e in s.table.extents.iter().filter(|e| e.place.is_some()) {
+            if e.end() > self.inner.shape.blocks {
+                wrong.push(format!("block {} lies behind the end", e.end() - 1));
+            }
+        }
+        Ok(wrong)
+    }
+}
+
+/// The log as far as it goes, for who only reads.
+async fn follow(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    plant: Option<&'static str>,
+) -> Result<Chain, String> {
+    for _ in 0..LOOKS {
+        match Chain::load(bucket, shape, plant).await {
+            Ok(chain) => return Ok(chain),
+            Err(Trouble::Again) => (),
+            Err(Trouble::Wrong(why)) => return Err(why),
+        }
+    }
+    Err("the log moves on faster than it can be followed".into())
+}

@@ -1,0 +1,211 @@
+//! Sending what was sealed: several PUTs under way, each looked at again when it fails, and
+//! acknowledged in order (I2, I3, I6, I9, I10).
+
+use crate::object::{Decoded, Head, Kind, name};
+use crate::store::Inner;
+use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Env, Nanos};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// PUTs under way at once.
+pub(crate) const PUTS_MAX: usize = 8;
+/// Blocks that have gathered from which on they go out, whoever waits.
+pub(crate) const SEALED_BLOCKS: usize = 1024;
+/// For so long a request that fails is made again.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+/// The first pause before that, which doubles.
+const PAUSE: Nanos = Nanos::from_millis(50);
+const PAUSE_MAX: Nanos = Nanos::from_secs(5);
+
+/// How a conditional PUT has ended.
+pub(crate) enum Put {
+    /// The object is there.
+    Ours,
+    /// Another one is: its bytes.
+    Theirs(Vec<u8>),
+}
+
+/// Puts an object of which nobody else can have the same head, and makes sure whose object is there
+/// (I9). Errors: the bucket could not be reached for long, or refuses.
+pub(crate) async fn put_own(
+    env: &Env,
+    bucket: &Rc<dyn Bucket>,
+    name: &str,
+    (bytes, head_bytes): (Arc<[u8]>, usize),
+    plant: Option<&'static str>,
+) -> Result<Put, BucketError> {
+    let (began, mut pause) = (env.now(), PAUSE);
+    loop {
+        let put = match plant {
+            Some("put-without-condition") => bucket.put(name, bytes.clone()).await,
+            _ => bucket.put_absent(name, bytes.clone()).await,
+        };
+        let error = match put {
+            Ok(()) => return Ok(Put::Ours),
+            Err(e) if plant == Some("lost-reply-is-failure") => match e.kind {
+                BucketErrorKind::Exists => return Ok(Put::Theirs(Vec::new())),
+                _ => e,
+            },
+            Err(e) if e.kind == BucketErrorKind::Exists => {
+                match bucket.get(name, Some((0, head_bytes as u64))).await {
+                    Ok(there) if there == bytes[..head_bytes] => return Ok(Put::Ours),
+                    Ok(there) => return Ok(Put::Theirs(there)),
+                    Err(e) => e,
+                }
+            }
+            Err(e) => e,
+        };
+        let hopeless = error.kind == BucketErrorKind::Refused;
+        if hopeless || env.now().since(began) > PATIENCE {
+            return Err(error);
+        }
+        tracing::warn!("{error}; it is tried again");
+        env.sleep(pause).await;
+        pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
+    }
+}
+
+impl Inner {
+    /// Sends what is sealed, as far as the window and the number under way allow.
+    pub(crate) fn pump(self: &Rc<Self>) {
+        loop {
+            let mut s = self.state.borrow_mut();
+            let Some(&serial) = s.ready.front() else { return };
+            let (acknowledged, flight) = (s.acknowledged, &s.flights[&serial]);
+            // A checkpoint goes alone (I6).
+            let alone = flight.kind != Kind::Checkpoint || acknowledged + 1 == serial;
+            let inside = serial <= acknowledged + self.shape.window;
+            if !alone || !inside || s.under_way >= PUTS_MAX || s.failed.is_some() {
+                return;
+            }
+            assert!(serial > acknowledged, "I3: what is sent is not acknowledged yet");
+            let (bytes, head_bytes) = (flight.bytes.clone(), flight.head_bytes);
+            s.ready.pop_front();
+            s.under_way += 1;
+            drop(s);
+            let store = self.clone();
+            self.env.spawn("object", async move {
+                store.send(serial, (bytes, head_bytes)).await;
+            });
+        }
+    }
+
+    async fn send(self: Rc<Self>, serial: u64, (bytes, head_bytes): (Arc<[u8]>, usize)) {
+        let (began, is_small) = (self.env.now(), bytes.len() < 1 << 20);
+        let name = name(serial);
+        let put = put_own(&self.env, &self.bucket, &name, (bytes, head_bytes), self.plant).await;
+        match put {
+            Ok(Put::Theirs(there)) if self.plant != Some("stale-writer-answers") => {
+                let writer = match Head::decode(&self.shape.uuid, &there) {
+                    Decoded::Head(head, ..) => head.writer,
+                    _ => String::new(),
+                };
+                self.taken_over(&name, &writer);
+            }
+            Ok(_) => {
+                let gap = self.plant == Some("gap-acknowledged");
+                let mut s = self.state.borrow_mut();
+                s.ended(serial, gap);
+                if is_small {
+                    let took = self.env.now().since(began).0;
+                    s.put_nanos =
+                        if s.put_nanos == 0 { took } else { (s.put_nanos * 7 + took) / 8 };
+                }
+            }
+            Err(e) => self.fail(e.into()),
+        }
+        self.state.borrow_mut().under_way -= 1;
+        self.pump();
+        self.changed.wake_all();
+        self.checkpoint_if_due();
+    }
+
+    /// Somebody else has put an object where this one's log would go on.
+    pub(crate) fn taken_over(&self, name: &str, writer: &str) {
+        let by = if writer.is_empty() { "another writer" } else { writer };
+        let detail = format!("the volume was taken over by {by} ({name}): nothing is written here");
+        let (kind, during) = (DiskErrorKind::ReadOnly, "write");
+        self.fail(DiskError { kind, during, at: 0, detail });
+    }
+
+    /// Nothing is acknowledged from now on (I10).
+    pub(crate) fn fail(&self, e: DiskError) {
+        {
+            let mut s = self.state.borrow_mut();
+            if s.failed.is_none() {
+                tracing::error!("the store stops: {e}");
+                s.failed = Some(e);
+            }
+        }
+        self.changed.wake_all();
+    }
+
+    pub(crate) fn check_failed(&self) -> Result<(), DiskError> {
+        self.state.borrow().failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Makes groups up to this one durable. Whoever asks meanwhile shares the next object: it is
+    /// sealed when there is room for a PUT and, where others are under way, a part of the time that
+    /// one takes has gone by since, so that they do not go out in one bunch.
+    pub(crate) async fn flush_to(self: &Rc<Self>, put: u64) -> Result<(), DiskError> {
+        loop {
+            self.check_failed()?;
+            let seals = {
+                let mut s = self.state.borrow_mut();
+                if s.durable_put >= put {
+                    return Ok(());
+                }
+                let seals = s.sealed_put < put && !s.sealing;
+                s.sealing |= seals;
+                seals
+            };
+            if !seals {
+                self.changed.wait().await;
+                continue;
+            }
+            let sealed = self.seal_in_time().await;
+            self.state.borrow_mut().sealing = false;
+            self.pump();
+            self.changed.wake_all();
+            sealed?;
+        }
+    }
+
+    async fn seal_in_time(self: &Rc<Self>) -> Result<(), DiskError> {
+        let gap = {
+            let s = self.state.borrow();
+            if s.flights.is_empty() { 0 } else { s.put_nanos / PUTS_MAX as u64 }
+        };
+        if gap > 0 {
+            self.env.sleep(Nanos(gap)).await;
+        }
+        while self.state.borrow().under_way >= PUTS_MAX || !self.state.borrow().ready.is_empty() {
+            self.check_failed()?;
+            self.changed.wait().await;
+        }
+        self.check_failed()?;
+        self.state.borrow_mut().seal(&self.shape, self.env.random());
+        Ok(())
+    }
+
+    /// What has gathered goes out if it is enough for an object.
+    pub(crate) fn seal_if_full(self: &Rc<Self>) {
+        {
+            let mut s = self.state.borrow_mut();
+            if s.gathered() < SEALED_BLOCKS {
+                return;
+            }
+            s.seal(&self.shape, self.env.random());
+        }
+        self.pump();
+    }
+
+    /// Waits until not too much is under way to take more.
+    pub(crate) async fn wait_for_room(self: &Rc<Self>) -> Result<(), DiskError> {
+        while self.state.borrow().ready.len() >= PUTS_MAX {
+            self.check_failed()?;
+            self.changed.wait().await;
+        }
+        self.check_failed()
+    }
+}

@@ -1,0 +1,284 @@
+//! Several machines write one volume in a bucket, each in the belief that it is right: they are
+//! killed and stopped at any of their requests, answers are lost, and requests come late. Whoever
+//! opens the volume next finds what the writer before had acknowledged, a prefix of its groups, and
+//! nothing of anybody else. Each planted bug must be found.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bucket::{FormatOptions, OpenOptions, PLANTS, Store, TakeOver};
+use env::{Block, Bucket, Disk, DiskError, Env, Nanos, Rng};
+use lfs::{Change, Group, Virt};
+use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const BLOCKS: u64 = 64;
+
+/// Each block's tag; 0: zeros.
+type Twin = Vec<u64>;
+
+/// One group: blocks with their new tags.
+type Op = Vec<(u64, u64)>;
+
+/// What one writer has found and done.
+#[derive(Default)]
+struct Writing {
+    found: Twin,
+    ops: Vec<Op>,
+    /// So many of them were acknowledged.
+    acknowledged: usize,
+}
+
+/// All writers by their epochs.
+type History = Rc<RefCell<BTreeMap<u64, Writing>>>;
+
+/// How one run goes.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    seed: u64,
+    trouble: Trouble,
+    /// What happens to each machine but the last.
+    cuts: [Option<(u64, Cut)>; 3],
+    plant: Option<&'static str>,
+    /// Between their beginnings lies up to so much time.
+    apart: Nanos,
+}
+
+fn options(plant: Option<&'static str>, n: usize) -> OpenOptions {
+    OpenOptions {
+        take_over: TakeOver::Insist,
+        writer: format!("machine {n}"),
+        cache_blocks: 8,
+        plant,
+        ..OpenOptions::default()
+    }
+}
+
+async fn contents(store: &Store) -> Result<Twin, DiskError> {
+    let memory = (0..BLOCKS).map(|_| Block::zeroed(4096)).collect();
+    let blocks = store.read(0, memory).await?;
+    let tag = |b: &Block| u64::from_le_bytes(b.bytes()[..8].try_into().unwrap());
+    Ok(blocks.iter().map(tag).collect())
+}
+
+fn block_of(tag: u64) -> Block {
+    let mut block = Block::zeroed(4096);
+    block.bytes_mut().chunks_mut(8).for_each(|c| c.copy_from_slice(&tag.to_le_bytes()));
+    block
+}
+
+fn group_of(op: &Op) -> Group {
+    let change = |(v, tag): &(u64, u64)| match tag {
+        0 => Change::Free(Virt(*v), 1),
+        _ => Change::Whole(Virt(*v), block_of(*tag)),
+    };
+    Group { changes: op.iter().map(change).collect() }
+}
+
+/// Opens the volume, writes, and ends when it has done all, or is told that it may not.
+async fn machine(
+    (env, way): (Env, Rc<Machine>),
+    (n, plan): (usize, Plan),
+    history: History,
+) -> Result<(), String> {
+    let mut rng = Rng::new(plan.seed * 31 + n as u64);
+    let bucket: Rc<dyn Bucket> = Rc::new(Way(way));
+    let store = Store::open(env.clone(), bucket, options(plan.plant, n)).await?;
+    let text = |e: DiskError| e.to_string();
+    let epoch = store.opened().epoch;
+    let found = contents(&store).await.map_err(text)?;
+    let wrong = store.verify().await.map_err(|e| e.to_string())?;
+    // To others somebody else may have deleted what they still know of.
+    if let Some(w) = wrong.first().filter(|_| n == plan.cuts.len()) {
+        return Err(format!("broken: {w}"));
+    }
+    let writing = Writing { found, ..Writing::default() };
+    if history.borrow_mut().insert(epoch, writing).is_some() {
+        return Err(format!("broken: two writers have epoch {epoch}"));
+    }
+    for i in 1..=24_u64 {
+        let mut op: Op = Vec::new();
+        for _ in 0..=rng.below(3) {
+            let tag = (n as u64 + 1) << 32 | i << 8 | rng.below(200) + 1;
+            op.push((rng.below(BLOCKS), if rng.one_in(8) { 0 } else { tag }));
+        }
+        let group = group_of(&op);
+        history.borrow_mut().get_mut(&epoch).unwrap().ops.push(op);
+        let number = store.put(&group).await.map_err(text)?;
+        let done = history.borrow().get(&epoch).unwrap().ops.len();
+        if rng.one_in(2) {
+            // Several wait at the same time, so that several PUTs are under way.
+            let (store, history) = (store.clone(), history.clone());
+            env.spawn("waits", async move {
+                if store.flush_to(number).await.is_ok() {
+                    let mut all = history.borrow_mut();
+                    let w = all.get_mut(&epoch).unwrap();
+                    w.acknowledged = w.acknowledged.max(done);
+                }
+            });
+            env.sleep(Nanos::from_millis(rng.below(30))).await;
+        }
+        if rng.one_in(6) {
+            store.checkpoint().await.map_err(text)?;
+        }
+        if rng.one_in(12) {
+            store.clean(4).await.map_err(text)?;
+        }
+        if rng.one_in(10) {
+            env.sleep(Nanos::from_secs(rng.below(4))).await;
+        }
+    }
+    if rng.one_in(2) {
+        store.close().await.map_err(text)?;
+    }
+    Ok(())
+}
+
+fn after(found: &Twin, ops: &[Op]) -> Twin {
+    let mut twin = found.clone();
+    ops.iter().flatten().for_each(|(v, tag)| twin[*v as usize] = *tag);
+    twin
+}
+
+/// What is wrong with a history: each writer has found a prefix of what the one before did, with
+/// everything that one was ever told is done.
+fn judge(history: &BTreeMap<u64, Writing>) -> Result<(), String> {
+    let all: Vec<(&u64, &Writing)> = history.iter().collect();
+    for pair in all.windows(2) {
+        let ((before, w), (epoch, next)) = (pair[0], pair[1]);
+        let whole =
+            (w.acknowledged..=w.ops.len()).any(|p| after(&w.found, &w.ops[..p]) == next.found);
+        if !whole {
+            return Err(format!(
+                "epoch {epoch} has not found what epoch {before} acknowledged: {} of {} groups",
+                w.acknowledged,
+                w.ops.len()
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Machines one after the other and at the same time; a last one, to which nothing happens, opens
+/// the volume in the end. Errors: what was broken. Returns the requests of the first machine.
+fn run(plan: Plan) -> Result<u64, String> {
+    let mut world = World::new(Image::new(4096));
+    let out = block_on(&mut world, move |env, _| async move {
+        let bucket = SimBucket::new(env.clone(), plan.seed, plan.trouble);
+        let maker: Rc<dyn Bucket> = Rc::new(Way(bucket.machine(None)));
+        let format = FormatOptions { uuid: [7; 16], size_bytes: BLOCKS * 4096, force: false };
+        // What goes wrong while it is made is another test's.
+        let making = bucket::format(env.clone(), maker, &format).await;
+        let Ok(making) = making else { return Ok(0) };
+        if making.finish().await.is_err() {
+            return Ok(0);
+        }
+        let history = History::default();
+        let (broken, mut first) = (Rc::new(RefCell::new(None)), None);
+        let mut rng = Rng::new(plan.seed + 1);
+        for (n, cut) in plan.cuts.into_iter().enumerate() {
+            let way = bucket.machine(cut);
+            first.get_or_insert(way.clone());
+            let (env2, history, broken) = (env.clone(), history.clone(), broken.clone());
+            env.spawn("machine", async move {
+                let ended = machine((env2, way), (n, plan), history).await;
+                if let Err(why) = ended.filter_broken() {
+                    broken.borrow_mut().get_or_insert(why);
+                }
+            });
+            env.sleep(Nanos(rng.below(plan.apart.0))).await;
+        }
+        // All that is late has come, and whoever stood still goes on.
+        env.sleep(Nanos::from_secs(120)).await;
+        let n = plan.cuts.len();
+        machine((env.clone(), bucket.machine(None)), (n, plan), history.clone()).await?;
+        if let Some(why) = broken.borrow_mut().take() {
+            return Err(why);
+        }
+        if let Some(name) = bucket.overwritten().first() {
+            return Err(format!("broken: {name} was overwritten"));
+        }
+        judge(&history.borrow())?;
+        Ok(first.map_or(0, |m| m.requests()))
+    });
+    out
+}
+
+/// Being refused is no broken promise; damage is.
+trait FilterBroken {
+    fn filter_broken(self) -> Result<(), String>;
+}
+impl FilterBroken for Result<(), String> {
+    fn filter_broken(self) -> Result<(), String> {
+        match self {
+            Err(why) if ["broken:", "is damaged", "not valid"].iter().any(|w| why.contains(w)) => {
+                Err(why)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
+const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+
+fn cut_of(rng: &mut Rng) -> Option<(u64, Cut)> {
+    let long = Nanos::from_millis(rng.below(20_000));
+    let cut = match rng.below(6) {
+        0 => Cut::KilledBefore,
+        1 => Cut::KilledAfter,
+        2 => Cut::KilledLate,
+        3 => Cut::StoppedBefore(long),
+        4 => Cut::StoppedAfter(long),
+        _ => return None,
+    };
+    Some((rng.below(120), cut))
+}
+
+fn random_plan(seed: u64, plant: Option<&'static str>) -> Plan {
+    let mut rng = Rng::new(seed ^ 0x5eed);
+    let trouble = if rng.one_in(3) { CALM } else { ROUGH };
+    let cuts = [cut_of(&mut rng), cut_of(&mut rng), cut_of(&mut rng)];
+    Plan { seed, trouble, cuts, plant, apart: Nanos::from_millis(1500) }
+}
+
+/// How many runs: more with CAIRN_BUCKET_RUNS, for long explorations.
+fn runs(usual: u64) -> u64 {
+    let asked = std::env::var("CAIRN_BUCKET_RUNS").ok().and_then(|n| n.parse().ok());
+    asked.unwrap_or(usual)
+}
+
+#[test]
+fn a_writer_is_cut_at_each_of_its_requests() {
+    let (cuts, apart) = ([None, None, None], Nanos::from_secs(100));
+    let plan = Plan { seed: 5, trouble: CALM, cuts, plant: None, apart };
+    let requests = run(plan).unwrap();
+    assert!(requests > 25, "{requests}");
+    for n in 0..requests {
+        for cut in [Cut::KilledBefore, Cut::KilledAfter, Cut::KilledLate] {
+            let plan = Plan { cuts: [Some((n, cut)), None, None], ..plan };
+            run(plan).unwrap_or_else(|why| panic!("{plan:?}: {why}"));
+        }
+    }
+}
+
+#[test]
+fn writers_that_all_believe_they_are_right() {
+    for seed in 0..runs(150) {
+        let plan = random_plan(seed, None);
+        run(plan).unwrap_or_else(|why| panic!("{plan:?}: {why}"));
+    }
+}
+
+#[test]
+fn each_planted_bug_is_found() {
+    for plant in PLANTS {
+        let found = (0..2000).any(|seed| {
+            // Assertions are not what finds it.
+            let run = std::panic::catch_unwind(|| run(random_plan(seed, Some(plant))));
+            matches!(run, Ok(Err(_)))
+        });
+        assert!(found, "{plant}");
+    }
+}

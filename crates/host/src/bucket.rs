@@ -1,0 +1,252 @@
+//! A bucket of an object store, or a folder in a bucket's place: requests are carried out by the
+//! crate `object_store`, on a thread of their own beside the workers. What the objects mean it does
+//! not know.
+
+use bytes::Bytes;
+use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
+use env::{DiskErrorKind, ReadNow};
+use futures_util::TryStreamExt;
+use object_store::aws::AmazonS3Builder;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path as ObjectPath;
+use object_store::{
+    ClientOptions, Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
+    PutPayload, RetryConfig,
+};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// How long one request to a server may take before it counts as failed.
+const REQUEST_MAX: Duration = Duration::from_secs(10);
+
+static ENDPOINT: OnceLock<String> = OnceLock::new();
+
+/// From now on servers are looked for here, whatever the environment says.
+pub fn set_endpoint(url: String) {
+    let _ = ENDPOINT.set(url); // once a process
+}
+
+/// Where a volume in a bucket lies.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Url {
+    /// `s3://BUCKET/PREFIX`
+    S3 {
+        /// The bucket.
+        bucket: String,
+        /// What all names of the volume begin with.
+        prefix: String,
+    },
+    /// `file:///DIR`: each object is a file there.
+    Folder(PathBuf),
+}
+
+impl Url {
+    /// The URL that is written in a path's place; None: it is a path. Errors: it is no URL of a
+    /// bucket that is known here.
+    pub fn of(path: &Path) -> Result<Option<Url>, String> {
+        let Some((scheme, rest)) = path.to_str().and_then(|p| p.split_once("://")) else {
+            return Ok(None);
+        };
+        let shown = path.display();
+        match scheme {
+            "file" if rest.starts_with('/') => Ok(Some(Url::Folder(PathBuf::from(rest)))),
+            "file" => Err(format!("{shown}: a folder's URL is file:///DIR, with its whole path")),
+            "s3" => {
+                let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
+                let prefix = prefix.trim_matches('/').to_owned();
+                if bucket.is_empty() || prefix.is_empty() {
+                    return Err(format!("{shown}: a volume's URL is s3://BUCKET/PREFIX"));
+                }
+                Ok(Some(Url::S3 { bucket: bucket.to_owned(), prefix }))
+            }
+            _ => Err(format!("{shown}: of URLs, s3://BUCKET/PREFIX and file:///DIR are known")),
+        }
+    }
+
+    /// Makes a folder for it, where that is what it is.
+    pub fn make_folder(&self) -> Result<(), String> {
+        match self {
+            Url::Folder(dir) => {
+                std::fs::create_dir_all(dir).map_err(|e| format!("{}: {e}", dir.display()))
+            }
+            Url::S3 { .. } => Ok(()),
+        }
+    }
+}
+
+/// The thread on which requests of all buckets run.
+fn runtime() -> Result<Handle, String> {
+    static RUNTIME: OnceLock<Result<Handle, String>> = OnceLock::new();
+    let started = RUNTIME.get_or_init(|| {
+        let fail = |e: std::io::Error| format!("the thread for buckets cannot be started: {e}");
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(fail)?;
+        let handle = runtime.handle().clone();
+        let run = move || runtime.block_on(std::future::pending::<()>());
+        std::thread::Builder::new().name("buckets".into()).spawn(run).map_err(fail)?;
+        Ok(handle)
+    });
+    started.clone()
+}
+
+/// The objects of one volume.
+#[derive(Clone, Debug)]
+pub(crate) struct HostBucket {
+    store: Arc<dyn ObjectStore>,
+    prefix: String,
+    runtime: Handle,
+}
+
+impl HostBucket {
+    /// A bucket; nothing is asked of it yet. Errors are for the user.
+    pub(crate) fn open(url: &Url) -> Result<HostBucket, String> {
+        let (store, prefix): (Arc<dyn ObjectStore>, String) = match url {
+            Url::Folder(dir) => {
+                let fail = |e: Error| format!("file://{}: {e}", dir.display());
+                let folder = LocalFileSystem::new_with_prefix(dir).map_err(fail)?;
+                (Arc::new(folder.with_fsync(true)), String::new())
+            }
+            Url::S3 { bucket, prefix } => (s3(bucket)?, format!("{prefix}/")),
+        };
+        Ok(HostBucket { store, prefix, runtime: runtime()? })
+    }
+
+    /// Begins a request; `then` is called with its end, on the buckets' thread.
+    pub(crate) fn start(&self, request: IoRequest, then: impl FnOnce(IoDone) + Send + 'static) {
+        let (me, id) = (self.clone(), request.id);
+        let Some(op) = request.object else { return then(refuse(request)) };
+        self.runtime.spawn(async move { then(IoDone::of_object(id, me.ask(&op).await)) });
+    }
+
+    /// Carries a request out, waiting for it.
+    pub(crate) fn carry_out(&self, request: IoRequest) -> IoDone {
+        if request.op == IoOp::Lend {
+            let lent = Some(Arc::new(self.clone()) as Arc<dyn ReadNow>);
+            return IoDone { lent, ..IoDone::of_disk(request.id, request.blocks, Ok(())) };
+        }
+        match request.object {
+            Some(op) => IoDone::of_object(request.id, self.ask_now(op)),
+            None => refuse(request),
+        }
+    }
+
+    fn ask_now(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+        let (tx, rx) = mpsc::channel();
+        let (me, during, name) = (self.clone(), op.verb(), op.name().to_owned());
+        self.runtime.spawn(async move { drop(tx.send(me.ask(&op).await)) });
+        rx.recv().unwrap_or_else(|_| {
+            let (kind, detail) = (BucketErrorKind::Unknown, "its thread is gone".to_owned());
+            Err(BucketError { kind, during, name, detail })
+        })
+    }
+
+    async fn ask(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        let asked = self.carry_on(op).await;
+        asked.map_err(|e| error_of(op, &e))
+    }
+
+    async fn carry_on(&self, op: &ObjectOp) -> Result<ObjectDone, Error> {
+        let at = |name: &str| ObjectPath::from(format!("{}{name}", self.prefix));
+        let payload = |bytes: &Arc<[u8]>| PutPayload::from(Bytes::from_owner(bytes.clone()));
+        match op {
+            ObjectOp::PutAbsent(name, bytes) => {
+                let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+                self.store.put_opts(&at(name), payload(bytes), options).await?;
+                Ok(ObjectDone::Done)
+            }
+            ObjectOp::Put(name, bytes) => {
+                self.store.put(&at(name), payload(bytes)).await?;
+                Ok(ObjectDone::Done)
+            }
+            ObjectOp::Get(name, range) => {
+                let range = range.map(|(from, len)| GetRange::Bounded(from..from + len));
+                let options = GetOptions { range, ..GetOptions::default() };
+                let got = self.store.get_opts(&at(name), options).await?;
+                Ok(ObjectDone::Bytes(got.bytes().await?.to_vec()))
+            }
+            ObjectOp::List { prefix, after } => self.list(prefix, after).await,
+            ObjectOp::Delete(name) => match self.store.delete(&at(name)).await {
+                Ok(()) | Err(Error::NotFound { .. }) => Ok(ObjectDone::Done),
+                Err(e) => Err(e),
+            },
+        }
+    }
+
+    /// `object_store` lists folders: the last part of `prefix` is compared here.
+    async fn list(&self, prefix: &str, after: &str) -> Result<ObjectDone, Error> {
+        let folder = format!("{}{}", self.prefix, prefix.rsplit_once('/').map_or("", |p| p.0));
+        let folder = ObjectPath::from(folder.trim_end_matches('/'));
+        let listed = if after.is_empty() {
+            self.store.list(Some(&folder))
+        } else {
+            let after = ObjectPath::from(format!("{}{after}", self.prefix));
+            self.store.list_with_offset(Some(&folder), &after)
+        };
+        let found = match listed.try_collect::<Vec<_>>().await {
+            Err(Error::NotFound { .. }) => Vec::new(), // a folder is made with its first file
+            found => found?,
+        };
+        let own = |m: object_store::ObjectMeta| {
+            let name = m.location.as_ref().strip_prefix(&self.prefix)?.to_owned();
+            (name.starts_with(prefix) && name.as_str() > after).then_some(name)
+        };
+        let mut names: Vec<String> = found.into_iter().filter_map(own).collect();
+        names.sort_unstable();
+        Ok(ObjectDone::Names(names))
+    }
+}
+
+/// A disk's request where there is no disk.
+fn no_disk(at: u64) -> DiskError {
+    let detail = "a bucket holds objects, and no bytes of its own".to_owned();
+    DiskError { kind: DiskErrorKind::Io, during: "read or write", at, detail }
+}
+
+fn refuse(request: IoRequest) -> IoDone {
+    IoDone::of_disk(request.id, request.blocks, Err(no_disk(request.at)))
+}
+
+impl ReadNow for HostBucket {
+    fn read_now(&self, at: u64, _: &mut [u8]) -> Result<(), DiskError> {
+        Err(no_disk(at))
+    }
+    fn object_now(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        self.ask_now(op.clone())
+    }
+}
+
+fn s3(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
+    let named = || std::env::var("AWS_ENDPOINT_URL").or_else(|_| std::env::var("AWS_ENDPOINT"));
+    let endpoint = ENDPOINT.get().cloned().or_else(|| named().ok());
+    let mut client = ClientOptions::new().with_timeout(REQUEST_MAX);
+    if let Some(url) = endpoint {
+        client = client.with_allow_http(url.starts_with("http://"));
+        builder = builder.with_endpoint(url.trim_end_matches('/'));
+    }
+    // What fails is tried again where it is known what it means.
+    let retry =
+        RetryConfig { max_retries: 2, retry_timeout: REQUEST_MAX, ..RetryConfig::default() };
+    let built = builder.with_client_options(client).with_retry(retry).build();
+    built.map(|s| Arc::new(s) as Arc<dyn ObjectStore>).map_err(|e| format!("s3://{bucket}: {e}"))
+}
+
+fn error_of(op: &ObjectOp, e: &Error) -> BucketError {
+    let kind = match e {
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => BucketErrorKind::Exists,
+        Error::NotFound { .. } => BucketErrorKind::NotFound,
+        Error::PermissionDenied { .. }
+        | Error::Unauthenticated { .. }
+        | Error::NotImplemented { .. }
+        | Error::InvalidPath { .. } => BucketErrorKind::Refused,
+        _ => BucketErrorKind::Unknown,
+    };
+    let words: Vec<String> = e.to_string().split_whitespace().map(str::to_owned).collect();
+    let detail: String = match kind {
+        BucketErrorKind::Exists => String::new(),
+        _ => words.join(" ").chars().take(300).collect(),
+    };
+    BucketError { kind, during: op.verb(), name: op.name().to_owned(), detail }
+}

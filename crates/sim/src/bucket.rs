@@ -1,0 +1,235 @@
+//! A virtual bucket that several machines use over a network: requests travel, may fail before they
+//! are carried out, be carried out and lose their answer, or be carried out long after they were
+//! given up. A machine can be stopped and go on later, or be killed, at any of its requests.
+
+use env::sync::Notify;
+use env::{Bucket, BucketError, BucketErrorKind, Env, Local, Nanos, ObjectDone, ObjectOp, Rng};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// How often something goes wrong: one request in so many; 0: never.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trouble {
+    /// It fails and is not carried out, as when the store throttles.
+    pub refused: u64,
+    /// It is carried out, and its answer is lost.
+    pub lost: u64,
+    /// It fails, and is carried out up to some seconds later.
+    pub late: u64,
+}
+
+/// What happens to a machine at one of its requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cut {
+    /// It is killed before the request leaves.
+    KilledBefore,
+    /// It is killed when the request has been carried out.
+    KilledAfter,
+    /// It is killed, and the request is carried out later.
+    KilledLate,
+    /// It stands still for so long before the request leaves.
+    StoppedBefore(Nanos),
+    /// It stands still for so long when the request has been carried out.
+    StoppedAfter(Nanos),
+}
+
+struct Inner {
+    env: Env,
+    objects: RefCell<BTreeMap<String, Arc<[u8]>>>,
+    rng: RefCell<Rng>,
+    trouble: Trouble,
+    overwritten: RefCell<Vec<String>>,
+}
+
+/// The bucket.
+#[derive(Clone)]
+pub struct SimBucket(Rc<Inner>);
+
+/// One machine's way to it.
+pub struct Machine {
+    bucket: SimBucket,
+    cut: Cell<Option<(u64, Cut)>>,
+    requests: Cell<u64>,
+    killed: Cell<bool>,
+    stopped: Cell<bool>,
+    resumed: Notify,
+}
+
+/// A request takes up to so long on its way, and its answer too.
+const TRAVEL: Nanos = Nanos::from_millis(20);
+/// One that is late, up to so long.
+const LATE: Nanos = Nanos::from_secs(20);
+
+impl SimBucket {
+    /// An empty bucket. `seed` decides what goes wrong, and how long things take.
+    pub fn new(env: Env, seed: u64, trouble: Trouble) -> SimBucket {
+        SimBucket(Rc::new(Inner {
+            env,
+            objects: RefCell::default(),
+            rng: RefCell::new(Rng::new(seed)),
+            trouble,
+            overwritten: RefCell::default(),
+        }))
+    }
+
+    /// A machine that uses it. `cut`: what happens to it, at which of its requests.
+    pub fn machine(&self, cut: Option<(u64, Cut)>) -> Rc<Machine> {
+        Rc::new(Machine {
+            bucket: self.clone(),
+            cut: Cell::new(cut),
+            requests: Cell::new(0),
+            killed: Cell::new(false),
+            stopped: Cell::new(false),
+            resumed: Notify::new(),
+        })
+    }
+
+    /// Objects that another one was put in the place of, heartbeats aside.
+    pub fn overwritten(&self) -> Vec<String> {
+        self.0.overwritten.borrow().clone()
+    }
+
+    /// The names of all objects.
+    pub fn names(&self) -> Vec<String> {
+        self.0.objects.borrow().keys().cloned().collect()
+    }
+
+    fn below(&self, d: Nanos) -> Nanos {
+        Nanos(self.0.rng.borrow_mut().below(d.0))
+    }
+
+    fn happens(&self, one_in: u64) -> bool {
+        one_in > 0 && self.0.rng.borrow_mut().one_in(one_in)
+    }
+
+    /// Carries a request out.
+    fn apply(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        let mut objects = self.0.objects.borrow_mut();
+        match op {
+            ObjectOp::PutAbsent(name, bytes) => {
+                if objects.contains_key(name) {
+                    return Err(error(op, BucketErrorKind::Exists));
+                }
+                objects.insert(name.clone(), bytes.clone());
+                Ok(ObjectDone::Done)
+            }
+            ObjectOp::Put(name, bytes) => {
+                let before = objects.insert(name.clone(), bytes.clone());
+                if !name.starts_with("beats/") && before.is_some_and(|b| b != *bytes) {
+                    self.0.overwritten.borrow_mut().push(name.clone());
+                }
+                Ok(ObjectDone::Done)
+            }
+            ObjectOp::Get(name, range) => {
+                let found = objects.get(name);
+                let bytes = found.ok_or_else(|| error(op, BucketErrorKind::NotFound))?;
+                let (from, len) = range.unwrap_or((0, bytes.len() as u64));
+                let end = (from + len).min(bytes.len() as u64);
+                let part = bytes.get(from as usize..end as usize).unwrap_or_default();
+                Ok(ObjectDone::Bytes(part.to_vec()))
+            }
+            ObjectOp::List { prefix, after } => {
+                let wanted = |n: &&String| n.starts_with(prefix) && *n > after;
+                Ok(ObjectDone::Names(objects.keys().filter(wanted).cloned().collect()))
+            }
+            ObjectOp::Delete(name) => {
+                objects.remove(name);
+                Ok(ObjectDone::Done)
+            }
+        }
+    }
+
+    /// Carries it out some time, whoever has given it up.
+    fn apply_late(&self, op: ObjectOp) {
+        let (me, wait) = (self.clone(), self.below(LATE));
+        self.0.env.spawn("late request", async move {
+            me.0.env.sleep(wait).await;
+            let _ = me.apply(&op); // nobody waits for it
+        });
+    }
+}
+
+fn error(op: &ObjectOp, kind: BucketErrorKind) -> BucketError {
+    let (during, name) = (op.verb(), op.name().to_owned());
+    BucketError { kind, during, name, detail: String::new() }
+}
+
+impl Machine {
+    /// How many requests it has made.
+    pub fn requests(&self) -> u64 {
+        self.requests.get()
+    }
+    /// Was it killed?
+    pub fn is_killed(&self) -> bool {
+        self.killed.get()
+    }
+
+    /// What happens at the next request, if it is this moment's: `after`, it has been carried out.
+    async fn pass(self: &Rc<Self>, n: u64, after: bool) {
+        let cut = self.cut.get().filter(|(at, _)| *at == n).map(|(_, cut)| cut);
+        match cut {
+            Some(Cut::KilledBefore) if !after => self.killed.set(true),
+            Some(Cut::KilledAfter) if after => self.killed.set(true),
+            Some(Cut::StoppedBefore(d)) if !after => self.stop(d),
+            Some(Cut::StoppedAfter(d)) if after => self.stop(d),
+            _ => (),
+        }
+        while self.stopped.get() && !self.killed.get() {
+            self.resumed.wait().await;
+        }
+        if self.killed.get() {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    fn stop(self: &Rc<Self>, d: Nanos) {
+        self.stopped.set(true);
+        let (me, env) = (self.clone(), self.bucket.0.env.clone());
+        self.bucket.0.env.spawn("machine goes on", async move {
+            env.sleep(d).await;
+            me.stopped.set(false);
+            me.resumed.wake_all();
+        });
+    }
+
+    async fn carry_on(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+        let n = self.requests.get();
+        self.requests.set(n + 1);
+        let (bucket, env) = (&self.bucket, &self.bucket.0.env);
+        self.pass(n, false).await;
+        if self.cut.get() == Some((n, Cut::KilledLate)) {
+            bucket.apply_late(op.clone());
+            self.killed.set(true);
+            std::future::pending::<()>().await;
+        }
+        env.sleep(bucket.below(TRAVEL)).await;
+        let trouble = bucket.0.trouble;
+        if bucket.happens(trouble.late) {
+            bucket.apply_late(op.clone());
+            self.pass(n, true).await;
+            return Err(error(&op, BucketErrorKind::Unknown));
+        }
+        if bucket.happens(trouble.refused) {
+            self.pass(n, true).await;
+            return Err(error(&op, BucketErrorKind::Unknown));
+        }
+        let done = bucket.apply(&op);
+        env.sleep(bucket.below(TRAVEL)).await;
+        self.pass(n, true).await;
+        if bucket.happens(trouble.lost) {
+            return Err(error(&op, BucketErrorKind::Unknown));
+        }
+        done
+    }
+}
+
+/// A machine's way as a bucket.
+pub struct Way(pub Rc<Machine>);
+
+impl Bucket for Way {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        Box::pin(self.0.clone().carry_on(op))
+    }
+}

@@ -1,0 +1,167 @@
+//! The store in a bucket as a kind of store: its device is a bucket, its log is followed in memory
+//! while it is only looked at, and taken over when it is to be written. What lies in its virtual
+//! blocks is the layout's business.
+
+use crate::VolumeError;
+use crate::place::Ground;
+use crate::store::{FoundStore, Store, StoreKind};
+use bucket::{Making, TakeOver};
+use env::{Block, Bucket, Disk, DiskError, Durability, Env, Local, Nanos};
+use format::BlockNo;
+use format::mkfs::{MkfsOptions, Plan};
+use lfs::{Change, Virt};
+use mechanisms::{GroupChange, GroupStore};
+use std::rc::Rc;
+
+/// How a volume in a bucket is opened.
+#[derive(Clone, Debug)]
+pub struct BucketOptions {
+    /// What to do where somebody else writes it.
+    pub take_over: TakeOver,
+    /// A writer that was not heard of for so long is silent.
+    pub after: Nanos,
+    /// Who opens it, for a person.
+    pub writer: String,
+}
+
+impl Default for BucketOptions {
+    fn default() -> BucketOptions {
+        let defaults = bucket::OpenOptions::default();
+        let (take_over, after) = (defaults.take_over, defaults.after);
+        BucketOptions { take_over, after, writer: defaults.writer }
+    }
+}
+
+/// A store of objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Objects;
+
+/// Opens the store in the bucket that the ground is. Errors: there is none, somebody else writes
+/// it, or the bucket's.
+pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
+    let plant = on.plant.0.and_then(|p| bucket::PLANTS.iter().copied().find(|known| *known == p));
+    let BucketOptions { take_over, after, writer } = on.bucket.clone();
+    let defaults = bucket::OpenOptions::default();
+    let options = bucket::OpenOptions { read_only, take_over, after, writer, plant, ..defaults };
+    let objects = on.env.port().bucket(on.own);
+    bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
+}
+
+impl StoreKind for Objects {
+    fn probe<'a>(
+        &'a self,
+        on: &'a Ground,
+    ) -> Local<'a, Result<Option<Box<dyn FoundStore>>, VolumeError>> {
+        Box::pin(async {
+            // Whether there is a volume is told by who loads it.
+            Ok(on.is_bucket().then(|| Box::new(Objects) as Box<dyn FoundStore>))
+        })
+    }
+}
+
+impl FoundStore for Objects {
+    fn name(&self) -> &'static str {
+        "log-structured store in a bucket"
+    }
+    fn is_segments(&self) -> bool {
+        true
+    }
+    fn is_shared(&self) -> bool {
+        true
+    }
+    fn recover<'a>(&'a mut self, _: &'a Ground) -> Local<'a, Result<(), VolumeError>> {
+        Box::pin(async { Ok(()) })
+    }
+    fn load<'a>(
+        &'a self,
+        on: &'a Ground,
+        read_only: bool,
+    ) -> Local<'a, Result<Rc<dyn Store>, VolumeError>> {
+        Box::pin(
+            async move { Ok(Rc::new(Loaded(open_bucket(on, read_only).await?)) as Rc<dyn Store>) },
+        )
+    }
+}
+
+struct Loaded(bucket::Store);
+
+impl Store for Loaded {
+    fn disk(&self) -> Rc<dyn Disk> {
+        Rc::new(self.0.clone())
+    }
+    fn groups(&self) -> Option<Rc<dyn GroupStore>> {
+        Some(Rc::new(Groups(self.0.clone())))
+    }
+    fn close(&self) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(self.0.close())
+    }
+}
+
+/// The store as the mechanism of its mode knows it: a block of the volume is a virtual block.
+struct Groups(bucket::Store);
+
+impl GroupStore for Groups {
+    fn blocks_max(&self) -> u64 {
+        self.0.group_blocks_max()
+    }
+    fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>> {
+        Box::pin(async move { self.0.wait_for_room().await.map(|()| blocks) })
+    }
+    fn release(&self, _: u64) {}
+    fn put(&self, group: Vec<GroupChange>, _: u64) -> Local<'_, Result<u64, DiskError>> {
+        let virt = |b: BlockNo| Virt(b.0);
+        let change = |c| match c {
+            GroupChange::Whole(b, block) => Change::Whole(virt(b), block),
+            GroupChange::Bytes(b, ranges, image) => Change::Bytes { v: virt(b), ranges, image },
+            GroupChange::Free(e) => Change::Free(virt(e.start), e.len),
+        };
+        let group = lfs::Group { changes: group.into_iter().map(change).collect() };
+        Box::pin(async move { self.0.put(&group).await })
+    }
+    fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
+        Box::pin(self.0.flush_to(number))
+    }
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let s = self.0.stats();
+        let ([puts, gets, lists, deletes], [sent, received]) = (s.requests, s.bytes);
+        vec![
+            ("cairn_bucket_put_requests_total", puts),
+            ("cairn_bucket_get_requests_total", gets),
+            ("cairn_bucket_list_requests_total", lists),
+            ("cairn_bucket_delete_requests_total", deletes),
+            ("cairn_bucket_sent_bytes_total", sent),
+            ("cairn_bucket_received_bytes_total", received),
+            ("cairn_bucket_groups_total", s.groups),
+            ("cairn_bucket_log_objects_total", s.objects),
+            ("cairn_bucket_blocks_written_total", s.blocks),
+            ("cairn_bucket_blocks_moved_total", s.moved),
+            ("cairn_bucket_checkpoints_total", s.checkpoints),
+        ]
+    }
+}
+
+/// Makes a store in an empty bucket, and a volume on the store, of the size that `volume` says.
+/// Returns how many blocks the volume has. Errors: there is a volume already and `force` is not
+/// given; the bucket does not do what is needed, or failed.
+pub async fn make_in_bucket(
+    env: Env,
+    objects: Rc<dyn Bucket>,
+    volume: &MkfsOptions,
+    force: bool,
+) -> Result<u64, VolumeError> {
+    let (uuid, size_bytes) = (volume.uuid, volume.size_bytes);
+    let plan = Plan::new(volume).map_err(|e| VolumeError(e.to_string()))?;
+    let options = bucket::FormatOptions { uuid, size_bytes, force };
+    let making: Making = bucket::format(env, objects, &options).await.map_err(VolumeError)?;
+    let mut blocks = Vec::new();
+    plan.each_block(|b, bytes| {
+        blocks.push((b, Block::copy_of(bytes)));
+        Ok::<(), VolumeError>(())
+    })?;
+    let bs = plan.geometry().block_bytes as u64;
+    for (b, block) in blocks {
+        making.store.write(b.0 * bs, vec![block], Durability::Cached).await?;
+    }
+    making.finish().await.map_err(VolumeError)?;
+    Ok(plan.geometry().blocks)
+}

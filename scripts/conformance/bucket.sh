@@ -1,0 +1,70 @@
+# Volumes in a bucket: a folder, and a server of the S3 protocol (versitygw, built by Go, pinned). A writer that is
+# stopped is taken over, and when it wakes up it must not get a single write in; a writer that is killed loses
+# nothing that it had acknowledged.
+# shellcheck shell=bash
+
+VERSITYGW=v1.8.0
+
+stage_bucket() {
+  is_root || have fusermount3 || { skip "bucket: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
+  [ -c /dev/fuse ] || { skip "bucket: there is no /dev/fuse"; return; }
+  bucket_in file "file://$WORK/bucket-folder"
+  bucket_server || return
+  AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT \
+    bucket_in versitygw "s3://bkt/volume"
+  kill -TERM "$S3_SERVER" 2>/dev/null; wait "$S3_SERVER" 2>/dev/null
+}
+
+# Starts versitygw on a free port; S3_PORT and S3_SERVER. Left out where it cannot be had.
+bucket_server() {
+  local gw; gw=$(command -v versitygw || echo "$TOOLS/versitygw-$VERSITYGW")
+  if [ ! -x "$gw" ]; then
+    have go || { leave_out "bucket: versitygw needs Go, which is not here"; return 1; }
+    GOBIN=$TOOLS/gobin timeout 600 go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" >"$WORK/go.log" 2>&1 \
+      || { leave_out "bucket: versitygw cannot be built: $(tail -n 1 "$WORK/go.log")"; return 1; }
+    mv "$TOOLS/gobin/versitygw" "$gw"
+  fi
+  mkdir -p "$WORK/s3/bkt"
+  S3_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  ROOT_ACCESS_KEY=test ROOT_SECRET_KEY=testsecret "$gw" --port "127.0.0.1:$S3_PORT" posix "$WORK/s3" >"$WORK/s3.log" 2>&1 &
+  S3_SERVER=$!; SERVERS+=("$S3_SERVER")
+  local i
+  for ((i = 0; i < 100; i++)); do
+    (: <>"/dev/tcp/127.0.0.1/$S3_PORT") 2>/dev/null && return 0
+    sleep 0.1
+  done
+  fail "bucket: versitygw does not listen: $(tail -n 1 "$WORK/s3.log")"; return 1
+}
+
+bucket_in() {
+  local name="bucket in $1" url=$2 a=$WORK/bucket-$1-a b=$WORK/bucket-$1-b c=$WORK/bucket-$1-c first second i
+  check "$name: mkfs" "$CAIRN" mkfs "$url" --size 2G || return
+  serve_at "$a" "$url" || { fail "$name: it cannot be served"; return; }
+  first=$SERVER
+  mkdir "$a/tree"; for ((i = 0; i < 50; i++)); do seq "$i" "$((i + 2000))" >"$a/tree/$i"; sync "$a/tree/$i"; done
+  check "$name: a second writer is refused" bucket_refused "$url"
+  kill -STOP "$first"
+  serve_at "$b" --standby "$url" || { fail "$name: a stopped writer is not taken over"; kill -CONT "$first"; return; }
+  second=$SERVER
+  check "$name: what was synced is there after the takeover" bucket_tree "$b"
+  seq 7 77 >"$b/second"; sync "$b/second"
+  kill -CONT "$first"
+  check "$name: the writer that wakes up gets no write in" bucket_late "$a"
+  kill -KILL "$first"; wait "$first" 2>/dev/null; release "$a"
+  kill -KILL "$second"; wait "$second" 2>/dev/null; release "$b"
+  serve_at "$c" "$url" --takeover-after 1 || { fail "$name: a killed writer is not taken over"; return; }
+  check "$name: nothing is lost with a killed writer" bucket_both "$c"
+  kill -TERM "$SERVER"; wait "$SERVER"; release "$c"
+  check "$name: fsck" "$CAIRN" fsck "$url"
+  check "$name: export" "$CAIRN" lfs export "$url" "$c.img"
+  check "$name: e2fsck of the export" fsck_clean "$c.img"
+  rm -f "$c.img"
+}
+
+bucket_refused() { ! "$CAIRN" put "$1" /etc/hostname / 2>"$WORK/refused" && grep -q 'in use' "$WORK/refused"; }
+bucket_late() { ! (echo late >"$1/late" && sync "$1/late") 2>/dev/null; }
+bucket_tree() {
+  local i
+  for ((i = 0; i < 50; i++)); do seq "$i" "$((i + 2000))" | cmp - "$1/tree/$i" || return 1; done
+}
+bucket_both() { bucket_tree "$1" && seq 7 77 | cmp - "$1/second" && [ ! -e "$1/late" ]; }
