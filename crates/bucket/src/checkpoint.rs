@@ -117,7 +117,7 @@ impl Inner {
         if self.plant == Some("delete-before-checkpoint") {
             self.delete(&dead).await;
         }
-        self.pump();
+        self.send_ready();
         while self.state.borrow().acknowledged < serial {
             self.check_failed()?;
             self.changed.wait().await;

@@ -1,5 +1,5 @@
-//! What an open store knows: where each block lies, what has gathered, what is under way and what is
-//! acknowledged. It asks no bucket.
+//! What an open store knows: where each block lies, what has gathered, what is under way and what
+//! is acknowledged. It asks no bucket.
 
 use crate::object::{Head, Kind, block_sum};
 use crate::read::Cache;
@@ -248,6 +248,7 @@ impl State {
         blocks: Vec<Block>,
     ) {
         assert_eq!(head.serial, self.next, "I1: each serial once");
+        assert_eq!(head.previous, self.last, "I4: it names the one before it");
         self.stats.objects += 1;
         self.since = (self.since.0 + 1, self.since.1 + bytes.len() as u64);
         (self.last, self.next) = ((head.serial, sum), self.next + 1);
@@ -260,7 +261,12 @@ impl State {
 
     /// An object is in the bucket: what is there without a gap is acknowledged (I2).
     pub(crate) fn ended(&mut self, serial: u64, gap: bool) {
+        if self.failed.is_some() {
+            return;
+        }
         if let Some(flight) = self.flights.get_mut(&serial) {
+            let alone = flight.kind != Kind::Checkpoint || serial == self.acknowledged + 1;
+            assert!(alone, "I6: a checkpoint is there, and something before it is not");
             flight.ended = true;
         }
         while let Some(first) = self.flights.first_entry() {
@@ -280,6 +286,8 @@ impl State {
     }
 
     fn acknowledge(&mut self, serial: u64, put: u64, kind: Kind) {
+        assert_eq!(serial, self.acknowledged + 1, "I2: no gap is acknowledged");
+        assert!(self.failed.is_none(), "I10: nothing is acknowledged after a failure");
         self.acknowledged = serial;
         self.durable_put = self.durable_put.max(put);
         if kind == Kind::Checkpoint {

@@ -67,7 +67,7 @@ pub(crate) async fn put_own(
 
 impl Inner {
     /// Sends what is sealed, as far as the window and the number under way allow.
-    pub(crate) fn pump(self: &Rc<Self>) {
+    pub(crate) fn send_ready(self: &Rc<Self>) {
         loop {
             let mut s = self.state.borrow_mut();
             let Some(&serial) = s.ready.front() else { return };
@@ -79,6 +79,8 @@ impl Inner {
                 return;
             }
             assert!(serial > acknowledged, "I3: what is sent is not acknowledged yet");
+            let own = s.epoch == 0 || serial >= s.epoch + self.shape.window;
+            assert!(own, "I5: serial {serial} is void in epoch {}", s.epoch);
             let (bytes, head_bytes) = (flight.bytes.clone(), flight.head_bytes);
             s.ready.pop_front();
             s.under_way += 1;
@@ -115,7 +117,7 @@ impl Inner {
             Err(e) => self.fail(e.into()),
         }
         self.state.borrow_mut().under_way -= 1;
-        self.pump();
+        self.send_ready();
         self.changed.wake_all();
         self.checkpoint_if_due();
     }
@@ -165,7 +167,7 @@ impl Inner {
             }
             let sealed = self.seal_in_time().await;
             self.state.borrow_mut().sealing = false;
-            self.pump();
+            self.send_ready();
             self.changed.wake_all();
             sealed?;
         }
@@ -197,7 +199,7 @@ impl Inner {
             }
             s.seal(&self.shape, self.env.random());
         }
-        self.pump();
+        self.send_ready();
     }
 
     /// Waits until not too much is under way to take more.

@@ -263,6 +263,22 @@ fn a_writer_is_cut_at_each_of_its_requests() {
     }
 }
 
+/// I8: a taker sleeps at each of its requests, also between listing the log and putting its fence,
+/// while the writer goes on, writes checkpoints and deletes what lies before them.
+#[test]
+fn a_taker_sleeps_at_each_of_its_requests() {
+    for n in 0..40 {
+        for seconds in [1, 10] {
+            let long = Nanos::from_secs(seconds);
+            let cuts = [None, Some((n, Cut::StoppedBefore(long))), None];
+            let apart = Nanos::from_millis(700);
+            let plan = Plan { seed: n + 77, trouble: CALM, cuts, plant: None, apart };
+            run(plan).unwrap_or_else(|why| panic!("{plan:?}: {why}"));
+        }
+    }
+}
+
+/// I9: answers are lost and requests come late, and what is there is looked at again.
 #[test]
 fn writers_that_all_believe_they_are_right() {
     for seed in 0..runs(150) {

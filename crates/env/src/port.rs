@@ -1,6 +1,7 @@
 //! The port: the way requests to disks and buckets leave a volume and their ends come back. To the
-//! tasks inside it is a [`Disk`] or a [`Bucket`]; to the world outside it is a list of requests to carry out. Both worlds use this
-//! one port, so that what the simulator tests is what the host runs.
+//! tasks inside it is a [`Disk`] or a [`Bucket`]; to the world outside it is a list of requests to
+//! carry out. Both worlds use this one port, so that what the simulator tests is what the host
+//! runs.
 
 use crate::bucket::{Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 use crate::disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
