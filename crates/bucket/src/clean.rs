@@ -2,7 +2,7 @@
 //! are deleted with the next checkpoint; and garbage, which an interrupted mkfs, upload or deletion
 //! has left. It deletes nothing that a table needs.
 
-use crate::chain::{Trouble, head_of, list};
+use crate::chain::{Trouble, head_of};
 use crate::object::name;
 use crate::state::place;
 use crate::store::{Inner, Store};
@@ -111,19 +111,15 @@ impl Inner {
     }
 
     /// Takes away what lies below the newest checkpoint and is in no table, as a task.
-    pub(crate) fn start_collecting(self: &Rc<Self>) {
-        let store = self.clone();
-        // As it is now: what is dead in a checkpoint that is under way is no garbage yet (I7).
-        let (checkpoint, kept) = {
+    /// `there`: the serials that were there when the log was followed.
+    pub(crate) fn start_collecting(self: &Rc<Self>, there: &BTreeSet<u64>) {
+        let garbage: Vec<u64> = {
             let s = self.state.borrow();
-            let all = s.table.objects.keys().chain(&s.table.fences).copied();
-            (s.checkpoint, all.collect::<BTreeSet<u64>>())
+            let kept = |n: &u64| s.table.objects.contains_key(n) || s.table.fences.contains(n);
+            // As the table is before anything is written: nothing dead is missing in it yet (I7).
+            there.range(..s.checkpoint).filter(|n| !kept(n)).copied().collect()
         };
-        self.env.spawn("garbage", async move {
-            let Ok(there) = list(&store.bucket, 0).await else { return };
-            let below = there.range(..checkpoint).copied();
-            let garbage: Vec<u64> = below.filter(|n| !kept.contains(n)).collect();
-            store.delete(&garbage).await;
-        });
+        let store = self.clone();
+        self.env.spawn("garbage", async move { store.delete(&garbage).await });
     }
 }

@@ -63,6 +63,9 @@ async fn wait_for_silence(
     chain: &Chain,
     options: &OpenOptions,
 ) -> Result<(), String> {
+    if let TakeOver::Wait = options.take_over {
+        tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
+    }
     let (mut heard, mut last) = (env.now(), Writer::of(bucket, chain.epoch).await);
     loop {
         if last.as_ref().is_some_and(|w| w.closed) || env.now().since(heard) >= options.after {

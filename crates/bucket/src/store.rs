@@ -159,11 +159,12 @@ impl Store {
         };
         let opened =
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
+        let there = chain.listed.clone();
         let store = Store::with(env, steady, (shape, options), chain);
         let store = Store { opened, ..store };
         if !store.inner.options.read_only {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
-            store.inner.start_collecting();
+            store.inner.start_collecting(&there);
         }
         Ok(store)
     }

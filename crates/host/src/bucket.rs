@@ -250,3 +250,80 @@ fn error_of(op: &ObjectOp, e: &Error) -> BucketError {
     };
     BucketError { kind, during: op.verb(), name: op.name().to_owned(), detail }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+
+    fn folder(name: &str) -> (HostBucket, PathBuf) {
+        let dir = crate::file::beside_the_build(name);
+        let _ = std::fs::remove_dir_all(&dir);
+        let url = Url::Folder(dir.clone());
+        url.make_folder().unwrap();
+        (HostBucket::open(&url).unwrap(), dir)
+    }
+
+    fn put(name: &str, bytes: &[u8]) -> ObjectOp {
+        ObjectOp::PutAbsent(name.into(), bytes.into())
+    }
+
+    fn names(bucket: &HostBucket, after: &str) -> Vec<String> {
+        let (prefix, after) = ("log/".to_owned(), after.to_owned());
+        match bucket.ask_now(ObjectOp::List { prefix, after }).unwrap() {
+            ObjectDone::Names(names) => names,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_folder_keeps_the_rules_of_a_bucket() {
+        let (b, dir) = folder("bucket-rules");
+        assert_eq!(names(&b, ""), Vec::<String>::new(), "a folder that is not there yet");
+        for n in ["log/3", "log/1", "log/2", "other"] {
+            assert_eq!(b.ask_now(put(n, b"0123456789")), Ok(ObjectDone::Done));
+        }
+        let again = b.ask_now(put("log/1", b"other"));
+        assert_eq!(again.unwrap_err().kind, BucketErrorKind::Exists);
+        let get = |range| b.ask_now(ObjectOp::Get("log/1".into(), range));
+        assert_eq!(get(None), Ok(ObjectDone::Bytes(b"0123456789".to_vec())));
+        assert_eq!(get(Some((8, 100))), Ok(ObjectDone::Bytes(b"89".to_vec())));
+        assert_eq!(names(&b, ""), ["log/1", "log/2", "log/3"]);
+        assert_eq!(names(&b, "log/1"), ["log/2", "log/3"]);
+        for _ in 0..2 {
+            assert_eq!(b.ask_now(ObjectOp::Delete("log/2".into())), Ok(ObjectDone::Done));
+        }
+        let gone = b.ask_now(ObjectOp::Get("log/2".into(), None));
+        assert_eq!(gone.unwrap_err().kind, BucketErrorKind::NotFound);
+        let over = ObjectOp::Put("log/1".into(), b"new"[..].into());
+        assert_eq!(b.ask_now(over), Ok(ObjectDone::Done));
+        assert_eq!(get(None), Ok(ObjectDone::Bytes(b"new".to_vec())));
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Of many who put one name at the same time, one is told that it did.
+    #[test]
+    fn one_of_many_wins() {
+        let (b, dir) = folder("bucket-race");
+        for round in 0..20 {
+            let racer = |n: u8| {
+                let (b, op) = (b.clone(), put(&format!("log/{round}"), &[n; 100]));
+                std::thread::spawn(move || b.ask_now(op).is_ok())
+            };
+            let racers: Vec<_> = (0..6).map(racer).collect();
+            let won = racers.into_iter().map(|r| r.join().unwrap());
+            assert_eq!(won.filter(|w| *w).count(), 1);
+        }
+        std::fs::remove_dir_all(dir).unwrap();
+    }
+
+    #[test]
+    fn what_a_url_means() {
+        let of = |s: &str| Url::of(Path::new(s));
+        assert_eq!(of("disk.img"), Ok(None));
+        assert_eq!(of("file:///a/b"), Ok(Some(Url::Folder("/a/b".into()))));
+        let s3 = Url::S3 { bucket: "b".into(), prefix: "x/y".into() };
+        assert_eq!(of("s3://b/x/y/"), Ok(Some(s3)));
+        assert!(of("s3://b").is_err() && of("file://a").is_err() && of("ftp://a/b").is_err());
+    }
+}

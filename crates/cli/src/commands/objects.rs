@@ -2,7 +2,8 @@
 //! filled, whether it is whole, and its newest state as a plain image.
 
 use super::lfs::Inside;
-use crate::args::{LfsArgs, LfsCommand};
+use crate::args::{LfsArgs, LfsCommand, OpenArgs};
+use crate::image::bucket_options;
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
 use host::{HostFile, Url, drive};
@@ -16,16 +17,19 @@ pub fn is_bucket(image: &Path) -> Result<bool, Failure> {
     Ok(Url::of(image)?.is_some())
 }
 
-/// Runs `f` on the store, opened for reading only.
+/// Runs `f` on the store.
 fn on<T: 'static>(
     image: &Path,
+    read_only: bool,
     f: impl FnOnce(Env, bucket::Store) -> Local<'static, Result<T, VolumeError>> + 'static,
 ) -> Result<T, Failure> {
-    let file = Arc::new(HostFile::open(image, true)?);
+    let file = Arc::new(HostFile::open(image, read_only)?);
     let bytes = file.size_bytes();
     let result = drive(&[file], 1, move |env| {
         Box::pin(async move {
-            let store = open_bucket(&Ground::alone(env.clone(), bytes, None), true).await?;
+            let bucket = bucket_options(&OpenArgs::default());
+            let ground = Ground { bucket, ..Ground::alone(env.clone(), bytes, None) };
+            let store = open_bucket(&ground, read_only).await?;
             f(env, store).await
         })
     });
@@ -36,16 +40,13 @@ fn on<T: 'static>(
 pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
     match &a.command {
         LfsCommand::Stat { image, json } => stat(image, *json),
-        LfsCommand::Clean { image, .. } => Err(Failure::Usage(format!(
-            "{}: cleaning a bucket by hand is not in this version",
-            image.display()
-        ))),
+        LfsCommand::Clean { image, segments, .. } => clean(image, *segments),
         LfsCommand::Export { image, out } => export(image, out),
     }
 }
 
 fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (wrong, filled, opened, memory) = on(image, |_, store| {
+    let (wrong, filled, opened, memory) = on(image, true, |_, store| {
         Box::pin(async move {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
             Ok((wrong, store.filled(), store.opened(), store.table_memory_bytes()))
@@ -79,12 +80,24 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Damaged)
 }
 
+fn clean(image: &Path, objects: u32) -> Result<Outcome, Failure> {
+    let (emptied, stats) = on(image, false, move |_, store| {
+        Box::pin(async move {
+            let emptied = store.clean(objects as usize).await?;
+            store.close().await?;
+            Ok((emptied, store.stats()))
+        })
+    })?;
+    println!("{}: {emptied} objects emptied, {} blocks moved", image.display(), stats.moved);
+    Ok(Outcome::Done)
+}
+
 /// What is wrong with the store, and the report of the volume in it.
 pub fn check_inside(
     image: &Path,
     options: check::Options,
 ) -> Result<(Vec<String>, check::Report), Failure> {
-    on(image, move |env, store| {
+    on(image, true, move |env, store| {
         Box::pin(async move {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
             let disk = std::rc::Rc::new(store);
@@ -100,7 +113,7 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
     let to = out.to_path_buf();
-    let copied = on(image, move |_, store| {
+    let copied = on(image, true, move |_, store| {
         Box::pin(async move {
             let file = HostFile::create(&to, store.size_bytes()).map_err(VolumeError)?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
