@@ -100,7 +100,7 @@ async fn machine(
     for i in 1..=24_u64 {
         let mut op: Op = Vec::new();
         for _ in 0..=rng.below(3) {
-            let tag = (n as u64 + 1) << 32 | i << 8 | rng.below(200) + 1;
+            let tag = (n as u64 + 1) << 32 | i << 8 | (rng.below(200) + 1);
             op.push((rng.below(BLOCKS), if rng.one_in(8) { 0 } else { tag }));
         }
         let group = group_of(&op);
@@ -164,7 +164,7 @@ fn judge(history: &BTreeMap<u64, Writing>) -> Result<(), String> {
 /// the volume in the end. Errors: what was broken. Returns the requests of the first machine.
 fn run(plan: Plan) -> Result<u64, String> {
     let mut world = World::new(Image::new(4096));
-    let out = block_on(&mut world, move |env, _| async move {
+    block_on(&mut world, move |env, _| async move {
         let bucket = SimBucket::new(env.clone(), plan.seed, plan.trouble);
         let maker: Rc<dyn Bucket> = Rc::new(Way(bucket.machine(None)));
         let format = FormatOptions { uuid: [7; 16], size_bytes: BLOCKS * 4096, force: false };
@@ -201,8 +201,7 @@ fn run(plan: Plan) -> Result<u64, String> {
         }
         judge(&history.borrow())?;
         Ok(first.map_or(0, |m| m.requests()))
-    });
-    out
+    })
 }
 
 /// Being refused is no broken promise; damage is.
