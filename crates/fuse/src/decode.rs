@@ -26,6 +26,8 @@ pub(crate) enum Shape {
     DirPlus,
     Offset,
     Statx,
+    Ioctl,
+    Xflags,
 }
 
 /// What becomes of a request.
@@ -137,7 +139,7 @@ impl Parts<'_> {
             op::OPEN | op::OPENDIR | op::FLUSH => return Decoded::Now(ENOSYS),
             op::RELEASE | op::RELEASEDIR | op::DESTROY => return Decoded::Now(0),
             op::ACCESS => return Decoded::Now(ENOSYS), // the kernel decides (default_permissions)
-            39 => return Decoded::Now(ENOTTY),
+            op::IOCTL => return self.ioctl(),
             _ => return Decoded::Now(ENOSYS),
         };
         Decoded::Ask(shape, self.call(request))
@@ -250,6 +252,23 @@ impl Parts<'_> {
             }
         };
         Decoded::Ask(shape, self.call(request))
+    }
+
+    /// The requests of `lsattr` and `chattr`, as the kernel passes them on.
+    fn ioctl(&self) -> Decoded {
+        const GET_FLAGS: u32 = 0x8008_6601;
+        const SET_FLAGS: u32 = 0x4008_6602;
+        const GET_XFLAGS: u32 = 0x801c_581f; // which the kernel asks before it sets the others
+        let (ino, command) = (self.ino(), u32_at(self.fixed, 12));
+        match (command, self.rest.first_chunk::<4>()) {
+            (GET_FLAGS, _) => Decoded::Ask(Shape::Ioctl, self.call(Request::GetFlags { ino })),
+            (GET_XFLAGS, _) => Decoded::Ask(Shape::Xflags, self.call(Request::GetFlags { ino })),
+            (SET_FLAGS, Some(value)) => {
+                let flags = u32::from_le_bytes(*value);
+                Decoded::Ask(Shape::Ioctl, self.call(Request::SetFlags { ino, flags }))
+            }
+            _ => Decoded::Now(ENOTTY),
+        }
     }
 
     fn readdir(&self) -> Decoded {

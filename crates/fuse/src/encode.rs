@@ -59,6 +59,16 @@ pub(crate) fn encode(
             }
         }
         (Shape::Offset, Reply::Offset(o)) => w.u64(o),
+        (Shape::Ioctl, Reply::Flags(flags)) => {
+            w.zeros(16); // it has succeeded
+            w.u32(flags);
+        }
+        (Shape::Ioctl, Reply::Done) => w.zeros(16),
+        (Shape::Xflags, Reply::Flags(flags)) => {
+            w.zeros(16);
+            w.u32(xflags(flags));
+            w.zeros(24); // no hints, no project
+        }
         _ => return Err(EIO),
     }
     Ok(w.len)
@@ -152,4 +162,11 @@ fn statfs(w: &mut Writer<'_>, s: &StatFs) {
     w.u32(s.name_bytes_max);
     w.u32(s.block_bytes);
     w.zeros(28);
+}
+/// Flags as `FS_IOC_FSGETXATTR` has them: synchronous, immutable, append-only, no dump, no access
+/// times.
+fn xflags(flags: u32) -> u32 {
+    const PAIRS: [(u32, u32); 5] =
+        [(0x8, 0x20), (0x10, 0x8), (0x20, 0x10), (0x40, 0x80), (0x80, 0x40)];
+    PAIRS.iter().filter(|p| flags & p.0 != 0).map(|p| p.1).sum()
 }

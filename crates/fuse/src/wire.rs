@@ -109,6 +109,7 @@ pub(crate) mod op {
     pub(crate) const CREATE: u32 = 35;
     pub(crate) const INTERRUPT: u32 = 36;
     pub(crate) const DESTROY: u32 = 38;
+    pub(crate) const IOCTL: u32 = 39;
     pub(crate) const BATCH_FORGET: u32 = 42;
     pub(crate) const FALLOCATE: u32 = 43;
     pub(crate) const READDIRPLUS: u32 = 44;
@@ -202,7 +203,7 @@ pub(crate) fn fixed_len(opcode: u32, setxattr_ext: bool) -> usize {
         | op::TMPFILE
         | op::RENAME2 => 16,
         op::FLUSH | op::RELEASE | op::RELEASEDIR | op::LSEEK | op::STATX => 24,
-        op::FALLOCATE => 32,
+        op::FALLOCATE | op::IOCTL => 32,
         op::WRITE | op::READ | op::READDIR | op::READDIRPLUS => 40,
         op::SETATTR => 88,
         _ => 0,

@@ -246,6 +246,11 @@ pub enum Request {
     Access { ino: u32, mask: u32 },
     /// Answer: `Attr`.
     Space { ino: u32, op: SpaceOp, offset: u64, len: u64 },
+    /// The flags of `chattr`. Answer: `Flags`.
+    GetFlags { ino: u32 },
+    /// Sets all of them. Answer: `Done`. Errors: `NotSupported` where one differs that cannot be
+    /// set, `Perm` where only root may.
+    SetFlags { ino: u32, flags: u32 },
     /// Answer: `Offset`.
     Seek { ino: u32, kind: SeekKind, offset: u64 },
     /// How reads keep times of access from now on, whoever reads. Answer: `Done`.
@@ -345,6 +350,8 @@ pub enum Reply {
     },
     /// Attributes.
     Attr(Attr),
+    /// The flags of `chattr`.
+    Flags(u32),
     /// A link's text, an attribute's value, a list of names.
     Bytes(Vec<u8>),
     /// Data read.

@@ -47,6 +47,10 @@ impl<S: Store> Ufs<S> {
         attr: &Attr,
         set: &SetAttr,
     ) -> Result<(), FsError> {
+        self.check_immutable(inode)?;
+        if set.size.is_some() || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            self.check_free(inode)?;
+        }
         if owners::may_set(attr, set, &ctx.cred)? {
             self.permit(ctx, inode, WRITE).await?;
         }

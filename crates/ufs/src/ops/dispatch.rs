@@ -113,6 +113,8 @@ impl<S: Store> Ufs<S> {
             R::GetAttr { ino } => Ok(Reply::Attr(self.attr(&self.inode(ino).await?.h))),
             R::SetAttr { ino, set } => self.setattr(ctx, ino, &set).await,
             R::ReadLink { ino } => self.readlink(ino).await,
+            R::GetFlags { ino } => self.flags(ino).await,
+            R::SetFlags { ino, flags } => self.set_flags(ctx, ino, flags).await,
             R::Make { dir, name, kind, attr, umask, fail_if_exists } => {
                 let inherited = Default::default();
                 let new = super::make::New { kind, attr, umask, fail_if_exists, inherited };

@@ -34,6 +34,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Exists);
         }
         self.permit_names(ctx, &dir).await?;
+        self.check_free(&file)?;
         if file.links() >= self.store.limits().links_max {
             return Err(FsError::TooManyLinks);
         }

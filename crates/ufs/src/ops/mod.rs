@@ -3,6 +3,7 @@
 mod attrs;
 mod close;
 mod dispatch;
+mod flags;
 mod link;
 mod lookup;
 mod make;
@@ -160,16 +161,20 @@ impl<S: Store> Ufs<S> {
 
     /// May names be added to or taken from the directory?
     pub(crate) async fn permit_names(&self, ctx: &Ctx, dir: &Inode) -> Result<(), FsError> {
-        self.permit(ctx, dir, WRITE | EXECUTE).await
+        self.permit(ctx, dir, WRITE | EXECUTE).await?;
+        self.check_immutable(dir)
     }
 
-    /// In a sticky directory only the owner of the directory or of the file takes a name away.
+    /// In a sticky directory only the owner of the directory or of the file takes a name away; of
+    /// what is immutable, or only grows, nobody does.
     pub(crate) fn permit_sticky(
         &self,
         ctx: &Ctx,
         dir: &Inode,
         child: &Inode,
     ) -> Result<(), FsError> {
+        self.check_free(dir)?;
+        self.check_free(child)?;
         let d = self.attr(&dir.h);
         let free = !ctx.cred.check || d.mode & 0o1000 == 0;
         if free || is_owner(&d, &ctx.cred) || is_owner(&self.attr(&child.h), &ctx.cred) {

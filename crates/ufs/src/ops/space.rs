@@ -47,6 +47,8 @@ impl<S: Store> Ufs<S> {
         self.permit(ctx, &inode, WRITE).await?;
         let locks = self.lock(&[&inode]).await?;
         let size = inode.size();
+        let only_adds = matches!(op, SpaceOp::Allocate { .. });
+        self.check_contents(&inode, if only_adds { size } else { offset })?;
         let beyond = end > size;
         let unwritten = self.store.has_unwritten(&inode.h);
         match op {

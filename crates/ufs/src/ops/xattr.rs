@@ -84,6 +84,7 @@ impl<S: Store> Ufs<S> {
         } else if ctx.cred.check && ctx.cred.uid != 0 {
             return Err(FsError::Perm);
         }
+        self.check_free(&inode)?;
         self.store.writable()?;
         let locks = self.lock(&[&inode]).await?;
         let mut list = self.attributes(&inode.h).await?;
