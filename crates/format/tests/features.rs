@@ -33,6 +33,9 @@ fn what_nobody_knows() {
     let read = Features { ro_compat: unknown, ..Features::default() };
     assert_eq!(read.check(), Ok(()));
     assert_eq!(read.read_only_because(), ["FEATURE_R30"]);
+    assert_eq!(read.written_after(), None);
+    let quota = Features { ro_compat: 0x2100, ..Features::default() };
+    assert_eq!(quota.written_after().as_deref(), Some("tune2fs -O ^quota,^project"));
     let ignored = Features { compat: unknown, ..Features::default() };
     assert_eq!(ignored.check(), Ok(()));
     assert!(ignored.read_only_because().is_empty());

@@ -150,7 +150,10 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
     let unknown = superblock.features().read_only_because();
     if !unknown.is_empty() {
         let names = unknown.join(", ");
-        read_only = Some(format!("opened for reading only: this version does not write {names}"));
+        let advice = superblock.features().written_after();
+        let advice = advice.map_or(String::new(), |a| format!("; {a} takes that away"));
+        let why = format!("this version does not write {names}{advice}");
+        read_only = Some(format!("opened for reading only: {why}"));
     }
     if superblock.blocks() > u64::from(u32::MAX) {
         let why = "opened for reading only: volumes beyond 2^32 blocks are not written yet";

@@ -196,6 +196,16 @@ impl Features {
         self.each().filter(|f| f.2 != Written).map(|f| f.1).collect()
     }
 
+    /// What lets a volume be written that may only be read, if there is something: the command that
+    /// takes its features away.
+    pub fn written_after(self) -> Option<String> {
+        const TAKEN_AWAY: [&str; 5] = ["fast_commit", "mmp", "quota", "project", "read-only"];
+        let all = self.read_only_because();
+        let can = !all.is_empty() && all.iter().all(|n| TAKEN_AWAY.contains(&n.as_str()));
+        let names: Vec<String> = all.iter().map(|n| format!("^{n}")).collect();
+        can.then(|| format!("tune2fs -O {}", names.join(",")))
+    }
+
     /// The features that are written only in modes whose journal keeps whole blocks together: a
     /// write torn by a power cut would leave a wrong checksum, or half a tree of extents.
     pub fn journal_only_because(self) -> Vec<String> {
