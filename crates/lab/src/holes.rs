@@ -2,6 +2,7 @@
 //! documents state, worked out from a file's contents, for the judge: what a power cut may show of
 //! such a hole are its first steps, and nothing of any other.
 
+use crate::contents::Contents;
 use crate::setting::{Setting, VolumeKind};
 
 /// The block size of the volumes of the scenarios, and the blocks that an indirect one maps.
@@ -17,19 +18,18 @@ const RUN_BYTES: u64 = 24;
 
 /// The offsets at which a hole over these bytes of the file may end for a while: none where it fits
 /// in one transaction. A journal of 1 MiB has room for every hole of the scenarios.
-pub(crate) fn borders(setting: Setting, file: &[u8], (at, len): (u64, u64)) -> Vec<u64> {
+pub(crate) fn borders(setting: Setting, file: &Contents, (at, len): (u64, u64)) -> Vec<u64> {
     let mut all = Vec::new();
     // A leaf of extents maps many times as much, so that these fit.
     if !setting.mode.is_redo() || setting.kind != VolumeKind::Ext3 {
         return all;
     }
-    let end = (at + len).min(file.len() as u64);
+    let end = (at + len).min(file.len());
     let (first, last) = (at.div_ceil(BLOCK_BYTES), end / BLOCK_BYTES);
     let (mut bytes, mut leaf) = (BESIDE_BYTES, None);
     let mut next_in_run = false;
     for b in first..last {
-        let mapped =
-            file[(b * BLOCK_BYTES) as usize..][..BLOCK_BYTES as usize].iter().any(|x| *x != 0);
+        let mapped = !file.is_zero(b * BLOCK_BYTES..(b + 1) * BLOCK_BYTES);
         let starts_run = mapped && !next_in_run;
         next_in_run = mapped;
         if !starts_run {
@@ -50,10 +50,10 @@ pub(crate) fn borders(setting: Setting, file: &[u8], (at, len): (u64, u64)) -> V
 
 /// The file as it is when the hole has come to one of its borders: what lies at its ends is zeroed
 /// with its first step.
-pub(crate) fn half_punched(file: &[u8], (at, len): (u64, u64), border: u64) -> Vec<u8> {
-    let end = (at + len).min(file.len() as u64);
-    let mut half = file.to_vec();
-    half[at as usize..border as usize].fill(0);
-    half[(end - end % BLOCK_BYTES).max(border) as usize..end as usize].fill(0);
+pub(crate) fn half_punched(file: &Contents, (at, len): (u64, u64), border: u64) -> Contents {
+    let end = (at + len).min(file.len());
+    let mut half = file.clone();
+    half.zero(at..border);
+    half.zero((end - end % BLOCK_BYTES).max(border)..end);
     half
 }

@@ -3,6 +3,7 @@
 //! table of modes.
 
 use crate::acts::Act;
+use crate::contents::Contents;
 use crate::model::{Model, Node};
 use crate::prefix::How;
 use crate::setting::JUDGED_SECS;
@@ -181,7 +182,7 @@ fn names(tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
             Some(s) => {
                 if let Node::Symlink(text) = node
                     && !moved
-                    && s.bytes != *text
+                    && s.bytes != text[..]
                 {
                     v.wrong.push(format!("{path} has another text"));
                 }
@@ -226,7 +227,7 @@ fn lengths(
         let Node::File(bytes) = old.node(id) else { continue };
         let last = last_change(e, id);
         if let (Some(Act::Truncate(..)), Some(s)) = (last, tree.get(&path))
-            && s.size != bytes.len() as u64
+            && s.size != bytes.len()
         {
             let want = bytes.len();
             v.wrong.push(format!("{path} has {} bytes, truncated to {want}", s.size));
@@ -258,7 +259,7 @@ pub(crate) fn synced(
     names_go: bool,
     v: &mut Verdict,
 ) {
-    let mut promised: BTreeMap<usize, Vec<u8>> = BTreeMap::new();
+    let mut promised: BTreeMap<usize, Contents> = BTreeMap::new();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
     let mut m = Model::default();
     for (i, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
@@ -313,12 +314,12 @@ pub(crate) fn synced(
 }
 
 /// Is a file of this name with these contents in some directory?
-fn elsewhere(tree: &BTreeMap<String, Seen>, path: &str, bytes: &[u8]) -> bool {
+fn elsewhere(tree: &BTreeMap<String, Seen>, path: &str, bytes: &Contents) -> bool {
     let name = path.rsplit('/').next().unwrap_or(path);
-    tree.iter().any(|(p, s)| p.rsplit('/').next() == Some(name) && s.bytes == bytes)
+    tree.iter().any(|(p, s)| p.rsplit('/').next() == Some(name) && s.bytes == *bytes)
 }
 
-fn promise(m: &Model, id: Option<usize>, promised: &mut BTreeMap<usize, Vec<u8>>) {
+fn promise(m: &Model, id: Option<usize>, promised: &mut BTreeMap<usize, Contents>) {
     if let Some(id) = id
         && let Node::File(bytes) = m.node(id)
     {

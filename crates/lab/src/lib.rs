@@ -4,6 +4,7 @@
 mod acts;
 mod again;
 mod bad;
+mod contents;
 pub mod crash;
 mod damaged;
 pub mod elsewhere;
@@ -35,6 +36,7 @@ mod subject;
 mod waits;
 
 pub use acts::{Act, payload};
+pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};

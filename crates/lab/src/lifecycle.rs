@@ -7,6 +7,7 @@
 
 use crate::acts::Act;
 use crate::again::recorded_recovery;
+use crate::contents::Contents;
 use crate::crash::{CrashOptions, Judged, StateId};
 use crate::judge::{e2fsck, force_repair};
 use crate::model::{Model, Node};
@@ -47,7 +48,7 @@ struct Stage {
 
 /// What may be there after a cut, and what must be: files with their bytes, directories without.
 struct Names {
-    kept: BTreeMap<String, Option<Vec<u8>>>,
+    kept: BTreeMap<String, Option<Contents>>,
     possible: BTreeSet<String>,
 }
 
@@ -83,7 +84,7 @@ fn after() -> Vec<Act> {
     vec![Act::Create(s("/after")), Act::Write(s("/after"), 0, 2000, 4), Act::Sync]
 }
 
-fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Vec<u8>>> {
+fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Contents>> {
     let mut m = Model::default();
     for a in acts {
         let _ = m.apply(a); // each is possible

@@ -1,7 +1,8 @@
 //! A model file system: what a volume holds after a list of operations, in a page of code. What it
 //! says of an operation (done, or which error) and of the tree must be what the volume says.
 
-use crate::acts::{Act, split};
+use crate::acts::{Act, payload, split};
+use crate::contents::Contents;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use vfs::FsError;
@@ -12,7 +13,7 @@ pub enum Node {
     /// Names, and the objects they name.
     Dir(BTreeMap<Vec<u8>, usize>),
     /// Contents.
-    File(Vec<u8>),
+    File(Contents),
     /// A link's text.
     Symlink(Vec<u8>),
     /// What a rename has left in the old place.
@@ -56,12 +57,11 @@ impl Model {
     pub fn node(&self, id: usize) -> &Node {
         &self.nodes[&id]
     }
-    fn links(&self, id: usize) -> usize {
-        let dirs = self.nodes.values().filter_map(|n| match &**n {
-            Node::Dir(names) => Some(names),
-            _ => None,
-        });
-        dirs.flat_map(BTreeMap::values).filter(|i| **i == id).count()
+    fn is_named(&self, id: usize) -> bool {
+        self.nodes.values().any(|n| match &**n {
+            Node::Dir(names) => names.values().any(|named| *named == id),
+            _ => false,
+        })
     }
     fn add(&mut self, path: &str, node: Node) -> Result<()> {
         let (dir, name) = split(path);
@@ -82,11 +82,11 @@ impl Model {
         matches!(&*self.nodes[&id], Node::Dir(n) if n.is_empty())
     }
     fn drop_if_unnamed(&mut self, id: usize) {
-        if self.links(id) == 0 {
+        if !self.is_named(id) {
             self.nodes.remove(&id);
         }
     }
-    fn file(&mut self, path: &str) -> Result<&mut Vec<u8>> {
+    fn file(&mut self, path: &str) -> Result<&mut Contents> {
         let id = self.find(path)?;
         match self.nodes.get_mut(&id).map(Arc::make_mut) {
             Some(Node::File(bytes)) => Ok(bytes),
@@ -98,7 +98,7 @@ impl Model {
     /// Does it.
     pub fn apply(&mut self, act: &Act) -> Result<()> {
         match act {
-            Act::Create(p) => self.add(p, Node::File(Vec::new())),
+            Act::Create(p) => self.add(p, Node::File(Contents::default())),
             Act::Mkdir(p) => self.add(p, Node::Dir(BTreeMap::new())),
             Act::Symlink(p, to) => self.add(p, Node::Symlink(to.clone().into_bytes())),
             Act::Link(a, b) => self.link(a, b),
@@ -111,33 +111,24 @@ impl Model {
                 if idle { Ok(()) } else { self.add(a, Node::Whiteout) }
             }
             Act::Emerge(p, len, byte) => {
-                self.add(p, Node::File(crate::acts::payload(*byte, 0, *len)))
+                self.add(p, Node::File(Contents::from(&payload(*byte, 0, *len)[..])))
             }
             Act::Truncate(p, size) => {
-                self.file(p)?.resize(*size as usize, 0);
+                self.file(p)?.resize(*size);
                 Ok(())
             }
             Act::Write(p, offset, len, byte) | Act::WriteSync(p, offset, len, byte) => {
-                let (start, end) = (*offset as usize, *offset as usize + len);
-                let bytes = self.file(p)?;
-                if bytes.len() < end {
-                    bytes.resize(end, 0);
-                }
-                bytes[start..end].copy_from_slice(&crate::acts::payload(*byte, *offset, *len));
+                self.file(p)?.write(*offset, &payload(*byte, *offset, *len));
                 Ok(())
             }
             Act::Punch(p, offset, len) => {
-                let bytes = self.file(p)?;
-                let end = bytes.len().min((offset + len) as usize);
-                if let Some(hole) = bytes.get_mut(*offset as usize..end) {
-                    hole.fill(0);
-                }
+                self.file(p)?.zero(*offset..offset + len);
                 Ok(())
             }
             Act::Allocate(p, offset, len, keep_size) => {
                 let bytes = self.file(p)?;
-                let end = if *keep_size { 0 } else { (offset + len) as usize };
-                bytes.resize(bytes.len().max(end), 0);
+                let end = if *keep_size { 0 } else { offset + len };
+                bytes.resize(bytes.len().max(end));
                 Ok(())
             }
             Act::Attribute(p, ..) | Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),

@@ -3,6 +3,7 @@
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
 
 use crate::acts::Act;
+use crate::contents::Contents as Bytes;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
@@ -275,9 +276,9 @@ impl<'a> Lane<'a> {
             let right = match model.node(*id) {
                 Node::Dir(_) => seen.kind == Kind::Dir,
                 Node::Whiteout => seen.kind == Kind::Char,
-                Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == *text,
+                Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == text[..],
                 Node::File(bytes) => {
-                    let sized = seen.kind == Kind::File && seen.size == bytes.len() as u64;
+                    let sized = seen.kind == Kind::File && seen.size == bytes.len();
                     sized && self.holds(&seen.bytes, (path, *id), k, (models, mode))
                 }
             };
@@ -291,7 +292,7 @@ impl<'a> Lane<'a> {
     /// May the file have these contents?
     fn holds(
         &self,
-        bytes: &[u8],
+        bytes: &Bytes,
         (_, id): (&str, usize),
         k: usize,
         (models, mode): (&[Model], Setting),
@@ -315,8 +316,8 @@ impl<'a> Lane<'a> {
     /// Are these the wanted contents, or as good?
     fn is_like(
         &self,
-        bytes: &[u8],
-        want: &[u8],
+        bytes: &Bytes,
+        want: &Bytes,
         (id, k): (usize, usize),
         (models, mode): (&[Model], Setting),
     ) -> bool {
@@ -380,7 +381,7 @@ impl<'a> Lane<'a> {
                 let (to, byte) = (from.next_multiple_of(BLOCK_BYTES), 0);
                 Later { from, to, byte }
             };
-            let end = old.len() as u64;
+            let end = old.len();
             if let Some((_, at, len, byte)) = act.written()
                 && len as u64 >= least
             {
@@ -410,12 +411,8 @@ struct Later {
 }
 
 /// Are these the wanted bytes but where one of these writes may have changed them?
-fn differ_by(bytes: &[u8], want: &[u8], later: &[Later]) -> bool {
-    bytes
-        .iter()
-        .zip(want)
-        .enumerate()
-        .all(|(i, (have, want))| have == want || later.iter().any(|l| l.may_be(i as u64, *have)))
+fn differ_by(bytes: &Bytes, want: &Bytes, later: &[Later]) -> bool {
+    bytes.differs_from(want).all(|(at, have)| later.iter().any(|l| l.may_be(at, have)))
 }
 
 impl Later {
@@ -447,7 +444,7 @@ fn overwrites(act: &Act, model: &Model) -> bool {
         },
     };
     let Ok(Node::File(bytes)) = model.find(p).map(|id| model.node(id)) else { return false };
-    at as usize + len <= bytes.len()
+    at + len as u64 <= bytes.len()
 }
 
 /// Does it do nothing at all, so that nothing is promised of it? A rename of one of two names of an
@@ -458,7 +455,7 @@ fn is_idle(act: &Act, model: &Model) -> bool {
             model.find(a).is_ok() && model.find(a) == model.find(b)
         }
         Act::Punch(p, at, _) => match model.find(p).map(|id| model.node(id)) {
-            Ok(Node::File(bytes)) => *at >= bytes.len() as u64,
+            Ok(Node::File(bytes)) => *at >= bytes.len(),
             _ => false,
         },
         _ => false,

@@ -59,7 +59,7 @@ pub(crate) fn compare(v: &mut Subject, model: &Model) -> Result<(), String> {
             Node::Dir(_) => s.kind == Kind::Dir,
             Node::File(bytes) => s.kind == Kind::File && s.bytes == *bytes,
             Node::Whiteout => s.kind == Kind::Char,
-            Node::Symlink(text) => s.kind == Kind::Symlink && s.bytes == *text,
+            Node::Symlink(text) => s.kind == Kind::Symlink && s.bytes == text[..],
         };
         if !same {
             return Err(format!("{path} differs ({:?}, {} bytes)", s.kind, s.size));

@@ -148,7 +148,7 @@ struct Histories {
     texts: BTreeMap<usize, Vec<u8>>,
     /// What was ever written to an object.
     writes: BTreeMap<usize, Vec<(u64, usize, u8)>>,
-    sizes: BTreeMap<usize, usize>,
+    sizes: BTreeMap<usize, u64>,
 }
 
 impl Histories {
@@ -255,7 +255,7 @@ impl Histories {
     /// May the object have these contents?
     fn may_hold(&self, id: usize, s: &Seen) -> bool {
         match s.kind {
-            Kind::Symlink => self.texts.get(&id) == Some(&s.bytes),
+            Kind::Symlink => self.texts.get(&id).is_some_and(|t| s.bytes == t[..]),
             Kind::File => {
                 let writes = self.writes.get(&id).map(Vec::as_slice).unwrap_or_default();
                 let written = |at: u64, b: u8| {
@@ -263,8 +263,8 @@ impl Histories {
                         (*from..*from + *len as u64).contains(&at) && byte_at(*value, at) == b
                     })
                 };
-                let fits = s.size as usize <= self.sizes.get(&id).copied().unwrap_or(0);
-                fits && (0..).zip(&s.bytes).all(|(at, b)| *b == 0 || written(at, *b))
+                let fits = s.size <= self.sizes.get(&id).copied().unwrap_or(0);
+                fits && s.bytes.written().all(|(at, b)| written(at, b))
             }
             _ => true,
         }

@@ -1,6 +1,7 @@
 //! A volume in the virtual world: made, opened, asked, read back.
 
 use crate::acts::{Act, ino_of};
+use crate::contents::Contents;
 use crate::perform::{Holds, give_back, perform};
 use env::{Engine, Env, Nanos};
 use integrity::Plant;
@@ -391,19 +392,21 @@ impl Subject {
         let Reply::Attr(a) = self.ask(u64::MAX / 4, Request::GetAttr { ino })? else {
             return Err(FsError::Io);
         };
-        let mut bytes = Vec::new();
+        let mut bytes = Contents::default();
         if a.kind() == Kind::Symlink
             && let Reply::Bytes(text) = self.ask(u64::MAX / 4, Request::ReadLink { ino })?
         {
-            bytes = text;
+            bytes = Contents::from(&text[..]);
         }
         if contents && a.kind() == Kind::File {
             // A long file comes in pieces.
-            while (bytes.len() as u64) < a.size {
-                let offset = bytes.len() as u64;
-                let len = u32::try_from(a.size - offset).unwrap_or(u32::MAX);
-                match self.ask(u64::MAX / 4, Request::Read { ino, offset, len })? {
-                    Reply::Data { data, .. } if !data.is_empty() => bytes.extend(data.to_vec()),
+            while bytes.len() < a.size {
+                let (ino, offset, len) = (ino, bytes.len(), (a.size - bytes.len()).min(READ_BYTES));
+                let read = Request::Read { ino, offset, len: len as u32 };
+                match self.ask(u64::MAX / 4, read)? {
+                    Reply::Data { data, .. } if !data.is_empty() => {
+                        data.parts().for_each(|part| bytes.write(bytes.len(), part));
+                    }
                     _ => break,
                 }
             }
@@ -428,6 +431,9 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
     volume::openers(all).map_err(|e| e.to_string())
 }
 
+/// A file is read in pieces of so many bytes.
+const READ_BYTES: u64 = 256 << 10;
+
 /// What is at a path.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seen {
@@ -438,5 +444,5 @@ pub struct Seen {
     /// Its length.
     pub size: u64,
     /// Its contents, or a link's text.
-    pub bytes: Vec<u8>,
+    pub bytes: Contents,
 }

@@ -34,7 +34,7 @@ fn unclean(mode: Mode) -> Image {
     v.disks().remove(0)
 }
 
-fn tree(disk: &Image) -> BTreeMap<String, Vec<u8>> {
+fn tree(disk: &Image) -> BTreeMap<String, lab::Contents> {
     let setting = Setting::plain(Mode::Sync);
     let mut v = Subject::open(vec![disk.clone()], setting, true, (Plant::NONE, 2)).unwrap();
     v.tree(true).unwrap().into_iter().map(|(p, seen)| (p, seen.bytes)).collect()

@@ -1,7 +1,7 @@
 //! A disk's contents: pages of 4 KiB that clones share until one changes them.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const PAGE: usize = 4096;
 
@@ -9,7 +9,35 @@ const PAGE: usize = 4096;
 #[derive(Clone, Default)]
 pub struct Image {
     size: u64,
-    pages: BTreeMap<u64, Arc<[u8; PAGE]>>,
+    pages: BTreeMap<u64, Arc<Page>>,
+}
+
+/// One page, and what its contents come to once somebody has asked.
+#[derive(Clone)]
+struct Page {
+    bytes: [u8; PAGE],
+    digest: OnceLock<u64>,
+}
+
+impl Page {
+    fn zeroed() -> Page {
+        Page { bytes: [0; PAGE], digest: OnceLock::new() }
+    }
+
+    /// 0 for zeros, so that a page of them is as good as none.
+    fn digest(&self) -> u64 {
+        *self.digest.get_or_init(|| {
+            let words = self.bytes.chunks_exact(8);
+            let words = words.map(|c| u64::from_le_bytes(c.try_into().expect("eight bytes")));
+            if self.bytes == [0; PAGE] { 0 } else { words.fold(SEED, mixed).max(1) }
+        })
+    }
+}
+
+const SEED: u64 = 0xcbf2_9ce4_8422_2325;
+
+fn mixed(all: u64, v: u64) -> u64 {
+    (all ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
 impl Image {
@@ -29,7 +57,7 @@ impl Image {
             let (page, offset) = (pos / PAGE as u64, (pos % PAGE as u64) as usize);
             let n = (PAGE - offset).min(into.len() - done);
             match self.pages.get(&page) {
-                Some(p) => into[done..done + n].copy_from_slice(&p[offset..offset + n]),
+                Some(p) => into[done..done + n].copy_from_slice(&p.bytes[offset..offset + n]),
                 None => into[done..done + n].fill(0),
             }
             done += n;
@@ -42,8 +70,10 @@ impl Image {
             let pos = at + done as u64;
             let (page, offset) = (pos / PAGE as u64, (pos % PAGE as u64) as usize);
             let n = (PAGE - offset).min(bytes.len() - done);
-            let p = self.pages.entry(page).or_insert_with(|| Arc::new([0; PAGE]));
-            Arc::make_mut(p)[offset..offset + n].copy_from_slice(&bytes[done..done + n]);
+            let p = self.pages.entry(page).or_insert_with(|| Arc::new(Page::zeroed()));
+            let p = Arc::make_mut(p);
+            p.bytes[offset..offset + n].copy_from_slice(&bytes[done..done + n]);
+            p.digest = OnceLock::new();
             done += n;
         }
     }
@@ -55,18 +85,8 @@ impl Image {
     }
     /// A number that two images with different contents hardly share.
     pub fn digest(&self) -> u64 {
-        let mut h = 0xcbf2_9ce4_8422_2325_u64;
-        let mut mix = |v: u64| h = (h ^ v).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-        for (n, page) in &self.pages {
-            if page.iter().all(|&b| b == 0) {
-                continue;
-            }
-            mix(*n);
-            for c in page.chunks_exact(8) {
-                mix(u64::from_le_bytes(c.try_into().expect("eight bytes")));
-            }
-        }
-        h
+        let pages = self.pages.iter().map(|(n, page)| (*n, page.digest()));
+        pages.filter(|(_, d)| *d != 0).fold(SEED, |all, (n, d)| mixed(mixed(all, n), d))
     }
     /// All bytes, for a tool that wants a file.
     pub fn to_vec(&self) -> Vec<u8> {
