@@ -357,7 +357,7 @@ impl Known {
             }
         }
         for (path, bytes) in &self.contents {
-            if tree.get(path).is_some_and(|s| s.bytes != *bytes) {
+            if tree.get(path).is_some_and(|s| s.bytes != bytes[..]) {
                 return Some(format!("{path}: other bytes than were acknowledged"));
             }
         }
