@@ -2,9 +2,8 @@
 //! room. A judge keeps a file's contents of each moment and compares them for each crash state, so
 //! that a sparse file of many MiB must not cost more than what was written to it.
 //!
-//! Invariants  C1 no page that is kept is all zeros, and none lies behind the end.
-//!             C2 what a page has behind the file's end is zero.
-//! So equal contents are equal page by page.
+//! No page that is kept is all zeros or lies behind the end, and what a page has behind the file's
+//! end is zero: so equal contents are equal page by page.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -37,7 +36,7 @@ impl Contents {
             self.zero(len..self.len);
         }
         self.len = len;
-        assert!(self.pages.keys().all(|n| n * PAGE < len), "C1: nothing lies behind the end");
+        assert!(self.pages.keys().all(|n| n * PAGE < len), "nothing lies behind the end");
     }
     /// Writes from byte `at` on; it grows if need be.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
