@@ -9,6 +9,7 @@ stage_bucket() {
   is_root || have fusermount3 || { skip "bucket: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "bucket: there is no /dev/fuse"; return; }
   bucket_in file "file://$WORK/bucket-folder"
+  bucket_rounds file "file://$WORK/bucket-rounds" "${BUCKET_ROUNDS:-$([ -n "$QUICK" ] && echo 4 || echo 40)}"
   bucket_server || return
   AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT \
     bucket_in versitygw "s3://bkt/volume"
@@ -20,7 +21,7 @@ bucket_server() {
   local gw; gw=$(command -v versitygw || echo "$TOOLS/versitygw-$VERSITYGW")
   if [ ! -x "$gw" ]; then
     have go || { leave_out "bucket: versitygw needs Go, which is not here"; return 1; }
-    GOBIN=$TOOLS/gobin timeout 600 go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" >"$WORK/go.log" 2>&1 \
+    GOBIN=$TOOLS/gobin timeout 300 go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" >"$WORK/go.log" 2>&1 \
       || { leave_out "bucket: versitygw cannot be built: $(tail -n 1 "$WORK/go.log")"; return 1; }
     mv "$TOOLS/gobin/versitygw" "$gw"
   fi
@@ -59,6 +60,46 @@ bucket_in() {
   check "$name: export" "$CAIRN" lfs export "$url" "$c.img"
   check "$name: e2fsck of the export" fsck_clean "$c.img"
   rm -f "$c.img"
+}
+
+# Two servers in turn, and a client that notes what was acknowledged: in each round the one that serves is killed, or
+# stopped and woken up when the other one has taken over. Nothing noted may be lost, and service is back within 10 s.
+bucket_rounds() {
+  local name="bucket in $1: $3 rounds" url=$2 rounds=$3 r now=0 next first second load begun took longest=0
+  local acked=$WORK/bucket-acked; : >"$acked"
+  check "$name: mkfs" "$CAIRN" mkfs "$url" --size 2G || return
+  serve_at "$WORK/bucket-0" "$url" --takeover-after 1 || { fail "$name: it cannot be served"; return; }
+  first=$SERVER
+  for ((r = 0; r < rounds; r++)); do
+    next=$((1 - now)); release "$WORK/bucket-$next"; mkdir -p "$WORK/bucket-$next"; MOUNTS+=("$WORK/bucket-$next")
+    "$CAIRN" serve --standby "$url" --takeover-after 1 --no-nfs --mount "$WORK/bucket-$next" >"$WORK/bucket-$next.log" 2>&1 &
+    second=$!; SERVERS+=("$second")
+    bucket_load "$WORK/bucket-$now" "$r" "$acked" & load=$!
+    sleep 0.$((r * 7 % 9 + 1))
+    if [ $((r % 2)) = 0 ]; then kill -KILL "$first"; else kill -STOP "$first"; fi
+    begun=$(date +%s%N)
+    await_ready "$WORK/bucket-$next.log" "$second" || { fail "$name: round $r: no takeover"; kill -KILL "$first"; wait "$load"; return; }
+    took=$((($(date +%s%N) - begun) / 1000000)); [ "$took" -le "$longest" ] || longest=$took
+    kill -CONT "$first" 2>/dev/null; sleep 0.3
+    kill -KILL "$first" 2>/dev/null; wait "$first" 2>/dev/null; release "$WORK/bucket-$now"; wait "$load"
+    now=$next first=$second
+  done
+  check "$name: $(wc -l <"$acked") acknowledged files are there" bucket_acked "$WORK/bucket-$now" "$acked"
+  kill -TERM "$first"; wait "$first"; release "$WORK/bucket-$now"
+  check "$name: fsck" "$CAIRN" fsck "$url"
+  check "$name: service was back within $longest ms, 10 s are allowed" test "$longest" -lt 10000
+}
+bucket_load() {
+  local i
+  for ((i = 0; i < 10000; i++)); do
+    echo "file $i of round $2" 2>/dev/null >"$1/$2-$i" && sync "$1/$2-$i" 2>/dev/null || return 0
+    echo "$i $2" >>"$3"
+  done
+}
+bucket_acked() {
+  local i r
+  [ -s "$2" ] || { say "nothing was acknowledged"; return 1; }
+  while read -r i r; do echo "file $i of round $r" | cmp - "$1/$r-$i" || return 1; done <"$2"
 }
 
 bucket_refused() { ! "$CAIRN" put "$1" /etc/hostname / 2>"$WORK/refused" && grep -q 'in use' "$WORK/refused"; }

@@ -183,7 +183,7 @@ fn run(plan: Plan) -> Result<u64, String> {
             let (env2, history, broken) = (env.clone(), history.clone(), broken.clone());
             env.spawn("machine", async move {
                 let ended = machine((env2, way), (n, plan), history).await;
-                if let Err(why) = ended.filter_broken() {
+                if let Some(why) = ended.err().filter(|why| is_broken(why)) {
                     broken.borrow_mut().get_or_insert(why);
                 }
             });
@@ -192,7 +192,16 @@ fn run(plan: Plan) -> Result<u64, String> {
         // All that is late has come, and whoever stood still goes on.
         env.sleep(Nanos::from_secs(120)).await;
         let n = plan.cuts.len();
-        machine((env.clone(), bucket.machine(None)), (n, plan), history.clone()).await?;
+        // A network may fail even this one, but not for ever.
+        let mut tries = 0;
+        while let Err(why) =
+            machine((env.clone(), bucket.machine(None)), (n, plan), history.clone()).await
+        {
+            tries += 1;
+            if tries == 5 || is_broken(&why) {
+                return Err(why);
+            }
+        }
         if let Some(why) = broken.borrow_mut().take() {
             return Err(why);
         }
@@ -205,18 +214,8 @@ fn run(plan: Plan) -> Result<u64, String> {
 }
 
 /// Being refused is no broken promise; damage is.
-trait FilterBroken {
-    fn filter_broken(self) -> Result<(), String>;
-}
-impl FilterBroken for Result<(), String> {
-    fn filter_broken(self) -> Result<(), String> {
-        match self {
-            Err(why) if ["broken:", "is damaged", "not valid"].iter().any(|w| why.contains(w)) => {
-                Err(why)
-            }
-            _ => Ok(()),
-        }
-    }
+fn is_broken(why: &str) -> bool {
+    ["broken:", "is damaged", "not valid"].iter().any(|w| why.contains(w))
 }
 
 const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
