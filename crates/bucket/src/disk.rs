@@ -42,7 +42,7 @@ impl Disk for Store {
             let len = total(&blocks);
             self.inner.check_range("read", at, len)?;
             let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
-            let read = self.inner.read_virtual(first, last - first).await?;
+            let read = self.inner.read_on(first, last - first).await?;
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }

@@ -9,6 +9,7 @@ use crate::store::Inner;
 use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap};
 use lfs::Place;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 /// Blocks that were read or written lately: two halves, of which the older goes as a whole.
 pub(crate) struct Cache {
@@ -54,8 +55,55 @@ struct Run {
 const FEW: u64 = 16;
 /// Read at once where the blocks before were read too.
 const MANY: u64 = 512;
+/// Blocks asked for ahead of somebody who reads one behind the other.
+const AHEAD: u64 = 4 * MANY;
+
+/// Where reading goes on, if it goes on.
+#[derive(Default)]
+pub(crate) struct Stream {
+    /// Behind the block that was read last.
+    end: u64,
+    /// Behind the last one that was asked for ahead.
+    ahead: u64,
+    /// Requests ahead that have not ended.
+    under_way: u64,
+}
+
+impl Stream {
+    /// `n` blocks from `v` on are read. Returns from where on more is to be asked for.
+    fn goes_on(&mut self, v: u64, n: u64) -> Option<u64> {
+        let sequential = std::mem::replace(&mut self.end, v + n) == v;
+        if !sequential {
+            self.ahead = 0;
+            return None;
+        }
+        let from = self.ahead.max(v + n);
+        let may = from < v + n + AHEAD && self.under_way < AHEAD / MANY;
+        may.then(|| {
+            self.ahead = from + MANY;
+            from
+        })
+    }
+}
 
 impl Inner {
+    /// `n` blocks from `v` on, for a user: what lies behind them is asked for if it is likely to be
+    /// read next.
+    pub(crate) async fn read_on(self: &Rc<Self>, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
+        let from = self.state.borrow_mut().stream.goes_on(v, n);
+        if let Some(from) = from.filter(|from| *from < self.shape.blocks) {
+            self.state.borrow_mut().stream.under_way += 1;
+            let store = self.clone();
+            self.env.spawn("read-ahead", async move {
+                let (_, runs) = store.look(from, MANY.min(store.shape.blocks - from));
+                // What goes wrong here is told to who reads there.
+                all(runs.iter().map(|r| store.fetch(*r)).collect()).await;
+                store.state.borrow_mut().stream.under_way -= 1;
+            });
+        }
+        self.read_virtual(v, n).await
+    }
+
     /// `n` blocks from `v` on.
     pub(crate) async fn read_virtual(&self, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
         // What is read meanwhile may be written anew and its old object be deleted: ask again.

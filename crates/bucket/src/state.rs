@@ -2,7 +2,7 @@
 //! is acknowledged. It asks no bucket.
 
 use crate::object::{Head, Kind, block_sum};
-use crate::read::Cache;
+use crate::read::{Cache, Stream};
 use crate::volume::Shape;
 use env::{Block, DiskError};
 use lfs::{Extent, Extents, Place, Virt};
@@ -146,6 +146,7 @@ pub(crate) struct State {
     pub(crate) cleaning: bool,
     pub(crate) closing: bool,
     pub(crate) cache: Cache,
+    pub(crate) stream: Stream,
     pub(crate) failed: Option<DiskError>,
     pub(crate) stats: Stats,
 }

@@ -3,7 +3,7 @@
 
 use crate::chain::{Chain, Trouble, list};
 use crate::fence::{self, TakeOver};
-use crate::read::Cache;
+use crate::read::{Cache, Stream};
 use crate::state::{State, Stats, Table};
 use crate::volume::Shape;
 use env::sync::{Lock, Notify};
@@ -212,6 +212,7 @@ impl Store {
             cleaning: false,
             closing: false,
             cache: Cache::new(options.cache_blocks),
+            stream: Stream::default(),
             failed: None,
             stats: Stats::default(),
         };
