@@ -18,6 +18,7 @@ mod index;
 mod inode;
 mod io;
 mod journal;
+pub mod live;
 mod locate;
 mod lost_found;
 mod pass1;

@@ -193,6 +193,10 @@ pub struct OpenArgs {
     /// Write data before the metadata that points at them (mode redo).
     #[arg(long)]
     pub ordered_data: bool,
+    /// Check the volume while it is in use whenever so many days have passed; what nothing points
+    /// at is given back.
+    #[arg(long, value_name = "DAYS")]
+    pub scrub: Option<f64>,
     /// Change nothing.
     #[arg(long)]
     pub read_only: bool,
@@ -350,7 +354,9 @@ pub struct FsckArgs {
     /// Do not look at a volume that was closed cleanly.
     #[arg(long)]
     pub unless_clean: bool,
-    #[arg(long)]
+    /// Check it while it is served; IMAGE may be where it is mounted. What nothing points at is
+    /// given back, and damage turns it read-only.
+    #[arg(long, conflicts_with_all = ["repair", "discard_log", "unless_clean"])]
     pub background: bool,
     #[arg(long)]
     pub json: bool,

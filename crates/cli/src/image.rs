@@ -71,6 +71,12 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if !(a.recovery_within > 0.0 && a.recovery_within < 1e6) {
         return Err(Failure::Usage("--recovery-within is a number of seconds above 0".into()));
     }
+    if a.scrub.is_some_and(|days| !(days > 0.0 && days < 1e5)) {
+        return Err(Failure::Usage("--scrub is a number of days above 0".into()));
+    }
+    if a.scrub.is_some() && a.read_only {
+        return Err(Failure::Usage("--scrub has no meaning with --read-only".into()));
+    }
     Ok(mode)
 }
 
@@ -111,6 +117,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         ordered_data: a.ordered_data,
         log_disk_bytes: None,
         watch: None,
+        scrub_every: a.scrub.map(|days| Nanos((days * 86_400e9) as u64)),
         log_alone: false,
         bucket: bucket_options(a),
     })

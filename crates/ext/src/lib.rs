@@ -10,12 +10,14 @@ mod load;
 mod map;
 mod orphans;
 mod plants;
+mod scrub;
 mod seal;
 mod store;
 mod superblock;
 mod xattr;
 
 use cache::{Buf, Cache};
+use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
@@ -55,6 +57,8 @@ pub struct Ext {
     damaged: Cell<bool>,
     orphans: RefCell<Vec<InodeHandle>>,
     plant: Plant,
+    /// Where changes are told to the checker beside service.
+    watch: Watch,
     /// Planted bug: nodes of trees whose freeing nobody is told of.
     untold: RefCell<Vec<BlockNo>>,
 }

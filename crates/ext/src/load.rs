@@ -4,6 +4,7 @@
 use crate::Ext;
 use crate::group::Group;
 use cache::{Buf, BufKind, Cache, Role};
+use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::csum::Sums;
 use format::ext::superblock::SUPERBLOCK_AT;
@@ -98,6 +99,7 @@ impl Ext {
             read_only: Cell::new(found.read_only),
             damaged: Cell::new(false),
             plant: found.plant,
+            watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
             orphans: RefCell::default(),
         })

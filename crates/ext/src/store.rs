@@ -6,6 +6,7 @@ use crate::alloc::{Goal, Runs};
 use crate::map::data_error;
 use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
 use cache::{Buf, BufKind, Role};
+use check::live::Watch;
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
 use format::ext::features::ro_compat;
@@ -26,6 +27,9 @@ const EXT4_LINKS_MAX: u32 = 65_000;
 impl Store for Ext {
     fn env(&self) -> &Env {
         &self.env
+    }
+    fn watch(&self) -> Option<&Watch> {
+        Some(&self.watch)
     }
     fn has_busy_extents(&self) -> bool {
         self.mechanism.has_busy_extents()
@@ -61,14 +65,19 @@ impl Store for Ext {
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.writable()?;
         self.cache.throttle().await;
-        self.mechanism.begin(need).await.map_err(|e| self.failed(&e))
+        let begun = self.mechanism.begin(need).await;
+        let mut txn = begun.map_err(|e| self.failed(&e))?;
+        txn.number = self.watch.begins();
+        Ok(txn)
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let reserve = txn.reserve;
         if !self.plant.is(NOT_RENEWED) {
             self.seal(txn);
         }
-        txn.end_early().await.map_err(|e| self.failed(&e))?;
+        let ended = txn.end_early().await;
+        self.watch.ends(txn.number);
+        ended.map_err(|e| self.failed(&e))?;
         *txn = self.begin(need).await?;
         txn.reserve = reserve;
         Ok(())
@@ -79,7 +88,10 @@ impl Store for Ext {
         }
         let mut txn = txn;
         self.seal(&mut txn);
-        self.mechanism.end(txn).await.map_err(|e| self.failed(&e))
+        let number = txn.number;
+        let ended = self.mechanism.end(txn).await;
+        self.watch.ends(number);
+        ended.map_err(|e| self.failed(&e))
     }
     async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError> {
         self.mechanism.durable(ended).await.map_err(|e| self.failed(&e))?;
@@ -379,6 +391,7 @@ impl Store for Ext {
             ("cairn_dirty_bytes", dirty as u64 * self.block_bytes() as u64),
         ];
         all.extend(self.mechanism.counters());
+        all.extend(self.watch.counters());
         all
     }
 }

@@ -69,6 +69,7 @@ impl Ext {
         let Some(old) = old else { return Ok(()) };
         let users = xattr::refcount(&old.bytes());
         if users > 1 {
+            self.watch.tell(|c| c.attributes_dropped(h.ino, old_block));
             txn.edit(&old, 4..8, Change::ShareDown(h.ino), |b| {
                 b.copy_from_slice(&(users - 1).to_le_bytes());
             });

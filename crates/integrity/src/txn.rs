@@ -47,6 +47,8 @@ pub struct Txn {
     /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
     /// otherwise.
     pub reserve: bool,
+    /// What the layout knows it by, if it counts those that are open.
+    pub number: u64,
     /// Blocks with checksums that were changed, and the bytes from the first to the last of them.
     touched: Vec<(Buf, Range<usize>)>,
     over: bool,
@@ -57,7 +59,7 @@ impl Txn {
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
         let (edits, data) = (Vec::new(), Vec::new());
         let touched = Vec::new();
-        Txn { integrity, id, edits, data, credits, reserve: true, touched, over: false }
+        Txn { integrity, id, edits, data, credits, reserve: true, number: 0, touched, over: false }
     }
 
     /// Ends it where it stands, so that another can be put in its place: for work that is larger

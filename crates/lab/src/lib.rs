@@ -4,6 +4,7 @@
 mod acts;
 mod again;
 mod bad;
+mod beside;
 mod contents;
 pub mod crash;
 mod damaged;

@@ -16,6 +16,9 @@ use vfs::Kind;
 
 /// Of so many distinct states one is given back what it has lost, and checked again.
 const REPAIRED_OF: u64 = 8;
+/// Of so many one is worked on while the checker gives back beside it; more where a bug is planted.
+const BESIDE_OF: u64 = 6;
+const BESIDE_OF_PLANTED: u64 = 2;
 
 /// Lines of `e2fsck -fn` that tell of something harmless, by how they begin or what they contain;
 /// and those that only tell more about the line before.
@@ -110,6 +113,10 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     }
     if (digest >> 8).is_multiple_of(REPAIRED_OF) && v.wrong.is_empty() {
         given_back(images, digest, &mut v);
+    }
+    let beside = if e.plant.is_any() { BESIDE_OF_PLANTED } else { BESIDE_OF };
+    if (digest >> 11).is_multiple_of(beside) && v.wrong.is_empty() {
+        crate::beside::judge(images, setting, e, (digest, &mut v));
     }
     v
 }

@@ -7,6 +7,7 @@ mod dir;
 mod inode;
 mod names;
 mod ops;
+mod scrub;
 pub mod store;
 mod table;
 mod xattrs;
@@ -18,6 +19,7 @@ use std::rc::Rc;
 use table::Table;
 use vfs::{AccessTimes, VolumeInfo};
 
+pub use scrub::{Pace, Pass};
 pub use store::{InodeHandle, Limits, Store};
 
 /// The operations over a store; an opened volume as the front ends see it.

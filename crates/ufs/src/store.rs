@@ -11,10 +11,11 @@
 //! read-only after `Corrupt` metadata or a failed write ([`Store::writable`] then says `ReadOnly`).
 
 use cache::Buf;
+use check::live::Watch;
 use env::Env;
 use format::ext::dirhash::IndexRules;
 use format::ext::inode::SIZE_AT;
-use format::{BlockNo, FileBlock, Ino};
+use format::{BlockNo, Extent, FileBlock, Ino};
 use integrity::{Change, Credits, Ended, Guarantees, Txn};
 use std::ops::Range;
 use std::rc::Rc;
@@ -122,6 +123,10 @@ pub enum Fill {
 pub trait Store: 'static {
     /// Time and chance.
     fn env(&self) -> &Env;
+    /// Where changes are told to the checker beside service, if there is one for this layout.
+    fn watch(&self) -> Option<&Watch> {
+        None
+    }
     /// The layout's numbers.
     fn limits(&self) -> Limits;
     /// What the mode in force guarantees.
@@ -302,3 +307,53 @@ pub trait Store: 'static {
 
 /// A store as the operations hold it.
 pub type Shared<S> = Rc<S>;
+
+/// What an inode holds on the disk.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Holding {
+    /// Blocks of its map: contents and the map's own.
+    pub runs: Vec<Extent>,
+    /// Its attribute block.
+    pub attributes: Option<BlockNo>,
+    /// How many blocks more it holds than it counts.
+    pub uncounted: i64,
+    /// One more than the last block of the file that is mapped.
+    pub end: u64,
+}
+
+impl Holding {
+    /// Adds blocks.
+    pub fn add(&mut self, start: BlockNo, len: u64) {
+        match self.runs.last_mut() {
+            Some(r) if r.start.plus(r.len) == start => r.len += len,
+            _ => self.runs.push(Extent { start, len }),
+        }
+    }
+}
+
+/// A layout that can be checked while it is in use.
+#[expect(async_fn_in_trait, reason = "a volume is one thread's; its futures need not be Send")]
+pub trait Scrubbed: Store {
+    /// Block groups.
+    fn group_count(&self) -> u32;
+    /// Begins a pass of its watch, with the volume's own blocks set aside.
+    async fn scrub_begins(&self);
+    /// The inodes of a group that are marked as used.
+    async fn inodes_in_use(&self, group: u32) -> Result<Vec<Ino>, FsError>;
+    /// Is the inode marked as used?
+    async fn is_in_use(&self, ino: Ino) -> Result<bool, FsError>;
+    /// The slot of an inode, whatever is in it.
+    async fn raw_inode(&self, ino: Ino) -> Result<InodeHandle, FsError>;
+    /// Is it one of the volume's own inodes, which have no names?
+    fn is_own(&self, ino: Ino) -> bool;
+    /// What the inode holds; its lock is held.
+    async fn holding(&self, inode: &InodeHandle) -> Result<Holding, FsError>;
+    /// The inode counts so many blocks more (or less); its lock is held exclusively.
+    async fn count_held(&self, inode: &InodeHandle, blocks: i64) -> Result<(), FsError>;
+    /// An attribute block that counts more users than the census has counts as many from now on.
+    /// True: it did. Errors: it counted fewer.
+    async fn settle_users(&self, block: BlockNo) -> Result<bool, FsError>;
+    /// Frees the blocks of a group that nothing points at, and sets its counts right; returns how
+    /// many. Errors: something points at a free one.
+    async fn give_back(&self, group: u32) -> Result<u64, FsError>;
+}

@@ -260,6 +260,9 @@ pub enum Request {
     Quiesce,
     /// Answer: `Info`.
     Info,
+    /// Begins a pass of the checker beside service, unless one is under way. Answer: `Done`, at
+    /// once; `Info` has the progress.
+    Scrub,
 }
 
 /// When a read sets the time of access.

@@ -2,6 +2,7 @@
 //! when all of it is durable is the volume marked as clean.
 
 use crate::log::PrivateLog;
+use crate::scrub::Scrubber;
 use crate::state;
 use env::Local;
 use ext::Ext;
@@ -9,15 +10,15 @@ use format::ext::boot::BootState;
 use std::cell::RefCell;
 use std::rc::Rc;
 use ufs::{Store, Ufs};
-use vfs::{Answer, Call, FsError, Volume};
+use vfs::{Answer, Call, FsError, Reply, Request, Volume};
 
 pub(crate) struct Opened {
     pub(crate) ufs: Rc<Ufs<Ext>>,
     pub(crate) ext: Rc<Ext>,
     pub(crate) boot: RefCell<Option<BootState>>,
     pub(crate) read_only: bool,
-    /// Has a crash left space that is not given back yet? Then it is not marked as clean.
-    pub(crate) leaks: bool,
+    /// The checker beside service.
+    pub(crate) scrub: Rc<Scrubber>,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,
 }
@@ -30,6 +31,13 @@ impl Drop for Opened {
 
 impl Volume for Opened {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
+        if matches!(call.request, Request::Scrub) {
+            let done = if self.read_only { Err(FsError::ReadOnly) } else { Ok(Reply::Done) };
+            if done.is_ok() {
+                self.scrub.start();
+            }
+            return Box::pin(async move { Answer::from(done) });
+        }
         self.ufs.clone().call(call)
     }
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
@@ -43,6 +51,7 @@ impl Opened {
         if self.read_only {
             return Ok(());
         }
+        self.scrub.stop().await;
         let cache = self.ext.cache();
         if self.ext.writable().is_err() {
             cache.stop();
@@ -64,7 +73,7 @@ impl Opened {
         if let Some(log) = log.filter(|l| !l.is_given_up_last()) {
             log.give_up().await.map_err(disk)?;
         }
-        if self.leaks {
+        if self.scrub.leaks() {
             tracing::info!("space that a crash has left is not given back yet: not marked clean");
             return Ok(());
         }

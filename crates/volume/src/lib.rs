@@ -25,6 +25,7 @@ mod probe;
 mod promise;
 mod recover;
 mod score;
+mod scrub;
 mod segments;
 mod state;
 mod store;
@@ -34,6 +35,8 @@ pub use ext::PLANTS as LAYOUT_PLANTS;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 
 pub use bucket::TakeOver;
+/// Bugs of the checker beside service, in modes that have it run after a crash.
+pub use check::live::PLANTS as CHECKER_PLANTS;
 pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;
 pub use journal::Journal;

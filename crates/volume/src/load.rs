@@ -9,6 +9,7 @@ use crate::overlay::{Newer, Overlay};
 use crate::place::Place;
 use crate::probe::Probe;
 use crate::recover::Plan;
+use crate::scrub::Scrubber;
 use crate::state;
 use cache::{Cache, CacheOptions};
 use env::{Disk, Env};
@@ -87,8 +88,11 @@ pub(crate) async fn load(
             tracing::info!("{orphans} orphans reclaimed");
         }
     }
-    let leaks = !read_only && !probe.is_clean();
-    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, leaks, private }))
+    let scrub = Scrubber::new(&ufs, !read_only && !probe.is_clean());
+    if !read_only {
+        scrub.run(options.scrub_every);
+    }
+    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, scrub, private }))
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

@@ -38,6 +38,8 @@ pub struct OpenOptions {
     pub log_disk_bytes: Option<u64>,
     /// Is told how far recovery is, and what it has done.
     pub watch: Option<Arc<dyn Watch>>,
+    /// How often the checker runs beside service; None: only after a crash that leaves it work.
+    pub scrub_every: Option<Nanos>,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
     pub log_alone: bool,
     /// For a volume in a bucket.
@@ -72,6 +74,7 @@ impl OpenOptions {
             ordered_data: false,
             log_disk_bytes: None,
             watch: None,
+            scrub_every: None,
             log_alone: false,
             bucket: BucketOptions::default(),
         }

@@ -14,8 +14,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &["env"]),
     ("integrity", &["env", "cache", "format"]),
     ("mechanisms", &["env", "cache", "format", "integrity", "wal"]),
-    ("ufs", &["env", "cache", "format", "vfs", "integrity"]),
-    ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity"]),
+    ("ufs", &["env", "cache", "format", "vfs", "integrity", "check"]),
+    ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity", "check"]),
     ("lfs", &["env"]),
     // `lfs` for its groups and its table of extents.
     ("bucket", &["env", "lfs"]),

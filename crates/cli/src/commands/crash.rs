@@ -6,7 +6,10 @@ use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind};
-use volume::{Commit, Contents, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption};
+use volume::{
+    AfterCrash, CHECKER_PLANTS, Commit, Contents, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, Mode,
+    ModeOption,
+};
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
@@ -157,7 +160,9 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
         Contents::Ordered | Contents::OrderedIfAsked | Contents::Any | Contents::ExactPieces
     );
     let more = if is_atomic(mode) && in_place { LAYOUT_PLANTS_IN_PLACE } else { &[] };
-    mode.info().plants.iter().chain(layout).chain(more).copied()
+    let gives_back = mode.info().after_crash == AfterCrash::GiveBack;
+    let checker = if gives_back { CHECKER_PLANTS } else { &[] };
+    mode.info().plants.iter().chain(checker).chain(layout).chain(more).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {

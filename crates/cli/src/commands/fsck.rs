@@ -14,7 +14,7 @@ const SHOWN: usize = 50;
 /// The command.
 pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     if a.background {
-        return Err(Failure::Usage("--background is not in this version".into()));
+        return super::scrub::run(&a.image, a.json);
     }
     let shown = a.image.display().to_string();
     let in_store = super::lfs::is_store(&a.image)?;

@@ -45,6 +45,10 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "opened": found.state().map(|s| s.opened),
         "mode": last,
         "promise": promise,
+        "scrub": super::scrub::server_of(&a.image).and_then(|(server, name)| {
+            let v = server.report.volumes.iter().find(|v| v.name == name)?;
+            Some(super::scrub::Scrubbed::of(v).told())
+        }),
         "layout_score": score,
         "log": log.get("is"),
         "log_uuid": log.get("uuid"),

@@ -19,6 +19,7 @@ pub mod recover;
 pub mod remove;
 pub mod replies;
 pub mod rpcbind;
+pub mod scrub;
 pub mod serve;
 mod served;
 pub mod stats;

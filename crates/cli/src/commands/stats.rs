@@ -98,6 +98,10 @@ fn of_volume(v: &VolumeReport) -> String {
     parts.extend(v.operations_a_commit.map(|n| format!("{n:.1} operations a commit")));
     parts.extend(v.mount.as_ref().map(|dir| format!("mounted on {dir}")));
     text.push_str(&format!("  {}\n", parts.join(", ")));
+    let scrubbed = super::scrub::Scrubbed::of(v);
+    if scrubbed.running || scrubbed.passes > 0 {
+        text.push_str(&format!("  {}\n", scrubbed.told()));
+    }
     for o in v.openings.iter().take(3) {
         let recovered = o.recovered.as_deref().map_or("closed cleanly before", |r| r);
         text.push_str(&format!(

@@ -6,7 +6,7 @@ use super::report::Report;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
-use hyper::{Request, StatusCode};
+use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -50,6 +50,15 @@ impl Server {
         self.report = ask(&self.socket)?;
         Ok(())
     }
+
+    /// Has the checker begin in a volume. Errors: why not.
+    pub fn scrub(&self, volume: &str) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let path = format!("/scrub/{volume}");
+        let asked = send(&self.socket, Method::POST, &path);
+        let answered = runtime.block_on(async { timeout(PATIENCE, asked).await });
+        answered.map_err(|_| io::Error::other("does not answer"))?.map(drop)
+    }
 }
 
 fn ask(socket: &Path) -> io::Result<Report> {
@@ -61,17 +70,27 @@ fn ask(socket: &Path) -> io::Result<Report> {
 
 /// What the server says at this path.
 async fn get(socket: &Path, path: &str) -> io::Result<Bytes> {
+    send(socket, Method::GET, path).await
+}
+
+async fn send(socket: &Path, method: Method, path: &str) -> io::Result<Bytes> {
     let stream = UnixStream::connect(socket).await?;
     let (mut sender, connection) =
         handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
     let carried = tokio::spawn(connection);
-    let request = Request::get(path).header("host", "cairn").body(Empty::<Bytes>::new());
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("host", "cairn")
+        .body(Empty::<Bytes>::new());
     let request = request.map_err(io::Error::other)?;
     let response = sender.send_request(request).await.map_err(io::Error::other)?;
-    if response.status() != StatusCode::OK {
-        return Err(io::Error::other(format!("answers {}", response.status())));
-    }
+    let code = response.status();
     let body = response.into_body().collect().await.map_err(io::Error::other)?.to_bytes();
     carried.abort();
-    Ok(body)
+    match code {
+        StatusCode::OK => Ok(body),
+        StatusCode::CONFLICT => Err(io::Error::other(String::from_utf8_lossy(&body).into_owned())),
+        code => Err(io::Error::other(format!("answers {code}"))),
+    }
 }

@@ -60,6 +60,21 @@ impl Status {
         all
     }
 
+    /// Has the checker begin in the volume of this name. Errors: why not, a sentence.
+    pub async fn scrub(&self, name: &str) -> Result<(), String> {
+        let known = self.volumes.iter().position(|v| v.name == name);
+        let volume = known.ok_or_else(|| format!("no volume {name} is served"))?;
+        let (tell, told) = tokio::sync::oneshot::channel();
+        ask_then(&self.pool, volume, Request::Scrub, move |answer| {
+            let _ = tell.send(answer.result); // nobody waits for it any more
+        });
+        match timeout_at(Instant::now() + PATIENCE, told).await {
+            Ok(Ok(Ok(_))) => Ok(()),
+            Ok(Ok(Err(e))) => Err(format!("/{name}: {e}")),
+            _ => Err(format!("/{name} does not answer")),
+        }
+    }
+
     async fn infos(&self) -> Vec<Option<VolumeInfo>> {
         let info = |r| match r {
             Some(Reply::Info(info)) => Some(*info),

@@ -87,6 +87,7 @@ fn run(
 
 async fn serve(listener: Listener, status: Arc<Status>) {
     let mut open = VecDeque::new();
+    let own = matches!(listener, Listener::Socket(_));
     loop {
         let stream = match listener.accept().await {
             Ok(stream) => stream,
@@ -103,15 +104,15 @@ async fn serve(listener: Listener, status: Arc<Status>) {
         {
             oldest.abort();
         }
-        open.push_back(tokio::spawn(exchange(stream, status.clone())).abort_handle());
+        open.push_back(tokio::spawn(exchange(stream, status.clone(), own)).abort_handle());
     }
 }
 
 /// One request and its answer.
-async fn exchange(stream: Box<dyn Stream>, status: Arc<Status>) {
+async fn exchange(stream: Box<dyn Stream>, status: Arc<Status>, own: bool) {
     let service = service_fn(move |request| {
         let status = status.clone();
-        async move { Ok::<_, Infallible>(status.answer(&request).await) }
+        async move { Ok::<_, Infallible>(status.answer(&request, own).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -127,7 +128,8 @@ async fn exchange(stream: Box<dyn Stream>, status: Arc<Status>) {
 }
 
 impl Status {
-    async fn answer(&self, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    /// `own`: it came by the control socket, from whoever runs the server.
+    async fn answer(&self, request: &Request<Incoming>, own: bool) -> Response<Full<Bytes>> {
         let (code, kind, text) = match (request.method(), request.uri().path()) {
             (&Method::GET | &Method::HEAD, "/metrics") => {
                 (StatusCode::OK, OPENMETRICS, self.metrics().await)
@@ -141,6 +143,12 @@ impl Status {
                 (StatusCode::OK, JSON, report.expect("its keys are strings"))
             }
             (&Method::GET | &Method::HEAD, "/") => (StatusCode::OK, HTML, PAGE.to_owned()),
+            (&Method::POST, path) if own && path.starts_with("/scrub/") => {
+                match self.scrub(&path["/scrub/".len()..]).await {
+                    Ok(()) => (StatusCode::OK, PLAIN, "begun\n".to_owned()),
+                    Err(why) => (StatusCode::CONFLICT, PLAIN, why),
+                }
+            }
             (&Method::GET | &Method::HEAD, _) => {
                 let text = "there are /, /status.json, /metrics and /health\n".to_owned();
                 (StatusCode::NOT_FOUND, PLAIN, text)

@@ -147,6 +147,7 @@ impl Ext {
             }
         });
         assert!(!self.meets_system(e.start, e.len), "{e:?} are the volume's own blocks");
+        self.watch.tell(|c| c.blocks_changed(e));
         {
             let group = &mut self.groups.borrow_mut()[g.0 as usize];
             group.takes(bit, len);
@@ -201,6 +202,7 @@ impl Ext {
         txn.edit(&map, bytes, change, |m| {
             (bit - base..bit - base + len).for_each(|b| bitmap::clear(m, b));
         });
+        self.watch.tell(|c| c.blocks_changed(e));
         for i in 0..e.len {
             self.cache.forget(e.start.plus(i));
         }

@@ -66,6 +66,7 @@ impl Ext {
             assert!(!bitmap::is_set(m, bit % 8), "an inode is allocated twice");
             bitmap::set(m, bit % 8);
         });
+        self.watch.tell(|c| c.inode_taken(ino, kind == Kind::Dir));
         self.count(txn, g, 0, -1, i64::from(kind == Kind::Dir));
         Ok(Some(ino))
     }
@@ -174,6 +175,7 @@ impl Ext {
             let group = &mut self.groups.borrow_mut()[g.0 as usize];
             group.first_free_ino = group.first_free_ino.min(bit);
         }
+        self.watch.tell(|c| c.inode_freed(ino));
         self.count(txn, g, 0, 1, -i64::from(was_dir));
         Ok(())
     }

@@ -13,7 +13,19 @@ use format::{FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Txn};
 use vfs::FsError;
 
+/// Is it the mode of a directory?
+fn is_dir_mode(mode: u16) -> bool {
+    vfs::Kind::from_mode(u32::from(mode)) == Some(vfs::Kind::Dir)
+}
+
 impl<S: Store> Ufs<S> {
+    /// Tells the checker beside service, if it is at work, what changes.
+    fn tell(&self, what: impl FnOnce(&mut check::live::Census)) {
+        if let Some(watch) = self.store.watch() {
+            watch.tell(what);
+        }
+    }
+
     /// Before a directory's first change: where no index is kept, that of a kernel is given up,
     /// since it would no longer match. Where its blocks carry checksums, a name that goes leaves
     /// the index right, and before one comes [`Ufs::unindex`] has been here.
@@ -155,6 +167,7 @@ impl<S: Store> Ufs<S> {
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
+        self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
         let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
         assert!(written, "a name that is added to directory {} can be read", dir.ino());
         assert_eq!(entry / SECTOR, sector, "a name lies in the sector that was found for it");
@@ -194,6 +207,7 @@ impl<S: Store> Ufs<S> {
         self.drop_hash_index(txn, dir);
         let change = Change::RemoveEntry { dir: dir.ino(), ino, at: offset as u16 };
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
+        self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
             let bytes = buf.bytes();
@@ -221,10 +235,17 @@ impl<S: Store> Ufs<S> {
         let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let change = Change::ChangeEntry { dir: dir.ino(), old, new, at: offset as u16 };
         self.drop_hash_index(txn, dir);
+        let tell = || {
+            self.tell(|c| {
+                c.unnamed(dir.ino(), old);
+                c.named(dir.ino(), new, is_dir_mode(mode));
+            });
+        };
         let same_kind = dirent::kind_at(&buf.bytes(), offset) == kind;
         if same_kind {
             let bytes = offset..offset + dirent::INO_BYTES;
             txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, new));
+            tell();
             return Ok(());
         }
         let set = |b: &mut [u8], at: usize| {
@@ -235,9 +256,12 @@ impl<S: Store> Ufs<S> {
             let mut copy = buf.bytes().to_vec();
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);
-            return self.store.dir_swap(txn, &dir.h, n, &copy).await.map(drop);
+            self.store.dir_swap(txn, &dir.h, n, &copy).await?;
+            tell();
+            return Ok(());
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
+        tell();
         Ok(())
     }
 
@@ -254,6 +278,7 @@ impl<S: Store> Ufs<S> {
         let change = Change::DotDot { dir: dir.ino(), parent };
         let bytes = offset..offset + dirent::INO_BYTES;
         txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
+        self.tell(|c| c.moved(dir.ino(), parent));
         Ok(())
     }
 

@@ -160,6 +160,7 @@ impl<S: Store> Ufs<S> {
                 Ok(Reply::Done)
             }
             R::Quiesce => self.quiesce().await,
+            R::Scrub => Err(FsError::NotSupported), // who opened the volume has the checker
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());

@@ -84,6 +84,18 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
+    /// Frees an inode that nothing names and nobody holds; its lock is held, and it is doomed.
+    pub(crate) async fn free_orphan(
+        &self,
+        txn: &mut Txn,
+        inode: &Rc<Inode>,
+    ) -> Result<(), FsError> {
+        self.mark_orphan(txn, &inode.h).await?;
+        self.free_file(txn, &inode.h).await?;
+        self.table.remove(inode.ino());
+        Ok(())
+    }
+
     /// Before an inode is freed in steps: a crash between two of them must find that it has no
     /// links, or it would only cut it to its size.
     async fn mark_orphan(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
@@ -199,6 +211,14 @@ impl<S: Store> Ufs<S> {
 
     /// An empty directory whose name is gone.
     pub(super) async fn drop_dir(&self, txn: &mut Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
+        let links = dir.links();
+        if links > 2 {
+            // A crash in the middle of a rename may have left it another name, which counts. If it
+            // has not, the checker beside service gives it back.
+            self.set_links(txn, &dir.h, links - 1, Change::LinkDown(dir.ino()));
+            self.touch(txn, &dir.h, &[Which::Change]);
+            return Ok(());
+        }
         self.table.doom(dir);
         if self.table.is_held(dir.ino()) {
             self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));

@@ -1,0 +1,140 @@
+//! The checker beside service: what a pass over a volume in use has to know, without any I/O. The
+//! pass (crates/ufs/src/scrub) reads inode after inode under its lock and tells the *census* what
+//! each holds and names; operations that go on meanwhile tell it what they change, by the *watch*.
+//! (McKusick's background fsck, without his snapshot; mechanisms.md has the comparison.)
+//!
+//! Rule        Nothing is judged that may have changed since the pass began.
+//! Invariants  L1 a block that was taken or freed since the pass began is no leak, and has no two
+//!             owners: it is *fresh*, as is an inode; neither is judged.
+//!             L2 names that are counted are those of the directories read so far, as they are now:
+//!             a directory is read whole under its lock, and every change of it afterwards is
+//!             followed.
+//!             L3 the pass begins when every transaction that was open at its beginning has ended.
+
+mod census;
+mod sets;
+
+pub use census::{Census, Names, Settle};
+use env::sync::Notify;
+use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::collections::BTreeSet;
+
+/// The bugs that can be planted in the checker, in every mode that has it run after a crash.
+pub const PLANTS: &[&str] = &[
+    "checker-judges-new-blocks",
+    "checker-trusts-stale-pass",
+    "reclaims-before-durable",
+    "checker-forgets-attributes",
+];
+
+/// What a pass has done and found, for whoever watches it.
+#[derive(Default, Debug)]
+pub struct Tally {
+    /// Passes that have come to their end.
+    pub passes: Cell<u64>,
+    /// Block groups whose inodes have been read in this pass, or in the last one.
+    pub groups_done: Cell<u64>,
+    /// Block groups there are.
+    pub groups: Cell<u64>,
+    /// Blocks given back.
+    pub blocks: Cell<u64>,
+    /// Inodes given back.
+    pub inodes: Cell<u64>,
+    /// Counts of links, users and blocks set right, and directories' names and parents settled.
+    pub mended: Cell<u64>,
+    /// What a pass has found and left to `cairn fsck --repair`.
+    pub left: Cell<u64>,
+}
+
+impl Tally {
+    /// Adds to one of its counters.
+    pub fn add(counter: &Cell<u64>, n: u64) {
+        counter.set(counter.get() + n);
+    }
+}
+
+/// Where operations tell what they change, while a pass is under way.
+#[derive(Default)]
+pub struct Watch {
+    plant: Option<&'static str>,
+    census: RefCell<Option<Census>>,
+    /// Open transactions, by the number each got at its beginning.
+    open: RefCell<BTreeSet<u64>>,
+    last: Cell<u64>,
+    ended: Notify,
+    /// What passes have done.
+    pub tally: Tally,
+}
+
+impl Watch {
+    /// Nothing is under way. `plant`: a bug, for the crash explorer.
+    pub fn new(plant: Option<&'static str>) -> Watch {
+        Watch { plant, ..Watch::default() }
+    }
+
+    /// Is this bug planted?
+    pub fn is_planted(&self, name: &str) -> bool {
+        self.plant == Some(name)
+    }
+
+    /// A transaction begins; returns its number.
+    pub fn begins(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.open.borrow_mut().insert(self.last.get());
+        self.last.get()
+    }
+
+    /// It has ended.
+    pub fn ends(&self, number: u64) {
+        if self.open.borrow_mut().remove(&number) && self.census.borrow().is_some() {
+            self.ended.wake_all();
+        }
+    }
+
+    /// A pass begins over a volume whose blocks have numbers below `blocks`.
+    /// Returns when what was open has ended (L3).
+    pub async fn start(&self, blocks: u64) {
+        *self.census.borrow_mut() = Some(Census::new(blocks, self.plant));
+        let before = self.last.get();
+        while self.open.borrow().first().is_some_and(|n| *n <= before) {
+            self.ended.wait().await;
+        }
+    }
+
+    /// The pass has ended, however.
+    pub fn stop(&self) {
+        *self.census.borrow_mut() = None;
+    }
+
+    /// Tells the census of a change, if a pass is under way.
+    pub fn tell(&self, what: impl FnOnce(&mut Census)) {
+        if let Some(census) = self.census.borrow_mut().as_mut() {
+            what(census);
+        }
+    }
+
+    /// What passes have done, by the metrics' names.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        let t = &self.tally;
+        vec![
+            ("cairn_scrub_running", u64::from(self.census.borrow().is_some())),
+            ("cairn_scrub_passes_total", t.passes.get()),
+            ("cairn_scrub_groups", t.groups.get()),
+            ("cairn_scrub_groups_done", t.groups_done.get()),
+            ("cairn_scrub_blocks_freed_total", t.blocks.get()),
+            ("cairn_scrub_inodes_freed_total", t.inodes.get()),
+            ("cairn_scrub_mended_total", t.mended.get()),
+            ("cairn_scrub_left", t.left.get()),
+        ]
+    }
+
+    /// The census of the pass under way; for that pass.
+    pub fn census(&self) -> Option<Ref<'_, Census>> {
+        Ref::filter_map(self.census.borrow(), Option::as_ref).ok()
+    }
+
+    /// The same, to tell it what was read.
+    pub fn census_mut(&self) -> Option<RefMut<'_, Census>> {
+        RefMut::filter_map(self.census.borrow_mut(), Option::as_mut).ok()
+    }
+}

@@ -1,0 +1,135 @@
+//! `cairn fsck --background`: has a running server check one of its volumes while that is in use,
+//! and waits until it has. It knows the server by its control socket alone.
+
+use crate::progress::Bar;
+use crate::status::{Server, VolumeReport, servers};
+use crate::{Failure, Outcome, say};
+use check::Progress;
+use std::path::Path;
+use std::time::Duration;
+
+/// How often the server is asked how far it is.
+const ASKED_EVERY: Duration = Duration::from_millis(100);
+
+/// The server that serves this image, or has it mounted there, and the volume's name.
+pub fn server_of(image: &Path) -> Option<(Server, String)> {
+    let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+    let wanted = real(image);
+    let is = |v: &VolumeReport| {
+        let mount = v.mount.as_deref().map(Path::new);
+        real(Path::new(&v.image)) == wanted || mount.is_some_and(|m| real(m) == wanted)
+    };
+    servers().into_iter().find_map(|s| {
+        let name = s.report.volumes.iter().find(|v| is(v))?.name.clone();
+        Some((s, name))
+    })
+}
+
+/// What the checker beside service has done in a volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Scrubbed {
+    /// Is a pass under way?
+    pub running: bool,
+    pub passes: u64,
+    pub groups_done: u64,
+    pub groups: u64,
+    pub blocks: u64,
+    pub inodes: u64,
+    pub mended: u64,
+    pub left: u64,
+}
+
+impl Scrubbed {
+    /// From what the volume has counted.
+    pub fn of(v: &VolumeReport) -> Scrubbed {
+        let of = |name: &str| v.counters.get(&format!("cairn_scrub_{name}")).copied().unwrap_or(0);
+        Scrubbed {
+            running: of("running") > 0,
+            passes: of("passes_total"),
+            groups_done: of("groups_done"),
+            groups: of("groups"),
+            blocks: of("blocks_freed_total"),
+            inodes: of("inodes_freed_total"),
+            mended: of("mended_total"),
+            left: of("left"),
+        }
+    }
+
+    /// As a clause.
+    pub fn told(&self) -> String {
+        let done = format!(
+            "{} blocks and {} inodes given back, {} counts and names settled",
+            self.blocks, self.inodes, self.mended
+        );
+        match (self.running, self.passes) {
+            (true, _) => {
+                let (at, all) = (self.groups_done, self.groups);
+                format!("checked while in use, {at} of {all} groups read; {done}")
+            }
+            (false, 0) => "not checked since it was opened".into(),
+            (false, n) => format!("checked {n} times while in use; {done}"),
+        }
+    }
+}
+
+/// The command.
+pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
+    let shown = image.display();
+    let Some((mut server, name)) = server_of(image) else {
+        let why = "no server of this user serves it; cairn fsck checks a volume that is not served";
+        return Err(Failure::Failed(format!("{shown}: {why}")));
+    };
+    let failed = |e: std::io::Error| Failure::Failed(format!("{shown}: {e}"));
+    let before = state(&server, &name).ok_or_else(|| format!("{shown}: not served any more"))?.1;
+    server.scrub(&name).map_err(failed)?;
+    let mut bar = Bar::new();
+    loop {
+        std::thread::sleep(ASKED_EVERY);
+        server.refresh().map_err(failed)?;
+        let now = state(&server, &name);
+        let (read_only, now) = now.ok_or_else(|| format!("{shown}: not served any more"))?;
+        bar.step("inodes", now.groups_done, now.groups);
+        if now.running {
+            continue;
+        }
+        let did = Scrubbed {
+            blocks: now.blocks - before.blocks,
+            inodes: now.inodes - before.inodes,
+            mended: now.mended - before.mended,
+            ..now
+        };
+        if json {
+            say::out(&as_json(&did, read_only).to_string());
+        } else {
+            say::out(&format!("{shown}: {}", did.told()));
+        }
+        if read_only || now.passes == before.passes {
+            let why = "the volume is damaged and turned read-only, or the check was stopped; the \
+                       server's log says what it is";
+            say::err(&format!("cairn: {shown}: {why}"));
+            return Ok(Outcome::Damaged);
+        }
+        return Ok(match (now.left, did.blocks + did.inodes + did.mended) {
+            (0, 0) => Outcome::Done,
+            (0, _) => Outcome::Repaired,
+            _ => Outcome::Damaged,
+        });
+    }
+}
+
+/// The volume now: did it stop writing, and what has been done; None: it is gone.
+fn state(server: &Server, name: &str) -> Option<(bool, Scrubbed)> {
+    let v = server.report.volumes.iter().find(|v| v.name == name)?;
+    Some((v.read_only, Scrubbed::of(v)))
+}
+
+fn as_json(s: &Scrubbed, read_only: bool) -> serde_json::Value {
+    serde_json::json!({
+        "passes": s.passes,
+        "blocks_freed": s.blocks,
+        "inodes_freed": s.inodes,
+        "mended": s.mended,
+        "left": s.left,
+        "read_only": read_only,
+    })
+}

@@ -1,0 +1,121 @@
+//! The checker beside service: what was leaked by hand is given back while the volume is used, and
+//! what would have to be added is damage. Needs debugfs and e2fsck, like the other tests here.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod served;
+
+use nfs3_client::nfs3_types::nfs3::stable_how;
+use serde_json::Value;
+use served::{ANY, Folder, Server, cairn, ok, s};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn debugfs(image: &Path, command: &str) {
+    let done = Command::new("debugfs").args(["-w", "-R", command, s(image)]).output().unwrap();
+    assert!(done.status.success(), "{command}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// What e2fsck says of it, and whether it finds nothing.
+fn e2fsck(image: &Path) -> (bool, String) {
+    let done = Command::new("e2fsck").args(["-fn", s(image)]).output().unwrap();
+    (done.status.code() == Some(0), String::from_utf8_lossy(&done.stdout).into_owned())
+}
+
+/// Blocks that nobody owns and an inode without a name; a file's count of links is too high.
+fn leak(image: &Path, file: &str) {
+    debugfs(image, "setb 5000 70");
+    debugfs(image, "seti <90>");
+    debugfs(image, &format!("sif {file} links_count 4"));
+    assert!(!e2fsck(image).0, "what was leaked can be seen");
+}
+
+fn counters(image: &Path) -> Value {
+    let (code, out, err) = cairn(&["stats", s(image), "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let all: Value = serde_json::from_str(&out).unwrap();
+    all[0]["volumes"][0]["counters"].clone()
+}
+
+#[test]
+fn what_a_crash_has_leaked_comes_back_while_the_volume_is_used() {
+    let folder = Folder::new();
+    let image = folder.volume("soft", "64M");
+    let more = ["--mode", "soft-updates"];
+    let server = Server::trusting(&[&image], ANY, &more);
+    let mut client = server.client("/soft");
+    let root = client.root.clone();
+    client.mkdir(&root, "kept").unwrap();
+    client.create_new(&root, "file").unwrap();
+    server.kill();
+    leak(&image, "file");
+    let server = Server::trusting(&[&image], ANY, &more);
+    let mut client = server.client("/soft");
+    let root = client.root.clone();
+    let begun = Instant::now();
+    let mut made = 0;
+    loop {
+        client.mkdir(&root, &format!("beside{made}")).unwrap();
+        made += 1;
+        let now = counters(&image);
+        if now["cairn_scrub_passes_total"] == 1 && now["cairn_scrub_running"] == 0 {
+            assert!(now["cairn_scrub_blocks_freed_total"].as_u64().unwrap() >= 70, "{now}");
+            assert!(now["cairn_scrub_inodes_freed_total"].as_u64().unwrap() >= 1, "{now}");
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "no end: {now}");
+    }
+    let told = ok(&["info", s(&image)]);
+    assert!(told.contains("checked 1 times while in use"), "{told}");
+    server.stop();
+    let (sound, text) = e2fsck(&image);
+    assert!(sound, "{text}");
+}
+
+#[test]
+fn a_volume_of_any_mode_is_checked_on_demand_while_it_is_served() {
+    let folder = Folder::new();
+    let image = folder.volume("asked", "64M");
+    let (code, _, err) = cairn(&["fsck", "--background", s(&image)]);
+    assert!(code == 1 && err.contains("no server"), "{err}");
+    let server = Server::trusting(&[&image], ANY, &["--mode", "unified"]);
+    let mut client = server.client("/asked");
+    let root = client.root.clone();
+    client.create_new(&root, "file").unwrap();
+    server.stop();
+    leak(&image, "file");
+    let server = Server::trusting(&[&image], ANY, &["--mode", "unified", "--scrub", "1"]);
+    let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
+    assert!(code == 4 && out.contains("70 blocks and 1 inodes given back"), "{code} {out} {err}");
+    let (code, out, err) = cairn(&["fsck", "--background", "--json", s(&image)]);
+    assert!(code == 0 && out.contains("\"blocks_freed\":0"), "{code} {out} {err}");
+    server.stop();
+    let (sound, text) = e2fsck(&image);
+    assert!(sound, "{text}");
+}
+
+#[test]
+fn what_would_have_to_be_added_turns_the_volume_read_only() {
+    let folder = Folder::new();
+    let image = folder.volume("bad", "64M");
+    let server = Server::trusting(&[&image], ANY, &["--mode", "soft-updates"]);
+    let mut client = server.client("/bad");
+    let root = client.root.clone();
+    let file = client.create_new(&root, "file").unwrap();
+    client.write(&file, 0, &[7; 9000], stable_how::FILE_SYNC).unwrap();
+    server.stop();
+    // The file's first block is called free.
+    let asked = ["-R", "bmap file 0", s(&image)];
+    let found = Command::new("debugfs").args(asked).output().unwrap();
+    let block = String::from_utf8_lossy(&found.stdout).trim().to_owned();
+    debugfs(&image, &format!("freeb {block}"));
+    let server = Server::trusting(&[&image], ANY, &["--mode", "soft-updates"]);
+    let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
+    assert!(code == 3 && err.contains("read-only"), "{code} {out} {err}");
+    let mut client = server.client("/bad");
+    assert!(client.mkdir(&root, "after").is_err(), "nothing is changed any more");
+    assert!(client.lookup(&root, "file").is_ok(), "and all can be read");
+    assert!(server.errors().contains("the bitmap calls it free"), "{}", server.errors());
+    server.kill();
+}

@@ -1,0 +1,228 @@
+//! The second part of a pass: names that lead nowhere go, inodes without names are given back, and
+//! counts follow. Each is looked at again under the inode's lock, because operations went on.
+
+use super::{Halt, Scrub, Step};
+use crate::inode::Inode;
+use crate::store::{InodeHandle, Scrubbed};
+use check::live::Tally;
+use env::sync::LockGuard;
+use format::ext::csum::entries_part;
+use format::ext::dirent;
+use format::ext::inode::in_use;
+use format::{FileBlock, Ino, ROOT_INO};
+use integrity::{Change, Credits};
+use std::rc::Rc;
+use vfs::FsError;
+
+impl<S: Scrubbed> Scrub<'_, S> {
+    /// Directories that nothing reachable names lose their names; one with two names loses one, and
+    /// ".." follows. True if anything was changed.
+    pub(super) async fn settle_names(&self) -> Step<bool> {
+        let (settle, free) = {
+            let Some(c) = self.watch.census() else { return Err(Halt::Stopped) };
+            (c.settle(), c.name_of_free())
+        };
+        if let Some(ino) = free {
+            let what = format!("a directory names inode {ino}, which is free");
+            return Err(self.damage(what, format!("inode {ino}")));
+        }
+        let mut done = false;
+        if !self.pace.frees_nameless.get() && !settle.lost.is_empty() {
+            tracing::warn!("{} directories have no name: cairn fsck --repair", settle.lost.len());
+            self.left.borrow_mut().extend(settle.lost);
+        } else {
+            for dir in settle.lost {
+                while self.drop_name(dir, None).await? {
+                    done = true;
+                    self.pause().await?;
+                }
+            }
+        }
+        for (dir, child) in settle.extra {
+            tracing::info!("directory {child} has two names; one in directory {dir} goes");
+            done |= self.drop_name(dir, Some(child)).await?;
+        }
+        for (dir, parent) in settle.strayed {
+            done |= self.lead_back(dir, parent).await?;
+        }
+        Ok(done)
+    }
+
+    /// An inode with its lock, unless it is on its way out.
+    async fn locked(&self, ino: Ino) -> Step<Option<(Rc<Inode>, Vec<LockGuard>)>> {
+        let inode = match self.ufs.inode(ino.0).await {
+            Ok(inode) => inode,
+            Err(FsError::Stale | FsError::Access) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        match self.ufs.lock(&[&inode]).await {
+            Ok(locks) => Ok(Some((inode, locks))),
+            Err(FsError::Stale) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Takes one name out of a directory: of `child`, or any. Counts follow later.
+    async fn drop_name(&self, dir: Ino, child: Option<Ino>) -> Step<bool> {
+        let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
+        let Some((name, ino)) = self.some_name(&dir, child).await? else { return Ok(false) };
+        let mut txn = self.ufs.store.begin(Credits::blocks(32)).await?;
+        if let Err(e) = self.ufs.remove_name(&mut txn, &dir, &name, ino).await {
+            return Ok(self.ufs.abandon(txn, locks, e).await?);
+        }
+        self.ufs.store.end(txn).await?;
+        Tally::add(&self.watch.tally.mended, 1);
+        Ok(true)
+    }
+
+    async fn some_name(&self, dir: &Inode, child: Option<Ino>) -> Step<Option<(Vec<u8>, Ino)>> {
+        let limits = self.ufs.store.limits();
+        let bs = limits.block_bytes as u64;
+        // The last is the one that came later.
+        for n in (0..dir.dir_end(bs) / bs).rev() {
+            let buf = self.ufs.store.dir_block(&dir.h, FileBlock(n)).await?;
+            let bytes = buf.bytes();
+            let all = dirent::entries(entries_part(&bytes, limits.dir_tail)).flatten();
+            let named = all.filter(|e| e.ino.0 != 0 && e.name != b"." && e.name != b"..");
+            let wanted = named.filter(|e| child.is_none_or(|c| c == e.ino)).last();
+            if let Some(e) = wanted {
+                return Ok(Some((e.name.to_vec(), e.ino)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes ".." of a directory name the parent that names it.
+    async fn lead_back(&self, dir: Ino, parent: Ino) -> Step<bool> {
+        let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
+        let is_so = self.watch.census().is_some_and(|c| c.is_child(dir.ino(), parent));
+        if !is_so || self.ufs.parent_of(&dir).await?.ino == parent {
+            return Ok(false);
+        }
+        let mut txn = self.ufs.store.begin(Credits::blocks(8)).await?;
+        if let Err(e) = self.ufs.redirect_parent(&mut txn, &dir, parent).await {
+            return Ok(self.ufs.abandon(txn, locks, e).await?);
+        }
+        self.ufs.store.end(txn).await?;
+        Tally::add(&self.watch.tally.mended, 1);
+        Ok(true)
+    }
+
+    /// Inodes without names are given back.
+    pub(super) async fn settle_inodes(&self) -> Step<bool> {
+        let nameless: Vec<Ino> = {
+            let Some(c) = self.watch.census() else { return Err(Halt::Stopped) };
+            let all = c.judged().into_iter();
+            all.filter(|i| *i != ROOT_INO && c.names_of(*i) == 0).collect()
+        };
+        let mut done = false;
+        for ino in nameless {
+            done |= self.free_nameless(ino).await?;
+            self.pause().await?;
+        }
+        Ok(done)
+    }
+
+    async fn free_nameless(&self, ino: Ino) -> Step<bool> {
+        let (ufs, store) = (self.ufs, &self.ufs.store);
+        let h = store.raw_inode(ino).await?;
+        let inode = match ufs.table.get(ino) {
+            Some(i) => i,
+            None => ufs.table.add(Inode::new(h.clone())),
+        };
+        let locks = ufs.lock_anyhow(&[&inode]).await;
+        let fresh = self.watch.census().is_none_or(|c| c.is_fresh(ino) || c.names_of(ino) > 0);
+        if fresh || !ufs.table.is_current(&inode) || inode.unlinked_open.get() {
+            return Ok(false); // or it lives without a name as long as somebody holds it
+        }
+        if h.with(in_use) && !self.pace.frees_nameless.get() {
+            if self.left.borrow_mut().insert(ino) {
+                tracing::warn!("inode {ino} has no name: cairn fsck --repair");
+            }
+            return Ok(false);
+        }
+        if inode.is_dir() && self.some_name(&inode, None).await?.is_some() {
+            self.left.borrow_mut().insert(ino);
+            return Ok(false);
+        }
+        let mut txn = store.begin(Credits::blocks(32)).await?;
+        ufs.table.doom(&inode);
+        if ufs.table.is_held(ino) {
+            ufs.set_links(&mut txn, &h, 0, Change::LinkDown(ino));
+        } else if let Err(e) = ufs.free_orphan(&mut txn, &inode).await {
+            return Ok(ufs.abandon(txn, locks, e).await?);
+        }
+        store.end(txn).await?;
+        Tally::add(&self.watch.tally.inodes, 1);
+        Ok(true)
+    }
+
+    /// Counts of links that are too high, of blocks that are wrong, and of users of attributes.
+    pub(super) async fn settle_counts(&self) -> Step<()> {
+        let known = self.watch.census().map(|c| c.known()).unwrap_or_default();
+        for ino in known {
+            self.settle_links(ino).await?;
+            self.pause().await?;
+        }
+        for ino in self.miscounted.take() {
+            self.settle_held(ino).await?;
+        }
+        let shared = self.watch.census().map(|c| c.attribute_blocks()).unwrap_or_default();
+        for b in shared {
+            let did = self.ufs.store.settle_users(b).await?;
+            Tally::add(&self.watch.tally.mended, u64::from(did));
+            self.pause().await?;
+        }
+        Ok(())
+    }
+
+    fn links(&self, h: &InodeHandle) -> (u32, u32) {
+        let has = h.with(|raw| u32::from(format::ext::inode::InodeRef(raw).links()));
+        (has, self.watch.census().map_or(has, |c| c.links_of(h.ino)))
+    }
+
+    async fn settle_links(&self, ino: Ino) -> Step<()> {
+        let h = self.ufs.store.raw_inode(ino).await?;
+        let uncounted = |has: u32| has == 1 && self.ufs.store.limits().uncounted_dirs;
+        if self.links(&h).0 == self.links(&h).1 {
+            return Ok(());
+        }
+        let Some((inode, _locks)) = self.locked(ino).await? else { return Ok(()) };
+        let (has, should) = self.links(&h);
+        let nameless = ino != ROOT_INO && self.watch.census().is_none_or(|c| c.names_of(ino) == 0);
+        if nameless || has == should || inode.is_dir() && uncounted(has) {
+            return Ok(());
+        }
+        if has < should {
+            let what = format!("inode {ino} counts {has} links, and {should} names lead to it");
+            return Err(self.damage(what, format!("inode {ino}")));
+        }
+        let mut txn = self.ufs.store.begin(Credits::blocks(4)).await?;
+        self.ufs.set_links(&mut txn, &h, should, Change::LinkDown(ino));
+        self.ufs.store.end(txn).await?;
+        Tally::add(&self.watch.tally.mended, 1);
+        Ok(())
+    }
+
+    /// The blocks that an inode counts; a directory's that lie beyond its end go.
+    async fn settle_held(&self, ino: Ino) -> Step<()> {
+        let Some((inode, _locks)) = self.locked(ino).await? else { return Ok(()) };
+        let store = &self.ufs.store;
+        let bs = store.limits().block_bytes as u64;
+        let mut holding = store.holding(&inode.h).await?;
+        let end = FileBlock(inode.dir_end(bs) / bs);
+        if inode.is_dir() && holding.end > end.0 {
+            let mut txn = store.begin(Credits::blocks(32)).await?;
+            let cut = store.truncate(&mut txn, &inode.h, end).await;
+            store.end(txn).await?;
+            cut?;
+            Tally::add(&self.watch.tally.mended, 1);
+            holding = store.holding(&inode.h).await?;
+        }
+        if holding.uncounted != 0 {
+            store.count_held(&inode.h, holding.uncounted).await?;
+            Tally::add(&self.watch.tally.mended, 1);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! The first part of a pass: what each inode holds and names, read under its lock, so that no
+//! operation is in the middle of changing it.
+
+use super::{Halt, Scrub, Step};
+use crate::inode::Inode;
+use crate::store::Scrubbed;
+use check::live::Names;
+use format::ext::csum::entries_part;
+use format::ext::dirent;
+use format::ext::inode::{InodeRef, in_use};
+use format::{FileBlock, Ino};
+use std::rc::Rc;
+use vfs::FsError;
+
+impl<S: Scrubbed> Scrub<'_, S> {
+    /// Reads an inode that is marked as used.
+    pub(super) async fn survey(&self, ino: Ino) -> Step<()> {
+        let store = &self.ufs.store;
+        let h = store.raw_inode(ino).await?;
+        let inode = match self.ufs.table.get(ino) {
+            Some(inode) => Some(inode),
+            None if h.with(in_use) && !store.is_own(ino) => {
+                // Also checks what the arithmetic below relies on.
+                match store.inode(ino).await {
+                    Ok(h) => Some(self.ufs.table.add(Inode::new(h))),
+                    Err(FsError::Stale | FsError::Access) => None,
+                    Err(e) => return Err(e.into()),
+                }
+            }
+            None => None,
+        };
+        let _lock = match &inode {
+            Some(i) => Some(i.lock.shared().await),
+            None => None,
+        };
+        let gone = self.watch.census().is_none_or(|c| c.is_fresh(ino));
+        if gone || !store.is_in_use(ino).await? {
+            return Ok(());
+        }
+        let holding = store.holding(&h).await?;
+        let is_dir = h.with(|raw| InodeRef(raw).is_dir() && in_use(raw));
+        let names = match &inode {
+            Some(dir) if is_dir => Some(self.names_in(dir).await?),
+            _ => None,
+        };
+        let twice = {
+            let Some(mut c) = self.watch.census_mut() else { return Err(Halt::Stopped) };
+            let mut twice = None;
+            for e in &holding.runs {
+                match store.is_own(ino) {
+                    true => c.set_aside(*e),
+                    false => twice = twice.or(c.claim(*e)),
+                }
+            }
+            let shared = holding.attributes.filter(|b| c.claim_attributes(*b));
+            if !store.is_own(ino) {
+                c.read_inode(ino, is_dir);
+            }
+            if let Some(names) = names {
+                c.read_dir(ino, names);
+            }
+            twice.or(shared)
+        };
+        if let Some(b) = twice {
+            let what = format!("block {b} belongs to two files, or twice to one");
+            return Err(self.damage(what, format!("inode {ino}")));
+        }
+        let bs = store.limits().block_bytes as u64;
+        let grows = |i: &Rc<Inode>| is_dir && holding.end > i.dir_end(bs) / bs;
+        let wrong = holding.uncounted != 0 || inode.as_ref().is_some_and(grows);
+        if wrong && !store.is_own(ino) {
+            self.miscounted.borrow_mut().push(ino);
+        }
+        Ok(())
+    }
+
+    /// The names in a directory, whose lock is held.
+    async fn names_in(&self, dir: &Rc<Inode>) -> Step<Names> {
+        let store = &self.ufs.store;
+        let limits = store.limits();
+        let bs = limits.block_bytes as u64;
+        let mut names = Names::default();
+        let mut unknown = Vec::new();
+        for n in 0..dir.dir_end(bs) / bs {
+            let buf = store.dir_block(&dir.h, FileBlock(n)).await?;
+            let bytes = buf.bytes();
+            for e in dirent::entries(entries_part(&bytes, limits.dir_tail)) {
+                let e = e.map_err(|e| Halt::Failed(store.corrupt(&e)))?;
+                match e.name {
+                    b"." => (),
+                    b".." => names.parent = Some(e.ino),
+                    _ if e.ino.0 == 0 => (),
+                    _ if limits.entry_kinds => {
+                        names.children.push((e.ino, e.kind == DIR_KIND));
+                    }
+                    _ => unknown.push(e.ino),
+                }
+            }
+        }
+        for ino in unknown {
+            let is_dir = match store.raw_inode(ino).await {
+                Ok(h) => h.with(|raw| InodeRef(raw).is_dir()),
+                Err(FsError::Stale) => false,
+                Err(e) => return Err(e.into()),
+            };
+            names.children.push((ino, is_dir));
+        }
+        Ok(names)
+    }
+}
+
+/// What an entry says of a directory.
+const DIR_KIND: u8 = 2;

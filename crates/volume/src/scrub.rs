@@ -1,0 +1,111 @@
+//! The checker beside service, as a task of the volume's engine: when a pass begins, and what its
+//! end means for the volume. What a pass does is `ufs`'s and `ext`'s business.
+
+use env::sync::Notify;
+use env::{Nanos, unless};
+use ext::Ext;
+use std::cell::Cell;
+use std::rc::Rc;
+use ufs::{Pace, Pass, Store, Ufs};
+
+/// Passes of one volume.
+pub(crate) struct Scrubber {
+    ufs: Rc<Ufs<Ext>>,
+    pace: Pace,
+    /// Has a crash left space that is not given back yet? Then the volume is not marked as clean.
+    leaks: Cell<bool>,
+    running: Cell<bool>,
+    /// A pass has ended, or all are to end.
+    changed: Notify,
+}
+
+impl Scrubber {
+    /// Nothing runs yet. `leaks`: a crash has left space to be given back.
+    pub(crate) fn new(ufs: &Rc<Ufs<Ext>>, leaks: bool) -> Rc<Scrubber> {
+        Rc::new(Scrubber {
+            ufs: ufs.clone(),
+            pace: Pace::default(),
+            leaks: Cell::new(leaks),
+            running: Cell::new(false),
+            changed: Notify::new(),
+        })
+    }
+
+    /// Is there space that a crash has left?
+    pub(crate) fn leaks(&self) -> bool {
+        self.leaks.get()
+    }
+
+    /// Begins a pass now if a crash has left something, and others whenever `every` has passed.
+    pub(crate) fn run(self: &Rc<Self>, every: Option<Nanos>) {
+        if self.leaks() {
+            self.start();
+        }
+        let Some(every) = every else { return };
+        let me = self.clone();
+        self.ufs.store().env().spawn("scrub timer", async move {
+            let env = me.ufs.store().env().clone();
+            let mut next = env.now().plus(every);
+            while !me.pace.stop.get() {
+                // A pass that ends wakes this too.
+                if unless(me.changed.wait(), env.sleep_until(next)).await.is_none() {
+                    me.start();
+                    next = env.now().plus(every);
+                }
+            }
+        });
+    }
+
+    /// Begins a pass, unless one is under way or all are to end.
+    pub(crate) fn start(self: &Rc<Self>) {
+        if self.running.get() || self.pace.stop.get() {
+            return;
+        }
+        self.running.set(true);
+        let me = self.clone();
+        self.ufs.store().env().spawn("scrub", async move {
+            me.pass().await;
+            me.running.set(false);
+            me.changed.wake_all();
+        });
+    }
+
+    /// Ends what is under way, and begins no more.
+    pub(crate) async fn stop(&self) {
+        self.pace.stop.set(true);
+        self.changed.wake_all();
+        while self.running.get() {
+            self.changed.wait().await;
+        }
+    }
+
+    async fn pass(&self) {
+        self.pace.frees_nameless.set(self.leaks());
+        self.pace.rests.set(true);
+        if self.leaks() {
+            tracing::info!("checking what a crash has left, while the volume is in use");
+        }
+        let before = self.given();
+        match self.ufs.scrub(&self.pace).await {
+            Ok(Pass::Done(left)) => {
+                let (blocks, inodes, mended) = self.given();
+                tracing::info!(
+                    "checked while in use: {} blocks and {} inodes given back, {} counts and names \
+                     settled, {left} things left to cairn fsck --repair",
+                    blocks - before.0,
+                    inodes - before.1,
+                    mended - before.2,
+                );
+                self.leaks.set(self.leaks() && left > 0);
+            }
+            Ok(Pass::Stopped) => tracing::info!("the check beside service was stopped"),
+            Err(e) => tracing::error!("the check beside service has ended: {e}"),
+        }
+    }
+
+    fn given(&self) -> (u64, u64, u64) {
+        let Some(watch) = Store::watch(&**self.ufs.store()) else { return (0, 0, 0) };
+        let t = &watch.tally;
+        (t.blocks.get(), t.inodes.get(), t.mended.get())
+    }
+}
