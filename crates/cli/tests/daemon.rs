@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The server of an image, as a second opener is told.
 fn server_of(image: &Path) -> String {
-    let out = Command::new(CAIRN).arg("info").arg(image).output().unwrap();
+    let out = Command::new(CAIRN).arg("ls").arg(image).arg("/").output().unwrap();
     let told = String::from_utf8(out.stderr).unwrap();
     let pid = told.split("process ").nth(1).unwrap_or_else(|| panic!("{told}"));
     pid.split(|c: char| !c.is_ascii_digit()).next().unwrap().to_owned()

@@ -65,7 +65,7 @@ impl Scrubbed for Ext {
     async fn holding(&self, h: &InodeHandle) -> Result<Holding, FsError> {
         let (mapped, xattr, sectors) = h.with(|raw| {
             let i = InodeRef(raw);
-            let slow_link = i.is_symlink() && !i.is_fast_symlink(self.block_bytes());
+            let slow_link = i.is_symlink() && !i.is_fast_symlink();
             let mapped = !i.is_inline() && (i.is_file() || i.is_dir() || slow_link);
             (
                 mapped || self.is_own(h.ino),
@@ -93,7 +93,7 @@ impl Scrubbed for Ext {
         self.end(txn).await.map(drop)
     }
 
-    async fn settle_users(&self, b: BlockNo) -> Result<bool, FsError> {
+    async fn mend_users(&self, b: BlockNo) -> Result<bool, FsError> {
         if self.watch.census().is_none_or(|c| c.users_of(b).is_none()) {
             return Ok(false);
         }
@@ -135,7 +135,7 @@ impl Scrubbed for Ext {
                 given += frees;
             }
         }
-        self.settle_counts(GroupNo(g)).await?;
+        self.mend_counts(GroupNo(g)).await?;
         Ok(given)
     }
 }
@@ -176,7 +176,7 @@ impl Ext {
     }
 
     /// What the group's descriptor counts is what its bitmaps and inodes show.
-    async fn settle_counts(&self, g: GroupNo) -> Result<(), FsError> {
+    async fn mend_counts(&self, g: GroupNo) -> Result<(), FsError> {
         let lazy = self.geo.sums.lazy();
         if !lazy {
             self.block_map(g).await?;

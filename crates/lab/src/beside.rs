@@ -160,6 +160,9 @@ fn acts(tree: &BTreeMap<String, Seen>, seed: u64, count: usize) -> Vec<Act> {
             (2, Some((path, _))) => Act::Unlink(path.clone()),
             (3, Some((path, Kind::File))) => Act::Link(path.clone(), new),
             (4, Some((path, Kind::File))) => Act::Write(path.clone(), 3000, 9000, n as u8),
+            (4 | 8, Some((path, Kind::Dir))) => {
+                Act::Create(format!("{path}/{}{n}", "m".repeat(230)))
+            }
             (4, _) => Act::Mkdir(new),
             (5, Some((path, Kind::File))) => Act::Truncate(path.clone(), 700),
             (6, _) => Act::Unlink(format!("/beside{lane}/n{}", n - n.min(2))),

@@ -352,7 +352,7 @@ pub trait Scrubbed: Store {
     async fn count_held(&self, inode: &InodeHandle, blocks: i64) -> Result<(), FsError>;
     /// An attribute block that counts more users than the census has counts as many from now on.
     /// True: it did. Errors: it counted fewer.
-    async fn settle_users(&self, block: BlockNo) -> Result<bool, FsError>;
+    async fn mend_users(&self, block: BlockNo) -> Result<bool, FsError>;
     /// Frees the blocks of a group that nothing points at, and sets its counts right; returns how
     /// many. Errors: something points at a free one.
     async fn give_back(&self, group: u32) -> Result<u64, FsError>;

@@ -91,7 +91,7 @@ impl Scrubber {
                 let (blocks, inodes, mended) = self.given();
                 tracing::info!(
                     "checked while in use: {} blocks and {} inodes given back, {} counts and names \
-                     settled, {left} things left to cairn fsck --repair",
+                     mended, {left} things left to cairn fsck --repair",
                     blocks - before.0,
                     inodes - before.1,
                     mended - before.2,

@@ -39,9 +39,9 @@ pub struct Census {
     users: BTreeMap<BlockNo, u32>,
 }
 
-/// How a directory's names and its parent are to be settled.
+/// How a directory's names and its parent are to be mended.
 #[derive(Default, Debug)]
-pub struct Settle {
+pub struct Mend {
     /// Directories that nothing reachable names: their names go.
     pub lost: Vec<Ino>,
     /// Names too many: the directory that has one, and the directory named.
@@ -233,10 +233,10 @@ impl Census {
         self.names.all().map(|(n, _)| Ino(n)).find(|ino| !known(*ino))
     }
 
-    /// How directories are to be settled.
-    pub fn settle(&self) -> Settle {
+    /// How directories are to be mended.
+    pub fn mend(&self) -> Mend {
         let reached = self.reached();
-        let mut all = Settle::default();
+        let mut all = Mend::default();
         for dir in self.dirs.iter().filter(|d| **d != ROOT_INO && !self.is_fresh(**d)) {
             if !reached.contains(dir) {
                 all.lost.push(*dir);
@@ -304,7 +304,8 @@ mod tests {
         c.named(Ino(2), Ino(13), true);
         c.moved(Ino(13), Ino(2));
         c.unnamed(Ino(12), Ino(13));
-        assert_eq!((c.links_of(Ino(12)), c.links_of(Ino(2)), c.names_of(Ino(13))), (2, 4, 1));
+        let now = (c.links_of(Ino(12)), c.links_of(Ino(2)), c.names_of(Ino(13)));
+        assert_eq!(now, (2, 4, 1), "L2: names of directories that were read are followed");
         assert!(c.name_of_free().is_none());
         c.named(Ino(2), Ino(20), false);
         assert_eq!(c.name_of_free(), Some(Ino(20)));
@@ -320,17 +321,17 @@ mod tests {
         c.blocks_changed(Extent { start: BlockNo(7), len: 1 });
         assert_eq!(c.claim(Extent { start: BlockNo(7), len: 1 }), None);
         c.inode_freed(Ino(15));
-        assert_eq!(c.judged(), [2, 12, 13, 14].map(Ino));
+        assert_eq!(c.judged(), [2, 12, 13, 14].map(Ino), "L1: what has changed is not judged");
     }
 
     #[test]
-    fn directories_are_settled() {
+    fn directories_are_mended() {
         let mut c = census();
         // 13 is named twice, and its ".." says which; nothing names 12.
         c.read_dir(Ino(2), names(2, &[(13, true), (13, true)]));
         c.read_dir(Ino(12), names(2, &[(13, true)]));
         c.read_dir(Ino(13), names(12, &[]));
-        let s = c.settle();
+        let s = c.mend();
         assert_eq!(s.lost, [Ino(12)]);
         assert_eq!(s.extra, [(Ino(2), Ino(13))]);
         assert_eq!(s.strayed, [(Ino(13), Ino(2))]);

@@ -14,7 +14,7 @@
 mod census;
 mod sets;
 
-pub use census::{Census, Names, Settle};
+pub use census::{Census, Mend, Names};
 use env::sync::Notify;
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ pub struct Tally {
     pub blocks: Cell<u64>,
     /// Inodes given back.
     pub inodes: Cell<u64>,
-    /// Counts of links, users and blocks set right, and directories' names and parents settled.
+    /// Counts of links, users and blocks set right, and directories' names and parents mended.
     pub mended: Cell<u64>,
     /// What a pass has found and left to `cairn fsck --repair`.
     pub left: Cell<u64>,
@@ -136,5 +136,29 @@ impl Watch {
     /// The same, to tell it what was read.
     pub fn census_mut(&self) -> Option<RefMut<'_, Census>> {
         RefMut::filter_map(self.census.borrow_mut(), Option::as_mut).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Waker};
+
+    #[test]
+    fn a_pass_begins_when_what_was_open_has_ended() {
+        let watch = Watch::new(None);
+        let (first, second) = (watch.begins(), watch.begins());
+        let mut started = pin!(watch.start(100));
+        let mut context = Context::from_waker(Waker::noop());
+        let mut is_ready = || started.as_mut().poll(&mut context).is_ready();
+        assert!(!is_ready(), "L3: two are open");
+        let third = watch.begins();
+        watch.ends(second);
+        assert!(!is_ready(), "L3: the first is open");
+        watch.ends(first);
+        assert!(is_ready(), "one that began afterwards is not waited for");
+        watch.ends(third);
     }
 }

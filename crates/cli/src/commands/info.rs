@@ -1,6 +1,7 @@
 //! `cairn info`: what a volume is, and how it is. Reads only.
 
 use crate::args::InfoArgs;
+use crate::status::Server;
 use crate::{Failure, Outcome, size};
 use format::ext::Geometry;
 use format::shown;
@@ -12,6 +13,9 @@ use volume::{Found, Ground, LogReport, Mode, OpenOptions, VolumeError};
 /// The command.
 pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display().to_string();
+    if let Some((server, name)) = super::scrub::server_of(&a.image) {
+        return live(&server, &name, a.json);
+    }
     let file = Arc::new(crate::disk::open(&a.image, true)?);
     let looked = looked(&file, a)?;
     let found = looked.found.ext().map_err(|e| format!("{shown}: {e}"))?;
@@ -45,10 +49,6 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "opened": found.state().map(|s| s.opened),
         "mode": last,
         "promise": promise,
-        "scrub": super::scrub::server_of(&a.image).and_then(|(server, name)| {
-            let v = server.report.volumes.iter().find(|v| v.name == name)?;
-            Some(super::scrub::Scrubbed::of(v).told())
-        }),
         "layout_score": score,
         "log": log.get("is"),
         "log_uuid": log.get("uuid"),
@@ -57,6 +57,32 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "log_capacity": log.get("capacity"),
     });
     if a.json {
+        println!("{all}");
+    } else {
+        print(&all);
+    }
+    Ok(Outcome::Done)
+}
+
+/// What the server says of a volume that it serves: nobody else may look at that just now.
+fn live(server: &Server, name: &str, as_json: bool) -> Result<Outcome, Failure> {
+    let volume = server.report.volumes.iter().find(|v| v.name == name);
+    let v = volume.ok_or_else(|| format!("/{name} is not served any more"))?;
+    let all = json!({
+        "image": v.image,
+        "served_by": server.report.pid,
+        "state": v.state,
+        "mount": v.mount,
+        "mode": v.mode,
+        "promise": v.promise,
+        "read_only": v.read_only,
+        "size_bytes": v.bytes,
+        "free_bytes": v.bytes_free,
+        "inodes": v.inodes,
+        "free_inodes": v.inodes_free,
+        "check": super::scrub::Scrubbed::of(v).told(),
+    });
+    if as_json {
         println!("{all}");
     } else {
         print(&all);

@@ -58,7 +58,7 @@ impl Scrubbed {
     /// As a clause.
     pub fn told(&self) -> String {
         let done = format!(
-            "{} blocks and {} inodes given back, {} counts and names settled",
+            "{} blocks and {} inodes given back, {} counts and names mended",
             self.blocks, self.inodes, self.mended
         );
         match (self.running, self.passes) {

@@ -155,13 +155,10 @@ impl<'a> InodeRef<'a> {
     pub fn map_bytes(&self) -> [u8; 60] {
         self.0[BLOCK_AT..BLOCK_AT + 60].try_into().expect("60 bytes")
     }
-    /// Is a symbolic link's text kept in the inode? Attributes in a block of their own do not make
-    /// it slow.
-    pub fn is_fast_symlink(&self, block_bytes: usize) -> bool {
-        let attribute_sectors =
-            if self.xattr_block().0 == 0 { 0 } else { block_bytes as u32 / 512 };
-        let fast = self.sectors() == attribute_sectors && self.size() < 60;
-        self.is_symlink() && fast && !self.is_inline()
+    /// Is a symbolic link's text kept in the inode? The length alone decides, as e2fsck has it:
+    /// `i_blocks` is a hint, which a crash may leave wrong.
+    pub fn is_fast_symlink(&self) -> bool {
+        self.is_symlink() && self.size() <= FAST_SYMLINK_MAX as u64 && !self.is_inline()
     }
     /// `i_extra_isize`, 0 in a small inode; None if it cannot be (beyond the slot, or not in
     /// fours).

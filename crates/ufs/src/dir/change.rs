@@ -44,6 +44,9 @@ impl<S: Store> Ufs<S> {
     /// Its nodes become blocks of entries, because as such they would have no place for their
     /// checksum.
     pub(crate) async fn unindex(&self, dir: &Inode) -> Result<(), FsError> {
+        if !self.store.guarantees().atomic {
+            self.cut_tail(dir).await?;
+        }
         let (flags, limits) = (dir.with(|i| i.flags()), self.store.limits());
         if flags & FLAG_INDEX == 0 || limits.dir_tail == 0 {
             return Ok(());
@@ -90,6 +93,20 @@ impl<S: Store> Ufs<S> {
         }
         *dir.dir.borrow_mut() = None;
         self.store.end(txn).await.map(drop)
+    }
+
+    /// Blocks that a crash has left mapped beyond a directory's end go before it grows into them:
+    /// what names they hold nobody has seen. The directory is locked. True if there were any.
+    pub(crate) async fn cut_tail(&self, dir: &Inode) -> Result<bool, FsError> {
+        let bs = self.store.limits().block_bytes as u64;
+        let end = FileBlock(dir.dir_end(bs) / bs);
+        if self.store.map(&dir.h, end, 1).await?.start.is_none() {
+            return Ok(false);
+        }
+        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        let cut = self.store.truncate(&mut txn, &dir.h, end).await;
+        self.store.end(txn).await?;
+        cut.map(|()| true)
     }
 
     /// Makes sure that a name of `name_len` bytes fits, growing the directory if need be;

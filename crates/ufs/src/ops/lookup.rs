@@ -112,7 +112,7 @@ impl<S: Store> Ufs<S> {
         }
         let size = inode.size() as usize;
         let bs = self.store.limits().block_bytes;
-        if inode.with(|i| i.is_fast_symlink(bs)) {
+        if inode.with(|i| i.is_fast_symlink()) {
             return Ok(Reply::Bytes(inode.with(|i| i.map_bytes())[..size].to_vec()));
         }
         if size > bs {

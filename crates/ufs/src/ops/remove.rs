@@ -84,7 +84,8 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    /// Frees an inode that nothing names and nobody holds; its lock is held, and it is doomed.
+    /// Frees an inode that nothing names and nobody holds; its lock is held, and it is
+    /// marked as unlinked-open.
     pub(crate) async fn free_orphan(
         &self,
         txn: &mut Txn,
@@ -136,10 +137,9 @@ impl<S: Store> Ufs<S> {
     }
 
     async fn clear_contents(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
-        let bs = self.store.limits().block_bytes;
         let mapped = h.with(|raw| {
             let i = format::ext::inode::InodeRef(raw);
-            i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink(bs))
+            i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink())
         });
         if mapped {
             self.store.truncate(txn, h, FileBlock(0)).await?;

@@ -1,12 +1,12 @@
 //! A pass of the checker beside service: every inode is read under its lock while operations go on
 //! (survey.rs), then what nothing names or points at is given back, and counts that are too high
-//! are lowered, by ordinary transactions (settle.rs). Nothing is ever added: where that would be
+//! are lowered, by ordinary transactions (mend.rs). Nothing is ever added: where that would be
 //! needed, the volume is damaged, and turns read-only.
 //!
 //! What one stage takes away is durable before the next stage relies on it: names, then inodes,
 //! then counts. Within a stage nothing depends on anything else.
 
-mod settle;
+mod mend;
 mod survey;
 
 use crate::Ufs;
@@ -51,6 +51,8 @@ struct Scrub<'a, S: Scrubbed> {
     rested: Cell<Nanos>,
     /// What is left to a repair by hand.
     left: RefCell<BTreeSet<Ino>>,
+    /// Directories with blocks beyond their ends.
+    overlong: RefCell<Vec<Ino>>,
     /// Inodes that do not count the blocks they hold.
     miscounted: RefCell<Vec<Ino>>,
 }
@@ -73,8 +75,8 @@ impl<S: Scrubbed> Ufs<S> {
     pub async fn scrub(self: &Rc<Self>, pace: &Pace) -> Result<Pass, FsError> {
         let Some(watch) = self.store.watch() else { return Err(FsError::NotSupported) };
         let (rested, left) = (Cell::new(self.store.env().now()), RefCell::default());
-        let miscounted = RefCell::default();
-        let pass = Scrub { ufs: self, watch, pace, rested, left, miscounted };
+        let (overlong, miscounted) = (RefCell::default(), RefCell::default());
+        let pass = Scrub { ufs: self, watch, pace, rested, left, overlong, miscounted };
         let ended = pass.run().await;
         watch.stop();
         match ended {
@@ -99,15 +101,15 @@ impl<S: Scrubbed> Scrub<'_, S> {
             }
             tally.groups_done.set(u64::from(g) + 1);
         }
-        if self.settle_names().await? {
+        if self.mend_names().await? {
             self.durable().await?;
         }
-        while self.settle_inodes().await? {
+        while self.mend_inodes().await? {
             self.durable().await?;
         }
-        self.settle_counts().await?;
+        self.mend_counts().await?;
         // What has lost its last name while its count was still too high.
-        while self.settle_inodes().await? {
+        while self.mend_inodes().await? {
             self.durable().await?;
         }
         for g in 0..groups {

@@ -67,8 +67,10 @@ impl<S: Scrubbed> Scrub<'_, S> {
         }
         let bs = store.limits().block_bytes as u64;
         let grows = |i: &Rc<Inode>| is_dir && holding.end > i.dir_end(bs) / bs;
-        let wrong = holding.uncounted != 0 || inode.as_ref().is_some_and(grows);
-        if wrong && !store.is_own(ino) {
+        if inode.as_ref().is_some_and(grows) {
+            self.overlong.borrow_mut().push(ino);
+            self.miscounted.borrow_mut().push(ino);
+        } else if holding.uncounted != 0 && !store.is_own(ino) {
             self.miscounted.borrow_mut().push(ino);
         }
         Ok(())

@@ -17,32 +17,35 @@ use vfs::FsError;
 impl<S: Scrubbed> Scrub<'_, S> {
     /// Directories that nothing reachable names lose their names; one with two names loses one, and
     /// ".." follows. True if anything was changed.
-    pub(super) async fn settle_names(&self) -> Step<bool> {
-        let (settle, free) = {
+    pub(super) async fn mend_names(&self) -> Step<bool> {
+        let (mend, free) = {
             let Some(c) = self.watch.census() else { return Err(Halt::Stopped) };
-            (c.settle(), c.name_of_free())
+            (c.mend(), c.name_of_free())
         };
         if let Some(ino) = free {
             let what = format!("a directory names inode {ino}, which is free");
             return Err(self.damage(what, format!("inode {ino}")));
         }
         let mut done = false;
-        if !self.pace.frees_nameless.get() && !settle.lost.is_empty() {
-            tracing::warn!("{} directories have no name: cairn fsck --repair", settle.lost.len());
-            self.left.borrow_mut().extend(settle.lost);
+        if !self.pace.frees_nameless.get() && !mend.lost.is_empty() {
+            tracing::warn!("{} directories have no name: cairn fsck --repair", mend.lost.len());
+            self.left.borrow_mut().extend(mend.lost);
         } else {
-            for dir in settle.lost {
+            for dir in mend.lost {
                 while self.drop_name(dir, None).await? {
                     done = true;
                     self.pause().await?;
                 }
             }
         }
-        for (dir, child) in settle.extra {
+        for dir in self.overlong.take() {
+            done |= self.cut_tail(dir).await?;
+        }
+        for (dir, child) in mend.extra {
             tracing::info!("directory {child} has two names; one in directory {dir} goes");
             done |= self.drop_name(dir, Some(child)).await?;
         }
-        for (dir, parent) in settle.strayed {
+        for (dir, parent) in mend.strayed {
             done |= self.lead_back(dir, parent).await?;
         }
         Ok(done)
@@ -92,6 +95,14 @@ impl<S: Scrubbed> Scrub<'_, S> {
         Ok(None)
     }
 
+    /// Blocks beyond a directory's end go, with whatever names they hold, which nobody has seen.
+    async fn cut_tail(&self, dir: Ino) -> Step<bool> {
+        let Some((dir, _locks)) = self.locked(dir).await? else { return Ok(false) };
+        let did = self.ufs.cut_tail(&dir).await?;
+        Tally::add(&self.watch.tally.mended, u64::from(did));
+        Ok(did)
+    }
+
     /// Makes ".." of a directory name the parent that names it.
     async fn lead_back(&self, dir: Ino, parent: Ino) -> Step<bool> {
         let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
@@ -109,7 +120,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     }
 
     /// Inodes without names are given back.
-    pub(super) async fn settle_inodes(&self) -> Step<bool> {
+    pub(super) async fn mend_inodes(&self) -> Step<bool> {
         let nameless: Vec<Ino> = {
             let Some(c) = self.watch.census() else { return Err(Halt::Stopped) };
             let all = c.judged().into_iter();
@@ -158,18 +169,18 @@ impl<S: Scrubbed> Scrub<'_, S> {
     }
 
     /// Counts of links that are too high, of blocks that are wrong, and of users of attributes.
-    pub(super) async fn settle_counts(&self) -> Step<()> {
+    pub(super) async fn mend_counts(&self) -> Step<()> {
         let known = self.watch.census().map(|c| c.known()).unwrap_or_default();
         for ino in known {
-            self.settle_links(ino).await?;
+            self.mend_links(ino).await?;
             self.pause().await?;
         }
         for ino in self.miscounted.take() {
-            self.settle_held(ino).await?;
+            self.mend_held(ino).await?;
         }
         let shared = self.watch.census().map(|c| c.attribute_blocks()).unwrap_or_default();
         for b in shared {
-            let did = self.ufs.store.settle_users(b).await?;
+            let did = self.ufs.store.mend_users(b).await?;
             Tally::add(&self.watch.tally.mended, u64::from(did));
             self.pause().await?;
         }
@@ -181,7 +192,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
         (has, self.watch.census().map_or(has, |c| c.links_of(h.ino)))
     }
 
-    async fn settle_links(&self, ino: Ino) -> Step<()> {
+    async fn mend_links(&self, ino: Ino) -> Step<()> {
         let h = self.ufs.store.raw_inode(ino).await?;
         let uncounted = |has: u32| has == 1 && self.ufs.store.limits().uncounted_dirs;
         if self.links(&h).0 == self.links(&h).1 {
@@ -204,21 +215,11 @@ impl<S: Scrubbed> Scrub<'_, S> {
         Ok(())
     }
 
-    /// The blocks that an inode counts; a directory's that lie beyond its end go.
-    async fn settle_held(&self, ino: Ino) -> Step<()> {
+    /// The blocks that an inode counts.
+    async fn mend_held(&self, ino: Ino) -> Step<()> {
         let Some((inode, _locks)) = self.locked(ino).await? else { return Ok(()) };
         let store = &self.ufs.store;
-        let bs = store.limits().block_bytes as u64;
-        let mut holding = store.holding(&inode.h).await?;
-        let end = FileBlock(inode.dir_end(bs) / bs);
-        if inode.is_dir() && holding.end > end.0 {
-            let mut txn = store.begin(Credits::blocks(32)).await?;
-            let cut = store.truncate(&mut txn, &inode.h, end).await;
-            store.end(txn).await?;
-            cut?;
-            Tally::add(&self.watch.tally.mended, 1);
-            holding = store.holding(&inode.h).await?;
-        }
+        let holding = store.holding(&inode.h).await?;
         if holding.uncounted != 0 {
             store.count_held(&inode.h, holding.uncounted).await?;
             Tally::add(&self.watch.tally.mended, 1);
