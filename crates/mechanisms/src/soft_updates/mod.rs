@@ -24,7 +24,7 @@
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable
 //! Recovery    none is needed: bits that are set for nothing, counts that are too high and inodes
-//!             without names cost space, which the own fsck's repair gives back.
+//!             without names cost space, which the checker gives back while the volume is in use.
 //! Cost        a create, an unlink and all others of the same moment: three waves together; fsync
 //!             of a new file three flushes, of one that has its blocks one. What is taken back is
 //!             written once more.
