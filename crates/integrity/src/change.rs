@@ -122,6 +122,8 @@ pub enum Change {
         dir: Ino,
         /// For this inode.
         ino: Ino,
+        /// Stands for the name: a name has one, and few have the same.
+        name: u32,
         /// The byte of the block at which it begins.
         at: u16,
     },
@@ -149,6 +151,8 @@ pub enum Change {
         dir: Ino,
         /// For this inode.
         ino: Ino,
+        /// Stands for the name, as where it came.
+        name: u32,
         /// The byte of the block at which it begins.
         at: u16,
     },
@@ -177,7 +181,7 @@ impl Change {
             Change::XattrPointer { ino, old, new } => {
                 assert!(ino.0 != 0 && old != new, "O1: {self:?} changes nothing");
             }
-            Change::AddEntry { dir, ino, at } => {
+            Change::AddEntry { dir, ino, at, .. } => {
                 assert!(dir.0 != 0 && ino.0 != 0, "O1: {self:?} is an entry of nothing");
                 assert!(usize::from(*at) < block_bytes, "O1: {self:?} lies in no block");
             }

@@ -160,6 +160,11 @@ impl Census {
         self.seen.add_all(e);
     }
 
+    /// Nothing points at these blocks any more, as a planted bug believes.
+    pub fn disown(&mut self, e: Extent) {
+        (e.start.0..e.start.0 + e.len).for_each(|b| self.seen.remove(b));
+    }
+
     /// An inode's attributes are in this block. True: it has another owner already.
     pub fn claim_attributes(&mut self, b: BlockNo) -> bool {
         if self.plant == Some("checker-forgets-attributes") {

@@ -22,6 +22,11 @@ impl BitSet {
         *word |= bit;
         new
     }
+    pub(super) fn remove(&mut self, n: u64) {
+        if let Some(word) = self.0.get_mut((n / 64) as usize) {
+            *word &= !(1 << (n % 64));
+        }
+    }
     pub(super) fn add_all(&mut self, e: Extent) {
         for i in 0..e.len {
             self.add(e.start.0 + i);

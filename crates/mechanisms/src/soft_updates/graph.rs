@@ -192,16 +192,17 @@ impl Graph {
         }
     }
 
-    /// The node's pointer may be seen only with the length that covers it, if that is of an older
-    /// operation whose contents are still on their way: beside it in one block, else after it.
-    pub(super) fn is_covered_by(&mut self, id: NodeId, length: NodeId) {
-        let Some(l) = self.nodes.get(&length) else { return }; // durable
-        let (txn, block) = (l.txn, l.buf.block());
+    /// The node may be seen only with an older one of another operation: beside it in one block,
+    /// else after it. (A pointer with the length that covers it, whose contents are still on their
+    /// way; a name with the going of the same name.)
+    pub(super) fn stands_beside(&mut self, id: NodeId, older: NodeId) {
+        let Some(o) = self.nodes.get(&older) else { return }; // durable
+        let (txn, block) = (o.txn, o.buf.block());
         let node = self.nodes.get_mut(&id).expect("it was made just now");
         if node.txn != txn {
-            assert!(length < id, "an edge leads back in time");
+            assert!(older < id, "I9: an edge leads back in time");
             let waits = if node.buf.block() == block { &mut node.under } else { &mut node.after };
-            add_once(waits, length);
+            add_once(waits, older);
         }
     }
 

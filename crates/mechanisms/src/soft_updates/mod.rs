@@ -20,6 +20,7 @@
 //!             I6 what waits in a freed block is forgotten when I4 allows its reuse, not earlier.
 //!             I7 a block with a node that has yet to be written is dirty.
 //!             I8 after a failed write or flush nothing begins.
+//!             I9 a name comes again only beside its going, or after it.
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable
@@ -81,6 +82,8 @@ pub(crate) struct SoftUpdates {
     open: RefCell<BTreeMap<u64, Open>>,
     /// The last node with each file's length that is not durable.
     lengths: RefCell<BTreeMap<Ino, NodeId>>,
+    /// Where names went, by directory and what stands for the name, until that is durable.
+    removed: RefCell<BTreeMap<(Ino, u32), NodeId>>,
     /// The last fall of an attribute block's count of users, until it is durable.
     shares: RefCell<BTreeMap<BlockNo, NodeId>>,
     /// For `Scope::Txn`.
@@ -128,6 +131,7 @@ impl SoftUpdates {
             directories: RefCell::default(),
             open: RefCell::default(),
             lengths: RefCell::default(),
+            removed: RefCell::default(),
             shares: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
@@ -258,6 +262,7 @@ impl WriteGate for SoftUpdates {
         self.directories.borrow_mut().sweep(&graph);
         self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
         self.shares.borrow_mut().retain(|_, node| graph.has(*node));
+        self.removed.borrow_mut().retain(|_, node| graph.has(*node));
     }
 }
 
@@ -298,6 +303,15 @@ impl Integrity for SoftUpdates {
                 match edit.change {
                     Change::GrowDir(dir) => open.names.grown.push((dir, id)),
                     Change::Grow(ino) => drop(self.lengths.borrow_mut().insert(ino, id)),
+                    Change::RemoveEntry { dir, name, .. } => {
+                        self.removed.borrow_mut().insert((dir, name), id);
+                    }
+                    // A directory never has a name twice.
+                    Change::AddEntry { dir, name, .. } if !self.plant.is("name-again-early") => {
+                        if let Some(removed) = self.removed.borrow().get(&(dir, name)) {
+                            self.graph.borrow_mut().stands_beside(id, *removed);
+                        }
+                    }
                     Change::ShareDown(_) => {
                         self.shares.borrow_mut().insert(edit.buf.block(), id);
                     }
@@ -310,7 +324,7 @@ impl Integrity for SoftUpdates {
                     }
                     Change::MapPointer { ino, .. } if step != CONTENTS => {
                         if let Some(length) = self.lengths.borrow().get(&ino) {
-                            self.graph.borrow_mut().is_covered_by(id, *length);
+                            self.graph.borrow_mut().stands_beside(id, *length);
                         }
                     }
                     _ => (),

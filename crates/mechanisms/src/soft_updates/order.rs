@@ -52,6 +52,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "completion-is-durable",
     "no-rollback",
     "older-edits-forgotten",
+    "name-again-early",
     "unreachable-name",
     "moved-out-forgotten",
     "last-name-first",

@@ -19,6 +19,11 @@ fn is_dir_mode(mode: u16) -> bool {
 }
 
 impl<S: Store> Ufs<S> {
+    /// A number that stands for a name, for mechanisms, which know none.
+    fn stands_for(&self, name: &[u8]) -> u32 {
+        self.name_hasher.hash(name) as u32
+    }
+
     /// Tells the checker beside service, if it is at work, what changes.
     fn tell(&self, what: impl FnOnce(&mut check::live::Census)) {
         if let Some(watch) = self.store.watch() {
@@ -180,7 +185,8 @@ impl<S: Store> Ufs<S> {
         };
         let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let place = dirent::place_of_new(&buf.bytes(), at) as u16;
-        let change = Change::AddEntry { dir: dir.ino(), ino, at: place };
+        let change =
+            Change::AddEntry { dir: dir.ino(), ino, name: self.stands_for(name), at: place };
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
@@ -222,7 +228,12 @@ impl<S: Store> Ufs<S> {
         let merge = merge.map_err(|e| self.dir_damage(dir, &e))?;
         let merge = merge.map(|m| Merge { into: m.into % SECTOR, ..m });
         self.drop_hash_index(txn, dir);
-        let change = Change::RemoveEntry { dir: dir.ino(), ino, at: offset as u16 };
+        let change = Change::RemoveEntry {
+            dir: dir.ino(),
+            ino,
+            name: self.stands_for(name),
+            at: offset as u16,
+        };
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
