@@ -1,10 +1,14 @@
 //! The command line, as the contract has it. What belongs to something that is not in this version
 //! is taken and refused with exit 2, so that a script learns it at once.
 
+mod fsck;
+
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
+
+pub use fsck::FsckArgs;
 
 /// A crash-safe file server: ext2 and ext3 volumes, safe in the way you choose.
 #[derive(Parser)]
@@ -339,27 +343,6 @@ fn defaults<T: Args>(said: impl IntoIterator<Item = OsString>) -> T {
     let given = T::augment_args(clap::Command::new("cairn")).try_get_matches_from(line);
     let read = given.and_then(|m| T::from_arg_matches(&m));
     read.expect("arguments without a default value have been said")
-}
-
-#[derive(Args)]
-pub struct FsckArgs {
-    pub image: PathBuf,
-    /// Repair what is found.
-    #[arg(long)]
-    pub repair: bool,
-    /// Give up what the journal or the log holds, where it cannot be read: all that was done and
-    /// is not in place yet is lost.
-    #[arg(long, requires = "repair")]
-    pub discard_log: bool,
-    /// Do not look at a volume that was closed cleanly.
-    #[arg(long)]
-    pub unless_clean: bool,
-    /// Check it while it is served; IMAGE may be where it is mounted. What nothing points at is
-    /// given back, and damage turns it read-only.
-    #[arg(long, conflicts_with_all = ["repair", "discard_log", "unless_clean"])]
-    pub background: bool,
-    #[arg(long)]
-    pub json: bool,
 }
 
 #[derive(Args)]
