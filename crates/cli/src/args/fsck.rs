@@ -1,5 +1,5 @@
-//! The arguments of `cairn fsck`, at rest and while the volume is served. What they mean together is
-//! the command's business.
+//! The arguments of `cairn fsck`, at rest and while the volume is served. What they mean together
+//! is the command's business.
 
 use clap::Args;
 use std::path::PathBuf;
