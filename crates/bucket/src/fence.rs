@@ -138,7 +138,9 @@ async fn was_deleted(bucket: &Rc<dyn Bucket>, shape: &Shape, serial: u64) -> Res
     for found in heads_of(bucket, shape, &behind).await {
         match found {
             Ok((head, ..)) if head.kind == Kind::Checkpoint => return Ok(true),
-            Ok(_) | Err(Trouble::Again) => (),
+            Ok(_) => (),
+            // It was listed and is gone: a checkpoint beyond it is acknowledged (I7).
+            Err(Trouble::Again) => return Ok(true),
             Err(Trouble::Wrong(why)) => return Err(why),
         }
     }

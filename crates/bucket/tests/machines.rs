@@ -276,6 +276,21 @@ fn a_taker_sleeps_at_each_of_its_requests() {
     }
 }
 
+/// I8: as before, with short sleeps: checkpoints behind the fence are deleted in their turn while
+/// the taker looks at them.
+#[test]
+fn a_taker_looks_while_checkpoints_come_and_go() {
+    for seed in 200..200 + runs(30) {
+        for n in 3..9 {
+            let short = Nanos::from_millis(60 + seed * 7 % 200);
+            let cuts = [None, Some((n, Cut::StoppedBefore(short))), None];
+            let apart = Nanos::from_millis(400);
+            let plan = Plan { seed, trouble: CALM, cuts, plant: None, apart };
+            run(plan).unwrap_or_else(|why| panic!("{plan:?}: {why}"));
+        }
+    }
+}
+
 /// I9: answers are lost and requests come late, and what is there is looked at again.
 #[test]
 fn writers_that_all_believe_they_are_right() {
