@@ -10,13 +10,38 @@ use std::path::PathBuf;
 
 pub use fsck::FsckArgs;
 
-/// A crash-safe file server: ext2 and ext3 volumes, safe in the way you choose.
+/// Headings of the long helps.
+const SAFETY: &str = "How changes are made safe";
+const MOUNTED: &str = "Mounted here";
+const NFS: &str = "Over NFS";
+
+/// Whole lines that do something, below the helps.
+const EXAMPLES: &str = "Examples:
+  cairn mkfs disk.img --size 10G
+  cairn mount disk.img DIR --daemon
+  cairn serve disk.img --export 'disk=192.168.1.0/24,rw'
+  cairn info vm.img@p1
+  cairn fsck disk.img";
+const SERVE_EXAMPLES: &str = "Examples:
+  cairn serve
+      ./cairn.img, made if missing, over NFS for this machine
+  cairn serve a.img b.img --export 'a=192.168.1.0/24,rw;10.0.0.7,ro'
+      two volumes; the first for a network and, for reading, a machine
+  cairn serve mail.img --no-nfs --mount /srv/mail -o noatime
+      a mount alone
+  cairn serve --config /etc/cairn/cairn.toml --http 127.0.0.1:9049
+      what the file says, with a page that shows it";
+
+/// A crash-safe file server: ext2, ext3 and ext4 volumes, safe in the way you choose.
 #[derive(Parser)]
-#[command(version, about, max_term_width = 100)]
+#[command(version, about, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Logs: -v what happens, -vv more. RUST_LOG works too.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
+    /// How the log is written: lines to read, or a JSON object a line.
+    #[arg(long, global = true, default_value = "text", hide_default_value = true)]
+    pub log_format: LogFormat,
     /// Where the object store of s3:// URLs is reached [default: AWS_ENDPOINT_URL, or Amazon's].
     #[arg(long, value_name = "URL", global = true)]
     pub endpoint: Option<String>,
@@ -24,9 +49,17 @@ pub struct Cli {
     pub command: Command,
 }
 
+/// How the log is written.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
+pub enum LogFormat {
+    Text,
+    Json,
+}
+
 #[derive(Subcommand)]
 pub enum Command {
     /// Open volumes and serve them until Ctrl-C.
+    #[command(after_help = SERVE_EXAMPLES)]
     Serve(ServeArgs),
     /// Mount a volume with FUSE.
     Mount(MountArgs),
@@ -175,27 +208,27 @@ pub enum Commit {
 pub struct OpenArgs {
     /// How changes are made safe.
     /// [default: unified, but sync without a journal, and ordered where that needs recovery]
-    #[arg(long)]
+    #[arg(help_heading = SAFETY, long)]
     pub mode: Option<String>,
     /// Where the log is: internal, or a path (modes with a log).
-    #[arg(long)]
+    #[arg(help_heading = SAFETY, long)]
     pub log: Option<String>,
     /// When a local operation that has returned is durable (modes with a log): at once, or, but for
     /// fsync, some 10 ms later. What NFS answers is durable either way [default: async].
-    #[arg(long)]
+    #[arg(help_heading = SAFETY, long)]
     pub commit: Option<Commit>,
     /// Seconds after which delayed data are written.
-    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    #[arg(help_heading = SAFETY, long, default_value = "5", value_name = "SECONDS")]
     pub commit_interval: f64,
     /// Seconds that a recovery may take: the log is emptied when more has gathered in it.
-    #[arg(long, default_value = "10", value_name = "SECONDS")]
+    #[arg(help_heading = SAFETY, long, default_value = "10", value_name = "SECONDS")]
     pub recovery_within: f64,
     /// Writes of up to this size are logged (unified) [default: a block], or of each write the
     /// pieces, one a block, of up to this size (selective) [default: less than a block].
-    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    #[arg(help_heading = SAFETY, long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,
     /// Write data before the metadata that points at them (mode redo).
-    #[arg(long)]
+    #[arg(help_heading = SAFETY, long)]
     pub ordered_data: bool,
     /// Check the volume while it is in use whenever so many days have passed; what nothing points
     /// at is given back.
@@ -211,11 +244,11 @@ pub struct OpenArgs {
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub cache: Option<u64>,
     /// FUSE over io_uring.
-    #[arg(long, default_value = "auto")]
+    #[arg(help_heading = MOUNTED, long, default_value = "auto")]
     pub fuse_uring: Uring,
     /// The mount's kernel may hold back what is written until fsync, close or later (modes sync
     /// and async, which promise nothing of it before; auto: off).
-    #[arg(long, default_value = "auto")]
+    #[arg(help_heading = MOUNTED, long, default_value = "auto")]
     pub writeback_cache: WritebackCache,
     /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
     /// place.
@@ -249,29 +282,29 @@ pub struct ServeArgs {
     #[command(flatten)]
     pub open: OpenArgs,
     /// Serve NFS and MOUNT here.
-    #[arg(long, value_name = "ADDR:PORT", conflicts_with = "no_nfs")]
+    #[arg(help_heading = NFS, long, value_name = "ADDR:PORT", conflicts_with = "no_nfs")]
     pub nfs: Option<String>,
     /// Do not serve NFS.
-    #[arg(long)]
+    #[arg(help_heading = NFS, long)]
     pub no_nfs: bool,
     /// Also mount it here with FUSE.
-    #[arg(long, value_name = "DIR")]
+    #[arg(help_heading = MOUNTED, long, value_name = "DIR")]
     pub mount: Option<PathBuf>,
     /// Options of the mount, as mount(8) has them: suid, dev, noexec, noatime, …
-    #[arg(short = 'o', value_name = "OPTIONS", requires = "mount")]
+    #[arg(help_heading = MOUNTED, short = 'o', value_name = "OPTIONS", requires = "mount")]
     pub options: Vec<String>,
     /// Status page and metrics here.
     #[arg(long, value_name = "ADDR:PORT")]
     pub http: Option<String>,
     /// Register with the local rpcbind.
-    #[arg(long)]
+    #[arg(help_heading = NFS, long)]
     pub rpcbind: bool,
     /// Who may use what, as whom: NAME=CIDR[,ro|rw][,root_squash|no_root_squash|all_squash]
     /// [,secure|insecure][,anonuid=N][,anongid=N]… (docs/nfs.md).
-    #[arg(long)]
+    #[arg(help_heading = NFS, long)]
     pub export: Vec<String>,
     /// Accept mode async over NFS, which loses acknowledged changes in a crash.
-    #[arg(long)]
+    #[arg(help_heading = NFS, long)]
     pub unsafe_async: bool,
 }
 

@@ -60,7 +60,8 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = arguments();
-    say::start_log(cli.verbose, matches!(cli.command, Command::Crash(_) | Command::Lab(_)));
+    let made_up = matches!(cli.command, Command::Crash(_) | Command::Lab(_));
+    say::start_log(cli.verbose, cli.log_format, made_up);
     cli.endpoint.clone().into_iter().for_each(host::set_endpoint);
     if only_reads(&cli.command) {
         host::end_with_reader();

@@ -2,6 +2,7 @@
 //! need be there to hear it: a reader that went away does not stop a server, and one in the
 //! background tells the system's log. It knows no command.
 
+use crate::args::LogFormat;
 use host::{Stream, let_go, system_log};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +57,7 @@ pub fn go_to_background(last: &str) -> std::io::Result<()> {
 
 /// Starts the log: -v and RUST_LOG say how much of it. `made_up`: the volumes are the command's
 /// own, and nobody need be warned of their state.
-pub fn start_log(verbose: u8, made_up: bool) {
+pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) {
     use tracing_subscriber::EnvFilter;
     let level = match verbose {
         0 if made_up => "error",
@@ -66,12 +67,13 @@ pub fn start_log(verbose: u8, made_up: bool) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| Errors)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false)
-        .init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Errors);
+    match format {
+        LogFormat::Text => {
+            log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
+        }
+        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).init(),
+    }
 }
 
 /// An error of the arguments in one line, from clap's several: what is wrong, and tips; how a

@@ -288,3 +288,24 @@ fn a_damaged_primary_superblock_costs_nothing_that_a_journal_holds() {
         assert!(verdict.status.success(), "{mode}: {}", String::from_utf8_lossy(&verdict.stdout));
     }
 }
+
+#[test]
+fn the_log_may_be_json() {
+    let folder = Folder::new();
+    let image = killed(&folder, "unified");
+    let (code, _, err) = cairn(&["recover", s(&image), "-vv", "--log-format", "json"]);
+    assert_eq!(code, 0, "{err}");
+    let objects = err.lines().filter(|l| l.starts_with('{'));
+    let parsed: Vec<serde_json::Value> =
+        objects.map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{l}: {e}"))).collect();
+    assert!(parsed.iter().any(|o| o["level"].is_string() && o["message"].is_string()), "{err}");
+}
+
+#[test]
+fn the_help_of_serve_has_groups_and_examples() {
+    let help = ok(&["serve", "--help"]);
+    let at = |what: &str| help.find(what).unwrap_or_else(|| panic!("{what}: {help}"));
+    let heads = ["How changes are made safe:", "Mounted here:", "Over NFS:"].map(at);
+    assert!(heads.iter().any(|h| *h < at("--commit-interval")));
+    assert!(at("Over NFS:") < at("--no-nfs") && at("Examples:") > at("Over NFS:"));
+}
