@@ -2,6 +2,7 @@
 //! is taken and refused with exit 2, so that a script learns it at once.
 
 mod fsck;
+mod help;
 
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -9,28 +10,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 pub use fsck::FsckArgs;
-
-/// Headings of the long helps.
-const SAFETY: &str = "How changes are made safe";
-const MOUNTED: &str = "Mounted here";
-const NFS: &str = "Over NFS";
-
-/// Whole lines that do something, below the helps.
-const EXAMPLES: &str = "Examples:
-  cairn mkfs disk.img --size 10G
-  cairn mount disk.img DIR --daemon
-  cairn serve disk.img --export 'disk=192.168.1.0/24,rw'
-  cairn info vm.img@p1
-  cairn fsck disk.img";
-const SERVE_EXAMPLES: &str = "Examples:
-  cairn serve
-      ./cairn.img, made if missing, over NFS for this machine
-  cairn serve a.img b.img --export 'a=192.168.1.0/24,rw;10.0.0.7,ro'
-      two volumes; the first for a network and, for reading, a machine
-  cairn serve mail.img --no-nfs --mount /srv/mail -o noatime
-      a mount alone
-  cairn serve --config /etc/cairn/cairn.toml --http 127.0.0.1:9049
-      what the file says, with a page that shows it";
+pub use help::LogFormat;
+use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
 
 /// A crash-safe file server: ext2, ext3 and ext4 volumes, safe in the way you choose.
 #[derive(Parser)]
@@ -47,13 +28,6 @@ pub struct Cli {
     pub endpoint: Option<String>,
     #[command(subcommand)]
     pub command: Command,
-}
-
-/// How the log is written.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum, Debug)]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 #[derive(Subcommand)]
