@@ -16,7 +16,8 @@ use vfs::Kind;
 
 /// Of so many distinct states one is given back what it has lost, and checked again.
 const REPAIRED_OF: u64 = 8;
-/// Of so many one is worked on while the checker gives back beside it; more where a bug is planted.
+/// Of so many one is worked on while the checker gives back beside it; more where a bug is planted
+/// in that, and none where one is planted elsewhere.
 const BESIDE_OF: u64 = 6;
 const BESIDE_OF_PLANTED: u64 = 2;
 
@@ -114,8 +115,11 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     if (digest >> 8).is_multiple_of(REPAIRED_OF) && v.wrong.is_empty() {
         given_back(images, digest, &mut v);
     }
-    let beside = if e.plant.is_any() { BESIDE_OF_PLANTED } else { BESIDE_OF };
-    if (digest >> 11).is_multiple_of(beside) && v.wrong.is_empty() {
+    let beside = match e.plant.0 {
+        None => Some(BESIDE_OF),
+        Some(p) => check::live::PLANTS.contains(&p).then_some(BESIDE_OF_PLANTED),
+    };
+    if beside.is_some_and(|of| (digest >> 11).is_multiple_of(of)) && v.wrong.is_empty() {
         crate::beside::judge(images, setting, e, (digest, &mut v));
     }
     v

@@ -22,6 +22,7 @@ pub(crate) struct Scrubber {
 impl Scrubber {
     /// Nothing runs yet. `leaks`: a crash has left space to be given back.
     pub(crate) fn new(ufs: &Rc<Ufs<Ext>>, leaks: bool) -> Rc<Scrubber> {
+        Store::watch(&**ufs.store()).into_iter().for_each(|w| w.set_doubtful(leaks));
         Rc::new(Scrubber {
             ufs: ufs.clone(),
             pace: Pace::default(),
@@ -97,6 +98,8 @@ impl Scrubber {
                     mended - before.2,
                 );
                 self.leaks.set(self.leaks() && left > 0);
+                let watch = Store::watch(&**self.ufs.store());
+                watch.into_iter().for_each(|w| w.set_doubtful(self.leaks()));
             }
             Ok(Pass::Stopped) => tracing::info!("the check beside service was stopped"),
             Err(e) => tracing::error!("the check beside service has ended: {e}"),

@@ -160,7 +160,7 @@ impl Census {
         self.seen.add_all(e);
     }
 
-    /// Nothing points at these blocks any more, as a planted bug believes.
+    /// Nothing points at these blocks any more.
     pub fn disown(&mut self, e: Extent) {
         (e.start.0..e.start.0 + e.len).for_each(|b| self.seen.remove(b));
     }
@@ -187,6 +187,11 @@ impl Census {
     /// The attribute blocks that have owners.
     pub fn attribute_blocks(&self) -> Vec<BlockNo> {
         self.users.keys().copied().collect()
+    }
+    /// Attribute blocks that their last user has left while they counted more: nobody frees them.
+    pub fn left_attributes(&self) -> Vec<BlockNo> {
+        let left = self.users.iter().filter(|(b, users)| **users == 0 && !self.fresh.has(b.0));
+        left.map(|(b, _)| *b).collect()
     }
     /// How many inodes an attribute block has; None: it was taken or freed since the pass began.
     pub fn users_of(&self, b: BlockNo) -> Option<u32> {
@@ -327,6 +332,22 @@ mod tests {
         assert_eq!(c.claim(Extent { start: BlockNo(7), len: 1 }), None);
         c.inode_freed(Ino(15));
         assert_eq!(c.judged(), [2, 12, 13, 14].map(Ino), "L1: what has changed is not judged");
+    }
+
+    #[test]
+    fn attributes_that_their_last_user_has_left_are_leaked() {
+        let mut c = census();
+        assert!(!c.claim_attributes(BlockNo(50)) && !c.claim_attributes(BlockNo(50)));
+        assert!(!c.claim_attributes(BlockNo(51)));
+        c.attributes_dropped(Ino(14), BlockNo(50));
+        assert_eq!(c.left_attributes(), []);
+        c.attributes_dropped(Ino(15), BlockNo(50));
+        c.attributes_dropped(Ino(15), BlockNo(51));
+        // Its count was right: whoever left it last has freed it.
+        c.blocks_changed(Extent { start: BlockNo(51), len: 1 });
+        assert_eq!(c.left_attributes(), [BlockNo(50)]);
+        c.disown(Extent { start: BlockNo(50), len: 1 });
+        assert!(!c.is_claimed(BlockNo(50)));
     }
 
     #[test]

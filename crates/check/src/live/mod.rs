@@ -61,6 +61,8 @@ pub struct Watch {
     /// Open transactions, by the number each got at its beginning.
     open: RefCell<BTreeSet<u64>>,
     last: Cell<u64>,
+    /// May a crash have left directories with two names, which no pass has looked for yet?
+    doubtful: Cell<bool>,
     ended: Notify,
     /// What passes have done.
     pub tally: Tally,
@@ -75,6 +77,15 @@ impl Watch {
     /// Is this bug planted?
     pub fn is_planted(&self, name: &str) -> bool {
         self.plant == Some(name)
+    }
+
+    /// Whether a crash may have left directories with two names.
+    pub fn set_doubtful(&self, doubtful: bool) {
+        self.doubtful.set(doubtful);
+    }
+    /// May it?
+    pub fn is_doubtful(&self) -> bool {
+        self.doubtful.get()
     }
 
     /// A transaction begins; returns its number.

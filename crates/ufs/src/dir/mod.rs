@@ -7,6 +7,7 @@
 //! on volumes that say so and where operations are atomic: then leaves are split, and a listing
 //! goes by hashes.
 
+mod again;
 mod change;
 mod index;
 mod listing;

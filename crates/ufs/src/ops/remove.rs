@@ -199,7 +199,13 @@ impl<S: Store> Ufs<S> {
         if let Err(e) = self.drop_dir(&mut txn, &child).await {
             return self.abandon(txn, locks, e).await;
         }
-        self.count_subdir(&mut txn, &dir, -1, Change::ParentLinkDown(dir.ino()));
+        match self.is_named_again(&dir, child.ino()).await {
+            Err(e) => return self.abandon(txn, locks, e).await,
+            Ok(true) => (),
+            Ok(false) => {
+                self.count_subdir(&mut txn, &dir, -1, Change::ParentLinkDown(dir.ino()));
+            }
+        }
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)

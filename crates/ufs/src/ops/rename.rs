@@ -246,14 +246,21 @@ impl<S: Store> Ufs<S> {
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {
             self.drop_target(txn, over).await?;
-            if twice {
+            let again = over.is_dir() && self.is_named_again(&m.to, over.ino()).await?;
+            if twice && !again {
                 let down = m.to.links().saturating_sub(1);
                 self.set_links(txn, &m.to.h, down, Change::ParentLinkDown(m.to.ino()));
             }
         }
         // The old parent has lost a "..": to the new parent, or with the directory that was
         // replaced.
-        if m.what.is_dir() && (moves_dir || m.over.is_some()) {
+        let left = match &m.over {
+            _ if moves_dir => Some(what),
+            over => over.as_ref().filter(|_| m.what.is_dir()).map(|o| o.ino()),
+        };
+        if let Some(left) = left
+            && !self.is_named_again(&m.from, left).await?
+        {
             self.count_subdir(txn, &m.from, -1, Change::ParentLinkDown(m.from.ino()));
         }
         self.touch_changed(txn, &m.from.h);

@@ -6,10 +6,8 @@ use crate::inode::Inode;
 use crate::store::{InodeHandle, Scrubbed};
 use check::live::Tally;
 use env::sync::LockGuard;
-use format::ext::csum::entries_part;
-use format::ext::dirent;
 use format::ext::inode::in_use;
-use format::{FileBlock, Ino, ROOT_INO};
+use format::{BlockNo, Extent, Ino, ROOT_INO};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::FsError;
@@ -79,20 +77,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     }
 
     async fn some_name(&self, dir: &Inode, child: Option<Ino>) -> Step<Option<(Vec<u8>, Ino)>> {
-        let limits = self.ufs.store.limits();
-        let bs = limits.block_bytes as u64;
-        // The last is the one that came later.
-        for n in (0..dir.dir_end(bs) / bs).rev() {
-            let buf = self.ufs.store.dir_block(&dir.h, FileBlock(n)).await?;
-            let bytes = buf.bytes();
-            let all = dirent::entries(entries_part(&bytes, limits.dir_tail)).flatten();
-            let named = all.filter(|e| e.ino.0 != 0 && e.name != b"." && e.name != b"..");
-            let wanted = named.filter(|e| child.is_none_or(|c| c == e.ino)).last();
-            if let Some(e) = wanted {
-                return Ok(Some((e.name.to_vec(), e.ino)));
-            }
-        }
-        Ok(None)
+        Ok(self.ufs.last_name(dir, child).await?)
     }
 
     /// Blocks beyond a directory's end go, with whatever names they hold, which nobody has seen.
@@ -199,6 +184,18 @@ impl<S: Scrubbed> Scrub<'_, S> {
             let did = self.ufs.store.mend_users(b).await?;
             Tally::add(&self.watch.tally.mended, u64::from(did));
             self.pause().await?;
+        }
+        Ok(())
+    }
+
+    /// What the last user of shared attributes has left behind, because they counted more, is a leak
+    /// once it is durable that he has left.
+    pub(super) async fn disown_attributes(&self) -> Step<()> {
+        let left = self.watch.census().map(|c| c.left_attributes()).unwrap_or_default();
+        if !left.is_empty() {
+            self.durable().await?;
+            let block = |b: &BlockNo| Extent { start: *b, len: 1 };
+            self.watch.tell(|c| left.iter().map(block).for_each(|e| c.disown(e)));
         }
         Ok(())
     }

@@ -112,6 +112,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
         while self.mend_inodes().await? {
             self.durable().await?;
         }
+        self.disown_attributes().await?;
         for g in 0..groups {
             Tally::add(&tally.blocks, store.give_back(g).await?);
             self.pause().await?;
