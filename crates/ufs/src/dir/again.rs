@@ -1,5 +1,5 @@
-//! Directories that a crash has left with two names. A rename that soft updates were cut off in shows
-//! the old name and the new one; both may be in one directory, whose count of links has the
+//! Directories that a crash has left with two names. A rename that soft updates were cut off in
+//! shows the old name and the new one; both may be in one directory, whose count of links has the
 //! subdirectory once. Until the checker beside service has taken one of them, operations that take
 //! a name look for the other.
 

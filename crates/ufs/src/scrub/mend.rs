@@ -188,8 +188,8 @@ impl<S: Scrubbed> Scrub<'_, S> {
         Ok(())
     }
 
-    /// What the last user of shared attributes has left behind, because they counted more, is a leak
-    /// once it is durable that he has left.
+    /// What the last user of shared attributes has left behind, because they counted more, is a
+    /// leak once it is durable that he has left.
     pub(super) async fn disown_attributes(&self) -> Step<()> {
         let left = self.watch.census().map(|c| c.left_attributes()).unwrap_or_default();
         if !left.is_empty() {
