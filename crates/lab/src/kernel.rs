@@ -167,6 +167,9 @@ fn index_of(
     bs: usize,
     (ino, parent): (u32, u32),
 ) -> Result<Vec<Vec<u8>>, String> {
+    if count < 2 {
+        return Err("an index has a root and a leaf at least".into());
+    }
     let leaves = pack(names, count - 1, bs)?;
     let mut root = vec![0; bs];
     put(&mut root, 0, (ino, 2), b".");

@@ -14,12 +14,12 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("vfs", &["env"]),
     ("integrity", &["env", "cache", "format"]),
     ("mechanisms", &["env", "cache", "format", "integrity", "wal"]),
+    ("check", &["env", "format"]),
     ("ufs", &["env", "cache", "format", "vfs", "integrity", "check"]),
     ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity", "check"]),
     ("lfs", &["env"]),
     // `lfs` for its groups and its table of extents.
     ("bucket", &["env", "lfs"]),
-    ("check", &["env", "format"]),
     (
         "volume",
         &[
