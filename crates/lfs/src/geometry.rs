@@ -60,6 +60,12 @@ impl Geometry {
         let first = self.segment_of(place);
         first.is_some() && first == last.and_then(|p| self.segment_of(p))
     }
+    /// Do these places all lie in segments, whichever?
+    pub(crate) fn are_segments(&self, place: Place, blocks: u64) -> bool {
+        let last = place.0.checked_add(blocks.max(1) - 1).map(Place);
+        let is_in = |p: Place| self.segment_of(p).is_some();
+        is_in(place) && last.is_some_and(is_in)
+    }
     /// The block that says what a segment holds by plugging: it is behind those of users.
     pub(crate) fn amended(&self, seg: SegNo) -> Virt {
         Virt(self.virtual_blocks + u64::from(seg.0))
@@ -111,5 +117,19 @@ impl Geometry {
     /// Segments the cleaner may write in a pass even when nothing else is left.
     pub(crate) fn cleaner_reserve(&self) -> u32 {
         2 + self.segments / 128
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_may_go_on_into_the_next_segment_and_not_beyond_the_last() {
+        let g = Geometry { segment_blocks: 64, segments: 4, virtual_blocks: 100 };
+        let at = Place(FIRST + 40);
+        assert!(g.are_segments(at, 64) && !g.is_inside(at, 64));
+        assert!(g.are_segments(Place(FIRST), 256) && !g.are_segments(Place(FIRST), 257));
+        assert!(!g.are_segments(Place(FIRST - 1), 2) && !g.are_segments(at, u64::MAX));
     }
 }
