@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_chunk_may_go_on_into_the_next_segment_and_not_beyond_the_last() {
-        let g = Geometry { segment_blocks: 64, segments: 4, virtual_blocks: 100 };
+        let g = Geometry { segment_blocks: 64, segments: 4, virtual_blocks: 100, heads: 2 };
         let at = Place(FIRST + 40);
         assert!(g.are_segments(at, 64) && !g.is_inside(at, 64));
         assert!(g.are_segments(Place(FIRST), 256) && !g.are_segments(Place(FIRST), 257));
