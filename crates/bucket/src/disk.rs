@@ -46,15 +46,7 @@ impl Disk for Store {
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }
-            let mut pos = at - first * BLOCK;
-            for b in &mut blocks {
-                for out in b.bytes_mut().chunks_mut(SECTOR_BYTES) {
-                    let from = (pos % BLOCK) as usize;
-                    let whole = read[(pos / BLOCK) as usize].bytes();
-                    out.copy_from_slice(&whole[from..from + out.len()]);
-                    pos += out.len() as u64;
-                }
-            }
+            lfs::copy_parts(&read, (at - first * BLOCK) as usize, &mut blocks);
             Ok(blocks)
         })
     }

@@ -14,7 +14,7 @@ use object_store::{
     PutPayload, RetryConfig,
 };
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -97,6 +97,8 @@ pub(crate) struct HostBucket {
     store: Arc<dyn ObjectStore>,
     prefix: String,
     runtime: Handle,
+    /// The folder, as long as nothing was written to it from here.
+    untouched: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl HostBucket {
@@ -110,7 +112,12 @@ impl HostBucket {
             }
             Url::S3 { bucket, prefix } => (s3(bucket)?, format!("{prefix}/")),
         };
-        Ok(HostBucket { store, prefix, runtime: runtime()? })
+        let folder = match url {
+            Url::Folder(dir) => Some(dir.clone()),
+            Url::S3 { .. } => None,
+        };
+        let untouched = Arc::new(Mutex::new(folder));
+        Ok(HostBucket { store, prefix, runtime: runtime()?, untouched })
     }
 
     /// Begins a request; `then` is called with its end, on the buckets' thread.
@@ -143,6 +150,12 @@ impl HostBucket {
     }
 
     async fn ask(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        if let ObjectOp::PutAbsent(..) | ObjectOp::Put(..) = op {
+            let mut untouched = self.untouched.lock().expect("nobody panics holding it");
+            if let Some(folder) = untouched.take() {
+                self.runtime.spawn_blocking(move || crate::staged::take_away(&folder));
+            }
+        }
         let asked = self.carry_on(op).await;
         asked.map_err(|e| error_of(op, &e))
     }

@@ -18,6 +18,7 @@ mod ring;
 mod seats;
 mod signals;
 mod slow;
+mod staged;
 mod threads;
 mod way;
 mod worker;

@@ -5,6 +5,16 @@ use crate::geometry::{BLOCK, BLOCK_BYTES, Virt};
 use crate::store::Store;
 use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Local};
 
+/// Fills `parts` from byte `from` of `whole` blocks on. All lie at borders of sectors, so that no
+/// sector crosses a block.
+pub fn copy_parts(whole: &[Block], mut from: usize, parts: &mut [Block]) {
+    for sector in parts.iter_mut().flat_map(|b| b.bytes_mut().chunks_mut(env::SECTOR_BYTES)) {
+        let block = whole[from / BLOCK_BYTES].bytes();
+        sector.copy_from_slice(&block[from % BLOCK_BYTES..][..sector.len()]);
+        from += sector.len();
+    }
+}
+
 impl Disk for Store {
     fn size_bytes(&self) -> u64 {
         self.inner.geometry.virtual_blocks * BLOCK
@@ -19,15 +29,7 @@ impl Disk for Store {
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }
-            let mut pos = at - first * BLOCK;
-            for b in &mut blocks {
-                for out in b.bytes_mut().chunks_mut(env::SECTOR_BYTES) {
-                    let from = (pos % BLOCK) as usize;
-                    let whole = read[(pos / BLOCK) as usize].bytes();
-                    out.copy_from_slice(&whole[from..from + out.len()]);
-                    pos += out.len() as u64;
-                }
-            }
+            copy_parts(&read, (at - first * BLOCK) as usize, &mut blocks);
             Ok(blocks)
         })
     }

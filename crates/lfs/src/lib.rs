@@ -80,6 +80,7 @@ mod table;
 mod usage;
 mod verify;
 
+pub use disk::copy_parts;
 pub use extents::{Extent, Extents};
 pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 pub use group::{Change, Group};

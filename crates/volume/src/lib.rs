@@ -11,6 +11,7 @@
 mod closing;
 mod decision;
 mod discard;
+mod groups;
 mod journal;
 mod layout;
 mod load;

@@ -3,13 +3,12 @@
 //! blocks is the layout's business.
 
 use crate::VolumeError;
+use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
 use bucket::{Making, TakeOver};
-use env::{Block, Bucket, Disk, DiskError, Durability, Env, Local, Nanos};
-use format::BlockNo;
+use env::{Bucket, Disk, DiskError, Env, Local, Nanos};
 use format::mkfs::{MkfsOptions, Plan};
-use lfs::{Change, Virt};
 use mechanisms::{GroupChange, GroupStore};
 use std::rc::Rc;
 
@@ -109,13 +108,7 @@ impl GroupStore for Groups {
     }
     fn release(&self, _: u64) {}
     fn put(&self, group: Vec<GroupChange>, _: u64) -> Local<'_, Result<u64, DiskError>> {
-        let virt = |b: BlockNo| Virt(b.0);
-        let change = |c| match c {
-            GroupChange::Whole(b, block) => Change::Whole(virt(b), block),
-            GroupChange::Bytes(b, ranges, image) => Change::Bytes { v: virt(b), ranges, image },
-            GroupChange::Free(e) => Change::Free(virt(e.start), e.len),
-        };
-        let group = lfs::Group { changes: group.into_iter().map(change).collect() };
+        let group = group_of(group);
         Box::pin(async move { self.0.put(&group).await })
     }
     fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
@@ -153,15 +146,7 @@ pub async fn make_in_bucket(
     let plan = Plan::new(volume).map_err(|e| VolumeError(e.to_string()))?;
     let options = bucket::FormatOptions { uuid, size_bytes, force };
     let making: Making = bucket::format(env, objects, &options).await.map_err(VolumeError)?;
-    let mut blocks = Vec::new();
-    plan.each_block(|b, bytes| {
-        blocks.push((b, Block::copy_of(bytes)));
-        Ok::<(), VolumeError>(())
-    })?;
-    let bs = plan.geometry().block_bytes as u64;
-    for (b, block) in blocks {
-        making.store.write(b.0 * bs, vec![block], Durability::Cached).await?;
-    }
+    fill(&making.store, &plan).await?;
     making.finish().await.map_err(VolumeError)?;
     Ok(plan.geometry().blocks)
 }

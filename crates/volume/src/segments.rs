@@ -3,12 +3,11 @@
 //! blocks is the layout's business.
 
 use crate::VolumeError;
+use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
 use env::{Block, Disk, DiskError, Env, Local};
-use format::BlockNo;
 use format::mkfs::{MkfsOptions, Plan};
-use lfs::{Change, Virt};
 use mechanisms::{GroupChange, GroupStore};
 use std::rc::Rc;
 
@@ -126,13 +125,7 @@ impl GroupStore for Groups {
         self.0.release(kept);
     }
     fn put(&self, group: Vec<GroupChange>, kept: u64) -> Local<'_, Result<u64, DiskError>> {
-        let virt = |b: BlockNo| Virt(b.0);
-        let change = |c| match c {
-            GroupChange::Whole(b, block) => Change::Whole(virt(b), block),
-            GroupChange::Bytes(b, ranges, image) => Change::Bytes { v: virt(b), ranges, image },
-            GroupChange::Free(e) => Change::Free(virt(e.start), e.len),
-        };
-        let group = lfs::Group { changes: group.into_iter().map(change).collect() };
+        let group = group_of(group);
         Box::pin(async move { self.0.put(&group, kept).await })
     }
     fn flush(&self, number: u64) -> Local<'_, Result<(), DiskError>> {
@@ -172,15 +165,7 @@ pub async fn make_on_segments(
     let opened = opened.map_err(VolumeError)?;
     let options = MkfsOptions { size_bytes: opened.size_bytes(), ..volume.clone() };
     let plan = Plan::new(&options).map_err(|e| VolumeError(e.to_string()))?;
-    let mut blocks = Vec::new();
-    plan.each_block(|b, bytes| {
-        blocks.push((b, Block::copy_of(bytes)));
-        Ok::<(), VolumeError>(())
-    })?;
-    let bs = plan.geometry().block_bytes as u64;
-    for (b, block) in blocks {
-        opened.write(b.0 * bs, vec![block], env::Durability::Cached).await?;
-    }
+    fill(&opened, &plan).await?;
     opened.checkpoint().await?;
     Ok(plan.geometry().blocks)
 }
