@@ -276,8 +276,18 @@ impl Store for Ext {
     }
 
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {
+        match self.dir_block_judged(inode, at).await? {
+            (buf, None) => Ok(buf),
+            (_, Some(e)) => Err(self.damage(&e)),
+        }
+    }
+    async fn dir_block_judged(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+    ) -> Result<(Buf, Option<FormatError>), FsError> {
         if let Some(buf) = self.inline_dir(inode)? {
-            return Ok(buf);
+            return Ok((buf, None));
         }
         let run = self.map(inode, at, 1).await?;
         let Some(start) = run.start else {
@@ -291,10 +301,12 @@ impl Store for Ext {
         self.mark(&buf, Role::Dir(self.generation(inode)));
         if let Some(seed) = self.seed_of(inode).filter(|_| !buf.is_checked(0)) {
             let checked = seed.check_dir(start, &buf.bytes());
-            checked.map_err(|e| self.damage(&e))?;
+            if let Err(e) = checked {
+                return Ok((buf, Some(e)));
+            }
         }
         buf.set_checked(0);
-        Ok(buf)
+        Ok((buf, None))
     }
     async fn dir_grow(
         &self,

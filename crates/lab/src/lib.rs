@@ -8,6 +8,8 @@ mod beside;
 mod contents;
 pub mod crash;
 mod damaged;
+#[cfg(test)]
+mod damaged_indexes;
 pub mod elsewhere;
 pub mod experiments;
 mod holes;

@@ -19,6 +19,8 @@ pub(crate) struct Inode {
     pub(crate) index_lock: Lock,
     /// Counts how often names have moved from one of a directory's blocks to another.
     pub(crate) shape: Cell<u64>,
+    /// Its index by hash was found to be damaged, and is not asked any more.
+    pub(crate) index_broken: Cell<bool>,
     pub(crate) ahead: RefCell<ReadAhead>,
     /// Watches its writes.
     pub(crate) behind: RefCell<WriteBehind>,
@@ -36,6 +38,7 @@ impl Inode {
             dir: RefCell::default(),
             index_lock: Lock::new(),
             shape: Cell::new(0),
+            index_broken: Cell::new(false),
             ahead: RefCell::default(),
             behind: RefCell::default(),
             unlinked_open: Cell::new(false),

@@ -33,6 +33,8 @@ pub struct Ufs<S: Store> {
     /// Somebody makes names durable because there are many.
     bounding: Cell<bool>,
     closed: Cell<bool>,
+    /// Directories whose index was found to be damaged.
+    broken_indexes: Cell<u64>,
     access_times: Cell<AccessTimes>,
     /// Calls under way; `idle`: there are none any more.
     running: Cell<usize>,
@@ -58,6 +60,7 @@ impl<S: Store> Ufs<S> {
             renames: Lock::new(),
             bounding: Cell::new(false),
             closed: Cell::new(false),
+            broken_indexes: Cell::new(0),
             access_times: Cell::default(),
             running: Cell::new(0),
             idle: Notify::new(),

@@ -15,7 +15,7 @@ use check::live::Watch;
 use env::Env;
 use format::ext::dirhash::IndexRules;
 use format::ext::inode::SIZE_AT;
-use format::{BlockNo, Extent, FileBlock, Ino};
+use format::{BlockNo, Extent, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, Guarantees, Txn};
 use std::ops::Range;
 use std::rc::Rc;
@@ -135,7 +135,7 @@ pub trait Store: 'static {
     fn writable(&self) -> Result<(), FsError>;
     /// Reports damage found by the operations (a directory that does not parse): logs it with its
     /// place, turns the volume read-only, and returns what to tell the user.
-    fn corrupt(&self, e: &format::FormatError) -> FsError;
+    fn corrupt(&self, e: &FormatError) -> FsError;
 
     /// Waits while too much is dirty, then begins an operation.
     async fn begin(&self, need: Credits) -> Result<Txn, FsError>;
@@ -267,6 +267,13 @@ pub trait Store: 'static {
 
     /// A directory's block; a hole in a directory is `Corrupt`.
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError>;
+    /// The same for a block that the directory can do without, as a node of its index is: what is
+    /// wrong with its checksum comes beside it, and stops nothing.
+    async fn dir_block_judged(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+    ) -> Result<(Buf, Option<FormatError>), FsError>;
     /// A new block at the directory's end (`at` = size in blocks), with `contents`:
     /// `Change::InitBlock`, then the pointer. The size is the caller's (`Change::GrowDir`).
     async fn dir_grow(

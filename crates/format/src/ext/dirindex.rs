@@ -4,7 +4,8 @@
 
 use crate::FormatError;
 use crate::bytes::{le16, le32, set16, set32};
-use crate::ext::dirent::{ENTRY_MIN, init_empty_before};
+use crate::ext::csum::entries_part;
+use crate::ext::dirent::{ENTRY_MIN, entries, init_empty_before};
 
 /// Where the root has what it says of the index, behind its two entries.
 const INFO: usize = 2 * ENTRY_MIN;
@@ -15,6 +16,9 @@ const NODE_ENTRIES: usize = 8;
 const ENTRY: usize = 8;
 /// Bytes of a checksum behind the entries, where there is one.
 const SUM: usize = 8;
+
+/// Where a directory has its "..".
+pub const DOTDOT_AT: u64 = ENTRY_MIN as u64;
 
 /// A pointer of a node: to the names from this hash on, in that block of the directory. The lowest
 /// bit of the hash says that the block before has names with the same hash.
@@ -64,6 +68,28 @@ pub fn root(block: &[u8], tail: usize) -> Result<(RootInfo, Node<'_>), FormatErr
     Ok((info, Node::at(block, true, tail)?))
 }
 
+/// Has the block the shape of a node below the root: one unused entry as long as all of it? Before
+/// `tail` bytes for a checksum no other block has; without them an empty leaf may look so, unless
+/// its numbers are a node's.
+pub fn is_node_shaped(block: &[u8], tail: usize) -> bool {
+    let unused = le32(block, 0) == 0 && usize::from(le16(block, 4)) == block.len();
+    unused && (tail > 0 || node(block, tail).is_ok())
+}
+
+/// The entries of block `n` of a directory whose index may be damaged, as a whole chain: of a node
+/// none, and none of a root that has no such chain. (The root's dots are where they always are.)
+pub fn listed_part(block: &[u8], n: u64, tail: usize) -> &[u8] {
+    let part = entries_part(block, tail);
+    let no_list = n == 0 && entries(part).any(|e| e.is_err());
+    if no_list || n > 0 && is_node_shaped(block, tail) { &[] } else { part }
+}
+
+/// Is the first block of a directory no root but a block of entries?
+pub fn is_first_of_list(block: &[u8], tail: usize) -> bool {
+    let covers_all = usize::from(le16(block, ENTRY_MIN + 4)) == block.len() - ENTRY_MIN;
+    !covers_all && !listed_part(block, 0, tail).is_empty()
+}
+
 /// Reads a node below the root. Errors: `Corrupt`, if it is not one.
 pub fn node(block: &[u8], tail: usize) -> Result<Node<'_>, FormatError> {
     if le32(block, 0) != 0 || usize::from(le16(block, 4)) != block.len() {
@@ -104,6 +130,18 @@ impl<'a> Node<'a> {
             if self.pointer(mid).hash > hash { high = mid } else { low = mid + 1 }
         }
         low - 1
+    }
+
+    /// Do the hashes of its pointers come in their order? Asked by who has not made it.
+    pub fn check_order(&self) -> Result<(), FormatError> {
+        let hash = |n: usize| self.pointer(n).hash;
+        match (1..self.count).find(|n| hash(*n) < hash(n - 1)) {
+            None => Ok(()),
+            Some(n) => {
+                let what = "a node of its index is not in the order of hashes";
+                Err(FormatError::corrupt(what, format!("pointer {n}")))
+            }
+        }
     }
 
     /// All its pointers.

@@ -33,18 +33,20 @@ pub(crate) fn hash_of(cookie: u64) -> u32 {
     (((cookie >> 32).saturating_sub(1)) << 1) as u32
 }
 
-fn cookie_of(rules: &IndexRules, n: &Name) -> u64 {
+pub(super) fn cookie_of(rules: &IndexRules, n: &Name) -> u64 {
     let [a, b, c, d] = rules.seed.map(u64::from);
     let other = SipHasher13::new_with_keys(a << 32 | b, c << 32 | d).hash(&n.name);
     (u64::from(n.hash >> 1) + 1) << 32 | other & 0xffff_ffff
 }
 
 impl<S: Store> Ufs<S> {
-    /// The rules, if the directory is listed by hash.
-    pub(crate) fn lists_by_hash(&self, dir: &Inode) -> Option<IndexRules> {
+    /// The rules, if the directory is listed by hash: also where its index is damaged, and where a
+    /// listing that has begun so goes on when the index is gone.
+    pub(crate) fn lists_by_hash(&self, dir: &Inode, cookie: u64) -> Option<IndexRules> {
         let limits = self.store.limits();
         let small = dir.size() <= limits.block_bytes as u64;
-        limits.index_rules.filter(|_| small || self.is_indexed(dir))
+        let goes_on = cookie >> 32 != 0;
+        limits.index_rules.filter(|_| small || goes_on || self.has_index_flag(dir))
     }
 
     /// The names of a directory from a hash on, some of them.
@@ -57,8 +59,10 @@ impl<S: Store> Ufs<S> {
         loop {
             let shape = dir.shape.get();
             let part = self.try_part(dir, rules, hash).await;
-            if dir.shape.get() == shape {
-                return part.map_err(|e| self.lost(dir, e));
+            match part {
+                _ if dir.shape.get() != shape => (),
+                Err(Lost::Damage(e)) if self.is_indexed(dir) => self.break_index(dir, &e),
+                part => return part.map_err(|e| self.lost(dir, e)),
             }
         }
     }
@@ -72,7 +76,7 @@ impl<S: Store> Ufs<S> {
             let mut way = self.way(dir, |_| hash).await?;
             self.read_leaves_ahead(dir, &way).await?;
             loop {
-                bufs.push(self.tree_block(dir, way.leaf).await?);
+                bufs.push(self.leaf(dir, way.leaf).await?);
                 if bufs.len() as u64 > dir.size() / limits.block_bytes as u64 {
                     return Err(bad("an index with more leaves than blocks", 0));
                 }
@@ -85,6 +89,8 @@ impl<S: Store> Ufs<S> {
                 return Err(bad("an index that is not in the order of hashes", way.leaf));
             }
             Some(way.hash)
+        } else if dir.size() > limits.block_bytes as u64 {
+            return self.part_of_list(dir, rules, hash).await;
         } else {
             bufs.push(self.store.dir_block(&dir.h, FileBlock(0)).await?);
             rules.hash(rules.version)

@@ -10,6 +10,7 @@
 mod again;
 mod change;
 mod index;
+mod linear;
 mod listing;
 mod scan;
 mod split;

@@ -46,6 +46,9 @@ impl<S: Store> Ufs<S> {
         let limits = self.store.limits();
         let Some(rules) = limits.index_rules else { return self.unindex(dir).await };
         self.store.writable()?;
+        if dir.index_broken.get() && self.has_index_flag(dir) {
+            return self.give_up_index(dir).await;
+        }
         if !self.is_indexed(dir) {
             if dir.size() != limits.block_bytes as u64 {
                 return Ok(());
@@ -54,17 +57,24 @@ impl<S: Store> Ufs<S> {
             let Some(reshape) = made.map_err(|e| self.lost(dir, e))? else { return Ok(()) };
             self.reshape(ctx, dir, reshape).await?;
         }
-        while let Some(reshape) = self.room_for(dir, name).await.map_err(|e| self.lost(dir, e))? {
-            self.reshape(ctx, dir, reshape).await?;
+        loop {
+            match self.room_for(dir, name).await {
+                Ok(Some(reshape)) => self.reshape(ctx, dir, reshape).await?,
+                Ok(None) => return Ok(()),
+                Err(Lost::Damage(e)) => {
+                    self.break_index(dir, &e);
+                    return self.give_up_index(dir).await;
+                }
+                Err(e) => return Err(self.lost(dir, e)),
+            }
         }
-        Ok(())
     }
 
     /// What makes room for a name in its leaf, or a step to that; None: there is room.
     async fn room_for(&self, dir: &Inode, name: &[u8]) -> Result<Option<Reshape>, Lost> {
         let (bytes, tail) = (self.store.limits().block_bytes, self.store.limits().dir_tail);
         let way = self.way(dir, |h| h.of(name)).await?;
-        let leaf = self.tree_block(dir, way.leaf).await?;
+        let leaf = self.leaf(dir, way.leaf).await?;
         let mut names = {
             let image = leaf.bytes();
             let part = entries_part(&image, tail);

@@ -13,7 +13,7 @@ use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent::entries;
 use format::ext::dirhash::NameHash;
-use format::ext::dirindex::{self, Node, RootInfo};
+use format::ext::dirindex::{self, Node, RootInfo, is_node_shaped};
 use format::ext::inode::FLAG_INDEX;
 use format::{FileBlock, FormatError, Ino};
 use vfs::FsError;
@@ -61,6 +61,11 @@ pub(super) fn bad(what: &str, block: u32) -> Lost {
 impl<S: Store> Ufs<S> {
     /// Has the directory an index on disk that is asked and kept?
     pub(crate) fn is_indexed(&self, dir: &Inode) -> bool {
+        !dir.index_broken.get() && self.has_index_flag(dir)
+    }
+
+    /// Says the directory that it has one, on a volume whose indexes are kept?
+    pub(crate) fn has_index_flag(&self, dir: &Inode) -> bool {
         let has_flag = dir.with(|i| i.flags()) & FLAG_INDEX != 0;
         has_flag && self.store.limits().index_rules.is_some()
     }
@@ -81,7 +86,17 @@ impl<S: Store> Ufs<S> {
         if u64::from(n) * bytes >= dir.size() {
             return Err(bad("an index that leaves its directory", n));
         }
-        Ok(self.store.dir_block(&dir.h, FileBlock(u64::from(n))).await?)
+        match self.store.dir_block_judged(&dir.h, FileBlock(u64::from(n))).await? {
+            (buf, None) => Ok(buf),
+            (_, Some(e)) => Err(Lost::Damage(e)),
+        }
+    }
+
+    /// A leaf of an indexed directory.
+    pub(super) async fn leaf(&self, dir: &Inode, n: u32) -> Result<Buf, Lost> {
+        let buf = self.tree_block(dir, n).await?;
+        let is_node = n == 0 || is_node_shaped(&buf.bytes(), self.store.limits().dir_tail);
+        if is_node { Err(bad("a node of its index in place of a leaf", n)) } else { Ok(buf) }
     }
 
     /// The way to the leaf with the hash that `target` says, given how names are hashed.
@@ -102,6 +117,7 @@ impl<S: Store> Ufs<S> {
             if info.levels > rules.levels_max {
                 return Err(bad("an index of too many levels", 0));
             }
+            check_once(&root, &node)?;
             let target = target(&hash);
             let mut way = Way { info, hash, target, steps: Vec::new(), leaf: 0 };
             way.step(0, &node, node.find(target));
@@ -119,6 +135,7 @@ impl<S: Store> Ufs<S> {
             let buf = self.tree_block(dir, block).await?;
             let bytes = buf.bytes();
             let node = dirindex::node(&bytes, tail)?;
+            check_once(&buf, &node)?;
             let at = if to_target { node.find(way.target) } else { 0 };
             way.step(block, &node, at);
         }
@@ -161,7 +178,7 @@ impl<S: Store> Ufs<S> {
         let limits = self.store.limits();
         let mut way = self.way(dir, |h| h.of(name)).await?;
         for _ in 0..=dir.size() / limits.block_bytes as u64 {
-            let buf = self.tree_block(dir, way.leaf).await?;
+            let buf = self.leaf(dir, way.leaf).await?;
             if let Some((offset, ino)) = find_in(entries_part(&buf.bytes(), limits.dir_tail), name)?
             {
                 let at = u64::from(way.leaf) * limits.block_bytes as u64 + offset as u64;
@@ -174,6 +191,18 @@ impl<S: Store> Ufs<S> {
         }
         Err(bad("an index with more leaves than blocks", 0))
     }
+}
+
+/// Part of a directory's block that is checked beside its checksum: the order of a node's hashes.
+const ORDER: usize = 1;
+
+/// Are the pointers of a node in order? That is looked at once after it is read.
+fn check_once(buf: &Buf, node: &Node<'_>) -> Result<(), FormatError> {
+    if !buf.is_checked(ORDER) {
+        node.check_order()?;
+        buf.set_checked(ORDER);
+    }
+    Ok(())
 }
 
 impl Way {

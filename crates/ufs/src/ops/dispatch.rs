@@ -164,6 +164,7 @@ impl<S: Store> Ufs<S> {
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());
+                info.counters.push(("cairn_damaged_indexes_total", self.broken_indexes.get()));
                 // Also after damage or a failed write, which stop all writing.
                 info.read_only |= self.store.writable().is_err();
                 Ok(Reply::Info(Box::new(info)))

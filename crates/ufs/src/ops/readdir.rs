@@ -35,7 +35,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::NotDir);
         }
         self.permit(ctx, &dir, READ).await?;
-        let (mut list, full) = match self.lists_by_hash(&dir) {
+        let (mut list, full) = match self.lists_by_hash(&dir, want.cookie) {
             Some(rules) => self.list_by_hash(&dir, &rules, &want).await?,
             None => self.list(&dir, &want).await?,
         };

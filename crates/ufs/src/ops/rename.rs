@@ -74,6 +74,12 @@ impl<S: Store> Ufs<S> {
         if m.over.is_none() {
             self.prepare_name(ctx, &m.to, to_name).await?;
         }
+        if crossing {
+            self.prepare_dots(&m.what).await?;
+            if let Some(over) = m.over.as_ref().filter(|_| mode == RenameMode::Exchange) {
+                self.prepare_dots(over).await?;
+            }
+        }
         let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
         let moved = match mode {
             RenameMode::Exchange => self.exchange(&mut txn, &m, name, to_name).await,

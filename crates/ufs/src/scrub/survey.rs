@@ -5,10 +5,9 @@ use super::{Halt, Scrub, Step};
 use crate::inode::Inode;
 use crate::store::Scrubbed;
 use check::live::Names;
-use format::ext::csum::entries_part;
+use format::Ino;
 use format::ext::dirent;
 use format::ext::inode::{InodeRef, in_use};
-use format::{FileBlock, Ino};
 use std::rc::Rc;
 use vfs::FsError;
 
@@ -84,9 +83,10 @@ impl<S: Scrubbed> Scrub<'_, S> {
         let mut names = Names::default();
         let mut unknown = Vec::new();
         for n in 0..dir.dir_end(bs) / bs {
-            let buf = store.dir_block(&dir.h, FileBlock(n)).await?;
+            let buf = self.ufs.list_block(dir, n).await?;
             let bytes = buf.bytes();
-            for e in dirent::entries(entries_part(&bytes, limits.dir_tail)) {
+            let part = self.ufs.listed(dir, &bytes, n);
+            for e in dirent::entries(part) {
                 let e = e.map_err(|e| Halt::Failed(store.corrupt(&e)))?;
                 match e.name {
                     b"." => (),
@@ -98,6 +98,9 @@ impl<S: Scrubbed> Scrub<'_, S> {
                     _ => unknown.push(e.ino),
                 }
             }
+        }
+        if names.parent.is_none() && self.ufs.has_index_flag(dir) {
+            names.parent = Some(self.ufs.parent_of(dir).await?.ino); // of a root that is no list
         }
         for ino in unknown {
             let is_dir = match store.raw_inode(ino).await {

@@ -393,6 +393,13 @@ impl Store for Memory {
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {
         self.with(inode.ino, |f| f.map.get(&at.0).cloned()).ok_or(FsError::Corrupt)
     }
+    async fn dir_block_judged(
+        &self,
+        inode: &InodeHandle,
+        at: FileBlock,
+    ) -> Result<(Buf, Option<format::FormatError>), FsError> {
+        Ok((self.dir_block(inode, at).await?, None))
+    }
     async fn dir_grow(
         &self,
         txn: &mut Txn,
