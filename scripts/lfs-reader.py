@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A second reader of the log-structured store, from docs/lfs.md alone: writes the virtual disk to standard output."""
+"""A second reader of the log-structured store, from docs/lfs.md alone: writes the virtual disk to standard output; with
+--totals behind the image, the numbers that its newest checkpoint has counted."""
 import struct
 import sys
 
@@ -84,6 +85,8 @@ class Store:
 
         for _ in range(b.take("I")):
             self.patch(b.take("Q"), b)
+        # Older programs end here.
+        self.totals = [b.take("Q") for _ in range(b.take("I"))] if b.at < len(raw) else []
 
     def patch(self, v, b):
         at, size, zeros, _ = b.take("HHHH")
@@ -166,5 +169,8 @@ class Store:
 
 if __name__ == "__main__":
     store = Store(sys.argv[1])
+    if sys.argv[2:] == ["--totals"]:
+        print(*store.totals)
+        sys.exit()
     for v in range(store.virtual):
         sys.stdout.buffer.write(store.read(v))

@@ -224,6 +224,10 @@ pub struct OpenArgs {
     /// and async, which promise nothing of it before; auto: off).
     #[arg(help_heading = MOUNTED, long, default_value = "auto")]
     pub writeback_cache: WritebackCache,
+    /// Of a volume in a log-structured store on a disk: which segments the cleaner empties first,
+    /// and how (docs/lfs.md) [default: balanced].
+    #[arg(long, value_name = "POLICY", value_parser = cleaner_policy)]
+    pub cleaner: Option<lfs::Policy>,
     /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
     /// place.
     #[arg(long)]
@@ -460,13 +464,28 @@ pub enum LfsCommand {
         policy: lfs::Policy,
     },
     /// Write the newest state as a plain image, which any Linux reads.
-    Export { image: PathBuf, out: PathBuf },
+    Export {
+        image: PathBuf,
+        out: PathBuf,
+        /// The state at a checkpoint instead: newer, older, or its number (not of a bucket).
+        #[arg(long, value_name = "older|newer|N", value_parser = checkpoint)]
+        checkpoint: Option<lfs::At>,
+    },
 }
 
-/// A policy that `lfs clean` can follow.
+/// A policy that the cleaner of a store can follow.
 fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
     let all = lfs::Policy::ALL.map(|p| p.0).join(", ");
     lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
+}
+
+/// A checkpoint of a store.
+fn checkpoint(name: &str) -> Result<lfs::At, String> {
+    match name {
+        "newer" => Ok(lfs::At::Newer),
+        "older" => Ok(lfs::At::Older),
+        n => n.parse().map(lfs::At::Checkpoint).map_err(|_| "older, newer or a number".into()),
+    }
 }
 
 /// Which of a log's clients is meant.

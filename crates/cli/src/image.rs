@@ -119,6 +119,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         watch: None,
         scrub_every: a.scrub.map(|days| Nanos((days * 86_400e9) as u64)),
         log_alone: false,
+        cleaner: a.cleaner,
         bucket: bucket_options(a),
     })
 }

@@ -137,6 +137,7 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["serve", i, "--export", "bogus"], "bogus"),
         (&["serve", i, "--export", "w=127.0.0.1"], "no such volume is served, but /v"),
         (&["serve", i, "--mode", "bogus"], "bogus"),
+        (&["serve", i, "--cleaner", "bogus"], "not one of greedy"),
     ] {
         fails(args, 2, with);
     }
@@ -308,4 +309,12 @@ fn the_help_of_serve_has_groups_and_examples() {
     let heads = ["How changes are made safe:", "Mounted here:", "Over NFS:"].map(at);
     assert!(heads.iter().any(|h| *h < at("--commit-interval")));
     assert!(at("Over NFS:") < at("--no-nfs") && at("Examples:") > at("Over NFS:"));
+}
+
+#[test]
+fn a_cleaner_is_for_stores_that_have_one() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let serve = ["serve", s(&image), "--nfs", ANY, "--cleaner", "greedy"];
+    fails(&serve, 1, "this one's store is a plain disk");
 }

@@ -3,6 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod served;
+
+use served::{ANY, Folder, Server};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -55,7 +58,20 @@ fn made_filled_cleaned_checked_and_exported() {
     assert_eq!(stat["rolled_forward"], 0, "a clean end leaves no log to follow");
     done(&["fsck", v]);
     done(&["info", v]);
+    assert!(stat["totals"]["user_bytes"].as_u64().unwrap() > 8 * 6_000_000, "{stat}");
+    assert!(stat["totals"]["write_amplification"].as_f64().unwrap() > 1.0, "{stat}");
     done(&["lfs", "clean", v]);
+    let info: serde_json::Value = serde_json::from_str(&done(&["info", v, "--json"])).unwrap();
+    let segments = &info["segments"];
+    assert!(segments["cleaned_segments"].as_u64() >= stat["totals"]["cleaned_segments"].as_u64());
+    assert_eq!(segments["by_tenths_full"].as_array().unwrap().len(), 10, "{info}");
+    for checkpoint in ["older", "newer"] {
+        let at = dir.join(checkpoint);
+        done(&["lfs", "export", v, text(&at), "--checkpoint", checkpoint]);
+        done(&["fsck", text(&at)]);
+    }
+    let none = cairn(&["lfs", "export", v, text(&dir.join("none")), "--checkpoint", "1"]);
+    assert!(String::from_utf8_lossy(&none.stderr).contains("there is no such checkpoint"));
     done(&["lfs", "export", v, o]);
     for from in [v, o] {
         let back = dir.join("back");
@@ -69,4 +85,20 @@ fn made_filled_cleaned_checked_and_exported() {
         Err(_) => println!("skipped: no e2fsck"),
     }
     let _ = std::fs::remove_dir_all(&dir);
+}
+
+#[test]
+fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
+    let folder = Folder::new();
+    let image = folder.0.join("v.img");
+    done(&["mkfs", text(&image), "--size", "64M", "--profile", "lfs"]);
+    let server = Server::trusting(&[&image], ANY, &["--mode", "lfs", "--cleaner", "cost-benefit"]);
+    let info: serde_json::Value =
+        serde_json::from_str(&done(&["info", text(&image), "--json"])).unwrap();
+    let segments = &info["segments"];
+    assert_eq!(segments["policy"], "cost-benefit", "{info}");
+    assert!(segments["write_amplification"].as_f64().unwrap() > 1.0, "mkfs has written: {info}");
+    let stats = done(&["stats", text(&image)]);
+    assert!(stats.contains("write amplification") && stats.contains("(cost-benefit)"), "{stats}");
+    server.stop();
 }

@@ -10,6 +10,7 @@
 //!        segments (4): live blocks (4; bit 31: free, bit 30: the table's), youngest stamp (8)
 //!        runs (4): extents (8), pages (4), index sum (4), chunks of the index
 //!        ranges (4): virtual block (8), then as in a summary
+//!        totals (4): numbers (8 each); older programs end before
 //! ```
 
 use crate::codec::{Reader, Writer};
@@ -20,6 +21,7 @@ use crate::patches::Range;
 use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_page};
 use crate::state::State;
 use crate::store::Inner;
+use crate::totals::Totals;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
 use std::collections::BTreeSet;
@@ -84,6 +86,8 @@ pub(crate) struct Body {
     pub(crate) runs: Vec<(Run, usize)>,
     /// Bytes of blocks that have not been written as a whole since.
     pub(crate) ranges: Vec<(Virt, Range)>,
+    /// What was written until then.
+    pub(crate) totals: Totals,
 }
 
 impl Body {
@@ -103,6 +107,7 @@ impl Body {
         self.runs.iter().for_each(|(r, _)| r.encode_reference(&mut w));
         w.u32(self.ranges.len() as u32);
         self.ranges.iter().for_each(|(v, r)| r.encode(w.u64(v.0)));
+        self.totals.encode(&mut w);
         w.0
     }
     pub(crate) fn decode(raw: &[u8]) -> Option<Body> {
@@ -123,7 +128,19 @@ impl Body {
         let count = r.u32()?;
         let range = |r: &mut Reader<'_>| Some((Virt(r.u64()?), Range::decode(r)?));
         let ranges = (0..count).map(|_| range(&mut r)).collect::<Option<_>>()?;
-        Some(Body { generation, serial, epoch, stamp, last_sum, heads, segments, runs, ranges })
+        let totals = Totals::decode(&mut r)?;
+        Some(Body {
+            generation,
+            serial,
+            epoch,
+            stamp,
+            last_sum,
+            heads,
+            segments,
+            runs,
+            ranges,
+            totals,
+        })
     }
 
     fn of(s: &State) -> Body {
@@ -147,6 +164,7 @@ impl Body {
             } else {
                 s.patches.saved()
             },
+            totals: s.totals(),
         }
     }
 }
@@ -178,14 +196,14 @@ impl Inner {
     }
 
     async fn write_checkpoint(self: &Rc<Self>) -> Result<(), DiskError> {
-        let (mut body, frozen, old) = {
+        let (mut body, frozen, old, tables) = {
             let mut s = self.state.borrow_mut();
             (0..s.heads.len()).for_each(|h| s.close(h));
             s.usage.begun += 1;
             (s.since_checkpoint, s.checkpoint_wanted) = (0, false);
             let frozen = Rc::new(std::mem::take(&mut s.table.active));
             s.table.frozen = Some(frozen.clone());
-            (Body::of(&s), frozen, s.table.runs.clone())
+            (Body::of(&s), frozen, s.table.runs.clone(), s.stats.table_blocks)
         };
         self.issue(false);
         let early = self.plant == Some("checkpoint-before-segments");
@@ -193,6 +211,10 @@ impl Inner {
         let mut out = Output::default();
         let runs = self.next_runs(&frozen, &old, &mut out).await?;
         body.runs = runs.iter().map(|r| ((**r).clone(), r.pages.len())).collect();
+        // Its own blocks count too: those of the runs, the body and the slot.
+        let written = self.state.borrow().stats.table_blocks - tables;
+        let own = body.encode().len().div_ceil(BLOCK_BYTES) as u64 + 1;
+        body.totals.add_tables(written + own);
         let raw = body.encode();
         slot.generation = body.generation;
         (slot.bytes, slot.sum) = (raw.len() as u32, crc32c::crc32c_append(self.seed, &raw));
@@ -450,6 +472,7 @@ mod tests {
             segments: vec![segment; 3],
             runs: vec![(run, 0)],
             ranges: vec![(Virt(6), Range { at: 4, bytes: vec![1; 9], zeros: 2 })],
+            totals: Totals { user_bytes: 4096, written: 3, ..Totals::default() },
         };
         assert_eq!(Body::decode(&body.encode()), Some(body));
     }

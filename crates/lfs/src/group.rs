@@ -140,11 +140,13 @@ impl State {
     fn change(&mut self, change: &Change, base: &Base) {
         match change {
             Change::Whole(v, block) => {
+                self.stats.user_bytes += BLOCK_BYTES as u64;
                 let old = self.table.place(*v, base);
                 self.write_block(*v, block.clone(), old);
             }
             Change::Bytes { v, ranges, image } => {
                 let len: usize = ranges.iter().map(|r| r.1.len()).sum();
+                self.stats.user_bytes += len as u64;
                 match image {
                     Some(image) if len > BLOCK_BYTES / 2 || self.is_patched_enough() => {
                         let old = self.table.place(*v, base);

@@ -77,6 +77,7 @@ mod store;
 mod summary;
 mod superblock;
 mod table;
+mod totals;
 mod usage;
 mod verify;
 
@@ -87,8 +88,10 @@ pub use group::{Change, Group};
 pub use make::{FormatOptions, format, shape};
 pub use policy::{Candidate, Costs, Lifespans, Limits, Plan, Planner, Policy, Way};
 pub use state::Stats;
-pub use store::{OpenOptions, Opened, Store};
+pub use store::{At, OpenOptions, Opened, Store};
 pub use superblock::{MAGIC, Superblock, superblock};
+pub use totals::Totals;
+pub use usage::Filled;
 pub use verify::Report;
 
 /// Bugs that can be planted, each of which the crash tests must find.

@@ -125,6 +125,7 @@ impl State {
     /// What a segment holds by plugging; it goes where the cleaner writes, before the records.
     pub(crate) fn amend(&mut self, v: Virt, block: Block, old: Option<Place>) {
         let (head, stamp) = (self.heads.len() - 1, self.stamp);
+        self.stats.amended += 1;
         let place = self.put(head, Entry::Written { v, stamp }, Some(block));
         self.remap(v, place, stamp, old);
     }
@@ -252,6 +253,7 @@ impl State {
         assert!(head.offset <= self.geometry.segment_blocks, "I3: a partial ends in its segment");
         let blocks: Vec<Block> = std::iter::once(Block::copy_of(&raw)).chain(open.blocks).collect();
         self.stats.partials += 1;
+        self.stats.log_blocks += blocks.len() as u64;
         self.since_checkpoint += blocks.len() as u64;
         // What the users' head has not closed is not in it, nor what the next partial ends.
         let puts = if h == USERS && group_end { self.put } else { 0 };
@@ -297,7 +299,6 @@ impl Inner {
             let fua = wanted && s.ready.is_empty() && before.all(|(_, f)| f.fua);
             let flight = s.flights.get_mut(&ready.serial).expect("I1: it has its serial");
             (flight.fua, flight.wanted) = (fua, wanted);
-            s.stats.log_blocks += ready.blocks.len() as u64;
             drop(s);
             let store = self.clone();
             self.env.spawn("partial segment", async move { store.write_out(ready, fua).await });

@@ -4,6 +4,7 @@
 use crate::checkpoint;
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
 use crate::superblock::Superblock;
+use crate::totals::Totals;
 use env::{Block, Disk, DiskError, Durability};
 use std::rc::Rc;
 
@@ -86,6 +87,7 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
         segments: (0..geometry.segments).map(empty).collect(),
         runs: Vec::new(),
         ranges: Vec::new(),
+        totals: Totals::default(),
     };
     let raw = body.encode();
     let chunks = body_chunks(&geometry, raw.len());

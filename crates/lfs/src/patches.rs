@@ -19,7 +19,11 @@ pub(crate) struct Range {
 
 impl Range {
     pub(crate) fn end(&self) -> usize {
-        usize::from(self.at) + self.bytes.len() + usize::from(self.zeros)
+        usize::from(self.at) + self.len()
+    }
+    /// Bytes of the block that it says.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len() + usize::from(self.zeros)
     }
     /// Bytes in a summary, without what names the block.
     pub(crate) fn encoded(&self) -> usize {

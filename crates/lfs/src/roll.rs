@@ -117,7 +117,11 @@ impl Inner {
 
     /// What a partial of a whole group says is so.
     async fn replay(&self, summary: &Summary, sum: u32) -> Result<(), DiskError> {
-        self.state.borrow_mut().enter(summary, &self.plant);
+        {
+            let s = &mut *self.state.borrow_mut();
+            s.enter(summary, &self.plant);
+            s.before.add_partial(summary, &s.geometry);
+        }
         for (entry, place) in entries(summary) {
             let (v, n) = entry.blocks();
             if v.0.checked_add(n).is_none_or(|end| end > self.geometry.known_blocks()) {

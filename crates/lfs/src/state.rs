@@ -7,6 +7,7 @@ use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
 use crate::store::OpenOptions;
 use crate::table::Table;
+use crate::totals::Totals;
 use crate::usage::Usage;
 use env::{Block, DiskError, IdMap};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,6 +17,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub struct Stats {
     /// Written by users.
     pub written: u64,
+    /// Bytes that users wrote, in whole blocks and in parts of them.
+    pub user_bytes: u64,
     /// Freed by users.
     pub freed: u64,
     /// Atomic groups put by callers.
@@ -30,6 +33,8 @@ pub struct Stats {
     pub plugged: u64,
     /// Written into holes.
     pub plug_blocks: u64,
+    /// Written to say what is in the holes of a segment.
+    pub amended: u64,
     /// Read by the cleaner.
     pub read_to_clean: u64,
     /// Written in partial segments: contents and summaries.
@@ -97,6 +102,8 @@ pub(crate) struct State {
     pub(crate) clean_from: u64,
     pub(crate) failed: Option<DiskError>,
     pub(crate) stats: Stats,
+    /// What was done before the store was opened.
+    pub(crate) before: Totals,
 }
 
 impl State {
@@ -141,12 +148,18 @@ impl State {
             clean_from: 0,
             failed: None,
             stats: Stats::default(),
+            before: Totals::default(),
         }
     }
 
     /// Free segments, those included that the table has taken of what is kept for it.
     pub(crate) fn spare(&self) -> u32 {
         self.usage.free_or_table(self.geometry.table_reserve())
+    }
+
+    /// What was done since the store was made.
+    pub(crate) fn totals(&self) -> Totals {
+        self.before.with(&self.stats)
     }
 
     /// Grows whenever a block may have died.

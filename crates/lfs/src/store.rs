@@ -5,6 +5,8 @@ use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
 use crate::policy::Policy;
 use crate::state::{State, Stats};
 use crate::superblock::superblock;
+use crate::totals::Totals;
+use crate::usage::Filled;
 use crate::{checkpoint, clean};
 use env::sync::{Lock, Notify};
 use env::{Block, Disk, DiskError, DiskErrorKind, Env};
@@ -29,8 +31,24 @@ pub struct OpenOptions {
     /// What a request to the disk below costs, for policies that weigh one way against another:
     /// nanoseconds of a mean access, and bytes a second.
     pub disk: (u64, u64),
+    /// The moment that is seen.
+    pub at: At,
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
+}
+
+/// A moment of the store that can be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum At {
+    /// The newest: the newest checkpoint and the log behind it.
+    #[default]
+    Log,
+    /// The newest checkpoint, without the log.
+    Newer,
+    /// The checkpoint before.
+    Older,
+    /// The checkpoint of this number.
+    Checkpoint(u64),
 }
 
 impl Default for OpenOptions {
@@ -43,6 +61,7 @@ impl Default for OpenOptions {
             checkpoint_bytes: 256 << 20,
             policy: Policy::Balanced,
             disk: (12_000_000, 150_000_000),
+            at: At::Log,
             plant: None,
         }
     }
@@ -87,6 +106,9 @@ impl Store {
     /// it is opened for reading only, a checkpoint with a new epoch is durable when this returns.
     pub async fn open(env: Env, disk: Rc<dyn Disk>, options: OpenOptions) -> Result<Store, String> {
         let text = |e: DiskError| e.to_string();
+        if options.at != At::Log && !options.read_only {
+            return Err("an earlier moment of a store can only be read".into());
+        }
         if !options.read_only {
             // What a killed process wrote may be in the device's cache only.
             disk.flush().await.map_err(text)?;
@@ -108,7 +130,9 @@ impl Store {
             parts: Lock::new(),
         });
         let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
-        opened.rolled = inner.roll_forward().await.map_err(text)?;
+        if inner.options.at == At::Log {
+            opened.rolled = inner.roll_forward().await.map_err(text)?;
+        }
         if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
             inner.state.borrow_mut().epoch += 1;
             inner.checkpoint().await.map_err(text)?;
@@ -127,6 +151,18 @@ impl Store {
     /// What was done since.
     pub fn stats(&self) -> Stats {
         self.inner.state.borrow().stats
+    }
+    /// What was done since the store was made.
+    pub fn totals(&self) -> Totals {
+        self.inner.state.borrow().totals()
+    }
+    /// How its segments are filled, as the usage table has it.
+    pub fn filled(&self) -> Filled {
+        self.inner.state.borrow().usage.filled(self.inner.geometry.segment_blocks)
+    }
+    /// Which segments its cleaner takes.
+    pub fn policy(&self) -> Policy {
+        self.inner.options.policy
     }
     /// Bytes of memory that the table takes: new mappings, pages and indices of runs, and blocks of
     /// which ranges are pending.
@@ -159,7 +195,7 @@ impl Inner {
             slots.extend(checkpoint::Slot::decode(self.seed, raw.bytes()));
         }
         slots.sort_by_key(|s| std::cmp::Reverse(s.generation));
-        for slot in &slots {
+        for slot in wanted(&slots, self.options.at)? {
             let body = self.read_body(slot).await.map_err(|e| e.to_string())?;
             let Some(body) = body else {
                 tracing::warn!("checkpoint {} is damaged", slot.generation);
@@ -188,6 +224,7 @@ impl Inner {
         (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
         (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
         (s.usage.begun, s.usage.durable) = (body.generation, body.generation);
+        s.before = body.totals;
         if self.options.policy.plugs() {
             // What died between this checkpoint and the one before is not known.
             s.deaths.remember(body.generation.saturating_sub(1));
@@ -315,6 +352,7 @@ impl Inner {
                 for (v, block) in (v.0..).map(Virt).zip(blocks) {
                     let old = s.table.place(v, &base);
                     s.write_block(v, block, old);
+                    s.stats.user_bytes += BLOCK;
                 }
                 s.end_group();
                 let waited = self.env.now().since(began).0;
@@ -377,4 +415,22 @@ impl Inner {
             self.env.spawn("cleaner", async move { store.clean().await });
         }
     }
+}
+
+/// The slots that may be begun with, the best first; they are sorted, the newest first. Errors: the
+/// one that was asked for is not there.
+fn wanted(slots: &[checkpoint::Slot], at: At) -> Result<&[checkpoint::Slot], String> {
+    let found = match at {
+        At::Log => return Ok(slots),
+        At::Newer => slots.get(..1),
+        At::Older => slots.get(1..2),
+        At::Checkpoint(n) => {
+            let i = slots.iter().position(|s| s.generation == n);
+            i.map(|i| &slots[i..=i])
+        }
+    };
+    let all: Vec<String> = slots.iter().map(|s| s.generation.to_string()).collect();
+    found.ok_or_else(|| {
+        format!("there is no such checkpoint: the store has checkpoint {}", all.join(" and "))
+    })
 }

@@ -33,6 +33,26 @@ pub(crate) struct Segment {
     pub(crate) reads: u32,
 }
 
+/// How segments are filled.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Filled {
+    /// Segments by what they are for: free, written into, of contents, of the table.
+    pub segments: [u32; 4],
+    /// Those of contents by how much of them lives, in tenths.
+    pub tenths: [u32; 10],
+}
+
+impl Filled {
+    /// A segment, of which so many blocks live.
+    pub(crate) fn add(&mut self, used: Use, live: u32, blocks: u32) {
+        self.segments[used as usize] += 1;
+        if used == Use::Closed {
+            let tenth = (u64::from(live) * 10 / u64::from(blocks)).min(9);
+            self.tenths[tenth as usize] += 1;
+        }
+    }
+}
+
 /// All segments.
 pub(crate) struct Usage {
     segments: Vec<Segment>,
@@ -71,6 +91,12 @@ impl Usage {
     }
     pub(crate) fn all(&self) -> impl Iterator<Item = (SegNo, Segment)> {
         (0..).map(SegNo).zip(self.segments.iter().copied())
+    }
+    /// How they are filled; each has so many blocks.
+    pub(crate) fn filled(&self, blocks: u32) -> Filled {
+        let mut filled = Filled::default();
+        self.segments.iter().for_each(|s| filled.add(s.used, s.live, blocks));
+        filled
     }
     pub(crate) fn free_count(&self) -> u32 {
         self.free.len() as u32

@@ -5,7 +5,7 @@ use crate::geometry::{Place, SegNo, Virt};
 use crate::merge::Merge;
 use crate::store::Store;
 use crate::summary::Entry;
-use crate::usage::Use;
+use crate::usage::{Filled, Use};
 use std::collections::BTreeMap;
 
 /// How a store is filled.
@@ -17,10 +17,8 @@ pub struct Report {
     pub extents: u64,
     /// Segments of which it is known that holes were plugged.
     pub plugged: u64,
-    /// Segments by what they are for: free, written into, of contents, of the table.
-    pub segments: [u32; 4],
-    /// Closed segments by how full they are, in tenths.
-    pub histogram: [u32; 10],
+    /// How its segments are filled.
+    pub filled: Filled,
     /// What is wrong.
     pub wrong: Vec<String>,
 }
@@ -80,11 +78,7 @@ impl Store {
             if found > 0 && matches!(info.used, Use::Free | Use::Table) {
                 report.wrong.push(format!("segment {} holds contents: {:?}", seg.0, info.used));
             }
-            report.segments[info.used as usize] += 1;
-            if info.used == Use::Closed {
-                let tenth = (found * 10 / g.segment_blocks).min(9);
-                report.histogram[tenth as usize] += 1;
-            }
+            report.filled.add(info.used, found, g.segment_blocks);
         }
     }
 

@@ -11,19 +11,30 @@ use env::Disk;
 use sim::{CrashImages, Image, World, block_on};
 use std::process::Command;
 
-fn python(image: &Image, blocks: u64) -> Option<Twin> {
+/// What the reader writes of an image.
+fn python(image: &Image, args: &[&str]) -> Option<Vec<u8>> {
     let path = std::env::temp_dir().join(format!("cairn-lfs-{}.img", std::process::id()));
     std::fs::write(&path, image.to_vec()).unwrap();
     let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/lfs-reader.py");
-    let out = Command::new("python3").arg(reader).arg(&path).output();
+    let out = Command::new("python3").arg(reader).arg(&path).args(args).output();
     let _ = std::fs::remove_file(&path);
     let Ok(out) = out else {
         println!("skipped: no python3");
         return None;
     };
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    assert_eq!(out.stdout.len() as u64, blocks * 4096);
-    Some(out.stdout.chunks(4096).map(|b| tags_of(b).unwrap()).collect())
+    Some(out.stdout)
+}
+
+/// The totals of the newest checkpoint.
+fn totals(image: Image) -> String {
+    let t = block_on(&mut World::new(image), |env, disk| async move {
+        let at = lfs::At::Newer;
+        let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
+        lfs::Store::open(env, disk, options).await.unwrap().totals()
+    });
+    let all = [t.user_bytes, t.written, t.cleaner, t.tables, t.cleaner_reads, t.cleaned];
+    all.map(|n| n.to_string()).join(" ")
 }
 
 #[test]
@@ -49,7 +60,11 @@ fn compare(ops: Vec<Op>, plant: Option<&'static str>) {
         let mut cuts = CrashImages::new(&world.trace, &base);
         (0..at).for_each(|_| assert!(cuts.step().is_some()));
         let image = cuts.image(1);
-        let Some(theirs) = python(&image, blocks) else { return };
+        let Some(told) = python(&image, &["--totals"]) else { return };
+        assert_eq!(String::from_utf8(told).unwrap().trim(), totals(image.clone()));
+        let theirs = python(&image, &[]).unwrap();
+        assert_eq!(theirs.len() as u64, blocks * 4096);
+        let theirs: Twin = theirs.chunks(4096).map(|b| tags_of(b).unwrap()).collect();
         let ours = block_on(&mut World::new(image), move |env, disk| async move {
             let store = opened(env, disk, None).await.unwrap();
             contents(&store, blocks).await.unwrap()

@@ -160,6 +160,12 @@ async fn open(
         Some(found) => found,
         None => look(&ground).await.map_err(text)?,
     };
+    if options.cleaner.is_some() && !found.store.takes_policy() {
+        return Err(format!(
+            "--cleaner is for volumes in a log-structured store on a disk; this one's store is a {}",
+            found.store.name()
+        ));
+    }
     let done = recover_at(&mut found, &ground, (&options, shared)).await;
     let (at, _) = done.map_err(text)?;
     let store = at.store.clone();
@@ -173,6 +179,7 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
     Box::new(move |env| -> Opening {
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
         (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
+        ground.cleaner = options.cleaner;
         Box::pin(open(found, ground, options, None))
     })
 }
@@ -193,7 +200,7 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
         let one = |(n, (found, own_bytes, options)): (u16, (Found, u64, OpenOptions))| -> Opening {
             let log = options.log_disk_bytes.map(|bytes| (log, bytes));
             let ground = Ground { log, ..Ground::alone(env.clone(), own_bytes, None) };
-            let ground = Ground { own: DiskId(n), ..ground };
+            let ground = Ground { own: DiskId(n), cleaner: options.cleaner, ..ground };
             Box::pin(open(Some(found), ground, options, Some(shared.clone())))
         };
         (0..).zip(volumes).map(one).collect()

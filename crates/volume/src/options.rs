@@ -42,6 +42,9 @@ pub struct OpenOptions {
     pub scrub_every: Option<Nanos>,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
     pub log_alone: bool,
+    /// Which segments the cleaner takes, of a volume in a log-structured store on a disk; None: the
+    /// store's default.
+    pub cleaner: Option<lfs::Policy>,
     /// For a volume in a bucket.
     pub bucket: BucketOptions,
 }
@@ -76,6 +79,7 @@ impl OpenOptions {
             watch: None,
             scrub_every: None,
             log_alone: false,
+            cleaner: None,
             bucket: BucketOptions::default(),
         }
     }

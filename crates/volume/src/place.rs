@@ -23,6 +23,8 @@ pub struct Ground {
     pub log: Option<(DiskId, u64)>,
     /// A planted bug, for the crash explorer: some are those of a store.
     pub plant: Plant,
+    /// Which segments its store's cleaner takes; None: the store's default.
+    pub cleaner: Option<lfs::Policy>,
     /// How it is opened if it is in a bucket.
     pub bucket: BucketOptions,
 }
@@ -37,6 +39,7 @@ impl Ground {
             own_bytes,
             log: log_bytes.map(|b| (DiskId(1), b)),
             plant: Plant::NONE,
+            cleaner: None,
             bucket: BucketOptions::default(),
         }
     }

@@ -24,7 +24,9 @@ struct FoundSegments {
 
 async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
     let plant = on.plant.0.and_then(|p| lfs::PLANTS.iter().copied().find(|known| *known == p));
-    let options = lfs::OpenOptions { read_only, plant, ..lfs::OpenOptions::default() };
+    let defaults = lfs::OpenOptions::default();
+    let policy = on.cleaner.unwrap_or(defaults.policy);
+    let options = lfs::OpenOptions { read_only, plant, policy, ..defaults };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 
@@ -57,6 +59,9 @@ impl FoundStore for FoundSegments {
         "log-structured store"
     }
     fn is_segments(&self) -> bool {
+        true
+    }
+    fn takes_policy(&self) -> bool {
         true
     }
     fn steps(&self) -> Vec<String> {
@@ -132,8 +137,15 @@ impl GroupStore for Groups {
         Box::pin(self.0.flush_to(number))
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let s = self.0.stats();
-        vec![
+        let (s, t, filled) = (self.0.stats(), self.0.totals(), self.0.filled());
+        let bytes = |blocks: u64| blocks * lfs::BLOCK_BYTES as u64;
+        let mut all = vec![
+            ("cairn_lfs_user_bytes_total", t.user_bytes),
+            ("cairn_lfs_written_bytes_total", bytes(t.written)),
+            ("cairn_lfs_cleaner_bytes_total", bytes(t.cleaner)),
+            ("cairn_lfs_table_bytes_total", bytes(t.tables)),
+            ("cairn_lfs_cleaner_read_bytes_total", bytes(t.cleaner_reads)),
+            ("cairn_lfs_cleaned_segments_total", t.cleaned),
             ("cairn_lfs_groups_total", s.groups),
             ("cairn_lfs_blocks_written_total", s.written),
             ("cairn_lfs_blocks_freed_total", s.freed),
@@ -144,10 +156,49 @@ impl GroupStore for Groups {
             ("cairn_lfs_table_blocks_total", s.table_blocks),
             ("cairn_lfs_partials_total", s.partials),
             ("cairn_lfs_checkpoints_total", s.checkpoints),
-            ("cairn_lfs_cleaned_segments_total", s.cleaned),
             ("cairn_lfs_cleaner_read_blocks_total", s.read_to_clean),
             ("cairn_lfs_longest_wait_nanos", s.wait_max),
-        ]
+            (policy_gauge(self.0.policy()), 1),
+        ];
+        all.extend(USES.into_iter().zip(filled.segments.map(u64::from)));
+        all.extend(TENTHS.into_iter().zip(filled.tenths.map(u64::from)));
+        all
+    }
+}
+
+/// Gauges: segments by what they are for.
+const USES: [&str; 4] = [
+    "cairn_lfs_segments_free",
+    "cairn_lfs_segments_open",
+    "cairn_lfs_segments_contents",
+    "cairn_lfs_segments_table",
+];
+
+/// Gauges: segments of contents by how much of them lives, in tenths.
+const TENTHS: [&str; 10] = [
+    "cairn_lfs_segments_full_0",
+    "cairn_lfs_segments_full_1",
+    "cairn_lfs_segments_full_2",
+    "cairn_lfs_segments_full_3",
+    "cairn_lfs_segments_full_4",
+    "cairn_lfs_segments_full_5",
+    "cairn_lfs_segments_full_6",
+    "cairn_lfs_segments_full_7",
+    "cairn_lfs_segments_full_8",
+    "cairn_lfs_segments_full_9",
+];
+
+/// The gauge that is 1 while the cleaner follows this policy.
+fn policy_gauge(policy: lfs::Policy) -> &'static str {
+    match policy {
+        lfs::Policy::Greedy => "cairn_lfs_policy_greedy",
+        lfs::Policy::CostBenefit => "cairn_lfs_policy_cost_benefit",
+        lfs::Policy::CostBenefitCached => "cairn_lfs_policy_cached",
+        lfs::Policy::Balanced => "cairn_lfs_policy_balanced",
+        lfs::Policy::SepBit => "cairn_lfs_policy_sepbit",
+        lfs::Policy::Plug => "cairn_lfs_policy_plug",
+        lfs::Policy::Paper => "cairn_lfs_policy_paper",
+        lfs::Policy::Adaptive => "cairn_lfs_policy_adaptive",
     }
 }
 

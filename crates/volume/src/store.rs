@@ -32,6 +32,10 @@ pub trait FoundStore: Send + fmt::Debug {
     fn is_segments(&self) -> bool {
         false
     }
+    /// Has it a cleaner that follows one of several policies?
+    fn takes_policy(&self) -> bool {
+        false
+    }
     /// May another machine have changed it until it is loaded for writing? Then what was seen in it
     /// before is looked at again.
     fn is_shared(&self) -> bool {

@@ -1,7 +1,7 @@
 //! `cairn info`: what a volume is, and how it is. Reads only.
 
 use crate::args::InfoArgs;
-use crate::status::Server;
+use crate::status::{Segments, Server};
 use crate::{Failure, Outcome, size};
 use format::ext::Geometry;
 use format::shown;
@@ -28,6 +28,8 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let plain = !super::lfs::is_store(&a.image)?;
     let score = if plain { crate::commands::files::layout_score(&a.image)? } else { None };
     let log = log_state(&looked.found, looked.log.as_ref());
+    let on_disk = !plain && !super::objects::is_bucket(&a.image)?;
+    let segments = if on_disk { super::lfs::figures(&a.image)? } else { Value::Null };
     let all = json!({
         "image": shown,
         "store": (!plain).then(|| looked.found.store.name()),
@@ -55,6 +57,7 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "log_entries": log.get("entries"),
         "log_bytes": log.get("bytes"),
         "log_capacity": log.get("capacity"),
+        "segments": segments,
     });
     if a.json {
         println!("{all}");
@@ -81,6 +84,7 @@ fn live(server: &Server, name: &str, as_json: bool) -> Result<Outcome, Failure> 
         "inodes": v.inodes,
         "free_inodes": v.inodes_free,
         "check": super::scrub::Scrubbed::of(v).told(),
+        "segments": Segments::of(v).map(|s| s.told()),
     });
     if as_json {
         println!("{all}");
@@ -154,6 +158,25 @@ fn print(all: &Value) {
             Value::String(s) => shown(s.as_bytes()),
             Value::Array(a) => a.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
             Value::Number(n) if key == "size_bytes" => size::show(n.as_u64().unwrap_or(0)),
+            Value::Object(parts) => {
+                print_parts(parts);
+                continue;
+            }
+            other => other.to_string(),
+        };
+        println!("{:16} {text}", key.replace('_', " "));
+    }
+}
+
+/// What a store of segments is and has cost, a line each.
+fn print_parts(parts: &serde_json::Map<String, Value>) {
+    for (key, value) in parts {
+        let text = match value {
+            Value::Null => continue,
+            Value::Array(a) => a.iter().map(Value::to_string).collect::<Vec<_>>().join(" "),
+            Value::Number(n) if key.ends_with("_bytes") => size::show(n.as_u64().unwrap_or(0)),
+            Value::Number(n) if n.is_f64() => format!("{:.3}", n.as_f64().unwrap_or(0.0)),
+            Value::String(s) => s.clone(),
             other => other.to_string(),
         };
         println!("{:16} {text}", key.replace('_', " "));

@@ -5,7 +5,7 @@ use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
 use host::{HostFile, drive, entropy};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,7 +20,9 @@ pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
     match &a.command {
         LfsCommand::Stat { image, json } => stat(image, *json),
         LfsCommand::Clean { image, segments, policy } => clean(image, *segments, *policy),
-        LfsCommand::Export { image, out } => export(image, out),
+        LfsCommand::Export { image, out, checkpoint } => {
+            export(image, out, checkpoint.unwrap_or_default())
+        }
     }
 }
 
@@ -53,13 +55,14 @@ fn on_with<T: 'static>(
 }
 
 fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (report, geometry, opened, memory) = on(image, |_, store| {
+    let (report, geometry, opened, memory, totals) = on(image, |_, store| {
         Box::pin(async move {
             let report = store.verify(true).await.map_err(|e| e.to_string())?;
-            Ok((report, store.geometry(), store.opened(), store.table_memory_bytes()))
+            let (opened, memory) = (store.opened(), store.table_memory_bytes());
+            Ok((report, store.geometry(), opened, memory, store.totals()))
         })
     })?;
-    let [free, open, contents, table] = report.segments;
+    let lfs::Filled { segments: [free, open, contents, table], tenths } = report.filled;
     if as_json {
         let all = json!({
             "segment_bytes": u64::from(geometry.segment_blocks) * 4096,
@@ -68,10 +71,11 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "mapped_blocks": report.mapped,
             "extents": report.extents,
             "free": free, "open": open, "contents": contents, "table": table,
-            "by_tenths_full": report.histogram,
+            "by_tenths_full": tenths,
             "checkpoint": opened.generation,
             "rolled_forward": opened.rolled,
             "table_memory_bytes": memory,
+            "totals": totals_of(&totals),
             "wrong": report.wrong,
         });
         println!("{all}");
@@ -79,7 +83,7 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         let bytes = u64::from(geometry.segment_blocks) * 4096;
         println!("segments     {} of {}", geometry.segments, size::show(bytes));
         println!("  free {free}, written into {open}, contents {contents}, table {table}");
-        let tenths: Vec<String> = report.histogram.iter().map(u32::to_string).collect();
+        let tenths: Vec<String> = tenths.iter().map(u32::to_string).collect();
         println!("  contents by how full, in tenths: {}", tenths.join(" "));
         let full = report.mapped as f64 * 100.0 / geometry.virtual_blocks as f64;
         println!(
@@ -90,6 +94,7 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "checkpoint   {}, {} partial segments of log behind it",
             opened.generation, opened.rolled
         );
+        println!("written      {}", told(&totals));
     }
     if report.wrong.is_empty() {
         return Ok(Outcome::Done);
@@ -98,6 +103,50 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         crate::say::err(&format!("{}: {w}", image.display()));
     }
     Ok(Outcome::Damaged)
+}
+
+/// What was written until now, for a program.
+fn totals_of(t: &lfs::Totals) -> Value {
+    let bytes = |blocks: u64| blocks * lfs::BLOCK_BYTES as u64;
+    json!({
+        "user_bytes": t.user_bytes,
+        "written_bytes": bytes(t.written),
+        "cleaner_bytes": bytes(t.cleaner),
+        "table_bytes": bytes(t.tables),
+        "cleaner_read_bytes": bytes(t.cleaner_reads),
+        "cleaned_segments": t.cleaned,
+        "write_amplification": t.amplification(),
+        "cleaning_share": t.cleaning_share(),
+    })
+}
+
+/// The same for a person.
+fn told(t: &lfs::Totals) -> String {
+    let bytes = |blocks: u64| size::show(blocks * lfs::BLOCK_BYTES as u64);
+    let below = t.amplification().map_or(String::new(), |a| format!(", {a:.2} times that"));
+    format!(
+        "{} by users; {} to the disk{below}: {} by the cleaner, {} for summaries, table and \
+         checkpoints",
+        size::show(t.user_bytes),
+        bytes(t.written),
+        bytes(t.cleaner),
+        bytes(t.tables)
+    )
+}
+
+/// A store in a few numbers, without recomputing anything.
+pub(super) fn figures(image: &Path) -> Result<Value, Failure> {
+    on(image, |_, store| {
+        Box::pin(async move {
+            let (filled, mut all) = (store.filled(), totals_of(&store.totals()));
+            all["segment_bytes"] =
+                json!(u64::from(store.geometry().segment_blocks) * lfs::BLOCK_BYTES as u64);
+            all["segments"] = json!(store.geometry().segments);
+            all["free_segments"] = json!(filled.segments[0]);
+            all["by_tenths_full"] = json!(filled.tenths);
+            Ok(all)
+        })
+    })
 }
 
 fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Failure> {
@@ -161,12 +210,13 @@ pub fn check_inside(
     })
 }
 
-fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
+fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
     let to = out.to_path_buf();
-    let mapped = on(image, move |_, store| {
+    let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
+    let mapped = on_with(image, options, move |_, store| {
         Box::pin(async move {
             let file = HostFile::create(&to, store.size_bytes())?;
             let copied = volume::export_blocks(&store, |at, bytes| {

@@ -41,7 +41,10 @@ pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
     match &a.command {
         LfsCommand::Stat { image, json } => stat(image, *json),
         LfsCommand::Clean { image, segments, .. } => clean(image, *segments),
-        LfsCommand::Export { image, out } => export(image, out),
+        LfsCommand::Export { checkpoint: Some(_), .. } => {
+            Err(Failure::Usage("--checkpoint: a bucket shows its newest state only".into()))
+        }
+        LfsCommand::Export { image, out, .. } => export(image, out),
     }
 }
 

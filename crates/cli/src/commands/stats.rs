@@ -1,7 +1,7 @@
 //! `cairn stats`: what the servers of this machine do, as tables or as JSON.
 
 use crate::args::StatsArgs;
-use crate::status::{ClientReport, Report, Server, VolumeReport, servers};
+use crate::status::{ClientReport, Report, Segments, Server, VolumeReport, servers};
 use crate::{Failure, Outcome, say, size};
 use comfy_table::{CellAlignment, Table, presets};
 use jiff::{Timestamp, tz::TimeZone};
@@ -98,6 +98,9 @@ fn of_volume(v: &VolumeReport) -> String {
     parts.extend(v.operations_a_commit.map(|n| format!("{n:.1} operations a commit")));
     parts.extend(v.mount.as_ref().map(|dir| format!("mounted on {dir}")));
     text.push_str(&format!("  {}\n", parts.join(", ")));
+    for line in Segments::of(v).into_iter().flat_map(|s| s.lines()) {
+        text.push_str(&format!("  {line}\n"));
+    }
     let scrubbed = super::scrub::Scrubbed::of(v);
     if scrubbed.running || scrubbed.passes > 0 {
         text.push_str(&format!("  {}\n", scrubbed.told()));

@@ -8,6 +8,7 @@ mod control;
 mod http;
 mod openings;
 mod report;
+mod segments;
 
 pub use client::{Server, servers};
 pub use collect::{Shown, Status};
@@ -15,3 +16,4 @@ pub use control::Control;
 pub use http::start;
 pub use openings::OpeningWatch;
 pub use report::{ClientReport, Report, VolumeReport};
+pub use segments::Segments;
