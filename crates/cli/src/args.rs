@@ -3,6 +3,7 @@
 
 mod fsck;
 mod help;
+mod store;
 
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
+pub use store::{LfsArgs, LfsCommand};
 
 /// A crash-safe file server: ext2, ext3 and ext4 volumes, safe in the way you choose.
 #[derive(Parser)]
@@ -226,7 +228,7 @@ pub struct OpenArgs {
     pub writeback_cache: WritebackCache,
     /// Of a volume in a log-structured store on a disk: which segments the cleaner empties first,
     /// and how (docs/lfs.md) [default: balanced].
-    #[arg(long, value_name = "POLICY", value_parser = cleaner_policy)]
+    #[arg(long, value_name = "POLICY", value_parser = store::cleaner_policy)]
     pub cleaner: Option<lfs::Policy>,
     /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
     /// place.
@@ -436,56 +438,6 @@ pub struct BenchArgs {
 pub struct LogArgs {
     #[command(subcommand)]
     pub command: LogCommand,
-}
-
-#[derive(Args)]
-pub struct LfsArgs {
-    #[command(subcommand)]
-    pub command: LfsCommand,
-}
-
-#[derive(Subcommand)]
-pub enum LfsCommand {
-    /// How its segments are filled; recomputes everything and exits with 3 if something differs.
-    Stat {
-        image: PathBuf,
-        #[arg(long)]
-        json: bool,
-    },
-    /// Empty segments, so that writing finds them.
-    Clean {
-        image: PathBuf,
-        /// At most so many.
-        #[arg(long, default_value = "1048576")]
-        segments: u32,
-        /// Which first: greedy (the emptiest), cost-benefit (old ones before young ones), balanced
-        /// (the same, the age counting less), sepbit; or into holes: plug, paper, adaptive.
-        #[arg(long, default_value = "balanced", value_parser = cleaner_policy)]
-        policy: lfs::Policy,
-    },
-    /// Write the newest state as a plain image, which any Linux reads.
-    Export {
-        image: PathBuf,
-        out: PathBuf,
-        /// The state at a checkpoint instead: newer, older, or its number (not of a bucket).
-        #[arg(long, value_name = "older|newer|N", value_parser = checkpoint)]
-        checkpoint: Option<lfs::At>,
-    },
-}
-
-/// A policy that the cleaner of a store can follow.
-fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
-    let all = lfs::Policy::ALL.map(|p| p.0).join(", ");
-    lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
-}
-
-/// A checkpoint of a store.
-fn checkpoint(name: &str) -> Result<lfs::At, String> {
-    match name {
-        "newer" => Ok(lfs::At::Newer),
-        "older" => Ok(lfs::At::Older),
-        n => n.parse().map(lfs::At::Checkpoint).map_err(|_| "older, newer or a number".into()),
-    }
 }
 
 /// Which of a log's clients is meant.

@@ -162,7 +162,8 @@ async fn open(
     };
     if options.cleaner.is_some() && !found.store.takes_policy() {
         return Err(format!(
-            "--cleaner is for volumes in a log-structured store on a disk; this one's store is a {}",
+            "--cleaner is for volumes in a log-structured store on a disk: this one's store is a \
+             {}",
             found.store.name()
         ));
     }

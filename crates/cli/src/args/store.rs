@@ -1,0 +1,54 @@
+//! The arguments of `cairn lfs`.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Args)]
+pub struct LfsArgs {
+    #[command(subcommand)]
+    pub command: LfsCommand,
+}
+
+#[derive(Subcommand)]
+pub enum LfsCommand {
+    /// How its segments are filled; recomputes everything and exits with 3 if something differs.
+    Stat {
+        image: PathBuf,
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty segments, so that writing finds them.
+    Clean {
+        image: PathBuf,
+        /// At most so many.
+        #[arg(long, default_value = "1048576")]
+        segments: u32,
+        /// Which first: greedy (the emptiest), cost-benefit (old ones before young ones), balanced
+        /// (the same, the age counting less), sepbit; or into holes: plug, paper, adaptive.
+        #[arg(long, default_value = "balanced", value_parser = cleaner_policy)]
+        policy: lfs::Policy,
+    },
+    /// Write the newest state as a plain image, which any Linux reads.
+    Export {
+        image: PathBuf,
+        out: PathBuf,
+        /// The state at a checkpoint instead: newer, older, or its number (not of a bucket).
+        #[arg(long, value_name = "older|newer|N", value_parser = checkpoint)]
+        checkpoint: Option<lfs::At>,
+    },
+}
+
+/// A policy that the cleaner of a store can follow.
+pub(super) fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
+    let all = lfs::Policy::ALL.map(|p| p.0).join(", ");
+    lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
+}
+
+/// A checkpoint of a store.
+fn checkpoint(name: &str) -> Result<lfs::At, String> {
+    match name {
+        "newer" => Ok(lfs::At::Newer),
+        "older" => Ok(lfs::At::Older),
+        n => n.parse().map(lfs::At::Checkpoint).map_err(|_| "older, newer or a number".into()),
+    }
+}
