@@ -1,4 +1,5 @@
-//! The arguments of `cairn lfs`.
+//! The arguments of `cairn lfs`, and the names of policies and checkpoints in them. What they mean
+//! together is the command's business.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
