@@ -5,6 +5,7 @@ use crate::CheckError;
 use crate::io::ReadBlocks;
 use format::ext::superblock::{FIRST_INO, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
+use format::foreign::UNFINISHED;
 use format::{FormatError, GroupNo};
 
 /// A superblock that can be used.
@@ -32,6 +33,7 @@ pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
         Err(e @ (CheckError::Io(_) | CheckError::Format(FormatError::Incompatible { .. }))) => {
             return Err(e);
         }
+        Err(e) if is_unfinished(image) => return Err(e),
         Err(e) => e,
     };
     match copies(image)? {
@@ -40,6 +42,13 @@ pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
         }
         None => Err(fault),
     }
+}
+
+/// Is this an unfinished copy of a volume? Its copies of the superblock stand for nothing.
+fn is_unfinished(image: &dyn ReadBlocks) -> bool {
+    let mut mark = [0; UNFINISHED.len()];
+    let long = image.size_bytes() >= mark.len() as u64;
+    long && image.read_at(0, &mut mark).is_ok() && &mark == UNFINISHED
 }
 
 /// The primary, unless the copies outvote it.

@@ -1,6 +1,7 @@
 //! The command line, as the contract has it. What belongs to something that is not in this version
 //! is taken and refused with exit 2, so that a script learns it at once.
 
+mod copy;
 mod fsck;
 mod help;
 mod store;
@@ -10,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub use copy::CopyArgs;
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
@@ -45,6 +47,8 @@ pub enum Command {
     Fsck(FsckArgs),
     /// Finish what an unclean end left, as opening would, without mounting.
     Recover(RecoverArgs),
+    /// Copy a volume as it is at one moment, also while it is in use.
+    Copy(CopyArgs),
     /// Geometry, features, state, mode last used, promise.
     Info(InfoArgs),
     /// List directories.

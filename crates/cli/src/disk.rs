@@ -10,13 +10,25 @@ use std::path::Path;
 
 /// Opens a disk and makes sure that nobody else uses it. Errors are for the user.
 pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
+    open_by(path, |path| HostFile::open(path, read_only))
+}
+
+/// The same for reading, beside whoever uses it.
+pub fn open_beside(path: &Path) -> Result<HostFile, String> {
+    open_by(path, HostFile::open_beside)
+}
+
+fn open_by(
+    path: &Path,
+    how: impl FnOnce(&Path) -> Result<HostFile, String>,
+) -> Result<HostFile, String> {
     match partition_of(path) {
         Some((image, number)) => {
-            let whole = HostFile::open(image, read_only)?;
+            let whole = how(image)?;
             let p = find(&whole, path, number)?;
             whole.part(p.begins, p.bytes, path)
         }
-        None => HostFile::open(path, read_only),
+        None => how(path),
     }
 }
 

@@ -71,6 +71,7 @@ fn main() -> ExitCode {
         Command::Mount(a) => commands::serve::mount(a),
         Command::Mkfs(a) => commands::mkfs::run(&a),
         Command::Fsck(a) => commands::fsck::run(&a),
+        Command::Copy(a) => commands::copy::run(&a),
         Command::Recover(a) => commands::recover::run(&a),
         Command::Info(a) => commands::info::run(&a),
         Command::Ls(a) => commands::files::ls(&a),

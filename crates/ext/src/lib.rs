@@ -23,7 +23,7 @@ use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Extent, FormatError};
 use group::Group;
-use integrity::{IntegrityError, Mechanism, Plant};
+use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::InodeHandle;
@@ -57,6 +57,8 @@ pub struct Ext {
     damaged: Cell<bool>,
     orphans: RefCell<Vec<InodeHandle>>,
     plant: Plant,
+    /// Where transactions enter, and are kept off while a copy is taken.
+    still: Rc<Standstill>,
     /// Where changes are told to the checker beside service.
     watch: Watch,
     /// Planted bug: nodes of trees whose freeing nobody is told of.
@@ -79,6 +81,10 @@ impl Ext {
     /// The mechanism in force.
     pub fn mechanism(&self) -> &Mechanism {
         &self.mechanism
+    }
+    /// Where transactions enter.
+    pub fn standstill(&self) -> &Rc<Standstill> {
+        &self.still
     }
     /// Was damage seen since it was opened?
     pub fn is_damaged(&self) -> bool {

@@ -99,6 +99,7 @@ impl Ext {
             read_only: Cell::new(found.read_only),
             damaged: Cell::new(false),
             plant: found.plant,
+            still: Rc::default(),
             watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
             orphans: RefCell::default(),

@@ -64,22 +64,22 @@ impl Store for Ext {
 
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.writable()?;
-        self.cache.throttle().await;
-        let begun = self.mechanism.begin(need).await;
-        let mut txn = begun.map_err(|e| self.failed(&e))?;
-        txn.number = self.watch.begins();
+        let inside = self.still.enter().await;
+        let mut txn = self.begin_inside(need).await?;
+        txn.inside = Some(inside);
         Ok(txn)
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
-        let reserve = txn.reserve;
+        let (reserve, inside) = (txn.reserve, txn.inside.take());
         if !self.plant.is(NOT_RENEWED) {
             self.seal(txn);
         }
         let ended = txn.end_early().await;
         self.watch.ends(txn.number);
         ended.map_err(|e| self.failed(&e))?;
-        *txn = self.begin(need).await?;
-        txn.reserve = reserve;
+        // An operation of several steps stays one for who waits until none is under way.
+        *txn = self.begin_inside(need).await?;
+        (txn.reserve, txn.inside) = (reserve, inside);
         Ok(())
     }
     async fn end(&self, txn: Txn) -> Result<Ended, FsError> {
@@ -88,7 +88,7 @@ impl Store for Ext {
         }
         let mut txn = txn;
         self.seal(&mut txn);
-        let number = txn.number;
+        let (number, _inside) = (txn.number, txn.inside.take());
         let ended = self.mechanism.end(txn).await;
         self.watch.ends(number);
         ended.map_err(|e| self.failed(&e))
@@ -409,6 +409,15 @@ impl Store for Ext {
 }
 
 impl Ext {
+    /// A transaction of who has entered.
+    async fn begin_inside(&self, need: Credits) -> Result<Txn, FsError> {
+        self.cache.throttle().await;
+        let begun = self.mechanism.begin(need).await;
+        let mut txn = begun.map_err(|e| self.failed(&e))?;
+        txn.number = self.watch.begins();
+        Ok(txn)
+    }
+
     /// A new block at the end of a directory with an extent tree.
     async fn tree_dir_block(
         &self,

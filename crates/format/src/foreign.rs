@@ -65,6 +65,9 @@ const MARKS: [Mark; 27] = [
     (0x8000, b"\0\0\0\0\0\0\0\0\0\0\0\0BEA01", "a UDF image", FileSystem("udf")),
 ];
 
+/// Where a copy of a volume is being made this stands at its beginning, until all of it is there.
+pub const UNFINISHED: &[u8; 24] = b"cairn: unfinished copy \n";
+
 /// The bytes that [`look`] wants to see of a disk's beginning.
 pub const LOOK_BYTES: usize = 0x1_1000;
 
@@ -72,7 +75,11 @@ pub const LOOK_BYTES: usize = 0x1_1000;
 /// is known here.
 pub fn look(head: &[u8]) -> Option<Foreign> {
     let table = |t: Option<Table>| t.as_ref().map(partitioned);
-    table(gpt(head)).or_else(|| marked(head)).or_else(|| table(mbr(head)))
+    let copy = head.starts_with(UNFINISHED).then(|| Foreign {
+        name: "an unfinished copy of a volume".to_owned(),
+        advice: "the same `cairn copy` once more finishes it".to_owned(),
+    });
+    copy.or_else(|| table(gpt(head))).or_else(|| marked(head)).or_else(|| table(mbr(head)))
 }
 
 fn marked(head: &[u8]) -> Option<Foreign> {
@@ -120,6 +127,8 @@ mod tests {
         }
         assert_eq!(look(&with(&[])), None);
         assert_eq!(look(&[]), None);
+        let copy = look(&with(&[(0, UNFINISHED)])).expect("it says so itself");
+        assert!(copy.to_string().contains("an unfinished copy"), "{copy}");
         assert_eq!(look(b"\x1f\x8b").expect("as short as that").name, "a file compressed by gzip");
     }
 

@@ -2,6 +2,7 @@
 //! through the host's page cache or past it: `way` chooses.
 
 use crate::bucket::{HostBucket, Url};
+use crate::changes::{Changes, Writing};
 use crate::lock;
 use crate::way::{ALIGN_BYTES, open_direct};
 use env::{
@@ -36,6 +37,8 @@ pub struct HostFile {
     pub(crate) refuses_zeros: AtomicBool,
     /// Of a device, not of a file.
     pub(crate) is_device: bool,
+    /// Who writes, and whoever wants to know where.
+    pub(crate) writing: Writing,
     /// It is a bucket, and the file is nothing.
     pub(crate) bucket: Option<Arc<HostBucket>>,
 }
@@ -102,6 +105,13 @@ impl HostFile {
         Self::with(file, path, read_only)
     }
 
+    /// As `open`, for reading, beside whoever has it and may write: without a lock. What is read
+    /// with [`HostFile::read_past_cache`] does him no harm.
+    pub fn open_beside(path: &Path) -> Result<HostFile, String> {
+        let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
+        Self::with(file, path, true)
+    }
+
     /// As `open`, for what is named beside an image, as its log: a symbolic link at the path's end
     /// is followed only if it is this user's own or root's. Whoever may write in a folder with a
     /// log could else say what file is written.
@@ -124,6 +134,7 @@ impl HostFile {
             all_past_cache: OnceLock::new(),
             refuses_zeros: AtomicBool::new(false),
             is_device: false,
+            writing: Writing::default(),
             bucket: Some(Arc::new(bucket)),
         })
     }
@@ -193,6 +204,7 @@ impl HostFile {
             all_past_cache: OnceLock::new(),
             refuses_zeros: AtomicBool::new(false),
             is_device,
+            writing: Writing::default(),
             bucket: None,
         })
     }
@@ -200,6 +212,16 @@ impl HostFile {
     /// Its size in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.size_bytes
+    }
+    /// Is it a device, and no file?
+    pub fn is_device(&self) -> bool {
+        self.is_device
+    }
+    /// A file of at least so many bytes.
+    pub fn grow(self, bytes: u64) -> std::io::Result<HostFile> {
+        let size_bytes = self.size_bytes.max(bytes);
+        self.file.set_len(self.begins + size_bytes)?;
+        Ok(HostFile { size_bytes, ..self })
     }
     /// Where it is.
     pub fn path(&self) -> &Path {
@@ -234,6 +256,32 @@ impl HostFile {
     pub fn read_at(&self, at: u64, into: &mut [u8]) -> std::io::Result<()> {
         self.file.read_exact_at(into, self.begins + at)
     }
+    /// The same past the page cache, where that can be done, and then leaving nothing there: pages
+    /// that are read beside a process that writes past them would make its writes fail (W3).
+    pub fn read_past_cache(&self, at: u64, into: &mut Block) -> std::io::Result<()> {
+        let whole = into.len().is_multiple_of(SECTOR_BYTES);
+        match self.direct.as_ref().filter(|_| whole) {
+            Some(direct) => match direct.read_exact_at(into.bytes_mut(), self.begins + at) {
+                Err(e) if e.raw_os_error() == Some(libc::EINVAL) => {
+                    self.read_at(at, into.bytes_mut())
+                }
+                done => done,
+            },
+            None => self.read_at(at, into.bytes_mut()),
+        }
+    }
+    /// From now on notes where it is written, as long as what is returned lives; one at a time.
+    pub fn watch(&self) -> Arc<Changes> {
+        self.writing.watch(self.size_bytes)
+    }
+    /// How many writes are under way.
+    pub fn writes_under_way(&self) -> u64 {
+        self.writing.under_way()
+    }
+    /// Frees a range, which is all zeros then. Errors: it cannot be done here.
+    pub fn punch(&self, at: u64, len: u64) -> std::io::Result<()> {
+        self.discard(at, len)
+    }
     /// Writes all of `bytes` from byte `at` on.
     pub fn write_at(&self, at: u64, bytes: &[u8]) -> std::io::Result<()> {
         self.file.write_all_at(bytes, self.begins + at)
@@ -252,6 +300,7 @@ impl HostFile {
         if let Some(bucket) = &self.bucket {
             return bucket.carry_out(request);
         }
+        let _writing = self.writing.at(&request);
         let IoRequest { id, op, at, mut blocks, .. } = request;
         let result = match op {
             IoOp::Read => self.read_blocks(at, &mut blocks),

@@ -4,6 +4,7 @@
 
 mod background;
 mod bucket;
+mod changes;
 mod clock;
 mod driver;
 mod file;
@@ -25,6 +26,7 @@ mod worker;
 
 pub use background::{Stream, let_go, new_session, system_log};
 pub use bucket::{Url, set_endpoint};
+pub use changes::Changes;
 pub use clock::{entropy, now};
 pub use driver::{Driver, ask, ask_then, carry_out_all, drive};
 pub use file::HostFile;

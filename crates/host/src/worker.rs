@@ -2,6 +2,7 @@
 //! collects what has come, enters each volume concerned once, answers, submits the volume's disk
 //! requests on its ring.
 
+use crate::changes::Written;
 use crate::file::{disk_error, iovec_of, iovecs};
 use crate::pool::{Message, Pool, Source, WorkList};
 use crate::ring::Entry;
@@ -28,6 +29,8 @@ struct InFlight {
     disk: usize,
     begun: Nanos,
     blocks: Vec<Block>,
+    /// What it writes, if anything.
+    written: Option<Written>,
     /// Points into `blocks`, whose memory does not move.
     _iovecs: Vec<libc::iovec>,
     /// Holds the copy of the blocks, if there is one.
@@ -145,8 +148,9 @@ impl Worker<'_> {
         self.free.push(slot);
         let want: usize = r.blocks.iter().map(Block::len).sum();
         crate::slow::tell(&r.op, r.at, r.begun);
-        let InFlight { volume, id, op, at, disk, blocks, way, .. } = *r;
+        let InFlight { volume, id, op, at, disk, blocks, way, written, .. } = *r;
         let file = self.pool.volumes[volume].disks[disk].clone();
+        file.writing.ended(written);
         let told = matches!(way, Way::Told(_));
         let moves = matches!(op, IoOp::Read | IoOp::Write(_)) && !told;
         let device = env::DiskId(disk as u16);
@@ -240,8 +244,9 @@ impl Worker<'_> {
     }
 
     fn disk_entry(&mut self, volume: usize, request: IoRequest) -> Entry {
+        let file = &self.pool.volumes[volume].disks[usize::from(request.disk.0)];
+        let written = file.writing.begun(&request);
         let IoRequest { id, disk, op, at, mut blocks, .. } = request;
-        let file = &self.pool.volumes[volume].disks[usize::from(disk.0)];
         let way = file.way(&op, at, &blocks);
         let (fd, iovecs) = match &way {
             Way::Plain(fd) => (*fd, iovecs(&op, &mut blocks)),
@@ -271,7 +276,8 @@ impl Worker<'_> {
         };
         let disk = usize::from(disk.0);
         let begun = now().mono;
-        let r = InFlight { volume, id, op, at, disk, begun, blocks, _iovecs: iovecs, way };
+        let _iovecs = iovecs;
+        let r = InFlight { volume, id, op, at, disk, begun, blocks, written, _iovecs, way };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.in_flight.push(None);
             self.in_flight.len() - 1

@@ -20,6 +20,7 @@ mod change;
 mod error;
 mod mechanism;
 mod plant;
+mod standstill;
 mod txn;
 mod undo;
 
@@ -29,5 +30,6 @@ pub use mechanism::{
     Credits, Ended, FileScope, Freed, Guarantees, Integrity, Mechanism, Pressure, Scope,
 };
 pub use plant::Plant;
+pub use standstill::{Inside, Standstill};
 pub use txn::{Edit, Txn};
 pub use undo::{Grain, Undo};

@@ -2,7 +2,7 @@
 //! in one call, so that neither can be forgotten (O1).
 
 use crate::undo::{Undo, changed_words};
-use crate::{Change, Ended, Integrity, IntegrityError};
+use crate::{Change, Ended, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
 use format::Ino;
 use std::ops::Range;
@@ -49,6 +49,8 @@ pub struct Txn {
     pub reserve: bool,
     /// What the layout knows it by, if it counts those that are open.
     pub number: u64,
+    /// Holds off who wants the volume to stand still, if the layout lets anybody.
+    pub inside: Option<Inside>,
     /// Blocks with checksums that were changed, and the bytes from the first to the last of them.
     touched: Vec<(Buf, Range<usize>)>,
     over: bool,
@@ -59,7 +61,18 @@ impl Txn {
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
         let (edits, data) = (Vec::new(), Vec::new());
         let touched = Vec::new();
-        Txn { integrity, id, edits, data, credits, reserve: true, number: 0, touched, over: false }
+        Txn {
+            integrity,
+            id,
+            edits,
+            data,
+            credits,
+            reserve: true,
+            number: 0,
+            inside: None,
+            touched,
+            over: false,
+        }
     }
 
     /// Ends it where it stands, so that another can be put in its place: for work that is larger

@@ -89,7 +89,7 @@ pub use make::{FormatOptions, format, shape};
 pub use policy::{Candidate, Costs, Lifespans, Limits, Plan, Planner, Policy, Way};
 pub use state::Stats;
 pub use store::{At, OpenOptions, Opened, Store};
-pub use superblock::{MAGIC, Superblock, superblock};
+pub use superblock::{MAGIC, Superblock, UNFINISHED, superblock};
 pub use totals::Totals;
 pub use usage::Filled;
 pub use verify::Report;

@@ -8,6 +8,9 @@ use std::rc::Rc;
 
 /// The first bytes of a disk that holds a store.
 pub const MAGIC: [u8; 8] = *b"CairnLFS";
+/// Where these are the first bytes somebody copies a volume to this disk, and has not ended: what
+/// the other copy says is not to be believed.
+pub const UNFINISHED: &[u8; 24] = b"cairn: unfinished copy \n";
 const VERSION: u32 = 1;
 
 /// What the superblock says.
@@ -87,6 +90,9 @@ pub async fn superblock(disk: &Rc<dyn Disk>) -> Result<Superblock, String> {
     for place in [Place(0), Geometry::last_copy(disk.size_bytes())] {
         let read = disk.read(place.byte(), vec![Block::zeroed(BLOCK_BYTES)]).await;
         let found = match read {
+            Ok(blocks) if blocks[0].bytes().starts_with(UNFINISHED) => {
+                return Err("an unfinished copy".into());
+            }
             Ok(blocks) => Superblock::decode(blocks[0].bytes()),
             Err(e) => Err(e.to_string()),
         };

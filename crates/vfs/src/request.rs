@@ -2,7 +2,7 @@
 //! file system; who asks and what the answer must guarantee go beside it in the [`Call`].
 
 use crate::{Attr, FsError, Kind, Time};
-use env::Rope;
+use env::{Nanos, Rope};
 use std::sync::Arc;
 
 /// Who asks.
@@ -258,6 +258,12 @@ pub enum Request {
     /// Everything durable and in its place, so that nothing is left to be written later unless
     /// there are further changes. Answer: `Done`.
     Quiesce,
+    /// As `Quiesce`, and from the answer on nothing changes until `Thaw`, or until `most` has
+    /// passed since changes were held back. Answer: `Done`. Errors: `Busy` if it did not come to
+    /// rest in that time, or another one holds it.
+    Freeze { most: Nanos },
+    /// Changes may go on. Answer: `Done`. Errors: `Stale` if they went on before.
+    Thaw,
     /// Answer: `Info`.
     Info,
     /// Begins a pass of the checker beside service, unless one is under way. Answer: `Done`, at

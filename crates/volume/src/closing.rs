@@ -7,7 +7,7 @@ use crate::state;
 use env::Local;
 use ext::Ext;
 use format::ext::boot::BootState;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::{Store, Ufs};
 use vfs::{Answer, Call, FsError, Reply, Request, Volume};
@@ -19,6 +19,8 @@ pub(crate) struct Opened {
     pub(crate) read_only: bool,
     /// The checker beside service.
     pub(crate) scrub: Rc<Scrubber>,
+    /// The number by which it stands still, if it does; see `freeze`.
+    pub(crate) frozen: Cell<Option<u64>>,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,
 }
@@ -31,14 +33,20 @@ impl Drop for Opened {
 
 impl Volume for Opened {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
-        if matches!(call.request, Request::Scrub) {
-            let done = if self.read_only { Err(FsError::ReadOnly) } else { Ok(Reply::Done) };
-            if done.is_ok() {
-                self.scrub.start();
+        match call.request {
+            Request::Scrub => {
+                let done = if self.read_only { Err(FsError::ReadOnly) } else { Ok(Reply::Done) };
+                if done.is_ok() {
+                    self.scrub.start();
+                }
+                Box::pin(async move { Answer::from(done) })
             }
-            return Box::pin(async move { Answer::from(done) });
+            Request::Freeze { most } => {
+                Box::pin(async move { Answer::from(self.freeze(most).await) })
+            }
+            Request::Thaw => Box::pin(async move { Answer::from(self.thaw()) }),
+            _ => self.ufs.clone().call(call),
         }
-        self.ufs.clone().call(call)
     }
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
         Box::pin(async move { self.shut().await })
@@ -48,6 +56,7 @@ impl Volume for Opened {
 impl Opened {
     async fn shut(&self) -> Result<(), FsError> {
         self.ufs.refuse_calls();
+        self.ext.standstill().release_anyhow();
         if self.read_only {
             return Ok(());
         }

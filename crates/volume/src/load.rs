@@ -17,7 +17,7 @@ use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
 use format::ext::features::compat;
 use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::Ufs;
 use vfs::{Volume, VolumeInfo};
@@ -92,7 +92,8 @@ pub(crate) async fn load(
     if !read_only {
         scrub.run(options.scrub_every);
     }
-    Ok(Rc::new(Opened { ufs, ext, boot: RefCell::new(boot), read_only, scrub, private }))
+    let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
+    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, frozen, private }))
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

@@ -116,6 +116,12 @@ pub(crate) fn id_in_log(sb: &Superblock) -> [u8; 16] {
     if sb.uuid() == [0; 16] { *b"cairn-no-uuid-00" } else { sb.uuid() }
 }
 
+/// Lets go of a log that is not needed: all that it holds is in its place.
+pub(crate) async fn leave(place: &Place, probe: &Probe) -> Result<(), VolumeError> {
+    let journal = journal_of(probe).map_err(VolumeError)?;
+    Ok(give_up(&place.disk, journal, &Geometry::of(&probe.superblock)).await?)
+}
+
 /// What a volume's log that is not read says: it holds what was acknowledged, so it is never an
 /// empty one.
 fn unreadable(e: &LogError) -> String {

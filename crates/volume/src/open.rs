@@ -8,6 +8,7 @@ use crate::place::{Ground, Place};
 use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
 use env::{DiskId, Env, Local};
+use mechanisms::Mode;
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Open, OpenAll, Opening, Volume};
 
@@ -125,6 +126,27 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
         volume.close().await.map_err(|e| VolumeError(format!("closing: {e}")))?;
     }
     store.close().await?;
+    Ok(did)
+}
+
+/// Recovers a copy that was taken while the volume stood still ([`vfs::Request::Freeze`]): all that
+/// a log outside held was in its place too, so that the copy does without it.
+pub async fn recover_copy(
+    ground: &Ground,
+    options: &OpenOptions,
+) -> Result<Recovered, VolumeError> {
+    let found = look(ground).await?;
+    if let Some(probe) = found.layout.ext().filter(|p| p.log_is_outside()) {
+        log::leave(&place(&found, ground, false).await?, probe).await?;
+    }
+    let in_segments = found.store.is_segments();
+    let did = recover(ground, options).await?;
+    if in_segments {
+        // Whatever counts the superblock has, no group has brought up to date.
+        let options = OpenOptions { mode: Mode::Lfs, watch: None, ..options.clone() };
+        let volume = open(None, ground.clone(), options, None).await.map_err(VolumeError)?;
+        volume.close().await.map_err(|e| VolumeError(format!("closing: {e}")))?;
+    }
     Ok(did)
 }
 

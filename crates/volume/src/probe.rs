@@ -73,6 +73,10 @@ impl Probe {
     pub fn has_private_log(&self) -> bool {
         self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)
     }
+    /// Has it left something in a log of ours on another device?
+    pub fn log_is_outside(&self) -> bool {
+        self.has_private_log() && self.state().is_some_and(|s| s.log_uuid != [0; 16])
+    }
     /// Does its journal keep others off although the volume was closed and does not say that it
     /// needs recovery? Whoever opened it was cut off between the two, as versions did that wrote
     /// the flag last: no log was used, and what lies in the journal's blocks is nobody's.

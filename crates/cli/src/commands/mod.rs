@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod config;
+pub mod copy;
 pub mod crash;
 pub mod files;
 pub mod fsck;

@@ -13,7 +13,8 @@ const ASKED_EVERY: Duration = Duration::from_millis(100);
 
 /// The server that serves this image, or has it mounted there, and the volume's name.
 pub fn server_of(image: &Path) -> Option<(Server, String)> {
-    let real = |p: &Path| p.canonicalize().unwrap_or_else(|_| p.to_owned());
+    // A partition's name is no file's.
+    let real = |p: &Path| p.canonicalize().or_else(|_| std::path::absolute(p)).unwrap_or_default();
     let wanted = real(image);
     let is = |v: &VolumeReport| {
         let mount = v.mount.as_deref().map(Path::new);

@@ -8,7 +8,7 @@ use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::check_open_args;
 use crate::notify::{self, Watchdog};
-use crate::status::{self, Control, Shown, Status};
+use crate::status::{self, Control, Copies, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
 use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
@@ -304,14 +304,21 @@ fn shown(volumes: &[Served], mounts: &[Mounting]) -> Result<Vec<Shown>, Failure>
         let mount = mounts.iter().find(|m| m.volume == n);
         Ok(Shown {
             name: v.name.clone(),
-            image: v.file.path().display().to_string(),
+            image: whole_path(v.file.path()),
             writable: !v.read_only,
             promise: v.promise.clone(),
             mount: mount.map(|m| m.dir.display().to_string()),
             openings: v.opening.done(&info.uuid, &info.mode),
+            file: v.file.clone(),
         })
     };
     volumes.iter().enumerate().map(one).collect()
+}
+
+/// A path that means the same to whoever asks, wherever he stands.
+fn whole_path(path: &Path) -> String {
+    let whole = std::path::absolute(path).ok().filter(|_| !path.to_string_lossy().contains("://"));
+    whole.as_deref().unwrap_or(path).display().to_string()
 }
 
 /// What clients are served by.
@@ -332,7 +339,13 @@ fn start_servers(
     let start = |n: NfsArgs| n.start(pool, served, images, recorder.clone());
     let started = fronts.nfs.map(start).transpose()?;
     let nfs = started.as_ref().map(|s| s.server.clone());
-    let status = Arc::new(Status { pool: pool.clone(), volumes: shown, nfs, recorder });
+    let status = Arc::new(Status {
+        pool: pool.clone(),
+        volumes: shown,
+        nfs,
+        recorder,
+        copies: Copies::default(),
+    });
     if let Some(address) = &fronts.http {
         let at = status::start(address, status.clone())?;
         say::out(&format!("status: http://{at}/, metrics: http://{at}/metrics"));

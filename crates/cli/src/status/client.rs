@@ -17,6 +17,9 @@ use tokio::time::timeout;
 /// A server that does not answer for so long is not asked again.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same where a volume may first have to write all that it holds.
+const COPY_PATIENCE: Duration = Duration::from_secs(600);
+
 /// A server that answered.
 pub struct Server {
     socket: PathBuf,
@@ -53,11 +56,20 @@ impl Server {
 
     /// Has the checker begin in a volume. Errors: why not.
     pub fn scrub(&self, volume: &str) -> io::Result<()> {
+        self.order(&format!("/scrub/{volume}"), PATIENCE).map(drop)
+    }
+
+    /// A step of a copy of the volume at this place of the report: `begin`, `alive`, `changed`,
+    /// `freeze/MILLISECONDS`, `thaw`, `end`. Returns what was answered. Errors: why not.
+    pub fn copy(&self, step: &str, volume: usize) -> io::Result<Bytes> {
+        self.order(&format!("/copy/{step}/{volume}"), COPY_PATIENCE)
+    }
+
+    fn order(&self, path: &str, patience: Duration) -> io::Result<Bytes> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let path = format!("/scrub/{volume}");
-        let asked = send(&self.socket, Method::POST, &path);
-        let answered = runtime.block_on(async { timeout(PATIENCE, asked).await });
-        answered.map_err(|_| io::Error::other("does not answer"))?.map(drop)
+        let asked = send(&self.socket, Method::POST, path);
+        let answered = runtime.block_on(async { timeout(patience, asked).await });
+        answered.map_err(|_| io::Error::other("does not answer"))?
     }
 }
 

@@ -1,14 +1,15 @@
 //! Collecting the report: every volume is asked at once, and one that does not answer in time is
 //! told as such.
 
+use super::copies::Copies;
 use super::report::{ClientReport, Opening, Report, TrafficReport, VolumeReport};
-use host::{Pool, ask_then};
+use host::{HostFile, Pool, ask_then};
 use stats::{Counters, Recorder, SeriesSummary};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::{Instant, timeout_at};
-use vfs::{Reply, Request, StatFs, VolumeInfo, VolumeState};
+use vfs::{FsError, Reply, Request, StatFs, VolumeInfo, VolumeState};
 
 /// A volume that takes longer to say what it is counts as ill.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -24,6 +25,8 @@ pub struct Shown {
     pub promise: String,
     pub mount: Option<String>,
     pub openings: Vec<Opening>,
+    /// What it lies on.
+    pub file: Arc<HostFile>,
 }
 
 /// Whom to ask.
@@ -32,6 +35,8 @@ pub struct Status {
     pub volumes: Vec<Shown>,
     pub nfs: Option<Arc<nfs::Server>>,
     pub recorder: Arc<Recorder>,
+    /// The copies that are being taken.
+    pub copies: Copies,
 }
 
 /// What a volume says; None: not in time.
@@ -62,17 +67,32 @@ impl Status {
 
     /// Has the checker begin in the volume of this name. Errors: why not, a sentence.
     pub async fn scrub(&self, name: &str) -> Result<(), String> {
+        let volume = self.number(name)?;
+        match self.ask_one(volume, Request::Scrub, PATIENCE).await {
+            Some(Ok(_)) => Ok(()),
+            Some(Err(e)) => Err(format!("/{name}: {e}")),
+            None => Err(format!("/{name} does not answer")),
+        }
+    }
+
+    /// The number of the volume of this name. Errors: a sentence.
+    fn number(&self, name: &str) -> Result<usize, String> {
         let known = self.volumes.iter().position(|v| v.name == name);
-        let volume = known.ok_or_else(|| format!("no volume {name} is served"))?;
+        known.ok_or_else(|| format!("no volume {name} is served"))
+    }
+
+    /// Asks one volume; None: no answer in time.
+    pub(super) async fn ask_one(
+        &self,
+        volume: usize,
+        request: Request,
+        patience: Duration,
+    ) -> Option<Result<Reply, FsError>> {
         let (tell, told) = tokio::sync::oneshot::channel();
-        ask_then(&self.pool, volume, Request::Scrub, move |answer| {
+        ask_then(&self.pool, volume, request, move |answer| {
             let _ = tell.send(answer.result); // nobody waits for it any more
         });
-        match timeout_at(Instant::now() + PATIENCE, told).await {
-            Ok(Ok(Ok(_))) => Ok(()),
-            Ok(Ok(Err(e))) => Err(format!("/{name}: {e}")),
-            _ => Err(format!("/{name} does not answer")),
-        }
+        timeout_at(Instant::now() + patience, told).await.ok()?.ok()
     }
 
     async fn infos(&self) -> Vec<Option<VolumeInfo>> {

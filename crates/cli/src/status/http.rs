@@ -24,6 +24,8 @@ use tokio::time::{sleep, timeout};
 /// A request's head has to come within so long, and the whole exchange has to be over.
 const HEAD_TIME: Duration = Duration::from_secs(5);
 const TIME: Duration = Duration::from_secs(30);
+/// The same where a volume may first have to write all that it holds.
+const OWN_TIME: Duration = Duration::from_secs(600);
 const HEAD_BYTES_MAX: usize = 16 << 10;
 const CONNECTIONS_MAX: usize = 64;
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -120,10 +122,11 @@ async fn exchange(stream: Box<dyn Stream>, status: Arc<Status>, own: bool) {
         .max_buf_size(HEAD_BYTES_MAX)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
-    match timeout(TIME, connection).await {
+    let time = if own { OWN_TIME } else { TIME };
+    match timeout(time, connection).await {
         Ok(Ok(())) => (),
         Ok(Err(e)) => tracing::debug!("http: {e}"),
-        Err(_) => tracing::debug!("http: not over in {} s", TIME.as_secs()),
+        Err(_) => tracing::debug!("http: not over in {} s", time.as_secs()),
     }
 }
 
@@ -146,6 +149,12 @@ impl Status {
             (&Method::POST, path) if own && path.starts_with("/scrub/") => {
                 match self.scrub(&path["/scrub/".len()..]).await {
                     Ok(()) => (StatusCode::OK, PLAIN, "begun\n".to_owned()),
+                    Err(why) => (StatusCode::CONFLICT, PLAIN, why),
+                }
+            }
+            (&Method::POST, path) if own && path.starts_with("/copy/") => {
+                match self.copy(&path["/copy/".len()..]).await {
+                    Ok(text) => (StatusCode::OK, JSON, text),
                     Err(why) => (StatusCode::CONFLICT, PLAIN, why),
                 }
             }

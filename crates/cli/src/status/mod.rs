@@ -1,10 +1,12 @@
 //! What a running server tells of itself: one [`Report`], collected when somebody asks, over HTTP
 //! on a port (`--http`: a page, `/metrics` for Prometheus, `/health`) and on a socket of the
-//! machine's own (`cairn stats`, `cairn top`). It only asks the volumes; it changes nothing.
+//! machine's own (`cairn stats`, `cairn top`). It only asks the volumes, and changes nothing; on
+//! the socket a checker can be begun, and a volume held still for a copy.
 
 mod client;
 mod collect;
 mod control;
+mod copies;
 mod http;
 mod openings;
 mod report;
@@ -13,6 +15,7 @@ mod segments;
 pub use client::{Server, servers};
 pub use collect::{Shown, Status};
 pub use control::Control;
+pub use copies::{Changed, Copies};
 pub use http::start;
 pub use openings::OpeningWatch;
 pub use report::{ClientReport, Report, VolumeReport};

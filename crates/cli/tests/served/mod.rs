@@ -168,6 +168,10 @@ impl Server {
         TRUSTING.iter().for_each(|e| all.extend(["--export", e]));
         Server::start(images, address, &all)
     }
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
     /// SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();

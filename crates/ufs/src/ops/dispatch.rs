@@ -160,7 +160,8 @@ impl<S: Store> Ufs<S> {
                 Ok(Reply::Done)
             }
             R::Quiesce => self.quiesce().await,
-            R::Scrub => Err(FsError::NotSupported), // who opened the volume has the checker
+            // Who opened the volume has the checker, and knows when all is in its place.
+            R::Scrub | R::Freeze { .. } | R::Thaw => Err(FsError::NotSupported),
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());

@@ -1,0 +1,155 @@
+//! Copying a volume in use. All of it once, then what was changed meanwhile, again and again; at
+//! last the server holds changes back while the little is copied that is left. What is copied then
+//! is the volume of that moment, and nothing of it is in a log or a cache only.
+
+use super::target::Target;
+use super::{PIECE_BYTES, Source};
+use crate::Failure;
+use crate::progress::Bar;
+use crate::status::{Changed, Server};
+use check::Progress;
+use std::time::{Duration, Instant};
+
+/// What may be left for the time in which changes are held back.
+const LITTLE_BYTES: u64 = 8 << 20;
+/// Rounds before that, at most.
+const ROUNDS_MAX: u32 = 12;
+/// How often it is tried to hold changes back.
+const TRIES: u32 = 3;
+/// Who is silent for too long is taken for dead.
+const HEARD_EVERY: Duration = Duration::from_secs(10);
+
+/// A copy under way, as the server knows it.
+pub struct Live<'a> {
+    server: &'a Server,
+    volume: usize,
+    shown: String,
+    heard: Instant,
+    bar: Bar,
+}
+
+/// How it went.
+pub struct Rounds {
+    pub rounds: u32,
+    /// For how long changes were held back.
+    pub held: Duration,
+}
+
+impl<'a> Live<'a> {
+    /// From now on the server notes what is written.
+    pub fn begin(server: &'a Server, volume: usize, shown: &str) -> Result<Live<'a>, Failure> {
+        let (shown, heard) = (shown.to_owned(), Instant::now());
+        let live = Live { server, volume, shown, heard, bar: Bar::new() };
+        live.step("begin")?;
+        Ok(live)
+    }
+
+    fn step(&self, step: &str) -> Result<Vec<u8>, Failure> {
+        let answer = self.server.copy(step, self.volume);
+        let answer = answer.map_err(|e| Failure::Failed(format!("{}: {e}", self.shown)))?;
+        Ok(answer.to_vec())
+    }
+
+    fn changed(&mut self) -> Result<Changed, Failure> {
+        self.heard = Instant::now();
+        let answer = self.step("changed")?;
+        let read = serde_json::from_slice(&answer);
+        read.map_err(|e| Failure::Failed(format!("{}: the server: {e}", self.shown)))
+    }
+
+    /// Copies everything.
+    pub fn run(
+        &mut self,
+        (source, target): (&Source, &mut Target),
+        hold: Duration,
+    ) -> Result<Rounds, Failure> {
+        let mut left = Changed { ranges: vec![(0, source.bytes())], writing: 0 };
+        let mut rounds = 0;
+        for tried in 1..=TRIES {
+            loop {
+                let bytes = sum(&left);
+                self.copy(&left, source, target)?;
+                rounds += 1;
+                left = self.changed()?;
+                // What comes as fast as it is copied does not get less.
+                let lessens = sum(&left) < bytes - bytes / 4;
+                if sum(&left) <= LITTLE_BYTES || !lessens || rounds >= ROUNDS_MAX * tried {
+                    break;
+                }
+            }
+            let begun = Instant::now();
+            self.step(&format!("freeze/{}", hold.as_millis()))?;
+            let last = self.until_still(left, source, target, begun + hold);
+            // Whatever went wrong: others wait.
+            let thawed = self.step("thaw");
+            left = last?;
+            let held = begun.elapsed();
+            match thawed {
+                Ok(_) if left.ranges.is_empty() => return Ok(Rounds { rounds, held }),
+                Err(why) if tried == TRIES => return Err(why),
+                _ => (),
+            }
+            left = Changed { ranges: [left.ranges, self.changed()?.ranges].concat(), writing: 0 };
+        }
+        Err(Failure::Failed(format!(
+            "{}: changes come faster than they are copied: what is left takes longer than changes \
+             may be held back; --hold SECONDS gives it more time",
+            self.shown
+        )))
+    }
+
+    /// Copies what is left, until there is nothing that was written meanwhile. Returns what was not
+    /// copied in time.
+    fn until_still(
+        &mut self,
+        mut left: Changed,
+        source: &Source,
+        target: &mut Target,
+        until: Instant,
+    ) -> Result<Changed, Failure> {
+        loop {
+            if Instant::now() >= until {
+                return Ok(left);
+            }
+            self.copy(&left, source, target)?;
+            left = self.changed()?;
+            // A write that is under way now may have been read half.
+            let was_still = left.ranges.is_empty() && left.writing == 0;
+            if was_still && self.changed()?.ranges.is_empty() {
+                return Ok(left);
+            }
+        }
+    }
+
+    fn copy(
+        &mut self,
+        what: &Changed,
+        source: &Source,
+        target: &mut Target,
+    ) -> Result<(), Failure> {
+        let (mut done, total) = (0, sum(what));
+        for (at, len) in &what.ranges {
+            for from in (*at..at + len).step_by(PIECE_BYTES) {
+                let piece = (PIECE_BYTES as u64).min(at + len - from);
+                source.copy(from, piece, target)?;
+                done += piece;
+                self.bar.step("copying", done, total);
+                if self.heard.elapsed() > HEARD_EVERY {
+                    self.heard = Instant::now();
+                    self.step("alive")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Live<'_> {
+    fn drop(&mut self) {
+        let _ = self.server.copy("end", self.volume); // it finds out by itself
+    }
+}
+
+fn sum(what: &Changed) -> u64 {
+    what.ranges.iter().map(|r| r.1).sum()
+}
