@@ -123,6 +123,11 @@ impl Session {
     pub fn has_ended(&self) -> bool {
         self.shared.ended.load(Ordering::SeqCst)
     }
+    /// The same, to be asked by others, and when this is gone.
+    pub fn ending(&self) -> impl Fn() -> bool + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade().is_none_or(|s| s.ended.load(Ordering::SeqCst))
+    }
     /// Unmounts it. True if it was busy, and goes when its users do; what its kernel has held back
     /// until now is written first.
     pub fn unmount(&self) -> Result<bool, String> {

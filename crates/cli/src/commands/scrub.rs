@@ -21,7 +21,7 @@ pub fn server_of(image: &Path) -> Option<(Server, String)> {
         real(Path::new(&v.image)) == wanted || mount.is_some_and(|m| real(m) == wanted)
     };
     servers().into_iter().find_map(|s| {
-        let name = s.report.volumes.iter().find(|v| is(v))?.name.clone();
+        let name = s.report.volumes.iter().find(|v| is(v) && v.is_kept())?.name.clone();
         Some((s, name))
     })
 }

@@ -8,7 +8,7 @@ use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::check_open_args;
 use crate::notify::{self, Watchdog};
-use crate::status::{self, Control, Copies, Shown, Status};
+use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
 use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
@@ -25,6 +25,8 @@ const TTL_SHARED: u64 = 1;
 #[derive(Default)]
 struct Fronts {
     mounts: Vec<Mounting>,
+    /// Of those that were mounted.
+    gone: Vec<Gone>,
     nfs: Option<NfsArgs>,
     http: Option<String>,
     rpcbind: bool,
@@ -125,7 +127,8 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     notify::opening(config.volumes.iter().map(|v| v.name.as_str()));
     let volumes = open_all(&config.volumes, front)?;
     let Config { serve: ServeArgs { http, rpcbind, config, .. }, .. } = config;
-    run_volumes(volumes, Fronts { mounts, nfs, http, rpcbind, detached: false, config })
+    let fronts = Fronts { mounts, nfs, http, rpcbind, config, ..Fronts::default() };
+    run_volumes(volumes, fronts)
 }
 
 /// The volumes and their options: the configuration's, the command line's, or the default one.
@@ -220,6 +223,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     let recorder = Arc::<Recorder>::default();
     let shown = shown(&volumes, &fronts.mounts)?;
     let sessions = start_sessions(&pool, &volumes, &mut fronts, &recorder)?;
+    fronts.gone = sessions.iter().map(|s| Box::new(s.ending()) as Gone).collect();
     let (detached, config) = (fronts.detached, fronts.config.take());
     let servers = match start_servers((&pool, recorder), &volumes, (served, shown), fronts) {
         Ok(r) => r,
@@ -344,6 +348,7 @@ fn start_servers(
         volumes: shown,
         nfs,
         recorder,
+        mounts_gone: fronts.gone,
         copies: Copies::default(),
     });
     if let Some(address) = &fronts.http {

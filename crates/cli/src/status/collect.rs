@@ -2,7 +2,7 @@
 //! told as such.
 
 use super::copies::Copies;
-use super::report::{ClientReport, Opening, Report, TrafficReport, VolumeReport};
+use super::report::{CLOSED, CLOSING, ClientReport, Opening, Report, TrafficReport, VolumeReport};
 use host::{HostFile, Pool, ask_then};
 use stats::{Counters, Recorder, SeriesSummary};
 use std::fmt::Write;
@@ -29,12 +29,17 @@ pub struct Shown {
     pub file: Arc<HostFile>,
 }
 
+/// Is a mount gone?
+pub type Gone = Box<dyn Fn() -> bool + Send + Sync>;
+
 /// Whom to ask.
 pub struct Status {
     pub pool: Arc<Pool>,
     pub volumes: Vec<Shown>,
     pub nfs: Option<Arc<nfs::Server>>,
     pub recorder: Arc<Recorder>,
+    /// Tell, one a mount, whether that is gone: with the last of them all of it ends.
+    pub mounts_gone: Vec<Gone>,
     /// The copies that are being taken.
     pub copies: Copies,
 }
@@ -140,6 +145,7 @@ impl Status {
 
     fn state(&self, v: usize, info: Option<&VolumeInfo>) -> &'static str {
         match (self.pool.volumes()[v].monitor.state(), info) {
+            (VolumeState::Open, _) if self.ends() => CLOSING,
             (VolumeState::Open, Some(i)) if i.read_only && self.volumes[v].writable => {
                 "stopped writing after a failure"
             }
@@ -147,8 +153,13 @@ impl Status {
             (VolumeState::Open, None) => "does not answer",
             (VolumeState::Opening, _) => "opening",
             (VolumeState::Failed(_), _) => "failed",
-            (VolumeState::Closed(_), _) => "closed",
+            (VolumeState::Closed(_), _) => CLOSED,
         }
+    }
+
+    /// Is this the end, as after umount?
+    fn ends(&self) -> bool {
+        !self.mounts_gone.is_empty() && self.mounts_gone.iter().all(|gone| gone())
     }
 
     /// The server as it is now.

@@ -13,7 +13,7 @@ mod report;
 mod segments;
 
 pub use client::{Server, servers};
-pub use collect::{Shown, Status};
+pub use collect::{Gone, Shown, Status};
 pub use control::Control;
 pub use copies::{Changed, Copies};
 pub use http::start;

@@ -6,6 +6,10 @@ use stats::{SeriesSummary, Slow};
 use std::collections::BTreeMap;
 use vfs::StatFs;
 
+/// Of a volume that whoever comes next will find closed.
+pub const CLOSING: &str = "closing";
+pub const CLOSED: &str = "closed";
+
 /// A server at one moment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
@@ -23,6 +27,13 @@ pub struct Report {
     pub series: Vec<SeriesSummary>,
     /// The operations of late that took longer than a second, the newest first.
     pub slow: Vec<Slow>,
+}
+
+impl VolumeReport {
+    /// Does the server have it, and not let go of it?
+    pub fn is_kept(&self) -> bool {
+        self.state != CLOSING && self.state != CLOSED
+    }
 }
 
 /// A volume at one moment.
