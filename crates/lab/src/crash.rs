@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{EXTENTS, SPLITS, seeds};
+use crate::scenario::{CLEANING, EXTENTS, SPLITS, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -286,7 +286,9 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     // no indexes.
     let ext4 = o.setting.kind != VolumeKind::Ext3;
     let names = crate::scenarios().iter().map(|s| s.0);
-    let all: Vec<&str> = names.filter(|name| ext4 || ![EXTENTS, SPLITS].contains(name)).collect();
+    let cleans = o.setting.in_segments();
+    let has = |n: &&str| (ext4 || ![EXTENTS, SPLITS].contains(n)) && (cleans || *n != CLEANING);
+    let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],
         Some(s) => return Err(format!("no scenario {s}: there are {}", all.join(", "))),

@@ -68,6 +68,9 @@ pub(crate) fn judge(
     if setting.is_prefix() {
         let how = How { by_e2fsck, apart: setting.volumes > 1 && (digest >> 16).is_multiple_of(2) };
         let mut v = crate::prefix::judge(images, setting, all, how);
+        if setting.in_segments() && v.wrong.is_empty() {
+            crate::segments::judge(images, setting, (all, digest), &mut v);
+        }
         if setting.mode.is_journal() && (digest >> 8).is_multiple_of(MARKS_OF) {
             v.wrong.extend(crate::marks::false_head(images));
         }

@@ -91,7 +91,12 @@ fn judge_one(
     (e, v): (&Expected<'_>, &mut Verdict),
 ) {
     let plain = match setting.in_segments() {
-        true => exported(&closed[0]).map(|image| vec![image]),
+        true => exported(&closed[0], false).and_then(|(image, kept)| {
+            match crate::segments::kept_for_nothing(&image, &kept)? {
+                Some(b) => Err(format!("the store keeps block {b}, which is free")),
+                None => Ok(vec![image]),
+            }
+        }),
         false => Ok(closed.to_vec()),
     };
     let closed = match plain {
@@ -133,8 +138,11 @@ fn judge_one(
 }
 
 /// The planted bug, if it is one of recovery.
-fn in_recovery(plant: Plant) -> Plant {
-    Plant(plant.0.filter(|p| ["torn-tail-accepted", "emptied-before-home"].contains(p)))
+pub(crate) fn in_recovery(plant: Plant) -> Plant {
+    let of_recovery = |p: &&str| {
+        ["torn-tail-accepted", "emptied-before-home"].contains(p) || lfs::PLANTS.contains(p)
+    };
+    Plant(plant.0.filter(of_recovery))
 }
 
 /// Judges what a second power cut leaves, in the middle of recovery or of what opening does next.

@@ -8,6 +8,7 @@ use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
+mod cleaning;
 mod crowd;
 mod extents;
 mod fragments;
@@ -75,6 +76,8 @@ impl Script {
 pub const EXTENTS: &str = "extents";
 /// The second of them.
 pub const SPLITS: &str = "splits";
+/// The scenario for volumes in a log-structured store alone.
+pub const CLEANING: &str = "cleaning";
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
@@ -122,6 +125,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
+        (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
         ("random", "random operations"),
     ]
 }
@@ -220,6 +224,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "fronts" => fronts(seed),
         "postmark" => postmark(seed),
         "crowd" => crowd::script(seed),
+        CLEANING => cleaning::script(seed),
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),

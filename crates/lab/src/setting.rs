@@ -182,24 +182,30 @@ fn in_segments(size_bytes: u64) -> Image {
     world.disk
 }
 
-/// The volume in a log-structured store, as a plain image. Errors: the store's damage, which
-/// includes what it keeps being other than what is there.
-pub(crate) fn exported(store: &Image) -> Result<Image, String> {
+/// Blocks: the first, and how many.
+pub(crate) type Ranges = Vec<(u64, u64)>;
+
+/// The volume in a log-structured store, as a plain image, and the blocks that the store keeps.
+/// Errors: the store's damage, which includes what it keeps being other than what is there. `deep`:
+/// the segments' summaries are looked at too.
+pub(crate) fn exported(store: &Image, deep: bool) -> Result<(Image, Ranges), String> {
     let mut world = World::new(store.clone());
     sim::block_on(&mut world, |env, disk| async move {
         let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };
         let store = lfs::Store::open(env, disk, options).await?;
-        let report = store.verify(false).await.map_err(|e| e.to_string())?;
+        let report = store.verify(deep).await.map_err(|e| e.to_string())?;
         if let Some(wrong) = report.wrong.first() {
             return Err(format!("the store: {wrong}"));
         }
+        let mut kept = Vec::new();
+        store.mapped(|v, n| kept.push((v.0, n))).await.map_err(|e| e.to_string())?;
         let mut image = Image::new(Disk::size_bytes(&store));
         volume::export_blocks(&store, |at, bytes| {
             image.write(at, bytes);
             Ok(())
         })
         .await?;
-        Ok(image)
+        Ok((image, kept))
     })
 }
 

@@ -40,8 +40,13 @@ impl Subject {
         // With some seeds the journals commit, and write back, in the middle of everything.
         let often = seed % 3 != 0 && setting.is_prefix();
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
-        let options =
-            OpenOptions { read_only, plant, commit_interval, ..setting.open_options(4 << 20) };
+        let options = OpenOptions {
+            read_only,
+            plant,
+            commit_interval,
+            cleaner: setting.in_segments().then(|| cleaner(plant, seed)),
+            ..setting.open_options(4 << 20)
+        };
         let mut timings: Vec<Box<dyn Timing>> = Vec::new();
         if seed % 2 == 1 {
             // Writes overtake one another.
@@ -412,6 +417,18 @@ impl Subject {
             }
         }
         Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
+    }
+}
+
+/// The policy of a store's cleaner: with some seeds, and where bugs of plugging are looked for, it
+/// plugs holes.
+fn cleaner(plant: Plant, seed: u64) -> lfs::Policy {
+    let of_plugging = plant.0.is_some_and(|p| p.starts_with("plug"));
+    match seed / 2 % 3 {
+        _ if of_plugging => lfs::Policy::Plug,
+        0 => lfs::Policy::Plug,
+        1 => lfs::Policy::default(),
+        _ => lfs::Policy::CostBenefit,
     }
 }
 

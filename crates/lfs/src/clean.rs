@@ -229,7 +229,13 @@ impl Inner {
                 continue;
             }
             if s.table.place(b.v, &base) == Some(b.from) {
-                s.move_block(b.v, (b.from, b.stamp), b.block);
+                let mut block = b.block;
+                if s.planted("gc-mixes-dirty")
+                    && let Some(p) = s.patches.get(b.v)
+                {
+                    p.over(&mut block);
+                }
+                s.move_block(b.v, (b.from, b.stamp), block);
             }
             drop(s);
             self.issue(false);

@@ -13,7 +13,7 @@
 use crate::geometry::SegNo;
 
 /// Which segments are emptied, and how.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Policy {
     /// The emptiest are cleaned.
     Greedy,
@@ -23,6 +23,7 @@ pub enum Policy {
     CostBenefitCached,
     /// The same with the root of the age: where blocks are written more or less often in all
     /// degrees, the age itself makes too much of what is merely old.
+    #[default]
     Balanced,
     /// What is dead to what lives, times the age (Wang et al. 2022).
     SepBit,

@@ -59,7 +59,7 @@ impl Default for OpenOptions {
             table_pages: 4096,
             mappings_max: 1 << 16,
             checkpoint_bytes: 256 << 20,
-            policy: Policy::Balanced,
+            policy: Policy::default(),
             disk: (12_000_000, 150_000_000),
             at: At::Log,
             plant: None,
@@ -132,6 +132,10 @@ impl Store {
         let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
         if inner.options.at == At::Log {
             opened.rolled = inner.roll_forward().await.map_err(text)?;
+        }
+        if inner.plant == Some("serial-reset") {
+            let s = &mut *inner.state.borrow_mut();
+            (s.serial, s.completed, s.durable) = (0, 0, 0);
         }
         if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
             inner.state.borrow_mut().epoch += 1;

@@ -7,8 +7,8 @@ use integrity::Plant;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind};
 use volume::{
-    AfterCrash, CHECKER_PLANTS, Commit, Contents, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, Mode,
-    ModeOption,
+    AfterCrash, CHECKER_PLANTS, Commit, Contents, Keeps, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE,
+    Mode, ModeOption,
 };
 
 /// The command.
@@ -68,6 +68,9 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         let of_names = o.plant.is("directory-split-in-two");
         let about = if of_names { lab::SPLITS } else { lab::EXTENTS };
         o.scenario.get_or_insert(about.into());
+    }
+    if o.plant.0.is_some_and(|p| lfs::PLANTS.contains(&p)) {
+        o.scenario.get_or_insert(lab::CLEANING.into());
     }
     if o.states < 2 {
         return vec![o];
@@ -151,7 +154,7 @@ fn is_atomic(mode: Mode) -> bool {
     mode.is_journal() || mode.is_redo()
 }
 
-/// The bugs that can be planted: the mode's own, and the layout's.
+/// The bugs that can be planted: the mode's own, its store's, and the layout's.
 fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     let layout = if is_atomic(mode) { LAYOUT_PLANTS } else { &[] };
     // Where all contents, or a block's, go into the journal or log, this one does no harm.
@@ -162,7 +165,11 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     let more = if is_atomic(mode) && in_place { LAYOUT_PLANTS_IN_PLACE } else { &[] };
     let gives_back = mode.info().after_crash == AfterCrash::GiveBack;
     let checker = if gives_back { CHECKER_PLANTS } else { &[] };
-    mode.info().plants.iter().chain(checker).chain(layout).chain(more).copied()
+    let store = if mode.info().keeps == Keeps::Segments { lfs::PLANTS } else { &[] };
+    // The store's own tests look for the others.
+    let store = store.iter().filter(|p| !lfs::PLANTS_ALONE.contains(p));
+    let plants = mode.info().plants.iter().chain(checker).chain(store);
+    plants.chain(layout).chain(more).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {
