@@ -2,6 +2,7 @@
 //! is a prefix of the writes, with everything that was promised. Each planted bug must be found.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "a bug that panics has a thread of its own")]
 
 mod common;
 
