@@ -26,7 +26,12 @@ impl Check<'_> {
     /// A free inode; None, and a finding, if there is none. It is taken once its `Info` says so.
     pub(crate) fn find_free_inode(&mut self) -> Option<Ino> {
         let geo = self.geo();
-        let free = (geo.first_ino..=geo.inodes()).map(Ino).find(|i| self.infos.get(*i).kind == 0);
+        // The first slot that was never used may be taken, too, but none behind it: what lies
+        // between need not be zero.
+        let may =
+            |i: &Ino| geo.bit_of_ino(*i) as u32 <= self.frame.used_slots(geo.group_of_ino(*i));
+        let is_free = |i: &Ino| self.infos.get(*i).kind == 0 && may(i) && !self.is_reserved(*i);
+        let free = (geo.first_ino..=geo.inodes()).map(Ino).find(is_free);
         if free.is_none() {
             let text = "the repair needs a free inode, and there is none";
             self.found(Kind::NoRoom, Place::Volume, text);

@@ -2,6 +2,7 @@
 //! one? It judges bytes only; whether a named inode exists is the caller's question.
 
 use format::bytes::{le16, le32, set16, set32};
+use format::ext::csum::{DIR_TAIL, put_tail};
 use format::ext::dirent::{self, HEAD, SECTOR};
 use format::{Ino, ROOT_INO};
 
@@ -119,6 +120,27 @@ fn resume(block: &[u8], at: usize, alive: &dyn Fn(u32) -> bool) -> usize {
     block.len()
 }
 
+/// Ends a block that has no place for its checksum with one. True: a name had to give way, or could
+/// not be told.
+pub(crate) fn make_room_for_tail(block: &mut [u8]) -> bool {
+    let end = block.len() - DIR_TAIL;
+    let all = chain(block);
+    let last = all.as_deref().and_then(<[Raw]>::last).copied();
+    let used = |e: &Raw| e.at + if e.ino == 0 { 0 } else { dirent::needed(e.name_len) };
+    let whole_before = chain(&block[..end]).is_some();
+    let lost = match last {
+        // The place is there, and only its mark is damaged.
+        _ if whole_before => false,
+        Some(e) if used(&e) <= end && end - e.at >= ENTRY_MIN => {
+            set16(block, e.at + 4, (end - e.at) as u16);
+            false
+        }
+        _ => true,
+    };
+    put_tail(block);
+    lost
+}
+
 /// What is wrong with the dots at the start of a directory's first block.
 pub(crate) enum DotsFault {
     /// Only fields are wrong; they have been set.
@@ -158,8 +180,12 @@ pub(crate) fn with_dots(block: &[u8], dir: Ino, with_kinds: bool) -> (Vec<u8>, u
     let old = chain(block).expect("the chain has been made whole");
     let live = || old.iter().filter(|e| e.ino != 0 && e.name_len > 0);
     let parent = live().find(|e| e.name(block) == b"..").map_or(ROOT_INO, |e| Ino(e.ino));
-    let mut new = vec![0; block.len()];
-    dirent::init_dots(&mut new, dir, parent, with_kinds);
+    // What is missing to a whole sector is the place of a checksum, which is not ours.
+    let whole = block.len().next_multiple_of(SECTOR);
+    let mut new = vec![0; whole];
+    dirent::init_empty_before(&mut new, whole - block.len());
+    dirent::put_dots(&mut new, dir, parent, with_kinds);
+    new.truncate(block.len());
     let mut lost = 0;
     for e in live().filter(|e| !matches!(e.name(block), b"." | b"..")) {
         match dirent::find_slack(&new, e.name_len) {

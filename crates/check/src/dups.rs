@@ -3,11 +3,13 @@
 //! anything else.
 
 use crate::CheckError;
+use crate::extents;
 use crate::finding::{Kind, Place};
 use crate::inode::is_fast;
 use crate::run::Check;
 use crate::walk::{Map, Pointer, Then, walk};
 use format::bytes::set32;
+use format::ext::extents::Mapped;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::{BlockNo, Ino};
 use std::collections::BTreeSet;
@@ -37,6 +39,9 @@ impl Check<'_> {
         let inode = InodeRef(&raw);
         if !(inode.is_file() || inode.is_dir() || inode.is_symlink()) || is_fast(&raw) {
             return Ok(());
+        }
+        if inode.has_extents() {
+            return self.settle_in_tree(ino, &mut raw, kept);
         }
         let is_contents = !inode.is_dir();
         let mut map: Map = std::array::from_fn(|n| InodeRef(&raw).pointer(n));
@@ -94,4 +99,74 @@ impl Check<'_> {
         }
         Ok(())
     }
+
+    /// The same of an extent tree, which is made anew: other files' blocks are left out of it, or
+    /// copied, and its nodes are its own.
+    fn settle_in_tree(
+        &mut self,
+        ino: Ino,
+        raw: &mut [u8],
+        kept: &mut BTreeSet<u32>,
+    ) -> Result<(), CheckError> {
+        let tree = extents::read(&self.view, &self.frame, raw, ino)?;
+        let is_dir = InodeRef(raw).is_dir();
+        let (mut all, mut copied, mut gone) = (Vec::new(), 0u64, 0u64);
+        for m in &tree.extents {
+            let (from, to) = (m.start.0 as u32, (m.start.0 + u64::from(m.len) - 1) as u32);
+            let shared: Vec<u32> = self.twice.range(from..=to).copied().collect();
+            let foreign: Vec<u32> = shared.into_iter().filter(|b| !kept.insert(*b)).collect();
+            let mut rest = *m;
+            for b in foreign {
+                let before = (u64::from(b) - rest.start.0) as u32;
+                let (left, right) = cut_at(rest, before);
+                all.extend(left);
+                if let Some(new) = self.copy_of(b, is_dir || m.unwritten)? {
+                    all.push(Mapped { first: rest.first + before, len: 1, start: new, ..*m });
+                    copied += 1;
+                } else {
+                    gone += 1;
+                }
+                rest = right;
+            }
+            all.extend(Some(rest).filter(|m| m.len > 0));
+        }
+        let mut foreign_node = |b: &BlockNo| {
+            let key = b.0 as u32;
+            self.twice.contains(&key) && !kept.insert(key)
+        };
+        let nodes = tree.nodes.iter().filter(|b| foreign_node(b)).count() as u64;
+        if copied + gone + nodes == 0 {
+            return Ok(());
+        }
+        let text = format!(
+            "{} of its blocks have another owner, too: {copied} copied, {gone} left out, {nodes} \
+             nodes of its extent tree made anew",
+            copied + gone + nodes
+        );
+        self.found(Kind::BlockTwice, Place::Inode(ino), text);
+        if self.put_tree(ino, raw, &all).is_some() {
+            self.edit_inode(ino, |b| b.copy_from_slice(raw))?;
+        }
+        Ok(())
+    }
+
+    /// A copy of another file's block; None: it is left out, or there is no room for one.
+    fn copy_of(&mut self, b: u32, left_out: bool) -> Result<Option<BlockNo>, CheckError> {
+        let Some(new) = (if left_out { None } else { self.alloc_block() }) else { return Ok(None) };
+        let bytes = self.view.read(BlockNo(u64::from(b)))?;
+        self.view.put_fresh(new, bytes);
+        Ok(Some(new))
+    }
+}
+
+/// An extent without its `at`-th block: what is before it, and what is behind it, which may be
+/// empty.
+fn cut_at(m: Mapped, at: u32) -> (Option<Mapped>, Mapped) {
+    let right = Mapped {
+        first: m.first + at + 1,
+        len: m.len - at - 1,
+        start: m.start.plus(u64::from(at) + 1),
+        ..m
+    };
+    (Some(Mapped { len: at, ..m }).filter(|m| m.len > 0), right)
 }

@@ -48,6 +48,10 @@ kinds! {
     DescDamaged Damage "descriptor-damaged";
     /// The chain of orphans is not empty.
     OrphanList Leftover "orphan-list";
+    /// The file of orphans is damaged.
+    OrphanFile Damage "orphan-file";
+    /// A checksum is wrong, of what is otherwise right.
+    Checksum Damage "checksum";
     /// The journal's inode or superblock is damaged.
     Journal Damage "journal";
     /// The superblock's copy of the journal's inode is out of date.

@@ -2,6 +2,7 @@
 //! down. The bitmaps follow in the last pass.
 
 use crate::CheckError;
+use crate::extents;
 use crate::inode::is_fast;
 use crate::run::Check;
 use crate::walk::{Map, Then, walk};
@@ -13,18 +14,23 @@ impl Check<'_> {
     /// Frees an inode and its blocks.
     pub(crate) fn free_inode(&mut self, ino: Ino) -> Result<(), CheckError> {
         let mut raw = self.raw_inode(ino)?;
-        self.release_blocks_of(&raw)?;
+        self.release_blocks_of(ino, &raw)?;
         self.clear_slot(ino, &mut raw);
         self.infos.get_mut(ino).kind = 0;
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))
     }
 
     /// Withdraws an inode's claims.
-    pub(crate) fn release_blocks_of(&mut self, raw: &[u8]) -> Result<(), CheckError> {
+    pub(crate) fn release_blocks_of(&mut self, ino: Ino, raw: &[u8]) -> Result<(), CheckError> {
         let geo = self.geo();
         let i = InodeRef(raw);
         let holds = i.is_file() || i.is_dir() || i.is_symlink() && !is_fast(raw);
-        if holds {
+        if holds && i.has_extents() {
+            let tree = extents::read(&self.view, &self.frame, raw, ino)?;
+            let mapped = tree.extents.iter();
+            let blocks = mapped.flat_map(|m| (0..m.len).map(|n| m.start.plus(u64::from(n))));
+            blocks.chain(tree.nodes.iter().copied()).for_each(|b| self.claims.release(&geo, b));
+        } else if holds {
             let mut map: Map = std::array::from_fn(|n| i.pointer(n));
             let claims = &mut self.claims;
             walk(&mut self.view, &self.frame, &mut map, &mut |p| {

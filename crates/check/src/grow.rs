@@ -22,6 +22,9 @@ impl Check<'_> {
             return Ok(None); // longer than a directory can be
         }
         let mut raw = self.raw_inode(ino)?;
+        if InodeRef(&raw).has_extents() {
+            return self.grow_tree(ino, &mut raw, at, bytes);
+        }
         let Some(path) = map::path(at, bs as u64 / 4) else { return Ok(None) };
         let mut sectors = InodeRef(&raw).sectors();
         let mut holder: Option<BlockNo> = None;
@@ -52,5 +55,27 @@ impl Check<'_> {
         InodeMut(&mut raw).set_sectors(sectors);
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
         Ok(Some(block))
+    }
+
+    /// The same of an inode with an extent tree.
+    fn grow_tree(
+        &mut self,
+        ino: Ino,
+        raw: &mut [u8],
+        at: FileBlock,
+        bytes: Vec<u8>,
+    ) -> Result<Option<BlockNo>, CheckError> {
+        let bs = self.geo().block_bytes as u64;
+        let Some(new) = self.alloc_block() else { return Ok(None) };
+        self.view.put_fresh(new, bytes);
+        let Some(more) = self.map_in_tree(ino, raw, (at, new))? else { return Ok(None) };
+        let end = (at.0 + 1) * bs;
+        if InodeRef(raw).size() < end {
+            InodeMut(raw).set_size(end);
+        }
+        let sectors = self.sectors_of(raw).saturating_add_signed(more * (bs / 512) as i64);
+        self.set_sectors_of(raw, sectors);
+        self.edit_inode(ino, |b| b.copy_from_slice(raw))?;
+        Ok(Some(new))
     }
 }

@@ -8,7 +8,9 @@ use crate::run::Check;
 use crate::tables::Dir;
 use format::BlockNo;
 use format::bytes::{le16, le32};
+use format::ext::csum::entries_part;
 use format::ext::dirhash::NameHash;
+use format::ext::dirindex::{self, is_node_shaped};
 use format::ext::features::incompat;
 
 /// Where the root's own fields begin: behind the two dots.
@@ -47,7 +49,8 @@ impl Check<'_> {
         let mut seen = vec![false; d.count as usize];
         seen[0] = true;
         let all = Child { block: 0, low: 0, high: u32::MAX };
-        let Some(mut below) = children(&root, ROOT_ENTRIES, all) else { return Ok(false) };
+        let tail = self.tail();
+        let Some(mut below) = children(&root, (true, tail), all) else { return Ok(false) };
         for _ in 0..levels {
             let mut next = Vec::new();
             for node in below {
@@ -63,7 +66,8 @@ impl Check<'_> {
                 return Ok(false);
             }
             let bytes = self.dir_block(d, leaf.block)?;
-            if !holds_only(&bytes, &hash, leaf) {
+            let is_node = is_node_shaped(&bytes, tail);
+            if is_node || !holds_only(entries_part(&bytes, tail), &hash, leaf) {
                 return Ok(false);
             }
         }
@@ -86,7 +90,7 @@ impl Check<'_> {
         }
         let bytes = self.dir_block(d, node.block)?;
         let unused = le32(&bytes, 0) == 0 && usize::from(le16(&bytes, 4)) == bytes.len();
-        Ok(if unused { children(&bytes, NODE_ENTRIES, node) } else { None })
+        Ok(if unused { children(&bytes, (false, self.tail()), node) } else { None })
     }
 }
 
@@ -110,9 +114,10 @@ fn holds_only(bytes: &[u8], hash: &NameHash, leaf: Child) -> bool {
 
 /// The pairs (hash, block) of a node: a limit and a count in place of the first hash, then
 /// ascending hashes within what the node above says.
-fn children(node: &[u8], at: usize, above: Child) -> Option<Vec<Child>> {
+fn children(node: &[u8], (is_root, tail): (bool, usize), above: Child) -> Option<Vec<Child>> {
+    let at = if is_root { ROOT_ENTRIES } else { NODE_ENTRIES };
     let (limit, count) = (usize::from(le16(node, at)), usize::from(le16(node, at + 2)));
-    if limit != (node.len() - at) / 8 || count == 0 || count > limit {
+    if limit != dirindex::limit(is_root, node.len(), tail) || count == 0 || count > limit {
         return None;
     }
     let low = |n: usize| if n == 0 { above.low } else { le32(node, at + 8 * n) };

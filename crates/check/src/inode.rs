@@ -2,6 +2,7 @@
 //! without following any pointer and without knowing any name.
 
 use crate::CheckError;
+use crate::extents;
 use crate::finding::{Kind, Place};
 use crate::pass1::{BAD_BLOCKS_INO, RESIZE_INO};
 use crate::run::Check;
@@ -9,7 +10,7 @@ use format::bytes::{le16, le32, set16, set32};
 use format::ext::dirent::kind_byte;
 use format::ext::features::compat;
 use format::ext::inode::{
-    BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS,
+    BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS, FLAG_HUGE,
     FLAG_IMMUTABLE, FLAG_INDEX, InodeMut, InodeRef,
 };
 use format::ext::map::POINTERS;
@@ -28,10 +29,9 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: AFS, extents, big block counts, values in
-/// inodes, inline data, encryption, verity, case folding.
-const FOREIGN_FLAGS: u32 =
-    0x2000 | FLAG_EXTENTS | 0x4_0000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
+/// Flags of features that these volumes do not have: AFS, values in inodes, inline data,
+/// encryption, verity, case folding.
+const FOREIGN_FLAGS: u32 = 0x2000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
 /// The kind of a directory in a mode.
 const S_IFDIR: u16 = 0o040_000;
@@ -60,6 +60,9 @@ impl Check<'_> {
             InodeMut(raw).set_mode(S_IFDIR | permissions);
             kind = 2;
         }
+        if matches!(kind, 1 | 2) {
+            self.mend_map_kind(ino, raw);
+        }
         if kind == 0 {
             return Ok(Verdict::Clear(format!("mode {:#o} is no kind", InodeRef(raw).mode())));
         }
@@ -74,10 +77,33 @@ impl Check<'_> {
         })
     }
 
+    /// A map that begins as the root of an extent tree is one, whatever the flag says.
+    fn mend_map_kind(&mut self, ino: Ino, raw: &mut [u8]) {
+        let flags = InodeRef(raw).flags();
+        if self.geo().extents && flags & FLAG_EXTENTS == 0 && extents::is_root(raw) {
+            let text = "its map is an extent tree, and it does not say so; set";
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            InodeMut(raw).set_flags(flags | FLAG_EXTENTS);
+        }
+    }
+
+    /// Which flags cannot be on an inode of this kind, on this volume.
+    fn flags_to_drop(&self, raw: &[u8]) -> u32 {
+        let (geo, i) = (self.geo(), InodeRef(raw));
+        let index = i.is_dir() && self.sb.has_compat(compat::DIR_INDEX);
+        let tree = geo.extents && (i.is_file() || i.is_dir() || i.is_symlink());
+        let unless = |may: bool, flag: u32| if may { 0 } else { flag };
+        let huge = unless(geo.huge_files, FLAG_HUGE);
+        FOREIGN_FLAGS | huge | unless(index, FLAG_INDEX) | unless(tree, FLAG_EXTENTS)
+    }
+
     /// Does the first block of what is no directory begin as one's, with entries for itself and its
     /// parent? Then its mode is wrong (e2fsck's check_is_really_dir).
     fn holds_directory(&self, ino: Ino, raw: &[u8]) -> Result<bool, CheckError> {
         let i = InodeRef(raw);
+        if self.geo().extents && (i.has_extents() || extents::is_root(raw)) {
+            return self.tree_holds_directory(ino, raw);
+        }
         let used = (0..POINTERS).filter(|n| i.pointer(*n) != 0);
         let all_legal = used.clone().all(|n| self.frame.is_legal(i.pointer(n)));
         if i.pointer(0) == 0 || !all_legal || self.is_reserved(ino) {
@@ -88,14 +114,18 @@ impl Check<'_> {
             return Ok(false);
         }
         let block = self.view.read(BlockNo(u64::from(i.pointer(0))))?;
-        let len = |at: usize| usize::from(le16(&block, at + 4));
-        let own = len(0);
-        let fits = |len: usize| len >= 12 && len.is_multiple_of(4);
-        let first = le32(&block, 0) == ino.0 && block[6] == 1 && block[8] == b'.';
-        if !first || !fits(own) || own + 12 >= block.len() {
+        Ok(begins_as_directory(&block, ino))
+    }
+
+    /// The same of an inode with an extent tree.
+    fn tree_holds_directory(&self, ino: Ino, raw: &[u8]) -> Result<bool, CheckError> {
+        if self.is_reserved(ino) {
             return Ok(false);
         }
-        Ok(fits(len(own)) && block[own + 6] == 2 && block[own + 8..own + 10] == *b"..")
+        let tree = extents::read(&self.view, &self.frame, raw, ino)?;
+        let first = tree.extents.first().filter(|m| m.first == 0 && tree.is_sound());
+        let Some(m) = first else { return Ok(false) };
+        Ok(begins_as_directory(&self.view.read(m.start)?, ino))
     }
 
     /// The root and the journal are in use whatever their link count says.
@@ -146,8 +176,7 @@ impl Check<'_> {
             InodeMut(raw).set_dtime(0);
         }
         let flags = InodeRef(raw).flags();
-        let index_allowed = InodeRef(raw).is_dir() && self.sb.has_compat(compat::DIR_INDEX);
-        let drop = FOREIGN_FLAGS | if index_allowed { 0 } else { FLAG_INDEX };
+        let drop = self.flags_to_drop(raw);
         if flags & drop != 0 {
             wrong.push("it has flags of features that are off");
             InodeMut(raw).set_flags(flags & !drop);
@@ -160,9 +189,12 @@ impl Check<'_> {
             wrong.push("it has a fragment");
             set32(raw, FADDR, 0);
         }
-        if le16(raw, BLOCKS_HIGH) != 0 || le16(raw, XATTR_HIGH) != 0 {
+        let counts_high = le16(raw, BLOCKS_HIGH) != 0 && !self.geo().huge_files;
+        if counts_high || le16(raw, XATTR_HIGH) != 0 {
             wrong.push("it has high halves of block numbers");
-            set16(raw, BLOCKS_HIGH, 0);
+            if counts_high {
+                set16(raw, BLOCKS_HIGH, 0);
+            }
             set16(raw, XATTR_HIGH, 0);
         }
         if raw.len() > CLASSIC_BYTES {
@@ -213,7 +245,18 @@ impl Check<'_> {
         let len = text.iter().position(|b| *b == 0).unwrap_or(text.len()) as u64;
         let in_block = self.frame.is_legal(InodeRef(raw).pointer(0))
             && (1..POINTERS).all(|n| InodeRef(raw).pointer(n) == 0);
-        if is_fast(raw) && len == size && size > 0 {
+        let flags = InodeRef(raw).flags();
+        let text_fits = is_fast(raw) && len == size && size > 0;
+        if flags & FLAG_EXTENTS != 0 && !text_fits && extents::is_root(raw) {
+            InodeMut(raw).set_size(size.max(FAST_SYMLINK_MAX as u64 + 1));
+            return Verdict::Used { mapped: true };
+        }
+        if flags & FLAG_EXTENTS != 0 {
+            let text = "a symbolic link with its text in the inode, said to have extents; mended";
+            self.found(Kind::InodeField, Place::Inode(ino), text);
+            InodeMut(raw).set_flags(flags & !FLAG_EXTENTS);
+        }
+        if text_fits {
             return Verdict::Used { mapped: false };
         }
         if in_block {
@@ -241,9 +284,12 @@ impl Check<'_> {
         if !InodeRef(raw).is_symlink() || is_fast(raw) {
             return Ok(true);
         }
-        let first = InodeRef(raw).pointer(0);
-        let bytes =
-            if first != 0 { self.view.read(BlockNo(u64::from(first)))? } else { Vec::new() };
+        let blocks = self.blocks_of(ino, raw)?;
+        let first = blocks.first().filter(|(at, _)| at.0 == 0);
+        let bytes = match first {
+            Some((_, b)) if blocks.len() == 1 => self.view.read(*b)?,
+            _ => Vec::new(),
+        };
         let len = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
         if len <= FAST_SYMLINK_MAX || len >= self.geo().block_bytes {
             let text = "a symbolic link without a text; cleared";
@@ -267,6 +313,18 @@ impl Check<'_> {
             InodeMut(raw).set_dtime(self.options.now_secs.max(self.geo().inodes()));
         }
     }
+}
+
+/// Are the first entries of a block those of a directory, for itself and its parent?
+fn begins_as_directory(block: &[u8], ino: Ino) -> bool {
+    let len = |at: usize| usize::from(le16(block, at + 4));
+    let own = len(0);
+    let fits = |len: usize| len >= 12 && len.is_multiple_of(4);
+    let first = le32(block, 0) == ino.0 && block[6] == 1 && block[8] == b'.';
+    if !first || !fits(own) || own + 12 >= block.len() {
+        return false;
+    }
+    fits(len(own)) && block[own + 6] == 2 && block[own + 8..own + 10] == *b".."
 }
 
 /// Is it a symbolic link whose text is in the inode? The length alone decides: i_blocks is a hint.

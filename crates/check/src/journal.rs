@@ -5,7 +5,7 @@ use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::ext::features::{compat, incompat};
-use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
+use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, RawTime, Which};
 use format::jbd2::{JournalSuperblock, superblock as jsb};
 use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
 
@@ -56,7 +56,7 @@ impl Check<'_> {
         if !inode.is_file() || count < u64::from(jsb::BLOCKS_MIN) {
             return Ok(None);
         }
-        let found = self.blocks_of(&raw)?;
+        let found = self.blocks_of(JOURNAL_INO, &raw)?;
         let whole = found.iter().zip(0..).all(|((at, _), n)| *at == FileBlock(n));
         if !whole || (found.len() as u64) < count {
             return Ok(None);
@@ -153,6 +153,9 @@ impl Check<'_> {
         }
         for n in 0..15 {
             i.set_pointer(n, format::bytes::le32(&map, 4 * n));
+        }
+        if self.geo().extents && crate::extents::is_root(i.0) {
+            i.set_flags(FLAG_EXTENTS);
         }
         self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
         let blocks = if self.sb.bytes()[0xfd] == 1 { self.journal_blocks()? } else { None };

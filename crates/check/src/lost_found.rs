@@ -3,11 +3,14 @@
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
+use crate::pass2::is_node;
 use crate::run::Check;
 use crate::tables::{At, Dir, Info};
+use format::ext::csum::entries_part;
 use format::ext::dirent;
+use format::ext::dirindex;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef, Which};
+use format::ext::inode::{FLAG_EXTENTS, FLAG_INDEX, InodeMut, InodeRef, Which};
 use format::{BlockNo, FileBlock, Ino, ROOT_INO};
 use std::collections::BTreeSet;
 
@@ -95,19 +98,21 @@ impl Check<'_> {
 
     /// Makes `ino`, which is free, an empty directory.
     pub(crate) fn make_dir(&mut self, ino: Ino, parent: Ino, perm: u16) -> Result<(), CheckError> {
-        let kinds = self.sb.has_incompat(incompat::FILETYPE);
         let mut raw = vec![0; self.geo().inode_bytes];
         let now = (i64::from(self.options.now_secs), 0);
         let mut i = InodeMut(&mut raw);
         i.set_mode(0o040_000 | perm);
         i.set_links(2);
         i.set_extra_isize();
+        if self.geo().extents {
+            i.set_flags(FLAG_EXTENTS);
+            i.set_empty_tree();
+        }
         for w in [Which::Access, Which::Modify, Which::Change, Which::Create] {
             i.set_time(w, now);
         }
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
-        let mut bytes = vec![0; self.geo().block_bytes];
-        dirent::init_dots(&mut bytes, ino, parent, kinds);
+        let bytes = self.blank_dir_block(Some((ino, parent)));
         let block = self.map_new_block(ino, FileBlock(0), bytes)?;
         *self.infos.get_mut(ino) = Info { kind: 2, empty: false, links: 2, names: 0 };
         let first = self.dirs.blocks.len();
@@ -138,7 +143,8 @@ impl Check<'_> {
                 continue;
             }
             let bytes = self.view.read(BlockNo(u64::from(block)))?;
-            for e in dirent::entries(&bytes).filter_map(Result::ok).filter(|e| e.ino.0 != 0) {
+            let part = entries_part(&bytes, self.tail());
+            for e in dirent::entries(part).filter_map(Result::ok).filter(|e| e.ino.0 != 0) {
                 show(e.name, e.ino, At { block, byte: e.at as u16 });
             }
         }
@@ -166,15 +172,17 @@ impl Check<'_> {
                 continue;
             }
             let bytes = self.view.read(BlockNo(u64::from(block)))?;
-            let Some(mut bytes) = confined(bytes) else { continue };
-            if let Ok(Some(slack)) = dirent::find_slack(&bytes, name.len()) {
-                let at = dirent::insert(&mut bytes, slack, ino, kind, name);
+            let part = bytes.len() - self.tail();
+            let Some(mut front) = self.in_sectors(&d, n, bytes) else { continue };
+            let end = front.split_off(part);
+            if let Ok(Some(slack)) = dirent::find_slack(&front, name.len()) {
+                let at = dirent::insert(&mut front, slack, ino, kind, name);
+                let bytes = [front, end].concat();
                 self.view.put(BlockNo(u64::from(block)), bytes);
                 return Ok(Some(At { block, byte: at as u16 }));
             }
         }
-        let mut bytes = vec![0; self.geo().block_bytes];
-        dirent::init_empty(&mut bytes);
+        let mut bytes = self.blank_dir_block(None);
         let at = dirent::insert(&mut bytes, 0, ino, kind, name);
         let end = FileBlock(u64::from(d.count));
         let Some(block) = self.map_new_block(dir, end, bytes)? else { return Ok(None) };
@@ -200,10 +208,44 @@ impl Check<'_> {
             && d.indexed
         {
             d.indexed = false;
+            let d = *d;
+            self.flatten_index(&d)?;
             self.edit_inode(dir, |raw| {
                 let flags = InodeRef(raw).flags();
                 InodeMut(raw).set_flags(flags & !FLAG_INDEX);
             })?;
+        }
+        Ok(())
+    }
+}
+
+impl Check<'_> {
+    /// A directory's block with no entry over a sector's end; None: see [`confined`].
+    fn in_sectors(&self, d: &Dir, n: usize, bytes: Vec<u8>) -> Option<Vec<u8>> {
+        let tail = self.tail();
+        if tail == 0 {
+            return confined(bytes);
+        }
+        let part = &bytes[..bytes.len() - tail];
+        if let Ok(false) = dirent::crosses_sector(part) {
+            return Some(bytes);
+        }
+        if has_names(part) {
+            return None;
+        }
+        let parent = if d.dotdot == 0 { ROOT_INO } else { Ino(d.dotdot) };
+        Some(self.blank_dir_block((n == 0).then_some((Ino(d.ino), parent))))
+    }
+
+    /// Makes the nodes of an index blocks of entries, where blocks carry checksums: among entries
+    /// they would have no place for theirs.
+    fn flatten_index(&mut self, d: &Dir) -> Result<(), CheckError> {
+        let tail = self.tail();
+        for n in (0..d.count as usize).filter(|_| tail > 0) {
+            let block = BlockNo(u64::from(self.dirs.blocks[d.first + n]));
+            if block.0 != 0 && is_node(&self.view.read(block)?, n == 0, tail) {
+                self.view.edit(block, |b| dirindex::flatten(b, n == 0, tail))?;
+            }
         }
         Ok(())
     }
@@ -215,9 +257,14 @@ fn confined(bytes: Vec<u8>) -> Option<Vec<u8>> {
     if let Ok(false) = dirent::crosses_sector(&bytes) {
         return Some(bytes);
     }
-    let named = |e: &dirent::Entry<'_>| e.ino.0 != 0 && !matches!(e.name, b"." | b"..");
-    if dirent::entries(&bytes).any(|e| e.map_or(true, |e| named(&e))) {
+    if has_names(&bytes) {
         return None;
     }
     dirent::confine(&bytes).ok().map(|(new, _)| new)
+}
+
+/// Are there entries beside the two dots, or such as cannot be read?
+fn has_names(bytes: &[u8]) -> bool {
+    let named = |e: &dirent::Entry<'_>| e.ino.0 != 0 && !matches!(e.name, b"." | b"..");
+    dirent::entries(bytes).any(|e| e.map_or(true, |e| named(&e)))
 }

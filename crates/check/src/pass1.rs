@@ -2,15 +2,16 @@
 //! inode is, and mends what can be judged by the inode alone; names are the next pass's.
 
 use crate::CheckError;
+use crate::extents;
 use crate::finding::{Kind, Place};
 use crate::inode::Verdict;
 use crate::run::Check;
 use crate::tables::{Dir, Info};
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::dirent::kind_byte;
-use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
+use format::ext::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, InodeMut, InodeRef};
 use format::ext::map;
-use format::{BlockNo, FileBlock, GroupNo, Ino, JOURNAL_INO};
+use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
 
 /// The inode of bad blocks.
 pub(crate) const BAD_BLOCKS_INO: Ino = Ino(1);
@@ -20,6 +21,17 @@ pub(crate) const BOOT_LOADER_INO: Ino = Ino(5);
 pub(crate) const RESIZE_INO: Ino = Ino(7);
 /// How much of an inode table is read at a time.
 const RUN_BYTES: usize = 1 << 20;
+
+/// Blocks of a file that are listed: no journal or symbolic link needs more.
+const LIST_MOST: usize = 1 << 22;
+
+/// What is wrong, without its place.
+pub(crate) fn what_of(e: &FormatError) -> String {
+    match e {
+        FormatError::Corrupt { what, .. } => what.clone(),
+        e @ FormatError::Incompatible { .. } => e.to_string(),
+    }
+}
 
 /// What a walk over an inode's map has found.
 #[derive(Default)]
@@ -31,8 +43,8 @@ pub(crate) struct MapScan {
     illegal: u64,
     garbage: u64,
     beyond: u64,
-    /// With `keep`: the blocks of the file, by position.
-    data: Vec<(u64, u32)>,
+    /// Of a directory: its blocks, by position.
+    pub(crate) data: Vec<(u64, u32)>,
 }
 
 impl Check<'_> {
@@ -40,10 +52,13 @@ impl Check<'_> {
     pub(crate) fn check_inodes(&mut self) -> Result<(), CheckError> {
         let geo = self.geo();
         let run = RUN_BYTES / geo.block_bytes;
+        let per_block = geo.block_bytes / geo.inode_bytes;
         let mut buf = vec![0; RUN_BYTES];
         for g in (0..geo.groups).map(GroupNo) {
             let table = BlockNo(self.frame.descs[g.0 as usize].inode_table);
-            let blocks = geo.inode_table_blocks() as usize;
+            // What was never used need not be zero, and is nobody's.
+            let used = self.frame.used_slots(g) as usize;
+            let blocks = used.div_ceil(per_block);
             self.progress.step("inodes", u64::from(g.0), u64::from(geo.groups));
             if self.view.known_zero(table, blocks as u64) {
                 continue;
@@ -55,7 +70,7 @@ impl Check<'_> {
                 let first = from * geo.block_bytes / geo.inode_bytes;
                 for (i, raw) in bytes.chunks_exact(geo.inode_bytes).enumerate() {
                     let index = (first + i) as u32;
-                    if index < geo.inodes_per_group {
+                    if (index as usize) < used {
                         let ino = Ino(g.0 * geo.inodes_per_group + index + 1);
                         self.check_inode(ino, raw)?;
                     }
@@ -69,6 +84,12 @@ impl Check<'_> {
 
     /// One inode: judged, mended in the view, remembered.
     fn check_inode(&mut self, ino: Ino, old: &[u8]) -> Result<(), CheckError> {
+        // A slot that was never used has none.
+        let is_blank = old[..CLASSIC_BYTES].iter().all(|b| *b == 0);
+        if !is_blank && let Err(e) = self.geo().sums.check_inode(ino, old) {
+            self.found(Kind::Checksum, Place::Inode(ino), format!("{}; set", what_of(&e)));
+            self.edit_inode(ino, |_| ())?;
+        }
         if self.is_kept_empty(ino, old) {
             return self.check_kept_empty(ino, old);
         }
@@ -85,14 +106,20 @@ impl Check<'_> {
             }
             Verdict::Used { mapped } => {
                 let mut scan = MapScan::default();
-                if mapped {
+                if mapped && InodeRef(&raw).has_extents() {
+                    let limit = self.limit_of(ino, &raw);
+                    match self.check_extents(ino, &mut raw, limit)? {
+                        Some(found) => scan = found,
+                        None => return self.clear_without_map(ino, &mut raw),
+                    }
+                } else if mapped {
                     scan = self.check_map(ino, &mut raw)?;
                 }
                 self.check_xattrs(ino, &mut raw, &mut scan)?;
                 self.check_sizes(ino, &mut raw, &scan);
                 self.check_journal_copy(ino, &raw);
                 if !self.check_slow_symlink(ino, &mut raw, InodeRef(old).size())? {
-                    self.release_blocks_of(&raw)?;
+                    self.release_blocks_of(ino, &raw)?;
                     self.clear_slot(ino, &mut raw);
                 } else {
                     self.remember(ino, &raw, scan);
@@ -103,6 +130,23 @@ impl Check<'_> {
             self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
         }
         Ok(())
+    }
+
+    /// An inode that says that it has an extent tree, and has none.
+    fn clear_without_map(&mut self, ino: Ino, raw: &mut [u8]) -> Result<(), CheckError> {
+        let text = "its extent tree has no root; cleared";
+        self.found_losing(Kind::BadInode, Place::Inode(ino), text);
+        self.clear_slot(ino, raw);
+        self.edit_inode(ino, |b| b.copy_from_slice(raw))
+    }
+
+    /// The block of a file from which on what it has written is to go. What lies beyond the end of
+    /// a file is, after a crash, the rest of a truncate or the start of a write; without a crash it
+    /// is the size that is wrong. Of a directory it is kept, for names may be in it.
+    fn limit_of(&self, ino: Ino, raw: &[u8]) -> u64 {
+        let inode = InodeRef(raw);
+        let cuts = self.crashed && inode.is_file() && !self.is_reserved(ino);
+        if cuts { inode.size().div_ceil(self.geo().block_bytes as u64) } else { u64::MAX }
     }
 
     /// A reserved inode that nobody uses: all but its owner, times and generation must be zero.
@@ -136,15 +180,7 @@ impl Check<'_> {
         let geo = self.geo();
         let inode = InodeRef(raw);
         let is_dir = inode.is_dir();
-        let bs = geo.block_bytes as u64;
-        // What lies beyond the end of a file is, after a crash, the rest of a truncate or the start
-        // of a write; without a crash it is the size that is wrong. Of a directory it is kept, for
-        // names may be in it.
-        let limit = if self.crashed && inode.is_file() && !self.is_reserved(ino) {
-            inode.size().div_ceil(bs)
-        } else {
-            u64::MAX
-        };
+        let limit = self.limit_of(ino, raw);
         let mut map: Map = std::array::from_fn(|i| inode.pointer(i));
         let before = map;
         let mut scan = MapScan::default();
@@ -198,8 +234,11 @@ impl Check<'_> {
     fn check_sizes(&mut self, ino: Ino, raw: &mut [u8], scan: &MapScan) {
         let bs = self.geo().block_bytes as u64;
         let inode = InodeRef(raw);
-        let (size, sectors, is_dir) = (inode.size(), u64::from(inode.sectors()), inode.is_dir());
-        let most = map::blocks_max(bs / 4) * bs - 1;
+        let (size, sectors, is_dir) = (inode.size(), self.sectors_of(raw), inode.is_dir());
+        let most = match inode.has_extents() {
+            true => (bs << 32) - 1,
+            false => map::blocks_max(bs / 4) * bs - 1,
+        };
         if is_dir && size != scan.end * bs {
             let grown = scan.end * bs > size;
             let text = format!("the directory has {size} bytes, but {} blocks; set", scan.end);
@@ -219,8 +258,29 @@ impl Check<'_> {
         if held != sectors {
             let text = format!("i_blocks is {sectors}, should be {held}; set");
             self.found(Kind::Sectors, Place::Inode(ino), text);
-            InodeMut(raw).set_sectors(u32::try_from(held).unwrap_or(u32::MAX));
+            self.set_sectors_of(raw, held);
         }
+    }
+
+    /// `i_blocks` in units of 512 bytes.
+    pub(crate) fn sectors_of(&self, raw: &[u8]) -> u64 {
+        let inode = InodeRef(raw);
+        match self.geo().huge_files {
+            true => inode.sectors_wide(self.geo().block_bytes),
+            false => u64::from(inode.sectors()),
+        }
+    }
+
+    /// Sets it.
+    pub(crate) fn set_sectors_of(&self, raw: &mut [u8], sectors: u64) {
+        let geo = self.geo();
+        if !geo.huge_files {
+            InodeMut(raw).set_sectors(u32::try_from(sectors).unwrap_or(u32::MAX));
+            return;
+        }
+        let counts_blocks = InodeRef(raw).flags() & FLAG_HUGE != 0;
+        let unit = if counts_blocks { geo.block_bytes as u64 / 512 } else { 1 };
+        InodeMut(raw).set_sectors_wide(sectors / unit);
     }
 
     fn remember(&mut self, ino: Ino, raw: &[u8], scan: MapScan) {
@@ -259,8 +319,16 @@ impl Check<'_> {
     /// The blocks of a file from the view, by position, as far as its map is sound.
     pub(crate) fn blocks_of(
         &mut self,
+        ino: Ino,
         raw: &[u8],
     ) -> Result<Vec<(FileBlock, BlockNo)>, CheckError> {
+        if InodeRef(raw).has_extents() {
+            let tree = extents::read(&self.view, &self.frame, raw, ino)?;
+            let each = tree.extents.iter().flat_map(|m| {
+                (0..m.len).map(|n| (FileBlock(u64::from(m.first + n)), m.start.plus(u64::from(n))))
+            });
+            return Ok(each.take(LIST_MOST).collect());
+        }
         let mut map: Map = std::array::from_fn(|i| InodeRef(raw).pointer(i));
         let mut all = Vec::new();
         walk(&mut self.view, &self.frame, &mut map, &mut |p| {
@@ -270,8 +338,8 @@ impl Check<'_> {
             if p.level == 0 {
                 all.push((p.file_block, p.block));
             }
-            // No journal or symbolic link needs more; a map that leads in circles must end.
-            if all.len() > 1 << 22 { Then::Skip } else { Then::Follow }
+            // A map that leads in circles must end.
+            if all.len() > LIST_MOST { Then::Skip } else { Then::Follow }
         })?;
         Ok(all)
     }

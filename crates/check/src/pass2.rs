@@ -4,13 +4,17 @@
 use crate::CheckError;
 use crate::dirblock::{self, DotsFault, Raw};
 use crate::finding::{Kind, Place};
+use crate::pass1::what_of;
 use crate::run::Check;
-use crate::tables::At;
+use crate::tables::{At, Frame};
 use format::bytes::set32;
-use format::ext::dirent::HEAD;
+use format::ext::csum::has_tail;
+use format::ext::dirent::{self, HEAD};
+use format::ext::dirindex;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
-use format::{BlockNo, FileBlock, Ino, ROOT_INO, shown};
+use format::ext::geometry::INODE_UNINIT;
+use format::ext::inode::InodeRef;
+use format::{BlockNo, FileBlock, GroupNo, Ino, ROOT_INO, shown};
 use std::collections::BTreeMap;
 
 /// The block of a directory that is being looked at.
@@ -40,6 +44,7 @@ impl Check<'_> {
         let dir = Ino(d.ino);
         let mut changed = false;
         let mut names: Vec<(u64, At)> = Vec::new();
+        let mut broken_node = false;
         self.dirs.list[i].empty = true;
         for n in 0..d.count {
             let mut block = BlockNo(u64::from(self.dirs.blocks[d.first + n as usize]));
@@ -49,24 +54,66 @@ impl Check<'_> {
                 self.dirs.blocks[d.first + n as usize] = b.0 as u32;
                 (block, here.block, changed) = (b, b, true);
             }
-            let old = self.view.read(block)?;
-            let mut bytes = old.clone();
-            self.check_chain(&mut bytes, &mut here);
-            self.check_entries(&mut bytes, &mut here, &mut names);
-            if here.changed {
-                changed = true;
+            let mut bytes = self.view.read(block)?;
+            let is_node = d.indexed && is_node(&bytes, n == 0, self.tail());
+            let (resealed, part) = self.check_tail(&mut bytes, &mut here, is_node)?;
+            broken_node |= is_node && resealed;
+            self.check_chain(&mut bytes[..part], &mut here);
+            self.check_entries(&mut bytes[..part], &mut here, &mut names);
+            changed |= here.changed;
+            if here.changed || resealed {
                 self.view.put(block, bytes);
             }
         }
         changed |= self.check_names_twice(dir, names)?;
-        if d.indexed && (changed || !self.index_is_sound(&d)?) {
+        if d.indexed && (changed || broken_node || !self.index_is_sound(&d)?) {
             self.drop_index(dir, changed)?;
         }
         Ok(())
     }
 
+    /// Bytes at the end of directory blocks that hold no entries.
+    pub(crate) fn tail(&self) -> usize {
+        self.geo().sums.dir_tail()
+    }
+
+    /// The block's checksum, and the place for it. Returns whether it has to be sealed, and how much
+    /// of the block is entries.
+    fn check_tail(
+        &mut self,
+        bytes: &mut [u8],
+        here: &mut Here,
+        is_node: bool,
+    ) -> Result<(bool, usize), CheckError> {
+        let (len, tail) = (bytes.len(), self.tail());
+        if tail == 0 {
+            return Ok((false, len));
+        }
+        let place = Place::Entry(here.dir, here.block, 0);
+        if !is_node && !has_tail(bytes) {
+            let lost = dirblock::make_room_for_tail(bytes);
+            let text = "it has no place for its checksum; made";
+            if lost {
+                self.found_losing(Kind::DirTorn, place, text);
+            } else {
+                self.found(Kind::Checksum, place, text);
+            }
+            here.changed = true;
+            return Ok((true, len - tail));
+        }
+        let part = if is_node { len } else { len - tail };
+        let generation = InodeRef(&self.raw_inode(here.dir)?).generation();
+        let seed = self.geo().sums.of_inode(here.dir, generation);
+        let Some(Err(e)) = seed.map(|s| s.check_dir(here.block, bytes)) else {
+            return Ok((false, part));
+        };
+        let remedy = if is_node { "the index goes" } else { "set" };
+        self.found(Kind::Checksum, place, format!("{}; {remedy}", what_of(&e)));
+        Ok((true, part))
+    }
+
     /// Chain and dots.
-    fn check_chain(&mut self, bytes: &mut Vec<u8>, here: &mut Here) {
+    fn check_chain(&mut self, bytes: &mut [u8], here: &mut Here) {
         let kinds = self.sb.has_incompat(incompat::FILETYPE);
         let entry = |at| Place::Entry(here.dir, here.block, at);
         if dirblock::chain(bytes).is_none() {
@@ -89,7 +136,7 @@ impl Check<'_> {
             }
             Some(DotsFault::Missing) => {
                 let (new, lost) = dirblock::with_dots(bytes, here.dir, kinds);
-                *bytes = new;
+                bytes.copy_from_slice(&new);
                 let text = format!("\".\" or \"..\" is missing; made anew, {lost} names lost");
                 if lost > 0 {
                     self.found_losing(Kind::Dots, entry(0), text);
@@ -111,6 +158,9 @@ impl Check<'_> {
             d.dotdot = all[1].ino;
         }
         for e in all.into_iter().skip(skip).filter(|e| e.ino != 0) {
+            if self.is_hidden(Ino(e.ino)) {
+                continue; // all is looked at once more
+            }
             if let Some((kind, why)) = self.unwanted(bytes, &e) {
                 let place = Place::Entry(here.dir, here.block, e.at);
                 let name = shown(e.name(bytes));
@@ -137,13 +187,46 @@ impl Check<'_> {
         if matches!(e.name(bytes), b"." | b"..") {
             return Some((Kind::Dots, "stands among the names".into()));
         }
-        if !self.geo().has_ino(ino) || ino.0 < self.geo().first_ino {
+        let no_name = ino.0 < self.geo().first_ino || self.orphan_file() == Some(ino);
+        if !self.geo().has_ino(ino) || no_name {
             return Some((Kind::NameOfNone, format!("names inode {ino}, which no name may")));
         }
         if self.infos.get(ino).kind == 0 {
             return Some((Kind::NameOfFree, format!("names inode {ino}, which is free")));
         }
         None
+    }
+
+    /// Is it an inode whose group says that it was never used? Then the group is wrong, and is
+    /// noted.
+    fn is_hidden(&mut self, ino: Ino) -> bool {
+        let geo = self.geo();
+        if !geo.has_ino(ino) || ino.0 < geo.first_ino {
+            return false;
+        }
+        let g = geo.group_of_ino(ino);
+        let beyond = geo.bit_of_ino(ino) as u32 >= self.frame.used_slots(g);
+        if beyond {
+            self.hidden.insert(g.0);
+        }
+        beyond
+    }
+
+    /// Makes the inodes visible that names lead to and groups have called unused.
+    pub(crate) fn show_hidden(&mut self) -> Result<(), CheckError> {
+        let mut descs = self.frame.descs.to_vec();
+        for g in std::mem::take(&mut self.hidden) {
+            let text =
+                "names lead to inodes that it says were never used; all of them are looked at";
+            self.found(Kind::DescDamaged, Place::Group(GroupNo(g)), text);
+            let d = &mut descs[g as usize];
+            d.flags &= !INODE_UNINIT;
+            d.unused_inodes = 0;
+            let d = *d;
+            self.put_desc(GroupNo(g), &d)?;
+        }
+        self.frame = Frame::new(self.geo(), descs);
+        Ok(())
     }
 
     fn mend_name(&mut self, bytes: &mut [u8], here: &mut Here, e: &Raw) {
@@ -247,13 +330,7 @@ impl Check<'_> {
 
     /// Gives a directory the block it lacks: empty, or with dots if it is the first.
     fn fill_hole(&mut self, dir: Ino, at: FileBlock) -> Result<Option<BlockNo>, CheckError> {
-        let kinds = self.sb.has_incompat(incompat::FILETYPE);
-        let mut bytes = vec![0; self.geo().block_bytes];
-        if at.0 == 0 {
-            format::ext::dirent::init_dots(&mut bytes, dir, ROOT_INO, kinds);
-        } else {
-            format::ext::dirent::init_empty(&mut bytes);
-        }
+        let bytes = self.blank_dir_block((at.0 == 0).then_some((dir, ROOT_INO)));
         self.found(
             Kind::DirHole,
             Place::Inode(dir),
@@ -266,13 +343,26 @@ impl Check<'_> {
         if !changed {
             self.found(Kind::Index, Place::Inode(dir), "its hash index is damaged; dropped");
         }
-        if let Some(d) = self.dirs.get_mut(dir) {
-            d.indexed = false;
+        self.unindex(dir)
+    }
+
+    /// A directory's block without names, or with the two dots of a directory and its parent.
+    pub(crate) fn blank_dir_block(&self, dots: Option<(Ino, Ino)>) -> Vec<u8> {
+        let kinds = self.sb.has_incompat(incompat::FILETYPE);
+        let mut bytes = vec![0; self.geo().block_bytes];
+        dirent::init_empty_before(&mut bytes, self.tail());
+        if let Some((dir, parent)) = dots {
+            dirent::put_dots(&mut bytes, dir, parent, kinds);
         }
-        self.edit_inode(dir, |raw| {
-            let flags = InodeRef(raw).flags();
-            InodeMut(raw).set_flags(flags & !FLAG_INDEX);
-        })
+        bytes
+    }
+}
+
+/// Is the block of an indexed directory the root of the index or a node below it?
+pub(crate) fn is_node(block: &[u8], is_first: bool, tail: usize) -> bool {
+    match is_first {
+        true => !dirindex::is_first_of_list(block, tail),
+        false => dirindex::is_node_shaped(block, tail),
     }
 }
 

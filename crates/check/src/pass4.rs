@@ -6,6 +6,7 @@ use crate::finding::{Kind, Place};
 use crate::run::Check;
 use crate::tables::Info;
 use format::Ino;
+use format::ext::features::ro_compat;
 use format::ext::inode::InodeMut;
 
 /// Links beyond which a directory counts as having one, as e2fsck has it.
@@ -37,6 +38,11 @@ impl Check<'_> {
                 Some(i) => 2 + subdirs[i],
                 None => info.names,
             };
+            let is_dir = info.kind == 2;
+            // It had more than are counted, once.
+            if is_dir && info.links == 1 && self.sb.has_ro_compat(ro_compat::DIR_NLINK) {
+                continue;
+            }
             let want = if counted > LINKS_MOST { 1 } else { counted };
             if want != u32::from(info.links) && want > 0 {
                 self.set_links(ino, info, want as u16)?;

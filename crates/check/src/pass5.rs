@@ -3,8 +3,10 @@
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
+use crate::pass1::what_of;
 use crate::run::Check;
 use format::ext::bitmap;
+use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo};
 
@@ -24,15 +26,16 @@ impl Check<'_> {
     pub(crate) fn check_bitmaps(&mut self) -> Result<(), CheckError> {
         let geo = self.geo();
         let dirs = self.dirs_by_group(&geo);
+        self.find_hosts();
         let (mut free_blocks, mut free_inodes) = (0u64, 0u64);
         for g in (0..geo.groups).map(GroupNo) {
             self.progress.step("bitmaps", u64::from(g.0), u64::from(geo.groups));
             let d = self.frame.descs[g.0 as usize];
             let blocks = self.blocks_in_use(g);
-            self.compare(g, d.block_bitmap, &blocks, geo.group_blocks(g))?;
             let inodes = self.inodes_in_use(g);
-            self.compare(g, d.inode_bitmap, &inodes, geo.inodes_per_group)?;
             let want = GroupDesc {
+                flags: d.flags & !self.now_written(g, &blocks, &inodes),
+                unused_inodes: self.unused_inodes(g),
                 free_blocks: bitmap::count_zeros(&blocks, geo.group_blocks(g) as usize) as u32,
                 free_inodes: bitmap::count_zeros(&inodes, geo.inodes_per_group as usize) as u32,
                 used_dirs: dirs[g.0 as usize],
@@ -47,6 +50,15 @@ impl Check<'_> {
                     "counts of free blocks, inodes or of directories are wrong; set",
                 );
                 self.put_desc(g, &want)?;
+            }
+            let lazy = geo.sums.lazy();
+            if !(lazy && want.has(BLOCK_UNINIT)) {
+                self.compare(g, d.block_bitmap, &blocks, geo.group_blocks(g))?;
+                self.check_map_sum(g, &blocks, true)?;
+            }
+            if !(lazy && want.has(INODE_UNINIT)) {
+                self.compare(g, d.inode_bitmap, &inodes, geo.inodes_per_group)?;
+                self.check_map_sum(g, &inodes, false)?;
             }
         }
         self.progress.step("bitmaps", u64::from(geo.groups), u64::from(geo.groups));
@@ -65,6 +77,81 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// Flags of a group that it can have no longer: a bitmap that is not there would not say what is
+    /// in use.
+    fn now_written(&self, g: GroupNo, blocks: &[u8], inodes: &[u8]) -> u16 {
+        let geo = self.geo();
+        let bits = |map: &[u8], n: u32| n as usize - bitmap::count_zeros(map, n as usize);
+        let mut gone = 0;
+        if bits(inodes, geo.inodes_per_group) > 0 {
+            gone |= INODE_UNINIT;
+        }
+        // What is implied is the group's own superblock and descriptors, and what lies in it of
+        // groups that have no bitmap either.
+        let mut implied = 0;
+        for own in self.frame.own_bits(g) {
+            implied += own.len();
+        }
+        let foreign = self.written_groups_in(g);
+        if bits(blocks, geo.group_blocks(g)) != implied || foreign {
+            gone |= BLOCK_UNINIT;
+        }
+        gone
+    }
+
+    /// Lie bitmaps or an inode table in the group of another one, which has a block bitmap?
+    fn written_groups_in(&self, g: GroupNo) -> bool {
+        let geo = self.geo();
+        geo.flexible && self.hosts.get(g.0 as usize).is_some_and(|hosts| *hosts)
+    }
+
+    /// Which groups hold bitmaps or inode tables of others that have a block bitmap.
+    fn find_hosts(&mut self) {
+        let geo = self.geo();
+        let mut hosts = vec![false; geo.groups as usize];
+        for (g, d) in (0..).map(GroupNo).zip(self.frame.descs.iter()) {
+            if d.has(BLOCK_UNINIT) {
+                continue;
+            }
+            let end = d.inode_table + u64::from(geo.inode_table_blocks()) - 1;
+            for b in [d.block_bitmap, d.inode_bitmap, d.inode_table, end] {
+                let host = geo.group_of(BlockNo(b));
+                hosts[host.0 as usize] |= host != g;
+            }
+        }
+        self.hosts = hosts;
+    }
+
+    /// Inodes at the table's end that were never used, with those that the repair has taken.
+    fn unused_inodes(&self, g: GroupNo) -> u32 {
+        let d = &self.frame.descs[g.0 as usize];
+        let infos = self.infos.group(g).unwrap_or(&[]);
+        let used = infos.iter().rposition(|i| i.kind != 0).map_or(0, |n| n as u32 + 1);
+        let says = d.unused_inodes.min(self.geo().inodes_per_group);
+        says.min(self.geo().inodes_per_group - used)
+    }
+
+    /// A bitmap's checksum, which is in the group's descriptor.
+    fn check_map_sum(&mut self, g: GroupNo, map: &[u8], of_blocks: bool) -> Result<(), CheckError> {
+        let geo = self.geo();
+        let bits = if of_blocks { geo.blocks_per_group } else { geo.inodes_per_group };
+        let map = &map[..bits as usize / 8];
+        let (block, at) = geo.desc_place(g);
+        let raw = self.view.read(block)?[at..at + geo.desc_bytes].to_vec();
+        let checked = match of_blocks {
+            true => geo.sums.check_block_map((g, &raw), map),
+            false => geo.sums.check_inode_map((g, &raw), map),
+        };
+        let Err(e) = checked else { return Ok(()) };
+        if !self.map_changed {
+            self.found(Kind::Checksum, Place::Group(g), format!("{}; set", what_of(&e)));
+        }
+        self.edit_desc(g, |raw| match of_blocks {
+            true => geo.sums.seal_block_map(raw, map),
+            false => geo.sums.seal_inode_map(raw, map),
+        })
+    }
+
     fn dirs_by_group(&self, geo: &Geometry) -> Vec<u32> {
         let mut dirs = vec![0u32; geo.groups as usize];
         for d in &self.dirs.list {
@@ -81,14 +168,9 @@ impl Check<'_> {
         if let Some(claimed) = self.claims.group(g) {
             map[..claimed.len()].copy_from_slice(claimed);
         }
-        let d = &self.frame.descs[g.0 as usize];
-        let bit = |b: u64| geo.bit_of(BlockNo(b));
-        (0..geo.overhead(g) as usize).for_each(|b| bitmap::set(&mut map, b));
-        bitmap::set(&mut map, bit(d.block_bitmap));
-        bitmap::set(&mut map, bit(d.inode_bitmap));
-        let table = bit(d.inode_table);
-        let len = geo.inode_table_blocks() as usize;
-        (table..table + len).for_each(|b| bitmap::set(&mut map, b));
+        for own in self.frame.own_bits(g) {
+            own.for_each(|b| bitmap::set(&mut map, b));
+        }
         pad(&mut map, geo.group_blocks(g) as usize);
         map
     }
@@ -113,6 +195,7 @@ impl Check<'_> {
     fn compare(&mut self, g: GroupNo, at: u64, want: &[u8], bits: u32) -> Result<(), CheckError> {
         let block = BlockNo(at);
         let has = self.view.read(block)?;
+        self.map_changed = has != want;
         if has == want {
             return Ok(());
         }

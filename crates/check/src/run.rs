@@ -11,7 +11,9 @@ use crate::view::View;
 use crate::{CheckError, Options};
 use format::FormatError;
 use format::bytes::{le16, set16};
-use format::ext::superblock::{STATE_ERROR, STATE_VALID};
+use format::ext::csum::Sums;
+use format::ext::extents::Mapped;
+use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +34,14 @@ pub(crate) struct Check<'a> {
     pub(crate) claims: Claims,
     /// Blocks claimed more than once.
     pub(crate) twice: BTreeSet<u32>,
+    /// Extent trees that have to be made anew, once it is known what is free.
+    pub(crate) to_rebuild: BTreeMap<u32, Vec<Mapped>>,
+    /// Groups with names of inodes that their descriptors say were never used.
+    pub(crate) hidden: BTreeSet<u32>,
+    /// Groups that hold other groups' bitmaps or inode tables.
+    pub(crate) hosts: Vec<bool>,
+    /// The bitmap that was compared last was not as it should be.
+    pub(crate) map_changed: bool,
     pub(crate) infos: Infos,
     pub(crate) dirs: Dirs,
     /// Further names of directories that have one: the directory they are in, and where.
@@ -66,6 +76,11 @@ pub fn check<'a>(
         let advice = "check the volume with e2fsck".to_owned();
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
     }
+    if located.superblock.blocks() > u64::from(u32::MAX) {
+        let (feature, advice) =
+            ("more than 2^32 blocks".to_owned(), "check it with e2fsck".to_owned());
+        return Err(FormatError::Incompatible { feature, advice }.into());
+    }
     let mut c = Check::new(image, options, located, progress);
     c.passes()?;
     let first = c.report.clone();
@@ -95,11 +110,15 @@ impl<'a> Check<'a> {
             view: View::new(image, geo.block_bytes),
             options: *options,
             sb: located.superblock,
-            frame: Frame { geo, descs: Vec::new().into() },
+            frame: Frame { geo, descs: Vec::new().into(), own: Vec::new().into() },
             report: Report::default(),
             progress,
             claims: Claims::default(),
             twice: BTreeSet::new(),
+            to_rebuild: BTreeMap::new(),
+            hidden: BTreeSet::new(),
+            hosts: Vec::new(),
+            map_changed: false,
             infos: Infos::default(),
             dirs: Dirs::default(),
             extra_names: BTreeMap::new(),
@@ -130,6 +149,7 @@ impl<'a> Check<'a> {
         let geo = self.geo();
         self.claims = Claims::new(&geo);
         self.twice.clear();
+        self.to_rebuild.clear();
         self.infos = Infos::new(&geo);
         self.dirs = Dirs::default();
         self.extra_names.clear();
@@ -149,19 +169,36 @@ impl<'a> Check<'a> {
         self.reset_tables();
         self.check_journal()?;
         self.check_superblock()?;
+        self.check_orphan_file()?;
         self.check_resize_inode()?;
+        self.check_all_inodes()?;
+        self.check_dirs()?;
+        if !self.hidden.is_empty() {
+            self.show_hidden()?;
+            self.reset_tables();
+            self.check_all_inodes()?;
+            self.check_dirs()?;
+        }
+        self.check_connections()?;
+        self.check_links()?;
+        self.check_bitmaps()?;
+        self.seal_all()
+    }
+
+    /// Every inode, until no tree has to be made anew and each block has one owner.
+    fn check_all_inodes(&mut self) -> Result<(), CheckError> {
         self.check_inodes()?;
+        if !self.to_rebuild.is_empty() {
+            self.rebuild_trees()?;
+            self.reset_tables();
+            self.check_inodes()?;
+        }
         if !self.twice.is_empty() {
             self.resolve_double_claims()?;
             self.reset_tables();
             self.check_inodes()?;
         }
-        self.check_xattr_counts()?;
-        self.check_dirs()?;
-        self.check_connections()?;
-        self.check_links()?;
-        self.check_bitmaps()?;
-        Ok(())
+        self.check_xattr_counts()
     }
 
     fn finish(mut self, first: Report, left: Vec<Finding>) -> Result<Report, CheckError> {
@@ -170,6 +207,7 @@ impl<'a> Check<'a> {
         let primary = self.super_block_no();
         let last = self.view.read(primary)?;
         let crashed = self.crashed;
+        let has_sums = matches!(self.geo().sums, Sums::All(_));
         let (mut rest, fresh) = self.view.into_changes()?;
         let changed = rest.remove(&primary.0).is_some();
         let closing = (changed || !rest.is_empty()).then_some((primary.0, last));
@@ -179,6 +217,10 @@ impl<'a> Check<'a> {
             let at = crate::superblock::offset_in_block(block_bytes) + STATE_AT;
             let state = le16(&bytes, at) & !(STATE_VALID | STATE_ERROR);
             set16(&mut bytes, at, if crashed { state } else { state | STATE_ERROR });
+            if has_sums {
+                let from = crate::superblock::offset_in_block(block_bytes);
+                Superblock::seal_bytes(&mut bytes[from..from + SUPERBLOCK_BYTES]);
+            }
             (b, bytes)
         });
         let (mut new, mut old) = (BTreeMap::new(), BTreeMap::new());
@@ -214,15 +256,22 @@ impl<'a> Check<'a> {
         Ok(bytes[at..at + self.geo().inode_bytes].to_vec())
     }
 
-    /// Changes the raw inode in the view.
+    /// Changes the raw inode in the view; its checksum follows.
     pub(crate) fn edit_inode<T>(
         &mut self,
         ino: Ino,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> Result<T, CheckError> {
         let (block, at) = self.inode_place(ino);
-        let len = self.geo().inode_bytes;
-        self.view.edit(block, |b| f(&mut b[at..at + len]))
+        let (len, sums) = (self.geo().inode_bytes, self.geo().sums);
+        self.view.edit(block, |b| {
+            let raw = &mut b[at..at + len];
+            let out = f(raw);
+            if raw.iter().any(|b| *b != 0) {
+                sums.seal_inode(ino, raw);
+            }
+            out
+        })
     }
 
     fn inode_place(&self, ino: Ino) -> (BlockNo, usize) {

@@ -6,7 +6,7 @@ use crate::finding::{Kind, Place};
 use crate::pass1::{BAD_BLOCKS_INO, BOOT_LOADER_INO, RESIZE_INO};
 use crate::run::Check;
 use format::ext::Superblock;
-use format::ext::features::{compat, ro_compat};
+use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
@@ -28,6 +28,8 @@ impl Check<'_> {
             let text = format!("the chain of orphans begins at inode {}", self.sb.last_orphan());
             self.found(Kind::OrphanList, Place::Volume, text);
             self.sb.set_last_orphan(0);
+            // Who is in it may be about to become shorter.
+            self.crashed = true;
         }
         let limit = self.sb.blocks() / 2;
         if self.sb.reserved_blocks() > limit {
@@ -51,7 +53,8 @@ impl Check<'_> {
             self.found(Kind::SuperField, Place::Volume, "blocks for growth without resize_inode");
             self.sb.set_reserved_gdt_blocks(0);
         }
-        if self.sb.desc_size() != 0 && usize::from(self.sb.desc_size()) != GROUP_DESC_BYTES {
+        let narrow = !self.sb.has_incompat(incompat::WIDE);
+        if narrow && !matches!(usize::from(self.sb.desc_size()), 0 | GROUP_DESC_BYTES) {
             self.found(
                 Kind::SuperField,
                 Place::Volume,
@@ -59,8 +62,24 @@ impl Check<'_> {
             );
             self.sb.set_desc_size(0);
         }
+        self.check_sum_features();
         self.check_times();
         self.check_super_copies()
+    }
+
+    /// Features of checksums that contradict one another.
+    fn check_sum_features(&mut self) {
+        let all = self.sb.has_ro_compat(ro_compat::METADATA_CSUM);
+        if all && self.sb.has_ro_compat(ro_compat::GDT_CSUM) {
+            let text = "uninit_bg beside metadata_csum, which includes it; cleared";
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_ro_compat(self.sb.ro_compat() & !ro_compat::GDT_CSUM);
+        }
+        if !all && self.sb.has_incompat(incompat::CSUM_SEED) {
+            let text = "metadata_csum_seed without metadata_csum; cleared";
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_incompat(self.sb.incompat() & !incompat::CSUM_SEED);
+        }
     }
 
     /// Times of the superblock that lie in the future.
@@ -142,13 +161,16 @@ impl Check<'_> {
             BAD_BLOCKS_INO => false,
             RESIZE_INO => !self.sb.has_compat(compat::RESIZE_INODE),
             BOOT_LOADER_INO => !inode.is_file() || inode.links() == 0,
-            _ => self.is_reserved(ino) && !self.is_journal(ino),
+            _ => {
+                let in_use = self.is_journal(ino) || self.orphan_file() == Some(ino);
+                self.is_reserved(ino) && !in_use
+            }
         }
     }
 
     /// Is it an inode with a duty of its own, which no directory names?
     pub(crate) fn is_reserved(&self, ino: Ino) -> bool {
-        ino.0 < self.geo().first_ino && ino != format::ROOT_INO
+        ino.0 < self.geo().first_ino && ino != format::ROOT_INO || self.orphan_file() == Some(ino)
     }
 }
 

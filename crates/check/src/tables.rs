@@ -2,8 +2,10 @@
 //! are. All of it is compact and per group, made when the group's first file is met, so that an
 //! empty group of a large volume costs nothing.
 
+use format::ext::geometry::INODE_UNINIT;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo, Ino};
+use std::ops::Range;
 use std::rc::Rc;
 
 /// The volume's own metadata: what no file may claim.
@@ -11,24 +13,63 @@ use std::rc::Rc;
 pub(crate) struct Frame {
     pub(crate) geo: Geometry,
     pub(crate) descs: Rc<[GroupDesc]>,
+    /// Superblocks, descriptors, bitmaps and inode tables, as runs from a block to the one after
+    /// their last, in order.
+    pub(crate) own: Rc<[(u64, u64)]>,
 }
 
 impl Frame {
+    pub(crate) fn new(geo: Geometry, descs: Vec<GroupDesc>) -> Frame {
+        let mut all = Vec::with_capacity(2 * descs.len());
+        for (g, d) in (0..).map(GroupNo).zip(&descs) {
+            let (start, overhead) = (geo.group_start(g).0, u64::from(geo.overhead(g)));
+            all.push((start, start + overhead.min(u64::from(geo.group_blocks(g)))));
+            all.push((d.block_bitmap, d.block_bitmap + 1));
+            all.push((d.inode_bitmap, d.inode_bitmap + 1));
+            all.push((d.inode_table, d.inode_table + u64::from(geo.inode_table_blocks())));
+        }
+        all.sort_unstable();
+        let mut own: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in all.into_iter().filter(|(from, to)| from < to) {
+            match own.last_mut() {
+                Some(last) if last.1 >= from => last.1 = last.1.max(to),
+                _ => own.push((from, to)),
+            }
+        }
+        Frame { geo, descs: descs.into(), own: own.into() }
+    }
+    /// How many slots of a group's inode table have ever been used, as far as it says.
+    pub(crate) fn used_slots(&self, g: GroupNo) -> u32 {
+        let (d, all) = (&self.descs[g.0 as usize], self.geo.inodes_per_group);
+        match self.geo.sums.lazy() {
+            true if d.has(INODE_UNINIT) => 0,
+            true => all - d.unused_inodes.min(all),
+            false => all,
+        }
+    }
+    /// The first run of the volume's own blocks that ends behind this block.
+    pub(crate) fn own_after(&self, b: BlockNo) -> Option<(u64, u64)> {
+        self.own.get(self.own.partition_point(|r| r.1 <= b.0)).copied()
+    }
+    /// The volume's own blocks in a group, as bits of its bitmap.
+    pub(crate) fn own_bits(&self, g: GroupNo) -> impl Iterator<Item = Range<usize>> + '_ {
+        let start = self.geo.group_start(g).0;
+        let end = start + u64::from(self.geo.group_blocks(g));
+        let first = self.own.partition_point(|r| r.1 <= start);
+        let here = self.own[first..].iter().take_while(move |r| r.0 < end);
+        here.map(move |r| (r.0.max(start) - start) as usize..(r.1.min(end) - start) as usize)
+    }
     /// Is it a block of superblocks, descriptors, bitmaps or inode tables?
     pub(crate) fn is_meta(&self, b: BlockNo) -> bool {
-        let g = self.geo.group_of(b);
-        let d = &self.descs[g.0 as usize];
-        let n = b.0;
-        self.geo.bit_of(b) < self.geo.overhead(g) as usize
-            || n == d.block_bitmap
-            || n == d.inode_bitmap
-            || (d.inode_table..d.inode_table + u64::from(self.geo.inode_table_blocks()))
-                .contains(&n)
+        self.own_after(b).is_some_and(|r| r.0 <= b.0)
+    }
+    /// May a file's block be there?
+    pub(crate) fn may_hold(&self, b: BlockNo) -> bool {
+        self.geo.has_block(b) && !self.is_meta(b)
     }
     /// May a file's pointer lead there?
     pub(crate) fn is_legal(&self, b: u32) -> bool {
-        let b = BlockNo(u64::from(b));
-        self.geo.has_block(b) && !self.is_meta(b)
+        self.may_hold(BlockNo(u64::from(b)))
     }
 }
 

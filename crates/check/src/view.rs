@@ -51,6 +51,11 @@ impl<'a> View<'a> {
             && self.mended.range(start.0..start.0 + count).next().is_none()
     }
 
+    /// Has the repair changed it?
+    pub(crate) fn is_mended(&self, b: BlockNo) -> bool {
+        self.mended.contains_key(&b.0)
+    }
+
     /// Changes a block. What stays as it was is not written.
     pub(crate) fn edit<T>(
         &mut self,

@@ -3,7 +3,7 @@
 
 use crate::CheckError;
 use crate::finding::{Kind, Place};
-use crate::pass1::MapScan;
+use crate::pass1::{MapScan, what_of};
 use crate::run::Check;
 use format::bytes::{le16, le32};
 use format::ext::inode::{CLASSIC_BYTES, InodeMut, InodeRef};
@@ -58,6 +58,11 @@ impl Check<'_> {
             let good = head && sound(&bytes, BLOCK_HEAD, 0) && !self.claims.is_claimed(&geo, b);
             if good {
                 self.claims.claim(&geo, b);
+                if let Err(e) = geo.sums.check_xattr(b, &bytes) {
+                    let text = format!("{}, of block {b}; set", what_of(&e));
+                    self.found(Kind::Checksum, Place::Volume, text);
+                    self.view.put(b, bytes); // sealed with all that is mended
+                }
             }
             self.xattr_users.insert(key, good.then_some(0));
         }

@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod fields;
+pub mod wide;
 
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;

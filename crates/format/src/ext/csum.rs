@@ -275,6 +275,11 @@ impl InodeSeed {
         set32(node, end, sum);
     }
 
+    /// The sum of a block of the orphan file: of the numbers in it.
+    pub fn orphans(self, at: BlockNo, numbers: &[u8]) -> u32 {
+        crc(crc(self.seed, &at.0.to_le_bytes()), numbers)
+    }
+
     /// Checks a directory's block: a node of its index, or entries with a tail. What looks like a
     /// node is one: in a node, the reserved word before the sum may still be a tail's.
     pub fn check_dir(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {

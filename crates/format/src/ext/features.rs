@@ -21,6 +21,8 @@ pub mod compat {
     pub const DIR_INDEX: u32 = 0x20;
     /// Superblock copies in two groups of its choice.
     pub const SPARSE_SUPER2: u32 = 0x200;
+    /// Numbers and UUID do not change, because encryption relies on them.
+    pub const STABLE_INODES: u32 = 0x800;
     /// Orphans are listed in a file of their own.
     pub const ORPHAN_FILE: u32 = 0x1000;
 }
@@ -61,6 +63,8 @@ pub mod ro_compat {
     pub const BIGALLOC: u32 = 0x200;
     /// All metadata carries checksums.
     pub const METADATA_CSUM: u32 = 0x400;
+    /// The orphan file holds something.
+    pub const ORPHAN_PRESENT: u32 = 0x1_0000;
 }
 
 /// What this version does about a feature.
@@ -222,12 +226,18 @@ impl Features {
     /// The features that keep this version from checking and repairing a volume: it would not know
     /// what else belongs to them.
     pub fn not_checked_because(self) -> Vec<String> {
-        use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, RESIZE_INODE};
-        use ro_compat::{EXTRA_ISIZE, LARGE_FILE, SPARSE_SUPER};
+        use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, ORPHAN_FILE};
+        use compat::{RESIZE_INODE, SPARSE_SUPER2, STABLE_INODES};
+        use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, LARGE_DIR, META_BG, RECOVER, WIDE};
+        use ro_compat::{DIR_NLINK, EXTRA_ISIZE, GDT_CSUM, HUGE_FILE, LARGE_FILE, METADATA_CSUM};
+        use ro_compat::{ORPHAN_PRESENT, SPARSE_SUPER};
+        let old = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
+        let wide = EXTENTS | WIDE | FLEX_BG | META_BG | LARGE_DIR | CSUM_SEED;
+        let large = LARGE_FILE | HUGE_FILE | DIR_NLINK | EXTRA_ISIZE;
         let known = Features {
-            compat: DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX,
-            incompat: incompat::FILETYPE | incompat::RECOVER,
-            ro_compat: SPARSE_SUPER | LARGE_FILE | EXTRA_ISIZE,
+            compat: old | SPARSE_SUPER2 | STABLE_INODES | ORPHAN_FILE,
+            incompat: FILETYPE | RECOVER | wide,
+            ro_compat: SPARSE_SUPER | large | GDT_CSUM | METADATA_CSUM | ORPHAN_PRESENT,
         };
         let rest = Features {
             compat: self.compat & !known.compat,

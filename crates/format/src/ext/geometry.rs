@@ -280,6 +280,19 @@ impl Geometry {
         let g = GroupNo(n * self.descs_per_block());
         self.group_start(g).plus(u64::from(self.has_super(g)))
     }
+    /// Where the copies of the descriptors' `n`-th block lie.
+    pub fn desc_copies(&self, n: u32) -> Vec<BlockNo> {
+        if n < self.first_meta_bg {
+            let groups = (1..self.groups).map(GroupNo).filter(|g| self.has_super(*g));
+            let fits = groups.filter(|g| self.overhead(*g) <= self.group_blocks(*g));
+            return fits.map(|g| self.group_start(g).plus(1 + u64::from(n))).collect();
+        }
+        let (first, all) = (n * self.descs_per_block(), self.descs_per_block());
+        let mut groups = vec![first + 1, first + all - 1];
+        groups.dedup();
+        let there = groups.into_iter().filter(|g| *g > first && *g < self.groups).map(GroupNo);
+        there.map(|g| self.group_start(g).plus(u64::from(self.has_super(g)))).collect()
+    }
     /// Where a group's primary descriptor lies: the block, and the byte in it.
     pub fn desc_place(&self, g: GroupNo) -> (BlockNo, usize) {
         let per_block = self.descs_per_block();

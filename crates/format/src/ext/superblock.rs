@@ -121,6 +121,8 @@ fields! {
     groups_per_flex_log set_groups_per_flex_log 0x174 u8 le8 set8;
     /// `s_checksum_type`: 1 is CRC-32C.
     checksum_kind set_checksum_kind 0x175 u8 le8 set8;
+    /// `s_orphan_file_inum` (orphan_file).
+    orphan_file set_orphan_file 0x280 u32 le32 set32;
     /// `s_checksum_seed` (metadata_csum_seed).
     checksum_seed set_checksum_seed 0x270 u32 le32 set32;
 }

@@ -1,0 +1,191 @@
+//! Extent trees as a check sees them: read leniently, so that whatever is sound of a damaged one is
+//! known. Who owns a block is the caller's question, as with `walk`'s pointers.
+
+use crate::CheckError;
+use crate::tables::Frame;
+use crate::view::View;
+use format::ext::csum::InodeSeed;
+use format::ext::extents::{BLOCKS_MAX, Head, Mapped, child, first_of, head, mapped, max_entries};
+use format::ext::inode::{BLOCK_AT, InodeRef};
+use format::{BlockNo, Ino};
+use std::collections::BTreeSet;
+
+/// Where an inode's map ends.
+const ROOT_BYTES: usize = 60;
+
+/// What is in an inode's extent tree.
+#[derive(Default)]
+pub(crate) struct Tree {
+    /// What can be mapped, in order and apart.
+    pub(crate) extents: Vec<Mapped>,
+    /// The blocks of its nodes.
+    pub(crate) nodes: Vec<BlockNo>,
+    /// Those of them with a wrong checksum.
+    pub(crate) sums: Vec<BlockNo>,
+    /// Entries that lead where nothing of a file can be, or over one another.
+    pub(crate) illegal: u64,
+    /// Nodes that are none.
+    pub(crate) garbage: u64,
+    /// Entries that are not in order, or not below what the node above says.
+    pub(crate) crooked: bool,
+    /// There is no root.
+    pub(crate) no_root: bool,
+}
+
+impl Tree {
+    /// Can it stay as it is, but for checksums?
+    pub(crate) fn is_sound(&self) -> bool {
+        self.illegal + self.garbage == 0 && !self.crooked && !self.no_root
+    }
+
+    /// Takes away what is written from block `limit` of the file on; returns how many blocks.
+    pub(crate) fn cut_written(&mut self, limit: u64) -> u64 {
+        let mut gone = 0;
+        for m in self.extents.iter_mut().filter(|m| !m.unwritten && m.end() > limit) {
+            let keep = limit.saturating_sub(u64::from(m.first)) as u32;
+            gone += u64::from(m.len - keep);
+            m.len = keep;
+        }
+        self.extents.retain(|m| m.len > 0);
+        gone
+    }
+
+    /// Blocks of the file and nodes.
+    pub(crate) fn blocks(&self) -> u64 {
+        let mapped: u64 = self.extents.iter().map(|m| u64::from(m.len)).sum();
+        mapped + self.nodes.len() as u64
+    }
+}
+
+/// Is it the root of an extent tree, as far as its header says?
+pub(crate) fn is_root(raw: &[u8]) -> bool {
+    head_of(&raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES], None).is_some()
+}
+
+/// A node's header. A node has room for as many entries as fit, or up to two fewer.
+fn head_of(node: &[u8], depth: Option<u16>) -> Option<Head> {
+    let found = head(node, depth).ok();
+    found.filter(|h| h.max + 2 >= max_entries(node.len()))
+}
+
+/// Reads the tree of an inode.
+pub(crate) fn read(
+    view: &View<'_>,
+    frame: &Frame,
+    raw: &[u8],
+    ino: Ino,
+) -> Result<Tree, CheckError> {
+    let seed = frame.geo.sums.of_inode(ino, InodeRef(raw).generation());
+    let mut reader = Reader { view, frame, seed, seen: BTreeSet::new(), tree: Tree::default() };
+    let root = &raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
+    match head_of(root, None) {
+        Some(h) => reader.node(root, h, (0, BLOCKS_MAX))?,
+        None => reader.tree.no_root = true,
+    }
+    let mut tree = reader.tree;
+    set_apart(&mut tree);
+    Ok(tree)
+}
+
+struct Reader<'r, 'v> {
+    view: &'r View<'v>,
+    frame: &'r Frame,
+    seed: Option<InodeSeed>,
+    seen: BTreeSet<u64>,
+    tree: Tree,
+}
+
+impl Reader<'_, '_> {
+    /// A node whose header is sound, for the file's blocks `low..high`.
+    fn node(&mut self, node: &[u8], h: Head, (low, high): (u64, u64)) -> Result<(), CheckError> {
+        let mut from = low;
+        for i in 0..h.entries {
+            let first = u64::from(first_of(node, i));
+            self.tree.crooked |= first < from || first >= high;
+            from = first + 1;
+            let next = if i + 1 < h.entries { u64::from(first_of(node, i + 1)) } else { high };
+            if h.depth == 0 {
+                let m = self.cut_to(mapped(node, i), next);
+                self.extent(m);
+                continue;
+            }
+            self.below(child(node, i), h.depth - 1, (first, next))?;
+        }
+        Ok(())
+    }
+
+    fn below(&mut self, b: BlockNo, depth: u16, range: (u64, u64)) -> Result<(), CheckError> {
+        if !self.frame.may_hold(b) || !self.seen.insert(b.0) {
+            self.tree.illegal += 1;
+            return Ok(());
+        }
+        let bytes = self.view.read(b)?;
+        let Some(h) = head_of(&bytes, Some(depth)) else {
+            self.tree.garbage += 1;
+            return Ok(());
+        };
+        if self.seed.is_some_and(|s| s.check_extents(b, &bytes).is_err()) {
+            self.tree.sums.push(b);
+        }
+        self.tree.crooked |= h.entries == 0 || u64::from(first_of(&bytes, 0)) != range.0;
+        self.tree.nodes.push(b);
+        self.node(&bytes, h, range)
+    }
+
+    /// An extent goes no further than to the next one: its length is wrong, and not that one.
+    fn cut_to(&mut self, m: Mapped, next: u64) -> Mapped {
+        let first = u64::from(m.first);
+        if m.end() <= next || next <= first {
+            return m;
+        }
+        self.tree.crooked = true;
+        self.tree.illegal += 1;
+        Mapped { len: (next - first) as u32, ..m }
+    }
+
+    /// Those parts of an extent that may be a file's.
+    fn extent(&mut self, m: Mapped) {
+        if m.len == 0 || m.end() > BLOCKS_MAX {
+            self.tree.illegal += 1;
+            return;
+        }
+        let (start, end) = (m.start.0, m.start.0 + u64::from(m.len));
+        let (low, high) = (u64::from(self.frame.geo.first_data_block) + 1, self.frame.geo.blocks);
+        let (mut at, to) = (start.max(low), end.min(high));
+        let mut held = 0;
+        while at < to {
+            let (own, after) = self.frame.own_after(BlockNo(at)).unwrap_or((to, to));
+            let part_end = own.min(to);
+            if at < part_end {
+                let len = (part_end - at) as u32;
+                let first = m.first + (at - start) as u32;
+                self.tree.extents.push(Mapped { first, len, start: BlockNo(at), ..m });
+                held += part_end - at;
+            }
+            at = after.max(part_end);
+        }
+        self.tree.illegal += u64::from(held < u64::from(m.len));
+    }
+}
+
+/// Leaves each block of the file to the first extent that maps it.
+fn set_apart(tree: &mut Tree) {
+    tree.crooked |= tree.extents.windows(2).any(|w| w[0].end() > u64::from(w[1].first));
+    if !tree.crooked {
+        return;
+    }
+    tree.extents.sort_by_key(|m| m.first);
+    let mut end = 0u64;
+    for m in &mut tree.extents {
+        let over = end.saturating_sub(u64::from(m.first)).min(u64::from(m.len)) as u32;
+        tree.illegal += u64::from(over > 0);
+        *m = Mapped {
+            first: m.first + over,
+            len: m.len - over,
+            start: m.start.plus(u64::from(over)),
+            ..*m
+        };
+        end = end.max(m.end());
+    }
+    tree.extents.retain(|m| m.len > 0);
+}

@@ -1,0 +1,106 @@
+//! The orphan file: blocks with the numbers of inodes whose removal or truncation is under way.
+//! What is listed is finished by the passes that follow, so that the list becomes empty.
+
+use crate::CheckError;
+use crate::finding::{Kind, Place};
+use crate::run::Check;
+use format::Ino;
+use format::bytes::{le32, set32};
+use format::ext::csum::InodeSeed;
+use format::ext::features::{compat, ro_compat};
+use format::ext::inode::InodeRef;
+
+/// Behind the numbers of each block: this, and a checksum.
+const MAGIC: u32 = 0x0b10_ca04;
+const TAIL: usize = 8;
+
+impl Check<'_> {
+    /// The inode of the orphan file, on a volume that has one.
+    pub(crate) fn orphan_file(&self) -> Option<Ino> {
+        let ino = Ino(self.sb.orphan_file());
+        self.sb.has_compat(compat::ORPHAN_FILE).then_some(ino)
+    }
+
+    /// Empties the orphan file. Runs before the inodes are looked at.
+    pub(crate) fn check_orphan_file(&mut self) -> Result<(), CheckError> {
+        let present = self.sb.has_ro_compat(ro_compat::ORPHAN_PRESENT);
+        let Some(ino) = self.orphan_file() else {
+            if present {
+                let text = "orphan_present without orphan_file; cleared";
+                self.found(Kind::SuperField, Place::Volume, text);
+                self.set_orphans_absent();
+            }
+            return Ok(());
+        };
+        let known = self.geo().has_ino(ino) && ino.0 >= self.geo().first_ino;
+        if !known || !self.orphan_blocks(ino)? {
+            let text = "the orphan file is damaged; the volume has none now";
+            self.found(Kind::OrphanFile, Place::Inode(ino), text);
+            if known {
+                self.edit_inode(ino, |b| b.fill(0))?;
+            }
+            self.sb.set_compat(self.sb.compat() & !compat::ORPHAN_FILE);
+            self.sb.set_orphan_file(0);
+            self.set_orphans_absent();
+            return Ok(());
+        }
+        if present {
+            self.found(Kind::OrphanList, Place::Inode(ino), "the orphan file is in use; emptied");
+            self.crashed = true;
+            self.set_orphans_absent();
+        }
+        Ok(())
+    }
+
+    fn set_orphans_absent(&mut self) {
+        self.sb.set_ro_compat(self.sb.ro_compat() & !ro_compat::ORPHAN_PRESENT);
+    }
+
+    /// Looks at the file's blocks, and empties those that hold something. False: it cannot be used.
+    fn orphan_blocks(&mut self, ino: Ino) -> Result<bool, CheckError> {
+        let raw = self.raw_inode(ino)?;
+        let (inode, bs) = (InodeRef(&raw), self.geo().block_bytes);
+        let count = inode.size() / bs as u64;
+        if !inode.is_file() || inode.size() % bs as u64 != 0 || count == 0 {
+            return Ok(false);
+        }
+        let blocks = self.blocks_of(ino, &raw)?;
+        let whole = blocks.iter().zip(0..).all(|((at, _), n)| at.0 == n);
+        if !whole || blocks.len() as u64 != count {
+            return Ok(false);
+        }
+        let seed = self.geo().sums.of_inode(ino, inode.generation());
+        for (_, b) in blocks {
+            let bytes = self.view.read(b)?;
+            let end = bs - TAIL;
+            let sealed = seed.is_none_or(|s| s.orphans(b, &bytes[..end]) == le32(&bytes, end + 4));
+            let sound = sealed && le32(&bytes, end) == MAGIC;
+            let used = bytes[..end].iter().any(|b| *b != 0);
+            if sound && !used {
+                continue;
+            }
+            let (kind, text) = match sound {
+                true => {
+                    (Kind::OrphanList, format!("block {b} of the orphan file lists some; emptied"))
+                }
+                false => {
+                    (Kind::OrphanFile, format!("block {b} of the orphan file is damaged; emptied"))
+                }
+            };
+            self.found(kind, Place::Inode(ino), text);
+            self.crashed |= used;
+            self.view.put(b, empty(bs, b, seed));
+        }
+        Ok(true)
+    }
+}
+
+fn empty(bytes: usize, b: format::BlockNo, seed: Option<InodeSeed>) -> Vec<u8> {
+    let (mut block, end) = (vec![0; bytes], bytes - TAIL);
+    set32(&mut block, end, MAGIC);
+    if let Some(seed) = seed {
+        let sum = seed.orphans(b, &block[..end]);
+        set32(&mut block, end + 4, sum);
+    }
+    block
+}

@@ -1,0 +1,110 @@
+//! Volumes of ext4 with a field that means something else, with its checksum right or wrong: what
+//! e2fsck finds the check finds, and what it says it can repair e2fsck accepts afterwards.
+//! MUTATIONS: how many of each image and kind; FROM: the first of them; SEED: one of them alone.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use check::{CheckError, Options, check};
+use common::wide::{ALL, Layout, Of, made4};
+use common::{Chance, Scratch, e2fsck};
+
+const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
+const M: u64 = 1 << 20;
+
+fn images() -> Vec<(&'static str, Vec<u8>)> {
+    let old_sums = "^metadata_csum,uninit_bg";
+    vec![
+        ("ext4", made4(&["-J", "size=1"], 1024, 20 * M)),
+        ("sums of descriptors", made4(&["-J", "size=1", "-O", old_sums], 1024, 20 * M)),
+        ("no sums", made4(&["-J", "size=4", "-O", "^metadata_csum"], 4096, 40 * M)),
+        ("meta_bg", made4(&["-J", "size=1", "-O", "meta_bg,^resize_inode"], 1024, 34 * M)),
+        ("orphan file", made4(&["-J", "size=4", "-O", "orphan_file"], 4096, 40 * M)),
+        (
+            "narrow",
+            made4(
+                &["-J", "size=2", "-I", "128", "-O", "^64bit,^flex_bg,sparse_super2"],
+                2048,
+                40 * M,
+            ),
+        ),
+    ]
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok().and_then(|v| v.parse().ok())
+}
+
+#[test]
+fn sound_volumes_are_sound() {
+    let s = Scratch::new("sound4");
+    for (name, image) in images() {
+        assert_eq!(e2fsck(&s, &image).0, 0, "{name}");
+        let report = check(&image, &OPTIONS, &mut ()).unwrap();
+        assert!(report.is_sound(), "{name}: {:#?}", report.findings);
+        assert!(report.plan.is_empty(), "{name}: the plan is not empty");
+    }
+}
+
+#[test]
+fn what_e2fsck_finds_is_found_and_what_is_repaired_it_accepts() {
+    let s = Scratch::new("mutated4");
+    let (rounds, only) = (number("MUTATIONS").unwrap_or(4), number("SEED"));
+    let from = number("FROM").unwrap_or(0);
+    let (mut bad, mut judged) = (Vec::new(), 0u64);
+    for (n, (name, image)) in images().into_iter().enumerate() {
+        let layout = Layout::of(&image);
+        for (k, of) in ALL.into_iter().enumerate() {
+            for round in from..from + rounds {
+                let seed = (n as u64) << 48 | (k as u64) << 40 | (round + 1);
+                if only.is_some_and(|o| o != seed) {
+                    continue;
+                }
+                let mut c = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                c.next();
+                let mut broken = image.clone();
+                let mut what = layout.mutate(&mut broken, of, c.below(3) > 0, &mut c);
+                if c.below(4) == 0 {
+                    let other = c.pick(&ALL);
+                    what += &format!("; {}", layout.mutate(&mut broken, other, true, &mut c));
+                }
+                let place = format!("{name}, {of:?}, SEED={seed}: {what}");
+                judged += 1;
+                if let Some(why) = judge(&s, &broken, of) {
+                    bad.push(format!("{place}\n  {why}"));
+                    if only.is_some() {
+                        std::fs::write("/dev/shm/broken4.img", &broken).unwrap();
+                    }
+                }
+            }
+        }
+    }
+    assert!(only.is_some() || judged == rounds * 60, "only {judged} were judged");
+    assert!(bad.is_empty(), "{} of {judged}\n{}", bad.len(), bad[..bad.len().min(40)].join("\n"));
+}
+
+/// What is wrong with our verdict on a damaged image.
+fn judge(s: &Scratch, broken: &Vec<u8>, of: Of) -> Option<String> {
+    let report = match check(broken, &OPTIONS, &mut ()) {
+        Ok(r) => r,
+        // Refused, or to be replayed first: nothing is called repaired.
+        Err(CheckError::Format(_) | CheckError::NeedsRecovery | CheckError::CutShort { .. }) => {
+            return None;
+        }
+        Err(e) => return Some(e.to_string()),
+    };
+    let before = e2fsck(s, broken);
+    if report.is_sound() {
+        return (before.0 != 0).then(|| format!("nothing is found; e2fsck: {}", before.1));
+    }
+    // What is left is said: e2fsck's business. That is seldom.
+    let found: Vec<String> = report.findings.iter().take(8).map(ToString::to_string).collect();
+    if let Some(left) = report.left.first() {
+        let place_taken = of == Of::Desc && left.to_string().contains("e2fsck may move them");
+        return (!place_taken).then(|| format!("found {found:#?}\n  left {left}\n  {}", before.1));
+    }
+    let mut after = broken.clone();
+    report.plan.apply(&mut after, &mut ()).unwrap();
+    let (code, text) = e2fsck(s, &after);
+    (code != 0).then(|| format!("found {found:#?}\n  e2fsck {text}\n  before: {}", before.1))
+}
