@@ -90,6 +90,8 @@ pub struct Guarantees {
     pub names_durable: bool,
     /// May space be allocated ahead of its contents?
     pub allocates_ahead: bool,
+    /// Are removed files given back by operations of their own, for which nobody waits?
+    pub releases_behind: bool,
     /// The most bytes that one operation writes; a longer write is cut short.
     pub write_bytes_max: u64,
 }
@@ -126,6 +128,12 @@ pub trait Integrity: WriteGate {
         true
     }
 
+    /// Is what a removed file had given back by operations of its own, for which nobody waits? A
+    /// crash between them leaves space to be found, which such a mode may.
+    fn releases_behind(&self) -> bool {
+        false
+    }
+
     /// The most bytes of file contents that one operation may write: longer writes are cut.
     fn write_bytes_max(&self) -> u64 {
         u64::MAX
@@ -142,6 +150,7 @@ pub trait Integrity: WriteGate {
             atomic: self.atomic(),
             names_durable: self.names_durable(),
             allocates_ahead: self.zeros_are_cheap(),
+            releases_behind: self.releases_behind(),
             write_bytes_max: self.write_bytes_max(),
         }
     }

@@ -15,7 +15,7 @@ mod xattrs;
 use env::sync::{Lock, Notify};
 use siphasher::sip::{SipHasher13, SipHasher24};
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use table::Table;
 use vfs::{AccessTimes, VolumeInfo};
 
@@ -24,6 +24,7 @@ pub use store::{InodeHandle, Limits, Store};
 
 /// The operations over a store; an opened volume as the front ends see it.
 pub struct Ufs<S: Store> {
+    me: Weak<Ufs<S>>,
     store: Rc<S>,
     table: Table,
     /// Has the key of this opening, see [`dir`].
@@ -53,7 +54,8 @@ impl<S: Store> Ufs<S> {
         // Others use the same bytes as a key; neither may tell anything about the other.
         let part = SipHasher24::new_with_key(entropy);
         let key = |n: &[u8]| part.hash(&[b"directory index ", n].concat());
-        Rc::new(Ufs {
+        Rc::new_cyclic(|me| Ufs {
+            me: me.clone(),
             store,
             table: Table::default(),
             name_hasher: SipHasher13::new_with_keys(key(b"0"), key(b"1")),

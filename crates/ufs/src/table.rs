@@ -105,9 +105,9 @@ impl Table {
         all.sort_by_key(|i| i.ino());
         all
     }
-    /// Is there any?
-    pub(crate) fn has_unlinked_open(&self) -> bool {
-        !self.unlinked_open.borrow().is_empty()
+    /// How many there are.
+    pub(crate) fn unlinked_open_count(&self) -> usize {
+        self.unlinked_open.borrow().len()
     }
 }
 

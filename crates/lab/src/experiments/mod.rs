@@ -2,6 +2,7 @@
 //! real volumes. Each has a name, prints its figures, and says of each claim whether it is met. Two
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
+mod by_size;
 mod calaveras;
 mod cleaning;
 mod cores;
@@ -9,10 +10,12 @@ mod latency;
 mod lffs;
 mod log_replay;
 mod mail;
+mod programs;
 mod recovery;
 mod report;
 mod rig;
 mod segments;
+mod seltzer;
 mod skew;
 mod small_files;
 mod traffic;
@@ -100,6 +103,16 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "second-disk",
         what: "logs on the same disk and on another, synchronous and not (seltzer-2000)",
         run: lffs::second_disk,
+    },
+    Experiment {
+        name: "file-sizes",
+        what: "making and removing files by their size, soft updates beside logs (seltzer-2000)",
+        run: by_size::by_size,
+    },
+    Experiment {
+        name: "programs",
+        what: "loads like a build's, SDET's and a news server's (seltzer-2000)",
+        run: programs::programs,
     },
     Experiment {
         name: "write-sizes",
@@ -207,6 +220,16 @@ mod tests {
     #[test]
     fn a_second_disk_matters_where_the_log_is_synchronous() {
         holds("second-disk", &[1, 6, 10, 11], 4);
+    }
+
+    #[test]
+    fn soft_updates_remove_large_files_as_fast_as_small_ones() {
+        holds("file-sizes", &[1, 4, 5], 6);
+    }
+
+    #[test]
+    fn programs_wait_for_names_where_these_are_synchronous() {
+        holds("programs", &[7, 8, 9], 4);
     }
 
     #[test]

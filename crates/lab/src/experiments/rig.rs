@@ -107,7 +107,24 @@ impl Rig {
         setting: Setting,
         change: impl FnOnce(OpenOptions) -> OpenOptions,
     ) -> Result<Rig, String> {
-        let disks = new_disks(m, setting);
+        Rig::over(m, setting, new_disks(m, setting), change)
+    }
+
+    /// As after an unmount and a mount: everything is on the disks, and nothing in memory.
+    pub(crate) fn reopened(mut self, m: &Machine, setting: Setting) -> Result<Rig, String> {
+        self.subject.shut().map_err(|e| format!("the volume cannot be closed: {e:?}"))?;
+        let (disks, server) = (self.subject.disks(), self.server.take());
+        drop(self);
+        let rig = Rig::over(m, setting, disks, |o| o)?;
+        Ok(Rig { server, ..rig })
+    }
+
+    fn over(
+        m: &Machine,
+        setting: Setting,
+        disks: Vec<Image>,
+        change: impl FnOnce(OpenOptions) -> OpenOptions,
+    ) -> Result<Rig, String> {
         let volumes = usize::from(setting.volumes);
         let mut timings: Vec<_> = (0..volumes).map(|_| (m.disk)(m.bytes.0)).collect();
         if disks.len() > volumes {
@@ -204,6 +221,14 @@ impl Caller {
         let result = self.volume.clone().call(call).await.result;
         self.book.note(op, self.env.now().since(begun));
         result
+    }
+
+    /// Computes for so long, on the one processor if there is one.
+    pub(crate) async fn compute(&self, time: Nanos) {
+        match &self.server {
+            Some(s) => s.processor.work(&self.env, time).await,
+            None => self.env.sleep(time).await,
+        }
     }
 
     async fn make(&self, dir: u32, name: &str, kind: MakeKind) -> Result<u32, FsError> {

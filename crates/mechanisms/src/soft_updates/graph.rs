@@ -11,7 +11,7 @@ use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent, Ino};
-use integrity::Plant;
+use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a node; later ones are greater.
@@ -24,12 +24,19 @@ pub(super) struct Node {
     pub(super) buf: Buf,
     backward: Backward,
     state: Progress,
-    under: Vec<NodeId>,
+    pub(super) under: Vec<NodeId>,
     after: Vec<NodeId>,
     /// Inodes that are not whole, or not named, without it.
     pub(super) own: Vec<Ino>,
     /// Directories whose names it changes.
     pub(super) names_in: Vec<Ino>,
+}
+
+impl Node {
+    /// Has it yet to be written?
+    pub(super) fn is_pending(&self) -> bool {
+        self.state == Progress::Pending
+    }
 }
 
 /// An operation with nodes.
@@ -96,6 +103,13 @@ impl Graph {
     }
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id)
+    }
+    pub(super) fn plant(&self) -> Plant {
+        self.plant
+    }
+    /// The block's nodes, oldest first.
+    pub(super) fn in_block(&self, block: BlockNo) -> impl Iterator<Item = NodeId> + '_ {
+        self.by_block.get(&block).into_iter().flatten().copied()
     }
     pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
         self.operations.get(&txn)
@@ -361,6 +375,16 @@ impl Graph {
         let known: Vec<BlockNo> =
             self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect();
         known.into_iter().for_each(|b| self.finish(b, |_| true));
+    }
+
+    /// What these operations did, in all, has come to nothing: they are forgotten (I10).
+    pub(super) fn forget(&mut self, txns: &BTreeSet<u64>) {
+        let ids = txns.iter().filter_map(|t| self.operations.get(t)).flat_map(|op| &op.nodes);
+        let blocks: BTreeSet<BlockNo> =
+            ids.filter_map(|id| self.nodes.get(id)).map(|n| n.buf.block()).collect();
+        blocks.into_iter().for_each(|b| self.finish(b, |n| txns.contains(&n.txn)));
+        let gone = txns.iter().all(|t| !self.operations.contains_key(t));
+        invariant!(self.plant, gone, "I10: an operation that is forgotten has nodes left");
     }
 
     /// The blocks of the extent with nodes that have yet to be written.

@@ -21,6 +21,7 @@
 //!             I7 a block with a node that has yet to be written is dirty.
 //!             I8 after a failed write or flush nothing begins.
 //!             I9 a name comes again only beside its going, or after it.
+//!             I10 a file made and removed unseen is forgotten with all its operations (cancel.rs).
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable
@@ -36,6 +37,7 @@
 //!   bits cleared ◄─ counts down, inodes and lengths cleared ◄─ pointers in maps cleared ◄┘
 //! ```
 
+mod cancel;
 mod graph;
 mod names;
 mod order;
@@ -46,6 +48,7 @@ use crate::Recipe;
 use crate::busy_extents::BusyExtents;
 use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
+use cancel::{About, Lives};
 use env::{DiskError, Local};
 use format::{BlockNo, Ino};
 use graph::{Graph, NodeId};
@@ -86,6 +89,7 @@ pub(crate) struct SoftUpdates {
     removed: RefCell<BTreeMap<(Ino, u32), NodeId>>,
     /// The last fall of an attribute block's count of users, until it is durable.
     shares: RefCell<BTreeMap<BlockNo, NodeId>>,
+    lives: RefCell<Lives>,
     /// For `Scope::Txn`.
     touched: RefCell<Touched<Trace>>,
     /// Blocks that are to be written even if no node in them becomes durable by that.
@@ -93,6 +97,7 @@ pub(crate) struct SoftUpdates {
     syncs: Cell<u64>,
     waves: Cell<u64>,
     helped: Cell<u64>,
+    cancelled: Cell<u64>,
 }
 
 /// An operation that has not ended.
@@ -107,6 +112,7 @@ struct Open {
     orders_contents: bool,
     /// Does it free blocks or inodes?
     frees: bool,
+    about: About,
 }
 
 /// What an operation that has ended touched.
@@ -133,11 +139,13 @@ impl SoftUpdates {
             lengths: RefCell::default(),
             removed: RefCell::default(),
             shares: RefCell::default(),
+            lives: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
             syncs: Cell::new(0),
             waves: Cell::new(0),
             helped: Cell::new(0),
+            cancelled: Cell::new(0),
         });
         recipe.cache.set_gate(made.clone());
         made
@@ -145,6 +153,7 @@ impl SoftUpdates {
 
     /// Takes notice of an edit's meaning for the operation as a whole.
     fn note(&self, open: &mut Open, txn: &mut Txn, edit: &Edit) {
+        open.about.note(&edit.change, self.plant);
         match edit.change {
             Change::InitBlock { ino, kind } => {
                 open.new_blocks.insert(edit.buf.block());
@@ -212,6 +221,18 @@ impl SoftUpdates {
         }
     }
 
+    /// Files of which the disk has seen nothing, and which are gone, are forgotten (I10).
+    fn cancel(&self, freed: &[Ino]) {
+        for ino in freed {
+            let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
+            let mut graph = self.graph.borrow_mut();
+            if graph.are_unseen(&txns) {
+                graph.forget(&txns);
+                self.cancelled.set(self.cancelled.get() + 1);
+            }
+        }
+    }
+
     /// What has been released may be reused.
     fn retire(&self) {
         loop {
@@ -260,6 +281,7 @@ impl WriteGate for SoftUpdates {
         self.retire();
         let graph = self.graph.borrow();
         self.directories.borrow_mut().sweep(&graph);
+        self.lives.borrow_mut().sweep(&graph);
         self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
         self.shares.borrow_mut().retain(|_, node| graph.has(*node));
         self.removed.borrow_mut().retain(|_, node| graph.has(*node));
@@ -269,6 +291,9 @@ impl WriteGate for SoftUpdates {
 impl Integrity for SoftUpdates {
     fn atomic(&self) -> bool {
         false
+    }
+    fn releases_behind(&self) -> bool {
+        true
     }
     fn wants_before(&self, change: &Change) -> bool {
         order::is_rolled_back(change) && step_of(change, Place::Any, self.plant).is_some()
@@ -353,6 +378,8 @@ impl Integrity for SoftUpdates {
                 open.names.freed.iter().for_each(|i| graph.forget_own(txn.id, *i));
                 graph.end(txn.id, open.frees);
             }
+            self.lives.borrow_mut().note(txn.id, open.about);
+            self.cancel(&open.names.freed);
             self.keep_freed(txn.id);
             if open.frees && self.plant.is("reuse-before-release") {
                 self.busy.borrow_mut().release(txn.id);
@@ -404,6 +431,7 @@ impl Integrity for SoftUpdates {
             ("cairn_syncs_total", self.syncs.get()),
             ("cairn_soft_waves_total", self.waves.get()),
             ("cairn_soft_helped_total", self.helped.get()),
+            ("cairn_soft_cancelled_total", self.cancelled.get()),
             ("cairn_soft_rollbacks_total", graph.counts.rollbacks),
             ("cairn_soft_dependencies_total", graph.counts.nodes),
             ("cairn_soft_dependencies", graph.len() as u64),

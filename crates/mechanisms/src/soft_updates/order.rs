@@ -53,6 +53,8 @@ pub(crate) const PLANTS: &[&str] = &[
     "no-rollback",
     "older-edits-forgotten",
     "name-again-early",
+    "cancel-seen",
+    "cancel-over-older",
     "unreachable-name",
     "moved-out-forgotten",
     "last-name-first",

@@ -84,13 +84,17 @@ impl<S: Store> Ufs<S> {
     /// blocks until nobody holds it: an operation that finds no space meanwhile has done nothing,
     /// and is tried again.
     async fn run_with_room(&self, ctx: &mut Ctx, request: Request) -> Done {
-        if !self.store.has_busy_extents() && !self.table.has_unlinked_open() {
+        if !self.store.has_busy_extents() && self.table.unlinked_open_count() == 0 {
             return self.run(ctx, request).await;
         }
         match self.run(ctx, request.clone()).await {
             Err(FsError::NoSpace) => {
+                let gone = self.table.unlinked_open().into_iter();
+                for file in gone.filter(|f| !self.table.is_held(f.ino())) {
+                    self.reclaim(&file).await?; // if that is not under way
+                }
                 let end = self.store.env().now().plus(WAIT_MAX);
-                while self.table.has_unlinked_open() {
+                while self.table.unlinked_open_count() > 0 {
                     let late = self.store.env().sleep_until(end);
                     if unless(self.table.let_go.wait(), late).await.is_none() {
                         break;

@@ -7,9 +7,13 @@ use crate::store::{InodeHandle, Store};
 use env::sync::LockGuard;
 use format::FileBlock;
 use format::ext::inode::{InodeMut, Which};
+use format::ext::map;
 use integrity::{Change, Credits, Txn};
 use std::rc::Rc;
 use vfs::{FsError, Reply};
+
+/// With so many files without names in memory, who removes another frees it before it returns.
+const BEHIND_MAX: usize = 1000;
 
 impl<S: Store> Ufs<S> {
     /// The directory and a child of it, both locked; the name still names the child.
@@ -68,12 +72,16 @@ impl<S: Store> Ufs<S> {
     /// One name of the file is gone. With the last one the file goes too, unless somebody holds it.
     pub(super) async fn drop_link(&self, txn: &mut Txn, child: &Rc<Inode>) -> Result<(), FsError> {
         let links = child.links().saturating_sub(1);
-        if links > 0 || self.table.is_held(child.ino()) {
+        let behind = links == 0 && self.is_freed_behind(child);
+        if links > 0 || behind || self.table.is_held(child.ino()) {
             self.set_links(txn, &child.h, links, Change::LinkDown(child.ino()));
             self.touch(txn, &child.h, &[Which::Change]);
             if links == 0 {
                 self.table.doom(child);
                 self.store.orphan_add(txn, &child.h).await?;
+            }
+            if behind {
+                self.free_behind(child);
             }
             return Ok(());
         }
@@ -82,6 +90,28 @@ impl<S: Store> Ufs<S> {
         self.free_file(txn, &child.h).await?;
         self.table.remove(child.ino());
         Ok(())
+    }
+
+    /// Is the file, whose last name goes, freed by an operation of its own behind this one? Where
+    /// the mode allows it, and its map has blocks that may have to be read first; as long as not
+    /// too many wait for that already.
+    fn is_freed_behind(&self, file: &Inode) -> bool {
+        let named_by_inode = map::DIRECT * self.store.limits().block_bytes as u64;
+        self.store.guarantees().releases_behind
+            && !self.table.is_held(file.ino())
+            && file.size() > named_by_inode
+            && self.table.unlinked_open_count() < BEHIND_MAX
+    }
+
+    /// Frees the file when whoever has it locked is done.
+    fn free_behind(&self, file: &Rc<Inode>) {
+        let me = self.me.upgrade().expect("an operation is under way");
+        let file = file.clone();
+        self.store.env().spawn("free a file", async move {
+            if let Err(e) = me.reclaim(&file).await {
+                tracing::warn!("inode {}, which has no name, is not freed: {e}", file.ino());
+            }
+        });
     }
 
     /// Frees an inode that nothing names and nobody holds; its lock is held, and it is

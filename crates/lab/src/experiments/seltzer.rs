@@ -1,0 +1,90 @@
+//! The systems of seltzer-2000 on its disks, as they are here, and what one of them did of a
+//! workload. The processor takes the same for each call in all of them: what the paper's logs cost
+//! its processor is not in here, so the disks' writes stand beside the rates.
+
+use super::cheetah_9lp;
+use super::latency::{Latency, Op};
+use super::rig::{Caller, Machine, Rig, secs};
+use super::verdict::Stated;
+use crate::subject::Setting;
+use env::Nanos;
+use vfs::FsError;
+use volume::{Commit, Mode};
+
+pub(super) const FFS: &str = "ffs";
+pub(super) const ASYNC: &str = "ffs-async";
+pub(super) const SOFT: &str = "soft-updates";
+pub(super) const SYNC1: &str = "lffs-wafs-1sync";
+pub(super) const SYNC2: &str = "lffs-wafs-2sync";
+pub(super) const ASYNC1: &str = "lffs-wafs-1async";
+pub(super) const ASYNC2: &str = "lffs-wafs-2async";
+
+/// The paper's names, and what they are here.
+pub(super) fn systems() -> [(&'static str, Setting); 7] {
+    let log = |outside, commit| Setting { outside, commit, ..Setting::plain(Mode::Redo) };
+    [
+        (FFS, Setting::plain(Mode::Sync)),
+        (ASYNC, Setting::plain(Mode::Async)),
+        (SOFT, Setting::plain(Mode::SoftUpdates)),
+        (SYNC1, log(false, Commit::Sync)),
+        (SYNC2, log(true, Commit::Sync)),
+        (ASYNC1, log(false, Commit::Async)),
+        (ASYNC2, log(true, Commit::Async)),
+    ]
+}
+
+/// What a system did of a workload in a second, and what it asked of the disks.
+pub(super) struct Rate {
+    pub(super) per_sec: f64,
+    pub(super) writes: u64,
+    pub(super) wait: Latency,
+    pub(super) note: u64,
+}
+
+impl Rate {
+    /// Runs it; it does `amount`.
+    pub(super) fn of<F>(rig: &mut Rig, amount: f64, work: F) -> Result<Rate, String>
+    where
+        F: AsyncFnOnce(Caller) -> Result<(), FsError> + 'static,
+    {
+        rig.take_traffic();
+        rig.take_latencies();
+        let took = rig.callers(false, [work])?;
+        let [volume, log] = rig.take_traffic();
+        let ops = [Op::Create, Op::Unlink, Op::Write, Op::Read];
+        let wait = rig.take_latencies().of(&ops);
+        let writes = volume.writes + log.writes;
+        Ok(Rate { per_sec: amount / secs(took), writes, wait, note: took.0 })
+    }
+}
+
+/// What each call costs the processor: FFS-async makes and removes 9,142 empty files a second in
+/// the paper, which is its processor's doing.
+const WORK: Nanos = Nanos::from_micros(55);
+
+/// 512 MB in the paper, of which it uses an unknown part for blocks.
+pub(super) fn machine(cache_bytes: u64) -> Machine {
+    Machine {
+        disk: cheetah_9lp,
+        log: cheetah_9lp,
+        bytes: (8 << 30, 128 << 20),
+        cache_bytes: cache_bytes as usize,
+        inodes: 65_536,
+    }
+}
+
+/// A new volume, whose processor is the paper's.
+pub(super) fn new_rig(machine: &Machine, setting: Setting) -> Result<Rig, String> {
+    let mut rig = Rig::new(machine, setting)?;
+    rig.set_work(WORK);
+    Ok(rig)
+}
+
+/// A ratio of the paper's: where it is near one, the paper says that there is no difference.
+pub(super) fn ratio(number: u32, what: String, paper: f64) -> Stated {
+    if (0.95..1.05).contains(&paper) {
+        Stated::equal(number, what).valued(paper)
+    } else {
+        Stated::times(number, what, paper)
+    }
+}

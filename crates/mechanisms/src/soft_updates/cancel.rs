@@ -1,0 +1,125 @@
+//! Files that never were: one made and removed again before anything of it could be seen on the
+//! disk costs no wave. What its operations wait for, and what they take back, is forgotten; its
+//! blocks in memory are as they would be after all of it, and go out whenever they do.
+//!
+//! Rule (I10)  The operations from the file's making to its going are forgotten together, and only
+//!             if they concern that file alone, no image held more of them than bits in use and
+//!             contents, and nothing left in their blocks would bring a byte of them back.
+
+use super::graph::{Graph, NodeId};
+use super::order::{self, CONTENTS, NAMES, Place};
+use crate::record::files_of;
+use format::Ino;
+use integrity::{Change, Plant};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Whom an operation concerns, apart from directories whose names it changes.
+#[derive(Default, Debug)]
+pub(super) struct About {
+    inodes: BTreeSet<Ino>,
+    makes: bool,
+    /// What it did cannot be told apart from what others did.
+    is_shared: bool,
+}
+
+impl About {
+    /// Takes notice of a change that needs an order.
+    pub(super) fn note(&mut self, change: &Change, plant: Plant) {
+        if order::step_of(change, Place::Any, plant).is_none() {
+            return;
+        }
+        match *change {
+            Change::AddEntry { ino, .. } | Change::RemoveEntry { ino, .. } => {
+                self.inodes.insert(ino);
+            }
+            Change::ChangeEntry { .. }
+            | Change::DotDot { .. }
+            | Change::XattrPointer { .. }
+            | Change::ShareDown(_) => self.is_shared = true,
+            _ => self.inodes.extend(files_of(change).into_iter().flatten()),
+        }
+        self.makes |= matches!(change, Change::InitInode(_));
+    }
+
+    fn is_alone(&self, ino: Ino) -> bool {
+        !self.is_shared && self.inodes.iter().all(|i| *i == ino)
+    }
+}
+
+/// The operations in memory, by the inodes they concern.
+#[derive(Default)]
+pub(super) struct Lives {
+    of: BTreeMap<u64, About>,
+    by_inode: BTreeMap<Ino, BTreeSet<u64>>,
+}
+
+impl Lives {
+    /// The operation has ended.
+    pub(super) fn note(&mut self, txn: u64, about: About) {
+        for ino in &about.inodes {
+            self.by_inode.entry(*ino).or_default().insert(txn);
+        }
+        self.of.insert(txn, about);
+    }
+
+    /// All operations of the inode, which the last of them has freed, if they begin with its making
+    /// and concern nothing else.
+    pub(super) fn whole(&self, ino: Ino) -> Option<BTreeSet<u64>> {
+        let all = self.by_inode.get(&ino)?;
+        let begins = all.first().and_then(|txn| self.of.get(txn)).is_some_and(|a| a.makes);
+        let alone = |txn: &u64| self.of.get(txn).is_some_and(|a| a.is_alone(ino));
+        (begins && all.iter().all(alone)).then(|| all.clone())
+    }
+
+    /// Forgets operations of which nothing is left.
+    pub(super) fn sweep(&mut self, graph: &Graph) {
+        let gone: Vec<u64> =
+            self.of.keys().filter(|t| graph.operation(**t).is_none()).copied().collect();
+        for txn in gone {
+            let about = self.of.remove(&txn).expect("it is a key");
+            for ino in about.inodes {
+                let Some(all) = self.by_inode.get_mut(&ino) else { continue };
+                all.remove(&txn);
+                if all.is_empty() {
+                    self.by_inode.remove(&ino);
+                }
+            }
+        }
+    }
+}
+
+impl Graph {
+    /// May these operations be forgotten together (I10)?
+    pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>) -> bool {
+        let Some(nodes) = self.nodes_of(txns) else { return false };
+        nodes.iter().all(|id| {
+            let n = self.node(*id).expect("it is one of theirs");
+            let unseen = n.step == CONTENTS || n.is_pending() || self.plant().is("cancel-seen");
+            let beside = |u: &NodeId| nodes.contains(u) || self.is_name(*u);
+            let over =
+                |o: &NodeId| nodes.contains(o) || !self.is_over_any(*o, &nodes) || self.is_name(*o);
+            unseen
+                && (n.under.iter().all(beside) || self.plant().is("cancel-over-older"))
+                && self.in_block(n.buf.block()).all(|o| over(&o))
+        })
+    }
+
+    /// The nodes of the operations; None if one of them has none any more.
+    fn nodes_of(&self, txns: &BTreeSet<u64>) -> Option<BTreeSet<NodeId>> {
+        let mut all = BTreeSet::new();
+        for txn in txns {
+            all.extend(self.operation(*txn)?.nodes.iter().filter(|id| self.has(**id)));
+        }
+        Some(all)
+    }
+
+    /// Is it durable, or a name in a directory's block? That lies beside another's, of which it has
+    /// taken, or left, nothing but space.
+    fn is_name(&self, id: NodeId) -> bool {
+        self.node(id).is_none_or(|n| n.step == NAMES && !n.names_in.is_empty())
+    }
+
+    fn is_over_any(&self, id: NodeId, those: &BTreeSet<NodeId>) -> bool {
+        self.node(id).is_some_and(|n| n.under.iter().any(|u| those.contains(u)))
+    }
+}
