@@ -11,6 +11,7 @@ use env::Rng;
 mod cleaning;
 mod crowd;
 mod extents;
+mod fleeting;
 mod fragments;
 mod held;
 mod holes;
@@ -104,6 +105,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         (
             "postmark",
             "a mail server's small files: created, read, appended to, removed, with fsync",
+        ),
+        (
+            "fleeting",
+            "files made and removed again at once, among names that stay and slots reused",
         ),
         ("short-lives", "new contents freed again while they and others' are being written back"),
         ("moves", "files moved to new directories, and out of ones that are then removed"),
@@ -232,6 +237,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),
         "holes" => holes::script(seed),
+        "fleeting" => fleeting::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),
         "moves" => moves::script(seed),

@@ -89,18 +89,20 @@ impl Lives {
 }
 
 impl Graph {
-    /// May these operations be forgotten together (I10)?
+    /// May these operations be forgotten together (I10)? What they lie over must be names that are
+    /// older than all of theirs, of whose space they have taken some and given it back; over them
+    /// nothing may lie.
     pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>) -> bool {
         let Some(nodes) = self.nodes_of(txns) else { return false };
+        let Some(first) = nodes.first().copied() else { return false };
+        let anything_goes = self.plant().is("cancel-over-others");
         nodes.iter().all(|id| {
             let n = self.node(*id).expect("it is one of theirs");
-            let unseen = n.step == CONTENTS || n.is_pending() || self.plant().is("cancel-seen");
-            let beside = |u: &NodeId| nodes.contains(u) || self.is_name(*u);
-            let over =
-                |o: &NodeId| nodes.contains(o) || !self.is_over_any(*o, &nodes) || self.is_name(*o);
-            unseen
-                && (n.under.iter().all(beside) || self.plant().is("cancel-over-older"))
-                && self.in_block(n.buf.block()).all(|o| over(&o))
+            let is_unseen = n.step == CONTENTS || n.is_pending();
+            let beside = |u: &NodeId| nodes.contains(u) || *u < first && self.is_name(*u);
+            let is_beside = anything_goes || n.under.iter().all(beside);
+            let is_under = |o: NodeId| !nodes.contains(&o) && self.is_over_any(o, &nodes);
+            is_unseen && is_beside && !self.in_block(n.buf.block()).any(is_under)
         })
     }
 
@@ -113,8 +115,7 @@ impl Graph {
         Some(all)
     }
 
-    /// Is it durable, or a name in a directory's block? That lies beside another's, of which it has
-    /// taken, or left, nothing but space.
+    /// Is it durable, or a name in a directory's block?
     fn is_name(&self, id: NodeId) -> bool {
         self.node(id).is_none_or(|n| n.step == NAMES && !n.names_in.is_empty())
     }
