@@ -16,8 +16,7 @@ use lfs::codec::{Reader, Writer};
 use lfs::{Extent, Place, Virt};
 use std::rc::Rc;
 
-/// Objects, and bytes of them, from which on the next checkpoint is due.
-const OBJECTS: u64 = 256;
+/// Bytes of objects from which on the next checkpoint is due.
 const BYTES: u64 = 64 << 20;
 
 impl Table {
@@ -92,7 +91,7 @@ impl Inner {
     pub(crate) fn checkpoint_if_due(self: &Rc<Self>) {
         {
             let mut s = self.state.borrow_mut();
-            let due = s.since.0 >= OBJECTS || s.since.1 >= BYTES;
+            let due = s.since.0 >= self.options.pace.checkpoint_objects || s.since.1 >= BYTES;
             if !due || s.checkpoint_wanted || s.failed.is_some() {
                 return;
             }

@@ -12,8 +12,6 @@ use std::rc::Rc;
 
 /// Of an object that is this full or fuller nothing is gained, in percent.
 const FULL_PERCENT: u64 = 75;
-/// Blocks without life that may lie in the bucket beside as many as live.
-const SLACK_BLOCKS: u64 = 4096;
 /// Objects cleaned before it is looked again whether that is enough.
 const AT_ONCE: usize = 16;
 
@@ -55,7 +53,7 @@ impl Inner {
         for info in s.table.objects.values().filter(|i| i.live > 0) {
             (blocks, live) = (blocks + u64::from(info.blocks), live + u64::from(info.live));
         }
-        blocks > 2 * live + SLACK_BLOCKS
+        blocks > 2 * live + self.options.pace.slack_blocks
     }
 
     async fn clean(self: &Rc<Self>, objects: usize) -> Result<usize, DiskError> {

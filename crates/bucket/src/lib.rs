@@ -66,10 +66,10 @@ mod volume;
 mod writer;
 
 pub use beat::Writer;
-pub use fence::TakeOver;
+pub use fence::{TakeOver, writers};
 pub use make::{FormatOptions, Making, format};
 pub use state::Stats;
-pub use store::{OpenOptions, Opened, Store};
+pub use store::{OpenOptions, Opened, Pace, Store};
 pub use volume::{Shape, is_volume};
 
 /// Bytes of a virtual block.

@@ -14,6 +14,21 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
+/// How often a store is tidied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Pace {
+    /// Objects of the log from which on a checkpoint is due.
+    pub checkpoint_objects: u64,
+    /// Blocks without life that may lie in the bucket beside as many as live.
+    pub slack_blocks: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace { checkpoint_objects: 256, slack_blocks: 4096 }
+    }
+}
+
 /// How to open one.
 #[derive(Clone, Debug)]
 pub struct OpenOptions {
@@ -27,6 +42,8 @@ pub struct OpenOptions {
     pub writer: String,
     /// Blocks kept in memory of what was read and written.
     pub cache_blocks: usize,
+    /// How often it is tidied.
+    pub pace: Pace,
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
 }
@@ -39,6 +56,7 @@ impl Default for OpenOptions {
             after: Nanos::from_secs(5),
             writer: String::new(),
             cache_blocks: 16 << 10,
+            pace: Pace::default(),
             plant: None,
         }
     }

@@ -561,6 +561,9 @@ pub struct CrashArgs {
     /// Volumes that share a log (modes with a log).
     #[arg(long)]
     pub volumes: Option<u64>,
+    /// Volumes in a bucket, each written by several machines that are cut (mode lfs).
+    #[arg(long)]
+    pub in_bucket: bool,
     /// The kind of volume [default: ext3, and for a fourth of the states more ext4].
     #[arg(long)]
     pub profile: Option<CrashProfile>,

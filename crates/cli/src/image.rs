@@ -133,7 +133,8 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     };
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let writer = format!("process {} on {}", std::process::id(), host.trim());
-    BucketOptions { take_over, after: Nanos((a.takeover_after * 1e9) as u64), writer }
+    let after = Nanos((a.takeover_after * 1e9) as u64);
+    BucketOptions { take_over, after, writer, ..BucketOptions::default() }
 }
 
 /// The log's own file or device, if one is named and there.

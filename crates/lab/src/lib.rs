@@ -22,6 +22,7 @@ mod kernel;
 #[cfg(test)]
 mod kernel_dirs;
 mod lifecycle;
+pub mod machines;
 mod marks;
 mod model;
 #[cfg(test)]
@@ -33,6 +34,7 @@ mod random;
 mod record;
 mod scenario;
 mod segments;
+mod seen;
 mod setting;
 mod soft;
 mod subject;

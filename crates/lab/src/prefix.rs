@@ -482,6 +482,11 @@ fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
     }
 }
 
+/// Is it durable when an NFS client is answered, with all that returned before?
+pub(crate) fn answered_durably(act: &Act) -> bool {
+    makes_durable(act, Caller { redo: true, remote: true, rests: false })
+}
+
 /// How many of the answered acts are promised: those of the setup, those before the last sync, and
 /// of each fsync the last that made the file what it is, or gave it a name.
 fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {

@@ -3,6 +3,7 @@
 
 use crate::acts::Act;
 use crate::model::{Model, Node};
+use crate::seen::Paths;
 use crate::subject::{Setting, Subject, new_disks};
 use env::Rng;
 use integrity::Plant;
@@ -47,6 +48,11 @@ pub fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
 /// The volume's tree against the model's.
 pub(crate) fn compare(v: &mut Subject, model: &Model) -> Result<(), String> {
     let seen = v.tree(true).map_err(|e| format!("reading the tree: {e}"))?;
+    differs(&seen, model)
+}
+
+/// Says in what a tree differs from the model's; Ok: in nothing.
+pub(crate) fn differs(seen: &Paths, model: &Model) -> Result<(), String> {
     let tree = model.tree();
     if !seen.keys().eq(tree.keys()) {
         let missing: Vec<_> = tree.keys().filter(|k| !seen.contains_key(*k)).collect();

@@ -1,18 +1,19 @@
 //! A volume in the virtual world: made, opened, asked, read back.
 
 use crate::acts::{Act, ino_of};
-use crate::contents::Contents;
 use crate::perform::{Holds, give_back, perform};
+use crate::seen::paths;
 use env::{Engine, Env, Nanos};
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
 use sim::{Image, World};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
-use vfs::{Answer, Call, FsError, Kind, OpenAll, Reply, Request, Volume};
+use vfs::{Answer, Call, FsError, OpenAll, Reply, Request, Volume};
 use volume::OpenOptions;
 
+pub use crate::seen::Seen;
 pub use crate::setting::{Setting, SimDevice, VolumeKind, fresh, recover};
 pub(crate) use crate::setting::{VOLUME, new_disks};
 
@@ -352,71 +353,21 @@ impl Subject {
         contents: bool,
         twice: bool,
     ) -> Result<BTreeMap<String, Seen>, FsError> {
-        let mut all = BTreeMap::new();
-        let mut dirs = vec![(String::new(), 2u32, vec![2u32])];
-        let mut seen_dirs = BTreeSet::new();
-        while let Some((path, dir, above)) = dirs.pop() {
-            if !seen_dirs.insert(dir) && !twice {
-                return Err(FsError::Io); // a directory with two names, which damage can make
-            }
-            for e in self.list(dir)? {
-                let name = String::from_utf8_lossy(&e.name).into_owned();
-                if (path.is_empty() && name == "lost+found") || name == "." || name == ".." {
-                    continue;
+        let (volume, slot) = (self.volume.clone(), Rc::new(RefCell::new(None)));
+        let (read, mut task) = (slot.clone(), Some((volume, slot)));
+        self.world.run(
+            &mut self.engine,
+            move |env| {
+                if let Some((volume, slot)) = task.take() {
+                    env.spawn("read all", async move {
+                        let paths = paths(&volume, contents, twice).await;
+                        slot.borrow_mut().replace(paths);
+                    });
                 }
-                let at = format!("{path}/{name}");
-                let seen = self.look(e.ino, contents)?;
-                if seen.kind == Kind::Dir && !above.contains(&e.ino) {
-                    let above = above.iter().copied().chain([e.ino]).collect();
-                    dirs.push((at.clone(), e.ino, above));
-                }
-                all.insert(at, seen);
-            }
-        }
-        Ok(all)
-    }
-
-    fn list(&mut self, dir: u32) -> Result<Vec<vfs::DirEntry>, FsError> {
-        let mut all = Vec::new();
-        let mut cookie = 0;
-        loop {
-            let request =
-                Request::ReadDir { dir, cookie, max_bytes: 4096, entry_bytes: 24, attrs: false };
-            let Reply::Dir { entries, eof, .. } = self.ask(u64::MAX / 4, request)? else {
-                return Err(FsError::Io);
-            };
-            cookie = entries.last().map_or(cookie, |e| e.cookie);
-            all.extend(entries);
-            if eof {
-                return Ok(all);
-            }
-        }
-    }
-
-    fn look(&mut self, ino: u32, contents: bool) -> Result<Seen, FsError> {
-        let Reply::Attr(a) = self.ask(u64::MAX / 4, Request::GetAttr { ino })? else {
-            return Err(FsError::Io);
-        };
-        let mut bytes = Contents::default();
-        if a.kind() == Kind::Symlink
-            && let Reply::Bytes(text) = self.ask(u64::MAX / 4, Request::ReadLink { ino })?
-        {
-            bytes = Contents::from(&text[..]);
-        }
-        if contents && a.kind() == Kind::File {
-            // A long file comes in pieces.
-            while bytes.len() < a.size {
-                let (ino, offset, len) = (ino, bytes.len(), (a.size - bytes.len()).min(READ_BYTES));
-                let read = Request::Read { ino, offset, len: len as u32 };
-                match self.ask(u64::MAX / 4, read)? {
-                    Reply::Data { data, .. } if !data.is_empty() => {
-                        data.parts().for_each(|part| bytes.write(bytes.len(), part));
-                    }
-                    _ => break,
-                }
-            }
-        }
-        Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
+            },
+            |_| read.borrow().is_some(),
+        );
+        read.borrow_mut().take().expect("it has ended")
     }
 }
 
@@ -446,20 +397,4 @@ fn opener_of(disks: &[Image], volumes: u16, options: OpenOptions) -> Result<Open
     };
     let all = own.iter().map(member).collect::<Result<Vec<_>, String>>()?;
     volume::openers(all).map_err(|e| e.to_string())
-}
-
-/// A file is read in pieces of so many bytes.
-const READ_BYTES: u64 = 256 << 10;
-
-/// What is at a path.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Seen {
-    /// What kind of file.
-    pub kind: Kind,
-    /// Its inode.
-    pub ino: u32,
-    /// Its length.
-    pub size: u64,
-    /// Its contents, or a link's text.
-    pub bytes: Contents,
 }

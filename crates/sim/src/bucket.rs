@@ -4,6 +4,7 @@
 
 use env::sync::Notify;
 use env::{Bucket, BucketError, BucketErrorKind, Env, Local, Nanos, ObjectDone, ObjectOp, Rng};
+use env::{DiskError, DiskErrorKind, ReadNow};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,9 +36,12 @@ pub enum Cut {
     StoppedAfter(Nanos),
 }
 
+/// All objects of a bucket by their names.
+pub type Objects = BTreeMap<String, Arc<[u8]>>;
+
 struct Inner {
     env: Env,
-    objects: RefCell<BTreeMap<String, Arc<[u8]>>>,
+    objects: RefCell<Objects>,
     rng: RefCell<Rng>,
     trouble: Trouble,
     overwritten: RefCell<Vec<String>>,
@@ -65,9 +69,14 @@ const LATE: Nanos = Nanos::from_secs(20);
 impl SimBucket {
     /// An empty bucket. `seed` decides what goes wrong, and how long things take.
     pub fn new(env: Env, seed: u64, trouble: Trouble) -> SimBucket {
+        SimBucket::of(env, Objects::new(), (seed, trouble))
+    }
+
+    /// A bucket with these objects in it.
+    pub fn of(env: Env, objects: Objects, (seed, trouble): (u64, Trouble)) -> SimBucket {
         SimBucket(Rc::new(Inner {
             env,
-            objects: RefCell::default(),
+            objects: RefCell::new(objects),
             rng: RefCell::new(Rng::new(seed)),
             trouble,
             overwritten: RefCell::default(),
@@ -89,6 +98,11 @@ impl SimBucket {
     /// Objects that another one was put in the place of, heartbeats aside.
     pub fn overwritten(&self) -> Vec<String> {
         self.0.overwritten.borrow().clone()
+    }
+
+    /// All that is in it now.
+    pub fn objects(&self) -> Objects {
+        self.0.objects.borrow().clone()
     }
 
     /// The names of all objects.
@@ -122,14 +136,7 @@ impl SimBucket {
                 }
                 Ok(ObjectDone::Done)
             }
-            ObjectOp::Get(name, range) => {
-                let found = objects.get(name);
-                let bytes = found.ok_or_else(|| error(op, BucketErrorKind::NotFound))?;
-                let (from, len) = range.unwrap_or((0, bytes.len() as u64));
-                let end = (from + len).min(bytes.len() as u64);
-                let part = bytes.get(from as usize..end as usize).unwrap_or_default();
-                Ok(ObjectDone::Bytes(part.to_vec()))
-            }
+            ObjectOp::Get(..) => get(&objects, op),
             ObjectOp::List { prefix, after } => {
                 let wanted = |n: &&String| n.starts_with(prefix) && *n > after;
                 Ok(ObjectDone::Names(objects.keys().filter(wanted).cloned().collect()))
@@ -148,6 +155,29 @@ impl SimBucket {
             me.0.env.sleep(wait).await;
             let _ = me.apply(&op); // nobody waits for it
         });
+    }
+}
+
+fn get(objects: &Objects, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+    let ObjectOp::Get(name, range) = op else { return Err(error(op, BucketErrorKind::Refused)) };
+    let bytes = objects.get(name).ok_or_else(|| error(op, BucketErrorKind::NotFound))?;
+    let (from, len) = range.unwrap_or((0, bytes.len() as u64));
+    let end = (from + len).min(bytes.len() as u64);
+    let part = bytes.get(from as usize..end as usize).unwrap_or_default();
+    Ok(ObjectDone::Bytes(part.to_vec()))
+}
+
+/// A bucket as it was when it was lent, for who reads without waiting: nothing goes wrong there.
+#[derive(Debug)]
+pub(crate) struct LentBucket(Objects);
+
+impl ReadNow for LentBucket {
+    fn read_now(&self, at: u64, _: &mut [u8]) -> Result<(), DiskError> {
+        let (kind, during, detail) = (DiskErrorKind::Io, "read", "it is a bucket".to_owned());
+        Err(DiskError { kind, during, at, detail })
+    }
+    fn object_now(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
+        get(&self.0, op)
     }
 }
 
@@ -194,7 +224,12 @@ impl Machine {
         });
     }
 
-    async fn carry_on(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+    /// The bucket as it is now.
+    pub(crate) fn lend(&self) -> Arc<dyn ReadNow> {
+        Arc::new(LentBucket(self.bucket.objects()))
+    }
+
+    pub(crate) async fn carry_on(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
         let n = self.requests.get();
         self.requests.set(n + 1);
         let (bucket, env) = (&self.bucket, &self.bucket.0.env);

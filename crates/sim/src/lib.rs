@@ -11,8 +11,8 @@ pub mod timing;
 mod trace;
 mod world;
 
-pub use bucket::{Cut, Machine, SimBucket, Trouble, Way};
+pub use bucket::{Cut, Machine, Objects, SimBucket, Trouble, Way};
 pub use image::Image;
 pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};
-pub use world::{Fault, Latency, Pen, Traffic, World};
+pub use world::{Fault, Latency, Machines, Pen, Traffic, World};

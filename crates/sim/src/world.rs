@@ -1,6 +1,7 @@
 //! Virtual time: requests take as long as a model says, ends come in the order of their times, and
 //! nothing else makes time pass.
 
+use crate::bucket::Machine;
 use crate::image::Image;
 use crate::lent::{LentImage, LentReads};
 use crate::timing::{Access, Kind, Timing};
@@ -48,6 +49,32 @@ impl Pen {
     }
 }
 
+/// The machines of a world, each with its way to a bucket in the place of a disk: a volume that is
+/// opened on such a "disk" is one machine's.
+#[derive(Clone, Default)]
+pub struct Machines(Rc<RefCell<BTreeMap<DiskId, Rc<Machine>>>>);
+
+impl Machines {
+    /// Requests to this disk are from now on this machine's to its bucket.
+    pub fn attach(&self, id: DiskId, machine: Rc<Machine>) {
+        self.0.borrow_mut().insert(id, machine);
+    }
+    fn get(&self, id: DiskId) -> Option<Rc<Machine>> {
+        self.0.borrow().get(&id).cloned()
+    }
+    /// Each request travels in a task of its own.
+    fn begin(&self, requests: Vec<IoRequest>, env: &Env) {
+        for r in requests {
+            let (Some(machine), Some(op)) = (self.get(r.disk), r.object) else { continue };
+            let port = env.port().clone();
+            env.spawn("request", async move {
+                let done = machine.carry_on(op).await;
+                port.complete(IoDone::of_object(r.id, done));
+            });
+        }
+    }
+}
+
 /// What a disk was asked, counted at the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Traffic {
@@ -86,6 +113,9 @@ pub struct World {
     pen: Pen,
     lent_reads: LentReads,
     lent_reads_take_time: bool,
+    machines: Machines,
+    /// Requests to buckets that the next turn begins.
+    leaving: Vec<IoRequest>,
     /// The wall clock's nanoseconds since 1970 when the world begins.
     epoch: u64,
 }
@@ -113,6 +143,8 @@ impl World {
             pen: Pen::default(),
             lent_reads: LentReads::default(),
             lent_reads_take_time: false,
+            machines: Machines::default(),
+            leaving: Vec::new(),
             epoch: EPOCH,
         }
     }
@@ -158,6 +190,10 @@ impl World {
     pub fn pen(&self) -> Pen {
         self.pen.clone()
     }
+    /// Its machines; so far none.
+    pub fn machines(&self) -> Machines {
+        self.machines.clone()
+    }
     /// The time, in nanoseconds since the world began.
     pub fn now(&self) -> u64 {
         self.now
@@ -174,7 +210,11 @@ impl World {
         let mut done = Vec::new();
         loop {
             let now = Now { mono: Nanos(self.now), wall: Nanos(self.epoch + self.now) };
-            engine.turn(now, &mut done, &mut arrive);
+            let leaving = std::mem::take(&mut self.leaving);
+            engine.turn(now, &mut done, |env| {
+                self.machines.begin(leaving, env);
+                arrive(env);
+            });
             self.charge_lent_reads();
             let marks: Vec<u64> = std::mem::take(&mut *self.pen.0.borrow_mut());
             if !self.forgets {
@@ -185,6 +225,9 @@ impl World {
             }
             if until(self) {
                 return;
+            }
+            if !self.leaving.is_empty() {
+                continue;
             }
             let next_end = self.ends.keys().next().map(|k| k.0);
             let next_timer = engine.deadline().map(|d| d.0);
@@ -204,6 +247,9 @@ impl World {
     }
 
     fn lend(&mut self, disk: DiskId) -> Arc<dyn ReadNow> {
+        if let Some(machine) = self.machines.get(disk) {
+            return machine.lend();
+        }
         let bad = match self.fault {
             Some(Fault::Read(byte)) => Some(byte),
             _ => None,
@@ -259,6 +305,10 @@ impl World {
     }
 
     fn begin(&mut self, request: IoRequest) {
+        if request.object.is_some() && self.machines.get(request.disk).is_some() {
+            self.leaving.push(request);
+            return;
+        }
         let IoRequest { id, disk, op, at, mut blocks, .. } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
         self.count(disk, &op, bytes);

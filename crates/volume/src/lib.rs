@@ -49,7 +49,7 @@ pub use mechanisms::{
     AfterCrash, Commit, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption,
 };
 pub use objects::{BucketOptions, make_in_bucket, open_bucket};
-pub use open::{Found, decide, log_report, look, opener, openers, recover, recover_copy};
+pub use open::{Found, decide, log_report, look, open_on, opener, openers, recover, recover_copy};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, foreign, probe};

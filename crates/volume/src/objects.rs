@@ -6,7 +6,7 @@ use crate::VolumeError;
 use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
-use bucket::{Making, TakeOver};
+use bucket::{Making, Pace, TakeOver};
 use env::{Bucket, Disk, DiskError, Env, Local, Nanos};
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
@@ -21,13 +21,15 @@ pub struct BucketOptions {
     pub after: Nanos,
     /// Who opens it, for a person.
     pub writer: String,
+    /// How often it is tidied.
+    pub pace: Pace,
 }
 
 impl Default for BucketOptions {
     fn default() -> BucketOptions {
         let defaults = bucket::OpenOptions::default();
         let (take_over, after) = (defaults.take_over, defaults.after);
-        BucketOptions { take_over, after, writer: defaults.writer }
+        BucketOptions { take_over, after, writer: defaults.writer, pace: defaults.pace }
     }
 }
 
@@ -39,9 +41,9 @@ pub(crate) struct Objects;
 /// it, or the bucket's.
 pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
     let plant = on.plant.0.and_then(|p| bucket::PLANTS.iter().copied().find(|known| *known == p));
-    let BucketOptions { take_over, after, writer } = on.bucket.clone();
-    let defaults = bucket::OpenOptions::default();
-    let options = bucket::OpenOptions { read_only, take_over, after, writer, plant, ..defaults };
+    let BucketOptions { take_over, after, writer, pace } = on.bucket.clone();
+    let defaults = bucket::OpenOptions { read_only, plant, ..bucket::OpenOptions::default() };
+    let options = bucket::OpenOptions { take_over, after, writer, pace, ..defaults };
     let objects = on.env.port().bucket(on.own);
     bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
 }

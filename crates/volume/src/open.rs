@@ -207,7 +207,14 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
     })
 }
 
-/// The same for several volumes that share one log outside: each with its bytes, on the engine's
+/// Opens the volume on this ground, inside the engine that the ground is in. Errors: a sentence for
+/// the user.
+pub async fn open_on(ground: Ground, options: OpenOptions) -> Result<Rc<dyn Volume>, String> {
+    let ground = Ground { bucket: options.bucket.clone(), ..ground };
+    open(None, ground, options, None).await
+}
+
+/// The same as [`opener`] for several volumes that share one log outside: each with its bytes, on the engine's
 /// first disks in this order, with the log on the disk after theirs. Errors: two have one UUID.
 pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, VolumeError> {
     let members: Vec<_> = volumes.iter().map(|(f, ..)| f.layout.id_in_log()).collect();

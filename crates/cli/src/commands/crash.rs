@@ -5,7 +5,7 @@ use crate::image::mode_of;
 use crate::{Failure, Outcome};
 use integrity::Plant;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
-use lab::{Setting, VolumeKind};
+use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, Keeps, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE,
     Mode, ModeOption,
@@ -13,6 +13,9 @@ use volume::{
 
 /// The command.
 pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
+    if a.in_bucket {
+        return in_bucket(a);
+    }
     if a.list {
         for (name, what) in lab::scenarios() {
             println!("{name:10} {what}");
@@ -47,13 +50,51 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         };
         all.runs.extend(report.runs);
     }
+    tell(a, &all)
+}
+
+fn tell(a: &CrashArgs, all: &CrashReport) -> Result<Outcome, Failure> {
     let broken = all.runs.iter().any(|r| !r.violations.is_empty());
     if a.json {
-        println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
+        println!("{}", serde_json::to_string(all).map_err(|e| e.to_string())?);
     } else {
-        print(&all);
+        print(all);
     }
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
+}
+
+/// Volumes in a bucket, which several machines write.
+fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
+    let mode = mode_of(a.mode.as_deref().unwrap_or(Mode::Lfs.info().name))?;
+    let other = mode != Mode::Lfs || a.log.is_some() || a.volumes.is_some() || a.profile.is_some();
+    if other || a.commit.is_some() {
+        let why = "--in-bucket: volumes are in mode lfs, and each commits as its seed says";
+        return Err(Failure::Usage(why.into()));
+    }
+    if a.list {
+        machines::scenarios().iter().for_each(|(name, what)| println!("{name:10} {what}"));
+        return Ok(Outcome::Done);
+    }
+    if a.plant.as_deref() == Some("list") {
+        machines::PLANTS.iter().for_each(|name| println!("{name}"));
+        return Ok(Outcome::Done);
+    }
+    let plant = match &a.plant {
+        None => Plant::NONE,
+        Some(name) => {
+            let found = machines::PLANTS.iter().find(|p| *p == name);
+            let why = || format!("in a bucket there is no mutation {name}: --plant list");
+            Plant(Some(found.ok_or_else(|| Failure::Usage(why()))?))
+        }
+    };
+    let (scenario, seed, states) = (a.scenario.clone(), a.seed, a.states);
+    let first = plant.is_any();
+    let o = CrashOptions { setting: Setting::plain(mode), scenario, seed, states, plant, first };
+    let report = match &a.replay {
+        Some(state) => machines::replay(&o, state)?,
+        None => machines::explore(&o)?,
+    };
+    tell(a, &report)
 }
 
 /// The ways in which a mode is explored: one with a log, if nobody has said when a call is done, in

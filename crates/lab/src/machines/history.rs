@@ -1,0 +1,123 @@
+//! What each machine has found and done, and the judgement of it. It asks no volume.
+
+use crate::acts::Act;
+use crate::model::Model;
+use crate::random::differs;
+use crate::seen::Paths;
+use std::cell::RefCell;
+use std::rc::Rc;
+use vfs::FsError;
+
+/// What one machine has found and done.
+struct Writing {
+    machine: String,
+    found: Paths,
+    base: Model,
+    /// As it is after all that was begun.
+    now: Model,
+    acts: Vec<Act>,
+    /// So many of them it was told are durable.
+    acknowledged: usize,
+}
+
+impl Writing {
+    /// The volume before the first act, after the first, and so on.
+    fn moments(&self) -> Vec<Model> {
+        let mut all = vec![self.base.clone()];
+        for act in &self.acts {
+            let mut next = all[all.len() - 1].clone();
+            let done = next.apply(act);
+            let last = all[all.len() - 1].clone();
+            all.push(if done.is_ok() { next } else { last });
+        }
+        all
+    }
+}
+
+/// All machines that have opened the volume, in the order in which they had read it.
+#[derive(Clone, Default)]
+pub(crate) struct History(Rc<RefCell<Vec<Writing>>>);
+
+impl History {
+    /// A machine has opened the volume and found this. Returns its number. Errors: nobody ever made
+    /// that.
+    pub(crate) fn open(&self, machine: &str, found: Paths) -> Result<usize, String> {
+        let mut all = self.0.borrow_mut();
+        let moments = all.iter().rev().flat_map(Writing::moments);
+        let mut known = moments.chain([Model::default()]);
+        let Some(base) = known.find(|m| differs(&found, m).is_ok()) else {
+            return Err(format!("broken: {machine} has found what was there at no moment"));
+        };
+        drop(known);
+        let (now, machine) = (base.clone(), machine.to_owned());
+        all.push(Writing { machine, found, base, now, acts: Vec::new(), acknowledged: 0 });
+        Ok(all.len() - 1)
+    }
+
+    /// The volume as the machine left it.
+    pub(crate) fn now(&self, n: usize) -> Model {
+        self.0.borrow()[n].now.clone()
+    }
+
+    /// The machine begins this: what the answer has to be, and whether it changes anything.
+    pub(crate) fn begin(&self, n: usize, act: &Act) -> (Result<(), FsError>, bool) {
+        let mut all = self.0.borrow_mut();
+        let w = &mut all[n];
+        w.acts.push(act.clone());
+        let mut next = w.now.clone();
+        let want = next.apply(act);
+        if want.is_err() {
+            return (want, false);
+        }
+        let changes = next != w.now;
+        w.now = next;
+        (want, changes)
+    }
+
+    /// So many of the machine's acts are begun.
+    pub(crate) fn begun(&self, n: usize) -> usize {
+        self.0.borrow()[n].acts.len()
+    }
+
+    /// The machine was told that so many of its acts are durable.
+    pub(crate) fn acknowledge(&self, n: usize, acts: usize) {
+        let w = &mut self.0.borrow_mut()[n];
+        w.acknowledged = w.acknowledged.max(acts);
+    }
+
+    /// Prints what each machine has done, `*` behind what it was told is durable.
+    pub(crate) fn tell(&self) {
+        for w in self.0.borrow().iter() {
+            eprintln!("{} has found {} names", w.machine, w.found.len());
+            for (n, act) in w.acts.iter().enumerate() {
+                eprintln!("  {act:?}{}", if n < w.acknowledged { " *" } else { "" });
+            }
+        }
+    }
+
+    /// What is wrong: each machine has found what was there after so many acts of the one before as
+    /// that one was told are durable, or after more of them. `epochs`: the machines in the order in
+    /// which the volume was theirs.
+    pub(crate) fn judge(&self, epochs: &[String]) -> Result<(), String> {
+        let all = self.0.borrow();
+        let of = |m: &String| all.iter().find(|w| w.machine == *m);
+        let writings: Vec<&Writing> = epochs.iter().filter_map(of).collect();
+        for pair in writings.windows(2) {
+            let (before, next) = (pair[0], pair[1]);
+            let moments = &before.moments()[before.acknowledged..];
+            let nearest: Vec<String> =
+                moments.iter().filter_map(|m| differs(&next.found, m).err()).collect();
+            if nearest.len() == moments.len() {
+                return Err(format!(
+                    "broken: {} has not found what {} was told is durable, {} of {} operations: {}",
+                    next.machine,
+                    before.machine,
+                    before.acknowledged,
+                    before.acts.len(),
+                    nearest.first().map_or("", |w| w.as_str())
+                ));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,145 @@
+//! How one run goes: what happens to which machine, when the second one begins, and what goes wrong
+//! on the way to the bucket. It runs nothing.
+
+use super::OF_A_SEED;
+use env::{Nanos, Rng};
+use sim::{Cut, Trouble};
+use volume::TakeOver;
+
+/// A kind of run.
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) what: &'static str,
+    /// In how many variants each request is cut.
+    variants: u64,
+    plan: fn(&Case, &mut Rng) -> Plan,
+}
+
+/// One run.
+#[derive(Clone, Copy)]
+pub(crate) struct Case {
+    pub(crate) scenario: &'static Scenario,
+    pub(crate) seed: u64,
+    /// At which request of the first machine it happens.
+    pub(crate) request: u64,
+    pub(crate) variant: u64,
+}
+
+/// How it goes.
+pub(crate) struct Plan {
+    pub(crate) trouble: Trouble,
+    /// What happens to each machine at which of its requests.
+    pub(crate) cuts: [Option<(u64, Cut)>; 3],
+    /// The second begins when the first has made so many requests, and this time has passed.
+    pub(crate) second: (u64, Nanos),
+    /// The third begins so long after the second.
+    pub(crate) third: Nanos,
+    /// What the second does where the first writes.
+    pub(crate) take_over: TakeOver,
+}
+
+/// Nothing goes wrong.
+pub(crate) const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
+const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "cut",
+        what: "the writer is killed or stands still at each request; others take over",
+        variants: 5,
+        plan: |case, rng| {
+            let plan = Plan::calm();
+            let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
+            let second = (case.request, Nanos::from_millis(rng.below(1500)));
+            Plan { cuts, second, ..plan }
+        },
+    },
+    Scenario {
+        name: "second",
+        what: "a second writer opens at each request of the first, and both go on",
+        variants: 2,
+        plan: |case, rng| {
+            let second = (case.request, Nanos::from_millis(case.variant * rng.below(40)));
+            Plan { second, third: Nanos::from_millis(rng.below(3000)), ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "asleep",
+        what: "who takes over stands still at one of its requests, and the writer goes on",
+        variants: 2,
+        plan: |case, rng| {
+            let most = if case.variant == 0 { 400 } else { 10_000 };
+            let long = Nanos::from_millis(40 + rng.below(most));
+            let cuts = [None, Some((3 + rng.below(40), Cut::StoppedBefore(long))), None];
+            Plan { cuts, second: (case.request, Nanos(0)), ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "standby",
+        what: "a standby waits until the writer, cut at each request, is silent or has ended",
+        variants: 5,
+        plan: |case, rng| {
+            let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
+            let second = (rng.below(20), Nanos(0));
+            Plan { cuts, second, take_over: TakeOver::Wait, ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "rough",
+        what: "requests fail, come late and lose their answers; all machines are cut anywhere",
+        variants: 5,
+        plan: |case, rng| {
+            let mut any = || {
+                let (at, kind) = (rng.below(150), rng.below(6));
+                (kind < 5).then(|| (at, cut(kind, rng)))
+            };
+            let cuts = [any(), any(), any()];
+            let second = (case.request, Nanos::from_millis(rng.below(1000)));
+            let third = Nanos::from_millis(rng.below(3000));
+            Plan { trouble: ROUGH, cuts, second, third, ..Plan::calm() }
+        },
+    },
+];
+
+fn cut(kind: u64, rng: &mut Rng) -> Cut {
+    let long = Nanos::from_millis(rng.below(20_000));
+    match kind {
+        0 => Cut::KilledBefore,
+        1 => Cut::KilledAfter,
+        2 => Cut::KilledLate,
+        3 => Cut::StoppedBefore(long),
+        _ => Cut::StoppedAfter(long),
+    }
+}
+
+impl Plan {
+    /// One machine after the other, and nothing happens.
+    pub(crate) fn calm() -> Plan {
+        let second = (u64::MAX, Nanos(0));
+        let (trouble, cuts) = (CALM, [None, None, None]);
+        Plan { trouble, cuts, second, third: Nanos::from_secs(8), take_over: TakeOver::Insist }
+    }
+}
+
+impl Case {
+    /// Its name in a report.
+    pub(crate) fn name(&self) -> String {
+        format!("{}:{}:{}:{}", self.scenario.name, self.seed, self.request, self.variant)
+    }
+
+    pub(crate) fn plan(&self) -> Plan {
+        let salt = self.request * 1009 + self.variant * 31;
+        (self.scenario.plan)(self, &mut Rng::new((self.seed << 20) ^ salt ^ 0x5eed))
+    }
+}
+
+/// Some of a seed's runs, scattered over the requests that the first machine makes.
+pub(crate) fn cases(scenario: &'static Scenario, seed: u64, requests: u64) -> Vec<Case> {
+    let total = requests * scenario.variants;
+    let step = 10_007 % total.max(1) | 1;
+    let one = |i: u64| {
+        let n = (i * step + seed) % total;
+        Case { scenario, seed, request: n / scenario.variants, variant: n % scenario.variants }
+    };
+    (0..total.min(OF_A_SEED)).map(one).collect()
+}

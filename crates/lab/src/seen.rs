@@ -1,0 +1,103 @@
+//! What is at every path of a volume, read by its requests from inside the engine.
+
+use crate::contents::Contents;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use vfs::{Call, DirEntry, FsError, Kind, Reply, Request, Volume};
+
+/// A file is read in pieces of so many bytes.
+const READ_BYTES: u64 = 256 << 10;
+
+/// What is at a path.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seen {
+    /// What kind of file.
+    pub kind: Kind,
+    /// Its inode.
+    pub ino: u32,
+    /// Its length.
+    pub size: u64,
+    /// Its contents, or a link's text.
+    pub bytes: Contents,
+}
+
+/// Every path and what is there.
+pub(crate) type Paths = BTreeMap<String, Seen>;
+
+/// Every path of the volume with its kind, size and (with `contents`) bytes. Without lost+found.
+/// `twice`: a directory may have two names, and is then seen under both.
+pub(crate) async fn paths(
+    volume: &Rc<dyn Volume>,
+    contents: bool,
+    twice: bool,
+) -> Result<Paths, FsError> {
+    let mut all = BTreeMap::new();
+    let mut dirs = vec![(String::new(), 2u32, vec![2u32])];
+    let mut seen_dirs = BTreeSet::new();
+    while let Some((path, dir, above)) = dirs.pop() {
+        if !seen_dirs.insert(dir) && !twice {
+            return Err(FsError::Io); // a directory with two names, which damage can make
+        }
+        for e in list(volume, dir).await? {
+            let name = String::from_utf8_lossy(&e.name).into_owned();
+            if (path.is_empty() && name == "lost+found") || name == "." || name == ".." {
+                continue;
+            }
+            let at = format!("{path}/{name}");
+            let seen = look(volume, e.ino, contents).await?;
+            if seen.kind == Kind::Dir && !above.contains(&e.ino) {
+                let above = above.iter().copied().chain([e.ino]).collect();
+                dirs.push((at.clone(), e.ino, above));
+            }
+            all.insert(at, seen);
+        }
+    }
+    Ok(all)
+}
+
+async fn ask(volume: &Rc<dyn Volume>, request: Request) -> Result<Reply, FsError> {
+    volume.clone().call(Call::local(request)).await.result
+}
+
+async fn list(volume: &Rc<dyn Volume>, dir: u32) -> Result<Vec<DirEntry>, FsError> {
+    let mut all = Vec::new();
+    let mut cookie = 0;
+    loop {
+        let request =
+            Request::ReadDir { dir, cookie, max_bytes: 4096, entry_bytes: 24, attrs: false };
+        let Reply::Dir { entries, eof, .. } = ask(volume, request).await? else {
+            return Err(FsError::Io);
+        };
+        cookie = entries.last().map_or(cookie, |e| e.cookie);
+        all.extend(entries);
+        if eof {
+            return Ok(all);
+        }
+    }
+}
+
+async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen, FsError> {
+    let Reply::Attr(a) = ask(volume, Request::GetAttr { ino }).await? else {
+        return Err(FsError::Io);
+    };
+    let mut bytes = Contents::default();
+    if a.kind() == Kind::Symlink
+        && let Reply::Bytes(text) = ask(volume, Request::ReadLink { ino }).await?
+    {
+        bytes = Contents::from(&text[..]);
+    }
+    if contents && a.kind() == Kind::File {
+        // A long file comes in pieces.
+        while bytes.len() < a.size {
+            let (offset, len) = (bytes.len(), (a.size - bytes.len()).min(READ_BYTES));
+            let read = Request::Read { ino, offset, len: len as u32 };
+            match ask(volume, read).await? {
+                Reply::Data { data, .. } if !data.is_empty() => {
+                    data.parts().for_each(|part| bytes.write(bytes.len(), part));
+                }
+                _ => break,
+            }
+        }
+    }
+    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
+}
