@@ -102,18 +102,29 @@ impl Chain {
     ) -> Result<Chain, Trouble> {
         let listed = list(bucket, 0).await?;
         let mut chain = Chain::begin(bucket, shape, listed).await?;
+        chain.go_on(bucket, shape, plant).await?;
+        Ok(chain)
+    }
+
+    /// From the next serial on, as far as objects were listed.
+    pub(crate) async fn go_on(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+        plant: Option<&'static str>,
+    ) -> Result<(), Trouble> {
         let void_accepted = plant == Some("void-accepted");
-        while chain.listed.contains(&chain.next) {
-            let there = chain.listed.range(chain.next..);
+        while self.listed.contains(&self.next) {
+            let there = self.listed.range(self.next..);
             let some: Vec<u64> = there.take(TOGETHER).copied().collect();
             for found in heads_of(bucket, shape, &some).await.into_iter().zip(&some) {
                 let (found, serial) = found;
-                if *serial == chain.next {
-                    chain.follow(found?, shape.window, void_accepted)?;
+                if *serial == self.next {
+                    self.follow(found?, shape.window, void_accepted)?;
                 }
             }
         }
-        Ok(chain)
+        Ok(())
     }
 
     /// The newest checkpoint: one of the newest objects, as many as may be under way, is it or

@@ -129,7 +129,8 @@ async fn fence(
 }
 
 /// Who has put fences: the epoch that each begins and its writer, in their order. One that was put
-/// under a name that had been used before is among them, and begins none (I8). Errors: there is no volume, or the bucket's.
+/// under a name that had been used before is among them, and begins none (I8). Errors: there is no
+/// volume, or the bucket's.
 pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(u64, String)>, String> {
     let shape = Shape::of(bucket).await?;
     let serials: Vec<u64> = list(bucket, 0).await.map_err(|e| e.to_string())?.into_iter().collect();
@@ -146,7 +147,11 @@ pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(u64, String)>, Stri
 }
 
 /// Had this name been used and deleted before the fence was put there? (I8)
-async fn was_deleted(bucket: &Rc<dyn Bucket>, shape: &Shape, serial: u64) -> Result<bool, String> {
+pub(crate) async fn was_deleted(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    serial: u64,
+) -> Result<bool, String> {
     let behind = list(bucket, serial).await.map_err(|e| e.to_string())?;
     if behind.range(serial + shape.window..).next().is_some() {
         return Ok(true);

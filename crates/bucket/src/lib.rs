@@ -58,6 +58,7 @@ mod disk;
 mod fence;
 mod group;
 mod make;
+mod newer;
 mod object;
 mod read;
 mod state;

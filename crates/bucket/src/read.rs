@@ -8,11 +8,17 @@ use crate::state::parts;
 use crate::store::Inner;
 use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap};
 use lfs::Place;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Blocks that were read or written lately: two halves, of which the older goes as a whole.
-pub(crate) struct Cache {
+/// Blocks that were read or written lately, which several stores may share: a place never holds
+/// anything else (I1).
+#[derive(Clone)]
+pub(crate) struct Cache(Rc<RefCell<Halves>>);
+
+/// Two halves, of which the older goes as a whole.
+struct Halves {
     young: IdMap<u64, Block>,
     old: IdMap<u64, Block>,
     half: usize,
@@ -20,9 +26,23 @@ pub(crate) struct Cache {
 
 impl Cache {
     pub(crate) fn new(blocks: usize) -> Cache {
-        Cache { young: IdMap::default(), old: IdMap::default(), half: (blocks / 2).max(1) }
+        let (young, old) = (IdMap::default(), IdMap::default());
+        Cache(Rc::new(RefCell::new(Halves { young, old, half: (blocks / 2).max(1) })))
     }
-    pub(crate) fn get(&mut self, place: Place) -> Option<Block> {
+    pub(crate) fn get(&self, place: Place) -> Option<Block> {
+        self.0.borrow_mut().get(place)
+    }
+    pub(crate) fn has(&self, place: Place) -> bool {
+        let halves = self.0.borrow();
+        halves.young.contains_key(&place.0) || halves.old.contains_key(&place.0)
+    }
+    pub(crate) fn put(&self, place: Place, block: Block) {
+        self.0.borrow_mut().put(place, block);
+    }
+}
+
+impl Halves {
+    fn get(&mut self, place: Place) -> Option<Block> {
         if let Some(b) = self.young.get(&place.0) {
             return Some(b.clone());
         }
@@ -30,10 +50,7 @@ impl Cache {
         self.put(place, block.clone());
         Some(block)
     }
-    pub(crate) fn has(&self, place: Place) -> bool {
-        self.young.contains_key(&place.0) || self.old.contains_key(&place.0)
-    }
-    pub(crate) fn put(&mut self, place: Place, block: Block) {
+    fn put(&mut self, place: Place, block: Block) {
         if self.young.len() >= self.half {
             self.old = std::mem::take(&mut self.young);
         }

@@ -53,7 +53,7 @@ pub(crate) fn parts(place: Place) -> (u64, u64) {
 }
 
 /// Where each block lies, and the objects of the log.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Table {
     pub(crate) extents: Extents,
     pub(crate) objects: BTreeMap<u64, Info>,

@@ -178,7 +178,8 @@ impl Store {
         let opened =
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
         let there = chain.listed.clone();
-        let store = Store::with(env, steady, (shape, options), chain);
+        let cache = Cache::new(options.cache_blocks);
+        let store = Store::with(env, steady, (shape, options), (chain, cache));
         let store = Store { opened, ..store };
         if !store.inner.options.read_only {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
@@ -200,14 +201,26 @@ impl Store {
             rolled: 0,
             listed: std::collections::BTreeSet::new(),
         };
-        Store::with(env, steady, (shape, OpenOptions::default()), chain)
+        let options = OpenOptions::default();
+        let cache = Cache::new(options.cache_blocks);
+        Store::with(env, steady, (shape, options), (chain, cache))
+    }
+
+    /// The same store at another moment of its log.
+    pub(crate) fn at(&self, chain: Chain) -> Store {
+        let inner = &self.inner;
+        let cache = inner.state.borrow().cache.clone();
+        let of = (inner.shape, inner.options.clone());
+        let opened = Opened { checkpoint: chain.checkpoint, rolled: 0, epoch: chain.epoch };
+        let store = Store::with(inner.env.clone(), inner.steady.clone(), of, (chain, cache));
+        Store { opened, ..store }
     }
 
     fn with(
         env: Env,
         steady: Rc<Steady>,
         (shape, options): (Shape, OpenOptions),
-        chain: Chain,
+        (chain, cache): (Chain, Cache),
     ) -> Store {
         let state = State {
             table: chain.table,
@@ -229,7 +242,7 @@ impl Store {
             checkpoint_wanted: false,
             cleaning: false,
             closing: false,
-            cache: Cache::new(options.cache_blocks),
+            cache,
             stream: Stream::default(),
             failed: None,
             stats: Stats::default(),
@@ -334,7 +347,7 @@ impl Store {
 }
 
 /// The log as far as it goes, for who only reads.
-async fn follow(
+pub(crate) async fn follow(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
     plant: Option<&'static str>,

@@ -1,4 +1,5 @@
-//! What is at every path of a volume, read by its requests from inside the engine.
+//! What is at every path of a volume, read by its requests from inside the engine. It knows nothing
+//! of what should be there.
 
 use crate::contents::Contents;
 use std::collections::{BTreeMap, BTreeSet};

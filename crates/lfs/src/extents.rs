@@ -41,7 +41,7 @@ impl Extent {
 }
 
 /// Extents by their first block, none overlapping.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub struct Extents(BTreeMap<u64, (u32, Option<Place>)>);
 
 impl Extents {

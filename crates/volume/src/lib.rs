@@ -11,6 +11,7 @@
 mod closing;
 mod decision;
 mod discard;
+mod following;
 mod freeze;
 mod groups;
 mod journal;
@@ -41,6 +42,8 @@ pub use bucket::TakeOver;
 pub use check::live::PLANTS as CHECKER_PLANTS;
 pub use decision::{Decision, Recovered, Watch};
 pub use discard::discard_log;
+/// Bugs of following a volume in a bucket that can be planted.
+pub use following::PLANTS as FOLLOWER_PLANTS;
 pub use journal::Journal;
 pub use layout::{FoundLayout, LayoutKind};
 pub use log::LogReport;

@@ -23,13 +23,16 @@ pub struct BucketOptions {
     pub writer: String,
     /// How often it is tidied.
     pub pace: Pace,
+    /// Opened for reading only, it is followed, and no answer is older than this.
+    pub follow: Option<Nanos>,
 }
 
 impl Default for BucketOptions {
     fn default() -> BucketOptions {
         let defaults = bucket::OpenOptions::default();
         let (take_over, after) = (defaults.take_over, defaults.after);
-        BucketOptions { take_over, after, writer: defaults.writer, pace: defaults.pace }
+        let (writer, pace) = (defaults.writer, defaults.pace);
+        BucketOptions { take_over, after, writer, pace, follow: None }
     }
 }
 
@@ -41,7 +44,7 @@ pub(crate) struct Objects;
 /// it, or the bucket's.
 pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
     let plant = on.plant.0.and_then(|p| bucket::PLANTS.iter().copied().find(|known| *known == p));
-    let BucketOptions { take_over, after, writer, pace } = on.bucket.clone();
+    let BucketOptions { take_over, after, writer, pace, .. } = on.bucket.clone();
     let defaults = bucket::OpenOptions { read_only, plant, ..bucket::OpenOptions::default() };
     let options = bucket::OpenOptions { take_over, after, writer, pace, ..defaults };
     let objects = on.env.port().bucket(on.own);
@@ -78,13 +81,16 @@ impl FoundStore for Objects {
         on: &'a Ground,
         read_only: bool,
     ) -> Local<'a, Result<Rc<dyn Store>, VolumeError>> {
-        Box::pin(
-            async move { Ok(Rc::new(Loaded(open_bucket(on, read_only).await?)) as Rc<dyn Store>) },
-        )
+        Box::pin(async move { Ok(loaded(open_bucket(on, read_only).await?)) })
     }
 }
 
 struct Loaded(bucket::Store);
+
+/// An opened store, as what a layout lies on.
+pub(crate) fn loaded(store: bucket::Store) -> Rc<dyn Store> {
+    Rc::new(Loaded(store))
+}
 
 impl Store for Loaded {
     fn disk(&self) -> Rc<dyn Disk> {

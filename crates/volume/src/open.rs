@@ -2,6 +2,7 @@
 //! load. All of it runs inside the engine of whoever asks, on its disks, so that a simulator can
 //! cut it off at every step. Which stores and layouts there are it does not know.
 
+use crate::following;
 use crate::layout::{FoundLayout, probe_layout};
 use crate::log::{self, LogReport, SharedLog};
 use crate::place::{Ground, Place};
@@ -49,6 +50,18 @@ async fn look_in(
         p.in_segments = store.is_segments();
     }
     Ok(layout)
+}
+
+/// Loads the volume, for reading only, that lies in a loaded store.
+pub(crate) async fn load_in(
+    found: &dyn FoundStore,
+    store: Rc<dyn Store>,
+    ground: &Ground,
+    options: OpenOptions,
+) -> Result<Rc<dyn Volume>, VolumeError> {
+    let layout = look_in(found, &*store, ground).await?;
+    let ground = ground.clone();
+    layout.load(Place { ground, disk: store.disk(), store, shared: None }, options).await
 }
 
 async fn find_store(ground: &Ground) -> Result<Box<dyn FoundStore>, VolumeError> {
@@ -178,6 +191,9 @@ async fn open(
     shared: Option<Rc<SharedLog>>,
 ) -> Result<Rc<dyn Volume>, String> {
     let text = |e: VolumeError| e.0;
+    if let (Some(within), true) = (options.bucket.follow, options.read_only) {
+        return following::open(ground, options, within).await.map_err(text);
+    }
     let mut found = match found {
         Some(found) => found,
         None => look(&ground).await.map_err(text)?,
@@ -214,8 +230,9 @@ pub async fn open_on(ground: Ground, options: OpenOptions) -> Result<Rc<dyn Volu
     open(None, ground, options, None).await
 }
 
-/// The same as [`opener`] for several volumes that share one log outside: each with its bytes, on the engine's
-/// first disks in this order, with the log on the disk after theirs. Errors: two have one UUID.
+/// The same as [`opener`] for several volumes that share one log outside: each with its bytes, on
+/// the engine's first disks in this order, with the log on the disk after theirs. Errors: two have
+/// one UUID.
 pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, VolumeError> {
     let members: Vec<_> = volumes.iter().map(|(f, ..)| f.layout.id_in_log()).collect();
     for (i, (id, _)) in members.iter().enumerate() {

@@ -7,6 +7,10 @@ use mechanisms::Terms;
 impl OpenOptions {
     /// What a crash leaves of a volume that is opened like this, in a line.
     pub fn promise_line(&self) -> String {
+        if let (true, Some(within)) = (self.read_only, self.bucket.follow) {
+            let secs = within.0 as f64 / 1e9;
+            return format!("read-only: follows who writes it, at most {secs} s behind");
+        }
         if self.read_only {
             return "read-only: nothing is changed".into();
         }

@@ -66,8 +66,8 @@ fn tell(a: &CrashArgs, all: &CrashReport) -> Result<Outcome, Failure> {
 /// Volumes in a bucket, which several machines write.
 fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
     let mode = mode_of(a.mode.as_deref().unwrap_or(Mode::Lfs.info().name))?;
-    let other = mode != Mode::Lfs || a.log.is_some() || a.volumes.is_some() || a.profile.is_some();
-    if other || a.commit.is_some() {
+    let other = a.log.is_some() || a.volumes.is_some() || a.profile.is_some();
+    if other || a.commit.is_some() || mode.info().keeps != Keeps::Segments {
         let why = "--in-bucket: volumes are in mode lfs, and each commits as its seed says";
         return Err(Failure::Usage(why.into()));
     }
@@ -76,13 +76,13 @@ fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Done);
     }
     if a.plant.as_deref() == Some("list") {
-        machines::PLANTS.iter().for_each(|name| println!("{name}"));
+        machines::plants().for_each(|name| println!("{name}"));
         return Ok(Outcome::Done);
     }
     let plant = match &a.plant {
         None => Plant::NONE,
         Some(name) => {
-            let found = machines::PLANTS.iter().find(|p| *p == name);
+            let found = machines::plants().find(|p| p == name);
             let why = || format!("in a bucket there is no mutation {name}: --plant list");
             Plant(Some(found.ok_or_else(|| Failure::Usage(why()))?))
         }

@@ -12,6 +12,8 @@ pub(crate) struct Scenario {
     pub(crate) what: &'static str,
     /// In how many variants each request is cut.
     variants: u64,
+    /// Is the second machine one that only follows?
+    pub(crate) follows: bool,
     plan: fn(&Case, &mut Rng) -> Plan,
 }
 
@@ -47,6 +49,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "cut",
         what: "the writer is killed or stands still at each request; others take over",
         variants: 5,
+        follows: false,
         plan: |case, rng| {
             let plan = Plan::calm();
             let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
@@ -58,6 +61,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "second",
         what: "a second writer opens at each request of the first, and both go on",
         variants: 2,
+        follows: false,
         plan: |case, rng| {
             let second = (case.request, Nanos::from_millis(case.variant * rng.below(40)));
             Plan { second, third: Nanos::from_millis(rng.below(3000)), ..Plan::calm() }
@@ -67,6 +71,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "asleep",
         what: "who takes over stands still at one of its requests, and the writer goes on",
         variants: 2,
+        follows: false,
         plan: |case, rng| {
             let most = if case.variant == 0 { 400 } else { 10_000 };
             let long = Nanos::from_millis(40 + rng.below(most));
@@ -78,6 +83,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "standby",
         what: "a standby waits until the writer, cut at each request, is silent or has ended",
         variants: 5,
+        follows: false,
         plan: |case, rng| {
             let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
             let second = (rng.below(20), Nanos(0));
@@ -88,6 +94,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "rough",
         what: "requests fail, come late and lose their answers; all machines are cut anywhere",
         variants: 5,
+        follows: false,
         plan: |case, rng| {
             let mut any = || {
                 let (at, kind) = (rng.below(150), rng.below(6));
@@ -97,6 +104,17 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let second = (case.request, Nanos::from_millis(rng.below(1000)));
             let third = Nanos::from_millis(rng.below(3000));
             Plan { trouble: ROUGH, cuts, second, third, ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "follow",
+        what: "a follower is cut at each of its requests, some of which fail or come late",
+        variants: 5,
+        follows: true,
+        plan: |case, rng| {
+            let cuts = [None, Some((case.request, cut(case.variant, rng))), None];
+            let trouble = if case.seed.is_multiple_of(2) { CALM } else { ROUGH };
+            Plan { trouble, cuts, ..Plan::calm() }
         },
     },
 ];
@@ -136,7 +154,7 @@ impl Case {
 /// Some of a seed's runs, scattered over the requests that the first machine makes.
 pub(crate) fn cases(scenario: &'static Scenario, seed: u64, requests: u64) -> Vec<Case> {
     let total = requests * scenario.variants;
-    let step = 10_007 % total.max(1) | 1;
+    let step = (10_007 % total.max(1)) | 1;
     let one = |i: u64| {
         let n = (i * step + seed) % total;
         Case { scenario, seed, request: n / scenario.variants, variant: n % scenario.variants }

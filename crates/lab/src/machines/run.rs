@@ -1,6 +1,7 @@
 //! One run: machines that open one volume in a bucket, one after the other and at the same time,
 //! each with a volume of its own in one virtual world; and a last one, to which nothing happens.
 
+use super::follow;
 use super::history::History;
 use super::plan::{CALM, Case, Plan};
 use crate::acts::Act;
@@ -24,10 +25,10 @@ use volume::{BucketOptions, Commit, Ground, Mode, OpenOptions, TakeOver};
 /// Operations of each machine.
 const ACTS: u64 = 24;
 /// A writer that was not heard of for so long is silent.
-const SILENT: Nanos = Nanos::from_secs(1);
+pub(super) const SILENT: Nanos = Nanos::from_secs(1);
 const VOLUME_BYTES: u64 = 4 << 20;
 /// Often enough that most of what happens is in the middle of one.
-const PACE: Pace = Pace { checkpoint_objects: 7, slack_blocks: 24 };
+pub(super) const PACE: Pace = Pace { checkpoint_objects: 7, slack_blocks: 24 };
 /// A network may fail even the last machine, but not for ever.
 const TRIES: u64 = 5;
 
@@ -70,13 +71,13 @@ pub(crate) fn requests(seed: u64) -> u64 {
 
 /// What all machines of a run share.
 #[derive(Clone)]
-struct All {
-    env: Env,
-    bucket: SimBucket,
-    machines: Machines,
+pub(super) struct All {
+    pub(super) env: Env,
+    pub(super) bucket: SimBucket,
+    pub(super) machines: Machines,
     history: History,
-    seed: u64,
-    plant: Plant,
+    pub(super) seed: u64,
+    pub(super) plant: Plant,
 }
 
 fn in_world<F>(
@@ -98,6 +99,11 @@ where
 /// `tell`: prints what led to that.
 pub(crate) fn run(case: Case, plant: Plant, tell: bool) -> Result<(), String> {
     let plan = case.plan();
+    if case.scenario.follows {
+        let cut = plan.cuts[1];
+        let f = move |all| async move { follow::both(all, cut).await.map(|_| ()) };
+        return in_world((case.seed, &plan, plant), f);
+    }
     let seed = case.seed;
     in_world((seed, &case.plan(), plant), move |all| async move {
         let broken = all_machines(&all, &plan).await;
@@ -189,7 +195,7 @@ async fn last_machine(all: &All) -> Result<(), String> {
     Err(format!("broken: nobody can open the volume any more: {told}"))
 }
 
-fn ground(all: &All, id: u16) -> Ground {
+pub(super) fn ground(all: &All, id: u16) -> Ground {
     let ground = Ground::alone(all.env.clone(), BUCKET_BYTES, None);
     Ground { own: DiskId(id), plant: all.plant, ..ground }
 }
@@ -232,7 +238,7 @@ async fn one(
     let mut rng = Rng::new(all.seed * 31 + u64::from(id));
     let commit = if all.seed.is_multiple_of(2) { Commit::Async } else { Commit::Sync };
     let writer = name.to_owned();
-    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE };
+    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE, follow: None };
     let plain = OpenOptions::plain(Mode::Lfs, 1 << 20, [9; 16]);
     let options = OpenOptions { commit, plant: all.plant, bucket, ..plain };
     let returned = options.returned_is_durable();

@@ -1,0 +1,50 @@
+//! Going on to the log's newest moment, for who has opened the store for reading only: what it has
+//! read of the log before it keeps, and blocks in memory too, for a place never holds anything
+//! else. A store that is shown stays as it is; the newer one is another. It never writes.
+
+use crate::chain::{Chain, Trouble, list};
+use crate::fence::was_deleted;
+use crate::state::State;
+use crate::store::{Store, follow};
+use std::collections::BTreeSet;
+
+impl State {
+    /// The log as far as it was followed.
+    fn chain(&self, listed: BTreeSet<u64>) -> Chain {
+        let mut table = self.table.clone();
+        // Nobody needs them, and nobody here deletes them.
+        table.objects.retain(|_, info| info.live > 0);
+        let writer = String::new();
+        let (checkpoint, epoch, last, next) = (self.checkpoint, self.epoch, self.last, self.next);
+        Chain { table, checkpoint, epoch, writer, last, next, rolled: 0, listed }
+    }
+}
+
+impl Store {
+    /// The store at the newest moment of the log; None: it is this one's, and was when this was
+    /// called. What was deleted meanwhile is no trouble: then the newest checkpoint is read.
+    /// Errors: damage, or the bucket's.
+    pub async fn newer(&self) -> Result<Option<Store>, String> {
+        let inner = &self.inner;
+        assert!(inner.options.read_only, "I5: who writes does not follow");
+        let (bucket, shape, plant) = (&inner.bucket, &inner.shape, inner.plant);
+        let next = inner.state.borrow().next;
+        let behind = list(bucket, next - 1).await.map_err(|e| e.to_string())?;
+        if behind.is_empty() {
+            return Ok(None);
+        }
+        let chain = if behind.contains(&next) {
+            let mut chain = inner.state.borrow().chain(behind);
+            match chain.go_on(bucket, shape, plant).await {
+                Ok(()) => chain,
+                Err(Trouble::Again) => follow(bucket, shape, plant).await?,
+                Err(Trouble::Wrong(why)) => return Err(why),
+            }
+        } else if was_deleted(bucket, shape, next).await? {
+            follow(bucket, shape, plant).await?
+        } else {
+            return Ok(None); // what is there is not acknowledged: something before it is not there
+        };
+        Ok(Some(self.at(chain)))
+    }
+}
