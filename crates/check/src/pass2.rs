@@ -77,8 +77,8 @@ impl Check<'_> {
         self.geo().sums.dir_tail()
     }
 
-    /// The block's checksum, and the place for it. Returns whether it has to be sealed, and how much
-    /// of the block is entries.
+    /// The block's checksum, and the place for it. Returns whether it has to be sealed, and how
+    /// much of the block is entries.
     fn check_tail(
         &mut self,
         bytes: &mut [u8],

@@ -77,8 +77,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Flags of a group that it can have no longer: a bitmap that is not there would not say what is
-    /// in use.
+    /// Flags of a group that it can have no longer: a bitmap that is not there would not say what
+    /// is in use.
     fn now_written(&self, g: GroupNo, blocks: &[u8], inodes: &[u8]) -> u16 {
         let geo = self.geo();
         let bits = |map: &[u8], n: u32| n as usize - bitmap::count_zeros(map, n as usize);

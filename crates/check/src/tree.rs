@@ -1,6 +1,6 @@
 //! Extent trees made by the repair: of a damaged one anew, of what lost+found or a directory grows
-//! by, of a file with blocks that it shared. A new tree lies in new blocks, which are written before
-//! the inode that leads to them.
+//! by, of a file with blocks that it shared. A new tree lies in new blocks, which are written
+//! before the inode that leads to them.
 
 use crate::CheckError;
 use crate::extents::{self, Tree};

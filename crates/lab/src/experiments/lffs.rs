@@ -1,7 +1,6 @@
 //! One client that makes and removes small files on the disks of seltzer-2000, with a log on the
 //! same disk or on a second one, synchronous or not, beside soft updates, FFS with ordered
-//! synchronous metadata, and FFS without any order. The processor takes the same for each call in all of them: what the
-//! paper's logs cost its processor is not in here, so the disks' writes stand beside the rates.
+//! synchronous metadata, and FFS without any order (seltzer.rs).
 
 use super::mail::{Pool, Way, thread};
 use super::report::{Findings, Table};

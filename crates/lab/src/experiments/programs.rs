@@ -116,37 +116,37 @@ const COMMAND: Nanos = Nanos::from_millis(8);
 /// One of SDET's scripts: commands in an order of its own, in directories of its own.
 async fn script(c: Caller, n: u64, commands: u64) -> Result<(), FsError> {
     let mut rng = Rng::new(100 + n);
-    let home = c.mkdir(ROOT, &format!("home{n}")).await?;
-    let text = file(&c, home, "text", 8000).await?;
+    let own = c.mkdir(ROOT, &format!("own{n}")).await?;
+    let text = file(&c, own, "text", 8000).await?;
     for i in 0..commands {
         c.compute(COMMAND).await;
         let name = format!("x{i}");
         match rng.below(8) {
             // touch, cp, and the copy of a larger file
-            0 => drop(c.create(home, &name).await?),
+            0 => drop(c.create(own, &name).await?),
             1 => {
                 c.read(text, 8000).await?;
-                file(&c, home, &name, 8000).await?;
+                file(&c, own, &name, 8000).await?;
             }
             // cc: what lies between its passes is made and removed
             2 => {
-                file(&c, home, "cc.s", 12_000).await?;
+                file(&c, own, "cc.s", 12_000).await?;
                 c.compute(COMMAND).await;
-                file(&c, home, &name, 6000).await?;
-                c.unlink(home, "cc.s").await?;
+                file(&c, own, &name, 6000).await?;
+                c.unlink(own, "cc.s").await?;
             }
             // mkdir, a file in it, rm, rmdir
             3 => {
-                let dir = c.mkdir(home, &name).await?;
+                let dir = c.mkdir(own, &name).await?;
                 file(&c, dir, "f", 1000).await?;
                 c.unlink(dir, "f").await?;
-                c.rmdir(home, &name).await?;
+                c.rmdir(own, &name).await?;
             }
             // ed: a copy beside the text
             4 => {
-                file(&c, home, "ed.tmp", 8000).await?;
+                file(&c, own, "ed.tmp", 8000).await?;
                 c.write(text, (0, 8000), false).await?;
-                c.unlink(home, "ed.tmp").await?;
+                c.unlink(own, "ed.tmp").await?;
             }
             // ls, find, grep, nroff: they read
             _ => c.read(text, 8000).await?,
