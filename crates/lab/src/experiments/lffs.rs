@@ -1,6 +1,6 @@
 //! One client that makes and removes small files on the disks of seltzer-2000, with a log on the
 //! same disk or on a second one, synchronous or not, beside soft updates, FFS with ordered
-//! synchronous metadata, and FFS without any order (seltzer.rs).
+//! synchronous metadata, and FFS without any order. What the systems are here says seltzer.rs.
 
 use super::mail::{Pool, Way, thread};
 use super::report::{Findings, Table};
