@@ -162,6 +162,7 @@ impl Clones {
             Decoded::Ask(shape, call) => {
                 let Head { unique, opcode, .. } = head;
                 let arrived = Instant::now();
+                self.shared.asks();
                 let id = self.remember(Pending { unique, opcode, shape, clone: worker, arrived });
                 let front = self.me.upgrade().expect("the pool holds its sources");
                 work.push(Work::Call(Ticket { front, id }, call));
@@ -212,6 +213,6 @@ impl Front for Clones {
             let result = encode(shape, answer, self.shared.policy, out);
             write_reply(&self.fds[clone], unique, result.map(|n| &out[..n]));
         });
-        self.shared.series.answered(opcode as usize, arrived, failed);
+        self.shared.answered(opcode, arrived, failed);
     }
 }

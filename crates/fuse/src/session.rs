@@ -15,6 +15,12 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// With nothing to do for so long a mount has sent what it held back.
+const QUIET: Duration = Duration::from_millis(50);
+/// A mount that is in use all the time is waited for no longer.
+const REST_MAX: Duration = Duration::from_secs(10);
 
 const ENABLE: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -131,16 +137,24 @@ impl Session {
     /// Unmounts it. True if it was busy, and goes when its users do; what its kernel has held back
     /// until now is written first.
     pub fn unmount(&self) -> Result<bool, String> {
-        if self.shared.policy.writeback
-            && !self.has_ended()
-            && let Err(e) = crate::mount::write_held_back(&self.dir)
-        {
-            tracing::error!("what was written last to {}: {e}", self.dir.display());
+        if self.shared.policy.writeback && !self.has_ended() {
+            self.take_held_back();
         }
         if self.shared.ended.swap(true, Ordering::SeqCst) {
             return Ok(false);
         }
         unmount(&self.dir).map_err(|e| format!("cannot unmount {}: {e}", self.dir.display()))
+    }
+
+    /// Has the kernel send what it holds back, and takes it in. Since Linux 6.16 syncfs begins that
+    /// for a FUSE mount and does not wait for it: what is on its way is seen by its coming.
+    fn take_held_back(&self) {
+        if let Err(e) = crate::mount::write_held_back(&self.dir) {
+            tracing::error!("what was written last to {}: {e}", self.dir.display());
+        }
+        if !self.shared.rests(QUIET, REST_MAX) {
+            tracing::warn!("{} is written to all the time while it ends", self.dir.display());
+        }
     }
 }
 

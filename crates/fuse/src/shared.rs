@@ -7,6 +7,7 @@ use crate::wire::op;
 use stats::Series;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 pub(crate) struct Shared {
     pub(crate) policy: CachePolicy,
@@ -16,6 +17,9 @@ pub(crate) struct Shared {
     options: AtomicU64,
     /// How long answers took.
     pub(crate) series: Arc<Series>,
+    /// Requests that were passed on, and those of them that are answered.
+    asked: AtomicU64,
+    answered: AtomicU64,
     /// It was unmounted.
     pub(crate) ended: AtomicBool,
     /// The file that is no file can be looked up (`probe`).
@@ -24,8 +28,37 @@ pub(crate) struct Shared {
 
 impl Shared {
     pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool, series: Arc<Series>) -> Shared {
-        let (options, ended, probing) = Default::default();
-        Shared { policy, setxattr_ext, options, series, ended, probing }
+        let (options, asked, answered, ended, probing) = Default::default();
+        Shared { policy, setxattr_ext, options, series, asked, answered, ended, probing }
+    }
+
+    /// A request is passed on.
+    pub(crate) fn asks(&self) {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// It is answered.
+    pub(crate) fn answered(&self, opcode: u32, arrived: Instant, failed: bool) {
+        self.answered.fetch_add(1, Ordering::Relaxed);
+        self.series.answered(opcode as usize, arrived, failed);
+    }
+
+    /// Waits until all that was asked is answered and nothing more has come for `quiet`; false if
+    /// that is not so after `most`.
+    pub(crate) fn rests(&self, quiet: Duration, most: Duration) -> bool {
+        let begun = Instant::now();
+        let (mut since, mut before) = (begun, u64::MAX);
+        while begun.elapsed() < most {
+            let answered = self.answered.load(Ordering::SeqCst);
+            let asked = self.asked.load(Ordering::SeqCst);
+            if asked != answered || asked != before {
+                (since, before) = (Instant::now(), asked);
+            } else if since.elapsed() >= quiet {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
     }
 
     /// Of a test.

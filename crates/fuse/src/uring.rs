@@ -119,6 +119,7 @@ impl Source for Queues {
         match parts.decode() {
             Decoded::Ask(shape, call) => {
                 slot.set_asked(shape);
+                self.shared.asks();
                 let front = self.me.upgrade().expect("the pool holds its sources");
                 work.push((self.volume, Work::Call(Ticket { front, id: data }, call)));
             }
@@ -149,6 +150,6 @@ impl Front for Queues {
         let result = encode(shape, answer, self.shared.policy, slot.payload());
         slot.finish(result);
         self.commit(queue, entry);
-        self.shared.series.answered(opcode as usize, arrived, failed);
+        self.shared.answered(opcode, arrived, failed);
     }
 }

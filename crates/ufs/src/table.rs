@@ -7,6 +7,7 @@ use env::IdMap;
 use env::sync::Notify;
 use format::Ino;
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
 /// Inodes kept in memory before unused ones are dropped.
@@ -24,6 +25,9 @@ pub(crate) struct Table {
     holds: RefCell<IdMap<u32, u64>>,
     /// The inodes without names that somebody still holds, or whose freeing is under way.
     unlinked_open: RefCell<IdMap<u32, Rc<Inode>>>,
+    /// Those of them that are to be freed one after the other, and whether that is under way.
+    pub(crate) behind: RefCell<VecDeque<Rc<Inode>>>,
+    pub(crate) is_freeing: Cell<bool>,
     /// An inode without names was freed, or has got a name.
     pub(crate) let_go: Notify,
     pub(crate) names: NewNames,

@@ -15,6 +15,7 @@ impl<S: Store> Ufs<S> {
         if self.store.writable().is_err() {
             return Ok(());
         }
+        self.table.behind.borrow_mut().clear(); // they are among these
         for inode in self.table.unlinked_open() {
             self.table.release(inode.ino(), u64::MAX);
             self.reclaim(&inode).await?;

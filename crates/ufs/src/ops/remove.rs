@@ -4,6 +4,7 @@ use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{InodeHandle, Store};
+use env::Nanos;
 use env::sync::LockGuard;
 use format::FileBlock;
 use format::ext::inode::{InodeMut, Which};
@@ -13,7 +14,9 @@ use std::rc::Rc;
 use vfs::{FsError, Reply};
 
 /// With so many files without names in memory, who removes another frees it before it returns.
-const BEHIND_MAX: usize = 1000;
+const BEHIND_MAX: usize = 2000;
+/// How long the first of them waits: most bursts of removals are over by then.
+const BEHIND_AFTER: Nanos = Nanos::from_secs(1);
 
 impl<S: Store> Ufs<S> {
     /// The directory and a child of it, both locked; the name still names the child.
@@ -103,14 +106,24 @@ impl<S: Store> Ufs<S> {
             && self.table.unlinked_open_count() < BEHIND_MAX
     }
 
-    /// Frees the file when whoever has it locked is done.
+    /// Frees the file after a while, behind those that came before it, one at a time: whoever
+    /// removes many reads at the disk's speed, and is not to wait behind the reads for these.
     fn free_behind(&self, file: &Rc<Inode>) {
-        let me = self.me.upgrade().expect("an operation is under way");
-        let file = file.clone();
-        self.store.env().spawn("free a file", async move {
-            if let Err(e) = me.reclaim(&file).await {
-                tracing::warn!("inode {}, which has no name, is not freed: {e}", file.ino());
+        self.table.behind.borrow_mut().push_back(file.clone());
+        if self.table.is_freeing.replace(true) {
+            return;
+        }
+        let (me, env) = (self.me.clone(), self.store.env().clone());
+        self.store.env().spawn("free files", async move {
+            env.sleep(BEHIND_AFTER).await;
+            let Some(me) = me.upgrade() else { return }; // closed meanwhile
+            loop {
+                let Some(file) = me.table.behind.borrow_mut().pop_front() else { break };
+                if let Err(e) = me.reclaim(&file).await {
+                    tracing::warn!("inode {}, which has no name, is not freed: {e}", file.ino());
+                }
             }
+            me.table.is_freeing.set(false);
         });
     }
 
