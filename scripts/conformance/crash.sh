@@ -13,6 +13,9 @@ stage_crash() {
 }
 
 crash_finds() {
-  "$CAIRN" crash --mode "$1" --states 20000 --plant "$2" >/dev/null 2>&1
+  local scenario=()
+  # Only where a small journal goes round is this one seen; the others would be run first, for minutes.
+  [ "$1/$2" = selective/trim-before-flush ] && scenario=(--scenario wrap)
+  "$CAIRN" crash --mode "$1" --states 20000 "${scenario[@]}" --plant "$2" >/dev/null 2>&1
   [ $? = 1 ]
 }
