@@ -28,19 +28,25 @@ impl Store {
         let inner = &self.inner;
         assert!(inner.options.read_only, "I5: who writes does not follow");
         let (bucket, shape, plant) = (&inner.bucket, &inner.shape, inner.plant);
-        let next = inner.state.borrow().next;
-        let behind = list(bucket, next - 1).await.map_err(|e| e.to_string())?;
-        if behind.is_empty() {
+        let (last, next) = {
+            let s = inner.state.borrow();
+            (s.last.0, s.next)
+        };
+        let mut behind = list(bucket, last - 1).await.map_err(|e| e.to_string())?;
+        // It is there as long as nothing newer is (I7): else this is not the log that it was.
+        let is_there = behind.remove(&last);
+        if is_there && behind.is_empty() {
             return Ok(None);
         }
-        let chain = if behind.contains(&next) {
+        let chain = if is_there && behind.contains(&next) {
             let mut chain = inner.state.borrow().chain(behind);
             match chain.go_on(bucket, shape, plant).await {
-                Ok(()) => chain,
-                Err(Trouble::Again) => follow(bucket, shape, plant).await?,
+                // Where it ends, what came next may have been deleted, and not be missing yet.
+                Ok(()) if !was_deleted(bucket, shape, chain.next).await? => chain,
+                Ok(()) | Err(Trouble::Again) => follow(bucket, shape, plant).await?,
                 Err(Trouble::Wrong(why)) => return Err(why),
             }
-        } else if was_deleted(bucket, shape, next).await? {
+        } else if !is_there || was_deleted(bucket, shape, next).await? {
             follow(bucket, shape, plant).await?
         } else {
             return Ok(None); // what is there is not acknowledged: something before it is not there
