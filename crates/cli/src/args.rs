@@ -244,6 +244,13 @@ pub struct OpenArgs {
     /// Seconds after which the writer of a volume in a bucket counts as silent.
     #[arg(long, default_value = "5", value_name = "SECONDS")]
     pub takeover_after: f64,
+    /// Of a volume in a bucket, with --read-only: show what the machine that writes it goes on to
+    /// write.
+    #[arg(long)]
+    pub follow: bool,
+    /// No answer shows a followed volume as it was longer ago, in seconds; errors come instead.
+    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    pub follow_within: f64,
     /// Belongs to soft updates.
     #[arg(long, hide = true)]
     pub journal_intents: bool,

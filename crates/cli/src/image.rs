@@ -74,6 +74,13 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if a.scrub.is_some_and(|days| !(days > 0.0 && days < 1e5)) {
         return Err(Failure::Usage("--scrub is a number of days above 0".into()));
     }
+    if a.follow && !a.read_only {
+        let why = "--follow is for who reads while another machine writes: give --read-only too";
+        return Err(Failure::Usage(why.into()));
+    }
+    if a.follow && !(0.1..=3600.0).contains(&a.follow_within) {
+        return Err(Failure::Usage("--follow-within: 0.1 to 3600 seconds".into()));
+    }
     if a.scrub.is_some() && a.read_only {
         return Err(Failure::Usage("--scrub has no meaning with --read-only".into()));
     }
@@ -134,7 +141,8 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let writer = format!("process {} on {}", std::process::id(), host.trim());
     let after = Nanos((a.takeover_after * 1e9) as u64);
-    BucketOptions { take_over, after, writer, ..BucketOptions::default() }
+    let follow = a.follow.then_some(Nanos((a.follow_within * 1e9) as u64));
+    BucketOptions { take_over, after, writer, follow, ..BucketOptions::default() }
 }
 
 /// The log's own file or device, if one is named and there.

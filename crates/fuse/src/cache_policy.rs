@@ -7,7 +7,7 @@ use vfs::Attr;
 #[derive(Clone, Copy, Debug)]
 pub struct CachePolicy {
     /// How long it may keep what it is told, in seconds: long, unless somebody else changes the
-    /// volume too.
+    /// volume too; 0: nothing, contents neither.
     pub secs: u64,
     /// Every call that has returned is durable as a whole, written contents too, and nobody else
     /// writes: FSYNC has nothing to do. The kernel is told so once and asks no more; before it
@@ -24,6 +24,11 @@ impl CachePolicy {
     /// Short, because others change the volume too?
     pub(crate) fn is_shared(self) -> bool {
         self.secs <= 5
+    }
+
+    /// Another machine changes the volume, and each answer has to come from it?
+    pub(crate) fn keeps_nothing(self) -> bool {
+        self.secs == 0
     }
 
     /// For these attributes. A write takes set-id bits away without telling the kernel so.

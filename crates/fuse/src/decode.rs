@@ -16,6 +16,8 @@ pub(crate) enum Shape {
     Attr,
     Entry,
     Created,
+    /// An open file whose contents the kernel does not keep.
+    Opened,
     Bytes,
     Data,
     Written,
@@ -133,6 +135,10 @@ impl Parts<'_> {
             op::FORGET => return self.forget([(self.head.node, u64_at(f, 0))]),
             op::BATCH_FORGET => return self.batch_forget(),
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
+            // What is read is as old as the answer says, and no older.
+            op::OPEN if self.shared.policy.keeps_nothing() => {
+                (Shape::Opened, Request::GetAttr { ino })
+            }
             // Opens need no state here: the kernel's references keep an inode alive. Told so once,
             // the kernel asks no more. Flush means nothing: nothing is held back from the file at
             // close.

@@ -36,6 +36,11 @@ pub(crate) fn encode(
             w.u32(2); // FOPEN_KEEP_CACHE
             w.u32(0);
         }
+        (Shape::Opened, Reply::Attr(_)) => {
+            w.u64(0); // no handle
+            w.u32(1); // FOPEN_DIRECT_IO
+            w.u32(0);
+        }
         (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),
         (Shape::Data, Reply::Data { data, .. }) => data.copy_to(w.rest(data.len())),
         (Shape::Written, Reply::Written { len, .. }) => {

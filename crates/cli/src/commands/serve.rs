@@ -20,6 +20,8 @@ use std::sync::Arc;
 const TTL_ALONE: u64 = 3600;
 /// The same where NFS clients change it too.
 const TTL_SHARED: u64 = 1;
+/// The same where another machine writes the volume, and answers have an age.
+const TTL_FOLLOWED: u64 = 0;
 
 /// By which ways the volumes are reached.
 #[derive(Default)]
@@ -392,7 +394,11 @@ fn start_session(
     (alone, recorder): (bool, &Recorder),
 ) -> Result<Session, Failure> {
     let policy = CachePolicy {
-        secs: if alone { TTL_ALONE } else { TTL_SHARED },
+        secs: match (v.followed, alone) {
+            (true, _) => TTL_FOLLOWED,
+            (_, true) => TTL_ALONE,
+            _ => TTL_SHARED,
+        },
         returned_is_durable: alone && v.returned_is_durable,
         writeback: alone && v.writeback,
         whole_seconds: v.whole_seconds,

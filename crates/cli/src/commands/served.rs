@@ -30,6 +30,8 @@ pub(super) struct Served {
     pub(super) returned_is_durable: bool,
     /// May the mount's kernel hold back what is written?
     pub(super) writeback: bool,
+    /// Is it read while another machine writes it?
+    pub(super) followed: bool,
     /// Do times have no fractions of a second?
     pub(super) whole_seconds: bool,
     /// What its mode promises, in a line.
@@ -92,6 +94,10 @@ fn prepared(
     let whole_seconds = p.superblock.inode_bytes() <= CLASSIC_BYTES;
     let mut options = options_of(args, mode)?;
     options.read_only = read_only;
+    if args.follow && !file.is_bucket() {
+        let why = "--follow: only a volume in a bucket is written by another machine";
+        return Err(Failure::Usage(why.into()));
+    }
     let shown = file.path().display().to_string();
     say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));
     // Blocks of a page each: no two of them are written in one page.
@@ -143,6 +149,7 @@ pub(super) fn open_as(
     let p = prepared(file, found, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let promise = p.options.promise_line();
+    let followed = p.options.bucket.follow.is_some();
     let opener = volume::opener(Some(p.found), p.file.size_bytes(), p.options);
     let (monitor, file) = (Arc::new(Monitor::new(seed()?, opener)), p.file);
     let disks = std::iter::once(file.clone()).chain(log).collect();
@@ -156,6 +163,7 @@ pub(super) fn open_as(
         read_only,
         returned_is_durable,
         writeback,
+        followed,
         whole_seconds,
         promise,
         opening,
@@ -237,6 +245,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             returned_is_durable,
             // Volumes that share a log are not mounted.
             writeback: false,
+            followed: false,
             whole_seconds: false,
             promise,
             opening,
