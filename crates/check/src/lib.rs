@@ -8,6 +8,7 @@
 //! nothing is left to find.
 
 mod alloc;
+mod contents;
 mod descs;
 mod dirblock;
 mod dups;
@@ -39,6 +40,7 @@ mod view;
 mod walk;
 mod xattr;
 
+pub use contents::{Contents, Unreadable, read_contents};
 pub use finding::{Class, Finding, Kind, Place};
 pub use io::{IoError, Progress, ReadBlocks, WriteBlocks};
 pub use locate::{Located, locate};

@@ -3,6 +3,8 @@
 
 use crate::CheckError;
 use crate::io::ReadBlocks;
+use format::ext::features::compat::RESIZE_INODE;
+use format::ext::features::incompat::META_BG;
 use format::ext::superblock::{FIRST_INO, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use format::foreign::UNFINISHED;
@@ -80,9 +82,11 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
             // The copy's marks are as old as the copy; the primary's may still be good.
             s.set_group_number(0);
             s.set_state(primary.state());
-            s.set_incompat(primary.incompat());
+            // Where descriptors lie goes with the sizes: a volume that was being enlarged.
+            let mixed = |of_primary: u32, of_copy: u32, bit: u32| of_primary & !bit | of_copy & bit;
+            s.set_incompat(mixed(primary.incompat(), s.incompat(), META_BG));
             s.set_ro_compat(primary.ro_compat());
-            s.set_compat(primary.compat());
+            s.set_compat(mixed(primary.compat(), s.compat(), RESIZE_INODE));
             let fault = "the primary superblock's sizes are not those of its copies".to_owned();
             Ok(Located { superblock: s, copy_of: Some(g), fault })
         }
@@ -126,6 +130,11 @@ fn fits(s: &Superblock, image: &dyn ReadBlocks) -> Result<(), CheckError> {
     if have < need { Err(CheckError::CutShort { have, need }) } else { Ok(()) }
 }
 
+/// Is it the copy of this group? In revision 0 copies do not say whose they are.
+fn is_copy_in(s: &Superblock, group: u32) -> bool {
+    u32::from(s.group_number()) == group || s.revision() == 0 && s.group_number() == 0
+}
+
 /// The first copy that can be used.
 fn copies(image: &dyn ReadBlocks) -> Result<Option<(Superblock, u32)>, CheckError> {
     for block_bytes in [1024u64, 2048, 4096] {
@@ -139,7 +148,7 @@ fn copies(image: &dyn ReadBlocks) -> Result<Option<(Superblock, u32)>, CheckErro
                 Err(_) => continue,
             };
             let here = s.block_bytes() as u64 == block_bytes
-                && u32::from(s.group_number()) == group
+                && is_copy_in(&s, group)
                 && u64::from(s.blocks_per_group()) == 8 * block_bytes
                 && fits(&s, image).is_ok();
             if here {

@@ -43,6 +43,12 @@ impl Check<'_> {
             if is_dir && info.links == 1 && self.sb.has_ro_compat(ro_compat::DIR_NLINK) {
                 continue;
             }
+            if is_dir && counted > LINKS_MOST && !self.sb.has_ro_compat(ro_compat::DIR_NLINK) {
+                let text = "a directory with more links than are counted, without dir_nlink; set";
+                self.found(Kind::SuperField, Place::Inode(ino), text);
+                self.sb.allow_features();
+                self.sb.set_ro_compat(self.sb.ro_compat() | ro_compat::DIR_NLINK);
+            }
             let want = if counted > LINKS_MOST { 1 } else { counted };
             if want != u32::from(info.links) && want > 0 {
                 self.set_links(ino, info, want as u16)?;

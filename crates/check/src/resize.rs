@@ -6,14 +6,12 @@ use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::pass1::RESIZE_INO;
 use crate::run::Check;
-use format::bytes::{le32, set32};
+use format::BlockNo;
+use format::bytes::le32;
 use format::ext::features::compat;
+use format::ext::growth::{self, DOUBLE};
 use format::ext::inode::{InodeMut, InodeRef, Which};
 use format::ext::map::POINTERS;
-use format::{BlockNo, GroupNo};
-
-/// Index of the double indirect pointer.
-const DOUBLE: usize = 13;
 
 impl Check<'_> {
     /// Checks inode 7 and its blocks; on volumes without the feature it must be empty.
@@ -25,8 +23,8 @@ impl Check<'_> {
         let inode = InodeRef(&raw);
         let top = inode.pointer(DOUBLE);
         let top_legal = self.frame.is_legal(top);
-        let (blocks, contents) = self.expected();
-        let want_sectors = blocks * (self.geo().block_bytes / 512) as u64;
+        let contents = growth::reserved(&self.geo());
+        let want_sectors = growth::sectors(&self.geo());
         let mut same = top_legal
             && inode.is_file()
             && inode.links() == 1
@@ -40,7 +38,7 @@ impl Check<'_> {
             && inode.extra_isize().is_some()
             && (0..POINTERS).all(|n| n == DOUBLE || inode.pointer(n) == 0);
         if same {
-            same = self.view.read(BlockNo(u64::from(top)))? == self.expected_top();
+            same = self.view.read(BlockNo(u64::from(top)))? == growth::top(&self.geo());
             for (b, bytes) in &contents {
                 same = same && self.view.read(*b)? == *bytes;
             }
@@ -61,42 +59,6 @@ impl Check<'_> {
         (per_block * per_block + per_block + 12) * bs
     }
 
-    /// The groups with copies, but for the first.
-    fn copy_groups(&self) -> Vec<GroupNo> {
-        let geo = self.geo();
-        (1..geo.groups).map(GroupNo).filter(|g| geo.has_super(*g)).collect()
-    }
-
-    /// The reserved blocks of the primary with what they must hold, and how many blocks inode 7 has
-    /// in all.
-    fn expected(&self) -> (u64, Vec<(BlockNo, Vec<u8>)>) {
-        let geo = self.geo();
-        let copies = self.copy_groups();
-        let mut all = Vec::new();
-        for i in 0..geo.reserved_gdt_blocks {
-            let offset = u64::from(1 + geo.desc_blocks() + i);
-            let mut bytes = vec![0; geo.block_bytes];
-            for (n, g) in copies.iter().enumerate().take(geo.block_bytes / 4) {
-                set32(&mut bytes, 4 * n, geo.group_start(*g).plus(offset).0 as u32);
-            }
-            all.push((geo.group_start(GroupNo(0)).plus(offset), bytes));
-        }
-        let blocks = 1 + all.len() as u64 * (1 + copies.len() as u64);
-        (blocks, all)
-    }
-
-    fn expected_top(&self) -> Vec<u8> {
-        let geo = self.geo();
-        let mut bytes = vec![0; geo.block_bytes];
-        for i in 0..geo.reserved_gdt_blocks {
-            let n = geo.desc_blocks() + i;
-            let at = n as usize % (geo.block_bytes / 4);
-            let block = geo.group_start(GroupNo(0)).plus(u64::from(1 + n));
-            set32(&mut bytes, 4 * at, block.0 as u32);
-        }
-        bytes
-    }
-
     fn renew_resize_inode(
         &mut self,
         top: Option<u32>,
@@ -109,7 +71,7 @@ impl Check<'_> {
         let Some(top) = top else {
             return self.drop_resize_inode();
         };
-        let bytes = self.expected_top();
+        let bytes = growth::top(&geo);
         self.view.put(BlockNo(u64::from(top)), bytes);
         for (b, bytes) in contents {
             self.view.put(b, bytes);

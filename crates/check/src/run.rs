@@ -99,7 +99,7 @@ pub fn check<'a>(
 }
 
 impl<'a> Check<'a> {
-    fn new(
+    pub(crate) fn new(
         image: &'a dyn ReadBlocks,
         options: &Options,
         located: Located,

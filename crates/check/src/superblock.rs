@@ -53,6 +53,13 @@ impl Check<'_> {
             self.found(Kind::SuperField, Place::Volume, "blocks for growth without resize_inode");
             self.sb.set_reserved_gdt_blocks(0);
         }
+        let blocks = self.geo().desc_blocks();
+        if self.sb.has_incompat(incompat::META_BG) && self.sb.first_meta_bg() > blocks {
+            // Where they lie is the same.
+            let text = "meta_bg begins behind all descriptors; set to their end";
+            self.found(Kind::SuperField, Place::Volume, text);
+            self.sb.set_first_meta_bg(blocks);
+        }
         let narrow = !self.sb.has_incompat(incompat::WIDE);
         if narrow && !matches!(usize::from(self.sb.desc_size()), 0 | GROUP_DESC_BYTES) {
             self.found(

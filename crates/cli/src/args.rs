@@ -1,21 +1,27 @@
 //! The command line, as the contract has it. What belongs to something that is not in this version
 //! is taken and refused with exit 2, so that a script learns it at once.
 
+mod check;
 mod copy;
 mod fsck;
 mod help;
 mod store;
+mod tune;
 
 use crate::size;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use check::CHECK_EXAMPLES;
+pub use check::CheckArgs;
 pub use copy::CopyArgs;
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
 pub use store::{LfsArgs, LfsCommand};
+use tune::{LABEL_EXAMPLES, RESIZE_EXAMPLES, UUID_EXAMPLES};
+pub use tune::{LabelArgs, ResizeArgs, UuidArgs};
 
 /// A crash-safe file server: ext2, ext3 and ext4 volumes, safe in the way you choose.
 #[derive(Parser)]
@@ -45,10 +51,22 @@ pub enum Command {
     Mkfs(MkfsArgs),
     /// Check a volume; exit 0 sound, 3 damage left in place, 4 repaired.
     Fsck(FsckArgs),
+    /// Check a volume and change nothing; with --read, whether all of its files can be read.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
     /// Finish what an unclean end left, as opening would, without mounting.
     Recover(RecoverArgs),
     /// Copy a volume as it is at one moment, also while it is in use.
     Copy(CopyArgs),
+    /// Enlarge a closed volume, and its image.
+    #[command(after_help = RESIZE_EXAMPLES)]
+    Resize(ResizeArgs),
+    /// Show or change a closed volume's label.
+    #[command(after_help = LABEL_EXAMPLES)]
+    Label(LabelArgs),
+    /// Show or change a closed volume's UUID.
+    #[command(after_help = UUID_EXAMPLES)]
+    Uuid(UuidArgs),
     /// Geometry, features, state, mode last used, promise.
     Info(InfoArgs),
     /// List directories.

@@ -26,7 +26,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub enum Outcome {
     /// Exit 0.
     Done,
-    /// fsck found damage and left it: exit 3.
+    /// fsck or check found damage and left it: exit 3.
     Damaged,
     /// fsck repaired: exit 4.
     Repaired,
@@ -71,8 +71,12 @@ fn main() -> ExitCode {
         Command::Mount(a) => commands::serve::mount(a),
         Command::Mkfs(a) => commands::mkfs::run(&a),
         Command::Fsck(a) => commands::fsck::run(&a),
+        Command::Check(a) => commands::check::run(&a),
         Command::Copy(a) => commands::copy::run(&a),
         Command::Recover(a) => commands::recover::run(&a),
+        Command::Resize(a) => commands::tune::resize(&a),
+        Command::Label(a) => commands::tune::label(&a),
+        Command::Uuid(a) => commands::tune::uuid(&a),
         Command::Info(a) => commands::info::run(&a),
         Command::Ls(a) => commands::files::ls(&a),
         Command::Cat(a) => commands::files::cat(&a),
@@ -122,6 +126,6 @@ fn arguments() -> Cli {
 
 /// Does the command change nothing, so that it may end at any moment?
 fn only_reads(command: &Command) -> bool {
-    use Command::{Cat, Crash, Info, Ls, Stat, Stats};
-    matches!(command, Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_) | Stats(_))
+    use Command::{Cat, Check, Crash, Info, Ls, Stat, Stats};
+    matches!(command, Check(_) | Info(_) | Ls(_) | Cat(_) | Stat(_) | Crash(_) | Stats(_))
 }

@@ -223,6 +223,10 @@ impl HostFile {
         self.file.set_len(self.begins + size_bytes)?;
         Ok(HostFile { size_bytes, ..self })
     }
+    /// Cuts a file to so many bytes, where it is longer.
+    pub fn cut(&self, bytes: u64) -> std::io::Result<()> {
+        if self.is_device || self.size_bytes <= bytes { Ok(()) } else { self.file.set_len(bytes) }
+    }
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

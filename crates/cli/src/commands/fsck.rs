@@ -140,7 +140,8 @@ fn told(f: &Finding, repair: bool) -> String {
     }
 }
 
-fn print(shown: &str, r: &Report, repair: bool) {
+/// Findings, and what they come to.
+pub(super) fn print(shown: &str, r: &Report, repair: bool) {
     for f in r.findings.iter().take(SHOWN) {
         println!("{}", told(f, repair));
     }

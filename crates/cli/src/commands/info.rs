@@ -3,10 +3,11 @@
 use crate::args::InfoArgs;
 use crate::status::{Segments, Server};
 use crate::{Failure, Outcome, size};
-use format::ext::Geometry;
+use format::ext::{Geometry, Superblock};
 use format::shown;
 use host::{HostFile, drive};
 use serde_json::{Value, json};
+use std::path::Path;
 use std::sync::Arc;
 use volume::{Found, Ground, LogReport, Mode, OpenOptions, VolumeError};
 
@@ -92,6 +93,14 @@ fn live(server: &Server, name: &str, as_json: bool) -> Result<Outcome, Failure> 
         print(&all);
     }
     Ok(Outcome::Done)
+}
+
+/// The superblock of a volume, whatever it lies on.
+pub fn superblock(image: &Path) -> Result<Superblock, Failure> {
+    let file = Arc::new(crate::disk::open(image, true)?);
+    let looked = looked(&file, &InfoArgs { image: image.to_owned(), log: None, json: false })?;
+    let found = looked.found.ext().map_err(|e| format!("{}: {e}", image.display()))?;
+    Ok(found.superblock.clone())
 }
 
 /// What a look at the disks has shown.

@@ -210,6 +210,22 @@ pub fn check_inside(
     })
 }
 
+/// The same, and all that its files hold.
+pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
+    if super::objects::is_bucket(image)? {
+        return super::objects::read_inside(image);
+    }
+    on(image, move |env, store| {
+        Box::pin(async move {
+            let text = |e: env::DiskError| e.to_string();
+            let wrong = store.verify(true).await.map_err(text)?.wrong;
+            let disk = std::rc::Rc::new(store);
+            let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await.map_err(text)?;
+            Ok(super::check::Found::of(wrong, &Inside(inside)))
+        })
+    })
+}
+
 fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));

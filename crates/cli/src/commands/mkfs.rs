@@ -11,10 +11,7 @@ use format::mkfs::{MkfsOptions, default_journal_blocks};
 use host::{HostFile, Url, drive, entropy, now};
 use std::path::Path;
 use std::sync::Arc;
-use volume::VolumeError;
-
-/// Room for a label in the superblock.
-const LABEL_BYTES_MAX: usize = 16;
+use volume::{LABEL_BYTES_MAX, VolumeError};
 
 /// The command.
 pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
@@ -162,7 +159,7 @@ fn random() -> Result<[u8; 16], Failure> {
     entropy().map_err(|e| Failure::Failed(format!("/dev/urandom: {e}")))
 }
 
-fn new_uuid() -> Result<[u8; 16], Failure> {
+pub fn new_uuid() -> Result<[u8; 16], Failure> {
     let mut uuid = random()?;
     (uuid[6], uuid[8]) = (uuid[6] & 0x0f | 0x40, uuid[8] & 0x3f | 0x80);
     Ok(uuid)

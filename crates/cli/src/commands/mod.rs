@@ -1,6 +1,7 @@
 //! The commands, one subject a file. What several share is in `image` and `args`.
 
 pub mod bench;
+pub mod check;
 pub mod config;
 pub mod copy;
 pub mod crash;
@@ -25,3 +26,4 @@ pub mod serve;
 mod served;
 pub mod stats;
 pub mod top;
+pub mod tune;

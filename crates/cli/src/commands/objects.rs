@@ -111,6 +111,18 @@ pub fn check_inside(
     })
 }
 
+/// The same, and all that its files hold.
+pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
+    on(image, true, move |env, store| {
+        Box::pin(async move {
+            let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
+            let disk = std::rc::Rc::new(store);
+            let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await?;
+            Ok(super::check::Found::of(wrong, &Inside(inside)))
+        })
+    })
+}
+
 fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
     if out.exists() {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));

@@ -283,7 +283,9 @@ impl Geometry {
     /// Where the copies of the descriptors' `n`-th block lie.
     pub fn desc_copies(&self, n: u32) -> Vec<BlockNo> {
         if n < self.first_meta_bg {
-            let groups = (1..self.groups).map(GroupNo).filter(|g| self.has_super(*g));
+            let together = self.first_meta_bg.saturating_mul(self.descs_per_block());
+            let groups = (1..self.groups.min(together)).map(GroupNo);
+            let groups = groups.filter(|g| self.has_super(*g));
             let fits = groups.filter(|g| self.overhead(*g) <= self.group_blocks(*g));
             return fits.map(|g| self.group_start(g).plus(1 + u64::from(n))).collect();
         }

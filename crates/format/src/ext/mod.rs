@@ -14,6 +14,7 @@ pub mod dirleaf;
 pub mod extents;
 pub mod features;
 pub mod geometry;
+pub mod growth;
 pub mod inode;
 pub mod map;
 pub mod superblock;

@@ -26,6 +26,14 @@ pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
 /// `s_snapshot_id`, of snapshots that no kernel has.
 const UNUSED: usize = 0x184;
+/// Where the second of the superblock's two sectors begins.
+const SECOND_HALF: usize = 512;
+/// `s_overhead_clusters`.
+const OVERHEAD: usize = 0x248;
+/// `s_checksum_seed`.
+const SEED: usize = 0x270;
+/// The end of what is reserved, before the checksum.
+const UNUSED_TOO: usize = 0x3f8;
 
 fn le8(b: &[u8], at: usize) -> u8 {
     b[at]
@@ -198,6 +206,29 @@ impl Superblock {
         let sum = le32(bytes, csum::SUPER);
         csum::make_sum(!0, &mut bytes[..csum::SUPER], UNUSED, sum);
     }
+    /// Makes `s_overhead_clusters` say nothing, for who counts then by himself: a sum of before a
+    /// volume grew would be too small.
+    pub fn forget_overhead(&mut self) {
+        self.edit_second_half(|half| set32(half, OVERHEAD - SECOND_HALF, 0));
+    }
+    /// Keeps the seed of the checksums where `metadata_csum_seed` has it, which is not set yet: the
+    /// UUID may change then.
+    pub fn keep_seed(&mut self) {
+        if let Sums::All(seed) = self.sums() {
+            self.edit_second_half(|half| set32(half, SEED - SECOND_HALF, seed));
+        }
+    }
+    /// Changes the second of the two sectors. Its part in the checksum is kept as it was by four
+    /// bytes that nobody uses, so that the sector may reach the disk alone.
+    fn edit_second_half(&mut self, edit: impl FnOnce(&mut [u8])) {
+        let half = &mut self.0[SECOND_HALF..csum::SUPER];
+        let sum = csum::crc(0, half);
+        edit(half);
+        if self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
+            let half = &mut self.0[SECOND_HALF..csum::SUPER];
+            csum::make_sum(0, half, UNUSED_TOO - SECOND_HALF, sum);
+        }
+    }
     fn check_sum(&self) -> Result<(), FormatError> {
         let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));
         if has == should || !self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
@@ -250,10 +281,7 @@ impl Superblock {
         }
         let inode = s.inode_bytes();
         if !(128..=s.block_bytes()).contains(&inode) || !inode.is_power_of_two() {
-            return Err(FormatError::Incompatible {
-                feature: format!("an inode size of {}", s.inode_bytes()),
-                advice: "make the volume with inodes of 256 bytes (mke2fs -I 256)".into(),
-            });
+            return bad(format!("an inode size of {inode}"));
         }
         s.check_numbers()?;
         Ok(s)

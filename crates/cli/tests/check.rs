@@ -1,0 +1,51 @@
+//! `cairn check`, with and without --read: its exit codes, and that it changes nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod served;
+
+use served::{ANY, Folder, Server, cairn, ok, s};
+
+#[test]
+fn what_is_sound_is_read_and_not_changed() {
+    let folder = Folder::new();
+    let text = folder.0.join("text");
+    std::fs::write(&text, vec![b'a'; 300_000]).unwrap();
+    for profile in ["ext2", "ext4", "lfs"] {
+        let image = folder.0.join(profile);
+        ok(&["mkfs", s(&image), "--size", "64M", "--profile", profile]);
+        ok(&["put", s(&image), s(&text), "/"]);
+        let before = std::fs::read(&image).unwrap();
+        assert!(ok(&["check", s(&image)]).contains(": sound, closed cleanly"));
+        let said = ok(&["check", "--read", s(&image)]);
+        assert!(said.contains("files read, 0 unreadable"), "{said}");
+        let said = ok(&["check", "--read", "--json", s(&image)]);
+        let all: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert!(all["sound"] == true && all["bytes"].as_u64().unwrap() >= 300_000, "{all}");
+        assert!(std::fs::read(&image).unwrap() == before, "{profile}: changed");
+    }
+    // Through a mount, or any directory.
+    let said = ok(&["check", "--read", s(&folder.0)]);
+    assert!(said.contains("of 4 files read, 0 unreadable"), "{said}");
+}
+
+#[test]
+fn damage_is_exit_3_and_a_volume_in_use_is_refused() {
+    let folder = Folder::new();
+    let image = folder.volume("broken.img", "32M");
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[4096 + 12] ^= 1; // the count of free blocks of the first group
+    std::fs::write(&image, &bytes).unwrap();
+    for args in [&["check", s(&image)][..], &["check", "--read", s(&image)]] {
+        let (code, out, err) = cairn(args);
+        assert!(code == 3 && out.contains("not sound"), "{args:?}: {code} {out}{err}");
+    }
+    assert!(std::fs::read(&image).unwrap() == bytes);
+    let image = folder.volume("used.img", "32M");
+    let server = Server::trusting(&[&image], ANY, &[]);
+    let (code, _, err) = cairn(&["check", "--read", s(&image)]);
+    assert!(code == 1 && (err.contains("served") || err.contains("in use")), "{code} {err}");
+    server.kill();
+    let (code, _, err) = cairn(&["check", "--read", s(&folder.0.join("nothing"))]);
+    assert!(code == 1 && err.starts_with("cairn: ") && err.lines().count() == 1, "{code} {err}");
+}

@@ -1,0 +1,107 @@
+//! `cairn resize`, `cairn label` and `cairn uuid`, judged by e2fsck and by what `cairn info` says.
+//! Cuts of the power are crates/volume/tests/resize.rs's business.
+
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod served;
+
+use served::{ANY, Folder, Server, cairn, ok, s};
+use std::path::Path;
+use std::process::Command;
+
+fn fails(args: &[&str], want: i32, with: &str) {
+    let (code, out, err) = cairn(args);
+    assert!(code == want && err.contains(with), "{args:?}: {code} {out}{err}");
+    assert!(err.starts_with("cairn: ") && err.lines().count() == 1, "{args:?}: {err}");
+}
+
+fn info(image: &Path) -> serde_json::Value {
+    serde_json::from_str(&ok(&["info", "--json", s(image)])).unwrap()
+}
+
+fn e2fsck(image: &Path) {
+    let out = Command::new("/usr/sbin/e2fsck").arg("-fn").arg(image).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
+}
+
+/// A volume of every profile, with a file.
+fn volumes(folder: &Folder) -> Vec<std::path::PathBuf> {
+    let text = folder.0.join("text");
+    std::fs::write(&text, "kept").unwrap();
+    let made = ["ext2", "ext3", "ext4"].map(|profile| {
+        let image = folder.0.join(format!("{profile}.img"));
+        ok(&["mkfs", s(&image), "--size", "24M", "--profile", profile, "--block-size", "1024"]);
+        ok(&["put", s(&image), s(&text), "/"]);
+        image
+    });
+    made.into()
+}
+
+#[test]
+fn an_image_grows_with_its_volume() {
+    let folder = Folder::new();
+    for image in volumes(&folder) {
+        let said = ok(&["resize", s(&image), "200M"]);
+        assert!(said.contains("200.0 MiB now"), "{said}");
+        assert_eq!(std::fs::metadata(&image).unwrap().len(), 200 << 20);
+        e2fsck(&image);
+        assert_eq!(ok(&["cat", s(&image), "/text"]), "kept");
+        assert!(ok(&["resize", s(&image)]).contains("has that size already"));
+        // As long as the file is, if nothing else is said.
+        std::fs::File::options().write(true).open(&image).unwrap().set_len(250 << 20).unwrap();
+        ok(&["resize", s(&image)]);
+        e2fsck(&image);
+        let big = folder.0.join("big");
+        std::fs::write(&big, vec![7; 180 << 20]).unwrap();
+        ok(&["put", s(&image), s(&big), "/"]);
+        e2fsck(&image);
+    }
+}
+
+#[test]
+fn what_cannot_be_is_refused_and_nothing_changes() {
+    let folder = Folder::new();
+    for image in volumes(&folder) {
+        let before = std::fs::read(&image).unwrap();
+        fails(&["resize", s(&image), "10M"], 1, "resize2fs");
+        fails(&["resize", s(&image), "5000T"], 1, "");
+        fails(&["label", s(&image), "a-name-that-is-too-long"], 2, "16 bytes");
+        fails(&["uuid", s(&image), "no-uuid"], 2, "`random`");
+        assert!(std::fs::read(&image).unwrap() == before, "{}: changed", image.display());
+    }
+    let store = folder.0.join("store.img");
+    ok(&["mkfs", s(&store), "--size", "64M", "--profile", "lfs"]);
+    fails(&["resize", s(&store), "128M"], 1, "store");
+    assert_eq!(ok(&["label", s(&store)]), "\n");
+    let image = folder.volume("used.img", "32M");
+    let server = Server::trusting(&[&image], ANY, &["--mode", "ordered"]);
+    fails(&["resize", s(&image), "64M"], 1, "in use");
+    server.kill();
+    fails(&["resize", s(&image), "64M"], 1, "cairn recover");
+    fails(&["uuid", s(&image), "random"], 1, "cairn recover");
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 32 << 20);
+}
+
+#[test]
+fn labels_and_uuids_are_shown_and_changed() {
+    let folder = Folder::new();
+    let new = "0f9f6f5c-6b4e-4f57-9c38-7c2a8e9d1b11";
+    for image in volumes(&folder) {
+        ok(&["label", s(&image), "home"]);
+        assert_eq!(ok(&["label", s(&image)]), "home\n");
+        let first = ok(&["uuid", s(&image)]);
+        assert_eq!(first.trim().replace('-', ""), info(&image)["uuid"].as_str().unwrap());
+        e2fsck(&image);
+        assert_eq!(ok(&["uuid", s(&image), new]).trim(), new);
+        assert_eq!(ok(&["uuid", s(&image)]).trim(), new);
+        e2fsck(&image);
+        let once_more = ok(&["uuid", s(&image), "random"]);
+        assert!(once_more.trim().len() == 36 && once_more != first);
+        e2fsck(&image);
+        assert_eq!(ok(&["cat", s(&image), "/text"]), "kept");
+        assert_eq!(ok(&["fsck", s(&image)]).lines().count(), 1);
+        ok(&["label", s(&image), ""]);
+        assert_eq!(ok(&["label", s(&image)]), "\n");
+        e2fsck(&image);
+    }
+}
