@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A second reader of the log-structured store, from docs/lfs.md alone: writes the virtual disk to standard output; with
---totals behind the image, the numbers that its newest checkpoint has counted."""
+--totals behind the image, the numbers that its newest checkpoint has counted; with --snapshot NAME, the disk as that
+snapshot has it."""
 import struct
 import sys
 
@@ -39,7 +40,8 @@ class Store:
         assert sb[:8] == b"CairnLFS" and struct.unpack_from("<I", sb, 8)[0] == crc(sb[12:])
         self.seed = crc(sb[16:32])
         self.virtual, self.per, self.segments, self.heads_n = struct.unpack_from("<QIIB", sb, 32)
-        self.map, self.ranges = {}, {}
+        self.map, self.ranges, self.snapshots = {}, {}, []
+        self.bits = (self.virtual + self.segments).bit_length()
         self.load()
         self.roll()
 
@@ -54,7 +56,7 @@ class Store:
         slots = []
         for place in (2, 3):
             raw = self.blocks(place)
-            if raw[:4] == b"CLCP" and struct.unpack_from("<I", raw, 4)[0] == crc(raw[8:], self.seed):
+            if raw[:4] in (b"CLCP", b"CLCS") and struct.unpack_from("<I", raw, 4)[0] == crc(raw[8:], self.seed):
                 slots.append(Bytes(raw[8:]))
         slots = sorted((s.take("QII") + (s.chunks(),) for s in slots), reverse=True)
         for generation, size, total, chunks in slots:
@@ -87,6 +89,13 @@ class Store:
             self.patch(b.take("Q"), b)
         # Older programs end here.
         self.totals = [b.take("Q") for _ in range(b.take("I"))] if b.at < len(raw) else []
+        # Volumes that never had a snapshot end here.
+        if b.at < len(raw):
+            _, count = b.take("II")
+            for _ in range(count):
+                number, ended, _, size = b.take("IIQI")
+                self.snapshots.append([number, ended, b.raw[b.at : b.at + size].decode()])
+                b.at += size
 
     def patch(self, v, b):
         at, size, zeros, _ = b.take("HHHH")
@@ -101,11 +110,31 @@ class Store:
             block[at : at + len(bytes_)] = bytes_
         return block
 
+    def own(self, number, v):
+        return number << self.bits | v
+
+    def as_snapshot(self, name, v):
+        first = next(i for i, s in enumerate(self.snapshots) if s[2] == name and not s[1])
+        chain = [self.own(s[0], v) for s in self.snapshots[first:]] + [v]
+        place = next((self.map[w] for w in chain if w in self.map), None)
+        return bytes(BLOCK) if place is None else self.blocks(place)
+
     def put(self, v, place):
-        if place is None:
+        if place is None and v >> self.bits == 0:
             self.map.pop(v, None)
         else:
             self.map[v] = place
+
+    def give_up(self, v):
+        """What the volume has of a block goes to the keeper, if that or an ended one newer than it has none."""
+        if v >= self.virtual:
+            return
+        for number, ended, _ in reversed(self.snapshots):
+            if self.own(number, v) in self.map:
+                return
+            if not ended:
+                self.map[self.own(number, v)] = self.map.get(v)
+                return
 
     def next(self):
         best = None
@@ -150,8 +179,28 @@ class Store:
                 self.patch(v, entries)
                 continue
             x = entries.take("Q")
+            if kind == 6:
+                size = entries.take("Q")
+                self.snapshots.append([v, 0, entries.raw[entries.at : entries.at + size].decode()])
+                entries.at += (size + 7) // 8 * 8
+                continue
+            if kind == 7:
+                gone = [s for s in self.snapshots if s[0] == v]
+                for s in gone:
+                    s[1] = 1
+                    if x:
+                        self.snapshots.remove(s)
+                continue
+            if kind == 8:
+                to = entries.take("Q")
+                for i in range(v, v + x):
+                    self.map[self.own(to, i & (1 << self.bits) - 1)] = self.map.get(i)
+                    self.map[i] = None
+                continue
             if kind == 3:
                 for i in range(x):
+                    if v + i in self.map:
+                        self.give_up(v + i)
                     self.put(v + i, None)
                     self.ranges.pop(v + i, None)
                 continue
@@ -163,6 +212,7 @@ class Store:
             place += 1
             if kind == 1:
                 self.ranges.pop(v, None)
+                self.give_up(v)
             if kind == 1 or self.map.get(v) == entries.take("Q"):
                 self.put(v, place)
 
@@ -172,5 +222,6 @@ if __name__ == "__main__":
     if sys.argv[2:] == ["--totals"]:
         print(*store.totals)
         sys.exit()
+    name = sys.argv[3] if sys.argv[2:3] == ["--snapshot"] else None
     for v in range(store.virtual):
-        sys.stdout.buffer.write(store.read(v))
+        sys.stdout.buffer.write(store.as_snapshot(name, v) if name else store.read(v))

@@ -2,9 +2,11 @@
 //! is taken and refused with exit 2, so that a script learns it at once.
 
 mod check;
+mod config;
 mod copy;
 mod fsck;
 mod help;
+mod snapshot;
 mod store;
 mod tune;
 
@@ -15,10 +17,12 @@ use std::path::PathBuf;
 
 use check::CHECK_EXAMPLES;
 pub use check::CheckArgs;
+pub use config::{ConfigArgs, ConfigCommand};
 pub use copy::CopyArgs;
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
+pub use snapshot::{SnapshotArgs, SnapshotCommand};
 pub use store::{LfsArgs, LfsCommand};
 use tune::{LABEL_EXAMPLES, RESIZE_EXAMPLES, UUID_EXAMPLES};
 pub use tune::{LabelArgs, ResizeArgs, UuidArgs};
@@ -99,6 +103,8 @@ pub enum Command {
     Log(LogArgs),
     /// The log-structured store below a volume: how it is filled, clean it, export it.
     Lfs(LfsArgs),
+    /// Moments of a volume in a log-structured store that stay readable.
+    Snapshot(SnapshotArgs),
     /// Write the man pages or the shells' completions into a directory.
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -111,28 +117,6 @@ pub struct StatsArgs {
     /// For programs.
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Args)]
-pub struct ConfigArgs {
-    #[command(subcommand)]
-    pub command: ConfigCommand,
-}
-
-#[derive(Subcommand)]
-pub enum ConfigCommand {
-    /// Is it right? What is wrong is told with line and column.
-    Check {
-        #[arg(default_value = crate::config::DEFAULT_PATH)]
-        file: PathBuf,
-    },
-    /// The volumes with the options that hold for each.
-    Show {
-        #[arg(default_value = crate::config::DEFAULT_PATH)]
-        file: PathBuf,
-        #[arg(long)]
-        json: bool,
-    },
 }
 
 /// What a package holds that follows from the command line.

@@ -1,5 +1,6 @@
 //! Opening a disk by the name that the user gave: an image, a device, or `IMAGE@pN`, partition N of
-//! an image that has a partition table. It knows no volume.
+//! an image that has a partition table; and behind any of them `@NAME`, a snapshot of the volume
+//! there. It knows no volume.
 
 use format::foreign::LOOK_BYTES;
 use format::partitions::{Partition, Table, table};
@@ -10,6 +11,9 @@ use std::path::Path;
 
 /// Opens a disk and makes sure that nobody else uses it. Errors are for the user.
 pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
+    if snapshot_of(path).is_some() && !read_only {
+        return Err(format!("{}: a snapshot can only be read", path.display()));
+    }
     open_by(path, |path| HostFile::open(path, read_only))
 }
 
@@ -22,6 +26,9 @@ fn open_by(
     path: &Path,
     how: impl FnOnce(&Path) -> Result<HostFile, String>,
 ) -> Result<HostFile, String> {
+    if let Some((image, snapshot)) = snapshot_of(path) {
+        return Ok(open_by(image, how)?.at_snapshot(snapshot, path));
+    }
     match partition_of(path) {
         Some((image, number)) => {
             let whole = how(image)?;
@@ -30,6 +37,18 @@ fn open_by(
         }
         None => how(path),
     }
+}
+
+/// The image and the name of a snapshot of the volume in it, where `IMAGE@NAME` is written. A file
+/// that is really called so is none, nor is a partition.
+pub fn snapshot_of(path: &Path) -> Option<(&Path, &str)> {
+    if path.exists() || partition_of(path).is_some() {
+        return None;
+    }
+    let (image, name) = path.to_str()?.rsplit_once('@')?;
+    let image = Path::new(image);
+    let named = lfs::check_name(name).is_ok() && exists(image);
+    named.then_some((image, name))
 }
 
 /// Is there something under this name?

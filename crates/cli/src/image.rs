@@ -36,8 +36,10 @@ pub fn with_mode(a: &OpenArgs, found: &Found) -> OpenArgs {
 pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
     let shown = disks[0].path().display().to_string();
     let sizes = (disks[0].size_bytes(), disks.get(1).map(|l| l.size_bytes()));
+    let snapshot = disks[0].snapshot();
     let found = drive(disks, 1, move |env| {
-        Box::pin(async move { volume::look(&Ground::alone(env, sizes.0, sizes.1)).await })
+        let ground = Ground { snapshot, ..Ground::alone(env, sizes.0, sizes.1) };
+        Box::pin(async move { volume::look(&ground).await })
     });
     found.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
@@ -128,6 +130,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_alone: false,
         cleaner: a.cleaner,
         bucket: bucket_options(a),
+        snapshot: None,
     })
 }
 
@@ -271,6 +274,7 @@ impl Image {
         }
         tell(&file, &mut found, read_only, false)?;
         let mut options = options_of(&args, mode)?;
+        options.snapshot = file.snapshot();
         options.watch = Some(Arc::new(RecoveryBar::new(Some(shown.clone()))));
         options.log_disk_bytes = files.get(1).map(|l| l.size_bytes());
         let seed = u64::from_le_bytes(*options.entropy.last_chunk().expect("there are 16"));

@@ -90,6 +90,7 @@ fn main() -> ExitCode {
         Command::Lab(a) => commands::lab::run(&a),
         Command::Log(a) => commands::log::run(&a),
         Command::Lfs(a) => commands::lfs::run(&a),
+        Command::Snapshot(a) => commands::snapshot::run(a),
         Command::Stats(a) => commands::stats::run(&a),
         Command::Top(a) => commands::top::run(&a),
         Command::Config(a) => commands::config::run(&a),

@@ -64,12 +64,23 @@ impl Ext {
         self.store_superblock().await
     }
 
+    /// While nothing changes: how much is free, which nobody keeps up to date otherwise.
+    pub async fn store_counts(&self) -> Result<(), DiskError> {
+        self.set_counts();
+        self.store_superblock().await
+    }
+
+    fn set_counts(&self) {
+        let mut sb = self.sb.borrow_mut();
+        sb.set_free_blocks(self.free_blocks.get());
+        sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
+    }
+
     /// After everything else is durable: the volume is clean.
     pub async fn mark_clean(&self) -> Result<(), DiskError> {
+        self.set_counts();
         {
             let mut sb = self.sb.borrow_mut();
-            sb.set_free_blocks(self.free_blocks.get());
-            sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
             sb.set_wtime(self.env.wall().secs() as u32);
             let bits = sb.incompat() & !incompat::RECOVER;
             sb.set_incompat(bits);

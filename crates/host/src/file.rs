@@ -41,6 +41,8 @@ pub struct HostFile {
     pub(crate) writing: Writing,
     /// It is a bucket, and the file is nothing.
     pub(crate) bucket: Option<Arc<HostBucket>>,
+    /// The snapshot that is meant, of the volume on it.
+    snapshot: Option<String>,
 }
 
 /// As many symbolic links as the kernel follows in one path.
@@ -136,7 +138,18 @@ impl HostFile {
             is_device: false,
             writing: Writing::default(),
             bucket: Some(Arc::new(bucket)),
+            snapshot: None,
         })
+    }
+
+    /// A snapshot of the volume on it is meant, called `path`.
+    pub fn at_snapshot(self, snapshot: &str, path: &Path) -> HostFile {
+        HostFile { snapshot: Some(snapshot.to_owned()), path: path.to_owned(), ..self }
+    }
+
+    /// The snapshot that is meant; None: the volume as it is.
+    pub fn snapshot(&self) -> Option<String> {
+        self.snapshot.clone()
     }
 
     /// Is it a bucket?
@@ -206,6 +219,7 @@ impl HostFile {
             is_device,
             writing: Writing::default(),
             bucket: None,
+            snapshot: None,
         })
     }
 

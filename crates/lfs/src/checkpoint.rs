@@ -3,7 +3,8 @@
 //! followed from there.
 //!
 //! ```text
-//!  slot  0 "CLCP" | 4 sum of the rest | 8 generation | 16 bytes of body | 20 the body's sum
+//!  slot  0 "CLCP", or "CLCS" where there are snapshots | 4 sum of the rest | 8 generation
+//!        16 bytes of body | 20 the body's sum
 //!        24 chunks: how many (4), then place (8) and blocks (4) of each
 //!  body  generation | serial | epoch | stamp (8 each) | last sum (4)
 //!        heads (4): segment, offset, next (4 each)
@@ -11,6 +12,8 @@
 //!        runs (4): extents (8), pages (4), index sum (4), chunks of the index
 //!        ranges (4): virtual block (8), then as in a summary
 //!        totals (4): numbers (8 each); older programs end before
+//!        snapshots, if there ever was one: the last number (4), how many (4), each: number (4),
+//!        1 if it has ended (4), seconds since 1970 (8), bytes of its name (4), the name
 //! ```
 
 use crate::codec::{Reader, Writer};
@@ -19,6 +22,7 @@ use crate::geometry::{BLOCK, BLOCK_BYTES, Place, SLOTS, SegNo, Virt};
 use crate::merge::Merge;
 use crate::patches::Range;
 use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_page};
+use crate::snapshot::Snapshots;
 use crate::state::State;
 use crate::store::Inner;
 use crate::totals::Totals;
@@ -28,6 +32,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 const MAGIC: [u8; 4] = *b"CLCP";
+const MAGIC_SNAPSHOTS: [u8; 4] = *b"CLCS";
 const IS_FREE: u32 = 1 << 31;
 const IS_TABLE: u32 = 1 << 30;
 
@@ -38,12 +43,15 @@ pub(crate) struct Slot {
     pub(crate) bytes: u32,
     pub(crate) sum: u32,
     pub(crate) chunks: Vec<Chunk>,
+    /// Programs that know no snapshots keep off.
+    pub(crate) snapshots: bool,
 }
 
 impl Slot {
     pub(crate) fn encode(&self, seed: u32) -> Vec<u8> {
         let mut w = Writer::default();
-        w.bytes(&MAGIC).u32(0).u64(self.generation).u32(self.bytes).u32(self.sum);
+        let magic = if self.snapshots { MAGIC_SNAPSHOTS } else { MAGIC };
+        w.bytes(&magic).u32(0).u64(self.generation).u32(self.bytes).u32(self.sum);
         encode_chunks(&mut w, &self.chunks);
         assert!(w.0.len() <= BLOCK_BYTES, "I7: a slot is one block");
         w.0.resize(BLOCK_BYTES, 0);
@@ -53,11 +61,14 @@ impl Slot {
     }
     pub(crate) fn decode(seed: u32, raw: &[u8]) -> Option<Slot> {
         let mut r = Reader(raw.get(..BLOCK_BYTES)?);
-        if r.bytes(4)? != MAGIC || r.u32()? != crc32c::crc32c_append(seed, r.0) {
+        let magic = r.bytes(4)?;
+        let snapshots = magic == MAGIC_SNAPSHOTS;
+        let known = snapshots || magic == MAGIC;
+        if !known || r.u32()? != crc32c::crc32c_append(seed, r.0) {
             return None;
         }
         let (generation, bytes, sum) = (r.u64()?, r.u32()?, r.u32()?);
-        Some(Slot { generation, bytes, sum, chunks: decode_chunks(&mut r)? })
+        Some(Slot { generation, bytes, sum, chunks: decode_chunks(&mut r)?, snapshots })
     }
 }
 
@@ -88,6 +99,7 @@ pub(crate) struct Body {
     pub(crate) ranges: Vec<(Virt, Range)>,
     /// What was written until then.
     pub(crate) totals: Totals,
+    pub(crate) snapshots: Snapshots,
 }
 
 impl Body {
@@ -108,6 +120,7 @@ impl Body {
         w.u32(self.ranges.len() as u32);
         self.ranges.iter().for_each(|(v, r)| r.encode(w.u64(v.0)));
         self.totals.encode(&mut w);
+        self.snapshots.encode(&mut w);
         w.0
     }
     pub(crate) fn decode(raw: &[u8]) -> Option<Body> {
@@ -129,6 +142,7 @@ impl Body {
         let range = |r: &mut Reader<'_>| Some((Virt(r.u64()?), Range::decode(r)?));
         let ranges = (0..count).map(|_| range(&mut r)).collect::<Option<_>>()?;
         let totals = Totals::decode(&mut r)?;
+        let snapshots = Snapshots::decode(&mut r)?;
         Some(Body {
             generation,
             serial,
@@ -140,6 +154,7 @@ impl Body {
             runs,
             ranges,
             totals,
+            snapshots,
         })
     }
 
@@ -165,6 +180,7 @@ impl Body {
                 s.patches.saved()
             },
             totals: s.totals(),
+            snapshots: s.snapshots.clone(),
         }
     }
 }
@@ -207,7 +223,8 @@ impl Inner {
         };
         self.issue(false);
         let early = self.plant == Some("checkpoint-before-segments");
-        let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks: Vec::new() };
+        let snapshots = !body.snapshots.all.is_empty();
+        let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks: Vec::new(), snapshots };
         let mut out = Output::default();
         let runs = self.next_runs(&frozen, &old, &mut out).await?;
         body.runs = runs.iter().map(|r| ((**r).clone(), r.pages.len())).collect();
@@ -298,7 +315,8 @@ impl Inner {
         Ok(run.map(Rc::new).into_iter().chain(kept).collect())
     }
 
-    /// `whole`: nothing older lies behind, so what is free needs no record.
+    /// `whole`: nothing older lies behind, so what is free needs no record, unless it is a hole of
+    /// a snapshot (S6).
     async fn write_run(
         &self,
         mut merge: Merge,
@@ -308,7 +326,7 @@ impl Inner {
         let mut run = Run::default();
         let mut page: Vec<Extent> = Vec::new();
         while let Some(e) = merge.next(self).await? {
-            if whole && e.place.is_none() {
+            if e.place.is_none() && self.is_forgettable(e, whole) {
                 continue;
             }
             if let Some(last) = page.last_mut().filter(|last| last.joins(&e)) {
@@ -330,6 +348,14 @@ impl Inner {
         run.index_sum = crc32c::crc32c_append(self.seed, &index);
         run.index = self.table_bytes(&index, out).await?;
         Ok(Some(run))
+    }
+
+    /// Nothing hides what is older than the run, so what is free needs no record there.
+    fn is_forgettable(&self, free: Extent, whole: bool) -> bool {
+        let s = self.state.borrow();
+        let (snapshot, _) = self.geometry.owner(free.v);
+        let is_hole = s.snapshots.knows(snapshot) && !s.planted("holes-dropped");
+        whole && !is_hole
     }
 
     async fn write_page(
@@ -453,10 +479,12 @@ pub(crate) fn no_room() -> DiskError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::snapshot::Snapshot;
 
     #[test]
     fn a_checkpoint_comes_back() {
-        let slot = Slot { generation: 7, bytes: 99, sum: 5, chunks: vec![(Place(3), 2)] };
+        let chunks = vec![(Place(3), 2)];
+        let slot = Slot { generation: 7, bytes: 99, sum: 5, chunks, snapshots: true };
         let raw = slot.encode(1);
         assert_eq!(Slot::decode(1, &raw), Some(slot));
         assert_eq!(Slot::decode(2, &raw), None, "of another store");
@@ -473,6 +501,10 @@ mod tests {
             runs: vec![(run, 0)],
             ranges: vec![(Virt(6), Range { at: 4, bytes: vec![1; 9], zeros: 2 })],
             totals: Totals { user_bytes: 4096, written: 3, ..Totals::default() },
+            snapshots: Snapshots {
+                all: vec![Snapshot { id: 2, made: 5, name: "daily".into(), ended: true }],
+                last: 4,
+            },
         };
         assert_eq!(Body::decode(&body.encode()), Some(body));
     }

@@ -2,8 +2,9 @@
 //! by the usage table alone (policy.rs); the four verbs (candidates, where a block is now, move it
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
-use crate::geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
+use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
+use crate::state::State;
 use crate::store::{Inner, Store};
 use crate::summary::{Entry, Summary};
 use crate::usage::{Segment, Use};
@@ -11,12 +12,12 @@ use env::{Block, DiskError};
 use std::rc::Rc;
 
 /// Below so many free segments the cleaner runs.
-pub(crate) fn low(g: &Geometry) -> u32 {
-    g.reserve() + (g.segments / 50).max(3)
+pub(crate) fn low(s: &State) -> u32 {
+    s.reserve() + (s.geometry.segments / 50).max(3)
 }
 /// It goes on until there are so many.
-fn high(g: &Geometry) -> u32 {
-    low(g) + (g.segments / 50).max(3)
+fn high(s: &State) -> u32 {
+    low(s) + (s.geometry.segments / 50).max(3)
 }
 /// So many passes one after the other that gain nothing end the cleaning.
 const IN_VAIN_MAX: u32 = 3;
@@ -59,11 +60,11 @@ impl Inner {
     pub(crate) async fn clean(self: Rc<Self>) {
         let mut in_vain = 0;
         loop {
-            let (before, least) = {
+            let (before, least, goal) = {
                 let s = self.state.borrow();
-                (s.spare(), self.geometry.reserve() + s.segments_wanted)
+                let least = s.reserve() + s.segments_wanted;
+                (s.spare(), least, high(&s).max(least))
             };
-            let goal = high(&self.geometry).max(least);
             if before >= goal || self.check_failed().is_err() {
                 break;
             }
@@ -157,7 +158,7 @@ impl Inner {
         let candidates = self.candidates();
         let s = &mut *self.state.borrow_mut();
         // One more than the blocks fill: a head always has the next one announced.
-        let room = s.spare().saturating_sub(self.geometry.table_reserve() + 1);
+        let room = s.spare().saturating_sub(s.table_reserve() + 1);
         let moved = (u64::from(room) * whole).min(PASS_BLOCKS);
         let limits = Limits {
             victims: usize::MAX,
@@ -197,12 +198,31 @@ impl Inner {
             }));
         }
         for (v, stamp, from) in named {
-            if v.0 < self.geometry.known_blocks() && self.where_now(v).await? == Some(from) {
+            if let Some(v) = self.whose(v, from).await? {
                 let block = Block::copy_of(part(from.0 - start.0));
                 out.push(Survivor { v, stamp, from, block });
             }
         }
         Ok(())
+    }
+
+    /// The block that lies there: the one that was put there, or a snapshot's of the same number to
+    /// which it was given since; None: it is dead.
+    pub(crate) async fn whose(&self, put: Virt, at: Place) -> Result<Option<Virt>, DiskError> {
+        let (_, v) = self.geometry.owner(put);
+        let mut all = vec![v];
+        if v.0 < self.geometry.virtual_blocks {
+            let s = self.state.borrow();
+            all.extend(s.snapshots.all.iter().map(|s| self.geometry.own_block(s.id, v)));
+        } else if v.0 >= self.geometry.known_blocks() {
+            return Ok(None);
+        }
+        for v in all {
+            if self.where_now(v).await? == Some(at) {
+                return Ok(Some(v));
+            }
+        }
+        Ok(None)
     }
 
     pub(crate) async fn where_now(&self, v: Virt) -> Result<Option<Place>, DiskError> {

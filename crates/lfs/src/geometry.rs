@@ -74,6 +74,33 @@ impl Geometry {
     pub(crate) fn known_blocks(&self) -> u64 {
         self.virtual_blocks + u64::from(self.segments)
     }
+    /// Bits in the number of a block that the table may know.
+    fn known_bits(&self) -> u32 {
+        u64::BITS - self.known_blocks().leading_zeros()
+    }
+    /// What a snapshot has of a block that nobody newer has.
+    pub(crate) fn own_block(&self, snapshot: u32, v: Virt) -> Virt {
+        Virt(u64::from(snapshot) << self.known_bits() | v.0)
+    }
+    /// The block behind the last that a snapshot can have.
+    pub(crate) fn own_end(&self, snapshot: u32) -> u64 {
+        u64::from(snapshot + 1) << self.known_bits()
+    }
+    /// Whose it is, and which of his: 0 is the volume, others are snapshots.
+    pub(crate) fn owner(&self, v: Virt) -> (u32, Virt) {
+        let bits = self.known_bits();
+        ((v.0 >> bits) as u32, Virt(v.0 & ((1 << bits) - 1)))
+    }
+    /// Snapshots of a volume, one after the other: an entry of the log has 56 bits for a block.
+    pub(crate) fn snapshots_max(&self) -> u32 {
+        (1_u64 << (56 - self.known_bits())).min(1 << 30) as u32 - 1
+    }
+    /// Can these be blocks of the volume, or of one snapshot?
+    pub(crate) fn are_blocks(&self, v: Virt, n: u64) -> bool {
+        let (snapshot, first) = self.owner(v);
+        let most = if snapshot == 0 { self.known_blocks() } else { self.virtual_blocks };
+        first.0.checked_add(n).is_some_and(|end| end <= most)
+    }
     /// The copy of the superblock at the end of a disk.
     pub(crate) fn last_copy(disk_bytes: u64) -> Place {
         Place(disk_bytes / BLOCK - 1)
@@ -105,7 +132,11 @@ impl Geometry {
     /// grow to (being written, and named by either checkpoint), three times a checkpoint's body,
     /// and those that a few pages of a run keep.
     pub(crate) fn table_reserve(&self) -> u32 {
-        let run = self.known_blocks() * crate::run::EXTENT_BYTES as u64 * 9 / 8;
+        self.table_reserve_for(self.known_blocks())
+    }
+    /// The same of a table of so many extents.
+    pub(crate) fn table_reserve_for(&self, extents: u64) -> u32 {
+        let run = extents * crate::run::EXTENT_BYTES as u64 * 9 / 8;
         let body = u64::from(self.segments) * 12 + 4096 + 2 * self.ranges_bytes_max();
         let segment = u64::from(self.segment_blocks) * BLOCK;
         (3 * (run + body)).div_ceil(segment) as u32 + 3 * crate::checkpoint::RUNS_MAX as u32

@@ -82,7 +82,7 @@ impl Store {
             let mut bases = Vec::with_capacity(group.changes.len());
             for c in &group.changes {
                 let (v, n) = c.blocks();
-                bases.push(inner.base(v, n).await?);
+                bases.push(inner.base_to_change(v, n).await?);
             }
             let number = {
                 let s = &mut *inner.state.borrow_mut();
@@ -141,16 +141,14 @@ impl State {
         match change {
             Change::Whole(v, block) => {
                 self.stats.user_bytes += BLOCK_BYTES as u64;
-                let old = self.table.place(*v, base);
-                self.write_block(*v, block.clone(), old);
+                self.write_block(*v, block.clone(), base);
             }
             Change::Bytes { v, ranges, image } => {
                 let len: usize = ranges.iter().map(|r| r.1.len()).sum();
                 self.stats.user_bytes += len as u64;
                 match image {
                     Some(image) if len > BLOCK_BYTES / 2 || self.is_patched_enough() => {
-                        let old = self.table.place(*v, base);
-                        self.write_block(*v, image.clone(), old);
+                        self.write_block(*v, image.clone(), base);
                     }
                     _ => ranges.iter().for_each(|(at, bytes)| {
                         for r in ranges_of(*at, bytes) {
@@ -165,7 +163,7 @@ impl State {
                     let e = self.table.extent(at, end, base);
                     let patched = self.patches.within(at, u64::from(e.n)).next().is_some();
                     if e.place.is_some() || patched {
-                        self.free_blocks(e);
+                        self.free_blocks(e, base);
                     }
                     at = Virt(e.end());
                 }
@@ -214,7 +212,7 @@ impl Inner {
     async fn fold(self: &Rc<Self>, v: Virt) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
-            let base = self.base(v, 1).await?;
+            let base = self.base_to_change(v, 1).await?;
             let (id, place) = {
                 let s = self.state.borrow();
                 if !s.table.is_current(&base) {
@@ -240,8 +238,7 @@ impl Inner {
                 let whole = s.patches.get(v).and_then(|p| p.whole());
                 let Some(whole) = whole else { continue };
                 s.begin_group();
-                let old = s.table.place(v, &base);
-                s.write_block(v, whole, old);
+                s.write_block(v, whole, &base);
                 s.end_group();
                 s.stats.folded += 1;
             }
@@ -265,7 +262,7 @@ impl Inner {
         let mut at = from;
         while at < to {
             let end = to.min(at + 512);
-            let base = self.base(Virt(at), end - at).await?;
+            let base = self.base_to_change(Virt(at), end - at).await?;
             if !self.may_put(1)? {
                 self.make_room(1).await;
                 continue;

@@ -44,6 +44,7 @@
 //!  a segment of the table:  pages of runs, their indices, bodies of checkpoints    run.rs
 //! ```
 //!
+//! Snapshots   Moments of the log that stay readable: snapshot.rs, with invariants of its own.
 //! Ranges      What operations change in blocks is in the summaries themselves, as ranges of bytes:
 //!             a change of a few bytes costs a few bytes (patches.rs, group.rs). Blocks of which
 //!             too much is pending are written as a whole.
@@ -72,6 +73,8 @@ mod plug;
 mod policy;
 mod roll;
 mod run;
+mod snapshot;
+mod snapshot_disk;
 mod state;
 mod store;
 mod summary;
@@ -87,6 +90,8 @@ pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 pub use group::{Change, Group};
 pub use make::{FormatOptions, format, shape};
 pub use policy::{Candidate, Costs, Lifespans, Limits, Plan, Planner, Policy, Way};
+pub use snapshot::{NAME_BYTES_MAX, Snapshot, check_name};
+pub use snapshot_disk::SnapshotDisk;
 pub use state::Stats;
 pub use store::{At, OpenOptions, Opened, Store};
 pub use superblock::{MAGIC, Superblock, UNFINISHED, superblock};
@@ -122,4 +127,13 @@ pub const PLANTS_ALONE: &[&str] = &[
     "budget-without-metadata",
     "move-drops-ranges",
     "plug-into-checkpointed-slot",
+];
+
+/// Bugs of snapshots, which show where there are some.
+pub const SNAPSHOT_PLANTS: &[&str] = &[
+    "snapshot-not-respected",
+    "snapshot-not-followed",
+    "snapshot-with-ranges",
+    "holes-dropped",
+    "handed-over-to-nobody",
 ];

@@ -7,6 +7,7 @@ use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{ENTRIES_BYTES_MAX, Entry, Summary};
+use crate::table::Base;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
 use std::rc::Rc;
@@ -76,8 +77,8 @@ impl State {
         self.in_group = false;
     }
 
-    /// A block's new contents. `old`: where it lies now.
-    pub(crate) fn write_block(&mut self, v: Virt, block: Block, old: Option<Place>) {
+    /// A block's new contents. `base`: where it lies now.
+    pub(crate) fn write_block(&mut self, v: Virt, block: Block, base: &Base) {
         assert_eq!(block.len(), BLOCK_BYTES);
         self.stamp += 1;
         let stamp = self.stamp;
@@ -85,7 +86,8 @@ impl State {
         // A range that was put later than the old contents must not be found behind the new ones.
         let has_ranges = self.patches.get(v).is_some();
         self.patches.remove(v);
-        if let Some(old) = old.filter(|_| !has_ranges)
+        let old = self.table.place(v, base);
+        if let Some(old) = old.filter(|_| !has_ranges && !self.is_needed(v, base))
             && let Some(open) = &mut self.heads[USERS].open
             && let Some(i) = open.index_of(old)
         {
@@ -95,7 +97,8 @@ impl State {
             return;
         }
         let place = self.put(USERS, Entry::Written { v, stamp }, Some(block));
-        self.remap(v, place, stamp, old);
+        self.give_up(Extent { v, n: 1, place: old }, base);
+        self.map(v, place, stamp);
     }
 
     /// A block is copied from `from`, where it still lies (I4).
@@ -144,13 +147,21 @@ impl State {
     }
 
     /// These blocks lie nowhere any more.
-    pub(crate) fn free_blocks(&mut self, e: Extent) {
+    pub(crate) fn free_blocks(&mut self, e: Extent, base: &Base) {
         self.stats.freed += u64::from(e.n);
         self.patches.remove_within(e.v, u64::from(e.n));
         if !self.planted("free-record-lost") {
             self.put(USERS, Entry::Free { v: e.v, n: u64::from(e.n) }, None);
         }
-        self.unmap(e);
+        self.forget(e, base);
+    }
+
+    /// What the volume has there holds nothing any more.
+    pub(crate) fn forget(&mut self, e: Extent, base: &Base) {
+        if e.place.is_some() {
+            self.give_up(e, base);
+            self.table.active.set(Extent { place: None, ..e });
+        }
     }
 
     /// Nothing lives any more in `n` places from `place` on.
@@ -166,13 +177,17 @@ impl State {
         if let Some(old) = old {
             self.died(old, 1);
         }
+        self.map(v, new, stamp);
+    }
+
+    fn map(&mut self, v: Virt, new: Option<Place>, stamp: u64) {
         let new = new.expect("a block was put");
         let seg = self.geometry.segment_of(new).expect("I8: a place is in a segment");
         self.usage.born(seg, stamp);
         self.table.active.set(Extent { v, n: 1, place: Some(new) });
     }
 
-    /// The table forgets `e`, which lies where it says.
+    /// The table forgets `e`, which lies where it says and is no snapshot's.
     pub(crate) fn unmap(&mut self, e: Extent) {
         let Some(place) = e.place else { return };
         self.died(place, u64::from(e.n));
@@ -180,7 +195,7 @@ impl State {
     }
 
     /// Appends to a head's open partial, opening one if need be. Returns where the block will lie.
-    fn put(&mut self, h: usize, entry: Entry, block: Option<Block>) -> Option<Place> {
+    pub(crate) fn put(&mut self, h: usize, entry: Entry, block: Option<Block>) -> Option<Place> {
         self.make_room(h, &entry);
         let open = self.heads[h].open.as_mut().expect("there is one with room");
         open.entry_bytes += entry.bytes();

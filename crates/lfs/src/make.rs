@@ -3,6 +3,7 @@
 
 use crate::checkpoint;
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
+use crate::snapshot::Snapshots;
 use crate::superblock::Superblock;
 use crate::totals::Totals;
 use env::{Block, Disk, DiskError, Durability};
@@ -88,11 +89,14 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
         runs: Vec::new(),
         ranges: Vec::new(),
         totals: Totals::default(),
+        snapshots: Snapshots::default(),
     };
     let raw = body.encode();
     let chunks = body_chunks(&geometry, raw.len());
     let sum = crc32c::crc32c_append(seed, &raw);
-    let slot = checkpoint::Slot { generation: 1, bytes: raw.len() as u32, sum, chunks };
+    let bytes_of_body = raw.len() as u32;
+    let slot =
+        checkpoint::Slot { generation: 1, bytes: bytes_of_body, sum, chunks, snapshots: false };
     let zero = vec![Block::zeroed(BLOCK_BYTES); 4];
     disk.write(0, zero, Durability::Cached).await.map_err(text)?;
     let mut parts = raw.chunks(BLOCK_BYTES);

@@ -2,6 +2,7 @@
 //! new runs with it, and the verifier counts. It changes nothing.
 
 use crate::extents::{Extent, Extents};
+use crate::geometry::Virt;
 use crate::run::Run;
 use crate::store::Inner;
 use env::DiskError;
@@ -34,6 +35,25 @@ impl Merge {
         let runs =
             runs.map(|run| Source { ready: VecDeque::new(), rest: Rest::Run { run, page: 0 } });
         Merge { sources: memory.chain(runs).collect(), at: 0 }
+    }
+
+    /// The same from this block on.
+    pub(crate) fn from<'a>(
+        first: Virt,
+        memory: impl Iterator<Item = &'a Extents>,
+        runs: impl Iterator<Item = Rc<Run>>,
+    ) -> Merge {
+        let mut merge = Merge::new(std::iter::empty(), runs);
+        for s in &mut merge.sources {
+            if let Rest::Run { run, page } = &mut s.rest {
+                *page = run.pages_of(first.0, u64::MAX).start;
+            }
+        }
+        let known = |m: &Extents| m.iter().filter(|e| e.end() > first.0).collect();
+        let memory = memory.map(|m| Source { ready: known(m), rest: Rest::Memory });
+        merge.sources = memory.chain(merge.sources).collect();
+        merge.at = first.0;
+        merge
     }
 
     /// The next extent: what is known of its blocks, freed ones too. None at the end.

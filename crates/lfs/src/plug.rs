@@ -187,15 +187,15 @@ impl Inner {
         let mut lives: BTreeMap<u64, bool> = BTreeMap::new();
         for s in self.summaries_of(segment).await? {
             for (entry, place) in s.blocks() {
-                let now = self.where_now(entry.blocks().0).await?;
-                lives.insert(place.0, now == Some(place));
+                let whose = self.whose(entry.blocks().0, place).await?;
+                lives.insert(place.0, whose.is_some());
             }
         }
         for a in self.amended(segment).await? {
             let place = start.plus(u64::from(a.slot));
-            if self.where_now(a.v).await? == Some(place) {
+            if let Some(v) = self.whose(a.v, place).await? {
                 lives.insert(place.0, true);
-                target.amended.push(a);
+                target.amended.push(Amended { v, ..a });
             }
         }
         let s = self.state.borrow();

@@ -2,11 +2,12 @@
 //! writes nothing; the checkpoint that makes the result durable comes afterwards (I6).
 
 use crate::extents::Extent;
-use crate::geometry::{Place, SegNo};
+use crate::geometry::{Place, SegNo, Virt};
 use crate::log::Head;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{Entry, Summary, sum_of};
+use crate::table::Base;
 use crate::usage::Use;
 use env::DiskError;
 
@@ -115,6 +116,18 @@ impl Inner {
         Ok(all)
     }
 
+    /// Where the blocks of an entry lie, and what else says whose they are.
+    async fn base_for(&self, entry: &Entry) -> Result<Base, DiskError> {
+        let (v, n) = entry.blocks();
+        match entry {
+            Entry::Handed { to, .. } => {
+                let own = self.geometry.own_block(*to, self.geometry.owner(v).1);
+                self.base_of(vec![v, own], n).await
+            }
+            _ => self.base_to_change(v, n).await,
+        }
+    }
+
     /// What a partial of a whole group says is so.
     async fn replay(&self, summary: &Summary, sum: u32) -> Result<(), DiskError> {
         {
@@ -124,16 +137,16 @@ impl Inner {
         }
         for (entry, place) in entries(summary) {
             let (v, n) = entry.blocks();
-            if v.0.checked_add(n).is_none_or(|end| end > self.geometry.known_blocks()) {
+            if !self.geometry.are_blocks(v, n) {
                 continue;
             }
-            let base = self.base(v, n).await?;
+            let base = self.base_for(&entry).await?;
             let mut s = self.state.borrow_mut();
             match entry {
                 Entry::Written { stamp, .. } => {
-                    let old = s.table.place(v, &base);
                     s.patches.remove(v);
-                    s.replace(Extent { v, n: 1, place: Some(place) }, stamp, old);
+                    s.written_again(v, &base);
+                    s.replace(Extent { v, n: 1, place: Some(place) }, stamp, None);
                 }
                 Entry::Range { range, .. } => s.patches.add(v, &range, None),
                 Entry::Moved { stamp, from, .. } => {
@@ -156,7 +169,17 @@ impl Inner {
                     let mut at = v;
                     while at.0 < v.0 + n {
                         let e = s.table.extent(at, v.0 + n, &base);
-                        s.unmap(e);
+                        s.forget(e, &base);
+                        at.0 = e.end();
+                    }
+                }
+                Entry::Snapshot(of) => s.snapshot_made(of),
+                Entry::Ended { id, gone } => s.snapshot_ended(id, gone),
+                Entry::Handed { to, .. } => {
+                    let mut at = v;
+                    while at.0 < v.0 + n {
+                        let e = s.table.extent(at, v.0 + n, &base);
+                        s.hand_over(e, to);
                         at.0 = e.end();
                     }
                 }
@@ -200,6 +223,16 @@ impl State {
             self.usage.claim(summary.next, Use::Open);
         }
         self.usage.claim(segment, Use::Open);
+    }
+
+    /// What the volume had of a block that was written is a snapshot's, or nobody's.
+    fn written_again(&mut self, v: Virt, base: &Base) {
+        let old = self.table.place(v, base);
+        if self.planted("snapshot-not-followed") {
+            old.into_iter().for_each(|p| self.died(p, 1));
+        } else {
+            self.give_up(Extent { v, n: 1, place: old }, base);
+        }
     }
 
     fn replace(&mut self, new: Extent, stamp: u64, old: Option<Place>) {

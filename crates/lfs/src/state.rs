@@ -5,6 +5,7 @@ use crate::log::{Flight, Head, Ready};
 use crate::patches::Patches;
 use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
+use crate::snapshot::Snapshots;
 use crate::store::OpenOptions;
 use crate::table::Table;
 use crate::totals::Totals;
@@ -21,6 +22,8 @@ pub struct Stats {
     pub user_bytes: u64,
     /// Freed by users.
     pub freed: u64,
+    /// Freed because no snapshot needs them any more.
+    pub reclaimed: u64,
     /// Atomic groups put by callers.
     pub groups: u64,
     /// Bytes that were put in summaries as ranges.
@@ -61,6 +64,9 @@ pub(crate) struct State {
     pub(crate) deaths: Deaths,
     /// Ranges whose blocks have not been written since.
     pub(crate) patches: Patches,
+    pub(crate) snapshots: Snapshots,
+    /// What ended ones have is being freed.
+    pub(crate) reclaiming: bool,
     pub(crate) heads: Vec<Head>,
     /// The last partial segment's serial, and its sum.
     pub(crate) serial: u64,
@@ -121,6 +127,8 @@ impl State {
             usage: Usage::new(geometry.segments),
             deaths: Deaths::default(),
             patches: Patches::default(),
+            snapshots: Snapshots::default(),
+            reclaiming: false,
             heads: Vec::new(),
             serial: 0,
             last_sum: 0,
@@ -154,7 +162,23 @@ impl State {
 
     /// Free segments, those included that the table has taken of what is kept for it.
     pub(crate) fn spare(&self) -> u32 {
-        self.usage.free_or_table(self.geometry.table_reserve())
+        self.usage.free_or_table(self.table_reserve())
+    }
+
+    /// Segments that only the table and the checkpoints may take: as many as the volume's blocks
+    /// may need, or what there is with those of snapshots.
+    pub(crate) fn table_reserve(&self) -> u32 {
+        if self.snapshots.is_unused() {
+            return self.geometry.table_reserve();
+        }
+        let runs: u64 = self.table.runs.iter().map(|r| r.extents).sum();
+        let new = self.table.active.len() + self.table.frozen.as_ref().map_or(0, |f| f.len());
+        self.geometry.table_reserve_for(self.geometry.known_blocks().max(runs + new as u64))
+    }
+
+    /// Segments that users leave alone.
+    pub(crate) fn reserve(&self) -> u32 {
+        self.table_reserve() + self.geometry.cleaner_reserve()
     }
 
     /// What was done since the store was made.
@@ -164,7 +188,7 @@ impl State {
 
     /// Grows whenever a block may have died.
     pub(crate) fn changes(&self) -> u64 {
-        self.stats.written + self.stats.freed
+        self.stats.written + self.stats.freed + self.stats.reclaimed
     }
 
     pub(crate) fn planted(&self, name: &str) -> bool {

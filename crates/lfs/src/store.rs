@@ -92,6 +92,8 @@ pub(crate) struct Inner {
     pub(crate) checkpointing: Lock,
     /// Held by who changes a part of a block.
     pub(crate) parts: Lock,
+    /// Held by who makes or ends a snapshot.
+    pub(crate) snapshotting: Lock,
 }
 
 /// An open store.
@@ -128,6 +130,7 @@ impl Store {
             changed: Notify::new(),
             checkpointing: Lock::new(),
             parts: Lock::new(),
+            snapshotting: Lock::new(),
         });
         let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
         if inner.options.at == At::Log {
@@ -140,6 +143,7 @@ impl Store {
         if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
             inner.state.borrow_mut().epoch += 1;
             inner.checkpoint().await.map_err(text)?;
+            inner.start_reclaiming();
         }
         Ok(Store { inner, opened })
     }
@@ -229,6 +233,7 @@ impl Inner {
         (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
         (s.usage.begun, s.usage.durable) = (body.generation, body.generation);
         s.before = body.totals;
+        s.snapshots = body.snapshots.clone();
         if self.options.policy.plugs() {
             // What died between this checkpoint and the one before is not known.
             s.deaths.remember(body.generation.saturating_sub(1));
@@ -342,7 +347,7 @@ impl Inner {
         let n = blocks.len() as u64;
         let began = self.env.now();
         loop {
-            let base = self.base(v, n).await?;
+            let base = self.base_to_change(v, n).await?;
             if !self.may_put(n)? {
                 self.make_room(n).await;
                 continue;
@@ -354,8 +359,7 @@ impl Inner {
                 }
                 s.begin_group();
                 for (v, block) in (v.0..).map(Virt).zip(blocks) {
-                    let old = s.table.place(v, &base);
-                    s.write_block(v, block, old);
+                    s.write_block(v, block, &base);
                     s.stats.user_bytes += BLOCK;
                 }
                 s.end_group();
@@ -375,7 +379,7 @@ impl Inner {
         let segments = self.segments_needed(n);
         let s = self.state.borrow();
         let free = s.spare();
-        let has_room = free >= self.geometry.reserve() + segments
+        let has_room = free >= s.reserve() + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);
         let stuck = s.stuck == Some(s.changes()) && !s.cleaning;
         if !has_room && stuck && s.reserved == 0 {
@@ -400,7 +404,7 @@ impl Inner {
             s.checkpoint_wanted |= due;
             s.segments_wanted = s.segments_wanted.max(segments);
             let free = s.spare();
-            let low = clean::low(&self.geometry).max(self.geometry.reserve() + segments);
+            let low = clean::low(&s).max(s.reserve() + segments);
             // Where nothing was gained, something has to change before it is tried again.
             let (changes, waits) = (s.changes(), segments > 0);
             let vain = if waits { s.stuck == Some(changes) } else { changes < s.clean_from };

@@ -10,6 +10,10 @@
 //!    1 written: its stamp (8)          2 moved: its stamp (8), the place it lay at (8)
 //!    3 free: how many (8), no payload
 //!    5 plugged: its stamp (8), the place it lay at (8), the one it lies at now (8); no payload
+//!    6 a snapshot, which is the virtual block's number: seconds since 1970 (8), bytes of its name
+//!      (8), the name, padded to 8; no payload
+//!    7 a snapshot has ended: 1 if nothing of it is left (8); no payload
+//!    8 handed to an older snapshot: how many (8), the snapshot (8); no payload
 //!    4 range: offset in the block (2), bytes (2), zeros behind them (2), 0 (2), the bytes, padded
 //!      to 8; no payload
 //! ```
@@ -17,6 +21,7 @@
 use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::patches::Range;
+use crate::snapshot::{NAME_BYTES_MAX, Snapshot};
 
 const MAGIC: [u8; 4] = *b"CLFS";
 const HEADER: usize = 56;
@@ -37,12 +42,19 @@ pub(crate) enum Entry {
     Free { v: Virt, n: u64 },
     /// These bytes of the block are so; the others are as they were.
     Range { v: Virt, range: Range },
+    /// What comes before is in this snapshot.
+    Snapshot(Snapshot),
+    /// A snapshot has ended; or nothing of it is left.
+    Ended { id: u32, gone: bool },
+    /// These blocks of an ended snapshot are blocks of this older one.
+    Handed { v: Virt, n: u64, to: u32 },
 }
 
 impl Entry {
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Entry::Moved { .. } => 24,
+            Entry::Moved { .. } | Entry::Handed { .. } => 24,
+            Entry::Snapshot(s) => 24 + s.name.len().next_multiple_of(8),
             Entry::Plugged { .. } => 32,
             Entry::Range { range, .. } => 8 + range.encoded(),
             _ => 16,
@@ -55,7 +67,8 @@ impl Entry {
     /// The blocks it is about.
     pub(crate) fn blocks(&self) -> (Virt, u64) {
         match *self {
-            Entry::Free { v, n } => (v, n),
+            Entry::Free { v, n } | Entry::Handed { v, n, .. } => (v, n),
+            Entry::Snapshot(_) | Entry::Ended { .. } => (Virt(0), 0),
             Entry::Written { v, .. }
             | Entry::Moved { v, .. }
             | Entry::Plugged { v, .. }
@@ -78,6 +91,18 @@ impl Entry {
             Entry::Plugged { v, stamp, from, to } => {
                 w.u64(kind(5, v)).u64(*stamp).u64(from.0).u64(to.0);
             }
+            Entry::Snapshot(s) => {
+                let bytes = s.name.as_bytes();
+                let padded = bytes.len().next_multiple_of(8) - bytes.len();
+                w.u64(kind(6, &Virt(u64::from(s.id)))).u64(s.made).u64(bytes.len() as u64);
+                w.bytes(bytes).bytes(&[0; 8][..padded]);
+            }
+            Entry::Ended { id, gone } => {
+                w.u64(kind(7, &Virt(u64::from(*id)))).u64(u64::from(*gone));
+            }
+            Entry::Handed { v, n, to } => {
+                w.u64(kind(8, v)).u64(*n).u64(u64::from(*to));
+            }
         }
     }
     fn decode(r: &mut Reader<'_>) -> Option<Entry> {
@@ -95,9 +120,19 @@ impl Entry {
                 let (from, to) = (Place(r.u64()?), Place(r.u64()?));
                 Entry::Plugged { v, stamp: x, from, to }
             }
+            6 => Entry::Snapshot(snapshot(v.0, x, r)?),
+            7 => Entry::Ended { id: u32::try_from(v.0).ok()?, gone: x != 0 },
+            8 => Entry::Handed { v, n: x, to: u32::try_from(r.u64()?).ok()? },
             _ => return None,
         })
     }
+}
+
+fn snapshot(id: u64, made: u64, r: &mut Reader<'_>) -> Option<Snapshot> {
+    let (id, len) = (u32::try_from(id).ok()?, r.u64()? as usize);
+    let raw = r.bytes(Some(len).filter(|n| *n <= NAME_BYTES_MAX)?.next_multiple_of(8))?;
+    let name = String::from_utf8(raw[..len].to_vec()).ok()?;
+    Some(Snapshot { id, made, name, ended: false })
 }
 
 /// A summary.
@@ -196,6 +231,9 @@ mod tests {
             Entry::Free { v: Virt(9), n: 4 },
             Entry::Range { v: Virt(4), range: Range { at: 9, bytes: vec![1, 2, 3], zeros: 40 } },
             Entry::Plugged { v: Virt(8), stamp: 2, from: Place(5), to: Place(6) },
+            Entry::Snapshot(Snapshot { id: 3, made: 9, name: "a-name".into(), ended: false }),
+            Entry::Ended { id: 3, gone: true },
+            Entry::Handed { v: Virt(1 << 50), n: 4, to: 2 },
             Entry::Moved { v: Virt(1 << 39), stamp: 1, from: Place(77) },
         ];
         let s = Summary {

@@ -69,6 +69,11 @@ impl Table {
     fn new_of(&self, v: Virt) -> Option<Extent> {
         self.active.get(v).or_else(|| self.frozen.as_ref().and_then(|f| f.get(v)))
     }
+    /// What is known of a block, where it lies or that it lies nowhere; None: nothing is.
+    pub(crate) fn entry(&self, v: Virt, base: &Base) -> Option<Extent> {
+        assert!(self.is_current(base), "the runs are asked again when they have changed");
+        self.new_of(v).or_else(|| base.known.get(v))
+    }
     /// Need the runs not be asked about this range?
     fn is_new(&self, v: Virt, n: u64) -> bool {
         (v.0..v.0 + n).all(|v| self.new_of(Virt(v)).is_some())
@@ -79,8 +84,7 @@ impl Table {
     }
     /// Where a block lies, by what is new and what the runs said.
     pub(crate) fn place(&self, v: Virt, base: &Base) -> Option<Place> {
-        assert!(self.is_current(base), "the runs are asked again when they have changed");
-        self.new_of(v).or_else(|| base.known.get(v)).and_then(|e| e.at(v))
+        self.entry(v, base).and_then(|e| e.at(v))
     }
     /// The mapping of blocks from `v` on, at most up to `to`, that lie one behind the other.
     pub(crate) fn extent(&self, v: Virt, to: u64, base: &Base) -> Extent {
@@ -101,12 +105,28 @@ impl Inner {
     /// What the runs say of `n` blocks from `v` on. Good until the runs change, which the caller
     /// asks by [`Table::is_current`] after every await.
     pub(crate) async fn base(&self, v: Virt, n: u64) -> Result<Base, DiskError> {
-        let (runs, version, known) = {
+        self.base_of(vec![v], n).await
+    }
+
+    /// The same for who changes them: of those too that say whether a snapshot needs them.
+    pub(crate) async fn base_to_change(&self, v: Virt, n: u64) -> Result<Base, DiskError> {
+        let mut all = vec![v];
+        if v.0 < self.geometry.virtual_blocks {
+            let keepers = self.state.borrow().snapshots.keepers();
+            all.extend(keepers.iter().flatten().map(|id| self.geometry.own_block(*id, v)));
+        }
+        self.base_of(all, n).await
+    }
+
+    /// The same of `n` blocks from each of these on.
+    pub(crate) async fn base_of(&self, firsts: Vec<Virt>, n: u64) -> Result<Base, DiskError> {
+        let (runs, version, mut gaps) = {
             let s = self.state.borrow();
-            (s.table.runs.clone(), s.table.version, s.table.is_new(v, n))
+            let old = firsts.iter().filter(|v| !s.table.is_new(**v, n));
+            let gaps: Vec<(u64, u64)> = old.map(|v| (v.0, v.0 + n)).collect();
+            (s.table.runs.clone(), s.table.version, gaps)
         };
         let mut base = Base { version, known: Extents::default() };
-        let mut gaps = if known { Vec::new() } else { vec![(v.0, v.0 + n)] };
         for run in runs {
             let mut left = Vec::new();
             for (from, to) in gaps {

@@ -96,7 +96,7 @@ impl Totals {
                 Entry::Written { .. } => (BLOCK, 1, 0),
                 Entry::Moved { .. } | Entry::Plugged { .. } => (0, 1, 1),
                 Entry::Range { range, .. } => (range.len() as u64, 0, 0),
-                Entry::Free { .. } => (0, 0, 0),
+                _ => (0, 0, 0),
             };
             self.user_bytes = self.user_bytes.saturating_add(user_bytes);
             self.written = self.written.saturating_add(written);

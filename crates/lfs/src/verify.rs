@@ -15,6 +15,8 @@ pub struct Report {
     pub mapped: u64,
     /// Extents in the table.
     pub extents: u64,
+    /// Blocks that only snapshots have.
+    pub snapshots: u64,
     /// Segments of which it is known that holes were plugged.
     pub plugged: u64,
     /// How its segments are filled.
@@ -39,11 +41,20 @@ impl Store {
         while let Some(e) = merge.next(inner).await? {
             let Some(place) = e.place else { continue };
             report.extents += 1;
-            let users = u64::from(e.n).min(g.virtual_blocks.saturating_sub(e.v.0));
-            report.mapped += users;
-            report.plugged += u64::from(e.n) - users;
-            if e.end() > g.known_blocks() {
+            let (snapshot, _) = g.owner(e.v);
+            if snapshot > 0 {
+                report.snapshots += u64::from(e.n);
+            } else {
+                let users = u64::from(e.n).min(g.virtual_blocks.saturating_sub(e.v.0));
+                report.mapped += users;
+                report.plugged += u64::from(e.n) - users;
+            }
+            if !g.are_blocks(e.v, u64::from(e.n)) {
                 report.wrong.push(format!("block {} lies behind the end", e.end() - 1));
+            }
+            if snapshot > 0 && !inner.state.borrow().snapshots.knows(snapshot) {
+                let what = format!("block {} is of snapshot {snapshot}, which is not there", e.v.0);
+                report.wrong.push(what);
             }
             for i in 0..u64::from(e.n) {
                 if let Some(other) = lies.insert(place.0 + i, e.v.0 + i) {
@@ -90,6 +101,8 @@ impl Store {
     ) -> Result<(), env::DiskError> {
         let inner = &self.inner;
         let g = inner.geometry;
+        // What the volume has given to a snapshot keeps its number.
+        let same = |lies: u64, put: Virt| g.owner(Virt(lies)).1 == g.owner(put).1;
         for n in 0..g.segments {
             let seg = SegNo(n);
             let start = g.start(seg);
@@ -103,7 +116,7 @@ impl Store {
             }
             for a in inner.amended(seg).await? {
                 let place = start.0 + u64::from(a.slot);
-                if left.get(&place) == Some(&a.v.0) {
+                if left.get(&place).is_some_and(|v| same(*v, a.v)) {
                     left.remove(&place);
                 }
             }
@@ -113,7 +126,7 @@ impl Store {
                     let (Entry::Written { v, .. } | Entry::Moved { v, .. }) = entry else {
                         continue;
                     };
-                    if left.get(&place.0) == Some(&v.0) {
+                    if left.get(&place.0).is_some_and(|lies| same(*lies, v)) {
                         left.remove(&place.0);
                     }
                 }

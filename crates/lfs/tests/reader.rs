@@ -10,10 +10,13 @@ use common::{Op, PLUGGING, Twin, contents, made, opened, perform, plugging, scri
 use env::Disk;
 use sim::{CrashImages, Image, World, block_on};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What the reader writes of an image.
 fn python(image: &Image, args: &[&str]) -> Option<Vec<u8>> {
-    let path = std::env::temp_dir().join(format!("cairn-lfs-{}.img", std::process::id()));
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let path = std::env::temp_dir().join(format!("cairn-lfs-{}-{}.img", name.0, name.1));
     std::fs::write(&path, image.to_vec()).unwrap();
     let reader = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/lfs-reader.py");
     let out = Command::new("python3").arg(reader).arg(&path).args(args).output();
@@ -42,6 +45,48 @@ fn a_reader_written_from_the_page_sees_the_same() {
     let (_, blocks) = made();
     compare(script(11, blocks, 160), None);
     compare(plugging(2, blocks, 160), PLUGGING);
+}
+
+/// The same with snapshots, of which one is deleted, and another while it is the newest.
+#[test]
+fn it_sees_the_same_snapshots() {
+    let (base, blocks) = made();
+    for seed in [3, 4] {
+        let mut world = World::new(base.clone());
+        block_on(&mut world, move |env, disk| async move {
+            let store = opened(env, disk, None).await.unwrap();
+            let small = |op: &Op| !matches!(op, Op::Clean | Op::Checkpoint) || seed == 4;
+            let ops = script(seed, blocks / 8, 200).into_iter().filter(small);
+            for (i, op) in ops.enumerate() {
+                perform(&store, op).await.unwrap();
+                match i {
+                    20 | 60 | 100 | 140 => store.snapshot(&format!("s{i}"), 1).await.unwrap(),
+                    80 => store.delete_snapshot("s20").await.unwrap(),
+                    120 => store.delete_snapshot("s60").await.unwrap(),
+                    160 => store.delete_snapshot("s140").await.unwrap(),
+                    _ => (),
+                }
+            }
+            store.flush().await.unwrap();
+        });
+        let mut cuts = CrashImages::new(&world.trace, &base);
+        while cuts.step().is_some() {}
+        let image = cuts.image(1);
+        let Some(theirs) = python(&image, &["--snapshot", "s100"]) else { return };
+        let theirs: Twin = theirs.chunks(4096).map(|b| tags_of(b).unwrap()).collect();
+        let ours = block_on(&mut World::new(image), move |env, disk| async move {
+            let store = opened(env, disk, None).await.unwrap();
+            let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
+            assert_eq!(names, ["s100"]);
+            let shown = store.snapshot_disk("s100").unwrap();
+            let memory = (0..blocks).map(|_| env::Block::zeroed(4096)).collect();
+            let read = Disk::read(&shown, 0, memory).await.unwrap();
+            let tags: Twin = read.iter().map(|b| tags_of(b.bytes()).unwrap()).collect();
+            assert_ne!(tags, contents(&store, blocks).await.unwrap(), "it has gone on");
+            tags
+        });
+        assert_eq!(ours, theirs, "seed {seed}");
+    }
 }
 
 fn compare(ops: Vec<Op>, plant: Option<&'static str>) {

@@ -264,11 +264,26 @@ pub enum Request {
     Freeze { most: Nanos },
     /// Changes may go on. Answer: `Done`. Errors: `Stale` if they went on before.
     Thaw,
+    /// About the snapshots of the volume. Answer: `Bytes` for `List`, of each the seconds since
+    /// 1970, a space, its name and a newline; else `Done`, and it is durable. Errors: `Exists`,
+    /// `NotFound`; `NotSupported` where its store has none.
+    Snapshot(SnapshotOp),
     /// Answer: `Info`.
     Info,
     /// Begins a pass of the checker beside service, unless one is under way. Answer: `Done`, at
     /// once; `Info` has the progress.
     Scrub,
+}
+
+/// What is to be done with snapshots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SnapshotOp {
+    /// Make one of this name: the volume as it is now, standing still.
+    Make(String),
+    /// Delete the one of this name.
+    Delete(String),
+    /// Which are there?
+    List,
 }
 
 /// When a read sets the time of access.

@@ -21,6 +21,8 @@ pub(crate) struct Opened {
     pub(crate) scrub: Rc<Scrubber>,
     /// The number by which it stands still, if it does; see `freeze`.
     pub(crate) frozen: Cell<Option<u64>>,
+    /// A volume at rest has no counts of what is free, unless they are written.
+    pub(crate) counts_lag: bool,
     /// The log, in modes that have one of ours.
     pub(crate) private: Option<PrivateLog>,
 }

@@ -54,7 +54,11 @@ impl Opened {
         for _ in 0..ROUNDS {
             self.write_all().await?;
             if self.ext.cache().counts().1 == 0 {
-                return Ok(());
+                let told = if self.counts_lag { self.ext.store_counts().await } else { Ok(()) };
+                return told.map_err(|e| {
+                    tracing::error!("writing the superblock: {e}");
+                    FsError::Io
+                });
             }
         }
         Err(FsError::Busy)

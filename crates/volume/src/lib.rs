@@ -32,6 +32,7 @@ mod resize;
 mod score;
 mod scrub;
 mod segments;
+mod snapshots;
 mod state;
 mod store;
 

@@ -93,7 +93,9 @@ pub(crate) async fn load(
         scrub.run(options.scrub_every);
     }
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
-    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, frozen, private }))
+    // With a journal the superblock is the journal's to write.
+    let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
+    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, frozen, counts_lag, private }))
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

@@ -2,16 +2,16 @@
 //! load. All of it runs inside the engine of whoever asks, on its disks, so that a simulator can
 //! cut it off at every step. Which stores and layouts there are it does not know.
 
-use crate::following;
 use crate::layout::{FoundLayout, probe_layout};
 use crate::log::{self, LogReport, SharedLog};
 use crate::place::{Ground, Place};
 use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
+use crate::{following, snapshots};
 use env::{DiskId, Env, Local};
 use mechanisms::Mode;
 use std::rc::Rc;
-use vfs::{Answer, Call, FsError, Open, OpenAll, Opening, Volume};
+use vfs::{Answer, Call, FsError, Open, OpenAll, Opening, Request, Volume};
 
 /// What a look at the disks has shown: a store, and a layout on it.
 #[derive(Debug)]
@@ -67,6 +67,9 @@ pub(crate) async fn load_in(
 async fn find_store(ground: &Ground) -> Result<Box<dyn FoundStore>, VolumeError> {
     for kind in STORES {
         if let Some(found) = kind.probe(ground).await? {
+            if ground.snapshot.is_some() && !found.has_snapshots() {
+                return Err(VolumeError(format!("a {} has no snapshots", found.name())));
+            }
             return Ok(found);
         }
     }
@@ -165,13 +168,17 @@ pub async fn recover_copy(
 
 /// An opened volume on its store.
 struct Stacked {
+    env: Env,
     volume: Rc<dyn Volume>,
     store: Rc<dyn Store>,
 }
 
 impl Volume for Stacked {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
-        self.volume.clone().call(call)
+        let Request::Snapshot(op) = call.request else { return self.volume.clone().call(call) };
+        Box::pin(async move {
+            Answer::from(snapshots::in_use(&self.env, &self.volume, &*self.store, op).await)
+        })
     }
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
         Box::pin(async move {
@@ -207,9 +214,9 @@ async fn open(
     }
     let done = recover_at(&mut found, &ground, (&options, shared)).await;
     let (at, _) = done.map_err(text)?;
-    let store = at.store.clone();
+    let (env, store) = (at.ground.env.clone(), at.store.clone());
     let volume = found.layout.load(at, options).await.map_err(text)?;
-    Ok(Rc::new(Stacked { volume, store }))
+    Ok(Rc::new(Stacked { env, volume, store }))
 }
 
 /// What a monitor needs to open the volume on `DiskId(0)` with `disk_bytes`: it is recovered if
@@ -218,7 +225,7 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
     Box::new(move |env| -> Opening {
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
         (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
-        ground.cleaner = options.cleaner;
+        (ground.cleaner, ground.snapshot) = (options.cleaner, options.snapshot.clone());
         Box::pin(open(found, ground, options, None))
     })
 }

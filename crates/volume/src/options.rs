@@ -47,6 +47,8 @@ pub struct OpenOptions {
     pub cleaner: Option<lfs::Policy>,
     /// For a volume in a bucket.
     pub bucket: BucketOptions,
+    /// The snapshot that is opened instead of the volume, for reading.
+    pub snapshot: Option<String>,
 }
 
 impl OpenOptions {
@@ -81,6 +83,7 @@ impl OpenOptions {
             log_alone: false,
             cleaner: None,
             bucket: BucketOptions::default(),
+            snapshot: None,
         }
     }
 }

@@ -27,6 +27,8 @@ pub struct Ground {
     pub cleaner: Option<lfs::Policy>,
     /// How it is opened if it is in a bucket.
     pub bucket: BucketOptions,
+    /// Of its snapshots this one is meant, for reading; None: the volume as it is.
+    pub snapshot: Option<String>,
 }
 
 impl Ground {
@@ -41,6 +43,7 @@ impl Ground {
             plant: Plant::NONE,
             cleaner: None,
             bucket: BucketOptions::default(),
+            snapshot: None,
         }
     }
 

@@ -10,6 +10,7 @@ use env::{Block, Disk, DiskError, Env, Local};
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
 use std::rc::Rc;
+use vfs::{FsError, Reply, SnapshotOp};
 
 /// A store of segments.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +24,8 @@ struct FoundSegments {
 }
 
 async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
-    let plant = on.plant.0.and_then(|p| lfs::PLANTS.iter().copied().find(|known| *known == p));
+    let known = || lfs::PLANTS.iter().chain(lfs::SNAPSHOT_PLANTS).copied();
+    let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
     let defaults = lfs::OpenOptions::default();
     let policy = on.cleaner.unwrap_or(defaults.policy);
     let options = lfs::OpenOptions { read_only, plant, policy, ..defaults };
@@ -64,6 +66,9 @@ impl FoundStore for FoundSegments {
     fn takes_policy(&self) -> bool {
         true
     }
+    fn has_snapshots(&self) -> bool {
+        true
+    }
     fn steps(&self) -> Vec<String> {
         match (self.opened.rolled, self.opened.generation) {
             (0, _) => Vec::new(),
@@ -88,8 +93,11 @@ impl FoundStore for FoundSegments {
         read_only: bool,
     ) -> Local<'a, Result<Rc<dyn Store>, VolumeError>> {
         Box::pin(async move {
-            let store = open(on, read_only).await?;
-            Ok(Rc::new(Loaded { store, read_only }) as Rc<dyn Store>)
+            let store = open(on, read_only || on.snapshot.is_some()).await?;
+            match &on.snapshot {
+                Some(name) => Ok(crate::snapshots::shown(&store, name)?),
+                None => Ok(Rc::new(Loaded { store, read_only }) as Rc<dyn Store>),
+            }
         })
     }
 }
@@ -105,6 +113,9 @@ impl Store for Loaded {
     }
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         Some(Rc::new(Groups(self.store.clone())))
+    }
+    fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
+        Box::pin(crate::snapshots::carry_out(&self.store, op, now))
     }
     fn close(&self) -> Local<'_, Result<(), DiskError>> {
         Box::pin(async {

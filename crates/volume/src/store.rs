@@ -13,6 +13,7 @@ use env::{Blocking, Disk, DiskError, Local};
 use mechanisms::GroupStore;
 use std::fmt;
 use std::rc::Rc;
+use vfs::{FsError, Reply, SnapshotOp};
 
 /// A kind of store.
 pub trait StoreKind: Sync {
@@ -34,6 +35,10 @@ pub trait FoundStore: Send + fmt::Debug {
     }
     /// Has it a cleaner that follows one of several policies?
     fn takes_policy(&self) -> bool {
+        false
+    }
+    /// Can it show snapshots of itself?
+    fn has_snapshots(&self) -> bool {
         false
     }
     /// May another machine have changed it until it is loaded for writing? Then what was seen in it
@@ -70,6 +75,11 @@ pub trait Store {
     /// Itself as a store of atomic groups, if it is one.
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         None
+    }
+    /// Does something about its snapshots; `now`: seconds since 1970. Errors: `NotSupported` if it
+    /// has none.
+    fn snapshot(&self, _: SnapshotOp, _now: u64) -> Local<'_, Result<Reply, FsError>> {
+        Box::pin(async { Err(FsError::NotSupported) })
     }
     /// Everything durable, and marked as ended cleanly: the last call, after the layout's close.
     fn close(&self) -> Local<'_, Result<(), DiskError>>;

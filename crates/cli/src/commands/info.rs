@@ -120,9 +120,10 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
         disks.push(Arc::new(HostFile::open_log(path, true)?));
     }
     let sizes = (file.size_bytes(), disks.get(1).map(|l| l.size_bytes()));
+    let snapshot = file.snapshot();
     let looked = drive(&disks, 1, move |env| {
         Box::pin(async move {
-            let ground = Ground::alone(env, sizes.0, sizes.1);
+            let ground = Ground { snapshot, ..Ground::alone(env, sizes.0, sizes.1) };
             let mut found = volume::look(&ground).await?;
             let away = sizes.1.is_none() && log_uuid(&found).is_some();
             let log = if away { None } else { volume::log_report(&found, &ground).await? };

@@ -7,6 +7,7 @@ use env::{Disk, DiskId, Env, Local};
 use host::{HostFile, drive, entropy};
 use serde_json::{Value, json};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
 /// The command.
@@ -35,7 +36,7 @@ fn on<T: 'static>(
 }
 
 /// Runs `f` on the opened store.
-fn on_with<T: 'static>(
+pub(super) fn on_with<T: 'static>(
     image: &Path,
     options: lfs::OpenOptions,
     f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
@@ -55,11 +56,12 @@ fn on_with<T: 'static>(
 }
 
 fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (report, geometry, opened, memory, totals) = on(image, |_, store| {
+    let (report, geometry, opened, memory, totals, snapshots) = on(image, |_, store| {
         Box::pin(async move {
             let report = store.verify(true).await.map_err(|e| e.to_string())?;
             let (opened, memory) = (store.opened(), store.table_memory_bytes());
-            Ok((report, store.geometry(), opened, memory, store.totals()))
+            let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
+            Ok((report, store.geometry(), opened, memory, store.totals(), names))
         })
     })?;
     let lfs::Filled { segments: [free, open, contents, table], tenths } = report.filled;
@@ -69,6 +71,8 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "segments": geometry.segments,
             "virtual_blocks": geometry.virtual_blocks,
             "mapped_blocks": report.mapped,
+            "snapshot_blocks": report.snapshots,
+            "snapshots": snapshots,
             "extents": report.extents,
             "free": free, "open": open, "contents": contents, "table": table,
             "by_tenths_full": tenths,
@@ -95,6 +99,10 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             opened.generation, opened.rolled
         );
         println!("written      {}", told(&totals));
+        if !snapshots.is_empty() {
+            let own = size::show(report.snapshots * lfs::BLOCK_BYTES as u64);
+            println!("snapshots    {}; {own} that only they have", snapshots.join(", "));
+        }
     }
     if report.wrong.is_empty() {
         return Ok(Outcome::Done);
@@ -144,6 +152,10 @@ pub(super) fn figures(image: &Path) -> Result<Value, Failure> {
             all["segments"] = json!(store.geometry().segments);
             all["free_segments"] = json!(filled.segments[0]);
             all["by_tenths_full"] = json!(filled.tenths);
+            let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
+            if !names.is_empty() {
+                all["snapshots"] = json!(names.join(" "));
+            }
             Ok(all)
         })
     })
@@ -197,11 +209,15 @@ pub fn check_inside(
     if super::objects::is_bucket(image)? {
         return super::objects::check_inside(image, options);
     }
+    let snapshot = crate::disk::snapshot_of(image).map(|s| s.1.to_owned());
     on(image, move |env, store| {
         Box::pin(async move {
             let text = |e: env::DiskError| e.to_string();
             let wrong = store.verify(true).await.map_err(text)?.wrong;
-            let disk = std::rc::Rc::new(store);
+            let disk: Rc<dyn Disk> = match snapshot {
+                Some(name) => Rc::new(store.snapshot_disk(&name)?),
+                None => Rc::new(store),
+            };
             let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await.map_err(text)?;
             let mut bar = crate::progress::Bar::new();
             let report = check::check(&Inside(inside), &options, &mut bar);
@@ -231,14 +247,20 @@ fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
     let to = out.to_path_buf();
+    let snapshot = crate::disk::snapshot_of(image).map(|s| s.1.to_owned());
     let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
     let mapped = on_with(image, options, move |_, store| {
         Box::pin(async move {
+            let shown = snapshot.map(|name| store.snapshot_disk(&name)).transpose()?;
             let file = HostFile::create(&to, store.size_bytes())?;
-            let copied = volume::export_blocks(&store, |at, bytes| {
-                file.write_at(at, bytes).map_err(|e| e.to_string())
-            });
-            let copied = copied.await?;
+            let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
+            let copied = match shown {
+                Some(disk) => {
+                    let ranges = store.snapshot_mapped(&disk).await.map_err(|e| e.to_string())?;
+                    volume::copy_out(&disk, ranges, write).await?
+                }
+                None => volume::export_blocks(&store, write).await?,
+            };
             file.flush().map_err(|e| e.to_string())?;
             Ok(copied)
         })

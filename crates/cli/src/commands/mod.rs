@@ -24,6 +24,7 @@ pub mod rpcbind;
 pub mod scrub;
 pub mod serve;
 mod served;
+pub mod snapshot;
 pub mod stats;
 pub mod top;
 pub mod tune;

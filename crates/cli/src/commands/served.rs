@@ -94,6 +94,7 @@ fn prepared(
     let whole_seconds = p.superblock.inode_bytes() <= CLASSIC_BYTES;
     let mut options = options_of(args, mode)?;
     options.read_only = read_only;
+    options.snapshot = file.snapshot();
     if args.follow && !file.is_bucket() {
         let why = "--follow: only a volume in a bucket is written by another machine";
         return Err(Failure::Usage(why.into()));
@@ -123,7 +124,10 @@ fn seed() -> Result<u64, Failure> {
 
 /// Prepares a volume for being served.
 pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served, Failure> {
-    let of = (args.read_only, args.log.as_deref());
+    // A snapshot can only be read, so nobody has to say so.
+    let read_only = args.read_only || crate::disk::snapshot_of(path).is_some();
+    let args = &OpenArgs { read_only, ..args.clone() };
+    let of = (read_only, args.log.as_deref());
     open_as(path, of, front, |found| with_mode(args, found))
 }
 

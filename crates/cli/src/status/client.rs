@@ -65,6 +65,12 @@ impl Server {
         self.order(&format!("/copy/{step}/{volume}"), COPY_PATIENCE)
     }
 
+    /// `create`, `delete` or `list` for the volume at this place of the report. Returns what was
+    /// answered. Errors: why not.
+    pub fn snapshot(&self, step: &str, volume: usize, name: &str) -> io::Result<Bytes> {
+        self.order(&format!("/snapshot/{step}/{volume}/{name}"), COPY_PATIENCE)
+    }
+
     fn order(&self, path: &str, patience: Duration) -> io::Result<Bytes> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let asked = send(&self.socket, Method::POST, path);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use vfs::{FsError, Request};
+use vfs::{FsError, Reply, Request, SnapshotOp};
 
 /// Who is silent for so long has vanished, and another copy may begin.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -86,6 +86,42 @@ impl Status {
             _ => return Err(unknown()),
         }
         Ok("{}".into())
+    }
+
+    /// `create/NUMBER/NAME`, `delete/NUMBER/NAME` or `list/NUMBER/`, by the volume's place in the
+    /// report. Returns the answer. Errors: a sentence.
+    pub(super) async fn snapshot(&self, path: &str) -> Result<String, String> {
+        let unknown = || format!("{path}: nothing to do with snapshots");
+        let mut parts = path.splitn(3, '/');
+        let (Some(step), Some(number), Some(name)) = (parts.next(), parts.next(), parts.next())
+        else {
+            return Err(unknown());
+        };
+        let volume: usize = number.parse().map_err(|_| unknown())?;
+        if self.volumes.get(volume).is_none() {
+            return Err(unknown());
+        }
+        let op = match step {
+            "create" => SnapshotOp::Make(name.to_owned()),
+            "delete" => SnapshotOp::Delete(name.to_owned()),
+            "list" => SnapshotOp::List,
+            _ => return Err(unknown()),
+        };
+        let why = match self.ask_one(volume, Request::Snapshot(op), REST).await {
+            Some(Ok(Reply::Bytes(all))) => return Ok(String::from_utf8_lossy(&all).into_owned()),
+            Some(Ok(_)) => return Ok(String::new()),
+            Some(Err(FsError::Exists)) => format!("there is a snapshot of the name {name} already"),
+            Some(Err(FsError::NotFound)) => format!("there is no snapshot of the name {name}"),
+            Some(Err(FsError::Invalid)) => format!("{name}: no name of a snapshot"),
+            Some(Err(FsError::Busy)) => "it does not come to rest".into(),
+            Some(Err(FsError::NotSupported)) => {
+                "its store has no snapshots: cairn mkfs --profile lfs makes volumes that have"
+                    .into()
+            }
+            Some(Err(e)) => e.to_string(),
+            None => "the volume does not answer".into(),
+        };
+        Err(why)
     }
 
     async fn hold(&self, volume: usize, request: Request) -> Result<(), String> {

@@ -152,6 +152,12 @@ impl Status {
                     Err(why) => (StatusCode::CONFLICT, PLAIN, why),
                 }
             }
+            (&Method::POST, path) if own && path.starts_with("/snapshot/") => {
+                match self.snapshot(&path["/snapshot/".len()..]).await {
+                    Ok(text) => (StatusCode::OK, PLAIN, text),
+                    Err(why) => (StatusCode::CONFLICT, PLAIN, why),
+                }
+            }
             (&Method::POST, path) if own && path.starts_with("/copy/") => {
                 match self.copy(&path["/copy/".len()..]).await {
                     Ok(text) => (StatusCode::OK, JSON, text),

@@ -165,7 +165,7 @@ impl<S: Store> Ufs<S> {
             }
             R::Quiesce => self.quiesce().await,
             // Who opened the volume has the checker, and knows when all is in its place.
-            R::Scrub | R::Freeze { .. } | R::Thaw => Err(FsError::NotSupported),
+            R::Scrub | R::Freeze { .. } | R::Thaw | R::Snapshot(_) => Err(FsError::NotSupported),
             R::Info => {
                 let mut info = (self.about)();
                 info.counters.extend(self.store.counters());

@@ -1,0 +1,161 @@
+//! `cairn snapshot`: makes, lists, deletes and mounts snapshots of a volume in a log-structured
+//! store: by the server that has it, if it is served, else in the store itself.
+
+use crate::args::{SnapshotArgs, SnapshotCommand};
+use crate::status::Server;
+use crate::{Failure, Outcome, disk};
+use serde_json::json;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The command.
+pub fn run(a: SnapshotArgs) -> Result<Outcome, Failure> {
+    match a.command {
+        SnapshotCommand::Create { image } => create(&image),
+        SnapshotCommand::List { image, json } => list(&image, json),
+        SnapshotCommand::Delete { image } => delete(&image),
+        SnapshotCommand::Mount(m) => match disk::snapshot_of(&m.image) {
+            Some(_) => super::serve::mount(m),
+            None => Err(Failure::Usage(format!("{}: IMAGE@NAME is wanted", m.image.display()))),
+        },
+    }
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// A time as a name that sorts: 2026-11-22T21:30:00.
+fn told(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days since 1 March of the year 0, in eras of 400 years.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (day, month) =
+        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
+    let year = era * 400 + year + u64::from(month <= 2);
+    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+}
+
+/// The server that has this volume, and the volume's place in its report.
+fn server_of(image: &Path) -> Option<(Server, usize)> {
+    let (server, name) = super::scrub::server_of(image)?;
+    let number = server.report.volumes.iter().position(|v| v.name == name)?;
+    Some((server, number))
+}
+
+/// What a server could not do, as the command says it.
+fn failure(image: &Path, e: &io::Error) -> Failure {
+    Failure::Failed(format!("{}: {e}", image.display()))
+}
+
+/// Runs `f` on the store of a volume that nobody serves, for writing, and closes it.
+fn on_store<T: 'static>(
+    image: &Path,
+    f: impl AsyncFnOnce(&lfs::Store) -> Result<T, String> + 'static,
+) -> Result<T, Failure> {
+    if super::objects::is_bucket(image)? {
+        let why = "snapshots of volumes in a bucket are not in this version";
+        return Err(Failure::Usage(format!("{}: {why}", image.display())));
+    }
+    if !super::lfs::is_store(image)? {
+        let why =
+            "it is in no log-structured store: cairn mkfs --profile lfs makes volumes that are";
+        return Err(Failure::Failed(format!("{}: {why}", image.display())));
+    }
+    super::lfs::on_with(image, lfs::OpenOptions::default(), move |_, store| {
+        Box::pin(async move {
+            let done = f(&store).await?;
+            store.reclaimed().await;
+            store.checkpoint().await.map_err(|e| e.to_string())?;
+            Ok(done)
+        })
+    })
+}
+
+fn create(image: &Path) -> Result<Outcome, Failure> {
+    let (image, name) = match disk::snapshot_of(image) {
+        Some((image, name)) => (image, name.to_owned()),
+        None => (image, told(now())),
+    };
+    if !disk::exists(image) && !super::objects::is_bucket(image)? {
+        let why = "there is no such image, or the name behind the @ is none";
+        return Err(Failure::Failed(format!("{}: {why}", image.display())));
+    }
+    match server_of(image) {
+        Some((server, volume)) => {
+            server.snapshot("create", volume, &name).map_err(|e| failure(image, &e))?;
+        }
+        None => {
+            let (name, made) = (name.clone(), now());
+            on_store(image, async move |store| store.snapshot(&name, made).await)?;
+        }
+    }
+    println!("{}@{name}", image.display());
+    Ok(Outcome::Done)
+}
+
+fn delete(image: &Path) -> Result<Outcome, Failure> {
+    let wanted = || Failure::Usage(format!("{}: IMAGE@NAME is wanted", image.display()));
+    let (image, name) = disk::snapshot_of(image).ok_or_else(wanted)?;
+    match server_of(image) {
+        Some((server, volume)) => {
+            server.snapshot("delete", volume, name).map_err(|e| failure(image, &e))?;
+        }
+        None => {
+            let name = name.to_owned();
+            on_store(image, async move |store| store.delete_snapshot(&name).await)?;
+        }
+    }
+    Ok(Outcome::Done)
+}
+
+/// When each was made, and its name.
+fn all_of(image: &Path) -> Result<Vec<(u64, String)>, Failure> {
+    if let Some((server, volume)) = server_of(image) {
+        let told = server.snapshot("list", volume, "").map_err(|e| failure(image, &e))?;
+        let told = String::from_utf8_lossy(&told).into_owned();
+        let line = |l: &str| {
+            let (made, name) = l.split_once(' ')?;
+            Some((made.parse().ok()?, name.to_owned()))
+        };
+        return Ok(told.lines().filter_map(line).collect());
+    }
+    if super::objects::is_bucket(image)? || !super::lfs::is_store(image)? {
+        return Ok(Vec::new());
+    }
+    let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };
+    super::lfs::on_with(image, options, |_, store| {
+        let all = store.snapshots().into_iter().map(|s| (s.made, s.name)).collect();
+        Box::pin(async move { Ok(all) })
+    })
+}
+
+fn list(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
+    let all = all_of(image)?;
+    if as_json {
+        let one = |(made, name): &(u64, String)| json!({ "name": name, "made": made });
+        println!("{}", json!(all.iter().map(one).collect::<Vec<_>>()));
+    } else {
+        all.iter().for_each(|(made, name)| println!("{}  {name}", told(*made)));
+    }
+    Ok(Outcome::Done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::told;
+
+    #[test]
+    fn times_are_told_as_the_calendar_has_them() {
+        assert_eq!(told(0), "1970-01-01T00:00:00");
+        assert_eq!(told(951_782_400 + 86_399), "2000-02-29T23:59:59");
+        assert_eq!(told(1_795_383_000), "2026-11-22T21:30:00");
+        assert_eq!(told(4_107_542_400), "2100-03-01T00:00:00");
+    }
+}
