@@ -253,8 +253,9 @@ pub struct OpenArgs {
     /// No answer shows a followed volume as it was longer ago, in seconds; errors come instead.
     #[arg(long, default_value = "5", value_name = "SECONDS")]
     pub follow_within: f64,
-    /// Belongs to soft updates.
-    #[arg(long, hide = true)]
+    /// With --mode soft-updates: a small log says what a crash may leave half done, so that giving
+    /// it back takes seconds, at the opening; the volume's idle journal has room for it.
+    #[arg(long)]
     pub journal_intents: bool,
 }
 
@@ -567,6 +568,10 @@ pub struct CrashArgs {
     /// Write data before the metadata that points at them (mode redo).
     #[arg(long)]
     pub ordered_data: bool,
+    /// Write down what operations may leave half done (mode soft-updates) [default: not, and for a
+    /// fourth of the states more].
+    #[arg(long)]
+    pub journal_intents: bool,
     /// Volumes that share a log (modes with a log).
     #[arg(long)]
     pub volumes: Option<u64>,

@@ -50,15 +50,13 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if !mode.info().proven {
         return Err(not_there(&mode.to_string()));
     }
-    if a.journal_intents {
-        return Err(Failure::Usage("--journal-intents is not in this version".into()));
-    }
     let outside = a.log.as_ref().is_some_and(|l| l != "internal");
     let given = [
         (ModeOption::Log, outside),
         (ModeOption::Commit, a.commit.is_some()),
         (ModeOption::Threshold, a.threshold.is_some()),
         (ModeOption::OrderedData, a.ordered_data),
+        (ModeOption::JournalIntents, a.journal_intents),
     ];
     if let Some(option) = mode.refuses(&given).filter(|_| a.mode.is_some()) {
         let why = format!("{} has no meaning in mode {mode}", option.name());
@@ -124,6 +122,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         },
         threshold: a.threshold,
         ordered_data: a.ordered_data,
+        journal_intents: a.journal_intents,
         log_disk_bytes: None,
         watch: None,
         scrub_every: a.scrub.map(|days| Nanos((days * 86_400e9) as u64)),

@@ -9,6 +9,7 @@ use cache::{Buf, BufKind, Role};
 use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::{GroupDesc, bitmap};
+use format::intent::Intent;
 use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Txn};
 use std::ops::Range;
@@ -245,6 +246,7 @@ impl Ext {
         };
         self.free_blocks.set(add(self.free_blocks.get(), blocks));
         self.free_inodes.set(add(self.free_inodes.get(), inodes));
+        txn.intend(|| Intent::Group { group: g.0, dirs: dirs != 0 });
         let (buf, at) = self.desc_of(g);
         txn.edit_words(&buf, at..at + self.geo.desc_bytes, Change::Counts, |b| desc.encode(b));
     }

@@ -30,6 +30,7 @@ use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
+pub use superblock::marked_open;
 pub use plants::{PLANTS, PLANTS_IN_PLACE};
 
 /// An opened volume of this layout.

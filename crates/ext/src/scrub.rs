@@ -4,7 +4,7 @@
 
 use crate::Ext;
 use crate::alloc::Runs;
-use check::live::{Tally, Watch};
+use check::live::{Candidates, Tally, Watch};
 use format::bytes::le32;
 use format::ext::bitmap;
 use format::ext::extents;
@@ -34,6 +34,17 @@ impl Scrubbed for Ext {
         let watch = &self.watch;
         watch.start(u64::from(self.geo.first_data_block) + self.geo.blocks).await;
         watch.tell(|c| self.own.iter().for_each(|e| c.set_aside(*e)));
+    }
+
+    async fn scrub_begins_with(&self, candidates: Candidates) {
+        let blocks = u64::from(self.geo.first_data_block) + self.geo.blocks;
+        self.watch.start_partial(blocks, candidates).await;
+    }
+
+    fn group_of_block(&self, b: BlockNo) -> Option<u32> {
+        let inside = u64::from(self.geo.first_data_block)
+            ..u64::from(self.geo.first_data_block) + self.geo.blocks;
+        inside.contains(&b.0).then(|| self.geo.group_of(b).0)
     }
 
     async fn inodes_in_use(&self, g: u32) -> Result<Vec<Ino>, FsError> {
@@ -185,7 +196,7 @@ impl Ext {
         let mut txn = self.begin(Credits::blocks(4)).await?;
         let first = g.0 * self.geo.inodes_per_group + 1;
         let numbers: Range<u32> = first..first + self.geo.inodes_per_group;
-        let dirs = self.watch.census().map(|c| c.dirs_in(numbers));
+        let dirs = self.watch.census().and_then(|c| c.dirs_in(g.0, numbers));
         let counted = self.groups.borrow()[g.0 as usize].desc.used_dirs;
         let wrong = dirs.map_or(0, |d| i64::from(d) - i64::from(counted));
         if wrong != 0 {

@@ -18,6 +18,21 @@ const LARGE: u64 = 1 << 31;
 /// The superblock's words from `s_rev_level` to `s_feature_ro_compat`.
 const FEATURES: Range<usize> = 0x4c..0x68;
 
+/// Says when it was opened, and that it was once more.
+fn set_opened(sb: &mut Superblock, now: u32) {
+    sb.set_mtime(now);
+    sb.set_wtime(now);
+    let mounts = sb.mount_count().saturating_add(1);
+    sb.set_mount_count(mounts);
+}
+
+/// A superblock with the times and counts that it will have while the volume is open.
+pub fn marked_open(found: &Superblock, now: u32) -> Superblock {
+    let mut sb = found.clone();
+    set_opened(&mut sb, now);
+    sb
+}
+
 impl Ext {
     /// Writes the superblock in memory to its place, and flushes.
     pub async fn store_superblock(&self) -> Result<(), DiskError> {
@@ -44,10 +59,9 @@ impl Ext {
     /// Before the first write: the volume is not clean, or, in a mode with a journal, needs that
     /// replayed. In a flush of its own, because a power cut must not find later writes under a
     /// clean mark.
-    pub async fn mark_open(&self, journaled: bool) -> Result<(), DiskError> {
+    pub async fn mark_open(&self, journaled: bool, now: u32) -> Result<(), DiskError> {
         {
             let mut sb = self.sb.borrow_mut();
-            let now = self.env.wall().secs() as u32;
             if journaled {
                 // As Linux has it: the volume is sound once its journal is replayed.
                 let bits = sb.incompat() | incompat::RECOVER;
@@ -56,10 +70,7 @@ impl Ext {
                 let state = sb.state() & !STATE_VALID;
                 sb.set_state(state);
             }
-            sb.set_mtime(now);
-            sb.set_wtime(now);
-            let mounts = sb.mount_count().saturating_add(1);
-            sb.set_mount_count(mounts);
+            set_opened(&mut sb, now);
         }
         self.store_superblock().await
     }

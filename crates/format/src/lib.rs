@@ -6,6 +6,7 @@ mod error;
 pub mod ext;
 pub mod foreign;
 mod ids;
+pub mod intent;
 pub mod jbd2;
 pub mod mkfs;
 pub mod partitions;

@@ -102,6 +102,8 @@ pub enum Change {
     Shrink(Ino),
     /// Times, owner, permissions, block count, attributes within the inode: no order needed.
     Attr(Ino),
+    /// The count of blocks that an inode holds: a hint, which no order protects.
+    Held(Ino),
     /// The count of users of an attribute block, in that block, falls: after the pointer of one.
     ShareDown(Ino),
     /// A directory loses its index flag, before its first entry changes.
@@ -205,6 +207,7 @@ impl Change {
             | Change::GrowDir(ino)
             | Change::Shrink(ino)
             | Change::Attr(ino)
+            | Change::Held(ino)
             | Change::ShareDown(ino)
             | Change::DropIndex(ino)
             | Change::Reindex(ino)

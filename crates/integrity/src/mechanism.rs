@@ -158,6 +158,17 @@ pub trait Integrity: WriteGate {
     /// Does this mechanism need the bytes from before this edit?
     fn wants_before(&self, change: &Change) -> bool;
 
+    /// Does it write down what each operation may leave half done (see [`Txn::intend`])?
+    fn wants_intents(&self) -> bool {
+        false
+    }
+
+    /// What it had written down of that before a crash was looked at. `whole`: all that was to be
+    /// mended is, durably.
+    fn looked_at(&self, _whole: bool) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async { Ok(()) })
+    }
+
     /// Begins an operation; may wait for log space. Call it without holding a buffer's borrow.
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>>;
 

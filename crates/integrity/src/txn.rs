@@ -5,6 +5,7 @@ use crate::undo::{Undo, changed_words};
 use crate::{Change, Ended, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
 use format::Ino;
+use format::intent::Intent;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -42,6 +43,8 @@ pub struct Txn {
     pub edits: Vec<Edit>,
     /// File contents announced with [`Txn::data`], if the mechanism keeps them here.
     pub data: Vec<(Ino, Buf, Range<usize>)>,
+    /// What it may leave half done if it is cut off, for mechanisms that write that down.
+    pub intents: Vec<Intent>,
     /// Blocks reserved for it and not used yet, for mechanisms with a log.
     pub credits: u64,
     /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
@@ -66,6 +69,7 @@ impl Txn {
             id,
             edits,
             data,
+            intents: Vec::new(),
             credits,
             reserve: true,
             number: 0,
@@ -83,8 +87,16 @@ impl Txn {
         let mut old = Txn::new(self.integrity.clone(), self.id, self.credits);
         old.edits = std::mem::take(&mut self.edits);
         old.data = std::mem::take(&mut self.data);
+        old.intents = std::mem::take(&mut self.intents);
         self.over = true;
         self.integrity.end(old).await
+    }
+
+    /// Says what is about to change, if the mechanism writes that down.
+    pub fn intend(&mut self, what: impl FnOnce() -> Intent) {
+        if self.integrity.wants_intents() {
+            self.intents.push(what());
+        }
     }
 
     fn touch(&mut self, buf: &Buf, range: &Range<usize>) {

@@ -75,7 +75,7 @@ fn checked(disk: &Image) -> Result<Report, String> {
 }
 
 /// Nothing is left to find.
-fn whole(when: &str, disks: &[Image], digest: u64, v: &mut Verdict) {
+pub(crate) fn whole(when: &str, disks: &[Image], digest: u64, v: &mut Verdict) {
     match checked(&disks[0]) {
         Err(why) => v.wrong.push(format!("checked {when}: {why}")),
         Ok(report) => {

@@ -58,6 +58,8 @@ pub struct Setting {
     pub ordered_data: bool,
     /// Up to how many bytes a write is logged; None: a block.
     pub threshold: Option<u64>,
+    /// Is it written down what operations may leave half done (`soft-updates`)?
+    pub intents: bool,
     /// How many volumes there are; several share one log, which is outside.
     pub volumes: u16,
     /// What kind they are.
@@ -73,6 +75,7 @@ impl Setting {
             commit: Commit::Sync,
             ordered_data: false,
             threshold: None,
+            intents: false,
             volumes: 1,
             kind: VolumeKind::Ext3,
         }
@@ -99,6 +102,7 @@ impl Setting {
             commit: self.commit,
             threshold: self.threshold,
             ordered_data: self.ordered_data,
+            journal_intents: self.intents,
             ..OpenOptions::plain(self.mode, cache_bytes, [9; 16])
         }
     }
@@ -114,6 +118,9 @@ impl Setting {
         }
         if self.ordered_data {
             all.push("--ordered-data".to_owned());
+        }
+        if self.intents {
+            all.push("--journal-intents".to_owned());
         }
         all.extend(self.threshold.map(|t| format!("--threshold {t}")));
         if self.volumes > 1 {
@@ -135,6 +142,9 @@ pub(crate) const JUDGED_SECS: u32 = 4_000_000_000;
 /// Bytes of a segment of a small store.
 const SEGMENT_BYTES: u64 = 64 << 10;
 
+/// Bytes of a journal inside.
+const JOURNAL_BYTES: u64 = 1 << 20;
+
 /// Bytes of a log's own disk.
 const LOG_BYTES: u64 = 1 << 20;
 
@@ -146,16 +156,19 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     if setting.in_segments() {
         return vec![in_segments(size_bytes)];
     }
+    let has_journal = setting.has_journal() || setting.intents;
+    // As much room for files as in a volume without a journal.
+    let size_bytes = size_bytes + if setting.intents { JOURNAL_BYTES } else { 0 };
     let one = |n| {
         made_of(MkfsOptions {
             uuid: uuid(n),
             label: label(n),
             profile: match setting.kind {
-                VolumeKind::Ext3 if setting.has_journal() => Profile::Ext3,
+                VolumeKind::Ext3 if has_journal => Profile::Ext3,
                 VolumeKind::Ext3 => Profile::Ext2,
                 VolumeKind::Ext4 { checksums } => Profile::Ext4 { checksums },
             },
-            ..options(size_bytes, setting.has_journal())
+            ..options(size_bytes, has_journal)
         })
     };
     let mut all: Vec<Image> = (0..setting.volumes).map(one).collect();
@@ -288,7 +301,7 @@ fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
     MkfsOptions {
         block_bytes: 1024,
         inodes: Some(512),
-        journal_bytes: journal.then_some(1 << 20),
+        journal_bytes: journal.then_some(JOURNAL_BYTES),
         label: "lab".into(),
         uuid: *VOLUME,
         ..MkfsOptions::plain(size_bytes, if journal { Profile::Ext3 } else { Profile::Ext2 })

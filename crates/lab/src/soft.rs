@@ -115,6 +115,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     if (digest >> 8).is_multiple_of(REPAIRED_OF) && v.wrong.is_empty() {
         given_back(images, digest, &mut v);
     }
+    crate::intents::judge(images, setting, e, (digest, &mut v));
     let beside = match e.plant.0 {
         None => Some(BESIDE_OF),
         Some(p) => check::live::PLANTS.contains(&p).then_some(BESIDE_OF_PLANTED),

@@ -24,6 +24,7 @@ pub use lfs::{GroupChange, GroupStore};
 pub use modes::{
     AfterCrash, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms,
 };
+pub use soft_updates::{INTENT_PLANTS, IntentRecipe};
 pub use redo::{Replay as RedoReplay, Replayed, recover};
 
 /// What a mechanism is made of.
@@ -39,6 +40,8 @@ pub struct Recipe {
     pub journal: Option<JournalRecipe>,
     /// The store of groups, for the mode of volumes in segments.
     pub groups: Option<GroupRecipe>,
+    /// Where intents are written, for soft updates that keep some.
+    pub intents: Option<IntentRecipe>,
 }
 
 /// A store of groups, and how it is used.

@@ -88,6 +88,8 @@ pub enum ModeOption {
     Threshold,
     /// Contents are durable before what points at them.
     OrderedData,
+    /// What operations may leave half done is written down.
+    JournalIntents,
 }
 
 impl ModeOption {
@@ -98,6 +100,7 @@ impl ModeOption {
             ModeOption::Commit => "--commit",
             ModeOption::Threshold => "--threshold",
             ModeOption::OrderedData => "--ordered-data",
+            ModeOption::JournalIntents => "--journal-intents",
         }
     }
 }
@@ -258,7 +261,7 @@ pub const MODES: &[ModeInfo] = &[
         contents_may_wait: false,
         returned_contents: false,
         cache_writes_back: true,
-        options: &[],
+        options: &[ModeOption::JournalIntents],
         threshold: a_block,
         plants: soft_updates::PLANTS,
         build: |r| Ok(soft_updates::SoftUpdates::new(r)),

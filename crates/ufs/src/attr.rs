@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::ops::Ctx;
 use crate::store::{InodeHandle, Store};
 use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
+use format::intent::Intent;
 use integrity::{Change, Txn};
 use vfs::{Attr, PreAttr, Time, Wcc};
 
@@ -86,6 +87,8 @@ impl<S: Store> Ufs<S> {
     }
 
     pub(crate) fn set_links(&self, txn: &mut Txn, h: &InodeHandle, to: u32, change: Change) {
+        let (before, is_dir) = h.with(|raw| (InodeRef(raw).links(), InodeRef(raw).is_dir()));
+        txn.intend(|| Intent::Links { ino: h.ino, before, is_dir });
         h.edit(txn, change, |raw| InodeMut(raw).set_links(to as u16));
     }
 }

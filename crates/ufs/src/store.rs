@@ -11,7 +11,7 @@
 //! read-only after `Corrupt` metadata or a failed write ([`Store::writable`] then says `ReadOnly`).
 
 use cache::Buf;
-use check::live::Watch;
+use check::live::{Candidates, Watch};
 use env::Env;
 use format::ext::dirhash::IndexRules;
 use format::ext::inode::SIZE_AT;
@@ -345,6 +345,10 @@ pub trait Scrubbed: Store {
     fn group_count(&self) -> u32;
     /// Begins a pass of its watch, with the volume's own blocks set aside.
     async fn scrub_begins(&self);
+    /// The same of a pass that looks at these only.
+    async fn scrub_begins_with(&self, candidates: Candidates);
+    /// The group that a block is in; None: it is outside the volume.
+    fn group_of_block(&self, b: BlockNo) -> Option<u32>;
     /// The inodes of a group that are marked as used.
     async fn inodes_in_use(&self, group: u32) -> Result<Vec<Ino>, FsError>;
     /// Is the inode marked as used?

@@ -14,6 +14,7 @@ mod discard;
 mod following;
 mod freeze;
 mod groups;
+mod intents;
 mod journal;
 mod layout;
 mod load;
@@ -52,6 +53,7 @@ pub use layout::{FoundLayout, LayoutKind};
 pub use log::LogReport;
 pub use make::{make, make_journal};
 pub use mechanisms::{
+    INTENT_PLANTS,
     AfterCrash, Commit, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption,
 };
 pub use objects::{BucketOptions, make_in_bucket, open_bucket};

@@ -4,6 +4,7 @@
 
 use crate::OpenOptions;
 use crate::closing::Opened;
+use crate::intents;
 use crate::log::{self, PrivateLog};
 use crate::overlay::{Newer, Overlay};
 use crate::place::Place;
@@ -52,7 +53,14 @@ pub(crate) async fn load(
     if !read_only && options.mode.is_redo() {
         private = Some(log::open(&place, &probe, &options).await?);
     }
-    let recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
+    let now = env.wall().secs() as u32;
+    let mut intents = None;
+    if !read_only {
+        let marked = ext::marked_open(&probe.superblock, now);
+        intents = intents::open(&place, &probe, &options, &marked).await?;
+    }
+    let mut recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
+    recipe.intents = intents.as_ref().map(|i| i.recipe.clone());
     let mode = if read_only { Mode::TO_READ } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_journal() || options.mode.is_redo();
@@ -64,12 +72,13 @@ pub(crate) async fn load(
     if !read_only {
         if let Some(b) = &mut boot {
             b.log_uuid = private.as_ref().filter(|p| p.external).map_or([0; 16], |p| p.uuid);
+            b.intents = intents.as_ref().map(|i| i.known_by);
             state::store(&disk, b).await.map_err(text)?;
         }
         ext.reload_superblock_block(&disk).await.map_err(text)?;
         if options.mode.info().keeps != Keeps::Segments {
             // There, the store knows how it was left, and the volume is always whole.
-            ext.mark_open(journaled).await.map_err(text)?;
+            ext.mark_open(journaled, now).await.map_err(text)?;
         }
         if let Some(log) = &private {
             log.guard().await.map_err(text)?;
@@ -90,6 +99,9 @@ pub(crate) async fn load(
     }
     let scrub = Scrubber::new(&ufs, !read_only && !probe.is_clean());
     if !read_only {
+        if let Some(candidates) = intents.and_then(|i| i.candidates) {
+            scrub.look_at(candidates).await?;
+        }
         scrub.run(options.scrub_every);
     }
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
@@ -236,7 +248,7 @@ fn recipe_of(
     let store = place.store.groups().filter(|_| options.mode.info().keeps == Keeps::Segments);
     let (commit, commit_interval) = (options.commit, options.commit_interval);
     let groups = store.map(|store| GroupRecipe { store, commit, commit_interval });
-    Recipe { cache: cache.clone(), plant: options.plant, log, journal, groups }
+    Recipe { cache: cache.clone(), plant: options.plant, log, journal, groups, intents: None }
 }
 
 /// The state to be written at opening; None where the boot area is somebody else's.

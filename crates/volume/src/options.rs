@@ -40,6 +40,8 @@ pub struct OpenOptions {
     pub watch: Option<Arc<dyn Watch>>,
     /// How often the checker runs beside service; None: only after a crash that leaves it work.
     pub scrub_every: Option<Nanos>,
+    /// Is it written down what operations may leave half done (soft updates)?
+    pub journal_intents: bool,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
     pub log_alone: bool,
     /// Which segments the cleaner takes, of a volume in a log-structured store on a disk; None: the
@@ -80,6 +82,7 @@ impl OpenOptions {
             log_disk_bytes: None,
             watch: None,
             scrub_every: None,
+            journal_intents: false,
             log_alone: false,
             cleaner: None,
             bucket: BucketOptions::default(),

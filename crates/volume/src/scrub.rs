@@ -1,6 +1,7 @@
 //! The checker beside service, as a task of the volume's engine: when a pass begins, and what its
 //! end means for the volume. What a pass does is `ufs`'s and `ext`'s business.
 
+use check::live::Candidates;
 use env::sync::Notify;
 use env::{Nanos, unless};
 use ext::Ext;
@@ -35,6 +36,34 @@ impl Scrubber {
     /// Is there space that a crash has left?
     pub(crate) fn leaks(&self) -> bool {
         self.leaks.get()
+    }
+
+    /// Looks at what a journal of intents names, before anybody uses the volume. If that does not
+    /// come to a good end, the whole volume is looked at while it is in use. Errors: the device's.
+    pub(crate) async fn look_at(&self, candidates: Candidates) -> Result<(), String> {
+        let store = self.ufs.store();
+        let (named, began) = (candidates.len(), store.env().now());
+        let pace = Pace::default();
+        pace.frees_nameless.set(true);
+        let done = self.ufs.scrub_candidates(&pace, candidates).await;
+        let whole = matches!(done, Ok(Pass::Done(0)));
+        store.mechanism().looked_at(whole).await.map_err(|e| format!("intents: {e}"))?;
+        if let Err(e) = &done {
+            tracing::warn!("what the journal of intents names could not be looked at: {e}");
+        }
+        if whole {
+            let (blocks, inodes, mended) = self.given();
+            let took = store.env().now().since(began);
+            tracing::info!(
+                "what a crash has left was found by the journal of intents: {named} places looked \
+                 at in {} ms, {blocks} blocks and {inodes} inodes given back, {mended} counts and \
+                 names mended",
+                took.0 / 1_000_000
+            );
+            self.leaks.set(false);
+            Store::watch(&**store).into_iter().for_each(|w| w.set_doubtful(false));
+        }
+        Ok(())
     }
 
     /// Begins a pass now if a crash has left something, and others whenever `every` has passed.

@@ -2,6 +2,7 @@
 //! decides what is a leak, what is a count too high, and what should not be there at all; it
 //! changes nothing.
 
+use super::partial::Presumed;
 use super::sets::{BitSet, Counts};
 use format::{BlockNo, Extent, Ino, ROOT_INO};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,23 +21,25 @@ pub struct Names {
 pub struct Census {
     plant: Option<&'static str>,
     /// Blocks that something points at, or that are the volume's own.
-    seen: BitSet,
-    fresh: BitSet,
+    pub(super) seen: BitSet,
+    pub(super) fresh: BitSet,
     fresh_inodes: BTreeSet<Ino>,
     /// Inodes in use that were read.
     used: BTreeSet<Ino>,
     /// Directories there are.
-    dirs: BTreeSet<Ino>,
+    pub(super) dirs: BTreeSet<Ino>,
     /// Of these, those whose names are counted.
     counted: BTreeSet<Ino>,
-    names: Counts,
+    pub(super) names: Counts,
     /// The directories in which a directory has its names.
     parents: BTreeMap<Ino, Vec<Ino>>,
     /// Directories that a directory names.
-    subdirs: BTreeMap<Ino, u32>,
+    pub(super) subdirs: BTreeMap<Ino, u32>,
     dotdots: BTreeMap<Ino, Ino>,
     /// Users of attribute blocks.
-    users: BTreeMap<BlockNo, u32>,
+    pub(super) users: BTreeMap<BlockNo, u32>,
+    /// Of a pass that looks at candidates only: what it presumes of the rest.
+    pub(super) presumed: Option<Presumed>,
 }
 
 /// How a directory's names and its parent are to be mended.
@@ -65,6 +68,7 @@ impl Census {
             subdirs: BTreeMap::new(),
             dotdots: BTreeMap::new(),
             users: BTreeMap::new(),
+            presumed: None,
         }
     }
 
@@ -152,7 +156,7 @@ impl Census {
     pub fn claim(&mut self, e: Extent) -> Option<BlockNo> {
         let all = (0..e.len).map(|i| e.start.plus(i));
         let twice: Vec<BlockNo> = all.filter(|b| !self.seen.add(b.0)).collect();
-        twice.into_iter().find(|b| !self.fresh.has(b.0))
+        twice.into_iter().find(|b| !self.fresh.has(b.0) && self.is_judged(*b))
     }
 
     /// The same for what may have several owners by its nature, or is the volume's own.
@@ -163,6 +167,7 @@ impl Census {
     /// Nothing points at these blocks any more.
     pub fn disown(&mut self, e: Extent) {
         (e.start.0..e.start.0 + e.len).for_each(|b| self.seen.remove(b));
+        self.judge(e);
     }
 
     /// An inode's attributes are in this block. True: it has another owner already.
@@ -172,7 +177,7 @@ impl Census {
         }
         let users = self.users.entry(b).or_default();
         *users += 1;
-        *users == 1 && !self.seen.add(b.0) && !self.fresh.has(b.0)
+        *users == 1 && !self.seen.add(b.0) && !self.fresh.has(b.0) && self.is_judged(b)
     }
 
     /// An inode's attributes are no longer in this block, which others share.
@@ -202,9 +207,9 @@ impl Census {
     pub fn is_fresh(&self, ino: Ino) -> bool {
         self.fresh_inodes.contains(&ino)
     }
-    /// Was the block?
+    /// Was the block, or is it no candidate where only these are judged?
     pub fn is_fresh_block(&self, b: BlockNo) -> bool {
-        self.fresh.has(b.0)
+        self.fresh.has(b.0) || !self.is_judged(b)
     }
     /// Does anything point at the block?
     pub fn is_claimed(&self, b: BlockNo) -> bool {
@@ -225,9 +230,14 @@ impl Census {
             false => self.names.get(ino.0),
         }
     }
-    /// Directories with inodes in this range of numbers.
-    pub fn dirs_in(&self, numbers: std::ops::Range<u32>) -> u32 {
-        self.dirs.range(Ino(numbers.start)..Ino(numbers.end)).count() as u32
+    /// Directories of a group, which has inodes of these numbers; None: as many as it counts.
+    pub fn dirs_in(&self, group: u32, numbers: std::ops::Range<u32>) -> Option<u32> {
+        if self.candidates().is_some_and(|c| c.groups.get(&group) != Some(&true)) {
+            return None;
+        }
+        let inside = Ino(numbers.start)..Ino(numbers.end);
+        let others = self.presumed.as_ref().map(|p| p.other_dirs.range(inside.clone()).count());
+        Some((self.dirs.range(inside).count() + others.unwrap_or(0)) as u32)
     }
     /// Inodes read in this pass that may be judged.
     pub fn judged(&self) -> Vec<Ino> {
@@ -275,6 +285,7 @@ impl Census {
         }
         let mut reached = BTreeSet::new();
         let mut todo: Vec<Ino> = self.fresh_inodes.iter().copied().chain([ROOT_INO]).collect();
+        todo.extend(self.presumed.iter().flat_map(|p| p.anchored.iter().copied()));
         while let Some(dir) = todo.pop() {
             if reached.insert(dir) {
                 todo.extend(below.get(&dir).into_iter().flatten());

@@ -11,9 +11,12 @@
 //!             followed.
 //!             L3 the pass begins when every transaction that was open at its beginning has ended.
 
+mod candidates;
 mod census;
+mod partial;
 mod sets;
 
+pub use candidates::{Candidates, Was};
 pub use census::{Census, Mend, Names};
 use env::sync::Notify;
 use std::cell::{Cell, Ref, RefCell, RefMut};
@@ -42,6 +45,8 @@ pub struct Tally {
     pub inodes: Cell<u64>,
     /// Counts of links, users and blocks set right, and directories' names and parents mended.
     pub mended: Cell<u64>,
+    /// Inodes and runs of blocks that intents have named, and that were looked at.
+    pub candidates: Cell<u64>,
     /// What a pass has found and left to `cairn fsck --repair`.
     pub left: Cell<u64>,
 }
@@ -105,7 +110,16 @@ impl Watch {
     /// A pass begins over a volume whose blocks have numbers below `blocks`.
     /// Returns when what was open has ended (L3).
     pub async fn start(&self, blocks: u64) {
-        *self.census.borrow_mut() = Some(Census::new(blocks, self.plant));
+        self.start_with(Census::new(blocks, self.plant)).await;
+    }
+
+    /// The same over what the candidates name, all else being as it should be.
+    pub async fn start_partial(&self, blocks: u64, candidates: Candidates) {
+        self.start_with(Census::partial(blocks, self.plant, candidates)).await;
+    }
+
+    async fn start_with(&self, census: Census) {
+        *self.census.borrow_mut() = Some(census);
         let before = self.last.get();
         while self.open.borrow().first().is_some_and(|n| *n <= before) {
             self.ended.wait().await;
@@ -135,6 +149,7 @@ impl Watch {
             ("cairn_scrub_blocks_freed_total", t.blocks.get()),
             ("cairn_scrub_inodes_freed_total", t.inodes.get()),
             ("cairn_scrub_mended_total", t.mended.get()),
+            ("cairn_scrub_candidates_total", t.candidates.get()),
             ("cairn_scrub_left", t.left.get()),
         ]
     }

@@ -27,6 +27,13 @@ impl BitSet {
             *word &= !(1 << (n % 64));
         }
     }
+    pub(super) fn fill(&mut self) {
+        self.0.fill(u64::MAX);
+    }
+    /// Takes out all that the other set has.
+    pub(super) fn take_out(&mut self, other: &BitSet) {
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a &= !b);
+    }
     pub(super) fn add_all(&mut self, e: Extent) {
         for i in 0..e.len {
             self.add(e.start.0 + i);

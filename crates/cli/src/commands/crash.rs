@@ -7,7 +7,8 @@ use integrity::Plant;
 use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
-    AfterCrash, CHECKER_PLANTS, Commit, Contents, Keeps, LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE,
+    AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
+    LAYOUT_PLANTS_IN_PLACE,
     Mode, ModeOption,
 };
 
@@ -126,6 +127,17 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
             CrashOptions { setting, states: half, ..o.clone() },
         ];
     }
+    if mode.takes(ModeOption::JournalIntents) && !a.journal_intents {
+        let setting = Setting { intents: true, ..o.setting };
+        let of_intents = o.plant.0.is_some_and(|p| INTENT_PLANTS.contains(&p));
+        let states = if o.first { o.states } else { o.states / 4 };
+        if of_intents {
+            all.clear();
+        }
+        if of_intents || !o.plant.is_any() {
+            all.push(CrashOptions { setting, states, ..o.clone() });
+        }
+    }
     if of_layout && a.profile.is_none() {
         all.clear(); // it is not there on others
     }
@@ -148,6 +160,7 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
         (ModeOption::Commit, a.commit.is_some()),
         (ModeOption::Threshold, a.threshold.is_some()),
         (ModeOption::OrderedData, a.ordered_data),
+        (ModeOption::JournalIntents, a.journal_intents),
     ];
     if let Some(option) = mode.refuses(&given) {
         let why = format!("{} has no meaning in mode {mode}", option.name());
@@ -160,7 +173,8 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let (ordered_data, threshold) = (a.ordered_data, a.threshold);
     let volumes = volumes_of(a, mode, outside)?;
     let kind = kind_of(a, mode, outside)?;
-    Ok(Setting { mode, outside, commit, ordered_data, threshold, volumes, kind })
+    let intents = a.journal_intents;
+    Ok(Setting { mode, outside, commit, ordered_data, threshold, intents, volumes, kind })
 }
 
 /// The kind of volume.

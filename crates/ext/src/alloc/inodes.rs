@@ -7,6 +7,7 @@ use cache::BufKind;
 use format::ext::bitmap;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::inode::{FLAG_EXTENTS, FREED, InodeMut, InodeRef, free, in_use};
+use format::intent::Intent;
 use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Freed, Pressure, Txn};
 use ufs::InodeHandle;
@@ -166,6 +167,8 @@ impl Ext {
         }
         let was_dir = h.with(|raw| InodeRef(raw).is_dir());
         let now = self.env.wall().secs() as u32;
+        let before = h.with(|raw| InodeRef(raw).links());
+        txn.intend(|| Intent::Links { ino, before, is_dir: was_dir });
         // Its count may have gone to zero before: in the operation that took its last name.
         h.edit_all(txn, FREED, Change::FreeInode(ino), |fields| free(fields, now));
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::FreeInodeBit(ino), |m| {

@@ -69,7 +69,7 @@ impl Ext {
     pub(crate) fn count_sectors(&self, txn: &mut Txn, h: &InodeHandle, blocks: i64) {
         let delta = blocks * i64::from(self.sectors_per_block());
         let (bs, huge) = (self.block_bytes(), self.geo.huge_files);
-        h.edit(txn, Change::Attr(h.ino), |raw| {
+        h.edit(txn, Change::Held(h.ino), |raw| {
             let i = InodeRef(raw);
             if !huge {
                 let sum = (i64::from(i.sectors()) + delta).clamp(0, i64::from(u32::MAX));

@@ -153,11 +153,11 @@ impl World {
     pub fn try_open(&mut self, mode: Mode) -> Result<Vol, LoadError> {
         let vol = self.load(|cache| {
             let (cache, plant) = (cache.clone(), Plant::NONE);
-            let recipe = Recipe { cache, plant, log: None, journal: None, groups: None };
+            let recipe = Recipe { cache, plant, log: None, journal: None, groups: None, intents: None };
             mechanisms::build(mode, &recipe).unwrap()
         })?;
         let ext = vol.ext.clone();
-        self.run(|_| async move { ext.mark_open(false).await }).unwrap();
+        self.run(|_| async move { ext.mark_open(false, 1_700_000_000).await }).unwrap();
         Ok(vol)
     }
 

@@ -70,7 +70,8 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         | Change::FreeInodeBit(_)
         | Change::Counts
         | Change::State
-        | Change::Attr(_) => return None,
+        | Change::Attr(_)
+        | Change::Held(_) => return None,
     };
     Some(phase)
 }

@@ -91,14 +91,14 @@ impl Lives {
 impl Graph {
     /// May these operations be forgotten together (I10)? What they lie over must be names that are
     /// older than all of theirs, of whose space they have taken some and given it back; over them
-    /// nothing may lie.
-    pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>) -> bool {
-        let Some(nodes) = self.nodes_of(txns) else { return false };
+    /// nothing may lie. `wholly`: not even bits in use and contents were seen.
+    pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
+        let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };
         let anything_goes = self.plant().is("cancel-over-others");
         nodes.iter().all(|id| {
             let n = self.node(*id).expect("it is one of theirs");
-            let is_unseen = n.step == CONTENTS || n.is_pending();
+            let is_unseen = !wholly && n.step == CONTENTS || n.is_pending();
             let beside = |u: &NodeId| nodes.contains(u) || *u < first && self.is_name(*u);
             let is_beside = anything_goes || n.under.iter().all(beside);
             let is_under = |o: NodeId| !nodes.contains(&o) && self.is_over_any(o, &nodes);
@@ -106,11 +106,16 @@ impl Graph {
         })
     }
 
-    /// The nodes of the operations; None if one of them has none any more.
-    fn nodes_of(&self, txns: &BTreeSet<u64>) -> Option<BTreeSet<NodeId>> {
+    /// The nodes of the operations; None if one of them has none any more, or, if they are to be
+    /// there `wholly`, if one of their nodes is durable.
+    fn nodes_of(&self, txns: &BTreeSet<u64>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
-            all.extend(self.operation(*txn)?.nodes.iter().filter(|id| self.has(**id)));
+            let op = self.operation(*txn)?;
+            if wholly && !op.nodes.iter().all(|id| self.has(*id)) {
+                return None;
+            }
+            all.extend(op.nodes.iter().filter(|id| self.has(**id)));
         }
         Some(all)
     }

@@ -43,6 +43,8 @@ impl Node {
 #[derive(Debug, Default)]
 pub(super) struct Operation {
     ended: bool,
+    /// Its intents are not durable: nothing of it that could be taken for whole may be seen (J1).
+    unlogged: bool,
     /// Nodes not durable yet, by step.
     left: [u32; STEPS],
     pub(super) nodes: Vec<NodeId>,
@@ -256,16 +258,30 @@ impl Graph {
     }
 
     /// The operation has ended.
-    pub(super) fn end(&mut self, txn: u64, freed: bool) {
+    pub(super) fn end(&mut self, txn: u64, freed: bool, unlogged: bool) {
         match self.operations.get_mut(&txn) {
             Some(op) => {
                 op.ended = true;
+                op.unlogged = unlogged;
                 op.freed = freed;
                 self.check_released(txn);
             }
             None if freed => self.released.push(txn),
             None => (),
         }
+    }
+
+    /// The intents of these operations are durable.
+    pub(super) fn logged(&mut self, txns: &[u64]) {
+        for txn in txns {
+            if let Some(op) = self.operations.get_mut(txn) {
+                op.unlogged = false;
+            }
+        }
+    }
+    /// No operation needs intents.
+    pub(super) fn log_all(&mut self) {
+        self.operations.values_mut().for_each(|op| op.unlogged = false);
     }
 
     fn check_released(&mut self, txn: u64) {
@@ -286,7 +302,8 @@ impl Graph {
     fn is_due(&self, n: &Node) -> bool {
         let op = self.operations.get(&n.txn).expect("an operation has its nodes");
         let ended = op.ended || self.plant.is("open-edits-shown");
-        ended && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
+        let logged = !op.unlogged || n.backward.is_empty();
+        ended && logged && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
     }
 
     /// The block's nodes, oldest first, and whether each may stand in an image (I1).

@@ -39,6 +39,7 @@
 
 mod cancel;
 mod graph;
+mod intents;
 mod names;
 mod order;
 mod render;
@@ -46,24 +47,28 @@ mod waves;
 
 use crate::Recipe;
 use crate::busy_extents::BusyExtents;
+use crate::record::files_of;
 use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
 use env::{DiskError, Local};
+use format::intent::Intent;
 use format::{BlockNo, Ino};
 use graph::{Graph, NodeId};
+use intents::{Appended, Intents};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
     PointerAt, Pressure, Scope, Txn,
 };
 use names::{Directories, Names};
-use order::{CONTENTS, Place, step_of};
+use order::{CONTENTS, HINTS, Place, step_of};
 use render::Backward;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
+pub use intents::{INTENT_PLANTS, IntentRecipe};
 pub(crate) use order::PLANTS;
 
 /// With more nodes than this in memory, whoever begins an operation first writes a wave.
@@ -94,6 +99,8 @@ pub(crate) struct SoftUpdates {
     touched: RefCell<Touched<Trace>>,
     /// Blocks that are to be written even if no node in them becomes durable by that.
     forced: RefCell<BTreeMap<BlockNo, u32>>,
+    /// Where it is written down what operations may leave half done.
+    intents: Option<Intents>,
     syncs: Cell<u64>,
     waves: Cell<u64>,
     helped: Cell<u64>,
@@ -113,6 +120,8 @@ struct Open {
     /// Does it free blocks or inodes?
     frees: bool,
     about: About,
+    /// Inodes of which it changes something, for its intents.
+    inodes: BTreeSet<Ino>,
 }
 
 /// What an operation that has ended touched.
@@ -142,6 +151,7 @@ impl SoftUpdates {
             lives: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
+            intents: recipe.intents.as_ref().map(|r| Intents::new(r, plant)),
             syncs: Cell::new(0),
             waves: Cell::new(0),
             helped: Cell::new(0),
@@ -203,6 +213,46 @@ impl SoftUpdates {
         }
     }
 
+    /// The step of a change. Where the checker is to look at nothing else than what the intents
+    /// name, counts, too, must be as durable operations have left them.
+    fn step(&self, change: &Change, place: Place) -> Option<usize> {
+        let hint = matches!(change, Change::Counts | Change::Held(_));
+        if hint && self.keeps_intents() { Some(HINTS) } else { step_of(change, place, self.plant) }
+    }
+
+    fn keeps_intents(&self) -> bool {
+        self.intents.as_ref().is_some_and(Intents::is_on)
+    }
+
+    /// What the change itself tells of its intents.
+    fn intend(txn: &mut Txn, open: &mut Open, edit: &Edit) {
+        open.inodes.extend(files_of(&edit.change).into_iter().flatten());
+        match edit.change {
+            Change::AllocBlocks(e) | Change::FreeBlocks(e) => txn.intents.push(Intent::Blocks(e)),
+            Change::AllocInode(ino) => txn.intents.push(Intent::Taken(ino)),
+            Change::XattrPointer { ino, old, .. } if old.0 != 0 => {
+                txn.intents.push(Intent::Left { ino, block: old });
+            }
+            Change::ShareDown(_) => {
+                let before = edit.before.as_ref().and_then(|b| b.first_chunk());
+                if let Some(users) = before.map(|b| u32::from_le_bytes(*b)) {
+                    txn.intents.push(Intent::Shared { block: edit.buf.block(), users });
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// Writes down durably what the operations that have ended may leave half done (J1).
+    async fn write_intents(&self) -> Result<(), IntegrityError> {
+        let Some(intents) = &self.intents else { return Ok(()) };
+        match intents.append().await? {
+            Appended::These(txns) => self.graph.borrow_mut().logged(&txns),
+            Appended::All => self.graph.borrow_mut().log_all(),
+        }
+        Ok(())
+    }
+
     /// The contents that the operation's lengths and pointers wait for.
     fn order_contents(&self, txn: &Txn) {
         if self.plant.is("pointer-before-contents") {
@@ -226,7 +276,7 @@ impl SoftUpdates {
         for ino in freed {
             let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
             let mut graph = self.graph.borrow_mut();
-            if graph.are_unseen(&txns) {
+            if graph.are_unseen(&txns, self.intents.is_some()) {
                 graph.forget(&txns);
                 self.cancelled.set(self.cancelled.get() + 1);
             }
@@ -260,11 +310,18 @@ impl SoftUpdates {
 
     fn is_full(&self) -> bool {
         let graph = self.graph.borrow();
-        graph.len() > NODES_MAX || graph.counts.bytes > BYTES_MAX
+        let crowded = self.intents.as_ref().is_some_and(Intents::is_crowded);
+        crowded || graph.len() > NODES_MAX || graph.counts.bytes > BYTES_MAX
     }
 }
 
 impl WriteGate for SoftUpdates {
+    fn prepare(&self) -> Local<'_, ()> {
+        Box::pin(async move {
+            // A failure is sticky, and known to whoever waits for something.
+            let _ = self.write_intents().await;
+        })
+    }
     fn before_write(&self, buf: &Buf) -> Image {
         let force = self.forced.borrow().contains_key(&buf.block());
         self.graph.borrow_mut().capture(buf, force)
@@ -280,6 +337,9 @@ impl WriteGate for SoftUpdates {
         self.graph.borrow_mut().flushed(epoch);
         self.retire();
         let graph = self.graph.borrow();
+        if let Some(intents) = &self.intents {
+            intents.expire(|txn| graph.operation(txn).is_some());
+        }
         self.directories.borrow_mut().sweep(&graph);
         self.lives.borrow_mut().sweep(&graph);
         self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
@@ -296,7 +356,25 @@ impl Integrity for SoftUpdates {
         true
     }
     fn wants_before(&self, change: &Change) -> bool {
-        order::is_rolled_back(change) && step_of(change, Place::Any, self.plant).is_some()
+        let is_early = !order::is_rolled_back(change) && !order::is_bits(change);
+        let keeps = self.keeps_intents();
+        if order::is_bits(change) {
+            return keeps && !self.plant.is("intent-after-bits");
+        }
+        !is_early && self.step(change, Place::Any).is_some()
+    }
+    fn wants_intents(&self) -> bool {
+        self.keeps_intents()
+    }
+    fn looked_at(&self, whole: bool) -> Local<'_, Result<(), IntegrityError>> {
+        Box::pin(async move {
+            let Some(intents) = &self.intents else { return Ok(()) };
+            intents.looked_at(whole).await?;
+            if !intents.is_on() {
+                self.graph.borrow_mut().log_all();
+            }
+            Ok(())
+        })
     }
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
@@ -318,7 +396,10 @@ impl Integrity for SoftUpdates {
         let mut all = self.open.borrow_mut();
         let open = all.get_mut(&txn.id).expect("it has begun");
         self.note(open, txn, &edit);
-        if let Some(step) = step_of(&edit.change, Self::place_of(open, &edit), self.plant) {
+        if self.keeps_intents() {
+            Self::intend(txn, open, &edit);
+        }
+        if let Some(step) = self.step(&edit.change, Self::place_of(open, &edit)) {
             let backward = Backward::of(&edit, self.plant);
             let nothing = backward.is_empty() && order::is_rolled_back(&edit.change);
             if !nothing {
@@ -355,7 +436,7 @@ impl Integrity for SoftUpdates {
                     _ => (),
                 }
             }
-        } else if matches!(edit.change, Change::Attr(_)) {
+        } else if matches!(edit.change, Change::Attr(_) | Change::Held(_)) {
             txn.edits.push(Edit { before: None, ..edit });
         }
     }
@@ -368,6 +449,9 @@ impl Integrity for SoftUpdates {
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let open = self.open.borrow_mut().remove(&txn.id).unwrap_or_default();
+            let logs = self.intents.as_ref().is_some_and(|i| {
+                i.note(txn.id, &open.inodes, &txn.intents)
+            });
             if open.orders_contents {
                 self.order_contents(&txn);
             }
@@ -376,7 +460,7 @@ impl Integrity for SoftUpdates {
                 let mut directories = self.directories.borrow_mut();
                 directories.end(&mut graph, txn.id, &open.names, self.plant);
                 open.names.freed.iter().for_each(|i| graph.forget_own(txn.id, *i));
-                graph.end(txn.id, open.frees);
+                graph.end(txn.id, open.frees, logs && !self.plant.is("intent-late"));
             }
             self.lives.borrow_mut().note(txn.id, open.about);
             self.cancel(&open.names.freed);
@@ -422,12 +506,15 @@ impl Integrity for SoftUpdates {
         Box::pin(async move {
             self.all_durable(true).await?;
             assert!(self.graph.borrow().is_empty(), "a closed volume waits for nothing");
-            Ok(())
+            match &self.intents {
+                Some(intents) => intents.close().await,
+                None => Ok(()),
+            }
         })
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let graph = self.graph.borrow();
-        vec![
+        let mut all = vec![
             ("cairn_syncs_total", self.syncs.get()),
             ("cairn_soft_waves_total", self.waves.get()),
             ("cairn_soft_helped_total", self.helped.get()),
@@ -436,6 +523,8 @@ impl Integrity for SoftUpdates {
             ("cairn_soft_dependencies_total", graph.counts.nodes),
             ("cairn_soft_dependencies", graph.len() as u64),
             ("cairn_soft_undo_bytes", graph.counts.bytes as u64),
-        ]
+        ];
+        all.extend(self.intents.iter().flat_map(Intents::counters));
+        all
     }
 }

@@ -6,7 +6,7 @@ use format::Ino;
 use integrity::{Change, InitKind, Plant, PointerAt};
 
 /// Steps of one operation; a change of one becomes durable after all changes of the lower ones.
-pub(super) const STEPS: usize = 10;
+pub(super) const STEPS: usize = 11;
 
 /// Contents, bits that say what is in use, new blocks of a map or a directory, counts up.
 pub(super) const CONTENTS: usize = 0;
@@ -28,6 +28,8 @@ const SHARES: usize = 7;
 const PARENTS: usize = 8;
 /// Bits of what is no longer pointed at are cleared.
 pub(super) const FREES: usize = 9;
+/// Counts that are hints, where intents are kept: for nobody, and nobody waits for them.
+pub(super) const HINTS: usize = 10;
 
 /// The bugs that can be planted here and in the mechanism (`cairn crash --plant`).
 pub(crate) const PLANTS: &[&str] = &[
@@ -59,6 +61,13 @@ pub(crate) const PLANTS: &[&str] = &[
     "last-name-first",
     "sync-skips-names",
     "sync-skips-flush",
+    "intent-skipped",
+    "intent-late",
+    "intent-after-bits",
+    "intent-expires-early",
+    "doomed-forgotten",
+    "stale-intents-believed",
+    "intents-expire-in-recovery",
 ];
 
 /// Where a change lies, as far as its step depends on it.
@@ -126,12 +135,15 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         Change::FreeBlocks(_) if plant.is("bits-before-release") => Some(CONTENTS),
         Change::FreeInodeBit(_) if plant.is("inode-bit-before-release") => Some(CONTENTS),
         Change::FreeBlocks(_) | Change::FreeInodeBit(_) => Some(FREES),
-        Change::Counts | Change::State | Change::Attr(_) => None,
+        Change::Counts | Change::State | Change::Attr(_) | Change::Held(_) => None,
     }
 }
 
 /// The steps that must be durable before this one may be seen, as bits.
 pub(super) fn needs(step: usize) -> u16 {
+    if step == HINTS {
+        return 0;
+    }
     let below = (1u16 << step) - 1;
     // What is freed and the parent's count wait for the same, not for one another.
     if step == FREES { below & !(1 << PARENTS) } else { below }
@@ -142,6 +154,12 @@ pub(super) fn needs(step: usize) -> u16 {
 pub(super) fn is_rolled_back(change: &Change) -> bool {
     let early = matches!(change, Change::AllocBlocks(_) | Change::AllocInode(_));
     !early && !matches!(change, Change::InitBlock { .. })
+}
+
+/// Does it set bits that say what is in use? Harmless if it is seen early, unless somebody relies on
+/// being told of it.
+pub(super) fn is_bits(change: &Change) -> bool {
+    matches!(change, Change::AllocBlocks(_) | Change::AllocInode(_))
 }
 
 /// Whom a change concerns, for who makes something durable.

@@ -35,11 +35,26 @@ impl Backward {
         if undo.is_empty() {
             return Backward::default();
         }
+        if edit.change == Change::Counts {
+            return Backward::of_counts(edit);
+        }
         let piece = match count_of(edit) {
             Some((at, by)) => Piece::Count(at, by),
             None => Piece::Bytes(undo),
         };
         Backward(vec![piece])
+    }
+
+    /// Counts of a group, which many operations change at the same time: each of 16 bits by the
+    /// difference. What is longer than a word is no count, and is left as it is.
+    fn of_counts(edit: &Edit) -> Backward {
+        let Some(before) = edit.before.as_ref().filter(|b| b.len() == 4) else {
+            return Backward::default();
+        };
+        let (start, bytes) = (edit.range.start, edit.buf.bytes());
+        let by = |at: usize| le16(&bytes, start + at).wrapping_sub(le16(before, at));
+        let pieces = [0, 2].into_iter().map(|at| (start + at, by(at)));
+        Backward(pieces.filter(|(_, by)| *by != 0).map(|(at, by)| Piece::Count(at, by)).collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {

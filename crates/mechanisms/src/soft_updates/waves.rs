@@ -14,6 +14,7 @@ impl SoftUpdates {
     /// Writes blocks, those of `forced` with whatever has to be left out, and flushes.
     pub(super) async fn wave(&self, bufs: Vec<Buf>, forced: &[Buf]) -> Result<(), IntegrityError> {
         self.waves.set(self.waves.get() + 1);
+        self.write_intents().await?;
         for b in forced {
             *self.forced.borrow_mut().entry(b.block()).or_default() += 1;
         }

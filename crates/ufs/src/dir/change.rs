@@ -9,9 +9,13 @@ use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
 use format::ext::dirindex;
 use format::ext::inode::{FLAG_INDEX, InodeMut};
+use format::intent::{Intent, NameIntent};
 use format::{FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Txn};
 use vfs::FsError;
+
+/// The kind in the mode of a directory.
+const DIR_MODE: u16 = 0o040_000;
 
 /// Is it the mode of a directory?
 fn is_dir_mode(mode: u16) -> bool {
@@ -29,6 +33,25 @@ impl<S: Store> Ufs<S> {
         if let Some(watch) = self.store.watch() {
             watch.tell(what);
         }
+    }
+
+    /// Is what an entry names a directory? As the entry says, or else the inode, which whoever
+    /// takes names away has in memory.
+    fn is_dir_at(&self, block: &[u8], at: usize, ino: Ino) -> bool {
+        if self.store.limits().entry_kinds {
+            return dirent::kind_at(block, at) == dirent::kind_byte(DIR_MODE);
+        }
+        self.table.get(ino).is_some_and(|i| i.is_dir())
+    }
+
+    fn intend_named(&self, txn: &mut Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
+        let dir = dir.ino();
+        txn.intend(|| Intent::Named(NameIntent { dir, ino, is_dir, name: name.to_vec() }));
+    }
+
+    fn intend_unnamed(&self, txn: &mut Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
+        let dir = dir.ino();
+        txn.intend(|| Intent::Unnamed(NameIntent { dir, ino, is_dir, name: name.to_vec() }));
     }
 
     /// Before a directory's first change: where no index is kept, that of a kernel is given up,
@@ -190,6 +213,7 @@ impl<S: Store> Ufs<S> {
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
+        self.intend_named(txn, dir, name, (ino, is_dir_mode(mode)));
         self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
         let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
         assert!(written, "a name that is added to directory {} can be read", dir.ino());
@@ -234,6 +258,8 @@ impl<S: Store> Ufs<S> {
             name: self.stands_for(name),
             at: offset as u16,
         };
+        let is_dir = self.is_dir_at(&buf.bytes(), offset, ino);
+        self.intend_unnamed(txn, dir, name, (ino, is_dir));
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
@@ -269,6 +295,9 @@ impl<S: Store> Ufs<S> {
                 c.named(dir.ino(), new, is_dir_mode(mode));
             });
         };
+        let was_dir = self.is_dir_at(&buf.bytes(), offset, old);
+        self.intend_unnamed(txn, dir, name, (old, was_dir));
+        self.intend_named(txn, dir, name, (new, is_dir_mode(mode)));
         let same_kind = dirent::kind_at(&buf.bytes(), offset) == kind;
         if same_kind {
             let bytes = offset..offset + dirent::INO_BYTES;

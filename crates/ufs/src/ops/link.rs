@@ -5,6 +5,7 @@ use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
 use crate::store::Store;
 use format::ext::inode::Which;
+use format::intent::Intent;
 use integrity::{Change, Credits};
 use vfs::FsError;
 
@@ -45,6 +46,7 @@ impl<S: Store> Ufs<S> {
         }
         if was_unnamed {
             self.store.orphan_remove(&mut txn, &file.h).await?;
+            txn.intend(|| Intent::Spared(file.ino()));
             self.table.spare(&file);
             file.unnamed.set(false);
         }

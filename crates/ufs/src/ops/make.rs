@@ -275,7 +275,7 @@ impl<S: Store> Ufs<S> {
         self.table.remove(h.ino);
         let file = self.table.add(Inode::new(h));
         file.unnamed.set(true);
-        self.table.doom(&file);
+        self.doom(&mut txn, &file);
         let reply = self.entry(ctx, &file, true);
         self.finish(ctx, txn, locks).await?;
         Ok(reply)

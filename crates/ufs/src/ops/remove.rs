@@ -7,6 +7,7 @@ use crate::store::{InodeHandle, Store};
 use env::Nanos;
 use env::sync::LockGuard;
 use format::FileBlock;
+use format::intent::Intent;
 use format::ext::inode::{InodeMut, Which};
 use format::ext::map;
 use integrity::{Change, Credits, Txn};
@@ -80,7 +81,7 @@ impl<S: Store> Ufs<S> {
             self.set_links(txn, &child.h, links, Change::LinkDown(child.ino()));
             self.touch(txn, &child.h, &[Which::Change]);
             if links == 0 {
-                self.table.doom(child);
+                self.doom(txn, child);
                 self.store.orphan_add(txn, &child.h).await?;
             }
             if behind {
@@ -88,11 +89,19 @@ impl<S: Store> Ufs<S> {
             }
             return Ok(());
         }
-        self.table.doom(child);
+        self.doom(txn, child);
         self.mark_orphan(txn, &child.h).await?;
         self.free_file(txn, &child.h).await?;
         self.table.remove(child.ino());
         Ok(())
+    }
+
+    /// The last name is gone, and the file lives on until it is given back.
+    pub(crate) fn doom(&self, txn: &mut Txn, inode: &Rc<Inode>) {
+        let (ino, before, is_dir) = (inode.ino(), inode.links() as u16, inode.is_dir());
+        txn.intend(|| Intent::Links { ino, before, is_dir });
+        txn.intend(|| Intent::Doomed(ino));
+        self.table.doom(inode);
     }
 
     /// Is the file, whose last name goes, freed by an operation of its own behind this one? Where
@@ -176,6 +185,7 @@ impl<S: Store> Ufs<S> {
         self.clear_contents(txn, h).await?;
         self.store.set_xattr_block(txn, h, None).await?;
         self.store.orphan_remove(txn, h).await?;
+        txn.intend(|| Intent::Spared(h.ino));
         self.store.free_inode(txn, h).await
     }
 
@@ -268,7 +278,7 @@ impl<S: Store> Ufs<S> {
             self.touch(txn, &dir.h, &[Which::Change]);
             return Ok(());
         }
-        self.table.doom(dir);
+        self.doom(txn, dir);
         if self.table.is_held(dir.ino()) {
             self.set_links(txn, &dir.h, 0, Change::LinkDown(dir.ino()));
             self.touch(txn, &dir.h, &[Which::Change]);

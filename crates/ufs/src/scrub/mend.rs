@@ -66,7 +66,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     /// Takes one name out of a directory: of `child`, or any. Counts follow later.
     async fn drop_name(&self, dir: Ino, child: Option<Ino>) -> Step<bool> {
         let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
-        let Some((name, ino)) = self.some_name(&dir, child).await? else { return Ok(false) };
+        let Some((name, ino)) = self.name_to_go(&dir, child).await? else { return Ok(false) };
         let mut txn = self.ufs.store.begin(Credits::blocks(32)).await?;
         if let Err(e) = self.ufs.remove_name(&mut txn, &dir, &name, ino).await {
             return Ok(self.ufs.abandon(txn, locks, e).await?);
@@ -74,6 +74,17 @@ impl<S: Scrubbed> Scrub<'_, S> {
         self.ufs.store.end(txn).await?;
         Tally::add(&self.watch.tally.mended, 1);
         Ok(true)
+    }
+
+    /// The one that a move has left behind, if that is known.
+    async fn name_to_go(&self, dir: &Inode, child: Option<Ino>) -> Step<Option<(Vec<u8>, Ino)>> {
+        let old = child.and_then(|c| self.watch.census()?.old_name(dir.ino(), c));
+        if let (Some(name), Some(child)) = (old, child)
+            && self.ufs.find(dir, &name).await?.is_some_and(|f| f.ino == child)
+        {
+            return Ok(Some((name, child)));
+        }
+        self.some_name(dir, child).await
     }
 
     async fn some_name(&self, dir: &Inode, child: Option<Ino>) -> Step<Option<(Vec<u8>, Ino)>> {
@@ -158,7 +169,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
             return Ok(false);
         }
         let mut txn = store.begin(Credits::blocks(32)).await?;
-        ufs.table.doom(&inode);
+        ufs.doom(&mut txn, &inode);
         if ufs.table.is_held(ino) {
             ufs.set_links(&mut txn, &h, 0, Change::LinkDown(ino));
         } else if let Err(e) = ufs.free_orphan(&mut txn, &inode).await {

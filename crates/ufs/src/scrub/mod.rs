@@ -7,11 +7,12 @@
 //! then counts. Within a stage nothing depends on anything else.
 
 mod mend;
+mod partial;
 mod survey;
 
 use crate::Ufs;
 use crate::store::Scrubbed;
-use check::live::{Tally, Watch};
+use check::live::{Candidates, Tally, Watch};
 use env::{Env, Nanos};
 use format::{FormatError, Ino};
 use std::cell::{Cell, RefCell};
@@ -73,11 +74,31 @@ impl<S: Scrubbed> Ufs<S> {
     /// One pass over the volume. Errors: the device's, or damage, which has turned the volume
     /// read-only; what was found is logged.
     pub async fn scrub(self: &Rc<Self>, pace: &Pace) -> Result<Pass, FsError> {
+        self.scrub_what(pace, None).await
+    }
+
+    /// The same over what these candidates name; all else is taken to be as it should be.
+    pub async fn scrub_candidates(
+        self: &Rc<Self>,
+        pace: &Pace,
+        candidates: Candidates,
+    ) -> Result<Pass, FsError> {
+        self.scrub_what(pace, Some(candidates)).await
+    }
+
+    async fn scrub_what(
+        self: &Rc<Self>,
+        pace: &Pace,
+        candidates: Option<Candidates>,
+    ) -> Result<Pass, FsError> {
         let Some(watch) = self.store.watch() else { return Err(FsError::NotSupported) };
         let (rested, left) = (Cell::new(self.store.env().now()), RefCell::default());
         let (overlong, miscounted) = (RefCell::default(), RefCell::default());
         let pass = Scrub { ufs: self, watch, pace, rested, left, overlong, miscounted };
-        let ended = pass.run().await;
+        let ended = match candidates {
+            None => pass.run().await,
+            Some(c) => pass.run_over(c).await,
+        };
         watch.stop();
         match ended {
             Ok(()) => Ok(Pass::Done(pass.left.borrow().len() as u64)),
@@ -101,6 +122,15 @@ impl<S: Scrubbed> Scrub<'_, S> {
             }
             tally.groups_done.set(u64::from(g) + 1);
         }
+        self.mend(0..groups).await?;
+        self.durable().await?;
+        tally.left.set(self.left.borrow().len() as u64);
+        Tally::add(&tally.passes, 1);
+        Ok(())
+    }
+
+    /// The second part of a pass, with the groups whose bitmaps are compared with the census.
+    async fn mend(&self, groups: impl IntoIterator<Item = u32>) -> Step<()> {
         if self.mend_names().await? {
             self.durable().await?;
         }
@@ -113,13 +143,10 @@ impl<S: Scrubbed> Scrub<'_, S> {
             self.durable().await?;
         }
         self.disown_attributes().await?;
-        for g in 0..groups {
-            Tally::add(&tally.blocks, store.give_back(g).await?);
+        for g in groups {
+            Tally::add(&self.watch.tally.blocks, self.ufs.store.give_back(g).await?);
             self.pause().await?;
         }
-        self.durable().await?;
-        tally.left.set(self.left.borrow().len() as u64);
-        Tally::add(&tally.passes, 1);
         Ok(())
     }
 

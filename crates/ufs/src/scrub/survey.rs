@@ -5,9 +5,10 @@ use super::{Halt, Scrub, Step};
 use crate::inode::Inode;
 use crate::store::Scrubbed;
 use check::live::Names;
-use format::Ino;
+use format::{Extent, Ino};
 use format::ext::dirent;
 use format::ext::inode::{InodeRef, in_use};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use vfs::FsError;
 
@@ -39,7 +40,10 @@ impl<S: Scrubbed> Scrub<'_, S> {
         let holding = store.holding(&h).await?;
         let is_dir = h.with(|raw| InodeRef(raw).is_dir() && in_use(raw));
         let names = match &inode {
-            Some(dir) if is_dir => Some(self.names_in(dir).await?),
+            Some(dir) if is_dir => {
+                let wanted = self.wanted_names(ino);
+                Some(self.names_in(dir, wanted.as_ref()).await?)
+            }
             _ => None,
         };
         let twice = {
@@ -51,9 +55,16 @@ impl<S: Scrubbed> Scrub<'_, S> {
                     false => twice = twice.or(c.claim(*e)),
                 }
             }
-            let shared = holding.attributes.filter(|b| c.claim_attributes(*b));
+            let shared = match holding.attributes {
+                Some(b) if c.is_presumed_user(ino, b) => c.claim(Extent { start: b, len: 1 }),
+                Some(b) => c.claim_attributes(b).then_some(b),
+                None => None,
+            };
             if !store.is_own(ino) {
-                c.read_inode(ino, is_dir);
+                match c.candidates() {
+                    Some(_) => c.read_candidate(ino, is_dir, h.with(links_of)),
+                    None => c.read_inode(ino, is_dir),
+                }
             }
             if let Some(names) = names {
                 c.read_dir(ino, names);
@@ -75,14 +86,28 @@ impl<S: Scrubbed> Scrub<'_, S> {
         Ok(())
     }
 
-    /// The names in a directory, whose lock is held.
-    async fn names_in(&self, dir: &Rc<Inode>) -> Step<Names> {
+    /// The names in a directory that are looked for; None: all of them are.
+    fn wanted_names(&self, dir: Ino) -> Option<BTreeSet<Vec<u8>>> {
+        let census = self.watch.census()?;
+        census.candidates()?;
+        Some(census.names_wanted(dir).unwrap_or_default())
+    }
+
+    /// The names in a directory, whose lock is held; of `wanted`, if only these are looked for.
+    async fn names_in(
+        &self,
+        dir: &Rc<Inode>,
+        wanted: Option<&BTreeSet<Vec<u8>>>,
+    ) -> Step<Names> {
         let store = &self.ufs.store;
         let limits = store.limits();
         let bs = limits.block_bytes as u64;
         let mut names = Names::default();
         let mut unknown = Vec::new();
-        for n in 0..dir.dir_end(bs) / bs {
+        let is_wanted = |name: &[u8]| wanted.is_none_or(|w| w.contains(name));
+        // Who looks for no name looks for "..".
+        let end = if wanted.is_some_and(BTreeSet::is_empty) { 1 } else { u64::MAX };
+        for n in 0..(dir.dir_end(bs) / bs).min(end) {
             let buf = self.ufs.list_block(dir, n).await?;
             let bytes = buf.bytes();
             let part = self.ufs.listed(dir, &bytes, n);
@@ -91,7 +116,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
                 match e.name {
                     b"." => (),
                     b".." => names.parent = Some(e.ino),
-                    _ if e.ino.0 == 0 => (),
+                    _ if e.ino.0 == 0 || !is_wanted(e.name) => (),
                     _ if limits.entry_kinds => {
                         names.children.push((e.ino, e.kind == DIR_KIND));
                     }
@@ -112,6 +137,10 @@ impl<S: Scrubbed> Scrub<'_, S> {
         }
         Ok(names)
     }
+}
+
+fn links_of(raw: &[u8]) -> u32 {
+    u32::from(InodeRef(raw).links())
 }
 
 /// What an entry says of a directory.
