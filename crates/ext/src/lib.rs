@@ -30,8 +30,8 @@ use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
-pub use superblock::marked_open;
 pub use plants::{PLANTS, PLANTS_IN_PLACE};
+pub use superblock::marked_open;
 
 /// An opened volume of this layout.
 pub struct Ext {

@@ -53,8 +53,14 @@ fn reader(w: &mut World) -> Vol {
 }
 
 fn unprotected(cache: &Rc<Cache>) -> Mechanism {
-    let recipe =
-        Recipe { cache: cache.clone(), plant: Plant::NONE, log: None, journal: None, groups: None, intents: None };
+    let recipe = Recipe {
+        cache: cache.clone(),
+        plant: Plant::NONE,
+        log: None,
+        journal: None,
+        groups: None,
+        intents: None,
+    };
     mechanisms::build(Mode::Async, &recipe).unwrap()
 }
 

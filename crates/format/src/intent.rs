@@ -185,7 +185,9 @@ impl Rest<'_> {
             8 => Intent::Left { ino: self.ino()?, block: BlockNo(self.long()?) },
             9 => Intent::Doomed(self.ino()?),
             10 => Intent::Spared(self.ino()?),
-            11 => Intent::Group { group: self.bytes().map(u32::from_le_bytes)?, dirs: self.flag()? },
+            11 => {
+                Intent::Group { group: self.bytes().map(u32::from_le_bytes)?, dirs: self.flag()? }
+            }
             _ => return None,
         })
     }
@@ -197,7 +199,8 @@ mod tests {
 
     #[test]
     fn records_come_back_and_nonsense_is_refused() {
-        let name = |n: &[u8]| NameIntent { dir: Ino(2), ino: Ino(13), is_dir: true, name: n.into() };
+        let name =
+            |n: &[u8]| NameIntent { dir: Ino(2), ino: Ino(13), is_dir: true, name: n.into() };
         let all = vec![
             Intent::Inode(Ino(12)),
             Intent::Taken(Ino(13)),

@@ -24,8 +24,8 @@ pub use lfs::{GroupChange, GroupStore};
 pub use modes::{
     AfterCrash, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption, Terms,
 };
-pub use soft_updates::{INTENT_PLANTS, IntentRecipe};
 pub use redo::{Replay as RedoReplay, Replayed, recover};
+pub use soft_updates::{INTENT_PLANTS, IntentRecipe};
 
 /// What a mechanism is made of.
 #[derive(Clone)]

@@ -43,9 +43,12 @@ pub(crate) fn files_of(change: &Change) -> [Option<Ino>; 2] {
         C::AllocInode(i) | C::FreeInodeBit(i) | C::InitInode(i) | C::Grow(i) | C::GrowDir(i) => {
             [Some(i), None]
         }
-        C::Shrink(i) | C::Attr(i) | C::Held(i) | C::DropIndex(i) | C::LinkUp(i) | C::LinkDown(i) => {
-            [Some(i), None]
-        }
+        C::Shrink(i)
+        | C::Attr(i)
+        | C::Held(i)
+        | C::DropIndex(i)
+        | C::LinkUp(i)
+        | C::LinkDown(i) => [Some(i), None],
         C::ShareDown(i) | C::ParentLinkDown(i) | C::FreeInode(i) | C::Reindex(i) => [Some(i), None],
         C::InitBlock { ino, .. }
         | C::MapPointer { ino, .. }

@@ -115,17 +115,43 @@ pub(crate) fn cache() -> Rc<Cache> {
 
 /// The only client of a log of 4 MiB, and the engine that the log needs.
 pub(crate) fn client() -> (Engine, Client) {
+    let (engine, client, _) = client_in(4 << 20);
+    (engine, client)
+}
+
+/// The same of a log in so many bytes, and where that lies.
+pub(crate) fn client_in(bytes: usize) -> (Engine, Client, LogArea) {
     let mut engine = Engine::new(1);
     let made: Rc<RefCell<Option<Client>>> = Rc::default();
+    let area = LogArea::whole(memory(bytes));
     turn(&mut engine, |env| {
-        let (own, made) = (env.clone(), made.clone());
+        let (own, made, area) = (env.clone(), made.clone(), area.clone());
         env.spawn("log", async move {
-            let area = LogArea::whole(memory(4 << 20));
             Log::format(&area, &FormatOptions::default()).await.expect("the disk has room");
             let log = Log::open(&own, area, OpenOptions::default()).await.expect("it was made");
             *made.borrow_mut() = Some(log.client([1; 16], "test").expect("it is the first"));
         });
     });
     let client = made.borrow_mut().take().expect("the disk answers at once");
-    (engine, client)
+    (engine, client, area)
+}
+
+/// Does the task to its end, which waits for nothing but such disks.
+pub(crate) fn done(engine: &mut Engine, task: impl Future<Output = ()> + 'static) {
+    let ended = Rc::new(RefCell::new(false));
+    let mut first = Some((task, ended.clone()));
+    for _ in 0..1000 {
+        turn(engine, |env| {
+            if let Some((task, ended)) = first.take() {
+                env.spawn("test", async move {
+                    task.await;
+                    *ended.borrow_mut() = true;
+                });
+            }
+        });
+        if *ended.borrow() {
+            return;
+        }
+    }
+    panic!("the task does not end");
 }

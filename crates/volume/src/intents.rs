@@ -2,10 +2,10 @@
 //! has to be kept off while it holds something: whoever else writes to the volume changes its times
 //! or its count of mounts, and then the intents are worth nothing.
 //!
-//! Invariants  N1 the intents that a crash has left are believed only if the log is the one that the
+//! Rule        The intents that a crash has left are believed only if the log is the one that the
 //!             boot area names, and the superblock is as it was when that was written, or as it was
-//!             to be marked as open then.
-//!             N2 the log is made, empty and durably, before the boot area names it.
+//!             to be marked as open then. The log is made, empty and durably, before the boot area
+//!             names it.
 
 use crate::OpenOptions;
 use crate::journal::Journal;
@@ -95,7 +95,7 @@ fn wal_options(o: &OpenOptions) -> wal::OpenOptions {
     }
 }
 
-/// A new log (N2).
+/// A new log.
 async fn make(
     place: &Place,
     probe: &Probe,
@@ -127,7 +127,7 @@ async fn left(
     };
     let believes = o.plant.is("stale-intents-believed");
     if !of.stamps.contains(&stamp_of(&probe.superblock)) && !believes {
-        return Ok(Err("somebody else has written to it since".into())); // N1
+        return Ok(Err("somebody else has written to it since".into()));
     }
     match wal::inspect(area).await {
         Ok(uuid) if uuid == of.log => (),

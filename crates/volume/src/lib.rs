@@ -53,8 +53,8 @@ pub use layout::{FoundLayout, LayoutKind};
 pub use log::LogReport;
 pub use make::{make, make_journal};
 pub use mechanisms::{
-    INTENT_PLANTS,
-    AfterCrash, Commit, Contents, IN_SEGMENTS, Keeps, MODES, Mode, ModeInfo, ModeOption,
+    AfterCrash, Commit, Contents, IN_SEGMENTS, INTENT_PLANTS, Keeps, MODES, Mode, ModeInfo,
+    ModeOption,
 };
 pub use objects::{BucketOptions, make_in_bucket, open_bucket};
 pub use open::{Found, decide, log_report, look, open_on, opener, openers, recover, recover_copy};

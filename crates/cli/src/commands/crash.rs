@@ -8,8 +8,7 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_IN_PLACE,
-    Mode, ModeOption,
+    LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption,
 };
 
 /// The command.

@@ -153,7 +153,8 @@ impl World {
     pub fn try_open(&mut self, mode: Mode) -> Result<Vol, LoadError> {
         let vol = self.load(|cache| {
             let (cache, plant) = (cache.clone(), Plant::NONE);
-            let recipe = Recipe { cache, plant, log: None, journal: None, groups: None, intents: None };
+            let recipe =
+                Recipe { cache, plant, log: None, journal: None, groups: None, intents: None };
             mechanisms::build(mode, &recipe).unwrap()
         })?;
         let ext = vol.ext.clone();

@@ -117,7 +117,8 @@ mod tests {
         let mut area = vec![0; BOOT_BYTES];
         assert_eq!(decode(&area), BootArea::Empty);
         for serial in 1..=2 {
-            let intents = (serial == 2).then_some(IntentsOf { log: [7; 16], stamps: [1, u64::MAX] });
+            let intents =
+                (serial == 2).then_some(IntentsOf { log: [7; 16], stamps: [1, u64::MAX] });
             let mode = "sync".to_owned();
             let s = BootState { serial, mode, clean: true, intents, ..BootState::default() };
             let (at, bytes) = encode(&s);

@@ -339,10 +339,13 @@ impl Graph {
         let mut all_shown = true;
         for (id, stands) in standing.iter().rev() {
             let ended = self.is_ended(*id);
+            let hidden = self.operations[&self.nodes[id].txn].unlogged;
             let n = self.nodes.get_mut(id).expect("it is in the list");
             if *stands || n.backward.is_empty() {
                 all_shown &= *stands && ended;
                 if n.state == Progress::Pending && *stands && ended {
+                    let told = !hidden || n.backward.is_empty() || self.plant.is("no-rollback");
+                    invariant!(self.plant, told, "J1: an image shows what no intent tells of");
                     n.state = Progress::Captured;
                     self.counts.captures += 1;
                 }

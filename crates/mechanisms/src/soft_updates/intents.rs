@@ -31,7 +31,6 @@ pub const INTENT_PLANTS: &[&str] = &[
     "intent-late",
     "intent-after-bits",
     "intent-expires-early",
-    "doomed-forgotten",
     "stale-intents-believed",
     "intents-expire-in-recovery",
 ];
@@ -210,7 +209,7 @@ impl Intents {
             return; // J3
         }
         let doomed = self.doomed.borrow();
-        let kept = doomed.values().copied().filter(|_| !self.plant.is("doomed-forgotten"));
+        let kept = doomed.values().copied();
         let oldest = live.values().copied().map(Some).chain(kept).flatten().min();
         let early = early || self.plant.is("intents-expire-in-recovery");
         if early || self.client.live_bytes() >= self.spared_bytes() {
@@ -281,7 +280,10 @@ impl Intents {
             ("cairn_intent_operations_total", self.operations.get()),
             ("cairn_intent_bytes_total", self.bytes.get()),
             ("cairn_intent_entries_total", self.entries.get()),
-            ("cairn_intent_live_bytes", self.client.needs().map_or(0, |_| self.client.live_bytes())),
+            (
+                "cairn_intent_live_bytes",
+                self.client.needs().map_or(0, |_| self.client.live_bytes()),
+            ),
         ]
     }
 }
@@ -292,4 +294,96 @@ pub(super) enum Appended {
     These(Vec<u64>),
     /// No operation needs any.
     All,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{client_in, done};
+    use std::rc::Rc;
+
+    const HELD: Ino = Ino(77);
+
+    fn recipe(bytes: usize) -> (env::Engine, IntentRecipe) {
+        let (engine, client, area) = client_in(bytes);
+        (engine, IntentRecipe { client, area, held: false })
+    }
+
+    async fn named(client: &Client) -> Vec<Intent> {
+        let entries = client.read_all().await.expect("the log can be read");
+        let all = entries.iter().map(|e| Intent::decode_all(&e.bytes).expect("records"));
+        all.flatten().collect()
+    }
+
+    /// An operation a wave, each durable before the next, and never anything left of an old one.
+    async fn work(i: &Intents, from: u64, count: u64) {
+        for txn in from..from + count {
+            let inodes: BTreeSet<Ino> = (0..40).map(|n| Ino(100 + n)).collect();
+            assert!(i.note(txn, &inodes, &[Intent::Taken(Ino(99))]));
+            let done = i.append().await;
+            let (needs, log) = (i.client.needs(), i.client.log().info());
+            let told = matches!(done, Ok(Appended::These(t)) if t == [txn]);
+            assert!(told, "operation {txn}, {needs:?} of {log:?}");
+            i.expire(|t| t == txn);
+        }
+    }
+
+    #[test]
+    fn inodes_without_names_are_named_as_long_as_they_live() {
+        let (mut engine, recipe) = recipe(1 << 20);
+        let client = recipe.client.clone();
+        done(&mut engine, async move {
+            let i = Intents::new(&recipe, Plant::NONE);
+            assert!(i.note(1, &BTreeSet::from([HELD]), &[Intent::Doomed(HELD)]));
+            i.append().await.expect("the log takes it");
+            let first = client.needs().expect("it holds something");
+            work(&i, 2, 2000).await;
+            assert!(client.needs() > Some(first), "the oldest part of the log is needed no more");
+            let live = client.live_bytes();
+            assert!(live < 64 << 10, "J2: what is durable expires: {live} bytes are left");
+            assert!(named(&client).await.contains(&Intent::Doomed(HELD)), "J2: it lives on");
+            assert!(i.note(3000, &BTreeSet::from([HELD]), &[Intent::Spared(HELD)]));
+            i.append().await.expect("the log takes it");
+            work(&i, 3001, 200).await;
+            assert!(!named(&client).await.contains(&Intent::Doomed(HELD)), "it was given back");
+        });
+    }
+
+    #[test]
+    fn what_a_crash_has_left_stays_until_it_was_looked_at() {
+        let (mut engine, recipe) = recipe(1 << 20);
+        let client = recipe.client.clone();
+        done(&mut engine, async move {
+            let i = Intents::new(&IntentRecipe { held: true, ..recipe }, Plant::NONE);
+            work(&i, 1, 300).await;
+            let (all, before) = (named(&client).await.len(), client.live_bytes());
+            assert_eq!(all, 300 * 41, "J3: nothing has expired");
+            i.looked_at(true).await.expect("it only says so");
+            work(&i, 301, 2).await;
+            assert!(client.live_bytes() < before, "J3: it has come to its end");
+        });
+    }
+
+    #[test]
+    fn a_log_that_is_full_is_nobodys() {
+        let (mut engine, recipe) = recipe(1 << 20);
+        let area = recipe.area.clone();
+        let ours = Rc::new(Cell::new(0));
+        let waves = ours.clone();
+        done(&mut engine, async move {
+            let i = Intents::new(&IntentRecipe { held: true, ..recipe }, Plant::NONE);
+            for txn in 1..100_000 {
+                let inodes: BTreeSet<Ino> = (0..400).map(|n| Ino(100 + n)).collect();
+                if !i.note(txn, &inodes, &[]) {
+                    break;
+                }
+                let all = matches!(i.append().await, Ok(Appended::All));
+                assert_eq!(all, !i.is_on(), "J4: whoever needs none any more is told");
+                ours.set(txn);
+            }
+            assert!(!i.is_on());
+            assert_eq!(wal::inspect(&area).await, Ok(NOBODY), "J4: nobody believes it");
+        });
+        assert!(waves.get() > 100, "it was full after {} waves", waves.get());
+    }
 }

@@ -55,11 +55,11 @@ use env::{DiskError, Local};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
 use graph::{Graph, NodeId};
-use intents::{Appended, Intents};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
     PointerAt, Pressure, Scope, Txn,
 };
+use intents::{Appended, Intents};
 use names::{Directories, Names};
 use order::{CONTENTS, HINTS, Place, step_of};
 use render::Backward;
@@ -449,9 +449,8 @@ impl Integrity for SoftUpdates {
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let open = self.open.borrow_mut().remove(&txn.id).unwrap_or_default();
-            let logs = self.intents.as_ref().is_some_and(|i| {
-                i.note(txn.id, &open.inodes, &txn.intents)
-            });
+            let logs =
+                self.intents.as_ref().is_some_and(|i| i.note(txn.id, &open.inodes, &txn.intents));
             if open.orders_contents {
                 self.order_contents(&txn);
             }

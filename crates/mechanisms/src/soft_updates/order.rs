@@ -65,7 +65,6 @@ pub(crate) const PLANTS: &[&str] = &[
     "intent-late",
     "intent-after-bits",
     "intent-expires-early",
-    "doomed-forgotten",
     "stale-intents-believed",
     "intents-expire-in-recovery",
 ];

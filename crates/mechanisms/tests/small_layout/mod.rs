@@ -560,8 +560,14 @@ fn session(
                 live_bytes_max: u64::MAX,
             };
             let plant = Plant(setup.plant);
-            let recipe =
-                Recipe { cache: cache.clone(), plant, log: Some(log), journal: None, groups: None, intents: None };
+            let recipe = Recipe {
+                cache: cache.clone(),
+                plant,
+                log: Some(log),
+                journal: None,
+                groups: None,
+                intents: None,
+            };
             let mode = if setup.unified_mode { Mode::Unified } else { Mode::Redo };
             let m = build(mode, &recipe).unwrap();
             let v = Vol { env: env.clone(), cache, m, model, setup };

@@ -41,7 +41,8 @@ impl<S: Scrubbed> Scrub<'_, S> {
         let mut all = BTreeSet::new();
         for e in &candidates.blocks {
             let last = e.start.plus(e.len.saturating_sub(1));
-            let ends = (self.ufs.store.group_of_block(e.start), self.ufs.store.group_of_block(last));
+            let ends =
+                (self.ufs.store.group_of_block(e.start), self.ufs.store.group_of_block(last));
             let (Some(from), Some(to)) = ends else {
                 let what = format!("an intent names block {last}, which the volume does not have");
                 return Err(Halt::Failed(self.unbelievable(what)));

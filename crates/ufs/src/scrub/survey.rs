@@ -5,9 +5,9 @@ use super::{Halt, Scrub, Step};
 use crate::inode::Inode;
 use crate::store::Scrubbed;
 use check::live::Names;
-use format::{Extent, Ino};
 use format::ext::dirent;
 use format::ext::inode::{InodeRef, in_use};
+use format::{Extent, Ino};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use vfs::FsError;
@@ -94,11 +94,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     }
 
     /// The names in a directory, whose lock is held; of `wanted`, if only these are looked for.
-    async fn names_in(
-        &self,
-        dir: &Rc<Inode>,
-        wanted: Option<&BTreeSet<Vec<u8>>>,
-    ) -> Step<Names> {
+    async fn names_in(&self, dir: &Rc<Inode>, wanted: Option<&BTreeSet<Vec<u8>>>) -> Step<Names> {
         let store = &self.ufs.store;
         let limits = store.limits();
         let bs = limits.block_bytes as u64;
