@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   a record: its kind (1 byte), then little-endian
-//!   1 inode, 2 taken, 9 doomed, 10 spared: inode (4)
+//!   1 inode, 2 taken, 9 unlinked-open, 10 spared: inode (4)
 //!   3 links: inode (4) | count before (2) | is it a directory? (1)
 //!   4 blocks: first (8) | how many (8)
 //!   5 named, 6 unnamed: directory (4) | inode (4) | is that a directory? (1) | length (1) | name
@@ -71,7 +71,7 @@ pub enum Intent {
         dirs: bool,
     },
     /// An inode has lost its last name, or never had one, and lives on until it is given back.
-    Doomed(Ino),
+    UnlinkedOpen(Ino),
     /// It does no longer: it is given back, or has a name.
     Spared(Ino),
 }
@@ -81,11 +81,11 @@ impl Intent {
     pub fn encode(&self, into: &mut Vec<u8>) {
         let ino = |into: &mut Vec<u8>, i: &Ino| into.extend_from_slice(&i.0.to_le_bytes());
         match self {
-            Intent::Inode(i) | Intent::Taken(i) | Intent::Doomed(i) | Intent::Spared(i) => {
+            Intent::Inode(i) | Intent::Taken(i) | Intent::UnlinkedOpen(i) | Intent::Spared(i) => {
                 into.push(match self {
                     Intent::Inode(_) => 1,
                     Intent::Taken(_) => 2,
-                    Intent::Doomed(_) => 9,
+                    Intent::UnlinkedOpen(_) => 9,
                     _ => 10,
                 });
                 ino(into, i);
@@ -183,7 +183,7 @@ impl Rest<'_> {
                 users: self.bytes().map(u32::from_le_bytes)?,
             },
             8 => Intent::Left { ino: self.ino()?, block: BlockNo(self.long()?) },
-            9 => Intent::Doomed(self.ino()?),
+            9 => Intent::UnlinkedOpen(self.ino()?),
             10 => Intent::Spared(self.ino()?),
             11 => {
                 Intent::Group { group: self.bytes().map(u32::from_le_bytes)?, dirs: self.flag()? }
@@ -210,7 +210,7 @@ mod tests {
             Intent::Unnamed(name(&[b'x'; 255])),
             Intent::Shared { block: BlockNo(77), users: 9 },
             Intent::Left { ino: Ino(14), block: BlockNo(77) },
-            Intent::Doomed(Ino(15)),
+            Intent::UnlinkedOpen(Ino(15)),
             Intent::Spared(Ino(15)),
             Intent::Group { group: 3, dirs: true },
         ];

@@ -50,7 +50,8 @@ fn area_of(place: &Place, probe: &Probe) -> Result<LogArea, String> {
 }
 
 /// Opens the journal of intents, and reads what a crash has left in it; None: none is kept.
-/// `marked`: the superblock as it will be while the volume is open. Errors: a sentence for the user.
+/// `marked`: the superblock as it will be while the volume is open. Errors: a sentence for the
+/// user.
 pub(crate) async fn open(
     place: &Place,
     probe: &Probe,

@@ -50,7 +50,7 @@ impl Candidates {
             Intent::Inode(ino) | Intent::Spared(ino) => {
                 self.inodes.entry(ino).or_default();
             }
-            Intent::Taken(ino) | Intent::Doomed(ino) => {
+            Intent::Taken(ino) | Intent::UnlinkedOpen(ino) => {
                 self.inodes.entry(ino).or_default().get_or_insert(free);
             }
             Intent::Links { ino, before, is_dir } => {

@@ -63,7 +63,7 @@ pub(super) struct Intents {
     /// Operations that are not durable, by the entry that holds their intents.
     live: RefCell<BTreeMap<u64, Lsn>>,
     /// Inodes without names, by the entry that says so; None: it is not appended yet.
-    doomed: RefCell<BTreeMap<Ino, Option<Lsn>>>,
+    unlinked_open: RefCell<BTreeMap<Ino, Option<Lsn>>>,
     /// J3.
     held: Cell<bool>,
     /// J4: it is not used any more.
@@ -84,7 +84,7 @@ impl Intents {
             turn: env::sync::Lock::new(),
             pending: RefCell::default(),
             live: RefCell::default(),
-            doomed: RefCell::default(),
+            unlinked_open: RefCell::default(),
             held: Cell::new(recipe.held && !plant.is("intents-expire-in-recovery")),
             void: Cell::new(false),
             persisted: Cell::new(recipe.client.needs().unwrap_or(recipe.client.end())),
@@ -107,11 +107,11 @@ impl Intents {
         if self.plant.is("intent-skipped") && txn.is_multiple_of(3) {
             return false;
         }
-        let mut doomed = self.doomed.borrow_mut();
+        let mut unlinked_open = self.unlinked_open.borrow_mut();
         for i in said {
             match i {
-                Intent::Doomed(ino) => drop(doomed.insert(*ino, None)),
-                Intent::Spared(ino) => drop(doomed.remove(ino)),
+                Intent::UnlinkedOpen(ino) => drop(unlinked_open.insert(*ino, None)),
+                Intent::Spared(ino) => drop(unlinked_open.remove(ino)),
                 _ => (),
             }
         }
@@ -143,9 +143,9 @@ impl Intents {
         let oldest = self.live.borrow().values().copied().min();
         let mut pending = self.pending.borrow_mut();
         let mut again = Vec::new();
-        for (ino, at) in self.doomed.borrow_mut().iter_mut() {
+        for (ino, at) in self.unlinked_open.borrow_mut().iter_mut() {
             if at.is_some_and(|at| oldest.is_none_or(|o| at < o)) {
-                Intent::Doomed(*ino).encode(&mut again);
+                Intent::UnlinkedOpen(*ino).encode(&mut again);
                 *at = None;
             }
         }
@@ -180,7 +180,7 @@ impl Intents {
         }
         let (Some(first), Some(last)) = (first, last) else { return Ok(Appended::These(txns)) };
         self.live.borrow_mut().extend(txns.iter().map(|t| (*t, first)));
-        for at in self.doomed.borrow_mut().values_mut() {
+        for at in self.unlinked_open.borrow_mut().values_mut() {
             at.get_or_insert(first);
         }
         if self.plant.is("intent-late") {
@@ -208,8 +208,8 @@ impl Intents {
         if self.void.get() || self.held.get() || self.client.needs().is_none() {
             return; // J3
         }
-        let doomed = self.doomed.borrow();
-        let kept = doomed.values().copied();
+        let unlinked_open = self.unlinked_open.borrow();
+        let kept = unlinked_open.values().copied();
         let oldest = live.values().copied().map(Some).chain(kept).flatten().min();
         let early = early || self.plant.is("intents-expire-in-recovery");
         if early || self.client.live_bytes() >= self.spared_bytes() {
@@ -334,18 +334,21 @@ mod tests {
         let client = recipe.client.clone();
         done(&mut engine, async move {
             let i = Intents::new(&recipe, Plant::NONE);
-            assert!(i.note(1, &BTreeSet::from([HELD]), &[Intent::Doomed(HELD)]));
+            assert!(i.note(1, &BTreeSet::from([HELD]), &[Intent::UnlinkedOpen(HELD)]));
             i.append().await.expect("the log takes it");
             let first = client.needs().expect("it holds something");
             work(&i, 2, 2000).await;
             assert!(client.needs() > Some(first), "the oldest part of the log is needed no more");
             let live = client.live_bytes();
             assert!(live < 64 << 10, "J2: what is durable expires: {live} bytes are left");
-            assert!(named(&client).await.contains(&Intent::Doomed(HELD)), "J2: it lives on");
+            assert!(named(&client).await.contains(&Intent::UnlinkedOpen(HELD)), "J2: it lives on");
             assert!(i.note(3000, &BTreeSet::from([HELD]), &[Intent::Spared(HELD)]));
             i.append().await.expect("the log takes it");
             work(&i, 3001, 200).await;
-            assert!(!named(&client).await.contains(&Intent::Doomed(HELD)), "it was given back");
+            assert!(
+                !named(&client).await.contains(&Intent::UnlinkedOpen(HELD)),
+                "it was given back"
+            );
         });
     }
 

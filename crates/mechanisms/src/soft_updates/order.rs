@@ -155,8 +155,8 @@ pub(super) fn is_rolled_back(change: &Change) -> bool {
     !early && !matches!(change, Change::InitBlock { .. })
 }
 
-/// Does it set bits that say what is in use? Harmless if it is seen early, unless somebody relies on
-/// being told of it.
+/// Does it set bits that say what is in use? Harmless if it is seen early, unless somebody relies
+/// on being told of it.
 pub(super) fn is_bits(change: &Change) -> bool {
     matches!(change, Change::AllocBlocks(_) | Change::AllocInode(_))
 }

@@ -100,7 +100,7 @@ impl<S: Store> Ufs<S> {
     pub(crate) fn doom(&self, txn: &mut Txn, inode: &Rc<Inode>) {
         let (ino, before, is_dir) = (inode.ino(), inode.links() as u16, inode.is_dir());
         txn.intend(|| Intent::Links { ino, before, is_dir });
-        txn.intend(|| Intent::Doomed(ino));
+        txn.intend(|| Intent::UnlinkedOpen(ino));
         self.table.doom(inode);
     }
 
