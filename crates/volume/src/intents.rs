@@ -116,13 +116,16 @@ async fn make(
     opened.map_err(|e| format!("the journal of intents: {e}"))
 }
 
+/// A log with what a crash has left in it, or why that is not to be believed.
+type Left = Result<(Log, Vec<Intent>), String>;
+
 /// What a crash has left in the log. The inner error says why that is not to be believed.
 async fn left(
     place: &Place,
     probe: &Probe,
     area: &LogArea,
     o: &OpenOptions,
-) -> Result<Result<(Log, Vec<Intent>), String>, String> {
+) -> Result<Left, String> {
     let Some(of) = probe.state().and_then(|s| s.intents) else {
         return Ok(Err("it was used without a journal of intents".into()));
     };

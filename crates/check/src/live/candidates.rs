@@ -19,6 +19,9 @@ pub struct Was {
     pub is_dir: bool,
 }
 
+/// Names of a directory; and whom each named before, if it was there, and whether a directory.
+pub type Named = BTreeMap<Vec<u8>, Option<(Ino, bool)>>;
+
 /// What is to be looked at.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Candidates {
@@ -27,7 +30,7 @@ pub struct Candidates {
     /// Blocks that were taken or freed.
     pub blocks: Vec<Extent>,
     /// Names that came or went, and whom each named before, if it was there.
-    pub names: BTreeMap<Ino, BTreeMap<Vec<u8>, Option<(Ino, bool)>>>,
+    pub names: BTreeMap<Ino, Named>,
     /// Users of attribute blocks before.
     pub users: BTreeMap<BlockNo, u32>,
     /// Those of them that left.

@@ -105,8 +105,8 @@ impl Census {
         }
     }
 
-    /// The name of a directory that was moved and was to go with that, in the one that had it: where
-    /// both are there, the move had come so far that its new name may be relied on.
+    /// The name of a directory that was moved, in the one that had it before: where both are there,
+    /// the move had come so far that its new name may be relied on.
     pub fn old_name(&self, dir: Ino, child: Ino) -> Option<Vec<u8>> {
         let all = self.presumed.as_ref()?.candidates.names.get(&dir)?;
         let old = all.iter().find(|(_, was)| was.is_some_and(|(ino, _)| ino == child));
