@@ -16,7 +16,7 @@ mod census;
 mod partial;
 mod sets;
 
-pub use candidates::{Candidates, Was};
+pub use candidates::{Candidates, Named, Was};
 pub use census::{Census, Mend, Names};
 use env::sync::Notify;
 use std::cell::{Cell, Ref, RefCell, RefMut};
