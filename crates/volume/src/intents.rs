@@ -50,22 +50,21 @@ fn area_of(place: &Place, probe: &Probe) -> Result<LogArea, String> {
 }
 
 /// Opens the journal of intents, and reads what a crash has left in it; None: none is kept.
-/// `marked`: the superblock as it will be while the volume is open. Errors: a sentence for the
-/// user.
+/// `now`: when it is marked as open, in seconds. Errors: a sentence for the user.
 pub(crate) async fn open(
     place: &Place,
     probe: &Probe,
     o: &OpenOptions,
-    marked: &Superblock,
+    (now, read_only): (u32, bool),
 ) -> Result<Option<OpenIntents>, String> {
-    if !o.journal_intents {
+    if !o.journal_intents || read_only {
         return Ok(None);
     }
     if !o.mode.takes(ModeOption::JournalIntents) || o.mode.info().keeps != Keeps::Nothing {
         return Err(format!("--journal-intents has no meaning in mode {}", o.mode));
     }
     let area = area_of(place, probe)?;
-    let stamps = [stamp_of(&probe.superblock), stamp_of(marked)];
+    let stamps = [stamp_of(&probe.superblock), stamp_of(&ext::marked_open(&probe.superblock, now))];
     let mut held = None;
     if !probe.is_clean() {
         match left(place, probe, &area, o).await? {

@@ -54,11 +54,7 @@ pub(crate) async fn load(
         private = Some(log::open(&place, &probe, &options).await?);
     }
     let now = env.wall().secs() as u32;
-    let mut intents = None;
-    if !read_only {
-        let marked = ext::marked_open(&probe.superblock, now);
-        intents = intents::open(&place, &probe, &options, &marked).await?;
-    }
+    let intents = intents::open(&place, &probe, &options, (now, read_only)).await?;
     let mut recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
     recipe.intents = intents.as_ref().map(|i| i.recipe.clone());
     let mode = if read_only { Mode::TO_READ } else { options.mode };
