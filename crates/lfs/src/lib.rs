@@ -113,6 +113,7 @@ pub const PLANTS: &[&str] = &[
     "stale-tail-joined",
     "gc-mixes-dirty",
     "budget-without-metadata",
+    "moves-not-counted",
     "move-drops-ranges",
     "ranges-not-checkpointed",
     "plug-into-checkpointed-slot",
@@ -125,6 +126,7 @@ pub const PLANTS_ALONE: &[&str] = &[
     "reuse-after-one-checkpoint",
     "gc-mixes-dirty",
     "budget-without-metadata",
+    "moves-not-counted",
     "move-drops-ranges",
     "plug-into-checkpointed-slot",
 ];

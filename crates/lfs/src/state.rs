@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub(crate) since_checkpoint: u64,
     pub(crate) checkpoint_wanted: bool,
     pub(crate) cleaning: bool,
+    /// Blocks that the cleaner's pass is still to move.
+    pub(crate) to_move: u64,
     /// Free segments beyond the reserve that somebody waits for.
     pub(crate) segments_wanted: u32,
     /// The cleaner found nothing to gain when so much had been written and freed.
@@ -151,6 +153,7 @@ impl State {
             since_checkpoint: 0,
             checkpoint_wanted: false,
             cleaning: false,
+            to_move: 0,
             segments_wanted: 0,
             stuck: None,
             clean_from: 0,

@@ -379,7 +379,11 @@ impl Inner {
         let segments = self.segments_needed(n);
         let s = self.state.borrow();
         let free = s.spare();
-        let has_room = free >= s.reserve() + segments
+        // What the cleaner is about to write beyond its own is not there for users (I10).
+        let counts = s.to_move > 0 && self.plant != Some("moves-not-counted");
+        let moving = if counts { self.geometry.segments_for(s.to_move) } else { 0 };
+        let moving = moving.saturating_sub(self.geometry.cleaner_reserve());
+        let has_room = free >= s.reserve() + moving + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);
         let stuck = s.stuck == Some(s.changes()) && !s.cleaning;
         if !has_room && stuck && s.reserved == 0 {

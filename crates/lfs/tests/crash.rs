@@ -9,9 +9,13 @@ mod common;
 use common::{
     Op, PLUGGING, Twin, apply, contents, is_promise, made, opened, perform, plugging, script,
 };
-use env::{Disk, Rng};
+use env::{Disk, Nanos, Rng};
+use lfs::{Change, FormatOptions, Group, OpenOptions, Store, Virt};
+use sim::timing::Constant;
 use sim::{CrashImages, Event, Image, Trace, World, block_on};
+use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 struct Run {
     base: Image,
@@ -401,6 +405,56 @@ fn writers_wait_for_the_cleaner_of_a_full_store() {
     assert_eq!(outrun(None), None);
 }
 
+/// Many callers at once write groups of all lengths to a store of many segments that is full: what
+/// the cleaner is about to write is not given to them.
+fn crowded(plant: Option<&'static str>) -> Option<String> {
+    let mut world = World::new(Image::new(64 << 20));
+    let ms = Nanos::from_millis(1);
+    world.set_timings(vec![Box::new(Constant::of(ms, ms, ms, 400_000_000))]);
+    let options =
+        FormatOptions { uuid: [7; 16], segment_bytes: Some(64 << 10), virtual_bytes: None };
+    block_on(&mut world, move |env, disk| async move {
+        let blocks = lfs::format(&disk, &options).await.unwrap().virtual_blocks;
+        let options = OpenOptions { plant, ..OpenOptions::default() };
+        let store = Store::open(env.clone(), disk, options).await.unwrap();
+        for v in (0..blocks).step_by(64) {
+            let n = 64.min(blocks - v);
+            perform(&store, Op::Write { v, n, tag: 1, fua: false }).await.unwrap();
+        }
+        let ended = Rc::new(RefCell::new(Vec::new()));
+        for caller in 0..24 {
+            let (store, ended, of) = (store.clone(), ended.clone(), env.clone());
+            env.spawn("caller", async move {
+                let mut rng = Rng::new(caller);
+                let mut result = Ok(());
+                for tag in 2..40 {
+                    // As an operation does, it holds its room while it reads.
+                    let n = rng.below(120) + 1;
+                    let kept = store.reserve(n).await;
+                    of.sleep(Nanos::from_micros(rng.below(20_000))).await;
+                    let changes = (0..n).map(|_| Virt(rng.below(blocks)));
+                    let changes = changes.map(|v| Change::Whole(v, common::block(tag))).collect();
+                    result = match (result, kept) {
+                        (Ok(()), Ok(kept)) => store.put(&Group { changes }, kept).await.map(|_| ()),
+                        (before, kept) => before.and(kept.map(|kept| store.release(kept))),
+                    };
+                }
+                ended.borrow_mut().push(result.map_err(|e| e.to_string()));
+            });
+        }
+        while ended.borrow().len() < 24 {
+            env.sleep(Nanos::from_millis(10)).await;
+        }
+        let failed = ended.borrow_mut().drain(..).find_map(Result::err);
+        failed.or(store.verify(true).await.unwrap().wrong.into_iter().next())
+    })
+}
+
+#[test]
+fn a_full_store_keeps_what_its_cleaner_is_about_to_write() {
+    assert_eq!(crowded(None), None);
+}
+
 /// Blocks of which ranges are in no partial yet are moved: a move takes what the disk has of them.
 fn moved_while_pending(plant: Option<&'static str>) -> Option<String> {
     let (_, blocks) = made();
@@ -431,6 +485,7 @@ fn finds(plant: &'static str) -> bool {
         "stale-tail-joined" => stale_tail(Some(plant)).is_some(),
         "serial-reset" => opened_twice(Some(plant)).is_some(),
         "budget-without-metadata" => outrun(Some(plant)).is_some(),
+        "moves-not-counted" => crowded(Some(plant)).is_some(),
         "gc-mixes-dirty" => moved_while_pending(Some(plant)).is_some(),
         p if p.starts_with("plug") => while_plugging(12, Some(plant)).1.is_some(),
         _ => (0..3).any(|seed| {
