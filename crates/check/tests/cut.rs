@@ -7,6 +7,7 @@ mod common;
 
 use check::{IoError, Options, Plan, WriteBlocks, check};
 use common::fields::{Fields, Of};
+use common::rounds::number;
 use common::{Chance, Scratch, e2fsck, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
@@ -54,7 +55,6 @@ fn a_repair_that_is_cut_off_can_be_done_again() {
     let s = Scratch::new("cut");
     let image = made(&["-t", "ext2", "-I", "256"], 1024, 9 << 20);
     let fields = Fields::of(&image);
-    let number = |name: &str| std::env::var(name).ok().and_then(|v| v.parse().ok());
     let (rounds, only) = (number("MUTATIONS").unwrap_or(8), number("SEED"));
     let mut states = 0;
     for seed in (1..=rounds).filter(|n| only.is_none_or(|o| o == *n)) {

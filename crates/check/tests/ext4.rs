@@ -6,8 +6,9 @@
 mod common;
 
 use check::{CheckError, Options, check};
+use common::rounds::Rounds;
 use common::wide::{ALL, Layout, Of, made4};
-use common::{Chance, Scratch, e2fsck};
+use common::{Scratch, e2fsck};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 const M: u64 = 1 << 20;
@@ -31,10 +32,6 @@ fn images() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|v| v.parse().ok())
-}
-
 #[test]
 fn sound_volumes_are_sound() {
     let s = Scratch::new("sound4");
@@ -49,19 +46,12 @@ fn sound_volumes_are_sound() {
 #[test]
 fn what_e2fsck_finds_is_found_and_what_is_repaired_it_accepts() {
     let s = Scratch::new("mutated4");
-    let (rounds, only) = (number("MUTATIONS").unwrap_or(4), number("SEED"));
-    let from = number("FROM").unwrap_or(0);
+    let rounds = Rounds::asked(4);
     let (mut bad, mut judged) = (Vec::new(), 0u64);
     for (n, (name, image)) in images().into_iter().enumerate() {
         let layout = Layout::of(&image);
         for (k, of) in ALL.into_iter().enumerate() {
-            for round in from..from + rounds {
-                let seed = (n as u64) << 48 | (k as u64) << 40 | (round + 1);
-                if only.is_some_and(|o| o != seed) {
-                    continue;
-                }
-                let mut c = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                c.next();
+            for (seed, mut c) in rounds.seeds(n, k) {
                 let mut broken = image.clone();
                 let mut what = layout.mutate(&mut broken, of, c.below(3) > 0, &mut c);
                 if c.below(4) == 0 {
@@ -72,14 +62,14 @@ fn what_e2fsck_finds_is_found_and_what_is_repaired_it_accepts() {
                 judged += 1;
                 if let Some(why) = judge(&s, &broken, of) {
                     bad.push(format!("{place}\n  {why}"));
-                    if only.is_some() {
+                    if rounds.only.is_some() {
                         std::fs::write("/dev/shm/broken4.img", &broken).unwrap();
                     }
                 }
             }
         }
     }
-    assert!(only.is_some() || judged == rounds * 60, "only {judged} were judged");
+    assert!(rounds.only.is_some() || judged == rounds.count * 60, "only {judged} were judged");
     assert!(bad.is_empty(), "{} of {judged}\n{}", bad.len(), bad[..bad.len().min(40)].join("\n"));
 }
 

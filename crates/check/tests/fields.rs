@@ -7,7 +7,8 @@ mod common;
 
 use check::{CheckError, Options, check};
 use common::fields::{ALL, Fields};
-use common::{Chance, Scratch, e2fsck, indexed, made};
+use common::rounds::Rounds;
+use common::{Scratch, e2fsck, indexed, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -25,26 +26,15 @@ fn images() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok().and_then(|v| v.parse().ok())
-}
-
 #[test]
 fn what_is_repaired_e2fsck_accepts() {
     let s = Scratch::new("mutated");
-    let (rounds, only) = (number("MUTATIONS").unwrap_or(6), number("SEED"));
-    let from = number("FROM").unwrap_or(0);
+    let rounds = Rounds::asked(6);
     let (mut bad, mut judged) = (Vec::new(), 0u64);
     for (n, (name, image)) in images().into_iter().enumerate() {
         let fields = Fields::of(&image);
         for (k, of) in ALL.into_iter().enumerate() {
-            for round in from..from + rounds {
-                let seed = (n as u64) << 48 | (k as u64) << 40 | (round + 1);
-                if only.is_some_and(|o| o != seed) {
-                    continue;
-                }
-                let mut c = Chance(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-                c.next();
+            for (seed, mut c) in rounds.seeds(n, k) {
                 let mut broken = image.clone();
                 let mut what = fields.mutate(&mut broken, of, &mut c);
                 // One in three has a second fault elsewhere.
@@ -76,6 +66,6 @@ fn what_is_repaired_e2fsck_accepts() {
             }
         }
     }
-    assert!(only.is_some() || judged > rounds * 12, "only {judged} were judged");
+    assert!(rounds.only.is_some() || judged > rounds.count * 12, "only {judged} were judged");
     assert!(bad.is_empty(), "{} of {judged}\n{}", bad.len(), bad[..bad.len().min(40)].join("\n"));
 }

@@ -44,7 +44,7 @@ fn images() -> Vec<(&'static str, Vec<u8>)> {
 
 /// How many damages of each image: a few by default, thousands with MUTATIONS set.
 fn rounds() -> u64 {
-    std::env::var("MUTATIONS").ok().and_then(|v| v.parse().ok()).unwrap_or(60)
+    common::rounds::number("MUTATIONS").unwrap_or(60)
 }
 
 fn ranges(m: &Metadata, c: &mut Chance) -> (&'static str, Vec<(usize, usize)>) {
@@ -78,7 +78,7 @@ fn sound_images_are_sound() {
 #[test]
 fn what_we_repair_e2fsck_accepts() {
     let s = Scratch::new("repair");
-    let only: Option<u64> = std::env::var("SEED").ok().and_then(|v| v.parse().ok());
+    let only = common::rounds::number("SEED");
     let (mut bad, mut missed) = (Vec::new(), Vec::new());
     let (mut judged, mut damaged) = (0, 0);
     for (name, image) in images() {

@@ -38,7 +38,7 @@ fn a_damaged_superblock_is_mended_or_refused() {
     let s = Scratch::new("super");
     let image = made(&["-t", "ext3"], 1024, 24 << 20);
     let m = metadata(&image);
-    let rounds = std::env::var("MUTATIONS").ok().and_then(|v| v.parse().ok()).unwrap_or(150);
+    let rounds = common::rounds::number("MUTATIONS").unwrap_or(150);
     let mut c = Chance(0x5eed);
     for n in 0..rounds {
         let mut broken = image.clone();
@@ -65,7 +65,7 @@ fn a_wreck_is_repaired_all_the_same() {
     let s = Scratch::new("wreck");
     let image = made(&["-t", "ext2", "-I", "256"], 1024, 12 << 20);
     let m = metadata(&image);
-    let rounds = std::env::var("MUTATIONS").ok().and_then(|v| v.parse().ok()).unwrap_or(25);
+    let rounds = common::rounds::number("MUTATIONS").unwrap_or(25);
     for n in 0..rounds {
         let mut c = Chance(n * 7 + 1);
         let mut broken = image.clone();

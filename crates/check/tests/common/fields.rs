@@ -2,7 +2,7 @@
 //! else. Kinds of files, reserved inodes, features, the journal's superblock, entries: what chance
 //! over all bytes seldom hits.
 
-use super::Chance;
+use super::{Chance, another_value};
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
@@ -114,7 +114,7 @@ impl Fields {
         match of {
             Of::Superblock => {
                 let at = sb + 4 * c.below(0x170 / 4) as usize;
-                self.value(image, at, 4, c)
+                another_value(image, at, 4, &self.geo, c)
             }
             Of::Features => {
                 let at = sb + c.pick(&[0x5c, 0x5c, 0x60, 0x64, 0x64]);
@@ -125,7 +125,7 @@ impl Fields {
             Of::Reserved | Of::Inode => {
                 let slots = if of == Of::Inode { &self.inodes } else { &self.reserved };
                 let (slot, (at, n)) = (c.pick(slots), c.pick(&INODE));
-                format!("slot {slot}: {}", self.value(image, slot + at, n, c))
+                format!("slot {slot}: {}", another_value(image, slot + at, n, &self.geo, c))
             }
             Of::Kind => {
                 let all = [self.inodes.as_slice(), &self.reserved].concat();
@@ -139,7 +139,7 @@ impl Fields {
                 let at = GROUP_DESC_BYTES * c.below(u64::from(self.geo.groups)) as usize;
                 let (field, n) =
                     c.pick(&[(0, 4), (4, 4), (8, 4), (12, 2), (14, 2), (16, 2), (18, 2), (28, 2)]);
-                self.value(image, self.descs + at + field, n, c)
+                another_value(image, self.descs + at + field, n, &self.geo, c)
             }
         }
     }
@@ -165,34 +165,7 @@ impl Fields {
             at += usize::from(le16(image, at + 4)).max(12);
         }
         let (entry, (field, n)) = (c.pick(&all), c.pick(&[(0, 4), (4, 2), (6, 1), (7, 1), (8, 1)]));
-        self.value(image, entry + field, n, c)
-    }
-
-    /// Another value for the `n` bytes at `at`.
-    fn value(&self, image: &mut [u8], at: usize, n: usize, c: &mut Chance) -> String {
-        let old = match n {
-            1 => u32::from(image[at]),
-            2 => u32::from(le16(image, at)),
-            _ => le32(image, at),
-        };
-        let values = [
-            0,
-            1,
-            u32::MAX,
-            old.wrapping_add(1),
-            old.wrapping_sub(1),
-            old ^ 1 << c.below(8 * n as u64),
-            old ^ 1 << c.below(8 * n as u64),
-            c.below(self.geo.blocks) as u32,
-            c.below(u64::from(self.geo.inodes())) as u32,
-        ];
-        let v = c.pick(&values);
-        match n {
-            1 => image[at] = v as u8,
-            2 => set16(image, at, v as u16),
-            _ => set32(image, at, v),
-        }
-        format!("byte {at} ({n}): {old:#x} -> {v:#x}")
+        another_value(image, entry + field, n, &self.geo, c)
     }
 }
 

@@ -4,8 +4,10 @@
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
 pub mod fields;
+pub mod rounds;
 pub mod wide;
 
+use format::bytes::{le16, le32, set16, set32};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_AT;
@@ -220,9 +222,43 @@ fn below(image: &[u8], block: u32, level: usize, dir: bool, m: &mut Metadata) {
     }
     m.indirect.push((at, m.block));
     for n in 0..m.block / 4 {
-        let next = format::bytes::le32(image, at + 4 * n);
+        let next = le32(image, at + 4 * n);
         below(image, next, level - 1, dir, m);
     }
+}
+
+/// Puts another value into the `n` bytes at `at`, of those that a field of this volume might mistake for its
+/// own; says what it did.
+pub fn another_value(
+    image: &mut [u8],
+    at: usize,
+    n: usize,
+    geo: &Geometry,
+    c: &mut Chance,
+) -> String {
+    let old = match n {
+        1 => u32::from(image[at]),
+        2 => u32::from(le16(image, at)),
+        _ => le32(image, at),
+    };
+    let values = [
+        0,
+        1,
+        u32::MAX,
+        old.wrapping_add(1),
+        old.wrapping_sub(1),
+        old ^ 1 << c.below(8 * n as u64),
+        old ^ 1 << c.below(8 * n as u64),
+        c.below(geo.blocks) as u32,
+        c.below(u64::from(geo.inodes())) as u32,
+    ];
+    let v = c.pick(&values);
+    match n {
+        1 => image[at] = v as u8,
+        2 => set16(image, at, v as u16),
+        _ => set32(image, at, v),
+    }
+    format!("byte {at} ({n}): {old:#x} -> {v:#x}")
 }
 
 /// Damages the image at a random place of one of these ranges; says what it did.

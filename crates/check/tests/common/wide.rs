@@ -1,8 +1,8 @@
 //! Where an ext4 image has its metadata, and mutations of its fields: as a disk or a stray write
 //! leaves them, or with a right checksum over a wrong field, as a mistaken program does.
 
-use super::{Chance, Scratch, indexed, made, tool};
-use format::bytes::{le16, le32, set16, set32};
+use super::{Chance, Scratch, another_value, indexed, made, tool};
+use format::bytes::{le16, le32, set32};
 use format::ext::csum::Sums;
 use format::ext::extents;
 use format::ext::inode::{BLOCK_AT, InodeRef};
@@ -174,7 +174,7 @@ impl Layout {
             }),
         };
         let Some((ino, at, field, n)) = owned else { return format!("no {of:?}") };
-        let text = self.value(image, field, n, c);
+        let text = another_value(image, field, n, &self.geo, c);
         if seal {
             self.seal(image, of, ino, at);
         }
@@ -187,7 +187,7 @@ impl Layout {
         match of {
             Of::Superblock => {
                 let at = SUPERBLOCK_AT as usize + 4 * c.below(0x290 / 4) as usize;
-                let text = self.value(image, at, 4, c);
+                let text = another_value(image, at, 4, &self.geo, c);
                 if seal && matches!(self.sums, Sums::All(_)) {
                     Superblock::seal_bytes(&mut image[1024..2048]);
                 }
@@ -196,7 +196,7 @@ impl Layout {
             Of::Desc => {
                 let g = GroupNo(c.below(u64::from(self.geo.groups)) as u32);
                 let at = self.geo.desc_at(g) as usize;
-                let text = self.value(image, at + 2 * c.below(20) as usize, 2, c);
+                let text = another_value(image, at + 2 * c.below(20) as usize, 2, &self.geo, c);
                 if seal {
                     self.sums.seal_desc(g, &mut image[at..at + self.geo.desc_bytes]);
                 }
@@ -210,7 +210,7 @@ impl Layout {
             Of::Attributes if self.attributes.is_empty() => "no attributes".into(),
             Of::Attributes => {
                 let at = c.pick(&self.attributes);
-                let text = self.value(image, at + 4 * c.below(16) as usize, 4, c);
+                let text = another_value(image, at + 4 * c.below(16) as usize, 4, &self.geo, c);
                 if seal {
                     let b = BlockNo((at / bs) as u64);
                     self.sums.seal_xattr(b, &mut image[at..at + bs]);
@@ -223,7 +223,7 @@ impl Layout {
                     Of::Inode => c.pick(&[0, 4, 20, 24, 28, 32, 100, 104, 108, 112, 116, 128]),
                     _ => BLOCK_AT + 2 * c.below(20) as usize,
                 };
-                let text = self.value(image, slot + at, c.pick(&[2, 2, 4]), c);
+                let text = another_value(image, slot + at, c.pick(&[2, 2, 4]), &self.geo, c);
                 if seal {
                     self.sums.seal_inode(Ino(ino), &mut image[slot..slot + self.geo.inode_bytes]);
                 }
@@ -246,32 +246,5 @@ impl Layout {
             }
             _ => seed.seal_dir(block),
         }
-    }
-
-    /// Another value for the `n` bytes at `at`.
-    fn value(&self, image: &mut [u8], at: usize, n: usize, c: &mut Chance) -> String {
-        let old = match n {
-            1 => u32::from(image[at]),
-            2 => u32::from(le16(image, at)),
-            _ => le32(image, at),
-        };
-        let values = [
-            0,
-            1,
-            u32::MAX,
-            old.wrapping_add(1),
-            old.wrapping_sub(1),
-            old ^ 1 << c.below(8 * n as u64),
-            old ^ 1 << c.below(8 * n as u64),
-            c.below(self.geo.blocks) as u32,
-            c.below(u64::from(self.geo.inodes())) as u32,
-        ];
-        let v = c.pick(&values);
-        match n {
-            1 => image[at] = v as u8,
-            2 => set16(image, at, v as u16),
-            _ => set32(image, at, v),
-        }
-        format!("byte {at} ({n}): {old:#x} -> {v:#x}")
     }
 }
