@@ -81,6 +81,8 @@ pub(crate) struct State {
     pub(crate) next_ticket: u64,
     /// The task that issues is scheduled or running.
     pub(crate) issuing: bool,
+    /// A task waits for callers who are on their way.
+    pub(crate) gathering: bool,
     /// A task that makes trims durable is running.
     pub(crate) trimming: bool,
     pub(crate) window: Window,

@@ -14,11 +14,20 @@
 //! all who are about came; or with fewer, when all who are about have come. A write with much less
 //! than its share, such as the first one's on an idle device, takes no place. Nobody waits longer
 //! for that than with one write in flight, because a write that ends lets go whatever is there.
+//!
+//! The narrowest choice is one write that gathers: when a write has ended, the callers whom it woke are on
+//! their way back with the next thing to wait for. Who has waited meanwhile stays for them, at most for
+//! half of a write's time, and then all go together: the two convoys become one, whose cycle is `s(1)` and
+//! the time that gathering took. It is measured as such, times the share of callers that each write had;
+//! so where callers come back late, or come as they please, it does not last.
 
 use env::Nanos;
 
-/// The widths that are tried.
-const WIDTHS: [usize; 8] = [1, 2, 3, 4, 6, 8, 12, 16];
+/// The widths that are tried. The first gathers.
+const WIDTHS: [usize; 9] = [1, 1, 2, 3, 4, 6, 8, 12, 16];
+const GATHERS: usize = 0;
+/// Of a write's time, the part for which those who wait stay for those who are on their way.
+const GATHER_PART: u64 = 2;
 /// Completed writes that make a measurement.
 const SAMPLE: u32 = 32;
 /// Measurements at the chosen width before a neighbour is tried again.
@@ -48,13 +57,32 @@ pub(crate) struct Window {
     /// How many entries were in flight or waiting when a write ended: the most of late, in
     /// sixteenths.
     about: u64,
+    /// The same of callers.
+    callers: u64,
+    /// When a write ended last, and about how long one takes.
+    ended: Nanos,
+    took: Nanos,
+}
+
+/// A write of the log that has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) issued: Nanos,
+    pub(crate) now: Nanos,
+    /// It was issued as so many were in flight, itself included.
+    pub(crate) crowd: usize,
+    /// Entries that were in flight or waiting.
+    pub(crate) entries: u64,
+    /// Callers that waited, and how many of them wait no more.
+    pub(crate) callers: u64,
+    pub(crate) woken: u64,
 }
 
 impl Window {
     /// A window that measures, or one of fixed width.
     pub(crate) fn new(fixed: Option<usize>) -> Window {
         Window {
-            best: 1,
+            best: GATHERS,
             best_cost: None,
             phase: Phase::Settled(SETTLED - 1),
             up: true,
@@ -62,7 +90,20 @@ impl Window {
             count: 0,
             fixed,
             about: 0,
+            callers: 0,
+            ended: Nanos(0),
+            took: Nanos(0),
         }
+    }
+
+    /// Until when a write waits for callers who are on their way, if so many are here and nothing is in
+    /// flight; None: for nobody.
+    pub(crate) fn gathers_until(&self, now: Nanos, callers: u64) -> Option<Nanos> {
+        if self.fixed.is_some() || self.index() != GATHERS || callers * 16 >= self.callers {
+            return None;
+        }
+        let until = Nanos(self.ended.0 + self.took.0 / GATHER_PART);
+        (now < until).then_some(until)
     }
 
     /// Does a write with the `waiting` entries go out now, beside those in flight, each with so
@@ -80,11 +121,6 @@ impl Window {
         writes == 0 || (writes < 2 * width && places < width && (share || all))
     }
 
-    /// A write has ended while so many entries were in flight or waiting.
-    pub(crate) fn note_entries(&mut self, n: u64) {
-        self.about = (self.about - self.about / 16).max(n * 16);
-    }
-
     fn index(&self) -> usize {
         match self.phase {
             Phase::Settled(_) => self.best,
@@ -97,20 +133,29 @@ impl Window {
         self.fixed.unwrap_or(WIDTHS[self.index()])
     }
 
-    /// A write has ended that was issued as the `in_flight`-th.
-    pub(crate) fn note(&mut self, in_flight: usize, took: Nanos) {
-        if self.fixed.is_some() || in_flight != self.width() {
+    /// A write has ended.
+    pub(crate) fn note(&mut self, w: Ended) {
+        let took = w.now.since(w.issued);
+        let gathered = Nanos(w.issued.since(self.ended).0.min(self.took.0 / GATHER_PART));
+        self.about = (self.about - self.about / 16).max(w.entries * 16);
+        self.callers = (self.callers - self.callers / 16).max(w.callers * 16);
+        self.ended = w.now;
+        self.took = Nanos(if self.took.0 == 0 { took.0 } else { (self.took.0 * 7 + took.0) / 8 });
+        let one = self.width() == 1 && (w.callers < 2 || w.woken == 0);
+        if self.fixed.is_some() || w.crowd != self.width() || one {
             return; // it tells nothing about this width
         }
-        self.sum += took.0;
+        let n = self.width() as u64;
+        self.sum += match self.index() {
+            GATHERS => (took.0 + gathered.0) * w.callers / w.woken,
+            _ => took.0 * (n + 1) / n,
+        };
         self.count += 1;
-        if self.count < SAMPLE {
-            return;
+        if self.count == SAMPLE {
+            let cost = self.sum / u64::from(self.count);
+            (self.sum, self.count) = (0, 0);
+            self.measured(cost);
         }
-        let w = self.width() as u64;
-        let cost = self.sum / u64::from(self.count) * (w + 1) / w;
-        (self.sum, self.count) = (0, 0);
-        self.measured(cost);
     }
 
     fn measured(&mut self, cost: u64) {
@@ -153,33 +198,47 @@ impl Window {
 mod tests {
     use super::*;
 
+    /// A write that took so long. Of 32 callers it had half, but all if `back_at_once` and it gathers; if
+    /// they do not come, it has stayed for them in vain.
+    fn ended(w: &Window, took_us: u64, back_at_once: bool) -> Ended {
+        let took = Nanos::from_micros(took_us);
+        let stays = w.index() == GATHERS && !back_at_once;
+        let issued = Nanos(w.ended.0 + if stays { took.0 / GATHER_PART } else { 0 });
+        let woken = if w.index() == GATHERS && back_at_once { 32 } else { 16 };
+        let now = Nanos(issued.0 + took.0);
+        let crowd = w.width();
+        Ended { issued, now, crowd, entries: 32, callers: 32, woken }
+    }
+
     /// A device that serves one write in `service(width)` microseconds.
-    fn converge(service: impl Fn(usize) -> u64) -> usize {
+    fn converge(service: impl Fn(usize) -> u64, back_at_once: bool) -> usize {
         let mut w = Window::new(None);
         for _ in 0..20_000 {
-            w.note(w.width(), Nanos::from_micros(service(w.width())));
+            w.note(ended(&w, service(w.width()), back_at_once));
         }
-        WIDTHS[w.best]
+        w.best
     }
 
     #[test]
     fn a_parallel_device_gets_many_and_a_serial_one_few() {
+        let width = |service: &dyn Fn(usize) -> u64| WIDTHS[converge(service, false)];
         // All at once at no extra cost, up to 16: the more the better.
-        assert!(converge(|_| 1000) >= 8);
+        assert!(width(&|_| 1000) >= 8);
         // Strictly one after the other: a second in flight hides the gap, a third only waits.
-        assert!(converge(|w| 1000 * w as u64) <= 2);
+        assert!(width(&|w| 1000 * w as u64) <= 2);
         // What tools/slowdisk.c shows for gp3: 482, 836, 1,308 a second with 1, 2, 4 in flight.
         let gp3 = |w: usize| {
-            [2075, 2392, 2700, 3058, 4100, 5500, 8000, 11000]
-                [WIDTHS.iter().position(|x| *x == w).unwrap()]
+            let nth = WIDTHS[1..].iter().position(|x| *x == w).unwrap();
+            [2075, 2392, 2700, 3058, 4100, 5500, 8000, 11000][nth]
         };
-        assert!((2..=4).contains(&converge(gp3)));
+        assert!((2..=4).contains(&width(&gp3)));
     }
 
     #[test]
     fn another_write_goes_out_with_its_share_and_an_idle_device_is_written_to_at_once() {
         let mut w = Window::new(Some(2));
-        w.note_entries(32);
+        let note = |w: &mut Window, n| w.note(Ended { entries: n, ..ended(w, 1, false) });
+        note(&mut w, 32);
         let go = |w: &Window, flights: &[u64], n| w.may_issue(flights.iter().copied(), n);
         assert!(go(&w, &[], 1));
         assert!(!go(&w, &[16], 15));
@@ -190,16 +249,31 @@ mod tests {
         assert!(go(&w, &[1, 16], 15), "all have come");
         assert!(!go(&w, &[1, 16], 14), "one is on his way");
         // When fewer are about, shares shrink.
-        (0..100).for_each(|_| w.note_entries(2));
+        (0..100).for_each(|_| note(&mut w, 2));
         assert!(go(&w, &[1], 1));
     }
 
     #[test]
-    fn an_idle_log_measures_nothing() {
+    fn callers_who_come_back_at_once_are_gathered_and_others_not_for_long() {
+        let mut w = Window::new(None);
+        w.note(ended(&w, 4000, true));
+        let at = |us| Nanos(w.ended.0 + Nanos::from_micros(us).0);
+        assert_eq!(w.gathers_until(at(10), 1), Some(at(2000)), "half of 4 ms");
+        assert_eq!(w.gathers_until(at(10), 32), None, "all are here");
+        assert_eq!(w.gathers_until(at(2000), 1), None, "the others have not come");
+        // A disk that turns: whoever misses a write waits for a turn. All in one convoy are quicker.
+        let turns = |w: usize| 4000 * w as u64;
+        assert_eq!(converge(turns, true), GATHERS);
+        assert_ne!(converge(turns, false), GATHERS, "they never came: it has only cost time");
+    }
+
+    #[test]
+    fn a_lone_caller_is_never_kept_and_measures_nothing() {
         let mut w = Window::new(None);
         for _ in 0..10_000 {
-            w.note(1, Nanos::from_micros(1));
+            w.note(Ended { entries: 1, callers: 1, woken: 1, ..ended(&w, 100, true) });
+            assert_eq!(w.gathers_until(w.ended, 1), None);
         }
-        assert_eq!(w.width(), 2);
+        assert_eq!(w.best_cost, None);
     }
 }

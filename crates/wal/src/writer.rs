@@ -7,6 +7,7 @@ use crate::layout::{
     ClientId, ENTRY_HEADER, EntryHeader, FIRST, GROUP_HEADER, GroupHeader, IDLE, LAST, Lsn,
 };
 use crate::state::{Flight, Group, Inner, State};
+use crate::window::Ended;
 use env::{Block, Durability};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -15,6 +16,8 @@ use std::task::{Poll, Waker};
 /// A group is closed when it has this many bytes, so that one write does not keep all others
 /// waiting.
 const GROUP_FULL: usize = 256 << 10;
+/// Groups that lie one behind the other are one write up to so many bytes.
+const WRITE_BYTES_MAX: u64 = 1 << 20;
 /// An entry is cut rather than moved to the next segment only if at least this much of it fits.
 const PART_MIN: usize = 2048;
 
@@ -148,12 +151,26 @@ impl State {
         all.map(|g| u64::from(g.entries)).sum()
     }
 
-    /// The next group to write, if one is closed, or somebody waits for what is in the open one.
-    fn take_group(&mut self) -> Option<Group> {
-        if self.closed.is_empty() && self.open.as_ref().is_some_and(|g| self.wanted > g.start) {
+    /// The next groups to write, as far as they lie one behind the other: those that are closed, and the open
+    /// one if somebody waits for what is in it. In one go, because a disk that gets the second when the
+    /// first has ended waits for a turn.
+    fn take_groups(&mut self) -> Vec<Group> {
+        if self.open.as_ref().is_some_and(|g| self.wanted > g.start) {
             self.close_group();
         }
-        self.closed.pop_front()
+        let mut all: Vec<Group> = Vec::new();
+        while let Some(next) = self.closed.front() {
+            if let Some((first, last)) = all.first().zip(all.last()) {
+                let (end, bytes) = (self.sb.pad(last.end()), next.end() - first.start);
+                let follows =
+                    end == next.start && self.sb.place(next.start) > self.sb.place(first.start);
+                if !follows || bytes > WRITE_BYTES_MAX {
+                    break;
+                }
+            }
+            all.extend(self.closed.pop_front());
+        }
+        all
     }
 
     /// Moves the durable prefix over the writes that have ended; takes the wakers of those it
@@ -245,26 +262,77 @@ impl Inner {
             if sb_needed && self.write_superblock().await.is_err() {
                 break;
             }
-            let group = {
+            let groups = {
                 let mut s = self.state.borrow_mut();
+                if self.gather(&mut s) {
+                    break;
+                }
                 let entries = s.in_flight.iter().map(|f| u64::from(f.entries));
                 let room = s.window.may_issue(entries, s.waiting());
                 let go = room && s.failed.is_none() && !s.sb_needed();
-                if go { s.take_group() } else { None }
+                if go { s.take_groups() } else { Vec::new() }
             };
-            match group {
-                Some(g) => self.send(g),
-                None if self.state.borrow().sb_needed() && self.failure().is_none() => (),
-                None => break,
+            if !groups.is_empty() {
+                self.send(groups);
+            } else if !self.state.borrow().sb_needed() || self.failure().is_some() {
+                break;
             }
         }
         let was = std::mem::replace(&mut self.state.borrow_mut().issuing, false);
         assert!(was, "two tasks issue the log's writes");
     }
 
-    /// Starts the write of one group.
-    fn send(self: &Rc<Self>, mut g: Group) {
+    /// Do those who wait stay for callers who are on their way? Then a task of its own looks again in time.
+    fn gather(self: &Rc<Self>, s: &mut State) -> bool {
+        let (now, here) = (self.env.now(), s.waiters.len() as u64);
+        let idle = s.in_flight.is_empty() && s.closed.is_empty() && s.failed.is_none();
+        let Some(until) = s.window.gathers_until(now, here).filter(|_| idle) else { return false };
+        if !std::mem::replace(&mut s.gathering, true) {
+            let log = self.clone();
+            self.env.spawn("log gather", async move {
+                log.env.sleep(until.since(now)).await;
+                let was = std::mem::replace(&mut log.state.borrow_mut().gathering, false);
+                assert!(was, "two tasks wait for callers on their way");
+                log.kick();
+            });
+        }
+        true
+    }
+
+    /// Starts the write of these groups, which lie one behind the other.
+    fn send(self: &Rc<Self>, groups: Vec<Group>) {
         let mut s = self.state.borrow_mut();
+        let (start, mut before) =
+            (groups[0].start, s.in_flight.back().map_or(s.durable, |f| f.end));
+        let (mut bytes, mut entries) = (Vec::new(), 0);
+        for mut g in groups {
+            self.seal(&s, &mut g, before);
+            before = g.end();
+            entries += g.entries;
+            if bytes.is_empty() { bytes = g.bytes } else { bytes.extend_from_slice(&g.bytes) }
+        }
+        let (end, crowd, issued) = (before, s.in_flight.len() + 1, self.env.now());
+        let flight = Flight { start, end, entries, issued, crowd, done: false };
+        s.in_flight.push_back(flight);
+        s.stats.writes += 1;
+        s.stats.write_bytes += bytes.len() as u64;
+        s.stats.in_flight_sum += crowd as u64;
+        let place = s.sb.place(start);
+        drop(s);
+        let log = self.clone();
+        let cached = self.planted("log-not-fua");
+        self.env.spawn("log write", async move {
+            let how = if cached { Durability::Cached } else { Durability::Fua };
+            let result = log.area.write(place, Block::copy_of(&bytes), how).await;
+            match result {
+                Ok(()) => log.sent(start),
+                Err(e) => log.fail(&e.into()),
+            }
+        });
+    }
+
+    /// A group is about to be written behind what ends at `before`: its header, and bytes up to the unit.
+    fn seal(&self, s: &State, g: &mut Group, before: u64) {
         let header = GroupHeader {
             lsn: g.start,
             epoch: s.sb.epoch,
@@ -283,32 +351,12 @@ impl Inner {
         assert!(s.failed.is_none(), "I7: a log that has failed writes nothing");
         assert!(s.sb.epoch_start <= g.start, "I4: a group at {} is of an older epoch", g.start);
         assert!(!s.sb_needed(), "I5: a group goes before the superblock that announces it");
-        let before = s.in_flight.back().map_or(s.durable, |f| f.end);
         assert_eq!(g.prev, before, "I6: a group names the end of the one before it");
         header.encode(self.seed, &mut g.bytes);
         g.bytes.resize(padded as usize, 0);
-        let crowd = s.in_flight.len() + 1;
-        let (entries, issued) = (g.entries, self.env.now());
-        let flight = Flight { start: g.start, end, entries, issued, crowd, done: false };
-        s.in_flight.push_back(flight);
-        s.stats.writes += 1;
-        s.stats.write_bytes += padded;
-        s.stats.in_flight_sum += crowd as u64;
-        let place = s.sb.place(g.start);
-        drop(s);
-        let log = self.clone();
-        let cached = self.planted("log-not-fua");
-        self.env.spawn("log write", async move {
-            let how = if cached { Durability::Cached } else { Durability::Fua };
-            let result = log.area.write(place, Block::copy_of(&g.bytes), how).await;
-            match result {
-                Ok(()) => log.sent(g.start),
-                Err(e) => log.fail(&e.into()),
-            }
-        });
     }
 
-    /// A group's write has ended.
+    /// A write has ended.
     fn sent(self: &Rc<Self>, start: u64) {
         let now = self.env.now();
         let woken = {
@@ -320,13 +368,13 @@ impl Inner {
             let f = f.expect("a write that ends was in flight");
             assert!(!f.done, "I1: the write at {start} ends twice");
             f.done = true;
-            let (crowd, took) = (f.crowd, now.since(f.issued));
-            s.window.note(crowd, took);
+            let (crowd, issued) = (f.crowd, f.issued);
             let in_flight: u64 = s.in_flight.iter().map(|f| u64::from(f.entries)).sum();
-            let about = in_flight + s.waiting();
-            s.window.note_entries(about);
-            s.stats.write_nanos += took.0;
+            let (entries, callers) = (in_flight + s.waiting(), s.waiters.len() as u64);
+            s.stats.write_nanos += now.since(issued).0;
             let mut woken = s.advance();
+            let ended = Ended { issued, now, crowd, entries, callers, woken: woken.len() as u64 };
+            s.window.note(ended);
             if self.planted("ack-out-of-order") {
                 woken.extend(std::mem::take(&mut s.waiters).into_values());
             }
