@@ -205,8 +205,9 @@ pub struct OpenArgs {
     /// Seconds that a recovery may take: the log is emptied when more has gathered in it.
     #[arg(help_heading = SAFETY, long, default_value = "10", value_name = "SECONDS")]
     pub recovery_within: f64,
-    /// Writes of up to this size are logged (unified) [default: a block], or of each write the
-    /// pieces, one a block, of up to this size (selective) [default: less than a block].
+    /// Writes of up to this size are logged (unified) [default: a block; longer ones that a caller
+    /// waits for are too while that makes the wait shorter], or of each write the pieces, one a
+    /// block, of up to this size (selective) [default: less than a block].
     #[arg(help_heading = SAFETY, long, value_name = "BYTES", value_parser = size::parse)]
     pub threshold: Option<u64>,
     /// Write data before the metadata that points at them (mode redo).

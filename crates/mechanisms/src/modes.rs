@@ -198,7 +198,7 @@ fn logged(recipe: &Recipe, all: bool) -> Result<Mechanism, IntegrityError> {
     let log = log.expect("whoever opens a volume in this mode has opened its log");
     let most = log.threshold;
     let (ordered, log_up_to) = if all { (true, most) } else { (log.ordered_data, 0) };
-    let data = redo::Policy { ordered, log_up_to, log_stable_up_to: most };
+    let data = redo::Policy { ordered, log_up_to, log_stable_up_to: most, adaptive: all };
     Ok(redo::Redo::new(recipe, log, data)?)
 }
 

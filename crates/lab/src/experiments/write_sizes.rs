@@ -27,16 +27,28 @@ struct Place {
     disk: Model,
     outside: bool,
     callers: u64,
+    stands: Verdict,
 }
 
 const PLACES: [Place; 6] = [
-    Place { name: "15,000 rpm, one caller", disk: cheetah_15k, outside: false, callers: 1 },
-    Place { name: "15,000 rpm, 32 callers", disk: cheetah_15k, outside: false, callers: 32 },
-    Place { name: "log on a second disk, one", disk: cheetah_15k, outside: true, callers: 1 },
-    Place { name: "log on a second disk, 32", disk: cheetah_15k, outside: true, callers: 32 },
-    Place { name: "NVMe, one caller", disk: nvme, outside: false, callers: 1 },
-    Place { name: "NVMe, 32 callers", disk: nvme, outside: false, callers: 32 },
+    place("15,000 rpm, one caller", cheetah_15k, (false, 1), Verdict::Reproduced),
+    place("15,000 rpm, 32 callers", cheetah_15k, (false, 32), Verdict::Contradicted),
+    place("log on a second disk, one", cheetah_15k, (true, 1), Verdict::Reproduced),
+    place("log on a second disk, 32", cheetah_15k, (true, 32), Verdict::Contradicted),
+    place("NVMe, one caller", nvme, (false, 1), Verdict::Contradicted),
+    place("NVMe, 32 callers", nvme, (false, 32), Verdict::Contradicted),
 ];
+
+/// The last: is the log on a disk of its own, how many callers; what becomes of the claim.
+const fn place(name: &'static str, disk: Model, how: (bool, u64), stands: Verdict) -> Place {
+    Place { name, disk, outside: how.0, callers: how.1, stands }
+}
+
+/// Why it is behind where it is.
+const WHY: &str = "up to a block, and for one caller of a disk that turns, it is level with the best; of \
+                   16 KiB and more both ways, in place and through the log, are tried at first and now and \
+                   then, which a run of 1,500 writes notices, and the log is half full towards its end, so \
+                   that contents go in place again; what is left beside wasteless is not explained";
 
 /// Writes a second, what one waited, and a number for the digest.
 struct Did {
@@ -117,10 +129,7 @@ pub(super) fn write_sizes(scale: Scale) -> Result<Findings, String> {
              where it is worst; {}",
             place.name
         );
-        let why = "one caller: a large write waits for its blocks in place and then for the log, \
-                   where wasteless waits once; many: half of them are in the batch under way while \
-                   the others wait, and the journal's modes take all into each commit";
-        let stated = Stated::goal(what, (0.9, 100.0)).stands(Verdict::Contradicted).because(why);
+        let stated = Stated::goal(what, (0.9, 100.0)).stands(place.stands).because(WHY);
         f.claim(stated, worst);
     }
     Ok(f)

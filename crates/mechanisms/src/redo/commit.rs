@@ -46,8 +46,19 @@ impl Redo {
         invariant!(self.plant, safe(), "I7: the log has not made {serial:?} durable");
     }
 
-    /// Waits until everything up to this serial is durable (I7).
+    /// Waits until everything up to this serial is durable (I7), for a caller.
     pub(super) async fn wait(&self, serial: Serial) -> Result<(), IntegrityError> {
+        let waited = self.begin_wait(serial);
+        let result = self.wait_for(serial, true).await;
+        if let Some(w) = waited {
+            let now = self.cache.env().now();
+            self.state.borrow_mut().ways.ended(w, now, result.is_ok());
+        }
+        result
+    }
+
+    /// The same; `urgent`: a caller waits, and not only a task of the background.
+    async fn wait_for(&self, serial: Serial, urgent: bool) -> Result<(), IntegrityError> {
         loop {
             self.check()?;
             self.retire();
@@ -65,13 +76,13 @@ impl Redo {
                         return Ok(());
                     }
                 }
-                None => self.push_out().await?,
+                None => self.push_out(urgent).await?,
             }
         }
     }
 
     /// Brings the queue a step further.
-    async fn push_out(&self) -> Result<(), IntegrityError> {
+    async fn push_out(&self, urgent: bool) -> Result<(), IntegrityError> {
         self.append()?;
         let waits = {
             let s = self.state.borrow();
@@ -79,7 +90,7 @@ impl Redo {
         };
         match waits {
             Waits::No => Ok(()),
-            Waits::ForData => self.commit_data().await,
+            Waits::ForData => self.commit_data(urgent).await,
             Waits::ForOpen => {
                 // Nobody begins until those who are mixed with it have ended.
                 let _barrier = Barrier::new(self, false);
@@ -91,9 +102,12 @@ impl Redo {
 
     /// Makes contents durable in place that entries wait for, then sends these (I9): all that have
     /// ended by now, because whoever comes next then finds its own done, and more writes at a time
-    /// are shorter ways for the disk.
-    async fn commit_data(&self) -> Result<(), IntegrityError> {
+    /// are shorter ways for the disk. If a caller waits and the log is quicker, they go into it instead.
+    async fn commit_data(&self, urgent: bool) -> Result<(), IntegrityError> {
         let _turn = self.committing.lock().await;
+        if urgent && self.log_ordered() {
+            return self.append();
+        }
         let (bufs, upto) = {
             let s = self.state.borrow();
             s.queue.ordered_up_to(s.serials.given(), &s.open)
@@ -120,7 +134,7 @@ impl Redo {
         self.cache.env().spawn("log flush", async move {
             let given = redo.state.borrow().serials.given();
             // A failure is sticky and known to the cache.
-            let _ = redo.wait(given).await;
+            let _ = redo.wait_for(given, false).await;
             assert!(redo.flushing.replace(false), "two tasks flush the log in the background");
         });
     }
@@ -162,7 +176,7 @@ impl Redo {
             s.queue.waits(&s.open)
         };
         if waits == Waits::ForData {
-            self.commit_data().await?;
+            self.commit_data(false).await?;
         }
         let appended = self.state.borrow().serials.newest_appended();
         self.wait(appended).await
@@ -247,7 +261,7 @@ impl Redo {
     /// Makes durable what has ended, and contents that are not logged.
     async fn commit_all(&self) -> Result<(), IntegrityError> {
         let given = self.state.borrow().serials.given();
-        self.wait(given).await?;
+        self.wait_for(given, false).await?;
         if self.data.ordered {
             return Ok(()); // what is not logged was written back before
         }

@@ -1,6 +1,11 @@
 //! File contents: which go into the log with their operation, which are written back before it, and
 //! which nobody orders. It decides; what is logged is then an edit like any other.
 
+use super::entry::{EntryBuf, ITEM_HEADER};
+use super::open::Ranges;
+use super::queue::Batch;
+use super::serials::Serial;
+use super::ways::{Wait, Way};
 use super::{Redo, add};
 use cache::{Buf, BufKind, FlushEpoch};
 use env::IdMap;
@@ -21,6 +26,8 @@ pub(crate) struct DataPolicy {
     /// The same for operations whose caller waits for the contents: the entry that he waits for
     /// anyway takes the place of a write-back and a flush.
     pub(crate) log_stable_up_to: u64,
+    /// What is longer and waited for goes into the log too where that is quicker (ways.rs).
+    pub(crate) adaptive: bool,
 }
 
 impl DataPolicy {
@@ -172,5 +179,61 @@ impl Redo {
         s.data.logged(buf.block());
         let change = Change::Attr(ino);
         txn.edits.push(Edit { buf: buf.clone(), range, before: None, change });
+    }
+
+    /// A caller begins to wait for this operation: for how long, if it has ordered data.
+    pub(super) fn begin_wait(&self, serial: Serial) -> Option<Wait> {
+        let s = &mut *self.state.borrow_mut();
+        let blocks = s.queue.ordered_blocks_of(serial);
+        let bytes = blocks * self.cache.block_bytes() as u64;
+        (self.data.adaptive && bytes > 0).then(|| s.ways.began(bytes, self.cache.env().now()))
+    }
+
+    /// Puts what the entries in the queue wait for into the log with them, if a caller is served sooner that way
+    /// (ways.rs): whole blocks, as an operation of its own that takes them over (I10). False: they go in place.
+    /// That holds too while the log is half full, since then it is short of room and everything in it is
+    /// about to be written a second time.
+    pub(super) fn log_ordered(&self) -> bool {
+        if !self.data.adaptive || self.log.log().is_half_full() {
+            return false;
+        }
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        let given = s.serials.given();
+        let (bufs, upto) = s.queue.ordered_up_to(given, &s.open);
+        let bufs: BTreeMap<BlockNo, Buf> = bufs.into_iter().map(|b| (b.block(), b)).collect();
+        let block_bytes = self.cache.block_bytes();
+        let bytes = (bufs.len() * block_bytes) as u64;
+        // One that is being written back is clean already, and would never be written for its entry.
+        let whole = upto == given && bufs.values().all(Buf::is_dirty);
+        let each = bytes / s.queue.ordered_batches().max(1);
+        if !whole || bufs.is_empty() || s.ways.of(each) == Way::InPlace {
+            return false;
+        }
+        let most = EntryBuf::new().len() + bufs.len() * (block_bytes + 2 * ITEM_HEADER);
+        let queued = s.queue.entry_bytes() + most as u64;
+        if queued > self.log.log().entry_bytes_max() / 4 {
+            return false;
+        }
+        let Ok(mut reservation) = self.log.try_reserve(most as u64) else { return false };
+        let mixed = s.queue.is_mixed(&s.open);
+        let (mut entry, mut ranges) = (EntryBuf::new(), Ranges::new());
+        for (block, buf) in &bufs {
+            entry.write(*block, 0, &buf.bytes());
+            ranges.insert(*block, std::iter::once(0..block_bytes).collect());
+        }
+        reservation.shrink(entry.len() as u64);
+        let serial = s.serials.give();
+        let (ordered, freed, txns) = Default::default();
+        let batch =
+            Batch { first: serial, serial, entry, ranges, reservation, ordered, freed, txns };
+        s.queue.push(batch, mixed);
+        s.queue.take_ordered_over(&bufs.keys().map(|b| b.0).collect());
+        for (block, buf) in &bufs {
+            s.data.logged(*block);
+            s.dirty_pages.ended(buf, serial, false);
+        }
+        add(&self.counters.diverted_data, bytes);
+        true
     }
 }

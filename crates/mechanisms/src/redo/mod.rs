@@ -23,7 +23,8 @@
 //! Read in this order: append.rs (an operation ends and its entry goes into the log), commit.rs
 //! (entries become durable, callers hear of it), dirty_pages.rs and gate.rs (what may be written in
 //! place, and from where on the log is needed), checkpoint.rs (write-back and trim), replay.rs
-//! (recovery); beside them reserve.rs (space before anything changes) and data.rs (file contents).
+//! (recovery); beside them reserve.rs (space before anything changes), data.rs and ways.rs (file
+//! contents: which are logged, and which way the others go).
 //!
 //! Rule        An operation's changes are written in place only when its entry is durable, and the
 //!             log is needed until they are durable there.
@@ -86,6 +87,7 @@ mod queue;
 mod replay;
 mod reserve;
 pub(crate) mod serials;
+mod ways;
 
 use crate::busy_extents::BusyExtents;
 use crate::{Commit, LogRecipe, Recipe};
@@ -119,6 +121,7 @@ struct State {
     dirty_pages: DirtyPages,
     busy: BusyExtents,
     data: data::DataState,
+    ways: ways::Ways,
     /// The newest operation of each inode that is not known to be durable.
     files: IdMap<u64, Serial>,
     files_kept: usize,
@@ -162,6 +165,7 @@ struct Counters {
     checkpoints: Cell<u64>,
     logged_data: Cell<u64>,
     ordered_data: Cell<u64>,
+    diverted_data: Cell<u64>,
     presses: Cell<u64>,
 }
 
@@ -363,6 +367,7 @@ impl Integrity for Redo {
             ("cairn_checkpoints_total", c.checkpoints.get()),
             ("cairn_logged_data_bytes_total", c.logged_data.get()),
             ("cairn_direct_data_bytes_total", c.ordered_data.get()),
+            ("cairn_diverted_data_bytes_total", c.diverted_data.get()),
             ("cairn_log_presses_total", c.presses.get()),
             ("cairn_log_entries_total", s.entries),
             ("cairn_log_entry_bytes_total", s.entry_bytes),

@@ -223,6 +223,26 @@ impl Queue {
         self.ordered.contains_key(&block.0)
     }
 
+    /// For how many blocks of contents the operation's entry waits, or would alone if it shares one.
+    pub(super) fn ordered_blocks_of(&self, serial: Serial) -> u64 {
+        let at = self.batches.partition_point(|b| b.serial < serial);
+        self.batches.get(at).filter(|b| b.first <= serial).map_or(0, |b| {
+            let operations = b.serial.0 - b.first.0 + 1;
+            (b.ordered.len() as u64).div_ceil(operations)
+        })
+    }
+
+    /// How many operations there are whose entries wait for contents.
+    pub(super) fn ordered_batches(&self) -> u64 {
+        let waits = self.batches.iter().filter(|b| !b.ordered.is_empty());
+        waits.map(|b| b.serial.0 - b.first.0 + 1).sum()
+    }
+
+    /// How long the entries in it are.
+    pub(super) fn entry_bytes(&self) -> u64 {
+        self.batches.iter().map(|b| b.entry.len() as u64).sum()
+    }
+
     /// How many blocks of contents are waited for.
     pub(super) fn ordered_blocks(&self) -> usize {
         self.ordered.len()
