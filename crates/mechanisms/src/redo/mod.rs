@@ -203,6 +203,9 @@ impl Redo {
             counters: Counters::default(),
         });
         redo.check_threshold()?;
+        if data.adaptive {
+            redo.state.borrow_mut().ways = ways::Ways::new(recipe.cache.env().random());
+        }
         if data.logs_any() {
             redo.state.borrow_mut().data.track_logged();
         }
