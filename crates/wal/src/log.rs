@@ -180,7 +180,7 @@ impl Log {
             waiters: BTreeMap::new(),
             next_ticket: 0,
             issuing: false,
-            gathering: false,
+            delaying: false,
             trimming: false,
             window: Window::new(if options.alone { Some(1) } else { options.window }),
             alone: options.alone,

@@ -82,7 +82,7 @@ pub(crate) struct State {
     /// The task that issues is scheduled or running.
     pub(crate) issuing: bool,
     /// A task waits for callers who are on their way.
-    pub(crate) gathering: bool,
+    pub(crate) delaying: bool,
     /// A task that makes trims durable is running.
     pub(crate) trimming: bool,
     pub(crate) window: Window,

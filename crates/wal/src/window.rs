@@ -15,19 +15,19 @@
 //! than its share, such as the first one's on an idle device, takes no place. Nobody waits longer
 //! for that than with one write in flight, because a write that ends lets go whatever is there.
 //!
-//! The narrowest choice is one write that gathers: when a write has ended, the callers whom it woke are on
-//! their way back with the next thing to wait for. Who has waited meanwhile stays for them, at most for
-//! half of a write's time, and then all go together: the two convoys become one, whose cycle is `s(1)` and
-//! the time that gathering took. It is measured as such, times the share of callers that each write had;
-//! so where callers come back late, or come as they please, it does not last.
+//! The narrowest choice is one write with a commit delay: when a write has ended, the callers whom
+//! it woke are on their way back with the next thing to wait for. Who has waited meanwhile stays
+//! for them, at most for half of a write's time, and then all go together: the two convoys become
+//! one, whose cycle is `s(1)` and the delay. It is measured as such, times the share of callers
+//! that each write had; so where callers come back late, or come as they please, it does not last.
 
 use env::Nanos;
 
-/// The widths that are tried. The first gathers.
+/// The widths that are tried. The first has a commit delay.
 const WIDTHS: [usize; 9] = [1, 1, 2, 3, 4, 6, 8, 12, 16];
-const GATHERS: usize = 0;
+const DELAYS: usize = 0;
 /// Of a write's time, the part for which those who wait stay for those who are on their way.
-const GATHER_PART: u64 = 2;
+const DELAY_PART: u64 = 2;
 /// Completed writes that make a measurement.
 const SAMPLE: u32 = 32;
 /// Measurements at the chosen width before a neighbour is tried again.
@@ -82,7 +82,7 @@ impl Window {
     /// A window that measures, or one of fixed width.
     pub(crate) fn new(fixed: Option<usize>) -> Window {
         Window {
-            best: GATHERS,
+            best: DELAYS,
             best_cost: None,
             phase: Phase::Settled(SETTLED - 1),
             up: true,
@@ -96,13 +96,13 @@ impl Window {
         }
     }
 
-    /// Until when a write waits for callers who are on their way, if so many are here and nothing is in
-    /// flight; None: for nobody.
-    pub(crate) fn gathers_until(&self, now: Nanos, callers: u64) -> Option<Nanos> {
-        if self.fixed.is_some() || self.index() != GATHERS || callers * 16 >= self.callers {
+    /// Until when a write waits for callers who are on their way, if so many are here and nothing
+    /// is in flight; None: for nobody.
+    pub(crate) fn delays_until(&self, now: Nanos, callers: u64) -> Option<Nanos> {
+        if self.fixed.is_some() || self.index() != DELAYS || callers * 16 >= self.callers {
             return None;
         }
-        let until = Nanos(self.ended.0 + self.took.0 / GATHER_PART);
+        let until = Nanos(self.ended.0 + self.took.0 / DELAY_PART);
         (now < until).then_some(until)
     }
 
@@ -136,7 +136,7 @@ impl Window {
     /// A write has ended.
     pub(crate) fn note(&mut self, w: Ended) {
         let took = w.now.since(w.issued);
-        let gathered = Nanos(w.issued.since(self.ended).0.min(self.took.0 / GATHER_PART));
+        let delayed = Nanos(w.issued.since(self.ended).0.min(self.took.0 / DELAY_PART));
         self.about = (self.about - self.about / 16).max(w.entries * 16);
         self.callers = (self.callers - self.callers / 16).max(w.callers * 16);
         self.ended = w.now;
@@ -147,7 +147,7 @@ impl Window {
         }
         let n = self.width() as u64;
         self.sum += match self.index() {
-            GATHERS => (took.0 + gathered.0) * w.callers / w.woken,
+            DELAYS => (took.0 + delayed.0) * w.callers / w.woken,
             _ => took.0 * (n + 1) / n,
         };
         self.count += 1;
@@ -198,13 +198,13 @@ impl Window {
 mod tests {
     use super::*;
 
-    /// A write that took so long. Of 32 callers it had half, but all if `back_at_once` and it gathers; if
-    /// they do not come, it has stayed for them in vain.
+    /// A write that took so long. Of 32 callers it had half, but all if `back_at_once` and it is
+    /// delayed; if they do not come, it has stayed for them in vain.
     fn ended(w: &Window, took_us: u64, back_at_once: bool) -> Ended {
         let took = Nanos::from_micros(took_us);
-        let stays = w.index() == GATHERS && !back_at_once;
-        let issued = Nanos(w.ended.0 + if stays { took.0 / GATHER_PART } else { 0 });
-        let woken = if w.index() == GATHERS && back_at_once { 32 } else { 16 };
+        let stays = w.index() == DELAYS && !back_at_once;
+        let issued = Nanos(w.ended.0 + if stays { took.0 / DELAY_PART } else { 0 });
+        let woken = if w.index() == DELAYS && back_at_once { 32 } else { 16 };
         let now = Nanos(issued.0 + took.0);
         let crowd = w.width();
         Ended { issued, now, crowd, entries: 32, callers: 32, woken }
@@ -254,17 +254,18 @@ mod tests {
     }
 
     #[test]
-    fn callers_who_come_back_at_once_are_gathered_and_others_not_for_long() {
+    fn callers_who_come_back_at_once_share_a_write_and_others_are_not_waited_for_long() {
         let mut w = Window::new(None);
         w.note(ended(&w, 4000, true));
         let at = |us| Nanos(w.ended.0 + Nanos::from_micros(us).0);
-        assert_eq!(w.gathers_until(at(10), 1), Some(at(2000)), "half of 4 ms");
-        assert_eq!(w.gathers_until(at(10), 32), None, "all are here");
-        assert_eq!(w.gathers_until(at(2000), 1), None, "the others have not come");
-        // A disk that turns: whoever misses a write waits for a turn. All in one convoy are quicker.
+        assert_eq!(w.delays_until(at(10), 1), Some(at(2000)), "half of 4 ms");
+        assert_eq!(w.delays_until(at(10), 32), None, "all are here");
+        assert_eq!(w.delays_until(at(2000), 1), None, "the others have not come");
+        // A disk that turns: whoever misses a write waits for a turn. All in one convoy are
+        // quicker.
         let turns = |w: usize| 4000 * w as u64;
-        assert_eq!(converge(turns, true), GATHERS);
-        assert_ne!(converge(turns, false), GATHERS, "they never came: it has only cost time");
+        assert_eq!(converge(turns, true), DELAYS);
+        assert_ne!(converge(turns, false), DELAYS, "they never came: it has only cost time");
     }
 
     #[test]
@@ -272,7 +273,7 @@ mod tests {
         let mut w = Window::new(None);
         for _ in 0..10_000 {
             w.note(Ended { entries: 1, callers: 1, woken: 1, ..ended(&w, 100, true) });
-            assert_eq!(w.gathers_until(w.ended, 1), None);
+            assert_eq!(w.delays_until(w.ended, 1), None);
         }
         assert_eq!(w.best_cost, None);
     }

@@ -151,9 +151,9 @@ impl State {
         all.map(|g| u64::from(g.entries)).sum()
     }
 
-    /// The next groups to write, as far as they lie one behind the other: those that are closed, and the open
-    /// one if somebody waits for what is in it. In one go, because a disk that gets the second when the
-    /// first has ended waits for a turn.
+    /// The next groups to write, as far as they lie one behind the other: those that are closed,
+    /// and the open one if somebody waits for what is in it. In one go, because a disk that gets
+    /// the second when the first has ended waits for a turn.
     fn take_groups(&mut self) -> Vec<Group> {
         if self.open.as_ref().is_some_and(|g| self.wanted > g.start) {
             self.close_group();
@@ -264,7 +264,7 @@ impl Inner {
             }
             let groups = {
                 let mut s = self.state.borrow_mut();
-                if self.gather(&mut s) {
+                if self.delay(&mut s) {
                     break;
                 }
                 let entries = s.in_flight.iter().map(|f| u64::from(f.entries));
@@ -282,16 +282,17 @@ impl Inner {
         assert!(was, "two tasks issue the log's writes");
     }
 
-    /// Do those who wait stay for callers who are on their way? Then a task of its own looks again in time.
-    fn gather(self: &Rc<Self>, s: &mut State) -> bool {
+    /// Do those who wait stay for callers who are on their way? Then a task of its own looks again
+    /// in time.
+    fn delay(self: &Rc<Self>, s: &mut State) -> bool {
         let (now, here) = (self.env.now(), s.waiters.len() as u64);
         let idle = s.in_flight.is_empty() && s.closed.is_empty() && s.failed.is_none();
-        let Some(until) = s.window.gathers_until(now, here).filter(|_| idle) else { return false };
-        if !std::mem::replace(&mut s.gathering, true) {
+        let Some(until) = s.window.delays_until(now, here).filter(|_| idle) else { return false };
+        if !std::mem::replace(&mut s.delaying, true) {
             let log = self.clone();
-            self.env.spawn("log gather", async move {
+            self.env.spawn("log commit delay", async move {
                 log.env.sleep(until.since(now)).await;
-                let was = std::mem::replace(&mut log.state.borrow_mut().gathering, false);
+                let was = std::mem::replace(&mut log.state.borrow_mut().delaying, false);
                 assert!(was, "two tasks wait for callers on their way");
                 log.kick();
             });
@@ -331,7 +332,8 @@ impl Inner {
         });
     }
 
-    /// A group is about to be written behind what ends at `before`: its header, and bytes up to the unit.
+    /// A group is about to be written behind what ends at `before`: its header, and bytes up to the
+    /// unit.
     fn seal(&self, s: &State, g: &mut Group, before: u64) {
         let header = GroupHeader {
             lsn: g.start,

@@ -227,8 +227,8 @@ fn below(image: &[u8], block: u32, level: usize, dir: bool, m: &mut Metadata) {
     }
 }
 
-/// Puts another value into the `n` bytes at `at`, of those that a field of this volume might mistake for its
-/// own; says what it did.
+/// Puts another value into the `n` bytes at `at`, of those that a field of this volume might
+/// mistake for its own; says what it did.
 pub fn another_value(
     image: &mut [u8],
     at: usize,

@@ -1,5 +1,5 @@
-//! How many mutations a test makes, and with which seeds: a few unless the environment asks for others. It knows
-//! neither what is mutated nor who judges it.
+//! How many mutations a test makes, and with which seeds: a few unless the environment asks for
+//! others. It knows neither what is mutated nor who judges it.
 
 use super::Chance;
 

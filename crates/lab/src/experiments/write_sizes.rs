@@ -45,10 +45,11 @@ const fn place(name: &'static str, disk: Model, how: (bool, u64), stands: Verdic
 }
 
 /// Why it is behind where it is.
-const WHY: &str = "up to a block, and for one caller of a disk that turns, it is level with the best; of \
-                   16 KiB and more both ways, in place and through the log, are tried at first and now and \
-                   then, which a run of 1,500 writes notices, and the log is half full towards its end, so \
-                   that contents go in place again; what is left beside wasteless is not explained";
+const WHY: &str = "up to a block, and for one caller of a disk that turns, it is level with the \
+                   best; of 16 KiB and more both ways, in place and through the log, are tried at \
+                   first and now and then, which a run of 1,500 writes notices, and the log is \
+                   half full towards its end, so that contents go in place again; what is left \
+                   beside wasteless is not explained";
 
 /// Writes a second, what one waited, and a number for the digest.
 struct Did {

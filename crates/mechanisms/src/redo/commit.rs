@@ -102,7 +102,8 @@ impl Redo {
 
     /// Makes contents durable in place that entries wait for, then sends these (I9): all that have
     /// ended by now, because whoever comes next then finds its own done, and more writes at a time
-    /// are shorter ways for the disk. If a caller waits and the log is quicker, they go into it instead.
+    /// are shorter ways for the disk. If a caller waits and the log is quicker, they go into it
+    /// instead.
     async fn commit_data(&self, urgent: bool) -> Result<(), IntegrityError> {
         let _turn = self.committing.lock().await;
         if urgent && self.log_ordered() {

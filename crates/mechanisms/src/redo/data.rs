@@ -189,10 +189,10 @@ impl Redo {
         (self.data.adaptive && bytes > 0).then(|| s.ways.began(bytes, self.cache.env().now()))
     }
 
-    /// Puts what the entries in the queue wait for into the log with them, if a caller is served sooner that way
-    /// (ways.rs): whole blocks, as an operation of its own that takes them over (I10). False: they go in place.
-    /// That holds too while the log is half full, since then it is short of room and everything in it is
-    /// about to be written a second time.
+    /// Puts what the entries in the queue wait for into the log with them, if a caller is served
+    /// sooner that way (ways.rs): whole blocks, as an operation of its own that takes them over
+    /// (I10). False: they go in place. That holds too while the log is half full, since then it is
+    /// short of room and everything in it is about to be written a second time.
     pub(super) fn log_ordered(&self) -> bool {
         if !self.data.adaptive || self.log.log().is_half_full() {
             return false;
@@ -204,7 +204,8 @@ impl Redo {
         let bufs: BTreeMap<BlockNo, Buf> = bufs.into_iter().map(|b| (b.block(), b)).collect();
         let block_bytes = self.cache.block_bytes();
         let bytes = (bufs.len() * block_bytes) as u64;
-        // One that is being written back is clean already, and would never be written for its entry.
+        // One that is being written back is clean already, and would never be written for its
+        // entry.
         let whole = upto == given && bufs.values().all(Buf::is_dirty);
         let each = bytes / s.queue.ordered_batches().max(1);
         if !whole || bufs.is_empty() || s.ways.of(each) == Way::InPlace {

@@ -223,7 +223,8 @@ impl Queue {
         self.ordered.contains_key(&block.0)
     }
 
-    /// For how many blocks of contents the operation's entry waits, or would alone if it shares one.
+    /// For how many blocks of contents the operation's entry waits, or would alone if it shares
+    /// one.
     pub(super) fn ordered_blocks_of(&self, serial: Serial) -> u64 {
         let at = self.batches.partition_point(|b| b.serial < serial);
         self.batches.get(at).filter(|b| b.first <= serial).map_or(0, |b| {

@@ -1,16 +1,17 @@
-//! Which way contents go that are longer than what is always logged and that a caller waits for: in place
-//! and then their entry, or with their entry into the log. It measures both and takes the quicker one. It
-//! knows no block and no log.
+//! Which way contents go that are longer than what is always logged and that a caller waits for: in
+//! place and then their entry, or with their entry into the log. It measures both and takes the
+//! quicker one. It knows no block and no log.
 //!
-//! In place costs an access for each place, a flush, and then the log's write; through the log costs one
-//! write, and another in place when nobody waits. Where an access takes long and the log has room the log
-//! is quicker up to hundreds of kilobytes, unless many callers fill its channel. A disk's figures say little
-//! about that (other callers, what else the disk does, a log elsewhere), so what counts is how long callers
-//! do wait. Each class of sizes, powers of two, has its own times.
+//! In place costs an access for each place, a flush, and then the log's write; through the log
+//! costs one write, and another in place when nobody waits. Where an access takes long and the log
+//! has room the log is quicker up to hundreds of kilobytes, unless many callers fill its channel. A
+//! disk's figures say little about that (other callers, what else the disk does, a log elsewhere),
+//! so what counts is how long callers do wait. Each class of sizes, powers of two, has its own
+//! times.
 //!
-//! For some rounds of all who wait, everything of a class goes the same way: were each contents to take the
-//! way that looks quicker just then, both would end up equally slow. What began before a period says nothing
-//! about it, nor does its first round, which shares the disk with those.
+//! For some rounds of all who wait, everything of a class goes the same way: were each contents to
+//! take the way that looks quicker just then, both would end up equally slow. What began before a
+//! period says nothing about it, nor does its first round, which shares the disk with those.
 
 use env::Nanos;
 
@@ -32,7 +33,8 @@ impl Way {
     }
 }
 
-/// A write of more than this always goes in place: a stream needs the disk's bandwidth once, not twice.
+/// A write of more than this always goes in place: a stream needs the disk's bandwidth once, not
+/// twice.
 pub(super) const LOGGED_BYTES_MAX: u64 = 1 << 20;
 /// A period is so many rounds, and at least so many waits.
 const ROUNDS: u32 = 4;
@@ -92,8 +94,8 @@ fn class_of(bytes: u64) -> usize {
 }
 
 impl Ways {
-    /// Begins with either way, because nothing is known: `chance` says with which. (The crash explorer so sees
-    /// both from the first write on.)
+    /// Begins with either way, because nothing is known: `chance` says with which. (The crash
+    /// explorer so sees both from the first write on.)
     pub(super) fn new(chance: u64) -> Ways {
         let mut w = Ways::default();
         if chance.is_multiple_of(2) {
@@ -163,7 +165,8 @@ impl Class {
 mod tests {
     use super::*;
 
-    /// How many of a thousand waits for so many bytes go through the log, if each way takes so long.
+    /// How many of a thousand waits for so many bytes go through the log, if each way takes so
+    /// long.
     fn logged_of_1000(w: &mut Ways, bytes: u64, in_place: u64, logged: u64) -> usize {
         let (mut n, mut now) = (0, Nanos(0));
         for _ in 0..1000 {
@@ -187,8 +190,8 @@ mod tests {
         assert_eq!(logged_of_1000(&mut w, 2 << 20, 8, 4), 0, "a stream is written once");
     }
 
-    /// Thirty-two callers on a channel that is soon full: each alone would be served sooner by the log, all
-    /// together are not.
+    /// Thirty-two callers on a channel that is soon full: each alone would be served sooner by the
+    /// log, all together are not.
     #[test]
     fn the_way_is_that_on_which_all_together_wait_the_least() {
         let (mut w, mut now, mut logged) = (Ways::default(), Nanos(0), 0);
