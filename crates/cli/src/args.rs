@@ -255,7 +255,7 @@ pub struct OpenArgs {
     #[arg(long, default_value = "5", value_name = "SECONDS")]
     pub follow_within: f64,
     /// With --mode soft-updates: a small log says what a crash may leave half done, so that giving
-    /// it back takes seconds, at the opening; the volume's idle journal has room for it.
+    /// it back looks at that alone, at the opening; the volume's idle journal has room for it.
     #[arg(long)]
     pub journal_intents: bool,
 }
