@@ -86,7 +86,7 @@ pub(crate) struct State {
     /// A task that makes trims durable is running.
     pub(crate) trimming: bool,
     pub(crate) window: Window,
-    /// No two entries share a group.
+    /// No two entries share a group, nor a write.
     pub(crate) alone: bool,
     pub(crate) failed: Option<LogError>,
     pub(crate) stats: LogStats,

@@ -164,7 +164,7 @@ impl State {
                 let (end, bytes) = (self.sb.pad(last.end()), next.end() - first.start);
                 let follows =
                     end == next.start && self.sb.place(next.start) > self.sb.place(first.start);
-                if !follows || bytes > WRITE_BYTES_MAX {
+                if self.alone || !follows || bytes > WRITE_BYTES_MAX {
                     break;
                 }
             }
