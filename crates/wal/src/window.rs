@@ -62,6 +62,8 @@ pub(crate) struct Window {
     /// When a write ended last, and about how long one takes.
     ended: Nanos,
     took: Nanos,
+    /// Since when the next write is delayed.
+    delayed_from: Option<Nanos>,
 }
 
 /// A write of the log that has ended.
@@ -93,17 +95,22 @@ impl Window {
             callers: 0,
             ended: Nanos(0),
             took: Nanos(0),
+            delayed_from: None,
         }
     }
 
     /// Until when a write waits for callers who are on their way, if so many are here and nothing
     /// is in flight; None: for nobody.
-    pub(crate) fn delays_until(&self, now: Nanos, callers: u64) -> Option<Nanos> {
+    pub(crate) fn delays_until(&mut self, now: Nanos, callers: u64) -> Option<Nanos> {
         if self.fixed.is_some() || self.index() != DELAYS || callers * 16 >= self.callers {
             return None;
         }
         let until = Nanos(self.ended.0 + self.took.0 / DELAY_PART);
-        (now < until).then_some(until)
+        if now >= until {
+            return None;
+        }
+        self.delayed_from.get_or_insert(now);
+        Some(until)
     }
 
     /// Does a write with the `waiting` entries go out now, beside those in flight, each with so
@@ -136,7 +143,8 @@ impl Window {
     /// A write has ended.
     pub(crate) fn note(&mut self, w: Ended) {
         let took = w.now.since(w.issued);
-        let delayed = Nanos(w.issued.since(self.ended).0.min(self.took.0 / DELAY_PART));
+        // As long as it was: a timer that fires late, or a busy processor, counts too.
+        let delayed = self.delayed_from.take().map_or(Nanos(0), |from| w.issued.since(from));
         self.about = (self.about - self.about / 16).max(w.entries * 16);
         self.callers = (self.callers - self.callers / 16).max(w.callers * 16);
         self.ended = w.now;
@@ -214,6 +222,8 @@ mod tests {
     fn converge(service: impl Fn(usize) -> u64, back_at_once: bool) -> usize {
         let mut w = Window::new(None);
         for _ in 0..20_000 {
+            // Somebody has waited since the last one ended.
+            w.delays_until(w.ended, 1);
             w.note(ended(&w, service(w.width()), back_at_once));
         }
         w.best
@@ -257,7 +267,8 @@ mod tests {
     fn callers_who_come_back_at_once_share_a_write_and_others_are_not_waited_for_long() {
         let mut w = Window::new(None);
         w.note(ended(&w, 4000, true));
-        let at = |us| Nanos(w.ended.0 + Nanos::from_micros(us).0);
+        let ended_at = w.ended.0;
+        let at = |us| Nanos(ended_at + Nanos::from_micros(us).0);
         assert_eq!(w.delays_until(at(10), 1), Some(at(2000)), "half of 4 ms");
         assert_eq!(w.delays_until(at(10), 32), None, "all are here");
         assert_eq!(w.delays_until(at(2000), 1), None, "the others have not come");
