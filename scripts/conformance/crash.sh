@@ -16,6 +16,8 @@ crash_finds() {
   local scenario=()
   # These are seen in one scenario alone; the others would be run first, for minutes.
   case $1/$2 in
+    */discarded-before-free-is-durable) scenario=(--scenario trims) ;;
+    soft-updates/sync-skips-old-names) scenario=(--scenario moved) ;;
     selective/trim-before-flush) scenario=(--scenario wrap) ;;
     soft-updates/name-again-early) scenario=(--scenario moves) ;;
     unified/freed-contents-forgotten) scenario=(--scenario short-lives) ;;

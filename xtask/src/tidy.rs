@@ -64,7 +64,11 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         println!("{c}");
     }
     let errors = complaints.iter().filter(|c| !c.warning).count();
-    println!("tidy: {} files, {errors} errors", files.len());
+    // A script that looks for errors in what is said finds none where there are none.
+    match errors {
+        0 => println!("tidy: {} files, nothing wrong", files.len()),
+        n => println!("tidy: {} files, {n} errors", files.len()),
+    }
     if errors == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

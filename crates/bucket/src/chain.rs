@@ -101,7 +101,7 @@ impl Chain {
         plant: Option<&'static str>,
     ) -> Result<Chain, Trouble> {
         let listed = list(bucket, 0).await?;
-        let mut chain = Chain::begin(bucket, shape, listed).await?;
+        let mut chain = Chain::begin(bucket, shape, (listed, plant)).await?;
         chain.go_on(bucket, shape, plant).await?;
         Ok(chain)
     }
@@ -132,7 +132,7 @@ impl Chain {
     async fn begin(
         bucket: &Rc<dyn Bucket>,
         shape: &Shape,
-        listed: BTreeSet<u64>,
+        (listed, plant): (BTreeSet<u64>, Option<&'static str>),
     ) -> Result<Chain, Trouble> {
         let newest: Vec<u64> =
             listed.iter().rev().take(shape.window as usize + 1).copied().collect();
@@ -142,7 +142,7 @@ impl Chain {
             checkpoint = checkpoint.max(known);
         }
         let mut chain = Chain {
-            table: Table::default(),
+            table: Table::new(shape.blocks, plant),
             checkpoint,
             epoch: 0,
             writer: String::new(),
@@ -173,7 +173,8 @@ impl Chain {
         if !right || crc32c::crc32c(body) != head.body_sum {
             return Err(damaged());
         }
-        self.table = Table::decode(body).ok_or_else(damaged)?;
+        let nothing = self.table.clone();
+        self.table = Table::decode(nothing, body).ok_or_else(damaged)?;
         self.table.apply(&head, bytes);
         (self.epoch, self.last) = (head.epoch, (head.serial, sum));
         self.next = head.serial + 1;

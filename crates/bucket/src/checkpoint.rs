@@ -3,17 +3,18 @@
 //!
 //! ```text
 //!  body  objects (4): serial (8), bytes of the head (4), blocks (4) | fences (4): serial (8)
-//!        extents (8): first block (8), how many (4), place (8)
+//!        extents (8): first block (8), how many (4), place (8), or 0 for a snapshot's hole
+//!        if there were ever snapshots: the last number (4), how many (4), each
 //! ```
 
 use crate::all::{TOGETHER, all};
-use crate::object::{Kind, name};
+use crate::object::{Kind, Said, name};
 use crate::state::{Info, State, Table, parts};
 use crate::store::Inner;
 use crate::volume::Shape;
 use env::DiskError;
 use lfs::codec::{Reader, Writer};
-use lfs::{Extent, Place, Virt};
+use lfs::{Extent, Place, Snapshots, Virt};
 use std::rc::Rc;
 
 /// Bytes of objects from which on the next checkpoint is due.
@@ -30,18 +31,18 @@ impl Table {
         for serial in &self.fences {
             w.u64(*serial);
         }
-        let mapped = || self.extents.iter().filter_map(|e| Some((e, e.place?)));
-        w.u64(mapped().count() as u64);
-        for (e, place) in mapped() {
-            w.u64(e.v.0).u32(e.n).u64(place.0);
+        let told = || self.extents.iter().filter(|e| e.place.is_some() || self.is_hole(e));
+        w.u64(told().count() as u64);
+        for e in told() {
+            w.u64(e.v.0).u32(e.n).u64(e.place.map_or(0, |p| p.0));
         }
+        self.snapshots.encode(&mut w);
         w.0
     }
 
-    /// The reverse; None: it is damaged.
-    pub(crate) fn decode(raw: &[u8]) -> Option<Table> {
+    /// The reverse, of a table of nothing; None: it is damaged.
+    pub(crate) fn decode(mut table: Table, raw: &[u8]) -> Option<Table> {
         let mut r = Reader(raw);
-        let mut table = Table::default();
         for _ in 0..r.u32()? {
             let (serial, head_bytes, blocks) = (r.u64()?, r.u32()?, r.u32()?);
             table.objects.insert(serial, Info { head_bytes, blocks, live: 0 });
@@ -51,6 +52,11 @@ impl Table {
         }
         for _ in 0..r.u64()? {
             let (v, n, place) = (Virt(r.u64()?), r.u32()?, Place(r.u64()?));
+            let hole = Extent { v, n, place: None };
+            if place.0 == 0 && n > 0 && table.is_hole(&hole) {
+                table.extents.set(hole);
+                continue;
+            }
             let (serial, index) = parts(place);
             let info = table.objects.get_mut(&serial)?;
             info.live += n;
@@ -59,7 +65,9 @@ impl Table {
             }
             table.extents.set(Extent { v, n, place: Some(place) });
         }
-        Some(table)
+        table.snapshots = Snapshots::decode(&mut r)?;
+        let owned = table.extents.iter().all(|e| table.is_owned(&e));
+        owned.then_some(table)
     }
 }
 
@@ -75,6 +83,7 @@ impl State {
         let body = self.table.encode();
         let mut head = self.head(Kind::Checkpoint, nonce);
         head.body_sum = crc32c::crc32c(&body);
+        head.said = (!self.table.snapshots.is_unused()).then(Said::default);
         let (mut bytes, sum) = head.encode(&shape.uuid);
         let head_bytes = bytes.len();
         bytes.extend_from_slice(&body);
@@ -151,16 +160,32 @@ mod tests {
 
     #[test]
     fn a_table_is_decoded_as_it_was() {
-        let mut t = Table::default();
+        let mut t = Table::new(100, None);
         t.objects.insert(3, Info { head_bytes: 200, blocks: 9, live: 5 });
         t.fences.insert(2);
         let place = crate::state::place(3, 2);
         t.extents.set(Extent { v: Virt(70), n: 5, place: Some(place) });
         t.extents.set(Extent { v: Virt(90), n: 5, place: None });
         let raw = t.encode();
-        let back = Table::decode(&raw).unwrap();
-        assert_eq!((back.objects.clone(), back.fences.clone()), (t.objects, t.fences));
+        let decode = |raw: &[u8]| Table::decode(Table::new(100, None), raw);
+        let back = decode(&raw).unwrap();
+        assert_eq!((&back.objects, &back.fences), (&t.objects, &t.fences));
         assert_eq!((back.place(72), back.place(90)), (Some(Place(place.0 + 2)), None));
-        assert!((0..raw.len()).all(|n| Table::decode(&raw[..n]).is_none()), "cut short");
+        assert!((0..raw.len()).all(|n| decode(&raw[..n]).is_none()), "cut short");
+        let mut with = t.clone();
+        for (id, name) in [(1, "a"), (2, "b")] {
+            let s = lfs::Snapshot { id, made: 7, name: name.into(), ended: false };
+            with.record(&crate::object::Record::Made(s));
+            [72, 91, 5].into_iter().for_each(|v| with.give_up(v));
+            with.extents.set(Extent { v: Virt(72), n: 1, place: None });
+        }
+        let raw = with.encode();
+        let back = decode(&raw).unwrap();
+        assert_eq!(back.snapshots, with.snapshots);
+        for (view, v) in [1, 2].into_iter().flat_map(|s| (0..100).map(move |v| (Some(s), v))) {
+            assert_eq!(back.shown(view, v), with.shown(view, v), "S6: holes are kept");
+        }
+        let whole = decode(&with.encode()[..raw.len() - 1]);
+        assert!(whole.is_none(), "cut short");
     }
 }

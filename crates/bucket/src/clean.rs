@@ -4,7 +4,7 @@
 
 use crate::chain::{Trouble, head_of};
 use crate::object::name;
-use crate::state::place;
+use crate::state::{Gathered, place};
 use crate::store::{Inner, Store};
 use env::{Block, DiskError, DiskErrorKind};
 use std::collections::BTreeSet;
@@ -71,6 +71,9 @@ impl Inner {
         for serial in &victims {
             self.empty(*serial).await?;
         }
+        // Their blocks die where they were when this is sealed: else they were victims again.
+        self.state.borrow_mut().seal(&self.shape, self.env.random());
+        self.send_ready();
         Ok(victims.len())
     }
 
@@ -86,20 +89,21 @@ impl Inner {
         };
         for (index, v) in (0..).zip(&head.written) {
             let lies = place(serial, index);
-            let lives = || {
+            // The volume's, or what a snapshot has under its number.
+            let owner = || {
                 let s = self.state.borrow();
-                s.table.place(*v) == Some(lies) && !s.open.contains_key(v)
+                let is_his = |v: &u64| s.table.place(*v) == Some(lies) && !s.open.contains_key(v);
+                s.table.namesakes(*v).find(is_his)
             };
-            if !lives() {
-                continue;
-            }
+            let Some(owned) = owner() else { continue };
             self.wait_for_room().await?;
-            let read: Vec<Block> = self.read_virtual(*v, 1).await?;
+            let read: Vec<Block> = self.read_virtual(owned, 1).await?;
             let order = self.order.lock().await;
-            if lives() {
+            if owner() == Some(owned) {
                 let mut s = self.state.borrow_mut();
                 s.stats.moved += 1;
-                read.into_iter().for_each(|block| s.write(*v, block));
+                let moved = read.into_iter().map(|block| (owned, Gathered::Moved(block)));
+                s.open.extend(moved);
             }
             drop(order);
             self.seal_if_full();

@@ -14,7 +14,12 @@ fn total(blocks: &[Block]) -> u64 {
 }
 
 impl Inner {
-    fn check_range(&self, during: &'static str, at: u64, len: u64) -> Result<(), DiskError> {
+    pub(crate) fn check_range(
+        &self,
+        during: &'static str,
+        at: u64,
+        len: u64,
+    ) -> Result<(), DiskError> {
         let size = self.shape.blocks * BLOCK;
         if at.checked_add(len).is_some_and(|end| end <= size) {
             return Ok(());
@@ -42,7 +47,8 @@ impl Disk for Store {
             let len = total(&blocks);
             self.inner.check_range("read", at, len)?;
             let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
-            let read = self.inner.read_on(first, last - first).await?;
+            let read = self.inner.read_on(None, first, last - first).await?;
+            let read = read.ok_or_else(|| crate::read::missing(first))?;
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }

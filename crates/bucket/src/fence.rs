@@ -109,6 +109,7 @@ async fn fence(
         freed: Vec::new(),
         writer: options.writer.clone(),
         body_sum: 0,
+        said: None,
     };
     let (raw, sum) = head.encode(&shape.uuid);
     let bytes = raw.len();

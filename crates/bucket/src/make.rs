@@ -2,6 +2,7 @@
 //! interrupted attempt left is taken away, and the object `volume` comes last.
 
 use crate::BLOCK_BYTES;
+use crate::at_rest::AtRest;
 use crate::beat::BEATS;
 use crate::object::LOG;
 use crate::store::Store;
@@ -18,6 +19,8 @@ pub struct FormatOptions {
     pub size_bytes: u64,
     /// Even if there is a volume already: that one is lost.
     pub force: bool,
+    /// How its objects lie at rest.
+    pub at_rest: AtRest,
 }
 
 /// Serials under way beyond the acknowledged one at most.
@@ -54,8 +57,10 @@ pub async fn format(
             bucket.delete(&name).await.map_err(text)?;
         }
     }
-    let shape = Shape { uuid: options.uuid, blocks, window: WINDOW };
-    Ok(Making { store: Store::make(env, bucket.clone(), shape), bucket })
+    let (uuid, window) = (options.uuid, WINDOW);
+    let shape = Shape { uuid, blocks, window, compressed: false, check: None };
+    let shape = shape.lying(&options.at_rest);
+    Ok(Making { store: Store::make(env, bucket.clone(), (shape, &options.at_rest)), bucket })
 }
 
 impl Making {

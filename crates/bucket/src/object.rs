@@ -8,11 +8,14 @@
 //!  64 the newest acknowledged checkpoint | 72 chance | 80 blocks | 84 freed ranges
 //!  88 bytes of the writer's name | 92 the body's sum
 //!  96 each block's virtual number (8) | freed: first (8), how many (8) | the writer's name
+//!  then, if the kind has bit 8: blocks that are moved (4) | records of snapshots (4): each 1 (4)
+//!       and the snapshot, it was made; or 2 (4) and its number (4), it has ended
 //!  then  of changes: for each block its sum (4) and its bytes (4096)
 //!        of a checkpoint: its body
 //! ```
 
 use crate::BLOCK_BYTES;
+use lfs::Snapshot;
 use lfs::codec::{Reader, Writer};
 
 const MAGIC: [u8; 8] = *b"CairnOBJ";
@@ -35,6 +38,49 @@ pub(crate) enum Kind {
     Fence,
 }
 
+/// A kind has this bit where the object says something about snapshots: programs that know none,
+/// and would let their blocks die, take it for damage.
+const KNOWS_SNAPSHOTS: u32 = 0x100;
+
+/// What becomes of a snapshot with an object, behind all that it writes and frees.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Record {
+    /// It was made.
+    Made(Snapshot),
+    /// The one of this number has ended.
+    Ended(u32),
+}
+
+/// What an object says where there are snapshots.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Said {
+    /// So many of the blocks, the last ones, hold what they held before, and have only moved.
+    pub(crate) moved: u32,
+    pub(crate) records: Vec<Record>,
+}
+
+impl Said {
+    fn encode(&self, w: &mut Writer) {
+        w.u32(self.moved).u32(self.records.len() as u32);
+        for record in &self.records {
+            match record {
+                Record::Made(snapshot) => snapshot.encode(w.u32(1)),
+                Record::Ended(id) => drop(w.u32(2).u32(*id)),
+            }
+        }
+    }
+    fn decode(r: &mut Reader<'_>) -> Option<Said> {
+        let (moved, count) = (r.u32()?, r.u32()?);
+        let record = |r: &mut Reader<'_>| match r.u32()? {
+            1 => Some(Record::Made(Snapshot::decode(r)?)),
+            2 => Some(Record::Ended(r.u32()?)),
+            _ => None,
+        };
+        let records = (0..count).map(|_| record(r)).collect::<Option<_>>()?;
+        Some(Said { moved, records })
+    }
+}
+
 /// An object's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
@@ -55,6 +101,8 @@ pub(crate) struct Head {
     pub(crate) writer: String,
     /// A checkpoint's body's sum.
     pub(crate) body_sum: u32,
+    /// None: nothing about snapshots.
+    pub(crate) said: Option<Said>,
 }
 
 /// What decoding has come to.
@@ -75,7 +123,11 @@ impl Head {
             Kind::Checkpoint => 2,
             Kind::Fence => 3,
         };
-        let variable = 8 * self.written.len() + 16 * self.freed.len() + self.writer.len();
+        let mut said = Writer::default();
+        self.said.iter().for_each(|s| s.encode(&mut said));
+        let kind = kind | self.said.as_ref().map_or(0, |_| KNOWS_SNAPSHOTS);
+        let lists = 8 * self.written.len() + 16 * self.freed.len();
+        let variable = lists + self.writer.len() + said.0.len();
         let mut w = Writer::default();
         w.bytes(&MAGIC).u32(0).u32(kind).bytes(uuid).u64(self.serial).u64(self.epoch);
         w.u64(self.previous.0).u32(self.previous.1).u32((FIXED_BYTES + variable) as u32);
@@ -89,7 +141,7 @@ impl Head {
         for (v, n) in &self.freed {
             w.u64(*v).u64(*n);
         }
-        w.bytes(self.writer.as_bytes());
+        w.bytes(self.writer.as_bytes()).bytes(&said.0);
         let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &w.0[12..]);
         w.0[8..12].copy_from_slice(&sum.to_le_bytes());
         (w.0, sum)
@@ -119,7 +171,9 @@ impl Head {
     }
 
     fn fields(uuid: &[u8; 16], r: &mut Reader<'_>) -> Option<Head> {
-        let kind = match r.u32()? {
+        let kind = r.u32()?;
+        let knows_snapshots = kind & KNOWS_SNAPSHOTS != 0;
+        let kind = match kind & !KNOWS_SNAPSHOTS {
             1 => Kind::Changes,
             2 => Kind::Checkpoint,
             3 => Kind::Fence,
@@ -135,6 +189,10 @@ impl Head {
         let freed = (0..ranges).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<_>>()?;
         let writer = String::from_utf8(r.bytes(text as usize)?.to_vec()).ok()?;
         let previous = (previous, previous_sum);
+        let said = if knows_snapshots { Some(Said::decode(r)?) } else { None };
+        if said.as_ref().is_some_and(|s| s.moved > blocks) {
+            return None;
+        }
         Some(Head {
             kind,
             serial,
@@ -146,6 +204,7 @@ impl Head {
             freed,
             writer,
             body_sum,
+            said,
         })
     }
 }
@@ -187,6 +246,7 @@ mod tests {
             freed: vec![(7, 3)],
             writer: "somebody".into(),
             body_sum: 6,
+            said: None,
         }
     }
 
@@ -197,6 +257,12 @@ mod tests {
         assert_eq!(decoded, Decoded::Head(Box::new(head()), sum, raw.len()));
         assert_eq!(Head::decode(&[1; 16], &raw[..100]), Decoded::Short(raw.len()));
         assert_eq!(Head::decode(&[2; 16], &raw), Decoded::Damaged, "another volume's");
+        let made = Snapshot { id: 3, made: 1 << 33, name: "a".into(), ended: false };
+        let records = vec![Record::Ended(2), Record::Made(made)];
+        let said = Head { said: Some(Said { moved: 1, records }), ..head() };
+        let (with, sum) = said.encode(&[1; 16]);
+        let decoded = Head::decode(&[1; 16], &with);
+        assert_eq!(decoded, Decoded::Head(Box::new(said), sum, with.len()));
         for i in 0..raw.len() {
             let mut other = raw.clone();
             other[i] ^= 1;

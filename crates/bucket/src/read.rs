@@ -104,54 +104,68 @@ impl Stream {
 }
 
 impl Inner {
-    /// `n` blocks from `v` on, for a user: what lies behind them is asked for if it is likely to be
-    /// read next.
-    pub(crate) async fn read_on(self: &Rc<Self>, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
+    /// `n` blocks from `v` on, of the volume or a snapshot (`view`), for a user: what lies behind
+    /// them is asked for if it is likely to be read next. None: an object is missing.
+    pub(crate) async fn read_on(
+        self: &Rc<Self>,
+        view: Option<u32>,
+        v: u64,
+        n: u64,
+    ) -> Result<Option<Vec<Block>>, DiskError> {
         let from = self.state.borrow_mut().stream.goes_on(v, n);
         if let Some(from) = from.filter(|from| *from < self.shape.blocks) {
             self.state.borrow_mut().stream.under_way += 1;
             let store = self.clone();
             self.env.spawn("read-ahead", async move {
-                let (_, runs) = store.look(from, MANY.min(store.shape.blocks - from));
+                let (_, runs) = store.look(view, from, MANY.min(store.shape.blocks - from));
                 // What goes wrong here is told to who reads there.
                 all(runs.iter().map(|r| store.fetch(*r)).collect()).await;
                 store.state.borrow_mut().stream.under_way -= 1;
             });
         }
-        self.read_virtual(v, n).await
+        self.read_view(view, v, n).await
     }
 
-    /// `n` blocks from `v` on.
+    /// `n` virtual blocks from `v` on, whosever they are.
     pub(crate) async fn read_virtual(&self, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
+        self.read_view(None, v, n).await?.ok_or_else(|| missing(v))
+    }
+
+    async fn read_view(
+        &self,
+        view: Option<u32>,
+        v: u64,
+        n: u64,
+    ) -> Result<Option<Vec<Block>>, DiskError> {
         // What is read meanwhile may be written anew and its old object be deleted: ask again.
         for _ in 0..8 {
-            let (found, runs) = self.look(v, n);
+            let (found, runs) = self.look(view, v, n);
             if runs.is_empty() {
                 let zeros = || Block::zeroed(BLOCK_BYTES);
-                return Ok(found.into_iter().map(|b| b.unwrap_or_else(zeros)).collect());
+                let all = found.into_iter().map(|b| b.unwrap_or_else(zeros));
+                return Ok(Some(all.collect()));
             }
             let missing = all(runs.iter().map(|r| self.fetch(*r)).collect()).await;
             let read: BTreeMap<u64, Block> =
                 missing.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
-            if let Some(all) = self.complete(v, found, &read) {
-                return Ok(all);
+            if let Some(all) = self.complete((view, v), found, &read) {
+                return Ok(Some(all));
             }
         }
-        let detail = "its object is missing from the bucket".to_owned();
-        let at = v.saturating_mul(BLOCK_BYTES as u64);
-        Err(DiskError { kind: DiskErrorKind::Io, during: "read", at, detail })
+        Ok(None)
     }
 
     /// What is in memory of `n` blocks from `v` on, and what has to be read.
-    fn look(&self, v: u64, n: u64) -> (Vec<Option<Block>>, Vec<Run>) {
+    fn look(&self, view: Option<u32>, v: u64, n: u64) -> (Vec<Option<Block>>, Vec<Run>) {
         let mut s = self.state.borrow_mut();
         let (mut found, mut runs) = (Vec::new(), Vec::<Run>::new());
         for v in v..v + n {
-            if let Some(known) = s.in_memory(v) {
+            if let Some(known) = s.in_memory(view, v) {
                 found.push(known);
                 continue;
             }
             found.push(None);
+            let v = s.table.shown(view, v);
             let (serial, index) = parts(s.table.place(v).expect("else it is zeros"));
             let Some(info) = s.table.objects.get(&serial).copied() else { continue };
             let inside = |r: &Run| r.serial == serial && (r.first..r.first + r.n).contains(&index);
@@ -176,9 +190,10 @@ impl Inner {
     fn fetch(&self, run: Run) -> env::Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
         Box::pin(async move {
             let slot = SLOT_BYTES as u64;
-            let range = Some((run.head_bytes + run.first * slot, run.n * slot));
+            let range = (run.head_bytes + run.first * slot, run.n * slot);
             let name = name(run.serial);
-            let raw = match self.bucket.get(&name, range).await {
+            // What lies at a place never changes (I1).
+            let raw = match self.bucket.get_kept(&name, range, self.shape.uuid).await {
                 Err(e) if e.kind == BucketErrorKind::NotFound => return Ok(Vec::new()),
                 raw => raw?,
             };
@@ -201,20 +216,27 @@ impl Inner {
     /// All blocks, with what was read put where memory had none; None: some have moved meanwhile.
     fn complete(
         &self,
-        v: u64,
+        (view, v): (Option<u32>, u64),
         found: Vec<Option<Block>>,
         read: &BTreeMap<u64, Block>,
     ) -> Option<Vec<Block>> {
         let mut s = self.state.borrow_mut();
         let whole = (v..).zip(found).map(|(v, known)| match known {
             Some(block) => Some(block),
-            None => match s.in_memory(v) {
+            None => match s.in_memory(view, v) {
                 Some(known) => Some(known.unwrap_or_else(|| Block::zeroed(BLOCK_BYTES))),
-                None => read.get(&s.table.place(v)?.0).cloned(),
+                None => read.get(&s.table.place(s.table.shown(view, v))?.0).cloned(),
             },
         });
         whole.collect()
     }
+}
+
+/// A block's object is not there, as an error of the disk.
+pub(crate) fn missing(v: u64) -> DiskError {
+    let detail = "its object is missing from the bucket".to_owned();
+    let at = v.saturating_mul(BLOCK_BYTES as u64);
+    DiskError { kind: DiskErrorKind::Io, during: "read", at, detail }
 }
 
 /// What a sum has found, as an error of the disk.

@@ -1,11 +1,12 @@
 //! What an open store knows: where each block lies, what has gathered, what is under way and what
 //! is acknowledged. It asks no bucket.
 
-use crate::object::{Head, Kind, block_sum};
+use crate::object::{Head, Kind, Record, Said, block_sum};
 use crate::read::{Cache, Stream};
+use crate::snapshot::sorted;
 use crate::volume::Shape;
 use env::{Block, DiskError};
-use lfs::{Extent, Extents, Place, Virt};
+use lfs::{Extent, Extents, Owners, Place, Snapshots, Virt};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -26,6 +27,8 @@ pub struct Stats {
     pub requests: [u64; 4],
     /// Bytes sent and received.
     pub bytes: [u64; 2],
+    /// Ranges of objects that a cache had, so that the bucket was not asked.
+    pub kept: u64,
 }
 
 /// One object of the log.
@@ -53,27 +56,37 @@ pub(crate) fn parts(place: Place) -> (u64, u64) {
 }
 
 /// Where each block lies, and the objects of the log.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Table {
+    /// Blocks of the volume.
+    pub(crate) blocks: u64,
+    pub(crate) owners: Owners,
     pub(crate) extents: Extents,
     pub(crate) objects: BTreeMap<u64, Info>,
     /// They are never deleted (I7).
     pub(crate) fences: BTreeSet<u64>,
+    pub(crate) snapshots: Snapshots,
+    /// A planted bug.
+    pub(crate) plant: Option<&'static str>,
 }
 
 impl Table {
+    /// Of a volume in which nothing was written. `plant`: a planted bug.
+    pub(crate) fn new(blocks: u64, plant: Option<&'static str>) -> Table {
+        Table {
+            blocks,
+            owners: Owners::of(blocks),
+            extents: Extents::default(),
+            objects: BTreeMap::new(),
+            fences: BTreeSet::new(),
+            snapshots: Snapshots::default(),
+            plant,
+        }
+    }
+
     /// Where a block lies; None: it is zeros.
     pub(crate) fn place(&self, v: u64) -> Option<Place> {
         self.extents.get(Virt(v)).and_then(|e| e.at(Virt(v)))
-    }
-
-    fn died(&mut self, v: u64) {
-        if let Some(old) = self.place(v)
-            && let Some(info) = self.objects.get_mut(&parts(old).0)
-        {
-            assert!(info.live > 0, "I7: a block dies in an object where none lives");
-            info.live -= 1;
-        }
     }
 
     /// An object of the log says so.
@@ -85,18 +98,43 @@ impl Table {
         let blocks = head.written.len() as u32;
         let info = Info { head_bytes: head_bytes as u32, blocks, live: blocks };
         self.objects.insert(head.serial, info);
+        let moved = head.said.as_ref().map_or(0, |s| s.moved);
         for (index, v) in (0..).zip(&head.written) {
-            self.died(*v);
+            match index < u64::from(blocks - moved) {
+                true => self.give_up(*v),
+                false => self.died(self.place(*v)),
+            }
             let place = Some(place(head.serial, index));
             self.extents.set(Extent { v: Virt(*v), n: 1, place });
         }
         for (v, n) in &head.freed {
-            (*v..v + n).for_each(|v| self.died(v));
+            (*v..v + n).for_each(|v| self.give_up(v));
             let most = u64::from(u32::MAX);
             for first in (*v..v + n).step_by(most as usize) {
                 let n = (v + n - first).min(most) as u32;
                 self.extents.set(Extent { v: Virt(first), n, place: None });
             }
+        }
+        head.said.iter().flat_map(|s| &s.records).for_each(|r| self.record(r));
+    }
+}
+
+/// What has gathered of a block.
+#[derive(Clone, Debug)]
+pub(crate) enum Gathered {
+    /// New contents.
+    Written(Block),
+    /// It is written again as it was, so that its object can go.
+    Moved(Block),
+    /// It has none any more.
+    Freed,
+}
+
+impl Gathered {
+    fn contents(&self) -> Option<Block> {
+        match self {
+            Gathered::Written(block) | Gathered::Moved(block) => Some(block.clone()),
+            Gathered::Freed => None,
         }
     }
 }
@@ -124,8 +162,8 @@ pub(crate) struct State {
     pub(crate) last: (u64, u32),
     /// The newest acknowledged checkpoint; 0: none.
     pub(crate) checkpoint: u64,
-    /// What has gathered: contents, or None for what is freed.
-    pub(crate) open: BTreeMap<u64, Option<Block>>,
+    /// What has gathered.
+    pub(crate) open: BTreeMap<u64, Gathered>,
     /// The last group, the last one sealed, the last one that is durable.
     pub(crate) put: u64,
     pub(crate) sealed_put: u64,
@@ -159,26 +197,28 @@ impl State {
 
     /// A block's new contents.
     pub(crate) fn write(&mut self, v: u64, block: Block) {
-        self.open.insert(v, Some(block));
+        self.open.insert(v, Gathered::Written(block));
     }
 
     /// These hold nothing any more.
     pub(crate) fn free(&mut self, v: u64, n: u64) {
         for v in v..v + n {
             if self.table.place(v).is_some() {
-                self.open.insert(v, None);
+                self.open.insert(v, Gathered::Freed);
             } else {
                 self.open.remove(&v);
             }
         }
     }
 
-    /// A block as it is in memory; None: it has to be looked for in the bucket. `Some(None)`: it is
-    /// zeros.
-    pub(crate) fn in_memory(&mut self, v: u64) -> Option<Option<Block>> {
-        if let Some(open) = self.open.get(&v) {
-            return Some(open.clone());
+    /// A block of the volume or of a snapshot (`view`) as it is in memory; None: it has to be
+    /// looked for in the bucket. `Some(None)`: it is zeros.
+    pub(crate) fn in_memory(&mut self, view: Option<u32>, v: u64) -> Option<Option<Block>> {
+        // What has gathered comes behind every snapshot (S3).
+        if let Some(open) = self.open.get(&v).filter(|_| view.is_none()) {
+            return Some(open.contents());
         }
+        let v = self.table.shown(view, v);
         let Some(place) = self.table.place(v) else { return Some(None) };
         let (serial, index) = parts(place);
         if let Some(flight) = self.flights.get(&serial) {
@@ -189,9 +229,14 @@ impl State {
 
     /// What has gathered becomes the next object. False: nothing has.
     pub(crate) fn seal(&mut self, shape: &Shape, nonce: u64) -> bool {
+        self.seal_with(shape, nonce, Vec::new())
+    }
+
+    /// The same, with these records behind it.
+    pub(crate) fn seal_with(&mut self, shape: &Shape, nonce: u64, records: Vec<Record>) -> bool {
         let put = self.put;
         self.sealed_put = put;
-        if self.open.is_empty() {
+        if self.open.is_empty() && records.is_empty() {
             match self.flights.last_entry() {
                 Some(mut last) => last.get_mut().put = put,
                 None => self.durable_put = put,
@@ -199,17 +244,19 @@ impl State {
             return false;
         }
         let mut head = self.head(Kind::Changes, nonce);
-        let mut blocks = Vec::new();
-        for (v, contents) in std::mem::take(&mut self.open) {
-            match contents {
-                Some(block) => {
-                    head.written.push(v);
-                    blocks.push(block);
-                }
-                None => match head.freed.last_mut().filter(|(first, n)| first + *n == v) {
-                    Some((_, n)) => *n += 1,
-                    None => head.freed.push((v, 1)),
-                },
+        let (written, moved, freed) = sorted(std::mem::take(&mut self.open));
+        let said = Said { moved: moved.len() as u32, records };
+        // Where there are no snapshots, nothing is said of them.
+        let is_said = !self.table.snapshots.is_unused() || !said.records.is_empty();
+        head.said = is_said.then_some(said).filter(|s| *s != Said::default());
+        let lies = |(v, _): &(u64, Block)| self.table.place(*v).is_some();
+        assert!(moved.iter().all(lies), "S4: what has moved lay somewhere, and its place dies");
+        let blocks: Vec<Block>;
+        (head.written, blocks) = written.into_iter().chain(moved).unzip();
+        for v in freed {
+            match head.freed.last_mut().filter(|(first, n)| first + *n == v) {
+                Some((_, n)) => *n += 1,
+                None => head.freed.push((v, 1)),
             }
         }
         self.stats.blocks += blocks.len() as u64;
@@ -238,6 +285,7 @@ impl State {
             freed: Vec::new(),
             writer: String::new(),
             body_sum: 0,
+            said: None,
         }
     }
 
@@ -313,12 +361,13 @@ mod tests {
             freed: freed.to_vec(),
             writer: String::new(),
             body_sum: 0,
+            said: None,
         }
     }
 
     #[test]
     fn newer_objects_take_blocks_from_older_ones() {
-        let mut t = Table::default();
+        let mut t = Table::new(100, None);
         t.apply(&head(1, &[5, 6, 7], &[]), 128);
         t.apply(&head(2, &[6], &[(7, 2)]), 128);
         assert_eq!(t.place(5).map(parts), Some((1, 0)));

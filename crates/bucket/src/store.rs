@@ -1,11 +1,12 @@
 //! The store as its user sees it: opened, then a disk of virtual blocks and a taker of groups,
 //! closed. How the log is followed, written and taken over is elsewhere.
 
+use crate::at_rest::{AtRest, Key};
 use crate::chain::{Chain, Trouble, list};
 use crate::fence::{self, TakeOver};
 use crate::read::{Cache, Stream};
 use crate::state::{State, Stats, Table};
-use crate::volume::Shape;
+use crate::volume::{self, Shape};
 use env::sync::{Lock, Notify};
 use env::{
     Bucket, BucketError, BucketErrorKind, DiskError, Env, Local, Nanos, ObjectDone, ObjectOp,
@@ -44,6 +45,8 @@ pub struct OpenOptions {
     pub cache_blocks: usize,
     /// How often it is tidied.
     pub pace: Pace,
+    /// The volume's key, if it is encrypted.
+    pub key: Option<Key>,
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
 }
@@ -57,6 +60,7 @@ impl Default for OpenOptions {
             writer: String::new(),
             cache_blocks: 16 << 10,
             pace: Pace::default(),
+            key: None,
             plant: None,
         }
     }
@@ -79,6 +83,8 @@ struct Steady {
     bucket: Rc<dyn Bucket>,
     requests: Cell<[u64; 4]>,
     bytes: Cell<[u64; 2]>,
+    /// Ranges that a cache had.
+    kept: Cell<u64>,
 }
 
 /// Pauses before a request that only reads is made again, in milliseconds.
@@ -86,13 +92,19 @@ const PAUSES: [u64; 6] = [50, 200, 500, 1000, 2000, 5000];
 
 impl Steady {
     fn new(env: Env, bucket: Rc<dyn Bucket>) -> Rc<Steady> {
-        Rc::new(Steady { env, bucket, requests: Cell::default(), bytes: Cell::default() })
+        Rc::new(Steady {
+            env,
+            bucket,
+            requests: Cell::default(),
+            bytes: Cell::default(),
+            kept: Cell::default(),
+        })
     }
 
     fn count(&self, op: &ObjectOp) {
         let n = match op {
             ObjectOp::PutAbsent(..) | ObjectOp::Put(..) => 0,
-            ObjectOp::Get(..) => 1,
+            ObjectOp::Get(..) | ObjectOp::GetKept { .. } => 1,
             ObjectOp::List { .. } => 2,
             ObjectOp::Delete(_) => 3,
         };
@@ -104,8 +116,20 @@ impl Steady {
     }
 
     async fn ask_once(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
-        self.count(&op);
-        let done = self.bucket.ask(op).await;
+        let may_be_kept = matches!(op, ObjectOp::GetKept { .. });
+        if !may_be_kept {
+            self.count(&op);
+            return self.received(self.bucket.ask(op).await);
+        }
+        let done = self.bucket.ask(op.clone()).await;
+        match done {
+            Ok(ObjectDone::Kept(_)) => self.kept.set(self.kept.get() + 1),
+            _ => self.count(&op),
+        }
+        self.received(done)
+    }
+
+    fn received(&self, done: Result<ObjectDone, BucketError>) -> Result<ObjectDone, BucketError> {
         if let Ok(ObjectDone::Bytes(got)) = &done {
             let mut bytes = self.bytes.get();
             bytes[1] += got.len() as u64;
@@ -118,7 +142,7 @@ impl Steady {
 impl Bucket for Steady {
     fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
         Box::pin(async move {
-            let reads = matches!(op, ObjectOp::Get(..) | ObjectOp::List { .. });
+            let reads = matches!(op.verb(), "GET" | "LIST");
             for pause in PAUSES.iter().filter(|_| reads) {
                 match self.ask_once(op.clone()).await {
                     Err(e) if e.kind == BucketErrorKind::Unknown => {
@@ -168,8 +192,9 @@ impl Store {
         options: OpenOptions,
     ) -> Result<Store, String> {
         let steady = Steady::new(env.clone(), bucket);
-        let bucket: Rc<dyn Bucket> = steady.clone();
-        let shape = Shape::of(&bucket).await?;
+        let below: Rc<dyn Bucket> = steady.clone();
+        let shape = Shape::of(&below).await?;
+        let bucket = volume::opened(below, &shape.at_rest(options.key.as_ref())?);
         let chain = if options.read_only {
             follow(&bucket, &shape, options.plant).await?
         } else {
@@ -179,7 +204,7 @@ impl Store {
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
         let there = chain.listed.clone();
         let cache = Cache::new(options.cache_blocks);
-        let store = Store::with(env, steady, (shape, options), (chain, cache));
+        let store = Store::with(env, (steady, bucket), (shape, options), (chain, cache));
         let store = Store { opened, ..store };
         if !store.inner.options.read_only {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
@@ -189,10 +214,11 @@ impl Store {
     }
 
     /// The store of a volume that is being made: nobody else knows of it, and there is no fence.
-    pub(crate) fn make(env: Env, bucket: Rc<dyn Bucket>, shape: Shape) -> Store {
+    pub(crate) fn make(env: Env, bucket: Rc<dyn Bucket>, (shape, how): (Shape, &AtRest)) -> Store {
         let steady = Steady::new(env.clone(), bucket);
+        let bucket = volume::opened(steady.clone(), how);
         let chain = Chain {
-            table: Table::default(),
+            table: Table::new(shape.blocks, None),
             checkpoint: 0,
             epoch: 0,
             writer: String::new(),
@@ -203,7 +229,7 @@ impl Store {
         };
         let options = OpenOptions::default();
         let cache = Cache::new(options.cache_blocks);
-        Store::with(env, steady, (shape, options), (chain, cache))
+        Store::with(env, (steady, bucket), (shape, options), (chain, cache))
     }
 
     /// The same store at another moment of its log.
@@ -212,13 +238,14 @@ impl Store {
         let cache = inner.state.borrow().cache.clone();
         let of = (inner.shape, inner.options.clone());
         let opened = Opened { checkpoint: chain.checkpoint, rolled: 0, epoch: chain.epoch };
-        let store = Store::with(inner.env.clone(), inner.steady.clone(), of, (chain, cache));
+        let ways = (inner.steady.clone(), inner.bucket.clone());
+        let store = Store::with(inner.env.clone(), ways, of, (chain, cache));
         Store { opened, ..store }
     }
 
     fn with(
         env: Env,
-        steady: Rc<Steady>,
+        (steady, bucket): (Rc<Steady>, Rc<dyn Bucket>),
         (shape, options): (Shape, OpenOptions),
         (chain, cache): (Chain, Cache),
     ) -> Store {
@@ -249,7 +276,7 @@ impl Store {
         };
         let inner = Rc::new(Inner {
             env,
-            bucket: steady.clone(),
+            bucket,
             steady,
             shape,
             plant: options.plant,
@@ -273,7 +300,8 @@ impl Store {
     /// What was done since.
     pub fn stats(&self) -> Stats {
         let (requests, bytes) = (self.inner.steady.requests.get(), self.inner.steady.bytes.get());
-        Stats { requests, bytes, ..self.inner.state.borrow().stats }
+        let kept = self.inner.steady.kept.get();
+        Stats { requests, bytes, kept, ..self.inner.state.borrow().stats }
     }
     /// Bytes of memory that the table takes, about.
     pub fn table_memory_bytes(&self) -> usize {
@@ -311,8 +339,8 @@ impl Store {
     /// The ranges of virtual blocks that have contents: first, and how many.
     pub fn mapped(&self) -> Vec<(u64, u64)> {
         let s = self.inner.state.borrow();
-        let mapped = s.table.extents.iter().filter(|e| e.place.is_some());
-        mapped.map(|e| (e.v.0, u64::from(e.n))).collect()
+        let mapped = s.table.extents.range(0, self.inner.shape.blocks);
+        mapped.filter(|e| e.place.is_some()).map(|e| (e.v.0, u64::from(e.n))).collect()
     }
 
     /// Objects of the log, blocks in them, and those that live.
@@ -338,8 +366,8 @@ impl Store {
             }
         }
         for e in s.table.extents.iter().filter(|e| e.place.is_some()) {
-            if e.end() > self.inner.shape.blocks {
-                wrong.push(format!("block {} lies behind the end", e.end() - 1));
+            if !s.table.is_owned(&e) {
+                wrong.push(format!("block {} is nobody's", e.end() - 1));
             }
         }
         Ok(wrong)

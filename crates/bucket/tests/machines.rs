@@ -1,11 +1,12 @@
 //! Several machines write one volume in a bucket, each in the belief that it is right: they are
 //! killed and stopped at any of their requests, answers are lost, and requests come late. Whoever
 //! opens the volume next finds what the writer before had acknowledged, a prefix of its groups, and
-//! nothing of anybody else. Each planted bug must be found.
+//! nothing of anybody else; and the same of every snapshot that was made and not deleted. Each
+//! planted bug must be found.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{FormatOptions, OpenOptions, PLANTS, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, OpenOptions, PLANTS, SNAPSHOT_PLANTS, Store, TakeOver};
 use env::{Block, Bucket, Disk, DiskError, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
@@ -16,10 +17,23 @@ use std::rc::Rc;
 const BLOCKS: u64 = 64;
 
 /// Each block's tag; 0: zeros.
-type Twin = Vec<u64>;
+type Tags = Vec<u64>;
 
-/// One group: blocks with their new tags.
-type Op = Vec<(u64, u64)>;
+/// What the store holds: its blocks, and those of its snapshots by their names.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct Twin {
+    blocks: Tags,
+    snapshots: BTreeMap<String, Tags>,
+}
+
+/// What is asked of it at once.
+#[derive(Clone, Debug)]
+enum Op {
+    /// A group: blocks with their new tags.
+    Group(Vec<(u64, u64)>),
+    Snapshot(String),
+    Delete(String),
+}
 
 /// What one writer has found and done.
 #[derive(Default)]
@@ -55,11 +69,22 @@ fn options(plant: Option<&'static str>, n: usize) -> OpenOptions {
     }
 }
 
-async fn contents(store: &Store) -> Result<Twin, DiskError> {
+async fn tags(disk: &dyn Disk) -> Result<Tags, DiskError> {
     let memory = (0..BLOCKS).map(|_| Block::zeroed(4096)).collect();
-    let blocks = store.read(0, memory).await?;
+    let blocks = disk.read(0, memory).await?;
     let tag = |b: &Block| u64::from_le_bytes(b.bytes()[..8].try_into().unwrap());
     Ok(blocks.iter().map(tag).collect())
+}
+
+async fn contents(store: &Store) -> Result<Twin, String> {
+    let text = |e: DiskError| e.to_string();
+    let blocks = tags(store).await.map_err(text)?;
+    let mut snapshots = BTreeMap::new();
+    for s in store.snapshots() {
+        let disk = store.snapshot_disk(&s.name)?;
+        snapshots.insert(s.name, tags(&disk).await.map_err(text)?);
+    }
+    Ok(Twin { blocks, snapshots })
 }
 
 fn block_of(tag: u64) -> Block {
@@ -68,7 +93,7 @@ fn block_of(tag: u64) -> Block {
     block
 }
 
-fn group_of(op: &Op) -> Group {
+fn group_of(op: &[(u64, u64)]) -> Group {
     let change = |(v, tag): &(u64, u64)| match tag {
         0 => Change::Free(Virt(*v), 1),
         _ => Change::Whole(Virt(*v), block_of(*tag)),
@@ -87,7 +112,8 @@ async fn machine(
     let store = Store::open(env.clone(), bucket, options(plan.plant, n)).await?;
     let text = |e: DiskError| e.to_string();
     let epoch = store.opened().epoch;
-    let found = contents(&store).await.map_err(text)?;
+    let found = contents(&store).await?;
+    let (base, mut names) = (found.clone(), Names::of(n, &found));
     let wrong = store.verify().await.map_err(|e| e.to_string())?;
     // To others somebody else may have deleted what they still know of.
     if let Some(w) = wrong.first().filter(|_| n == plan.cuts.len()) {
@@ -98,13 +124,16 @@ async fn machine(
         return Err(format!("broken: two writers have epoch {epoch}"));
     }
     for i in 1..=24_u64 {
-        let mut op: Op = Vec::new();
+        if rng.one_in(5) {
+            snapshots((&store, &history, epoch), &mut names, &mut rng).await?;
+        }
+        let mut op = Vec::new();
         for _ in 0..=rng.below(3) {
             let tag = (n as u64 + 1) << 32 | i << 8 | (rng.below(200) + 1);
             op.push((rng.below(BLOCKS), if rng.one_in(8) { 0 } else { tag }));
         }
         let group = group_of(&op);
-        history.borrow_mut().get_mut(&epoch).unwrap().ops.push(op);
+        history.borrow_mut().get_mut(&epoch).unwrap().ops.push(Op::Group(op));
         let number = store.put(&group).await.map_err(text)?;
         let done = history.borrow().get(&epoch).unwrap().ops.len();
         if rng.one_in(2) {
@@ -129,15 +158,72 @@ async fn machine(
             env.sleep(Nanos::from_secs(rng.below(4))).await;
         }
     }
+    // What it has written meanwhile is what it reads, and what its snapshots show.
+    let now = contents(&store).await?;
+    if now != after(&base, &history.borrow()[&epoch].ops) {
+        let what = "does not read what it has written, or a snapshot has changed (S1)";
+        return Err(format!("broken: epoch {epoch} {what}"));
+    }
     if rng.one_in(2) {
         store.close().await.map_err(text)?;
     }
     Ok(())
 }
 
+/// The snapshots that there are, and how many this machine has made.
+struct Names {
+    there: Vec<String>,
+    machine: usize,
+    made: u64,
+}
+
+impl Names {
+    fn of(machine: usize, found: &Twin) -> Names {
+        Names { there: found.snapshots.keys().cloned().collect(), machine, made: 0 }
+    }
+}
+
+/// Makes a snapshot, or deletes one; either is durable when it is told.
+async fn snapshots(
+    (store, history, epoch): (&Store, &History, u64),
+    names: &mut Names,
+    rng: &mut Rng,
+) -> Result<(), String> {
+    let begun = |op: Op| {
+        let mut all = history.borrow_mut();
+        let ops = &mut all.get_mut(&epoch).unwrap().ops;
+        ops.push(op);
+        ops.len()
+    };
+    let done = if names.there.len() > 2 || !names.there.is_empty() && rng.one_in(3) {
+        let name = names.there.swap_remove(rng.below(names.there.len() as u64) as usize);
+        let done = begun(Op::Delete(name.clone()));
+        store.delete_snapshot(&name).await?;
+        done
+    } else {
+        names.made += 1;
+        // An attempt to open the volume may fail, and the next one has the same number.
+        let name = format!("e{epoch}-m{}-{}", names.machine, names.made);
+        let done = begun(Op::Snapshot(name.clone()));
+        store.snapshot(&name, 7).await?;
+        names.there.push(name);
+        done
+    };
+    let mut all = history.borrow_mut();
+    let w = all.get_mut(&epoch).unwrap();
+    w.acknowledged = w.acknowledged.max(done);
+    Ok(())
+}
+
 fn after(found: &Twin, ops: &[Op]) -> Twin {
     let mut twin = found.clone();
-    ops.iter().flatten().for_each(|(v, tag)| twin[*v as usize] = *tag);
+    for op in ops {
+        match op {
+            Op::Group(op) => op.iter().for_each(|(v, tag)| twin.blocks[*v as usize] = *tag),
+            Op::Snapshot(name) => drop(twin.snapshots.insert(name.clone(), twin.blocks.clone())),
+            Op::Delete(name) => drop(twin.snapshots.remove(name)),
+        }
+    }
     twin
 }
 
@@ -150,6 +236,7 @@ fn judge(history: &BTreeMap<u64, Writing>) -> Result<(), String> {
         let whole =
             (w.acknowledged..=w.ops.len()).any(|p| after(&w.found, &w.ops[..p]) == next.found);
         if !whole {
+            // S5: also whose blocks are is found again.
             return Err(format!(
                 "epoch {epoch} has not found what epoch {before} acknowledged: {} of {} groups",
                 w.acknowledged,
@@ -167,7 +254,12 @@ fn run(plan: Plan) -> Result<u64, String> {
     block_on(&mut world, move |env, _| async move {
         let bucket = SimBucket::new(env.clone(), plan.seed, plan.trouble);
         let maker: Rc<dyn Bucket> = Rc::new(Way(bucket.machine(None)));
-        let format = FormatOptions { uuid: [7; 16], size_bytes: BLOCKS * 4096, force: false };
+        let format = FormatOptions {
+            uuid: [7; 16],
+            size_bytes: BLOCKS * 4096,
+            force: false,
+            at_rest: AtRest::default(),
+        };
         // What goes wrong while it is made is another test's.
         let making = bucket::format(env.clone(), maker, &format).await;
         let Ok(making) = making else { return Ok(0) };
@@ -302,7 +394,7 @@ fn writers_that_all_believe_they_are_right() {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in PLANTS {
+    for plant in PLANTS.iter().chain(SNAPSHOT_PLANTS) {
         let found = (0..2000).any(|seed| {
             // Assertions are not what finds it.
             let run = std::panic::catch_unwind(|| run(random_plan(seed, Some(plant))));

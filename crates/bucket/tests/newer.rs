@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{FormatOptions, OpenOptions, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver};
 use env::{Block, Bucket, Disk, Durability, Env, Local};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
 use std::rc::Rc;
@@ -16,7 +16,12 @@ fn with_volume(
     let done = block_on(&mut World::new(Image::new(4096)), move |env, _| async move {
         let all = SimBucket::new(env.clone(), 1, CALM);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-        let format = FormatOptions { uuid: [7; 16], size_bytes: 64 * 4096, force: false };
+        let format = FormatOptions {
+            uuid: [7; 16],
+            size_bytes: 64 * 4096,
+            force: false,
+            at_rest: AtRest::default(),
+        };
         bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
         test(env, bucket).await
     });

@@ -232,6 +232,16 @@ impl Cache {
         }
     }
 
+    /// Waits until none of these blocks is on its way from the disk or to it.
+    pub async fn await_idle(&self, blocks: impl Iterator<Item = BlockNo>) {
+        for block in blocks {
+            let Some(b) = self.map.borrow().get(&block.0).cloned() else { continue };
+            while b.0.writing.get() || b.0.loading.get() {
+                b.0.changed.wait().await;
+            }
+        }
+    }
+
     fn transfer_blocks(&self) -> usize {
         (self.options.transfer_bytes_max / self.options.block_bytes).max(1)
     }

@@ -1,6 +1,7 @@
 //! The command line, as the contract has it. What belongs to something that is not in this version
 //! is taken and refused with exit 2, so that a script learns it at once.
 
+mod bucket;
 mod check;
 mod config;
 mod copy;
@@ -15,6 +16,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+pub use self::bucket::BucketArgs;
 use check::CHECK_EXAMPLES;
 pub use check::CheckArgs;
 pub use config::{ConfigArgs, ConfigCommand};
@@ -34,12 +36,12 @@ pub struct Cli {
     /// Logs: -v what happens, -vv more. RUST_LOG works too.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
     pub verbose: u8,
-    /// How the log is written: lines to read, or a JSON object a line.
+    /// How the log is written: lines to read, a JSON object a line, or systemd's journal with each
+    /// value in a field of its own (`journalctl -t cairn -o json`).
     #[arg(long, global = true, default_value = "text", hide_default_value = true)]
     pub log_format: LogFormat,
-    /// Where the object store of s3:// URLs is reached [default: AWS_ENDPOINT_URL, or Amazon's].
-    #[arg(long, value_name = "URL", global = true)]
-    pub endpoint: Option<String>,
+    #[command(flatten)]
+    pub bucket: BucketArgs,
     #[command(subcommand)]
     pub command: Command,
 }
@@ -217,6 +219,10 @@ pub struct OpenArgs {
     /// at is given back.
     #[arg(long, value_name = "DAYS")]
     pub scrub: Option<f64>,
+    /// Tell the disk of what is freed (in runs of 64 KiB and more, some 20 s later), so that a
+    /// solid-state disk or a sparse image gets it back; fstrim(8) does it when it is run.
+    #[arg(long)]
+    pub discard: bool,
     /// Change nothing.
     #[arg(long)]
     pub read_only: bool,
@@ -237,6 +243,10 @@ pub struct OpenArgs {
     /// and how (docs/lfs.md) [default: balanced].
     #[arg(long, value_name = "POLICY", value_parser = store::cleaner_policy)]
     pub cleaner: Option<lfs::Policy>,
+    /// When it does: idle (when nothing else is asked for, and when free segments get few),
+    /// pressure (only then), off (never) [default: idle].
+    #[arg(long, value_name = "WHEN", value_parser = store::cleaning)]
+    pub cleaning: Option<lfs::Cleaning>,
     /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
     /// place.
     #[arg(long)]
@@ -348,6 +358,9 @@ pub struct MkfsArgs {
     /// Even if there is something on it already.
     #[arg(long)]
     pub force: bool,
+    /// In a bucket: objects are made shorter by zstd. With --key-file they are encrypted.
+    #[arg(long)]
+    pub compress: bool,
 }
 
 impl MkfsArgs {

@@ -1,10 +1,10 @@
-//! Opening a disk by the name that the user gave: an image, a device, or `IMAGE@pN`, partition N of
-//! an image that has a partition table; and behind any of them `@NAME`, a snapshot of the volume
-//! there. It knows no volume.
+//! Opening a disk by the name that the user gave: an image, a device, `IMAGE@pN`, partition N of an
+//! image that has a partition table, or a bucket's URL; and behind any of them `@NAME`, a snapshot
+//! of the volume there. It knows no volume.
 
 use format::foreign::LOOK_BYTES;
 use format::partitions::{Partition, Table, table};
-use host::HostFile;
+use host::{HostFile, Url};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -40,9 +40,10 @@ fn open_by(
 }
 
 /// The image and the name of a snapshot of the volume in it, where `IMAGE@NAME` is written. A file
-/// that is really called so is none, nor is a partition.
+/// that is really called so is none, nor is a partition, nor a folder of objects.
 pub fn snapshot_of(path: &Path) -> Option<(&Path, &str)> {
-    if path.exists() || partition_of(path).is_some() {
+    let is_folder = matches!(Url::of(path), Ok(Some(Url::Folder(dir))) if dir.exists());
+    if path.exists() || partition_of(path).is_some() || is_folder {
         return None;
     }
     let (image, name) = path.to_str()?.rsplit_once('@')?;
@@ -51,9 +52,9 @@ pub fn snapshot_of(path: &Path) -> Option<(&Path, &str)> {
     named.then_some((image, name))
 }
 
-/// Is there something under this name?
+/// Is there something under this name? What lies behind a URL is not looked at.
 pub fn exists(path: &Path) -> bool {
-    path.exists() || partition_of(path).is_some()
+    path.exists() || partition_of(path).is_some() || matches!(Url::of(path), Ok(Some(_)))
 }
 
 /// The name of a disk without what says where it lies: the file's, without its ending; of a

@@ -12,9 +12,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
-use volume::{
-    BucketOptions, Commit, Found, Ground, Mode, ModeOption, OpenOptions, Probe, TakeOver,
-};
+use volume::{BucketOptions, Commit, Found, Mode, ModeOption, OpenOptions, Probe, TakeOver};
 
 /// The mode by its name, or what modes there are.
 pub fn mode_of(name: &str) -> Result<Mode, Failure> {
@@ -38,7 +36,7 @@ pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
     let sizes = (disks[0].size_bytes(), disks.get(1).map(|l| l.size_bytes()));
     let snapshot = disks[0].snapshot();
     let found = drive(disks, 1, move |env| {
-        let ground = Ground { snapshot, ..Ground::alone(env, sizes.0, sizes.1) };
+        let ground = crate::buckets::ground(env, sizes, snapshot);
         Box::pin(async move { volume::look(&ground).await })
     });
     found.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
@@ -126,8 +124,10 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_disk_bytes: None,
         watch: None,
         scrub_every: a.scrub.map(|days| Nanos((days * 86_400e9) as u64)),
+        discards: a.discard,
         log_alone: false,
         cleaner: a.cleaner,
+        cleaning: a.cleaning,
         bucket: bucket_options(a),
         snapshot: None,
     })
@@ -144,7 +144,8 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     let writer = format!("process {} on {}", std::process::id(), host.trim());
     let after = Nanos((a.takeover_after * 1e9) as u64);
     let follow = a.follow.then_some(Nanos((a.follow_within * 1e9) as u64));
-    BucketOptions { take_over, after, writer, follow, ..BucketOptions::default() }
+    let (prices, key) = (crate::buckets::prices(), crate::buckets::key());
+    BucketOptions { take_over, after, writer, follow, prices, key, ..BucketOptions::default() }
 }
 
 /// The log's own file or device, if one is named and there.

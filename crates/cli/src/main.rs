@@ -2,6 +2,7 @@
 //! code and, if it failed, one line that says what was wrong, with what, and what to do.
 
 mod args;
+mod buckets;
 mod commands;
 mod config;
 mod device;
@@ -61,8 +62,13 @@ fn main() -> ExitCode {
     }
     let cli = arguments();
     let made_up = matches!(cli.command, Command::Crash(_) | Command::Lab(_));
-    say::start_log(cli.verbose, cli.log_format, made_up);
-    cli.endpoint.clone().into_iter().for_each(host::set_endpoint);
+    let log = say::start_log(cli.verbose, cli.log_format, made_up).map_err(Failure::Failed);
+    // Who only starts the one in the background opens nothing, and has no cache from it.
+    let opens = !matches!(&cli.command, Command::Mount(a) if a.daemon);
+    let buckets = || if opens { buckets::set(cli.bucket) } else { Ok(()) };
+    if let Err(failure) = log.and_then(|()| buckets()) {
+        return code_of(Err(failure));
+    }
     if only_reads(&cli.command) {
         host::end_with_reader();
     }
@@ -96,6 +102,11 @@ fn main() -> ExitCode {
         Command::Config(a) => commands::config::run(&a),
         Command::Generate(a) => commands::generate::run(&a),
     };
+    code_of(outcome)
+}
+
+/// Says what has failed; how the program ends.
+fn code_of(outcome: Result<Outcome, Failure>) -> ExitCode {
     match outcome {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Damaged) => ExitCode::from(3),

@@ -57,8 +57,10 @@ pub fn go_to_background(last: &str) -> std::io::Result<()> {
 
 /// Starts the log: -v and RUST_LOG say how much of it. `made_up`: the volumes are the command's
 /// own, and nobody need be warned of their state.
-pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) {
-    use tracing_subscriber::EnvFilter;
+/// Errors: there is no journal.
+pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) -> Result<(), String> {
+    use tracing_subscriber::prelude::*;
+    use tracing_subscriber::{EnvFilter, registry};
     let level = match verbose {
         0 if made_up => "error",
         0 => "warn",
@@ -67,13 +69,21 @@ pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) {
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    if format == LogFormat::Journald {
+        let journal = tracing_journald::layer().map_err(|e| {
+            format!("--log-format journald: systemd's journal cannot be reached: {e}")
+        })?;
+        registry().with(filter).with(journal.with_syslog_identifier("cairn".into())).init();
+        return Ok(());
+    }
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| Errors);
     match format {
         LogFormat::Text => {
             log.with_ansi(std::io::stderr().is_terminal()).with_target(false).init();
         }
-        LogFormat::Json => log.json().flatten_event(true).with_current_span(false).init(),
+        _ => log.json().flatten_event(true).with_current_span(false).init(),
     }
+    Ok(())
 }
 
 /// An error of the arguments in one line, from clap's several: what is wrong, and tips; how a

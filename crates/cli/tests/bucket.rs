@@ -70,7 +70,14 @@ fn made_filled_cleaned_checked_and_exported() {
     let most = 2 * stat(v)["objects"].as_u64().unwrap() as usize + 40;
     assert!(objects(&dir) < most, "dead objects are deleted, fences aside: {}", objects(&dir));
     done(&["fsck", v]);
-    done(&["info", v]);
+    assert!(done(&["info", v]).contains("cost a month stored"));
+    // 4 KiB blocks at 1,000 a GB and month.
+    let dear = done(&["lfs", "stat", v, "--json", "--prices", "free,STORED=1000"]);
+    let dear: serde_json::Value = serde_json::from_str(&dear).unwrap();
+    let month: f64 = dear["cost_a_month_stored"].as_str().unwrap().parse().unwrap();
+    let stored = dear["blocks"].as_f64().unwrap() * 4096.0 / 1e6;
+    assert!((month - stored).abs() < 0.001, "{month} for {stored} MB");
+    refused(&["lfs", "stat", v, "--prices", "BEG=1"], "prices are PUT, GET");
     let plain = dir.join("plain.img");
     let o = plain.to_str().unwrap();
     done(&["lfs", "export", v, o]);

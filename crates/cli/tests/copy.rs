@@ -129,6 +129,10 @@ fn volume(folder: &Folder, mode: &str) -> PathBuf {
     image
 }
 
+/// Copies beside which something must have happened, and how many may be made for that.
+const LIVELY: u32 = 3;
+const ROUNDS_MAX: u32 = 20;
+
 /// Three copies while clients work: a new one, and the same place again.
 fn copied_in_use(mode: &str, more: &[&str]) {
     let folder = Folder::new();
@@ -149,7 +153,9 @@ fn copied_in_use(mode: &str, more: &[&str]) {
         })
         .collect();
     let copy = folder.0.join("copy");
-    for round in 0..3 {
+    // On a busy machine a copy may be made while no client has its turn: that one shows little.
+    let mut lively = 0;
+    for round in 0..ROUNDS_MAX {
         std::thread::sleep(Duration::from_millis(300));
         let least = acknowledged.load(Ordering::SeqCst);
         let told = ok(&["copy", s(&image), s(&copy)]);
@@ -164,9 +170,13 @@ fn copied_in_use(mode: &str, more: &[&str]) {
             let (code, out, err) = cairn(&["fsck", s(&copy)]);
             assert_eq!(code, 0, "{what}: {out}{err}");
         }
-        assert!(most > least, "{what}: nothing happened meanwhile");
         assert_prefix(&copy, (least, most), &what);
+        lively += u32::from(most > least);
+        if lively == LIVELY {
+            break;
+        }
     }
+    assert_eq!(lively, LIVELY, "mode {mode}: nothing happened beside most of {ROUNDS_MAX} copies");
     stop.store(true, Ordering::SeqCst);
     clients.into_iter().for_each(|c| c.join().unwrap());
     server.stop();

@@ -137,6 +137,7 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["serve", i, "--export", "w=127.0.0.1"], "no such volume is served, but /v"),
         (&["serve", i, "--mode", "bogus"], "bogus"),
         (&["serve", i, "--cleaner", "bogus"], "not one of greedy"),
+        (&["serve", i, "--cleaning", "bogus"], "not one of idle"),
     ] {
         fails(args, 2, with);
     }
@@ -302,6 +303,16 @@ fn the_log_may_be_json() {
 }
 
 #[test]
+fn the_log_may_be_systemds_if_there_is_one() {
+    let folder = Folder::new();
+    let image = folder.volume("v", "16M");
+    let there = std::path::Path::new("/run/systemd/journal/socket").exists();
+    let (code, _, err) = cairn(&["info", s(&image), "--log-format", "journald"]);
+    assert_eq!(code, i32::from(!there), "{err}");
+    assert!(there || err.contains("systemd's journal cannot be reached"), "{err}");
+}
+
+#[test]
 fn the_help_of_serve_has_groups_and_examples() {
     let help = ok(&["serve", "--help"]);
     let at = |what: &str| help.find(what).unwrap_or_else(|| panic!("{what}: {help}"));
@@ -314,6 +325,8 @@ fn the_help_of_serve_has_groups_and_examples() {
 fn a_cleaner_is_for_stores_that_have_one() {
     let folder = Folder::new();
     let image = folder.volume("v.img", "16M");
-    let serve = ["serve", s(&image), "--nfs", ANY, "--cleaner", "greedy"];
-    fails(&serve, 1, "this one's store is a plain disk");
+    for option in [["--cleaner", "greedy"], ["--cleaning", "off"]] {
+        let serve = ["serve", s(&image), "--nfs", ANY, option[0], option[1]];
+        fails(&serve, 1, "this one's store is a plain disk");
+    }
 }

@@ -99,6 +99,10 @@ fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
     assert_eq!(segments["policy"], "cost-benefit", "{info}");
     assert!(segments["write_amplification"].as_f64().unwrap() > 1.0, "mkfs has written: {info}");
     let stats = done(&["stats", text(&image)]);
-    assert!(stats.contains("write amplification") && stats.contains("(cost-benefit)"), "{stats}");
+    assert_eq!(segments["cleaning"], "idle", "{info}");
+    assert!(
+        stats.contains("write amplification") && stats.contains("(cost-benefit, idle)"),
+        "{stats}"
+    );
     server.stop();
 }

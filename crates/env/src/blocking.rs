@@ -109,7 +109,8 @@ impl Blocking {
         let mut served = false;
         for mut r in self.port.take_since(before) {
             let of = self.lent.iter().find(|(id, _)| *id == r.disk);
-            if let (Some((_, bucket)), Some(op @ ObjectOp::Get(..))) = (of, &r.object) {
+            let reads = |op: &&ObjectOp| matches!(op.verb(), "GET" | "LIST");
+            if let (Some((_, bucket)), Some(op)) = (of, r.object.as_ref().filter(reads)) {
                 self.port.complete(IoDone::of_object(r.id, bucket.object_now(op)));
                 served = true;
                 continue;

@@ -24,6 +24,16 @@ pub enum ObjectOp {
     Put(String, Arc<[u8]>),
     /// All of an object, or at most so many bytes from one on.
     Get(String, Option<(u64, u64)>),
+    /// A range of an object that never changes under its name: what was read of it before may be
+    /// the answer, even if it is gone meanwhile.
+    GetKept {
+        /// Its name.
+        name: String,
+        /// From which byte on, and how many at most.
+        range: (u64, u64),
+        /// What tells it from other objects that have had its name: its volume's name.
+        of: [u8; 16],
+    },
     /// The names behind `after` that begin with `prefix`.
     List {
         /// What they begin with.
@@ -40,7 +50,7 @@ impl ObjectOp {
     pub fn verb(&self) -> &'static str {
         match self {
             ObjectOp::PutAbsent(..) | ObjectOp::Put(..) => "PUT",
-            ObjectOp::Get(..) => "GET",
+            ObjectOp::Get(..) | ObjectOp::GetKept { .. } => "GET",
             ObjectOp::List { .. } => "LIST",
             ObjectOp::Delete(..) => "DELETE",
         }
@@ -51,6 +61,7 @@ impl ObjectOp {
             ObjectOp::PutAbsent(name, _)
             | ObjectOp::Put(name, _)
             | ObjectOp::Get(name, _)
+            | ObjectOp::GetKept { name, .. }
             | ObjectOp::Delete(name) => name,
             ObjectOp::List { prefix, .. } => prefix,
         }
@@ -71,6 +82,8 @@ pub enum ObjectDone {
     Done,
     /// What was got.
     Bytes(Vec<u8>),
+    /// The same, without asking the bucket.
+    Kept(Vec<u8>),
     /// What was listed.
     Names(Vec<String>),
 }
@@ -84,6 +97,8 @@ pub enum BucketErrorKind {
     NotFound,
     /// The store refuses such requests: asking again is of no use.
     Refused,
+    /// What is there is not what was put: asking again is of no use.
+    Damaged,
     /// Nobody knows whether it was carried out (B3).
     Unknown,
 }
@@ -107,6 +122,7 @@ impl fmt::Display for BucketError {
             BucketErrorKind::Exists => "there is such an object already",
             BucketErrorKind::NotFound => "there is no such object",
             BucketErrorKind::Refused => "the store refuses it",
+            BucketErrorKind::Damaged => "the object is damaged",
             BucketErrorKind::Unknown => "the request failed",
         };
         write!(f, "{} {}: {what}", self.during, self.name)?;
@@ -150,6 +166,21 @@ pub trait Bucket {
         Box::pin(async move {
             match asked.await? {
                 ObjectDone::Bytes(bytes) => Ok(bytes),
+                _ => Ok(Vec::new()),
+            }
+        })
+    }
+    /// A range of an object that never changes under its name, of the volume of this name.
+    fn get_kept(
+        &self,
+        name: &str,
+        range: (u64, u64),
+        of: [u8; 16],
+    ) -> Local<'_, Result<Vec<u8>, BucketError>> {
+        let asked = self.ask(ObjectOp::GetKept { name: name.to_owned(), range, of });
+        Box::pin(async move {
+            match asked.await? {
+                ObjectDone::Bytes(bytes) | ObjectDone::Kept(bytes) => Ok(bytes),
                 _ => Ok(Vec::new()),
             }
         })

@@ -37,6 +37,8 @@ pub enum DiskErrorKind {
     NoSpace,
     /// The device was opened for reading only.
     ReadOnly,
+    /// The device, or what lies under the image, cannot do that.
+    Unsupported,
 }
 
 /// A failed request: what, and where on the device.
@@ -59,6 +61,7 @@ impl fmt::Display for DiskError {
             DiskErrorKind::OutOfRange => "beyond the end of the device",
             DiskErrorKind::NoSpace => "no space left on the medium under the image",
             DiskErrorKind::ReadOnly => "the device is open for reading only",
+            DiskErrorKind::Unsupported => "the device cannot do that",
         };
         write!(f, "{} at byte {}: {what}", self.during, self.at)?;
         if !self.detail.is_empty() {

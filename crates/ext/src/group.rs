@@ -34,6 +34,10 @@ pub(crate) struct Group {
     pub(crate) cursor_ino: usize,
     /// Inodes taken since the volume was opened.
     pub(crate) taken_ino: u32,
+    /// Nothing was freed since all free runs of at least so many blocks were discarded.
+    pub(crate) trimmed: Option<u64>,
+    /// Was something freed since it was trimmed, or opened?
+    pub(crate) freed: bool,
 }
 
 impl Group {
@@ -49,6 +53,8 @@ impl Group {
             first_free_ino: 0,
             cursor_ino: 0,
             taken_ino: 0,
+            trimmed: None,
+            freed: false,
         }
     }
 
@@ -81,6 +87,8 @@ impl Group {
     pub(crate) fn gets(&mut self, bit: usize, blocks: usize) {
         self.first_free = self.first_free.min(bit);
         self.longest = blocks;
+        self.trimmed = None;
+        self.freed = true;
     }
 }
 

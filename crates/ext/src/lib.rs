@@ -30,7 +30,7 @@ use ufs::InodeHandle;
 use vfs::FsError;
 
 pub use load::{LoadError, Loaded};
-pub use plants::{PLANTS, PLANTS_IN_PLACE};
+pub use plants::{PLANTS, PLANTS_ANYWHERE, PLANTS_IN_PLACE};
 pub use superblock::marked_open;
 
 /// An opened volume of this layout.
@@ -64,6 +64,7 @@ pub struct Ext {
     watch: Watch,
     /// Planted bug: nodes of trees whose freeing nobody is told of.
     untold: RefCell<Vec<BlockNo>>,
+    trimming: alloc::Trimming,
 }
 
 impl Ext {

@@ -102,6 +102,7 @@ impl Ext {
             still: Rc::default(),
             watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
+            trimming: Default::default(),
             orphans: RefCell::default(),
         })
     }

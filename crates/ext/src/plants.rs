@@ -2,12 +2,16 @@
 //! are about extents and checksums, so that only volumes of ext4 show them.
 
 use crate::Ext;
+use crate::alloc::DISCARDED_EARLY;
 use integrity::{Credits, Txn};
 use ufs::Store;
 use vfs::FsError;
 
 /// Their names.
 pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, LEAF_IN_TWO, MARKED_EARLY];
+
+/// Those that show on volumes of any kind, in modes that promise something of contents.
+pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
 
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,
 /// they come after the node there, so that a replay ends with them.

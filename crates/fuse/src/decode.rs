@@ -30,6 +30,11 @@ pub(crate) enum Shape {
     Statx,
     Ioctl,
     Xflags,
+    /// What `fstrim` has asked, to be answered with the length in it changed.
+    Trim {
+        from: u64,
+        min_bytes: u64,
+    },
 }
 
 /// What becomes of a request.
@@ -265,7 +270,14 @@ impl Parts<'_> {
         const GET_FLAGS: u32 = 0x8008_6601;
         const SET_FLAGS: u32 = 0x4008_6602;
         const GET_XFLAGS: u32 = 0x801c_581f; // which the kernel asks before it sets the others
+        const TRIM: u32 = 0xc018_5879;
         let (ino, command) = (self.ino(), u32_at(self.fixed, 12));
+        if command == TRIM && self.rest.len() >= 24 {
+            let (from, bytes, min_bytes) =
+                (u64_at(self.rest, 0), u64_at(self.rest, 8), u64_at(self.rest, 16));
+            let request = Request::Trim { from, bytes, min_bytes };
+            return Decoded::Ask(Shape::Trim { from, min_bytes }, self.call(request));
+        }
         match (command, self.rest.first_chunk::<4>()) {
             (GET_FLAGS, _) => Decoded::Ask(Shape::Ioctl, self.call(Request::GetFlags { ino })),
             (GET_XFLAGS, _) => Decoded::Ask(Shape::Xflags, self.call(Request::GetFlags { ino })),

@@ -68,6 +68,10 @@ pub(crate) fn encode(
             w.zeros(16); // it has succeeded
             w.u32(flags);
         }
+        (Shape::Trim { from, min_bytes }, Reply::Trimmed(bytes)) => {
+            w.zeros(16);
+            [from, bytes, min_bytes].into_iter().for_each(|n| w.u64(n));
+        }
         (Shape::Ioctl, Reply::Done) => w.zeros(16),
         (Shape::Xflags, Reply::Flags(flags)) => {
             w.zeros(16);

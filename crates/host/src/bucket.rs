@@ -2,6 +2,7 @@
 //! crate `object_store`, on a thread of their own beside the workers. What the objects mean it does
 //! not know.
 
+use crate::kept::{Kept, Part, SLOT_BYTES};
 use bytes::Bytes;
 use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
 use env::{DiskErrorKind, ReadNow};
@@ -22,6 +23,14 @@ use tokio::runtime::Handle;
 const REQUEST_MAX: Duration = Duration::from_secs(10);
 
 static ENDPOINT: OnceLock<String> = OnceLock::new();
+static KEPT: OnceLock<Kept> = OnceLock::new();
+
+/// From now on what is read of objects is kept in this file, of about so many bytes. Errors are for
+/// the user.
+pub fn set_cache_disk(path: &Path, bytes: u64) -> Result<(), String> {
+    let _ = KEPT.set(Kept::open(path, bytes)?); // once a process
+    Ok(())
+}
 
 /// From now on servers are looked for here, whatever the environment says.
 pub fn set_endpoint(url: String) {
@@ -179,12 +188,44 @@ impl HostBucket {
                 let got = self.store.get_opts(&at(name), options).await?;
                 Ok(ObjectDone::Bytes(got.bytes().await?.to_vec()))
             }
+            ObjectOp::GetKept { name, range, of } => self.get_kept(name, *range, of).await,
             ObjectOp::List { prefix, after } => self.list(prefix, after).await,
             ObjectOp::Delete(name) => match self.store.delete(&at(name)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(ObjectDone::Done),
                 Err(e) => Err(e),
             },
         }
+    }
+
+    /// From the cache on a disk, if all of it is there; else whole slots are read, and kept.
+    async fn get_kept(
+        &self,
+        name: &str,
+        (from, len): (u64, u64),
+        of: &[u8; 16],
+    ) -> Result<ObjectDone, Error> {
+        let Some(cache) = KEPT.get() else {
+            return Box::pin(self.carry_on(&ObjectOp::Get(name.to_owned(), Some((from, len)))))
+                .await;
+        };
+        let part = |index: u64| Part { of, name, index };
+        let (first, last) = (from / SLOT_BYTES, (from + len).div_ceil(SLOT_BYTES));
+        let cut = |all: Vec<u8>| {
+            let skip = (from - first * SLOT_BYTES).min(all.len() as u64) as usize;
+            let n = usize::try_from(len).unwrap_or(usize::MAX).min(all.len() - skip);
+            all[skip..skip + n].to_vec()
+        };
+        let there: Option<Vec<Vec<u8>>> = (first..last).map(|n| cache.get(part(n))).collect();
+        if let Some(all) = there {
+            return Ok(ObjectDone::Kept(cut(all.concat())));
+        }
+        let range = (first * SLOT_BYTES, (last - first) * SLOT_BYTES);
+        let got = Box::pin(self.carry_on(&ObjectOp::Get(name.to_owned(), Some(range)))).await?;
+        let ObjectDone::Bytes(all) = got else { return Ok(got) };
+        for (n, bytes) in (first..last).zip(all.chunks(SLOT_BYTES as usize)) {
+            cache.put(part(n), bytes);
+        }
+        Ok(ObjectDone::Bytes(cut(all)))
     }
 
     /// `object_store` lists folders: the last part of `prefix` is compared here.
@@ -301,6 +342,9 @@ mod tests {
         let get = |range| b.ask_now(ObjectOp::Get("log/1".into(), range));
         assert_eq!(get(None), Ok(ObjectDone::Bytes(b"0123456789".to_vec())));
         assert_eq!(get(Some((8, 100))), Ok(ObjectDone::Bytes(b"89".to_vec())));
+        let range = (8, 100);
+        let kept = b.ask_now(ObjectOp::GetKept { name: "log/1".into(), range, of: [0; 16] });
+        assert_eq!(kept, Ok(ObjectDone::Bytes(b"89".to_vec())), "without a cache");
         assert_eq!(names(&b, ""), ["log/1", "log/2", "log/3"]);
         assert_eq!(names(&b, "log/1"), ["log/2", "log/3"]);
         for _ in 0..2 {

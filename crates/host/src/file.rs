@@ -431,6 +431,7 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
     let kind = match e.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => DiskErrorKind::NoSpace,
         Some(libc::EROFS | libc::EBADF) => DiskErrorKind::ReadOnly,
+        Some(libc::EOPNOTSUPP | libc::ENOSYS) => DiskErrorKind::Unsupported,
         _ => DiskErrorKind::Io,
     };
     let during = match op {

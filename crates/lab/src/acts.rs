@@ -32,6 +32,8 @@ pub enum Act {
     Fsync(String),
     Fdatasync(String),
     Sync,
+    /// Tells the disk what is free.
+    Trim,
     /// All of a file.
     Read(String),
     /// So many seconds, in which the volume does what it does by itself.
@@ -122,7 +124,7 @@ impl Act {
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
             Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
-            Act::Sync | Act::Pause(_) => vec![],
+            Act::Sync | Act::Trim | Act::Pause(_) => vec![],
         }
     }
 
@@ -145,7 +147,7 @@ impl Act {
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
             Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => (*a, *b) = (to(a), to(b)),
-            Act::Sync | Act::Pause(_) => (),
+            Act::Sync | Act::Trim | Act::Pause(_) => (),
         }
         self
     }
@@ -216,6 +218,7 @@ impl Act {
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
             Act::Sync => Request::SyncAll,
+            Act::Trim => Request::Trim { from: 0, bytes: u64::MAX, min_bytes: 0 },
             Act::Pause(_) => Request::StatFs,
         }
     }

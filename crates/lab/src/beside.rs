@@ -5,6 +5,7 @@
 use crate::acts::Act;
 use crate::judge::{E2FSCK_OF, Expected, Verdict, e2fsck};
 use crate::setting::JUDGED_SECS;
+use crate::soft::still_there;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::live::PLANTS;
 use check::{Options, Report, check};
@@ -38,6 +39,12 @@ pub(crate) fn judge(
         }
         Err(why) => return v.wrong.push(format!("beside service: {why}")),
     };
+    if plant == Plant::NONE && v.wrong.is_empty() {
+        match run(images, setting, (Plant::NONE, digest), 0) {
+            Ok((_, end)) => still_there("when the checker has been through", end, setting, e, v),
+            Err(why) => v.wrong.push(format!("beside nothing: {why}")),
+        }
+    }
     let cut_at = (digest >> 24) as usize % (trace.events.len() + 1);
     let mut states = CrashImages::of_disks(&trace, images.to_vec());
     for _ in 0..cut_at {

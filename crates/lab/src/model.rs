@@ -133,7 +133,7 @@ impl Model {
             }
             Act::Attribute(p, ..) | Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
-            Act::Sync | Act::Pause(_) => Ok(()),
+            Act::Sync | Act::Trim | Act::Pause(_) => Ok(()),
         }
     }
 

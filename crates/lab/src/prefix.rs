@@ -509,7 +509,7 @@ fn promised(done: &[&Act], setup: usize, caller: Caller) -> usize {
         }
         match act {
             Act::Sync => least = i + 1,
-            Act::Read(_) | Act::Pause(_) => (),
+            Act::Read(_) | Act::Trim | Act::Pause(_) => (),
             Act::Fsync(p) | Act::Fdatasync(p) => {
                 let id = model.find(p).ok();
                 let of = if matches!(act, Act::Fsync(_)) { &last } else { &essential };

@@ -13,6 +13,7 @@ mod crowd;
 mod extents;
 mod fleeting;
 mod fragments;
+mod full;
 mod held;
 mod holes;
 mod layers;
@@ -21,6 +22,7 @@ mod moves;
 mod sharing;
 mod short_lives;
 mod splits;
+mod trims;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -79,6 +81,8 @@ pub const EXTENTS: &str = "extents";
 pub const SPLITS: &str = "splits";
 /// The scenario for volumes in a log-structured store alone.
 pub const CLEANING: &str = "cleaning";
+/// The second of them.
+pub const FULL: &str = "full";
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
@@ -111,6 +115,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "files made and removed again at once, among names that stay and slots reused",
         ),
         ("short-lives", "new contents freed again while they and others' are being written back"),
+        ("trims", "the disk is told what is free while files go and others take their places"),
         ("moves", "files moved to new directories, and out of ones that are then removed"),
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
         (
@@ -130,6 +135,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
+        (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
         ("random", "random operations"),
     ]
@@ -230,6 +236,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "postmark" => postmark(seed),
         "crowd" => crowd::script(seed),
         CLEANING => cleaning::script(seed),
+        FULL => full::script(seed),
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),
@@ -238,6 +245,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "sharing" => sharing::script(seed),
         "holes" => holes::script(seed),
         "fleeting" => fleeting::script(seed),
+        "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),
         "layers" => layers::layers(seed),
         "moves" => moves::script(seed),

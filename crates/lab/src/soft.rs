@@ -113,7 +113,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
         },
     }
     if (digest >> 8).is_multiple_of(REPAIRED_OF) && v.wrong.is_empty() {
-        given_back(images, digest, &mut v);
+        given_back(images, setting, e, (digest, &mut v));
     }
     crate::intents::judge(images, setting, e, (digest, &mut v));
     let beside = match e.plant.0 {
@@ -126,8 +126,14 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     v
 }
 
-/// The own fsck gives back what was lost; then nothing is left to find.
-fn given_back(images: &[Image], digest: u64, v: &mut Verdict) {
+/// The own fsck gives back what was lost; then nothing is left to find, and what was promised is
+/// where it was.
+fn given_back(
+    images: &[Image],
+    setting: Setting,
+    e: &Expected<'_>,
+    (digest, v): (u64, &mut Verdict),
+) {
     let mut disks = vec![images[0].clone()];
     if let Err(why) = recover(&mut disks, JUDGED_SECS) {
         v.wrong.push(format!("giving back: {why}"));
@@ -145,6 +151,27 @@ fn given_back(images: &[Image], digest: u64, v: &mut Verdict) {
     {
         v.wrong.push(format!("e2fsck after giving back: {text}"));
     }
+    if v.wrong.is_empty() {
+        still_there("after giving back", disks, setting, e, v);
+    }
+}
+
+/// What was promised is there when the checker has been at the disks.
+pub(crate) fn still_there(
+    when: &str,
+    disks: Vec<Image>,
+    setting: Setting,
+    e: &Expected<'_>,
+    v: &mut Verdict,
+) {
+    let tree = Subject::open(disks, setting, true, (Plant::NONE, 1))
+        .and_then(|mut s| s.tree(true).map_err(|e| e.to_string()));
+    let before = v.wrong.len();
+    match tree {
+        Err(why) => v.wrong.push(format!("reading {when}: {why}")),
+        Ok(tree) => synced(&tree, e, false, v),
+    }
+    v.wrong[before..].iter_mut().for_each(|w| *w = format!("{when}: {w}"));
 }
 
 /// A name: the directory, what it is, and the object.

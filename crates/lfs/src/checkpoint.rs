@@ -25,6 +25,7 @@ use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_
 use crate::snapshot::Snapshots;
 use crate::state::State;
 use crate::store::Inner;
+use crate::table::Page;
 use crate::totals::Totals;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
@@ -190,6 +191,8 @@ impl Body {
 struct Output {
     waiting: Vec<Block>,
     start: Option<Place>,
+    /// Pages of the table among them, which are asked for next.
+    pages: Vec<Page>,
 }
 
 /// Runs of the table at most.
@@ -244,12 +247,18 @@ impl Inner {
         let n = if self.plant == Some("one-slot") { 0 } else { body.generation % 2 };
         let block = vec![Block::copy_of(&slot.encode(self.seed))];
         self.disk.write(SLOTS[n as usize].byte(), block, Durability::Fua).await?;
-        let freed = self.adopt(&body, runs, &slot, early);
+        let freed = self.adopt(&body, (runs, out.pages), &slot, early);
         self.give_back(freed).await
     }
 
     /// The checkpoint is durable: its table is the table, and what it no longer names is free.
-    fn adopt(&self, body: &Body, runs: Vec<Rc<Run>>, slot: &Slot, early: bool) -> Vec<SegNo> {
+    fn adopt(
+        &self,
+        body: &Body,
+        (runs, pages): (Vec<Rc<Run>>, Vec<Page>),
+        slot: &Slot,
+        early: bool,
+    ) -> Vec<SegNo> {
         let mut s = self.state.borrow_mut();
         let s = &mut *s;
         if !early {
@@ -257,10 +266,7 @@ impl Inner {
             s.durable = s.durable.max(body.serial);
             s.forget_flights();
         }
-        s.table.runs = runs;
-        s.table.frozen = None;
-        s.table.version += 1;
-        s.table.pages.forget();
+        s.table.adopt(runs, pages, self.pages_half());
         s.usage.durable = body.generation;
         s.deaths.forget(body.generation);
         s.stats.checkpoints += 1;
@@ -368,7 +374,10 @@ impl Inner {
         let place = self.table_block(Block::copy_of(&raw), out).await?;
         run.pages.push((page[0].v, place));
         run.extents += page.len() as u64;
-        page.clear();
+        let page = std::mem::take(page);
+        if out.pages.len() < self.pages_half() / 2 {
+            out.pages.push((place, Rc::new(page)));
+        }
         Ok(())
     }
 

@@ -3,6 +3,8 @@
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::idle::{self, Cleaning};
+use crate::pace::STEP_BLOCKS;
 use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
 use crate::state::State;
 use crate::store::{Inner, Store};
@@ -21,8 +23,38 @@ fn high(s: &State) -> u32 {
 }
 /// So many passes one after the other that gain nothing end the cleaning.
 const IN_VAIN_MAX: u32 = 3;
+
+/// What passes one after the other have gained.
+struct Gain {
+    /// When something was gained last: free segments, blocks that users had written, and changes.
+    spare: u32,
+    used: u64,
+    changes: u64,
+    /// Passes since then.
+    in_vain: u32,
+}
+
+impl Gain {
+    fn since(s: &State) -> Gain {
+        Gain { spare: s.spare(), used: s.pace.used, changes: s.changes(), in_vain: 0 }
+    }
+
+    /// After a pass: have the last few gained nothing, neither free segments nor a segment that
+    /// users have filled meanwhile?
+    fn is_ended(&mut self, s: &State) -> bool {
+        let filled = s.pace.used - self.used >= u64::from(s.geometry.segment_blocks);
+        if s.spare() > self.spare || filled {
+            *self = Gain::since(s);
+            return false;
+        }
+        self.in_vain += 1;
+        self.in_vain == IN_VAIN_MAX
+    }
+}
 /// Segments that a pass may fill though operations under way may need them.
 const ROOM_LEAST: u32 = 16;
+/// Victims that a pass may have however little is free.
+const VICTIMS_LEAST: u32 = 4;
 /// Blocks read into memory in a pass.
 const PASS_BLOCKS: u64 = (20 << 20) / BLOCK_BYTES as u64;
 
@@ -34,14 +66,26 @@ pub(crate) struct Survivor {
     pub(crate) block: Block,
 }
 
+/// What a pass is for.
+#[derive(Clone, Copy)]
+pub(crate) struct Pass {
+    pub(crate) policy: Policy,
+    /// Segments that are to be freed.
+    pub(crate) wanted: u32,
+    /// In idle time: it ends when more than so many requests have come.
+    pub(crate) idle: Option<u64>,
+}
+
 impl Store {
     /// Cleans until nothing is gained, or `segments` have been emptied. Returns how many were.
     pub async fn clean(&self, segments: u32) -> Result<u32, DiskError> {
         let mut emptied = 0;
         while emptied < segments {
             let before = self.inner.state.borrow().spare();
-            let policy = self.inner.options.policy;
-            emptied += self.inner.clean_pass(policy, segments - emptied).await?;
+            let (policy, wanted) = (self.inner.options.policy, segments - emptied);
+            let done = self.inner.clean_pass(Pass { policy, wanted, idle: None }).await;
+            self.inner.pass_ended();
+            emptied += done?;
             self.inner.checkpoint().await?;
             self.inner.checkpoint().await?;
             if self.inner.state.borrow().spare() <= before {
@@ -60,27 +104,26 @@ impl Store {
 impl Inner {
     /// The task: runs until there are enough free segments, or nothing is to be gained.
     pub(crate) async fn clean(self: Rc<Self>) {
-        let mut in_vain = 0;
+        let mut gain = Gain::since(&self.state.borrow());
         loop {
-            let (before, least, goal) = {
+            let (spare, least, goal) = {
                 let s = self.state.borrow();
                 let least = s.reserve() + s.segments_wanted;
                 (s.spare(), least, high(&s).max(least))
             };
-            if before >= goal || self.check_failed().is_err() {
+            if spare >= goal || self.check_failed().is_err() {
                 break;
             }
             // Where the policy's choice has gained nothing, the emptiest are the last resort.
-            let policy = if in_vain == 0 { self.options.policy } else { Policy::Greedy };
-            if let Err(e) = self.clean_and_release(policy, goal - before).await {
+            let policy = if gain.in_vain == 0 { self.options.policy } else { Policy::Greedy };
+            if let Err(e) = self.clean_and_release(policy, goal - spare).await {
                 self.fail(e);
                 break;
             }
             self.changed.wake_all();
             let mut s = self.state.borrow_mut();
-            in_vain = if s.spare() > before { 0 } else { in_vain + 1 };
-            if in_vain == IN_VAIN_MAX {
-                let stuck = s.spare() < least;
+            if gain.is_ended(&s) {
+                let stuck = s.spare() < least && s.changes() == gain.changes;
                 s.stuck = stuck.then(|| s.changes());
                 s.clean_from = s.changes() + u64::from(self.geometry.segment_blocks);
                 break;
@@ -99,14 +142,21 @@ impl Inner {
         wanted: u32,
     ) -> Result<(), DiskError> {
         let waiting = self.state.borrow().usage.waiting_count();
-        if waiting < wanted {
-            self.clean_pass(policy, wanted - waiting).await?;
-        }
-        self.checkpoint().await?;
-        if self.state.borrow().usage.waiting_count() > 0 {
+        let result = async {
+            if waiting < wanted && self.options.cleaning != Cleaning::Off {
+                let wanted = wanted - waiting;
+                self.clean_pass(Pass { policy, wanted, idle: None }).await?;
+            }
             self.checkpoint().await?;
-        }
-        Ok(())
+            self.worked_checkpoint();
+            if self.state.borrow().usage.waiting_count() > 0 {
+                self.checkpoint().await?;
+            }
+            Ok(())
+        };
+        let result = result.await;
+        self.pass_ended();
+        result
     }
 
     /// First verb: closed segments with something dead in them.
@@ -129,61 +179,120 @@ impl Inner {
             .collect()
     }
 
-    /// Moves what lives out of up to `wanted` segments. Returns how many are empty.
-    async fn clean_pass(self: &Rc<Self>, policy: Policy, wanted: u32) -> Result<u32, DiskError> {
-        let Plan { way, victims, targets } = self.plan(policy, wanted);
-        let live = victims.iter().map(|c| u64::from(c.live)).sum();
-        self.state.borrow_mut().to_move = if way == Way::Clean { live } else { 0 };
-        let mut survivors = Vec::new();
-        for c in &victims {
-            self.survivors_of(c.segment, &mut survivors).await?;
-        }
-        // Cold with cold: what was not written for long goes together.
-        survivors.sort_by_key(|s| (s.stamp, s.from));
-        match way {
-            Way::Plug => self.plug(&targets, survivors).await?,
-            Way::Clean => {
-                for b in survivors {
-                    self.move_if_still(b).await?;
-                    let s = &mut *self.state.borrow_mut();
-                    s.to_move = s.to_move.saturating_sub(1);
-                }
-            }
-        }
-        self.forget_amended(&victims).await?;
+    /// Moves what lives out of up to so many segments as are wanted. Returns how many are empty.
+    pub(crate) async fn clean_pass(self: &Rc<Self>, pass: Pass) -> Result<u32, DiskError> {
+        let plan = self.plan(pass);
+        self.keep_victims(&plan.victims, true);
+        let result = self.empty(&plan, pass.idle).await;
+        self.keep_victims(&plan.victims, false);
+        self.state.borrow_mut().to_move = 0;
+        result?;
         self.issue(false);
         let s = &mut *self.state.borrow_mut();
-        s.to_move = 0;
-        let emptied = victims.iter().filter(|c| s.usage.get(c.segment).live == 0).count() as u32;
+        let is_empty = |c: &&Candidate| s.usage.get(c.segment).live == 0;
+        let emptied = plan.victims.iter().filter(is_empty).count() as u32;
         s.stats.cleaned += u64::from(emptied);
         Ok(emptied)
     }
 
-    /// What the policy takes, within what memory and the reserve allow.
-    fn plan(&self, policy: Policy, wanted: u32) -> Plan {
+    /// Nobody is given these segments until they are let go (I13).
+    fn keep_victims(&self, victims: &[Candidate], keep: bool) {
+        let s = &mut *self.state.borrow_mut();
+        victims.iter().for_each(|c| s.usage.reading(c.segment, keep));
+    }
+
+    /// Reads the victims, and moves what lives in them.
+    async fn empty(
+        self: &Rc<Self>,
+        Plan { way, victims, targets }: &Plan,
+        idle: Option<u64>,
+    ) -> Result<(), DiskError> {
+        let costs = self.state.borrow().planner.costs();
+        let mut survivors = Vec::new();
+        for c in victims {
+            if self.is_disturbed(idle) {
+                return Ok(());
+            }
+            self.survivors_of(c.segment, &mut survivors).await?;
+            self.worked(costs.segment);
+        }
+        // Cold with cold: what was not written for long goes together.
+        survivors.sort_by_key(|s| (s.stamp, s.from));
+        match way {
+            Way::Plug => self.plug(targets, survivors).await?,
+            Way::Clean => self.move_in_steps(survivors, idle).await?,
+        }
+        self.forget_amended(victims).await
+    }
+
+    /// Moves blocks, a few at a time: what others wait for goes to the disk in between.
+    async fn move_in_steps(
+        self: &Rc<Self>,
+        survivors: Vec<Survivor>,
+        idle: Option<u64>,
+    ) -> Result<(), DiskError> {
+        let (costs, whole) = (self.state.borrow().planner.costs(), self.geometry.packed());
+        let mut left = survivors.into_iter().peekable();
+        while left.peek().is_some() && !self.is_disturbed(idle) {
+            let mut moved = 0;
+            for b in left.by_ref().take(STEP_BLOCKS) {
+                self.move_if_still(b).await?;
+                moved += 1;
+                let s = &mut *self.state.borrow_mut();
+                s.to_move = s.to_move.saturating_sub(1);
+            }
+            let serial = self.state.borrow().serial;
+            self.wait_durable(serial).await?;
+            self.worked(f64::from(moved) / f64::from(whole) * costs.segment);
+        }
+        Ok(())
+    }
+
+    /// What the policy takes, within what memory and the reserve allow. Users are told what room
+    /// they have meanwhile.
+    fn plan(&self, Pass { policy, wanted, idle }: Pass) -> Plan {
         let whole = u64::from(self.geometry.packed());
-        let candidates = self.candidates();
+        let mut candidates = self.candidates();
+        if idle.is_some() {
+            candidates.retain(idle::is_worth_it);
+        }
         let admitted = self.segments_needed(0);
         let s = &mut *self.state.borrow_mut();
         // One more than the blocks fill: a head always has the next one announced. What was
         // admitted has its room (I10), but for a few segments, without which nothing would be
         // gained in a small store: what the table leaves of its own makes up for them.
-        let admitted = if s.planted("moves-not-counted") { 0 } else { admitted };
-        let left = s.spare().saturating_sub(s.table_reserve() + 1);
+        let counted = !s.planted("moves-not-counted");
+        let admitted = if counted { admitted } else { 0 };
+        let kept = if counted { s.table_reserve() + 1 } else { 1 };
+        let left = s.spare().saturating_sub(kept);
         let room = left.saturating_sub(admitted).max(left.min(ROOM_LEAST));
         let moved = (u64::from(room) * whole).min(PASS_BLOCKS);
         let limits = Limits {
-            victims: usize::MAX,
+            // So that users may write meanwhile what is freed (pace.rs).
+            victims: match idle {
+                Some(_) => left.min(idle::VICTIMS) as usize,
+                None if counted => left.max(VICTIMS_LEAST) as usize,
+                None => usize::MAX,
+            },
             moved,
             // Each may take a block for what amends its segment.
             plugged: moved,
             freed: u64::from(wanted) * whole,
         };
-        if policy == s.planner.policy() {
-            return s.planner.plan(candidates, &limits);
+        let costs = s.planner.costs();
+        let plan = if policy == s.planner.policy() {
+            s.planner.plan(candidates, &limits)
+        } else {
+            // The last resort remembers nothing.
+            Planner::new(policy, costs, 0).plan(candidates, &limits)
+        };
+        let live: u64 = plan.victims.iter().map(|c| u64::from(c.live)).sum();
+        s.to_move = if plan.way == Way::Clean { live } else { 0 };
+        let room = (u64::from(left) * whole).saturating_sub(s.to_move);
+        if counted && idle.is_none() {
+            s.pace.begin(&plan, room, &costs);
         }
-        // The last resort remembers nothing.
-        Planner::new(policy, s.planner.costs(), 0).plan(candidates, &limits)
+        plan
     }
 
     /// Second verb: the blocks of a segment that still lie where its summaries say.
@@ -261,6 +370,8 @@ impl Inner {
                 continue;
             }
             if s.table.place(b.v, &base) == Some(b.from) {
+                let victim = self.geometry.segment_of(b.from).map(|seg| s.usage.get(seg));
+                assert!(victim.is_some_and(|v| v.reads > 0), "I13: {:?} was given away", b.from);
                 let mut block = b.block;
                 if s.planted("gc-mixes-dirty")
                     && let Some(p) = s.patches.get(b.v)

@@ -24,6 +24,7 @@ impl Disk for Store {
         Box::pin(async move {
             let len: u64 = blocks.iter().map(|b| b.len() as u64).sum();
             self.inner.check_range("read", at, len)?;
+            let _asking = self.inner.asked();
             let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
             let read = self.inner.read_virtual(Virt(first), last - first).await?;
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
@@ -76,6 +77,7 @@ impl Disk for Store {
             if self.inner.options.read_only {
                 return Ok(());
             }
+            let _asking = self.inner.asked();
             self.inner.sync().await
         })
     }

@@ -67,11 +67,31 @@ impl Extents {
         self.0.insert(e.v.0, (e.n, e.place));
     }
 
+    /// What is known of blocks `from` up to `to`, in order, cut to them.
+    pub fn range(&self, from: u64, to: u64) -> impl Iterator<Item = Extent> {
+        let before = self.get(Virt(from)).filter(|e| e.v.0 < from);
+        let first = before.map(|e| e.cut(from, e.end().min(to)));
+        let rest = self.0.range(from..to).map(move |(v, (n, place))| {
+            let e = Extent { v: Virt(*v), n: *n, place: *place };
+            e.cut(*v, e.end().min(to))
+        });
+        first.into_iter().chain(rest)
+    }
+
     /// From now on this is so, whatever was known before.
     pub fn set(&mut self, new: Extent) {
         assert!(new.n > 0);
-        let (from, to) = (new.v.0, new.end());
-        if let Some(e) = self.get(new.v) {
+        self.forget(new.v.0, new.end());
+        let before = new.v.0.checked_sub(1).and_then(|v| self.get(Virt(v)));
+        match before.filter(|b| b.joins(&new)) {
+            Some(b) => self.put(Extent { n: b.n + new.n, ..b }),
+            None => self.put(new),
+        }
+    }
+
+    /// From now on nothing is known of blocks `from` up to `to`.
+    pub fn forget(&mut self, from: u64, to: u64) {
+        if let Some(e) = self.get(Virt(from)) {
             self.0.remove(&e.v.0);
             if e.v.0 < from {
                 self.put(e.cut(e.v.0, from));
@@ -86,11 +106,6 @@ impl Extents {
             if e.end() > to {
                 self.put(e.cut(to, e.end()));
             }
-        }
-        let before = new.v.0.checked_sub(1).and_then(|v| self.get(Virt(v)));
-        match before.filter(|b| b.joins(&new)) {
-            Some(b) => self.put(Extent { n: b.n + new.n, ..b }),
-            None => self.put(new),
         }
     }
 }
@@ -109,8 +124,20 @@ mod tests {
             let v = rng.below(200 - u64::from(n));
             let place = (!rng.one_in(4)).then(|| Place(rng.below(50)));
             let e = Extent { v: Virt(v), n, place };
-            extents.set(e);
-            (v..e.end()).for_each(|v| naive[v as usize] = Some(e.at(Virt(v))));
+            if rng.one_in(5) {
+                extents.forget(v, e.end());
+                naive[v as usize..e.end() as usize].fill(None);
+            } else {
+                extents.set(e);
+                (v..e.end()).for_each(|v| naive[v as usize] = Some(e.at(Virt(v))));
+            }
+            let to = e.end().max(150);
+            let part: Vec<Extent> = extents.range(v, to).collect();
+            assert!(part.iter().all(|e| e.v.0 >= v && e.end() <= to));
+            for v in v..to {
+                let found = part.iter().find(|e| e.v.0 <= v && v < e.end());
+                assert_eq!(found.map(|e| e.at(Virt(v))), naive[v as usize]);
+            }
             for v in 0..200 {
                 assert_eq!(extents.get(Virt(v)).map(|e| e.at(Virt(v))), naive[v as usize]);
             }

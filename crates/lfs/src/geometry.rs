@@ -1,6 +1,8 @@
 //! Where things lie on the disk below: numbers of segments and places, and the arithmetic between
 //! them. It reads and writes nothing.
 
+use crate::owners::Owners;
+
 /// The unit of the store: virtual blocks, places and summaries are of this size.
 pub const BLOCK_BYTES: usize = 4096;
 pub(crate) const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -74,26 +76,24 @@ impl Geometry {
     pub(crate) fn known_blocks(&self) -> u64 {
         self.virtual_blocks + u64::from(self.segments)
     }
-    /// Bits in the number of a block that the table may know.
-    fn known_bits(&self) -> u32 {
-        u64::BITS - self.known_blocks().leading_zeros()
+    fn owners(&self) -> Owners {
+        Owners::of(self.known_blocks())
     }
     /// What a snapshot has of a block that nobody newer has.
     pub(crate) fn own_block(&self, snapshot: u32, v: Virt) -> Virt {
-        Virt(u64::from(snapshot) << self.known_bits() | v.0)
+        self.owners().own_block(snapshot, v)
     }
     /// The block behind the last that a snapshot can have.
     pub(crate) fn own_end(&self, snapshot: u32) -> u64 {
-        u64::from(snapshot + 1) << self.known_bits()
+        self.owners().own_end(snapshot)
     }
     /// Whose it is, and which of his: 0 is the volume, others are snapshots.
     pub(crate) fn owner(&self, v: Virt) -> (u32, Virt) {
-        let bits = self.known_bits();
-        ((v.0 >> bits) as u32, Virt(v.0 & ((1 << bits) - 1)))
+        self.owners().owner(v)
     }
     /// Snapshots of a volume, one after the other: an entry of the log has 56 bits for a block.
     pub(crate) fn snapshots_max(&self) -> u32 {
-        (1_u64 << (56 - self.known_bits())).min(1 << 30) as u32 - 1
+        self.owners().snapshots_max(56)
     }
     /// Can these be blocks of the volume, or of one snapshot?
     pub(crate) fn are_blocks(&self, v: Virt, n: u64) -> bool {

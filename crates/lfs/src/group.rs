@@ -53,24 +53,12 @@ impl Store {
     /// kept, for [`Store::put`] or [`Store::release`]. Errors: there will be no room until
     /// something is freed; or the store has failed.
     pub async fn reserve(&self, blocks: u64) -> Result<u64, DiskError> {
-        // Summaries too.
-        let kept = blocks + blocks / 64 + 2;
-        loop {
-            if self.inner.may_put(kept)? {
-                self.inner.state.borrow_mut().reserved += kept;
-                return Ok(kept);
-            }
-            self.inner.make_room(kept).await;
-        }
+        self.inner.admit(blocks).await
     }
 
     /// Gives back what was kept.
     pub fn release(&self, kept: u64) {
-        let mut s = self.inner.state.borrow_mut();
-        assert!(s.reserved >= kept, "I10: {kept} of {} blocks are given back", s.reserved);
-        s.reserved -= kept;
-        drop(s);
-        self.inner.changed.wake_all();
+        self.inner.release(kept);
     }
 
     /// Puts a group behind all that were put before; the caller puts one at a time. `kept`: the
@@ -114,6 +102,7 @@ impl Store {
     /// Makes this group durable, and all before it. Who asks at the same time shares a partial
     /// segment and a flush.
     pub async fn flush_to(&self, number: u64) -> Result<(), DiskError> {
+        let _asking = self.inner.asked();
         if self.is_durable(number) {
             return self.inner.check_failed();
         }
@@ -259,6 +248,7 @@ impl Inner {
         from: u64,
         to: u64,
     ) -> Result<(), DiskError> {
+        let _asking = self.asked();
         let mut at = from;
         while at < to {
             let end = to.min(at + 512);

@@ -31,6 +31,8 @@
 //!             has them.
 //!             I12 a hole is plugged only where no checkpoint knows a block and no log that is
 //!             ever followed has a sum, and its block is there only by a record behind a flush.
+//!             I13 a victim is not given away while blocks that were read of it are to be moved:
+//!             what lies there is still what was read.
 //!
 //! On disk, little-endian, CRC32C seeded with the store's name, all in blocks of 4096:
 //!
@@ -65,9 +67,12 @@ mod disk;
 mod extents;
 mod geometry;
 mod group;
+mod idle;
 mod log;
 mod make;
 mod merge;
+mod owners;
+mod pace;
 mod patches;
 mod plug;
 mod policy;
@@ -88,10 +93,12 @@ pub use disk::copy_parts;
 pub use extents::{Extent, Extents};
 pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 pub use group::{Change, Group};
+pub use idle::Cleaning;
 pub use make::{FormatOptions, format, shape};
+pub use owners::Owners;
 pub use policy::{Candidate, Costs, Lifespans, Limits, Plan, Planner, Policy, Way};
-pub use snapshot::{NAME_BYTES_MAX, Snapshot, check_name};
-pub use snapshot_disk::SnapshotDisk;
+pub use snapshot::{NAME_BYTES_MAX, Snapshot, Snapshots, check_name};
+pub use snapshot_disk::{SnapshotDisk, none_of_that_name};
 pub use state::Stats;
 pub use store::{At, OpenOptions, Opened, Store};
 pub use superblock::{MAGIC, Superblock, UNFINISHED, superblock};

@@ -201,6 +201,7 @@ impl State {
         open.entry_bytes += entry.bytes();
         open.entries.push(entry);
         let block = block?;
+        self.pace.used += u64::from(h == USERS);
         open.blocks.push(block.clone());
         let place = open.start.plus(open.blocks.len() as u64);
         self.pending.insert(place.0, block);
@@ -268,10 +269,13 @@ impl State {
         assert!(head.offset <= self.geometry.segment_blocks, "I3: a partial ends in its segment");
         let blocks: Vec<Block> = std::iter::once(Block::copy_of(&raw)).chain(open.blocks).collect();
         self.stats.partials += 1;
+        self.pace.used += u64::from(h == USERS);
         self.stats.log_blocks += blocks.len() as u64;
         self.since_checkpoint += blocks.len() as u64;
         // What the users' head has not closed is not in it, nor what the next partial ends.
-        let puts = if h == USERS && group_end { self.put } else { 0 };
+        let seals = h == USERS && group_end;
+        self.sealed += u64::from(seals);
+        let puts = if seals { self.put } else { 0 };
         self.flights.insert(self.serial, Flight { puts, ..Flight::default() });
         self.ready.push_back(Ready { serial: self.serial, place: open.start, blocks });
     }
@@ -344,18 +348,34 @@ impl Inner {
     /// Makes everything that was put before the call durable. All who ask at the same time share
     /// the partial segment and the flush.
     pub(crate) async fn sync(self: &Rc<Self>) -> Result<(), DiskError> {
-        // Two in flight keep the disk busy; what arrives meanwhile shares the next.
-        while self.state.borrow().flights.values().filter(|f| f.wanted && !f.ended).count() >= 2 {
+        let mine = self.unsent();
+        // Two in flight keep the disk busy; what arrives meanwhile shares the next, whoever sends
+        // it: who waits here may find that another has.
+        while mine.is_some() && self.unsent() == mine && self.awaited() >= 2 {
             self.check_failed()?;
             self.changed.wait().await;
         }
+        let is_unsent = mine.is_some() && self.unsent() == mine;
         let target = {
             let mut s = self.state.borrow_mut();
-            s.close(USERS);
+            if is_unsent {
+                s.close(USERS);
+            }
             s.serial
         };
         self.issue(true);
         self.wait_durable(target).await
+    }
+
+    /// Stands for what users have put and no closed partial ends yet; None: there is nothing.
+    fn unsent(&self) -> Option<u64> {
+        let s = self.state.borrow();
+        s.heads[USERS].open.is_some().then_some(s.sealed)
+    }
+
+    /// Partials on their way to the disk that somebody waits for.
+    fn awaited(&self) -> usize {
+        self.state.borrow().flights.values().filter(|f| f.wanted && !f.ended).count()
     }
 
     /// Waits until all partials up to this serial have ended.

@@ -84,10 +84,13 @@ impl Source {
             if !self.ready.is_empty() || *page == run.pages.len() {
                 return Ok(());
             }
-            // Read past the cache of pages: a merge reads each once.
             let place = run.pages[*page].1;
             *page += 1;
-            self.ready = inner.read_page(place).await?.into();
+            self.ready = match inner.page_in_memory(place) {
+                Some(page) => page.iter().copied().collect(),
+                // Not kept: a merge reads each once.
+                None => inner.read_page(place).await?.into(),
+            };
         }
     }
 }

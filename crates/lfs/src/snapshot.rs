@@ -80,11 +80,12 @@ pub struct Snapshot {
 
 impl Snapshot {
     /// id (4), 1 if it has ended (4), made (8), bytes of the name (4), the name
-    fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Writer) {
         w.u32(self.id).u32(u32::from(self.ended)).u64(self.made);
         w.u32(self.name.len() as u32).bytes(self.name.as_bytes());
     }
-    fn decode(r: &mut Reader<'_>) -> Option<Snapshot> {
+    /// The reverse; None: it is damaged.
+    pub fn decode(r: &mut Reader<'_>) -> Option<Snapshot> {
         let (id, ended, made, len) = (r.u32()?, r.u32()? != 0, r.u64()?, r.u32()?);
         let name = String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()?;
         Some(Snapshot { id, made, name, ended })
@@ -93,26 +94,27 @@ impl Snapshot {
 
 /// Those that there are, from the oldest to the newest.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Snapshots {
-    pub(crate) all: Vec<Snapshot>,
+pub struct Snapshots {
+    /// All of them.
+    pub all: Vec<Snapshot>,
     /// The highest number that was ever used.
-    pub(crate) last: u32,
+    pub last: u32,
 }
 
 impl Snapshots {
     /// Was there never any?
-    pub(crate) fn is_unused(&self) -> bool {
+    pub fn is_unused(&self) -> bool {
         self.last == 0
     }
     /// the last number (4), how many (4), each
-    pub(crate) fn encode(&self, w: &mut Writer) {
+    pub fn encode(&self, w: &mut Writer) {
         if !self.is_unused() {
             w.u32(self.last).u32(self.all.len() as u32);
             self.all.iter().for_each(|s| s.encode(w));
         }
     }
     /// The reverse; a body that ends before has none.
-    pub(crate) fn decode(r: &mut Reader<'_>) -> Option<Snapshots> {
+    pub fn decode(r: &mut Reader<'_>) -> Option<Snapshots> {
         if r.0.is_empty() {
             return Some(Snapshots::default());
         }
@@ -141,13 +143,15 @@ impl Snapshots {
     pub(crate) fn keepers(&self) -> Option<Vec<u32>> {
         self.chain_below(u32::MAX)
     }
-    pub(crate) fn named(&self, name: &str) -> Option<&Snapshot> {
+    /// The one of this name that has not ended.
+    pub fn named(&self, name: &str) -> Option<&Snapshot> {
         self.all.iter().find(|s| s.name == name && !s.ended)
     }
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Snapshot> {
         self.all.iter_mut().find(|s| s.id == id)
     }
-    pub(crate) fn knows(&self, id: u32) -> bool {
+    /// Is there one of this number?
+    pub fn knows(&self, id: u32) -> bool {
         self.all.iter().any(|s| s.id == id)
     }
     pub(crate) fn is_reclaiming(&self) -> bool {

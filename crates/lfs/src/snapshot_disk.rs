@@ -4,7 +4,7 @@
 use crate::disk::copy_parts;
 use crate::extents::Extent;
 use crate::geometry::{BLOCK, BLOCK_BYTES, Virt};
-use crate::snapshot::refused;
+use crate::snapshot::{Snapshots, refused};
 use crate::store::{Inner, Store};
 use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Local};
 use std::rc::Rc;
@@ -21,13 +21,7 @@ impl Store {
     pub fn snapshot_disk(&self, name: &str) -> Result<SnapshotDisk, String> {
         let s = self.inner.state.borrow();
         let found = s.snapshots.named(name).map(|s| s.id);
-        let id = found.ok_or_else(|| {
-            let all: Vec<&str> = s.snapshots.all.iter().map(|s| s.name.as_str()).collect();
-            match all[..] {
-                [] => format!("there is no snapshot {name}, nor any other"),
-                _ => format!("there is no snapshot {name}; there are: {}", all.join(", ")),
-            }
-        })?;
+        let id = found.ok_or_else(|| none_of_that_name(name, &s.snapshots))?;
         Ok(SnapshotDisk { inner: self.inner.clone(), id })
     }
 
@@ -46,6 +40,15 @@ impl Store {
             at += n;
         }
         Ok(all)
+    }
+}
+
+/// What is said where there is no snapshot of a name.
+pub fn none_of_that_name(name: &str, among: &Snapshots) -> String {
+    let all: Vec<&str> = among.all.iter().map(|s| s.name.as_str()).collect();
+    match all[..] {
+        [] => format!("there is no snapshot {name}, nor any other"),
+        _ => format!("there is no snapshot {name}; there are: {}", all.join(", ")),
     }
 }
 

@@ -1,7 +1,9 @@
 //! All that a store holds in memory. It asks no disk.
 
 use crate::geometry::{BLOCK, Geometry, SegNo};
+use crate::idle::Idle;
 use crate::log::{Flight, Head, Ready};
+use crate::pace::Pace;
 use crate::patches::Patches;
 use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
@@ -50,6 +52,8 @@ pub struct Stats {
     pub checkpoints: u64,
     /// Segments the cleaner has emptied.
     pub cleaned: u64,
+    /// Of these, in idle time.
+    pub cleaned_idle: u64,
     /// Nanoseconds of the longest wait of a write for segments.
     pub wait_max: u64,
 }
@@ -80,8 +84,12 @@ pub(crate) struct State {
     /// Groups of callers that were put; of these, the last that is durable.
     pub(crate) put: u64,
     pub(crate) put_durable: u64,
+    /// Partials of users closed at the end of a group: all that was put before is in them.
+    pub(crate) sealed: u64,
     /// Blocks that are kept for groups to come.
     pub(crate) reserved: u64,
+    pub(crate) pace: Pace,
+    pub(crate) idle: Idle,
     /// Blocks with ranges are being written as a whole.
     pub(crate) folding: bool,
     /// Contents that the disk does not have yet, by place.
@@ -140,7 +148,10 @@ impl State {
             split: false,
             put: 0,
             put_durable: 0,
+            sealed: 0,
             reserved: 0,
+            pace: Pace::default(),
+            idle: Idle::default(),
             folding: false,
             pending: IdMap::default(),
             ready: VecDeque::new(),

@@ -2,6 +2,7 @@
 //! becomes entries of the log is here; how the log goes to the disk is not.
 
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
+use crate::idle::Cleaning;
 use crate::policy::Policy;
 use crate::state::{State, Stats};
 use crate::superblock::superblock;
@@ -28,6 +29,8 @@ pub struct OpenOptions {
     pub checkpoint_bytes: u64,
     /// Which segments the cleaner takes.
     pub policy: Policy,
+    /// When it does.
+    pub cleaning: Cleaning,
     /// What a request to the disk below costs, for policies that weigh one way against another:
     /// nanoseconds of a mean access, and bytes a second.
     pub disk: (u64, u64),
@@ -60,6 +63,7 @@ impl Default for OpenOptions {
             mappings_max: 1 << 16,
             checkpoint_bytes: 256 << 20,
             policy: Policy::default(),
+            cleaning: Cleaning::Pressure,
             disk: (12_000_000, 150_000_000),
             at: At::Log,
             plant: None,
@@ -92,6 +96,8 @@ pub(crate) struct Inner {
     pub(crate) checkpointing: Lock,
     /// Held by who changes a part of a block.
     pub(crate) parts: Lock,
+    /// Held by whose turn it is to be given room (pace.rs).
+    pub(crate) turns: Lock,
     /// Held by who makes or ends a snapshot.
     pub(crate) snapshotting: Lock,
 }
@@ -130,6 +136,7 @@ impl Store {
             changed: Notify::new(),
             checkpointing: Lock::new(),
             parts: Lock::new(),
+            turns: Lock::new(),
             snapshotting: Lock::new(),
         });
         let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
@@ -171,6 +178,10 @@ impl Store {
     /// Which segments its cleaner takes.
     pub fn policy(&self) -> Policy {
         self.inner.options.policy
+    }
+    /// When it does.
+    pub fn cleaning(&self) -> Cleaning {
+        self.inner.options.cleaning
     }
     /// Bytes of memory that the table takes: new mappings, pages and indices of runs, and blocks of
     /// which ranges are pending.
@@ -344,30 +355,27 @@ impl Inner {
         v: Virt,
         blocks: Vec<Block>,
     ) -> Result<(), DiskError> {
-        let n = blocks.len() as u64;
-        let began = self.env.now();
+        let kept = self.admit(blocks.len() as u64).await?;
+        let result = self.put_virtual(v, blocks).await;
+        self.release(kept);
+        self.issue(false);
+        self.ask_for_room(0);
+        result
+    }
+
+    async fn put_virtual(&self, v: Virt, blocks: Vec<Block>) -> Result<(), DiskError> {
         loop {
-            let base = self.base_to_change(v, n).await?;
-            if !self.may_put(n)? {
-                self.make_room(n).await;
+            let base = self.base_to_change(v, blocks.len() as u64).await?;
+            let s = &mut *self.state.borrow_mut();
+            if !s.table.is_current(&base) {
                 continue;
             }
-            {
-                let mut s = self.state.borrow_mut();
-                if !s.table.is_current(&base) {
-                    continue;
-                }
-                s.begin_group();
-                for (v, block) in (v.0..).map(Virt).zip(blocks) {
-                    s.write_block(v, block, &base);
-                    s.stats.user_bytes += BLOCK;
-                }
-                s.end_group();
-                let waited = self.env.now().since(began).0;
-                s.stats.wait_max = s.stats.wait_max.max(waited);
+            s.begin_group();
+            for (v, block) in (v.0..).map(Virt).zip(blocks) {
+                s.write_block(v, block, &base);
+                s.stats.user_bytes += BLOCK;
             }
-            self.issue(false);
-            self.ask_for_room(0);
+            s.end_group();
             return Ok(());
         }
     }
@@ -422,6 +430,7 @@ impl Inner {
                 let _ = store.checkpoint().await;
             });
         }
+        self.watch_for_idle_time();
         if cleaning {
             let store = self.clone();
             self.env.spawn("cleaner", async move { store.clean().await });

@@ -1,6 +1,6 @@
 //! The translation table: where each virtual block lies. New mappings are in memory; the others are
-//! in runs on the disk, of which pages are kept in memory up to a bound. It does not know what the
-//! blocks hold.
+//! in runs on the disk, of which pages are kept in memory up to a bound, also when a checkpoint
+//! changes the runs: a page never changes while a run has it. It does not know what blocks hold.
 //!
 //! A block's mapping is the first that is found in: what is new, what the checkpoint under way is
 //! writing, the runs from the newest to the oldest. Nothing found is a block never written.
@@ -10,7 +10,11 @@ use crate::geometry::{Place, Virt};
 use crate::run::{Run, decode_page};
 use crate::store::Inner;
 use env::{DiskError, IdMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+/// A page of a run, and where it lies.
+pub(crate) type Page = (Place, Rc<Vec<Extent>>);
 
 /// Pages of runs in memory: those used lately, and those used before them.
 #[derive(Default)]
@@ -28,16 +32,18 @@ impl Pages {
         self.put(place, page.clone(), half);
         Some(page)
     }
-    fn put(&mut self, place: Place, page: Rc<Vec<Extent>>, half: usize) {
+    pub(crate) fn put(&mut self, place: Place, page: Rc<Vec<Extent>>, half: usize) {
         if self.young.len() >= half {
             self.old = std::mem::take(&mut self.young);
         }
         self.young.insert(place.0, page);
     }
-    /// Places are used again for other pages.
-    pub(crate) fn forget(&mut self) {
-        self.young.clear();
-        self.old.clear();
+    /// Keeps the pages of these runs: the places of others are used again for other pages.
+    fn keep(&mut self, runs: &[Rc<Run>]) {
+        let named: BTreeSet<u64> =
+            runs.iter().flat_map(|r| r.pages.iter().map(|p| p.1.0)).collect();
+        self.young.retain(|place, _| named.contains(place));
+        self.old.retain(|place, _| named.contains(place));
     }
     pub(crate) fn len(&self) -> usize {
         self.young.len() + self.old.len()
@@ -65,6 +71,17 @@ pub(crate) struct Base {
 }
 
 impl Table {
+    /// The runs are these now. `written`: pages of theirs that are in memory; `half`: of those that
+    /// may be.
+    pub(crate) fn adopt(&mut self, runs: Vec<Rc<Run>>, written: Vec<Page>, half: usize) {
+        self.runs = runs;
+        self.frozen = None;
+        self.version += 1;
+        self.pages.keep(&self.runs);
+        for (place, page) in written {
+            self.pages.put(place, page, half);
+        }
+    }
     /// What is newer than the runs.
     fn new_of(&self, v: Virt) -> Option<Extent> {
         self.active.get(v).or_else(|| self.frozen.as_ref().and_then(|f| f.get(v)))
@@ -132,7 +149,7 @@ impl Inner {
             for (from, to) in gaps {
                 let mut at = from;
                 for page in run.pages_of(from, to) {
-                    let page = match self.page(run.pages[page].1).await {
+                    let page = match self.page(run.pages[page].1, version).await {
                         // The run is gone, and something else lies there: ask again.
                         Err(_) if self.state.borrow().table.version != version => return Ok(base),
                         other => other?,
@@ -156,20 +173,28 @@ impl Inner {
         Ok(base)
     }
 
-    /// A page of a run.
-    async fn page(&self, place: Place) -> Result<Rc<Vec<Extent>>, DiskError> {
-        let half = self.options.table_pages / 2;
-        let found = self.state.borrow_mut().table.pages.get(place, half);
-        if let Some(p) = found {
+    /// A page of a run that the table had at this version. It is kept in memory only if that is
+    /// still so: what lies at other places may be written at any time.
+    async fn page(&self, place: Place, version: u64) -> Result<Rc<Vec<Extent>>, DiskError> {
+        if let Some(p) = self.page_in_memory(place) {
             return Ok(p);
         }
-        let before = self.state.borrow().table.version;
         let page = Rc::new(self.read_page(place).await?);
         let mut s = self.state.borrow_mut();
-        if s.table.version == before {
-            s.table.pages.put(place, page.clone(), half);
+        if s.table.version == version {
+            s.table.pages.put(place, page.clone(), self.pages_half());
         }
         Ok(page)
+    }
+
+    /// A page of the table's present runs, if it is in memory.
+    pub(crate) fn page_in_memory(&self, place: Place) -> Option<Rc<Vec<Extent>>> {
+        self.state.borrow_mut().table.pages.get(place, self.pages_half())
+    }
+
+    /// Half of the pages that may be in memory.
+    pub(crate) fn pages_half(&self) -> usize {
+        self.options.table_pages / 2
     }
 
     pub(crate) async fn read_page(&self, place: Place) -> Result<Vec<Extent>, DiskError> {

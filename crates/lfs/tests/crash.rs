@@ -431,7 +431,7 @@ fn crowded(plant: Option<&'static str>) -> Option<String> {
                     // As an operation does, it holds its room while it reads.
                     let n = rng.below(120) + 1;
                     let kept = store.reserve(n).await;
-                    of.sleep(Nanos::from_micros(rng.below(20_000))).await;
+                    of.sleep(Nanos::from_micros(rng.below(400_000))).await;
                     let changes = (0..n).map(|_| Virt(rng.below(blocks)));
                     let changes = changes.map(|v| Change::Whole(v, common::block(tag))).collect();
                     result = match (result, kept) {
@@ -446,6 +446,8 @@ fn crowded(plant: Option<&'static str>) -> Option<String> {
             env.sleep(Nanos::from_millis(10)).await;
         }
         let failed = ended.borrow_mut().drain(..).find_map(Result::err);
+        // The cleaner comes to rest.
+        env.sleep(Nanos::from_secs(30)).await;
         failed.or(store.verify(true).await.unwrap().wrong.into_iter().next())
     })
 }
@@ -476,10 +478,28 @@ fn a_move_takes_no_bytes_that_are_in_no_partial() {
     assert_eq!(moved_while_pending(None), None);
 }
 
+/// The same few segments' worth again and again, much of it in flight: what was there before dies
+/// with each write, and is needed until that is durable.
+fn hot() -> Vec<Op> {
+    let write = |tag| match tag % 20 {
+        0 => Op::Flush,
+        _ => Op::Write { v: 7 * (tag % 3), n: 7, tag, fua: false },
+    };
+    (0..70).map(write).collect()
+}
+
+#[test]
+fn what_newer_contents_replace_stays_until_they_are_durable() {
+    assert_eq!(explore(&record(&hot(), None), (1, 120), None).1, None);
+}
+
 fn finds(plant: &'static str) -> bool {
     let (_, blocks) = made();
     let wrong = move || match plant {
         "sum-of-first-words" => torn(Some(plant)).is_some(),
+        "victim-freed-before-checkpoint" => {
+            explore(&record(&hot(), Some(plant)), (1, 400), Some(plant)).1.is_some()
+        }
         "one-slot" => without_the_newest_of_many(Some(plant)).is_some(),
         "reuse-after-one-checkpoint" => without_the_newest(&rewritten(), Some(plant)).is_some(),
         "stale-tail-joined" => stale_tail(Some(plant)).is_some(),

@@ -106,6 +106,8 @@ fn act(root: &Path, act: &Act) -> Result<()> {
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),
         Act::Sync => Ok(()),
+        // Refused where the recorder's disk cannot discard: then this is an act without effect.
+        Act::Trim => std::process::Command::new("fstrim").arg(root).output().map(drop),
         Act::Read(p) => std::fs::read(at(p)).map(drop),
         Act::Pause(seconds) => {
             std::thread::sleep(Duration::from_secs(*seconds).min(LONGEST_PAUSE));

@@ -136,7 +136,7 @@ impl SimBucket {
                 }
                 Ok(ObjectDone::Done)
             }
-            ObjectOp::Get(..) => get(&objects, op),
+            ObjectOp::Get(..) | ObjectOp::GetKept { .. } => get(&objects, op),
             ObjectOp::List { prefix, after } => {
                 let wanted = |n: &&String| n.starts_with(prefix) && *n > after;
                 Ok(ObjectDone::Names(objects.keys().filter(wanted).cloned().collect()))
@@ -159,7 +159,11 @@ impl SimBucket {
 }
 
 fn get(objects: &Objects, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
-    let ObjectOp::Get(name, range) = op else { return Err(error(op, BucketErrorKind::Refused)) };
+    let (name, range) = match op {
+        ObjectOp::Get(name, range) => (name, *range),
+        ObjectOp::GetKept { name, range, .. } => (name, Some(*range)),
+        _ => return Err(error(op, BucketErrorKind::Refused)),
+    };
     let bytes = objects.get(name).ok_or_else(|| error(op, BucketErrorKind::NotFound))?;
     let (from, len) = range.unwrap_or((0, bytes.len() as u64));
     let end = (from + len).min(bytes.len() as u64);

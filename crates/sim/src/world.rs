@@ -120,6 +120,8 @@ pub struct World {
     epoch: u64,
 }
 
+/// What discarded bytes read as.
+const DISCARDED: u8 = 0xdc;
 /// Virtual 2023, so that timestamps look like some.
 const EPOCH: u64 = 1_700_000_000_000_000_000;
 
@@ -329,6 +331,11 @@ impl World {
                 self.begin_write(Write { disk, at, bytes: all.into(), fua })
             }
             IoOp::Flush => self.begin_flush(disk),
+            // Whatever may be read afterwards; to be seen where states are cut.
+            IoOp::Discard { len } if !self.forgets => {
+                let bytes = vec![DISCARDED; len as usize].into();
+                self.begin_write(Write { disk, at, bytes, fua: false })
+            }
             IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => (None, None),
         };
         let lent = (op == IoOp::Lend).then(|| self.lend(disk));

@@ -156,6 +156,16 @@ pub trait Store: 'static {
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
 
+    /// Tells the disk of free blocks among these, in runs of at least `least`; returns how many.
+    /// Errors: `NotSupported` where the layout or the disk cannot.
+    async fn trim(&self, among: Range<u64>, least: u64) -> Result<u64, FsError> {
+        let _ = (among, least);
+        Err(FsError::NotSupported)
+    }
+    /// The next range of blocks in which something was freed and not trimmed since.
+    fn freed_since_trimmed(&self) -> Option<Range<u64>> {
+        None
+    }
     /// After [`Store::sync_all`]: writes what is durable in a log or journal back, so that nothing
     /// is written later without a further change.
     async fn quiesce(&self) -> Result<(), FsError>;

@@ -251,6 +251,9 @@ pub enum Request {
     /// Sets all of them. Answer: `Done`. Errors: `NotSupported` where one differs that cannot be
     /// set, `Perm` where only root may.
     SetFlags { ino: u32, flags: u32 },
+    /// Tells the disk which of the volume's bytes nobody needs, in runs of at least `min_bytes`.
+    /// Answer: `Trimmed`. Errors: `Perm` unless root asks, `NotSupported` where the disk cannot.
+    Trim { from: u64, bytes: u64, min_bytes: u64 },
     /// Answer: `Offset`.
     Seek { ino: u32, kind: SeekKind, offset: u64 },
     /// How reads keep times of access from now on, whoever reads. Answer: `Done`.
@@ -411,6 +414,8 @@ pub enum Reply {
     Access(u32),
     /// A position.
     Offset(u64),
+    /// So many bytes.
+    Trimmed(u64),
     /// About the volume.
     Info(Box<VolumeInfo>),
 }

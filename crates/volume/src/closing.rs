@@ -4,6 +4,7 @@
 use crate::log::PrivateLog;
 use crate::scrub::Scrubber;
 use crate::state;
+use crate::trimmer::Trimmer;
 use env::Local;
 use ext::Ext;
 use format::ext::boot::BootState;
@@ -19,6 +20,8 @@ pub(crate) struct Opened {
     pub(crate) read_only: bool,
     /// The checker beside service.
     pub(crate) scrub: Rc<Scrubber>,
+    /// Tells the disk of what is freed.
+    pub(crate) trimmer: Rc<Trimmer>,
     /// The number by which it stands still, if it does; see `freeze`.
     pub(crate) frozen: Cell<Option<u64>>,
     /// A volume at rest has no counts of what is free, unless they are written.
@@ -63,6 +66,7 @@ impl Opened {
             return Ok(());
         }
         self.scrub.stop().await;
+        self.trimmer.stop().await;
         let cache = self.ext.cache();
         if self.ext.writable().is_err() {
             cache.stop();

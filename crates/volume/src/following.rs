@@ -79,7 +79,9 @@ async fn moment_of(
     options: &OpenOptions,
     (store, began): (bucket::Store, Nanos),
 ) -> Result<Moment, VolumeError> {
-    let volume = load_in(&Objects, loaded(store.clone()), ground, options.clone()).await?;
+    let volume =
+        load_in(&Objects, loaded(store.clone(), ground.bucket.prices), ground, options.clone())
+            .await?;
     Ok(Moment { volume, store, newest_at: Cell::new(began) })
 }
 

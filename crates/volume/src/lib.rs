@@ -36,9 +36,11 @@ mod segments;
 mod snapshots;
 mod state;
 mod store;
+mod trimmer;
 
 /// Bugs of the layout that can be planted on volumes of ext4, in every mode that writes them.
 pub use ext::PLANTS as LAYOUT_PLANTS;
+pub use ext::PLANTS_ANYWHERE as LAYOUT_PLANTS_ANYWHERE;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
 
 pub use bucket::TakeOver;

@@ -12,6 +12,7 @@ use crate::probe::Probe;
 use crate::recover::Plan;
 use crate::scrub::Scrubber;
 use crate::state;
+use crate::trimmer::Trimmer;
 use cache::{Cache, CacheOptions};
 use env::{Disk, Env};
 use ext::{Ext, Loaded};
@@ -100,10 +101,12 @@ pub(crate) async fn load(
         }
         scrub.run(options.scrub_every);
     }
+    let trimmer = Trimmer::new(&ufs);
+    trimmer.run(options.discards && !read_only);
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
-    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, frozen, counts_lag, private }))
+    Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

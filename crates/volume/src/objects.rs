@@ -6,11 +6,12 @@ use crate::VolumeError;
 use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
-use bucket::{Making, Pace, TakeOver};
+use bucket::{AtRest, Key, Making, Pace, Prices, TakeOver};
 use env::{Bucket, Disk, DiskError, Env, Local, Nanos};
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
 use std::rc::Rc;
+use vfs::{FsError, Reply, SnapshotOp};
 
 /// How a volume in a bucket is opened.
 #[derive(Clone, Debug)]
@@ -25,6 +26,10 @@ pub struct BucketOptions {
     pub pace: Pace,
     /// Opened for reading only, it is followed, and no answer is older than this.
     pub follow: Option<Nanos>,
+    /// What requests cost.
+    pub prices: Prices,
+    /// Its key, if it is encrypted.
+    pub key: Option<Key>,
 }
 
 impl Default for BucketOptions {
@@ -32,7 +37,8 @@ impl Default for BucketOptions {
         let defaults = bucket::OpenOptions::default();
         let (take_over, after) = (defaults.take_over, defaults.after);
         let (writer, pace) = (defaults.writer, defaults.pace);
-        BucketOptions { take_over, after, writer, pace, follow: None }
+        let prices = Prices::default();
+        BucketOptions { take_over, after, writer, pace, follow: None, prices, key: None }
     }
 }
 
@@ -43,10 +49,11 @@ pub(crate) struct Objects;
 /// Opens the store in the bucket that the ground is. Errors: there is none, somebody else writes
 /// it, or the bucket's.
 pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
-    let plant = on.plant.0.and_then(|p| bucket::PLANTS.iter().copied().find(|known| *known == p));
-    let BucketOptions { take_over, after, writer, pace, .. } = on.bucket.clone();
+    let known = || bucket::PLANTS.iter().chain(bucket::SNAPSHOT_PLANTS).copied();
+    let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
+    let BucketOptions { take_over, after, writer, pace, key, .. } = on.bucket.clone();
     let defaults = bucket::OpenOptions { read_only, plant, ..bucket::OpenOptions::default() };
-    let options = bucket::OpenOptions { take_over, after, writer, pace, ..defaults };
+    let options = bucket::OpenOptions { take_over, after, writer, pace, key, ..defaults };
     let objects = on.env.port().bucket(on.own);
     bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
 }
@@ -73,6 +80,9 @@ impl FoundStore for Objects {
     fn is_shared(&self) -> bool {
         true
     }
+    fn has_snapshots(&self) -> bool {
+        true
+    }
     fn recover<'a>(&'a mut self, _: &'a Ground) -> Local<'a, Result<(), VolumeError>> {
         Box::pin(async { Ok(()) })
     }
@@ -81,15 +91,21 @@ impl FoundStore for Objects {
         on: &'a Ground,
         read_only: bool,
     ) -> Local<'a, Result<Rc<dyn Store>, VolumeError>> {
-        Box::pin(async move { Ok(loaded(open_bucket(on, read_only).await?)) })
+        Box::pin(async move {
+            let store = open_bucket(on, read_only || on.snapshot.is_some()).await?;
+            match &on.snapshot {
+                Some(name) => crate::snapshots::shown(store.snapshot_disk(name)),
+                None => Ok(loaded(store, on.bucket.prices)),
+            }
+        })
     }
 }
 
-struct Loaded(bucket::Store);
+struct Loaded(bucket::Store, Prices);
 
 /// An opened store, as what a layout lies on.
-pub(crate) fn loaded(store: bucket::Store) -> Rc<dyn Store> {
-    Rc::new(Loaded(store))
+pub(crate) fn loaded(store: bucket::Store, prices: Prices) -> Rc<dyn Store> {
+    Rc::new(Loaded(store, prices))
 }
 
 impl Store for Loaded {
@@ -97,7 +113,10 @@ impl Store for Loaded {
         Rc::new(self.0.clone())
     }
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
-        Some(Rc::new(Groups(self.0.clone())))
+        Some(Rc::new(Groups(self.0.clone(), self.1)))
+    }
+    fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
+        Box::pin(crate::snapshots::carry_out(&self.0, op, now))
     }
     fn close(&self) -> Local<'_, Result<(), DiskError>> {
         Box::pin(self.0.close())
@@ -105,7 +124,7 @@ impl Store for Loaded {
 }
 
 /// The store as the mechanism of its mode knows it: a block of the volume is a virtual block.
-struct Groups(bucket::Store);
+struct Groups(bucket::Store, Prices);
 
 impl GroupStore for Groups {
     fn blocks_max(&self) -> u64 {
@@ -125,6 +144,7 @@ impl GroupStore for Groups {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let s = self.0.stats();
         let ([puts, gets, lists, deletes], [sent, received]) = (s.requests, s.bytes);
+        let stored = self.0.filled().1 * lfs::BLOCK_BYTES as u64;
         vec![
             ("cairn_bucket_put_requests_total", puts),
             ("cairn_bucket_get_requests_total", gets),
@@ -132,6 +152,10 @@ impl GroupStore for Groups {
             ("cairn_bucket_delete_requests_total", deletes),
             ("cairn_bucket_sent_bytes_total", sent),
             ("cairn_bucket_received_bytes_total", received),
+            ("cairn_bucket_kept_reads_total", s.kept),
+            ("cairn_bucket_cost_micros_total", self.1.of_requests(s.requests, s.bytes)),
+            ("cairn_bucket_stored_bytes", stored),
+            ("cairn_bucket_month_micros", self.1.of_a_month(stored)),
             ("cairn_bucket_groups_total", s.groups),
             ("cairn_bucket_log_objects_total", s.objects),
             ("cairn_bucket_blocks_written_total", s.blocks),
@@ -148,11 +172,11 @@ pub async fn make_in_bucket(
     env: Env,
     objects: Rc<dyn Bucket>,
     volume: &MkfsOptions,
-    force: bool,
+    (force, at_rest): (bool, AtRest),
 ) -> Result<u64, VolumeError> {
     let (uuid, size_bytes) = (volume.uuid, volume.size_bytes);
     let plan = Plan::new(volume).map_err(|e| VolumeError(e.to_string()))?;
-    let options = bucket::FormatOptions { uuid, size_bytes, force };
+    let options = bucket::FormatOptions { uuid, size_bytes, force, at_rest };
     let making: Making = bucket::format(env, objects, &options).await.map_err(VolumeError)?;
     fill(&making.store, &plan).await?;
     making.finish().await.map_err(VolumeError)?;

@@ -175,10 +175,16 @@ struct Stacked {
 
 impl Volume for Stacked {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
-        let Request::Snapshot(op) = call.request else { return self.volume.clone().call(call) };
-        Box::pin(async move {
-            Answer::from(snapshots::in_use(&self.env, &self.volume, &*self.store, op).await)
-        })
+        match call.request {
+            Request::Snapshot(op) => Box::pin(async move {
+                Answer::from(snapshots::in_use(&self.env, &self.volume, &*self.store, op).await)
+            }),
+            Request::Freeze { most } => Box::pin(async move {
+                self.store.be_still(self.env.now().plus(most)).await;
+                self.volume.clone().call(call).await
+            }),
+            _ => self.volume.clone().call(call),
+        }
     }
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
         Box::pin(async move {
@@ -198,17 +204,20 @@ async fn open(
     shared: Option<Rc<SharedLog>>,
 ) -> Result<Rc<dyn Volume>, String> {
     let text = |e: VolumeError| e.0;
-    if let (Some(within), true) = (options.bucket.follow, options.read_only) {
+    // A snapshot stays as it is: there is nothing to be followed.
+    let follow = options.bucket.follow.filter(|_| ground.snapshot.is_none());
+    if let (Some(within), true) = (follow, options.read_only) {
         return following::open(ground, options, within).await.map_err(text);
     }
     let mut found = match found {
         Some(found) => found,
         None => look(&ground).await.map_err(text)?,
     };
-    if options.cleaner.is_some() && !found.store.takes_policy() {
+    let asked = options.cleaner.is_some() || options.cleaning.is_some();
+    if asked && !found.store.takes_policy() {
         return Err(format!(
-            "--cleaner is for volumes in a log-structured store on a disk: this one's store is a \
-             {}",
+            "--cleaner and --cleaning are for volumes in a log-structured store on a disk: this \
+             one's store is a {}",
             found.store.name()
         ));
     }
@@ -225,7 +234,8 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
     Box::new(move |env| -> Opening {
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
         (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
-        (ground.cleaner, ground.snapshot) = (options.cleaner, options.snapshot.clone());
+        (ground.cleaner, ground.cleaning) = (options.cleaner, options.cleaning);
+        ground.snapshot = options.snapshot.clone();
         Box::pin(open(found, ground, options, None))
     })
 }
@@ -254,7 +264,8 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
         let one = |(n, (found, own_bytes, options)): (u16, (Found, u64, OpenOptions))| -> Opening {
             let log = options.log_disk_bytes.map(|bytes| (log, bytes));
             let ground = Ground { log, ..Ground::alone(env.clone(), own_bytes, None) };
-            let ground = Ground { own: DiskId(n), cleaner: options.cleaner, ..ground };
+            let (cleaner, cleaning) = (options.cleaner, options.cleaning);
+            let ground = Ground { own: DiskId(n), cleaner, cleaning, ..ground };
             Box::pin(open(Some(found), ground, options, Some(shared.clone())))
         };
         (0..).zip(volumes).map(one).collect()

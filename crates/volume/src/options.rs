@@ -40,6 +40,8 @@ pub struct OpenOptions {
     pub watch: Option<Arc<dyn Watch>>,
     /// How often the checker runs beside service; None: only after a crash that leaves it work.
     pub scrub_every: Option<Nanos>,
+    /// Is the disk told of what is freed, a while after?
+    pub discards: bool,
     /// Is it written down what operations may leave half done (soft updates)?
     pub journal_intents: bool,
     /// Each entry of a log of ours is written alone: what batching is compared with in the lab.
@@ -47,6 +49,8 @@ pub struct OpenOptions {
     /// Which segments the cleaner takes, of a volume in a log-structured store on a disk; None: the
     /// store's default.
     pub cleaner: Option<lfs::Policy>,
+    /// When it does; None: in idle time too.
+    pub cleaning: Option<lfs::Cleaning>,
     /// For a volume in a bucket.
     pub bucket: BucketOptions,
     /// The snapshot that is opened instead of the volume, for reading.
@@ -82,9 +86,11 @@ impl OpenOptions {
             log_disk_bytes: None,
             watch: None,
             scrub_every: None,
+            discards: false,
             journal_intents: false,
             log_alone: false,
             cleaner: None,
+            cleaning: None,
             bucket: BucketOptions::default(),
             snapshot: None,
         }

@@ -25,6 +25,8 @@ pub struct Ground {
     pub plant: Plant,
     /// Which segments its store's cleaner takes; None: the store's default.
     pub cleaner: Option<lfs::Policy>,
+    /// When it does; None: in idle time too.
+    pub cleaning: Option<lfs::Cleaning>,
     /// How it is opened if it is in a bucket.
     pub bucket: BucketOptions,
     /// Of its snapshots this one is meant, for reading; None: the volume as it is.
@@ -42,6 +44,7 @@ impl Ground {
             log: log_bytes.map(|b| (DiskId(1), b)),
             plant: Plant::NONE,
             cleaner: None,
+            cleaning: None,
             bucket: BucketOptions::default(),
             snapshot: None,
         }

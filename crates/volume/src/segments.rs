@@ -28,7 +28,8 @@ async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
     let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
     let defaults = lfs::OpenOptions::default();
     let policy = on.cleaner.unwrap_or(defaults.policy);
-    let options = lfs::OpenOptions { read_only, plant, policy, ..defaults };
+    let cleaning = on.cleaning.unwrap_or(lfs::Cleaning::Idle);
+    let options = lfs::OpenOptions { read_only, plant, policy, cleaning, ..defaults };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 
@@ -95,7 +96,7 @@ impl FoundStore for FoundSegments {
         Box::pin(async move {
             let store = open(on, read_only || on.snapshot.is_some()).await?;
             match &on.snapshot {
-                Some(name) => Ok(crate::snapshots::shown(&store, name)?),
+                Some(name) => Ok(crate::snapshots::shown(store.snapshot_disk(name))?),
                 None => Ok(Rc::new(Loaded { store, read_only }) as Rc<dyn Store>),
             }
         })
@@ -117,12 +118,15 @@ impl Store for Loaded {
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
         Box::pin(crate::snapshots::carry_out(&self.store, op, now))
     }
+    fn be_still(&self, until: env::Nanos) -> Local<'_, ()> {
+        Box::pin(self.store.be_still(until))
+    }
     fn close(&self) -> Local<'_, Result<(), DiskError>> {
         Box::pin(async {
             if self.read_only {
                 return Ok(());
             }
-            self.store.checkpoint().await
+            self.store.close().await
         })
     }
 }
@@ -157,6 +161,7 @@ impl GroupStore for Groups {
             ("cairn_lfs_table_bytes_total", bytes(t.tables)),
             ("cairn_lfs_cleaner_read_bytes_total", bytes(t.cleaner_reads)),
             ("cairn_lfs_cleaned_segments_total", t.cleaned),
+            ("cairn_lfs_cleaned_idle_segments_total", s.cleaned_idle),
             ("cairn_lfs_groups_total", s.groups),
             ("cairn_lfs_blocks_written_total", s.written),
             ("cairn_lfs_blocks_freed_total", s.freed),
@@ -170,6 +175,7 @@ impl GroupStore for Groups {
             ("cairn_lfs_cleaner_read_blocks_total", s.read_to_clean),
             ("cairn_lfs_longest_wait_nanos", s.wait_max),
             (policy_gauge(self.0.policy()), 1),
+            (cleaning_gauge(self.0.cleaning()), 1),
         ];
         all.extend(USES.into_iter().zip(filled.segments.map(u64::from)));
         all.extend(TENTHS.into_iter().zip(filled.tenths.map(u64::from)));
@@ -198,6 +204,15 @@ const TENTHS: [&str; 10] = [
     "cairn_lfs_segments_full_8",
     "cairn_lfs_segments_full_9",
 ];
+
+/// The gauge that is 1 while segments are cleaned at these times.
+fn cleaning_gauge(cleaning: lfs::Cleaning) -> &'static str {
+    match cleaning {
+        lfs::Cleaning::Idle => "cairn_lfs_cleaning_idle",
+        lfs::Cleaning::Pressure => "cairn_lfs_cleaning_pressure",
+        lfs::Cleaning::Off => "cairn_lfs_cleaning_off",
+    }
+}
 
 /// The gauge that is 1 while the cleaner follows this policy.
 fn policy_gauge(policy: lfs::Policy) -> &'static str {

@@ -32,22 +32,56 @@ pub(crate) async fn in_use(
     made
 }
 
+/// A store with snapshots, on a disk or in a bucket.
+pub(crate) trait Snapshotted {
+    /// Those that there are, from the oldest to the newest.
+    fn all(&self) -> Vec<lfs::Snapshot>;
+    /// Makes one, durably; `made`: seconds since 1970.
+    fn make<'a>(&'a self, name: &'a str, made: u64) -> Local<'a, Result<(), String>>;
+    /// Deletes one, durably.
+    fn delete<'a>(&'a self, name: &'a str) -> Local<'a, Result<(), String>>;
+}
+
+impl Snapshotted for lfs::Store {
+    fn all(&self) -> Vec<lfs::Snapshot> {
+        self.snapshots()
+    }
+    fn make<'a>(&'a self, name: &'a str, made: u64) -> Local<'a, Result<(), String>> {
+        Box::pin(self.snapshot(name, made))
+    }
+    fn delete<'a>(&'a self, name: &'a str) -> Local<'a, Result<(), String>> {
+        Box::pin(self.delete_snapshot(name))
+    }
+}
+
+impl Snapshotted for bucket::Store {
+    fn all(&self) -> Vec<lfs::Snapshot> {
+        self.snapshots()
+    }
+    fn make<'a>(&'a self, name: &'a str, made: u64) -> Local<'a, Result<(), String>> {
+        Box::pin(self.snapshot(name, made))
+    }
+    fn delete<'a>(&'a self, name: &'a str) -> Local<'a, Result<(), String>> {
+        Box::pin(self.delete_snapshot(name))
+    }
+}
+
 /// The same in the store.
 pub(crate) async fn carry_out(
-    store: &lfs::Store,
+    store: &dyn Snapshotted,
     op: SnapshotOp,
     now: u64,
 ) -> Result<Reply, FsError> {
-    let is_there = |name: &str| store.snapshots().iter().any(|s| s.name == name);
+    let is_there = |name: &str| store.all().iter().any(|s| s.name == name);
     let done = match op {
         SnapshotOp::Make(name) if lfs::check_name(&name).is_err() => return Err(FsError::Invalid),
         SnapshotOp::Make(name) if is_there(&name) => return Err(FsError::Exists),
-        SnapshotOp::Make(name) => store.snapshot(&name, now).await,
+        SnapshotOp::Make(name) => store.make(&name, now).await,
         SnapshotOp::Delete(name) if !is_there(&name) => return Err(FsError::NotFound),
-        SnapshotOp::Delete(name) => store.delete_snapshot(&name).await,
+        SnapshotOp::Delete(name) => store.delete(&name).await,
         SnapshotOp::List => {
             let line = |s: lfs::Snapshot| format!("{} {}\n", s.made, s.name);
-            let all: String = store.snapshots().into_iter().map(line).collect();
+            let all: String = store.all().into_iter().map(line).collect();
             return Ok(Reply::Bytes(all.into_bytes()));
         }
     };
@@ -57,10 +91,11 @@ pub(crate) async fn carry_out(
     })
 }
 
-/// A snapshot of this name, as what a layout lies on. Errors: there is none.
-pub(crate) fn shown(store: &lfs::Store, name: &str) -> Result<Rc<dyn Store>, VolumeError> {
-    let disk = store.snapshot_disk(name).map_err(VolumeError)?;
-    Ok(Rc::new(Shown(Rc::new(disk))))
+/// A snapshot, as what a layout lies on. Errors: there is none of that name.
+pub(crate) fn shown(
+    disk: Result<impl Disk + 'static, String>,
+) -> Result<Rc<dyn Store>, VolumeError> {
+    Ok(Rc::new(Shown(Rc::new(disk.map_err(VolumeError)?))))
 }
 
 /// It cannot be written, so there is nothing to be closed.

@@ -9,7 +9,7 @@ use crate::VolumeError;
 use crate::objects::Objects;
 use crate::place::{Ground, Reader};
 use crate::segments::Segments;
-use env::{Blocking, Disk, DiskError, Local};
+use env::{Blocking, Disk, DiskError, Local, Nanos};
 use mechanisms::GroupStore;
 use std::fmt;
 use std::rc::Rc;
@@ -80,6 +80,11 @@ pub trait Store {
     /// has none.
     fn snapshot(&self, _: SnapshotOp, _now: u64) -> Local<'_, Result<Reply, FsError>> {
         Box::pin(async { Err(FsError::NotSupported) })
+    }
+    /// Nothing is done by itself before `until`, nor under way when this returns: somebody else
+    /// reads the disk.
+    fn be_still(&self, _until: Nanos) -> Local<'_, ()> {
+        Box::pin(async {})
     }
     /// Everything durable, and marked as ended cleanly: the last call, after the layout's close.
     fn close(&self) -> Local<'_, Result<(), DiskError>>;

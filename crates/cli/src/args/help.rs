@@ -30,4 +30,5 @@ pub(super) const SERVE_EXAMPLES: &str = "Examples:
 pub enum LogFormat {
     Text,
     Json,
+    Journald,
 }

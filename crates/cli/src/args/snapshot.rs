@@ -14,7 +14,7 @@ pub struct SnapshotArgs {
 pub enum SnapshotCommand {
     /// Make a snapshot, at once, also while the volume is served or mounted; prints its name.
     Create {
-        /// IMAGE@NAME, or IMAGE: then its name is the time.
+        /// IMAGE@NAME, or IMAGE: then its name is the time. A bucket's URL is an image too.
         image: PathBuf,
     },
     /// Which there are, with the times at which they were made.

@@ -45,6 +45,12 @@ pub(super) fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
     lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
 }
 
+/// When a store is cleaned.
+pub(super) fn cleaning(name: &str) -> Result<lfs::Cleaning, String> {
+    let all = lfs::Cleaning::ALL.map(|c| c.0).join(", ");
+    lfs::Cleaning::named(name).ok_or_else(|| format!("not one of {all}"))
+}
+
 /// A checkpoint of a store.
 fn checkpoint(name: &str) -> Result<lfs::At, String> {
     match name {

@@ -8,7 +8,7 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption,
+    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption,
 };
 
 /// The command.
@@ -223,7 +223,10 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     // The store's own tests look for the others.
     let store = store.iter().filter(|p| !lfs::PLANTS_ALONE.contains(p));
     let plants = mode.info().plants.iter().chain(checker).chain(store);
-    plants.chain(layout).chain(more).copied()
+    // Elsewhere contents are not promised, or what returned is durable before anything is freed.
+    let promises = is_atomic(mode) && mode.info().contents != Contents::Any;
+    let anywhere = if promises || gives_back { LAYOUT_PLANTS_ANYWHERE } else { &[] };
+    plants.chain(layout).chain(more).chain(anywhere).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {

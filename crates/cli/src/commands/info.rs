@@ -1,7 +1,7 @@
 //! `cairn info`: what a volume is, and how it is. Reads only.
 
 use crate::args::InfoArgs;
-use crate::status::{Segments, Server};
+use crate::status::{Requests, Segments, Server};
 use crate::{Failure, Outcome, size};
 use format::ext::{Geometry, Superblock};
 use format::shown;
@@ -9,7 +9,7 @@ use host::{HostFile, drive};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
-use volume::{Found, Ground, LogReport, Mode, OpenOptions, VolumeError};
+use volume::{Found, LogReport, Mode, OpenOptions, VolumeError};
 
 /// The command.
 pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
@@ -29,8 +29,11 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let plain = !super::lfs::is_store(&a.image)?;
     let score = if plain { crate::commands::files::layout_score(&a.image)? } else { None };
     let log = log_state(&looked.found, looked.log.as_ref());
-    let on_disk = !plain && !super::objects::is_bucket(&a.image)?;
-    let segments = if on_disk { super::lfs::figures(&a.image)? } else { Value::Null };
+    let segments = match plain {
+        true => Value::Null,
+        false if super::objects::is_bucket(&a.image)? => super::objects::figures(&a.image)?,
+        false => super::lfs::figures(&a.image)?,
+    };
     let all = json!({
         "image": shown,
         "store": (!plain).then(|| looked.found.store.name()),
@@ -86,6 +89,7 @@ fn live(server: &Server, name: &str, as_json: bool) -> Result<Outcome, Failure> 
         "free_inodes": v.inodes_free,
         "check": super::scrub::Scrubbed::of(v).told(),
         "segments": Segments::of(v).map(|s| s.told()),
+        "bucket": Requests::of(v).map(|r| r.told()),
     });
     if as_json {
         println!("{all}");
@@ -123,7 +127,7 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
     let snapshot = file.snapshot();
     let looked = drive(&disks, 1, move |env| {
         Box::pin(async move {
-            let ground = Ground { snapshot, ..Ground::alone(env, sizes.0, sizes.1) };
+            let ground = crate::buckets::ground(env, sizes, snapshot);
             let mut found = volume::look(&ground).await?;
             let away = sizes.1.is_none() && log_uuid(&found).is_some();
             let log = if away { None } else { volume::log_report(&found, &ground).await? };

@@ -3,6 +3,7 @@
 use crate::args::{MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
+use bucket::AtRest;
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::DiskId;
 use format::jbd2::device::JournalDevice;
@@ -55,6 +56,10 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     let shown = a.image.display();
     if let Some(url) = Url::of(&a.image)? {
         return make_in_bucket(&url, a);
+    }
+    if a.compress || crate::buckets::key().is_some() {
+        let why = "--compress and keys are for volumes in a bucket";
+        return Err(Failure::Usage(format!("{shown}: {why}")));
     }
     let exists = crate::disk::exists(&a.image);
     let (file, made) = if exists {
@@ -116,15 +121,22 @@ fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
         let why = "a volume in a bucket has blocks of 4096, no journal, and not profile ext4";
         return Err(Failure::Usage(format!("{shown}: {why}")));
     }
+    if crate::disk::snapshot_of(&a.image).is_some() {
+        let why = "what is behind the @ would be a snapshot's name: call the volume something else";
+        return Err(Failure::Usage(format!("{shown}: {why}")));
+    }
     let size = a.size.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
     let volume = options(a, format::mkfs::Profile::Ext2, size)?;
     url.make_folder()?;
     let objects = Arc::new(HostFile::open(&a.image, false)?);
-    let (seed, force) =
-        (u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes")), a.force);
+    let at_rest = AtRest { compressed: a.compress, key: crate::buckets::key() };
+    let (seed, how) = (
+        u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes")),
+        (a.force, at_rest),
+    );
     let made = drive(std::slice::from_ref(&objects), seed, move |env| {
         let bucket = env.port().bucket(DiskId(0));
-        Box::pin(async move { volume::make_in_bucket(env, bucket, &volume, force).await })
+        Box::pin(async move { volume::make_in_bucket(env, bucket, &volume, how).await })
     });
     made.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }

@@ -4,12 +4,15 @@
 use super::lfs::Inside;
 use crate::args::{LfsArgs, LfsCommand, OpenArgs};
 use crate::image::bucket_options;
+use crate::status::money;
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
 use host::{HostFile, Url, drive};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
+use vfs::SnapshotOp;
 use volume::{Ground, VolumeError, open_bucket};
 
 /// Is a bucket meant? Errors: a URL that is not known.
@@ -23,7 +26,7 @@ fn on<T: 'static>(
     read_only: bool,
     f: impl FnOnce(Env, bucket::Store) -> Local<'static, Result<T, VolumeError>> + 'static,
 ) -> Result<T, Failure> {
-    let file = Arc::new(HostFile::open(image, read_only)?);
+    let file = Arc::new(crate::disk::open(image, read_only)?);
     let bytes = file.size_bytes();
     let result = drive(&[file], 1, move |env| {
         Box::pin(async move {
@@ -49,18 +52,25 @@ pub fn run(a: &LfsArgs) -> Result<Outcome, Failure> {
 }
 
 fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (wrong, filled, opened, memory) = on(image, true, |_, store| {
+    let (wrong, filled, opened, memory, (snapshots, own)) = on(image, true, |_, store| {
         Box::pin(async move {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
-            Ok((wrong, store.filled(), store.opened(), store.table_memory_bytes()))
+            let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
+            let snapshots = (names, store.snapshot_blocks());
+            Ok((wrong, store.filled(), store.opened(), store.table_memory_bytes(), snapshots))
         })
     })?;
     let (objects, blocks, live) = filled;
+    let stored = blocks * bucket::BLOCK_BYTES as u64;
+    let month = money(crate::buckets::prices().of_a_month(stored));
     if as_json {
         let all = json!({
             "objects": objects,
             "blocks": blocks,
             "live_blocks": live,
+            "cost_a_month_stored": month,
+            "snapshot_blocks": own,
+            "snapshots": snapshots,
             "checkpoint": opened.checkpoint,
             "rolled_forward": opened.rolled,
             "epoch": opened.epoch,
@@ -73,6 +83,10 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         println!("objects      {objects}, {} in them, {} live", bytes(blocks), bytes(live));
         println!("epoch        {}", opened.epoch);
         println!("checkpoint   {}, {} objects behind it", opened.checkpoint, opened.rolled);
+        println!("cost         {month} a month for what is stored");
+        if !snapshots.is_empty() {
+            println!("snapshots    {}; {} that only they have", snapshots.join(", "), bytes(own));
+        }
     }
     if wrong.is_empty() {
         return Ok(Outcome::Done);
@@ -81,6 +95,61 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         crate::say::err(&format!("{}: {w}", image.display()));
     }
     Ok(Outcome::Damaged)
+}
+
+/// What a command looks at: the volume, or a snapshot of it that was named.
+fn shown(store: bucket::Store, snapshot: Option<String>) -> Result<Rc<dyn Disk>, VolumeError> {
+    Ok(match snapshot {
+        Some(name) => Rc::new(store.snapshot_disk(&name).map_err(VolumeError)?),
+        None => Rc::new(store),
+    })
+}
+
+/// The name of the snapshot that is meant.
+fn named(image: &Path) -> Option<String> {
+    crate::disk::snapshot_of(image).map(|(_, name)| name.to_owned())
+}
+
+/// Makes or deletes a snapshot; `now`: seconds since 1970.
+pub fn snapshot(image: &Path, op: SnapshotOp, now: u64) -> Result<(), Failure> {
+    on(image, false, move |_, store| {
+        Box::pin(async move {
+            let done = match op {
+                SnapshotOp::Make(name) => store.snapshot(&name, now).await,
+                SnapshotOp::Delete(name) => store.delete_snapshot(&name).await,
+                SnapshotOp::List => Ok(()),
+            };
+            store.close().await?; // also where it could not be done
+            done.map_err(VolumeError)
+        })
+    })
+}
+
+/// A store in a few numbers, from its table.
+pub fn figures(image: &Path) -> Result<Value, Failure> {
+    on(image, true, |_, store| {
+        let (objects, blocks, live) = store.filled();
+        let bytes = |blocks: u64| blocks * bucket::BLOCK_BYTES as u64;
+        let mut all = json!({
+            "objects": objects,
+            "stored_bytes": bytes(blocks),
+            "live_bytes": bytes(live),
+            "cost_a_month_stored": money(crate::buckets::prices().of_a_month(bytes(blocks))),
+        });
+        let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
+        if !names.is_empty() {
+            all["snapshots"] = json!(names.join(" "));
+        }
+        Box::pin(async move { Ok(all) })
+    })
+}
+
+/// When each snapshot was made, and its name.
+pub fn snapshots(image: &Path) -> Result<Vec<(u64, String)>, Failure> {
+    on(image, true, |_, store| {
+        let all = store.snapshots().into_iter().map(|s| (s.made, s.name)).collect();
+        Box::pin(async move { Ok(all) })
+    })
 }
 
 fn clean(image: &Path, objects: u32) -> Result<Outcome, Failure> {
@@ -100,10 +169,11 @@ pub fn check_inside(
     image: &Path,
     options: check::Options,
 ) -> Result<(Vec<String>, check::Report), Failure> {
+    let snapshot = named(image);
     on(image, true, move |env, store| {
         Box::pin(async move {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
-            let disk = std::rc::Rc::new(store);
+            let disk = shown(store, snapshot)?;
             let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await?;
             let mut bar = crate::progress::Bar::new();
             Ok((wrong, check::check(&Inside(inside), &options, &mut bar)?))
@@ -113,10 +183,11 @@ pub fn check_inside(
 
 /// The same, and all that its files hold.
 pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
+    let snapshot = named(image);
     on(image, true, move |env, store| {
         Box::pin(async move {
             let wrong = store.verify().await.map_err(|e| VolumeError(e.to_string()))?;
-            let disk = std::rc::Rc::new(store);
+            let disk = shown(store, snapshot)?;
             let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await?;
             Ok(super::check::Found::of(wrong, &Inside(inside)))
         })
@@ -128,11 +199,18 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
         return Err(Failure::Failed(format!("{}: there is a file already", out.display())));
     }
     let to = out.to_path_buf();
+    let snapshot = named(image);
     let copied = on(image, true, move |_, store| {
         Box::pin(async move {
             let file = HostFile::create(&to, store.size_bytes()).map_err(VolumeError)?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
-            let copied = volume::copy_out(&store, store.mapped(), write).await;
+            let copied = match snapshot {
+                Some(name) => {
+                    let disk = store.snapshot_disk(&name).map_err(VolumeError)?;
+                    volume::copy_out(&disk, store.snapshot_mapped(&disk), write).await
+                }
+                None => volume::copy_out(&store, store.mapped(), write).await,
+            };
             let copied = copied.map_err(VolumeError)?;
             file.flush().map_err(|e| VolumeError(e.to_string()))?;
             Ok(copied)

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// How often the server is asked how far it is.
 const ASKED_EVERY: Duration = Duration::from_millis(100);
 
-/// The server that serves this image, or has it mounted there, and the volume's name.
+/// The server that serves this image, or has it mounted there, and the volume's name: of several,
+/// as a volume in a bucket may have, the one that writes it.
 pub fn server_of(image: &Path) -> Option<(Server, String)> {
     // A partition's name is no file's.
     let real = |p: &Path| p.canonicalize().or_else(|_| std::path::absolute(p)).unwrap_or_default();
@@ -20,10 +21,12 @@ pub fn server_of(image: &Path) -> Option<(Server, String)> {
         let mount = v.mount.as_deref().map(Path::new);
         real(Path::new(&v.image)) == wanted || mount.is_some_and(|m| real(m) == wanted)
     };
-    servers().into_iter().find_map(|s| {
-        let name = s.report.volumes.iter().find(|v| is(v) && v.is_kept())?.name.clone();
-        Some((s, name))
-    })
+    let its = servers().into_iter().filter_map(|s| {
+        let v = s.report.volumes.iter().find(|v| is(v) && v.is_kept())?;
+        let (name, read_only) = (v.name.clone(), v.read_only);
+        Some((read_only, (s, name)))
+    });
+    its.min_by_key(|(read_only, _)| *read_only).map(|(_, server)| server)
 }
 
 /// What the checker beside service has done in a volume.

@@ -1,5 +1,6 @@
 //! `cairn snapshot`: makes, lists, deletes and mounts snapshots of a volume in a log-structured
-//! store: by the server that has it, if it is served, else in the store itself.
+//! store, on a disk or in a bucket: by the server that has it, if it is served from this machine,
+//! else in the store itself.
 
 use crate::args::{SnapshotArgs, SnapshotCommand};
 use crate::status::Server;
@@ -8,6 +9,7 @@ use serde_json::json;
 use std::io;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
+use vfs::SnapshotOp;
 
 /// The command.
 pub fn run(a: SnapshotArgs) -> Result<Outcome, Failure> {
@@ -42,11 +44,14 @@ fn told(seconds: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
 }
 
-/// The server that has this volume, and the volume's place in its report.
+/// The server that has this volume, and the volume's place in its report. One that only reads a
+/// bucket keeps nobody from it.
 fn server_of(image: &Path) -> Option<(Server, usize)> {
     let (server, name) = super::scrub::server_of(image)?;
     let number = server.report.volumes.iter().position(|v| v.name == name)?;
-    Some((server, number))
+    let beside =
+        server.report.volumes[number].read_only && super::objects::is_bucket(image).ok()?;
+    (!beside).then_some((server, number))
 }
 
 /// What a server could not do, as the command says it.
@@ -54,26 +59,26 @@ fn failure(image: &Path, e: &io::Error) -> Failure {
     Failure::Failed(format!("{}: {e}", image.display()))
 }
 
-/// Runs `f` on the store of a volume that nobody serves, for writing, and closes it.
-fn on_store<T: 'static>(
-    image: &Path,
-    f: impl AsyncFnOnce(&lfs::Store) -> Result<T, String> + 'static,
-) -> Result<T, Failure> {
+/// Makes or deletes a snapshot of a volume that nobody serves.
+fn in_store(image: &Path, op: SnapshotOp) -> Result<(), Failure> {
     if super::objects::is_bucket(image)? {
-        let why = "snapshots of volumes in a bucket are not in this version";
-        return Err(Failure::Usage(format!("{}: {why}", image.display())));
+        return super::objects::snapshot(image, op, now());
     }
     if !super::lfs::is_store(image)? {
         let why =
             "it is in no log-structured store: cairn mkfs --profile lfs makes volumes that are";
         return Err(Failure::Failed(format!("{}: {why}", image.display())));
     }
+    let made = now();
     super::lfs::on_with(image, lfs::OpenOptions::default(), move |_, store| {
         Box::pin(async move {
-            let done = f(&store).await?;
+            match op {
+                SnapshotOp::Make(name) => store.snapshot(&name, made).await?,
+                SnapshotOp::Delete(name) => store.delete_snapshot(&name).await?,
+                SnapshotOp::List => (),
+            }
             store.reclaimed().await;
-            store.checkpoint().await.map_err(|e| e.to_string())?;
-            Ok(done)
+            store.checkpoint().await.map_err(|e| e.to_string())
         })
     })
 }
@@ -83,7 +88,7 @@ fn create(image: &Path) -> Result<Outcome, Failure> {
         Some((image, name)) => (image, name.to_owned()),
         None => (image, told(now())),
     };
-    if !disk::exists(image) && !super::objects::is_bucket(image)? {
+    if !disk::exists(image) {
         let why = "there is no such image, or the name behind the @ is none";
         return Err(Failure::Failed(format!("{}: {why}", image.display())));
     }
@@ -91,10 +96,7 @@ fn create(image: &Path) -> Result<Outcome, Failure> {
         Some((server, volume)) => {
             server.snapshot("create", volume, &name).map_err(|e| failure(image, &e))?;
         }
-        None => {
-            let (name, made) = (name.clone(), now());
-            on_store(image, async move |store| store.snapshot(&name, made).await)?;
-        }
+        None => in_store(image, SnapshotOp::Make(name.clone()))?,
     }
     println!("{}@{name}", image.display());
     Ok(Outcome::Done)
@@ -107,10 +109,7 @@ fn delete(image: &Path) -> Result<Outcome, Failure> {
         Some((server, volume)) => {
             server.snapshot("delete", volume, name).map_err(|e| failure(image, &e))?;
         }
-        None => {
-            let name = name.to_owned();
-            on_store(image, async move |store| store.delete_snapshot(&name).await)?;
-        }
+        None => in_store(image, SnapshotOp::Delete(name.to_owned()))?,
     }
     Ok(Outcome::Done)
 }
@@ -126,7 +125,10 @@ fn all_of(image: &Path) -> Result<Vec<(u64, String)>, Failure> {
         };
         return Ok(told.lines().filter_map(line).collect());
     }
-    if super::objects::is_bucket(image)? || !super::lfs::is_store(image)? {
+    if super::objects::is_bucket(image)? {
+        return super::objects::snapshots(image);
+    }
+    if !super::lfs::is_store(image)? {
         return Ok(Vec::new());
     }
     let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };

@@ -1,7 +1,7 @@
 //! `cairn stats`: what the servers of this machine do, as tables or as JSON.
 
 use crate::args::StatsArgs;
-use crate::status::{ClientReport, Report, Segments, Server, VolumeReport, servers};
+use crate::status::{ClientReport, Report, Requests, Segments, Server, VolumeReport, servers};
 use crate::{Failure, Outcome, say, size};
 use comfy_table::{CellAlignment, Table, presets};
 use jiff::{Timestamp, tz::TimeZone};
@@ -100,6 +100,9 @@ fn of_volume(v: &VolumeReport) -> String {
     text.push_str(&format!("  {}\n", parts.join(", ")));
     for line in Segments::of(v).into_iter().flat_map(|s| s.lines()) {
         text.push_str(&format!("  {line}\n"));
+    }
+    if let Some(requests) = Requests::of(v) {
+        text.push_str(&format!("  {}\n", requests.line()));
     }
     let scrubbed = super::scrub::Scrubbed::of(v);
     if scrubbed.running || scrubbed.passes > 0 {

@@ -10,6 +10,7 @@ mod copies;
 mod http;
 mod openings;
 mod report;
+mod requests;
 mod segments;
 
 pub use client::{Server, servers};
@@ -19,4 +20,5 @@ pub use copies::{Changed, Copies};
 pub use http::start;
 pub use openings::OpeningWatch;
 pub use report::{ClientReport, Report, VolumeReport};
+pub use requests::{Requests, money};
 pub use segments::Segments;

@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 #[derive(Clone, PartialEq, Debug)]
 pub struct Segments {
     pub policy: String,
+    /// When its cleaner works.
+    pub cleaning: String,
     /// Free, written into, of contents, of the table.
     pub segments: [u64; 4],
     /// Those of contents by how much of them lives, in tenths.
@@ -26,7 +28,9 @@ impl Segments {
         let segments = |name: &str| of(&format!("segments_{name}")).unwrap_or(0);
         let named = |name: &String| name.strip_prefix("cairn_lfs_policy_").map(str::to_owned);
         let policy = v.counters.keys().find_map(named).unwrap_or_default();
+        let when = |name: &String| name.strip_prefix("cairn_lfs_cleaning_").map(str::to_owned);
         Some(Segments {
+            cleaning: v.counters.keys().find_map(when).unwrap_or_default(),
             policy: policy.replace('_', "-"),
             segments: ["free", "open", "contents", "table"].map(segments),
             tenths: std::array::from_fn(|n| segments(&format!("full_{n}"))),
@@ -49,6 +53,7 @@ impl Segments {
     pub fn told(&self) -> Value {
         json!({
             "policy": self.policy,
+            "cleaning": self.cleaning,
             "segments": self.segments.iter().sum::<u64>(),
             "free_segments": self.segments[0],
             "by_tenths_full": self.tenths,
@@ -73,10 +78,11 @@ impl Segments {
                 tenths.join(" ")
             ),
             format!(
-                "write amplification {}, {} of it the cleaner ({}), {} users' bytes",
+                "write amplification {}, {} of it the cleaner ({}, {}), {} users' bytes",
                 self.amplification().map_or("-".into(), |a| format!("{a:.2}")),
                 self.cleaning_share().map_or("-".into(), percent),
                 self.policy,
+                self.cleaning,
                 size::show(self.user_bytes)
             ),
         ]

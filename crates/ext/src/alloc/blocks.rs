@@ -48,11 +48,13 @@ impl Ext {
         }
         let want = want.min(may_have) as usize;
         let mut hunt = Hunt { goal, want, held: false };
+        let mut pause = None;
         for attempt in 0..2 {
             if attempt > 0 {
                 // What is free is held back until the operation that freed it is durable.
                 let pressed = self.mechanism.press(Pressure::NoSpace).await;
                 pressed.map_err(|e| self.failed(&e))?;
+                pause = Some(self.trimming.pause().await);
                 self.rewind();
             }
             if let Some(e) = self.hunt(txn, &mut hunt).await? {
@@ -63,6 +65,7 @@ impl Ext {
                 break;
             }
         }
+        drop(pause);
         Err(FsError::NoSpace)
     }
 
@@ -117,7 +120,7 @@ impl Ext {
         let ask = Ask { from, exact, want: hunt.want, least, patience };
         let seen = search(&map.bytes(), end, ask, |bit, len| {
             let e = Extent { start: start.plus(bit as u64), len: len as u64 };
-            self.mechanism.may_reuse(Freed::Blocks(e))
+            !self.trimming.meets(e) && self.mechanism.may_reuse(Freed::Blocks(e))
         });
         hunt.held |= seen.held;
         self.groups.borrow_mut()[g.0 as usize].learn(ask, seen);
@@ -147,6 +150,7 @@ impl Ext {
             }
         });
         assert!(!self.meets_system(e.start, e.len), "{e:?} are the volume's own blocks");
+        assert!(!self.trimming.meets(e), "T2: {e:?} is given away while it is discarded");
         self.watch.tell(|c| c.blocks_changed(e));
         {
             let group = &mut self.groups.borrow_mut()[g.0 as usize];

@@ -9,7 +9,9 @@ mod model;
 mod policy;
 mod runs;
 mod search;
+mod trim;
 
 pub(crate) use policy::Goal;
 pub(crate) use runs::Runs;
 pub(crate) use search::{Ask, Seen};
+pub(crate) use trim::{DISCARDED_EARLY, Trimming};

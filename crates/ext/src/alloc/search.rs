@@ -88,7 +88,11 @@ pub(crate) fn search(map: &[u8], end: usize, ask: Ask, may: impl Fn(usize, usize
 }
 
 /// The first part of a run that may be reused; its length is 0 if there is none.
-fn usable(start: usize, len: usize, may: impl Fn(usize, usize) -> bool) -> (usize, usize) {
+pub(super) fn usable(
+    start: usize,
+    len: usize,
+    may: impl Fn(usize, usize) -> bool,
+) -> (usize, usize) {
     if may(start, len) {
         return (start, len);
     }

@@ -10,6 +10,7 @@ mod latency;
 mod lffs;
 mod log_replay;
 mod mail;
+mod pauses;
 mod programs;
 mod recovery;
 mod report;
@@ -128,6 +129,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "cleaning-skewed",
         what: "cleaning where some blocks are written more often (matthews-1997, section 4)",
         run: skew::skew,
+    },
+    Experiment {
+        name: "pauses",
+        what: "what writers wait for the cleaner of a log-structured store, by fullness",
+        run: pauses::pauses,
     },
 ];
 
@@ -250,6 +256,11 @@ mod tests {
     #[test]
     fn skewed_loads_are_cleaned_more_cheaply() {
         holds("cleaning-skewed", &[0, 22, 31], 4);
+    }
+
+    #[test]
+    fn writers_are_slowed_and_not_stopped() {
+        holds("pauses", &[0], 1);
     }
 
     #[test]

@@ -30,7 +30,8 @@ type Written = Rc<RefCell<Vec<Nanos>>>;
 
 fn options(name: &str, plant: Plant, follow: Option<Nanos>) -> OpenOptions {
     let (take_over, writer) = (TakeOver::Insist, name.to_owned());
-    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE, follow };
+    let rest = BucketOptions::default();
+    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE, follow, ..rest };
     let plain = OpenOptions::plain(Mode::Lfs, 1 << 20, [9; 16]);
     OpenOptions { commit: Commit::Sync, read_only: follow.is_some(), plant, bucket, ..plain }
 }

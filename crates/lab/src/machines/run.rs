@@ -10,7 +10,7 @@ use crate::prefix::answered_durably;
 use crate::random::random_act;
 use crate::seen::paths;
 use crate::setting::{JUDGED_SECS, SimDevice};
-use bucket::Pace;
+use bucket::{AtRest, Pace};
 use check::{Options, check};
 use env::{BUCKET_BYTES, Bucket, Disk, DiskId, Env, Nanos, Rng};
 use format::mkfs::{MkfsOptions, Profile};
@@ -46,7 +46,7 @@ fn fresh() -> Objects {
                 uuid: *crate::setting::VOLUME,
                 ..MkfsOptions::plain(VOLUME_BYTES, Profile::Ext2)
             };
-            let made = volume::make_in_bucket(env, way, &options, false).await;
+            let made = volume::make_in_bucket(env, way, &options, (false, AtRest::default())).await;
             made.expect("a small volume can be made");
             bucket.objects()
         })
@@ -238,7 +238,8 @@ async fn one(
     let mut rng = Rng::new(all.seed * 31 + u64::from(id));
     let commit = if all.seed.is_multiple_of(2) { Commit::Async } else { Commit::Sync };
     let writer = name.to_owned();
-    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE, follow: None };
+    let rest = BucketOptions::default();
+    let bucket = BucketOptions { take_over, after: SILENT, writer, pace: PACE, ..rest };
     let plain = OpenOptions::plain(Mode::Lfs, 1 << 20, [9; 16]);
     let options = OpenOptions { commit, plant: all.plant, bucket, ..plain };
     let returned = options.returned_is_durable();

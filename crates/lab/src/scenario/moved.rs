@@ -12,13 +12,20 @@ pub(super) fn script(seed: u64) -> Script {
         Act::Mkdir(s("/A/d")),
         Act::Create(s("/A/d/f")),
         Act::Write(s("/A/d/f"), 0, 5000, 1),
+        Act::Mkdir(s("/A/e")),
         Act::Mkdir(s("/B")),
         Act::Mkdir(s("/B/e")),
         Act::Sync,
     ];
     // The directory that holds the file, or the one above it; to a new name, or over an empty one.
-    let to = if rng.one_in(2) { "/B/e" } else { "/B/new" };
-    let (from, file) = match rng.one_in(2) {
+    // Or within its own directory, where a crash may leave it both names.
+    let to = match rng.below(4) {
+        0 => "/B/e",
+        1 => "/B/new",
+        2 => "/A/e",
+        _ => "/A/new",
+    };
+    let (from, file) = match rng.one_in(2) && to.starts_with("/B") {
         true => ("/A", format!("{to}/d/f")),
         false => ("/A/d", format!("{to}/f")),
     };

@@ -60,6 +60,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "moved-out-forgotten",
     "last-name-first",
     "sync-skips-names",
+    "sync-skips-old-names",
     "sync-skips-flush",
     "intent-skipped",
     "intent-late",
@@ -186,7 +187,8 @@ pub(super) fn concerns(change: &Change) -> Concerns {
         | Change::DotDot { dir: i, .. } => (Some(i), None),
         Change::AddEntry { dir, ino, .. } => (Some(ino), Some(dir)),
         Change::ChangeEntry { dir, new, .. } => (Some(new), Some(dir)),
-        Change::RemoveEntry { dir, .. } => (None, Some(dir)),
+        // Of a directory that was moved: with two names, the checker would take one away.
+        Change::RemoveEntry { dir, ino, .. } => (Some(ino), Some(dir)),
         _ => (None, None),
     };
     Concerns { own, names_in }

@@ -159,6 +159,7 @@ impl<S: Store> Ufs<S> {
             R::Access { ino, mask } => self.access(ctx, ino, mask).await,
             R::Space { ino, op, offset, len } => self.space(ctx, ino, op, offset, len).await,
             R::Seek { ino, kind, offset } => self.seek(ino, kind, offset).await,
+            R::Trim { from, bytes, min_bytes } => self.trim(ctx, (from, bytes), min_bytes).await,
             R::AccessTimes(when) => {
                 self.access_times.set(when);
                 Ok(Reply::Done)

@@ -13,6 +13,7 @@ mod remove;
 mod rename;
 mod space;
 mod sync;
+mod trim;
 mod write;
 mod xattr;
 

@@ -34,9 +34,7 @@ impl<S: Store> Ufs<S> {
         let moved =
             if self.store.guarantees().atomic { Vec::new() } else { self.table.names.moved() };
         for dir in moved {
-            if dir != inode.ino()
-                && let Ok(d) = self.inode(dir.0).await
-            {
+            if let Ok(d) = self.inode(dir.0).await {
                 chain.push(d);
             }
         }

@@ -1,0 +1,240 @@
+//! How a volume's objects lie at rest: plain, compressed, encrypted, or both. A part of an object
+//! is sealed here under the object's name and its place in it, and opened again. Where parts lie in
+//! an object it does not know, nor who reads them.
+//!
+//! Rule        A sealed part opens under the name, the index and the number of parts with which it
+//!             was sealed, and under no other; so objects cannot be swapped, nor parts, nor an
+//!             object cut short.
+//! Terms       *Part*: 32 KiB of an object, the last one less. *Associated data*: the name, the
+//!             part's index (4), how many there are (4): authenticated, and not stored.
+//!
+//! ```text
+//!  a part at rest:   how it is stored (1): 0 as it is, 1 by zstd | its bytes | tag
+//!  encrypted:  the first two by AES-256-GCM-SIV (RFC 8452), whose tag has 16 bytes
+//!  else:       the tag is the CRC32C (4) of the associated data and the two
+//! ```
+//!
+//! A nonce is made of what the key says of the name, and the part's index. It may come again: where
+//! an object is put anew, or two writers put one name at once, of whom one loses. This mode of
+//! encryption bears that: who sees both learns whether they are equal, and nothing else.
+
+use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
+use aes_gcm_siv::{Aes256GcmSiv, Nonce};
+use std::fmt;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of a part before it is sealed.
+pub(crate) const PART_BYTES: usize = 32 << 10;
+/// A sealed part is longer than its contents by this at most.
+pub(crate) const SEALED_MORE: usize = 1 + TAG_BYTES;
+pub(crate) const TAG_BYTES: usize = 16;
+const SUM_BYTES: usize = 4;
+const LEVEL: i32 = 1;
+
+/// A volume's key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key([u8; KEY_BYTES]);
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key(..)") // it is in no log
+    }
+}
+
+impl Key {
+    /// From what a file or a command gives: 32 bytes, or 64 hexadecimal digits and an end of line.
+    /// Errors: what is wrong with it.
+    pub fn parse(raw: &[u8]) -> Result<Key, String> {
+        if let Ok(key) = raw.try_into() {
+            return Ok(Key(key));
+        }
+        let digits: Option<Vec<u32>> =
+            raw.trim_ascii().iter().map(|d| char::from(*d).to_digit(16)).collect();
+        let pairs = digits
+            .filter(|d| d.len() == 2 * KEY_BYTES)
+            .map(|digits| digits.chunks(2).map(|d| (d[0] << 4 | d[1]) as u8).collect::<Vec<u8>>());
+        let key = pairs.and_then(|bytes| bytes.try_into().ok()).map(Key);
+        key.ok_or_else(|| {
+            format!("a key is {KEY_BYTES} random bytes, or {} hexadecimal digits", 2 * KEY_BYTES)
+        })
+    }
+}
+
+impl Key {
+    /// What only who has the key can say of these bytes.
+    pub(crate) fn check(&self, of: &[u8]) -> [u8; TAG_BYTES] {
+        word(&Aes256GcmSiv::new(&self.0.into()), of)
+    }
+}
+
+/// How objects lie at rest; by default as they are.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct AtRest {
+    /// Made shorter by zstd.
+    pub compressed: bool,
+    /// Encrypted with this key.
+    pub key: Option<Key>,
+}
+
+impl AtRest {
+    /// Is anything done to them at all?
+    pub fn is_plain(&self) -> bool {
+        *self == AtRest::default()
+    }
+}
+
+/// Why a part does not open, for a person.
+pub(crate) type Why = &'static str;
+
+/// Seals parts and opens them.
+pub(crate) struct Sealer {
+    compressed: bool,
+    cipher: Option<Box<Aes256GcmSiv>>,
+}
+
+/// Of which object, which part of how many.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) index: u32,
+    pub(crate) parts: u32,
+}
+
+impl At<'_> {
+    fn associated(&self) -> Vec<u8> {
+        let numbers = [self.index.to_le_bytes(), self.parts.to_le_bytes()];
+        [self.name.as_bytes(), numbers.as_flattened()].concat()
+    }
+}
+
+/// What only who has the key can say of these bytes.
+fn word(cipher: &Aes256GcmSiv, of: &[u8]) -> [u8; TAG_BYTES] {
+    let tag = cipher.encrypt(&Nonce::default(), Payload { msg: b"", aad: of });
+    tag.ok().and_then(|t| t.try_into().ok()).expect("of nothing there is a tag and no more")
+}
+
+/// The nonce of a part.
+fn nonce(cipher: &Aes256GcmSiv, at: At<'_>) -> Nonce {
+    let mut nonce = Nonce::default();
+    let (name, index) = nonce.split_at_mut(8);
+    name.copy_from_slice(&word(cipher, at.name.as_bytes())[..8]);
+    index.copy_from_slice(&at.index.to_le_bytes());
+    nonce
+}
+
+impl Sealer {
+    pub(crate) fn new(how: &AtRest) -> Sealer {
+        let cipher = how.key.as_ref().map(|key| Box::new(Aes256GcmSiv::new(&key.0.into())));
+        Sealer { compressed: how.compressed, cipher }
+    }
+
+    /// A part as it lies at rest.
+    pub(crate) fn seal(&self, at: At<'_>, part: &[u8]) -> Vec<u8> {
+        assert!(part.len() <= PART_BYTES && at.index < at.parts, "a part is one of its object's");
+        let packed = self.compressed.then(|| zstd::bulk::compress(part, LEVEL).ok()).flatten();
+        let body = match packed.filter(|p| p.len() < part.len()) {
+            Some(packed) => [&[1], &packed[..]].concat(),
+            None => [&[0], part].concat(),
+        };
+        let aad = at.associated();
+        match &self.cipher {
+            Some(cipher) => {
+                let payload = Payload { msg: &body, aad: &aad };
+                cipher.encrypt(&nonce(cipher, at), payload).expect("a part is not too long")
+            }
+            None => {
+                let sum = crc32c::crc32c_append(crc32c::crc32c(&aad), &body);
+                [&body[..], &sum.to_le_bytes()].concat()
+            }
+        }
+    }
+
+    /// The part again. Errors: it is not what was sealed there.
+    pub(crate) fn open(&self, at: At<'_>, sealed: &[u8]) -> Result<Vec<u8>, Why> {
+        let aad = at.associated();
+        let body = match &self.cipher {
+            Some(cipher) => {
+                let payload = Payload { msg: sealed, aad: &aad };
+                let opened = cipher.decrypt(&nonce(cipher, at), payload);
+                opened.map_err(|_| "it was not sealed with this key under this name")?
+            }
+            None => {
+                let wrong = "its checksum is wrong";
+                let len = sealed.len().checked_sub(SUM_BYTES).ok_or(wrong)?;
+                let (body, sum) = sealed.split_at(len);
+                let found = crc32c::crc32c_append(crc32c::crc32c(&aad), body);
+                (sum == found.to_le_bytes()).then(|| body.to_vec()).ok_or(wrong)?
+            }
+        };
+        match body.split_first() {
+            Some((0, part)) if part.len() <= PART_BYTES => Ok(part.to_vec()),
+            Some((1, packed)) => zstd::bulk::decompress(packed, PART_BYTES)
+                .map_err(|_| "what zstd has made of it cannot be read"),
+            _ => Err("it is stored in a way that is not known here"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Vec<Sealer> {
+        let key = || Some(Key([7; KEY_BYTES]));
+        let ways = [(true, None), (false, key()), (true, key()), (false, None)];
+        ways.map(|(compressed, key)| Sealer::new(&AtRest { compressed, key })).into()
+    }
+
+    #[test]
+    fn a_part_opens_where_it_was_sealed_and_nowhere_else() {
+        let noise: Vec<u8> = (0..PART_BYTES as u32).map(|i| ((i * i) >> 7) as u8).collect();
+        let at = At { name: "log/1", index: 3, parts: 5 };
+        for (sealer, part) in all().iter().flat_map(|s| [(s, &noise[..]), (s, &[9; 999]), (s, &[])])
+        {
+            let sealed = sealer.seal(at, part);
+            assert!(sealed.len() <= part.len() + SEALED_MORE);
+            assert_eq!(sealer.open(at, &sealed).unwrap(), part);
+            assert_eq!(sealer.seal(at, part), sealed, "a PUT that is tried again is the same");
+            for other in [At { name: "log/2", ..at }, At { index: 2, ..at }, At { parts: 4, ..at }]
+            {
+                assert!(sealer.open(other, &sealed).is_err());
+            }
+            for bit in (0..sealed.len() * 8).step_by(sealed.len() * 8 / 40 + 1) {
+                let mut flipped = sealed.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                assert!(sealer.open(at, &flipped).is_err(), "bit {bit}");
+            }
+            assert!(sealer.open(at, &sealed[..sealed.len() - 1]).is_err());
+            assert!(sealer.open(at, &[]).is_err());
+        }
+    }
+
+    #[test]
+    fn another_key_opens_nothing_and_what_is_encrypted_cannot_be_read() {
+        let with = |byte| Sealer::new(&AtRest { compressed: false, key: Some(Key([byte; 32])) });
+        let (at, part) = (At { name: "log/1", index: 0, parts: 1 }, [5; 4096]);
+        let sealed = with(1).seal(at, &part);
+        assert!(with(2).open(at, &sealed).is_err());
+        assert!(!sealed.windows(8).any(|w| w == &part[..8]));
+        assert_ne!(with(1).seal(At { name: "log/2", ..at }, &part), sealed);
+    }
+
+    #[test]
+    fn what_compresses_is_shorter() {
+        let packs = Sealer::new(&AtRest { compressed: true, key: None });
+        let at = At { name: "log/1", index: 0, parts: 1 };
+        assert!(packs.seal(at, &[3; PART_BYTES]).len() < 200);
+    }
+
+    #[test]
+    fn keys_are_bytes_or_digits() {
+        let hex = format!("{}\n", "0a".repeat(32));
+        assert_eq!(Key::parse(hex.as_bytes()), Ok(Key([10; 32])));
+        assert_eq!(Key::parse(&[10; 32]), Ok(Key([10; 32])));
+        for wrong in [&b"secret"[..], &[1; 31], &b"zz".repeat(32), b""] {
+            assert!(Key::parse(wrong).is_err());
+        }
+        assert_eq!(format!("{:?}", Key([10; 32])), "Key(..)");
+    }
+}

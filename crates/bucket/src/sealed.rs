@@ -1,0 +1,247 @@
+//! A bucket whose objects are sealed, over one that keeps them: what is above sees the objects as
+//! they were put, and may read ranges of them. Listing, deleting and the condition of a PUT go
+//! through as they are. What the objects mean it does not know.
+//!
+//! ```text
+//!  an object at rest:   "CairnSEA" | parts (4) | of each, its bytes at rest (4) | the parts
+//! ```
+//!
+//! The list of lengths is not sealed: a wrong one leads to parts that do not open. It is read with
+//! the object's beginning, and kept in memory, so that a range is one GET more at most.
+
+use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Why};
+use crate::volume::NAME;
+use env::{Bucket, BucketError, BucketErrorKind, Local, ObjectDone, ObjectOp};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"CairnSEA";
+const HEAD_BYTES: usize = 12;
+/// No object has more parts.
+const PARTS_MAX: usize = 1 << 20;
+/// What is read of an object of which nothing is known: its list of lengths, and its first part.
+const FIRST_BYTES: u64 = 40 << 10;
+/// Objects whose lengths are kept in memory.
+const KNOWN: usize = 4096;
+
+/// Where the parts of an object lie: the end of each, the first one's beginning before them.
+type Ends = Rc<[u64]>;
+
+/// The bucket.
+pub(crate) struct Sealed {
+    below: Rc<dyn Bucket>,
+    sealer: Sealer,
+    known: RefCell<BTreeMap<String, Ends>>,
+}
+
+/// An object at rest, as its bytes begin.
+enum Begins {
+    Ends(Ends),
+    /// So many bytes are needed.
+    Short(u64),
+}
+
+impl Sealed {
+    pub(crate) fn new(below: Rc<dyn Bucket>, sealer: Sealer) -> Sealed {
+        Sealed { below, sealer, known: RefCell::default() }
+    }
+
+    fn seal(&self, name: &str, bytes: &[u8]) -> Arc<[u8]> {
+        let parts = bytes.len().div_ceil(PART_BYTES);
+        assert!(parts <= PARTS_MAX, "an object of {} bytes is too long", bytes.len());
+        let at = |index: usize| At { name, index: index as u32, parts: parts as u32 };
+        let chunks = bytes.chunks(PART_BYTES).enumerate();
+        let sealed: Vec<Vec<u8>> = chunks.map(|(n, part)| self.sealer.seal(at(n), part)).collect();
+        let mut all = MAGIC.to_vec();
+        all.extend_from_slice(&(parts as u32).to_le_bytes());
+        sealed.iter().for_each(|s| all.extend_from_slice(&(s.len() as u32).to_le_bytes()));
+        sealed.iter().for_each(|s| all.extend_from_slice(s));
+        all.into()
+    }
+
+    /// The parts from `first` on that `bytes` are, which lie one behind the other.
+    fn open(
+        &self,
+        name: &str,
+        ends: &Ends,
+        (first, last): (usize, usize),
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, Why> {
+        assert!(first <= last && last < ends.len(), "parts {first} to {last} are not all there");
+        let (mut all, begin) = (Vec::new(), ends[first]);
+        for n in first..last {
+            let range = (ends[n] - begin) as usize..(ends[n + 1] - begin) as usize;
+            let sealed = bytes.get(range).ok_or("it is cut short")?;
+            let at = At { name, index: n as u32, parts: ends.len() as u32 - 1 };
+            let part = self.sealer.open(at, sealed)?;
+            if n + 2 < ends.len() && part.len() != PART_BYTES {
+                return Err("a part of it is too short");
+            }
+            all.extend_from_slice(&part);
+        }
+        Ok(all)
+    }
+
+    /// `of`: the object never changes under its name, and is this volume's.
+    async fn get(
+        &self,
+        name: &str,
+        range: Option<(u64, u64)>,
+        of: Option<[u8; 16]>,
+    ) -> Result<(Vec<u8>, bool), BucketError> {
+        let damaged = |why: Why| BucketError {
+            kind: BucketErrorKind::Damaged,
+            during: "GET",
+            name: name.to_owned(),
+            detail: why.to_owned(),
+        };
+        let Some((from, len)) = range else {
+            let raw = self.below.get(name, None).await?;
+            return match begins(&raw).map_err(damaged)? {
+                Begins::Ends(ends) if ends.last() == Some(&(raw.len() as u64)) => {
+                    let parts = ends.len() - 1;
+                    let opened = self.open(name, &ends, (0, parts), &raw[ends[0] as usize..]);
+                    opened.map(|all| (all, false)).map_err(damaged)
+                }
+                _ => Err(damaged("it is cut short")),
+            };
+        };
+        let known = self.known.borrow().get(name).cloned();
+        let mut kept = true;
+        let (ends, beginning) = match known {
+            Some(ends) => (ends, Vec::new()),
+            None => {
+                kept = false;
+                self.beginning(name, from + len, damaged).await?
+            }
+        };
+        let (part, parts) = (PART_BYTES as u64, ends.len() - 1);
+        let first = (from / part).min(parts as u64) as usize;
+        let last = from.saturating_add(len).div_ceil(part).min(parts as u64) as usize;
+        if first >= last {
+            return Ok((Vec::new(), kept));
+        }
+        let (at, to) = (ends[first], ends[last]);
+        let opened = match beginning.get(at as usize..to as usize) {
+            Some(bytes) => self.open(name, &ends, (first, last), bytes),
+            None => {
+                let (bytes, was_kept) = self.range(name, (at, to - at), of).await?;
+                kept &= was_kept;
+                self.open(name, &ends, (first, last), &bytes)
+            }
+        };
+        let all = opened.map_err(damaged)?;
+        let skip = (from - first as u64 * part).min(all.len() as u64) as usize;
+        let n = usize::try_from(len).unwrap_or(usize::MAX).min(all.len() - skip);
+        Ok((all[skip..skip + n].to_vec(), kept))
+    }
+
+    /// A range of an object at rest; and did a cache have it?
+    async fn range(
+        &self,
+        name: &str,
+        range: (u64, u64),
+        of: Option<[u8; 16]>,
+    ) -> Result<(Vec<u8>, bool), BucketError> {
+        let name = name.to_owned();
+        let op = match of {
+            Some(of) => ObjectOp::GetKept { name, range, of },
+            None => ObjectOp::Get(name, Some(range)),
+        };
+        match self.below.ask(op).await? {
+            ObjectDone::Kept(bytes) => Ok((bytes, true)),
+            ObjectDone::Bytes(bytes) => Ok((bytes, false)),
+            _ => Ok((Vec::new(), false)),
+        }
+    }
+
+    /// Where an object's parts lie, and its beginning, which may be enough for what is wanted.
+    async fn beginning(
+        &self,
+        name: &str,
+        wanted: u64,
+        damaged: impl Fn(Why) -> BucketError,
+    ) -> Result<(Ends, Vec<u8>), BucketError> {
+        let parts = wanted.div_ceil(PART_BYTES as u64);
+        let most = HEAD_BYTES as u64 + parts * (PART_BYTES + SEALED_MORE + 4) as u64;
+        let mut bytes = most.min(FIRST_BYTES);
+        for _ in 0..2 {
+            let raw = self.below.get(name, Some((0, bytes))).await?;
+            match begins(&raw).map_err(&damaged)? {
+                Begins::Ends(ends) => {
+                    self.keep(name, ends.clone());
+                    return Ok((ends, raw));
+                }
+                Begins::Short(needed) => bytes = needed,
+            }
+        }
+        Err(damaged("it is cut short"))
+    }
+
+    fn keep(&self, name: &str, ends: Ends) {
+        let mut known = self.known.borrow_mut();
+        if known.len() >= KNOWN {
+            known.pop_first(); // the log's names rise
+        }
+        known.insert(name.to_owned(), ends);
+    }
+}
+
+fn begins(raw: &[u8]) -> Result<Begins, Why> {
+    let not_sealed = "it was not sealed, as this volume's objects are";
+    let number = |at: usize| {
+        let bytes = raw.get(at..at + 4)?.try_into().ok()?;
+        Some(u32::from_le_bytes(bytes) as usize)
+    };
+    if !raw.starts_with(&MAGIC) {
+        return Err(not_sealed);
+    }
+    let parts = number(MAGIC.len()).filter(|n| *n <= PARTS_MAX).ok_or(not_sealed)?;
+    let head = HEAD_BYTES + 4 * parts;
+    if raw.len() < head {
+        return Ok(Begins::Short(head as u64));
+    }
+    let mut ends = vec![head as u64];
+    for n in 0..parts {
+        let len = number(HEAD_BYTES + 4 * n).filter(|n| *n <= PART_BYTES + SEALED_MORE);
+        ends.push(ends[n] + len.ok_or("its list of lengths is damaged")? as u64);
+    }
+    Ok(Begins::Ends(ends.into()))
+}
+
+/// Objects that lie as they are: what is read before it is known how the others do.
+fn is_plain(name: &str) -> bool {
+    name == NAME
+}
+
+impl Bucket for Sealed {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        Box::pin(async move {
+            if is_plain(op.name()) {
+                return self.below.ask(op).await;
+            }
+            match op {
+                ObjectOp::PutAbsent(name, bytes) => {
+                    let bytes = self.seal(&name, &bytes);
+                    self.below.ask(ObjectOp::PutAbsent(name, bytes)).await
+                }
+                ObjectOp::Put(name, bytes) => {
+                    let bytes = self.seal(&name, &bytes);
+                    self.known.borrow_mut().remove(&name);
+                    self.below.ask(ObjectOp::Put(name, bytes)).await
+                }
+                ObjectOp::Get(name, range) => {
+                    let (bytes, _) = self.get(&name, range, None).await?;
+                    Ok(ObjectDone::Bytes(bytes))
+                }
+                ObjectOp::GetKept { name, range, of } => {
+                    let (bytes, kept) = self.get(&name, Some(range), Some(of)).await?;
+                    Ok(if kept { ObjectDone::Kept(bytes) } else { ObjectDone::Bytes(bytes) })
+                }
+                other => self.below.ask(other).await,
+            }
+        })
+    }
+}
