@@ -1,5 +1,5 @@
 # fsx: random operations on one file, each compared with what memory says. Both transports at once,
-# a million operations in all (FSX_OPS), in runs of 2,500 (fsx keeps a mapping for every mapped
+# a million operations in all (FSX_OPS; fewer with --quick), in runs of 2,500 (fsx keeps a mapping for every mapped
 # operation, and a process may have 65,530), the seeds printed so that a difference can be repeated.
 # shellcheck shell=bash
 
@@ -23,7 +23,8 @@ copy_file_range = 2
 T
   local uring runs=() list seed=${FSX_SEED:-$((RANDOM * 32768 + RANDOM))}
   read -ra list <<<"$(transports)"
-  local times=$((${FSX_OPS:-1000000} / FSX_RUN / ${#list[@]}))
+  local ops=${FSX_OPS:-$([ -n "$QUICK" ] && echo 300000 || echo 1000000)}
+  local times=$((ops / FSX_RUN / ${#list[@]}))
   for uring in "${list[@]}"; do fsx_start "$uring" "$times" "$seed" && runs+=("$uring"); seed=$((seed + times)); done
   # Beside them, fewer on extents, and in a log-structured store.
   times=$((times / 4 + 1))

@@ -70,7 +70,7 @@ fn the_host_gets_back_what_is_free() {
             let said = trimmed(&at);
             said.contains("(0 bytes)").then_some(()).ok_or(said)
         });
-        drop(server);
+        server.stop();
         let fsck = Command::new("e2fsck").arg("-fn").arg(&image).output().unwrap();
         assert!(fsck.status.success(), "{mode}: {}", String::from_utf8_lossy(&fsck.stdout));
     }
@@ -91,5 +91,5 @@ fn what_is_freed_is_discarded_a_while_later() {
         std::thread::sleep(Duration::from_millis(300));
     }
     assert_eq!(std::fs::read(at.file("stays")).unwrap(), bytes);
-    drop(server);
+    server.stop();
 }
