@@ -8,6 +8,7 @@ TARGET=${CARGO_TARGET_DIR:-$ROOT/target}
 # What is tried is what users build, unless another profile of cargo's is named: .ci/run builds one for all.
 PROFILE=${CAIRN_PROFILE:-release}
 BUILT=$TARGET/${PROFILE/#dev/debug}
+CAIRN_GIVEN=${CAIRN:-}
 CAIRN=${CAIRN:-$BUILT/cairn}
 TOOLS=${CAIRN_TOOLS:-$TARGET/tools}
 URING=/sys/module/fuse/parameters/enable_uring
@@ -83,7 +84,7 @@ write_figures() {
 }
 
 build_cairn() {
-  [ "$CAIRN" = "$BUILT/cairn" ] || { [ -x "$CAIRN" ] || die "CAIRN=$CAIRN is not a program"; return; }
+  [ -z "${CAIRN_GIVEN:-}" ] || { [ -x "$CAIRN" ] || die "CAIRN=$CAIRN is not a program"; return; }
   say "building cairn ($PROFILE)"
   (cd "$ROOT" && cargo build --quiet --profile "$PROFILE" --locked --package cairn) || die "the build fails"
 }

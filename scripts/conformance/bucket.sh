@@ -1,40 +1,65 @@
-# Volumes in a bucket: a folder, and a server of the S3 protocol (versitygw, built by Go, pinned). A writer that is
-# stopped is taken over, and when it wakes up it must not get a single write in; a writer that is killed loses
-# nothing that it had acknowledged.
+# Volumes in a bucket: a folder, and two servers of the S3 protocol that have nothing in common (versitygw, built by
+# Go, and moto, in Python; both pinned). A writer that is stopped is taken over, and when it wakes up it must not get
+# a single write in; a writer that is killed loses nothing that it had acknowledged.
 # shellcheck shell=bash
 
 VERSITYGW=v1.8.0
+MOTO=5.2.5
 
 stage_bucket() {
   is_root || have fusermount3 || { skip "bucket: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "bucket: there is no /dev/fuse"; return; }
   bucket_in file "file://$WORK/bucket-folder"
   bucket_rounds file "file://$WORK/bucket-rounds" "${BUCKET_ROUNDS:-$([ -n "$QUICK" ] && echo 4 || echo 40)}"
-  bucket_server || return
-  AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT \
-    bucket_in versitygw "s3://bkt/volume"
-  kill -TERM "$S3_SERVER" 2>/dev/null; wait "$S3_SERVER" 2>/dev/null
+  local server
+  for server in versitygw moto; do
+    bucket_server "$server" || continue
+    AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT \
+      bucket_in "$server" "s3://bkt/volume"
+    kill -TERM "$S3_SERVER" 2>/dev/null; wait "$S3_SERVER" 2>/dev/null
+  done
 }
 
-# Starts versitygw on a free port; S3_PORT and S3_SERVER. Left out where it cannot be had.
+# bucket_server NAME: starts it on a free port, with a bucket `bkt`; S3_PORT and S3_SERVER. Left out where it cannot
+# be had.
 bucket_server() {
-  local gw; gw=$(command -v versitygw || echo "$TOOLS/versitygw-$VERSITYGW")
-  if [ ! -x "$gw" ]; then
-    have go || { leave_out "bucket: versitygw needs Go, which is not here"; return 1; }
-    GOBIN=$TOOLS/gobin timeout 300 go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" >"$WORK/go.log" 2>&1 \
-      || { leave_out "bucket: versitygw cannot be built: $(tail -n 1 "$WORK/go.log")"; return 1; }
-    mv "$TOOLS/gobin/versitygw" "$gw"
-  fi
-  mkdir -p "$WORK/s3/bkt"
+  "get_$1" || return
   S3_PORT=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
-  ROOT_ACCESS_KEY=test ROOT_SECRET_KEY=testsecret "$gw" --port "127.0.0.1:$S3_PORT" posix "$WORK/s3" >"$WORK/s3.log" 2>&1 &
+  "start_$1" >"$WORK/s3-$1.log" 2>&1 &
   S3_SERVER=$!; SERVERS+=("$S3_SERVER")
   local i
-  for ((i = 0; i < 100; i++)); do
-    (: <>"/dev/tcp/127.0.0.1/$S3_PORT") 2>/dev/null && return 0
+  for ((i = 0; i < 300; i++)); do
+    if (: <>"/dev/tcp/127.0.0.1/$S3_PORT") 2>/dev/null; then "fill_$1"; return; fi
     sleep 0.1
   done
-  fail "bucket: versitygw does not listen: $(tail -n 1 "$WORK/s3.log")"; return 1
+  fail "bucket: $1 does not listen: $(tail -n 1 "$WORK/s3-$1.log")"; return 1
+}
+
+get_versitygw() {
+  VERSITYGW_AT=$(command -v versitygw || echo "$TOOLS/versitygw-$VERSITYGW")
+  [ ! -x "$VERSITYGW_AT" ] || return 0
+  have go || { leave_out "bucket: versitygw needs Go, which is not here"; return 1; }
+  GOBIN=$TOOLS/gobin timeout 300 go install "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW" >"$WORK/go.log" 2>&1 \
+    || { leave_out "bucket: versitygw cannot be built: $(tail -n 1 "$WORK/go.log")"; return 1; }
+  mv "$TOOLS/gobin/versitygw" "$VERSITYGW_AT"
+}
+start_versitygw() {
+  mkdir -p "$WORK/s3/bkt"
+  ROOT_ACCESS_KEY=test ROOT_SECRET_KEY=testsecret exec "$VERSITYGW_AT" --port "127.0.0.1:$S3_PORT" posix "$WORK/s3"
+}
+fill_versitygw() { :; }
+
+get_moto() {
+  [ ! -x "$TOOLS/moto-$MOTO/bin/moto_server" ] || return 0
+  { python3 -m venv "$TOOLS/moto-$MOTO" && timeout 300 "$TOOLS/moto-$MOTO/bin/pip" install --quiet "moto[s3]==$MOTO" flask flask-cors
+  } >"$WORK/moto.log" 2>&1 && return 0
+  rm -rf "$TOOLS/moto-$MOTO"
+  leave_out "bucket: moto cannot be installed: $(tail -n 1 "$WORK/moto.log")"; return 1
+}
+start_moto() { exec "$TOOLS/moto-$MOTO/bin/moto_server" -H 127.0.0.1 -p "$S3_PORT"; }
+fill_moto() {
+  python3 -c 'import sys, urllib.request as u
+u.urlopen(u.Request(sys.argv[1], method="PUT")).read()' "http://127.0.0.1:$S3_PORT/bkt"
 }
 
 bucket_in() {

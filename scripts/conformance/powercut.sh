@@ -6,7 +6,7 @@
 stage_powercut() {
   is_root || have fusermount3 || { skip "power cuts: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "power cuts: there is no /dev/fuse"; return; }
-  (cd "$ROOT" && cargo build --quiet --profile "$PROFILE" --locked --package cairn-powercut) || { fail "powercut does not build"; return; }
+  (cd "$ROOT" && cargo build --quiet --profile "$PROFILE" --locked --workspace --bin cairn-powercut) || { fail "powercut does not build"; return; }
   local mode
   for mode in ${POWERCUT_MODES:-$("$CAIRN" crash --list-modes)}; do
     check "power cuts in mode $mode" powercut --mode "$mode" --seconds "${POWERCUT_SECONDS:-4}"

@@ -10,6 +10,7 @@ mod latency;
 mod lffs;
 mod log_replay;
 mod mail;
+mod nearly_full;
 mod pauses;
 mod programs;
 mod recovery;
@@ -135,6 +136,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         what: "what writers wait for the cleaner of a log-structured store, by fullness",
         run: pauses::pauses,
     },
+    Experiment {
+        name: "nearly-full",
+        what: "an hour on a full volume with a small cache: waits, memory, refusals",
+        run: nearly_full::nearly_full,
+    },
 ];
 
 fn model(name: &str, bytes: u64) -> Box<dyn Timing> {
@@ -155,6 +161,10 @@ fn cheetah_15k_uncached(bytes: u64) -> Box<dyn Timing> {
 
 fn cheetah_15k_nobarrier(bytes: u64) -> Box<dyn Timing> {
     model("cheetah15k-nobarrier", bytes)
+}
+
+fn sata_7200(bytes: u64) -> Box<dyn Timing> {
+    model("sata7200", bytes)
 }
 
 fn nvme(bytes: u64) -> Box<dyn Timing> {
@@ -261,6 +271,11 @@ mod tests {
     #[test]
     fn writers_are_slowed_and_not_stopped() {
         holds("pauses", &[0], 1);
+    }
+
+    #[test]
+    fn a_full_volume_refuses_nobody_for_whom_there_is_room() {
+        holds("nearly-full", &[0], 3);
     }
 
     #[test]
