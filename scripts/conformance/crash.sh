@@ -18,8 +18,10 @@ crash_finds() {
   case $1/$2 in
     */discarded-before-free-is-durable) scenario=(--scenario trims) ;;
     soft-updates/sync-skips-old-names) scenario=(--scenario moved) ;;
-    selective/trim-before-flush) scenario=(--scenario wrap) ;;
-    soft-updates/name-again-early) scenario=(--scenario moves) ;;
+    */trim-before-flush) scenario=(--scenario wrap) ;;
+    soft-updates/share-forgotten) scenario=(--scenario sharing) ;;
+    soft-updates/pointer-before-contents | soft-updates/cancel-over-others) scenario=(--scenario fleeting) ;;
+    soft-updates/name-again-early | soft-updates/last-name-first) scenario=(--scenario moves) ;;
     unified/freed-contents-forgotten) scenario=(--scenario short-lives) ;;
   esac
   "$CAIRN" crash --mode "$1" --states 20000 "${scenario[@]}" --plant "$2" >/dev/null 2>&1

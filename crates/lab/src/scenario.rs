@@ -22,6 +22,7 @@ mod moves;
 mod sharing;
 mod short_lives;
 mod splits;
+mod tight;
 mod trims;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
@@ -115,6 +116,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "files made and removed again at once, among names that stay and slots reused",
         ),
         ("short-lives", "new contents freed again while they and others' are being written back"),
+        ("tight", "hardly any room: files go, and others take at once what they held"),
         ("trims", "the disk is told what is free while files go and others take their places"),
         ("moves", "files moved to new directories, and out of ones that are then removed"),
         ("layers", "what overlayfs does above: renames that leave whiteouts, files without names"),
@@ -247,6 +249,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "fleeting" => fleeting::script(seed),
         "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),
+        "tight" => tight::script(seed),
         "layers" => layers::layers(seed),
         "moves" => moves::script(seed),
         "random" => random(seed),

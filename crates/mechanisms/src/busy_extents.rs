@@ -57,6 +57,11 @@ impl BusyExtents {
         extents
     }
 
+    /// The transactions for which something is held, oldest first.
+    pub(crate) fn holders(&self) -> impl Iterator<Item = u64> + '_ {
+        self.by_txn.keys().copied()
+    }
+
     /// How many inodes and runs of blocks are held.
     pub(crate) fn len(&self) -> usize {
         self.blocks.len() + self.inodes.len()

@@ -21,6 +21,8 @@ const PATIENCE: usize = 16;
 const NEAR: u32 = 16;
 /// After so many runs a group's search begins at its first free block again.
 const REWIND: u32 = 1024;
+/// What is held back is forced out and looked for again so often: others may take what comes free.
+pub(super) const ATTEMPTS: u32 = 4;
 /// Blocks freed before others are let in.
 const FREES_AT_ONCE: u64 = 8192;
 
@@ -49,9 +51,10 @@ impl Ext {
         let want = want.min(may_have) as usize;
         let mut hunt = Hunt { goal, want, held: false };
         let mut pause = None;
-        for attempt in 0..2 {
+        for attempt in 0..ATTEMPTS {
             if attempt > 0 {
                 // What is free is held back until the operation that freed it is durable.
+                drop(pause.take());
                 let pressed = self.mechanism.press(Pressure::NoSpace).await;
                 pressed.map_err(|e| self.failed(&e))?;
                 pause = Some(self.trimming.pause().await);
@@ -59,6 +62,7 @@ impl Ext {
             }
             if let Some(e) = self.hunt(txn, &mut hunt).await? {
                 assert!(e.len <= want as u64, "{} blocks are given, {want} were wanted", e.len);
+                assert!(!self.trimming.meets(e), "T2: {e:?} is given away while it is discarded");
                 return Ok(e);
             }
             if !hunt.held {

@@ -2,6 +2,7 @@
 //! taken in its directory's group, a directory's where the policy says, else in the next group that
 //! has one.
 
+use super::blocks::ATTEMPTS;
 use crate::Ext;
 use cache::BufKind;
 use format::ext::bitmap;
@@ -26,7 +27,7 @@ impl Ext {
         let goal_group = self.geo.group_of_ino(parent.ino);
         let first =
             if kind == Kind::Dir { self.group_for_dir(parent.ino, goal_group) } else { goal_group };
-        for attempt in 0..2 {
+        for attempt in 1..=ATTEMPTS {
             for i in 0..self.geo.groups {
                 let g = GroupNo((first.0 + i) % self.geo.groups);
                 if self.groups.borrow()[g.0 as usize].desc.free_inodes == 0 {
@@ -36,7 +37,7 @@ impl Ext {
                     return self.clear_slot(txn, ino, kind).await;
                 }
             }
-            if attempt == 0 && self.free_inodes.get() > 0 {
+            if attempt < ATTEMPTS && self.free_inodes.get() > 0 {
                 // Those that are free are held back until the operation that freed them is durable.
                 let pressed = self.mechanism.press(Pressure::NoSpace).await;
                 pressed.map_err(|e| self.failed(&e))?;

@@ -3,6 +3,7 @@
 //! that it is full. What they wait for, what memory is taken, and whether anybody is refused while
 //! there is room. It knows no mechanism; what waits in memory is told by a mode's counters.
 
+use super::latency::Op;
 use super::report::{Findings, Table};
 use super::rig::{BLOCK, Caller, Machine, ROOT, Rig};
 use super::verdict::Stated;
@@ -50,7 +51,7 @@ struct Did {
     operations: u64,
     /// Refused for want of room; of these, with more than `SLACK_BYTES` free.
     refused: (u64, u64),
-    longest: Nanos,
+    longest: (Nanos, Option<Op>),
     fullest: u64,
     dependencies: Halves,
     undo_bytes: Halves,
@@ -84,12 +85,16 @@ fn name_of(n: u64) -> Vec<u8> {
 
 impl Worker {
     /// Notes how long something took, and whether he was refused while there was room.
-    async fn noted<T>(&self, begun: Nanos, result: Result<T, FsError>) -> Result<T, FsError> {
+    async fn noted<T>(
+        &self,
+        (op, begun): (Op, Nanos),
+        result: Result<T, FsError>,
+    ) -> Result<T, FsError> {
         let took = self.c.env.now().since(begun);
         {
             let did = &mut *self.shared.borrow_mut();
             did.operations += 1;
-            did.longest = did.longest.max(took);
+            did.longest = did.longest.max((took, Some(op)));
         }
         if matches!(result, Err(FsError::NoSpace)) {
             let free = statfs(&self.c).await?;
@@ -101,13 +106,13 @@ impl Worker {
     }
 
     async fn ask(&self, request: Request) -> Result<Reply, FsError> {
-        let begun = self.c.env.now();
+        let begun = (Op::of(&request), self.c.env.now());
         let result = self.c.ask(request).await;
         self.noted(begun, result).await
     }
 
     async fn write(&self, ino: u32, at: u64, len: u64) -> Result<(), FsError> {
-        let begun = self.c.env.now();
+        let begun = (Op::Write, self.c.env.now());
         let result = self.c.write(ino, (at, len), false).await;
         self.noted(begun, result).await
     }
@@ -122,7 +127,7 @@ impl Worker {
         let (name, len) = (self.next, self.rng.below(FILE_BYTES) + 1);
         self.next += 1;
         let text = String::from_utf8_lossy(&name_of(name)).into_owned();
-        let begun = self.c.env.now();
+        let begun = (Op::Create, self.c.env.now());
         let made = self.c.create(self.dir, &text).await;
         let ino = self.noted(begun, made).await?;
         self.files.push(File { name, ino, len: 0 });
@@ -273,7 +278,7 @@ pub(super) fn nearly_full(scale: Scale) -> Result<Findings, String> {
     let did: Vec<(Did, u64)> = did.into_iter().collect::<Result<_, _>>()?;
     let mut f = Findings::default();
     let title = format!(
-        "{CALLERS} callers on a volume of {} MiB, kept full, cache {} MiB, for {} s on a 7,200 rpm disk",
+        "{CALLERS} callers on a volume of {} MiB, kept full, cache {} MiB, {} s, 7,200 rpm",
         size.volume >> 20,
         size.cache >> 20,
         size.time.0 / 1_000_000_000,
@@ -282,6 +287,7 @@ pub(super) fn nearly_full(scale: Scale) -> Result<Findings, String> {
         "mode",
         "operations a second",
         "longest, ms",
+        "which",
         "% full at most",
         "refused",
         "with room",
@@ -295,7 +301,8 @@ pub(super) fn nearly_full(scale: Scale) -> Result<Findings, String> {
         t.row(vec![
             mode.to_string(),
             format!("{:.0}", d.operations as f64 * 1e9 / size.time.0 as f64),
-            format!("{:.0}", d.longest.0 as f64 / 1e6),
+            format!("{:.0}", d.longest.0.0 as f64 / 1e6),
+            d.longest.1.map(|op| format!("{op:?}").to_lowercase()).unwrap_or_default(),
             d.fullest.to_string(),
             d.refused.0.to_string(),
             d.refused.1.to_string(),
@@ -307,12 +314,13 @@ pub(super) fn nearly_full(scale: Scale) -> Result<Findings, String> {
         f.note(*note);
     }
     f.tables.push(t);
-    claims(&did[0].0, &mut f);
+    assert!(did[0].0.dependencies.most() > 0, "the watch sees no dependencies");
+    claims(&did[0].0, &did[1].0, &mut f);
     Ok(f)
 }
 
-/// Of mode soft-updates.
-fn claims(soft: &Did, f: &mut Findings) {
+/// Of mode soft-updates, beside async, in which nothing waits for anything but memory.
+fn claims(soft: &Did, free: &Did, f: &mut Findings) {
     let what = "our own goal: soft-updates: refused while there is room";
     let why = "what is being freed is made free first, and then the operation is tried again";
     f.claim(Stated::between(0, what, (0.0, 0.5)).because(why), soft.refused.1 as f64);
@@ -321,7 +329,9 @@ fn claims(soft: &Did, f: &mut Findings) {
     let what = "our own goal: soft-updates: dependencies at most, second half beside first";
     let why = "with many in memory whoever begins an operation first writes a wave";
     f.claim(Stated::between(0, what, (0.0, 1.25)).because(why), growth);
-    let what = "our own goal: soft-updates: the longest operation, ms";
-    let why = "an operation that has to help writes one wave, which is as long as the cache allows";
-    f.claim(Stated::between(0, what, (0.0, 5000.0)).because(why), soft.longest.0 as f64 / 1e6);
+    let what = "our own goal: soft-updates: the longest operation beside that of async";
+    let why =
+        "who finds no room makes the oldest operations that freed some durable, and no others";
+    let ours = soft.longest.0.0 as f64 / free.longest.0.0 as f64;
+    f.claim(Stated::between(0, what, (0.0, 1.25)).because(why), ours);
 }

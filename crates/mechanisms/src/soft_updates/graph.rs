@@ -284,6 +284,24 @@ impl Graph {
         self.operations.values_mut().for_each(|op| op.unlogged = false);
     }
 
+    /// Has the operation ended, with something of it not durable?
+    pub(super) fn has_ended(&self, txn: u64) -> bool {
+        self.operations.get(&txn).is_some_and(|op| op.ended)
+    }
+
+    /// Is the node durable, or of an operation that has ended?
+    pub(super) fn may_be_forced(&self, id: NodeId) -> bool {
+        !self.has(id) || self.is_ended(id)
+    }
+
+    /// What has to be durable before what the operation has freed may be reused.
+    pub(super) fn before_release(&self, txn: u64) -> Vec<NodeId> {
+        let Some(op) = self.operations.get(&txn) else { return Vec::new() };
+        let is_before =
+            |id: &&NodeId| self.nodes.get(id).is_some_and(|n| needs(FREES) & (1 << n.step) != 0);
+        op.nodes.iter().filter(is_before).chain(&op.frees_after).copied().collect()
+    }
+
     fn check_released(&mut self, txn: u64) {
         let Some(op) = self.operations.get_mut(&txn) else { return };
         let waits = op.frees_after.iter().any(|id| self.nodes.contains_key(id));

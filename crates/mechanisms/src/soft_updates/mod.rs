@@ -51,6 +51,7 @@ use crate::record::files_of;
 use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
+use env::sync::Lock;
 use env::{DiskError, Local};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
@@ -101,6 +102,10 @@ pub(crate) struct SoftUpdates {
     forced: RefCell<BTreeMap<BlockNo, u32>>,
     /// Where it is written down what operations may leave half done.
     intents: Option<Intents>,
+    /// Held by whoever makes room for all who find none.
+    room_turn: Lock,
+    /// How many operations have been released.
+    retired: Cell<u64>,
     syncs: Cell<u64>,
     waves: Cell<u64>,
     helped: Cell<u64>,
@@ -152,6 +157,8 @@ impl SoftUpdates {
             touched: RefCell::default(),
             forced: RefCell::default(),
             intents: recipe.intents.as_ref().map(|r| Intents::new(r, plant)),
+            room_turn: Lock::default(),
+            retired: Cell::new(0),
             syncs: Cell::new(0),
             waves: Cell::new(0),
             helped: Cell::new(0),
@@ -290,6 +297,7 @@ impl SoftUpdates {
             if released.is_empty() {
                 return;
             }
+            self.retired.set(self.retired.get() + released.len() as u64);
             for txn in released {
                 let freed = self.busy.borrow_mut().release(txn);
                 for e in freed {
@@ -499,7 +507,7 @@ impl Integrity for SoftUpdates {
         !self.busy.borrow().is_empty()
     }
     fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
-        Box::pin(self.all_durable(false))
+        Box::pin(self.make_room())
     }
     fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move {

@@ -10,6 +10,9 @@ use format::Ino;
 use integrity::{Ended, FileScope, IntegrityError};
 use std::collections::BTreeSet;
 
+/// So many operations together make room for whoever finds none.
+const OLDEST: usize = 64;
+
 impl SoftUpdates {
     /// Writes blocks, those of `forced` with whatever has to be left out, and flushes.
     pub(super) async fn wave(&self, bufs: Vec<Buf>, forced: &[Buf]) -> Result<(), IntegrityError> {
@@ -118,6 +121,35 @@ impl SoftUpdates {
             Known::Clean if wanted.is_empty() => Ok(()),
             Known::Clean => self.make_durable(wanted, Vec::new()).await,
         }
+    }
+
+    /// Makes reusable what the oldest operations have freed: they are made durable, with what they
+    /// wait for and nothing else. Whoever finds another at it waits, and has what that one made.
+    pub(super) async fn make_room(&self) -> Result<(), IntegrityError> {
+        let before = self.retired.get();
+        let _turn = self.room_turn.lock().await;
+        if self.retired.get() != before {
+            return Ok(());
+        }
+        let oldest: Vec<(u64, Vec<NodeId>)> = {
+            let (busy, graph) = (self.busy.borrow(), self.graph.borrow());
+            let ended = busy.holders().filter(|txn| graph.has_ended(*txn));
+            let waits = ended.map(|txn| (txn, graph.before_release(txn)));
+            // What waits for an operation that is open cannot be forced.
+            let whole = |w: &(u64, Vec<NodeId>)| {
+                w.1.iter().any(|id| graph.has(*id)) && w.1.iter().all(|id| graph.may_be_forced(*id))
+            };
+            waits.filter(whole).take(OLDEST).collect()
+        };
+        if oldest.is_empty() {
+            return Ok(());
+        }
+        let wanted = oldest.iter().flat_map(|(_, nodes)| nodes).copied().collect();
+        self.make_durable(wanted, Vec::new()).await?;
+        let held = oldest.iter().find(|(txn, _)| self.busy.borrow().holders().any(|t| t == *txn));
+        let skips = self.plant.is("sync-skips-flush");
+        assert!(held.is_none() || skips, "I4: {held:?} is durable, and holds what it has freed");
+        Ok(())
     }
 
     /// Writes until everything that has ended by now is durable; with `plain`, also what needs no
