@@ -43,7 +43,7 @@ struct Pending {
 
 /// A further descriptor for the same connection, with a queue of its own.
 pub(crate) fn clone_of(dev: &OwnedFd) -> io::Result<OwnedFd> {
-    const FUSE_DEV_IOC_CLONE: libc::c_ulong = 0x8004_e500;
+    const FUSE_DEV_IOC_CLONE: libc::Ioctl = 0x8004_e500_u32 as _; // its type is the C library's
     let new = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let Ok(new) = new else {
         return dev.try_clone(); // unprivileged: the device is not ours to open; share the one queue

@@ -422,7 +422,8 @@ pub(crate) fn file_system(file: &File) -> Option<i64> {
     #[expect(unsafe_code, reason = "std has no fstatfs")]
     unsafe {
         let mut about: libc::statfs = std::mem::zeroed();
-        (libc::fstatfs(file.as_raw_fd(), &raw mut about) == 0).then_some(about.f_type)
+        // The number has another sign in musl's library.
+        (libc::fstatfs(file.as_raw_fd(), &raw mut about) == 0).then_some(about.f_type as _)
     }
 }
 

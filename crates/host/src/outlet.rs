@@ -198,7 +198,7 @@ fn send_some(stream: &TcpStream, all: &[IoSlice<'_>]) -> io::Result<usize> {
     let n = unsafe {
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = all.as_ptr().cast_mut().cast();
-        message.msg_iovlen = all.len();
+        message.msg_iovlen = all.len() as _; // an int in musl's library
         libc::sendmsg(stream.as_raw_fd(), &message, flags)
     };
     match usize::try_from(n) {
