@@ -8,6 +8,8 @@
 #   make book              the documents as a book in target/book, its links checked
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
 #   make deb, make rpm      a package with the program, man pages, completions, mount.cairn, a systemd unit
+#   make static             programs without libraries, for x86-64 and arm64; make image: a container image with one
+#   make deny               the dependencies' licences, sources and duplicates, by deny.toml
 #   make lab                the papers' experiments on modelled disks in virtual time, with their claims: minutes
 #   make lab-page           the same, written into docs/lab.md
 #   make crash-nightly      the crash explorer for as long as NIGHTLY_STATES (default 200000) take in each mode
@@ -18,11 +20,12 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log charts book deb rpm lab lab-page crash-nightly soak fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log charts book deb rpm static image deny lab lab-page crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
 	cargo build --release --locked --package cairn
+	@$(if $(MNT),mkdir -p '$(MNT)')
 	$(CAIRN_BIN) serve $(if $(MNT),--mount '$(MNT)') $(ARGS)
 
 build:
@@ -59,9 +62,13 @@ charts:
 book:
 	@scripts/book.sh
 
-deb rpm:
+deb rpm static image:
 	@scripts/setup.sh $@
 	@scripts/package.sh $@
+
+deny:
+	@scripts/setup.sh $@
+	@scripts/deny.sh
 
 # Ends with 1 if a verdict is worse than docs/lab.md states.
 lab: build

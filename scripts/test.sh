@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# All tests, the same at home and in CI: cargo xtask ci (format, lints, tidy, cargo test), then the stages
-# of conformance that fit into minutes. Ends with one line of totals, and with 1 if anything failed.
+# All tests, the same at home and in CI: cargo xtask ci (format, lints, tidy, cargo test), the dependencies by
+# deny.toml, then the stages of conformance that fit into minutes. Ends with one line of totals, and with 1 if
+# anything failed.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -10,6 +11,9 @@ bad=0
 cargo xtask ci 2>&1 | tee "$log" || bad=1
 # Cargo prints a line for each test program; a program that does not even build prints none.
 read -r passed failed < <(awk '/^test result:/ {p += $4; f += $6} END {print p + 0, f + 0}' "$log")
+
+# Seconds; it says so where it cannot be had.
+scripts/deny.sh || bad=1
 
 scripts/conformance.sh --quick 2>&1 | tee "$log" || bad=1
 read -r more worse < <(awk '/^conformance: / {print $2 + 0, $4 + 0}' "$log")
