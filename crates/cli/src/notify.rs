@@ -2,7 +2,7 @@
 //! reloads, stops, and that it is alive. Where nobody watches, nothing happens. It knows volumes by
 //! their names only.
 
-use host::{Pool, ask_then};
+use host::{Pool, ask_then, block_signals};
 use sd_notify::NotifyState;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,10 +23,41 @@ fn names<'a>(volumes: impl Iterator<Item = &'a str>) -> String {
     volumes.map(|v| format!("/{v}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Volumes are being opened, which may take as long as their recovery.
-pub fn opening<'a>(volumes: impl Iterator<Item = &'a str>) {
-    tell(&[NotifyState::Status(&format!("opening {}", names(volumes)))]);
-    more_time();
+/// How often it is looked whether an opening gets on.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// Volumes are being opened, which may take as long as their recovery: until it is dropped, whoever
+/// watches is asked for more time as long as anything is read or written.
+pub struct Opening {
+    _thread: Option<Repeating>,
+}
+
+impl Opening {
+    /// It begins.
+    pub fn of<'a>(volumes: impl Iterator<Item = &'a str>) -> Opening {
+        tell(&[NotifyState::Status(&format!("opening {}", names(volumes)))]);
+        more_time();
+        let mut before = String::new();
+        let look = move || {
+            let now = std::fs::read_to_string("/proc/self/io").unwrap_or_default();
+            if now != before || waits_for_a_disk() {
+                more_time();
+            }
+            before = now;
+        };
+        let watched = std::env::var_os("NOTIFY_SOCKET").is_some();
+        Opening { _thread: watched.then(|| Repeating::start("opening", LOOK, look)).flatten() }
+    }
+}
+
+/// Is a thread in a request to a disk that the kernel has not answered? A flush of much that was
+/// written may take minutes, and nothing is counted meanwhile.
+fn waits_for_a_disk() -> bool {
+    let waits = |task: std::io::Result<std::fs::DirEntry>| {
+        let status = task.and_then(|t| std::fs::read_to_string(t.path().join("status")));
+        status.is_ok_and(|s| s.lines().any(|l| l.starts_with("State:\tD")))
+    };
+    std::fs::read_dir("/proc/self/task").is_ok_and(|mut tasks| tasks.any(waits))
 }
 
 /// Everything is served. Without names: still the same.
@@ -68,36 +99,52 @@ fn more_time() {
     tell(&[NotifyState::ExtendTimeoutUsec(STEP.as_micros() as u32)]);
 }
 
-/// A thread that says that the service is alive for as long as every volume answers.
-pub struct Watchdog {
+/// A thread that does something again and again until it is dropped.
+struct Repeating {
     stop: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
+}
+
+impl Repeating {
+    fn start(name: &str, every: Duration, mut what: impl FnMut() + Send + 'static) -> Option<Self> {
+        let (stop, stopped) = channel();
+        let run = move || {
+            // They are for the thread that waits for them.
+            block_signals();
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                what();
+            }
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(run).ok()?;
+        Some(Repeating { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Repeating {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Says that the service is alive for as long as every volume answers.
+pub struct Watchdog {
+    _thread: Repeating,
 }
 
 impl Watchdog {
     /// Starts it, if whoever watches wants to hear of it.
     pub fn start(pool: &Arc<Pool>) -> Option<Watchdog> {
         let every = sd_notify::watchdog_enabled()? / 2;
-        let (stop, stopped) = channel();
         let pool = pool.clone();
-        let run = move || {
-            while stopped.recv_timeout(every / 2) == Err(RecvTimeoutError::Timeout) {
-                if all_answer(&pool, every) {
-                    tell(&[NotifyState::Watchdog]);
-                } else {
-                    tracing::error!("a volume does not answer: the watchdog is left to bark");
-                }
+        let look = move || {
+            if all_answer(&pool, every) {
+                tell(&[NotifyState::Watchdog]);
+            } else {
+                tracing::error!("a volume does not answer: the watchdog is left to bark");
             }
         };
-        let thread = std::thread::Builder::new().name("watchdog".into()).spawn(run).ok()?;
-        Some(Watchdog { stop: Some(stop), thread: Some(thread) })
-    }
-}
-
-impl Drop for Watchdog {
-    fn drop(&mut self) {
-        drop(self.stop.take());
-        let _ = self.thread.take().map(JoinHandle::join);
+        Some(Watchdog { _thread: Repeating::start("watchdog", every / 2, look)? })
     }
 }
 

@@ -7,7 +7,7 @@ use super::served::{Front, Served, open, open_all, open_doors};
 use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::check_open_args;
-use crate::notify::{self, Watchdog};
+use crate::notify::{self, Opening, Watchdog};
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
@@ -36,6 +36,8 @@ struct Fronts {
     detached: bool,
     /// Where exports are read again.
     config: Option<PathBuf>,
+    /// Whoever watches hears of it until everything is open.
+    opening: Option<Opening>,
 }
 
 /// A volume that is mounted, too.
@@ -63,9 +65,6 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     let a = MountArgs { open: OpenArgs { read_only, ..a.open }, ..a };
     if a.daemon {
         return daemonize();
-    }
-    if a.detached {
-        host::new_session();
     }
     let volumes = vec![open(&a.image, &a.open, Front::MountAlone)?];
     let mounts = vec![Mounting { volume: 0, dir: a.dir, options, uring: a.open.fuse_uring }];
@@ -126,10 +125,11 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     for m in mounts.iter().filter(|m| alone && m.options.is_read_only()) {
         config.volumes[m.volume].serve.open.read_only = true;
     }
-    notify::opening(config.volumes.iter().map(|v| v.name.as_str()));
+    let opening = Opening::of(config.volumes.iter().map(|v| v.name.as_str()));
     let volumes = open_all(&config.volumes, front)?;
     let Config { serve: ServeArgs { http, rpcbind, config, .. }, .. } = config;
-    let fronts = Fronts { mounts, nfs, http, rpcbind, config, ..Fronts::default() };
+    let opening = Some(opening);
+    let fronts = Fronts { mounts, nfs, http, rpcbind, config, opening, ..Fronts::default() };
     run_volumes(volumes, fronts)
 }
 
@@ -216,6 +216,7 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
 fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Failure> {
     block_signals();
     open_doors(&volumes)?;
+    drop(fronts.opening.take());
     let mut served = Vec::new();
     for v in volumes.iter().filter(|_| fronts.nfs.is_some()) {
         let driver = Driver::new(v.monitor.clone(), v.disks.clone());
@@ -236,6 +237,9 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
         }
     };
     if detached {
+        // Not before it is mounted: autofs, and systemd for it, knows whom it waits for by his
+        // process group, and lets nobody else near the directory.
+        host::new_session();
         say::go_to_background(READY).map_err(|e| format!("/dev/null: {e}"))?;
     } else {
         say::out(READY);
