@@ -112,7 +112,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         contents_bytes: a.cache.is_none().then_some(CONTENTS_BYTES),
         commit_interval: Nanos((a.commit_interval * 1e9) as u64),
         recovery_within: Nanos((a.recovery_within * 1e9) as u64),
-        entropy: entropy().map_err(|e| format!("/dev/urandom: {e}"))?,
+        entropy: entropy().map_err(|e| format!("no random bytes: {e}"))?,
         plant: Plant::NONE,
         commit: match a.commit {
             Some(crate::args::Commit::Sync) => Commit::Sync,

@@ -9,7 +9,13 @@ pub fn parse(s: &str) -> Result<u64, String> {
     let decimal = lower.ends_with('b') && !lower.ends_with("ib");
     let config = parse_size::Config::new();
     let config = if decimal { config.with_decimal() } else { config.with_binary() };
-    config.parse_size(s).map_err(|e| format!("`{s}` is no size ({e}): write 512M, 10GiB, 4096"))
+    let bytes = config.parse_size(s);
+    let bytes = bytes.map_err(|e| format!("`{s}` is no size ({e}): write 512M, 10GiB, 4096"))?;
+    // Files have no more.
+    match i64::try_from(bytes) {
+        Ok(_) => Ok(bytes),
+        Err(_) => Err(format!("`{s}` is more than a file can have")),
+    }
 }
 
 /// A size for people.
@@ -34,6 +40,6 @@ mod tests {
         assert_eq!(super::parse("512 kib"), Ok(512 << 10));
         assert!(super::parse("-1G").is_err() && super::parse("").is_err());
         assert!(super::parse("ten").is_err());
-        assert!(super::parse("99999999999T").is_err());
+        assert!(super::parse("99999999999T").is_err() && super::parse("9999999T").is_err());
     }
 }

@@ -4,7 +4,15 @@
 use clap::Args;
 use std::path::PathBuf;
 
+/// Whom its exit codes are for.
+const FSCK_CODES: &str = "Exit codes:
+  cairn fsck  0 sound, 1 it could not be looked at, 2 a wrong call, 3 damage left in place,
+              4 repaired
+  fsck.cairn  for fsck(8), which has its own: 0 sound, 1 repaired, 4 damage left in place,
+              8 it could not be looked at, 16 a wrong call";
+
 #[derive(Args)]
+#[command(after_help = FSCK_CODES)]
 pub struct FsckArgs {
     pub image: PathBuf,
     /// Repair what is found.

@@ -59,6 +59,7 @@ fn tell(a: &CrashArgs, all: &CrashReport) -> Result<Outcome, Failure> {
         println!("{}", serde_json::to_string(all).map_err(|e| e.to_string())?);
     } else {
         print(all);
+        println!("{}", meaning(all, a.plant.is_some()));
     }
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
 }
@@ -261,5 +262,22 @@ fn print(all: &CrashReport) {
     }
     for v in all.runs.iter().flat_map(|r| &r.violations) {
         println!("{}: {}\n    {}", v.state, v.what, v.replay);
+    }
+}
+
+/// What it means, in a line.
+fn meaning(all: &CrashReport, planted: bool) -> String {
+    let states: u64 = all.runs.iter().map(|r| r.states).sum();
+    let broken: usize = all.runs.iter().map(|r| r.violations.len()).sum();
+    match (broken, planted) {
+        (0, false) => format!("no promise is broken in any of {states} states after a power cut"),
+        (0, true) => {
+            format!("the planted bug does not show in {states} states: --states takes more")
+        }
+        (_, true) => format!("the planted bug is found: a promise is broken ({broken} times)"),
+        _ => format!(
+            "a promise is broken in {broken} of {states} states: a bug; the line below each of \
+             them shows it again"
+        ),
     }
 }

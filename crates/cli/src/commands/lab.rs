@@ -26,6 +26,9 @@ pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
             if *json {
                 println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
             }
+            if !json && !markdown {
+                println!("{}", meaning(all.values().flat_map(|f| &f.claims)));
+            }
             let surprise = all.values().flat_map(|f| &f.claims).any(|c| c.is_surprise());
             Ok(if surprise { Outcome::Broken } else { Outcome::Done })
         }
@@ -63,6 +66,24 @@ fn claim(c: &Claim) {
     println!("    paper {:.2}, tolerance {low:.2} to {high:.2}. {}", c.paper, c.reason);
     if c.is_surprise() {
         println!("    docs/lab.md states: {}", c.stated.word());
+    }
+}
+
+/// What it means, in a line.
+fn meaning<'a>(claims: impl Iterator<Item = &'a Claim>) -> String {
+    let (mut verdicts, mut all, mut surprises) = (BTreeMap::<&str, usize>::new(), 0, 0);
+    for c in claims {
+        *verdicts.entry(c.verdict.word()).or_default() += 1;
+        (all, surprises) = (all + 1, surprises + usize::from(c.is_surprise()));
+    }
+    let verdicts: Vec<String> = verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
+    let stated = match surprises {
+        0 => "each as docs/lab.md states it".to_owned(),
+        n => format!("{n} worse than docs/lab.md states: see there"),
+    };
+    match all {
+        0 => "figures alone: no claim of a paper is judged by them".to_owned(),
+        _ => format!("{all} claims of the papers: {}; {stated}", verdicts.join(", ")),
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) fn on_with<T: 'static>(
     f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
 ) -> Result<T, Failure> {
     let file = crate::disk::open(image, options.read_only)?;
-    let seed = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let seed = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
     let bytes = file.size_bytes();
     let result = drive(&[Arc::new(file)], seed, |env| {

@@ -29,7 +29,7 @@ fn on<T: 'static>(
     f: impl FnOnce(Env, LogArea) -> Local<'static, Result<T, LogError>>,
 ) -> Result<T, Failure> {
     let shown = file.path().display().to_string();
-    let seed = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let seed = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
     let bytes = file.size_bytes();
     let result = drive(&[Arc::new(file)], seed, |env| {
@@ -78,7 +78,7 @@ fn format(path: &Path, size: u64, force: bool) -> Result<Outcome, Failure> {
         let why = format!("{}: is not blank; --force makes a log of it", path.display());
         return Err(Failure::Failed(why));
     }
-    let uuid = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let uuid = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     on(file, |_, area| {
         Box::pin(async move {
             let options = FormatOptions { uuid, ..FormatOptions::default() };

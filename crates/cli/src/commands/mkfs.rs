@@ -10,7 +10,7 @@ use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
 use host::{HostFile, Url, drive, entropy, now};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use volume::{LABEL_BYTES_MAX, VolumeError};
 
@@ -61,12 +61,13 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         let why = "--compress and keys are for volumes in a bucket";
         return Err(Failure::Usage(format!("{shown}: {why}")));
     }
-    let exists = crate::disk::exists(&a.image);
-    let (file, made) = if exists {
-        (existing(&a.image, a)?, false)
-    } else {
+    let made = !crate::disk::exists(&a.image);
+    let mut new = NewFiles::default();
+    let file = if made {
         let size = a.size.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
-        (Arc::new(HostFile::create(&a.image, size)?), true)
+        Arc::new(new.create(&a.image, size)?)
+    } else {
+        existing(&a.image, a)?
     };
     let size_bytes = a.size.unwrap_or(file.size_bytes());
     if size_bytes > file.size_bytes() {
@@ -75,7 +76,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     }
     let uuid = new_uuid()?;
     let journal_device = match &a.log {
-        Some(path) => Some(make_journal(path, a, size_bytes, &uuid)?),
+        Some(path) => Some(make_journal(path, a, (size_bytes, &uuid), &mut new)?),
         None => None,
     };
     let options = MkfsOptions { journal_device, uuid, ..options(a, profile, size_bytes)? };
@@ -84,12 +85,36 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     } else {
         volume::make(&mut FileDevice(file), &options, made)
     };
-    result.map_err(|e| {
-        if made {
-            let _ = std::fs::remove_file(&a.image);
+    let blocks = result.map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
+    new.stay();
+    Ok(blocks)
+}
+
+/// Files that are made, and go again if nothing comes of them.
+#[derive(Default)]
+struct NewFiles(Vec<PathBuf>);
+
+impl NewFiles {
+    fn create(&mut self, path: &Path, bytes: u64) -> Result<HostFile, Failure> {
+        let was_there = crate::disk::exists(path);
+        let made = HostFile::create(path, bytes);
+        if !was_there {
+            self.0.push(path.to_owned());
         }
-        Failure::Failed(format!("{shown}: {e}"))
-    })
+        Ok(made?)
+    }
+    fn stay(&mut self) {
+        self.0.clear();
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        for path in &self.0 {
+            // Whoever reads the error looks there; what cannot be removed he sees.
+            let _ = std::fs::remove_file(path);
+        }
+    }
 }
 
 /// What the arguments say of the volume itself.
@@ -168,7 +193,7 @@ fn make_on_segments(
 }
 
 fn random() -> Result<[u8; 16], Failure> {
-    entropy().map_err(|e| Failure::Failed(format!("/dev/urandom: {e}")))
+    entropy().map_err(|e| Failure::Failed(format!("no random bytes: {e}")))
 }
 
 pub fn new_uuid() -> Result<[u8; 16], Failure> {
@@ -181,14 +206,14 @@ pub fn new_uuid() -> Result<[u8; 16], Failure> {
 fn make_journal(
     path: &Path,
     a: &MkfsArgs,
-    volume_bytes: u64,
-    user: &[u8; 16],
+    (volume_bytes, user): (u64, &[u8; 16]),
+    new: &mut NewFiles,
 ) -> Result<[u8; 16], Failure> {
     let shown = path.display();
     let made = !path.exists();
     let file = if made {
         let blocks = default_journal_blocks(volume_bytes / a.block_size).max(BLOCKS_MIN.into());
-        HostFile::create(path, a.journal_size.unwrap_or(blocks * a.block_size))?
+        new.create(path, a.journal_size.unwrap_or(blocks * a.block_size))?
     } else {
         HostFile::open_log(path, false)?
     };

@@ -16,7 +16,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
         disks.push(Arc::new(HostFile::open_log(path, false)?));
     }
     let bar = Arc::new(RecoveryBar::new(None));
-    let entropy = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let entropy = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let options = OpenOptions {
         watch: Some(bar),
         log_disk_bytes: disks.get(1).map(|l| l.size_bytes()),

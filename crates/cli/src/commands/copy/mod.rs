@@ -172,7 +172,7 @@ fn is_below(file: &Path, mount: &str) -> bool {
 fn recover(dst: &Path) -> Result<(), Failure> {
     let file = Arc::new(crate::disk::open(dst, false)?);
     let bytes = file.size_bytes();
-    let entropy = entropy().map_err(|e| format!("/dev/urandom: {e}"))?;
+    let entropy = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let seed = u64::from_le_bytes(*entropy.last_chunk().expect("there are 16"));
     let watch = Some(Arc::new(RecoveryBar::new(None)) as Arc<dyn volume::Watch>);
     let options = OpenOptions { watch, ..OpenOptions::plain(Mode::Sync, 64 << 20, entropy) };
