@@ -100,6 +100,24 @@ install_suites() {
   [ -x "$TOOLS/bin/pjdfstest" ] && [ -x "$TOOLS/bin/fsx" ] || die "pjdfstest and fsx cannot be built; is crates.io reachable?"
 }
 
+# debian_package: the path of our package, built unless CAIRN_DEB names one.
+debian_package() {
+  [ -z "${CAIRN_DEB:-}" ] || { say "$CAIRN_DEB"; return; }
+  scripts/setup.sh deb >"$WORK/deb.log" 2>&1 && scripts/package.sh deb 2>>"$WORK/deb.log" | tail -n 1
+}
+# A small Debian as an archive, kept: DEBIAN is its path.
+debian_archive() {
+  local status=0
+  DEBIAN=$TOOLS/debian.tar
+  [ -s "$DEBIAN" ] || scripts/boot-vm.sh debian "$DEBIAN" >"$WORK/debian.log" 2>&1 || status=$?
+  case $status in
+    0) return 0 ;;
+    3) leave_out "a clean Debian: $(tail -n 1 "$WORK/debian.log")" ;;
+    *) fail "a clean Debian: $(tail -n 1 "$WORK/debian.log")" ;;
+  esac
+  return 1
+}
+
 # Transports that this machine offers, by the value of --fuse-uring.
 transports() {
   if [ -r $URING ] && { grep -q Y $URING || [ -w $URING ]; }; then say "on off"; else say "off"; fi

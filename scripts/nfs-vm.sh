@@ -8,21 +8,17 @@
 # Inside, 10.0.2.2 is the host's loopback. Ports seen by a server there are above 1023.
 set -euo pipefail
 
-die() { echo "nfs-vm: $*" >&2; exit 1; }
-# Ends with 3: the kernel is not here and cannot be had.
-no_kernel() { echo "nfs-vm: $*" >&2; exit 3; }
+. "$(dirname "$0")/vm.sh"
 
 build() {
   local dir=$1 kernel modules; shift
   mkdir -p "$dir"; cd "$dir"
-  for tool in qemu-system-x86_64 busybox cpio depmod; do
-    command -v $tool >/dev/null || die "there is no $tool: scripts/setup.sh conformance installs it"
-  done
+  need_tools
   [ -d kernel ] || fetch_kernel
   modules=$(echo kernel/lib/modules/*); kernel=$(basename "$modules")
   depmod -b kernel "$kernel"
   rm -rf tree; mkdir -p tree/{bin,sbin,dev,proc,sys,tmp,etc,mnt,lib,lib64,"lib/modules/$kernel"}
-  add_modules "$kernel"
+  add_modules "$kernel" tree virtio_pci virtio_net virtio_rng nfsv3
   cp "$(command -v busybox)" tree/bin/busybox
   for tool in $(tree/bin/busybox --list); do [ "$tool" = busybox ] || ln -s busybox "tree/bin/$tool"; done
   for tool in cp diff stat sha256sum "$@"; do add_program "$tool"; done
@@ -31,32 +27,6 @@ build() {
   (cd tree && find . | cpio -o -H newc --quiet) | gzip -1 >machine.cpio.gz
   cp "kernel/boot/vmlinuz-$kernel" vmlinuz
   echo "nfs-vm: kernel $kernel, $(du -m machine.cpio.gz | cut -f1) MiB"
-}
-
-fetch_kernel() {
-  local package; package=$(kernel_package)
-  [ -n "$package" ] || { apt-get update -qq >/dev/null 2>&1 || true; package=$(kernel_package); }
-  [ -n "$package" ] || no_kernel "apt knows no linux-image-cloud-amd64"
-  mkdir -p fetch && chmod 777 fetch
-  (cd fetch && apt-get download -qq "$package" >/dev/null) || no_kernel "cannot download $package"
-  dpkg-deb -x fetch/"$package"_*.deb kernel.new && mv kernel.new kernel && rm -r fetch
-}
-
-kernel_package() {
-  apt-cache depends linux-image-cloud-amd64 2>/dev/null | awk '$1 == "Depends:" && /linux-image-/ {print $2; exit}' || true
-}
-
-# The modules that the machine loads, and what they need, at the paths where modprobe looks.
-add_modules() {
-  local kernel=$1 name file
-  for name in virtio_pci virtio_net virtio_rng nfsv3; do
-    modprobe -d kernel -S "$kernel" --show-depends $name 2>/dev/null | awk '$1 == "insmod" {print $2}' || true
-  done | sort -u | while read -r file; do
-    file=lib/modules/${file#*/lib/modules/}
-    mkdir -p "tree/$(dirname "$file")"; cp "kernel/$file" "tree/$file"
-  done
-  cp "kernel/lib/modules/$kernel"/modules.{order,builtin} "tree/lib/modules/$kernel/"
-  depmod -b tree "$kernel" 2>/dev/null
 }
 
 # A program of this machine with the libraries that it is linked to.
