@@ -24,5 +24,9 @@ pub fn entropy() -> std::io::Result<[u8; 16]> {
     #[expect(unsafe_code, reason = "std does not show the kernel's source of chance")]
     let n = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
     // So few come all at once.
-    if n == bytes.len() as isize { Ok(bytes) } else { Err(std::io::Error::last_os_error()) }
+    if n != bytes.len() as isize {
+        return Err(std::io::Error::last_os_error());
+    }
+    assert_ne!(bytes, [0; 16], "chance gives nothing but zeros: all volumes would have one UUID");
+    Ok(bytes)
 }

@@ -76,6 +76,8 @@ fn meaning<'a>(claims: impl Iterator<Item = &'a Claim>) -> String {
         *verdicts.entry(c.verdict.word()).or_default() += 1;
         (all, surprises) = (all + 1, surprises + usize::from(c.is_surprise()));
     }
+    let judged: usize = verdicts.values().sum();
+    assert_eq!(judged, all, "each claim has one verdict");
     let verdicts: Vec<String> = verdicts.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let stated = match surprises {
         0 => "each as docs/lab.md states it".to_owned(),

@@ -99,6 +99,7 @@ impl NewFiles {
         let was_there = crate::disk::exists(path);
         let made = HostFile::create(path, bytes);
         if !was_there {
+            assert!(!self.0.iter().any(|p| p == path), "{} is made twice", path.display());
             self.0.push(path.to_owned());
         }
         Ok(made?)
