@@ -183,7 +183,7 @@ fn what_the_explorer_and_the_lab_found_is_said_in_a_last_line() {
     };
     let (code, line) = last(&["crash", "--mode", "unified", "--states", "100"]);
     assert!(code == 0 && line.starts_with("no promise is broken in any of "), "{code} {line}");
-    let planted = ["--states", "20000", "--plant", "home-before-log"];
+    let planted = ["--states", "2000", "--plant", "ack-before-log"];
     let (code, line) = last(&[&["crash", "--mode", "unified"], &planted[..]].concat());
     assert!(code == 1 && line.starts_with("the planted bug is found"), "{code} {line}");
     let (code, line) = last(&["lab", "run", "streams", "--small"]);
