@@ -57,6 +57,11 @@ fn verifier_times(v: [u8; 8]) -> (RawTime, RawTime) {
     ((half(&v[..4]), 0), (half(&v[4..]), 0))
 }
 
+/// Is it nothing without its first block?
+fn has_contents(kind: Kind) -> bool {
+    matches!(kind, Kind::Dir | Kind::Symlink)
+}
+
 impl<S: Store> Ufs<S> {
     pub(super) async fn make(&self, ctx: &mut Ctx, dir: u32, name: &[u8], new: New) -> Done {
         let mut new = new;
@@ -168,6 +173,10 @@ impl<S: Store> Ufs<S> {
             self.unmake(txn, &h).await?;
             return Err(e);
         }
+        if has_contents(kind) {
+            let links = if kind == Kind::Dir { 2 } else { 1 };
+            self.set_links(txn, &h, links, Change::InitInode(h.ino));
+        }
         let mode = h.with(|raw| format::ext::inode::InodeRef(raw).mode());
         if kind == Kind::Dir {
             self.count_subdir(txn, dir, 1, Change::LinkUp(dir.ino()));
@@ -196,7 +205,8 @@ impl<S: Store> Ufs<S> {
             i.set_mode(own.mode as u16);
             i.set_uid(own.uid);
             i.set_gid(own.gid);
-            i.set_links(if kind == Kind::Dir { 2 } else { 1 });
+            // One that gets no block after all must not be found without it.
+            i.set_links(u16::from(!has_contents(kind)));
             i.set_time(Which::Access, atime);
             i.set_time(Which::Modify, mtime);
             i.set_time(Which::Change, now);
