@@ -64,7 +64,7 @@ pub(crate) fn is_worth_it(c: &Candidate) -> bool {
 #[derive(Default)]
 pub(crate) struct Idle {
     /// Requests so far, those under way, and when the last ended.
-    asked: u64,
+    pub(crate) asked: u64,
     under_way: u32,
     last: Nanos,
     /// A task waits for idle time, or uses it.
@@ -72,7 +72,9 @@ pub(crate) struct Idle {
     /// It uses it.
     working: bool,
     /// The store is being closed: nothing is begun any more.
-    closing: bool,
+    pub(crate) closing: bool,
+    /// Nothing is done by itself before.
+    pub(crate) still: Nanos,
 }
 
 /// A request that is under way.
@@ -158,8 +160,10 @@ impl Inner {
         self.changed.wake_all();
     }
 
-    fn is_cleaning(&self) -> bool {
-        self.state.borrow().cleaning && self.check_failed().is_ok()
+    /// Is anything done that nobody has asked for just now?
+    fn is_at_work(&self) -> bool {
+        let s = self.state.borrow();
+        s.failed.is_none() && (s.cleaning || s.reclaiming || s.folding || s.checkpoint_wanted)
     }
 
     /// Waits until nothing is done in idle time any more.
@@ -220,25 +224,31 @@ impl Inner {
 }
 
 impl Store {
-    /// Idle time is not used before `until`: somebody else reads the disk. Nothing of it is under
-    /// way when this returns.
+    /// Idle time is not used before `until`, nor is what deleted snapshots had freed: somebody else
+    /// reads the disk. Nothing is done in idle time any more when this returns.
     pub async fn be_still(&self, until: Nanos) {
         {
             let s = &mut *self.inner.state.borrow_mut();
+            s.idle.still = until;
             s.idle.asked += 1;
             s.idle.last = s.idle.last.max(until);
         }
+        self.inner.changed.wake_all();
         self.inner.leave_idle_time().await;
     }
 
     /// Ends what is done in the background, and writes a checkpoint: nothing is written after it
-    /// by itself, and the next opening follows no log.
+    /// by itself, and the next opening follows no log. What deleted snapshots still have is freed
+    /// when the store is opened next.
     pub async fn close(&self) -> Result<(), DiskError> {
         self.inner.state.borrow_mut().idle.closing = true;
+        self.inner.changed.wake_all();
         self.inner.leave_idle_time().await;
-        while self.inner.is_cleaning() {
+        while self.inner.is_at_work() {
             self.inner.changed.wait().await;
         }
-        self.inner.checkpoint().await
+        self.inner.checkpoint().await?;
+        assert!(!self.inner.is_at_work(), "a closed store does nothing by itself");
+        Ok(())
     }
 }

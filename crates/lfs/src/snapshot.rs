@@ -53,7 +53,7 @@ use crate::state::State;
 use crate::store::{Inner, Store};
 use crate::summary::Entry;
 use crate::table::Base;
-use env::{Block, DiskError};
+use env::{Block, DiskError, unless};
 use std::rc::Rc;
 
 /// Bytes of a name at most.
@@ -354,6 +354,7 @@ impl Inner {
     }
 
     /// Frees what only this ended snapshot needs, and hands over what an older one sees too (S5).
+    /// A store that is being closed leaves the rest to the next opening.
     async fn reclaim_one(self: &Rc<Self>, id: u32) -> Result<(), DiskError> {
         let mut from = 0;
         loop {
@@ -362,6 +363,9 @@ impl Inner {
             let next = self.geometry.owner(Virt(last.end() - 1)).1.0 + 1;
             for e in found {
                 for at in (e.v.0..e.end()).step_by(AT_ONCE as usize) {
+                    if !self.may_reclaim().await {
+                        return Ok(());
+                    }
                     self.release_part(e.cut(at, e.end().min(at + u64::from(AT_ONCE))), id).await?;
                 }
             }
@@ -373,6 +377,20 @@ impl Inner {
         s.snapshot_ended(id, true);
         s.end_group();
         Ok(())
+    }
+
+    /// Waits while somebody else reads the disk. False: the store is being closed.
+    async fn may_reclaim(&self) -> bool {
+        loop {
+            let (closing, still) = {
+                let s = self.state.borrow();
+                (s.idle.closing, s.idle.still)
+            };
+            if closing || self.env.now() >= still {
+                return !closing;
+            }
+            unless(self.changed.wait(), self.env.sleep_until(still)).await;
+        }
     }
 
     async fn release_part(self: &Rc<Self>, e: Extent, id: u32) -> Result<(), DiskError> {
@@ -417,7 +435,7 @@ impl Inner {
             let next = {
                 let mut s = self.state.borrow_mut();
                 let next = s.snapshots.all.iter().find(|s| s.ended).map(|s| s.id);
-                if next.is_none() || s.failed.is_some() {
+                if next.is_none() || s.failed.is_some() || s.idle.closing {
                     s.reclaiming = false;
                 }
                 next.filter(|_| s.reclaiming)
@@ -438,7 +456,7 @@ impl Inner {
     pub(crate) fn start_reclaiming(self: &Rc<Self>) {
         {
             let mut s = self.state.borrow_mut();
-            if s.reclaiming || !s.snapshots.is_reclaiming() {
+            if s.reclaiming || s.idle.closing || !s.snapshots.is_reclaiming() {
                 return;
             }
             s.reclaiming = true;

@@ -407,6 +407,9 @@ impl Inner {
     pub(crate) fn ask_for_room(self: &Rc<Self>, segments: u32) {
         let (checkpoint, cleaning) = {
             let mut s = self.state.borrow_mut();
+            if s.idle.closing && segments == 0 {
+                return; // nobody waits, and the last checkpoint is about to be written
+            }
             let every = self.options.checkpoint_bytes / BLOCK;
             let tenth =
                 u64::from(self.geometry.segments) * u64::from(self.geometry.segment_blocks) / 8;

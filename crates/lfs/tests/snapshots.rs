@@ -8,10 +8,11 @@
 mod common;
 
 use common::{Op, PLUGGING, Twin, apply, is_promise, made, opened, perform, tags_of};
-use env::{Block, Disk, Rng};
+use env::{Block, Disk, Env, Nanos, Rng};
 use lfs::{BLOCK_BYTES, OpenOptions, Store};
 use sim::{CrashImages, Event, Image, Trace, World, block_on};
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -111,7 +112,7 @@ fn script(seed: u64, blocks: u64, len: usize) -> Vec<Step> {
 fn model(seed: u64, plant: Option<&'static str>) -> u64 {
     let (mut image, blocks) = made();
     let mut state = State { live: vec![(0, 0); blocks as usize], snapshots: Vec::new() };
-    let plugged = std::rc::Rc::new(std::cell::Cell::new(0));
+    let plugged = Rc::new(std::cell::Cell::new(0));
     for steps in script(seed, blocks, 600).chunks(200) {
         let (before, steps) = (state.clone(), steps.to_vec());
         state = steps.iter().fold(state, |s, step| stepped(&s, *step));
@@ -384,4 +385,59 @@ fn names_are_looked_at_and_old_programs_kept_off() {
         world.disk.read(slot * 4096, &mut magic);
         assert_eq!(&magic, b"CLCS");
     }
+}
+
+/// A store in which a deleted snapshot has had many blocks that lie apart.
+async fn with_a_deleted_one(env: Env, disk: Rc<dyn Disk>, blocks: u64) -> Store {
+    let store = opened(env, disk, None).await.unwrap();
+    let write = |v, tag| perform(&store, Op::Write { v, n: 1, tag, fua: false });
+    for tag in 1..3 {
+        for v in (0..blocks / 2).step_by(2) {
+            write(v, tag).await.unwrap();
+        }
+        if tag == 1 {
+            store.snapshot("old", 1).await.unwrap();
+        }
+    }
+    store.checkpoint().await.unwrap();
+    store.delete_snapshot("old").await.unwrap();
+    store
+}
+
+#[test]
+fn a_closed_store_frees_nothing_any_more_and_the_next_goes_on() {
+    let (image, blocks) = made();
+    block_on(&mut World::new(image), move |env, disk| async move {
+        let store = with_a_deleted_one(env.clone(), disk.clone(), blocks).await;
+        store.close().await.unwrap();
+        let closed = store.stats();
+        env.sleep(Nanos::from_secs(5)).await;
+        assert_eq!(store.stats(), closed, "it was closed");
+        let next = opened(env, disk, None).await.unwrap();
+        assert_eq!(next.opened().rolled, 0, "a closed store has no log to follow");
+        next.reclaimed().await;
+        assert!(next.stats().reclaimed > 0, "S5: the next goes on");
+        next.checkpoint().await.unwrap();
+        assert_eq!(whole(&next).await, Ok(()));
+        assert!(closed.reclaimed < blocks / 4, "closing does not wait for it: {closed:?}");
+    });
+}
+
+#[test]
+fn while_somebody_reads_the_disk_nothing_is_freed() {
+    let (image, blocks) = made();
+    block_on(&mut World::new(image), move |env, disk| async move {
+        let store = with_a_deleted_one(env.clone(), disk, blocks).await;
+        let secs = Nanos::from_secs;
+        store.be_still(env.now().plus(secs(10))).await;
+        env.sleep(secs(2)).await;
+        let still = store.stats();
+        env.sleep(secs(7)).await;
+        assert_eq!(store.stats(), still);
+        store.be_still(env.now()).await;
+        env.sleep(Nanos::from_millis(500)).await;
+        store.reclaimed().await;
+        assert!(store.stats().reclaimed > still.reclaimed);
+        assert_eq!(whole(&store).await, Ok(()));
+    });
 }

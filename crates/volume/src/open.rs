@@ -183,6 +183,11 @@ impl Volume for Stacked {
                 self.store.be_still(self.env.now().plus(most)).await;
                 self.volume.clone().call(call).await
             }),
+            Request::Thaw => Box::pin(async move {
+                let answer = self.volume.clone().call(call).await;
+                self.store.be_still(self.env.now()).await;
+                answer
+            }),
             _ => self.volume.clone().call(call),
         }
     }

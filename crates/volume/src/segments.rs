@@ -82,8 +82,10 @@ impl FoundStore for FoundSegments {
     fn recover<'a>(&'a mut self, on: &'a Ground) -> Local<'a, Result<(), VolumeError>> {
         Box::pin(async {
             if self.opened.rolled > 0 {
-                self.opened = open(on, false).await?.opened();
-                self.opened.rolled = 0;
+                let store = open(on, false).await?;
+                // Else it went on to free what deleted snapshots had, beside the one loaded next.
+                store.close().await?;
+                self.opened = lfs::Opened { rolled: 0, ..store.opened() };
             }
             Ok(())
         })
