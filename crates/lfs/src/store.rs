@@ -94,6 +94,8 @@ pub(crate) struct Inner {
     /// Something has ended: a write, a checkpoint, a pass of the cleaner.
     pub(crate) changed: Notify,
     pub(crate) checkpointing: Lock,
+    /// Held by a pass of the cleaner: one counts what is still to be moved.
+    pub(crate) passing: Lock,
     /// Held by who changes a part of a block.
     pub(crate) parts: Lock,
     /// Held by whose turn it is to be given room (pace.rs).
@@ -135,6 +137,7 @@ impl Store {
             state,
             changed: Notify::new(),
             checkpointing: Lock::new(),
+            passing: Lock::new(),
             parts: Lock::new(),
             turns: Lock::new(),
             snapshotting: Lock::new(),

@@ -221,6 +221,12 @@ impl Usage {
         freed
     }
 
+    /// The next one taken is this, if it is free.
+    #[cfg(test)]
+    pub(crate) fn next_is(&mut self, seg: SegNo) {
+        self.last = seg.0;
+    }
+
     /// A planted bug: whatever is empty is used again, and next.
     pub(crate) fn release_at_once(&mut self) {
         if let Some(first) = self.release_if(|_| true).first() {
