@@ -242,6 +242,16 @@ impl Inner {
         self.geometry.segments_for(blocks + s.reserved + s.patches.len() as u64)
     }
 
+    /// Has any of these blocks contents? If that is not known any more, it may have.
+    fn is_any_there(&self, from: u64, to: u64, base: &Base) -> bool {
+        let s = self.state.borrow();
+        if !s.table.is_current(base) {
+            return true;
+        }
+        let patched = s.patches.within(Virt(from), to - from).next().is_some();
+        patched || (from..to).any(|v| s.table.place(Virt(v), base).is_some())
+    }
+
     /// Blocks `from..to` hold nothing any more.
     pub(crate) async fn discard_virtual(
         self: &Rc<Self>,
@@ -253,6 +263,10 @@ impl Inner {
         while at < to {
             let end = to.min(at + 512);
             let base = self.base_to_change(Virt(at), end - at).await?;
+            if !self.is_any_there(at, end, &base) {
+                at = end; // so nothing is put, and no room is waited for
+                continue;
+            }
             if !self.may_put(1)? {
                 self.make_room(1).await;
                 continue;

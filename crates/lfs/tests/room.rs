@@ -1,0 +1,41 @@
+//! Room that is kept for operations, and what does not wait for it: discards of what holds nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::{Op, made, opened, perform};
+use env::{Disk, Nanos, unless};
+use lfs::{BLOCK_BYTES, Change, Group, Virt};
+use sim::{World, block_on};
+
+/// An operation that has its room may wait for a discard to end, of blocks that nobody has: if the
+/// discard waited for room too, both would wait for ever.
+#[test]
+fn a_discard_of_what_holds_nothing_waits_for_no_room() {
+    let (image, blocks) = made();
+    block_on(&mut World::new(image), move |env, disk| async move {
+        let store = opened(env.clone(), disk, None).await.unwrap();
+        for v in 0..blocks / 2 {
+            perform(&store, Op::Write { v, n: 1, tag: 1, fua: false }).await.unwrap();
+        }
+        let mut kept = Vec::new();
+        for n in [store.group_blocks_max(), 32, 16, 8, 4, 2, 1, 0] {
+            // All the room there is: the next would wait.
+            let soon = || env.sleep(Nanos::from_secs(5));
+            while let Some(one) = unless(store.reserve(n), soon()).await {
+                kept.push(one.unwrap());
+            }
+        }
+        // As if the table had grown meanwhile: more is needed than there was when it was kept.
+        let range = |v| Change::Bytes { v: Virt(v), ranges: vec![(9, vec![7])], image: None };
+        store.put(&Group { changes: (0..4).map(range).collect() }, 0).await.unwrap();
+        let bytes = BLOCK_BYTES as u64;
+        let discard = store.discard(blocks / 2 * bytes, blocks / 4 * bytes);
+        let ended = unless(discard, env.sleep(Nanos::from_secs(60))).await;
+        assert_eq!(ended, Some(Ok(())), "with {} blocks kept", kept.iter().sum::<u64>());
+        kept.into_iter().for_each(|n| store.release(n));
+        perform(&store, Op::Discard { v: 0, n: blocks }).await.unwrap();
+        assert_eq!(store.verify(true).await.unwrap().wrong, Vec::<String>::new());
+    });
+}
