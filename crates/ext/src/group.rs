@@ -34,9 +34,9 @@ pub(crate) struct Group {
     pub(crate) cursor_ino: usize,
     /// Inodes taken since the volume was opened.
     pub(crate) taken_ino: u32,
-    /// Nothing was freed since all free runs of at least so many blocks were discarded.
+    /// All free runs of at least so many blocks were discarded, and nothing was freed since.
     pub(crate) trimmed: Option<u64>,
-    /// Was something freed since it was trimmed, or opened?
+    /// Was something freed since the volume was opened?
     pub(crate) freed: bool,
 }
 

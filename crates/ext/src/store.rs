@@ -12,7 +12,7 @@ use format::ext::extents::BLOCKS_MAX;
 use format::ext::features::ro_compat;
 use format::ext::inode::InodeRef;
 use format::ext::map::file_bytes_max;
-use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino};
+use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, FileScope, Guarantees, InitKind, Scope, Txn};
 use std::ops::Range;
 use ufs::store::{Fill, PunchStep, Run};
@@ -385,13 +385,16 @@ impl Store for Ext {
             name_bytes_max: 255,
         }
     }
-    async fn trim(&self, among: Range<u64>, least: u64) -> Result<u64, FsError> {
-        self.trim_blocks(among, least).await
+    async fn trim(
+        &self,
+        among: Range<u64>,
+        least: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<u64, FsError> {
+        self.trim_blocks(among, least, stop).await
     }
-    fn freed_since_trimmed(&self) -> Option<Range<u64>> {
-        let g = self.groups.borrow().iter().position(|g| g.freed)?;
-        let start = self.geo.group_start(GroupNo(g as u32)).0;
-        Some(start..start + u64::from(self.geo.group_blocks(GroupNo(g as u32))))
+    async fn trim_freed(&self, least: u64, stop: &dyn Fn() -> bool) -> Result<u64, FsError> {
+        self.trim_what_was_freed(least, stop).await
     }
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let s = self.cache.stats();

@@ -157,14 +157,20 @@ pub trait Store: 'static {
     async fn sync_all(&self) -> Result<(), FsError>;
 
     /// Tells the disk of free blocks among these, in runs of at least `least`; returns how many.
-    /// Errors: `NotSupported` where the layout or the disk cannot.
-    async fn trim(&self, among: Range<u64>, least: u64) -> Result<u64, FsError> {
-        let _ = (among, least);
+    /// Between two runs it ends if `stop` says so. Errors: `NotSupported` where the layout or the
+    /// disk cannot.
+    async fn trim(
+        &self,
+        among: Range<u64>,
+        least: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<u64, FsError> {
+        let _ = (among, least, stop);
         Err(FsError::NotSupported)
     }
-    /// The next range of blocks in which something was freed and not trimmed since.
-    fn freed_since_trimmed(&self) -> Option<Range<u64>> {
-        None
+    /// The same where something was freed and not trimmed since, as far as it may be used again.
+    async fn trim_freed(&self, least: u64, stop: &dyn Fn() -> bool) -> Result<u64, FsError> {
+        self.trim(0..0, least, stop).await
     }
     /// After [`Store::sync_all`]: writes what is durable in a log or journal back, so that nothing
     /// is written later without a further change.

@@ -63,21 +63,16 @@ impl Trimmer {
     async fn trim(&self) -> bool {
         let store = self.ufs.store();
         let least = BYTES_MIN.div_ceil(store.limits().block_bytes as u64);
-        while let Some(group) = store.freed_since_trimmed()
-            && !self.stopped.get()
-        {
-            match store.trim(group, least).await {
-                Ok(_) => (),
-                Err(FsError::NotSupported) => {
-                    tracing::warn!("the disk cannot discard: --discard has no effect");
-                    return false;
-                }
-                Err(e) => {
-                    tracing::warn!("--discard has ended: {e}");
-                    return false;
-                }
+        match store.trim_freed(least, &|| self.stopped.get()).await {
+            Ok(_) => true,
+            Err(FsError::NotSupported) => {
+                tracing::warn!("the disk cannot discard: --discard has no effect");
+                false
+            }
+            Err(e) => {
+                tracing::warn!("--discard has ended: {e}");
+                false
             }
         }
-        true
     }
 }

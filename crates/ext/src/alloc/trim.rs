@@ -10,10 +10,11 @@
 //!             T3 no read or write of a block is under way while it is discarded.
 //! Recovery    none: a discard that a crash cuts off has changed free blocks only.
 //! Cost        a request for each free run of up to 64 MiB; a group in which nothing was freed
-//!             since it was trimmed is passed over.
+//!             since it was trimmed is passed over, unless something in it was not to be had then.
 
 use super::search::usable;
 use crate::Ext;
+use crate::group::Group;
 use env::sync::{Lock, LockGuard};
 use format::ext::bitmap::{next_one, next_zero};
 use format::{BlockNo, Extent, GroupNo};
@@ -60,14 +61,47 @@ impl Drop for Kept<'_> {
     }
 }
 
+/// What is asked for.
+#[derive(Clone, Copy)]
+struct Ask<'a> {
+    /// Shorter runs are left alone.
+    least: u64,
+    /// Is it to end before the next run?
+    stop: &'a dyn Fn() -> bool,
+}
+
 impl Ext {
     /// Discards what is free among these blocks, in runs of at least `least`. Returns how many
     /// blocks. Errors: `NotSupported` where the disk cannot; `Io`.
-    pub(crate) async fn trim_blocks(&self, among: Range<u64>, least: u64) -> Result<u64, FsError> {
+    pub(crate) async fn trim_blocks(
+        &self,
+        among: Range<u64>,
+        least: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<u64, FsError> {
         // What was freed until now is to be trimmed too (T1).
         if self.mechanism.has_busy_extents() && !self.plant.is(DISCARDED_EARLY) {
             self.sync_all().await?;
         }
+        self.trim_groups(among, Ask { least, stop }, |_| true).await
+    }
+
+    /// The same in all groups in which something was freed. What may not be used again yet is left
+    /// for the next time, and nothing is made durable for it.
+    pub(crate) async fn trim_what_was_freed(
+        &self,
+        least: u64,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<u64, FsError> {
+        self.trim_groups(0..u64::MAX, Ask { least, stop }, |g| g.freed).await
+    }
+
+    async fn trim_groups(
+        &self,
+        among: Range<u64>,
+        ask: Ask<'_>,
+        wanted: impl Fn(&Group) -> bool,
+    ) -> Result<u64, FsError> {
         let mut trimmed = 0;
         for g in (0..self.geo.groups).map(GroupNo) {
             let start = self.geo.group_start(g).0;
@@ -76,29 +110,44 @@ impl Ext {
             if bits.is_empty() {
                 continue;
             }
-            let whole = bits == (start..end);
-            let done = self.groups.borrow()[g.0 as usize].trimmed;
-            if done.is_some_and(|before| before <= least) {
-                continue;
-            }
             {
                 let group = &mut self.groups.borrow_mut()[g.0 as usize];
-                group.trimmed = whole.then_some(least);
-                group.freed &= !whole;
+                let is_done = group.trimmed.is_some_and(|before| before <= ask.least);
+                if is_done || !wanted(group) {
+                    continue;
+                }
+                // Whatever is freed from now on takes this away again.
+                group.trimmed = (bits == (start..end)).then_some(ask.least);
             }
             let bits = (bits.start - start) as usize..(bits.end - start) as usize;
-            let did = self.trim_group(g, bits, least.max(1)).await;
+            let did = self.trim_group(g, bits, ask).await;
             if did.is_err() {
-                self.groups.borrow_mut()[g.0 as usize].trimmed = None;
+                self.to_be_trimmed_again(g);
             }
             trimmed += did?;
         }
         Ok(trimmed)
     }
 
-    async fn trim_group(&self, g: GroupNo, bits: Range<usize>, least: u64) -> Result<u64, FsError> {
+    /// Not all that is free in the group was discarded.
+    fn to_be_trimmed_again(&self, g: GroupNo) {
+        self.groups.borrow_mut()[g.0 as usize].trimmed = None;
+    }
+
+    async fn trim_group(
+        &self,
+        g: GroupNo,
+        bits: Range<usize>,
+        ask: Ask<'_>,
+    ) -> Result<u64, FsError> {
         let (mut at, mut trimmed) = (bits.start, 0);
-        while let Some((e, next)) = self.trim_run(g, at..bits.end, least).await? {
+        loop {
+            if (ask.stop)() {
+                self.to_be_trimmed_again(g);
+                break;
+            }
+            let least = ask.least.max(1);
+            let Some((e, next)) = self.trim_run(g, at..bits.end, least).await? else { break };
             trimmed += e;
             at = next;
             self.env.yield_now().await;
@@ -130,12 +179,18 @@ impl Ext {
         let (bit, len) = usable(first, stop - first, |bit, len| {
             early || self.mechanism.may_reuse(Freed::Blocks(extent(bit, len)))
         });
+        if bit > first || len == 0 {
+            self.to_be_trimmed_again(g); // when it may be used again (T1)
+        }
         if len == 0 {
             return Ok(Some((0, stop)));
         }
-        if (len as u64) < least {
+        // A run is cut into pieces, of which none is longer.
+        if (len as u64) < least.min(most as u64) {
             return Ok(Some((0, bit + len)));
         }
+        let end = bit + len;
+        assert!(bits.start <= bit && end <= bits.end, "T1: {bit} to {end} was not asked for");
         let e = extent(bit, len);
         assert!(!self.meets_system(e.start, e.len), "T1: {e:?} are the volume's own blocks");
         self.trimming.run.set(Some(e));

@@ -303,6 +303,12 @@ impl World {
     pub fn unlink(&mut self, v: &Vol, dir: u32, name: &str) -> Result<(), FsError> {
         self.call(v, Request::Unlink { dir, name: name.as_bytes().to_vec() }).map(drop)
     }
+    pub fn lookup(&mut self, v: &Vol, dir: u32, name: &str) -> u32 {
+        match self.call(v, Request::Lookup { dir, name: name.as_bytes().to_vec() }).unwrap() {
+            Reply::Entry { attr, .. } => attr.ino,
+            other => panic!("{other:?}"),
+        }
+    }
     pub fn attr(&mut self, v: &Vol, ino: u32) -> Attr {
         match self.call(v, Request::GetAttr { ino }).unwrap() {
             Reply::Attr(a) => a,
