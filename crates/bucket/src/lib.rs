@@ -62,6 +62,7 @@ mod clean;
 mod disk;
 mod fence;
 mod group;
+mod kept;
 mod make;
 mod newer;
 mod object;

@@ -193,7 +193,11 @@ impl Inner {
             let range = (run.head_bytes + run.first * slot, run.n * slot);
             let name = name(run.serial);
             // What lies at a place never changes (I1).
-            let raw = match self.bucket.get_kept(&name, range, self.shape.uuid).await {
+            let read = match self.kept_as(run.serial).await {
+                Some(of) => self.bucket.get_kept(&name, range, of).await,
+                None => self.bucket.get(&name, Some(range)).await,
+            };
+            let raw = match read {
                 Err(e) if e.kind == BucketErrorKind::NotFound => return Ok(Vec::new()),
                 raw => raw?,
             };

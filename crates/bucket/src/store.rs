@@ -47,6 +47,8 @@ pub struct OpenOptions {
     pub pace: Pace,
     /// The volume's key, if it is encrypted.
     pub key: Option<Key>,
+    /// Is there a cache below that may answer [`ObjectOp::GetKept`] after a restart?
+    pub kept: bool,
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
 }
@@ -61,6 +63,7 @@ impl Default for OpenOptions {
             cache_blocks: 16 << 10,
             pace: Pace::default(),
             key: None,
+            kept: false,
             plant: None,
         }
     }
@@ -170,6 +173,8 @@ pub(crate) struct Inner {
     pub(crate) checkpointing: Lock,
     /// Held by who puts a group: one at a time.
     pub(crate) order: Lock,
+    /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
+    pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
 }
 
 /// An open store.
@@ -285,6 +290,7 @@ impl Store {
             changed: Notify::new(),
             checkpointing: Lock::new(),
             order: Lock::new(),
+            epochs: RefCell::default(),
         });
         Store { inner, opened: Opened::default() }
     }

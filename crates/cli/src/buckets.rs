@@ -56,8 +56,13 @@ pub fn key() -> Option<Key> {
     KEY.get().cloned()
 }
 
+/// What the command line says, as options of a volume in a bucket.
+pub fn options() -> BucketOptions {
+    let kept = host::has_cache_disk();
+    BucketOptions { key: key(), prices: prices(), kept, ..BucketOptions::default() }
+}
+
 /// A volume's disks, for who only looks: with what opens it if it is in a bucket.
 pub fn ground(env: Env, (own, log): (u64, Option<u64>), snapshot: Option<String>) -> Ground {
-    let bucket = BucketOptions { key: key(), prices: prices(), ..BucketOptions::default() };
-    Ground { snapshot, bucket, ..Ground::alone(env, own, log) }
+    Ground { snapshot, bucket: options(), ..Ground::alone(env, own, log) }
 }

@@ -144,8 +144,7 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     let writer = format!("process {} on {}", std::process::id(), host.trim());
     let after = Nanos((a.takeover_after * 1e9) as u64);
     let follow = a.follow.then_some(Nanos((a.follow_within * 1e9) as u64));
-    let (prices, key) = (crate::buckets::prices(), crate::buckets::key());
-    BucketOptions { take_over, after, writer, follow, prices, key, ..BucketOptions::default() }
+    BucketOptions { take_over, after, writer, follow, ..crate::buckets::options() }
 }
 
 /// The log's own file or device, if one is named and there.

@@ -31,7 +31,7 @@ pub enum ObjectOp {
         name: String,
         /// From which byte on, and how many at most.
         range: (u64, u64),
-        /// What tells it from other objects that have had its name: its volume's name.
+        /// What tells it from other objects that have had its name.
         of: [u8; 16],
     },
     /// The names behind `after` that begin with `prefix`.
@@ -170,7 +170,8 @@ pub trait Bucket {
             }
         })
     }
-    /// A range of an object that never changes under its name, of the volume of this name.
+    /// A range of an object that never changes under its name; `of` tells it from others that have
+    /// had that.
     fn get_kept(
         &self,
         name: &str,

@@ -32,6 +32,11 @@ pub fn set_cache_disk(path: &Path, bytes: u64) -> Result<(), String> {
     Ok(())
 }
 
+/// Is what is read of objects kept?
+pub fn has_cache_disk() -> bool {
+    KEPT.get().is_some()
+}
+
 /// From now on servers are looked for here, whatever the environment says.
 pub fn set_endpoint(url: String) {
     let _ = ENDPOINT.set(url); // once a process

@@ -30,6 +30,8 @@ pub struct BucketOptions {
     pub prices: Prices,
     /// Its key, if it is encrypted.
     pub key: Option<Key>,
+    /// Is there a cache below that outlives this process?
+    pub kept: bool,
 }
 
 impl Default for BucketOptions {
@@ -38,7 +40,8 @@ impl Default for BucketOptions {
         let (take_over, after) = (defaults.take_over, defaults.after);
         let (writer, pace) = (defaults.writer, defaults.pace);
         let prices = Prices::default();
-        BucketOptions { take_over, after, writer, pace, follow: None, prices, key: None }
+        let (follow, key, kept) = (None, None, false);
+        BucketOptions { take_over, after, writer, pace, follow, prices, key, kept }
     }
 }
 
@@ -51,9 +54,9 @@ pub(crate) struct Objects;
 pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
     let known = || bucket::PLANTS.iter().chain(bucket::SNAPSHOT_PLANTS).copied();
     let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
-    let BucketOptions { take_over, after, writer, pace, key, .. } = on.bucket.clone();
+    let BucketOptions { take_over, after, writer, pace, key, kept, .. } = on.bucket.clone();
     let defaults = bucket::OpenOptions { read_only, plant, ..bucket::OpenOptions::default() };
-    let options = bucket::OpenOptions { take_over, after, writer, pace, key, ..defaults };
+    let options = bucket::OpenOptions { take_over, after, writer, pace, key, kept, ..defaults };
     let objects = on.env.port().bucket(on.own);
     bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
 }
