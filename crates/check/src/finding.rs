@@ -52,6 +52,8 @@ kinds! {
     OrphanFile Damage "orphan-file";
     /// A checksum is wrong, of what is otherwise right.
     Checksum Damage "checksum";
+    /// The block by which machines keep off one another is none.
+    Mmp Damage "mmp";
     /// The journal's inode or superblock is damaged.
     Journal Damage "journal";
     /// The superblock's copy of the journal's inode is out of date.

@@ -9,6 +9,7 @@ use format::ext::Superblock;
 use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
+use format::ext::mmp::{MMP_BYTES, Mmp};
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::{BlockNo, GroupNo, Ino};
 
@@ -71,7 +72,31 @@ impl Check<'_> {
         }
         self.check_sum_features();
         self.check_times();
+        self.check_mmp()?;
         self.check_super_copies()
+    }
+
+    /// The block by which machines keep off one another. Who repairs has it, so that it is not in
+    /// use but where it keeps nobody off.
+    fn check_mmp(&mut self) -> Result<(), CheckError> {
+        if !self.sb.has_incompat(incompat::MMP) {
+            return Ok(());
+        }
+        let Some(at) = self.geo().mmp else {
+            let text = "mmp's block cannot be where the superblock says: e2fsck finds another";
+            self.found(Kind::Mmp, Place::Volume, text);
+            return Ok(());
+        };
+        let (bytes, sums) = (self.view.read(at)?, self.geo().sums);
+        let fault = match Mmp::decode(&bytes, at) {
+            Ok(found) => match found.check_sum(sums, at) {
+                Ok(()) => return Ok(()),
+                Err(e) => e,
+            },
+            Err(e) => e,
+        };
+        self.found(Kind::Mmp, Place::Volume, format!("{fault}; made anew, as of nobody"));
+        self.view.edit(at, |b| b[..MMP_BYTES].copy_from_slice(Mmp::new(sums).bytes()))
     }
 
     /// Features of checksums that contradict one another.

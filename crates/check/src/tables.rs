@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub(crate) struct Frame {
     pub(crate) geo: Geometry,
     pub(crate) descs: Rc<[GroupDesc]>,
-    /// Superblocks, descriptors, bitmaps and inode tables, as runs from a block to the one after
+    /// Superblocks, descriptors, bitmaps, inode tables and the block of mmp, as runs from a block to the one after
     /// their last, in order.
     pub(crate) own: Rc<[(u64, u64)]>,
 }
@@ -21,6 +21,7 @@ pub(crate) struct Frame {
 impl Frame {
     pub(crate) fn new(geo: Geometry, descs: Vec<GroupDesc>) -> Frame {
         let mut all = Vec::with_capacity(2 * descs.len());
+        all.extend(geo.mmp.map(|b| (b.0, b.0 + 1)));
         for (g, d) in (0..).map(GroupNo).zip(&descs) {
             let (start, overhead) = (geo.group_start(g).0, u64::from(geo.overhead(g)));
             all.push((start, start + overhead.min(u64::from(geo.group_blocks(g)))));

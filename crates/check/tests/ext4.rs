@@ -98,3 +98,25 @@ fn judge(s: &Scratch, broken: &Vec<u8>, of: Of) -> Option<String> {
     let (code, text) = e2fsck(s, &after);
     (code != 0).then(|| format!("found {found:#?}\n  e2fsck {text}\n  before: {}", before.1))
 }
+
+/// The block of mmp, which no file has, is in use; damaged it is made anew, and e2fsck is content.
+#[test]
+fn a_damaged_block_of_mmp_is_made_anew() {
+    let s = Scratch::new("mmp4");
+    let image = made4(&["-J", "size=1", "-O", "mmp"], 1024, 20 * M);
+    let sb = format::ext::Superblock::decode(&image[1024..2048]).unwrap();
+    let at = sb.mmp_block().unwrap().0 as usize * 1024;
+    let report = check(&image, &OPTIONS, &mut ()).unwrap();
+    assert!(report.is_sound(), "{:#?}", report.findings);
+    // The magic number, the number of who uses it, a byte under the checksum.
+    for byte in [at, at + 7, at + 600] {
+        let mut broken = image.clone();
+        broken[byte] ^= 0x10;
+        let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+        let kinds: Vec<_> = report.findings.iter().map(|f| f.kind.name()).collect();
+        assert_eq!((kinds, report.left.len()), (vec!["mmp"], 0), "byte {byte}");
+        report.plan.apply(&mut broken, &mut ()).unwrap();
+        assert!(check(&broken, &OPTIONS, &mut ()).unwrap().is_sound());
+        assert_eq!(e2fsck(&s, &broken).0, 0, "byte {byte}");
+    }
+}

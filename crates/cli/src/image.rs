@@ -128,6 +128,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_alone: false,
         cleaner: a.cleaner,
         cleaning: a.cleaning,
+        user: volume::User::default(),
         bucket: bucket_options(a),
         snapshot: None,
     })
@@ -274,6 +275,7 @@ impl Image {
         tell(&file, &mut found, read_only, false)?;
         let mut options = options_of(&args, mode)?;
         options.snapshot = file.snapshot();
+        options.user = crate::hold::user(path);
         options.watch = Some(Arc::new(RecoveryBar::new(Some(shown.clone()))));
         options.log_disk_bytes = files.get(1).map(|l| l.size_bytes());
         let seed = u64::from_le_bytes(*options.entropy.last_chunk().expect("there are 16"));

@@ -8,6 +8,7 @@ mod config;
 mod device;
 mod disk;
 mod helpers;
+mod hold;
 mod image;
 mod notify;
 mod progress;

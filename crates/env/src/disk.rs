@@ -79,6 +79,11 @@ pub trait Disk {
     /// Reads into `blocks`, one after the other from byte `at` on, and gives them back filled. All
     /// lengths and `at` are multiples of the sector size.
     fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>>;
+    /// The same, past whatever this machine keeps of the device: for what another machine writes.
+    /// `at` and the length are multiples of 4096 where the device has as much.
+    fn read_fresh(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        self.read(at, blocks)
+    }
     /// Writes `blocks` one after the other from byte `at` on.
     fn write(
         &self,

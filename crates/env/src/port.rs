@@ -21,6 +21,8 @@ pub struct DiskId(pub u16);
 pub enum IoOp {
     /// Fill the blocks.
     Read,
+    /// Fill the blocks, with what the device holds and no cache of this machine does.
+    ReadFresh,
     /// Write the blocks.
     Write(Durability),
     /// Make completed writes durable.
@@ -221,6 +223,13 @@ impl Disk for PortDisk {
         Box::pin(async move {
             self.check("read", at, total(&blocks))?;
             let done = self.port.ask(self.id, IoOp::Read, at, blocks).await;
+            done.result.map(|()| done.blocks)
+        })
+    }
+    fn read_fresh(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        Box::pin(async move {
+            self.check("read", at, total(&blocks))?;
+            let done = self.port.ask(self.id, IoOp::ReadFresh, at, blocks).await;
             done.result.map(|()| done.blocks)
         })
     }

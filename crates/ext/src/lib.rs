@@ -93,6 +93,11 @@ impl Ext {
         self.damaged.get()
     }
 
+    /// Nothing is changed from now on: somebody else may be doing that.
+    pub fn stop_writing(&self) {
+        self.read_only.set(true);
+    }
+
     /// Damage: said once with its place, and nothing is changed from now on.
     pub(crate) fn damage(&self, e: &FormatError) -> FsError {
         if self.damaged.replace(true) {

@@ -128,10 +128,12 @@ fn read_groups(geo: &Geometry, bufs: &[Buf], read_only: bool) -> Result<Vec<Grou
     Ok(groups)
 }
 
-/// The volume's own blocks (superblocks, descriptors, bitmaps, inode tables) as runs, in order.
+/// The volume's own blocks (superblocks, descriptors, bitmaps, inode tables, mmp's) as runs, in
+/// order.
 /// Errors: `Corrupt` where two of them are said to be in one place.
 fn own_blocks(geo: &Geometry, groups: &[Group]) -> Result<Vec<Extent>, FormatError> {
     let mut all = Vec::with_capacity(4 * groups.len());
+    all.extend(geo.mmp.map(|start| Extent { start, len: 1 }));
     for (g, group) in (0..).map(GroupNo).zip(groups) {
         let (start, overhead) = (geo.group_start(g), u64::from(geo.overhead(g)));
         if overhead > 0 {

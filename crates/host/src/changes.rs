@@ -67,7 +67,7 @@ fn written(r: &IoRequest) -> Option<Written> {
     match r.op {
         IoOp::Write(_) => Some((r.at, r.blocks.iter().map(|b: &Block| b.len() as u64).sum())),
         IoOp::Discard { len } => Some((r.at, len)),
-        IoOp::Read | IoOp::Flush | IoOp::Lend | IoOp::Object => None,
+        IoOp::Read | IoOp::ReadFresh | IoOp::Flush | IoOp::Lend | IoOp::Object => None,
     }
 }
 

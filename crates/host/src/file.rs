@@ -322,6 +322,7 @@ impl HostFile {
         let IoRequest { id, op, at, mut blocks, .. } = request;
         let result = match op {
             IoOp::Read => self.read_blocks(at, &mut blocks),
+            IoOp::ReadFresh => self.read_blocks_fresh(at, &mut blocks),
             IoOp::Write(how) => self.write_blocks(at, &blocks, how),
             IoOp::Flush => self.flush(),
             IoOp::Discard { len } => self.discard(at, len),
@@ -343,6 +344,15 @@ impl HostFile {
         let mut at = at;
         for b in blocks {
             self.read_at(at, b.bytes_mut())?;
+            at += b.len() as u64;
+        }
+        Ok(())
+    }
+
+    fn read_blocks_fresh(&self, at: u64, blocks: &mut [Block]) -> std::io::Result<()> {
+        let mut at = at;
+        for b in blocks {
+            self.read_past_cache(at, b)?;
             at += b.len() as u64;
         }
         Ok(())
@@ -436,7 +446,7 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
         _ => DiskErrorKind::Io,
     };
     let during = match op {
-        IoOp::Read => "read",
+        IoOp::Read | IoOp::ReadFresh => "read",
         IoOp::Write(_) => "write",
         IoOp::Flush => "flush",
         IoOp::Discard { .. } => "discard",
@@ -450,7 +460,9 @@ pub(crate) fn disk_error(op: &IoOp, at: u64, e: &std::io::Error) -> DiskError {
 pub(crate) fn iovecs(op: &IoOp, blocks: &mut [Block]) -> Vec<libc::iovec> {
     match op {
         // Memory to read into is the request's own: it is asked for as such, once.
-        IoOp::Read => blocks.iter_mut().map(|b| iovec_of(b.bytes_mut())).collect(),
+        IoOp::Read | IoOp::ReadFresh => {
+            blocks.iter_mut().map(|b| iovec_of(b.bytes_mut())).collect()
+        }
         _ => blocks.iter().map(|b| iovec_of(b.bytes())).collect(),
     }
 }

@@ -95,6 +95,8 @@ impl HostFile {
         let whole = (at | len as u64).is_multiple_of(page_bytes());
         let past = match op {
             IoOp::Read => all && len >= LONG_BYTES && (whole || !self.is_device),
+            // The page cache may hold what another machine has written over meanwhile.
+            IoOp::ReadFresh => whole,
             IoOp::Write(Durability::Fua) if self.fua_past_cache.get().is_some() => true,
             IoOp::Write(_) if !self.is_device => all,
             IoOp::Write(how) => *how == Durability::Cached && whole,
@@ -196,6 +198,7 @@ mod tests {
         for op in [IoOp::Read, cached, fua] {
             assert!(!past(&f, op, &one) && !past(&f, op, &long));
         }
+        assert_eq!(past(&f, IoOp::ReadFresh, &one), f.direct.is_some());
         f.write_past_cache();
         assert!(!past(&f, cached, &long));
         assert_eq!(past(&f, fua, &one), can);

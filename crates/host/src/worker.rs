@@ -152,7 +152,7 @@ impl Worker<'_> {
         let file = self.pool.volumes[volume].disks[disk].clone();
         file.writing.ended(written);
         let told = matches!(way, Way::Told(_));
-        let moves = matches!(op, IoOp::Read | IoOp::Write(_)) && !told;
+        let moves = matches!(op, IoOp::Read | IoOp::ReadFresh | IoOp::Write(_)) && !told;
         let device = env::DiskId(disk as u16);
         let request = |blocks| IoRequest { id, disk: device, op, at, blocks, object: None };
         if op == IoOp::Lend {
@@ -256,7 +256,7 @@ impl Worker<'_> {
         let (fd, ptr, n) = (types::Fd(fd), iovecs.as_ptr(), iovecs.len() as u32);
         let from = file.begins + at;
         let entry = match op {
-            IoOp::Read => opcode::Readv::new(fd, ptr, n).offset(from).build(),
+            IoOp::Read | IoOp::ReadFresh => opcode::Readv::new(fd, ptr, n).offset(from).build(),
             IoOp::Write(_) if matches!(way, Way::Told(_)) => {
                 let len = blocks.iter().map(Block::len).sum::<usize>() as u64;
                 let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;

@@ -37,6 +37,8 @@ mod scenario;
 mod seen;
 mod segments;
 mod setting;
+#[cfg(test)]
+mod shared_disk;
 mod soft;
 mod subject;
 #[cfg(test)]
@@ -48,4 +50,5 @@ pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
 pub use scenario::{CLEANING, EXTENTS, FULL, SPLITS, scenarios};
+pub use setting::WITH;
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

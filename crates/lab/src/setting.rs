@@ -3,6 +3,7 @@
 
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::Disk;
+use format::ext::features::incompat;
 use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use sim::{Image, World};
@@ -64,6 +65,8 @@ pub struct Setting {
     pub volumes: u16,
     /// What kind they are.
     pub kind: VolumeKind,
+    /// INCOMPAT features that they have besides.
+    pub with: u32,
 }
 
 impl Setting {
@@ -78,6 +81,7 @@ impl Setting {
             intents: false,
             volumes: 1,
             kind: VolumeKind::Ext3,
+            with: 0,
         }
     }
 
@@ -131,9 +135,13 @@ impl Setting {
             VolumeKind::Ext4 { checksums: true } => all.push("--profile ext4".into()),
             VolumeKind::Ext4 { checksums: false } => all.push("--profile ext4-plain".into()),
         }
+        all.extend(WITH.iter().filter(|w| self.with & w.1 != 0).map(|w| format!("--with {}", w.0)));
         all.join(" ")
     }
 }
+
+/// Features that a volume in the lab may have besides.
+pub const WITH: &[(&str, u32)] = &[("mmp", incompat::MMP)];
 
 /// When crash states are recovered and judged, in seconds since 1970: later than every virtual run,
 /// and than every real one whose states are brought here (elsewhere.rs). e2fsck is told the same.
@@ -163,6 +171,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
         made_of(MkfsOptions {
             uuid: uuid(n),
             label: label(n),
+            incompat: setting.with,
             profile: match setting.kind {
                 VolumeKind::Ext3 if has_journal => Profile::Ext3,
                 VolumeKind::Ext3 => Profile::Ext2,

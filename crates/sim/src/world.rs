@@ -19,7 +19,7 @@ pub type Latency = fn(op: &IoOp, bytes: u64) -> u64;
 fn default_latency(op: &IoOp, bytes: u64) -> u64 {
     match op {
         IoOp::Flush => 500_000,
-        IoOp::Read => 50_000 + bytes,
+        IoOp::Read | IoOp::ReadFresh => 50_000 + bytes,
         IoOp::Lend | IoOp::Object => 0,
         _ => 20_000 + bytes,
     }
@@ -284,7 +284,7 @@ impl World {
             return self.now + (self.latency)(op, len);
         };
         let kind = match op {
-            IoOp::Read => Kind::Read,
+            IoOp::Read | IoOp::ReadFresh => Kind::Read,
             IoOp::Write(how) => Kind::Write { fua: *how == Durability::Fua },
             IoOp::Flush => Kind::Flush,
             IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => return self.now,
@@ -299,7 +299,9 @@ impl World {
         }
         let t = &mut self.traffic[n];
         match op {
-            IoOp::Read => (t.reads, t.read_bytes) = (t.reads + 1, t.read_bytes + bytes),
+            IoOp::Read | IoOp::ReadFresh => {
+                (t.reads, t.read_bytes) = (t.reads + 1, t.read_bytes + bytes);
+            }
             IoOp::Write(_) => (t.writes, t.write_bytes) = (t.writes + 1, t.write_bytes + bytes),
             IoOp::Flush => t.flushes += 1,
             IoOp::Discard { .. } | IoOp::Lend | IoOp::Object => (),
@@ -315,7 +317,7 @@ impl World {
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
         self.count(disk, &op, bytes);
         let (event, failed) = match op {
-            IoOp::Read => {
+            IoOp::Read | IoOp::ReadFresh => {
                 self.counts[0] += 1;
                 let mut from = at;
                 for b in &mut blocks {

@@ -45,6 +45,13 @@ pub trait FoundLayout: Send + fmt::Debug {
         at: Place,
         options: OpenOptions,
     ) -> Local<'static, Result<Rc<dyn Volume>, VolumeError>>;
+    /// Keeps other machines off, if the volume has a way to, and waits until that is sure: the place
+    /// where it lies then. None: it has none, or is only to be read. Errors: somebody else uses it.
+    fn claim<'a>(
+        &'a self,
+        at: &'a Place,
+        options: &'a OpenOptions,
+    ) -> Local<'a, Result<Option<Place>, VolumeError>>;
     /// What a log tells its users apart by, and the label.
     fn id_in_log(&self) -> ([u8; 16], String);
     /// What is known of it, if it is of the family of ext2.

@@ -20,6 +20,7 @@ mod layout;
 mod load;
 mod log;
 mod make;
+mod mmp;
 mod objects;
 mod open;
 mod options;
@@ -58,6 +59,9 @@ pub use mechanisms::{
     AfterCrash, Commit, Contents, IN_SEGMENTS, INTENT_PLANTS, Keeps, MODES, Mode, ModeInfo,
     ModeOption,
 };
+/// Bugs of keeping a second machine off that can be planted.
+pub use mmp::PLANTS as MMP_PLANTS;
+pub use mmp::{Claim, Hold, User, hold, release};
 pub use objects::{BucketOptions, make_in_bucket, open_bucket};
 pub use open::{Found, decide, log_report, look, open_on, opener, openers, recover, recover_copy};
 pub use options::OpenOptions;

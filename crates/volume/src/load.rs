@@ -82,6 +82,7 @@ pub(crate) async fn load(
         }
         cache.start();
     }
+    stop_when_lost(&place, &ext);
     let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;
     let root = root.map_err(|e| format!("the root directory: {e}"))?;
     let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
@@ -107,6 +108,16 @@ pub(crate) async fn load(
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
     Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
+}
+
+/// When another machine has the volume, nothing is changed any more.
+fn stop_when_lost(place: &Place, ext: &Rc<Ext>) {
+    let Some(claim) = place.claim.clone() else { return };
+    let ext = ext.clone();
+    place.ground.env.spawn("fence", async move {
+        claim.lost().await;
+        ext.stop_writing();
+    });
 }
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.

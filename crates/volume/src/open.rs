@@ -7,7 +7,7 @@ use crate::log::{self, LogReport, SharedLog};
 use crate::place::{Ground, Place};
 use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
-use crate::{following, snapshots};
+use crate::{following, mmp, snapshots};
 use env::{DiskId, Env, Local};
 use mechanisms::Mode;
 use std::rc::Rc;
@@ -61,7 +61,9 @@ pub(crate) async fn load_in(
 ) -> Result<Rc<dyn Volume>, VolumeError> {
     let layout = look_in(found, &*store, ground).await?;
     let ground = ground.clone();
-    layout.load(Place { ground, disk: store.disk(), store, shared: None }, options).await
+    layout
+        .load(Place { ground, disk: store.disk(), store, shared: None, claim: None }, options)
+        .await
 }
 
 async fn find_store(ground: &Ground) -> Result<Box<dyn FoundStore>, VolumeError> {
@@ -79,7 +81,7 @@ async fn find_store(ground: &Ground) -> Result<Box<dyn FoundStore>, VolumeError>
 /// Where the layout lies when its store is loaded.
 async fn place(found: &Found, ground: &Ground, read_only: bool) -> Result<Place, VolumeError> {
     let store = found.store.load(ground, read_only).await?;
-    Ok(Place { ground: ground.clone(), disk: store.disk(), store, shared: None })
+    Ok(Place { ground: ground.clone(), disk: store.disk(), store, shared: None, claim: None })
 }
 
 /// What opening the volume with these options would do first; nothing is written.
@@ -112,17 +114,38 @@ async fn recover_at(
     if !options.read_only {
         found.store.recover(ground).await?;
     }
-    let at = Place { shared, ..place(found, ground, options.read_only).await? };
+    let mut at = Place { shared, ..place(found, ground, options.read_only).await? };
     if found.store.is_shared() {
         found.layout = look_in(&*found.store, &*at.store, ground).await?;
     }
-    let decision = found.layout.decide(&at, options).await?;
+    if let Some(claimed) = found.layout.claim(&at, options).await? {
+        at = claimed;
+    }
+    let did = recover_claimed(found, &at, options).await;
+    if did.is_err() {
+        at.store.give_up().await;
+    }
+    Ok((at, did?))
+}
+
+/// The layout, which is kept from everybody else if there is a way to.
+async fn recover_claimed(
+    found: &mut Found,
+    at: &Place,
+    options: &OpenOptions,
+) -> Result<Recovered, VolumeError> {
+    if at.claim.is_some() {
+        // Somebody may have used it since it was looked at.
+        found.layout = look_in(&*found.store, &*at.store, &at.ground).await?;
+        mmp::check_fresh(at, &found.ext()?.superblock).await?;
+    }
+    let decision = found.layout.decide(at, options).await?;
     decision.allowed()?;
-    let did = found.layout.recover(&at, options).await?;
+    let did = found.layout.recover(at, options).await?;
     if did != Recovered::default() {
         options.watch.iter().for_each(|w| w.done(&did));
     }
-    Ok((at, did))
+    Ok(did)
 }
 
 /// Recovers the volume, and does nothing else but what only a loaded volume can do. Errors say why
@@ -138,8 +161,15 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
     let store = at.store.clone();
     if found.layout.has_leftovers() {
         let mode = found.layout.ext().map_or(options.mode, Probe::usual_mode);
-        let volume = found.layout.load(at, OpenOptions { mode, ..options.clone() }).await?;
-        volume.close().await.map_err(|e| VolumeError(format!("closing: {e}")))?;
+        let volume = found.layout.load(at, OpenOptions { mode, ..options.clone() }).await;
+        let closed = match volume {
+            Ok(v) => v.close().await.map_err(|e| VolumeError(format!("closing: {e}"))),
+            Err(e) => Err(e),
+        };
+        if closed.is_err() {
+            store.give_up().await;
+        }
+        closed?;
     }
     store.close().await?;
     Ok(did)
@@ -156,6 +186,9 @@ pub async fn recover_copy(
         log::leave(&place(&found, ground, false).await?, probe).await?;
     }
     let in_segments = found.store.is_segments();
+    if let Some(probe) = found.layout.ext().filter(|_| !in_segments) {
+        mmp::clear(&place(&found, ground, false).await?, &probe.superblock).await?;
+    }
     let did = recover(ground, options).await?;
     if in_segments {
         // Whatever counts the superblock has, no group has brought up to date.
@@ -193,7 +226,10 @@ impl Volume for Stacked {
     }
     fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
         Box::pin(async move {
-            self.volume.clone().close().await?;
+            if let Err(e) = self.volume.clone().close().await {
+                self.store.give_up().await;
+                return Err(e);
+            }
             self.store.close().await.map_err(|e| {
                 tracing::error!("closing the store: {e}");
                 FsError::Io
@@ -229,7 +265,11 @@ async fn open(
     let done = recover_at(&mut found, &ground, (&options, shared)).await;
     let (at, _) = done.map_err(text)?;
     let (env, store) = (at.ground.env.clone(), at.store.clone());
-    let volume = found.layout.load(at, options).await.map_err(text)?;
+    let loaded = found.layout.load(at, options).await;
+    if loaded.is_err() {
+        store.give_up().await;
+    }
+    let volume = loaded.map_err(text)?;
     Ok(Rc::new(Stacked { env, volume, store }))
 }
 

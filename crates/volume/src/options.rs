@@ -1,6 +1,7 @@
 //! How a volume is opened: the options, and what follows from them. It opens nothing.
 
 use crate::decision::Watch;
+use crate::mmp::User;
 use crate::objects::BucketOptions;
 use env::Nanos;
 use integrity::Plant;
@@ -51,6 +52,8 @@ pub struct OpenOptions {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
+    /// Who opens it, as other machines are told that share the disk (`mmp`).
+    pub user: User,
     /// For a volume in a bucket.
     pub bucket: BucketOptions,
     /// The snapshot that is opened instead of the volume, for reading.
@@ -91,6 +94,7 @@ impl OpenOptions {
             log_alone: false,
             cleaner: None,
             cleaning: None,
+            user: User::default(),
             bucket: BucketOptions::default(),
             snapshot: None,
         }

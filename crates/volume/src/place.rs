@@ -3,6 +3,7 @@
 //! Nothing here knows what the bytes mean.
 
 use crate::log::SharedLog;
+use crate::mmp::{Claim, Fenced};
 use crate::objects::BucketOptions;
 use crate::store::Store;
 use check::{IoError, ReadBlocks};
@@ -29,6 +30,8 @@ pub struct Ground {
     pub cleaning: Option<lfs::Cleaning>,
     /// How it is opened if it is in a bucket.
     pub bucket: BucketOptions,
+    /// What has to hold before something is written to the log, if several machines can reach it.
+    pub claim: Option<Rc<Claim>>,
     /// Of its snapshots this one is meant, for reading; None: the volume as it is.
     pub snapshot: Option<String>,
 }
@@ -47,6 +50,7 @@ impl Ground {
             cleaning: None,
             bucket: BucketOptions::default(),
             snapshot: None,
+            claim: None,
         }
     }
 
@@ -62,7 +66,11 @@ impl Ground {
 
     /// The disk that was named for its log.
     pub fn log_disk(&self) -> Option<Rc<dyn Disk>> {
-        self.log.map(|(id, bytes)| self.env.port().disk(id, bytes))
+        let below = self.log.map(|(id, bytes)| self.env.port().disk(id, bytes))?;
+        Some(match &self.claim {
+            Some(claim) => Rc::new(Fenced { below, claim: claim.clone() }),
+            None => below,
+        })
     }
 
     /// The same, read without waiting.
@@ -85,6 +93,8 @@ pub struct Place {
     pub(crate) store: Rc<dyn Store>,
     /// The log, if several volumes of this engine use one.
     pub(crate) shared: Option<Rc<SharedLog>>,
+    /// What keeps other machines off, if they can reach it.
+    pub(crate) claim: Option<Rc<Claim>>,
 }
 
 impl Place {

@@ -5,7 +5,7 @@ use crate::journal::{self, Journal};
 use crate::layout::{FoundLayout, LayoutKind};
 use crate::place::Place;
 use crate::recover::{self, Plan};
-use crate::{Decision, OpenOptions, Recovered, VolumeError, load, log};
+use crate::{Decision, OpenOptions, Recovered, VolumeError, load, log, mmp};
 use check::{ReadBlocks, locate};
 use env::Local;
 use format::ext::Superblock;
@@ -227,6 +227,19 @@ impl FoundLayout for Probe {
         options: &'a OpenOptions,
     ) -> Local<'a, Result<Recovered, VolumeError>> {
         Box::pin(recover::carry_out(self, at, options))
+    }
+    fn claim<'a>(
+        &'a self,
+        at: &'a Place,
+        options: &'a OpenOptions,
+    ) -> Local<'a, Result<Option<Place>, VolumeError>> {
+        Box::pin(async move {
+            if options.read_only || self.read_only.is_some() {
+                mmp::warn_reader(at, &self.superblock).await;
+                return Ok(None);
+            }
+            mmp::claim(at, &self.superblock, options).await
+        })
     }
     fn has_leftovers(&self) -> bool {
         self.superblock.last_orphan() != 0

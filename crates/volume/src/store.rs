@@ -86,6 +86,10 @@ pub trait Store {
     fn be_still(&self, _until: Nanos) -> Local<'_, ()> {
         Box::pin(async {})
     }
+    /// It is not used any more, and was not closed: whoever comes next need not wait for us.
+    fn give_up(&self) -> Local<'_, ()> {
+        Box::pin(async {})
+    }
     /// Everything durable, and marked as ended cleanly: the last call, after the layout's close.
     fn close(&self) -> Local<'_, Result<(), DiskError>>;
 }

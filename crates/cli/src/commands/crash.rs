@@ -174,7 +174,19 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let volumes = volumes_of(a, mode, outside)?;
     let kind = kind_of(a, mode, outside)?;
     let intents = a.journal_intents;
-    Ok(Setting { mode, outside, commit, ordered_data, threshold, intents, volumes, kind })
+    let with = with_of(a)?;
+    Ok(Setting { mode, outside, commit, ordered_data, threshold, intents, volumes, kind, with })
+}
+
+/// The features that volumes have besides.
+fn with_of(a: &CrashArgs) -> Result<u32, Failure> {
+    let bit = |name: &String| {
+        let found = lab::WITH.iter().find(|w| w.0 == name).map(|w| w.1);
+        let names: Vec<&str> = lab::WITH.iter().map(|w| w.0).collect();
+        let why = || Failure::Usage(format!("--with {name}: one of {}", names.join(", ")));
+        found.ok_or_else(why)
+    };
+    a.with.iter().try_fold(0, |all, name| Ok(all | bit(name)?))
 }
 
 /// The kind of volume.

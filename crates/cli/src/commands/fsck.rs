@@ -35,6 +35,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         (false, repair) => repair && replay(a)?,
     };
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, !a.repair)?));
+    let _held = if a.repair { crate::hold::hold(&device.0, true)? } else { None };
     let now_secs = now().wall.secs() as u32;
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
     let mut bar = Bar::new();
@@ -91,6 +92,7 @@ fn closed_cleanly(a: &FsckArgs) -> Result<bool, Failure> {
 fn discard(a: &FsckArgs) -> Result<bool, Failure> {
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
     let shown = a.image.display();
+    let _held = crate::hold::hold(&device.0, false)?;
     let lost = volume::discard_log(&mut device).map_err(|e| format!("{shown}: {e}"))?;
     if !a.json {
         println!("{shown}: {}", lost.as_deref().unwrap_or("its log holds nothing"));
@@ -104,6 +106,7 @@ fn replay(a: &FsckArgs) -> Result<bool, Failure> {
     let shown = a.image.display();
     let restored = {
         let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
+        let _held = crate::hold::hold(&device.0, true)?;
         volume::restore_primary(&mut device).unwrap_or_default() // the checker says why not
     };
     if let Some(group) = restored.filter(|_| !a.json) {

@@ -125,6 +125,7 @@ fn options(
     size_bytes: u64,
 ) -> Result<MkfsOptions, Failure> {
     Ok(MkfsOptions {
+        incompat: 0,
         size_bytes,
         block_bytes: a.block_size as usize,
         inode_bytes: a.inode_size,

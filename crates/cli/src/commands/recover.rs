@@ -19,6 +19,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     let entropy = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let options = OpenOptions {
         watch: Some(bar),
+        user: crate::hold::user(image),
         log_disk_bytes: disks.get(1).map(|l| l.size_bytes()),
         bucket: crate::image::bucket_options(&crate::args::OpenArgs::default()),
         ..OpenOptions::plain(Mode::Sync, 64 << 20, entropy)

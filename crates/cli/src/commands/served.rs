@@ -95,6 +95,7 @@ fn prepared(
     let mut options = options_of(args, mode)?;
     options.read_only = read_only;
     options.snapshot = file.snapshot();
+    options.user = crate::hold::user(file.path());
     if args.follow && !file.is_bucket() {
         let why = "--follow: only a volume in a bucket is written by another machine";
         return Err(Failure::Usage(why.into()));

@@ -16,6 +16,7 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
     let file = crate::disk::open(&a.image, false)?;
     let (has, asked) = (file.size_bytes(), a.size.unwrap_or(file.size_bytes()));
     let file = Arc::new(file);
+    let mut held = crate::hold::hold(&file, false)?;
     let (now_secs, mut bar) = (now().wall.secs() as u32, Bar::new());
     let looked = volume::resize(&FileDevice(file.clone()), asked, now_secs, &mut bar);
     let growth = match looked.map_err(|e| format!("{shown}: {e}"))? {
@@ -38,12 +39,14 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
         let why = format!("{shown}: it has only {have}, and the volume would need {need}");
         return Err(Failure::Failed(why));
     }
+    held.iter_mut().for_each(|h| h.moves(None));
     let file = Arc::into_inner(file).expect("nobody else has it");
     let file = if growth.bytes() > has {
         Arc::new(file.grow(growth.bytes()).map_err(|e| format!("{shown}: {e}"))?)
     } else {
         Arc::new(file)
     };
+    held.iter_mut().for_each(|h| h.moves(Some(file.clone())));
     if let Err(e) = growth.apply(&mut FileDevice(file.clone()), &mut bar) {
         return Err(Failure::Failed(undone(&file, has, &format!("{shown}: {e}"))));
     }
@@ -87,6 +90,7 @@ pub fn label(a: &LabelArgs) -> Result<Outcome, Failure> {
     }
     refuse_store(&a.image, "its label is given by `cairn mkfs --label`")?;
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
+    let _held = crate::hold::hold(&device.0, false)?;
     volume::set_label(&mut device, label).map_err(|e| format!("{shown}: {e}"))?;
     Ok(Outcome::Done)
 }
@@ -106,6 +110,7 @@ pub fn uuid(a: &UuidArgs) -> Result<Outcome, Failure> {
     };
     refuse_store(&a.image, "its UUID is the store's, and stays")?;
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
+    let _held = crate::hold::hold(&device.0, false)?;
     volume::set_uuid(&mut device, uuid).map_err(|e| format!("{shown}: {e}"))?;
     println!("{}", hyphened(&uuid));
     Ok(Outcome::Done)

@@ -38,6 +38,8 @@ pub mod incompat {
     pub const EXTENTS: u32 = 0x40;
     /// Block numbers of more than 32 bits, and long group descriptors.
     pub const WIDE: u32 = 0x80;
+    /// Who uses the volume says so in a block, again and again.
+    pub const MMP: u32 = 0x100;
     /// Bitmaps and inode tables may lie in other groups.
     pub const FLEX_BG: u32 = 0x200;
     /// Directories may have more than 4 GiB, and indices a third level.
@@ -117,7 +119,7 @@ pub const FEATURES: &[Feature] = &[
     (Incompat, 0x10, "meta_bg", Written),
     (Incompat, 0x40, "extent", Written),
     (Incompat, 0x80, "64bit", Written),
-    (Incompat, 0x100, "mmp", ReadOnly),
+    (Incompat, 0x100, "mmp", Written),
     (Incompat, 0x200, "flex_bg", Written),
     (Incompat, 0x400, "ea_inode", ReadOnly),
     (Incompat, 0x1000, "dirdata", Refused(ITS_OWN)),
@@ -203,7 +205,7 @@ impl Features {
     /// What lets a volume be written that may only be read, if there is something: the command that
     /// takes its features away.
     pub fn written_after(self) -> Option<String> {
-        const TAKEN_AWAY: [&str; 5] = ["fast_commit", "mmp", "quota", "project", "read-only"];
+        const TAKEN_AWAY: [&str; 4] = ["fast_commit", "quota", "project", "read-only"];
         let all = self.read_only_because();
         let can = !all.is_empty() && all.iter().all(|n| TAKEN_AWAY.contains(&n.as_str()));
         let names: Vec<String> = all.iter().map(|n| format!("^{n}")).collect();
@@ -228,7 +230,8 @@ impl Features {
     pub fn not_checked_because(self) -> Vec<String> {
         use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, ORPHAN_FILE};
         use compat::{RESIZE_INODE, SPARSE_SUPER2, STABLE_INODES};
-        use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, LARGE_DIR, META_BG, RECOVER, WIDE};
+        use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, LARGE_DIR, META_BG, MMP};
+        use incompat::{RECOVER, WIDE};
         use ro_compat::{DIR_NLINK, EXTRA_ISIZE, GDT_CSUM, HUGE_FILE, LARGE_FILE, METADATA_CSUM};
         use ro_compat::{ORPHAN_PRESENT, SPARSE_SUPER};
         let old = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
@@ -236,7 +239,7 @@ impl Features {
         let large = LARGE_FILE | HUGE_FILE | DIR_NLINK | EXTRA_ISIZE;
         let known = Features {
             compat: old | SPARSE_SUPER2 | STABLE_INODES | ORPHAN_FILE,
-            incompat: FILETYPE | RECOVER | wide,
+            incompat: FILETYPE | RECOVER | MMP | wide,
             ro_compat: SPARSE_SUPER | large | GDT_CSUM | METADATA_CSUM | ORPHAN_PRESENT,
         };
         let rest = Features {

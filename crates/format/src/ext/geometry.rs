@@ -131,6 +131,8 @@ pub struct Geometry {
     pub desc_bytes: usize,
     /// The first block of descriptors that lies in the groups it describes; `u32::MAX`: none.
     pub first_meta_bg: u32,
+    /// The block by which machines keep off one another (mmp).
+    pub mmp: Option<BlockNo>,
     /// May bitmaps and inode tables lie in other groups?
     pub flexible: bool,
     /// Have block numbers more than 32 bits?
@@ -167,6 +169,7 @@ impl Geometry {
                 true => s.first_meta_bg(),
                 false => u32::MAX,
             },
+            mmp: s.mmp_block(),
             flexible: s.has_incompat(incompat::FLEX_BG),
             wide: s.has_incompat(incompat::WIDE),
             extents: s.has_incompat(incompat::EXTENTS),

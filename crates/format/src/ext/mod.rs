@@ -17,6 +17,7 @@ pub mod geometry;
 pub mod growth;
 pub mod inode;
 pub mod map;
+pub mod mmp;
 pub mod superblock;
 pub mod xattr;
 

@@ -5,7 +5,7 @@ use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::csum::{self, Sums};
 use crate::ext::dirhash::IndexRules;
 use crate::ext::features::{self, Features};
-use crate::{FormatError, Ino};
+use crate::{BlockNo, FormatError, Ino};
 
 /// Where the primary superblock begins on the volume, in bytes.
 pub const SUPERBLOCK_AT: u64 = 1024;
@@ -28,6 +28,8 @@ pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 const UNUSED: usize = 0x184;
 /// Where the second of the superblock's two sectors begins.
 const SECOND_HALF: usize = 512;
+/// `s_mmp_block`.
+const MMP_BLOCK: usize = 0x168;
 /// `s_overhead_clusters`.
 const OVERHEAD: usize = 0x248;
 /// `s_checksum_seed`.
@@ -125,6 +127,8 @@ fields! {
     want_extra_isize set_want_extra_isize 0x15e u16 le16 set16;
     /// `s_flags`.
     flags set_flags 0x160 u32 le32 set32;
+    /// `s_mmp_interval`: seconds between two writes to the block of mmp.
+    mmp_interval set_mmp_interval 0x166 u16 le16 set16;
     /// `s_log_groups_per_flex`: groups whose metadata lie together, as a power of two.
     groups_per_flex_log set_groups_per_flex_log 0x174 u8 le8 set8;
     /// `s_checksum_type`: 1 is CRC-32C.
@@ -162,6 +166,20 @@ impl Superblock {
     /// Sets [`Superblock::blocks`].
     pub fn set_blocks(&mut self, v: u64) {
         self.set_count(BLOCKS, v);
+    }
+    /// `s_mmp_block`: the block by which machines keep off one another; None: there is none, or it
+    /// cannot be there.
+    pub fn mmp_block(&self) -> Option<BlockNo> {
+        let at = u64::from(le32(&self.0[..], MMP_BLOCK))
+            | u64::from(le32(&self.0[..], MMP_BLOCK + 4)) << 32;
+        let may = at > u64::from(self.first_data_block()) && at < self.blocks();
+        (may && self.has_incompat(features::incompat::MMP)).then_some(BlockNo(at))
+    }
+    /// Sets [`Superblock::mmp_block`].
+    pub fn set_mmp_block(&mut self, v: BlockNo) {
+        set32(&mut self.0[..], MMP_BLOCK, v.0 as u32);
+        set32(&mut self.0[..], MMP_BLOCK + 4, (v.0 >> 32) as u32);
+        self.seal();
     }
     /// `s_r_blocks_count`: blocks kept for root.
     pub fn reserved_blocks(&self) -> u64 {

@@ -261,6 +261,7 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         copies: None,
         desc_bytes: if ext4 { WIDE_DESC_BYTES } else { GROUP_DESC_BYTES },
         first_meta_bg: u32::MAX,
+        mmp: None,
         flexible: ext4,
         wide: ext4,
         extents: ext4,

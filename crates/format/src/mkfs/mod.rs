@@ -60,6 +60,8 @@ pub struct MkfsOptions {
     pub hash_seed: [u8; 16],
     /// The root directory's owner and group.
     pub owner: (u32, u32),
+    /// INCOMPAT features beyond the profile's: `mmp` gets its block, others are just said.
+    pub incompat: u32,
     /// Seconds since 1970.
     pub now_secs: u32,
 }
@@ -81,6 +83,7 @@ impl MkfsOptions {
             uuid: *b"0123456789abcdef",
             hash_seed: *b"fedcba9876543210",
             owner: (0, 0),
+            incompat: 0,
             now_secs: 1_700_000_000,
         }
     }

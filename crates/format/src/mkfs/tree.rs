@@ -5,7 +5,9 @@ use super::{LOST_FOUND_INO, MkfsError, default_journal_blocks};
 use crate::bytes::set32;
 use crate::ext::csum::entries_part;
 use crate::ext::extents::{self, Head, LEN_MAX, Mapped};
+use crate::ext::features::incompat;
 use crate::ext::inode::{BLOCK_AT, FLAG_EXTENTS, InodeMut, Which};
+use crate::ext::mmp::{MMP_BYTES, Mmp, update_secs};
 use crate::ext::{dirent, map};
 use crate::jbd2::JournalSuperblock;
 use crate::jbd2::superblock::BLOCKS_MIN;
@@ -33,6 +35,21 @@ pub(super) fn make(b: &mut Builder) -> Result<(), MkfsError> {
     if b.options.profile.has_journal() {
         journal(b)?;
     }
+    b.sb.set_incompat(b.sb.incompat() | b.options.incompat);
+    if b.options.incompat & incompat::MMP != 0 {
+        mmp(b)?;
+    }
+    Ok(())
+}
+
+fn mmp(b: &mut Builder) -> Result<(), MkfsError> {
+    let at = b.alloc()?;
+    let mut block = vec![0; b.geometry.block_bytes];
+    block[..MMP_BYTES].copy_from_slice(Mmp::new(b.geometry.sums).bytes());
+    b.put_block(at, block);
+    b.geometry.mmp = Some(at);
+    b.sb.set_mmp_interval(update_secs(0));
+    b.sb.set_mmp_block(at);
     Ok(())
 }
 

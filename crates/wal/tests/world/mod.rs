@@ -171,7 +171,7 @@ impl World {
         self.ended += 1;
         let mut result = Ok(());
         match req.op {
-            IoOp::Read => {
+            IoOp::Read | IoOp::ReadFresh => {
                 self.reads += 1;
                 let mut at = req.at / SECTOR as u64;
                 for b in &mut req.blocks {
