@@ -12,6 +12,7 @@ use format::ext::extents::BLOCKS_MAX;
 use format::ext::features::ro_compat;
 use format::ext::inode::InodeRef;
 use format::ext::map::file_bytes_max;
+use format::ext::xattr::Elsewhere;
 use format::{BlockNo, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, FileScope, Guarantees, InitKind, Scope, Txn};
 use std::ops::Range;
@@ -358,6 +359,13 @@ impl Store for Ext {
         Ok(buf)
     }
 
+    async fn value_elsewhere(
+        &self,
+        inode: &InodeHandle,
+        at: Elsewhere,
+    ) -> Result<Vec<u8>, FsError> {
+        self.value_of_inode(inode, at).await
+    }
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
         self.attributes(inode).await
     }

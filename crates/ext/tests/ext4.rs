@@ -315,3 +315,36 @@ fn trees_grow_and_shrink() {
     let v = w.open(Mode::Async);
     assert_eq!(w.free_blocks(&v), free);
 }
+
+fn attribute(w: &mut World, v: &Vol, ino: u32, name: &[u8]) -> Result<Vec<u8>, FsError> {
+    match w.call(v, Request::GetXattr { ino, name: name.to_vec() })? {
+        Reply::Bytes(value) => Ok(value),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A value that is another inode's contents, as debugfs makes it where a value is long.
+#[test]
+fn values_in_other_inodes_are_read() {
+    let (folder, value) = (Scratch::new(), pattern(7, 1000));
+    let file = folder.path("value").display().to_string();
+    std::fs::write(&file, &value).unwrap();
+    for kind in ["ea_inode", "ea_inode,^metadata_csum", "ea_inode,metadata_csum_seed"] {
+        let mut w = World::mke2fs(32 << 20, &["-t", "ext4", "-b", "1024", "-O", kind]);
+        let set = format!("ea_set -f {file} f user.long");
+        w.debugfs(&[&format!("write {file} f"), &set, "ea_set f user.short here"]);
+        let v = reader(&mut w);
+        let ino = find(&mut w, &v, "f").unwrap();
+        assert_eq!(attribute(&mut w, &v, ino, b"user.short"), Ok(b"here".to_vec()), "{kind}");
+        assert_eq!(attribute(&mut w, &v, ino, b"user.long"), Ok(value.clone()), "{kind}");
+        // The value's inode is the newest; with another byte in it its hash is wrong.
+        let place = place_of(&w, Ino(ino + 1));
+        let start = format::bytes::le32(&w.bytes(place + 0x28 + 20, 4), 0);
+        let at = u64::from(start) * 1024 + 500;
+        let byte = w.bytes(at, 1)[0] ^ 1;
+        w.sim.disk.write(at, &[byte]);
+        let v = reader(&mut w);
+        let got = attribute(&mut w, &v, ino, b"user.long");
+        assert_eq!(got.unwrap_err(), FsError::Corrupt, "{kind}");
+    }
+}

@@ -15,6 +15,7 @@ use check::live::{Candidates, Watch};
 use env::Env;
 use format::ext::dirhash::IndexRules;
 use format::ext::inode::SIZE_AT;
+use format::ext::xattr::Elsewhere;
 use format::{BlockNo, Extent, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, Guarantees, Txn};
 use std::ops::Range;
@@ -311,6 +312,15 @@ pub trait Store: 'static {
         contents: &[u8],
     ) -> Result<Buf, FsError>;
 
+    /// An attribute's value that is another inode's contents. `Corrupt` if that is none for it.
+    async fn value_elsewhere(
+        &self,
+        inode: &InodeHandle,
+        at: Elsewhere,
+    ) -> Result<Vec<u8>, FsError> {
+        let what = format!("a value is said to be inode {}'s contents", at.ino);
+        Err(self.corrupt(&FormatError::corrupt(what, format!("inode {}", inode.ino))))
+    }
     /// The attribute block, if the inode has one.
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError>;
     /// Gives the inode a new attribute block with `contents` (None: none at all); the old one is

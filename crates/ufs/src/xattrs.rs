@@ -74,6 +74,18 @@ impl<S: Store> Ufs<S> {
         Ok(list)
     }
 
+    /// The value, wherever it is.
+    pub(crate) async fn attribute_value(
+        &self,
+        h: &InodeHandle,
+        a: Attribute,
+    ) -> Result<Vec<u8>, FsError> {
+        match a.elsewhere {
+            Some(at) => self.store.value_elsewhere(h, at).await,
+            None => Ok(a.value),
+        }
+    }
+
     fn attribute_damage(&self, h: &InodeHandle, e: &format::FormatError) -> FsError {
         let what = e.to_string();
         self.store.corrupt(&format::FormatError::corrupt(what, format!("inode {}", h.ino)))
@@ -133,7 +145,8 @@ impl<S: Store> Ufs<S> {
         }
         let list = self.attributes(h).await?;
         let Some(a) = list.into_iter().find(|a| a.index == index) else { return Ok(None) };
-        acl::from_disk(&a.value).map(Some).ok_or(FsError::Io)
+        let value = self.attribute_value(h, a).await?;
+        acl::from_disk(&value).map(Some).ok_or(FsError::Io)
     }
 
     /// The access list by which permissions are decided; empty: by the mode alone.
@@ -175,11 +188,11 @@ impl<S: Store> Ufs<S> {
         let mut lists = Vec::new();
         if access.len() > 3 {
             let value = acl::to_disk(&access);
-            lists.push(Attribute { index: ACL_ACCESS, name: Vec::new(), value });
+            lists.push(Attribute { index: ACL_ACCESS, value, ..Attribute::default() });
         }
         if new.is_dir() {
             let value = acl::to_disk(&default);
-            lists.push(Attribute { index: ACL_DEFAULT, name: Vec::new(), value });
+            lists.push(Attribute { index: ACL_DEFAULT, value, ..Attribute::default() });
         }
         Ok(Inherited { mode: u32::from(bits), lists })
     }

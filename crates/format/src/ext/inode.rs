@@ -12,6 +12,8 @@ pub const FLAG_INDEX: u32 = 0x1000;
 pub const FLAG_EXTENTS: u32 = 0x8_0000;
 /// `i_flags`: `i_blocks` counts blocks, not sectors.
 pub const FLAG_HUGE: u32 = 0x4_0000;
+/// `i_flags`: its contents are the value of other inodes' attributes.
+pub const FLAG_VALUE: u32 = 0x20_0000;
 /// `i_flags`: contents and names are encrypted.
 pub const FLAG_ENCRYPT: u32 = 0x800;
 /// `i_flags`: the contents lie in the inode.

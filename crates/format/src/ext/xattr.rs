@@ -2,8 +2,8 @@
 //! both, entries grow from the front and values from the back. The hashes are the kernel's, which
 //! e2fsck checks.
 
-use crate::FormatError;
 use crate::bytes::{le16, le32, set16, set32};
+use crate::{FormatError, Ino};
 
 /// Magic number before attributes in an inode and in a block.
 pub const MAGIC: u32 = 0xea02_0000;
@@ -13,8 +13,19 @@ pub const BLOCK_HEAD: usize = 32;
 pub const INODE_HEAD: usize = 4;
 const ENTRY_HEAD: usize = 16;
 
+/// A value that is another inode's contents (`ea_inode`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Elsewhere {
+    /// That inode.
+    pub ino: Ino,
+    /// How long it is.
+    pub len: u32,
+    /// The entry's hash: of the name, and of the value's hash.
+    pub hash: u32,
+}
+
 /// One attribute: its name's prefix as a number, the rest of the name, the value.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Attribute {
     /// See [`split_name`].
     pub index: u8,
@@ -22,6 +33,8 @@ pub struct Attribute {
     pub name: Vec<u8>,
     /// The value.
     pub value: Vec<u8>,
+    /// Where it is, if it is not here; then `value` is empty.
+    pub elsewhere: Option<Elsewhere>,
 }
 
 /// The prefixes by number. Access lists are a whole name each.
@@ -83,18 +96,20 @@ fn decode(space: &[u8], first: usize, base: usize) -> Result<Vec<Attribute>, For
         }
         let value_at = base + usize::from(le16(space, at + 2));
         let value_len = le32(space, at + 8) as usize;
-        if le32(space, at + 4) != 0 {
-            return bad("has its value in another inode", at);
+        let name = space[at + ENTRY_HEAD..at + ENTRY_HEAD + name_len].to_vec();
+        let ino = Ino(le32(space, at + 4));
+        if ino.0 != 0 {
+            let (len, hash) = (value_len as u32, le32(space, at + 12));
+            let elsewhere = Some(Elsewhere { ino, len, hash });
+            list.push(Attribute { index: space[at + 1], name, value: Vec::new(), elsewhere });
+            at = next;
+            continue;
         }
         let Some(value) = value_at.checked_add(value_len).and_then(|e| space.get(value_at..e))
         else {
             return bad("has its value beyond the end", at);
         };
-        list.push(Attribute {
-            index: space[at + 1],
-            name: space[at + ENTRY_HEAD..at + ENTRY_HEAD + name_len].to_vec(),
-            value: value.to_vec(),
-        });
+        list.push(Attribute { index: space[at + 1], name, value: value.to_vec(), elsewhere: None });
         at = next;
     }
 }
@@ -137,7 +152,11 @@ fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
         set16(space, at + 2, value_at as u16);
         set32(space, at + 8, a.value.len() as u32);
         space[at + ENTRY_HEAD..at + ENTRY_HEAD + a.name.len()].copy_from_slice(&a.name);
-        set32(space, at + 12, entry_hash(a));
+        set32(space, at + 12, a.elsewhere.map_or_else(|| entry_hash(a), |e| e.hash));
+        if let Some(e) = a.elsewhere {
+            set32(space, at + 4, e.ino.0);
+            set32(space, at + 8, e.len);
+        }
         at += a.entry_bytes();
     }
     assert!(at + 4 <= end.max(at + 4) && end >= at, "the caller has asked room_needed");
@@ -204,7 +223,8 @@ mod tests {
                 .iter()
                 .map(|(n, v)| {
                     let (index, name) = split_name(n.as_bytes()).unwrap();
-                    Attribute { index, name: name.to_vec(), value: v.as_bytes().to_vec() }
+                    let (name, value) = (name.to_vec(), v.as_bytes().to_vec());
+                    Attribute { index, name, value, elsewhere: None }
                 })
                 .collect();
         let block = encode_block(1024, &list).unwrap();

@@ -36,7 +36,7 @@ impl<S: Store> Ufs<S> {
         }
         let list = self.attributes(&inode.h).await?;
         let found = list.into_iter().find(|a| a.index == index && a.name == name);
-        let value = found.ok_or(FsError::NoData)?.value;
+        let value = self.attribute_value(&inode.h, found.ok_or(FsError::NoData)?).await?;
         if index == ACL_ACCESS || index == ACL_DEFAULT {
             let list = acl::from_disk(&value).ok_or(FsError::Io)?;
             return Ok(Reply::Bytes(acl::to_kernel(&list)));
@@ -102,7 +102,7 @@ impl<S: Store> Ufs<S> {
         if let Some((v, kill_sgid)) = value {
             let value = if is_acl { self.acl_value(&inode, index, &v, &mut new_mode)? } else { v };
             if !(is_acl && value.is_empty()) {
-                list.push(Attribute { index, name: name.to_vec(), value });
+                list.push(Attribute { index, name: name.to_vec(), value, elsewhere: None });
             }
             if kill_sgid {
                 new_mode = Some(new_mode.unwrap_or_else(|| inode.with(|i| i.mode())) & !0o2000);
