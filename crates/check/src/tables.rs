@@ -13,8 +13,8 @@ use std::rc::Rc;
 pub(crate) struct Frame {
     pub(crate) geo: Geometry,
     pub(crate) descs: Rc<[GroupDesc]>,
-    /// Superblocks, descriptors, bitmaps, inode tables and the block of mmp, as runs from a block to the one after
-    /// their last, in order.
+    /// Superblocks, descriptors, bitmaps, inode tables and the block of mmp, as runs from a block
+    /// to the one after their last, in order.
     pub(crate) own: Rc<[(u64, u64)]>,
 }
 

@@ -284,10 +284,8 @@ fn machine(n: usize, setting: Setting, mut rng: Rng, plant: Plant) -> Machine {
 fn run(seed: u64, plant: Plant) -> Result<(usize, u64), String> {
     let checksums = seed % 4 < 2;
     let mode = [Mode::Unified, Mode::Ordered, Mode::Sync][(seed % 3) as usize];
-    let kind = match mode {
-        Mode::Sync => VolumeKind::Ext3,
-        _ => VolumeKind::Ext4 { checksums },
-    };
+    let atomic = mode.is_journal() || mode.is_redo();
+    let kind = if atomic { VolumeKind::Ext4 { checksums } } else { VolumeKind::Ext3 };
     let setting = Setting { kind, with: incompat::MMP, ..Setting::plain(mode) };
     let mut world = World::new(setting, seed, plant);
     world.run()?;

@@ -45,8 +45,9 @@ pub trait FoundLayout: Send + fmt::Debug {
         at: Place,
         options: OpenOptions,
     ) -> Local<'static, Result<Rc<dyn Volume>, VolumeError>>;
-    /// Keeps other machines off, if the volume has a way to, and waits until that is sure: the place
-    /// where it lies then. None: it has none, or is only to be read. Errors: somebody else uses it.
+    /// Keeps other machines off, if the volume has a way to, and waits until that is sure: the
+    /// place where it lies then. None: it has none, or is only to be read. Errors: somebody else
+    /// uses it.
     fn claim<'a>(
         &'a self,
         at: &'a Place,

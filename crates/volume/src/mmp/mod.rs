@@ -3,8 +3,8 @@
 //! else does, and writes another one every few seconds. It knows the disk and that block, and
 //! nothing of what else is written; the block's writes belong to no transaction.
 //!
-//! Invariants  P1 nothing is written to the volume before its block has held a number of ours for as
-//!             long as others need to show theirs.
+//! Invariants  P1 nothing is written to the volume before its block has held a number of ours for
+//!             as long as others need to show theirs.
 //!             P2 nothing is written after somebody else's number was seen in the block: it is read
 //!             before each write of ours to it, and every write to the volume passes [`Fenced`].
 //!             P3 who was not able to renew his number for longer than he had promised (the machine
@@ -26,7 +26,7 @@ use format::ext::Superblock;
 use format::ext::csum::Sums;
 use format::ext::mmp::{MMP_BYTES, Mmp, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX};
 use format::ext::mmp::{interval_of, update_secs, wait_secs};
-use integrity::Plant;
+use integrity::{Plant, invariant};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -145,6 +145,8 @@ impl Claim {
             return Err(Refused::InUse(in_use(&now)));
         }
         let seq = if checker { SEQ_FSCK } else { claim.next_seq() };
+        let held = claim.env.now().since(claim.renewed.get().0);
+        invariant!(plant, held >= wait, "P1: used {held:?} after our number came, not {wait:?}");
         let new = claim.ours.borrow().clone();
         claim.write(new, seq).await?;
         Ok(Rc::new(claim))
@@ -254,6 +256,10 @@ impl Claim {
         if late && !self.plant.is(LATE) {
             self.renew(Claim::next_seq).await?;
         }
+        let looked = !late || self.renewed.get() != (mono, wall);
+        invariant!(self.plant, looked, "P3: a write by who is late and has not looked");
+        let ours = self.lost.borrow().is_none();
+        invariant!(self.plant, ours, "P2: a write after another's number was seen");
         Ok(())
     }
 
