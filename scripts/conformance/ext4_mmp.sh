@@ -4,6 +4,7 @@
 # shellcheck shell=bash
 
 stage_ext4_mmp() {
+  [ -z "$QUICK" ] || return 0 # most of it is waiting
   is_root || { skip "mmp: a loop mount needs root"; return; }
   [ -c /dev/fuse ] || { skip "mmp: there is no /dev/fuse"; return; }
   local image=$WORK/mmp.img mnt=$WORK/mmp options
