@@ -3,6 +3,9 @@
 //! pass reads. Both together give the census of everything they name, without a look at the rest.
 //!
 //! Rule        Whatever is not named is as it should be.
+//!             An inode that was free is no directory that its group counts, whatever its bytes
+//!             say: they may be an older directory's, and where the new one is a directory, the
+//!             intents have its group's directories counted anew.
 //! Invariants  L4 an inode has the names that no intent names, and those of the others that are
 //!             there now: `before - those of them that were there - and are there`.
 
@@ -11,12 +14,14 @@ use format::{BlockNo, Extent, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What an inode was when the oldest intent was written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Was {
     /// Its links; 0: it was free, or had no name.
     pub links: u32,
     /// Was it a directory?
     pub is_dir: bool,
+    /// Was it free? Then its bytes may be those of an older file, whatever kind of file that was.
+    pub was_free: bool,
 }
 
 /// Names of a directory; and whom each named before, if it was there, and whether a directory.
@@ -48,16 +53,20 @@ impl Candidates {
     }
 
     fn add(&mut self, intent: Intent) {
-        let free = Was { links: 0, is_dir: false };
+        let nameless = Was { links: 0, is_dir: false, was_free: false };
         match intent {
             Intent::Inode(ino) | Intent::Spared(ino) => {
                 self.inodes.entry(ino).or_default();
             }
-            Intent::Taken(ino) | Intent::UnlinkedOpen(ino) => {
+            Intent::Taken(ino) => {
+                let free = Was { was_free: true, ..nameless };
                 self.inodes.entry(ino).or_default().get_or_insert(free);
             }
+            Intent::UnlinkedOpen(ino) => {
+                self.inodes.entry(ino).or_default().get_or_insert(nameless);
+            }
             Intent::Links { ino, before, is_dir } => {
-                let was = Was { links: u32::from(before), is_dir };
+                let was = Was { links: u32::from(before), is_dir, was_free: false };
                 self.inodes.entry(ino).or_default().get_or_insert(was);
             }
             Intent::Blocks(e) => self.blocks.push(e),
@@ -131,8 +140,9 @@ mod tests {
             Intent::Group { group: 1, dirs: true },
             Intent::Group { group: 1, dirs: false },
         ]);
-        assert_eq!(c.inodes[&Ino(20)], Some(Was { links: 2, is_dir: false }));
-        assert_eq!(c.inodes[&Ino(21)], Some(Was { links: 0, is_dir: false }), "it was free");
+        assert_eq!(c.inodes[&Ino(20)], Some(Was { links: 2, ..Was::default() }));
+        let free = Was { was_free: true, ..Was::default() };
+        assert_eq!(c.inodes[&Ino(21)], Some(free));
         assert_eq!(c.inodes[&Ino(22)], None);
         let names = &c.names[&Ino(2)];
         assert_eq!(names[&b"a"[..]], Some((Ino(20), false)), "L4: what came later was not there");

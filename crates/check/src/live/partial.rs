@@ -72,7 +72,7 @@ impl Census {
     pub fn read_candidate(&mut self, ino: Ino, is_dir: bool, links: u32) {
         let Some(p) = &mut self.presumed else { return };
         let was = p.candidates.inodes.get(&ino).copied().flatten();
-        let was = was.unwrap_or(Was { links, is_dir });
+        let was = was.unwrap_or(Was { links, is_dir, was_free: false });
         let all = match (was.links, was.is_dir) {
             (0, _) => 0,
             (_, true) => 1,
@@ -89,6 +89,13 @@ impl Census {
         }
         self.names.change(ino.0, names as i32);
         self.read_inode(ino, is_dir);
+    }
+
+    /// Was the inode free when the oldest intent was written? Then no group counts it as a
+    /// directory, but one whose directories are counted anew.
+    pub fn was_free(&self, ino: Ino) -> bool {
+        let was = self.candidates().and_then(|c| c.inodes.get(&ino).copied().flatten());
+        was.is_some_and(|w| w.was_free)
     }
 
     /// Is nothing to be counted of the attribute block of an inode that is there? Its users are
@@ -129,6 +136,20 @@ mod tests {
 
     fn name(dir: u32, ino: u32, is_dir: bool, name: &str) -> NameIntent {
         NameIntent { dir: Ino(dir), ino: Ino(ino), is_dir, name: name.into() }
+    }
+
+    #[test]
+    fn an_inode_that_was_free_may_look_like_an_older_directory() {
+        let candidates = Candidates::of([
+            Intent::Taken(Ino(16)),
+            Intent::Links { ino: Ino(17), before: 2, is_dir: true },
+            Intent::UnlinkedOpen(Ino(17)),
+            Intent::UnlinkedOpen(Ino(18)),
+            Intent::Taken(Ino(18)),
+        ]);
+        let c = Census::partial(100, None, candidates);
+        assert_eq!([16, 17, 18].map(|i| c.was_free(Ino(i))), [true, false, false]);
+        assert!(!Census::new(100, None).was_free(Ino(16)), "a whole pass counts all of them");
     }
 
     #[test]

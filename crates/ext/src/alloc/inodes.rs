@@ -166,7 +166,8 @@ impl Ext {
             let what = format!("inode {ino} is freed, and the bitmap calls it free already");
             return Err(self.damage(&FormatError::corrupt(what, format!("group {g}"))));
         }
-        let was_dir = h.with(|raw| InodeRef(raw).is_dir());
+        let remnant = self.watch.census().is_some_and(|c| c.was_free(ino));
+        let was_dir = h.with(|raw| InodeRef(raw).is_dir()) && !remnant;
         let now = self.env.wall().secs() as u32;
         let before = h.with(|raw| InodeRef(raw).links());
         txn.intend(|| Intent::Links { ino, before, is_dir: was_dir });
