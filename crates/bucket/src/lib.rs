@@ -73,6 +73,7 @@ mod snapshot;
 mod snapshot_disk;
 mod state;
 mod store;
+mod stream;
 mod volume;
 mod writer;
 

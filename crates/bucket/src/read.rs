@@ -6,7 +6,8 @@ use crate::all::all;
 use crate::object::{SLOT_BYTES, block_sum, name};
 use crate::state::parts;
 use crate::store::Inner;
-use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap};
+use crate::stream::{MANY, Run};
+use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap, Local};
 use lfs::Place;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -58,48 +59,38 @@ impl Halves {
     }
 }
 
-/// Blocks of an object that are read together.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Run {
-    serial: u64,
-    /// The first, and how many.
-    first: u64,
-    n: u64,
-    head_bytes: u64,
-}
+/// How often what is read may change its place before that is given up.
+const TRIES: u32 = 8;
+/// After so many, requests that are under way are waited for no more: what they bring is gone from
+/// memory before it can be used.
+const SHARED_TRIES: u32 = 4;
 
 /// Read at once where nothing tells what comes next.
 const FEW: u64 = 16;
-/// Read at once where the blocks before were read too.
-const MANY: u64 = 512;
-/// Blocks asked for ahead of somebody who reads one behind the other.
-const AHEAD: u64 = 4 * MANY;
 
-/// Where reading goes on, if it goes on.
+/// What is wanted of some blocks.
 #[derive(Default)]
-pub(crate) struct Stream {
-    /// Behind the block that was read last.
-    end: u64,
-    /// Behind the last one that was asked for ahead.
-    ahead: u64,
-    /// Requests ahead that have not ended.
-    under_way: u64,
+struct Wanted {
+    /// Each block, if it is in memory.
+    found: Vec<Option<Block>>,
+    /// What is to be read for the others.
+    runs: Vec<Run>,
+    /// Some of them come with what others read.
+    elsewhere: bool,
 }
 
-impl Stream {
-    /// `n` blocks from `v` on are read. Returns from where on more is to be asked for.
-    fn goes_on(&mut self, v: u64, n: u64) -> Option<u64> {
-        let sequential = std::mem::replace(&mut self.end, v + n) == v;
-        if !sequential {
-            self.ahead = 0;
-            return None;
-        }
-        let from = self.ahead.max(v + n);
-        let may = from < v + n + AHEAD && self.under_way < AHEAD / MANY;
-        may.then(|| {
-            self.ahead = from + MANY;
-            from
-        })
+/// A request under way, until it is dropped.
+struct UnderWay<'a>(&'a Inner, Run);
+impl<'a> UnderWay<'a> {
+    fn new(store: &'a Inner, run: Run) -> UnderWay<'a> {
+        store.state.borrow_mut().fetching.begin(run);
+        UnderWay(store, run)
+    }
+}
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.state.borrow_mut().fetching.end(self.1);
+        self.0.fetched.wake_all();
     }
 }
 
@@ -112,15 +103,14 @@ impl Inner {
         v: u64,
         n: u64,
     ) -> Result<Option<Vec<Block>>, DiskError> {
-        let from = self.state.borrow_mut().stream.goes_on(v, n);
-        if let Some(from) = from.filter(|from| *from < self.shape.blocks) {
-            self.state.borrow_mut().stream.under_way += 1;
+        let ahead = self.state.borrow_mut().streams.note(v, n, self.shape.blocks);
+        for (from, n) in ahead {
             let store = self.clone();
             self.env.spawn("read-ahead", async move {
-                let (_, runs) = store.look(view, from, MANY.min(store.shape.blocks - from));
+                let wanted = store.look(view, (from, n), true);
                 // What goes wrong here is told to who reads there.
-                all(runs.iter().map(|r| store.fetch(*r)).collect()).await;
-                store.state.borrow_mut().stream.under_way -= 1;
+                all(wanted.runs.iter().map(|r| store.fetch_shared(*r)).collect()).await;
+                store.state.borrow_mut().streams.ended();
             });
         }
         self.read_view(view, v, n).await
@@ -138,16 +128,19 @@ impl Inner {
         n: u64,
     ) -> Result<Option<Vec<Block>>, DiskError> {
         // What is read meanwhile may be written anew and its old object be deleted: ask again.
-        for _ in 0..8 {
-            let (found, runs) = self.look(view, v, n);
-            if runs.is_empty() {
+        for tried in 0..TRIES {
+            let Wanted { found, runs, elsewhere } = self.look(view, (v, n), tried < SHARED_TRIES);
+            if runs.is_empty() && !elsewhere {
                 let zeros = || Block::zeroed(BLOCK_BYTES);
                 let all = found.into_iter().map(|b| b.unwrap_or_else(zeros));
                 return Ok(Some(all.collect()));
             }
-            let missing = all(runs.iter().map(|r| self.fetch(*r)).collect()).await;
+            let missing = all(runs.iter().map(|r| self.fetch_shared(*r)).collect()).await;
             let read: BTreeMap<u64, Block> =
                 missing.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+            if elsewhere {
+                self.fetched(view, (v, n)).await;
+            }
             if let Some(all) = self.complete((view, v), found, &read) {
                 return Ok(Some(all));
             }
@@ -155,39 +148,61 @@ impl Inner {
         Ok(None)
     }
 
-    /// What is in memory of `n` blocks from `v` on, and what has to be read.
-    fn look(&self, view: Option<u32>, v: u64, n: u64) -> (Vec<Option<Block>>, Vec<Run>) {
+    /// What is in memory of `n` blocks from `v` on, and what has to be read. `shared`: what others
+    /// have asked for is not asked for once more.
+    fn look(&self, view: Option<u32>, (v, n): (u64, u64), shared: bool) -> Wanted {
         let mut s = self.state.borrow_mut();
-        let (mut found, mut runs) = (Vec::new(), Vec::<Run>::new());
+        let mut wanted = Wanted::default();
         for v in v..v + n {
             if let Some(known) = s.in_memory(view, v) {
-                found.push(known);
+                wanted.found.push(known);
                 continue;
             }
-            found.push(None);
+            wanted.found.push(None);
             let v = s.table.shown(view, v);
             let (serial, index) = parts(s.table.place(v).expect("else it is zeros"));
             let Some(info) = s.table.objects.get(&serial).copied() else { continue };
-            let inside = |r: &Run| r.serial == serial && (r.first..r.first + r.n).contains(&index);
-            if runs.iter().any(inside) {
+            if wanted.runs.iter().any(|r| r.holds(serial, index)) {
+                continue;
+            }
+            if shared && s.fetching.holds(serial, index) {
+                wanted.elsewhere = true;
                 continue;
             }
             let behind = index > 0 && s.cache.has(crate::state::place(serial, index - 1));
             let ahead = if behind { MANY } else { FEW };
-            let n = ahead.min(u64::from(info.blocks) - index);
-            match runs.last_mut().filter(|r| r.serial == serial && r.first + r.n == index) {
+            let ahead = ahead.min(u64::from(info.blocks) - index);
+            let n = if shared { s.fetching.free(serial, index, ahead) } else { ahead };
+            match wanted.runs.last_mut().filter(|r| r.serial == serial && r.end() == index) {
                 Some(last) => last.n += n,
                 None => {
                     let head_bytes = u64::from(info.head_bytes);
-                    runs.push(Run { serial, first: index, n, head_bytes });
+                    wanted.runs.push(Run { serial, first: index, n, head_bytes });
                 }
             }
         }
-        (found, runs)
+        wanted
+    }
+
+    /// The same as [`Inner::fetch`], known to whoever wants a block of it meanwhile.
+    fn fetch_shared(&self, run: Run) -> Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
+        let known = UnderWay::new(self, run);
+        Box::pin(async move {
+            let read = self.fetch(run).await;
+            drop(known);
+            read
+        })
+    }
+
+    /// Returns when no request of others is under way that brings any of these blocks.
+    async fn fetched(&self, view: Option<u32>, (v, n): (u64, u64)) {
+        while self.look(view, (v, n), true).elsewhere {
+            self.fetched.wait().await;
+        }
     }
 
     /// The blocks of a run by their places; none if the object is gone.
-    fn fetch(&self, run: Run) -> env::Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
+    fn fetch(&self, run: Run) -> Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
         Box::pin(async move {
             let slot = SLOT_BYTES as u64;
             let range = (run.head_bytes + run.first * slot, run.n * slot);

@@ -2,8 +2,9 @@
 //! is acknowledged. It asks no bucket.
 
 use crate::object::{Head, Kind, Record, Said, block_sum};
-use crate::read::{Cache, Stream};
+use crate::read::Cache;
 use crate::snapshot::sorted;
+use crate::stream::{Fetching, Streams};
 use crate::volume::Shape;
 use env::{Block, DiskError};
 use lfs::{Extent, Extents, Owners, Place, Snapshots, Virt};
@@ -184,7 +185,9 @@ pub(crate) struct State {
     pub(crate) cleaning: bool,
     pub(crate) closing: bool,
     pub(crate) cache: Cache,
-    pub(crate) stream: Stream,
+    pub(crate) streams: Streams,
+    /// What is being read.
+    pub(crate) fetching: Fetching,
     pub(crate) failed: Option<DiskError>,
     pub(crate) stats: Stats,
 }

@@ -4,8 +4,9 @@
 use crate::at_rest::{AtRest, Key};
 use crate::chain::{Chain, Trouble, list};
 use crate::fence::{self, TakeOver};
-use crate::read::{Cache, Stream};
+use crate::read::Cache;
 use crate::state::{State, Stats, Table};
+use crate::stream::{Fetching, Streams};
 use crate::volume::{self, Shape};
 use env::sync::{Lock, Notify};
 use env::{
@@ -170,6 +171,8 @@ pub(crate) struct Inner {
     pub(crate) state: RefCell<State>,
     /// Something has ended, or failed.
     pub(crate) changed: Notify,
+    /// What was being read is there, or is not.
+    pub(crate) fetched: Notify,
     pub(crate) checkpointing: Lock,
     /// Held by who puts a group: one at a time.
     pub(crate) order: Lock,
@@ -275,7 +278,8 @@ impl Store {
             cleaning: false,
             closing: false,
             cache,
-            stream: Stream::default(),
+            streams: Streams::default(),
+            fetching: Fetching::default(),
             failed: None,
             stats: Stats::default(),
         };
@@ -288,6 +292,7 @@ impl Store {
             options,
             state: RefCell::new(state),
             changed: Notify::new(),
+            fetched: Notify::new(),
             checkpointing: Lock::new(),
             order: Lock::new(),
             epochs: RefCell::default(),
