@@ -4,6 +4,7 @@
 #   make test               formatting, lints, all tests, and conformance on real mounts: what CI runs
 #   make conformance        all of conformance: pjdfstest, a million fsx operations, the kernel's NFS client
 #   make bench, bench-nfs   the figures of the README, beside their peers, in one run; bench-disks: on emulated disks
+#   make bench-bucket      a volume in a bucket behind 20 ms and 100 MB/s, beside s3fs and rclone
 #   make charts            docs/figures/*.json, which FIGURES=1 make bench… writes, drawn as charts
 #   make book              the documents as a book in target/book, its links checked
 #   make bench-log DIR=…    the log beside raft-engine, in that directory
@@ -20,7 +21,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 CARGO_TARGET ?= $(or $(CARGO_TARGET_DIR),target)
 CAIRN_BIN = $(CARGO_TARGET)/release/cairn
 
-.PHONY: serve build test conformance bench bench-nfs bench-disks bench-log charts book deb rpm static image deny lab lab-page crash-nightly soak fuzz
+.PHONY: serve build test conformance bench bench-nfs bench-disks bench-bucket bench-log charts book deb rpm static image deny lab lab-page crash-nightly soak fuzz
 
 serve:
 	@MNT='$(MNT)' scripts/setup.sh serve
@@ -51,6 +52,10 @@ bench-nfs:
 bench-disks:
 	@scripts/setup.sh bench
 	@scripts/bench-disks.sh
+
+bench-bucket:
+	@scripts/setup.sh bench-bucket
+	@scripts/bench-bucket.sh
 
 bench-log:
 	@scripts/setup.sh bench

@@ -2,7 +2,7 @@
 # Installs the Debian packages that a target of the Makefile needs and this machine lacks. Without root
 # it names them and ends with 1; packages that only add a peer or a referee are named and left out.
 #
-#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|fuzz|deb|rpm|static|image|deny
+#   scripts/setup.sh serve|test|conformance|bench|bench-nfs|bench-bucket|fuzz|deb|rpm|static|image|deny
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
@@ -20,6 +20,7 @@ case $target in
     extra+=(podman runc) ;; # for the stages package and boot
   bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
+  bench-bucket) needed+=(e2fsprogs fuse3 curl git python3 golang-go); extra+=(s3fs rclone) ;;
   deb) needed+=(dpkg gzip) ;;
   rpm) needed+=(gzip) ;;
   static) needed+=(python3-venv) ;; # zig comes from Python's registry
