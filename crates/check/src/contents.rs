@@ -136,7 +136,7 @@ impl Check<'_> {
             runs.push(Extent { start: inode.xattr_block(), len: 1 });
         }
         let slow = inode.is_symlink() && !crate::inode::is_fast(raw);
-        if !(inode.is_file() || inode.is_dir() || slow) {
+        if inode.is_inline() || !(inode.is_file() || inode.is_dir() || slow) {
             return Ok(runs);
         }
         if inode.has_extents() {
@@ -198,8 +198,8 @@ impl Check<'_> {
         let runs = self.runs_of(dir, raw).unwrap_or_default();
         let xattr = InodeRef(raw).xattr_block();
         let blocks = runs.into_iter().flat_map(|r| r.start.0..r.start.0 + r.len).map(BlockNo);
-        for b in blocks.filter(|b| *b != xattr) {
-            let Ok(block) = self.view.read(b) else { continue };
+        let blocks = blocks.filter(|b| *b != xattr).filter_map(|b| self.view.read(b).ok());
+        for block in blocks.chain(self.inline_image(dir, raw)) {
             let part = entries_part(&block[..bs], tail);
             // An indirect block is no chain of entries.
             for e in dirblock::chain(part).unwrap_or_default() {

@@ -40,6 +40,9 @@ impl Check<'_> {
         if !(inode.is_file() || inode.is_dir() || inode.is_symlink()) || is_fast(&raw) {
             return Ok(());
         }
+        if inode.is_inline() {
+            return Ok(());
+        }
         if inode.has_extents() {
             return self.settle_in_tree(ino, &mut raw, kept);
         }

@@ -25,6 +25,7 @@ impl Check<'_> {
         let geo = self.geo();
         let i = InodeRef(raw);
         let holds = i.is_file() || i.is_dir() || i.is_symlink() && !is_fast(raw);
+        let holds = holds && !i.is_inline();
         if holds && i.has_extents() {
             let tree = extents::read(&self.view, &self.frame, raw, ino)?;
             let mapped = tree.extents.iter();

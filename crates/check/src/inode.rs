@@ -11,7 +11,7 @@ use format::ext::dirent::kind_byte;
 use format::ext::features::compat;
 use format::ext::inode::{
     BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS, FLAG_HUGE,
-    FLAG_IMMUTABLE, FLAG_INDEX, InodeMut, InodeRef,
+    FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, InodeMut, InodeRef,
 };
 use format::ext::map::POINTERS;
 use format::{BlockNo, Ino, ROOT_INO};
@@ -29,9 +29,9 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: AFS, values in inodes, inline data,
-/// encryption, verity, case folding.
-const FOREIGN_FLAGS: u32 = 0x2000 | 0x20_0000 | 0x1000_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
+/// Flags of features that these volumes do not have: AFS, values in inodes, encryption, verity, case
+/// folding.
+const FOREIGN_FLAGS: u32 = 0x2000 | 0x20_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
 /// The kind of a directory in a mode.
 const S_IFDIR: u16 = 0o040_000;
@@ -60,6 +60,7 @@ impl Check<'_> {
             InodeMut(raw).set_mode(S_IFDIR | permissions);
             kind = 2;
         }
+        self.mend_both_places(ino, raw);
         if matches!(kind, 1 | 2) {
             self.mend_map_kind(ino, raw);
         }
@@ -80,6 +81,9 @@ impl Check<'_> {
     /// A map that begins as the root of an extent tree is one, whatever the flag says.
     fn mend_map_kind(&mut self, ino: Ino, raw: &mut [u8]) {
         let flags = InodeRef(raw).flags();
+        if flags & FLAG_INLINE != 0 && self.may_be_inline(ino, raw) {
+            return;
+        }
         if self.geo().extents && flags & FLAG_EXTENTS == 0 && extents::is_root(raw) {
             let text = "its map is an extent tree, and it does not say so; set";
             self.found(Kind::InodeField, Place::Inode(ino), text);
@@ -88,13 +92,15 @@ impl Check<'_> {
     }
 
     /// Which flags cannot be on an inode of this kind, on this volume.
-    fn flags_to_drop(&self, raw: &[u8]) -> u32 {
+    fn flags_to_drop(&self, ino: Ino, raw: &[u8]) -> u32 {
         let (geo, i) = (self.geo(), InodeRef(raw));
         let index = i.is_dir() && self.sb.has_compat(compat::DIR_INDEX);
         let tree = geo.extents && (i.is_file() || i.is_dir() || i.is_symlink());
         let unless = |may: bool, flag: u32| if may { 0 } else { flag };
         let huge = unless(geo.huge_files, FLAG_HUGE);
-        FOREIGN_FLAGS | huge | unless(index, FLAG_INDEX) | unless(tree, FLAG_EXTENTS)
+        let inline = unless(self.may_be_inline(ino, raw), FLAG_INLINE);
+        let index = unless(index, FLAG_INDEX);
+        FOREIGN_FLAGS | inline | huge | index | unless(tree, FLAG_EXTENTS)
     }
 
     /// Does the first block of what is no directory begin as one's, with entries for itself and its
@@ -176,7 +182,7 @@ impl Check<'_> {
             InodeMut(raw).set_dtime(0);
         }
         let flags = InodeRef(raw).flags();
-        let drop = self.flags_to_drop(raw);
+        let drop = self.flags_to_drop(ino, raw);
         if flags & drop != 0 {
             wrong.push("it has flags of features that are off");
             InodeMut(raw).set_flags(flags & !drop);
@@ -240,6 +246,13 @@ impl Check<'_> {
     /// A symbolic link: a text of less than 60 bytes is in the inode, a longer one in one block.
     fn judge_symlink(&mut self, ino: Ino, raw: &mut [u8]) -> Verdict {
         self.mend_special_flags(ino, raw);
+        if InodeRef(raw).is_inline() {
+            let why = "a symbolic link whose text in the inode has another length";
+            return match self.is_inline_symlink(raw) {
+                true => Verdict::Used { mapped: false },
+                false => Verdict::Clear(why.into()),
+            };
+        }
         let size = InodeRef(raw).size();
         let text = &raw[BLOCK_AT..BLOCK_AT + FAST_SYMLINK_MAX + 1];
         let len = text.iter().position(|b| *b == 0).unwrap_or(text.len()) as u64;
@@ -281,7 +294,7 @@ impl Check<'_> {
         raw: &mut [u8],
         said: u64,
     ) -> Result<bool, CheckError> {
-        if !InodeRef(raw).is_symlink() || is_fast(raw) {
+        if !InodeRef(raw).is_symlink() || is_fast(raw) || InodeRef(raw).is_inline() {
             return Ok(true);
         }
         let blocks = self.blocks_of(ino, raw)?;

@@ -17,6 +17,7 @@ mod finding;
 mod freeing;
 mod grow;
 mod index;
+mod inline;
 mod inode;
 mod io;
 mod journal;

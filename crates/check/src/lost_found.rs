@@ -164,6 +164,9 @@ impl Check<'_> {
         let kind = if kinds { self.infos.get(ino).kind } else { 0 };
         let i = self.dirs.find(dir).expect("a directory of the list");
         self.unindex(dir)?;
+        if !self.move_dir_out(dir)? {
+            return Ok(None);
+        }
         let d = self.dirs.list[i];
         for n in *from..d.count as usize {
             let block = self.dirs.blocks[d.first + n];

@@ -89,6 +89,9 @@ impl Check<'_> {
         if tail == 0 {
             return Ok((false, len));
         }
+        if self.is_image(here.block) {
+            return Ok((false, len - tail));
+        }
         let place = Place::Entry(here.dir, here.block, 0);
         if !is_node && !has_tail(bytes) {
             let lost = dirblock::make_room_for_tail(bytes);

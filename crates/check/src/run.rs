@@ -2,6 +2,7 @@
 //! what any of them looks for.
 
 use crate::finding::{Finding, Kind, Place};
+use crate::inline::InlineDir;
 use crate::io::{Progress, ReadBlocks};
 use crate::locate::{Located, locate};
 use crate::lost_found::LostFound;
@@ -46,6 +47,8 @@ pub(crate) struct Check<'a> {
     pub(crate) dirs: Dirs,
     /// Further names of directories that have one: the directory they are in, and where.
     pub(crate) extra_names: BTreeMap<u32, Vec<(Ino, At)>>,
+    /// Directories that lie in their inodes.
+    pub(crate) inline: BTreeMap<u32, InlineDir>,
     /// lost+found, once it was needed.
     pub(crate) lost_found: Option<LostFound>,
     /// The block of pointers of the inode of reserved descriptors.
@@ -122,6 +125,7 @@ impl<'a> Check<'a> {
             infos: Infos::default(),
             dirs: Dirs::default(),
             extra_names: BTreeMap::new(),
+            inline: BTreeMap::new(),
             lost_found: None,
             resize_top: None,
             bad_blocks: BTreeSet::new(),
@@ -153,6 +157,7 @@ impl<'a> Check<'a> {
         self.infos = Infos::new(&geo);
         self.dirs = Dirs::default();
         self.extra_names.clear();
+        self.forget_images();
         self.lost_found = None;
         self.xattr_users.clear();
         self.bad_blocks.clear();
@@ -174,6 +179,7 @@ impl<'a> Check<'a> {
         self.check_all_inodes()?;
         self.check_dirs()?;
         if !self.hidden.is_empty() {
+            self.put_inline_dirs()?;
             self.show_hidden()?;
             self.reset_tables();
             self.check_all_inodes()?;
@@ -182,6 +188,8 @@ impl<'a> Check<'a> {
         self.check_connections()?;
         self.check_links()?;
         self.check_bitmaps()?;
+        self.put_inline_dirs()?;
+        self.forget_images();
         self.seal_all()
     }
 

@@ -68,6 +68,11 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
+    /// Takes back what was put there.
+    pub(crate) fn forget(&mut self, b: BlockNo) {
+        self.mended.remove(&b.0);
+    }
+
     pub(crate) fn put(&mut self, b: BlockNo, bytes: Vec<u8>) {
         assert_eq!(bytes.len(), self.block_bytes, "a whole block");
         self.mended.insert(b.0, bytes);

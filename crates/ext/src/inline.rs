@@ -1,46 +1,47 @@
-//! Contents that lie in the inode: the 60 bytes of its map, and an attribute named `system.data`
-//! that goes on where they end. They are shown as a block that lies nowhere; such a volume is only
-//! read.
+//! Contents that lie in the inode (format/src/ext/inline.rs says how). They are shown as a block
+//! that lies nowhere; `ufs` changes them, and here they move out into a block.
+//!
+//! 1. Inode and block change in one transaction, the block's contents with it: where the mode does
+//!    not order contents before what points at them, they are written and durable first. What was
+//!    durable in the inode is so in the block.
 
 use crate::Ext;
+use crate::plants::INLINE_DROPPED;
 use cache::Buf;
 use env::Block;
-use format::bytes::{le32, set16, set32};
-use format::ext::dirent::{ENTRY_MIN, INO_BYTES};
-use format::ext::inode::InodeRef;
-use format::ext::{dirent, xattr};
-use format::{FileBlock, FormatError, Ino};
-use ufs::InodeHandle;
+use format::ext::inline;
+use format::ext::inode::{InodeMut, InodeRef};
+use format::{FileBlock, FormatError};
+use integrity::{Change, Txn};
+use ufs::store::Fill;
+use ufs::{InodeHandle, Store};
 use vfs::FsError;
 
-/// The number of the attributes' prefix `system.`.
-const SYSTEM: u8 = 7;
-/// What a directory's bytes in the map begin with: the parent's number, in place of the two dots.
-const PARENT_BYTES: usize = INO_BYTES;
-/// Bytes of the map.
-const MAP_BYTES: usize = 60;
-
 impl Ext {
+    /// Do the contents lie in the inode?
+    pub(crate) fn is_inline(&self, h: &InodeHandle) -> bool {
+        h.with(|raw| InodeRef(raw).is_inline())
+    }
+
     /// The contents, if they lie in the inode: as many bytes as there are, with what is beyond the
     /// file's end.
     fn inline_bytes(&self, h: &InodeHandle) -> Result<Option<Vec<u8>>, FsError> {
-        let bytes = h.with(|raw| {
-            let i = InodeRef(raw);
-            if !i.is_inline() {
-                return Ok(None);
-            }
-            let mut all = i.map_bytes().to_vec();
-            let list = xattr::decode_inode(i.xattr_space())?;
-            if let Some(a) = list.into_iter().find(|a| a.index == SYSTEM && a.name == b"data") {
-                all.extend(a.value);
-            }
-            if all.len() > self.block_bytes() {
+        let bytes = h.with(inline::contents).and_then(|found| match found {
+            Some(all) if all.len() > self.block_bytes() => {
                 let what = format!("contents of {} bytes in the inode", all.len());
-                return Err(FormatError::corrupt(what, format!("inode {}", h.ino)));
+                Err(FormatError::corrupt(what, format!("inode {}", h.ino)))
             }
-            Ok(Some(all))
+            found => Ok(found),
         });
         bytes.map_err(|e| self.damage(&e))
+    }
+
+    /// The same as far as the file reaches.
+    fn inline_file(&self, h: &InodeHandle) -> Result<Option<Vec<u8>>, FsError> {
+        let Some(mut bytes) = self.inline_bytes(h)? else { return Ok(None) };
+        let size = h.with(|raw| InodeRef(raw).size());
+        bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        Ok(Some(bytes))
     }
 
     /// The blocks of a file whose contents lie in the inode; None: they do not.
@@ -50,9 +51,7 @@ impl Ext {
         at: FileBlock,
         count: u64,
     ) -> Result<Option<Vec<Option<Buf>>>, FsError> {
-        let Some(mut bytes) = self.inline_bytes(h)? else { return Ok(None) };
-        let size = h.with(|raw| InodeRef(raw).size());
-        bytes.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        let Some(bytes) = self.inline_file(h)? else { return Ok(None) };
         let mut block = Block::zeroed(self.block_bytes());
         block.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
         let buf = self.cache.get_detached(block);
@@ -63,24 +62,97 @@ impl Ext {
     /// A directory that lies in the inode, as a block of entries; None: it does not.
     pub(crate) fn inline_dir(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
         let Some(bytes) = self.inline_bytes(h)? else { return Ok(None) };
-        let parent = Ino(le32(&bytes, 0));
         let mut block = Block::zeroed(self.block_bytes());
-        let out = block.bytes_mut();
-        dirent::init_dots(out, h.ino, parent, true);
-        // Two chains of entries, one in the map and one in the attribute, behind the two dots.
-        let mut at = 2 * ENTRY_MIN;
-        set16(out, ENTRY_MIN + 4, ENTRY_MIN as u16);
-        let (inside, rest) = bytes.split_at(MAP_BYTES);
-        for chain in [&inside[PARENT_BYTES..], rest] {
-            out[at..at + chain.len()].copy_from_slice(chain);
-            at += chain.len();
-        }
-        if out.len() - at >= ENTRY_MIN {
-            let left = out.len() - at;
-            out[at..].fill(0);
-            set32(out, at, 0);
-            set16(out, at + 4, left as u16);
-        }
+        block.bytes_mut().copy_from_slice(&self.dir_image(h, &bytes)?);
         Ok(Some(self.cache.get_detached(block)))
+    }
+
+    fn dir_image(&self, h: &InodeHandle, bytes: &[u8]) -> Result<Vec<u8>, FsError> {
+        let limits = self.limits();
+        inline::check_dir(bytes).map_err(|e| self.damage(&e))?;
+        let mut block = vec![0; limits.block_bytes];
+        inline::dir_image(bytes, h.ino, &mut block, limits.dir_tail, limits.entry_kinds);
+        Ok(block)
+    }
+
+    fn take_out(&self, txn: &mut Txn, h: &InodeHandle) {
+        let tree = self.geo.extents && h.with(|raw| !InodeRef(raw).is_symlink());
+        h.edit(txn, Change::Grow(h.ino), |raw| inline::clear(raw, tree));
+        assert!(!self.is_inline(h), "contents are in one place");
+    }
+
+    fn put_back(&self, txn: &mut Txn, h: &InodeHandle, bytes: &[u8]) {
+        let stored = h.edit(txn, Change::Grow(h.ino), |raw| inline::store(raw, bytes));
+        assert!(stored, "what was taken out of inode {} fits in again", h.ino);
+    }
+
+    /// Contents go for good; true: there were any in the inode. The length is the caller's.
+    pub(crate) fn drop_inline(&self, txn: &mut Txn, h: &InodeHandle, from: FileBlock) -> bool {
+        let is_inline = self.is_inline(h);
+        if is_inline && from.0 == 0 {
+            self.take_out(txn, h);
+        }
+        is_inline
+    }
+
+    pub(crate) async fn move_inline_out(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+    ) -> Result<(), FsError> {
+        let (is_dir, all) = (h.with(|raw| InodeRef(raw).is_dir()), self.inline_bytes(h)?);
+        let Some(all) = all else { return Ok(()) };
+        let moved = if is_dir {
+            let image = self.dir_image(h, &all)?;
+            self.take_out(txn, h);
+            self.between(txn).await?;
+            self.dir_grow(txn, h, FileBlock(0), &image).await.map(drop)
+        } else {
+            let bytes = self.inline_file(h)?.unwrap_or_default();
+            self.take_out(txn, h);
+            self.between(txn).await?;
+            self.put_contents(txn, h, &bytes).await
+        };
+        match moved {
+            Err(FsError::NoSpace) => {
+                self.put_back(txn, h, &all);
+                Err(FsError::NoSpace)
+            }
+            Ok(()) if is_dir => {
+                let size = self.block_bytes() as u64;
+                h.edit(txn, Change::GrowDir(h.ino), |raw| InodeMut(raw).set_size(size));
+                Ok(())
+            }
+            moved => moved,
+        }
+    }
+
+    /// A planted bug makes two transactions of what is one.
+    async fn between(&self, txn: &mut Txn) -> Result<(), FsError> {
+        if self.plant.is(INLINE_DROPPED) { self.in_two(txn).await } else { Ok(()) }
+    }
+
+    /// A file's first block, with what was in the inode.
+    async fn put_contents(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        bytes: &[u8],
+    ) -> Result<(), FsError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let whole = (Fill::Whole, Fill::Whole);
+        let bufs = self.write_blocks(txn, h, FileBlock(0), 1, whole).await?;
+        bufs[0].modify(|b| b[..bytes.len()].copy_from_slice(bytes));
+        txn.data(h.ino, &bufs[0], 0..bytes.len());
+        if !self.mechanism.guarantees().contents_first {
+            // 1: nothing durable leads to the block yet.
+            let done = self.cache.write(bufs).await;
+            done.map_err(|e| self.failed(&e.into()))?;
+            let done = self.cache.flush_device().await;
+            done.map_err(|e| self.failed(&e.into()))?;
+        }
+        Ok(())
     }
 }

@@ -100,7 +100,10 @@ impl Ext {
         if i.has_extents() && !self.geo.extents {
             return Some("it is mapped by extents, and the volume has none".into());
         }
-        if i.has_extents() && !i.is_inline() && (i.is_file() || i.is_dir()) {
+        if i.is_inline() && i.has_extents() {
+            return Some("its contents are said to be in it and in extents".into());
+        }
+        if i.has_extents() && (i.is_file() || i.is_dir()) {
             let root = i.map_bytes();
             let head = match extents::head(&root, None) {
                 Ok(head) => head,

@@ -8,7 +8,7 @@ use ufs::Store;
 use vfs::FsError;
 
 /// Their names.
-pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, LEAF_IN_TWO, MARKED_EARLY];
+pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, LEAF_IN_TWO, MARKED_EARLY, INLINE_DROPPED];
 
 /// Those that show on volumes of any kind, in modes that promise something of contents.
 pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
@@ -27,6 +27,8 @@ pub(crate) const REUSED_EARLY: &str = "extent-node-reused-early";
 pub(crate) const SPLIT_IN_TWO: &str = "index-split-in-two";
 /// A leaf of a directory's index is split in one transaction, and its other half found in the next.
 pub(crate) const LEAF_IN_TWO: &str = "directory-split-in-two";
+/// Contents leave their inode in one transaction, and come into their block in the next.
+pub(crate) const INLINE_DROPPED: &str = "inline-dropped-early";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
 

@@ -9,7 +9,7 @@ use cache::{Buf, BufKind, Role};
 use check::live::Watch;
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
-use format::ext::features::ro_compat;
+use format::ext::features::{incompat, ro_compat};
 use format::ext::inode::InodeRef;
 use format::ext::map::file_bytes_max;
 use format::ext::xattr::Elsewhere;
@@ -49,7 +49,8 @@ impl Store for Ext {
             uncounted_dirs: uncounted,
             dir_tail: self.geo.sums.dir_tail(),
             index_rules: self.rules,
-            entry_kinds: self.sb.borrow().has_incompat(format::ext::features::incompat::FILETYPE),
+            entry_kinds: self.sb.borrow().has_incompat(incompat::FILETYPE),
+            inline_data: self.geo.inline_data,
         }
     }
     fn guarantees(&self) -> Guarantees {
@@ -212,6 +213,9 @@ impl Store for Ext {
         self.cache.pass(bufs.iter().flatten());
     }
     fn write_behind(&self, inode: &InodeHandle, at: FileBlock, count: u64) {
+        if self.is_inline(inode) {
+            return;
+        }
         if let Some(bufs) = self.read_blocks_cached(inode, at, count) {
             self.cache.write_behind(bufs.into_iter().flatten().collect());
         }
@@ -224,6 +228,7 @@ impl Store for Ext {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError> {
+        assert!(!self.is_inline(inode), "blocks of inode {}, which has none", inode.ino);
         if self.has_extents(inode) {
             return self.tree_blocks(txn, inode, at, count, fill).await;
         }
@@ -250,6 +255,9 @@ impl Store for Ext {
         inode: &InodeHandle,
         from: FileBlock,
     ) -> Result<(), FsError> {
+        if self.drop_inline(txn, inode, from) {
+            return Ok(());
+        }
         if self.has_extents(inode) {
             return self.tree_cut(txn, inode, from).await;
         }
@@ -274,6 +282,10 @@ impl Store for Ext {
             return self.tree_punch(txn, inode, from, to).await;
         }
         self.punch_blocks(txn, inode, from, to).await
+    }
+
+    async fn move_out(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.move_inline_out(txn, inode).await
     }
 
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {

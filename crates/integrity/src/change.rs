@@ -94,7 +94,7 @@ pub enum Change {
         /// The new block.
         new: BlockNo,
     },
-    /// A file or directory grows by what is written to it.
+    /// A file or directory grows by what is written to it, or what lies of it in the inode changes.
     Grow(Ino),
     /// A directory got longer: only once the block at its new end is mapped.
     GrowDir(Ino),

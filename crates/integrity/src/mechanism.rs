@@ -94,6 +94,8 @@ pub struct Guarantees {
     pub releases_behind: bool,
     /// The most bytes that one operation writes; a longer write is cut short.
     pub write_bytes_max: u64,
+    /// Are contents durable, in their place or in a log, before what points at them is?
+    pub contents_first: bool,
 }
 
 /// When may a change reach the disk?
@@ -139,6 +141,11 @@ pub trait Integrity: WriteGate {
         u64::MAX
     }
 
+    /// Are contents durable, in their place or in a log, before what points at them is?
+    fn contents_first(&self) -> bool {
+        false
+    }
+
     /// May one operation need so much? Who needs more than that goes in steps.
     fn fits(&self, _: &Credits) -> bool {
         true
@@ -152,6 +159,7 @@ pub trait Integrity: WriteGate {
             allocates_ahead: self.zeros_are_cheap(),
             releases_behind: self.releases_behind(),
             write_bytes_max: self.write_bytes_max(),
+            contents_first: self.contents_first(),
         }
     }
 

@@ -16,6 +16,7 @@ mod fragments;
 mod full;
 mod held;
 mod holes;
+mod inline;
 mod layers;
 mod moved;
 mod moves;
@@ -80,6 +81,8 @@ impl Script {
 pub const EXTENTS: &str = "extents";
 /// The second of them.
 pub const SPLITS: &str = "splits";
+/// The scenario for volumes with `inline_data` alone.
+pub const INLINE: &str = "inline";
 /// The scenario for volumes in a log-structured store alone.
 pub const CLEANING: &str = "cleaning";
 /// The second of them.
@@ -137,6 +140,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
+        (
+            INLINE,
+            "inline_data: small files and directories in their inodes, and what outgrows them",
+        ),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
         ("random", "random operations"),
@@ -242,6 +249,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),
+        INLINE => inline::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),

@@ -85,6 +85,17 @@ impl Setting {
         }
     }
 
+    /// May contents lie in the volume's inodes?
+    pub(crate) fn has_inline_data(&self) -> bool {
+        self.with & incompat::INLINE_DATA != 0
+    }
+
+    /// The same with contents in the inodes.
+    #[must_use]
+    pub fn with_inline_data(self) -> Setting {
+        Setting { with: self.with | incompat::INLINE_DATA, ..self }
+    }
+
     /// Has the volume a journal?
     pub(crate) fn has_journal(&self) -> bool {
         self.mode.is_journal() || self.mode.is_redo()
@@ -141,7 +152,7 @@ impl Setting {
 }
 
 /// Features that a volume in the lab may have besides.
-pub const WITH: &[(&str, u32)] = &[("mmp", incompat::MMP)];
+pub const WITH: &[(&str, u32)] = &[("mmp", incompat::MMP), ("inline_data", incompat::INLINE_DATA)];
 
 /// When crash states are recovered and judged, in seconds since 1970: later than every virtual run,
 /// and than every real one whose states are brought here (elsewhere.rs). e2fsck is told the same.

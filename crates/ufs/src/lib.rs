@@ -4,6 +4,7 @@
 
 mod attr;
 mod dir;
+mod inline;
 mod inode;
 mod names;
 mod ops;

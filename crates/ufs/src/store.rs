@@ -14,7 +14,7 @@ use cache::Buf;
 use check::live::{Candidates, Watch};
 use env::Env;
 use format::ext::dirhash::IndexRules;
-use format::ext::inode::SIZE_AT;
+use format::ext::inode::{InodeRef, SIZE_AT};
 use format::ext::xattr::Elsewhere;
 use format::{BlockNo, Extent, FileBlock, FormatError, Ino};
 use integrity::{Change, Credits, Ended, Guarantees, Txn};
@@ -44,6 +44,8 @@ pub struct Limits {
     pub index_rules: Option<IndexRules>,
     /// Do directory entries hold the kind of file?
     pub entry_kinds: bool,
+    /// May contents lie in inodes?
+    pub inline_data: bool,
 }
 
 /// A part of a hole that one transaction punches.
@@ -281,6 +283,14 @@ pub trait Store: 'static {
         from: FileBlock,
         to: FileBlock,
     ) -> Result<(), FsError>;
+
+    /// Moves contents that lie in the inode into a block, as one change with what comes after it in
+    /// the transaction; `NoSpace` before anything has changed. Nothing where they lie elsewhere.
+    async fn move_out(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        assert!(!inode.with(|raw| InodeRef(raw).is_inline()), "a layout without such contents");
+        let _ = txn;
+        Ok(())
+    }
 
     /// A directory's block; a hole in a directory is `Corrupt`.
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError>;

@@ -6,6 +6,7 @@ use crate::inode::Inode;
 use crate::ops::NewMode;
 use crate::store::{InodeHandle, Store};
 use format::ext::acl::{self, AclEntry, tag};
+use format::ext::inline;
 use format::ext::inode::{CLASSIC_BYTES, InodeRef};
 use format::ext::xattr::{self, Attribute};
 use integrity::{Change, Txn};
@@ -110,10 +111,12 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
         let mut sorted: Vec<Attribute> = list.to_vec();
-        sorted.sort_by_key(|a| a.value.len());
+        // Contents have no other place.
+        sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
         let n = (0..=sorted.len()).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
         let (inside, outside) = sorted.split_at(n);
+        assert!(!outside.iter().any(inline::is_data), "contents of {} stay in the inode", h.ino);
         let bs = self.store.limits().block_bytes;
         let block = match outside {
             [] => None,
@@ -206,7 +209,9 @@ impl<S: Store> Ufs<S> {
         if from.lists.is_empty() {
             return Ok(());
         }
-        self.put_attributes(txn, h, &from.lists).await
+        let mut all = self.attributes(h).await?; // a directory's contents may be one
+        all.extend(from.lists.iter().cloned());
+        self.put_attributes(txn, h, &all).await
     }
 
     /// After a chmod the access list follows the mode.

@@ -31,7 +31,12 @@ pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>
         let mut seen = 0;
         for slot in table.chunks_exact(geo.inode_bytes) {
             let i = InodeRef(slot);
-            if seen < files_in_group && i.is_file() && i.links() > 0 && i.size() > bs {
+            if seen < files_in_group
+                && i.is_file()
+                && !i.is_inline()
+                && i.links() > 0
+                && i.size() > bs
+            {
                 seen += 1;
                 total.add_file(device, &geo, i)?;
             }

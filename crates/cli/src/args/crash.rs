@@ -66,7 +66,7 @@ pub struct CrashArgs {
     /// The kind of volume [default: ext3, and for a fourth of the states more ext4].
     #[arg(long)]
     pub profile: Option<CrashProfile>,
-    /// A feature that the volumes have besides (`mmp`); again for another.
+    /// A feature that the volumes have besides (`mmp`, `inline_data`); again for another.
     #[arg(long, value_name = "FEATURE")]
     pub with: Vec<String>,
     #[arg(long)]

@@ -107,8 +107,14 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let of_layout = o.plant.0.is_some_and(|p| is_of_layout(&p));
     if of_layout {
         // The scenario that is about what they break.
-        let of_names = o.plant.is("directory-split-in-two");
-        let about = if of_names { lab::SPLITS } else { lab::EXTENTS };
+        let about = match o.plant.0 {
+            Some("directory-split-in-two") => lab::SPLITS,
+            Some("inline-dropped-early") => {
+                o.setting = o.setting.with_inline_data();
+                lab::INLINE
+            }
+            _ => lab::EXTENTS,
+        };
         o.scenario.get_or_insert(about.into());
     }
     if o.plant.0.is_some_and(|p| lfs::PLANTS.contains(&p)) {
@@ -144,10 +150,13 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let of_mechanism = o.plant.is_any() && !of_layout;
     if a.profile.is_none() && is_atomic(mode) && !o.setting.outside && !of_mechanism {
         let states = if o.first { o.states } else { o.states / 8 };
-        all.extend([true, false].map(|checksums| {
-            let setting = Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
-            CrashOptions { setting, states, ..o.clone() }
-        }));
+        let of = |checksums| Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
+        let inline = of(true).with_inline_data();
+        // A planted bug shows wherever it is looked for.
+        let more = if o.plant.is_any() { vec![] } else { vec![inline] };
+        for setting in [of(true), of(false)].into_iter().chain(more) {
+            all.push(CrashOptions { setting, states, ..o.clone() });
+        }
     }
     all
 }

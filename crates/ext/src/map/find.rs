@@ -32,6 +32,9 @@ impl Ext {
         at: FileBlock,
         max: u64,
     ) -> Result<Run, FsError> {
+        if self.is_inline(h) {
+            return Ok(Run { start: None, len: max }); // it has no blocks
+        }
         if self.has_extents(h) {
             return Ok(as_run(self.spot(h, at).await?, max));
         }
@@ -41,6 +44,9 @@ impl Ext {
 
     /// As [`Ext::find`], if nothing has to be read.
     pub(crate) fn find_cached(&self, h: &InodeHandle, at: FileBlock, max: u64) -> Option<Run> {
+        if self.is_inline(h) {
+            return Some(Run { start: None, len: max });
+        }
         if self.has_extents(h) {
             return Some(as_run(self.spot_cached(h, at)?, max));
         }

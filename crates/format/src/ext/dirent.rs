@@ -153,6 +153,12 @@ pub(crate) fn put(block: &mut [u8], at: usize, len: usize, ino: Ino, kind: u8, n
     block[at + HEAD..at + HEAD + name.len()].copy_from_slice(name);
 }
 
+/// One unused entry, as long as all of it.
+pub fn put_unused(part: &mut [u8]) {
+    part.fill(0);
+    put(part, 0, part.len(), Ino(0), 0, &[]);
+}
+
 /// Free space at `at`, the rest of its sector, behind an entry of `before` bytes: an unused entry,
 /// or if it is too short for one, that entry's.
 pub(crate) fn put_free(block: &mut [u8], at: usize, len: usize, before: usize) {

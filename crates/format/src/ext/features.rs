@@ -46,6 +46,8 @@ pub mod incompat {
     pub const LARGE_DIR: u32 = 0x4000;
     /// The checksums' seed is a field of its own, not the UUID.
     pub const CSUM_SEED: u32 = 0x2000;
+    /// Small files and directories lie in their inodes.
+    pub const INLINE_DATA: u32 = 0x8000;
 }
 /// RO_COMPAT: who does not know one may read.
 pub mod ro_compat {
@@ -125,7 +127,7 @@ pub const FEATURES: &[Feature] = &[
     (Incompat, 0x1000, "dirdata", Refused(ITS_OWN)),
     (Incompat, 0x2000, "metadata_csum_seed", Written),
     (Incompat, 0x4000, "large_dir", Written),
-    (Incompat, 0x8000, "inline_data", ReadOnly),
+    (Incompat, 0x8000, "inline_data", Written),
     (Incompat, 0x1_0000, "encrypt", ReadOnly),
     (Incompat, 0x2_0000, "casefold", Refused(CASEFOLD)),
     (RoCompat, 0x1, "sparse_super", Written),
@@ -215,11 +217,12 @@ impl Features {
     /// The features that are written only in modes whose journal keeps whole blocks together: a
     /// write torn by a power cut would leave a wrong checksum, or half a tree of extents.
     pub fn journal_only_because(self) -> Vec<String> {
-        use incompat::{EXTENTS, FLEX_BG, META_BG, WIDE};
+        use incompat::{CSUM_SEED, EXTENTS, FLEX_BG, INLINE_DATA, META_BG, WIDE};
         use ro_compat::{DIR_NLINK, GDT_CSUM, HUGE_FILE, METADATA_CSUM};
         let such = Features {
             compat: self.compat & compat::SPARSE_SUPER2,
-            incompat: self.incompat & (META_BG | EXTENTS | WIDE | FLEX_BG | incompat::CSUM_SEED),
+            incompat: self.incompat
+                & (META_BG | EXTENTS | WIDE | FLEX_BG | CSUM_SEED | INLINE_DATA),
             ro_compat: self.ro_compat & (HUGE_FILE | GDT_CSUM | DIR_NLINK | METADATA_CSUM),
         };
         such.names()
@@ -230,12 +233,12 @@ impl Features {
     pub fn not_checked_because(self) -> Vec<String> {
         use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, ORPHAN_FILE};
         use compat::{RESIZE_INODE, SPARSE_SUPER2, STABLE_INODES};
-        use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, LARGE_DIR, META_BG, MMP};
-        use incompat::{RECOVER, WIDE};
+        use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, INLINE_DATA, LARGE_DIR, META_BG};
+        use incompat::{MMP, RECOVER, WIDE};
         use ro_compat::{DIR_NLINK, EXTRA_ISIZE, GDT_CSUM, HUGE_FILE, LARGE_FILE, METADATA_CSUM};
         use ro_compat::{ORPHAN_PRESENT, SPARSE_SUPER};
         let old = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
-        let wide = EXTENTS | WIDE | FLEX_BG | META_BG | LARGE_DIR | CSUM_SEED;
+        let wide = EXTENTS | WIDE | FLEX_BG | META_BG | LARGE_DIR | CSUM_SEED | INLINE_DATA;
         let large = LARGE_FILE | HUGE_FILE | DIR_NLINK | EXTRA_ISIZE;
         let known = Features {
             compat: old | SPARSE_SUPER2 | STABLE_INODES | ORPHAN_FILE,

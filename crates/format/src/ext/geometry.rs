@@ -139,6 +139,8 @@ pub struct Geometry {
     pub wide: bool,
     /// Are files mapped by extents?
     pub extents: bool,
+    /// May small files and directories lie in their inodes?
+    pub inline_data: bool,
     /// Do inodes count their blocks with 48 bits?
     pub huge_files: bool,
     /// The checksums of its metadata.
@@ -173,6 +175,7 @@ impl Geometry {
             flexible: s.has_incompat(incompat::FLEX_BG),
             wide: s.has_incompat(incompat::WIDE),
             extents: s.has_incompat(incompat::EXTENTS),
+            inline_data: s.has_incompat(incompat::INLINE_DATA),
             huge_files: s.has_ro_compat(ro_compat::HUGE_FILE),
             sums: s.sums(),
         }

@@ -15,6 +15,7 @@ pub mod extents;
 pub mod features;
 pub mod geometry;
 pub mod growth;
+pub mod inline;
 pub mod inode;
 pub mod map;
 pub mod mmp;

@@ -140,6 +140,7 @@ pub fn set_refcount(block: &mut [u8], n: u32) {
 }
 
 fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
+    let in_block = base == 0;
     let mut sorted: Vec<&Attribute> = list.iter().collect();
     sorted.sort_by(|a, b| (a.index, a.name.len(), &a.name).cmp(&(b.index, b.name.len(), &b.name)));
     let (mut at, mut end) = (first, space.len());
@@ -152,7 +153,9 @@ fn encode(space: &mut [u8], first: usize, base: usize, list: &[Attribute]) {
         set16(space, at + 2, value_at as u16);
         set32(space, at + 8, a.value.len() as u32);
         space[at + ENTRY_HEAD..at + ENTRY_HEAD + a.name.len()].copy_from_slice(&a.name);
-        set32(space, at + 12, a.elsewhere.map_or_else(|| entry_hash(a), |e| e.hash));
+        // In inodes the kernel leaves the hash out, and there it changes values in place.
+        let hash = if in_block { entry_hash(a) } else { 0 };
+        set32(space, at + 12, a.elsewhere.map_or(hash, |e| e.hash));
         if let Some(e) = a.elsewhere {
             set32(space, at + 4, e.ino.0);
             set32(space, at + 8, e.len);

@@ -265,6 +265,7 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         flexible: ext4,
         wide: ext4,
         extents: ext4,
+        inline_data: o.incompat & incompat::INLINE_DATA != 0,
         huge_files: ext4,
         sums: match o.profile {
             Profile::Ext4 { checksums: true } => Sums::All(Sums::seed_of(&o.uuid)),

@@ -367,6 +367,10 @@ impl Integrity for Jbd2 {
     fn zeros_are_cheap(&self) -> bool {
         self.policy.is_packed()
     }
+    fn contents_first(&self) -> bool {
+        self.policy != Policy::Writeback
+    }
+
     fn write_bytes_max(&self) -> u64 {
         let blocks =
             if self.policy.journals_data() { self.transaction_blocks_max() / 2 } else { 0 };

@@ -183,6 +183,10 @@ impl Integrity for Lfs {
     fn zeros_are_cheap(&self) -> bool {
         false // they would be written
     }
+    fn contents_first(&self) -> bool {
+        true // one atomic group
+    }
+
     fn write_bytes_max(&self) -> u64 {
         // Beside the contents, their map and the metadata.
         let blocks = self.store.blocks_max();

@@ -298,6 +298,10 @@ impl Integrity for Redo {
         txn.edits.push(edit);
     }
 
+    fn contents_first(&self) -> bool {
+        self.data.ordered
+    }
+
     fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
         self.note_data(txn, ino, buf, range);
     }

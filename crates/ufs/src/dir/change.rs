@@ -8,6 +8,7 @@ use crate::store::Store;
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
 use format::ext::dirindex;
+use format::ext::inline;
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::intent::{Intent, NameIntent};
 use format::{FileBlock, FormatError, Ino};
@@ -145,7 +146,7 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         name_len: usize,
     ) -> Result<(), FsError> {
-        if self.is_indexed(dir) {
+        if self.is_indexed(dir) || dir.with(|i| i.is_inline()) {
             return Ok(()); // it was there already, before this transaction
         }
         self.index(dir).await?;
@@ -178,6 +179,28 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
+    /// Adds a name to a directory that lies in its inode; false: it does not.
+    fn add_inline(
+        &self,
+        txn: &mut Txn,
+        dir: &Inode,
+        name: &[u8],
+        (ino, mode): (Ino, u16),
+    ) -> Result<bool, FsError> {
+        let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
+        let named = self.stands_for(name);
+        let change = Change::AddEntry { dir: dir.ino(), ino, name: named, at: 0 };
+        let added = self.edit_inline_dir(txn, dir, change, |b| {
+            let at = inline::add(b, name, ino, kind)?;
+            at.map(drop).ok_or_else(|| FormatError::corrupt("room that has gone", "its entries"))
+        })?;
+        if added {
+            self.intend_named(txn, dir, name, (ino, is_dir_mode(mode)));
+            self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
+        }
+        Ok(added)
+    }
+
     /// Adds a name; `make_slack` was called in this transaction.
     pub(crate) async fn add_name(
         &self,
@@ -188,6 +211,9 @@ impl<S: Store> Ufs<S> {
         mode: u16,
     ) -> Result<(), FsError> {
         assert!(dir.lock.is_busy(), "a name for {ino} in a directory that nobody has locked");
+        if self.add_inline(txn, dir, name, (ino, mode))? {
+            return Ok(());
+        }
         let (block, sector) = if self.is_indexed(dir) {
             *dir.dir.borrow_mut() = None; // of the directory as it was before
             self.room_of(dir, name).await?
@@ -260,6 +286,11 @@ impl<S: Store> Ufs<S> {
         };
         let is_dir = self.is_dir_at(&buf.bytes(), offset, ino);
         self.intend_unnamed(txn, dir, name, (ino, is_dir));
+        let place = inline::place_of(offset).unwrap_or(0);
+        if self.edit_inline_dir(txn, dir, change, |b| inline::remove(b, place))? {
+            self.tell(|c| c.unnamed(dir.ino(), ino));
+            return Ok(());
+        }
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
@@ -298,6 +329,16 @@ impl<S: Store> Ufs<S> {
         let was_dir = self.is_dir_at(&buf.bytes(), offset, old);
         self.intend_unnamed(txn, dir, name, (old, was_dir));
         self.intend_named(txn, dir, name, (new, is_dir_mode(mode)));
+        let place = inline::place_of(offset).unwrap_or(0);
+        let inside = self.edit_inline_dir(txn, dir, change, |b| {
+            dirent::set_ino(b, place, new);
+            dirent::set_kind(b, place, kind);
+            Ok(())
+        })?;
+        if inside {
+            tell();
+            return Ok(());
+        }
         let same_kind = dirent::kind_at(&buf.bytes(), offset) == kind;
         if same_kind {
             let bytes = offset..offset + dirent::INO_BYTES;
@@ -334,7 +375,13 @@ impl<S: Store> Ufs<S> {
         let (buf, offset) = self.dir_at(dir, dots.at).await?;
         let change = Change::DotDot { dir: dir.ino(), parent };
         let bytes = offset..offset + dirent::INO_BYTES;
-        txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
+        let inside = self.edit_inline_dir(txn, dir, change, |b| {
+            dirent::set_ino(b, 0, parent);
+            Ok(())
+        })?;
+        if !inside {
+            txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
+        }
         self.tell(|c| c.moved(dir.ino(), parent));
         Ok(())
     }

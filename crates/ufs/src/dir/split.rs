@@ -43,6 +43,7 @@ impl<S: Store> Ufs<S> {
         name: &[u8],
     ) -> Result<(), FsError> {
         assert!(dir.lock.is_busy(), "room for a name in a directory that nobody has locked");
+        self.prepare_inline(ctx, dir, name.len()).await?;
         let limits = self.store.limits();
         let Some(rules) = limits.index_rules else { return self.unindex(dir).await };
         self.store.writable()?;

@@ -125,7 +125,9 @@ impl<S: Store> Ufs<S> {
         let old = inode.size();
         let bs = self.store.limits().block_bytes as u64;
         let (ino, h) = (inode.ino(), &inode.h);
-        if size < old {
+        if self.resize_inline(txn, h, size).await? {
+            h.edit_size(txn, Change::Shrink(ino), size);
+        } else if size < old {
             self.zero_tail(txn, inode, size).await?;
             self.store.orphan_add(txn, h).await?;
             h.edit_size(txn, Change::Shrink(ino), size);

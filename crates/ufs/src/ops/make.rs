@@ -236,6 +236,7 @@ impl<S: Store> Ufs<S> {
         let limits = self.store.limits();
         let mut block = vec![0; limits.block_bytes];
         match kind {
+            MakeKind::Dir if self.make_inline_dir(txn, h, dir.ino()) => (),
             MakeKind::Dir => {
                 dirent::init_empty_before(&mut block, limits.dir_tail);
                 dirent::put_dots(&mut block, h.ino, dir.ino(), limits.entry_kinds);

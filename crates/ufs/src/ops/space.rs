@@ -49,6 +49,7 @@ impl<S: Store> Ufs<S> {
         let size = inode.size();
         let only_adds = matches!(op, SpaceOp::Allocate { .. });
         self.check_contents(&inode, if only_adds { size } else { offset })?;
+        self.leave_inode(ctx, &inode).await?;
         let beyond = end > size;
         let unwritten = self.store.has_unwritten(&inode.h);
         match op {
@@ -252,6 +253,9 @@ impl<S: Store> Ufs<S> {
         let size = inode.size();
         if offset >= size {
             return Err(FsError::NoSuchOffset);
+        }
+        if inode.with(|i| i.is_inline()) {
+            return Ok(Reply::Offset(if kind == SeekKind::Data { offset } else { size }));
         }
         let bs = self.store.limits().block_bytes as u64;
         let (mut at, last) = (offset / bs, size.div_ceil(bs));

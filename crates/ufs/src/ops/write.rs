@@ -56,7 +56,8 @@ impl<S: Store> Ufs<S> {
         let bs = self.store.limits().block_bytes as u64;
         let blocks = (offset + data.len() as u64).div_ceil(bs) - offset / bs;
         let stable = w.stability != Stability::Unstable;
-        let data_bytes = data.len() as u64;
+        let moves = inode.with(|i| i.is_inline());
+        let data_bytes = data.len() as u64 + if moves { inode.size() } else { 0 };
         let need = Credits { data_bytes, stable, ..Credits::blocks(16 + blocks / 64) };
         self.store.allow_size(offset + data.len() as u64).await?;
         let mut txn = self.begin(ctx, need).await?;
@@ -104,6 +105,9 @@ impl<S: Store> Ufs<S> {
         offset: u64,
         data: &Rope,
     ) -> Result<usize, FsError> {
+        if self.write_inline(txn, &inode.h, offset, data).await? {
+            return Ok(data.len());
+        }
         let bs = self.store.limits().block_bytes as u64;
         let size = inode.size();
         if offset > size {

@@ -214,6 +214,7 @@ impl Store for Memory {
             file_bytes_max: 1 << 40,
             links_max: 12,
             entry_kinds: true,
+            inline_data: false,
             uncounted_dirs: false,
             dir_tail: 0,
             index_rules: self.rules,
