@@ -53,6 +53,8 @@ impl Gain {
 }
 /// Segments that a pass may fill though operations under way may need them.
 const ROOM_LEAST: u32 = 16;
+/// Free segments for each of the cleaner's heads, from which on a pass uses all of them.
+const SPREAD_FROM: u32 = 3;
 /// Victims that a pass may have however little is free.
 const VICTIMS_LEAST: u32 = 4;
 /// Blocks read into memory in a pass.
@@ -63,6 +65,8 @@ pub(crate) struct Survivor {
     pub(crate) v: Virt,
     pub(crate) stamp: u64,
     pub(crate) from: Place,
+    /// The head that wrote it there.
+    pub(crate) head: u8,
     pub(crate) block: Block,
 }
 
@@ -268,7 +272,11 @@ impl Inner {
         // gained in a small store: what the table leaves of its own makes up for them.
         let counted = !s.planted("moves-not-counted");
         let admitted = if counted { admitted } else { 0 };
-        let kept = if counted { s.table_reserve() + 1 } else { 1 };
+        let table = if counted { s.table_reserve() } else { 0 };
+        // Where little is free, all goes to one head.
+        let heads = self.geometry.cleaner_heads();
+        s.placing.spreads = s.spare() >= table + SPREAD_FROM * heads;
+        let kept = table + if s.placing.spreads { heads } else { 1 };
         let left = s.spare().saturating_sub(kept);
         let room = left.saturating_sub(admitted).max(left.min(ROOM_LEAST));
         let moved = (u64::from(room) * whole).min(PASS_BLOCKS);
@@ -313,20 +321,21 @@ impl Inner {
             &raw.bytes()[at..at + BLOCK_BYTES]
         };
         let amended = self.amended(segment).await?;
-        let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot))));
-        let mut named: Vec<(Virt, u64, Place)> = plugged.collect();
+        let last = self.geometry.heads - 1;
+        let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot)), last));
+        let mut named: Vec<(Virt, u64, Place, u8)> = plugged.collect();
         for summary in summaries(raw.bytes(), start) {
             named.extend(summary.blocks().filter_map(|(entry, place)| match entry {
                 Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => {
-                    Some((v, stamp, place))
+                    Some((v, stamp, place, summary.head))
                 }
                 _ => None,
             }));
         }
-        for (v, stamp, from) in named {
+        for (v, stamp, from, head) in named {
             if let Some(v) = self.whose(v, from).await? {
                 let block = Block::copy_of(part(from.0 - start.0));
-                out.push(Survivor { v, stamp, from, block });
+                out.push(Survivor { v, stamp, from, head, block });
             }
         }
         Ok(())
@@ -384,7 +393,8 @@ impl Inner {
                 {
                     p.over(&mut block);
                 }
-                s.move_block(b.v, (b.from, b.stamp), block);
+                let head = s.head_of_move(b.head, b.stamp);
+                s.move_block(b.v, (b.from, b.stamp), (head, block));
             }
             drop(s);
             self.issue(false);
@@ -439,8 +449,12 @@ mod tests {
         (env, disk): (Env, Rc<dyn Disk>),
         plant: Option<&'static str>,
     ) -> u8 {
-        let options =
-            FormatOptions { uuid: [7; 16], segment_bytes: Some(32 << 10), virtual_bytes: None };
+        let options = FormatOptions {
+            uuid: [7; 16],
+            segment_bytes: Some(32 << 10),
+            virtual_bytes: None,
+            heads: None,
+        };
         crate::format(&disk, &options).await.unwrap();
         let options = OpenOptions { plant, ..OpenOptions::default() };
         let store = Store::open(env, disk, options).await.unwrap();
@@ -496,8 +510,12 @@ mod tests {
 
     /// A store of which a third of each segment is dead.
     async fn a_third_dead(env: Env, disk: Rc<dyn Disk>) -> Store {
-        let options =
-            FormatOptions { uuid: [7; 16], segment_bytes: Some(64 << 10), virtual_bytes: None };
+        let options = FormatOptions {
+            uuid: [7; 16],
+            segment_bytes: Some(64 << 10),
+            virtual_bytes: None,
+            heads: None,
+        };
         let blocks = crate::format(&disk, &options).await.unwrap().virtual_blocks;
         let store = Store::open(env, disk, OpenOptions::default()).await.unwrap();
         for (from, step) in [(0, 1), (0, 3)] {

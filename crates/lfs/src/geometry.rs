@@ -42,7 +42,7 @@ pub struct Geometry {
     pub segments: u32,
     /// Virtual blocks.
     pub virtual_blocks: u64,
-    /// Open segments for contents: the first is the users', the last the cleaner's.
+    /// Open segments for contents: the first are the users', the others the cleaner's (heads.rs).
     pub heads: u8,
 }
 
@@ -71,6 +71,13 @@ impl Geometry {
     /// The block that says what a segment holds by plugging: it is behind those of users.
     pub(crate) fn amended(&self, seg: SegNo) -> Virt {
         Virt(self.virtual_blocks + u64::from(seg.0))
+    }
+    /// Heads of users'; the others are the cleaner's.
+    pub(crate) fn user_heads(&self) -> usize {
+        if usize::from(self.heads) >= crate::policy::Lifespans::CLASSES { 2 } else { 1 }
+    }
+    pub(crate) fn cleaner_heads(&self) -> u32 {
+        u32::from(self.heads) - self.user_heads() as u32
     }
     /// Blocks that the table may know.
     pub(crate) fn known_blocks(&self) -> u64 {
@@ -124,9 +131,13 @@ impl Geometry {
         let bytes = u64::from(self.segments) * u64::from(self.segment_blocks) * BLOCK;
         (bytes / 128).clamp(16 << 10, 1 << 20)
     }
-    /// Segments that a head may enter while it takes `n` blocks.
+    /// Segments that users' heads may enter while they take `n` blocks.
     pub(crate) fn segments_for(&self, n: u64) -> u32 {
-        n.div_ceil(u64::from(self.segment_blocks) - 1) as u32 + 1
+        n.div_ceil(u64::from(self.segment_blocks) - 1) as u32 + self.user_heads() as u32
+    }
+    /// The same of the cleaner's.
+    pub(crate) fn segments_to_move(&self, n: u64) -> u32 {
+        n.div_ceil(u64::from(self.segment_blocks) - 1) as u32 + self.cleaner_heads()
     }
     /// Segments that only the table and the checkpoints may take: three times what the table can
     /// grow to (being written, and named by either checkpoint), three times a checkpoint's body,

@@ -2,7 +2,8 @@
 //! acknowledged. It does not know what the blocks mean, nor who asks.
 
 use crate::extents::Extent;
-use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::geometry::{BLOCK_BYTES, Place, Virt};
+use crate::heads::{Open, USERS};
 use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
@@ -11,38 +12,6 @@ use crate::table::Base;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
 use std::rc::Rc;
-
-/// The head of what users write.
-pub(crate) const USERS: usize = 0;
-
-/// Where partial segments of one kind go.
-pub(crate) struct Head {
-    /// Writes here,
-    pub(crate) segment: SegNo,
-    /// from this block on,
-    pub(crate) offset: u32,
-    /// and here when it is full; announced by every summary of this head (I3).
-    pub(crate) next: SegNo,
-    pub(crate) open: Option<Open>,
-}
-
-/// A partial segment that is being filled.
-pub(crate) struct Open {
-    start: Place,
-    entries: Vec<Entry>,
-    entry_bytes: usize,
-    blocks: Vec<Block>,
-    /// An atomic group that began in an earlier partial ends here.
-    tail: bool,
-}
-
-impl Open {
-    /// Which of its blocks lies at `place`.
-    fn index_of(&self, place: Place) -> Option<usize> {
-        let i = place.0.checked_sub(self.start.0 + 1)? as usize;
-        (i < self.blocks.len()).then_some(i)
-    }
-}
 
 /// A closed partial segment on its way to the disk.
 pub(crate) struct Ready {
@@ -66,15 +35,11 @@ impl State {
     /// Everything put until [`State::end_group`] survives a crash together or not at all (I5).
     pub(crate) fn begin_group(&mut self) {
         assert!(!self.in_group, "I5: groups do not nest");
-        (self.in_group, self.split) = (true, false);
+        self.in_group = true;
     }
     pub(crate) fn end_group(&mut self) {
-        if self.split
-            && let Some(open) = &mut self.heads[USERS].open
-        {
-            open.tail = true;
-        }
         self.in_group = false;
+        assert!(!self.torn || self.is_user_open(), "I5: the rest of a group is to be closed");
     }
 
     /// A block's new contents. `base`: where it lies now.
@@ -88,22 +53,34 @@ impl State {
         self.patches.remove(v);
         let old = self.table.place(v, base);
         if let Some(old) = old.filter(|_| !has_ranges && !self.is_needed(v, base))
-            && let Some(open) = &mut self.heads[USERS].open
-            && let Some(i) = open.index_of(old)
+            && let Some((open, i)) = self.open_with(old)
         {
             // Not on its way yet: the newer contents take its place.
             open.blocks[i] = block.clone();
             self.pending.insert(old.0, block);
             return;
         }
-        let place = self.put(USERS, Entry::Written { v, stamp }, Some(block));
+        let head = self.head_of_write(old);
+        let place = self.put(head, Entry::Written { v, stamp }, Some(block));
         self.give_up(Extent { v, n: 1, place: old }, base);
         self.map(v, place, stamp);
     }
 
-    /// A block is copied from `from`, where it still lies (I4).
-    pub(crate) fn move_block(&mut self, v: Virt, (from, stamp): (Place, u64), block: Block) {
-        let head = self.heads.len() - 1;
+    /// The users' open partial with the block that lies there, and which of its blocks it is.
+    fn open_with(&mut self, place: Place) -> Option<(&mut Open, usize)> {
+        let users = self.geometry.user_heads();
+        let mut open = self.heads[..users].iter_mut().filter_map(|h| h.open.as_mut());
+        open.find_map(|o| o.index_of(place).map(|i| (o, i)))
+    }
+
+    /// A block is copied from `from`, where it still lies (I4), to a segment that `head` fills.
+    pub(crate) fn move_block(
+        &mut self,
+        v: Virt,
+        (from, stamp): (Place, u64),
+        (head, block): (usize, Block),
+    ) {
+        assert!(head >= self.geometry.user_heads(), "moves are no part of users' groups");
         self.stats.moved += 1;
         let place = self.put(head, Entry::Moved { v, stamp, from }, Some(block));
         self.remap(v, place, stamp, Some(from));
@@ -169,7 +146,9 @@ impl State {
         self.deaths.note(place, n, self.usage.begun);
         for i in 0..n {
             let seg = self.geometry.segment_of(place.plus(i));
-            self.usage.died(seg.expect("I8: a place is in a segment"), 1);
+            let seg = seg.expect("I8: a place is in a segment");
+            self.usage.died(seg, 1);
+            self.note_lifespan(seg);
         }
     }
 
@@ -196,12 +175,16 @@ impl State {
 
     /// Appends to a head's open partial, opening one if need be. Returns where the block will lie.
     pub(crate) fn put(&mut self, h: usize, entry: Entry, block: Option<Block>) -> Option<Place> {
+        self.put_in_order(h, &entry);
         self.make_room(h, &entry);
+        let users = self.geometry.user_heads();
         let open = self.heads[h].open.as_mut().expect("there is one with room");
         open.entry_bytes += entry.bytes();
         open.entries.push(entry);
+        self.note_order(h);
         let block = block?;
-        self.pace.used += u64::from(h == USERS);
+        self.pace.used += u64::from(h < users);
+        let open = self.heads[h].open.as_mut().expect("there is one with room");
         open.blocks.push(block.clone());
         let place = open.start.plus(open.blocks.len() as u64);
         self.pending.insert(place.0, block);
@@ -222,8 +205,7 @@ impl State {
         }
         let head = &mut self.heads[h];
         let start = self.geometry.start(head.segment).plus(u64::from(head.offset));
-        let (entries, blocks) = (Vec::new(), Vec::new());
-        head.open = Some(Open { start, entries, entry_bytes: 0, blocks, tail: false });
+        head.open = Some(Open::at(start));
     }
 
     /// The head goes on in the segment that was announced, and chooses the one after it.
@@ -236,15 +218,20 @@ impl State {
         let head = &mut self.heads[h];
         let full = std::mem::replace(&mut head.segment, head.next);
         (head.offset, head.next) = (0, next);
+        self.usage.fill(head.segment, h as u8, self.stamp);
         self.usage.close(full);
+        self.note_lifespan(full);
     }
 
     /// Gives the open partial of a head its serial and its sum, and makes it ready to be written.
     pub(crate) fn close(&mut self, h: usize) {
         let Some(open) = self.heads[h].open.take() else { return };
-        self.split |= self.in_group;
-        let mut others = self.heads.iter().filter_map(|h| h.open.as_ref());
-        let group_end = !self.in_group && !others.any(|o| o.tail);
+        let is_user = h < self.geometry.user_heads();
+        if is_user {
+            let others = self.is_user_open() && !self.planted("one-head-ends-group");
+            self.torn = self.in_group || others;
+        }
+        let group_end = !self.in_group && !self.torn;
         self.serial += 1;
         let summary = Summary {
             serial: self.serial,
@@ -269,11 +256,11 @@ impl State {
         assert!(head.offset <= self.geometry.segment_blocks, "I3: a partial ends in its segment");
         let blocks: Vec<Block> = std::iter::once(Block::copy_of(&raw)).chain(open.blocks).collect();
         self.stats.partials += 1;
-        self.pace.used += u64::from(h == USERS);
+        self.pace.used += u64::from(is_user);
         self.stats.log_blocks += blocks.len() as u64;
         self.since_checkpoint += blocks.len() as u64;
-        // What the users' head has not closed is not in it, nor what the next partial ends.
-        let seals = h == USERS && group_end;
+        // What the users' heads have not closed is not in it, nor what the next partial ends.
+        let seals = is_user && group_end;
         self.sealed += u64::from(seals);
         let puts = if seals { self.put } else { 0 };
         self.flights.insert(self.serial, Flight { puts, ..Flight::default() });
@@ -359,7 +346,7 @@ impl Inner {
         let target = {
             let mut s = self.state.borrow_mut();
             if is_unsent {
-                s.close(USERS);
+                s.close_users();
             }
             s.serial
         };
@@ -370,7 +357,7 @@ impl Inner {
     /// Stands for what users have put and no closed partial ends yet; None: there is nothing.
     fn unsent(&self) -> Option<u64> {
         let s = self.state.borrow();
-        s.heads[USERS].open.is_some().then_some(s.sealed)
+        s.is_user_open().then_some(s.sealed)
     }
 
     /// Partials on their way to the disk that somebody waits for.

@@ -3,6 +3,7 @@
 
 use crate::checkpoint;
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
+use crate::policy::Lifespans;
 use crate::snapshot::Snapshots;
 use crate::superblock::Superblock;
 use crate::totals::Totals;
@@ -19,7 +20,12 @@ pub struct FormatOptions {
     /// Bytes of the virtual disk; None: as many as the disk below can hold however they are
     /// written.
     pub virtual_bytes: Option<u64>,
+    /// Segments that are written at the same time, 2 to 8; None: by the disk's size.
+    pub heads: Option<u8>,
 }
+
+/// From so many segments on, each class of blocks has a head: two segments of each are taken.
+const SEGMENTS_FOR_CLASSES: u32 = 512;
 
 /// A segment's size if nobody asked for one: on a disk of this size a table of at most 2^14.
 fn segment_bytes_for(disk_bytes: u64) -> u64 {
@@ -40,7 +46,12 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
     let segment_blocks = (segment_bytes / BLOCK) as u32;
     let blocks = (disk_bytes / BLOCK).saturating_sub(FIRST + 1);
     let segments = (blocks / u64::from(segment_blocks)).min(1 << 20) as u32;
-    let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads: 2 };
+    let by_size = if segments < SEGMENTS_FOR_CLASSES { 2 } else { Lifespans::CLASSES as u8 };
+    let heads = options.heads.unwrap_or(by_size);
+    if !(2..=8).contains(&heads) {
+        return Err(format!("{heads} segments written at the same time: 2 to 8"));
+    }
+    let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads };
     // A group, its summaries, and what may be pending of other blocks.
     let largest = u64::from(g.group_max()) * 5 / 4 + 2 * g.patched_max();
     let slack = (segments / 20).max(g.segments_for(largest) + 3);

@@ -3,7 +3,6 @@
 
 use crate::extents::Extent;
 use crate::geometry::{Place, SegNo, Virt};
-use crate::log::Head;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{Entry, Summary, sum_of};
@@ -59,11 +58,13 @@ impl Inner {
         seen: &mut [Vec<Candidate>],
     ) -> Result<Option<(Summary, u32)>, DiskError> {
         let mut best: Option<(usize, Summary, u32)> = None;
+        let last = chain.heads.len() - 1;
         for (h, (seen, head)) in seen.iter_mut().zip(&chain.heads).enumerate() {
             if seen.is_empty() {
                 *seen = self.look(*head).await?;
             }
-            for (s, sum) in seen.iter().filter_map(|c| c.found.as_ref()) {
+            let forgotten = self.plant == Some("heads-not-followed") && h > 0 && h != last;
+            for (s, sum) in seen.iter().filter_map(|c| c.found.as_ref()).filter(|_| !forgotten) {
                 let linked = s.previous_sum == chain.sum && s.epoch >= chain.epoch
                     || self.plant == Some("stale-tail-joined");
                 let next = s.serial == chain.serial + 1 && usize::from(s.head) == h;
@@ -243,11 +244,5 @@ impl State {
             self.usage.born(seg, stamp);
         }
         self.table.active.set(new);
-    }
-}
-
-impl Head {
-    pub(crate) fn at((segment, offset, next): (SegNo, u32, SegNo)) -> Head {
-        Head { segment, offset, next, open: None }
     }
 }

@@ -47,7 +47,7 @@
 use crate::codec::{Reader, Writer};
 use crate::extents::Extent;
 use crate::geometry::{BLOCK_BYTES, Virt};
-use crate::log::USERS;
+use crate::heads::USERS;
 use crate::merge::Merge;
 use crate::state::State;
 use crate::store::{Inner, Store};

@@ -1,8 +1,9 @@
 //! All that a store holds in memory. It asks no disk.
 
 use crate::geometry::{BLOCK, Geometry, SegNo};
+use crate::heads::{Head, Placing};
 use crate::idle::Idle;
-use crate::log::{Flight, Head, Ready};
+use crate::log::{Flight, Ready};
 use crate::pace::Pace;
 use crate::patches::Patches;
 use crate::plug::Deaths;
@@ -72,15 +73,17 @@ pub(crate) struct State {
     /// What ended ones have is being freed.
     pub(crate) reclaiming: bool,
     pub(crate) heads: Vec<Head>,
+    pub(crate) placing: Placing,
     /// The last partial segment's serial, and its sum.
     pub(crate) serial: u64,
     pub(crate) last_sum: u32,
     pub(crate) epoch: u64,
     /// Blocks written by users since the store was made.
     pub(crate) stamp: u64,
-    /// Between `begin_group` and `end_group`; and a partial was closed there.
+    /// Between `begin_group` and `end_group`.
     pub(crate) in_group: bool,
-    pub(crate) split: bool,
+    /// What is closed is not what users had put at some moment: the rest is in open partials.
+    pub(crate) torn: bool,
     /// Groups of callers that were put; of these, the last that is durable.
     pub(crate) put: u64,
     pub(crate) put_durable: u64,
@@ -140,12 +143,13 @@ impl State {
             snapshots: Snapshots::default(),
             reclaiming: false,
             heads: Vec::new(),
+            placing: Placing::new(options.policy, geometry.user_heads()),
             serial: 0,
             last_sum: 0,
             epoch: 0,
             stamp: 0,
             in_group: false,
-            split: false,
+            torn: false,
             put: 0,
             put_durable: 0,
             sealed: 0,

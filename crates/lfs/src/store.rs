@@ -2,6 +2,7 @@
 //! becomes entries of the log is here; how the log goes to the disk is not.
 
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
+use crate::heads::Head;
 use crate::idle::Cleaning;
 use crate::policy::Policy;
 use crate::state::{State, Stats};
@@ -268,7 +269,7 @@ impl Inner {
         for head in &body.heads {
             s.usage.claim(head.0, crate::usage::Use::Open);
             s.usage.claim(head.2, crate::usage::Use::Open);
-            s.heads.push(crate::log::Head::at(*head));
+            s.heads.push(Head::at(*head));
         }
         s.table.runs = runs;
     }
@@ -392,7 +393,7 @@ impl Inner {
         let free = s.spare();
         // What the cleaner is about to write beyond its own is not there for users (I10).
         let counts = s.to_move > 0 && self.plant != Some("moves-not-counted");
-        let moving = if counts { self.geometry.segments_for(s.to_move) } else { 0 };
+        let moving = if counts { self.geometry.segments_to_move(s.to_move) } else { 0 };
         let moving = moving.saturating_sub(self.geometry.cleaner_reserve());
         let has_room = free >= s.reserve() + moving + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);

@@ -31,6 +31,8 @@ pub(crate) struct Segment {
     pub(crate) closed: u64,
     /// Reads under way, and plugs.
     pub(crate) reads: u32,
+    /// The head that filled it, and the stamp when that began; until it has emptied.
+    filled: Option<(u8, u64)>,
 }
 
 /// How segments are filled.
@@ -70,8 +72,15 @@ pub(crate) struct Usage {
 
 impl Usage {
     pub(crate) fn new(segments: u32) -> Usage {
-        let one =
-            Segment { used: Use::Free, live: 0, youngest: 0, emptied: 0, closed: 0, reads: 0 };
+        let one = Segment {
+            used: Use::Free,
+            live: 0,
+            youngest: 0,
+            emptied: 0,
+            closed: 0,
+            reads: 0,
+            filled: None,
+        };
         Usage {
             segments: vec![one; segments as usize],
             free: (0..segments).collect(),
@@ -118,7 +127,7 @@ impl Usage {
         self.last = seg.0;
         let s = self.at(seg);
         assert!(s.used == Use::Free && s.live == 0 && s.reads == 0, "I2: it is free: {s:?}");
-        (s.used, s.youngest) = (used, 0);
+        (s.used, s.youngest, s.filled) = (used, 0, None);
         self.tables += u32::from(used == Use::Table);
         Some(seg)
     }
@@ -143,6 +152,20 @@ impl Usage {
                 self.empty.insert(seg.0);
             }
         }
+    }
+
+    /// A head begins to fill it.
+    pub(crate) fn fill(&mut self, seg: SegNo, head: u8, stamp: u64) {
+        self.at(seg).filled = Some((head, stamp));
+    }
+
+    /// It is full and empty again: the head that filled it, and when that began; said once.
+    pub(crate) fn ended(&mut self, seg: SegNo) -> Option<(u8, u64)> {
+        let s = self.at(seg);
+        if s.used != Use::Closed || s.live > 0 {
+            return None;
+        }
+        s.filled.take()
     }
 
     /// A head has left it.

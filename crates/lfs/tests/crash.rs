@@ -7,7 +7,8 @@
 mod common;
 
 use common::{
-    Op, PLUGGING, Twin, apply, contents, is_promise, made, opened, perform, plugging, script,
+    APART, Op, PLUGGING, Twin, apply, contents, is_promise, made, made_for, opened, perform,
+    plugging, script,
 };
 use env::{Disk, Nanos, Rng};
 use lfs::{Change, FormatOptions, Group, OpenOptions, Store, Virt};
@@ -26,7 +27,7 @@ struct Run {
 }
 
 fn record(ops: &[Op], plant: Option<&'static str>) -> Run {
-    let (base, blocks) = made();
+    let (base, blocks) = made_for(plant);
     let mut states = vec![vec![(0, 0); blocks as usize]];
     for op in ops {
         let mut next = states.last().unwrap().clone();
@@ -202,6 +203,67 @@ fn every_cut_leaves_a_prefix() {
         }
     }
     assert!(all > 100, "{all} states");
+}
+
+/// The same where blocks are kept apart by how long they live: groups have parts at several heads.
+fn apart(seeds: u64, plant: Option<&'static str>) -> (u64, Option<String>) {
+    let (_, blocks) = made_for(plant);
+    let mut all = 0;
+    for seed in 0..seeds {
+        for (ops, step) in [(script(seed, blocks, 260), 17), (bulk(seed, blocks), 9)] {
+            let (states, wrong) = explore(&record(&ops, plant), (step, 60), plant);
+            all += states;
+            if wrong.is_some() {
+                return (all, wrong.map(|w| format!("seed {seed}: {w}")));
+            }
+        }
+        let wrong = without_the_newest(&script(seed, blocks, 400), plant);
+        if wrong.is_some() {
+            return (all, wrong);
+        }
+    }
+    (all, None)
+}
+
+#[test]
+fn every_cut_leaves_a_prefix_where_blocks_are_kept_apart() {
+    let (states, wrong) = apart(3, APART);
+    assert_eq!(wrong, None);
+    assert!(states > 100, "{states} states");
+}
+
+/// Blocks that are written again soon go where no others do, and the cleaner's go by their age; a
+/// policy that keeps nothing apart leaves those heads alone.
+#[test]
+fn blocks_are_kept_apart_by_how_long_they_live() {
+    let used = |plant| {
+        let mut world = World::new(Image::new(24 << 20));
+        let (segment_bytes, virtual_bytes, heads) = (Some(32 << 10), None, None);
+        let options = FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads };
+        block_on(&mut world, move |env, disk| async move {
+            let shape = lfs::format(&disk, &options).await.unwrap();
+            assert_eq!(shape.heads, 6, "it has segments enough");
+            let blocks = shape.virtual_blocks;
+            let store = opened(env.clone(), disk, plant).await.unwrap();
+            let mut rng = Rng::new(3);
+            for tag in 0..4 * blocks {
+                let one_in_ten = blocks / 10;
+                let hot = tag > blocks && !rng.one_in(10);
+                let v = if tag < blocks { tag } else { rng.below(blocks) };
+                let v = if hot { rng.below(one_in_ten) } else { v };
+                perform(&store, Op::Write { v, n: 1, tag, fua: false }).await.unwrap();
+            }
+            store.flush().await.unwrap();
+            // The cleaner comes to rest.
+            env.sleep(Nanos::from_secs(30)).await;
+            assert_eq!(store.verify(true).await.unwrap().wrong, Vec::<String>::new());
+        });
+        let of = |w: &sim::Write| (w.bytes.starts_with(b"CLFS")).then(|| w.bytes[54]);
+        world.trace.writes.iter().filter_map(of).collect::<BTreeSet<u8>>()
+    };
+    let all: Vec<u8> = used(APART).into_iter().collect();
+    assert!(all.starts_with(&[0, 1, 2]) && all.len() >= 4, "{all:?}");
+    assert_eq!(used(None).into_iter().collect::<Vec<u8>>(), [0, 5]);
 }
 
 /// Full segments with holes that both checkpoints know, and then with others: the first of them is
@@ -411,8 +473,12 @@ fn crowded(plant: Option<&'static str>) -> Option<String> {
     let mut world = World::new(Image::new(64 << 20));
     let ms = Nanos::from_millis(1);
     world.set_timings(vec![Box::new(Constant::of(ms, ms, ms, 400_000_000))]);
-    let options =
-        FormatOptions { uuid: [7; 16], segment_bytes: Some(64 << 10), virtual_bytes: None };
+    let options = FormatOptions {
+        uuid: [7; 16],
+        segment_bytes: Some(64 << 10),
+        virtual_bytes: None,
+        heads: None,
+    };
     block_on(&mut world, move |env, disk| async move {
         let blocks = lfs::format(&disk, &options).await.unwrap().virtual_blocks;
         let options = OpenOptions { plant, ..OpenOptions::default() };
@@ -506,6 +572,7 @@ fn finds(plant: &'static str) -> bool {
         "serial-reset" => opened_twice(Some(plant)).is_some(),
         "budget-without-metadata" => outrun(Some(plant)).is_some(),
         "moves-not-counted" => crowded(Some(plant)).is_some(),
+        p if p.contains("head") => apart(6, Some(plant)).1.is_some(),
         "gc-mixes-dirty" => moved_while_pending(Some(plant)).is_some(),
         p if p.starts_with("plug") => while_plugging(12, Some(plant)).1.is_some(),
         _ => (0..3).any(|seed| {

@@ -6,7 +6,9 @@
 
 mod common;
 
-use common::{Op, PLUGGING, Twin, contents, made, opened, perform, plugging, script, tags_of};
+use common::{
+    APART, Op, PLUGGING, Twin, contents, made, made_for, opened, perform, plugging, script, tags_of,
+};
 use env::Disk;
 use sim::{CrashImages, Image, World, block_on};
 use std::process::Command;
@@ -45,16 +47,17 @@ fn a_reader_written_from_the_page_sees_the_same() {
     let (_, blocks) = made();
     compare(script(11, blocks, 160), None);
     compare(plugging(2, blocks, 160), PLUGGING);
+    compare(script(5, made_for(APART).1, 200), APART);
 }
 
 /// The same with snapshots, of which one is deleted, and another while it is the newest.
 #[test]
 fn it_sees_the_same_snapshots() {
-    let (base, blocks) = made();
-    for seed in [3, 4] {
+    for (seed, plant) in [(3, None), (4, None), (3, APART), (4, APART)] {
+        let (base, blocks) = made_for(plant);
         let mut world = World::new(base.clone());
         block_on(&mut world, move |env, disk| async move {
-            let store = opened(env, disk, None).await.unwrap();
+            let store = opened(env, disk, plant).await.unwrap();
             let small = |op: &Op| !matches!(op, Op::Clean | Op::Checkpoint) || seed == 4;
             let ops = script(seed, blocks / 8, 200).into_iter().filter(small);
             for (i, op) in ops.enumerate() {
@@ -90,7 +93,7 @@ fn it_sees_the_same_snapshots() {
 }
 
 fn compare(ops: Vec<Op>, plant: Option<&'static str>) {
-    let (base, blocks) = made();
+    let (base, blocks) = made_for(plant);
     let mut world = World::new(base.clone());
     block_on(&mut world, move |env, disk| async move {
         let store = opened(env, disk, plant).await.unwrap();

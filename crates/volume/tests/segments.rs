@@ -18,7 +18,12 @@ const DISK: u64 = 128 << 20;
 fn made() -> Image {
     let mut world = World::new(Image::new(DISK));
     block_on(&mut world, |env, disk| async move {
-        let store = lfs::FormatOptions { uuid: [7; 16], segment_bytes: None, virtual_bytes: None };
+        let store = lfs::FormatOptions {
+            uuid: [7; 16],
+            segment_bytes: None,
+            virtual_bytes: None,
+            heads: None,
+        };
         let volume = MkfsOptions::plain(0, Profile::Ext2);
         volume::make_on_segments(env, disk, &store, &volume).await.unwrap();
     });

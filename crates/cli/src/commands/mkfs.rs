@@ -186,7 +186,12 @@ fn make_on_segments(
             }
         }
     }
-    let store = lfs::FormatOptions { uuid: volume.uuid, segment_bytes: None, virtual_bytes: None };
+    let store = lfs::FormatOptions {
+        uuid: volume.uuid,
+        segment_bytes: None,
+        virtual_bytes: None,
+        heads: None,
+    };
     let seed = u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes"));
     drive(std::slice::from_ref(file), seed, move |env| {
         let disk = env.port().disk(DiskId(0), bytes);

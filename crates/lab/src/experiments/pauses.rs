@@ -99,7 +99,8 @@ fn run(job: &Job) -> Result<Did, String> {
     world.set_timings(vec![by_name("sata7200", job.disk_bytes).expect("it is one of sim's")]);
     world.forget();
     block_on(&mut world, move |env, disk| async move {
-        let options = FormatOptions { uuid: [7; 16], segment_bytes: None, virtual_bytes: None };
+        let options =
+            FormatOptions { uuid: [7; 16], segment_bytes: None, virtual_bytes: None, heads: None };
         let volume = lfs::format(&disk, &options).await?.virtual_blocks;
         let store = Store::open(env.clone(), disk, OpenOptions::default()).await?;
         let blocks = volume * job.full / 100;

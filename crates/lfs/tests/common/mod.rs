@@ -147,9 +147,23 @@ pub(crate) async fn contents(store: &Store, blocks: u64) -> Result<Twin, String>
 
 /// An empty store on a small disk, and its virtual blocks.
 pub(crate) fn made() -> (Image, u64) {
+    made_for(None)
+}
+
+/// In the place of a planted bug: there is none, but blocks are kept apart.
+pub(crate) const APART: Option<&str> = Some("no-bug-of-heads");
+
+/// Bugs of several heads are looked for where there are some.
+fn is_apart(plant: Option<&str>) -> bool {
+    plant.is_some_and(|p| p.contains("head"))
+}
+
+/// The same for this planted bug.
+pub(crate) fn made_for(plant: Option<&str>) -> (Image, u64) {
     let mut world = World::new(Image::new(DISK));
+    let heads = is_apart(plant).then_some(6);
     let options =
-        FormatOptions { uuid: [7; 16], segment_bytes: Some(SEGMENT), virtual_bytes: None };
+        FormatOptions { uuid: [7; 16], segment_bytes: Some(SEGMENT), virtual_bytes: None, heads };
     let shape = block_on(&mut world, |_, disk| async move { lfs::format(&disk, &options).await });
     (world.disk, shape.unwrap().virtual_blocks)
 }
@@ -189,7 +203,8 @@ pub(crate) async fn opened(
 ) -> Result<Store, String> {
     // Bugs of plugging are looked for where the cleaner plugs.
     let plugs = plant.is_some_and(|p| p.starts_with("plug"));
-    let policy = if plugs { lfs::Policy::Plug } else { lfs::Policy::CostBenefit };
+    let kept = if is_apart(plant) { lfs::Policy::SepBit } else { lfs::Policy::CostBenefit };
+    let policy = if plugs { lfs::Policy::Plug } else { kept };
     // Small bounds, so that a short run meets them.
     let options = OpenOptions {
         plant,
