@@ -92,6 +92,12 @@ impl Undo {
         self.pieces.iter().any(|p| p.at < bytes.end && bytes.start < p.at + p.before.len())
     }
 
+    /// From its first byte to behind its last; empty if it has none.
+    pub fn span(&self) -> Range<usize> {
+        let ranges = self.pieces.iter().map(Piece::range);
+        ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+    }
+
     /// A later edit joins it: both are taken back together, the later one first.
     pub fn join(&mut self, later: Undo) {
         self.pieces.extend(later.pieces);

@@ -13,6 +13,7 @@ use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Names a node; later ones are greater.
 pub(super) type NodeId = u64;
@@ -73,10 +74,19 @@ pub(super) struct Counts {
     pub(super) bytes: usize,
 }
 
+/// A node in a block, whose it is, and within which bytes lies what it takes back: a block of bits
+/// or counts has as many as there are operations in memory, and each new edit is held against all.
+#[derive(Clone, Debug)]
+struct Lying {
+    id: NodeId,
+    of: (u64, usize),
+    bytes: Range<usize>,
+}
+
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: BTreeMap<NodeId, Node>,
-    by_block: BTreeMap<BlockNo, Vec<NodeId>>,
+    by_block: BTreeMap<BlockNo, Vec<Lying>>,
     by_own: BTreeMap<Ino, BTreeSet<NodeId>>,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
     operations: BTreeMap<u64, Operation>,
@@ -111,7 +121,7 @@ impl Graph {
     }
     /// The block's nodes, oldest first.
     pub(super) fn in_block(&self, block: BlockNo) -> impl Iterator<Item = NodeId> + '_ {
-        self.by_block.get(&block).into_iter().flatten().copied()
+        self.by_block.get(&block).into_iter().flatten().map(|l| l.id)
     }
     pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
         self.operations.get(&txn)
@@ -135,27 +145,29 @@ impl Graph {
     ) -> NodeId {
         let op = self.operations.entry(txn).or_default();
         assert!(!op.ended, "an edit of an operation that has ended");
+        let nodes = &self.nodes;
         let list = self.by_block.entry(buf.block()).or_default();
-        let same = list
-            .iter()
-            .rev()
-            .copied()
-            .find(|id| self.nodes.get(id).is_some_and(|n| n.txn == txn && n.step == step));
+        let same = list.iter().rev().find(|l| l.of == (txn, step)).map(|l| l.id);
+        let bytes = backward.span();
         let forgotten = self.plant.is("older-edits-forgotten");
         let under: Vec<NodeId> = if forgotten || backward.is_empty() || step == FREES {
             Vec::new()
         } else {
-            let below = |id: &&NodeId| {
-                Some(**id) != same
-                    && self.nodes.get(id).is_some_and(|n| n.backward.is_under(&backward))
+            let near = |l: &&Lying| l.bytes.start < bytes.end && bytes.start < l.bytes.end;
+            let below = |l: &&Lying| {
+                Some(l.id) != same
+                    && nodes.get(&l.id).is_some_and(|n| n.backward.is_under(&backward))
             };
-            list.iter().filter(below).copied().collect()
+            list.iter().filter(near).filter(below).map(|l| l.id).collect()
         };
+        if let Some(l) = same.and_then(|id| list.iter_mut().rev().find(|l| l.id == id)) {
+            l.bytes = join(&l.bytes, &bytes);
+        }
         self.counts.bytes += backward.memory_bytes();
         let id = same.unwrap_or_else(|| {
             self.last += 1;
             self.counts.nodes += 1;
-            list.push(self.last);
+            list.push(Lying { id: self.last, of: (txn, step), bytes });
             op.left[step] += 1;
             op.nodes.push(self.last);
             let new = Node {
@@ -228,8 +240,7 @@ impl Graph {
     }
     /// Is there a node in the block that has yet to be written?
     pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
-        let ids = self.by_block.get(&block).into_iter().flatten();
-        ids.into_iter().any(|id| self.nodes[id].state == Progress::Pending)
+        self.in_block(block).any(|id| self.nodes[&id].is_pending())
     }
 
     /// The operation's nodes of a step that are not durable yet.
@@ -327,8 +338,8 @@ impl Graph {
     /// The block's nodes, oldest first, and whether each may stand in an image (I1).
     fn standing(&self, block: BlockNo) -> Vec<(NodeId, bool)> {
         let mut all: Vec<(NodeId, bool)> = Vec::new();
-        for id in self.by_block.get(&block).into_iter().flatten() {
-            let n = &self.nodes[id];
+        for id in self.in_block(block) {
+            let n = &self.nodes[&id];
             let beside = |u: &NodeId| {
                 let at = all.binary_search_by_key(u, |(i, _)| *i);
                 at.map_or(true, |at| all[at].1)
@@ -336,7 +347,7 @@ impl Graph {
             let stands = n.state != Progress::Pending
                 || self.plant.is("no-rollback")
                 || self.is_due(n) && n.under.iter().all(beside);
-            all.push((*id, stands));
+            all.push((id, stands));
         }
         all
     }
@@ -390,8 +401,8 @@ impl Graph {
     pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let to = Progress::after_write(ok, epoch);
         let mut any = false;
-        for id in self.by_block.get(&block).into_iter().flatten() {
-            if let Some(n) = self.nodes.get_mut(id).filter(|n| n.state == Progress::Captured) {
+        for l in self.by_block.get(&block).into_iter().flatten() {
+            if let Some(n) = self.nodes.get_mut(&l.id).filter(|n| n.state == Progress::Captured) {
                 n.state = to;
                 any = true;
             }
@@ -428,19 +439,19 @@ impl Graph {
     /// The blocks of the extent with nodes that have yet to be written.
     pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
         let range = self.by_block.range(e.start..e.start.plus(e.len));
-        let pending = |ids: &Vec<NodeId>| {
-            ids.iter().map(|id| &self.nodes[id]).find(|n| n.state == Progress::Pending)
-        };
-        range.filter_map(|(_, ids)| pending(ids)).map(|n| n.buf.clone()).collect()
+        let pending =
+            |all: &Vec<Lying>| all.iter().map(|l| &self.nodes[&l.id]).find(|n| n.is_pending());
+        range.filter_map(|(_, all)| pending(all)).map(|n| n.buf.clone()).collect()
     }
 
     fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
         let Some(list) = self.by_block.remove(&block) else { return };
-        let (gone, left): (Vec<_>, Vec<_>) = list.into_iter().partition(|id| done(&self.nodes[id]));
+        let (gone, left): (Vec<_>, Vec<_>) =
+            list.into_iter().partition(|l| done(&self.nodes[&l.id]));
         if !left.is_empty() {
             self.by_block.insert(block, left);
         }
-        for id in gone {
+        for id in gone.into_iter().map(|l| l.id) {
             let n = self.nodes.remove(&id).expect("it was in the list");
             self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
             for i in &n.own {
@@ -500,6 +511,15 @@ impl Graph {
             standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
         };
         blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
+    }
+}
+
+/// All bytes from the first of either to the last; an empty range has none.
+fn join(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.clone(),
+        (_, true) => a.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
     }
 }
 

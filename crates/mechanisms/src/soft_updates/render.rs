@@ -80,6 +80,16 @@ impl Backward {
         }
     }
 
+    /// From the first byte that it may change to behind the last.
+    pub(super) fn span(&self) -> Range<usize> {
+        let one = |p: &Piece| match p {
+            Piece::Bytes(u) => u.span(),
+            Piece::Count(at, _) => *at..*at + 2,
+        };
+        let all = self.0.iter().map(one).filter(|r| !r.is_empty());
+        all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+    }
+
     /// Can the later one not stand without this one? Two counts can.
     pub(super) fn is_under(&self, later: &Backward) -> bool {
         let range = |at: usize| -> Range<usize> { at..at + 2 };
