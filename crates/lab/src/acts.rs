@@ -232,7 +232,16 @@ fn set_attribute(ino: u32, value: Vec<u8>) -> Request {
 /// What a write of this value puts at a place: the value, but for one value words that look like a
 /// journal's own blocks.
 pub(crate) fn byte_at(value: u8, at: u64) -> u8 {
-    if value == 0xc0 { format::jbd2::MAGIC.to_be_bytes()[(at % 4) as usize] } else { value }
+    if !is_same_everywhere(value) {
+        format::jbd2::MAGIC.to_be_bytes()[(at % 4) as usize]
+    } else {
+        value
+    }
+}
+
+/// Is each byte of such a write the value itself? One value stands for a journal's magic number.
+pub(crate) fn is_same_everywhere(value: u8) -> bool {
+    value != 0xc0
 }
 
 /// The bytes of a write.

@@ -82,12 +82,20 @@ impl Contents {
         };
         pieces(range).all(zero)
     }
+    /// Runs of one byte that is not zero, with their places; none crosses from page to page.
+    pub fn runs(&self) -> impl Iterator<Item = (Range<u64>, u8)> + '_ {
+        self.pages.iter().flat_map(|(n, page)| {
+            let mut at = n * PAGE;
+            let parts = page.chunk_by(|a, b| a == b).map(move |part| {
+                at += part.len() as u64;
+                (at - part.len() as u64..at, part[0])
+            });
+            parts.filter(|(_, b)| *b != 0)
+        })
+    }
     /// The bytes that are not zero, with their places.
     pub fn written(&self) -> impl Iterator<Item = (u64, u8)> + '_ {
-        let of = |(n, page): (&u64, &Arc<Page>)| (*n, page.clone());
-        let all = self.pages.iter().map(of);
-        all.flat_map(|(n, page)| (0..PAGE).map(move |i| (n * PAGE + i, page[i as usize])))
-            .filter(|(_, b)| *b != 0)
+        self.runs().flat_map(|(run, b)| run.map(move |at| (at, b)))
     }
     /// Where it has another byte than `other`, as far as both reach, and which.
     pub fn differs_from<'a>(&'a self, other: &'a Contents) -> impl Iterator<Item = (u64, u8)> + 'a {

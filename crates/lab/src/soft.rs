@@ -3,7 +3,7 @@
 //! made, no object may have lost its last name unless an operation took it, no file may show bytes
 //! that nobody wrote to it, and what is beyond repair by giving back must not be there.
 
-use crate::acts::{Act, byte_at};
+use crate::acts::{Act, byte_at, is_same_everywhere};
 use crate::judge::{Expected, Verdict, after, e2fsck, e2fsck_lines, synced};
 use crate::model::{Model, Node};
 use crate::setting::{JUDGED_SECS, recover};
@@ -12,6 +12,7 @@ use check::{Options, check};
 use integrity::Plant;
 use sim::Image;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use vfs::Kind;
 
 /// Of so many distinct states one is given back what it has lost, and checked again.
@@ -297,21 +298,20 @@ impl Histories {
             Kind::Symlink => self.texts.get(&id).is_some_and(|t| s.bytes == t[..]),
             Kind::File => {
                 let writes = self.writes.get(&id).map(Vec::as_slice).unwrap_or_default();
-                let by = |(from, len, value): &(u64, usize, u8), at: u64, b: u8| {
-                    (*from..*from + *len as u64).contains(&at) && byte_at(*value, at) == b
+                let covers = |w: &(u64, usize, u8), run: &Range<u64>| {
+                    w.0 <= run.start && run.end <= w.0 + w.1 as u64
                 };
-                // Whoever wrote a byte mostly wrote the next one.
-                let mut last = 0;
-                let mut written = |at: u64, b: u8| {
-                    if writes.get(last).is_some_and(|w| by(w, at, b)) {
-                        return true;
-                    }
-                    let found = writes.iter().position(|w| by(w, at, b));
-                    last = found.unwrap_or(last);
-                    found.is_some()
+                let byte = |at: u64, b: u8| {
+                    writes.iter().any(|w| covers(w, &(at..at + 1)) && byte_at(w.2, at) == b)
+                };
+                // A run is mostly one write's, and need not be looked at byte by byte.
+                let written = |(mut run, b): (Range<u64>, u8)| {
+                    let of =
+                        |w: &(u64, usize, u8)| w.2 == b && is_same_everywhere(b) && covers(w, &run);
+                    writes.iter().any(of) || run.all(|at| byte(at, b))
                 };
                 let fits = s.size <= self.sizes.get(&id).copied().unwrap_or(0);
-                fits && s.bytes.written().all(|(at, b)| written(at, b))
+                fits && s.bytes.runs().all(written)
             }
             _ => true,
         }

@@ -81,6 +81,25 @@ struct Lying {
     id: NodeId,
     of: (u64, usize),
     bytes: Range<usize>,
+    /// It takes nothing back but counts, of which none lies under another.
+    is_counts: bool,
+}
+
+impl Lying {
+    /// Can what `later` does lie over it?
+    fn may_be_under(&self, later: &Lying) -> bool {
+        let meets = self.bytes.start < later.bytes.end && later.bytes.start < self.bytes.end;
+        meets && !(self.is_counts && later.is_counts)
+    }
+    /// A later edit of the same node.
+    fn join(&mut self, later: &Lying) {
+        self.bytes = match (self.bytes.is_empty(), later.bytes.is_empty()) {
+            (_, true) => self.bytes.clone(),
+            (true, _) => later.bytes.clone(),
+            _ => self.bytes.start.min(later.bytes.start)..self.bytes.end.max(later.bytes.end),
+        };
+        self.is_counts &= later.is_counts;
+    }
 }
 
 #[derive(Default)]
@@ -148,26 +167,27 @@ impl Graph {
         let nodes = &self.nodes;
         let list = self.by_block.entry(buf.block()).or_default();
         let same = list.iter().rev().find(|l| l.of == (txn, step)).map(|l| l.id);
-        let bytes = backward.span();
+        let (bytes, is_counts) = (backward.span(), backward.is_counts());
+        let lying = Lying { id: same.unwrap_or(self.last + 1), of: (txn, step), bytes, is_counts };
         let forgotten = self.plant.is("older-edits-forgotten");
         let under: Vec<NodeId> = if forgotten || backward.is_empty() || step == FREES {
             Vec::new()
         } else {
-            let near = |l: &&Lying| l.bytes.start < bytes.end && bytes.start < l.bytes.end;
             let below = |l: &&Lying| {
-                Some(l.id) != same
+                l.id != lying.id
+                    && l.may_be_under(&lying)
                     && nodes.get(&l.id).is_some_and(|n| n.backward.is_under(&backward))
             };
-            list.iter().filter(near).filter(below).map(|l| l.id).collect()
+            list.iter().filter(below).map(|l| l.id).collect()
         };
-        if let Some(l) = same.and_then(|id| list.iter_mut().rev().find(|l| l.id == id)) {
-            l.bytes = join(&l.bytes, &bytes);
-        }
         self.counts.bytes += backward.memory_bytes();
+        if let Some(l) = same.and_then(|id| list.iter_mut().rev().find(|l| l.id == id)) {
+            l.join(&lying);
+        }
         let id = same.unwrap_or_else(|| {
             self.last += 1;
             self.counts.nodes += 1;
-            list.push(Lying { id: self.last, of: (txn, step), bytes });
+            list.push(lying);
             op.left[step] += 1;
             op.nodes.push(self.last);
             let new = Node {
@@ -511,15 +531,6 @@ impl Graph {
             standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
         };
         blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
-    }
-}
-
-/// All bytes from the first of either to the last; an empty range has none.
-fn join(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
-    match (a.is_empty(), b.is_empty()) {
-        (true, _) => b.clone(),
-        (_, true) => a.clone(),
-        _ => a.start.min(b.start)..a.end.max(b.end),
     }
 }
 

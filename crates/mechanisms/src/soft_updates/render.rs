@@ -90,6 +90,11 @@ impl Backward {
         all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
     }
 
+    /// Does it take nothing back but counts?
+    pub(super) fn is_counts(&self) -> bool {
+        self.0.iter().all(|p| matches!(p, Piece::Count(..)))
+    }
+
     /// Can the later one not stand without this one? Two counts can.
     pub(super) fn is_under(&self, later: &Backward) -> bool {
         let range = |at: usize| -> Range<usize> { at..at + 2 };
