@@ -29,8 +29,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: AFS, values in inodes, encryption, verity, case
-/// folding.
+/// Flags of features that these volumes do not have: AFS, values in inodes, encryption, verity,
+/// case folding.
 const FOREIGN_FLAGS: u32 = 0x2000 | 0x20_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
 /// The kind of a directory in a mode.

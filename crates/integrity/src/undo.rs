@@ -84,7 +84,11 @@ impl Undo {
 
     /// Has it a bit in common with the other?
     pub fn meets(&self, other: &Undo) -> bool {
-        self.pieces.iter().any(|a| other.pieces.iter().any(|b| pieces_meet(a, b)))
+        let meet = self.pieces.iter().any(|a| other.pieces.iter().any(|b| pieces_meet(a, b)));
+        let (a, b) = (self.span(), other.span());
+        // Whoever has many to compare looks at their spans first.
+        debug_assert!(!meet || a.start < b.end && b.start < a.end, "{a:?} meets {b:?}");
+        meet
     }
 
     /// Does it touch any of these bytes?
