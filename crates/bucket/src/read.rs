@@ -7,7 +7,7 @@ use crate::object::{SLOT_BYTES, block_sum, name};
 use crate::state::parts;
 use crate::store::Inner;
 use crate::stream::{MANY, Run};
-use env::{Block, BucketErrorKind, DiskError, DiskErrorKind, IdMap, Local};
+use env::{Block, BucketError, BucketErrorKind, DiskError, DiskErrorKind, IdMap, Local};
 use lfs::Place;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -207,29 +207,47 @@ impl Inner {
             let slot = SLOT_BYTES as u64;
             let range = (run.head_bytes + run.first * slot, run.n * slot);
             let name = name(run.serial);
+            let Some(of) = self.kept_as(run.serial).await else {
+                let read = self.bucket.get(&name, Some(range)).await;
+                return self.blocks_of(run, read);
+            };
             // What lies at a place never changes (I1).
-            let read = match self.kept_as(run.serial).await {
-                Some(of) => self.bucket.get_kept(&name, range, of).await,
-                None => self.bucket.get(&name, Some(range)).await,
-            };
-            let raw = match read {
-                Err(e) if e.kind == BucketErrorKind::NotFound => return Ok(Vec::new()),
-                raw => raw?,
-            };
-            let mut blocks = Vec::new();
-            for (index, part) in (run.first..).zip(raw.chunks(SLOT_BYTES)) {
-                let at = crate::state::place(run.serial, index);
-                let (sum, bytes) = part.split_at_checked(4).unwrap_or((&[], &[]));
-                let found = block_sum(&self.shape.uuid, (run.serial, index), bytes);
-                if bytes.len() != BLOCK_BYTES || sum != found.to_le_bytes() {
-                    return Err(damaged(at.0, &format!("{name}: the sum of block {index}")));
+            let kept = self.bucket.get_kept(&name, range, (of, false)).await;
+            match self.blocks_of(run, kept) {
+                // What a cache has of it may be what is wrong.
+                Err(_) => {
+                    let read = self.bucket.get_kept(&name, range, (of, true)).await;
+                    self.blocks_of(run, read)
                 }
-                let block = Block::copy_of(bytes);
-                self.state.borrow_mut().cache.put(at, block.clone());
-                blocks.push((at.0, block));
+                blocks => blocks,
             }
-            Ok(blocks)
         })
+    }
+
+    /// The blocks that were read of a run, each compared with its sum.
+    fn blocks_of(
+        &self,
+        run: Run,
+        read: Result<Vec<u8>, BucketError>,
+    ) -> Result<Vec<(u64, Block)>, DiskError> {
+        let raw = match read {
+            Err(e) if e.kind == BucketErrorKind::NotFound => return Ok(Vec::new()),
+            raw => raw?,
+        };
+        let mut blocks = Vec::new();
+        for (index, part) in (run.first..).zip(raw.chunks(SLOT_BYTES)) {
+            let at = crate::state::place(run.serial, index);
+            let (sum, bytes) = part.split_at_checked(4).unwrap_or((&[], &[]));
+            let found = block_sum(&self.shape.uuid, (run.serial, index), bytes);
+            if bytes.len() != BLOCK_BYTES || sum != found.to_le_bytes() {
+                let what = format!("{}: the sum of block {index}", name(run.serial));
+                return Err(damaged(at.0, &what));
+            }
+            let block = Block::copy_of(bytes);
+            self.state.borrow_mut().cache.put(at, block.clone());
+            blocks.push((at.0, block));
+        }
+        Ok(blocks)
     }
 
     /// All blocks, with what was read put where memory had none; None: some have moved meanwhile.

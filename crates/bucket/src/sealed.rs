@@ -84,12 +84,13 @@ impl Sealed {
         Ok(all)
     }
 
-    /// `of`: the object never changes under its name, and is this volume's.
+    /// `of`: the object never changes under its name, and is this volume's; and whether what is kept
+    /// of it is wrong.
     async fn get(
         &self,
         name: &str,
         range: Option<(u64, u64)>,
-        of: Option<[u8; 16]>,
+        of: Option<([u8; 16], bool)>,
     ) -> Result<(Vec<u8>, bool), BucketError> {
         let damaged = |why: Why| BucketError {
             kind: BucketErrorKind::Damaged,
@@ -143,11 +144,11 @@ impl Sealed {
         &self,
         name: &str,
         range: (u64, u64),
-        of: Option<[u8; 16]>,
+        of: Option<([u8; 16], bool)>,
     ) -> Result<(Vec<u8>, bool), BucketError> {
         let name = name.to_owned();
         let op = match of {
-            Some(of) => ObjectOp::GetKept { name, range, of },
+            Some((of, anew)) => ObjectOp::GetKept { name, range, of, anew },
             None => ObjectOp::Get(name, Some(range)),
         };
         match self.below.ask(op).await? {
@@ -236,8 +237,8 @@ impl Bucket for Sealed {
                     let (bytes, _) = self.get(&name, range, None).await?;
                     Ok(ObjectDone::Bytes(bytes))
                 }
-                ObjectOp::GetKept { name, range, of } => {
-                    let (bytes, kept) = self.get(&name, Some(range), Some(of)).await?;
+                ObjectOp::GetKept { name, range, of, anew } => {
+                    let (bytes, kept) = self.get(&name, Some(range), Some((of, anew))).await?;
                     Ok(if kept { ObjectDone::Kept(bytes) } else { ObjectDone::Bytes(bytes) })
                 }
                 other => self.below.ask(other).await,

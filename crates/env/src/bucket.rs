@@ -33,6 +33,8 @@ pub enum ObjectOp {
         range: (u64, u64),
         /// What tells it from other objects that have had its name.
         of: [u8; 16],
+        /// What is kept has shown to be wrong: it is read again, and kept instead.
+        anew: bool,
     },
     /// The names behind `after` that begin with `prefix`.
     List {
@@ -171,14 +173,14 @@ pub trait Bucket {
         })
     }
     /// A range of an object that never changes under its name; `of` tells it from others that have
-    /// had that.
+    /// had that. `anew`: what is kept of it is wrong.
     fn get_kept(
         &self,
         name: &str,
         range: (u64, u64),
-        of: [u8; 16],
+        (of, anew): ([u8; 16], bool),
     ) -> Local<'_, Result<Vec<u8>, BucketError>> {
-        let asked = self.ask(ObjectOp::GetKept { name: name.to_owned(), range, of });
+        let asked = self.ask(ObjectOp::GetKept { name: name.to_owned(), range, of, anew });
         Box::pin(async move {
             match asked.await? {
                 ObjectDone::Bytes(bytes) | ObjectDone::Kept(bytes) => Ok(bytes),

@@ -193,7 +193,9 @@ impl HostBucket {
                 let got = self.store.get_opts(&at(name), options).await?;
                 Ok(ObjectDone::Bytes(got.bytes().await?.to_vec()))
             }
-            ObjectOp::GetKept { name, range, of } => self.get_kept(name, *range, of).await,
+            ObjectOp::GetKept { name, range, of, anew } => {
+                self.get_kept(name, *range, (of, *anew)).await
+            }
             ObjectOp::List { prefix, after } => self.list(prefix, after).await,
             ObjectOp::Delete(name) => match self.store.delete(&at(name)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(ObjectDone::Done),
@@ -207,7 +209,7 @@ impl HostBucket {
         &self,
         name: &str,
         (from, len): (u64, u64),
-        of: &[u8; 16],
+        (of, anew): (&[u8; 16], bool),
     ) -> Result<ObjectDone, Error> {
         let Some(cache) = KEPT.get() else {
             return Box::pin(self.carry_on(&ObjectOp::Get(name.to_owned(), Some((from, len)))))
@@ -220,8 +222,8 @@ impl HostBucket {
             let n = usize::try_from(len).unwrap_or(usize::MAX).min(all.len() - skip);
             all[skip..skip + n].to_vec()
         };
-        let there: Option<Vec<Vec<u8>>> = (first..last).map(|n| cache.get(part(n))).collect();
-        if let Some(all) = there {
+        let there = || (first..last).map(|n| cache.get(part(n))).collect::<Option<Vec<_>>>();
+        if let Some(all) = (!anew).then(there).flatten() {
             return Ok(ObjectDone::Kept(cut(all.concat())));
         }
         let range = (first * SLOT_BYTES, (last - first) * SLOT_BYTES);
@@ -348,7 +350,8 @@ mod tests {
         assert_eq!(get(None), Ok(ObjectDone::Bytes(b"0123456789".to_vec())));
         assert_eq!(get(Some((8, 100))), Ok(ObjectDone::Bytes(b"89".to_vec())));
         let range = (8, 100);
-        let kept = b.ask_now(ObjectOp::GetKept { name: "log/1".into(), range, of: [0; 16] });
+        let kept =
+            b.ask_now(ObjectOp::GetKept { name: "log/1".into(), range, of: [0; 16], anew: false });
         assert_eq!(kept, Ok(ObjectDone::Bytes(b"89".to_vec())), "without a cache");
         assert_eq!(names(&b, ""), ["log/1", "log/2", "log/3"]);
         assert_eq!(names(&b, "log/1"), ["log/2", "log/3"]);
