@@ -2,7 +2,7 @@
 //! no safety hangs on them. Each epoch has an object of its own, so that a writer that was taken
 //! over touches nobody else's.
 
-use crate::chain::head_of;
+use crate::chain::{Trouble, head_of};
 use crate::object::name;
 use crate::store::Inner;
 use env::{Bucket, Nanos};
@@ -83,7 +83,7 @@ impl Inner {
         }
     }
 
-    async fn look_for_a_fence(&self) {
+    pub(crate) async fn look_for_a_fence(&self) {
         let next = {
             let s = self.state.borrow();
             if !s.flights.is_empty() {
@@ -91,7 +91,11 @@ impl Inner {
             }
             s.next
         };
+        let began = self.env.now();
         let found = head_of(&self.bucket, &self.shape, next).await;
+        if let (Some(near), Err(Trouble::Again)) = (&self.near, &found) {
+            near.confirm(began); // there is none
+        }
         let unused = self.state.borrow().next == next;
         if let (Ok((head, ..)), true) = (found, unused) {
             self.taken_over(&name(next), &head.writer);

@@ -2,7 +2,9 @@
 //! fence that ends its log (I5, I8). Waiting is courtesy; only the fence makes it safe.
 
 use crate::beat::Writer;
-use crate::chain::{Chain, Trouble, heads_of, list};
+use crate::chain::{Chain, Trouble, head_of, heads_of, list};
+use crate::near::Near;
+use crate::near_open::Standing;
 use crate::object::{Head, Kind, name};
 use crate::store::OpenOptions;
 use crate::volume::Shape;
@@ -33,8 +35,8 @@ pub(crate) async fn take(
     env: &Env,
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    options: &OpenOptions,
-) -> Result<Chain, String> {
+    (options, near): (&OpenOptions, Option<&Near>),
+) -> Result<(Chain, Taken), String> {
     let mut silent = None;
     for _ in 0..TRIES {
         let chain = match Chain::load(bucket, shape, options.plant).await {
@@ -42,17 +44,85 @@ pub(crate) async fn take(
             Err(Trouble::Again) => continue,
             Err(Trouble::Wrong(why)) => return Err(why),
         };
+        let is_ours = near.is_some_and(|n| n.has_put(chain.last));
         let new = chain.epoch > 0 && silent != Some(chain.epoch);
-        if new && options.take_over != TakeOver::Insist {
+        // Who has its near log is the writer: the one before has let go of that.
+        if new && !is_ours && options.take_over != TakeOver::Insist {
             wait_for_silence(env, bucket, &chain, options).await?;
             silent = Some(chain.epoch);
             continue; // it may have written meanwhile
         }
-        if let Some(chain) = fence(env, bucket, (shape, options), chain).await? {
-            return Ok(chain);
+        let mut taken = Taken::default();
+        if let Some(near) = near {
+            match near.judge(bucket, shape, &chain).await {
+                Ok(standing) => taken.standing = Some(standing),
+                Err(Trouble::Again) => continue,
+                Err(Trouble::Wrong(why)) => return Err(why),
+            }
+        }
+        if !is_ours {
+            taken.unseen = unseen(bucket, shape, chain.epoch).await;
+        }
+        if let Some(what) = taken.unseen.as_ref().filter(|_| options.take_over == TakeOver::Refuse)
+        {
+            return Err(format!(
+                "{}: a start on its machine with --near-log {} uploads that; `cairn serve \
+                 --take-over` leaves it behind",
+                what.told, what.near
+            ));
+        }
+        let by = (options, near.zip(taken.standing));
+        if let Some(chain) = fence(env, bucket, (shape, by), chain).await? {
+            taken.unseen.iter().for_each(|what| tracing::warn!("taken over: {}", what.left()));
+            return Ok((chain, taken));
         }
     }
     Err("others take the volume over again and again".into())
+}
+
+/// What taking a volume over has shown.
+#[derive(Default)]
+pub(crate) struct Taken {
+    /// What the chain says of this machine's near log.
+    pub(crate) standing: Option<Standing>,
+    /// What the writer before may have, and nobody else can see.
+    pub(crate) unseen: Option<Unseen>,
+}
+
+/// What a writer may have in a near log that is not here, for a person.
+pub(crate) struct Unseen {
+    told: String,
+    near: String,
+}
+
+impl Unseen {
+    /// Where the volume was taken over all the same.
+    pub(crate) fn left(&self) -> String {
+        let (told, near) = (&self.told, &self.near);
+        format!("{told}: if so, it is lost to the volume, and kept in {near} there")
+    }
+}
+
+/// A writer with a near log says so behind its name.
+const NEAR: &str = ", near log ";
+
+/// The writer of a fence, for a person.
+pub(crate) fn who(writer: &str) -> &str {
+    if writer.is_empty() { "another writer" } else { writer }
+}
+
+/// What the writer of an epoch may have in a near log, for a person.
+async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: u64) -> Option<Unseen> {
+    let (head, ..) = head_of(bucket, shape, epoch).await.ok()?;
+    let (writer, near) = head.writer.split_once(NEAR)?;
+    if Writer::of(bucket, epoch).await.is_some_and(|w| w.closed) {
+        return None;
+    }
+    let told = format!(
+        "{writer} has not ended well, and what it has told to be durable in its last moments may \
+         be in its near log alone, which cannot be seen from here"
+    );
+    Some(Unseen { told, near: near.to_owned() })
 }
 
 /// Returns when the writer of the chain's epoch was not heard of for so long. Errors: it was, and
@@ -94,9 +164,10 @@ async fn wait_for_silence(
 async fn fence(
     env: &Env,
     bucket: &Rc<dyn Bucket>,
-    (shape, options): (&Shape, &OpenOptions),
+    (shape, (options, near)): (&Shape, (&OpenOptions, Option<(&Near, Standing)>)),
     mut chain: Chain,
 ) -> Result<Option<Chain>, String> {
+    let with = near.map_or(String::new(), |(near, _)| format!("{NEAR}{}", near.name));
     let serial = chain.next;
     let head = Head {
         kind: Kind::Fence,
@@ -107,12 +178,15 @@ async fn fence(
         nonce: env.random(),
         written: Vec::new(),
         freed: Vec::new(),
-        writer: options.writer.clone(),
+        writer: format!("{}{with}", options.writer),
         body_sum: 0,
         said: None,
     };
     let (raw, sum) = head.encode(&shape.uuid);
     let bytes = raw.len();
+    if let Some((near, standing)) = near {
+        near.mark_fence(&head, sum, standing.upto).await?;
+    }
     let put = put_own(env, bucket, &name(serial), (raw.into(), bytes), options.plant).await;
     match put.map_err(|e| e.to_string())? {
         Put::Ours => (),

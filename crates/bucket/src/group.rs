@@ -38,6 +38,30 @@ impl Store {
 impl Inner {
     pub(crate) async fn put(self: &Rc<Self>, group: &Group) -> Result<u64, DiskError> {
         let _order = self.order.lock().await;
+        self.wait_for_near_room(group).await?;
+        let number = self.take(group).await?;
+        self.note_near(number, group).await?;
+        self.seal_if_full();
+        Ok(number)
+    }
+
+    /// Puts a group that the near log has, under the number that it has there (N5).
+    pub(crate) async fn put_again(
+        self: &Rc<Self>,
+        number: u64,
+        group: &Group,
+    ) -> Result<(), DiskError> {
+        self.wait_for_room().await?;
+        let _order = self.order.lock().await;
+        self.state.borrow_mut().put = number - 1;
+        let taken = self.take(group).await?;
+        assert_eq!(taken, number, "N5: it has the number that the near log knows");
+        self.seal_if_full();
+        Ok(())
+    }
+
+    /// A group is among what has gathered; its number.
+    async fn take(&self, group: &Group) -> Result<u64, DiskError> {
         self.check_failed()?;
         let bases = self.bases(group).await?;
         let number = {
@@ -71,7 +95,6 @@ impl Inner {
             s.stats.groups += 1;
             s.put
         };
-        self.seal_if_full();
         Ok(number)
     }
 

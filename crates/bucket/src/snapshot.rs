@@ -195,7 +195,7 @@ impl Inner {
             s.put
         };
         self.send_ready();
-        self.flush_to(put).await.map_err(text)
+        self.upload_to(put).await.map_err(text)
     }
 }
 

@@ -30,6 +30,8 @@ pub struct Stats {
     pub bytes: [u64; 2],
     /// Ranges of objects that a cache had, so that the bucket was not asked.
     pub kept: u64,
+    /// Groups that the near log has and the bucket is not known to have.
+    pub near_groups: u64,
 }
 
 /// One object of the log.
@@ -146,6 +148,8 @@ pub(crate) struct Flight {
     pub(crate) bytes: Arc<[u8]>,
     /// Of them, the head.
     pub(crate) head_bytes: usize,
+    /// The head's sum.
+    pub(crate) sum: u32,
     pub(crate) blocks: Vec<Block>,
     /// Groups up to this one are durable with it.
     pub(crate) put: u64,
@@ -306,7 +310,7 @@ impl State {
         (self.last, self.next) = ((head.serial, sum), self.next + 1);
         let (kind, put) = (head.kind, self.sealed_put);
         let bytes = bytes.into();
-        let flight = Flight { kind, bytes, head_bytes, blocks, put, ended: false };
+        let flight = Flight { kind, bytes, head_bytes, sum, blocks, put, ended: false };
         self.flights.insert(head.serial, flight);
         self.ready.push_back(head.serial);
     }

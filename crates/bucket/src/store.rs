@@ -3,7 +3,8 @@
 
 use crate::at_rest::{AtRest, Key};
 use crate::chain::{Chain, Trouble, list};
-use crate::fence::{self, TakeOver};
+use crate::fence::{self, TakeOver, Taken};
+use crate::near::{Near, NearOptions};
 use crate::read::Cache;
 use crate::state::{State, Stats, Table};
 use crate::stream::{Fetching, Streams};
@@ -50,6 +51,8 @@ pub struct OpenOptions {
     pub key: Option<Key>,
     /// Is there a cache below that may answer [`ObjectOp::GetKept`] after a restart?
     pub kept: bool,
+    /// What is told to be durable before the bucket has it is there.
+    pub near: Option<NearOptions>,
     /// A planted bug, one of [`crate::PLANTS`].
     pub plant: Option<&'static str>,
 }
@@ -65,6 +68,7 @@ impl Default for OpenOptions {
             pace: Pace::default(),
             key: None,
             kept: false,
+            near: None,
             plant: None,
         }
     }
@@ -178,6 +182,7 @@ pub(crate) struct Inner {
     pub(crate) order: Lock,
     /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
     pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
+    pub(crate) near: Option<Near>,
 }
 
 /// An open store.
@@ -185,6 +190,7 @@ pub(crate) struct Inner {
 pub struct Store {
     pub(crate) inner: Rc<Inner>,
     opened: Opened,
+    unseen: Option<Rc<str>>,
 }
 
 /// A log that moves on is looked at so often before it is given up.
@@ -202,20 +208,29 @@ impl Store {
         let steady = Steady::new(env.clone(), bucket);
         let below: Rc<dyn Bucket> = steady.clone();
         let shape = Shape::of(&below).await?;
-        let bucket = volume::opened(below, &shape.at_rest(options.key.as_ref())?);
-        let chain = if options.read_only {
-            follow(&bucket, &shape, options.plant).await?
+        let how = shape.at_rest(options.key.as_ref())?;
+        let bucket = volume::opened(below, &how);
+        let near = match options.near.as_ref().filter(|_| !options.read_only) {
+            Some(near) => Some(Near::open((&env, &shape), &how, near, options.plant).await?),
+            None => None,
+        };
+        let (chain, taken) = if options.read_only {
+            (follow(&bucket, &shape, options.plant).await?, Taken::default())
         } else {
-            fence::take(&env, &bucket, &shape, &options).await?
+            fence::take(&env, &bucket, &shape, (&options, near.as_ref())).await?
         };
         let opened =
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
         let there = chain.listed.clone();
         let cache = Cache::new(options.cache_blocks);
-        let store = Store::with(env, (steady, bucket), (shape, options), (chain, cache));
-        let store = Store { opened, ..store };
+        let again = near.as_ref().zip(taken.standing).map(|(near, s)| near.begin(s));
+        let store = Store::with(env, (steady, bucket), (shape, options), (chain, cache, near));
+        let unseen = taken.unseen.map(|what| Rc::from(what.left()));
+        let store = Store { opened, unseen, ..store };
         if !store.inner.options.read_only {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
+            store.put_near_again(again.unwrap_or_default()).await?;
+            store.inner.start_uploading();
             store.inner.start_collecting(&there);
         }
         Ok(store)
@@ -237,7 +252,7 @@ impl Store {
         };
         let options = OpenOptions::default();
         let cache = Cache::new(options.cache_blocks);
-        Store::with(env, (steady, bucket), (shape, options), (chain, cache))
+        Store::with(env, (steady, bucket), (shape, options), (chain, cache, None))
     }
 
     /// The same store at another moment of its log.
@@ -247,7 +262,7 @@ impl Store {
         let of = (inner.shape, inner.options.clone());
         let opened = Opened { checkpoint: chain.checkpoint, rolled: 0, epoch: chain.epoch };
         let ways = (inner.steady.clone(), inner.bucket.clone());
-        let store = Store::with(inner.env.clone(), ways, of, (chain, cache));
+        let store = Store::with(inner.env.clone(), ways, of, (chain, cache, None));
         Store { opened, ..store }
     }
 
@@ -255,8 +270,10 @@ impl Store {
         env: Env,
         (steady, bucket): (Rc<Steady>, Rc<dyn Bucket>),
         (shape, options): (Shape, OpenOptions),
-        (chain, cache): (Chain, Cache),
+        (chain, cache, near): (Chain, Cache, Option<Near>),
     ) -> Store {
+        // Groups keep the numbers that they have in a near log.
+        let put = near.as_ref().map_or(0, |n| n.first_number() - 1);
         let state = State {
             table: chain.table,
             epoch: chain.epoch,
@@ -264,9 +281,9 @@ impl Store {
             last: chain.last,
             checkpoint: chain.checkpoint,
             open: BTreeMap::new(),
-            put: 0,
-            sealed_put: 0,
-            durable_put: 0,
+            put,
+            sealed_put: put,
+            durable_put: put,
             flights: BTreeMap::new(),
             ready: VecDeque::new(),
             acknowledged: chain.next - 1,
@@ -296,13 +313,18 @@ impl Store {
             checkpointing: Lock::new(),
             order: Lock::new(),
             epochs: RefCell::default(),
+            near,
         });
-        Store { inner, opened: Opened::default() }
+        Store { inner, opened: Opened::default(), unseen: None }
     }
 
     /// What opening found.
     pub fn opened(&self) -> Opened {
         self.opened
+    }
+    /// What whoever has taken the volume over should know that it cannot see.
+    pub fn unseen(&self) -> Option<&str> {
+        self.unseen.as_deref()
     }
     /// The store's shape.
     pub fn shape(&self) -> Shape {
@@ -312,7 +334,8 @@ impl Store {
     pub fn stats(&self) -> Stats {
         let (requests, bytes) = (self.inner.steady.requests.get(), self.inner.steady.bytes.get());
         let kept = self.inner.steady.kept.get();
-        Stats { requests, bytes, kept, ..self.inner.state.borrow().stats }
+        let near_groups = self.inner.near.as_ref().map_or(0, |n| n.waiting() as u64);
+        Stats { requests, bytes, kept, near_groups, ..self.inner.state.borrow().stats }
     }
     /// Bytes of memory that the table takes, about.
     pub fn table_memory_bytes(&self) -> usize {
@@ -344,6 +367,8 @@ impl Store {
         if inner.state.borrow().epoch > 0 {
             inner.beat(0, true).await;
         }
+        // Not before: who finds neither its mark nor that it has ended would miss something.
+        inner.end_near().await?;
         Ok(())
     }
 

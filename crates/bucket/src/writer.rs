@@ -1,6 +1,7 @@
 //! Sending what was sealed: several PUTs under way, each looked at again when it fails, and
 //! acknowledged in order (I2, I3, I6, I9, I10).
 
+use crate::fence::who;
 use crate::object::{Decoded, Head, Kind, name};
 use crate::store::Inner;
 use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Env, Nanos};
@@ -82,11 +83,19 @@ impl Inner {
             let own = s.epoch == 0 || serial >= s.epoch + self.shape.window;
             assert!(own, "I5: serial {serial} is void in epoch {}", s.epoch);
             let (bytes, head_bytes) = (flight.bytes.clone(), flight.head_bytes);
+            let (object, put) = ((serial, flight.sum), flight.put);
             s.ready.pop_front();
             s.under_way += 1;
             drop(s);
             let store = self.clone();
             self.env.spawn("object", async move {
+                if let Some(near) = &store.near
+                    && let Err(e) = near.mark(object, put).await
+                {
+                    store.fail(e); // N2: nobody may see what the near log does not know
+                    store.state.borrow_mut().under_way -= 1;
+                    return;
+                }
                 store.send(serial, (bytes, head_bytes)).await;
             });
         }
@@ -106,6 +115,7 @@ impl Inner {
             }
             Ok(_) => {
                 let gap = self.plant == Some("gap-acknowledged");
+                self.near.iter().for_each(|n| n.confirm(began));
                 let mut s = self.state.borrow_mut();
                 s.ended(serial, gap);
                 if is_small {
@@ -117,6 +127,7 @@ impl Inner {
             Err(e) => self.fail(e.into()),
         }
         self.state.borrow_mut().under_way -= 1;
+        self.settle_near();
         self.send_ready();
         self.changed.wake_all();
         self.checkpoint_if_due();
@@ -124,8 +135,10 @@ impl Inner {
 
     /// Somebody else has put an object where this one's log would go on.
     pub(crate) fn taken_over(&self, name: &str, writer: &str) {
-        let by = if writer.is_empty() { "another writer" } else { writer };
-        let detail = format!("the volume was taken over by {by} ({name}): nothing is written here");
+        let by = who(writer);
+        let left = self.left_near();
+        let detail =
+            format!("the volume was taken over by {by} ({name}): nothing is written here{left}");
         let (kind, during) = (DiskErrorKind::ReadOnly, "write");
         self.fail(DiskError { kind, during, at: 0, detail });
     }
@@ -146,10 +159,18 @@ impl Inner {
         self.state.borrow().failed.clone().map_or(Ok(()), Err)
     }
 
-    /// Makes groups up to this one durable. Whoever asks meanwhile shares the next object: it is
-    /// sealed when there is room for a PUT and, where others are under way, a part of the time that
-    /// one takes has gone by since, so that they do not go out in one bunch.
+    /// Makes groups up to this one durable: in the near log, if there is one, else in the bucket.
     pub(crate) async fn flush_to(self: &Rc<Self>, put: u64) -> Result<(), DiskError> {
+        match &self.near {
+            Some(near) => self.flush_near(near, put).await,
+            None => self.upload_to(put).await,
+        }
+    }
+
+    /// The same, in the bucket. Whoever asks meanwhile shares the next object: it is sealed when
+    /// there is room for a PUT and, where others are under way, a part of the time that one takes
+    /// has gone by since, so that they do not go out in one bunch.
+    pub(crate) async fn upload_to(self: &Rc<Self>, put: u64) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
             let seals = {

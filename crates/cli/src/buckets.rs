@@ -1,17 +1,22 @@
-//! What the command line says of all buckets, once a process: the endpoint, the price list, and the
-//! key of an encrypted volume. It asks no bucket.
+//! What the command line says of all buckets, once a process: the endpoint, the price list, the key
+//! of an encrypted volume, the near log. It asks no bucket.
 
 use crate::Failure;
 use crate::args::BucketArgs;
 use bucket::{Key, Prices};
-use env::Env;
-use std::path::Path;
+use env::{Env, Nanos};
+use host::HostFile;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use volume::{BucketOptions, Ground};
 
 static PRICES: OnceLock<Prices> = OnceLock::new();
 static KEY: OnceLock<Key> = OnceLock::new();
+static NEAR: OnceLock<(PathBuf, Nanos)> = OnceLock::new();
+/// The bytes of a near log that is made because it is not there.
+const NEAR_BYTES: usize = 256 << 20;
 
 /// What requests cost.
 pub fn prices() -> Prices {
@@ -25,6 +30,12 @@ pub fn set(a: BucketArgs) -> Result<(), Failure> {
     let _ = PRICES.set(a.prices.unwrap_or_default());
     if let Some((path, bytes)) = a.cache_disk {
         host::set_cache_disk(&path, bytes)?;
+    }
+    if !(0.1..=3600.0).contains(&a.upload_within) {
+        return Err(Failure::Usage("--upload-within: 0.1 to 3600 seconds".into()));
+    }
+    if let Some(path) = a.near_log {
+        let _ = NEAR.set((path, Nanos((a.upload_within * 1e9) as u64)));
     }
     let key = match (a.key_file, a.key_command) {
         (Some(path), _) => key_of_file(&path),
@@ -59,7 +70,47 @@ pub fn key() -> Option<Key> {
 /// What the command line says, as options of a volume in a bucket.
 pub fn options() -> BucketOptions {
     let kept = host::has_cache_disk();
-    BucketOptions { key: key(), prices: prices(), kept, ..BucketOptions::default() }
+    let near = NEAR.get().map(|(path, within)| (path.display().to_string(), *within));
+    BucketOptions { key: key(), prices: prices(), kept, near, ..BucketOptions::default() }
+}
+
+/// Is a near log named?
+pub fn has_near_log() -> bool {
+    NEAR.get().is_some()
+}
+
+/// The near log of this volume: none if it is not in a bucket or only read. It is made if it is not
+/// there. Errors: it cannot be opened or made.
+pub fn near_log(volume: &HostFile, read_only: bool) -> Result<Option<Arc<HostFile>>, Failure> {
+    let Some((path, _)) = NEAR.get() else { return Ok(None) };
+    if !volume.is_bucket() {
+        let why = format!("--near-log: {} is not in a bucket", volume.path().display());
+        return Err(Failure::Usage(why));
+    }
+    if read_only {
+        return Ok(None);
+    }
+    if !path.exists() {
+        make_near_log(path).map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
+    }
+    let file = HostFile::open_log(path, false)?;
+    file.write_past_cache();
+    Ok(Some(Arc::new(file)))
+}
+
+/// Its blocks are there before it has its name: a log that grows would make each write slower.
+fn make_near_log(path: &Path) -> std::io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    let mut file = std::fs::File::create(&name)?;
+    let zeros = vec![0; 1 << 20];
+    for _ in 0..NEAR_BYTES / zeros.len() {
+        file.write_all(&zeros)?;
+    }
+    file.sync_all()?;
+    std::fs::rename(&name, path)?;
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
+    std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// A volume's disks, for who only looks: with what opens it if it is in a bucket.

@@ -260,6 +260,7 @@ impl Image {
         let mut files = vec![file.clone()];
         let log = log.map(|l| l.display().to_string());
         files.extend(existing_log(log.as_deref(), read_only)?);
+        files.extend(crate::buckets::near_log(&file, read_only)?);
         let mut found = look(&files)?;
         let cannot = found.ext().ok().and_then(|p| p.read_only.as_ref());
         if let Some(why) = cannot.filter(|_| !read_only) {

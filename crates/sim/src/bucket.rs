@@ -200,8 +200,28 @@ impl Machine {
         self.killed.get()
     }
 
+    /// It is killed now, whatever it does.
+    pub fn kill(&self) {
+        self.killed.set(true);
+        self.resumed.wake_all();
+    }
+
+    /// The number of a request that it begins.
+    pub(crate) fn next_request(&self) -> u64 {
+        self.requests.replace(self.requests.get() + 1)
+    }
+
+    /// Is it killed in the middle of this request?
+    pub(crate) fn is_cut_late(&self, n: u64) -> bool {
+        let late = self.cut.get() == Some((n, Cut::KilledLate));
+        if late {
+            self.killed.set(true);
+        }
+        late
+    }
+
     /// What happens at the next request, if it is this moment's: `after`, it has been carried out.
-    async fn pass(self: &Rc<Self>, n: u64, after: bool) {
+    pub(crate) async fn pass(self: &Rc<Self>, n: u64, after: bool) {
         let cut = self.cut.get().filter(|(at, _)| *at == n).map(|(_, cut)| cut);
         match cut {
             Some(Cut::KilledBefore) if !after => self.killed.set(true),
@@ -234,13 +254,11 @@ impl Machine {
     }
 
     pub(crate) async fn carry_on(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
-        let n = self.requests.get();
-        self.requests.set(n + 1);
+        let n = self.next_request();
         let (bucket, env) = (&self.bucket, &self.bucket.0.env);
         self.pass(n, false).await;
-        if self.cut.get() == Some((n, Cut::KilledLate)) {
+        if self.is_cut_late(n) {
             bucket.apply_late(op.clone());
-            self.killed.set(true);
             std::future::pending::<()>().await;
         }
         env.sleep(bucket.below(TRAVEL)).await;

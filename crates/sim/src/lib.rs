@@ -6,6 +6,7 @@
 mod bucket;
 mod image;
 mod lent;
+mod own_disk;
 mod run;
 pub mod timing;
 mod trace;
@@ -13,6 +14,7 @@ mod world;
 
 pub use bucket::{Cut, Machine, Objects, SimBucket, Trouble, Way};
 pub use image::Image;
+pub use own_disk::{OwnDisk, Platter};
 pub use run::block_on;
 pub use trace::{CrashImages, Event, Trace, Write};
 pub use world::{Fault, Latency, Machines, Pen, Traffic, World};

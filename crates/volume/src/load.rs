@@ -295,7 +295,7 @@ fn about(
     VolumeInfo {
         uuid: sb.uuid(),
         mode: info.name.into(),
-        promise: info.promise.into(),
+        promise: o.with_near_log(info.promise),
         handle_key: boot.map_or(o.entropy, |b| b.handle_key),
         root_ino: format::ROOT_INO.0,
         root_generation,

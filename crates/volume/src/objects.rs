@@ -6,7 +6,7 @@ use crate::VolumeError;
 use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
-use bucket::{AtRest, Key, Making, Pace, Prices, TakeOver};
+use bucket::{AtRest, Key, Making, NearOptions, Pace, Prices, TakeOver};
 use env::{Bucket, Disk, DiskError, Env, Local, Nanos};
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
@@ -32,6 +32,22 @@ pub struct BucketOptions {
     pub key: Option<Key>,
     /// Is there a cache below that outlives this process?
     pub kept: bool,
+    /// The disk that was named for its log is its near log: its name, and the bound.
+    pub near: Option<(String, Nanos)>,
+}
+
+impl BucketOptions {
+    /// What is lost with the machine, for a person; None: nothing that was promised.
+    pub(crate) fn lost_with_the_machine(&self) -> Option<String> {
+        let (name, within) = self.near.as_ref()?;
+        let secs = within.0 as f64 / 1e9;
+        Some(format!(
+            "durable is what is in the near log {name}; the bucket has it within {secs} s, or \
+             callers wait. If this machine or that file is lost, or another machine takes over, \
+             what the last {secs} s of returned calls changed is lost at most; else a start here \
+             uploads it first"
+        ))
+    }
 }
 
 impl Default for BucketOptions {
@@ -40,8 +56,8 @@ impl Default for BucketOptions {
         let (take_over, after) = (defaults.take_over, defaults.after);
         let (writer, pace) = (defaults.writer, defaults.pace);
         let prices = Prices::default();
-        let (follow, key, kept) = (None, None, false);
-        BucketOptions { take_over, after, writer, pace, follow, prices, key, kept }
+        let (follow, key, kept, near) = (None, None, false, None);
+        BucketOptions { take_over, after, writer, pace, follow, prices, key, kept, near }
     }
 }
 
@@ -55,10 +71,18 @@ pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, 
     let known = || bucket::PLANTS.iter().chain(bucket::SNAPSHOT_PLANTS).copied();
     let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
     let BucketOptions { take_over, after, writer, pace, key, kept, .. } = on.bucket.clone();
-    let defaults = bucket::OpenOptions { read_only, plant, ..bucket::OpenOptions::default() };
+    let near = if read_only { None } else { near_log(on)? };
+    let defaults = bucket::OpenOptions { read_only, plant, near, ..Default::default() };
     let options = bucket::OpenOptions { take_over, after, writer, pace, key, kept, ..defaults };
     let objects = on.env.port().bucket(on.own);
     bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
+}
+
+/// The near log on this ground. Errors: one is named, and its disk is not there.
+fn near_log(on: &Ground) -> Result<Option<NearOptions>, VolumeError> {
+    let Some((name, within)) = on.bucket.near.clone() else { return Ok(None) };
+    let disk = on.log_disk().ok_or_else(|| VolumeError(format!("no near log {name} here")))?;
+    Ok(Some(NearOptions { disk, name, within }))
 }
 
 impl StoreKind for Objects {
@@ -164,6 +188,7 @@ impl GroupStore for Groups {
             ("cairn_bucket_blocks_written_total", s.blocks),
             ("cairn_bucket_blocks_moved_total", s.moved),
             ("cairn_bucket_checkpoints_total", s.checkpoints),
+            ("cairn_bucket_near_groups", s.near_groups),
         ]
     }
 }

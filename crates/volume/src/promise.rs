@@ -14,11 +14,18 @@ impl OpenOptions {
         if self.read_only {
             return "read-only: nothing is changed".into();
         }
-        (self.mode.info().line)(&Terms {
+        let line = (self.mode.info().line)(&Terms {
             interval_secs: self.commit_interval.0 as f64 / 1e9,
             commit: self.commit,
             ordered_data: self.ordered_data,
-        })
+        });
+        self.with_near_log(&line)
+    }
+
+    /// A promise, with what a near log makes of it.
+    pub(crate) fn with_near_log(&self, promise: &str) -> String {
+        let near = self.bucket.lost_with_the_machine();
+        near.map_or_else(|| promise.to_owned(), |near| format!("{promise}; {near}"))
     }
 }
 

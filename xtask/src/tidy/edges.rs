@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("ext", &["env", "cache", "format", "vfs", "ufs", "integrity", "check"]),
     ("lfs", &["env"]),
     // `lfs` for its groups and its table of extents.
-    ("bucket", &["env", "lfs"]),
+    ("bucket", &["env", "lfs", "wal"]),
     (
         "volume",
         &[

@@ -25,6 +25,14 @@ pub struct BucketArgs {
     /// Keep what is read from buckets in this file, of this size; it survives restarts.
     #[arg(long, value_name = "PATH,SIZE", global = true, value_parser = cache_disk)]
     pub cache_disk: Option<(PathBuf, u64)>,
+    /// Of a volume in a bucket that is written: what is durable in this file or partition counts as
+    /// durable, and is uploaded later; a new file has 256 MiB. Lost with this machine is what the
+    /// bucket does not have yet.
+    #[arg(long, value_name = "PATH", global = true)]
+    pub near_log: Option<PathBuf>,
+    /// With --near-log: the bucket has everything after so many seconds, or callers wait.
+    #[arg(long, value_name = "SECONDS", global = true, default_value = "5")]
+    pub upload_within: f64,
 }
 
 /// A cache's file and its size. Errors: what is wrong with that.

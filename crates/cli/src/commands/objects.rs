@@ -28,10 +28,13 @@ fn on<T: 'static>(
 ) -> Result<T, Failure> {
     let file = Arc::new(crate::disk::open(image, read_only)?);
     let bytes = file.size_bytes();
-    let result = drive(&[file], 1, move |env| {
+    let near = crate::buckets::near_log(&file, read_only)?;
+    let near_bytes = near.as_ref().map(|n| n.size_bytes());
+    let disks: Vec<_> = std::iter::once(file).chain(near).collect();
+    let result = drive(&disks, 1, move |env| {
         Box::pin(async move {
             let bucket = bucket_options(&OpenArgs::default());
-            let ground = Ground { bucket, ..Ground::alone(env.clone(), bytes, None) };
+            let ground = Ground { bucket, ..Ground::alone(env.clone(), bytes, near_bytes) };
             let store = open_bucket(&ground, read_only).await?;
             f(env, store).await
         })

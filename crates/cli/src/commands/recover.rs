@@ -15,6 +15,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
     if let Some(path) = log {
         disks.push(Arc::new(HostFile::open_log(path, false)?));
     }
+    disks.extend(crate::buckets::near_log(&disks[0].clone(), false)?);
     let bar = Arc::new(RecoveryBar::new(None));
     let entropy = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let options = OpenOptions {

@@ -2,6 +2,7 @@
 //! in a shard of its own or, where they share a log, in one. It knows no front end.
 
 use crate::args::{OpenArgs, WritebackCache};
+use crate::buckets::{has_near_log, near_log};
 use crate::config::VolumeArgs;
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, existing_log, look, make_log};
 use crate::image::{options_of, tell, with_mode};
@@ -141,7 +142,7 @@ pub(super) fn open_as(
     args: impl FnOnce(&Found) -> OpenArgs,
 ) -> Result<Served, Failure> {
     let file = Arc::new(crate::disk::open(path, read_only)?);
-    let mut log = existing_log(log, read_only)?;
+    let mut log = existing_log(log, read_only)?.or(near_log(&file, read_only)?);
     let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
     let found = look(&disks)?;
     let args = args(&found);
@@ -179,6 +180,9 @@ pub(super) fn open_as(
 /// all, so that their entries go out together.
 pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Served>, Failure> {
     let log = |v: &VolumeArgs| v.serve.open.log.clone().filter(|l| l != "internal");
+    if volumes.len() > 1 && has_near_log() {
+        return Err(Failure::Usage("--near-log: it is one volume's; serve one".into()));
+    }
     let mut all: Vec<Option<Served>> = volumes.iter().map(|_| None).collect();
     for (n, v) in volumes.iter().enumerate() {
         let sharing = |w: &&(usize, &VolumeArgs)| log(v).is_some() && log(w.1) == log(v);
