@@ -262,11 +262,11 @@ impl Inner {
             s.seal(&self.shape, self.env.random());
         }
         self.send_ready();
-        self.settle_near();
+        self.trim_near();
     }
 
     /// What the bucket has by now, the near log need not have.
-    pub(crate) fn settle_near(&self) {
+    pub(crate) fn trim_near(&self) {
         let Some(near) = &self.near else { return };
         let s = self.state.borrow();
         let early = near.plant == Some("near-trimmed-before-acknowledged");

@@ -201,7 +201,7 @@ impl Store {
     pub(crate) async fn put_near_again(&self, again: Vec<(u64, Lsn)>) -> Result<(), String> {
         let inner = &self.inner;
         let Some(near) = inner.near.as_ref().filter(|_| !again.is_empty()) else {
-            inner.settle_near();
+            inner.trim_near();
             return Ok(());
         };
         let n = again.len();
@@ -227,7 +227,7 @@ impl Store {
         }
         let put = inner.state.borrow().put;
         inner.upload_to(put).await.map_err(|e| e.to_string())?;
-        inner.settle_near();
+        inner.trim_near();
         assert_eq!(near.waiting(), 0, "N5: all is in the bucket before anything else is");
         Ok(())
     }

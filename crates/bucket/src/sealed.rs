@@ -84,8 +84,8 @@ impl Sealed {
         Ok(all)
     }
 
-    /// `of`: the object never changes under its name, and is this volume's; and whether what is kept
-    /// of it is wrong.
+    /// `of`: the object never changes under its name, and is this volume's; and whether what is
+    /// kept of it is wrong.
     async fn get(
         &self,
         name: &str,

@@ -127,7 +127,7 @@ impl Inner {
             Err(e) => self.fail(e.into()),
         }
         self.state.borrow_mut().under_way -= 1;
-        self.settle_near();
+        self.trim_near();
         self.send_ready();
         self.changed.wake_all();
         self.checkpoint_if_due();

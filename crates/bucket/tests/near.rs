@@ -218,7 +218,7 @@ async fn in_the_end(
     let mut told = String::new();
     for cut in [cut, None, None, None, None, None] {
         let way = all.bucket.machine(cut);
-        near.iter().for_each(|p| p.settle());
+        near.iter().for_each(|p| p.lose_power());
         let disk = near.map(|p| Rc::new(OwnDisk::new(p.clone(), way.clone())));
         let done = Rc::new(RefCell::new(None));
         let (into, one) = (done.clone(), machine(all.clone(), (n, way.clone()), disk));

@@ -28,7 +28,7 @@ impl Platter {
     }
 
     /// The machine is gone, and its power: of what was not flushed any sectors are there.
-    pub fn settle(&self) {
+    pub fn lose_power(&self) {
         for (at, bytes) in std::mem::take(&mut *self.cached.borrow_mut()) {
             self.apply_some(at, &bytes);
         }
