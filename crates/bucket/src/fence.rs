@@ -159,12 +159,15 @@ async fn wait_for_silence(
     }
 }
 
+/// How somebody opens the log, and his near log with what the chain says of it.
+type By<'a> = (&'a OpenOptions, Option<(&'a Near, Standing)>);
+
 /// Puts the fence at the first absent serial. None: somebody else was there first, or it had been
 /// there and was deleted; then everything is looked at again.
 async fn fence(
     env: &Env,
     bucket: &Rc<dyn Bucket>,
-    (shape, (options, near)): (&Shape, (&OpenOptions, Option<(&Near, Standing)>)),
+    (shape, (options, near)): (&Shape, By<'_>),
     mut chain: Chain,
 ) -> Result<Option<Chain>, String> {
     let with = near.map_or(String::new(), |(near, _)| format!("{NEAR}{}", near.name));
