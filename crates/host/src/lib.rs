@@ -17,6 +17,7 @@ mod open_files;
 mod outlet;
 mod pool;
 mod ring;
+mod room;
 mod seats;
 mod signals;
 mod slow;

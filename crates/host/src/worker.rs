@@ -6,6 +6,7 @@ use crate::changes::Written;
 use crate::file::{disk_error, iovec_of, iovecs};
 use crate::pool::{Message, Pool, Source, WorkList};
 use crate::ring::Entry;
+use crate::room::{Retries, copy_of};
 use crate::way::Way;
 use crate::{HostFile, now};
 use env::{Block, Durability, IoDone, IoOp, IoRequest, Nanos};
@@ -45,6 +46,8 @@ struct Worker<'a> {
     work: WorkList,
     done: Vec<(usize, IoDone)>,
     wakeup: Box<[u8; 8]>,
+    /// Writes that wait for room on the medium under an image.
+    room: Retries,
     /// The pool's sources, as far as they have sent something.
     sources: Vec<Arc<dyn Source>>,
     /// Memory for what goes into a volume and comes out, used again and again.
@@ -61,6 +64,7 @@ pub(crate) fn run(pool: &Pool, me: usize) {
         work: Vec::new(),
         done: Vec::new(),
         wakeup: Box::new([0; 8]),
+        room: Retries::default(),
         sources: Vec::new(),
         bags: Default::default(),
     };
@@ -86,7 +90,8 @@ impl Worker<'_> {
         // The first entries begin the opening.
         (0..self.pool.volumes.len()).for_each(|v| self.enter(v));
         while !self.pool.stop.load(Ordering::Relaxed) {
-            let until = self.pool.volumes.iter().filter_map(|v| v.monitor.deadline()).min();
+            let deadlines = self.pool.volumes.iter().filter_map(|v| v.monitor.deadline());
+            let until = deadlines.chain(self.room.next()).min();
             if let Err(e) = ring.wait(until) {
                 tracing::error!("io_uring: {e}");
                 // nothing can be waited for any more, and nothing be made safe.
@@ -96,6 +101,7 @@ impl Worker<'_> {
             for (data, result) in completions.drain(..) {
                 self.completion(data, result);
             }
+            self.try_again();
             self.run_volumes();
         }
         // What the kernel still has must not be freed.
@@ -163,10 +169,13 @@ impl Worker<'_> {
             if op == IoOp::Write(Durability::Cached) && file.starts_early(&way, want) {
                 self.start_early(&file, at, want);
             }
-            self.done.push((volume, IoDone::of_disk(id, blocks, Ok(()))));
+            let done = IoDone::of_disk(id, blocks, Ok(()));
+            self.room.ended(volume, &done, now().mono);
+            self.done.push((volume, done));
             return;
         }
         let request = request(blocks);
+        let again = copy_of(&request);
         let done = match -result {
             libc::EOPNOTSUPP | libc::ENOSYS | libc::ENODEV | libc::EINVAL if told => {
                 file.refused_zeros();
@@ -180,7 +189,16 @@ impl Worker<'_> {
                 IoDone::of_disk(request.id, request.blocks, result)
             }
         };
-        self.done.push((volume, done));
+        if !self.room.keeps(volume, &done, again, now().mono) {
+            self.done.push((volume, done));
+        }
+    }
+
+    /// Writes that found no room are tried again.
+    fn try_again(&mut self) {
+        for (volume, request) in self.room.due(now().mono) {
+            self.submit(volume, &mut vec![request]);
+        }
     }
 
     /// Lets the kernel begin to write back a long write. Nobody waits for it: that is what a flush
