@@ -123,6 +123,30 @@ fn a_configuration_is_looked_at_and_shown() {
     assert!(code == 2 && err.contains("volume a: mode best"), "{err}");
 }
 
+/// What `serve` would refuse before it opens anything is no right configuration.
+#[test]
+fn what_could_not_be_served_is_told_when_it_is_looked_at() {
+    let folder = Folder::new();
+    let config = folder.0.join("c.toml");
+    for (head, volumes, with) in [
+        ("nfs = \"x\"", "[volume.a]\nimage = \"/x\"", "--nfs x"),
+        ("http = \"127.0.0.1:99999\"", "[volume.a]\nimage = \"/x\"", "--http 127.0.0.1:99999"),
+        ("mode = \"async\"", "[volume.a]\nimage = \"/x\"", "--unsafe-async"),
+        ("", "[volume.a]\nimage = \"/x\"\nmount = \"/m\"\noptions = \"bogus\"", "bogus"),
+        ("", "[volume.a]\nimage = \"/x\"\n[volume.b]\nimage = \"/x\"", ":4:9: volume \"b\""),
+        ("", "[volume.\"\"]\nimage = \"/x\"", ":2:9: \"\" is no name"),
+        ("", "[volume.\"a/b\"]\nimage = \"/x\"", "\"a/b\" is no name"),
+        ("", "[volume.\"..\"]\nimage = \"/x\"", "\"..\" is no name"),
+    ] {
+        std::fs::write(&config, format!("{head}\n{volumes}\n")).unwrap();
+        for command in [&["config", "check"][..], &["serve", "--config"]] {
+            let (code, out, err) = cairn(&[command, &[s(&config)]].concat());
+            let told = err.lines().next_back().unwrap_or_default();
+            assert!(code == 2 && told.contains(with), "{head} {volumes}: {code} {out}{err}");
+        }
+    }
+}
+
 /// `cairn` under a helper's name.
 fn helper(folder: &Folder, name: &str) -> PathBuf {
     let at = folder.0.join(name);

@@ -43,6 +43,12 @@ fn checked(file: &Path) -> Result<Config, Failure> {
             say::err(&format!("{}: volume {}: there is no {image}", file.display(), v.name));
         }
     }
+    if !config.volumes.is_empty() {
+        super::serve::check(&config).map_err(|e| match e {
+            Failure::Usage(why) => Failure::Usage(format!("{}: {why}", file.display())),
+            other => other,
+        })?;
+    }
     Ok(config)
 }
 

@@ -107,11 +107,9 @@ fn daemonize() -> Result<Outcome, Failure> {
 /// `cairn serve`.
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     let mut config = asked_for(a)?;
-    refuse_what_is_not_there(&config)?;
-    let a = &config.serve;
     // What was asked for wrongly is told before anything is opened, and so recovered, or made.
-    let mounts = mounts(&config)?;
-    let nfs = nfs_of(&config)?;
+    let (mounts, nfs) = wanted(&config)?;
+    let a = &config.serve;
     host::keep_pages_small();
     if a.images.is_empty()
         && a.config.is_none()
@@ -175,6 +173,24 @@ fn nfs_of(config: &Config) -> Result<Option<NfsArgs>, Failure> {
     let names: Vec<String> = config.volumes.iter().map(|v| v.name.clone()).collect();
     nfs.check_names(&names)?;
     Ok(Some(nfs))
+}
+
+/// Can it be served, as far as can be told before anything is opened?
+pub fn check(config: &Config) -> Result<(), Failure> {
+    wanted(config).map(drop)
+}
+
+fn wanted(config: &Config) -> Result<(Vec<Mounting>, Option<NfsArgs>), Failure> {
+    refuse_what_is_not_there(config)?;
+    let a = &config.serve;
+    for (option, address) in [("nfs", &a.nfs), ("http", &a.http)] {
+        let port = |a: &String| a.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+        if let Some(wrong) = address.as_ref().filter(|a| !port(a)) {
+            let why = format!("--{option} {wrong}: write ADDRESS:PORT, as 127.0.0.1:2049");
+            return Err(Failure::Usage(why));
+        }
+    }
+    Ok((mounts(config)?, nfs_of(config)?))
 }
 
 fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {

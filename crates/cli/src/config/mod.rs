@@ -97,6 +97,12 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
         args.extend(arguments(&file, &v.keys, &given)?);
         let (mut one, shown) = parsed(line, &args)?;
         one.images = vec![image_of(&file, v)?];
+        check_name(&file, v)?;
+        let same = |o: &&VolumeArgs| o.serve.images == one.images;
+        if let Some(other) = volumes.iter().find(same) {
+            let why = format!("volume {:?} has the image of {:?}", v.name, other.name);
+            return Err(Failure::Usage(file.wrong(v.at, &why)));
+        }
         let of_it = shown.into_iter().filter(|(name, _)| options::of_volume(name));
         let shown = once(("image".to_owned(), json!(one.images[0]))).chain(of_it).collect();
         exports.extend(v.strings("export").map(|e| format!("{}={e}", v.name)));
@@ -127,6 +133,13 @@ fn check_general_exports(file: &File) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// A volume's name is its export's, one name of a path.
+fn check_name(file: &File, v: &file::Volume) -> Result<(), Failure> {
+    let bad = v.name.is_empty() || [".", ".."].contains(&&*v.name) || v.name.contains(['/', '\0']);
+    let why = || format!("{:?} is no name for a volume: it is exported as /NAME", v.name);
+    if bad { Err(Failure::Usage(file.wrong(v.at, &why()))) } else { Ok(()) }
 }
 
 fn image_of(file: &File, v: &file::Volume) -> Result<PathBuf, Failure> {
