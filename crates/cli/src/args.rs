@@ -31,16 +31,25 @@ pub use store::{LfsArgs, LfsCommand};
 use tune::{LABEL_EXAMPLES, RESIZE_EXAMPLES, UUID_EXAMPLES};
 pub use tune::{LabelArgs, ResizeArgs, UuidArgs};
 
+/// Above the options that every command has.
+const GLOBAL: &str = "Of every command";
+
 /// A crash-safe file server: ext2, ext3 and ext4 volumes, safe in the way you choose.
 #[derive(Parser)]
 #[command(version, about, max_term_width = 100, after_help = EXAMPLES)]
 pub struct Cli {
     /// Logs: -v what happens, -vv more. RUST_LOG works too.
-    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    #[arg(short, long, action = clap::ArgAction::Count, global = true, help_heading = GLOBAL)]
     pub verbose: u8,
     /// How the log is written: lines to read, a JSON object a line, or systemd's journal with each
     /// value in a field of its own (`journalctl -t cairn -o json`).
-    #[arg(long, global = true, default_value = "text", hide_default_value = true)]
+    #[arg(
+        long,
+        global = true,
+        default_value = "text",
+        hide_default_value = true,
+        help_heading = GLOBAL
+    )]
     pub log_format: LogFormat,
     #[command(flatten)]
     pub bucket: BucketArgs,

@@ -107,6 +107,13 @@ fn helps_have_groups_examples_and_defaults_and_offer_nothing_that_is_not_there()
     for part in ["How changes are made safe:", "Mounted here:", "[default:", "Examples:"] {
         assert!(help.contains(part), "{part}: {help}");
     }
+    // What is of every command stands behind what is of this one.
+    for command in ["mkfs", "fsck", "check", "info", "copy", "mount"] {
+        let help = ok(&[command, "--help"]);
+        let own = help.split("Options:").nth(1).unwrap().split("\n\n").next().unwrap();
+        assert!(!own.contains("--endpoint") && !own.contains("--log-format"), "{command}: {own}");
+        assert!(help.contains("Volumes in buckets:"), "{command}: {help}");
+    }
     let help = ok(&["fsck", "--help"]);
     for part in ["cairn fsck  0 sound", "fsck.cairn  for fsck(8)", "16 a wrong call"] {
         assert!(help.contains(part), "{part}: {help}");
@@ -149,6 +156,7 @@ fn what_failed_leaves_nothing_behind() {
     made(&["--size", "1K"], 1);
     made(&["--size", "9999999T"], 2);
     made(&["--size", "16M", "--journal-size", "900M"], 1);
+    made(&["--size", "16M", "--profile", "ext2", "--journal-size", "4M"], 2);
     made(&["--size", "16M", "--log", s(&log)], 1);
     made(&["--size", "1M", "--profile", "lfs"], 1);
     fails(&["get", s(&image), "/none", s(&new)], 1, &[]);

@@ -6,6 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Args)]
+#[command(next_help_heading = "Volumes in buckets")]
 pub struct BucketArgs {
     /// Where the object store of s3:// URLs is reached [default: AWS_ENDPOINT_URL, or Amazon's].
     #[arg(long, value_name = "URL", global = true)]
