@@ -22,6 +22,14 @@ pub fn open_beside(path: &Path) -> Result<HostFile, String> {
     open_by(path, HostFile::open_beside)
 }
 
+/// Makes a file of this length. A snapshot's name is none for a file, which would hide that one.
+pub fn create(path: &Path, bytes: u64) -> Result<HostFile, String> {
+    if snapshot_of(path).is_some() {
+        return Err(format!("{}: a snapshot can only be read", path.display()));
+    }
+    HostFile::create(path, bytes)
+}
+
 fn open_by(
     path: &Path,
     how: impl FnOnce(&Path) -> Result<HostFile, String>,

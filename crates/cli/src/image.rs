@@ -11,7 +11,7 @@ use integrity::Plant;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request};
+use vfs::{Attr, Call, FsError, Kind, Monitor, Reply, Request, SeekKind};
 use volume::{BucketOptions, Commit, Found, Mode, ModeOption, OpenOptions, Probe, TakeOver};
 
 /// The mode by its name, or what modes there are.
@@ -385,6 +385,42 @@ impl Image {
                 return Ok(());
             }
         }
+    }
+
+    /// The parts of a file that are no holes, each with its offset.
+    pub fn read_data(
+        &self,
+        path: &str,
+        ino: u32,
+        mut f: impl FnMut(u64, &[u8]) -> std::io::Result<()>,
+    ) -> Result<(), Failure> {
+        let seek = |kind, offset| match self.driver.request(Request::Seek { ino, kind, offset }) {
+            Ok(Reply::Offset(found)) => Ok(Some(found)),
+            Err(FsError::NoSuchOffset) => Ok(None),
+            Ok(_) => Err(self.failure(path, FsError::Io)),
+            Err(e) => Err(self.failure(path, e)),
+        };
+        let mut offset = 0;
+        while let Some(begin) = seek(SeekKind::Data, offset)? {
+            let end = seek(SeekKind::Hole, begin)?.unwrap_or(begin);
+            offset = begin;
+            while offset < end {
+                let len = (end - offset).min(1 << 20) as u32;
+                let request = Request::Read { ino, offset, len };
+                let Reply::Data { data, .. } = self.ask(path, request)? else {
+                    return Err(self.failure(path, FsError::Io));
+                };
+                if data.is_empty() {
+                    return Ok(());
+                }
+                for part in data.parts() {
+                    let wrote = f(offset, part);
+                    wrote.map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
+                    offset += part.len() as u64;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Closes it.

@@ -1,6 +1,8 @@
 //! The `cairn` command: reads the arguments, runs one command, and turns its outcome into an exit
 //! code and, if it failed, one line that says what was wrong, with what, and what to do.
 
+#[macro_use]
+mod say;
 mod args;
 mod buckets;
 mod commands;
@@ -12,7 +14,6 @@ mod hold;
 mod image;
 mod notify;
 mod progress;
-mod say;
 mod size;
 mod status;
 mod subtree;
@@ -108,7 +109,7 @@ fn main() -> ExitCode {
 
 /// Says what has failed; how the program ends.
 fn code_of(outcome: Result<Outcome, Failure>) -> ExitCode {
-    match outcome {
+    match outcome.and_then(|o| say::all_told().map(|()| o).map_err(Failure::Failed)) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Damaged) => ExitCode::from(3),
         Ok(Outcome::Repaired) => ExitCode::from(4),

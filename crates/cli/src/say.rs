@@ -5,9 +5,38 @@
 use crate::args::LogFormat;
 use host::{Stream, let_go, system_log};
 use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IN_BACKGROUND: AtomicBool = AtomicBool::new(false);
+/// What standard output did not take.
+static UNTOLD: OnceLock<std::io::Error> = OnceLock::new();
+
+/// A line of a command's answer on standard output, as std's `println!`, which ends the program
+/// where that cannot be written: a command goes on with what it does, and fails at its end.
+macro_rules! tell {
+    ($($of:tt)*) => { $crate::say::tell(format_args!($($of)*)) };
+}
+
+/// See `tell!`.
+pub fn tell(line: std::fmt::Arguments<'_>) {
+    if UNTOLD.get().is_none() {
+        let mut to = std::io::stdout().lock();
+        if let Err(e) = writeln!(to, "{line}").and_then(|()| to.flush()) {
+            let _ = UNTOLD.set(e);
+        }
+    }
+}
+
+/// Was all told? A reader that has gone away has heard enough.
+pub fn all_told() -> Result<(), String> {
+    match UNTOLD.get() {
+        Some(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
 
 /// A line on standard output.
 pub fn out(line: &str) {

@@ -136,3 +136,35 @@ fn of_a_volume_in_use() {
         ok(&["fsck", s(&image)]);
     }
 }
+
+#[test]
+fn who_names_a_snapshot_gets_it_and_nothing_else() {
+    let folder = Folder::new();
+    let image = volume(&folder);
+    let (v, local, plain) = (s(&image), folder.0.join("data"), folder.volume("p.img", "16M"));
+    std::fs::write(&local, vec![1; 100_000]).unwrap();
+    ok(&["put", v, s(&local), "/"]);
+    let a = at(&image, "a");
+    ok(&["snapshot", "create", &a]);
+    ok(&["rm", v, "/data"]);
+    let read = |of: &str| -> serde_json::Value {
+        serde_json::from_str(&ok(&["check", "--read", "--json", of])).unwrap()
+    };
+    assert!(read(&a)["bytes"].as_u64() >= read(v)["bytes"].as_u64().map(|n| n + 100_000));
+    // A copy would be one of the store, with the volume as it is now.
+    let copy = folder.0.join("copy.img");
+    refused(&["copy", &a, s(&copy)], "cairn lfs export");
+    assert!(!copy.exists());
+    // Nor is a file made that has the snapshot's name, and hides it.
+    for args in [
+        &["copy", s(&plain), &a][..],
+        &["copy", s(&plain), &a, "--force"],
+        &["mkfs", &a, "--size", "16M"],
+        &["mkfs", &a, "--size", "16M", "--force"],
+        &["lfs", "export", v, &a],
+    ] {
+        refused(args, "can only be read");
+        assert!(!Path::new(&a).exists(), "{args:?}");
+    }
+    assert_eq!(ok(&["cat", &a, "/data"]).len(), 100_000);
+}

@@ -83,7 +83,7 @@ impl HostFile {
             return Self::of_bucket(HostBucket::open(&url)?, path, read_only);
         }
         let shown = path.display();
-        let is_device = std::fs::metadata(path).is_ok_and(|m| m.file_type().is_block_device());
+        let is_device = lock::is_device(path)?;
         let mut options = OpenOptions::new();
         options.read(true).write(!read_only);
         if is_device && !read_only {
@@ -110,6 +110,7 @@ impl HostFile {
     /// As `open`, for reading, beside whoever has it and may write: without a lock. What is read
     /// with [`HostFile::read_past_cache`] does him no harm.
     pub fn open_beside(path: &Path) -> Result<HostFile, String> {
+        lock::is_device(path)?;
         let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
         Self::with(file, path, true)
     }

@@ -21,6 +21,16 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a process that has lost its mount may take to say that it lets go.
 const GRACE: Duration = Duration::from_millis(800);
 
+/// Is a block device there? Said before it is opened, as opening a fifo waits until somebody
+/// writes into it, for ever perhaps. What is not there, or may not be seen, opening tells.
+pub(crate) fn is_device(path: &Path) -> Result<bool, String> {
+    let Ok(kind) = std::fs::metadata(path).map(|m| m.file_type()) else { return Ok(false) };
+    if kind.is_fifo() || kind.is_socket() || kind.is_char_device() {
+        return Err(format!("{}: neither a file nor a block device", path.display()));
+    }
+    Ok(kind.is_block_device())
+}
+
 /// Takes the lock, or says who has the volume. The lock of a process that is gone is waited for: so
 /// nothing is read before its last writes have come to their end.
 pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), String> {

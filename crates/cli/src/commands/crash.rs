@@ -18,12 +18,12 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
     }
     if a.list {
         for (name, what) in lab::scenarios() {
-            println!("{name:10} {what}");
+            tell!("{name:10} {what}");
         }
         return Ok(Outcome::Done);
     }
     if a.list_modes {
-        Mode::proven().for_each(|m| println!("{}", m.name));
+        Mode::proven().for_each(|m| tell!("{}", m.name));
         return Ok(Outcome::Done);
     }
     let modes: Vec<Mode> = match &a.mode {
@@ -31,7 +31,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         None => Mode::proven().map(|m| m.mode).collect(),
     };
     if a.plant.as_deref() == Some("list") {
-        modes.iter().flat_map(|m| plants_of(*m)).for_each(|name| println!("{name}"));
+        modes.iter().flat_map(|m| plants_of(*m)).for_each(|name| tell!("{name}"));
         return Ok(Outcome::Done);
     }
     let mut all = CrashReport::default();
@@ -56,10 +56,10 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
 fn tell(a: &CrashArgs, all: &CrashReport) -> Result<Outcome, Failure> {
     let broken = all.runs.iter().any(|r| !r.violations.is_empty());
     if a.json {
-        println!("{}", serde_json::to_string(all).map_err(|e| e.to_string())?);
+        tell!("{}", serde_json::to_string(all).map_err(|e| e.to_string())?);
     } else {
         print(all);
-        println!("{}", meaning(all, a.plant.is_some()));
+        tell!("{}", meaning(all, a.plant.is_some()));
     }
     Ok(if broken { Outcome::Broken } else { Outcome::Done })
 }
@@ -73,11 +73,11 @@ fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage(why.into()));
     }
     if a.list {
-        machines::scenarios().iter().for_each(|(name, what)| println!("{name:10} {what}"));
+        machines::scenarios().iter().for_each(|(name, what)| tell!("{name:10} {what}"));
         return Ok(Outcome::Done);
     }
     if a.plant.as_deref() == Some("list") {
-        machines::plants().for_each(|name| println!("{name}"));
+        machines::plants().for_each(|name| tell!("{name}"));
         return Ok(Outcome::Done);
     }
     let plant = match &a.plant {
@@ -265,13 +265,17 @@ fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
 }
 
 fn print(all: &CrashReport) {
-    println!(
+    tell!(
         "{:24} {:10} {:>9} {:>9} {:>7}  lost without a promise",
-        "mode", "scenario", "states", "cut again", "broken"
+        "mode",
+        "scenario",
+        "states",
+        "cut again",
+        "broken"
     );
     for r in &all.runs {
         let losses: Vec<String> = r.losses.iter().map(|(k, n)| format!("{k} {n}")).collect();
-        println!(
+        tell!(
             "{:24} {:10} {:>9} {:>9} {:>7}  {}",
             format!("{} {}", r.mode, r.options),
             r.scenario,
@@ -282,7 +286,7 @@ fn print(all: &CrashReport) {
         );
     }
     for v in all.runs.iter().flat_map(|r| &r.violations) {
-        println!("{}: {}\n    {}", v.state, v.what, v.replay);
+        tell!("{}: {}\n    {}", v.state, v.what, v.replay);
     }
 }
 

@@ -64,12 +64,12 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
             if a.json {
                 all.push(json_of(&name, &attr));
             } else {
-                println!("{}", line(&name, &attr));
+                tell!("{}", line(&name, &attr));
             }
         }
     }
     if a.json {
-        println!("{}", serde_json::Value::Array(all));
+        tell!("{}", serde_json::Value::Array(all));
     }
     image.close()?;
     match bad {
@@ -85,14 +85,9 @@ pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
     for path in &a.of.paths {
         let at = image.walk(path)?;
         if a.json {
-            println!("{}", json_of(path.as_bytes(), &at));
+            tell!("{}", json_of(path.as_bytes(), &at));
         } else {
-            println!(
-                "{}  inode {} generation {}",
-                line(path.as_bytes(), &at),
-                at.ino,
-                at.generation
-            );
+            tell!("{}  inode {} generation {}", line(path.as_bytes(), &at), at.ino, at.generation);
         }
     }
     image.close()?;
@@ -107,6 +102,7 @@ pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
         let at = image.walk(path)?;
         image.read(path, at.ino, |part| out.write_all(part))?;
     }
+    out.flush().map_err(|e| format!("standard output: {e}"))?;
     image.close()?;
     Ok(Outcome::Done)
 }

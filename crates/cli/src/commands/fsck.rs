@@ -26,7 +26,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     }
     if a.unless_clean && closed_cleanly(a)? {
         if !a.json {
-            println!("{shown}: closed cleanly, not looked at");
+            tell!("{shown}: closed cleanly, not looked at");
         }
         return Ok(Outcome::Done);
     }
@@ -65,7 +65,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
         print_json(&report, a.repair, repaired);
     } else if repaired {
         let (found, blocks) = (report.counts.values().sum::<u64>(), report.plan.blocks());
-        println!(
+        tell!(
             "{shown}: repaired: {found} findings, {blocks} blocks written; it is sound now, and \
              marked as closed cleanly"
         );
@@ -73,7 +73,8 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     match beyond {
         Some(first) => Err(Failure::Failed(format!("{shown}: beyond repair: {first}"))),
         None if sound && !lossy => Ok(Outcome::Done),
-        None if repaired => Ok(Outcome::Repaired),
+        // What was lossy was done before it was looked at, and may have been all.
+        None if repaired || sound => Ok(Outcome::Repaired),
         None => Ok(Outcome::Damaged),
     }
 }
@@ -95,7 +96,7 @@ fn discard(a: &FsckArgs) -> Result<bool, Failure> {
     let _held = crate::hold::hold(&device.0, false)?;
     let lost = volume::discard_log(&mut device).map_err(|e| format!("{shown}: {e}"))?;
     if !a.json {
-        println!("{shown}: {}", lost.as_deref().unwrap_or("its log holds nothing"));
+        tell!("{shown}: {}", lost.as_deref().unwrap_or("its log holds nothing"));
     }
     Ok(lost.is_some())
 }
@@ -110,7 +111,7 @@ fn replay(a: &FsckArgs) -> Result<bool, Failure> {
         volume::restore_primary(&mut device).unwrap_or_default() // the checker says why not
     };
     if let Some(group) = restored.filter(|_| !a.json) {
-        println!("{shown}: the primary superblock is damaged; restored from group {group}'s copy");
+        tell!("{shown}: the primary superblock is damaged; restored from group {group}'s copy");
     }
     let look = || -> Result<Option<volume::Probe>, Failure> {
         Ok(volume::probe(&FileDevice(Arc::new(crate::disk::open(&a.image, true)?))).ok())
@@ -123,7 +124,7 @@ fn replay(a: &FsckArgs) -> Result<bool, Failure> {
     }
     match super::recover::recover(&a.image, None) {
         Ok(did) if !a.json => {
-            println!("{shown}: the journal was replayed: {} entries", did.transactions);
+            tell!("{shown}: the journal was replayed: {} entries", did.transactions);
         }
         // Replayed, and not opened because it is marked as damaged: the check mends that.
         Err(why) if look()?.is_none_or(|p| holds(&p)) => return Err(why),
@@ -146,20 +147,21 @@ fn told(f: &Finding, repair: bool) -> String {
 /// Findings, and what they come to.
 pub(super) fn print(shown: &str, r: &Report, repair: bool) {
     for f in r.findings.iter().take(SHOWN) {
-        println!("{}", told(f, repair));
+        tell!("{}", told(f, repair));
     }
     let all: u64 = r.counts.values().sum();
     if all > SHOWN as u64 {
-        println!("… and {} more", all - SHOWN as u64);
+        tell!("… and {} more", all - SHOWN as u64);
     }
     let state = if r.is_sound() { "sound" } else { "not sound" };
     let clean = if r.marked_clean { "closed cleanly" } else { "not closed cleanly" };
-    println!(
+    tell!(
         "{shown}: {state}, {clean}; {} inodes and {} blocks in use, {all} findings",
-        r.inodes_used, r.blocks_used
+        r.inodes_used,
+        r.blocks_used
     );
     if !r.is_sound() && !repair {
-        println!("nothing was changed: `cairn fsck --repair {shown}` repairs it");
+        tell!("nothing was changed: `cairn fsck --repair {shown}` repairs it");
     }
 }
 
@@ -181,5 +183,5 @@ fn print_json(r: &Report, repair: bool, repaired: bool) {
         "counts": counts,
         "findings": findings,
     });
-    println!("{all}");
+    tell!("{all}");
 }

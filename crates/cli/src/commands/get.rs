@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use vfs::{Attr, Kind, Reply, Request};
 
@@ -113,13 +114,22 @@ fn tree(image: &Image, path: &str, at: &Attr, (to, named): (&Path, bool)) -> Res
     Ok(())
 }
 
+/// Writes what a file holds. Its holes stay holes, but in what is no file itself.
+fn contents(image: &Image, path: &str, at: &Attr, to: &mut File) -> Result<(), Failure> {
+    if !to.metadata().is_ok_and(|m| m.is_file()) {
+        return image.read(path, at.ino, |part| to.write_all(part));
+    }
+    image.read_data(path, at.ino, |offset, part| to.write_all_at(part, offset))?;
+    to.set_len(at.size).map_err(|e| Failure::Failed(format!("{path}: {e}")))
+}
+
 /// Writes what is no directory.
 fn one(image: &Image, path: &str, at: &Attr, to: &Place<'_>) -> Result<(), Failure> {
     let fail = |e| local(to.shown, e);
     match at.kind() {
         Kind::File => {
             let mut file = File::from(to.open(FILE, Mode::from_raw_mode(0o666))?);
-            image.read(path, at.ino, |part| file.write_all(part))?;
+            contents(image, path, at, &mut file)?;
             fchmod(&file, Mode::from_raw_mode(at.mode & 0o777)).map_err(fail)?;
         }
         Kind::Symlink => {

@@ -64,7 +64,7 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "segments": segments,
     });
     if a.json {
-        println!("{all}");
+        tell!("{all}");
     } else {
         print(&all);
     }
@@ -92,7 +92,7 @@ fn live(server: &Server, name: &str, as_json: bool) -> Result<Outcome, Failure> 
         "bucket": Requests::of(v).map(|r| r.told()),
     });
     if as_json {
-        println!("{all}");
+        tell!("{all}");
     } else {
         print(&all);
     }
@@ -178,7 +178,7 @@ fn print(all: &Value) {
             }
             other => other.to_string(),
         };
-        println!("{:16} {text}", key.replace('_', " "));
+        tell!("{:16} {text}", key.replace('_', " "));
     }
 }
 
@@ -193,6 +193,6 @@ fn print_parts(parts: &serde_json::Map<String, Value>) {
             Value::String(s) => s.clone(),
             other => other.to_string(),
         };
-        println!("{:16} {text}", key.replace('_', " "));
+        tell!("{:16} {text}", key.replace('_', " "));
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
     match &a.command {
         LabCommand::List => {
-            EXPERIMENTS.iter().for_each(|e| println!("{:18} {}", e.name, e.what));
+            EXPERIMENTS.iter().for_each(|e| tell!("{:18} {}", e.name, e.what));
             Ok(Outcome::Done)
         }
         LabCommand::Run { names, small, markdown, json } => {
@@ -24,10 +24,10 @@ pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
                 all.insert(e.name, found);
             }
             if *json {
-                println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
+                tell!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
             }
             if !json && !markdown {
-                println!("{}", meaning(all.values().flat_map(|f| &f.claims)));
+                tell!("{}", meaning(all.values().flat_map(|f| &f.claims)));
             }
             let surprise = all.values().flat_map(|f| &f.claims).any(|c| c.is_surprise());
             Ok(if surprise { Outcome::Broken } else { Outcome::Done })
@@ -47,25 +47,25 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {
 }
 
 fn print(e: &Experiment, found: &Findings, markdown: bool) {
-    println!("{}{}: {}\n", if markdown { "### " } else { "" }, e.name, e.what);
+    tell!("{}{}: {}\n", if markdown { "### " } else { "" }, e.name, e.what);
     for table in &found.tables {
-        if markdown { println!("{}", table.markdown()) } else { columns(table) }
+        if markdown { tell!("{}", table.markdown()) } else { columns(table) }
     }
     if markdown {
-        println!("{}", found.claims_table().markdown());
+        tell!("{}", found.claims_table().markdown());
     } else {
         found.claims.iter().for_each(claim);
     }
-    println!("{}digest {:016x}\n", if markdown { "- " } else { "" }, found.digest);
+    tell!("{}digest {:016x}\n", if markdown { "- " } else { "" }, found.digest);
 }
 
 fn claim(c: &Claim) {
     let number = if c.number == 0 { String::new() } else { format!(" (claim {})", c.number) };
     let (low, high) = c.tolerance;
-    println!("{}: {}{number}: {}", c.verdict.word(), c.what, c.measured);
-    println!("    paper {:.2}, tolerance {low:.2} to {high:.2}. {}", c.paper, c.reason);
+    tell!("{}: {}{number}: {}", c.verdict.word(), c.what, c.measured);
+    tell!("    paper {:.2}, tolerance {low:.2} to {high:.2}. {}", c.paper, c.reason);
     if c.is_surprise() {
-        println!("    docs/lab.md states: {}", c.stated.word());
+        tell!("    docs/lab.md states: {}", c.stated.word());
     }
 }
 
@@ -90,7 +90,7 @@ fn meaning<'a>(claims: impl Iterator<Item = &'a Claim>) -> String {
 }
 
 fn columns(t: &Table) {
-    println!("{}", t.title);
+    tell!("{}", t.title);
     let all: Vec<&Vec<String>> = std::iter::once(&t.columns).chain(&t.rows).collect();
     let width = |n: usize| all.iter().map(|r| r[n].chars().count()).max().unwrap_or(0);
     for row in &all {
@@ -98,7 +98,7 @@ fn columns(t: &Table) {
             0 => format!("  {cell:<0$}", width(n)),
             _ => format!("  {cell:>0$}", width(n)),
         });
-        println!("{}", cells.collect::<String>());
+        tell!("{}", cells.collect::<String>());
     }
-    println!();
+    tell!("");
 }

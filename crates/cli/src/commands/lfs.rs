@@ -4,7 +4,7 @@
 use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
-use host::{HostFile, drive, entropy};
+use host::{drive, entropy};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::rc::Rc;
@@ -82,26 +82,29 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "totals": totals_of(&totals),
             "wrong": report.wrong,
         });
-        println!("{all}");
+        tell!("{all}");
     } else {
         let bytes = u64::from(geometry.segment_blocks) * 4096;
-        println!("segments     {} of {}", geometry.segments, size::show(bytes));
-        println!("  free {free}, written into {open}, contents {contents}, table {table}");
+        tell!("segments     {} of {}", geometry.segments, size::show(bytes));
+        tell!("  free {free}, written into {open}, contents {contents}, table {table}");
         let tenths: Vec<String> = tenths.iter().map(u32::to_string).collect();
-        println!("  contents by how full, in tenths: {}", tenths.join(" "));
+        tell!("  contents by how full, in tenths: {}", tenths.join(" "));
         let full = report.mapped as f64 * 100.0 / geometry.virtual_blocks as f64;
-        println!(
+        tell!(
             "blocks       {} of {} ({full:.1} %), in {} extents",
-            report.mapped, geometry.virtual_blocks, report.extents
+            report.mapped,
+            geometry.virtual_blocks,
+            report.extents
         );
-        println!(
+        tell!(
             "checkpoint   {}, {} partial segments of log behind it",
-            opened.generation, opened.rolled
+            opened.generation,
+            opened.rolled
         );
-        println!("written      {}", told(&totals));
+        tell!("written      {}", told(&totals));
         if !snapshots.is_empty() {
             let own = size::show(report.snapshots * lfs::BLOCK_BYTES as u64);
-            println!("snapshots    {}; {own} that only they have", snapshots.join(", "));
+            tell!("snapshots    {}; {own} that only they have", snapshots.join(", "));
         }
     }
     if report.wrong.is_empty() {
@@ -171,7 +174,7 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
     })?;
     let (moved, plugged) = (stats.moved, stats.plugged);
     let shown = image.display();
-    println!(
+    tell!(
         "{shown}: {emptied} segments emptied, {moved} blocks moved, {plugged} of them into holes"
     );
     Ok(Outcome::Done)
@@ -200,6 +203,16 @@ impl check::ReadBlocks for Inside {
     }
 }
 
+/// The volume in the store, or what it was at a snapshot.
+async fn inside(env: &Env, store: lfs::Store, snapshot: Option<String>) -> Result<Inside, String> {
+    let disk: Rc<dyn Disk> = match snapshot {
+        Some(name) => Rc::new(store.snapshot_disk(&name)?),
+        None => Rc::new(store),
+    };
+    let made = env::Blocking::made_of(env, disk, &[DiskId(0)]).await;
+    made.map(Inside).map_err(|e| e.to_string())
+}
+
 /// Recomputes what the store keeps, then checks the volume in it: what is wrong with the one, and
 /// the report of the other.
 pub fn check_inside(
@@ -214,13 +227,9 @@ pub fn check_inside(
         Box::pin(async move {
             let text = |e: env::DiskError| e.to_string();
             let wrong = store.verify(true).await.map_err(text)?.wrong;
-            let disk: Rc<dyn Disk> = match snapshot {
-                Some(name) => Rc::new(store.snapshot_disk(&name)?),
-                None => Rc::new(store),
-            };
-            let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await.map_err(text)?;
+            let inside = inside(&env, store, snapshot).await?;
             let mut bar = crate::progress::Bar::new();
-            let report = check::check(&Inside(inside), &options, &mut bar);
+            let report = check::check(&inside, &options, &mut bar);
             Ok((wrong, report.map_err(|e| e.to_string())?))
         })
     })
@@ -231,13 +240,13 @@ pub fn read_inside(image: &Path) -> Result<super::check::Found, Failure> {
     if super::objects::is_bucket(image)? {
         return super::objects::read_inside(image);
     }
+    let snapshot = crate::disk::snapshot_of(image).map(|s| s.1.to_owned());
     on(image, move |env, store| {
         Box::pin(async move {
             let text = |e: env::DiskError| e.to_string();
             let wrong = store.verify(true).await.map_err(text)?.wrong;
-            let disk = std::rc::Rc::new(store);
-            let inside = env::Blocking::made_of(&env, disk, &[DiskId(0)]).await.map_err(text)?;
-            Ok(super::check::Found::of(wrong, &Inside(inside)))
+            let inside = inside(&env, store, snapshot).await?;
+            Ok(super::check::Found::of(wrong, &inside))
         })
     })
 }
@@ -252,7 +261,7 @@ fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
     let mapped = on_with(image, options, move |_, store| {
         Box::pin(async move {
             let shown = snapshot.map(|name| store.snapshot_disk(&name)).transpose()?;
-            let file = HostFile::create(&to, store.size_bytes())?;
+            let file = crate::disk::create(&to, store.size_bytes())?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
             let copied = match shown {
                 Some(disk) => {
@@ -264,7 +273,8 @@ fn export(image: &Path, out: &Path, at: lfs::At) -> Result<Outcome, Failure> {
             file.flush().map_err(|e| e.to_string())?;
             Ok(copied)
         })
-    })?;
-    println!("{}: {}", out.display(), size::show(mapped * lfs::BLOCK_BYTES as u64));
+    })
+    .inspect_err(|_| drop(std::fs::remove_file(out)))?;
+    tell!("{}: {}", out.display(), size::show(mapped * lfs::BLOCK_BYTES as u64));
     Ok(Outcome::Done)
 }

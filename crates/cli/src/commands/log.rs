@@ -107,7 +107,7 @@ fn append(of: &LogClient, text: &[String]) -> Result<Outcome, Failure> {
             Ok(all)
         })
     })?;
-    lsns.iter().for_each(|l| println!("{l}"));
+    lsns.iter().for_each(|l| tell!("{l}"));
     Ok(Outcome::Done)
 }
 
@@ -118,7 +118,8 @@ fn read(path: &Path, lsn: Lsn) -> Result<Outcome, Failure> {
             entry.ok_or(LogError::NoEntry(lsn))
         })
     })?;
-    let wrote = std::io::stdout().write_all(&found.bytes);
+    let mut to = std::io::stdout().lock();
+    let wrote = to.write_all(&found.bytes).and_then(|()| to.flush());
     wrote.map_err(|e| format!("standard output: {e}"))?;
     Ok(Outcome::Done)
 }
@@ -142,11 +143,11 @@ fn scan(path: &Path, from: Lsn, as_json: bool) -> Result<Outcome, Failure> {
             .iter()
             .map(|(l, c, n)| json!({ "lsn": l.0, "client": name(*c), "bytes": n }))
             .collect();
-        println!("{}", json!(list));
+        tell!("{}", json!(list));
         return Ok(Outcome::Done);
     }
     for (lsn, client, bytes) in entries {
-        println!("{lsn:>14} {:16} {bytes}", format::shown(name(client).as_bytes()));
+        tell!("{lsn:>14} {:16} {bytes}", format::shown(name(client).as_bytes()));
     }
     Ok(Outcome::Done)
 }
@@ -179,17 +180,17 @@ fn info(path: &Path, as_json: bool) -> Result<Outcome, Failure> {
         "clients": clients.collect::<Vec<_>>(),
     });
     if as_json {
-        println!("{all}");
+        tell!("{all}");
         return Ok(Outcome::Done);
     }
     let serde_json::Value::Object(map) = &all else { return Ok(Outcome::Done) };
     for (key, value) in map.iter().filter(|(k, _)| *k != "clients") {
-        println!("{:22} {}", key.replace('_', " "), value.to_string().trim_matches('"'));
+        tell!("{:22} {}", key.replace('_', " "), value.to_string().trim_matches('"'));
     }
     for (id, label, needs) in &i.clients {
         let label = format::shown(label.as_bytes());
         let needs = needs.map_or("nothing".to_owned(), |l| format!("from {l} on"));
-        println!("client                 {label} ({}): {needs}", hex(id));
+        tell!("client                 {label} ({}): {needs}", hex(id));
     }
     Ok(Outcome::Done)
 }

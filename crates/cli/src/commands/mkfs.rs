@@ -16,11 +16,13 @@ use volume::{LABEL_BYTES_MAX, VolumeError};
 
 /// The command.
 pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
-    if a.log.is_some() && a.profile == Profile::Ext2 {
-        return Err(Failure::Usage("--log: a volume of profile ext2 has no journal".into()));
+    let of_journal = [("--log", a.log.is_some()), ("--journal-size", a.journal_size.is_some())];
+    if let Some((option, _)) = of_journal.iter().find(|o| o.1 && a.profile == Profile::Ext2) {
+        let why = format!("{option}: a volume of profile ext2 has no journal");
+        return Err(Failure::Usage(why));
     }
     let blocks = make(a)?;
-    println!(
+    tell!(
         "{}: {} volume, {} blocks of {}, {}",
         a.image.display(),
         match a.profile {
@@ -97,7 +99,7 @@ struct NewFiles(Vec<PathBuf>);
 impl NewFiles {
     fn create(&mut self, path: &Path, bytes: u64) -> Result<HostFile, Failure> {
         let was_there = crate::disk::exists(path);
-        let made = HostFile::create(path, bytes);
+        let made = crate::disk::create(path, bytes);
         if !was_there {
             assert!(!self.0.iter().any(|p| p == path), "{} is made twice", path.display());
             self.0.push(path.to_owned());

@@ -7,7 +7,7 @@ use crate::image::bucket_options;
 use crate::status::money;
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
-use host::{HostFile, Url, drive};
+use host::{Url, drive};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::rc::Rc;
@@ -80,15 +80,15 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "table_memory_bytes": memory,
             "wrong": wrong,
         });
-        println!("{all}");
+        tell!("{all}");
     } else {
         let bytes = |blocks: u64| size::show(blocks * bucket::BLOCK_BYTES as u64);
-        println!("objects      {objects}, {} in them, {} live", bytes(blocks), bytes(live));
-        println!("epoch        {}", opened.epoch);
-        println!("checkpoint   {}, {} objects behind it", opened.checkpoint, opened.rolled);
-        println!("cost         {month} a month for what is stored");
+        tell!("objects      {objects}, {} in them, {} live", bytes(blocks), bytes(live));
+        tell!("epoch        {}", opened.epoch);
+        tell!("checkpoint   {}, {} objects behind it", opened.checkpoint, opened.rolled);
+        tell!("cost         {month} a month for what is stored");
         if !snapshots.is_empty() {
-            println!("snapshots    {}; {} that only they have", snapshots.join(", "), bytes(own));
+            tell!("snapshots    {}; {} that only they have", snapshots.join(", "), bytes(own));
         }
     }
     if wrong.is_empty() {
@@ -163,7 +163,7 @@ fn clean(image: &Path, objects: u32) -> Result<Outcome, Failure> {
             Ok((emptied, store.stats()))
         })
     })?;
-    println!("{}: {emptied} objects emptied, {} blocks moved", image.display(), stats.moved);
+    tell!("{}: {emptied} objects emptied, {} blocks moved", image.display(), stats.moved);
     Ok(Outcome::Done)
 }
 
@@ -205,7 +205,7 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
     let snapshot = named(image);
     let copied = on(image, true, move |_, store| {
         Box::pin(async move {
-            let file = HostFile::create(&to, store.size_bytes()).map_err(VolumeError)?;
+            let file = crate::disk::create(&to, store.size_bytes()).map_err(VolumeError)?;
             let write = |at, bytes: &[u8]| file.write_at(at, bytes).map_err(|e| e.to_string());
             let copied = match snapshot {
                 Some(name) => {
@@ -218,7 +218,8 @@ fn export(image: &Path, out: &Path) -> Result<Outcome, Failure> {
             file.flush().map_err(|e| VolumeError(e.to_string()))?;
             Ok(copied)
         })
-    })?;
-    println!("{}: {}", out.display(), size::show(copied * bucket::BLOCK_BYTES as u64));
+    })
+    .inspect_err(|_| drop(std::fs::remove_file(out)))?;
+    tell!("{}: {}", out.display(), size::show(copied * bucket::BLOCK_BYTES as u64));
     Ok(Outcome::Done)
 }

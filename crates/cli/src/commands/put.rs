@@ -7,6 +7,8 @@ use crate::progress::Counter;
 use crate::{Failure, Outcome, say};
 use env::Rope;
 use format::shown;
+use rustix::fs::SeekFrom;
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::{self, File, FileType};
 use std::io::Read;
@@ -206,10 +208,28 @@ impl Put<'_> {
                 let len = data.len() as u64;
                 self.write(vec![piece(offset, data)])?;
                 offset += len;
+                // Holes stay holes. What does not know of them has none.
+                match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
+                    Ok(next) => offset = next,
+                    Err(Errno::NXIO) => break,
+                    Err(_) => (),
+                }
                 data = read(PIECE_BYTES)?;
             }
+            self.lengthen(f, *ino, offset)?;
         }
         self.write(small)
+    }
+
+    /// A file that ends with a hole is as long as the one that it was read from, which is written
+    /// up to `end`.
+    fn lengthen(&self, f: &Found, ino: u32, end: u64) -> Result<(), Failure> {
+        let size = fs::metadata(&f.from).map_err(|e| local(&f.from, &e))?.len();
+        if size <= end {
+            return Ok(());
+        }
+        let set = SetAttr { size: Some(size), ..SetAttr::default() };
+        self.image.ask(&told(&f.from), Request::SetAttr { ino, set }).map(drop)
     }
 
     /// Writes all of it. A volume may take less than it was given: a journal takes what fits one

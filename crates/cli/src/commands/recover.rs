@@ -47,21 +47,23 @@ pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
             "blocks_scanned": did.blocks_scanned,
             "blocks_written": did.blocks_written,
         });
-        println!("{all}");
+        tell!("{all}");
         return Ok(Outcome::Done);
     }
     match did.mode {
-        _ if did.log => println!(
+        _ if did.log => tell!(
             "{shown}: finished mode {}: its log was replayed, {} entries, {} blocks written",
             did.mode.as_deref().unwrap_or("redo"),
             did.transactions,
             did.blocks_written
         ),
-        None => println!("{shown}: was closed cleanly; nothing to do"),
-        Some(mode) => println!(
+        None => tell!("{shown}: was closed cleanly; nothing to do"),
+        Some(mode) => tell!(
             "{shown}: finished mode {mode}: {} things repaired, {} transactions replayed, {} \
              blocks written",
-            did.repaired, did.transactions, did.blocks_written
+            did.repaired,
+            did.transactions,
+            did.blocks_written
         ),
     }
     Ok(Outcome::Done)

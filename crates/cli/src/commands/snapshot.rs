@@ -98,7 +98,7 @@ fn create(image: &Path) -> Result<Outcome, Failure> {
         }
         None => in_store(image, SnapshotOp::Make(name.clone()))?,
     }
-    println!("{}@{name}", image.display());
+    tell!("{}@{name}", image.display());
     Ok(Outcome::Done)
 }
 
@@ -142,9 +142,9 @@ fn list(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let all = all_of(image)?;
     if as_json {
         let one = |(made, name): &(u64, String)| json!({ "name": name, "made": made });
-        println!("{}", json!(all.iter().map(one).collect::<Vec<_>>()));
+        tell!("{}", json!(all.iter().map(one).collect::<Vec<_>>()));
     } else {
-        all.iter().for_each(|(made, name)| println!("{}  {name}", told(*made)));
+        all.iter().for_each(|(made, name)| tell!("{}  {name}", told(*made)));
     }
     Ok(Outcome::Done)
 }

@@ -22,7 +22,7 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
     let growth = match looked.map_err(|e| format!("{shown}: {e}"))? {
         Resize::Larger(growth) => growth,
         Resize::Same => {
-            println!("{shown}: has that size already: {}", size::show(asked));
+            tell!("{shown}: has that size already: {}", size::show(asked));
             return Ok(Outcome::Done);
         }
         Resize::Smaller { bytes, .. } => {
@@ -51,14 +51,14 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Failed(undone(&file, has, &format!("{shown}: {e}"))));
     }
     let (before, after) = growth.groups();
-    println!(
+    tell!(
         "{shown}: {} now; {} groups, {} of them new",
         size::show(growth.bytes()),
         after,
         after - before
     );
     if growth.leaves_reserve() {
-        println!(
+        tell!(
             "{shown}: what was reserved for descriptors is used up; those of the new groups lie in \
              them (meta_bg)"
         );
@@ -81,7 +81,7 @@ fn undone(file: &Arc<HostFile>, length: u64, why: &str) -> String {
 pub fn label(a: &LabelArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display();
     let Some(label) = &a.label else {
-        println!("{}", super::info::superblock(&a.image)?.label());
+        tell!("{}", format::shown(super::info::superblock(&a.image)?.label().as_bytes()));
         return Ok(Outcome::Done);
     };
     if label.len() > LABEL_BYTES_MAX {
@@ -99,7 +99,7 @@ pub fn label(a: &LabelArgs) -> Result<Outcome, Failure> {
 pub fn uuid(a: &UuidArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display();
     let Some(wanted) = &a.uuid else {
-        println!("{}", hyphened(&super::info::superblock(&a.image)?.uuid()));
+        tell!("{}", hyphened(&super::info::superblock(&a.image)?.uuid()));
         return Ok(Outcome::Done);
     };
     let uuid = match wanted.as_str() {
@@ -112,7 +112,7 @@ pub fn uuid(a: &UuidArgs) -> Result<Outcome, Failure> {
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
     let _held = crate::hold::hold(&device.0, false)?;
     volume::set_uuid(&mut device, uuid).map_err(|e| format!("{shown}: {e}"))?;
-    println!("{}", hyphened(&uuid));
+    tell!("{}", hyphened(&uuid));
     Ok(Outcome::Done)
 }
 

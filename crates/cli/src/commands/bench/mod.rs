@@ -155,12 +155,12 @@ fn report(a: &BenchArgs, rates: &[Rate]) -> Result<(), Failure> {
             "operations": operations, "seconds": seconds, "per_second": all.per_second(),
             "phases": phases.collect::<Vec<_>>(),
         });
-        println!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
+        tell!("{}", serde_json::to_string(&all).map_err(|e| e.to_string())?);
         return Ok(());
     }
     if rates.len() > 1 {
         for r in rates {
-            println!(
+            tell!(
                 "{:10} {:9} operations {:9.3} s {:9.0}/s",
                 r.name,
                 r.operations,
@@ -169,10 +169,6 @@ fn report(a: &BenchArgs, rates: &[Rate]) -> Result<(), Failure> {
             );
         }
     }
-    println!(
-        "{}: {operations} operations in {seconds:.2} s, {:.0}/s",
-        a.workload,
-        all.per_second()
-    );
+    tell!("{}: {operations} operations in {seconds:.2} s, {:.0}/s", a.workload, all.per_second());
     Ok(())
 }

@@ -65,18 +65,13 @@ fn report(seen: &Seen, requests: &[(Nanos, Nanos)]) -> Result<Outcome, Failure> 
         let (all, own) = (s.ended.since(s.begun).0 / 1_000_000, alone(s).0 / 1_000_000);
         format!("; the slowest, {}: {all} ms, {own} ms without its disk requests", s.what)
     });
-    println!("soak: {} operations{told}", seen.operations);
+    tell!("soak: {} operations{told}", seen.operations);
     let stalls: Vec<_> = seen.slow.iter().filter(|s| alone(s) > STALL).collect();
     if stalls.is_empty() {
         return Ok(Outcome::Done);
     }
     for s in stalls.iter().take(10) {
-        println!(
-            "  {} took {} ms from {}",
-            s.what,
-            s.ended.since(s.begun).0 / 1_000_000,
-            s.begun.0
-        );
+        tell!("  {} took {} ms from {}", s.what, s.ended.since(s.begun).0 / 1_000_000, s.begun.0);
     }
     Err(Failure::Failed(format!("{} operations took over a second by themselves", stalls.len())))
 }

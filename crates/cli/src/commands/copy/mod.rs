@@ -84,6 +84,11 @@ fn at_rest(a: &CopyArgs) -> Result<Outcome, Failure> {
     if file.is_bucket() {
         return Err(fail("it lies in a bucket: cairn lfs export makes an image of it".into()));
     }
+    if file.snapshot().is_some() {
+        let why = "it is a snapshot, and its store would be copied as a whole: cairn lfs export \
+                   makes an image of it";
+        return Err(fail(why.into()));
+    }
     let found = crate::image::look(std::slice::from_ref(&file))?;
     let p = found.ext().map_err(|e| fail(e.to_string()))?;
     if p.needs_recovery && (p.superblock.journal_is_outside() || p.log_is_outside()) {

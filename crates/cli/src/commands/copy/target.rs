@@ -41,7 +41,7 @@ impl Target {
         let fail = |why: String| Failure::Failed(format!("{shown}: {why}"));
         let fresh = !crate::disk::exists(path);
         let file = if fresh {
-            HostFile::create(path, of.bytes)?
+            crate::disk::create(path, of.bytes)?
         } else {
             if is_same(path, of.source) {
                 return Err(Failure::Usage(format!("{shown}: a volume is not its own copy")));
