@@ -372,13 +372,16 @@ impl Subject {
 }
 
 /// The policy of a store's cleaner: with some seeds, and where bugs of plugging are looked for, it
-/// plugs holes.
+/// plugs holes; with others, and for bugs of several heads, it keeps apart what users write.
 fn cleaner(plant: Plant, seed: u64) -> lfs::Policy {
     let of_plugging = plant.0.is_some_and(|p| p.starts_with("plug"));
-    match seed / 2 % 3 {
+    let of_heads = plant.0.is_some_and(|p| p.contains("head"));
+    match seed / 2 % 4 {
         _ if of_plugging => lfs::Policy::Plug,
+        _ if of_heads => lfs::Policy::SepBit,
         0 => lfs::Policy::Plug,
         1 => lfs::Policy::default(),
+        2 => lfs::Policy::SepBit,
         _ => lfs::Policy::CostBenefit,
     }
 }
