@@ -76,7 +76,7 @@ fn a_start_on_the_same_machine_uploads_the_rest() {
     let other = format!("{}2", m.url);
     ok(&["mkfs", &other, "--size", "256M"]);
     ok(&[&["put", &other, s(&local), "/"][..], &m.with_near()].concat());
-    ok(&put);
+    ok(&["mkdir", &m.url, "/more"]);
 }
 
 #[test]
