@@ -50,15 +50,16 @@ start_line() {
   sleep 0.5
 }
 
-# What one PUT takes on the line, one at a time, of as many bytes as a log object has here.
+# What one PUT takes on the line, one at a time over one connection, of as many bytes as a log object has here. Each
+# carries its sum, without which the server refuses it, and sends its body without asking first.
 put_time() {
   head -c 65536 /dev/urandom >"$WORK/object"
-  local i took
-  took=$(for ((i = 0; i < 20; i++)); do
-    curl -s -o /dev/null -w '%{time_total}\n' --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \
-      -T "$WORK/object" "$AWS_ENDPOINT_URL/bkt/probe-$i"
-  done | sort -n | awk '{a[NR] = $1} END {printf "%.1f", 1000 * a[int((NR + 1) / 2)]}')
-  note put milliseconds "$took"
+  local i urls=() sum; sum=$(sha256sum "$WORK/object" | cut -d' ' -f1)
+  for ((i = 0; i < 20; i++)); do urls+=(-T "$WORK/object" "$AWS_ENDPOINT_URL/bkt/probe-$i" -o /dev/null); done
+  curl -s -w '%{http_code} %{time_total}\n' --aws-sigv4 "aws:amz:$AWS_REGION:s3" --user "$AWS_ACCESS_KEY_ID:$AWS_SECRET_ACCESS_KEY" \
+    -H "x-amz-content-sha256: $sum" -H 'Expect:' "${urls[@]}" >"$WORK/puts"
+  ! grep -qv '^200' "$WORK/puts" || die "a PUT is refused: $(grep -v '^200' "$WORK/puts" | head -n 1)"
+  note put milliseconds "$(awk '{print $2}' "$WORK/puts" | sort -n | awk '{a[NR] = $1} END {printf "%.1f", 1000 * a[int((NR + 1) / 2)]}')"
 }
 
 # The server's counter of that name.

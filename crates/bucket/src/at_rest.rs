@@ -20,7 +20,9 @@
 
 use aes_gcm_siv::aead::{Aead, KeyInit, Payload};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
+use std::cell::RefCell;
 use std::fmt;
+use zstd::bulk::Compressor;
 
 /// Bytes of a key.
 pub const KEY_BYTES: usize = 32;
@@ -31,6 +33,9 @@ pub(crate) const SEALED_MORE: usize = 1 + TAG_BYTES;
 pub(crate) const TAG_BYTES: usize = 16;
 const SUM_BYTES: usize = 4;
 const LEVEL: i32 = 1;
+/// So many parts are stored as they are, without trying, behind some that could not be made
+/// shorter.
+const PASSED_MAX: u32 = 15;
 
 /// A volume's key.
 #[derive(Clone, PartialEq, Eq)]
@@ -89,8 +94,30 @@ pub(crate) type Why = &'static str;
 
 /// Seals parts and opens them.
 pub(crate) struct Sealer {
-    compressed: bool,
+    /// What zstd works with; None: parts are stored as they are. It is kept, because making it
+    /// takes as long as a part.
+    packer: Option<RefCell<Compressor<'static>>>,
     cipher: Option<Box<Aes256GcmSiv>>,
+}
+
+/// Which parts of one object are worth trying to make shorter: behind one that could not be, one is
+/// passed over, then three, and so on, so that contents which are packed already cost little. It
+/// begins anew with each object, so that sealing one again gives the same bytes.
+#[derive(Default)]
+pub(crate) struct Worth {
+    passed: u32,
+    pause: u32,
+}
+
+impl Worth {
+    fn is_next_tried(&mut self) -> bool {
+        let tried = self.passed >= self.pause;
+        self.passed = if tried { 0 } else { self.passed + 1 };
+        tried
+    }
+    fn tried(&mut self, shorter: bool) {
+        self.pause = if shorter { 0 } else { (self.pause * 2 + 1).min(PASSED_MAX) };
+    }
 }
 
 /// Of which object, which part of how many.
@@ -126,14 +153,22 @@ fn nonce(cipher: &Aes256GcmSiv, at: At<'_>) -> Nonce {
 impl Sealer {
     pub(crate) fn new(how: &AtRest) -> Sealer {
         let cipher = how.key.as_ref().map(|key| Box::new(Aes256GcmSiv::new(&key.0.into())));
-        Sealer { compressed: how.compressed, cipher }
+        let packer = how.compressed.then(|| Compressor::new(LEVEL).ok()).flatten();
+        Sealer { packer: packer.map(RefCell::new), cipher }
     }
 
-    /// A part as it lies at rest.
-    pub(crate) fn seal(&self, at: At<'_>, part: &[u8]) -> Vec<u8> {
+    /// The part made shorter; None: it could not be, or it is not tried.
+    fn pack(&self, part: &[u8], worth: &mut Worth) -> Option<Vec<u8>> {
+        let packer = self.packer.as_ref().filter(|_| worth.is_next_tried())?;
+        let packed = packer.borrow_mut().compress(part).ok().filter(|p| p.len() < part.len());
+        worth.tried(packed.is_some());
+        packed
+    }
+
+    /// A part as it lies at rest. `worth`: of its object.
+    pub(crate) fn seal(&self, at: At<'_>, part: &[u8], worth: &mut Worth) -> Vec<u8> {
         assert!(part.len() <= PART_BYTES && at.index < at.parts, "a part is one of its object's");
-        let packed = self.compressed.then(|| zstd::bulk::compress(part, LEVEL).ok()).flatten();
-        let body = match packed.filter(|p| p.len() < part.len()) {
+        let body = match self.pack(part, worth) {
             Some(packed) => [&[1], &packed[..]].concat(),
             None => [&[0], part].concat(),
         };
@@ -192,10 +227,11 @@ mod tests {
         let at = At { name: "log/1", index: 3, parts: 5 };
         for (sealer, part) in all().iter().flat_map(|s| [(s, &noise[..]), (s, &[9; 999]), (s, &[])])
         {
-            let sealed = sealer.seal(at, part);
+            let sealed = sealer.seal(at, part, &mut Worth::default());
             assert!(sealed.len() <= part.len() + SEALED_MORE);
             assert_eq!(sealer.open(at, &sealed).unwrap(), part);
-            assert_eq!(sealer.seal(at, part), sealed, "a PUT that is tried again is the same");
+            let again = sealer.seal(at, part, &mut Worth::default());
+            assert_eq!(again, sealed, "a PUT that is tried again is the same");
             for other in [At { name: "log/2", ..at }, At { index: 2, ..at }, At { parts: 4, ..at }]
             {
                 assert!(sealer.open(other, &sealed).is_err());
@@ -214,17 +250,34 @@ mod tests {
     fn another_key_opens_nothing_and_what_is_encrypted_cannot_be_read() {
         let with = |byte| Sealer::new(&AtRest { compressed: false, key: Some(Key([byte; 32])) });
         let (at, part) = (At { name: "log/1", index: 0, parts: 1 }, [5; 4096]);
-        let sealed = with(1).seal(at, &part);
+        let sealed = with(1).seal(at, &part, &mut Worth::default());
         assert!(with(2).open(at, &sealed).is_err());
         assert!(!sealed.windows(8).any(|w| w == &part[..8]));
-        assert_ne!(with(1).seal(At { name: "log/2", ..at }, &part), sealed);
+        let other = At { name: "log/2", ..at };
+        assert_ne!(with(1).seal(other, &part, &mut Worth::default()), sealed);
     }
 
     #[test]
     fn what_compresses_is_shorter() {
         let packs = Sealer::new(&AtRest { compressed: true, key: None });
         let at = At { name: "log/1", index: 0, parts: 1 };
-        assert!(packs.seal(at, &[3; PART_BYTES]).len() < 200);
+        assert!(packs.seal(at, &[3; PART_BYTES], &mut Worth::default()).len() < 200);
+    }
+
+    #[test]
+    fn contents_that_are_packed_already_are_tried_now_and_then() {
+        let mut worth = Worth::default();
+        let tried: Vec<usize> = (0..64)
+            .filter(|_| true)
+            .filter(|n| {
+                let tried = worth.is_next_tried();
+                if tried {
+                    worth.tried(*n >= 57);
+                }
+                tried
+            })
+            .collect();
+        assert_eq!(tried, [0, 2, 6, 14, 30, 46, 62, 63]);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! ```
 
 use crate::BLOCK_BYTES;
-use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer};
+use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Worth};
 use env::Block;
 use lfs::codec::{Reader, Writer};
 use lfs::{Change, Group, Virt};
@@ -73,7 +73,11 @@ impl Record {
                 let count = parts.len() as u32;
                 w.u32(3).u64(*number).u64(epoch).u32(count);
                 for (index, part) in (0..).zip(parts) {
-                    let sealed = sealer.seal(At { name: &name, index, parts: count }, part);
+                    let sealed = sealer.seal(
+                        At { name: &name, index, parts: count },
+                        part,
+                        &mut Worth::default(),
+                    );
                     w.u32(sealed.len() as u32).bytes(&sealed);
                 }
             }

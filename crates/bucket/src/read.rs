@@ -107,10 +107,13 @@ impl Inner {
         for (from, n) in ahead {
             let store = self.clone();
             self.env.spawn("read-ahead", async move {
-                let wanted = store.look(view, (from, n), true);
-                // What goes wrong here is told to who reads there.
-                all(wanted.runs.iter().map(|r| store.fetch_shared(*r)).collect()).await;
-                store.state.borrow_mut().streams.ended();
+                let mut next = Some((from, n));
+                while let Some(piece) = next {
+                    let wanted = store.look(view, piece, true);
+                    // What goes wrong here is told to who reads there.
+                    all(wanted.runs.iter().map(|r| store.fetch_shared(*r)).collect()).await;
+                    next = store.state.borrow_mut().streams.ended(store.shape.blocks);
+                }
             });
         }
         self.read_view(view, v, n).await

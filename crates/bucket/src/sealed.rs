@@ -9,7 +9,7 @@
 //! The list of lengths is not sealed: a wrong one leads to parts that do not open. It is read with
 //! the object's beginning, and kept in memory, so that a range is one GET more at most.
 
-use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Why};
+use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Why, Worth};
 use crate::volume::NAME;
 use env::{Bucket, BucketError, BucketErrorKind, Local, ObjectDone, ObjectOp};
 use std::cell::RefCell;
@@ -53,7 +53,9 @@ impl Sealed {
         assert!(parts <= PARTS_MAX, "an object of {} bytes is too long", bytes.len());
         let at = |index: usize| At { name, index: index as u32, parts: parts as u32 };
         let chunks = bytes.chunks(PART_BYTES).enumerate();
-        let sealed: Vec<Vec<u8>> = chunks.map(|(n, part)| self.sealer.seal(at(n), part)).collect();
+        let mut worth = Worth::default();
+        let sealed: Vec<Vec<u8>> =
+            chunks.map(|(n, part)| self.sealer.seal(at(n), part, &mut worth)).collect();
         let mut all = MAGIC.to_vec();
         all.extend_from_slice(&(parts as u32).to_le_bytes());
         sealed.iter().for_each(|s| all.extend_from_slice(&(s.len() as u32).to_le_bytes()));

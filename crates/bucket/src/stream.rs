@@ -9,8 +9,9 @@
 pub(crate) const MANY: u64 = 512;
 /// Large requests under way for all streams together.
 const UNDER_WAY_MAX: u64 = 6;
-/// Blocks asked for ahead of a reader.
-const AHEAD: u64 = UNDER_WAY_MAX * MANY;
+/// Blocks asked for ahead of a reader, at most: twice what is under way, because requests that
+/// share a line end together, and the next ones have to be on their way by then.
+const AHEAD: u64 = 2 * UNDER_WAY_MAX * MANY;
 /// So far from a stream's end a read belongs to it.
 const NEAR: u64 = 256;
 /// So many reads make a stream.
@@ -71,6 +72,8 @@ struct Stream {
     /// Behind the last one that was asked for ahead.
     ahead: u64,
     reads: u32,
+    /// Blocks that were read.
+    blocks: u64,
     /// When it was read last.
     at: u64,
 }
@@ -78,6 +81,10 @@ struct Stream {
 impl Stream {
     fn is_near(&self, v: u64, n: u64) -> bool {
         self.reads > 0 && v <= self.end + NEAR && v + n + NEAR >= self.end
+    }
+    /// Blocks to be asked for ahead: the more, the more were read.
+    fn window(&self) -> u64 {
+        (2 * MANY + 4 * self.blocks).min(AHEAD)
     }
 }
 
@@ -96,31 +103,39 @@ impl Streams {
         self.now += 1;
         let near = self.all.iter().position(|s| s.is_near(v, n));
         let oldest = || (0..STREAMS).min_by_key(|i| self.all[*i].at).expect("there are some");
-        let s = &mut self.all[near.unwrap_or_else(oldest)];
+        let i = near.unwrap_or_else(oldest);
+        let s = &mut self.all[i];
         if near.is_none() {
-            *s = Stream { end: v, ahead: 0, reads: 0, at: 0 };
+            *s = Stream { end: v, ..Stream::default() };
         }
         (s.end, s.at) = (s.end.max(v + n), self.now);
         s.reads = s.reads.saturating_add(1);
-        let mut wanted = Vec::new();
-        if s.reads < READS_MIN {
-            return wanted;
-        }
-        s.ahead = s.ahead.max(s.end);
-        let last = (s.end + AHEAD).min(blocks);
-        while s.ahead < last && self.under_way < UNDER_WAY_MAX {
-            let n = MANY.min(blocks - s.ahead);
-            wanted.push((s.ahead, n));
-            s.ahead += n;
-            self.under_way += 1;
-        }
-        wanted
+        s.blocks += n;
+        std::iter::from_fn(|| self.next(i, blocks)).collect()
     }
 
-    /// A request ahead has ended.
-    pub(crate) fn ended(&mut self) {
+    /// A request ahead has ended. Returns the next one to be made in its place, of the stream that
+    /// was read last.
+    pub(crate) fn ended(&mut self, blocks: u64) -> Option<(u64, u64)> {
         assert!(self.under_way > 0, "a request ahead has ended twice");
         self.under_way -= 1;
+        let mut by_time: Vec<usize> = (0..STREAMS).collect();
+        by_time.sort_by_key(|i| std::cmp::Reverse(self.all[*i].at));
+        by_time.into_iter().find_map(|i| self.next(i, blocks))
+    }
+
+    /// The stream's next request ahead, if there may be one more.
+    fn next(&mut self, i: usize, blocks: u64) -> Option<(u64, u64)> {
+        let s = &mut self.all[i];
+        s.ahead = s.ahead.max(s.end);
+        let last = (s.end + s.window()).min(blocks);
+        if s.reads < READS_MIN || s.ahead >= last || self.under_way >= UNDER_WAY_MAX {
+            return None;
+        }
+        let n = MANY.min(blocks - s.ahead);
+        s.ahead += n;
+        self.under_way += 1;
+        Some((s.ahead - n, n))
     }
 }
 
@@ -138,11 +153,25 @@ mod tests {
     fn who_reads_in_any_order_close_to_the_end_is_one_stream() {
         let mut s = Streams::default();
         let asked = ahead(&mut s, &[(1000, 32), (1064, 32), (70_000, 1), (1032, 32)]);
-        let whole: Vec<_> = (0..UNDER_WAY_MAX).map(|i| (1096 + i * MANY, MANY)).collect();
-        assert_eq!(asked, whole, "from the furthest block on");
-        assert_eq!(ahead(&mut s, &[(1096, 32)]), [], "so many are under way");
-        s.ended();
-        assert_eq!(ahead(&mut s, &[(1128, 32)]), [(1096 + AHEAD, MANY)], "nothing is asked twice");
+        let whole: Vec<_> = (0..3).map(|i| (1096 + i * MANY, MANY)).collect();
+        assert_eq!(asked, whole, "from the furthest block on, as far as is worth it by now");
+        let asked = ahead(&mut s, &[(1096, 256), (1352, 256)]);
+        let more: Vec<_> = (3..UNDER_WAY_MAX).map(|i| (1096 + i * MANY, MANY)).collect();
+        assert_eq!(asked, more, "as many as may be under way");
+        assert_eq!(s.ended(BLOCKS), Some((1096 + UNDER_WAY_MAX * MANY, MANY)), "nothing twice");
+    }
+
+    #[test]
+    fn a_request_that_ends_is_followed_by_the_next_up_to_the_window() {
+        let mut s = Streams::default();
+        let read = [(0, 500), (500, 500), (1000, 500), (1500, 500)];
+        let mut asked = ahead(&mut s, &read).iter().map(|(_, n)| n).sum::<u64>();
+        while let Some((_, n)) = s.ended(BLOCKS) {
+            asked += n;
+        }
+        let behind = 1500 + asked - 2000; // the third read was the first to ask
+        assert!((AHEAD..AHEAD + MANY).contains(&behind), "{behind} ahead, then he has to go on");
+        assert_eq!(ahead(&mut s, &[(2000, 500)]).len(), 1);
     }
 
     #[test]

@@ -358,9 +358,28 @@ pub struct MkfsArgs {
     /// Even if there is something on it already.
     #[arg(long)]
     pub force: bool,
-    /// In a bucket: objects are made shorter by zstd. With --key-file they are encrypted.
-    #[arg(long)]
-    pub compress: bool,
+    /// In a bucket: are objects made shorter by zstd? auto: unless they are encrypted, which
+    /// --key-file does, because their lengths would tell something of what is in them.
+    #[arg(long, value_name = "WHEN", value_enum, default_value = "auto", require_equals = true)]
+    #[arg(num_args = 0..=1, default_missing_value = "always", hide_possible_values = false)]
+    pub compress: Compress,
+}
+
+/// When objects in a bucket are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum Compress {
+    /// Unless they are encrypted.
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+impl Compress {
+    /// Are they? `encrypted`: with a key.
+    pub fn is_on(self, encrypted: bool) -> bool {
+        self == Compress::Always || self == Compress::Auto && !encrypted
+    }
 }
 
 impl MkfsArgs {

@@ -1,6 +1,6 @@
 //! `cairn mkfs`: makes a volume in a new image, an existing one, or a device.
 
-use crate::args::{MkfsArgs, Profile};
+use crate::args::{Compress, MkfsArgs, Profile};
 use crate::device::FileDevice;
 use crate::{Failure, Outcome, size};
 use bucket::AtRest;
@@ -59,7 +59,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     if let Some(url) = Url::of(&a.image)? {
         return make_in_bucket(&url, a);
     }
-    if a.compress || crate::buckets::key().is_some() {
+    if a.compress == Compress::Always || crate::buckets::key().is_some() {
         let why = "--compress and keys are for volumes in a bucket";
         return Err(Failure::Usage(format!("{shown}: {why}")));
     }
@@ -158,7 +158,8 @@ fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
     let volume = options(a, format::mkfs::Profile::Ext2, size)?;
     url.make_folder()?;
     let objects = Arc::new(HostFile::open(&a.image, false)?);
-    let at_rest = AtRest { compressed: a.compress, key: crate::buckets::key() };
+    let key = crate::buckets::key();
+    let at_rest = AtRest { compressed: a.compress.is_on(key.is_some()), key };
     let (seed, how) = (
         u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes")),
         (a.force, at_rest),

@@ -6,7 +6,7 @@
 //! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
 //! there before, so that there is no circle.
 
-use super::order::{FREES, STEPS, needs};
+use super::order::{FREES, NAMES, STEPS, UNNAMES, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
@@ -170,15 +170,10 @@ impl Graph {
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
         let lying = Lying { id: same.unwrap_or(self.last + 1), of: (txn, step), bytes, is_counts };
         let forgotten = self.plant.is("older-edits-forgotten");
-        let under: Vec<NodeId> = if forgotten || backward.is_empty() || step == FREES {
+        let under = if forgotten || backward.is_empty() || step == FREES {
             Vec::new()
         } else {
-            let below = |l: &&Lying| {
-                l.id != lying.id
-                    && l.may_be_under(&lying)
-                    && nodes.get(&l.id).is_some_and(|n| n.backward.is_under(&backward))
-            };
-            list.iter().filter(below).map(|l| l.id).collect()
+            under_of((list, nodes), &lying, step, &backward)
         };
         self.counts.bytes += backward.memory_bytes();
         if let Some(l) = same.and_then(|id| list.iter_mut().rev().find(|l| l.id == id)) {
@@ -532,6 +527,35 @@ impl Graph {
         };
         blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
     }
+}
+
+/// The nodes of a block (`list`) that a new edit lies over. Of the changes to one inode each lies
+/// over the one before, and so over all: where one stands on another, only the upper one is named,
+/// for it stands in no image without the other. Names are asked for one by one, and are all named.
+fn under_of(
+    (list, nodes): (&[Lying], &BTreeMap<NodeId, Node>),
+    new: &Lying,
+    step: usize,
+    backward: &Backward,
+) -> Vec<NodeId> {
+    let is_thinned = step != NAMES && step != UNNAMES;
+    let mut reached = vec![false; list.len()];
+    let mut under = Vec::new();
+    for (n, l) in list.iter().enumerate().rev() {
+        let Some(node) = nodes.get(&l.id).filter(|_| l.id != new.id) else { continue };
+        if !reached[n] {
+            if !l.may_be_under(new) || !node.backward.is_under(backward) {
+                continue;
+            }
+            under.push(l.id);
+        }
+        for below in node.under.iter().filter(|u| is_thinned && **u < l.id) {
+            if let Ok(at) = list.binary_search_by_key(below, |l| l.id) {
+                reached[at] = true;
+            }
+        }
+    }
+    under
 }
 
 fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
