@@ -204,7 +204,7 @@ fn in_segments(size_bytes: u64) -> Image {
     // Twice the size: its blocks are larger than the other volumes'.
     let virtual_bytes = Some(2 * size_bytes);
     let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads: Some(6) };
-    let fits = |bytes: &u64| lfs::shape(*bytes, &store).is_ok();
+    let fits = |bytes: &u64| lfs::shape(*bytes, &store).is_ok_and(|g| !g.is_thin());
     let disk_bytes = (2..).map(|n| n << 20).find(fits).expect("some size is enough");
     let mut world = World::new(Image::new(disk_bytes));
     let volume = MkfsOptions { block_bytes: lfs::BLOCK_BYTES, ..options(size_bytes, false) };

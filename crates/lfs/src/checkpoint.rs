@@ -286,6 +286,7 @@ impl Inner {
         }
         let after = if s.planted("reuse-after-one-checkpoint") { 1 } else { 2 };
         freed.extend(s.usage.release(after));
+        freed.iter().for_each(|seg| s.residents.forget(*seg));
         freed
     }
 

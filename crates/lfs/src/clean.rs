@@ -2,15 +2,15 @@
 //! by the usage table alone (policy.rs); the four verbs (candidates, where a block is now, move it
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
-use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
+use crate::geometry::{BLOCK_BYTES, SegNo};
 use crate::idle::{self, Cleaning};
 use crate::pace::STEP_BLOCKS;
 use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
 use crate::state::State;
 use crate::store::{Inner, Store};
-use crate::summary::{Entry, Summary};
+use crate::survivors::Survivor;
 use crate::usage::{Segment, Use};
-use env::{Block, DiskError};
+use env::DiskError;
 use std::rc::Rc;
 
 /// Below so many free segments the cleaner runs.
@@ -59,16 +59,6 @@ const SPREAD_FROM: u32 = 3;
 const VICTIMS_LEAST: u32 = 4;
 /// Blocks read into memory in a pass.
 const PASS_BLOCKS: u64 = (20 << 20) / BLOCK_BYTES as u64;
-
-/// A live block of a victim.
-pub(crate) struct Survivor {
-    pub(crate) v: Virt,
-    pub(crate) stamp: u64,
-    pub(crate) from: Place,
-    /// The head that wrote it there.
-    pub(crate) head: u8,
-    pub(crate) block: Block,
-}
 
 /// What a pass is for.
 #[derive(Clone, Copy)]
@@ -169,6 +159,11 @@ impl Inner {
         let whole = self.geometry.packed();
         let may = |g: &Segment| g.used == Use::Closed && g.live > 0 && g.live < whole;
         let holes = |n: SegNo, g: &Segment| if s.may_plug(n) { whole - g.live } else { 0 };
+        let residents = |n: SegNo, g: &Segment| {
+            let residents = s.residents.of(n);
+            assert!(residents <= g.live, "I16: of {} {residents} are in memory", g.live);
+            residents
+        };
         s.usage
             .all()
             .filter(|(_, g)| may(g))
@@ -176,7 +171,7 @@ impl Inner {
                 segment,
                 live: g.live,
                 blocks: whole,
-                cached: 0,
+                cached: residents(segment, &g),
                 holes: holes(segment, &g),
                 age: s.stamp.saturating_sub(g.youngest),
             })
@@ -223,7 +218,7 @@ impl Inner {
                 return Ok(());
             }
             self.survivors_of(c.segment, &mut survivors).await?;
-            self.worked(costs.segment);
+            self.worked(costs.read_of(c));
         }
         // Cold with cold: what was not written for long goes together.
         survivors.sort_by_key(|s| (s.stamp, s.from));
@@ -308,68 +303,6 @@ impl Inner {
         plan
     }
 
-    /// Second verb: the blocks of a segment that still lie where its summaries say.
-    async fn survivors_of(&self, segment: SegNo, out: &mut Vec<Survivor>) -> Result<(), DiskError> {
-        let (start, blocks) = (self.geometry.start(segment), self.geometry.segment_blocks);
-        self.state.borrow_mut().usage.reading(segment, true);
-        let raw = self.read_blocks(start, u64::from(blocks)).await;
-        self.state.borrow_mut().usage.reading(segment, false);
-        let raw = raw?;
-        self.state.borrow_mut().stats.read_to_clean += u64::from(blocks);
-        let part = |i: u64| {
-            let at = i as usize * BLOCK_BYTES;
-            &raw.bytes()[at..at + BLOCK_BYTES]
-        };
-        let amended = self.amended(segment).await?;
-        let last = self.geometry.heads - 1;
-        let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot)), last));
-        let mut named: Vec<(Virt, u64, Place, u8)> = plugged.collect();
-        for summary in summaries(raw.bytes(), start) {
-            named.extend(summary.blocks().filter_map(|(entry, place)| match entry {
-                Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => {
-                    Some((v, stamp, place, summary.head))
-                }
-                _ => None,
-            }));
-        }
-        for (v, stamp, from, head) in named {
-            if let Some(v) = self.whose(v, from).await? {
-                let block = Block::copy_of(part(from.0 - start.0));
-                out.push(Survivor { v, stamp, from, head, block });
-            }
-        }
-        Ok(())
-    }
-
-    /// The block that lies there: the one that was put there, or a snapshot's of the same number to
-    /// which it was given since; None: it is dead.
-    pub(crate) async fn whose(&self, put: Virt, at: Place) -> Result<Option<Virt>, DiskError> {
-        let (_, v) = self.geometry.owner(put);
-        let mut all = vec![v];
-        if v.0 < self.geometry.virtual_blocks {
-            let s = self.state.borrow();
-            all.extend(s.snapshots.all.iter().map(|s| self.geometry.own_block(s.id, v)));
-        } else if v.0 >= self.geometry.known_blocks() {
-            return Ok(None);
-        }
-        for v in all {
-            if self.where_now(v).await? == Some(at) {
-                return Ok(Some(v));
-            }
-        }
-        Ok(None)
-    }
-
-    pub(crate) async fn where_now(&self, v: Virt) -> Result<Option<Place>, DiskError> {
-        loop {
-            let base = self.base(v, 1).await?;
-            let s = self.state.borrow();
-            if s.table.is_current(&base) {
-                return Ok(s.table.place(v, &base));
-            }
-        }
-    }
-
     /// Third verb: a block goes to the cleaner's head, unless somebody has written it meanwhile.
     async fn move_if_still(self: &Rc<Self>, b: Survivor) -> Result<(), DiskError> {
         loop {
@@ -403,32 +336,13 @@ impl Inner {
     }
 }
 
-/// The summaries of a segment's present use, front to back: their serials rise. What an earlier use
-/// left behind them does no harm: whether a block lives is for the table to say.
-pub(crate) fn summaries(segment: &[u8], start: Place) -> Vec<Summary> {
-    let (mut all, mut at): (Vec<Summary>, usize) = (Vec::new(), 0);
-    while let Some(raw) = segment.get(at..at + BLOCK_BYTES) {
-        let Some((s, _)) = Summary::decode(raw, start.plus((at / BLOCK_BYTES) as u64)) else {
-            break;
-        };
-        if all.last().is_some_and(|last| last.serial >= s.serial) {
-            break;
-        }
-        at += (s.payload as usize + 1) * BLOCK_BYTES;
-        if at > segment.len() {
-            break;
-        }
-        all.push(s);
-    }
-    all
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use crate::geometry::Virt;
     use crate::{FormatOptions, OpenOptions};
-    use env::{Disk, Durability, Env, Nanos};
+    use env::{Block, Disk, Durability, Env, Nanos};
     use sim::timing::Constant;
     use sim::{Image, World, block_on};
     use std::cell::Cell;

@@ -79,6 +79,28 @@ impl Geometry {
     pub(crate) fn cleaner_heads(&self) -> u32 {
         u32::from(self.heads) - self.user_heads() as u32
     }
+    /// Blocks of all segments.
+    pub(crate) fn blocks(&self) -> u64 {
+        u64::from(self.segments) * u64::from(self.segment_blocks)
+    }
+    /// Blocks that may live at the same time, so that writing always finds room and the cleaner
+    /// always gains something.
+    pub fn capacity(&self) -> u64 {
+        // A group, its summaries, and what may be pending of other blocks.
+        let largest = u64::from(self.group_max()) * 5 / 4 + 2 * self.patched_max();
+        let slack = (self.segments / 20).max(self.segments_for(largest) + 3);
+        let whole = Geometry { virtual_blocks: self.blocks(), ..*self };
+        let kept = whole.reserve() + 2 * u32::from(self.heads) + slack;
+        u64::from(self.segments.saturating_sub(kept)) * u64::from(self.packed())
+    }
+    /// Has the volume more blocks than can live? Then users are refused before there is no room.
+    pub fn is_thin(&self) -> bool {
+        self.virtual_blocks > self.capacity()
+    }
+    /// Extents that the table has at most: each block that lies somewhere may be one.
+    pub(crate) fn extents_max(&self) -> u64 {
+        self.known_blocks().min(self.blocks() + u64::from(self.segments))
+    }
     /// Blocks that the table may know.
     pub(crate) fn known_blocks(&self) -> u64 {
         self.virtual_blocks + u64::from(self.segments)
@@ -119,17 +141,15 @@ impl Geometry {
     /// Blocks that a group has at most, so that there is always room for one.
     pub fn group_max(&self) -> u32 {
         // The largest call that a mount makes is 256 blocks of contents.
-        let blocks = u64::from(self.segments) * u64::from(self.segment_blocks);
-        (blocks / 12).clamp(64, 360) as u32
+        (self.blocks() / 12).clamp(64, 360) as u32
     }
     /// Blocks with pending ranges from which on the oldest are written as a whole.
     pub(crate) fn patched_max(&self) -> u64 {
-        (u64::from(self.segments) * u64::from(self.segment_blocks) / 64).clamp(8, 1024)
+        (self.blocks() / 64).clamp(8, 1024)
     }
     /// Bytes of pending ranges from which on blocks are written as a whole.
     pub(crate) fn ranges_bytes_max(&self) -> u64 {
-        let bytes = u64::from(self.segments) * u64::from(self.segment_blocks) * BLOCK;
-        (bytes / 128).clamp(16 << 10, 1 << 20)
+        (self.blocks() * BLOCK / 128).clamp(16 << 10, 1 << 20)
     }
     /// Segments that users' heads may enter while they take `n` blocks.
     pub(crate) fn segments_for(&self, n: u64) -> u32 {
@@ -143,7 +163,7 @@ impl Geometry {
     /// grow to (being written, and named by either checkpoint), three times a checkpoint's body,
     /// and those that a few pages of a run keep.
     pub(crate) fn table_reserve(&self) -> u32 {
-        self.table_reserve_for(self.known_blocks())
+        self.table_reserve_for(self.extents_max())
     }
     /// The same of a table of so many extents.
     pub(crate) fn table_reserve_for(&self, extents: u64) -> u32 {

@@ -7,6 +7,7 @@
 //! somebody waits for it to be durable.
 
 use crate::geometry::{BLOCK_BYTES, Virt};
+use crate::pace::Purpose;
 use crate::patches::ranges_of;
 use crate::state::State;
 use crate::store::{Inner, Store};
@@ -53,7 +54,13 @@ impl Store {
     /// kept, for [`Store::put`] or [`Store::release`]. Errors: there will be no room until
     /// something is freed; or the store has failed.
     pub async fn reserve(&self, blocks: u64) -> Result<u64, DiskError> {
-        self.inner.admit(blocks).await
+        self.inner.admit(blocks, Purpose::More).await
+    }
+
+    /// The same for a group after which no more blocks hold something than before: of a thin volume
+    /// that is full too.
+    pub async fn reserve_to_free(&self, blocks: u64) -> Result<u64, DiskError> {
+        self.inner.admit(blocks, Purpose::NoMore).await
     }
 
     /// Gives back what was kept.

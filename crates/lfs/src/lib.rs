@@ -37,6 +37,10 @@
 //!             what lies there is still what was read.
 //!             I14 of a block, the users' open partials have entries at one head only: what is
 //!             put later has the higher serial.
+//!             I15 of a thin volume no more blocks live than there is room for with the cleaner at
+//!             work: who would have more is refused before, and who frees some never is.
+//!             I16 a block is moved with what lies where it is moved from: from memory only if that
+//!             holds the same.
 //!
 //! On disk, little-endian, CRC32C seeded with the store's name, all in blocks of 4096:
 //!
@@ -75,6 +79,7 @@ mod heads;
 mod idle;
 mod log;
 mod make;
+mod memory;
 mod merge;
 mod owners;
 mod pace;
@@ -89,6 +94,7 @@ mod state;
 mod store;
 mod summary;
 mod superblock;
+mod survivors;
 mod table;
 mod totals;
 mod usage;
@@ -100,6 +106,7 @@ pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 pub use group::{Change, Group};
 pub use idle::Cleaning;
 pub use make::{FormatOptions, format, shape};
+pub use memory::Memory;
 pub use owners::Owners;
 pub use policy::{Candidate, Costs, Lifespans, Limits, Plan, Planner, Policy, Way};
 pub use snapshot::{NAME_BYTES_MAX, Snapshot, Snapshots, check_name};
@@ -124,8 +131,10 @@ pub const PLANTS: &[&str] = &[
     "serial-reset",
     "stale-tail-joined",
     "gc-mixes-dirty",
+    "memory-mixes-dirty",
     "budget-without-metadata",
     "moves-not-counted",
+    "thin-without-bound",
     "move-drops-ranges",
     "ranges-not-checkpointed",
     "plug-into-checkpointed-slot",
@@ -141,8 +150,10 @@ pub const PLANTS: &[&str] = &[
 pub const PLANTS_ALONE: &[&str] = &[
     "reuse-after-one-checkpoint",
     "gc-mixes-dirty",
+    "memory-mixes-dirty",
     "budget-without-metadata",
     "moves-not-counted",
+    "thin-without-bound",
     "move-drops-ranges",
     "plug-into-checkpointed-slot",
     "one-head-ends-group",

@@ -4,6 +4,7 @@
 use crate::extents::Extent;
 use crate::geometry::{BLOCK_BYTES, Place, Virt};
 use crate::heads::{Open, USERS};
+use crate::memory::Put;
 use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
@@ -99,6 +100,7 @@ impl State {
         self.died(from, 1);
         let seg = self.geometry.segment_of(to).expect("I8: a place is in a segment");
         self.usage.plugged(seg, stamp);
+        self.residents.lies(v, Some(seg));
         self.table.active.set(Extent { v, n: 1, place: Some(to) });
     }
 
@@ -120,6 +122,9 @@ impl State {
     pub(crate) fn write_range(&mut self, v: Virt, range: Range, image: Option<&Block>) {
         self.stats.range_bytes += range.bytes.len() as u64;
         self.patches.add(v, &range, image);
+        if !self.planted("memory-mixes-dirty") {
+            self.residents.lies(v, None);
+        }
         self.put(USERS, Entry::Range { v, range }, None);
     }
 
@@ -137,6 +142,7 @@ impl State {
     pub(crate) fn forget(&mut self, e: Extent, base: &Base) {
         if e.place.is_some() {
             self.give_up(e, base);
+            self.residents.all_lie(e.v, u64::from(e.n), None);
             self.table.active.set(Extent { place: None, ..e });
         }
     }
@@ -163,6 +169,8 @@ impl State {
         let new = new.expect("a block was put");
         let seg = self.geometry.segment_of(new).expect("I8: a place is in a segment");
         self.usage.born(seg, stamp);
+        let has_ranges = self.patches.get(v).is_some();
+        self.residents.lies(v, Some(seg).filter(|_| !has_ranges));
         self.table.active.set(Extent { v, n: 1, place: Some(new) });
     }
 
@@ -170,6 +178,7 @@ impl State {
     pub(crate) fn unmap(&mut self, e: Extent) {
         let Some(place) = e.place else { return };
         self.died(place, u64::from(e.n));
+        self.residents.all_lie(e.v, u64::from(e.n), None);
         self.table.active.set(Extent { place: None, ..e });
     }
 
@@ -178,15 +187,25 @@ impl State {
         self.put_in_order(h, &entry);
         self.make_room(h, &entry);
         let users = self.geometry.user_heads();
+        let named = match &entry {
+            Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => Some((*v, *stamp)),
+            _ => None,
+        };
         let open = self.heads[h].open.as_mut().expect("there is one with room");
         open.entry_bytes += entry.bytes();
         open.entries.push(entry);
         self.note_order(h);
         let block = block?;
         self.pace.used += u64::from(h < users);
-        let open = self.heads[h].open.as_mut().expect("there is one with room");
+        let head = &mut self.heads[h];
+        let (seg, offset) = (head.segment, head.offset);
+        let open = head.open.as_mut().expect("there is one with room");
         open.blocks.push(block.clone());
         let place = open.start.plus(open.blocks.len() as u64);
+        if let Some((v, stamp)) = named {
+            let slot = offset + open.blocks.len() as u32;
+            self.residents.put(seg, Put { v, stamp, slot });
+        }
         self.pending.insert(place.0, block);
         Some(place)
     }
@@ -219,6 +238,7 @@ impl State {
         let full = std::mem::replace(&mut head.segment, head.next);
         (head.offset, head.next) = (0, next);
         self.usage.fill(head.segment, h as u8, self.stamp);
+        self.residents.begins(head.segment);
         self.usage.close(full);
         self.note_lifespan(full);
     }

@@ -18,11 +18,14 @@ pub struct FormatOptions {
     /// Bytes in a segment, a multiple of [`BLOCK_BYTES`]; None: by the disk's size.
     pub segment_bytes: Option<u64>,
     /// Bytes of the virtual disk; None: as many as the disk below can hold however they are
-    /// written.
+    /// written. More than those: it is thin ([`Geometry::is_thin`]).
     pub virtual_bytes: Option<u64>,
     /// Segments that are written at the same time, 2 to 8; None: by the disk's size.
     pub heads: Option<u8>,
 }
+
+/// Virtual blocks at most.
+const VIRTUAL_BLOCKS_MAX: u64 = 1 << 40;
 
 /// From so many segments on, each class of blocks has a head: two segments of each are taken.
 const SEGMENTS_FOR_CLASSES: u32 = 512;
@@ -52,11 +55,7 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
         return Err(format!("{heads} segments written at the same time: 2 to 8"));
     }
     let mut g = Geometry { segment_blocks, segments, virtual_blocks: blocks, heads };
-    // A group, its summaries, and what may be pending of other blocks.
-    let largest = u64::from(g.group_max()) * 5 / 4 + 2 * g.patched_max();
-    let slack = (segments / 20).max(g.segments_for(largest) + 3);
-    let kept = g.reserve() + 2 * u32::from(g.heads) + slack;
-    let whole = u64::from(segments.saturating_sub(kept)) * u64::from(g.packed());
+    let whole = g.capacity();
     if whole < 16 {
         return Err(format!(
             "a disk of {disk_bytes} bytes is too small for segments of \
@@ -64,12 +63,9 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
         ));
     }
     g.virtual_blocks = options.virtual_bytes.map_or(whole, |b| b / BLOCK);
-    if g.virtual_blocks > whole {
-        return Err(format!(
-            "{} bytes do not fit: at most {}",
-            g.virtual_blocks * BLOCK,
-            whole * BLOCK
-        ));
+    if g.virtual_blocks > VIRTUAL_BLOCKS_MAX {
+        let most = VIRTUAL_BLOCKS_MAX * BLOCK;
+        return Err(format!("{} bytes: at most {most}", g.virtual_blocks * BLOCK));
     }
     Ok(g)
 }

@@ -37,6 +37,15 @@ struct Pass {
     done: f64,
 }
 
+/// What a group is to do, as far as its room goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// More blocks may hold something afterwards.
+    More,
+    /// What holds something is changed, or holds nothing afterwards.
+    NoMore,
+}
+
 /// How far users and the cleaner have come.
 #[derive(Default)]
 pub(crate) struct Pace {
@@ -48,10 +57,11 @@ pub(crate) struct Pace {
 impl Pace {
     /// A pass begins, during which users may write `room` blocks.
     pub(crate) fn begin(&mut self, plan: &Plan, room: u64, costs: &Costs) {
-        let victims: f64 = plan.victims.iter().map(|_| costs.segment).sum();
+        let victims: f64 = plan.victims.iter().map(|c| costs.read_of(c)).sum();
+        let counted: f64 = plan.victims.iter().map(|c| costs.read(c)).sum();
         let moved = match plan.way {
-            Way::Clean => costs.clean(&plan.victims).0 - victims,
-            Way::Plug => costs.plug(&plan.victims).0 - victims,
+            Way::Clean => costs.clean(&plan.victims).0 - counted,
+            Way::Plug => costs.plug(&plan.victims).0 - counted,
         };
         let work = victims + moved.max(0.0) + 2.0 * CHECKPOINT_REQUESTS * costs.block;
         assert!(work.is_finite() && work > 0.0, "a pass takes its time: {work} ns");
@@ -91,13 +101,21 @@ impl Inner {
 
     /// Waits until there is room for a group of so many blocks, and keeps it; returns what was
     /// kept. Errors: there will be none until something is freed; or the store has failed.
-    pub(crate) async fn admit(self: &Rc<Self>, blocks: u64) -> Result<u64, DiskError> {
+    pub(crate) async fn admit(
+        self: &Rc<Self>,
+        blocks: u64,
+        purpose: Purpose,
+    ) -> Result<u64, DiskError> {
         // Summaries too.
         let kept = blocks + blocks / 64 + 2;
         let _asking = self.asked();
         let began = self.env.now();
         let _turn = self.turns.lock().await;
         loop {
+            if purpose == Purpose::More && !self.state.borrow().may_hold_more(kept)? {
+                self.changed.wait().await;
+                continue;
+            }
             if !self.may_put(kept)? {
                 self.make_room(kept).await;
                 continue;

@@ -17,13 +17,13 @@
 //!             a virtual one behind those of users, so that it is written, moved and freed as any
 //!             other: "CLAM", how many (4), then for each: slot (4), stamp (8), virtual block (8).
 
-use crate::clean::Survivor;
 use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::Candidate;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::Summary;
+use crate::survivors::Survivor;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability, IdMap};
 use std::collections::BTreeMap;

@@ -22,7 +22,7 @@ pub enum Policy {
     /// The same, knowing what need not be read because it is in memory (Matthews et al. 1997).
     CostBenefitCached,
     /// The same with the root of the age: where blocks are written more or less often in all
-    /// degrees, the age itself makes too much of what is merely old.
+    /// degrees, the age itself makes too much of what is merely old. What is in memory counts too.
     #[default]
     Balanced,
     /// What is dead to what lives, times the age (Wang et al. 2022).
@@ -73,6 +73,16 @@ impl Costs {
     /// blocks that are not there one by one, whichever is quicker.
     pub fn read(&self, c: &Candidate) -> f64 {
         (f64::from(c.live.saturating_sub(c.cached)) * self.block).min(self.segment)
+    }
+
+    /// The same where it is known what lies where only if some is in memory; else all is read.
+    pub fn read_of(&self, c: &Candidate) -> f64 {
+        if c.cached == 0 { self.segment } else { self.read(c) }
+    }
+
+    /// Nanoseconds of one block more in a request; a segment has so many.
+    pub(crate) fn transfer(&self, blocks: u32) -> f64 {
+        (self.segment - self.block).max(0.0) / f64::from(blocks.max(2) - 1)
     }
 
     /// Nanoseconds that cleaning these takes, and the blocks that it frees.
@@ -184,7 +194,9 @@ impl Policy {
             Policy::CostBenefitCached => {
                 by(all, &|c, age| gain(c, costs.read(c) / costs.segment, age));
             }
-            Policy::Balanced => by(all, &|c, age| gain(c, 1.0, age.sqrt())),
+            Policy::Balanced => {
+                by(all, &|c, age| gain(c, costs.read_of(c) / costs.segment, age.sqrt()));
+            }
             Policy::SepBit => by(all, &|c, age| gain(c, 0.0, age)),
             _ => all.sort_by_key(|c| (c.live, c.segment)),
         }

@@ -10,6 +10,10 @@ use crate::table::Base;
 use crate::usage::Use;
 use env::DiskError;
 
+/// Entries of the log that are applied together, and pages of the table read at once for them.
+const TOGETHER: usize = 1 << 15;
+const AHEAD: u64 = 64;
+
 /// Where the next partial of a head may begin, and what lies there.
 struct Candidate {
     place: Place,
@@ -35,19 +39,49 @@ impl Inner {
         };
         let mut seen: Vec<Vec<Candidate>> = (0..chain.heads.len()).map(|_| Vec::new()).collect();
         let mut group: Vec<(Summary, u32)> = Vec::new();
-        let mut applied = 0;
+        let (mut some, mut entries, mut applied) = (Vec::new(), 0, 0);
         while let Some((summary, sum)) = self.follow(&mut chain, &mut seen).await? {
             let whole = summary.group_end || self.plant == Some("group-end-ignored");
+            entries += summary.entries.len();
             group.push((summary, sum));
             if !whole {
                 continue;
             }
-            for (summary, sum) in std::mem::take(&mut group) {
-                self.replay(&summary, sum).await?;
-                applied += 1;
+            some.append(&mut group);
+            if entries >= TOGETHER {
+                applied += some.len() as u64;
+                self.replay_all(std::mem::take(&mut some)).await?;
+                entries = 0;
             }
         }
+        applied += some.len() as u64;
+        self.replay_all(some).await?;
         Ok(applied)
+    }
+
+    /// Applies the partials of whole groups. The table is asked for all of them at once, in its own
+    /// order, so that a long log reads each page of it once.
+    async fn replay_all(&self, all: Vec<(Summary, u32)>) -> Result<(), DiskError> {
+        let entries = || all.iter().flat_map(|(s, _)| &s.entries);
+        let of_snapshots = |e: &Entry| {
+            matches!(e, Entry::Snapshot(_) | Entry::Ended { .. } | Entry::Handed { .. })
+        };
+        // Who else has a block may change from one entry to the next.
+        let alone = self.state.borrow().snapshots.all.is_empty() && !entries().any(of_snapshots);
+        let base = if alone {
+            let mut blocks: Vec<(Virt, u64)> = entries()
+                .map(Entry::blocks)
+                .filter(|(v, n)| self.geometry.are_blocks(*v, *n))
+                .collect();
+            blocks.sort_unstable();
+            Some(self.base_of_all(blocks.into_iter(), AHEAD).await?)
+        } else {
+            None
+        };
+        for (summary, sum) in &all {
+            self.replay(summary, *sum, base.as_ref()).await?;
+        }
+        Ok(())
     }
 
     /// The next partial of the chain: identity, serial, the previous one's sum, and its own over
@@ -129,8 +163,14 @@ impl Inner {
         }
     }
 
-    /// What a partial of a whole group says is so.
-    async fn replay(&self, summary: &Summary, sum: u32) -> Result<(), DiskError> {
+    /// What a partial of a whole group says is so. `known`: where the table has its blocks, if that
+    /// was asked already.
+    async fn replay(
+        &self,
+        summary: &Summary,
+        sum: u32,
+        known: Option<&Base>,
+    ) -> Result<(), DiskError> {
         {
             let s = &mut *self.state.borrow_mut();
             s.enter(summary, &self.plant);
@@ -141,17 +181,18 @@ impl Inner {
             if !self.geometry.are_blocks(v, n) {
                 continue;
             }
-            let base = self.base_for(&entry).await?;
+            let asked = if known.is_none() { Some(self.base_for(&entry).await?) } else { None };
+            let base = known.or(asked.as_ref()).expect("one of them is there");
             let mut s = self.state.borrow_mut();
             match entry {
                 Entry::Written { stamp, .. } => {
                     s.patches.remove(v);
-                    s.written_again(v, &base);
+                    s.written_again(v, base);
                     s.replace(Extent { v, n: 1, place: Some(place) }, stamp, None);
                 }
                 Entry::Range { range, .. } => s.patches.add(v, &range, None),
                 Entry::Moved { stamp, from, .. } => {
-                    let now = s.table.place(v, &base);
+                    let now = s.table.place(v, base);
                     if now == Some(from) {
                         if s.planted("move-drops-ranges") {
                             s.patches.remove(v);
@@ -161,7 +202,7 @@ impl Inner {
                 }
                 Entry::Plugged { stamp, from, to, .. } => {
                     let hole = self.geometry.segment_of(to).map(|seg| s.usage.get(seg).used);
-                    if s.table.place(v, &base) == Some(from) && hole == Some(Use::Closed) {
+                    if s.table.place(v, base) == Some(from) && hole == Some(Use::Closed) {
                         s.plugged(v, (from, stamp), to);
                     }
                 }
@@ -169,8 +210,8 @@ impl Inner {
                     s.patches.remove_within(v, n);
                     let mut at = v;
                     while at.0 < v.0 + n {
-                        let e = s.table.extent(at, v.0 + n, &base);
-                        s.forget(e, &base);
+                        let e = s.table.extent(at, v.0 + n, base);
+                        s.forget(e, base);
                         at.0 = e.end();
                     }
                 }
@@ -179,7 +220,7 @@ impl Inner {
                 Entry::Handed { to, .. } => {
                     let mut at = v;
                     while at.0 < v.0 + n {
-                        let e = s.table.extent(at, v.0 + n, &base);
+                        let e = s.table.extent(at, v.0 + n, base);
                         s.hand_over(e, to);
                         at.0 = e.end();
                     }

@@ -1,9 +1,12 @@
 //! All that a store holds in memory. It asks no disk.
 
-use crate::geometry::{BLOCK, Geometry, SegNo};
+use crate::checkpoint::no_room;
+use crate::extents::Extent;
+use crate::geometry::{BLOCK, Geometry, SegNo, Virt};
 use crate::heads::{Head, Placing};
 use crate::idle::Idle;
 use crate::log::{Flight, Ready};
+use crate::memory::Residents;
 use crate::pace::Pace;
 use crate::patches::Patches;
 use crate::plug::Deaths;
@@ -43,6 +46,10 @@ pub struct Stats {
     pub amended: u64,
     /// Read by the cleaner.
     pub read_to_clean: u64,
+    /// Requests in which it did.
+    pub clean_reads: u64,
+    /// What it moved that was in memory.
+    pub remembered: u64,
     /// Written in partial segments: contents and summaries.
     pub log_blocks: u64,
     /// Partial segments.
@@ -61,12 +68,15 @@ pub struct Stats {
 
 pub(crate) struct State {
     pub(crate) geometry: Geometry,
+    /// Blocks that may live, where the volume has more (I15).
+    capacity: Option<u64>,
     pub(crate) seed: u32,
     pub(crate) plant: Option<&'static str>,
     pub(crate) planner: Planner,
     pub(crate) table: Table,
     pub(crate) usage: Usage,
     pub(crate) deaths: Deaths,
+    pub(crate) residents: Residents,
     /// Ranges whose blocks have not been written since.
     pub(crate) patches: Patches,
     pub(crate) snapshots: Snapshots,
@@ -130,15 +140,17 @@ impl State {
         let segment = u64::from(geometry.segment_blocks) * BLOCK;
         let (access, bandwidth) = options.disk;
         let costs = Costs::new(access as f64, bandwidth as f64, segment, BLOCK);
-        let blocks = u64::from(geometry.segments) * u64::from(geometry.segment_blocks);
+        let blocks = geometry.blocks();
         State {
             geometry,
+            capacity: geometry.is_thin().then(|| geometry.capacity()),
             seed,
             plant: options.plant,
             planner: Planner::new(options.policy, costs, blocks),
             table: Table::default(),
             usage: Usage::new(geometry.segments),
             deaths: Deaths::default(),
+            residents: Residents::default(),
             patches: Patches::default(),
             snapshots: Snapshots::default(),
             reclaiming: false,
@@ -189,14 +201,42 @@ impl State {
         if self.snapshots.is_unused() {
             return self.geometry.table_reserve();
         }
+        let least = self.geometry.extents_max();
         let runs: u64 = self.table.runs.iter().map(|r| r.extents).sum();
         let new = self.table.active.len() + self.table.frozen.as_ref().map_or(0, |f| f.len());
-        self.geometry.table_reserve_for(self.geometry.known_blocks().max(runs + new as u64))
+        self.geometry.table_reserve_for(least.max(runs + new as u64))
     }
 
     /// Segments that users leave alone.
     pub(crate) fn reserve(&self) -> u32 {
         self.table_reserve() + self.geometry.cleaner_reserve()
+    }
+
+    /// Blocks that may hold something beside those that do; None: as many as the volume has.
+    pub(crate) fn room(&self) -> Option<u64> {
+        let taken = self.usage.live() + self.patches.len() as u64;
+        self.capacity.map(|all| all.saturating_sub(taken))
+    }
+
+    /// May so many more hold something (I15)? False: not before others have given back what is kept
+    /// for them. Errors: not before something is freed.
+    pub(crate) fn may_hold_more(&self, blocks: u64) -> Result<bool, DiskError> {
+        let Some(room) = self.room() else { return Ok(true) };
+        if blocks > room && !self.planted("thin-without-bound") {
+            return Err(no_room());
+        }
+        Ok(blocks + self.reserved <= room || self.reserved == 0)
+    }
+
+    /// Blocks are read, of which these, counted from the first, have ranges over them: in whose
+    /// memory they go, that is what lies there.
+    pub(crate) fn note_read(&mut self, e: Extent, over: impl Iterator<Item = u64>) {
+        let Some(first) = e.place.filter(|_| self.residents.is_watched()) else { return };
+        for i in 0..u64::from(e.n) {
+            let segment = self.geometry.segment_of(first.plus(i));
+            self.residents.lies(Virt(e.v.0 + i), segment);
+        }
+        over.for_each(|i| self.residents.lies(Virt(e.v.0 + i), None));
     }
 
     /// What was done since the store was made.

@@ -4,6 +4,7 @@
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
 use crate::heads::Head;
 use crate::idle::Cleaning;
+use crate::pace::Purpose;
 use crate::policy::Policy;
 use crate::state::{State, Stats};
 use crate::superblock::superblock;
@@ -126,6 +127,8 @@ impl Store {
         }
         let superblock = superblock(&disk).await?;
         let (geometry, seed) = (superblock.geometry, superblock.seed());
+        // The disk below a thin volume is shared, or is to be small.
+        let options = OpenOptions { discard: options.discard || geometry.is_thin(), ..options };
         let state = RefCell::new(State::new(geometry, seed, &options));
         let plant = options.plant;
         let inner = Rc::new(Inner {
@@ -167,6 +170,11 @@ impl Store {
     pub fn geometry(&self) -> Geometry {
         self.inner.geometry
     }
+    /// Blocks that may hold something beside those that do, where the volume has more; None: all of
+    /// the volume's may.
+    pub fn room(&self) -> Option<u64> {
+        self.inner.state.borrow().room()
+    }
     /// What was done since.
     pub fn stats(&self) -> Stats {
         self.inner.state.borrow().stats
@@ -194,7 +202,8 @@ impl Store {
         let new = s.table.active.len() + s.table.frozen.as_ref().map_or(0, |f| f.len());
         let patches = s.patches.len() * (BLOCK_BYTES + 128);
         let index: usize = s.table.runs.iter().map(|r| r.pages.len()).sum();
-        new * 40 + s.table.pages.len() * 8192 + index * 16 + patches
+        let known = s.residents.bytes();
+        new * 40 + s.table.pages.len() * 8192 + index * 16 + patches + known
     }
     /// Writes a checkpoint, so that the next opening follows no log.
     pub async fn checkpoint(&self) -> Result<(), DiskError> {
@@ -303,13 +312,15 @@ impl Inner {
             let base = self.base(at, v.0 + n - at.0).await?;
             // What lies over the blocks belongs to where they lie now, not when they are read.
             let (e, over) = {
-                let s = self.state.borrow();
+                let s = &mut *self.state.borrow_mut();
                 if !s.table.is_current(&base) {
                     continue;
                 }
                 let e = s.table.extent(at, v.0 + n, &base);
                 let over = s.patches.within(at, u64::from(e.n));
-                (e, over.map(|(v, p)| (v.0 - at.0, p.clone())).collect::<Vec<_>>())
+                let over: Vec<_> = over.map(|(v, p)| (v.0 - at.0, p.clone())).collect();
+                s.note_read(e, over.iter().map(|o| o.0));
+                (e, over)
             };
             let first = out.len();
             match e.place {
@@ -359,7 +370,8 @@ impl Inner {
         v: Virt,
         blocks: Vec<Block>,
     ) -> Result<(), DiskError> {
-        let kept = self.admit(blocks.len() as u64).await?;
+        // Whoever writes so cannot be refused for good: he waits, where there is room at all.
+        let kept = self.admit(blocks.len() as u64, Purpose::NoMore).await?;
         let result = self.put_virtual(v, blocks).await;
         self.release(kept);
         self.issue(false);
@@ -376,6 +388,7 @@ impl Inner {
             }
             s.begin_group();
             for (v, block) in (v.0..).map(Virt).zip(blocks) {
+                s.residents.written_outside(v);
                 s.write_block(v, block, &base);
                 s.stats.user_bytes += BLOCK;
             }

@@ -6,7 +6,7 @@
 //! writing, the runs from the newest to the oldest. Nothing found is a block never written.
 
 use crate::extents::{Extent, Extents};
-use crate::geometry::{Place, Virt};
+use crate::geometry::{BLOCK_BYTES, Place, Virt};
 use crate::run::{Run, decode_page};
 use crate::store::Inner;
 use env::{DiskError, IdMap};
@@ -137,10 +137,20 @@ impl Inner {
 
     /// The same of `n` blocks from each of these on.
     pub(crate) async fn base_of(&self, firsts: Vec<Virt>, n: u64) -> Result<Base, DiskError> {
+        self.base_of_all(firsts.iter().map(|v| (*v, n)), 1).await
+    }
+
+    /// The same of many blocks at once: from each of these on so many. Where they are sorted, each
+    /// page of the table is read once, `ahead` of them in a request.
+    pub(crate) async fn base_of_all(
+        &self,
+        blocks: impl Iterator<Item = (Virt, u64)>,
+        ahead: u64,
+    ) -> Result<Base, DiskError> {
         let (runs, version, mut gaps) = {
             let s = self.state.borrow();
-            let old = firsts.iter().filter(|v| !s.table.is_new(**v, n));
-            let gaps: Vec<(u64, u64)> = old.map(|v| (v.0, v.0 + n)).collect();
+            let old = blocks.filter(|(v, n)| !s.table.is_new(*v, *n));
+            let gaps: Vec<(u64, u64)> = old.map(|(v, n)| (v.0, v.0 + n)).collect();
             (s.table.runs.clone(), s.table.version, gaps)
         };
         let mut base = Base { version, known: Extents::default() };
@@ -149,7 +159,7 @@ impl Inner {
             for (from, to) in gaps {
                 let mut at = from;
                 for page in run.pages_of(from, to) {
-                    let page = match self.page(run.pages[page].1, version).await {
+                    let page = match self.page(&run, (page, ahead), version).await {
                         // The run is gone, and something else lies there: ask again.
                         Err(_) if self.state.borrow().table.version != version => return Ok(base),
                         other => other?,
@@ -173,18 +183,33 @@ impl Inner {
         Ok(base)
     }
 
-    /// A page of a run that the table had at this version. It is kept in memory only if that is
-    /// still so: what lies at other places may be written at any time.
-    async fn page(&self, place: Place, version: u64) -> Result<Rc<Vec<Extent>>, DiskError> {
+    /// A page of a run that the table had at this version, and so many with it that lie behind it.
+    /// They are kept in memory only if that is still so: what lies at other places may be written
+    /// at any time.
+    async fn page(
+        &self,
+        run: &Run,
+        (number, ahead): (usize, u64),
+        version: u64,
+    ) -> Result<Rc<Vec<Extent>>, DiskError> {
+        let place = run.pages[number].1;
         if let Some(p) = self.page_in_memory(place) {
             return Ok(p);
         }
-        let page = Rc::new(self.read_page(place).await?);
-        let mut s = self.state.borrow_mut();
-        if s.table.version == version {
-            s.table.pages.put(place, page.clone(), self.pages_half());
+        let behind = (0..ahead).zip(&run.pages[number..]);
+        let n = behind.take_while(|(i, p)| p.1 == place.plus(*i)).count() as u64;
+        let raw = self.read_blocks(place, n).await?;
+        let mut first = None;
+        for (i, raw) in (0..).zip(raw.bytes().chunks(BLOCK_BYTES)) {
+            let place = place.plus(i);
+            let Some(page) = decode_page(self.seed, raw).map(Rc::new) else { break };
+            let s = &mut *self.state.borrow_mut();
+            if s.table.version == version {
+                s.table.pages.put(place, page.clone(), self.pages_half());
+            }
+            first.get_or_insert(page);
         }
-        Ok(page)
+        first.ok_or_else(|| damaged(place, PAGE))
     }
 
     /// A page of the table's present runs, if it is in memory.
@@ -199,9 +224,11 @@ impl Inner {
 
     pub(crate) async fn read_page(&self, place: Place) -> Result<Vec<Extent>, DiskError> {
         let raw = self.read_blocks(place, 1).await?;
-        decode_page(self.seed, raw.bytes()).ok_or_else(|| damaged(place, "a page of the table"))
+        decode_page(self.seed, raw.bytes()).ok_or_else(|| damaged(place, PAGE))
     }
 }
+
+const PAGE: &str = "a page of the table";
 
 /// What a checksum has found, as an error of the disk.
 pub(crate) fn damaged(place: Place, what: &str) -> DiskError {

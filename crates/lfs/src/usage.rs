@@ -65,6 +65,8 @@ pub(crate) struct Usage {
     last: u32,
     /// Segments of the table.
     tables: u32,
+    /// Live blocks of all segments.
+    live: u64,
     /// Checkpoints begun, and durable.
     pub(crate) begun: u64,
     pub(crate) durable: u64,
@@ -87,6 +89,7 @@ impl Usage {
             empty: BTreeSet::new(),
             last: 0,
             tables: 0,
+            live: 0,
             begun: 0,
             durable: 0,
         }
@@ -106,6 +109,10 @@ impl Usage {
         let mut filled = Filled::default();
         self.segments.iter().for_each(|s| filled.add(s.used, s.live, blocks));
         filled
+    }
+    /// Live blocks of all of them.
+    pub(crate) fn live(&self) -> u64 {
+        self.live
     }
     pub(crate) fn free_count(&self) -> u32 {
         self.free.len() as u32
@@ -143,6 +150,7 @@ impl Usage {
     /// As a checkpoint has it. `reusable`: both checkpoints say that it is free.
     pub(crate) fn load(&mut self, seg: SegNo, (live, youngest): (u32, u64), reusable: bool) {
         let emptied = self.begun.saturating_sub(1);
+        self.live += u64::from(live);
         let s = self.at(seg);
         (s.live, s.youngest) = (live, youngest);
         if !reusable {
@@ -157,6 +165,11 @@ impl Usage {
     /// A head begins to fill it.
     pub(crate) fn fill(&mut self, seg: SegNo, head: u8, stamp: u64) {
         self.at(seg).filled = Some((head, stamp));
+    }
+
+    /// The head that fills or filled it, if that was since the store was opened.
+    pub(crate) fn filler(&self, seg: SegNo) -> Option<u8> {
+        self.get(seg).filled.map(|f| f.0)
     }
 
     /// It is full and empty again: the head that filled it, and when that began; said once.
@@ -182,6 +195,7 @@ impl Usage {
 
     /// A block of contents lies in it now.
     pub(crate) fn born(&mut self, seg: SegNo, stamp: u64) {
+        self.live += 1;
         let s = self.at(seg);
         assert_eq!(s.used, Use::Open, "I8: contents go where a head writes");
         s.live += 1;
@@ -191,6 +205,7 @@ impl Usage {
     /// A block of contents was put into a hole of it.
     pub(crate) fn plugged(&mut self, seg: SegNo, stamp: u64) {
         self.empty.remove(&seg.0);
+        self.live += 1;
         let s = self.at(seg);
         assert_eq!(s.used, Use::Closed, "I12: plugs go into closed segments");
         s.live += 1;
@@ -200,6 +215,7 @@ impl Usage {
     /// `n` of its blocks are dead now.
     pub(crate) fn died(&mut self, seg: SegNo, n: u32) {
         let begun = self.begun;
+        self.live -= u64::from(n);
         let s = self.at(seg);
         assert!(s.live >= n, "I8: {n} blocks die in segment {} of {} live", seg.0, s.live);
         s.live -= n;

@@ -1,10 +1,10 @@
 //! The store's own fsck: everything that is kept is recomputed and compared. It changes nothing.
 
-use crate::clean::summaries;
 use crate::geometry::{Place, SegNo, Virt};
 use crate::merge::Merge;
 use crate::store::Store;
 use crate::summary::Entry;
+use crate::survivors::summaries;
 use crate::usage::{Filled, Use};
 use std::collections::BTreeMap;
 

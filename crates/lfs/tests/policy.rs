@@ -45,6 +45,9 @@ fn each_policy_has_its_order() {
     let read = candidate(1, 23, 100);
     assert_eq!(order(Policy::CostBenefit, &[cached, read]), [1, 0]);
     assert_eq!(order(Policy::CostBenefitCached, &[cached, read]), [0, 1], "nothing to read");
+    assert_eq!(order(Policy::Balanced, &[read, cached]), [0, 1]);
+    let half = Candidate { cached: 23, ..candidate(2, 24, 100) };
+    assert_eq!(order(Policy::Balanced, &[read, half, cached]), [0, 2, 1], "partial credit");
     for (name, policy) in Policy::ALL {
         assert_eq!((Policy::named(name), policy.name()), (Some(policy), name));
         let mut same = [candidate(5, 3, 1), candidate(2, 3, 1), candidate(9, 3, 1)];

@@ -6,10 +6,56 @@
 use env::{Block, Disk, Durability, Env, Rng};
 use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, OpenOptions, Store, Virt};
 use sim::{Image, World, block_on};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub(crate) const SEGMENT: u64 = 32 << 10;
 pub(crate) const DISK: u64 = 96 * SEGMENT + (17 << 12);
+
+/// In the place of a planted bug: there is none, but what the cleaner moves is in memory above it.
+pub(crate) const REMEMBERING: Option<&str> = Some("memory");
+
+thread_local! {
+    /// What is in memory above the store of this thread: blocks as they were put last. None: there
+    /// is no such memory.
+    static ABOVE: RefCell<Option<BTreeMap<u64, Block>>> = const { RefCell::new(None) };
+}
+
+/// The memory as the store knows it.
+struct Above;
+
+impl lfs::Memory for Above {
+    fn contents(&self, v: Virt) -> Option<Block> {
+        ABOVE.with_borrow(|all| all.as_ref()?.get(&v.0).cloned())
+    }
+}
+
+fn is_remembering() -> bool {
+    ABOVE.with_borrow(Option::is_some)
+}
+
+/// Changes are on their way: what they change is in memory only when they are put.
+fn note_change(c: &Change, is_put: bool) {
+    ABOVE.with_borrow_mut(|all| {
+        let Some(all) = all else { return };
+        match c {
+            Change::Whole(v, block) if is_put => {
+                all.insert(v.0, block.clone());
+            }
+            Change::Bytes { v, ranges, .. } if is_put => {
+                if let Some(block) = all.get_mut(&v.0) {
+                    for (at, bytes) in ranges {
+                        block.bytes_mut()[*at..at + bytes.len()].copy_from_slice(bytes);
+                    }
+                }
+            }
+            Change::Whole(v, _) => drop(all.remove(&v.0)),
+            Change::Free(v, n) => (v.0..v.0 + n).for_each(|v| drop(all.remove(&v))),
+            Change::Bytes { .. } => (),
+        }
+    });
+}
 
 /// What one caller does, one after the other.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +141,11 @@ pub(crate) async fn perform(store: &Store, op: Op) -> Result<(), String> {
     let text = |e: env::DiskError| e.to_string();
     let at = |v: u64| v * BLOCK_BYTES as u64;
     match op {
+        Op::Write { v, n, tag, fua } if is_remembering() => {
+            let changes = (v..v + n).map(|v| Change::Whole(Virt(v), block(tag))).collect();
+            let number = group(store, changes).await.map_err(text)?;
+            if fua { store.flush_to(number).await.map_err(text) } else { Ok(()) }
+        }
         Op::Write { v, n, tag, fua } => {
             let blocks = (0..n).map(|_| block(tag)).collect();
             let how = if fua { Durability::Fua } else { Durability::Cached };
@@ -136,7 +187,11 @@ fn patch(v: u64, tag: u64, before: Option<Block>) -> Change {
 
 async fn group(store: &Store, changes: Vec<Change>) -> Result<u64, env::DiskError> {
     let kept = store.reserve(changes.len() as u64).await?;
-    store.put(&Group { changes }, kept).await
+    changes.iter().for_each(|c| note_change(c, false));
+    let group = Group { changes };
+    let number = store.put(&group, kept).await?;
+    group.changes.iter().for_each(|c| note_change(c, true));
+    Ok(number)
 }
 
 pub(crate) async fn contents(store: &Store, blocks: u64) -> Result<Twin, String> {
@@ -214,7 +269,15 @@ pub(crate) async fn opened(
         checkpoint_bytes: 1 << 20,
         ..OpenOptions::default()
     };
-    Store::open(env, disk, options).await
+    let store = Store::open(env, disk, options).await?;
+    // Bugs of what is in memory are looked for where there is some.
+    let remembers = plant.is_some_and(|p| p.starts_with("memory"));
+    ABOVE.set(remembers.then(BTreeMap::new));
+    if remembers {
+        store.set_memory(Rc::new(Above));
+        (0..store.geometry().virtual_blocks).for_each(|v| store.came(Virt(v)));
+    }
+    Ok(store)
 }
 
 /// A caller's day: writes of all lengths, some places more than others, and all the rest.
