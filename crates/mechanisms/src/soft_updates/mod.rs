@@ -40,6 +40,7 @@
 mod cancel;
 mod graph;
 mod intents;
+mod lying;
 mod names;
 mod order;
 mod render;
