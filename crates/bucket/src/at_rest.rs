@@ -165,49 +165,83 @@ impl Sealer {
         packed
     }
 
-    /// A part as it lies at rest. `worth`: of its object.
-    pub(crate) fn seal(&self, at: At<'_>, part: &[u8], worth: &mut Worth) -> Vec<u8> {
+    /// Adds a part as it lies at rest to `all`; returns of how many bytes. `worth`: of its object.
+    pub(crate) fn seal_into(
+        &self,
+        at: At<'_>,
+        part: &[u8],
+        worth: &mut Worth,
+        all: &mut Vec<u8>,
+    ) -> usize {
         assert!(part.len() <= PART_BYTES && at.index < at.parts, "a part is one of its object's");
-        let body = match self.pack(part, worth) {
-            Some(packed) => [&[1], &packed[..]].concat(),
-            None => [&[0], part].concat(),
-        };
-        let aad = at.associated();
+        let packed = self.pack(part, worth);
+        let (how, bytes) = packed.as_ref().map_or((0, part), |packed| (1, &packed[..]));
+        let (aad, begin) = (at.associated(), all.len());
         match &self.cipher {
             Some(cipher) => {
-                let payload = Payload { msg: &body, aad: &aad };
-                cipher.encrypt(&nonce(cipher, at), payload).expect("a part is not too long")
+                let payload = Payload { msg: &[&[how], bytes].concat(), aad: &aad };
+                let sealed = cipher.encrypt(&nonce(cipher, at), payload);
+                all.extend_from_slice(&sealed.expect("a part is not too long"));
             }
             None => {
-                let sum = crc32c::crc32c_append(crc32c::crc32c(&aad), &body);
-                [&body[..], &sum.to_le_bytes()].concat()
+                all.push(how);
+                all.extend_from_slice(bytes);
+                let sum = crc32c::crc32c_append(crc32c::crc32c(&aad), &all[begin..]);
+                all.extend_from_slice(&sum.to_le_bytes());
             }
         }
+        all.len() - begin
     }
 
-    /// The part again. Errors: it is not what was sealed there.
-    pub(crate) fn open(&self, at: At<'_>, sealed: &[u8]) -> Result<Vec<u8>, Why> {
+    /// A part as it lies at rest.
+    pub(crate) fn seal(&self, at: At<'_>, part: &[u8], worth: &mut Worth) -> Vec<u8> {
+        let mut sealed = Vec::with_capacity(part.len() + SEALED_MORE);
+        self.seal_into(at, part, worth, &mut sealed);
+        sealed
+    }
+
+    /// Adds the part as it was to `all`; returns of how many bytes. Errors: it is not what was
+    /// sealed there.
+    pub(crate) fn open_into(
+        &self,
+        at: At<'_>,
+        sealed: &[u8],
+        all: &mut Vec<u8>,
+    ) -> Result<usize, Why> {
         let aad = at.associated();
+        let opened;
         let body = match &self.cipher {
             Some(cipher) => {
                 let payload = Payload { msg: sealed, aad: &aad };
-                let opened = cipher.decrypt(&nonce(cipher, at), payload);
-                opened.map_err(|_| "it was not sealed with this key under this name")?
+                opened = cipher.decrypt(&nonce(cipher, at), payload);
+                opened.as_ref().map_err(|_| "it was not sealed with this key under this name")?
             }
             None => {
                 let wrong = "its checksum is wrong";
                 let len = sealed.len().checked_sub(SUM_BYTES).ok_or(wrong)?;
                 let (body, sum) = sealed.split_at(len);
                 let found = crc32c::crc32c_append(crc32c::crc32c(&aad), body);
-                (sum == found.to_le_bytes()).then(|| body.to_vec()).ok_or(wrong)?
+                (sum == found.to_le_bytes()).then_some(body).ok_or(wrong)?
             }
         };
+        let begin = all.len();
         match body.split_first() {
-            Some((0, part)) if part.len() <= PART_BYTES => Ok(part.to_vec()),
-            Some((1, packed)) => zstd::bulk::decompress(packed, PART_BYTES)
-                .map_err(|_| "what zstd has made of it cannot be read"),
-            _ => Err("it is stored in a way that is not known here"),
+            Some((0, part)) if part.len() <= PART_BYTES => all.extend_from_slice(part),
+            Some((1, packed)) => {
+                let part = zstd::bulk::decompress(packed, PART_BYTES)
+                    .map_err(|_| "what zstd has made of it cannot be read")?;
+                all.extend_from_slice(&part);
+            }
+            _ => return Err("it is stored in a way that is not known here"),
         }
+        Ok(all.len() - begin)
+    }
+
+    /// The part as it was. Errors: as [`Sealer::open_into`].
+    pub(crate) fn open(&self, at: At<'_>, sealed: &[u8]) -> Result<Vec<u8>, Why> {
+        let mut part = Vec::new();
+        self.open_into(at, sealed, &mut part)?;
+        Ok(part)
     }
 }
 

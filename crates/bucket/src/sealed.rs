@@ -52,14 +52,15 @@ impl Sealed {
         let parts = bytes.len().div_ceil(PART_BYTES);
         assert!(parts <= PARTS_MAX, "an object of {} bytes is too long", bytes.len());
         let at = |index: usize| At { name, index: index as u32, parts: parts as u32 };
-        let chunks = bytes.chunks(PART_BYTES).enumerate();
         let mut worth = Worth::default();
-        let sealed: Vec<Vec<u8>> =
-            chunks.map(|(n, part)| self.sealer.seal(at(n), part, &mut worth)).collect();
-        let mut all = MAGIC.to_vec();
+        let mut all = Vec::with_capacity(HEAD_BYTES + parts * (4 + SEALED_MORE) + bytes.len());
+        all.extend_from_slice(&MAGIC);
         all.extend_from_slice(&(parts as u32).to_le_bytes());
-        sealed.iter().for_each(|s| all.extend_from_slice(&(s.len() as u32).to_le_bytes()));
-        sealed.iter().for_each(|s| all.extend_from_slice(s));
+        all.resize(HEAD_BYTES + 4 * parts, 0);
+        for (n, part) in bytes.chunks(PART_BYTES).enumerate() {
+            let len = self.sealer.seal_into(at(n), part, &mut worth, &mut all);
+            all[HEAD_BYTES + 4 * n..][..4].copy_from_slice(&(len as u32).to_le_bytes());
+        }
         all.into()
     }
 
@@ -72,16 +73,15 @@ impl Sealed {
         bytes: &[u8],
     ) -> Result<Vec<u8>, Why> {
         assert!(first <= last && last < ends.len(), "parts {first} to {last} are not all there");
-        let (mut all, begin) = (Vec::new(), ends[first]);
+        let (mut all, begin) = (Vec::with_capacity(bytes.len()), ends[first]);
         for n in first..last {
             let range = (ends[n] - begin) as usize..(ends[n + 1] - begin) as usize;
             let sealed = bytes.get(range).ok_or("it is cut short")?;
             let at = At { name, index: n as u32, parts: ends.len() as u32 - 1 };
-            let part = self.sealer.open(at, sealed)?;
-            if n + 2 < ends.len() && part.len() != PART_BYTES {
+            let len = self.sealer.open_into(at, sealed, &mut all)?;
+            if n + 2 < ends.len() && len != PART_BYTES {
                 return Err("a part of it is too short");
             }
-            all.extend_from_slice(&part);
         }
         Ok(all)
     }
@@ -135,10 +135,12 @@ impl Sealed {
                 self.open(name, &ends, (first, last), &bytes)
             }
         };
-        let all = opened.map_err(damaged)?;
+        let mut all = opened.map_err(damaged)?;
         let skip = (from - first as u64 * part).min(all.len() as u64) as usize;
         let n = usize::try_from(len).unwrap_or(usize::MAX).min(all.len() - skip);
-        Ok((all[skip..skip + n].to_vec(), kept))
+        all.truncate(skip + n);
+        all.drain(..skip);
+        Ok((all, kept))
     }
 
     /// A range of an object at rest; and did a cache have it?

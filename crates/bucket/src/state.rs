@@ -32,6 +32,8 @@ pub struct Stats {
     pub kept: u64,
     /// Groups that the near log has and the bucket is not known to have.
     pub near_groups: u64,
+    /// What a small PUT took lately, in microseconds.
+    pub put_micros: u64,
 }
 
 /// One object of the log.

@@ -335,7 +335,9 @@ impl Store {
         let (requests, bytes) = (self.inner.steady.requests.get(), self.inner.steady.bytes.get());
         let kept = self.inner.steady.kept.get();
         let near_groups = self.inner.near.as_ref().map_or(0, |n| n.waiting() as u64);
-        Stats { requests, bytes, kept, near_groups, ..self.inner.state.borrow().stats }
+        let s = self.inner.state.borrow();
+        let put_micros = s.put_nanos / 1000;
+        Stats { requests, bytes, kept, near_groups, put_micros, ..s.stats }
     }
     /// Bytes of memory that the table takes, about.
     pub fn table_memory_bytes(&self) -> usize {

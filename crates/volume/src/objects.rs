@@ -189,6 +189,7 @@ impl GroupStore for Groups {
             ("cairn_bucket_blocks_moved_total", s.moved),
             ("cairn_bucket_checkpoints_total", s.checkpoints),
             ("cairn_bucket_near_groups", s.near_groups),
+            ("cairn_bucket_put_micros", s.put_micros),
         ]
     }
 }
