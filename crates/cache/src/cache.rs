@@ -94,6 +94,10 @@ impl Cache {
     pub fn block_bytes(&self) -> usize {
         self.options.block_bytes
     }
+    /// May a block's number have more than 32 bits?
+    pub fn has_wide_numbers(&self) -> bool {
+        self.disk.size_bytes() / self.block_bytes() as u64 > 1 << 32
+    }
     /// What it has counted.
     pub fn stats(&self) -> &CacheStats {
         &self.stats

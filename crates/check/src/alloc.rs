@@ -23,6 +23,18 @@ impl Check<'_> {
         None
     }
 
+    /// The same for a pointer of 32 bits.
+    pub(crate) fn alloc_for_pointer(&mut self) -> Option<BlockNo> {
+        let b = self.alloc_block()?;
+        if b.0 >> 32 == 0 {
+            return Some(b);
+        }
+        self.claims.release(&self.geo(), b);
+        let text = "the repair needs a free block before the 2^32nd, and there is none";
+        self.found(Kind::NoRoom, Place::Volume, text);
+        None
+    }
+
     /// A free inode; None, and a finding, if there is none. It is taken once its `Info` says so.
     pub(crate) fn find_free_inode(&mut self) -> Option<Ino> {
         let geo = self.geo();

@@ -132,8 +132,9 @@ impl Check<'_> {
     fn runs_of(&mut self, ino: Ino, raw: &[u8]) -> Result<Vec<Extent>, CheckError> {
         let inode = InodeRef(raw);
         let mut runs: Vec<Extent> = Vec::new();
-        if inode.xattr_block().0 != 0 && self.frame.may_hold(inode.xattr_block()) {
-            runs.push(Extent { start: inode.xattr_block(), len: 1 });
+        let xattr = self.xattr_block_of(raw);
+        if xattr.0 != 0 && self.frame.may_hold(xattr) {
+            runs.push(Extent { start: xattr, len: 1 });
         }
         let slow = inode.is_symlink() && !crate::inode::is_fast(raw);
         if inode.is_inline() || !(inode.is_file() || inode.is_dir() || slow) {
@@ -196,7 +197,7 @@ impl Check<'_> {
         let (bs, tail) = (self.geo().block_bytes, self.geo().sums.dir_tail());
         let mut all = Vec::new();
         let runs = self.runs_of(dir, raw).unwrap_or_default();
-        let xattr = InodeRef(raw).xattr_block();
+        let xattr = self.xattr_block_of(raw);
         let blocks = runs.into_iter().flat_map(|r| r.start.0..r.start.0 + r.len).map(BlockNo);
         let blocks = blocks.filter(|b| *b != xattr).filter_map(|b| self.view.read(b).ok());
         for block in blocks.chain(self.inline_image(dir, raw)) {

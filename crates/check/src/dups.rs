@@ -17,11 +17,12 @@ use std::collections::BTreeSet;
 impl Check<'_> {
     /// Leaves every block to one owner. The tables are out of date afterwards.
     pub(crate) fn resolve_double_claims(&mut self) -> Result<(), CheckError> {
-        let mut kept: BTreeSet<u32> = BTreeSet::new();
+        let mut kept: BTreeSet<u64> = BTreeSet::new();
         let inodes: Vec<Ino> = self.infos.used().map(|(ino, _)| ino).collect();
         // A block of attributes was claimed before any of these, or refused; it stays what it is.
         kept.extend(self.xattr_users.iter().filter(|(_, n)| n.is_some()).map(|(b, _)| *b));
-        kept.extend(self.resize_top.iter().chain(&self.bad_blocks));
+        kept.extend(self.resize_top.map(u64::from));
+        kept.extend(&self.bad_blocks);
         // A directory's block has names in it: directories come first.
         for dirs in [true, false] {
             for ino in &inodes {
@@ -34,7 +35,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn settle_in(&mut self, ino: Ino, kept: &mut BTreeSet<u32>) -> Result<(), CheckError> {
+    fn settle_in(&mut self, ino: Ino, kept: &mut BTreeSet<u64>) -> Result<(), CheckError> {
         let mut raw = self.raw_inode(ino)?;
         let inode = InodeRef(&raw);
         if !(inode.is_file() || inode.is_dir() || inode.is_symlink()) || is_fast(&raw) {
@@ -55,7 +56,7 @@ impl Check<'_> {
             if p.fault.is_some() {
                 return Then::Skip;
             }
-            let key = p.block.0 as u32;
+            let key = p.block.0;
             if !twice.contains(&key) || kept.insert(key) {
                 return Then::Follow;
             }
@@ -86,7 +87,7 @@ impl Check<'_> {
 
     /// Puts a copy of the block in its place; without room, a hole.
     fn give_copy(&mut self, raw: &mut [u8], p: &Pointer) -> Result<(), CheckError> {
-        let new = match self.alloc_block() {
+        let new = match self.alloc_for_pointer() {
             Some(new) => {
                 let bytes = self.view.read(p.block)?;
                 self.view.put_fresh(new, bytes);
@@ -109,18 +110,18 @@ impl Check<'_> {
         &mut self,
         ino: Ino,
         raw: &mut [u8],
-        kept: &mut BTreeSet<u32>,
+        kept: &mut BTreeSet<u64>,
     ) -> Result<(), CheckError> {
         let tree = extents::read(&self.view, &self.frame, raw, ino)?;
         let is_dir = InodeRef(raw).is_dir();
         let (mut all, mut copied, mut gone) = (Vec::new(), 0u64, 0u64);
         for m in &tree.extents {
-            let (from, to) = (m.start.0 as u32, (m.start.0 + u64::from(m.len) - 1) as u32);
-            let shared: Vec<u32> = self.twice.range(from..=to).copied().collect();
-            let foreign: Vec<u32> = shared.into_iter().filter(|b| !kept.insert(*b)).collect();
+            let blocks = m.start.0..m.start.0 + u64::from(m.len);
+            let shared: Vec<u64> = self.twice.range(blocks).copied().collect();
+            let foreign: Vec<u64> = shared.into_iter().filter(|b| !kept.insert(*b)).collect();
             let mut rest = *m;
             for b in foreign {
-                let before = (u64::from(b) - rest.start.0) as u32;
+                let before = (b - rest.start.0) as u32;
                 let (left, right) = cut_at(rest, before);
                 all.extend(left);
                 if let Some(new) = self.copy_of(b, is_dir || m.unwritten)? {
@@ -133,10 +134,7 @@ impl Check<'_> {
             }
             all.extend(Some(rest).filter(|m| m.len > 0));
         }
-        let mut foreign_node = |b: &BlockNo| {
-            let key = b.0 as u32;
-            self.twice.contains(&key) && !kept.insert(key)
-        };
+        let mut foreign_node = |b: &BlockNo| self.twice.contains(&b.0) && !kept.insert(b.0);
         let nodes = tree.nodes.iter().filter(|b| foreign_node(b)).count() as u64;
         if copied + gone + nodes == 0 {
             return Ok(());
@@ -154,9 +152,9 @@ impl Check<'_> {
     }
 
     /// A copy of another file's block; None: it is left out, or there is no room for one.
-    fn copy_of(&mut self, b: u32, left_out: bool) -> Result<Option<BlockNo>, CheckError> {
+    fn copy_of(&mut self, b: u64, left_out: bool) -> Result<Option<BlockNo>, CheckError> {
         let Some(new) = (if left_out { None } else { self.alloc_block() }) else { return Ok(None) };
-        let bytes = self.view.read(BlockNo(u64::from(b)))?;
+        let bytes = self.view.read(BlockNo(b))?;
         self.view.put_fresh(new, bytes);
         Ok(Some(new))
     }

@@ -42,16 +42,16 @@ impl Check<'_> {
                 Then::Follow
             })?;
         }
-        self.release_xattr_block(i.xattr_block())
+        self.release_xattr_block(self.xattr_block_of(raw))
     }
 
     fn release_xattr_block(&mut self, b: format::BlockNo) -> Result<(), CheckError> {
         let geo = self.geo();
-        let Some(Some(users)) = self.xattr_users.get_mut(&(b.0 as u32)) else { return Ok(()) };
+        let Some(Some(users)) = self.xattr_users.get_mut(&b.0) else { return Ok(()) };
         *users = users.saturating_sub(1);
         let left = *users;
         if left == 0 {
-            self.xattr_users.remove(&(b.0 as u32));
+            self.xattr_users.remove(&b.0);
             self.claims.release(&geo, b);
             return Ok(());
         }

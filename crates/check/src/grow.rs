@@ -36,7 +36,7 @@ impl Check<'_> {
             };
             block = BlockNo(u64::from(now));
             if now == 0 {
-                let Some(new) = self.alloc_block() else { return Ok(None) };
+                let Some(new) = self.alloc_for_pointer() else { return Ok(None) };
                 let last = n + 1 == path.depth;
                 self.view.put_fresh(new, if last { bytes.clone() } else { vec![0; bs] });
                 match holder {

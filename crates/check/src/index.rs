@@ -33,7 +33,7 @@ impl Check<'_> {
     /// Is the index of a directory whose entries are sound itself sound?
     pub(crate) fn index_is_sound(&mut self, d: &Dir) -> Result<bool, CheckError> {
         let root = match self.dirs.blocks.get(d.first) {
-            Some(b) if *b != 0 => self.view.read(BlockNo(u64::from(*b)))?,
+            Some(b) if *b != 0 => self.view.read(BlockNo(*b))?,
             _ => return Ok(false),
         };
         let levels = root[ROOT_INFO + 6];
@@ -75,7 +75,7 @@ impl Check<'_> {
     }
 
     fn dir_block(&self, d: &Dir, n: u32) -> Result<Vec<u8>, CheckError> {
-        self.view.read(BlockNo(u64::from(self.dirs.blocks[d.first + n as usize])))
+        self.view.read(BlockNo(self.dirs.blocks[d.first + n as usize]))
     }
 
     /// What hangs below a node between root and leaves; None: the node is damaged.

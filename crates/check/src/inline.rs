@@ -15,6 +15,9 @@ use format::ext::inline::{self, MAP_BYTES, PARENT_BYTES};
 use format::ext::inode::{FLAG_EXTENTS, FLAG_INLINE, InodeMut, InodeRef};
 use format::{BlockNo, FileBlock, Ino};
 
+/// The number of the first image: no volume has so many blocks.
+const IMAGES: u64 = 1 << 52;
+
 /// A directory that lies in its inode.
 #[derive(Clone, Copy)]
 pub(crate) struct InlineDir {
@@ -109,12 +112,8 @@ impl Check<'_> {
             let stored = inline::store(raw, &contents);
             assert!(stored, "what is no longer than before fits");
         }
-        let number = u32::MAX - self.inline.len() as u32;
-        if u64::from(number) < self.geo().blocks + u64::from(self.geo().first_data_block) {
-            let text = "there is no number left to show the directory by; check it with e2fsck";
-            return self.found(Kind::NoRoom, Place::Inode(ino), text);
-        }
-        let block = BlockNo(u64::from(number));
+        let number = IMAGES + self.inline.len() as u64;
+        let block = BlockNo(number);
         self.inline.insert(ino.0, InlineDir { block, len: contents.len() });
         let kinds = self.sb.has_incompat(incompat::FILETYPE);
         let mut image = vec![0; self.geo().block_bytes];
@@ -125,7 +124,7 @@ impl Check<'_> {
 
     /// Is it the number of such a directory's image?
     pub(crate) fn is_image(&self, b: BlockNo) -> bool {
-        b.0 > u64::from(u32::MAX) - self.inline.len() as u64
+        b.0 >= IMAGES
     }
 
     /// Puts into the inodes what the passes have mended in the images.
@@ -168,7 +167,7 @@ impl Check<'_> {
             self.edit_inode(dir, |raw| raw.copy_from_slice(&old))?;
             return Ok(false);
         };
-        let (from, to) = (d.block.0 as u32, block.0 as u32);
+        let (from, to) = (d.block.0, block.0);
         for b in self.dirs.blocks.iter_mut().filter(|b| **b == from) {
             *b = to;
         }

@@ -116,7 +116,7 @@ impl Check<'_> {
         let block = self.map_new_block(ino, FileBlock(0), bytes)?;
         *self.infos.get_mut(ino) = Info { kind: 2, empty: false, links: 2, names: 0 };
         let first = self.dirs.blocks.len();
-        self.dirs.blocks.push(block.map_or(0, |b| b.0 as u32));
+        self.dirs.blocks.push(block.map_or(0, |b| b.0));
         let d = Dir {
             ino: ino.0,
             dotdot: parent.0,
@@ -142,7 +142,7 @@ impl Check<'_> {
             if block == 0 {
                 continue;
             }
-            let bytes = self.view.read(BlockNo(u64::from(block)))?;
+            let bytes = self.view.read(BlockNo(block))?;
             let part = entries_part(&bytes, self.tail());
             for e in dirent::entries(part).filter_map(Result::ok).filter(|e| e.ino.0 != 0) {
                 show(e.name, e.ino, At { block, byte: e.at as u16 });
@@ -174,14 +174,14 @@ impl Check<'_> {
             if block == 0 {
                 continue;
             }
-            let bytes = self.view.read(BlockNo(u64::from(block)))?;
+            let bytes = self.view.read(BlockNo(block))?;
             let part = bytes.len() - self.tail();
             let Some(mut front) = self.in_sectors(&d, n, bytes) else { continue };
             let end = front.split_off(part);
             if let Ok(Some(slack)) = dirent::find_slack(&front, name.len()) {
                 let at = dirent::insert(&mut front, slack, ino, kind, name);
                 let bytes = [front, end].concat();
-                self.view.put(BlockNo(u64::from(block)), bytes);
+                self.view.put(BlockNo(block), bytes);
                 return Ok(Some(At { block, byte: at as u16 }));
             }
         }
@@ -190,7 +190,7 @@ impl Check<'_> {
         let end = FileBlock(u64::from(d.count));
         let Some(block) = self.map_new_block(dir, end, bytes)? else { return Ok(None) };
         self.add_dir_block(i, block);
-        Ok(Some(At { block: block.0 as u32, byte: at as u16 }))
+        Ok(Some(At { block: block.0, byte: at as u16 }))
     }
 
     /// Remembers one more block of a directory; its list moves to the end, where there is room.
@@ -201,7 +201,7 @@ impl Check<'_> {
             self.dirs.list[i].first = self.dirs.blocks.len();
             self.dirs.blocks.extend_from_within(from);
         }
-        self.dirs.blocks.push(block.0 as u32);
+        self.dirs.blocks.push(block.0);
         self.dirs.list[i].count += 1;
     }
 
@@ -245,7 +245,7 @@ impl Check<'_> {
     fn flatten_index(&mut self, d: &Dir) -> Result<(), CheckError> {
         let tail = self.tail();
         for n in (0..d.count as usize).filter(|_| tail > 0) {
-            let block = BlockNo(u64::from(self.dirs.blocks[d.first + n]));
+            let block = BlockNo(self.dirs.blocks[d.first + n]);
             if block.0 != 0 && is_node(&self.view.read(block)?, n == 0, tail) {
                 self.view.edit(block, |b| dirindex::flatten(b, n == 0, tail))?;
             }

@@ -44,7 +44,7 @@ pub(crate) struct MapScan {
     garbage: u64,
     beyond: u64,
     /// Of a directory: its blocks, by position.
-    pub(crate) data: Vec<(u64, u32)>,
+    pub(crate) data: Vec<(u64, u64)>,
 }
 
 impl Check<'_> {
@@ -203,14 +203,14 @@ impl Check<'_> {
                     if p.level == 0 {
                         scan.end = p.file_block.0 + 1;
                         if is_dir {
-                            scan.data.push((p.file_block.0, p.block.0 as u32));
+                            scan.data.push((p.file_block.0, p.block.0));
                         }
                     }
                     if ino == BAD_BLOCKS_INO {
-                        bad_blocks.insert(p.block.0 as u32);
+                        bad_blocks.insert(p.block.0);
                     }
                     if claims.claim(&geo, p.block) {
-                        twice.insert(p.block.0 as u32);
+                        twice.insert(p.block.0);
                         // An indirect block met again may lead round in circles.
                         return if p.level > 0 { Then::Skip } else { Then::Follow };
                     }

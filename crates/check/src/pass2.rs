@@ -47,11 +47,11 @@ impl Check<'_> {
         let mut broken_node = false;
         self.dirs.list[i].empty = true;
         for n in 0..d.count {
-            let mut block = BlockNo(u64::from(self.dirs.blocks[d.first + n as usize]));
+            let mut block = BlockNo(self.dirs.blocks[d.first + n as usize]);
             let mut here = Here { dir, block, first: n == 0, changed: false };
             if block.0 == 0 {
                 let Some(b) = self.fill_hole(dir, FileBlock(u64::from(n)))? else { continue };
-                self.dirs.blocks[d.first + n as usize] = b.0 as u32;
+                self.dirs.blocks[d.first + n as usize] = b.0;
                 (block, here.block, changed) = (b, b, true);
             }
             let mut bytes = self.view.read(block)?;
@@ -175,7 +175,7 @@ impl Check<'_> {
             }
             self.mend_name(bytes, here, &e);
             self.mend_kind(bytes, here, &e);
-            let at = At { block: here.block.0 as u32, byte: e.at as u16 };
+            let at = At { block: here.block.0, byte: e.at as u16 };
             names.push((hash(e.name(bytes)), at));
             self.count_name(here.dir, Ino(e.ino), at);
         }
@@ -285,9 +285,9 @@ impl Check<'_> {
             while to < names.len() && names[to].0 == names[from].0 {
                 to += 1;
             }
-            let mut seen: BTreeMap<Vec<u8>, (u32, u32)> = BTreeMap::new();
+            let mut seen: BTreeMap<Vec<u8>, (u32, u64)> = BTreeMap::new();
             for (_, at) in names[from..to].iter().filter(|_| to - from > 1) {
-                let block = BlockNo(u64::from(at.block));
+                let block = BlockNo(at.block);
                 let bytes = self.view.read(block)?;
                 let e = dirblock::entry(&bytes, usize::from(at.byte)).expect("counted before");
                 let name = e.name(&bytes).to_vec();
@@ -312,7 +312,7 @@ impl Check<'_> {
 
     /// Takes a counted name away.
     pub(crate) fn remove_name(&mut self, ino: Ino, at: At) -> Result<(), CheckError> {
-        let block = BlockNo(u64::from(at.block));
+        let block = BlockNo(at.block);
         self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
         let info = self.infos.get_mut(ino);
         info.names = info.names.saturating_sub(1);

@@ -67,7 +67,7 @@ impl Check<'_> {
             self.found(Kind::TwoNames, Place::Inode(Ino(dir)), text);
             all.remove(keep);
             for (parent, at) in all {
-                let block = BlockNo(u64::from(at.block));
+                let block = BlockNo(at.block);
                 self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
                 self.unindex(parent)?;
             }
@@ -128,8 +128,7 @@ impl Check<'_> {
         self.dirs.list[i].dotdot = parent.0;
         let block = self.dirs.blocks[self.dirs.list[i].first];
         if block != 0 {
-            let block = BlockNo(u64::from(block));
-            self.view.edit(block, |b| set32(b, DOTDOT_AT, parent.0))?;
+            self.view.edit(BlockNo(block), |b| set32(b, DOTDOT_AT, parent.0))?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub(crate) struct Check<'a> {
     pub(crate) progress: &'a mut dyn Progress,
     pub(crate) claims: Claims,
     /// Blocks claimed more than once.
-    pub(crate) twice: BTreeSet<u32>,
+    pub(crate) twice: BTreeSet<u64>,
     /// Extent trees that have to be made anew, once it is known what is free.
     pub(crate) to_rebuild: BTreeMap<u32, Vec<Mapped>>,
     /// Groups with names of inodes that their descriptors say were never used.
@@ -54,9 +54,9 @@ pub(crate) struct Check<'a> {
     /// The block of pointers of the inode of reserved descriptors.
     pub(crate) resize_top: Option<u32>,
     /// What the inode of bad blocks lists.
-    pub(crate) bad_blocks: BTreeSet<u32>,
+    pub(crate) bad_blocks: BTreeSet<u64>,
     /// Attribute blocks: how many inodes use each; None: it is damaged.
-    pub(crate) xattr_users: BTreeMap<u32, Option<u32>>,
+    pub(crate) xattr_users: BTreeMap<u64, Option<u32>>,
     /// Was the volume in use when it was last written, and nobody has found errors since?
     pub(crate) crashed: bool,
     /// Is there a file of 2 GiB or more?
@@ -78,11 +78,6 @@ pub fn check<'a>(
     if !unknown.is_empty() {
         let advice = "check the volume with e2fsck".to_owned();
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
-    }
-    if located.superblock.blocks() > u64::from(u32::MAX) {
-        let (feature, advice) =
-            ("more than 2^32 blocks".to_owned(), "check it with e2fsck".to_owned());
-        return Err(FormatError::Incompatible { feature, advice }.into());
     }
     let mut c = Check::new(image, options, located, progress);
     c.passes()?;

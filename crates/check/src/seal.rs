@@ -20,7 +20,7 @@ impl Check<'_> {
             let blocks = d.first..d.first + d.count as usize;
             let mended: Vec<BlockNo> = self.dirs.blocks[blocks]
                 .iter()
-                .map(|b| BlockNo(u64::from(*b)))
+                .map(|b| BlockNo(*b))
                 .filter(|b| b.0 != 0 && self.view.is_mended(*b))
                 .collect();
             if mended.is_empty() {
@@ -33,7 +33,7 @@ impl Check<'_> {
             }
         }
         let used = self.xattr_users.iter().filter(|(_, n)| n.is_some());
-        let attributes: Vec<BlockNo> = used.map(|(b, _)| BlockNo(u64::from(*b))).collect();
+        let attributes: Vec<BlockNo> = used.map(|(b, _)| BlockNo(*b)).collect();
         for b in attributes.into_iter().filter(|b| self.view.is_mended(*b)).collect::<Vec<_>>() {
             self.view.edit(b, |bytes| sums.seal_xattr(b, bytes))?;
         }

@@ -164,7 +164,7 @@ impl Infos {
 /// Where an entry lies.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct At {
-    pub(crate) block: u32,
+    pub(crate) block: u64,
     pub(crate) byte: u16,
 }
 
@@ -191,7 +191,7 @@ pub(crate) struct Dir {
 #[derive(Default)]
 pub(crate) struct Dirs {
     pub(crate) list: Vec<Dir>,
-    pub(crate) blocks: Vec<u32>,
+    pub(crate) blocks: Vec<u64>,
 }
 
 impl Dirs {

@@ -97,16 +97,16 @@ impl Check<'_> {
             for n in 0..m.len {
                 let b = m.start.plus(u64::from(n));
                 if self.claims.claim(&geo, b) {
-                    self.twice.insert(b.0 as u32);
+                    self.twice.insert(b.0);
                 }
                 if is_dir {
-                    scan.data.push((u64::from(m.first + n), b.0 as u32));
+                    scan.data.push((u64::from(m.first + n), b.0));
                 }
             }
         }
         for b in &tree.nodes {
             if self.claims.claim(&geo, *b) {
-                self.twice.insert(b.0 as u32);
+                self.twice.insert(b.0);
             }
         }
         scan

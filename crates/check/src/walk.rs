@@ -84,7 +84,7 @@ fn step(
     mut at: Pointer,
     visit: &mut Visitor<'_>,
 ) -> Result<bool, CheckError> {
-    if !frame.is_legal(at.block.0 as u32) {
+    if !frame.may_hold(at.block) {
         at.fault = Some(Fault::Illegal);
         return Ok(visit(&at) != Then::Clear);
     }

@@ -28,7 +28,7 @@ impl Check<'_> {
             self.found(Kind::Xattr, Place::Inode(ino), "its own attributes are damaged; removed");
             raw[CLASSIC_BYTES + extra..].fill(0);
         }
-        let block = InodeRef(raw).xattr_block();
+        let block = self.xattr_block_of(raw);
         if block.0 == 0 {
             return Ok(());
         }
@@ -41,14 +41,23 @@ impl Check<'_> {
             Place::Inode(ino),
             format!("attribute block {block} is damaged; removed"),
         );
-        InodeMut(raw).set_xattr_block(BlockNo(0));
+        match self.geo().wide {
+            true => InodeMut(raw).set_xattr_block_wide(BlockNo(0)),
+            false => InodeMut(raw).set_xattr_block(BlockNo(0)),
+        }
         Ok(())
+    }
+
+    /// The inode's attribute block.
+    pub(crate) fn xattr_block_of(&self, raw: &[u8]) -> BlockNo {
+        let i = InodeRef(raw);
+        if self.geo().wide { i.xattr_block_wide() } else { i.xattr_block() }
     }
 
     /// Counts one more user of an attribute block; false: it is none.
     fn use_xattr_block(&mut self, b: BlockNo) -> Result<bool, CheckError> {
-        let key = b.0 as u32;
-        if !self.frame.is_legal(key) {
+        let key = b.0;
+        if !self.frame.may_hold(b) {
             return Ok(false);
         }
         let geo = self.geo();
@@ -77,10 +86,10 @@ impl Check<'_> {
 
     /// Compares the blocks' counts of users with what was counted.
     pub(crate) fn check_xattr_counts(&mut self) -> Result<(), CheckError> {
-        let used: Vec<(u32, u32)> =
+        let used: Vec<(u64, u32)> =
             self.xattr_users.iter().filter_map(|(b, n)| n.map(|n| (*b, n))).collect();
         for (b, users) in used {
-            let block = BlockNo(u64::from(b));
+            let block = BlockNo(b);
             let says = refcount(&self.view.read(block)?);
             if says == users {
                 continue;

@@ -25,7 +25,7 @@ mod timers;
 
 pub use block::{Block, SECTOR_BYTES};
 pub use blocking::{Blocking, ReadNow};
-pub use both::{both, unless};
+pub use both::{all, both, unless};
 pub use bucket::{BUCKET_BYTES, Bucket, BucketError, BucketErrorKind, ObjectDone, ObjectOp};
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};

@@ -1,22 +1,81 @@
-//! A block group in memory: its descriptor, and what has been learnt of its bitmaps. The bitmaps
-//! themselves are blocks of the cache, checked when they come in. The counts are the descriptor's,
-//! kept in step by edits of its block; since no order of writes can protect a count, a bitmap
-//! overrules it.
+//! A block group in memory: its counts, and what has been learnt of its bitmaps. The bitmaps
+//! themselves are blocks of the cache, as the descriptors are (descs.rs), checked when they come
+//! in. The counts are the descriptors', kept in step by edits of their blocks; since no order of
+//! writes can protect a count, a bitmap overrules it.
 
 use crate::Ext;
 use crate::alloc::{Ask, Seen};
+use crate::descs::Desc;
 use cache::{Buf, BufKind, Role};
+use env::IdMap;
 use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::{GroupDesc, bitmap};
 use format::intent::Intent;
 use format::{BlockNo, FormatError, GroupNo, Ino};
 use integrity::{Change, Txn};
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use vfs::FsError;
 
+/// What has been learnt is kept of so many groups at least.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// What is free in a group, and how many directories it has: all that is in memory of a group that
+/// nobody has used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    pub(crate) free_blocks: u32,
+    pub(crate) free_inodes: u32,
+    pub(crate) used_dirs: u32,
+}
+
+impl Counts {
+    pub(crate) fn of(d: &GroupDesc) -> Counts {
+        let GroupDesc { free_blocks, free_inodes, used_dirs, .. } = *d;
+        Counts { free_blocks, free_inodes, used_dirs }
+    }
+}
+
+/// The groups.
+#[derive(Default)]
+pub(crate) struct Groups {
+    /// Of each.
+    pub(crate) counts: Vec<Counts>,
+    known: IdMap<u32, Group>,
+    /// Of so many something was kept when they were last looked through.
+    kept: usize,
+}
+
+impl Groups {
+    pub(crate) fn new(counts: Vec<Counts>) -> Groups {
+        Groups { counts, ..Groups::default() }
+    }
+    pub(crate) fn of(&self, g: GroupNo) -> Counts {
+        self.counts[g.0 as usize]
+    }
+    /// What has been learnt of a group, if something has.
+    pub(crate) fn known(&self, g: GroupNo) -> Option<&Group> {
+        self.known.get(&g.0)
+    }
+    /// The same, to be added to. What was learnt of others may be forgotten for it, but for what
+    /// was freed in them.
+    pub(crate) fn learn(&mut self, g: GroupNo, blocks: u32) -> &mut Group {
+        if self.known.len() >= KNOWN_MAX.max(2 * self.kept) && !self.known.contains_key(&g.0) {
+            self.known.retain(|_, group| group.freed);
+            self.kept = self.known.len();
+        }
+        self.known.entry(g.0).or_insert_with(|| Group::new(blocks))
+    }
+    /// Searches begin at the first of what is free again.
+    pub(crate) fn rewind(&mut self) {
+        for group in self.known.values_mut() {
+            (group.cursor, group.cursor_ino) = (0, 0);
+        }
+    }
+}
+
+/// What has been learnt of a group.
 pub(crate) struct Group {
-    pub(crate) desc: GroupDesc,
     /// Was its block bitmap seen, and its count corrected?
     blocks_seen: bool,
     inodes_seen: bool,
@@ -41,9 +100,8 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    pub(crate) fn new(desc: GroupDesc, blocks: u32) -> Group {
+    pub(crate) fn new(blocks: u32) -> Group {
         Group {
-            desc,
             blocks_seen: false,
             inodes_seen: false,
             first_free: 0,
@@ -92,7 +150,25 @@ impl Group {
     }
 }
 
+/// A group's bitmap, and its descriptor, which whoever changes the bitmap changes, too.
+pub(crate) struct Map {
+    buf: Buf,
+    pub(crate) desc: Desc,
+}
+
+impl Deref for Map {
+    type Target = Buf;
+    fn deref(&self) -> &Buf {
+        &self.buf
+    }
+}
+
 impl Ext {
+    /// What is known of a group, to be added to.
+    pub(crate) fn learn<T>(&self, g: GroupNo, f: impl FnOnce(&mut Group) -> T) -> T {
+        f(self.groups.borrow_mut().learn(g, self.geo.group_blocks(g)))
+    }
+
     /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond
     /// its ends?
     pub(crate) fn meets_system(&self, first: BlockNo, len: u64) -> bool {
@@ -117,14 +193,13 @@ impl Ext {
     }
 
     /// The group's block bitmap; checked when it is read.
-    pub(crate) async fn block_map(&self, g: GroupNo) -> Result<Buf, FsError> {
-        let (seen, at, missing) = {
-            let group = &self.groups.borrow()[g.0 as usize];
-            let missing = self.geo.sums.lazy() && group.desc.has(BLOCK_UNINIT);
-            (group.blocks_seen, BlockNo(group.desc.block_bitmap), missing)
-        };
-        if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
-            return Ok(b);
+    pub(crate) async fn block_map(&self, g: GroupNo) -> Result<Map, FsError> {
+        let desc = self.desc(g).await?;
+        let d = desc.get();
+        let (at, missing) = (BlockNo(d.block_bitmap), self.geo.sums.lazy() && d.has(BLOCK_UNINIT));
+        let seen = self.groups.borrow().known(g).is_some_and(|k| k.blocks_seen);
+        if let Some(buf) = self.cache.get_cached(at).filter(|_| seen) {
+            return Ok(Map { buf, desc });
         }
         let buf = if missing {
             let buf = self.cache.get_new(at, BufKind::Meta, Ino(0));
@@ -134,22 +209,23 @@ impl Ext {
         } else {
             let read = self.cache.get(at, BufKind::Meta).await;
             let buf = read.map_err(|e| self.unreadable(&e))?;
-            self.check_map_sum(g, &buf, self.geo.blocks_per_group, Sums::check_block_map)?;
+            let (bits, check) = (self.geo.blocks_per_group, Sums::check_block_map);
+            self.check_map_sum((g, &desc), &buf, bits, check)?;
             buf
         };
         self.mark(&buf, Role::BlockMap(g.0));
         self.check_block_map(g, &buf)?;
-        let group = &mut self.groups.borrow_mut()[g.0 as usize];
-        if !std::mem::replace(&mut group.blocks_seen, true) {
+        if !self.learn(g, |k| std::mem::replace(&mut k.blocks_seen, true)) {
             let free = bitmap::count_zeros(&buf.bytes(), self.geo.group_blocks(g) as usize);
-            let wrong = free as i64 - i64::from(group.desc.free_blocks);
+            let counted = &mut self.groups.borrow_mut().counts[g.0 as usize].free_blocks;
+            let wrong = free as i64 - i64::from(*counted);
             if wrong != 0 {
                 tracing::warn!("group {g} has {free} free blocks, {wrong} more than it counted");
-                group.desc.free_blocks = free as u32;
+                *counted = free as u32;
                 self.free_blocks.set(self.free_blocks.get().saturating_add_signed(wrong));
             }
         }
-        Ok(buf)
+        Ok(Map { buf, desc })
     }
 
     fn check_block_map(&self, g: GroupNo, buf: &Buf) -> Result<(), FsError> {
@@ -164,14 +240,13 @@ impl Ext {
     }
 
     /// The group's inode bitmap; checked when it is read.
-    pub(crate) async fn inode_map(&self, g: GroupNo) -> Result<Buf, FsError> {
-        let (seen, at, missing) = {
-            let group = &self.groups.borrow()[g.0 as usize];
-            let missing = self.geo.sums.lazy() && group.desc.has(INODE_UNINIT);
-            (group.inodes_seen, BlockNo(group.desc.inode_bitmap), missing)
-        };
-        if let Some(b) = self.cache.get_cached(at).filter(|_| seen) {
-            return Ok(b);
+    pub(crate) async fn inode_map(&self, g: GroupNo) -> Result<Map, FsError> {
+        let desc = self.desc(g).await?;
+        let d = desc.get();
+        let (at, missing) = (BlockNo(d.inode_bitmap), self.geo.sums.lazy() && d.has(INODE_UNINIT));
+        let seen = self.groups.borrow().known(g).is_some_and(|k| k.inodes_seen);
+        if let Some(buf) = self.cache.get_cached(at).filter(|_| seen) {
+            return Ok(Map { buf, desc });
         }
         let buf = if missing {
             let buf = self.cache.get_new(at, BufKind::Meta, Ino(0));
@@ -181,7 +256,8 @@ impl Ext {
         } else {
             let read = self.cache.get(at, BufKind::Meta).await;
             let buf = read.map_err(|e| self.unreadable(&e))?;
-            self.check_map_sum(g, &buf, self.geo.inodes_per_group, Sums::check_inode_map)?;
+            let (bits, check) = (self.geo.inodes_per_group, Sums::check_inode_map);
+            self.check_map_sum((g, &desc), &buf, bits, check)?;
             buf
         };
         self.mark(&buf, Role::InodeMap(g.0));
@@ -191,23 +267,23 @@ impl Ext {
             let what = "the inode bitmap calls reserved inodes free";
             return Err(self.damage(&FormatError::corrupt(what, format!("block {}", buf.block()))));
         }
-        let group = &mut self.groups.borrow_mut()[g.0 as usize];
-        if !std::mem::replace(&mut group.inodes_seen, true) {
+        if !self.learn(g, |k| std::mem::replace(&mut k.inodes_seen, true)) {
             let free = bitmap::count_zeros(&buf.bytes(), self.geo.inodes_per_group as usize);
-            let wrong = free as i64 - i64::from(group.desc.free_inodes);
+            let counted = &mut self.groups.borrow_mut().counts[g.0 as usize].free_inodes;
+            let wrong = free as i64 - i64::from(*counted);
             if wrong != 0 {
                 tracing::warn!("group {g} has {free} free inodes, {wrong} more than it counted");
-                group.desc.free_inodes = free as u32;
+                *counted = free as u32;
                 self.free_inodes.set(self.free_inodes.get().saturating_add_signed(wrong));
             }
         }
-        Ok(buf)
+        Ok(Map { buf, desc })
     }
 
     /// Compares a bitmap with the sum in its group's descriptor, once after it was read.
     fn check_map_sum(
         &self,
-        g: GroupNo,
+        (g, desc): (GroupNo, &Desc),
         buf: &Buf,
         bits: u32,
         check: impl Fn(Sums, (GroupNo, &[u8]), &[u8]) -> Result<(), FormatError>,
@@ -215,11 +291,9 @@ impl Ext {
         if buf.is_checked(0) {
             return Ok(());
         }
-        let (desc, at) = self.desc_of(g);
         let checked = {
-            let (desc, map) = (desc.bytes(), buf.bytes());
-            let desc = &desc[at..at + self.geo.desc_bytes];
-            check(self.geo.sums, (g, desc), &map[..bits as usize / 8])
+            let (block, map) = (desc.buf.bytes(), buf.bytes());
+            check(self.geo.sums, (g, &block[desc.range()]), &map[..bits as usize / 8])
         };
         checked.map_err(|e| self.damage(&e))?;
         buf.set_checked(0);
@@ -228,40 +302,37 @@ impl Ext {
 
     /// Before the first bit of a bitmap that is not on disk yet is set: all of it is written with
     /// that. A group with inodes in use has its block bitmap, too (Linux sees to that).
-    pub(crate) fn make_map(&self, txn: &mut Txn, map: &Buf, g: GroupNo, flag: u16) {
-        let missing = {
-            let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            let missing = self.geo.sums.lazy() && group.desc.has(flag);
-            group.desc.flags &= !flag;
-            missing
-        };
-        if missing {
+    pub(crate) fn make_map(&self, txn: &mut Txn, map: &Map, flag: u16) {
+        let mut desc = map.desc.get();
+        if self.geo.sums.lazy() && desc.has(flag) {
             txn.edit(map, 0..self.block_bytes(), Change::Counts, |_| ());
-            self.count(txn, g, 0, 0, 0);
+            desc.flags &= !flag;
+            map.desc.put(txn, &desc);
         }
     }
 
     /// Changes a group's counts, in memory and in the descriptor's block.
-    pub(crate) fn count(&self, txn: &mut Txn, g: GroupNo, blocks: i64, inodes: i64, dirs: i64) {
+    pub(crate) fn count(
+        &self,
+        txn: &mut Txn,
+        (g, desc): (GroupNo, &Desc),
+        blocks: i64,
+        inodes: i64,
+        dirs: i64,
+    ) {
         let count = |v: u32, d: i64| (i64::from(v) + d).clamp(0, i64::from(u32::MAX)) as u32;
         let add = |v: u64, d: i64| v.saturating_add_signed(d);
-        let desc = {
-            let d = &mut self.groups.borrow_mut()[g.0 as usize].desc;
-            d.free_blocks = count(d.free_blocks, blocks);
-            d.free_inodes = count(d.free_inodes, inodes);
-            d.used_dirs = count(d.used_dirs, dirs);
-            *d
+        let counts = {
+            let c = &mut self.groups.borrow_mut().counts[g.0 as usize];
+            c.free_blocks = count(c.free_blocks, blocks);
+            c.free_inodes = count(c.free_inodes, inodes);
+            c.used_dirs = count(c.used_dirs, dirs);
+            *c
         };
         self.free_blocks.set(add(self.free_blocks.get(), blocks));
         self.free_inodes.set(add(self.free_inodes.get(), inodes));
         txn.intend(|| Intent::Group { group: g.0, dirs: dirs != 0 });
-        let (buf, at) = self.desc_of(g);
-        txn.edit_words(&buf, at..at + self.geo.desc_bytes, Change::Counts, |b| desc.encode(b));
-    }
-
-    /// The block with a group's descriptor, and where that begins in it.
-    pub(crate) fn desc_of(&self, g: GroupNo) -> (Buf, usize) {
-        let (n, at) = (g.0 / self.geo.descs_per_block(), self.geo.desc_place(g).1);
-        (self.desc_bufs[n as usize].clone(), at)
+        let Counts { free_blocks, free_inodes, used_dirs } = counts;
+        desc.put(txn, &GroupDesc { free_blocks, free_inodes, used_dirs, ..desc.get() });
     }
 }

@@ -2,6 +2,7 @@
 //! keeps that block in memory.
 
 use crate::Ext;
+use crate::descs::Desc;
 use cache::{Buf, BufKind, Role};
 use format::ext::extents;
 use format::ext::features::incompat;
@@ -14,11 +15,10 @@ use vfs::{FsError, Kind};
 const TABLE_READ: u64 = 16;
 
 impl Ext {
-    fn place(&self, ino: Ino) -> (BlockNo, u32, usize) {
+    /// The block of an inode's slot, which block of its group's table that is, and the byte in it.
+    fn place(&self, ino: Ino, desc: &Desc) -> (BlockNo, u32, usize) {
         let (n, offset) = self.geo.ino_place(ino);
-        let g = self.geo.group_of_ino(ino);
-        let table = self.groups.borrow()[g.0 as usize].desc.inode_table;
-        (BlockNo(table + u64::from(n)), n, offset)
+        (BlockNo(desc.get().inode_table + u64::from(n)), n, offset)
     }
 
     fn handle(&self, ino: Ino, buf: Buf, offset: usize) -> InodeHandle {
@@ -32,7 +32,8 @@ impl Ext {
         if !self.geo.has_ino(ino) {
             return Err(FsError::Stale);
         }
-        let (block, n, offset) = self.place(ino);
+        let desc = self.desc(self.geo.group_of_ino(ino)).await?;
+        let (block, n, offset) = self.place(ino, &desc);
         if let Some(buf) = self.cache.get_cached(block) {
             return Ok(self.handle(ino, buf, offset));
         }
@@ -50,7 +51,8 @@ impl Ext {
         if !self.geo.has_ino(ino) {
             return None;
         }
-        let (block, _, offset) = self.place(ino);
+        let desc = self.desc_cached(self.geo.group_of_ino(ino))?;
+        let (block, _, offset) = self.place(ino, &desc);
         Some(self.handle(ino, self.cache.get_cached(block)?, offset))
     }
 

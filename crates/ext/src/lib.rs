@@ -3,6 +3,7 @@
 //! changes safe it does not know, nor any name.
 
 mod alloc;
+mod descs;
 mod group;
 mod inline;
 mod inodes;
@@ -22,13 +23,14 @@ use env::{DiskError, Env};
 use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Extent, FormatError};
-use group::Group;
+use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use ufs::InodeHandle;
 use vfs::FsError;
 
+pub use descs::scan_descriptors;
 pub use load::{LoadError, Loaded};
 pub use plants::{PLANTS, PLANTS_ANYWHERE, PLANTS_IN_PLACE};
 pub use superblock::marked_open;
@@ -44,8 +46,7 @@ pub struct Ext {
     sb: RefCell<Superblock>,
     /// The block that holds the primary superblock, and where it begins there.
     sb_buf: (Buf, usize),
-    groups: RefCell<Vec<Group>>,
-    desc_bufs: Vec<Buf>,
+    groups: RefCell<Groups>,
     free_blocks: Cell<u64>,
     free_inodes: Cell<u64>,
     /// Free blocks that are kept for root.

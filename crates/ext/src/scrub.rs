@@ -48,7 +48,7 @@ impl Scrubbed for Ext {
     }
 
     async fn inodes_in_use(&self, g: u32) -> Result<Vec<Ino>, FsError> {
-        let (lazy, desc) = (self.geo.sums.lazy(), self.groups.borrow()[g as usize].desc);
+        let (lazy, desc) = (self.geo.sums.lazy(), self.desc(GroupNo(g)).await?.get());
         if lazy && desc.has(INODE_UNINIT) {
             return Ok(Vec::new());
         }
@@ -130,7 +130,7 @@ impl Scrubbed for Ext {
     }
 
     async fn give_back(&self, g: u32) -> Result<u64, FsError> {
-        let (lazy, desc) = (self.geo.sums.lazy(), self.groups.borrow()[g as usize].desc);
+        let (lazy, desc) = (self.geo.sums.lazy(), self.desc(GroupNo(g)).await?.get());
         let mut given = 0;
         if !(lazy && desc.has(BLOCK_UNINIT)) {
             let leaked = self.leaked(GroupNo(g)).await?;
@@ -194,15 +194,19 @@ impl Ext {
             self.inode_map(g).await?;
         }
         let mut txn = self.begin(Credits::blocks(4)).await?;
+        let desc = match self.desc(g).await {
+            Ok(desc) => desc,
+            Err(e) => return self.end(txn).await.and(Err(e)),
+        };
         let first = g.0 * self.geo.inodes_per_group + 1;
         let numbers: Range<u32> = first..first + self.geo.inodes_per_group;
         let dirs = self.watch.census().and_then(|c| c.dirs_in(g.0, numbers));
-        let counted = self.groups.borrow()[g.0 as usize].desc.used_dirs;
+        let counted = self.groups.borrow().of(g).used_dirs;
         let wrong = dirs.map_or(0, |d| i64::from(d) - i64::from(counted));
         if wrong != 0 {
             Tally::add(&self.watch.tally.mended, 1);
         }
-        self.count(&mut txn, g, 0, 0, wrong);
+        self.count(&mut txn, (g, &desc), 0, 0, wrong);
         self.end(txn).await.map(drop)
     }
 

@@ -52,11 +52,12 @@ impl Ext {
             Role::InodeMap(g) => (GroupNo(g), self.geo.inodes_per_group, false),
             _ => return,
         };
-        let (desc, at) = self.desc_of(g);
+        // Whoever has changed the bitmap has changed the descriptor, and so holds it.
+        let desc = self.desc_cached(g).expect("a bitmap's descriptor is changed with it");
         let map = buf.image();
         let map = &map.bytes()[..bits as usize / 8];
         let sums = self.geo.sums;
-        txn.edit_words(&desc, at..at + self.geo.desc_bytes, Change::Counts, |d| {
+        txn.edit_words(&desc.buf, desc.range(), Change::Counts, |d| {
             if of_blocks { sums.seal_block_map(d, map) } else { sums.seal_inode_map(d, map) }
         });
     }

@@ -474,7 +474,10 @@ impl Ext {
         goal: Goal,
         contents: &[u8],
     ) -> Result<Buf, FsError> {
-        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let e = match self.has_extents(inode) {
+            true => self.alloc_blocks(txn, goal, 1).await?,
+            false => self.alloc_for_pointers(txn, goal, 1).await?,
+        };
         let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
         let is_link = inode.with(|raw| InodeRef(raw).is_symlink());
         if !is_link {

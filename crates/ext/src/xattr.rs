@@ -111,10 +111,8 @@ impl Ext {
         let change = Change::XattrPointer { ino: h.ino, old: old_block, new: new_block };
         let wide = self.geo.wide;
         h.edit(txn, change, |raw| {
-            InodeMut(raw).set_xattr_block(new_block);
-            if wide {
-                InodeMut(raw).set_xattr_block_high(new_block);
-            }
+            let mut i = InodeMut(raw);
+            if wide { i.set_xattr_block_wide(new_block) } else { i.set_xattr_block(new_block) }
         });
         let delta = i64::from(new_block.0 != 0) - i64::from(old_block.0 != 0);
         if delta != 0 {

@@ -14,7 +14,8 @@ mod small_layout;
 use small_layout::{Setup, history};
 
 fn setups() -> Vec<Setup> {
-    let base = Setup { unified: 0, unified_mode: false, sync: true, ordered: false, plant: None };
+    let (ordered, far, plant) = (false, false, None);
+    let base = Setup { unified: 0, unified_mode: false, sync: true, ordered, far, plant };
     vec![
         base,
         Setup { sync: false, ..base },
@@ -25,6 +26,8 @@ fn setups() -> Vec<Setup> {
         Setup { unified_mode: true, unified: 300, sync: false, ..base },
         // Whole blocks are written in place directly, over others that are logged.
         Setup { unified_mode: true, unified: 300, ..base },
+        Setup { far: true, ordered: true, unified: 300, ..base },
+        Setup { far: true, unified_mode: true, unified: 300, sync: false, ..base },
     ]
 }
 

@@ -97,7 +97,7 @@ impl<S: Store> Ufs<S> {
         h.with(|raw| {
             let i = InodeRef(raw);
             let space = i.xattr_space();
-            i.xattr_block().0 != 0
+            i.xattr_block_wide().0 != 0
                 || (space.len() > 4 && format::bytes::le32(space, 0) == xattr::MAGIC)
         })
     }

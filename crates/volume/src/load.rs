@@ -250,6 +250,7 @@ fn recipe_of(
             extents: j.extents.clone(),
             superblock_at: j.superblock_at,
             superblock: j.raw.clone(),
+            wide: probe.superblock.blocks() > 1 << 32,
         },
         commit_interval: options.commit_interval,
         live_bytes_max: mechanisms::live_bytes_max(options.recovery_within),

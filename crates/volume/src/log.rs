@@ -12,7 +12,7 @@
 use crate::journal::Journal;
 use crate::place::Place;
 use crate::probe::Probe;
-use crate::recover::{read_descs, set_free};
+use crate::recover::{count_free, set_free};
 use crate::{OpenOptions, VolumeError};
 use env::sync::Lock;
 use env::{Block, Disk, DiskError, Durability};
@@ -318,13 +318,13 @@ async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Resu
     disk.flush().await?;
     let at = journal.byte_of(0).expect("a journal has a first block");
     disk.write(at, vec![Block::copy_of(&journal.unguarded())], Durability::Fua).await?;
-    let descs = read_descs(disk, geo).await?;
+    let free = count_free(disk, geo).await?;
     let mut block = disk.read(0, vec![Block::zeroed(4096)]).await?;
     let at = SUPERBLOCK_AT as usize;
     let bytes = block[0].bytes_mut();
     if let Ok(mut sb) = Superblock::decode(&bytes[at..at + SUPERBLOCK_BYTES]) {
         sb.set_incompat(sb.incompat() & !incompat::RECOVER);
-        set_free(&mut sb, &descs);
+        set_free(&mut sb, free);
         bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]);
     }
     disk.write(0, block, Durability::Fua).await

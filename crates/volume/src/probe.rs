@@ -159,10 +159,6 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         let why = format!("this version does not write {names}{advice}");
         read_only = Some(format!("opened for reading only: {why}"));
     }
-    if superblock.blocks() > u64::from(u32::MAX) {
-        let why = "opened for reading only: volumes beyond 2^32 blocks are not written yet";
-        read_only.get_or_insert(why.into());
-    }
     let (journal, journal_fault) = match journal::find(device, &superblock) {
         Ok(j) => (j, None),
         Err(e) => (None, Some(e.to_string())),

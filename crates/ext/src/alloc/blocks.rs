@@ -5,7 +5,7 @@
 use super::search::{Ask, search};
 use super::{Goal, Runs};
 use crate::Ext;
-use cache::Buf;
+use crate::group::Map;
 use format::ext::bitmap;
 use format::ext::geometry::BLOCK_UNINIT;
 use format::{Extent, FormatError, GroupNo};
@@ -30,6 +30,8 @@ const FREES_AT_ONCE: u64 = 8192;
 struct Hunt {
     goal: Goal,
     want: usize,
+    /// Only the first so many groups have what will do.
+    groups: u32,
     /// Was something seen that may only be reused later?
     held: bool,
 }
@@ -42,6 +44,28 @@ impl Ext {
         goal: Goal,
         want: u64,
     ) -> Result<Extent, FsError> {
+        self.alloc_in(txn, goal, want, self.geo.groups).await
+    }
+
+    /// The same, for a pointer of 32 bits.
+    pub(crate) async fn alloc_for_pointers(
+        &self,
+        txn: &mut Txn,
+        goal: Goal,
+        want: u64,
+    ) -> Result<Extent, FsError> {
+        let e = self.alloc_in(txn, goal, want, self.geo.groups_of_pointers()).await?;
+        assert!(e.start.0 + e.len <= 1 << 32, "{e:?} are more than pointers can name");
+        Ok(e)
+    }
+
+    async fn alloc_in(
+        &self,
+        txn: &mut Txn,
+        goal: Goal,
+        want: u64,
+        groups: u32,
+    ) -> Result<Extent, FsError> {
         assert!(want > 0);
         let kept = if txn.reserve { 0 } else { self.reserved.get() };
         let may_have = self.free_blocks.get().saturating_sub(kept);
@@ -49,7 +73,7 @@ impl Ext {
             return Err(FsError::NoSpace);
         }
         let want = want.min(may_have) as usize;
-        let mut hunt = Hunt { goal, want, held: false };
+        let mut hunt = Hunt { goal, want, groups, held: false };
         let mut pause = None;
         for attempt in 0..ATTEMPTS {
             if attempt > 0 {
@@ -74,12 +98,13 @@ impl Ext {
     }
 
     async fn hunt(&self, txn: &mut Txn, hunt: &mut Hunt) -> Result<Option<Extent>, FsError> {
+        let n = hunt.groups;
         let (goal_group, from) = match hunt.goal {
             Goal::At(b) => (self.geo.group_of(b), Some(self.geo.bit_of(b))),
             Goal::In(g) => (g, None),
         };
+        let from = from.filter(|_| goal_group.0 < n);
         let good = hunt.want.min(GOOD);
-        let n = self.geo.groups;
         // At the goal or behind it; then a good run nearby; then anything anywhere.
         let near = (0..n.min(NEAR)).map(|i| (i, None, good));
         let any = (0..n).map(|i| (i, Some(0), 1));
@@ -103,20 +128,17 @@ impl Ext {
         from: Option<usize>,
         least: usize,
     ) -> Result<Option<Extent>, FsError> {
-        let (free, longest) = {
-            let group = &self.groups.borrow()[g.0 as usize];
-            (group.desc.free_blocks as usize, group.longest)
-        };
-        if free < least || longest < least {
-            return Ok(None);
+        {
+            let groups = self.groups.borrow();
+            let free = groups.of(g).free_blocks as usize;
+            if free < least || groups.known(g).is_some_and(|k| k.longest < least) {
+                return Ok(None);
+            }
         }
         let map = self.block_map(g).await?;
         let end = self.geo.group_blocks(g) as usize;
         let start = self.geo.group_start(g);
-        let (first, cursor) = {
-            let group = &self.groups.borrow()[g.0 as usize];
-            (group.first_free, group.cursor)
-        };
+        let (first, cursor) = self.learn(g, |k| (k.first_free, k.cursor));
         let near = from.is_some_and(|f| f > 0);
         let from = from.unwrap_or(cursor).max(first);
         let exact = matches!(hunt.goal, Goal::At(b) if b == start.plus(from as u64));
@@ -127,7 +149,7 @@ impl Ext {
             !self.trimming.meets(e) && self.mechanism.may_reuse(Freed::Blocks(e))
         });
         hunt.held |= seen.held;
-        self.groups.borrow_mut()[g.0 as usize].learn(ask, seen);
+        self.learn(g, |k| k.learn(ask, seen));
         let Some((bit, len)) = seen.run else { return Ok(None) };
         let extent = Extent { start: start.plus(bit as u64), len: len as u64 };
         self.take(txn, &map, g, extent);
@@ -136,14 +158,11 @@ impl Ext {
 
     /// Searches begin at the first free blocks again: what was held there may be reused now.
     fn rewind(&self) {
-        for group in self.groups.borrow_mut().iter_mut() {
-            group.cursor = 0;
-            group.cursor_ino = 0;
-        }
+        self.groups.borrow_mut().rewind();
     }
 
-    fn take(&self, txn: &mut Txn, map: &Buf, g: GroupNo, e: Extent) {
-        self.make_map(txn, map, g, BLOCK_UNINIT);
+    fn take(&self, txn: &mut Txn, map: &Map, g: GroupNo, e: Extent) {
+        self.make_map(txn, map, BLOCK_UNINIT);
         let (bit, len) = (self.geo.bit_of(e.start), e.len as usize);
         let bytes = bit / 8..(bit + len).div_ceil(8);
         let base = bytes.start * 8;
@@ -156,15 +175,14 @@ impl Ext {
         assert!(!self.meets_system(e.start, e.len), "{e:?} are the volume's own blocks");
         assert!(!self.trimming.meets(e), "T2: {e:?} is given away while it is discarded");
         self.watch.tell(|c| c.blocks_changed(e));
-        {
-            let group = &mut self.groups.borrow_mut()[g.0 as usize];
+        self.learn(g, |group| {
             group.takes(bit, len);
             group.taken += 1;
             if group.taken.is_multiple_of(REWIND) {
                 group.cursor = 0;
             }
-        }
-        self.count(txn, g, -(e.len as i64), 0, 0);
+        });
+        self.count(txn, (g, &map.desc), -(e.len as i64), 0, 0);
     }
 
     /// Frees blocks, whose pointers the caller has cleared in the same transaction.
@@ -214,11 +232,8 @@ impl Ext {
         for i in 0..e.len {
             self.cache.forget(e.start.plus(i));
         }
-        {
-            let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            group.gets(bit, self.geo.group_blocks(g) as usize);
-        }
-        self.count(txn, g, e.len as i64, 0, 0);
+        self.learn(g, |group| group.gets(bit, self.geo.group_blocks(g) as usize));
+        self.count(txn, (g, &map.desc), e.len as i64, 0, 0);
         Ok(())
     }
 }

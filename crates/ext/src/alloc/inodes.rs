@@ -4,6 +4,7 @@
 
 use super::blocks::ATTEMPTS;
 use crate::Ext;
+use crate::descs::Desc;
 use cache::BufKind;
 use format::ext::bitmap;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
@@ -30,7 +31,7 @@ impl Ext {
         for attempt in 1..=ATTEMPTS {
             for i in 0..self.geo.groups {
                 let g = GroupNo((first.0 + i) % self.geo.groups);
-                if self.groups.borrow()[g.0 as usize].desc.free_inodes == 0 {
+                if self.groups.borrow().of(g).free_inodes == 0 {
                     continue;
                 }
                 if let Some(ino) = self.take_inode(txn, g, kind).await? {
@@ -59,17 +60,17 @@ impl Ext {
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
         assert!(ino.0 >= self.geo.first_ino, "inode {ino} is one of the volume's own");
-        self.make_map(txn, &map, g, INODE_UNINIT);
+        self.make_map(txn, &map, INODE_UNINIT);
         if let Some(blocks) = blocks {
-            self.make_map(txn, &blocks, g, BLOCK_UNINIT);
-            self.reach_slot(txn, g, bit as u32);
+            self.make_map(txn, &blocks, BLOCK_UNINIT);
+            self.reach_slot(txn, &map.desc, bit as u32);
         }
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
             assert!(!bitmap::is_set(m, bit % 8), "an inode is allocated twice");
             bitmap::set(m, bit % 8);
         });
         self.watch.tell(|c| c.inode_taken(ino, kind == Kind::Dir));
-        self.count(txn, g, 0, -1, i64::from(kind == Kind::Dir));
+        self.count(txn, (g, &map.desc), 0, -1, i64::from(kind == Kind::Dir));
         Ok(Some(ino))
     }
 
@@ -77,7 +78,8 @@ impl Ext {
     /// from where it ended, so that they are not asked about each time.
     fn find_inode(&self, g: GroupNo, map: &[u8]) -> Option<usize> {
         let end = self.geo.inodes_per_group as usize;
-        let group = &mut self.groups.borrow_mut()[g.0 as usize];
+        let groups = &mut *self.groups.borrow_mut();
+        let group = groups.learn(g, self.geo.group_blocks(g));
         group.taken_ino += 1;
         if group.taken_ino.is_multiple_of(REWIND) {
             group.cursor_ino = 0;
@@ -105,19 +107,18 @@ impl Ext {
 
     /// Before an inode that was never used is: the table's blocks up to its own may hold anything,
     /// and are zeroed. The group's descriptor says how far the table counts.
-    fn reach_slot(&self, txn: &mut Txn, g: GroupNo, bit: u32) {
-        let (table, used) = {
-            let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            let used = self.geo.inodes_per_group - group.desc.unused_inodes;
-            if bit < used {
-                return;
-            }
-            group.desc.unused_inodes = self.geo.inodes_per_group - bit - 1;
-            (group.desc.inode_table, used)
-        };
+    fn reach_slot(&self, txn: &mut Txn, desc: &Desc, bit: u32) {
+        let mut d = desc.get();
+        let used = self.geo.inodes_per_group - d.unused_inodes.min(self.geo.inodes_per_group);
+        if bit < used {
+            return;
+        }
+        d.unused_inodes = self.geo.inodes_per_group - bit - 1;
+        desc.put(txn, &d);
         let per_block = (self.block_bytes() / self.geo.inode_bytes) as u32;
         for n in used.div_ceil(per_block)..bit / per_block + 1 {
-            let buf = self.cache.get_new(BlockNo(table + u64::from(n)), BufKind::Meta, Ino(0));
+            let buf =
+                self.cache.get_new(BlockNo(d.inode_table + u64::from(n)), BufKind::Meta, Ino(0));
             txn.edit(&buf, 0..self.block_bytes(), Change::Counts, |b| b.fill(0));
         }
     }
@@ -176,12 +177,9 @@ impl Ext {
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::FreeInodeBit(ino), |m| {
             bitmap::clear(m, bit % 8);
         });
-        {
-            let group = &mut self.groups.borrow_mut()[g.0 as usize];
-            group.first_free_ino = group.first_free_ino.min(bit);
-        }
+        self.learn(g, |group| group.first_free_ino = group.first_free_ino.min(bit));
         self.watch.tell(|c| c.inode_freed(ino));
-        self.count(txn, g, 0, 1, -i64::from(was_dir));
+        self.count(txn, (g, &map.desc), 0, 1, -i64::from(was_dir));
         Ok(())
     }
 }

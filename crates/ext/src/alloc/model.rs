@@ -4,7 +4,7 @@
 use super::search::{Ask, Seen, search};
 use crate::group::Group;
 use env::Rng;
-use format::ext::{GroupDesc, bitmap};
+use format::ext::bitmap;
 use std::ops::Range;
 
 const BITS: usize = 192;
@@ -25,7 +25,7 @@ impl Twin {
             map: vec![0; BITS / 8],
             free: vec![true; BITS],
             held: vec![false; BITS],
-            group: Group::new(GroupDesc::default(), BITS as u32),
+            group: Group::new(BITS as u32),
         }
     }
 

@@ -78,7 +78,7 @@ impl Ext {
         let average = self.free_blocks.get() / u64::from(n);
         let groups = self.groups.borrow();
         let mut next = (1..=n).map(|i| GroupNo((here.0 + i) % n));
-        let roomy = |g: &GroupNo| u64::from(groups[g.0 as usize].desc.free_blocks) >= average;
+        let roomy = |g: &GroupNo| u64::from(groups.of(*g).free_blocks) >= average;
         next.find(roomy).unwrap_or(here)
     }
 
@@ -89,7 +89,7 @@ impl Ext {
         let avg_inodes = self.free_inodes.get() / n;
         let avg_blocks = self.free_blocks.get() / n;
         let roomy = |g: GroupNo, share: u64| {
-            let d = &groups[g.0 as usize].desc;
+            let d = groups.of(g);
             d.free_inodes > 0
                 && u64::from(d.free_inodes) * share >= avg_inodes
                 && u64::from(d.free_blocks) * share >= avg_blocks
@@ -101,7 +101,16 @@ impl Ext {
         // search begins at a random one so that equals are spread.
         let start = (self.env.random() % n) as u32;
         let all = (0..self.geo.groups).map(|i| GroupNo((start + i) % self.geo.groups));
-        let best = all.filter(|g| roomy(*g, 1)).min_by_key(|g| groups[g.0 as usize].desc.used_dirs);
-        best.unwrap_or(goal_group)
+        let mut best: Option<(u32, GroupNo)> = None;
+        for g in all.filter(|g| roomy(*g, 1)) {
+            let dirs = groups.of(g).used_dirs;
+            if best.is_none_or(|(least, _)| dirs < least) {
+                best = Some((dirs, g));
+            }
+            if dirs == 0 {
+                break; // none has fewer
+            }
+        }
+        best.map_or(goal_group, |(_, g)| g)
     }
 }

@@ -111,14 +111,16 @@ impl Ext {
                 continue;
             }
             {
-                let group = &mut self.groups.borrow_mut()[g.0 as usize];
+                let (groups, new) = (self.groups.borrow(), Group::new(0));
+                let group = groups.known(g).unwrap_or(&new);
                 let is_done = group.trimmed.is_some_and(|before| before <= ask.least);
                 if is_done || !wanted(group) {
                     continue;
                 }
-                // Whatever is freed from now on takes this away again.
-                group.trimmed = (bits == (start..end)).then_some(ask.least);
             }
+            // Whatever is freed from now on takes this away again.
+            let all = (bits == (start..end)).then_some(ask.least);
+            self.learn(g, |group| group.trimmed = all);
             let bits = (bits.start - start) as usize..(bits.end - start) as usize;
             let did = self.trim_group(g, bits, ask).await;
             if did.is_err() {
@@ -131,7 +133,7 @@ impl Ext {
 
     /// Not all that is free in the group was discarded.
     fn to_be_trimmed_again(&self, g: GroupNo) {
-        self.groups.borrow_mut()[g.0 as usize].trimmed = None;
+        self.learn(g, |group| group.trimmed = None);
     }
 
     async fn trim_group(
@@ -198,8 +200,7 @@ impl Ext {
         let done = self.discard(e).await;
         drop(kept);
         // Searches that passed it over may find it again.
-        let group = &mut self.groups.borrow_mut()[g.0 as usize];
-        group.cursor = group.cursor.min(bit);
+        self.learn(g, |group| group.cursor = group.cursor.min(bit));
         done?;
         Ok(Some((e.len, bit + len)))
     }

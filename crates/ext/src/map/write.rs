@@ -112,7 +112,7 @@ impl Ext {
         at: FileBlock,
     ) -> Result<Buf, FsError> {
         let goal = self.goal_of_indirect(h, parent, at);
-        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let e = self.alloc_for_pointers(txn, goal, 1).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
         let init = Change::InitBlock { ino: h.ino, kind: InitKind::Indirect };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.fill(0));
@@ -190,7 +190,7 @@ impl Ext {
         let holes = (0..most).take_while(|&i| leaf.pointer(i).0 == 0).count();
         assert!(holes > 0, "the walk ended in a hole");
         let goal = self.goal(h, &leaf, at);
-        let e = self.alloc_blocks(txn, goal, holes as u64).await?;
+        let e = self.alloc_for_pointers(txn, goal, holes as u64).await?;
         bufs.extend((0..e.len).map(|i| self.cache.get_new(e.start.plus(i), BufKind::Data, h.ino)));
         self.set_run(txn, h, &leaf, (0, BlockNo(0)), e);
         self.count_sectors(txn, h, e.len as i64);

@@ -17,6 +17,7 @@ use format::mkfs::{MkfsOptions, Plan, Profile};
 use format::{FileBlock, Ino};
 use integrity::{Mechanism, Plant};
 use mechanisms::{Mode, Recipe};
+use rustix::fs::SeekFrom;
 use sim::Image;
 use std::cell::RefCell;
 use std::fs::File;
@@ -241,13 +242,19 @@ impl World {
 
     pub fn save(&self, to: &Path) {
         let f = File::create(to).unwrap();
-        let disk = &self.sim.disk;
-        f.set_len(disk.size()).unwrap();
-        for at in (0..disk.size()).step_by(CHUNK) {
-            let n = (disk.size() - at).min(CHUNK as u64);
-            if !disk.is_hole(at, n) {
-                f.write_all_at(&self.bytes(at, n as usize), at).unwrap();
+        f.set_len(self.sim.disk.size()).unwrap();
+        let mut parts: Vec<_> = std::iter::once(0..self.sim.disk.size()).collect();
+        while let Some(part) = parts.pop() {
+            let len = part.end - part.start;
+            if self.sim.disk.is_hole(part.start, len) {
+                continue;
             }
+            if len <= CHUNK as u64 {
+                f.write_all_at(&self.bytes(part.start, len as usize), part.start).unwrap();
+                continue;
+            }
+            let middle = part.start + (len / 2).next_multiple_of(CHUNK as u64);
+            parts.extend([part.start..middle, middle..part.end]);
         }
     }
 
@@ -348,18 +355,23 @@ impl World {
     }
 }
 
-const CHUNK: usize = 64 * 1024;
+/// What is sparse stays so.
+const CHUNK: usize = 4096;
 
 fn load(image: &Path, size: u64) -> Image {
     let f = File::open(image).unwrap();
     let mut disk = Image::new(size);
     let mut buf = vec![0; CHUNK];
-    for at in (0..size).step_by(CHUNK) {
+    let mut at = 0;
+    // Error: there are only holes from here on.
+    while let Ok(data) = rustix::fs::seek(&f, SeekFrom::Data(at)) {
+        at = data - data % CHUNK as u64;
         let n = (size - at).min(CHUNK as u64) as usize;
         f.read_exact_at(&mut buf[..n], at).unwrap();
         if buf[..n].iter().any(|&b| b != 0) {
             disk.write(at, &buf[..n]);
         }
+        at += n as u64;
     }
     disk
 }

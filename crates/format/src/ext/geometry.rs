@@ -241,7 +241,16 @@ impl Geometry {
     }
     /// Which of them has the group's.
     pub fn desc_block_of(&self, g: GroupNo) -> u32 {
-        g.0 / (self.block_bytes / GROUP_DESC_BYTES) as u32
+        g.0 / self.descs_per_block()
+    }
+    /// So many groups, from the first on, have blocks only that a number of 32 bits names: what
+    /// maps of pointers can have.
+    pub fn groups_of_pointers(&self) -> u32 {
+        let named = (1 << 32) - u64::from(self.first_data_block);
+        match self.blocks <= 1 << 32 {
+            true => self.groups,
+            false => (named / u64::from(self.blocks_per_group)) as u32,
+        }
     }
     /// Has the group a copy of the superblock and the descriptors?
     pub fn has_super(&self, g: GroupNo) -> bool {

@@ -238,9 +238,10 @@ impl InodeMut<'_> {
     pub fn set_links(&mut self, v: u16) {
         set16(self.0, 26, v);
     }
-    /// Sets the high bits of the attribute block, where block numbers have 48.
-    pub fn set_xattr_block_high(&mut self, b: BlockNo) {
-        set16(self.0, 0x76, (b.0 >> 32) as u16);
+    /// Sets the attribute block where block numbers have 48 bits.
+    pub fn set_xattr_block_wide(&mut self, b: BlockNo) {
+        set32(self.0, 0x68, b.0 as u32);
+        set16(self.0, 0x76, u16::try_from(b.0 >> 32).expect("block numbers have 48 bits"));
     }
     /// Makes the map an extent tree that maps nothing.
     pub fn set_empty_tree(&mut self) {

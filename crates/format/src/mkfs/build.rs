@@ -49,7 +49,8 @@ impl Builder {
         }
         if blocks >= 1 << 32 {
             return no(
-                "a volume has fewer than 2^32 blocks; choose larger blocks or a smaller size"
+                "a volume has fewer than 2^32 blocks; choose larger blocks or a smaller size, or \
+                 make it with mke2fs -t ext4"
                     .into(),
             );
         }

@@ -34,6 +34,8 @@ pub struct JournalPlace {
     pub superblock_at: u32,
     /// That block, as it is on disk.
     pub superblock: Vec<u8>,
+    /// Has the volume blocks whose numbers have more than 32 bits?
+    pub wide: bool,
 }
 
 /// Of a long journal the end is enough for metadata, and it is nearest to the files, where a disk's
@@ -89,7 +91,8 @@ impl Log {
             let what = "the journal holds something that was not replayed: cairn recover";
             return Err(FormatError::corrupt(what, "the journal's superblock").into());
         }
-        let bits = incompat::REVOKE | incompat::CSUM_V3 | (sb.incompat & incompat::WIDE);
+        let wide = if place.wide { incompat::WIDE } else { sb.incompat & incompat::WIDE };
+        let bits = incompat::REVOKE | incompat::CSUM_V3 | wide;
         let bits = bits | if packed { incompat::PACKED } else { 0 };
         superblock::set_incompat(&mut raw, bits);
         sb.incompat = bits;

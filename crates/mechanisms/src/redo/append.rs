@@ -172,7 +172,7 @@ impl Redo {
         freed: &[Extent],
     ) -> (EntryBuf, Ranges) {
         let block_bytes = self.cache.block_bytes();
-        let mut entry = EntryBuf::new();
+        let mut entry = EntryBuf::new(self.wide);
         let mut ranges = Ranges::new();
         for (block, (buf, edits)) in touched {
             merge(edits);

@@ -211,14 +211,14 @@ impl Redo {
         if !whole || bufs.is_empty() || s.ways.of(each) == Way::InPlace {
             return false;
         }
-        let most = EntryBuf::new().len() + bufs.len() * (block_bytes + 2 * ITEM_HEADER);
+        let most = EntryBuf::new(self.wide).len() + bufs.len() * (block_bytes + 2 * ITEM_HEADER);
         let queued = s.queue.entry_bytes() + most as u64;
         if queued > self.log.log().entry_bytes_max() / 4 {
             return false;
         }
         let Ok(mut reservation) = self.log.try_reserve(most as u64) else { return false };
         let mixed = s.queue.is_mixed(&s.open);
-        let (mut entry, mut ranges) = (EntryBuf::new(), Ranges::new());
+        let (mut entry, mut ranges) = (EntryBuf::new(self.wide), Ranges::new());
         for (block, buf) in &bufs {
             entry.write(*block, 0, &buf.bytes());
             ranges.insert(*block, std::iter::once(0..block_bytes).collect());

@@ -4,8 +4,9 @@
 //! All little-endian. Items are applied in their order; a later one wins.
 //!
 //! ```text
-//!  entry   0 version (1) | 1..4 zero | 4 items
+//!  entry   0 version (1, 2) | 1..4 zero | 4 items
 //!  item    0 block | 4 offset in the block, kind in the upper 3 bits | 6 length
+//!          in version 2: 8 upper 16 bits of the block, on disks of more than 2^32 blocks
 //!          kind 0 write: `length` bytes follow    kind 1 zero: that many bytes are 0
 //!          kind 2 revoke: no item before this one applies to `length` blocks from this one on
 //! ```
@@ -13,8 +14,11 @@
 use format::{BlockNo, Extent, FormatError};
 
 const VERSION: u8 = 1;
+const WIDE_VERSION: u8 = 2;
 pub(crate) const ENTRY_HEADER: usize = 8;
-pub(crate) const ITEM_HEADER: usize = 8;
+const NARROW_ITEM_HEADER: usize = 8;
+/// The longest that an item's header is.
+pub(crate) const ITEM_HEADER: usize = 10;
 const WRITE: u16 = 0;
 const ZERO: u16 = 1;
 const REVOKE: u16 = 2;
@@ -41,22 +45,29 @@ pub(crate) enum Item<'a> {
 pub(crate) struct EntryBuf {
     bytes: Vec<u8>,
     items: u32,
+    wide: bool,
 }
 
 impl EntryBuf {
-    pub(crate) fn new() -> EntryBuf {
+    /// `wide`: block numbers may have more than 32 bits.
+    pub(crate) fn new(wide: bool) -> EntryBuf {
         let mut bytes = Vec::with_capacity(USUAL_BYTES);
-        bytes.extend_from_slice(&[VERSION, 0, 0, 0, 0, 0, 0, 0]);
-        EntryBuf { bytes, items: 0 }
+        let version = if wide { WIDE_VERSION } else { VERSION };
+        bytes.extend_from_slice(&[version, 0, 0, 0, 0, 0, 0, 0]);
+        EntryBuf { bytes, items: 0, wide }
     }
 
     fn item(&mut self, block: BlockNo, kind: u16, offset: usize, len: usize) {
-        let block = u32::try_from(block.0).expect("a volume has fewer than 2^32 blocks");
+        let high = u16::try_from(block.0 >> 32).expect("block numbers have 48 bits");
+        assert!(self.wide || high == 0, "block {block} in an entry for numbers of 32 bits");
         assert!(offset < 1 << OFFSET_BITS && len <= usize::from(u16::MAX));
         let place = kind << OFFSET_BITS | offset as u16;
-        self.bytes.extend_from_slice(&block.to_le_bytes());
+        self.bytes.extend_from_slice(&(block.0 as u32).to_le_bytes());
         self.bytes.extend_from_slice(&place.to_le_bytes());
         self.bytes.extend_from_slice(&(len as u16).to_le_bytes());
+        if self.wide {
+            self.bytes.extend_from_slice(&high.to_le_bytes());
+        }
         self.items += 1;
     }
 
@@ -93,6 +104,7 @@ impl EntryBuf {
 
     /// Appends another entry's items: both are one entry from now on.
     pub(crate) fn join(&mut self, other: &EntryBuf) {
+        assert_eq!(self.wide, other.wide, "entries of one disk are alike");
         self.bytes.extend_from_slice(&other.bytes[ENTRY_HEADER..]);
         self.items += other.items;
     }
@@ -131,16 +143,19 @@ pub(crate) fn decode<'a>(
     mut each: impl FnMut(Item<'a>),
 ) -> Result<(), FormatError> {
     let bad = |what: &str| FormatError::corrupt(what, "log entry");
-    if bytes.len() < ENTRY_HEADER || bytes[0] != VERSION {
-        return Err(bad("an entry of an unknown kind"));
-    }
+    let header = match bytes.first() {
+        Some(&VERSION) if bytes.len() >= ENTRY_HEADER => NARROW_ITEM_HEADER,
+        Some(&WIDE_VERSION) if bytes.len() >= ENTRY_HEADER => ITEM_HEADER,
+        _ => return Err(bad("an entry of an unknown kind")),
+    };
     let le = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]);
     let items = le(&bytes[4..]);
     let mut rest = &bytes[ENTRY_HEADER..];
     for _ in 0..items {
         let (h, after) =
-            rest.split_at_checked(ITEM_HEADER).ok_or_else(|| bad("an entry ends in an item"))?;
-        let block = BlockNo(u64::from(le(h)));
+            rest.split_at_checked(header).ok_or_else(|| bad("an entry ends in an item"))?;
+        let high = h.get(8..10).map_or(0, |b| u16::from_le_bytes([b[0], b[1]]));
+        let block = BlockNo(u64::from(high) << 32 | u64::from(le(h)));
         let place = u16::from_le_bytes([h[4], h[5]]);
         let len = usize::from(u16::from_le_bytes([h[6], h[7]]));
         let (kind, offset) = (place >> OFFSET_BITS, usize::from(place & ((1 << OFFSET_BITS) - 1)));
@@ -165,7 +180,8 @@ pub(crate) fn decode<'a>(
 
 /// Planted bug: cuts an entry in two, each with some of its items.
 pub(crate) fn halves(bytes: &[u8], block_bytes: usize) -> (Vec<u8>, Vec<u8>) {
-    let (mut first, mut second) = (EntryBuf::new(), EntryBuf::new());
+    let wide = bytes.first() == Some(&WIDE_VERSION);
+    let (mut first, mut second) = (EntryBuf::new(wide), EntryBuf::new(wide));
     let mut n = 0;
     let copied = decode(bytes, block_bytes, |item| {
         n += 1;
@@ -186,46 +202,67 @@ mod tests {
 
     #[test]
     fn what_goes_in_comes_out() {
-        let mut e = EntryBuf::new();
+        comes_out(false, 0);
+        comes_out(true, 0);
+        comes_out(true, 0xffff << 32 | 0xffff_0000);
+    }
+
+    fn comes_out(wide: bool, base: u64) {
+        let at = |n: u64| BlockNo(base + n);
+        let mut e = EntryBuf::new(wide);
         let mut bytes = vec![7; 300];
         bytes[100..180].fill(0);
         bytes[200] = 0;
-        e.write(BlockNo(5), 40, &bytes);
-        e.revoke(Extent { start: BlockNo(9), len: 70_000 });
-        let mut second = EntryBuf::new();
-        second.zero(BlockNo(6), 0, 4096);
+        e.write(at(5), 40, &bytes);
+        e.revoke(Extent { start: at(9), len: 65_000 });
+        let mut second = EntryBuf::new(wide);
+        second.zero(at(6), 0, 4096);
         e.join(&second);
         let logged = e.finish();
-        assert!(logged.len() < 300 + 8 * 7);
+        assert!(logged.len() < 300 + 10 * 7);
         let mut image = vec![1; 4096];
         let mut revoked = 0;
         let mut zeroed = 0;
         let apply = |i: Item<'_>| match i {
-            Item::Write(b, at, data) => {
-                assert_eq!(b, BlockNo(5));
-                image[at..at + data.len()].copy_from_slice(data);
+            Item::Write(b, offset, data) => {
+                assert_eq!(b, at(5));
+                image[offset..offset + data.len()].copy_from_slice(data);
             }
-            Item::Zero(BlockNo(5), at, n) => image[at..at + n].fill(0),
-            Item::Zero(_, _, n) => zeroed += n,
-            Item::Revoke(x) => revoked += x.len,
+            Item::Zero(b, offset, n) if b == at(5) => image[offset..offset + n].fill(0),
+            Item::Zero(b, _, n) => {
+                assert_eq!(b, at(6));
+                zeroed += n;
+            }
+            Item::Revoke(x) => {
+                assert_eq!(x.start, at(9));
+                revoked += x.len;
+            }
         };
         decode(&logged, 4096, apply).unwrap();
         assert_eq!((&image[40..340], image[39], image[340]), (&bytes[..], 1, 1));
-        assert_eq!((revoked, zeroed), (70_000, 4096));
+        assert_eq!((revoked, zeroed), (65_000, 4096));
     }
 
     #[test]
     fn damaged_entries_are_refused() {
-        let mut e = EntryBuf::new();
-        e.write(BlockNo(1), 4090, &[1; 6]);
-        let good = e.finish();
-        assert!(decode(&good, 4096, |_| ()).is_ok());
-        assert!(decode(&good, 1024, |_| ()).is_err());
-        for cut in 0..good.len() {
-            assert!(decode(&good[..cut], 4096, |_| ()).is_err());
+        for wide in [false, true] {
+            let mut e = EntryBuf::new(wide);
+            e.write(BlockNo(1), 4090, &[1; 6]);
+            let good = e.finish();
+            assert!(decode(&good, 4096, |_| ()).is_ok());
+            assert!(decode(&good, 1024, |_| ()).is_err());
+            for cut in 0..good.len() {
+                assert!(decode(&good[..cut], 4096, |_| ()).is_err());
+            }
+            let mut long = good.clone();
+            long.push(0);
+            assert!(decode(&long, 4096, |_| ()).is_err());
         }
-        let mut long = good.clone();
-        long.push(0);
-        assert!(decode(&long, 4096, |_| ()).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "in an entry for numbers of 32 bits")]
+    fn a_number_is_never_cut_off() {
+        EntryBuf::new(false).zero(BlockNo(1 << 32), 0, 8);
     }
 }

@@ -133,6 +133,8 @@ struct State {
 pub(crate) struct Redo {
     me: Weak<Redo>,
     cache: Rc<Cache>,
+    /// Are there block numbers of more than 32 bits?
+    wide: bool,
     log: Client,
     commit: Commit,
     live_bytes_max: u64,
@@ -184,6 +186,7 @@ impl Redo {
         let redo = Rc::new_cyclic(|me| Redo {
             me: me.clone(),
             cache: recipe.cache.clone(),
+            wide: recipe.cache.has_wide_numbers(),
             log: log.client.clone(),
             commit: log.commit,
             live_bytes_max: log.live_bytes_max,

@@ -324,7 +324,7 @@ fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {
     Batch {
         first: serial,
         serial,
-        entry: EntryBuf::new(),
+        entry: EntryBuf::new(false),
         ranges: Ranges::new(),
         reservation,
         ordered,

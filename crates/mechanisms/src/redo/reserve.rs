@@ -9,7 +9,7 @@ use wal::{LogError, Reservation};
 /// What an entry has beside what its operation says: its header, the inode, the counts.
 const SMALL_BYTES: u64 = 512;
 /// What the map and a bitmap take for each block of contents, if none of them are neighbours.
-const BLOCK_BYTES: u64 = 32;
+const BLOCK_BYTES: u64 = 36;
 /// What the freeing of a run takes, beside the bytes of its map and its bitmap: its revocation, and
 /// the headers of its pointers and of its bits.
 const RUN_BYTES: u64 = 3 * ITEM_HEADER as u64;

@@ -3,7 +3,7 @@
 
 use crate::world::{Medium, World, pattern};
 use cache::{Buf, BufKind, Cache, CacheOptions};
-use env::{DiskId, Env, Nanos, Rng};
+use env::{Block, Disk, DiskError, DiskId, Durability, Env, Local, Nanos, Rng};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, Credits, Ended, FileScope, Freed, InitKind, Integrity, Plant, Scope, Txn};
 use mechanisms::{Commit, LogRecipe, Mode, Recipe, build, recover};
@@ -30,7 +30,47 @@ pub(crate) struct Setup {
     pub(crate) unified: u64,
     pub(crate) sync: bool,
     pub(crate) ordered: bool,
+    /// The volume's blocks have numbers of more than 32 bits.
+    pub(crate) far: bool,
     pub(crate) plant: Option<&'static str>,
+}
+
+/// The number of its first block then.
+const FAR: u64 = 0xfff << 32 | 0xffff_fff0;
+
+/// The disk, as a volume sees it that begins at block [`FAR`].
+struct FarDisk(Rc<dyn Disk>);
+
+impl Disk for FarDisk {
+    fn size_bytes(&self) -> u64 {
+        FAR * BS as u64 + self.0.size_bytes()
+    }
+    fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        self.0.read(near(at), blocks)
+    }
+    fn write(
+        &self,
+        at: u64,
+        blocks: Vec<Block>,
+        how: Durability,
+    ) -> Local<'_, Result<(), DiskError>> {
+        self.0.write(near(at), blocks, how)
+    }
+    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+        self.0.flush()
+    }
+    fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>> {
+        self.0.discard(near(at), len)
+    }
+}
+
+fn near(at: u64) -> u64 {
+    at.checked_sub(FAR * BS as u64).expect("nothing lies before the volume's first block")
+}
+
+fn disk_of(setup: Setup, env: &Env) -> Rc<dyn Disk> {
+    let disk = env.port().disk(DiskId(0), BYTES);
+    if setup.far { Rc::new(FarDisk(disk)) } else { disk }
 }
 
 /// What a block in use holds.
@@ -117,8 +157,12 @@ fn area(env: &Env) -> LogArea {
 }
 
 impl Vol {
+    fn no(&self, b: u64) -> BlockNo {
+        BlockNo(if self.setup.far { FAR + b } else { b })
+    }
+
     async fn table(&self, b: u64) -> Buf {
-        self.cache.get(BlockNo(b), BufKind::Meta).await.unwrap()
+        self.cache.get(self.no(b), BufKind::Meta).await.unwrap()
     }
 
     fn edit(&self, t: &mut Txn, buf: &Buf, at: usize, bytes: &[u8], c: Change) {
@@ -137,10 +181,10 @@ impl Vol {
         let buf = self.table(0).await;
         let from = rng.below(BLOCKS);
         let free = (0..BLOCKS).map(|i| FIRST + (from + i) % BLOCKS).find(|b| {
-            let e = Extent { start: BlockNo(*b), len: 1 };
+            let e = Extent { start: self.no(*b), len: 1 };
             buf.bytes()[8 + *b as usize] == 0 && self.m.may_reuse(Freed::Blocks(e))
         })?;
-        let e = Extent { start: BlockNo(free), len: 1 };
+        let e = Extent { start: self.no(free), len: 1 };
         self.edit(t, &buf, 8 + free as usize, &[1], Change::AllocBlocks(e));
         Some(free)
     }
@@ -162,7 +206,7 @@ impl Vol {
     /// Contents of a block of ours, whole or in part.
     fn put(&self, (i, b): (usize, u64), rng: &mut Rng, t: &mut Txn, did: &mut Vec<Did>, new: bool) {
         let kind = BufKind::Data;
-        let block = BlockNo(b);
+        let block = self.no(b);
         let buf = if new {
             self.cache.get_new(block, kind, Ino(10 + i as u32))
         } else {
@@ -198,7 +242,7 @@ impl Vol {
             // Read before the operation begins, as a layout would keep it.
             let all: Vec<u64> = mine.data.iter().copied().collect();
             for b in all {
-                self.cache.get(BlockNo(b), BufKind::Data).await.ok()?;
+                self.cache.get(self.no(b), BufKind::Data).await.ok()?;
             }
         }
         let need = Credits { blocks: 6, frees: 1, runs: 1, data_bytes, stable: waits(i) };
@@ -207,7 +251,7 @@ impl Vol {
             0..=2 => self.set_numbers(i, rng, &mut t, &mut did).await,
             3 => {
                 if let Some(b) = self.take(&mut t, rng).await {
-                    let buf = self.cache.get_new(BlockNo(b), BufKind::Meta, Ino(0));
+                    let buf = self.cache.get_new(self.no(b), BufKind::Meta, Ino(0));
                     let bytes = pattern(rng, BS);
                     let init = Change::InitBlock { ino: Ino(1), kind: InitKind::Dir };
                     self.edit(&mut t, &buf, 0, &bytes, init);
@@ -233,7 +277,7 @@ impl Vol {
             _ => {
                 self.set_numbers(i, rng, &mut t, &mut did).await;
                 if let Some(b) = mine.meta.first().copied() {
-                    let buf = self.cache.get(BlockNo(b), BufKind::Meta).await.ok()?;
+                    let buf = self.cache.get(self.no(b), BufKind::Meta).await.ok()?;
                     self.edit(&mut t, &buf, 100, &[rng.next_u64() as u8; 9], Change::Attr(Ino(1)));
                     let all = buf.bytes().to_vec();
                     did.push(Did::Meta(b, all));
@@ -261,9 +305,9 @@ impl Vol {
         let set = if rng.one_in(2) { &mut mine.meta } else { &mut mine.data };
         let Some(b) = set.pop_first() else { return };
         let buf = self.table(0).await;
-        let e = Extent { start: BlockNo(b), len: 1 };
+        let e = Extent { start: self.no(b), len: 1 };
         self.edit(t, &buf, 8 + b as usize, &[0], Change::FreeBlocks(e));
-        self.cache.forget(BlockNo(b));
+        self.cache.forget(self.no(b));
         did.push(Did::Free(b));
     }
 
@@ -281,7 +325,7 @@ impl Vol {
             let last = m.ops.iter().rposition(|o| o.iter().any(file));
             (last.map_or(0, |i| i + 1), mine.data.iter().filter_map(of).collect::<Vec<_>>())
         };
-        let files = vec![FileScope { ino: Ino(10 + i as u32), inode_block: BlockNo(1) }];
+        let files = vec![FileScope { ino: Ino(10 + i as u32), inode_block: self.no(1) }];
         self.m.sync(Scope::Files { files, data_only: false }).await.ok()?;
         let mut m = self.model.borrow_mut();
         m.acked = m.acked.max(n);
@@ -507,7 +551,7 @@ fn recovered(setup: Setup, mut medium: Medium, rng: &mut Rng, cuts: u32) -> Resu
                     let log = Log::open(&env2, area(&env2), options).await;
                     let log = log.map_err(|e| e.to_string())?;
                     let client = log.client([5; 16], "vol").map_err(|e| e.to_string())?;
-                    let disk = env2.port().disk(DiskId(0), BYTES);
+                    let disk = disk_of(setup, &env2);
                     let plant = Plant(setup.plant);
                     let done = recover(&disk, &client, (BS, MEMORY), plant, &mut |_, _| ()).await;
                     done.map_err(|e| e.to_string())
@@ -541,7 +585,7 @@ fn session(
     w.run(cut, |env| {
         let env = env.clone();
         env.clone().spawn("session", async move {
-            let disk = env.port().disk(DiskId(0), BYTES);
+            let disk = disk_of(setup, &env);
             let o = CacheOptions {
                 block_bytes: BS,
                 cache_bytes: 1 << 20,

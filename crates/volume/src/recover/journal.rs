@@ -89,24 +89,25 @@ async fn write_back(
     Ok(all.len() as u64)
 }
 
-/// The group descriptors' blocks, one after the other.
-pub(crate) async fn read_descs(disk: &Rc<dyn Disk>, geo: &Geometry) -> Result<Vec<u8>, DiskError> {
-    let mut all = Vec::with_capacity(geo.desc_blocks() as usize * geo.block_bytes);
-    for n in 0..geo.desc_blocks() {
-        let at = geo.desc_block(n).0 * geo.block_bytes as u64;
-        let block = disk.read(at, vec![Block::zeroed(geo.block_bytes)]).await?;
-        all.extend_from_slice(block[0].bytes());
-    }
-    Ok(all)
+/// How many blocks and inodes are free, as the group descriptors count them.
+pub(crate) async fn count_free(
+    disk: &Rc<dyn Disk>,
+    geo: &Geometry,
+) -> Result<(u64, u32), DiskError> {
+    let (mut left, mut free) = (geo.groups as usize, (0u64, 0u32));
+    let count = |_: u32, block: &[u8]| {
+        for d in block.chunks_exact(geo.desc_bytes).take(left).map(GroupDesc::decode) {
+            left -= 1;
+            free.0 += u64::from(d.free_blocks);
+            free.1 = free.1.saturating_add(d.free_inodes);
+        }
+    };
+    ext::scan_descriptors(disk, geo, count).await?;
+    Ok(free)
 }
 
-/// Sets the totals of what is free from the group descriptors' blocks: no journal has them up to
-/// date.
-pub(crate) fn set_free(sb: &mut Superblock, descs: &[u8]) {
-    let groups = descs.chunks_exact(sb.desc_bytes()).take(sb.groups() as usize);
-    let free = groups.map(GroupDesc::decode).fold((0u64, 0u32), |(blocks, inodes), d| {
-        (blocks + u64::from(d.free_blocks), inodes.saturating_add(d.free_inodes))
-    });
+/// Sets the totals of what is free: no journal has them up to date.
+pub(crate) fn set_free(sb: &mut Superblock, free: (u64, u32)) {
     sb.set_free_blocks(free.0);
     sb.set_free_inodes(free.1);
 }
@@ -131,7 +132,7 @@ async fn finish(disk: &Rc<dyn Disk>) -> Result<(), VolumeError> {
     let mut sb = decoded.map_err(|e| VolumeError(e.to_string()))?;
     sb.set_incompat(sb.incompat() & !incompat::RECOVER);
     let geo = Geometry::of(&sb);
-    set_free(&mut sb, &read_descs(disk, &geo).await?);
+    set_free(&mut sb, count_free(disk, &geo).await?);
     start[0].bytes_mut()[place].copy_from_slice(&sb.bytes()[..]);
     disk.write(0, start, Durability::Cached).await?;
     Ok(disk.flush().await?)

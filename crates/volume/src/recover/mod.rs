@@ -9,7 +9,7 @@
 mod journal;
 mod primary;
 
-pub(crate) use journal::{read_descs, set_free};
+pub(crate) use journal::{count_free, set_free};
 pub use primary::restore_primary;
 
 use crate::decision::Tell;

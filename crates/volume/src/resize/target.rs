@@ -49,7 +49,7 @@ fn with(before: &Superblock, blocks: u64) -> Result<(Superblock, Geometry), Volu
     let old = Geometry::of(before);
     let no = |why: String| Err(VolumeError(why));
     if blocks > u64::from(u32::MAX) {
-        return no("it cannot get 2^32 blocks or more: such volumes are only read".into());
+        return no("it cannot get 2^32 blocks or more here: resize2fs makes it that large".into());
     }
     let mut sb = before.clone();
     let share = before.reserved_blocks() as f64 / before.blocks() as f64;
