@@ -52,6 +52,9 @@ fn what_is_immutable_or_only_grows_is_left_alone() {
     is_refused(OpenOptions::new().write(true).open(&file).unwrap().set_len(0));
     is_refused(OpenOptions::new().write(true).open(&file).unwrap().write_all(b"new"));
     is_refused(std::fs::remove_file(&file));
+    is_refused(open.set_modified(std::time::UNIX_EPOCH)); // a time that is told, and not now
+    let touched = Command::new("touch").arg(&file).status().unwrap();
+    assert!(touched.success(), "the present time is nobody's lie");
     assert_eq!(std::fs::read(&file).unwrap(), b"old and more");
     chattr("-a", &file);
 

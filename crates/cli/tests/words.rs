@@ -194,6 +194,10 @@ fn what_the_explorer_and_the_lab_found_is_said_in_a_last_line() {
     let planted = ["--states", "2000", "--plant", "ack-before-log"];
     let (code, line) = last(&[&["crash", "--mode", "unified"], &planted[..]].concat());
     assert!(code == 1 && line.starts_with("the planted bug is found"), "{code} {line}");
+    for there in [&["--mode", "sync"][..], &["--in-bucket"]] {
+        let (code, _, err) = cairn(&[&["crash", "--scenario", "nope"], there].concat());
+        assert!(code == 2 && err.contains("no scenario nope"), "{code} {err}");
+    }
     let (code, line) = last(&["lab", "run", "streams", "--small"]);
     assert!(line.contains(" claims of the papers: ") && line.contains("docs/lab.md"), "{line}");
     assert!(code == 0 && line.ends_with("each as docs/lab.md states it"), "{code} {line}");

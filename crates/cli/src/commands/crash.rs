@@ -34,6 +34,7 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         modes.iter().flat_map(|m| plants_of(*m)).for_each(|name| tell!("{name}"));
         return Ok(Outcome::Done);
     }
+    check_scenario(a, lab::scenarios())?;
     let mut all = CrashReport::default();
     for mode in modes {
         let o = CrashOptions {
@@ -51,6 +52,14 @@ pub fn run(a: &CrashArgs) -> Result<Outcome, Failure> {
         all.runs.extend(report.runs);
     }
     tell(a, &all)
+}
+
+/// Is the scenario that was asked for one of these? Errors: it is none, or only another kind of
+/// volume has it.
+fn check_scenario(a: &CrashArgs, known: &[(&str, &str)]) -> Result<(), Failure> {
+    let Some(name) = &a.scenario else { return Ok(()) };
+    let why = || format!("there is no scenario {name}: --list tells which there are");
+    known.iter().any(|(k, _)| k == name).then_some(()).ok_or_else(|| Failure::Usage(why()))
 }
 
 fn tell(a: &CrashArgs, all: &CrashReport) -> Result<Outcome, Failure> {
@@ -88,6 +97,7 @@ fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
             Plant(Some(found.ok_or_else(|| Failure::Usage(why()))?))
         }
     };
+    check_scenario(a, &machines::scenarios())?;
     let (scenario, seed, states) = (a.scenario.clone(), a.seed, a.states);
     let first = plant.is_any();
     let o = CrashOptions { setting: Setting::plain(mode), scenario, seed, states, plant, first };

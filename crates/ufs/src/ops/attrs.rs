@@ -48,7 +48,9 @@ impl<S: Store> Ufs<S> {
         set: &SetAttr,
     ) -> Result<(), FsError> {
         self.check_immutable(inode)?;
-        if set.size.is_some() || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+        let told = |time| matches!(time, Some(SetTime::To(_)));
+        let owner = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
+        if set.size.is_some() || owner || told(set.atime) || told(set.mtime) {
             self.check_free(inode)?;
         }
         if owners::may_set(attr, set, &ctx.cred)? {
