@@ -52,6 +52,9 @@ pub(crate) struct Inner {
     pub(crate) loading: Cell<bool>,
     pub(crate) dirty: Cell<bool>,
     pub(crate) writing: Cell<bool>,
+    /// What is in memory is what the disk below would give: it was read, or what was changed is
+    /// kept elsewhere, and nothing has touched it since.
+    pub(crate) settled: Cell<bool>,
     /// Counts modifications, so that the end of a write knows whether the block changed meanwhile.
     pub(crate) version: Cell<u64>,
     /// Which parts of what was read have been checked.
@@ -108,6 +111,7 @@ impl Buf {
     /// written: when they are wanted again, they are computed again.
     pub fn derive(&self, f: impl FnOnce(&mut [u8])) {
         assert!(self.0.valid.get() && !self.0.dirty.get(), "a new block");
+        self.0.settled.set(false);
         f(self.0.data.borrow_mut().bytes_mut());
     }
     /// Its bytes. Do not hold the borrow across an await.
@@ -166,6 +170,7 @@ impl Buf {
         assert!(self.0.valid.get(), "C2: {self:?} holds nothing that could be written");
         assert!(self.0.block != NOWHERE, "C2: a block that lies nowhere is changed");
         self.0.version.set(self.0.version.get() + 1);
+        self.0.settled.set(false);
         if !self.0.dirty.replace(true) {
             self.0.dirty_list.borrow_mut().add(self);
         }

@@ -6,7 +6,7 @@ use crate::clock::Clock;
 use crate::flusher::Flusher;
 use crate::stats::CacheStats;
 use crate::writeback::DirtyList;
-use crate::{Buf, BufKind, FlushEpoch, OpenGate, Role, WriteGate};
+use crate::{Buf, BufKind, FlushEpoch, OpenGate, Role, Watch, WriteGate};
 use env::sync::{Notify, Semaphore};
 use env::{Block, Disk, DiskError, Env, IdMap, Nanos};
 use format::{BlockNo, Ino};
@@ -34,6 +34,7 @@ pub struct Cache {
     pub(crate) disk: Rc<dyn Disk>,
     pub(crate) options: CacheOptions,
     pub(crate) gate: RefCell<Rc<dyn WriteGate>>,
+    watch: RefCell<Option<Rc<dyn Watch>>>,
     pub(crate) dirty: Rc<RefCell<DirtyList>>,
     pub(crate) flusher: Flusher,
     pub(crate) failed: RefCell<Option<DiskError>>,
@@ -66,6 +67,7 @@ impl Cache {
             zero: Block::zeroed(options.block_bytes),
             options,
             gate: RefCell::new(Rc::new(OpenGate)),
+            watch: RefCell::default(),
             dirty: Rc::default(),
             failed: RefCell::default(),
             kick: Notify::new(),
@@ -81,6 +83,20 @@ impl Cache {
     /// From now on `gate` decides what may be written.
     pub fn set_gate(&self, gate: Rc<dyn WriteGate>) {
         *self.gate.borrow_mut() = gate;
+    }
+    /// From now on `watch` is told which blocks are in memory; there are none yet.
+    pub fn set_watch(&self, watch: Rc<dyn Watch>) {
+        assert!(self.map.borrow().is_empty(), "a watch that has not seen all that came");
+        self.clock.borrow_mut().set_watch(&watch);
+        *self.watch.borrow_mut() = Some(watch);
+    }
+    /// The block's bytes, if memory holds what the disk would give: then nobody need read it. It
+    /// does not count as used.
+    pub fn settled(&self, block: BlockNo) -> Option<Block> {
+        let map = self.map.borrow();
+        let b = map.get(&block.0).filter(|b| b.0.settled.get() && !b.0.writing.get())?;
+        assert!(b.0.valid.get() && !b.0.dirty.get(), "C2: {b:?} is dirty, and as the disk has it");
+        Some(b.image())
     }
     /// The world's handle.
     pub fn env(&self) -> &Env {
@@ -196,6 +212,7 @@ impl Cache {
         *buf.0.data.borrow_mut() = self.zero.clone();
         buf.0.version.set(buf.0.version.get() + 1);
         buf.0.valid.set(true);
+        buf.0.settled.set(false);
         buf.0.checked.set(u64::MAX);
         buf
     }
@@ -215,6 +232,7 @@ impl Cache {
     pub fn get_for_overwrite(&self, block: BlockNo, kind: BufKind) -> Buf {
         let buf = self.slot(block, kind);
         buf.0.kind.set(kind);
+        buf.0.settled.set(false);
         if !buf.0.valid.replace(true) {
             *buf.0.data.borrow_mut() = self.zero.clone();
         }
@@ -227,6 +245,7 @@ impl Cache {
         let buf = self.map.borrow().get(&block.0).cloned();
         if let Some(b) = buf {
             b.mark_clean();
+            b.0.settled.set(false);
             b.set_owner(Ino(0));
             b.set_role(Role::Plain);
             b.0.version.set(b.0.version.get() + 1);
@@ -279,6 +298,7 @@ impl Cache {
             if !b.0.valid.get() {
                 *b.0.data.borrow_mut() = bytes;
                 b.0.valid.set(true);
+                b.0.settled.set(true);
                 b.0.checked.set(0);
             }
         }
@@ -299,6 +319,9 @@ impl Cache {
         let buf = self.new_buf(block, kind);
         let old = self.map.borrow_mut().insert(block.0, buf.clone());
         assert!(old.is_none(), "C3: block {block} is in memory twice");
+        if let Some(watch) = &*self.watch.borrow() {
+            watch.came(block);
+        }
         buf
     }
 
@@ -313,6 +336,7 @@ impl Cache {
             loading: Cell::new(false),
             dirty: Cell::new(false),
             writing: Cell::new(false),
+            settled: Cell::new(false),
             version: Cell::new(0),
             checked: Cell::new(0),
             touched: Cell::new(false),

@@ -4,9 +4,11 @@
 //! (a mount's) or below (the image's pages): a second copy of a long file would only push metadata
 //! out. Whether a block is needed it is told.
 
-use crate::{Buf, BufKind};
+use crate::{Buf, BufKind, Watch};
 use env::IdMap;
+use format::BlockNo;
 use std::collections::VecDeque;
+use std::rc::Rc;
 
 /// The hands.
 #[derive(Default)]
@@ -21,6 +23,7 @@ pub(crate) struct Clock {
 /// the hand comes to them: it finds their numbers only.
 #[derive(Default)]
 struct Hand {
+    watch: Option<Rc<dyn Watch>>,
     blocks: VecDeque<u64>,
     /// About so many of the numbers are of blocks that are gone.
     gone: usize,
@@ -34,6 +37,11 @@ const STEPS_OVER: usize = 8;
 const GONE_MAX: usize = 16 << 10;
 
 impl Clock {
+    pub(crate) fn set_watch(&mut self, watch: &Rc<dyn Watch>) {
+        self.meta.watch = Some(watch.clone());
+        self.contents.watch = Some(watch.clone());
+    }
+
     pub(crate) fn add(&mut self, block: u64, kind: BufKind) {
         match kind {
             BufKind::Meta => self.meta.blocks.push_back(block),
@@ -50,7 +58,7 @@ impl Clock {
             let first = self.passed.pop_front().expect("there are more than none");
             let goes = |b: &Buf| b.kind() == BufKind::Data && !b.must_stay() && !b.0.touched.get();
             if map.get(&first).is_some_and(goes) {
-                let_go(map, first);
+                self.contents.let_go(map, first);
                 self.contents.has_lost_one(map);
             }
         }
@@ -83,16 +91,19 @@ impl Clock {
     }
 }
 
-/// The block leaves memory: nobody will find its bytes here again.
-fn let_go(map: &mut IdMap<u64, Buf>, block: u64) {
-    let Some(b) = map.remove(&block) else { return };
-    // The map's share is gone: `b` is the only one.
-    assert!(!b.must_stay(), "C3: {b:?} leaves memory, and is held or on its way");
-    let listed = b.0.dirty_list.borrow().has(&b);
-    assert!(!listed, "C3: {b:?} leaves memory, and must be written");
-}
-
 impl Hand {
+    /// The block leaves memory: nobody will find its bytes here again.
+    fn let_go(&self, map: &mut IdMap<u64, Buf>, block: u64) {
+        let Some(b) = map.remove(&block) else { return };
+        // The map's share is gone: `b` is the only one.
+        assert!(!b.must_stay(), "C3: {b:?} leaves memory, and is held or on its way");
+        let listed = b.0.dirty_list.borrow().has(&b);
+        assert!(!listed, "C3: {b:?} leaves memory, and must be written");
+        if let Some(watch) = &self.watch {
+            watch.gone(BlockNo(block));
+        }
+    }
+
     fn len(&self) -> usize {
         self.blocks.len().saturating_sub(self.gone)
     }
@@ -107,7 +118,7 @@ impl Hand {
                 continue;
             };
             if !b.must_stay() && !b.0.touched.replace(false) {
-                let_go(map, block);
+                self.let_go(map, block);
                 return Some(left);
             }
             self.blocks.push_back(block);

@@ -3,6 +3,7 @@
 
 use crate::{Buf, FlushEpoch};
 use env::{Block, DiskError, Local};
+use format::BlockNo;
 
 /// What may be written back in place of a dirty block.
 #[derive(Clone, Debug)]
@@ -45,6 +46,15 @@ pub trait WriteGate {
     /// The volume has failed, and this is the first that is heard of it: whoever waits for what
     /// will not come now is to be woken.
     fn failed(&self, _: &DiskError) {}
+}
+
+/// Is told which blocks are in memory, by who keeps them below and would read them otherwise. It
+/// must not call back into the cache from here.
+pub trait Watch {
+    /// The block has its place in memory.
+    fn came(&self, block: BlockNo);
+    /// It has left memory.
+    fn gone(&self, block: BlockNo);
 }
 
 /// A gate that is always open: for volumes that are only read, and for tests.

@@ -135,7 +135,11 @@ impl Cache {
     /// What memory holds of the block is kept elsewhere, where the disk finds it: it need not be
     /// written.
     pub fn is_kept_elsewhere(&self, b: &Buf) {
-        b.mark_clean();
+        if b.0.dirty.get() {
+            b.mark_clean();
+            // Not of one that was forgotten meanwhile: it may hold bytes that nobody keeps.
+            b.0.settled.set(true);
+        }
         self.progress.wake_all();
     }
 

@@ -352,6 +352,10 @@ pub struct MkfsArgs {
     /// The journal on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+    /// With --profile lfs: the image's size, of which --size may be a multiple (thin): what is
+    /// written takes room, what is removed gives it back.
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub store_size: Option<u64>,
     /// Its name, up to 16 bytes.
     #[arg(long, default_value = "")]
     pub label: String,

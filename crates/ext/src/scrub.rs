@@ -99,7 +99,7 @@ impl Scrubbed for Ext {
     }
 
     async fn count_held(&self, h: &InodeHandle, blocks: i64) -> Result<(), FsError> {
-        let mut txn = self.begin(Credits::blocks(4)).await?;
+        let mut txn = self.begin(Credits::to_free(4)).await?;
         self.count_sectors(&mut txn, h, blocks);
         self.end(txn).await.map(drop)
     }
@@ -110,7 +110,7 @@ impl Scrubbed for Ext {
         }
         let read = self.cache.get(b, cache::BufKind::Meta).await;
         let buf = read.map_err(|e| self.unreadable(&e))?;
-        let mut txn = self.begin(Credits::blocks(4)).await?;
+        let mut txn = self.begin(Credits::to_free(4)).await?;
         // From here to the edit nobody else is let in.
         let users = self.watch.census().and_then(|c| c.users_of(b));
         let counted = xattr::refcount(&buf.bytes());
@@ -136,7 +136,7 @@ impl Scrubbed for Ext {
             let leaked = self.leaked(GroupNo(g)).await?;
             for some in leaked.chunks(RUNS_AT_ONCE) {
                 let frees = some.iter().map(|e| e.len).sum();
-                let need = Credits { frees, runs: some.len() as u64, ..Credits::blocks(8) };
+                let need = Credits { frees, runs: some.len() as u64, ..Credits::to_free(8) };
                 let mut runs = Runs::default();
                 some.iter().for_each(|e| (0..e.len).for_each(|i| runs.push(e.start.plus(i))));
                 let mut txn = self.begin(need).await?;
@@ -193,7 +193,7 @@ impl Ext {
             self.block_map(g).await?;
             self.inode_map(g).await?;
         }
-        let mut txn = self.begin(Credits::blocks(4)).await?;
+        let mut txn = self.begin(Credits::to_free(4)).await?;
         let desc = match self.desc(g).await {
             Ok(desc) => desc,
             Err(e) => return self.end(txn).await.and(Err(e)),

@@ -391,7 +391,9 @@ impl Store for Ext {
     }
 
     fn statfs(&self) -> StatFs {
-        let free = self.free_blocks.get();
+        // In a thin volume, what its store has room for.
+        let room = self.mechanism.space_left().unwrap_or(u64::MAX);
+        let free = self.free_blocks.get().min(room);
         StatFs {
             block_bytes: self.block_bytes() as u32,
             blocks: self

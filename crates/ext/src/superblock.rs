@@ -120,7 +120,7 @@ impl Ext {
             let stored = self.store_superblock().await;
             return stored.map_err(|e| self.failed(&e.into()));
         }
-        let mut txn = self.begin(Credits::blocks(1)).await?;
+        let mut txn = self.begin(Credits::to_free(1)).await?;
         allow(&mut self.sb.borrow_mut());
         let (buf, at) = &self.sb_buf;
         let (range, sb) = (at + FEATURES.start..at + FEATURES.end, self.sb.borrow().clone());

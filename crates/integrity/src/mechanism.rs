@@ -22,12 +22,19 @@ pub struct Credits {
     pub data_bytes: u64,
     /// These are to be durable before the operation's caller hears of it.
     pub stable: bool,
+    /// No more blocks hold something afterwards than before: it is not refused on a full volume.
+    pub makes_room: bool,
 }
 
 impl Credits {
     /// For an operation that edits up to `blocks` metadata blocks.
     pub const fn blocks(blocks: u64) -> Credits {
-        Credits { blocks, frees: 0, runs: 0, data_bytes: 0, stable: false }
+        Credits { blocks, frees: 0, runs: 0, data_bytes: 0, stable: false, makes_room: false }
+    }
+
+    /// The same for an operation that takes away or changes what is there, and adds nothing.
+    pub const fn to_free(blocks: u64) -> Credits {
+        Credits { makes_room: true, ..Credits::blocks(blocks) }
     }
 }
 
@@ -144,6 +151,11 @@ pub trait Integrity: WriteGate {
     /// Are contents durable, in their place or in a log, before what points at them is?
     fn contents_first(&self) -> bool {
         false
+    }
+
+    /// Blocks for which there is room below, where the volume has more; None: for all of them.
+    fn space_left(&self) -> Option<u64> {
+        None
     }
 
     /// May one operation need so much? Who needs more than that goes in steps.

@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{CLEANING, EXTENTS, FULL, INLINE, SPLITS, seeds};
+use crate::scenario::{CLEANING, EXTENTS, FULL, INLINE, SPLITS, THIN, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -289,7 +289,7 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
         (ext4 || ![EXTENTS, SPLITS].contains(n))
-            && (cleans || ![CLEANING, FULL].contains(n))
+            && (cleans || ![CLEANING, FULL, THIN].contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)
     };
     let all: Vec<&str> = names.filter(has).collect();

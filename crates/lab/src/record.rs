@@ -103,7 +103,9 @@ pub(crate) fn set_up(
     let journal = setting.has_journal();
     let volume_bytes = scripts.iter().map(|s| s.volume_bytes).max().unwrap_or(0);
     let bytes = if journal { volume_bytes + (1 << 20) } else { volume_bytes };
-    let mut first = Subject::open(new_disks(bytes, setting), setting, false, (Plant::NONE, seed))?;
+    let thin = scripts.iter().any(|s| s.is_thin);
+    let disks = new_disks(bytes, Setting { thin, ..setting });
+    let mut first = Subject::open(disks, setting, false, (Plant::NONE, seed))?;
     let (mut setups, mut kernel) = (Vec::new(), Vec::new());
     for (v, script) in (0..).zip(scripts) {
         first.turn_to(v);

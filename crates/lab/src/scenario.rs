@@ -40,6 +40,8 @@ pub(crate) struct Script {
     pub(crate) remote: usize,
     /// Bytes of its volume, a journal not counted.
     pub(crate) volume_bytes: u64,
+    /// Its volume is larger than the log-structured store below it has room for.
+    pub(crate) is_thin: bool,
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
@@ -65,6 +67,7 @@ impl Script {
             from,
             remote,
             volume_bytes,
+            is_thin: false,
             is_woven: false,
             sharing: Vec::new(),
             is_holding: false,
@@ -87,6 +90,8 @@ pub const INLINE: &str = "inline";
 pub const CLEANING: &str = "cleaning";
 /// The second of them.
 pub const FULL: &str = "full";
+/// The third.
+pub const THIN: &str = "thin";
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {
@@ -145,6 +150,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "inline_data: small files and directories in their inodes, and what outgrows them",
         ),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
+        (THIN, "the same of a volume that is larger than its store, which is full before it"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
         ("random", "random operations"),
     ]
@@ -245,7 +251,8 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "postmark" => postmark(seed),
         "crowd" => crowd::script(seed),
         CLEANING => cleaning::script(seed),
-        FULL => full::script(seed),
+        FULL => full::script(seed, false),
+        THIN => full::script(seed, true),
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),

@@ -67,6 +67,8 @@ pub struct Setting {
     pub kind: VolumeKind,
     /// INCOMPAT features that they have besides.
     pub with: u32,
+    /// Of a volume in a log-structured store: is it larger than that has room for?
+    pub thin: bool,
 }
 
 impl Setting {
@@ -82,6 +84,7 @@ impl Setting {
             volumes: 1,
             kind: VolumeKind::Ext3,
             with: 0,
+            thin: false,
         }
     }
 
@@ -173,7 +176,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
         return with_journal_outside(size_bytes);
     }
     if setting.in_segments() {
-        return vec![in_segments(size_bytes)];
+        return vec![in_segments(size_bytes, setting.thin)];
     }
     let has_journal = setting.has_journal() || setting.intents;
     // As much room for files as in a volume without a journal.
@@ -198,14 +201,17 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     all
 }
 
-/// A small, fresh volume in a log-structured store.
-fn in_segments(size_bytes: u64) -> Image {
+/// A small, fresh volume in a log-structured store; `thin`: it is four times as large as others on
+/// the same disk.
+fn in_segments(size_bytes: u64, thin: bool) -> Image {
     let (uuid, segment_bytes) = (*VOLUME, Some(SEGMENT_BYTES));
     // Twice the size: its blocks are larger than the other volumes'.
     let virtual_bytes = Some(2 * size_bytes);
     let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads: Some(6) };
     let fits = |bytes: &u64| lfs::shape(*bytes, &store).is_ok_and(|g| !g.is_thin());
     let disk_bytes = (2..).map(|n| n << 20).find(fits).expect("some size is enough");
+    let virtual_bytes = Some(if thin { 8 } else { 2 } * size_bytes);
+    let store = lfs::FormatOptions { virtual_bytes, ..store };
     let mut world = World::new(Image::new(disk_bytes));
     let volume = MkfsOptions { block_bytes: lfs::BLOCK_BYTES, ..options(size_bytes, false) };
     let made = sim::block_on(&mut world, move |env, disk| async move {

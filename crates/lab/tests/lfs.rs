@@ -19,7 +19,8 @@ fn found(commit: Commit, scenario: &str, plant: Option<&'static str>, states: u6
 #[test]
 fn every_cut_leaves_a_prefix_of_the_operations() {
     for commit in [Commit::Sync, Commit::Async] {
-        for scenario in ["seq-2", "append", "callers", "random", lab::CLEANING, lab::FULL] {
+        let of_stores = [lab::CLEANING, lab::FULL, lab::THIN];
+        for scenario in ["seq-2", "append", "callers", "random"].into_iter().chain(of_stores) {
             assert_eq!(found(commit, scenario, None, 25), Vec::<String>::new(), "{scenario}");
         }
     }

@@ -14,7 +14,6 @@ use crate::scrub::Scrubber;
 use crate::state;
 use crate::trimmer::Trimmer;
 use cache::{Cache, CacheOptions};
-use env::{Disk, Env};
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
 use format::ext::features::compat;
@@ -49,7 +48,7 @@ pub(crate) async fn load(
         check_segments(&place, &probe, options.mode)?;
     }
     let (env, disk) = (place.ground.env.clone(), place.disk.clone());
-    let cache = new_cache(&env, &disk, &probe, &options, read_only);
+    let cache = new_cache(&place, &probe, &options, read_only);
     let mut private = None;
     if !read_only && options.mode.is_redo() {
         private = Some(log::open(&place, &probe, &options).await?);
@@ -190,10 +189,16 @@ fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(),
 
 /// Does it lie where a mode of volumes in segments needs it?
 fn check_segments(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
+    let groups = place.store.groups();
     if mode.info().keeps != Keeps::Segments {
-        return Ok(());
+        let Some(room) = groups.and_then(|g| g.space_left()) else { return Ok(()) };
+        let bytes = room * lfs::BLOCK_BYTES as u64;
+        return Err(format!(
+            "the volume is larger than its store, which has room for {bytes} bytes more: mode \
+             {mode} would not notice when that is full; --mode lfs does"
+        ));
     }
-    if place.store.groups().is_none() {
+    if groups.is_none() {
         return Err(format!(
             "mode {mode} is for volumes in a log-structured store: cairn mkfs --profile lfs \
              makes one"
@@ -205,14 +210,9 @@ fn check_segments(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String
     Ok(())
 }
 
-fn new_cache(
-    env: &Env,
-    disk: &Rc<dyn Disk>,
-    probe: &Probe,
-    options: &OpenOptions,
-    read_only: bool,
-) -> Rc<Cache> {
-    let on_its_own = options.mode.info().cache_writes_back && !read_only;
+fn new_cache(place: &Place, probe: &Probe, options: &OpenOptions, read_only: bool) -> Rc<Cache> {
+    let info = options.mode.info();
+    let on_its_own = info.cache_writes_back && !read_only;
     let options = CacheOptions {
         block_bytes: probe.superblock.block_bytes(),
         cache_bytes: options.cache_bytes,
@@ -220,7 +220,11 @@ fn new_cache(
         interval: on_its_own.then_some(options.commit_interval),
         transfer_bytes_max: TRANSFER_BYTES_MAX,
     };
-    Cache::new(env.clone(), disk.clone(), options)
+    let cache = Cache::new(place.ground.env.clone(), place.disk.clone(), options);
+    if !read_only && info.keeps == Keeps::Segments {
+        place.store.remember(&cache);
+    }
+    cache
 }
 
 fn recipe_of(

@@ -157,7 +157,7 @@ impl GroupStore for Groups {
     fn blocks_max(&self) -> u64 {
         self.0.group_blocks_max()
     }
-    fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>> {
+    fn reserve(&self, blocks: u64, _: bool) -> Local<'_, Result<u64, DiskError>> {
         Box::pin(async move { self.0.wait_for_room().await.map(|()| blocks) })
     }
     fn release(&self, _: u64) {}

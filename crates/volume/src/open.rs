@@ -280,6 +280,7 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
         (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
         (ground.cleaner, ground.cleaning) = (options.cleaner, options.cleaning);
+        ground.discards = options.discards;
         ground.snapshot = options.snapshot.clone();
         Box::pin(open(found, ground, options, None))
     })
@@ -310,7 +311,8 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
             let log = options.log_disk_bytes.map(|bytes| (log, bytes));
             let ground = Ground { log, ..Ground::alone(env.clone(), own_bytes, None) };
             let (cleaner, cleaning) = (options.cleaner, options.cleaning);
-            let ground = Ground { own: DiskId(n), cleaner, cleaning, ..ground };
+            let (own, discards) = (DiskId(n), options.discards);
+            let ground = Ground { own, cleaner, cleaning, discards, ..ground };
             Box::pin(open(Some(found), ground, options, Some(shared.clone())))
         };
         (0..).zip(volumes).map(one).collect()

@@ -28,6 +28,9 @@ pub struct Ground {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
+    /// Segments that its store empties are given back to the disk; those of a thin volume are
+    /// always.
+    pub discards: bool,
     /// How it is opened if it is in a bucket.
     pub bucket: BucketOptions,
     /// What has to hold before something is written to the log, if several machines can reach it.
@@ -48,6 +51,7 @@ impl Ground {
             plant: Plant::NONE,
             cleaner: None,
             cleaning: None,
+            discards: false,
             bucket: BucketOptions::default(),
             snapshot: None,
             claim: None,

@@ -6,10 +6,12 @@ use crate::VolumeError;
 use crate::groups::{fill, group_of};
 use crate::place::Ground;
 use crate::store::{FoundStore, Store, StoreKind};
+use cache::{Cache, Watch};
 use env::{Block, Disk, DiskError, Env, Local};
+use format::BlockNo;
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use vfs::{FsError, Reply, SnapshotOp};
 
 /// A store of segments.
@@ -29,7 +31,8 @@ async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
     let defaults = lfs::OpenOptions::default();
     let policy = on.cleaner.unwrap_or(defaults.policy);
     let cleaning = on.cleaning.unwrap_or(lfs::Cleaning::Idle);
-    let options = lfs::OpenOptions { read_only, plant, policy, cleaning, ..defaults };
+    let discard = on.discards;
+    let options = lfs::OpenOptions { read_only, discard, plant, policy, cleaning, ..defaults };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 
@@ -117,6 +120,10 @@ impl Store for Loaded {
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         Some(Rc::new(Groups(self.store.clone())))
     }
+    fn remember(&self, cache: &Rc<Cache>) {
+        self.store.set_memory(Rc::new(InMemory(Rc::downgrade(cache))));
+        cache.set_watch(Rc::new(ComesAndGoes(self.store.clone())));
+    }
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
         Box::pin(crate::snapshots::carry_out(&self.store, op, now))
     }
@@ -133,6 +140,27 @@ impl Store for Loaded {
     }
 }
 
+/// The cache as the store knows it.
+struct InMemory(Weak<Cache>);
+
+impl lfs::Memory for InMemory {
+    fn contents(&self, v: lfs::Virt) -> Option<Block> {
+        self.0.upgrade()?.settled(BlockNo(v.0))
+    }
+}
+
+/// The store as the cache knows it.
+struct ComesAndGoes(lfs::Store);
+
+impl Watch for ComesAndGoes {
+    fn came(&self, block: BlockNo) {
+        self.0.came(lfs::Virt(block.0));
+    }
+    fn gone(&self, block: BlockNo) {
+        self.0.gone(lfs::Virt(block.0));
+    }
+}
+
 /// The store as the mechanism of its mode knows it: a block of the volume is a virtual block.
 struct Groups(lfs::Store);
 
@@ -140,8 +168,16 @@ impl GroupStore for Groups {
     fn blocks_max(&self) -> u64 {
         self.0.group_blocks_max()
     }
-    fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>> {
-        Box::pin(self.0.reserve(blocks))
+    fn reserve(&self, blocks: u64, frees: bool) -> Local<'_, Result<u64, DiskError>> {
+        Box::pin(async move {
+            match frees {
+                true => self.0.reserve_to_free(blocks).await,
+                false => self.0.reserve(blocks).await,
+            }
+        })
+    }
+    fn space_left(&self) -> Option<u64> {
+        self.0.room()
     }
     fn release(&self, kept: u64) {
         self.0.release(kept);
@@ -175,10 +211,13 @@ impl GroupStore for Groups {
             ("cairn_lfs_partials_total", s.partials),
             ("cairn_lfs_checkpoints_total", s.checkpoints),
             ("cairn_lfs_cleaner_read_blocks_total", s.read_to_clean),
+            ("cairn_lfs_cleaner_remembered_blocks_total", s.remembered),
             ("cairn_lfs_longest_wait_nanos", s.wait_max),
+            ("cairn_lfs_table_memory_bytes", self.0.table_memory_bytes() as u64),
             (policy_gauge(self.0.policy()), 1),
             (cleaning_gauge(self.0.cleaning()), 1),
         ];
+        all.extend(self.0.room().map(|room| ("cairn_lfs_room_bytes", bytes(room))));
         all.extend(USES.into_iter().zip(filled.segments.map(u64::from)));
         all.extend(TENTHS.into_iter().zip(filled.tenths.map(u64::from)));
         all
@@ -246,6 +285,10 @@ pub async fn make_on_segments(
     let plan = Plan::new(&options).map_err(|e| VolumeError(e.to_string()))?;
     fill(&opened, &plan).await?;
     opened.checkpoint().await?;
+    if opened.room() == Some(0) {
+        let why = "the store has no room for what so large a volume keeps beside its files";
+        return Err(VolumeError(why.into()));
+    }
     Ok(plan.geometry().blocks)
 }
 

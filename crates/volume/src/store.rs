@@ -9,6 +9,7 @@ use crate::VolumeError;
 use crate::objects::Objects;
 use crate::place::{Ground, Reader};
 use crate::segments::Segments;
+use cache::Cache;
 use env::{Blocking, Disk, DiskError, Local, Nanos};
 use mechanisms::GroupStore;
 use std::fmt;
@@ -76,6 +77,8 @@ pub trait Store {
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         None
     }
+    /// What this cache holds of it, which is empty, need not be read again by the store itself.
+    fn remember(&self, _: &Rc<Cache>) {}
     /// Does something about its snapshots; `now`: seconds since 1970. Errors: `NotSupported` if it
     /// has none.
     fn snapshot(&self, _: SnapshotOp, _now: u64) -> Local<'_, Result<Reply, FsError>> {

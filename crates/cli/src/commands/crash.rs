@@ -194,7 +194,8 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let kind = kind_of(a, mode, outside)?;
     let intents = a.journal_intents;
     let with = with_of(a)?;
-    Ok(Setting { mode, outside, commit, ordered_data, threshold, intents, volumes, kind, with })
+    let plain = Setting { mode, outside, commit, ordered_data, threshold, ..Setting::plain(mode) };
+    Ok(Setting { intents, volumes, kind, with, ..plain })
 }
 
 /// The features that volumes have besides.

@@ -71,6 +71,8 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "segments": geometry.segments,
             "virtual_blocks": geometry.virtual_blocks,
             "mapped_blocks": report.mapped,
+            "thin": geometry.is_thin(),
+            "capacity_blocks": geometry.capacity().min(geometry.virtual_blocks),
             "snapshot_blocks": report.snapshots,
             "snapshots": snapshots,
             "extents": report.extents,
@@ -96,6 +98,11 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             geometry.virtual_blocks,
             report.extents
         );
+        if geometry.is_thin() {
+            let most = geometry.capacity();
+            let full = (report.mapped + report.snapshots) as f64 * 100.0 / most as f64;
+            tell!("thin         at most {most} of them may hold something ({full:.1} % do)");
+        }
         tell!(
             "checkpoint   {}, {} partial segments of log behind it",
             opened.generation,

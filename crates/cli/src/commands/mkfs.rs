@@ -51,6 +51,10 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     if a.profile == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
         return Err(Failure::Usage("--profile lfs: blocks of 4096, and no --log".into()));
     }
+    if a.store_size.is_some() && (a.profile != Profile::Lfs || Url::of(&a.image)?.is_some()) {
+        let why = "--store-size is for --profile lfs, and not in a bucket, which has no size";
+        return Err(Failure::Usage(why.into()));
+    }
     if a.label.len() > LABEL_BYTES_MAX {
         let why = format!("--label {}: a label has at most {LABEL_BYTES_MAX} bytes", a.label);
         return Err(Failure::Usage(why));
@@ -65,13 +69,15 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     }
     let made = !crate::disk::exists(&a.image);
     let mut new = NewFiles::default();
+    // Of the image; the volume's is another where the store's was said.
+    let asked = a.store_size.or(a.size);
     let file = if made {
-        let size = a.size.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
+        let size = asked.ok_or_else(|| Failure::Usage(format!("{shown}: --size is needed")))?;
         Arc::new(new.create(&a.image, size)?)
     } else {
-        existing(&a.image, a)?
+        existing(&a.image, asked, a.force)?
     };
-    let size_bytes = a.size.unwrap_or(file.size_bytes());
+    let size_bytes = asked.unwrap_or(file.size_bytes());
     if size_bytes > file.size_bytes() {
         let have = size::show(file.size_bytes());
         return Err(Failure::Failed(format!("{shown}: has only {have}")));
@@ -83,7 +89,8 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     };
     let options = MkfsOptions { journal_device, uuid, ..options(a, profile, size_bytes)? };
     let result = if a.profile == Profile::Lfs {
-        make_on_segments(&file, options, made)
+        let virtual_bytes = a.size.filter(|_| a.store_size.is_some());
+        make_on_segments(&file, options, virtual_bytes, made)
     } else {
         volume::make(&mut FileDevice(file), &options, made)
     };
@@ -175,6 +182,7 @@ fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
 fn make_on_segments(
     file: &Arc<HostFile>,
     volume: MkfsOptions,
+    virtual_bytes: Option<u64>,
     made: bool,
 ) -> Result<u64, VolumeError> {
     let bytes = volume.size_bytes;
@@ -189,12 +197,8 @@ fn make_on_segments(
             }
         }
     }
-    let store = lfs::FormatOptions {
-        uuid: volume.uuid,
-        segment_bytes: None,
-        virtual_bytes: None,
-        heads: None,
-    };
+    let store =
+        lfs::FormatOptions { uuid: volume.uuid, segment_bytes: None, virtual_bytes, heads: None };
     let seed = u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes"));
     drive(std::slice::from_ref(file), seed, move |env| {
         let disk = env.port().disk(DiskId(0), bytes);
@@ -268,11 +272,11 @@ fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
     Ok(false)
 }
 
-fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
+fn existing(path: &Path, size: Option<u64>, force: bool) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
     let file = Arc::new(crate::disk::open(path, false)?);
     let device = FileDevice(file.clone());
-    if !a.force {
+    if !force {
         let there = if volume::probe(&device).is_ok() {
             Some("a volume".to_owned())
         } else if holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
@@ -286,7 +290,7 @@ fn existing(path: &Path, a: &MkfsArgs) -> Result<Arc<HostFile>, Failure> {
         }
     }
     let is_file = path.is_file();
-    if let Some(size) = a.size.filter(|s| is_file && *s > file.size_bytes()) {
+    if let Some(size) = size.filter(|s| is_file && *s > file.size_bytes()) {
         let grown =
             std::fs::OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(size));
         grown.map_err(|e| format!("{shown}: {e}"))?;

@@ -65,7 +65,8 @@ fn again(rng: &mut Rng, caller: u64, n: u64) -> Act {
     }
 }
 
-pub(super) fn script(seed: u64) -> Script {
+/// `is_thin`: the store is full before the volume is.
+pub(super) fn script(seed: u64, is_thin: bool) -> Script {
     let mut rng = Rng::new(seed);
     let all = || (0..CALLERS).flat_map(|c| (0..FILES - 1).map(move |n| file(c, n)));
     let len = (BLOCKS * BLOCK) as usize;
@@ -73,7 +74,7 @@ pub(super) fn script(seed: u64) -> Script {
         all().flat_map(|f| [Act::Create(f.clone()), Act::Write(f, 0, len, 1)]).collect();
     setup.extend((0..CALLERS).map(|c| Act::Create(file(c, FILES - 1))));
     // Until there is no room: the rest is refused.
-    for block in 0..BLOCKS + 24 {
+    for block in 0..BLOCKS + if is_thin { 110 } else { 24 } {
         setup.extend((0..CALLERS).map(|c| one_block(&mut rng, c, FILES - 1, block)));
     }
     setup.push(Act::Sync);
@@ -86,5 +87,5 @@ pub(super) fn script(seed: u64) -> Script {
     acts.extend((0..2 * CALLERS).map(|n| less(&mut rng, n % CALLERS)));
     acts.extend((0..12).map(|n| again(&mut rng, n % CALLERS, n)));
     let volume_bytes = VOLUME_BYTES;
-    Script { callers: CALLERS as usize, volume_bytes, ..Script::new(setup, acts) }
+    Script { callers: CALLERS as usize, volume_bytes, is_thin, ..Script::new(setup, acts) }
 }

@@ -62,9 +62,14 @@ pub enum GroupChange {
 pub trait GroupStore {
     /// Blocks that a group has at most.
     fn blocks_max(&self) -> u64;
-    /// Waits for room for so many blocks, and keeps it; returns what was kept. Errors: there is
-    /// none until something is freed, or the store has failed.
-    fn reserve(&self, blocks: u64) -> Local<'_, Result<u64, DiskError>>;
+    /// Waits for room for so many blocks, and keeps it; returns what was kept. `frees`: no more
+    /// blocks hold something afterwards, so that there is room in a full store too. Errors: there
+    /// is none until something is freed, or the store has failed.
+    fn reserve(&self, blocks: u64, frees: bool) -> Local<'_, Result<u64, DiskError>>;
+    /// Blocks for which there is room, where the volume has more; None: for all of them.
+    fn space_left(&self) -> Option<u64> {
+        None
+    }
     /// Gives back what was kept.
     fn release(&self, kept: u64);
     /// Puts a group behind all others, in the room that was kept for it; returns its number.
@@ -205,7 +210,11 @@ impl Integrity for Lfs {
                     self.unbarred.wait().await;
                     self.check()?;
                 }
-                let kept = self.store.reserve(blocks).await.map_err(|e| self.failed(e))?;
+                let kept = self
+                    .store
+                    .reserve(blocks, need.makes_room)
+                    .await
+                    .map_err(|e| self.failed(e))?;
                 assert!(kept >= blocks, "I6: {blocks} blocks may be needed, {kept} are kept");
                 if !self.is_barred() {
                     break kept;
@@ -274,6 +283,10 @@ impl Integrity for Lfs {
 
     fn sync(&self, scope: Scope) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move { self.sync_scope(scope).await })
+    }
+
+    fn space_left(&self) -> Option<u64> {
+        self.store.space_left()
     }
 
     fn may_reuse(&self, what: Freed) -> bool {

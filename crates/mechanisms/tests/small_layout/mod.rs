@@ -245,7 +245,8 @@ impl Vol {
                 self.cache.get(self.no(b), BufKind::Data).await.ok()?;
             }
         }
-        let need = Credits { blocks: 6, frees: 1, runs: 1, data_bytes, stable: waits(i) };
+        let stable = waits(i);
+        let need = Credits { frees: 1, runs: 1, data_bytes, stable, ..Credits::blocks(6) };
         let mut t = self.m.begin(need).await.ok()?;
         match choice {
             0..=2 => self.set_numbers(i, rng, &mut t, &mut did).await,

@@ -109,7 +109,7 @@ impl<S: Store> Ufs<S> {
             }
             next = below;
         }
-        let need = Credits::blocks(nodes.len() as u64 + 8);
+        let need = Credits::to_free(nodes.len() as u64 + 8);
         let mut txn = self.store.begin(need).await?;
         dir.h.edit(&mut txn, Change::DropIndex(dir.ino()), |raw| {
             InodeMut(raw).set_flags(flags & !FLAG_INDEX);
@@ -132,7 +132,7 @@ impl<S: Store> Ufs<S> {
         if self.store.map(&dir.h, end, 1).await?.start.is_none() {
             return Ok(false);
         }
-        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        let mut txn = self.store.begin(Credits::to_free(32)).await?;
         let cut = self.store.truncate(&mut txn, &dir.h, end).await;
         self.store.end(txn).await?;
         cut.map(|()| true)

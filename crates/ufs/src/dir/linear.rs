@@ -126,7 +126,7 @@ impl<S: Store> Ufs<S> {
             }
         }
         for some in nodes.chunks(NODES_AT_ONCE) {
-            let mut txn = self.store.begin(Credits::blocks(some.len() as u64 + 4)).await?;
+            let mut txn = self.store.begin(Credits::to_free(some.len() as u64 + 4)).await?;
             for buf in some {
                 let flatten = |b: &mut [u8]| dirindex::flatten(b, false, tail);
                 txn.edit(buf, 0..bytes, change, flatten);
@@ -134,7 +134,7 @@ impl<S: Store> Ufs<S> {
             self.store.end(txn).await?;
         }
         let root = self.list_block(dir, 0).await?;
-        let mut txn = self.store.begin(Credits::blocks(8)).await?;
+        let mut txn = self.store.begin(Credits::to_free(8)).await?;
         // A flag that came from nowhere has left the first block a block of entries.
         if tail > 0 && !dirindex::is_first_of_list(&root.bytes(), tail) {
             txn.edit(&root, 0..bytes, change, |b| dirindex::flatten(b, true, tail));

@@ -29,7 +29,7 @@ impl<S: Store> Ufs<S> {
             self.check_size(&inode, size)?;
             self.store.allow_size(size).await?;
         }
-        let mut txn = self.begin(ctx, Credits::blocks(48)).await?;
+        let mut txn = self.begin(ctx, Credits::to_free(48)).await?;
         let done = self.apply(ctx, &mut txn, &inode, &attr, set).await;
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;

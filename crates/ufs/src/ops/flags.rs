@@ -38,7 +38,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Perm);
         }
         self.store.writable()?;
-        let mut txn = self.begin(ctx, Credits::blocks(8)).await?;
+        let mut txn = self.begin(ctx, Credits::to_free(8)).await?;
         inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
             InodeMut(raw).set_flags(old ^ changed);
         });

@@ -96,7 +96,7 @@ impl<S: Store> Ufs<S> {
         if !due || self.store.writable().is_err() {
             return;
         }
-        let Ok(mut txn) = self.store.begin(Credits::blocks(1)).await else { return };
+        let Ok(mut txn) = self.store.begin(Credits::to_free(1)).await else { return };
         inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
             InodeMut(raw).set_time(Which::Access, now);
         });

@@ -60,7 +60,7 @@ impl<S: Store> Ufs<S> {
         if child.is_dir() {
             return Err(FsError::IsDir);
         }
-        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        let mut txn = self.store.begin(Credits::to_free(32)).await?;
         if let Err(e) = self.remove_name(&mut txn, &dir, name, child.ino()).await {
             return self.abandon(txn, locks, e).await;
         }
@@ -163,7 +163,7 @@ impl<S: Store> Ufs<S> {
     pub async fn reclaim_orphans(&self) -> Result<usize, FsError> {
         let orphans = self.store.orphans().await?;
         for h in &orphans {
-            let mut txn = self.store.begin(Credits::blocks(32)).await?;
+            let mut txn = self.store.begin(Credits::to_free(32)).await?;
             let (links, size) = h.with(|raw| {
                 let i = format::ext::inode::InodeRef(raw);
                 (i.links(), i.size())
@@ -210,7 +210,7 @@ impl<S: Store> Ufs<S> {
         if !self.table.is_current(inode) || self.table.is_held(inode.ino()) {
             return Ok(());
         }
-        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        let mut txn = self.store.begin(Credits::to_free(32)).await?;
         if let Err(e) = self.free_file(&mut txn, &inode.h).await {
             return self.abandon(txn, locks, e).await;
         }
@@ -244,7 +244,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::NotDir);
         }
         self.check_empty(&child).await?;
-        let mut txn = self.store.begin(Credits::blocks(32)).await?;
+        let mut txn = self.store.begin(Credits::to_free(32)).await?;
         if let Err(e) = self.remove_name(&mut txn, &dir, name, child.ino()).await {
             return self.abandon(txn, locks, e).await;
         }

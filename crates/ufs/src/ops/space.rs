@@ -17,7 +17,7 @@ const RUNS: u64 = 8;
 /// Blocks allocated in one transaction.
 const STEP: u64 = 256;
 /// What a hole edits beside its blocks: the inode, and parts of blocks at its ends.
-const BESIDE: Credits = Credits::blocks(16);
+const BESIDE: Credits = Credits::to_free(16);
 
 /// A hole that is to be punched.
 struct Hole {

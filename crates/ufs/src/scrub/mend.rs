@@ -67,7 +67,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
     async fn drop_name(&self, dir: Ino, child: Option<Ino>) -> Step<bool> {
         let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
         let Some((name, ino)) = self.name_to_go(&dir, child).await? else { return Ok(false) };
-        let mut txn = self.ufs.store.begin(Credits::blocks(32)).await?;
+        let mut txn = self.ufs.store.begin(Credits::to_free(32)).await?;
         if let Err(e) = self.ufs.remove_name(&mut txn, &dir, &name, ino).await {
             return Ok(self.ufs.abandon(txn, locks, e).await?);
         }
@@ -106,7 +106,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
         if !is_so || self.ufs.parent_of(&dir).await?.ino == parent {
             return Ok(false);
         }
-        let mut txn = self.ufs.store.begin(Credits::blocks(8)).await?;
+        let mut txn = self.ufs.store.begin(Credits::to_free(8)).await?;
         if let Err(e) = self.ufs.redirect_parent(&mut txn, &dir, parent).await {
             return Ok(self.ufs.abandon(txn, locks, e).await?);
         }
@@ -168,7 +168,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
             self.left.borrow_mut().insert(ino);
             return Ok(false);
         }
-        let mut txn = store.begin(Credits::blocks(32)).await?;
+        let mut txn = store.begin(Credits::to_free(32)).await?;
         ufs.doom(&mut txn, &inode);
         if ufs.table.is_held(ino) {
             ufs.set_links(&mut txn, &h, 0, Change::LinkDown(ino));
@@ -232,7 +232,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
             let what = format!("inode {ino} counts {has} links, and {should} names lead to it");
             return Err(self.damage(what, format!("inode {ino}")));
         }
-        let mut txn = self.ufs.store.begin(Credits::blocks(4)).await?;
+        let mut txn = self.ufs.store.begin(Credits::to_free(4)).await?;
         self.ufs.set_links(&mut txn, &h, should, Change::LinkDown(ino));
         self.ufs.store.end(txn).await?;
         Tally::add(&self.watch.tally.mended, 1);
