@@ -2,6 +2,7 @@
 //! first serial that is absent. It reads only, and can be done while somebody writes.
 
 use crate::all::{TOGETHER, all};
+use crate::fence::was_deleted;
 use crate::object::{Decoded, HEAD_GUESS, Head, Kind, LOG, name, serial_of};
 use crate::state::Table;
 use crate::volume::Shape;
@@ -103,6 +104,15 @@ impl Chain {
         let listed = list(bucket, 0).await?;
         let mut chain = Chain::begin(bucket, shape, (listed, plant)).await?;
         chain.go_on(bucket, shape, plant).await?;
+        // A fence with nothing behind it may lie in a name that had been deleted (I8). Where
+        // something goes on from it, its writer has looked.
+        let is_last = chain.table.fences.contains(&chain.last.0);
+        if is_last && plant != Some("fence-not-looked-at-again") {
+            let deleted = was_deleted(bucket, shape, chain.last.0).await;
+            if deleted.map_err(Trouble::Wrong)? {
+                return Err(Trouble::Again);
+            }
+        }
         Ok(chain)
     }
 
@@ -137,7 +147,14 @@ impl Chain {
         let newest: Vec<u64> =
             listed.iter().rev().take(shape.window as usize + 1).copied().collect();
         let mut checkpoint = 0;
-        for (head, ..) in heads_of(bucket, shape, &newest).await.into_iter().flatten() {
+        for found in heads_of(bucket, shape, &newest).await {
+            let head = match found {
+                Ok((head, ..)) => head,
+                // It may be the newest checkpoint that is gone, and a taker's fence lie below it in
+                // a name that had been deleted: that is not to be followed (I8).
+                Err(Trouble::Again) => return Err(Trouble::Again),
+                Err(Trouble::Wrong(_)) => continue, // who reads all of it tells
+            };
             let known = if head.kind == Kind::Checkpoint { head.serial } else { head.checkpoint };
             checkpoint = checkpoint.max(known);
         }
@@ -168,6 +185,9 @@ impl Chain {
         let Decoded::Head(head, sum, bytes) = Head::decode(&shape.uuid, &raw) else {
             return Err(damaged());
         };
+        if head.kind == Kind::Fence && head.serial == self.checkpoint {
+            return Err(Trouble::Again); // it was deleted, and a taker's fence has its name (I8)
+        }
         let body = &raw[bytes..];
         let right = head.kind == Kind::Checkpoint && head.serial == self.checkpoint;
         if !right || crc32c::crc32c(body) != head.body_sum {

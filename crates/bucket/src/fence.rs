@@ -10,6 +10,7 @@ use crate::store::OpenOptions;
 use crate::volume::Shape;
 use crate::writer::{Put, put_own};
 use env::{Bucket, Env, Nanos};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// What to do where somebody else writes.
@@ -230,11 +231,32 @@ pub(crate) async fn was_deleted(
     shape: &Shape,
     serial: u64,
 ) -> Result<bool, String> {
-    let behind = list(bucket, serial).await.map_err(|e| e.to_string())?;
-    if behind.range(serial + shape.window..).next().is_some() {
-        return Ok(true);
+    let text = |e: env::BucketError| e.to_string();
+    let mut behind = list(bucket, serial).await.map_err(text)?;
+    loop {
+        if behind.range(serial + shape.window..).next().is_some() {
+            return Ok(true);
+        }
+        if shows_deletion(bucket, shape, &behind).await? {
+            return Ok(true);
+        }
+        // A checkpoint that was listed may have been deleted since, and another taker's fence lie
+        // in its place. Then a newer one is there: if no name has come, none was missed.
+        let now = list(bucket, serial).await.map_err(text)?;
+        if now == behind {
+            return Ok(false);
+        }
+        behind = now;
     }
-    let behind: Vec<u64> = behind.into_iter().collect();
+}
+
+/// Is one of these a checkpoint, or gone?
+async fn shows_deletion(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    serials: &BTreeSet<u64>,
+) -> Result<bool, String> {
+    let behind: Vec<u64> = serials.iter().copied().collect();
     for found in heads_of(bucket, shape, &behind).await {
         match found {
             Ok((head, ..)) if head.kind == Kind::Checkpoint => return Ok(true),

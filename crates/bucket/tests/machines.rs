@@ -372,7 +372,8 @@ fn a_taker_sleeps_at_each_of_its_requests() {
 /// the taker looks at them.
 #[test]
 fn a_taker_looks_while_checkpoints_come_and_go() {
-    for seed in 200..200 + runs(30) {
+    // In the last one two takers sleep, and the fence of one lies where a checkpoint was.
+    for seed in (200..200 + runs(30)).chain([267]) {
         for n in 3..9 {
             let short = Nanos::from_millis(60 + seed * 7 % 200);
             let cuts = [None, Some((n, Cut::StoppedBefore(short))), None];
