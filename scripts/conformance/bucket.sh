@@ -10,15 +10,18 @@ stage_bucket() {
   is_root || have fusermount3 || { skip "bucket: mounting without root needs fusermount3 (Debian: fuse3)"; return; }
   [ -c /dev/fuse ] || { skip "bucket: there is no /dev/fuse"; return; }
   bucket_in file "file://$WORK/bucket-folder"
+  mkdir -p "$WORK/bucket-pool"; bucket_pool file "file://$WORK/bucket-pool/"
   bucket_rounds file "file://$WORK/bucket-rounds" "${BUCKET_ROUNDS:-$([ -n "$QUICK" ] && echo 4 || echo 40)}"
   local server
   for server in versitygw moto; do
     bucket_server "$server" || continue
     AWS_ACCESS_KEY_ID=test AWS_SECRET_ACCESS_KEY=testsecret AWS_REGION=us-east-1 AWS_ENDPOINT_URL=http://127.0.0.1:$S3_PORT \
-      bucket_in "$server" "s3://bkt/volume"
+      bucket_on "$server"
     kill -TERM "$S3_SERVER" 2>/dev/null; wait "$S3_SERVER" 2>/dev/null
   done
 }
+
+bucket_on() { bucket_in "$1" s3://bkt/volume; bucket_pool "$1" s3://bkt/pool/; }
 
 # bucket_server NAME: starts it on a free port, with a bucket `bkt`; S3_PORT and S3_SERVER. Left out where it cannot
 # be had.
@@ -86,6 +89,44 @@ bucket_in() {
   check "$name: e2fsck of the export" fsck_clean "$c.img"
   rm -f "$c.img"
 }
+
+# Two servers divide the volumes of a pool; one is killed with all of its processes, and the other has them all.
+bucket_pool() {
+  local name="pool in $1" url=$2 v first second
+  for v in a b c d; do
+    check "$name: mkfs $v" "$CAIRN" mkfs "$url$v" --size 1G || return
+    check "$name: put $v" "$CAIRN" put "$url$v" /etc/hostname / || return
+  done
+  pool_server "$url" "$WORK/pool-$1-first"; first=$SERVER
+  pool_server "$url" "$WORK/pool-$1-second"; second=$SERVER
+  check "$name: two servers have two volumes each" pool_spread "$url" 2 2
+  kill -KILL -- "-$first"; wait "$first" 2>/dev/null
+  check "$name: the other one has what a killed one had" pool_spread "$url" 4
+  check "$name: the map has all of them" test "$("$CAIRN" pool autofs "$url" | wc -l)" = 4
+  kill -TERM "$second"; wait "$second"
+  for v in a b c d; do
+    check "$name: fsck $v" "$CAIRN" fsck "$url$v"
+    check "$name: what was in $v is there" pool_holds "$url$v"
+  done
+}
+pool_server() {
+  setsid "$CAIRN" serve "$1" --nfs 127.0.0.1:0 --takeover-after 2 --cache 32M >"$2.log" 2>&1 &
+  SERVER=$!; SERVERS+=("$SERVER")
+}
+# pool_spread URL N…: within a minute the servers that are alive have so many volumes, and all are served.
+pool_spread() {
+  local url=$1 i; shift
+  for ((i = 0; i < 60; i++)); do
+    "$CAIRN" pool status "$url" --json | python3 -c 'import json, sys
+all = json.load(sys.stdin)
+serving = [v["server"] for v in all["volumes"] if v["state"] == "serving"]
+counts = sorted(serving.count(s) for s in set(serving))
+sys.exit(counts != [int(n) for n in sys.argv[1:]])' "$@" && return
+    sleep 1
+  done
+  "$CAIRN" pool status "$url"; return 1
+}
+pool_holds() { "$CAIRN" cat "$1" /hostname | cmp - /etc/hostname; }
 
 # Two servers in turn, and a client that notes what was acknowledged: in each round the one that serves is killed, or
 # stopped and woken up when the other one has taken over. Nothing noted may be lost, and service is back within 10 s.

@@ -339,6 +339,10 @@ impl Store {
         let put_micros = s.put_nanos / 1000;
         Stats { requests, bytes, kept, near_groups, put_micros, ..s.stats }
     }
+    /// Has it failed, or was it taken over? Then nothing is written any more.
+    pub fn has_stopped(&self) -> bool {
+        self.inner.state.borrow().failed.is_some()
+    }
     /// Bytes of memory that the table takes, about.
     pub fn table_memory_bytes(&self) -> usize {
         let s = self.inner.state.borrow();

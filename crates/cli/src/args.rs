@@ -8,6 +8,7 @@ mod copy;
 mod crash;
 mod fsck;
 mod help;
+mod pool;
 mod snapshot;
 mod store;
 mod tune;
@@ -26,6 +27,8 @@ pub use crash::{CrashArgs, CrashProfile};
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
+use pool::POOL_EXAMPLES;
+pub use pool::{PoolArgs, PoolCommand};
 pub use snapshot::{SnapshotArgs, SnapshotCommand};
 pub use store::{LfsArgs, LfsCommand};
 use tune::{LABEL_EXAMPLES, RESIZE_EXAMPLES, UUID_EXAMPLES};
@@ -118,6 +121,9 @@ pub enum Command {
     Lfs(LfsArgs),
     /// Moments of a volume in a log-structured store that stay readable.
     Snapshot(SnapshotArgs),
+    /// Volumes below one prefix of a bucket, divided among several servers.
+    #[command(after_help = POOL_EXAMPLES)]
+    Pool(PoolArgs),
     /// Write the man pages or the shells' completions into a directory.
     #[command(hide = true)]
     Generate(GenerateArgs),
@@ -272,7 +278,8 @@ pub struct OpenArgs {
 
 #[derive(Args, Clone)]
 pub struct ServeArgs {
-    /// Volumes [default: ./cairn.img, made if missing].
+    /// Volumes [default: ./cairn.img, made if missing]. Of a bucket with a slash at the end, a share
+    /// of the volumes there: other machines that serve the same take theirs (docs/bucket.md).
     pub images: Vec<PathBuf>,
     /// Volumes and options as this file says, where nothing else is said here; SIGHUP reads its
     /// exports again.
@@ -311,6 +318,9 @@ pub struct ServeArgs {
     /// Accept mode async over NFS, which loses acknowledged changes in a crash.
     #[arg(help_heading = NFS, long)]
     pub unsafe_async: bool,
+    /// This is the process of one volume of a pool, of the server with this number.
+    #[arg(long, hide = true, value_name = "PROCESS")]
+    pub of_pool: Option<u32>,
 }
 
 #[derive(Args)]

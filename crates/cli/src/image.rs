@@ -96,7 +96,7 @@ const CONTENTS_BYTES: usize = 16 << 20;
 pub const CONTENTS_ALONE_SHARE: usize = 16;
 
 /// A quarter of the machine's memory: a bound, for metadata and what is dirty.
-fn default_cache() -> u64 {
+pub fn default_cache() -> u64 {
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let total = info.lines().find_map(|l| l.strip_prefix("MemTotal:"));
     let kib = total.and_then(|t| t.trim().trim_end_matches("kB").trim().parse::<u64>().ok());

@@ -13,6 +13,7 @@ mod helpers;
 mod hold;
 mod image;
 mod notify;
+mod pool;
 mod progress;
 mod size;
 mod status;
@@ -99,6 +100,7 @@ fn main() -> ExitCode {
         Command::Log(a) => commands::log::run(&a),
         Command::Lfs(a) => commands::lfs::run(&a),
         Command::Snapshot(a) => commands::snapshot::run(a),
+        Command::Pool(a) => commands::pool::run(&a),
         Command::Stats(a) => commands::stats::run(&a),
         Command::Top(a) => commands::top::run(&a),
         Command::Config(a) => commands::config::run(&a),

@@ -127,6 +127,11 @@ impl Drop for Repeating {
     }
 }
 
+/// The service is alive, for as long as it says so again and again.
+pub fn alive() {
+    tell(&[NotifyState::Watchdog]);
+}
+
 /// Says that the service is alive for as long as every volume answers.
 pub struct Watchdog {
     _thread: Repeating,

@@ -153,7 +153,7 @@ impl HostBucket {
         }
     }
 
-    fn ask_now(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+    pub(crate) fn ask_now(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
         let (tx, rx) = mpsc::channel();
         let (me, during, name) = (self.clone(), op.verb(), op.name().to_owned());
         self.runtime.spawn(async move { drop(tx.send(me.ask(&op).await)) });
@@ -161,6 +161,20 @@ impl HostBucket {
             let (kind, detail) = (BucketErrorKind::Unknown, "its thread is gone".to_owned());
             Err(BucketError { kind, during, name, detail })
         })
+    }
+
+    /// What stands before the first `/` in the names of objects.
+    pub(crate) fn folders_now(&self) -> Result<Vec<String>, String> {
+        let (tx, rx) = mpsc::channel();
+        let (store, prefix) = (self.store.clone(), self.prefix.trim_end_matches('/').to_owned());
+        self.runtime.spawn(async move {
+            let listed = store.list_with_delimiter(Some(&ObjectPath::from(prefix))).await;
+            drop(tx.send(listed));
+        });
+        let listed = rx.recv().map_err(|_| "the buckets' thread is gone".to_owned())?;
+        let found = listed.map_err(|e| format!("LIST: {e}"))?.common_prefixes;
+        let names = found.iter().filter_map(|p| p.filename().map(str::to_owned));
+        Ok(names.collect::<std::collections::BTreeSet<_>>().into_iter().collect())
     }
 
     async fn ask(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {

@@ -190,6 +190,7 @@ impl GroupStore for Groups {
             ("cairn_bucket_checkpoints_total", s.checkpoints),
             ("cairn_bucket_near_groups", s.near_groups),
             ("cairn_bucket_put_micros", s.put_micros),
+            ("cairn_bucket_stopped", u64::from(self.0.has_stopped())),
         ]
     }
 }

@@ -16,6 +16,7 @@ pub mod log;
 pub mod mkfs;
 mod nfs_server;
 mod objects;
+pub mod pool;
 pub mod put;
 pub mod recover;
 pub mod remove;

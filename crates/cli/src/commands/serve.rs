@@ -8,6 +8,7 @@ use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
 use crate::config::{self, Config};
 use crate::image::check_open_args;
 use crate::notify::{self, Opening, Watchdog};
+use crate::pool;
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
@@ -34,6 +35,8 @@ struct Fronts {
     rpcbind: bool,
     /// Is this the process in the background?
     detached: bool,
+    /// Is this the process of one volume of a pool?
+    of_pool: bool,
     /// Where exports are read again.
     config: Option<PathBuf>,
     /// Whoever watches hears of it until everything is open.
@@ -106,6 +109,12 @@ fn daemonize() -> Result<Outcome, Failure> {
 
 /// `cairn serve`.
 pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
+    if let [url] = &a.images[..]
+        && pool::is_pool(url)
+    {
+        return pool::serve(&a, url);
+    }
+    a.of_pool.map_or(Ok(()), pool::belong)?;
     let mut config = asked_for(a)?;
     // What was asked for wrongly is told before anything is opened, and so recovered, or made.
     let (mounts, nfs) = wanted(&config)?;
@@ -125,9 +134,11 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     }
     let opening = Opening::of(config.volumes.iter().map(|v| v.name.as_str()));
     let volumes = open_all(&config.volumes, front)?;
-    let Config { serve: ServeArgs { http, rpcbind, config, .. }, .. } = config;
+    let Config { serve: ServeArgs { http, rpcbind, config, of_pool, .. }, .. } = config;
+    let of_pool = of_pool.is_some();
     let opening = Some(opening);
-    let fronts = Fronts { mounts, nfs, http, rpcbind, config, opening, ..Fronts::default() };
+    let fronts =
+        Fronts { mounts, nfs, http, rpcbind, of_pool, config, opening, ..Fronts::default() };
     run_volumes(volumes, fronts)
 }
 
@@ -197,6 +208,10 @@ fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {
     let a = &config.serve;
     for v in &config.volumes {
         check_open_args(&v.serve.open)?;
+        if let Some(url) = v.serve.images.iter().find(|i| pool::is_pool(i)) {
+            let why = "a pool's URL: it is served alone, and named on the command line";
+            return Err(Failure::Usage(format!("{}: {why}", url.display())));
+        }
     }
     let mounted = config.volumes.iter().any(|v| v.serve.mount.is_some());
     if a.mount.is_some() && config.volumes.len() > 1 {
@@ -244,6 +259,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     let sessions = start_sessions(&pool, &volumes, &mut fronts, &recorder)?;
     fronts.gone = sessions.iter().map(|s| Box::new(s.ending()) as Gone).collect();
     let (detached, config) = (fronts.detached, fronts.config.take());
+    let kept = fronts.of_pool.then(|| pool::Kept::new(pool.clone()));
     let servers = match start_servers((&pool, recorder), &volumes, (served, shown), fronts) {
         Ok(r) => r,
         Err(why) => {
@@ -262,17 +278,25 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     }
     notify::ready(volumes.iter().map(|v| v.name.as_str()));
     let _watchdog = Watchdog::start(&pool);
-    serve_until_stopped(&sessions, &servers, config.as_deref());
+    serve_until_stopped(&sessions, &servers, (config.as_deref(), kept));
     notify::stopping();
     volumes.iter().for_each(|v| v.file.let_go_soon());
     end(&volumes, &pool, servers, &sessions)
 }
 
-/// Waits for the end: a signal, or that all mounts are gone that somebody made. SIGHUP reads the
-/// configuration's exports again, where there is one, and ends it where there is none.
-fn serve_until_stopped(sessions: &[Session], servers: &Servers, config: Option<&Path>) {
-    let gone = || !sessions.is_empty() && sessions.iter().all(Session::has_ended);
-    while wait_for_stop(gone) == Stop::Hangup {
+/// Waits for the end: a signal, that all mounts are gone that somebody made, or that a pool's
+/// volume is another machine's. SIGHUP reads the configuration's exports again, where there is one,
+/// and ends it where there is none.
+fn serve_until_stopped(
+    sessions: &[Session],
+    servers: &Servers,
+    (config, mut kept): (Option<&Path>, Option<pool::Kept>),
+) {
+    let mut gone = || {
+        let unmounted = !sessions.is_empty() && sessions.iter().all(Session::has_ended);
+        unmounted || kept.as_mut().is_some_and(pool::Kept::is_lost)
+    };
+    while wait_for_stop(&mut gone) == Stop::Hangup {
         let Some(path) = config else { return };
         notify::reloading();
         match config::load(path).and_then(|c| nfs_of(&c)) {

@@ -11,7 +11,7 @@ use strsim::levenshtein;
 
 /// The options that are no keys: what they mean for one volume that is made on the way, or for
 /// where the configuration is.
-const NO_KEYS: [&str; 3] = ["config", "size", "profile"];
+const NO_KEYS: [&str; 4] = ["config", "size", "profile", "of-pool"];
 /// Keys of a volume beside those that say how it is opened.
 const OF_VOLUMES_ALONE: [&str; 3] = ["image", "mount", "options"];
 
