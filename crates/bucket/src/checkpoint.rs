@@ -8,6 +8,7 @@
 //! ```
 
 use crate::all::{TOGETHER, all};
+use crate::clone::{can_be, inherited};
 use crate::object::{Kind, Said, name};
 use crate::state::{Info, State, Table, parts};
 use crate::store::Inner;
@@ -55,6 +56,13 @@ impl Table {
             let hole = Extent { v, n, place: None };
             if place.0 == 0 && n > 0 && table.is_hole(&hole) {
                 table.extents.set(hole);
+                continue;
+            }
+            if let Some(first) = inherited(place) {
+                if !can_be(first, n) {
+                    return None;
+                }
+                table.extents.set(Extent { v, n, place: Some(place) });
                 continue;
             }
             let (serial, index) = parts(place);

@@ -38,6 +38,8 @@
 //!  volume                    size, window and name of the volume: put last by mkfs   volume.rs
 //!  log/SERIAL                changes, a checkpoint, or a fence                       object.rs
 //!  beats/EPOCH               who writes, and that it is alive: advice, no safety     beat.rs
+//!  clones/SNAPSHOT/…         which clones share a snapshot's blocks                  clone.rs
+//!  origin                    of a clone: which volume's snapshot it began as         clone.rs
 //! ```
 //!
 //! All but `volume` may lie compressed and encrypted (at_rest.rs, sealed.rs); the rest of this
@@ -59,6 +61,7 @@ mod beat;
 mod chain;
 mod checkpoint;
 mod clean;
+mod clone;
 mod disk;
 mod fence;
 mod group;
@@ -82,6 +85,7 @@ mod writer;
 
 pub use at_rest::{AtRest, KEY_BYTES, Key};
 pub use beat::Writer;
+pub use clone::{CLONE_PLANTS, CloneOptions, clone_snapshot};
 pub use fence::{TakeOver, writers};
 pub use make::{FormatOptions, Making, format};
 pub use near::{NEAR_PLANTS, NearOptions};

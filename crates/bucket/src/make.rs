@@ -4,6 +4,7 @@
 use crate::BLOCK_BYTES;
 use crate::at_rest::AtRest;
 use crate::beat::BEATS;
+use crate::clone::CLONES;
 use crate::object::LOG;
 use crate::store::Store;
 use crate::volume::{NAME, Shape, is_volume};
@@ -24,13 +25,13 @@ pub struct FormatOptions {
 }
 
 /// Serials under way beyond the acknowledged one at most.
-const WINDOW: u64 = 32;
+pub(crate) const WINDOW: u64 = 32;
 
 /// A volume that is being made.
 pub struct Making {
     /// Its store, to be filled.
     pub store: Store,
-    bucket: Rc<dyn Bucket>,
+    pub(crate) bucket: Rc<dyn Bucket>,
 }
 
 /// Begins to make a volume. Errors: there is one already; the store in the bucket does not do what
@@ -40,27 +41,33 @@ pub async fn format(
     bucket: Rc<dyn Bucket>,
     options: &FormatOptions,
 ) -> Result<Making, String> {
-    let text = |e: env::BucketError| e.to_string();
     let blocks = options.size_bytes / BLOCK_BYTES as u64;
     if !(64..=1 << 40).contains(&blocks) {
         return Err(format!("a volume of {} bytes cannot be", options.size_bytes));
     }
-    if is_volume(&bucket).await.map_err(text)? {
-        if !options.force {
+    begin(&env, &bucket, options.force).await?;
+    let (uuid, window) = (options.uuid, WINDOW);
+    let shape = Shape { uuid, blocks, window, compressed: false, clone: false, check: None };
+    let shape = shape.lying(&options.at_rest);
+    Ok(Making { store: Store::make(env, bucket.clone(), (shape, &options.at_rest)), bucket })
+}
+
+/// Makes sure that a volume can be made here, and that nothing is left of others.
+pub(crate) async fn begin(env: &Env, bucket: &Rc<dyn Bucket>, force: bool) -> Result<(), String> {
+    let text = |e: env::BucketError| e.to_string();
+    if is_volume(bucket).await.map_err(text)? {
+        if !force {
             return Err("there is a volume already, which --force would destroy".into());
         }
         bucket.delete(NAME).await.map_err(text)?;
     }
-    probe(&env, &bucket).await?;
-    for prefix in [LOG, BEATS] {
+    probe(env, bucket).await?;
+    for prefix in [LOG, BEATS, CLONES] {
         for name in bucket.list(prefix, "").await.map_err(text)? {
             bucket.delete(&name).await.map_err(text)?;
         }
     }
-    let (uuid, window) = (options.uuid, WINDOW);
-    let shape = Shape { uuid, blocks, window, compressed: false, check: None };
-    let shape = shape.lying(&options.at_rest);
-    Ok(Making { store: Store::make(env, bucket.clone(), (shape, &options.at_rest)), bucket })
+    Ok(())
 }
 
 impl Making {

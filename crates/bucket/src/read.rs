@@ -3,6 +3,7 @@
 
 use crate::BLOCK_BYTES;
 use crate::all::all;
+use crate::clone::inherited;
 use crate::object::{SLOT_BYTES, block_sum, name};
 use crate::state::parts;
 use crate::store::Inner;
@@ -75,6 +76,8 @@ struct Wanted {
     found: Vec<Option<Block>>,
     /// What is to be read for the others.
     runs: Vec<Run>,
+    /// What a clone has from its origin: the first block there, and how many.
+    inherited: Vec<(u64, u64)>,
     /// Some of them come with what others read.
     elsewhere: bool,
 }
@@ -132,15 +135,17 @@ impl Inner {
     ) -> Result<Option<Vec<Block>>, DiskError> {
         // What is read meanwhile may be written anew and its old object be deleted: ask again.
         for tried in 0..TRIES {
-            let Wanted { found, runs, elsewhere } = self.look(view, (v, n), tried < SHARED_TRIES);
-            if runs.is_empty() && !elsewhere {
+            let Wanted { found, runs, inherited, elsewhere } =
+                self.look(view, (v, n), tried < SHARED_TRIES);
+            if runs.is_empty() && inherited.is_empty() && !elsewhere {
                 let zeros = || Block::zeroed(BLOCK_BYTES);
                 let all = found.into_iter().map(|b| b.unwrap_or_else(zeros));
                 return Ok(Some(all.collect()));
             }
             let missing = all(runs.iter().map(|r| self.fetch_shared(*r)).collect()).await;
-            let read: BTreeMap<u64, Block> =
+            let mut read: BTreeMap<u64, Block> =
                 missing.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect();
+            self.read_inherited(inherited, &mut read).await?;
             if elsewhere {
                 self.fetched(view, (v, n)).await;
             }
@@ -163,7 +168,15 @@ impl Inner {
             }
             wanted.found.push(None);
             let v = s.table.shown(view, v);
-            let (serial, index) = parts(s.table.place(v).expect("else it is zeros"));
+            let place = s.table.place(v).expect("else it is zeros");
+            if let Some(first) = inherited(place) {
+                match wanted.inherited.last_mut().filter(|(from, n)| from + *n == first) {
+                    Some((_, n)) => *n += 1,
+                    None => wanted.inherited.push((first, 1)),
+                }
+                continue;
+            }
+            let (serial, index) = parts(place);
             let Some(info) = s.table.objects.get(&serial).copied() else { continue };
             if wanted.runs.iter().any(|r| r.holds(serial, index)) {
                 continue;

@@ -171,10 +171,12 @@ impl Store {
     }
 
     /// Ends a snapshot: it has no name any more when this returns, durably; what only it needs is
-    /// deleted behind the next checkpoint. Errors: there is none of that name; the store failed.
+    /// deleted behind the next checkpoint. Errors: there is none of that name; a clone needs it;
+    /// the store failed.
     pub async fn delete_snapshot(&self, name: &str) -> Result<(), String> {
         let found = self.inner.state.borrow().table.snapshots.named(name).map(|s| s.id);
         let id = found.ok_or_else(|| format!("there is no snapshot of the name {name}"))?;
+        self.inner.let_go_of_clones(id).await?;
         self.inner.put_record(Record::Ended(id)).await
     }
 }

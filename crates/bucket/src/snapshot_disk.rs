@@ -25,10 +25,20 @@ pub struct SnapshotDisk {
 impl Store {
     /// A snapshot as a disk. Errors: there is none of that name.
     pub fn snapshot_disk(&self, name: &str) -> Result<SnapshotDisk, String> {
-        let s = self.inner.state.borrow();
-        let all = &s.table.snapshots;
-        let id = all.named(name).map(|s| s.id).ok_or_else(|| none_of_that_name(name, all))?;
-        Ok(SnapshotDisk { store: Rc::new(RefCell::new(self.clone())), id })
+        let id = {
+            let s = self.inner.state.borrow();
+            let all = &s.table.snapshots;
+            all.named(name).map(|s| s.id).ok_or_else(|| none_of_that_name(name, all))?
+        };
+        self.snapshot_disk_of(id)
+    }
+
+    /// The same, by its number.
+    pub(crate) fn snapshot_disk_of(&self, id: u32) -> Result<SnapshotDisk, String> {
+        match self.inner.state.borrow().table.snapshots.knows(id) {
+            true => Ok(SnapshotDisk { store: Rc::new(RefCell::new(self.clone())), id }),
+            false => Err("the snapshot was deleted".into()),
+        }
     }
 
     /// The ranges of a snapshot's blocks that may have contents: first, and how many.
@@ -55,6 +65,17 @@ impl Store {
 }
 
 impl SnapshotDisk {
+    /// The snapshot's number.
+    pub(crate) fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// What was asked of the bucket for it: requests, and bytes sent and received.
+    pub(crate) fn asked(&self) -> ([u64; 4], [u64; 2]) {
+        let stats = self.store.borrow().stats();
+        (stats.requests, stats.bytes)
+    }
+
     async fn read_whole(&self, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
         for _ in 0..LOOKS {
             let store = self.store.borrow().clone();

@@ -51,7 +51,8 @@ const INDEX_BITS: u32 = 16;
 
 /// Where the `index`th block of an object lies.
 pub(crate) fn place(serial: u64, index: u64) -> Place {
-    assert!(index < 1 << INDEX_BITS && serial < 1 << (64 - INDEX_BITS), "I1: a place is one block");
+    // The highest bit is that of places elsewhere (clone.rs).
+    assert!(index < 1 << INDEX_BITS && serial < 1 << (63 - INDEX_BITS), "I1: a place is one block");
     Place(serial << INDEX_BITS | index)
 }
 

@@ -3,9 +3,11 @@
 
 use crate::at_rest::{AtRest, Key};
 use crate::chain::{Chain, Trouble, list};
+use crate::clone;
 use crate::fence::{self, TakeOver, Taken};
 use crate::near::{Near, NearOptions};
 use crate::read::Cache;
+use crate::snapshot_disk::SnapshotDisk;
 use crate::state::{State, Stats, Table};
 use crate::stream::{Fetching, Streams};
 use crate::volume::{self, Shape};
@@ -86,7 +88,7 @@ pub struct Opened {
 }
 
 /// A bucket whose requests are counted, and made again for a while where that does no harm.
-struct Steady {
+pub(crate) struct Steady {
     env: Env,
     bucket: Rc<dyn Bucket>,
     requests: Cell<[u64; 4]>,
@@ -168,7 +170,7 @@ impl Bucket for Steady {
 pub(crate) struct Inner {
     pub(crate) env: Env,
     pub(crate) bucket: Rc<dyn Bucket>,
-    steady: Rc<Steady>,
+    pub(crate) steady: Rc<Steady>,
     pub(crate) shape: Shape,
     pub(crate) options: OpenOptions,
     pub(crate) plant: Option<&'static str>,
@@ -183,6 +185,8 @@ pub(crate) struct Inner {
     /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
     pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
     pub(crate) near: Option<Near>,
+    /// Of a clone: the snapshot that it began as.
+    pub(crate) origin: Option<SnapshotDisk>,
 }
 
 /// An open store.
@@ -205,11 +209,15 @@ impl Store {
         bucket: Rc<dyn Bucket>,
         options: OpenOptions,
     ) -> Result<Store, String> {
-        let steady = Steady::new(env.clone(), bucket);
-        let below: Rc<dyn Bucket> = steady.clone();
+        let steady = Steady::new(env.clone(), bucket.clone());
+        let (raw, below): (_, Rc<dyn Bucket>) = (bucket, steady.clone());
         let shape = Shape::of(&below).await?;
         let how = shape.at_rest(options.key.as_ref())?;
         let bucket = volume::opened(below, &how);
+        let origin = match shape.clone {
+            true => Some(clone::origin_of(&env, (raw, &bucket), &shape, &options).await?),
+            false => None,
+        };
         let near = match options.near.as_ref().filter(|_| !options.read_only) {
             Some(near) => Some(Near::open((&env, &shape), &how, near, options.plant).await?),
             None => None,
@@ -224,7 +232,8 @@ impl Store {
         let there = chain.listed.clone();
         let cache = Cache::new(options.cache_blocks);
         let again = near.as_ref().zip(taken.standing).map(|(near, s)| near.begin(s));
-        let store = Store::with(env, (steady, bucket), (shape, options), (chain, cache, near));
+        let ways = (steady, bucket, origin);
+        let store = Store::with(env, ways, (shape, options), (chain, cache, near));
         let unseen = taken.unseen.map(|what| Rc::from(what.left()));
         let store = Store { opened, unseen, ..store };
         if !store.inner.options.read_only {
@@ -252,7 +261,7 @@ impl Store {
         };
         let options = OpenOptions::default();
         let cache = Cache::new(options.cache_blocks);
-        Store::with(env, (steady, bucket), (shape, options), (chain, cache, None))
+        Store::with(env, (steady, bucket, None), (shape, options), (chain, cache, None))
     }
 
     /// The same store at another moment of its log.
@@ -261,14 +270,14 @@ impl Store {
         let cache = inner.state.borrow().cache.clone();
         let of = (inner.shape, inner.options.clone());
         let opened = Opened { checkpoint: chain.checkpoint, rolled: 0, epoch: chain.epoch };
-        let ways = (inner.steady.clone(), inner.bucket.clone());
+        let ways = (inner.steady.clone(), inner.bucket.clone(), inner.origin.clone());
         let store = Store::with(inner.env.clone(), ways, of, (chain, cache, None));
         Store { opened, ..store }
     }
 
     fn with(
         env: Env,
-        (steady, bucket): (Rc<Steady>, Rc<dyn Bucket>),
+        (steady, bucket, origin): (Rc<Steady>, Rc<dyn Bucket>, Option<SnapshotDisk>),
         (shape, options): (Shape, OpenOptions),
         (chain, cache, near): (Chain, Cache, Option<Near>),
     ) -> Store {
@@ -314,6 +323,7 @@ impl Store {
             order: Lock::new(),
             epochs: RefCell::default(),
             near,
+            origin,
         });
         Store { inner, opened: Opened::default(), unseen: None }
     }
@@ -332,7 +342,12 @@ impl Store {
     }
     /// What was done since.
     pub fn stats(&self) -> Stats {
-        let (requests, bytes) = (self.inner.steady.requests.get(), self.inner.steady.bytes.get());
+        let steady = &self.inner.steady;
+        let (mut requests, mut bytes) = (steady.requests.get(), steady.bytes.get());
+        if let Some((more_requests, more_bytes)) = self.inner.origin.as_ref().map(|o| o.asked()) {
+            requests.iter_mut().zip(more_requests).for_each(|(n, more)| *n += more);
+            bytes.iter_mut().zip(more_bytes).for_each(|(n, more)| *n += more);
+        }
         let kept = self.inner.steady.kept.get();
         let near_groups = self.inner.near.as_ref().map_or(0, |n| n.waiting() as u64);
         let s = self.inner.state.borrow();

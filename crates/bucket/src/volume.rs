@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!  0 "CairnBKT" | 8 sum of what follows | 12 version | 16 name (16) | 32 blocks | 40 window
-//!  version 2, where objects do not lie as they were put:
-//!  48 1 if compressed, + 2 if encrypted (4) | 52 the key's word for bytes 12 to 51 (16), or zeros
+//!  version 2, where objects do not lie as they were put, or of a clone:
+//!  48 1 if compressed, + 2 if encrypted, + 4 if a clone (4)
+//!  52 the key's word for bytes 12 to 51 (16), or zeros
 //! ```
 
 use crate::at_rest::{AtRest, Key, Sealer, TAG_BYTES};
@@ -30,14 +31,21 @@ pub struct Shape {
     pub window: u64,
     /// Objects are made shorter by zstd.
     pub compressed: bool,
+    /// It began as a snapshot of another volume, and shares blocks with that (clone.rs).
+    pub clone: bool,
     /// They are encrypted, and this is what the key says of the shape.
     pub check: Option<[u8; TAG_BYTES]>,
 }
 
 impl Shape {
+    fn flags(&self) -> u32 {
+        let clone = 4 * u32::from(self.clone);
+        u32::from(self.compressed) + 2 * u32::from(self.check.is_some()) + clone
+    }
+
     /// What the object says, but for its sum and the key's word.
     fn body(&self) -> Writer {
-        let flags = u32::from(self.compressed) + 2 * u32::from(self.check.is_some());
+        let flags = self.flags();
         let mut body = Writer::default();
         body.u32(VERSIONS[usize::from(flags > 0)]);
         body.bytes(&self.uuid).u64(self.blocks).u64(self.window);
@@ -75,7 +83,7 @@ impl Shape {
 
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = self.body();
-        if self.compressed || self.check.is_some() {
+        if self.flags() > 0 {
             body.bytes(&self.check.unwrap_or_default());
         }
         let mut all = Writer::default();
@@ -99,16 +107,17 @@ impl Shape {
         }
         let uuid = r.bytes(16).and_then(|b| b.try_into().ok()).ok_or(short)?;
         let (blocks, window) = (r.u64().ok_or(short)?, r.u64().ok_or(short)?);
-        let (mut compressed, mut check) = (false, None);
+        let (mut compressed, mut clone, mut check) = (false, false, None);
         if version > VERSIONS[0] {
             let flags = r.u32().ok_or(short)?;
             let word = r.bytes(TAG_BYTES).and_then(|b| b.try_into().ok()).ok_or(short)?;
-            (compressed, check) = (flags & 1 > 0, (flags & 2 > 0).then_some(word));
-            if !(1..4).contains(&flags) {
+            (compressed, clone) = (flags & 1 > 0, flags & 4 > 0);
+            check = (flags & 2 > 0).then_some(word);
+            if !(1..8).contains(&flags) {
                 return Err("objects lie in a way that is not known to this program".into());
             }
         }
-        let shape = Shape { uuid, blocks, window, compressed, check };
+        let shape = Shape { uuid, blocks, window, compressed, clone, check };
         let possible = shape.blocks > 0 && shape.blocks <= 1 << 40;
         if !possible || !(2..=1 << 16).contains(&shape.window) {
             return Err(format!("sizes that cannot be: {shape:?}"));
@@ -149,11 +158,12 @@ mod tests {
     #[test]
     fn what_was_encoded_is_decoded_and_a_changed_byte_is_seen() {
         let key = Key::parse(&[5; 32]).ok();
-        let plain =
-            Shape { uuid: [3; 16], blocks: 1 << 20, window: 32, compressed: false, check: None };
+        let (compressed, clone, check) = (false, false, None);
+        let plain = Shape { uuid: [3; 16], blocks: 1 << 20, window: 32, compressed, clone, check };
         let hows = [(false, None), (true, None), (false, key.clone()), (true, key)];
-        for how in hows.map(|(compressed, key)| AtRest { compressed, key }) {
-            let shape = plain.lying(&how);
+        let hows = hows.map(|(compressed, key)| AtRest { compressed, key });
+        for (how, clone) in hows.into_iter().flat_map(|h| [(h.clone(), false), (h, true)]) {
+            let shape = Shape { clone, ..plain }.lying(&how);
             let raw = shape.encode();
             assert_eq!(Shape::decode(&raw), Ok(shape));
             assert_eq!(shape.at_rest(how.key.as_ref()), Ok(how.clone()));

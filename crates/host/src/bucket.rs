@@ -79,6 +79,31 @@ impl Url {
         }
     }
 
+    /// What all names of the volume begin with for another one whose objects are reached in the
+    /// same way: a whole name. Errors: it has characters that would be written otherwise.
+    pub fn whole_prefix(&self) -> Result<String, String> {
+        let whole = match self {
+            Url::Folder(dir) => {
+                let real = dir.canonicalize().map_err(|e| format!("{}: {e}", dir.display()))?;
+                format!("{}/", real.display())
+            }
+            Url::S3 { prefix, .. } => format!("/{prefix}/"),
+        };
+        match ObjectPath::from(whole.as_str()).as_ref() == whole.trim_matches('/') {
+            true => Ok(whole),
+            false => Err(format!("{whole}: names with such characters cannot be referred to")),
+        }
+    }
+
+    /// Are both reached in the same way?
+    pub fn is_beside(&self, other: &Url) -> bool {
+        match (self, other) {
+            (Url::Folder(_), Url::Folder(_)) => true,
+            (Url::S3 { bucket: a, .. }, Url::S3 { bucket: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+
     /// Makes a folder for it, where that is what it is.
     pub fn make_folder(&self) -> Result<(), String> {
         match self {
@@ -109,6 +134,8 @@ fn runtime() -> Result<Handle, String> {
 #[derive(Clone, Debug)]
 pub(crate) struct HostBucket {
     store: Arc<dyn ObjectStore>,
+    /// For names that begin with a `/`: whole ones, of other volumes.
+    whole: Arc<dyn ObjectStore>,
     prefix: String,
     runtime: Handle,
     /// The folder, as long as nothing was written to it from here.
@@ -118,20 +145,25 @@ pub(crate) struct HostBucket {
 impl HostBucket {
     /// A bucket; nothing is asked of it yet. Errors are for the user.
     pub(crate) fn open(url: &Url) -> Result<HostBucket, String> {
-        let (store, prefix): (Arc<dyn ObjectStore>, String) = match url {
+        type Store = Arc<dyn ObjectStore>;
+        let (store, whole, prefix): (Store, Store, String) = match url {
             Url::Folder(dir) => {
                 let fail = |e: Error| format!("file://{}: {e}", dir.display());
                 let folder = LocalFileSystem::new_with_prefix(dir).map_err(fail)?;
-                (Arc::new(folder.with_fsync(true)), String::new())
+                let whole = LocalFileSystem::new().with_fsync(true);
+                (Arc::new(folder.with_fsync(true)), Arc::new(whole), String::new())
             }
-            Url::S3 { bucket, prefix } => (s3(bucket)?, format!("{prefix}/")),
+            Url::S3 { bucket, prefix } => {
+                let store = s3(bucket)?;
+                (store.clone(), store, format!("{prefix}/"))
+            }
         };
         let folder = match url {
             Url::Folder(dir) => Some(dir.clone()),
             Url::S3 { .. } => None,
         };
         let untouched = Arc::new(Mutex::new(folder));
-        Ok(HostBucket { store, prefix, runtime: runtime()?, untouched })
+        Ok(HostBucket { store, whole, prefix, runtime: runtime()?, untouched })
     }
 
     /// Begins a request; `then` is called with its end, on the buckets' thread.
@@ -189,29 +221,33 @@ impl HostBucket {
     }
 
     async fn carry_on(&self, op: &ObjectOp) -> Result<ObjectDone, Error> {
-        let at = |name: &str| ObjectPath::from(format!("{}{name}", self.prefix));
+        let at = |name: &str| match name.strip_prefix('/') {
+            Some(whole) => ObjectPath::from(whole),
+            None => ObjectPath::from(format!("{}{name}", self.prefix)),
+        };
+        let store = if op.name().starts_with('/') { &self.whole } else { &self.store };
         let payload = |bytes: &Arc<[u8]>| PutPayload::from(Bytes::from_owner(bytes.clone()));
         match op {
             ObjectOp::PutAbsent(name, bytes) => {
                 let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-                self.store.put_opts(&at(name), payload(bytes), options).await?;
+                store.put_opts(&at(name), payload(bytes), options).await?;
                 Ok(ObjectDone::Done)
             }
             ObjectOp::Put(name, bytes) => {
-                self.store.put(&at(name), payload(bytes)).await?;
+                store.put(&at(name), payload(bytes)).await?;
                 Ok(ObjectDone::Done)
             }
             ObjectOp::Get(name, range) => {
                 let range = range.map(|(from, len)| GetRange::Bounded(from..from + len));
                 let options = GetOptions { range, ..GetOptions::default() };
-                let got = self.store.get_opts(&at(name), options).await?;
+                let got = store.get_opts(&at(name), options).await?;
                 Ok(ObjectDone::Bytes(got.bytes().await?.to_vec()))
             }
             ObjectOp::GetKept { name, range, of, anew } => {
                 self.get_kept(name, *range, (of, *anew)).await
             }
             ObjectOp::List { prefix, after } => self.list(prefix, after).await,
-            ObjectOp::Delete(name) => match self.store.delete(&at(name)).await {
+            ObjectOp::Delete(name) => match store.delete(&at(name)).await {
                 Ok(()) | Err(Error::NotFound { .. }) => Ok(ObjectDone::Done),
                 Err(e) => Err(e),
             },
@@ -251,20 +287,24 @@ impl HostBucket {
 
     /// `object_store` lists folders: the last part of `prefix` is compared here.
     async fn list(&self, prefix: &str, after: &str) -> Result<ObjectDone, Error> {
-        let folder = format!("{}{}", self.prefix, prefix.rsplit_once('/').map_or("", |p| p.0));
-        let folder = ObjectPath::from(folder.trim_end_matches('/'));
+        let (store, before, cut) = match prefix.starts_with('/') {
+            true => (&self.whole, "", "/"),
+            false => (&self.store, self.prefix.as_str(), ""),
+        };
+        let folder = format!("{before}{}", prefix.rsplit_once('/').map_or("", |p| p.0));
+        let folder = ObjectPath::from(folder.trim_matches('/'));
         let listed = if after.is_empty() {
-            self.store.list(Some(&folder))
+            store.list(Some(&folder))
         } else {
-            let after = ObjectPath::from(format!("{}{after}", self.prefix));
-            self.store.list_with_offset(Some(&folder), &after)
+            let after = ObjectPath::from(format!("{before}{after}").trim_start_matches('/'));
+            store.list_with_offset(Some(&folder), &after)
         };
         let found = match listed.try_collect::<Vec<_>>().await {
             Err(Error::NotFound { .. }) => Vec::new(), // a folder is made with its first file
             found => found?,
         };
         let own = |m: object_store::ObjectMeta| {
-            let name = m.location.as_ref().strip_prefix(&self.prefix)?.to_owned();
+            let name = format!("{cut}{}", m.location.as_ref().strip_prefix(before)?);
             (name.starts_with(prefix) && name.as_str() > after).then_some(name)
         };
         let mut names: Vec<String> = found.into_iter().filter_map(own).collect();

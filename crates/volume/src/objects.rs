@@ -68,7 +68,8 @@ pub(crate) struct Objects;
 /// Opens the store in the bucket that the ground is. Errors: there is none, somebody else writes
 /// it, or the bucket's.
 pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, VolumeError> {
-    let known = || bucket::PLANTS.iter().chain(bucket::SNAPSHOT_PLANTS).copied();
+    let of_snapshots = bucket::SNAPSHOT_PLANTS.iter().chain(bucket::CLONE_PLANTS);
+    let known = || bucket::PLANTS.iter().chain(of_snapshots.clone()).copied();
     let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
     let BucketOptions { take_over, after, writer, pace, key, kept, .. } = on.bucket.clone();
     let near = if read_only { None } else { near_log(on)? };

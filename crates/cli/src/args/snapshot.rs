@@ -25,6 +25,14 @@ pub enum SnapshotCommand {
     },
     /// Delete the snapshot IMAGE@NAME.
     Delete { image: PathBuf },
+    /// Make a volume in a bucket that begins as the snapshot URL@NAME of another one, and shares
+    /// with that what neither writes anew.
+    Clone {
+        /// URL@NAME
+        snapshot: PathBuf,
+        /// Where the new volume lies: in the same bucket.
+        clone: PathBuf,
+    },
     /// Mount the snapshot IMAGE@NAME, for reading, as `cairn mount` does.
-    Mount(MountArgs),
+    Mount(Box<MountArgs>),
 }

@@ -6,6 +6,7 @@ use crate::args::{LfsArgs, LfsCommand, OpenArgs};
 use crate::image::bucket_options;
 use crate::status::money;
 use crate::{Failure, Outcome, size};
+use bucket::CloneOptions;
 use env::{Disk, DiskId, Env, Local};
 use host::{Url, drive};
 use serde_json::{Value, json};
@@ -126,6 +127,37 @@ pub fn snapshot(image: &Path, op: SnapshotOp, now: u64) -> Result<(), Failure> {
             done.map_err(VolumeError)
         })
     })
+}
+
+/// Makes a volume that begins as a snapshot of another one: that one's URL, and the name.
+pub fn clone((origin, name): (&Path, &str), clone: &Path) -> Result<(), Failure> {
+    let shown = clone.display();
+    if crate::disk::snapshot_of(clone).is_some() {
+        let why = "what is behind the @ would be a snapshot's name: call the volume something else";
+        return Err(Failure::Usage(format!("{shown}: {why}")));
+    }
+    let (Some(from), Some(to)) = (Url::of(origin)?, Url::of(clone)?) else {
+        let why = "only volumes in buckets have clones: two URLs are wanted";
+        return Err(Failure::Usage(format!("{shown}: {why}")));
+    };
+    if !from.is_beside(&to) {
+        let why = format!("{shown}: it has to lie in the bucket that {} is in", origin.display());
+        return Err(Failure::Usage(why));
+    }
+    to.make_folder()?;
+    let places = (from.whole_prefix()?, to.whole_prefix()?);
+    let uuid = host::entropy().map_err(|e| format!("no random bytes: {e}"))?;
+    let how = CloneOptions { uuid, places, key: crate::buckets::key(), plant: None };
+    let opened = [crate::disk::open(origin, true)?, crate::disk::open(clone, false)?];
+    let name = name.to_owned();
+    let seed = u64::from_le_bytes(uuid[..8].try_into().expect("8 of 16 bytes"));
+    let made = drive(&opened.map(Arc::new), seed, move |env| {
+        Box::pin(async move {
+            let [from, to] = [0, 1].map(|n| env.port().bucket(DiskId(n)));
+            bucket::clone_snapshot(&env, (from, &name), to, how).await
+        })
+    });
+    made.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
 
 /// A store in a few numbers, from its table.

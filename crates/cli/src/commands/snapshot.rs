@@ -17,8 +17,15 @@ pub fn run(a: SnapshotArgs) -> Result<Outcome, Failure> {
         SnapshotCommand::Create { image } => create(&image),
         SnapshotCommand::List { image, json } => list(&image, json),
         SnapshotCommand::Delete { image } => delete(&image),
+        SnapshotCommand::Clone { snapshot, clone } => {
+            let wanted = || Failure::Usage(format!("{}: URL@NAME is wanted", snapshot.display()));
+            let of = disk::snapshot_of(&snapshot).ok_or_else(wanted)?;
+            super::objects::clone(of, &clone)?;
+            tell!("{}", clone.display());
+            Ok(Outcome::Done)
+        }
         SnapshotCommand::Mount(m) => match disk::snapshot_of(&m.image) {
-            Some(_) => super::serve::mount(m),
+            Some(_) => super::serve::mount(*m),
             None => Err(Failure::Usage(format!("{}: IMAGE@NAME is wanted", m.image.display()))),
         },
     }
