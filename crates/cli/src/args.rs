@@ -18,7 +18,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-pub use self::bucket::BucketArgs;
+pub use self::bucket::{BucketArgs, NearArgs};
 use check::CHECK_EXAMPLES;
 pub use check::CheckArgs;
 pub use config::{ConfigArgs, ConfigCommand};
@@ -274,12 +274,15 @@ pub struct OpenArgs {
     /// it back looks at that alone, at the opening; the volume's idle journal has room for it.
     #[arg(long)]
     pub journal_intents: bool,
+    /// What a configuration says of its near log.
+    #[arg(skip)]
+    pub near: Option<NearArgs>,
 }
 
 #[derive(Args, Clone)]
 pub struct ServeArgs {
-    /// Volumes [default: ./cairn.img, made if missing]. Of a bucket with a slash at the end, a share
-    /// of the volumes there: other machines that serve the same take theirs (docs/bucket.md).
+    /// Volumes [default: ./cairn.img, made if missing]. A bucket's URL with a slash at its end: a
+    /// share of the volumes there; other machines that serve the same have theirs.
     pub images: Vec<PathBuf>,
     /// Volumes and options as this file says, where nothing else is said here; SIGHUP reads its
     /// exports again.

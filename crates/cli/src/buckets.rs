@@ -2,7 +2,7 @@
 //! of an encrypted volume, the near log. It asks no bucket.
 
 use crate::Failure;
-use crate::args::BucketArgs;
+use crate::args::{BucketArgs, NearArgs, OpenArgs};
 use bucket::{Key, Prices};
 use env::{Env, Nanos};
 use host::HostFile;
@@ -31,11 +31,8 @@ pub fn set(a: BucketArgs) -> Result<(), Failure> {
     if let Some((path, bytes)) = a.cache_disk {
         host::set_cache_disk(&path, bytes)?;
     }
-    if !(0.1..=3600.0).contains(&a.upload_within) {
-        return Err(Failure::Usage("--upload-within: 0.1 to 3600 seconds".into()));
-    }
-    if let Some(path) = a.near_log {
-        let _ = NEAR.set((path, Nanos((a.upload_within * 1e9) as u64)));
+    if let Some(near) = near_of(&a.near)? {
+        let _ = NEAR.set(near);
     }
     let key = match (a.key_file, a.key_command) {
         (Some(path), _) => key_of_file(&path),
@@ -44,6 +41,15 @@ pub fn set(a: BucketArgs) -> Result<(), Failure> {
     };
     let _ = KEY.set(key.map_err(Failure::Failed)?);
     Ok(())
+}
+
+/// Where a near log is, and its bound, as arguments say it. Errors: a bound that cannot be.
+fn near_of(a: &NearArgs) -> Result<Option<(PathBuf, Nanos)>, Failure> {
+    if !(0.1..=3600.0).contains(&a.upload_within) {
+        return Err(Failure::Usage("--upload-within: 0.1 to 3600 seconds".into()));
+    }
+    let within = Nanos((a.upload_within * 1e9) as u64);
+    Ok(a.near_log.clone().map(|path| (path, within)))
 }
 
 fn key_of_file(path: &Path) -> Result<Key, String> {
@@ -74,15 +80,33 @@ pub fn options() -> BucketOptions {
     BucketOptions { key: key(), prices: prices(), kept, near, ..BucketOptions::default() }
 }
 
-/// Is a near log named?
+/// Is a near log named on the command line?
 pub fn has_near_log() -> bool {
     NEAR.get().is_some()
 }
 
-/// The near log of this volume: none if it is not in a bucket or only read. It is made if it is not
-/// there. Errors: it cannot be opened or made.
+/// The near log of a volume that is opened like this: its configuration's, else the command line's.
+/// Errors: a bound that cannot be.
+pub fn near_of_volume(a: &OpenArgs) -> Result<Option<(PathBuf, Nanos)>, Failure> {
+    match &a.near {
+        Some(near) => near_of(near),
+        None => Ok(NEAR.get().cloned()),
+    }
+}
+
+/// The near log that the command line names for this volume, as [`opened_near_log`] has it.
 pub fn near_log(volume: &HostFile, read_only: bool) -> Result<Option<Arc<HostFile>>, Failure> {
-    let Some((path, _)) = NEAR.get() else { return Ok(None) };
+    opened_near_log(volume, read_only, NEAR.get().map(|(path, _)| path.as_path()))
+}
+
+/// The near log of this volume: none if it is only read. It is made if it is not there. Errors: the
+/// volume is in no bucket; it cannot be opened or made.
+pub fn opened_near_log(
+    volume: &HostFile,
+    read_only: bool,
+    path: Option<&Path>,
+) -> Result<Option<Arc<HostFile>>, Failure> {
+    let Some(path) = path else { return Ok(None) };
     if !volume.is_bucket() {
         let why = format!("--near-log: {} is not in a bucket", volume.path().display());
         return Err(Failure::Usage(why));

@@ -79,6 +79,7 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if a.follow && !(0.1..=3600.0).contains(&a.follow_within) {
         return Err(Failure::Usage("--follow-within: 0.1 to 3600 seconds".into()));
     }
+    crate::buckets::near_of_volume(a)?;
     if a.scrub.is_some() && a.read_only {
         return Err(Failure::Usage("--scrub has no meaning with --read-only".into()));
     }
@@ -145,7 +146,14 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     let writer = format!("process {} on {}", std::process::id(), host.trim());
     let after = Nanos((a.takeover_after * 1e9) as u64);
     let follow = a.follow.then_some(Nanos((a.follow_within * 1e9) as u64));
-    BucketOptions { take_over, after, writer, follow, ..crate::buckets::options() }
+    let all = BucketOptions { take_over, after, writer, follow, ..crate::buckets::options() };
+    match crate::buckets::near_of_volume(a) {
+        Ok(near) => {
+            let near = near.map(|(path, within)| (path.display().to_string(), within));
+            BucketOptions { near, ..all }
+        }
+        Err(_) => all, // it was refused before
+    }
 }
 
 /// The log's own file or device, if one is named and there.

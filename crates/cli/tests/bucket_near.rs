@@ -79,6 +79,49 @@ fn a_start_on_the_same_machine_uploads_the_rest() {
     ok(&["mkdir", &m.url, "/more"]);
 }
 
+/// A configuration names a near log for each of its volumes; after a kill each is uploaded by
+/// itself.
+#[test]
+fn each_volume_of_a_configuration_has_its_own() {
+    let folder = Folder::new();
+    let url = |name: &str| format!("file://{}/bucket-{name}", folder.0.display());
+    let near = |name: &str| folder.0.join(format!("{name}.near"));
+    let names = ["one", "two"];
+    let mut config = String::from("upload-within = 100\ntakeover-after = 1\n");
+    for name in names {
+        ok(&["mkfs", &url(name), "--size", "256M"]);
+        std::fs::File::create(near(name)).unwrap().set_len(bucket::NEAR_BYTES_MIN).unwrap();
+        let lines = [("image", url(name)), ("near-log", near(name).display().to_string())];
+        config += &format!("[volume.{name}]\n");
+        lines.iter().for_each(|(key, value)| config += &format!("{key} = {value:?}\n"));
+        config += "export = [\"127.0.0.0/8,no_root_squash,insecure\"]\n";
+    }
+    let file = folder.0.join("cairn.toml");
+    std::fs::write(&file, &config).unwrap();
+    assert!(ok(&["config", "show", s(&file)]).contains("one.near"), "{config}");
+    let mut command = Command::new(served::CAIRN);
+    command.args(["serve", "--nfs", served::ANY, "--config", s(&file)]);
+    let server = Server::launch(command, &folder.0.join("log"));
+    for name in names {
+        let mut client = server.client(&format!("/{name}"));
+        let root = client.root.clone();
+        client.create_new(&root, &format!("in-{name}")).unwrap();
+    }
+    server.kill();
+    for name in names {
+        let file = format!("in-{name}");
+        assert!(!ok(&["ls", &url(name), "/"]).contains(&file), "it would have been uploaded");
+        ok(&["recover", &url(name), "--near-log", s(&near(name))]);
+        assert!(ok(&["ls", &url(name), "/"]).contains(&file), "{name}");
+        ok(&["put", &url(name), s(&folder.0.join("cairn.toml")), "/"]);
+    }
+    // One near log is not two volumes'.
+    let shared = config.replace("two.near", "one.near");
+    std::fs::write(folder.0.join("shared.toml"), shared).unwrap();
+    let (code, _, err) = cairn(&["serve", "--config", s(&folder.0.join("shared.toml"))]);
+    assert!(code != 0 && err.contains("not two's"), "{err}");
+}
+
 #[test]
 fn what_a_taker_cannot_see_is_told_and_kept() {
     let Some(m) = Machine::new() else { return };

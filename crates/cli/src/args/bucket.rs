@@ -26,6 +26,14 @@ pub struct BucketArgs {
     /// Keep what is read from buckets in this file, of this size; it survives restarts.
     #[arg(long, value_name = "PATH,SIZE", global = true, value_parser = cache_disk)]
     pub cache_disk: Option<(PathBuf, u64)>,
+    #[command(flatten)]
+    pub near: NearArgs,
+}
+
+/// The near log: what may also be said of each volume in a configuration.
+#[derive(Args, Clone)]
+#[command(next_help_heading = "Volumes in buckets")]
+pub struct NearArgs {
     /// Of a volume in a bucket that is written: what is durable in this file or partition counts as
     /// durable, and is uploaded later; a new file has 256 MiB. Lost with this machine is what the
     /// bucket does not have yet.

@@ -129,6 +129,17 @@ pub fn snapshot(image: &Path, op: SnapshotOp, now: u64) -> Result<(), Failure> {
     })
 }
 
+/// Uploads what the volume's near log has and the bucket has not; how many groups these were.
+pub fn upload(image: &Path) -> Result<u64, Failure> {
+    on(image, false, |_, store| {
+        Box::pin(async move {
+            let groups = store.stats().groups;
+            store.close().await?;
+            Ok(groups)
+        })
+    })
+}
+
 /// Makes a volume that begins as a snapshot of another one: that one's URL, and the name.
 pub fn clone((origin, name): (&Path, &str), clone: &Path) -> Result<(), Failure> {
     let shown = clone.display();

@@ -38,6 +38,14 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
 /// The command.
 pub fn run(a: &RecoverArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display();
+    if crate::buckets::has_near_log() && super::objects::is_bucket(&a.image)? {
+        let groups = super::objects::upload(&a.image)?;
+        match a.json {
+            true => tell!("{}", serde_json::json!({ "uploaded": groups })),
+            false => tell!("{shown}: {groups} groups were uploaded from its near log"),
+        }
+        return Ok(Outcome::Done);
+    }
     let did = recover(&a.image, a.log.as_deref())?;
     if a.json {
         let all = serde_json::json!({

@@ -2,7 +2,7 @@
 //! in a shard of its own or, where they share a log, in one. It knows no front end.
 
 use crate::args::{OpenArgs, WritebackCache};
-use crate::buckets::{has_near_log, near_log};
+use crate::buckets::{has_near_log, near_of_volume, opened_near_log};
 use crate::config::VolumeArgs;
 use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, existing_log, look, make_log};
 use crate::image::{options_of, tell, with_mode};
@@ -129,20 +129,22 @@ pub(super) fn open(path: &Path, args: &OpenArgs, front: Front) -> Result<Served,
     // A snapshot can only be read, so nobody has to say so.
     let read_only = args.read_only || crate::disk::snapshot_of(path).is_some();
     let args = &OpenArgs { read_only, ..args.clone() };
-    let of = (read_only, args.log.as_deref());
+    let near = near_of_volume(args)?.map(|(path, _)| path);
+    let of = (read_only, args.log.as_deref(), near.as_deref());
     open_as(path, of, front, |found| with_mode(args, found))
 }
 
 /// The same with arguments that depend on what was found; known before are whether it is opened
-/// for reading only, and where its log is.
+/// for reading only, and where its log and its near log are.
 pub(super) fn open_as(
     path: &Path,
-    (read_only, log): (bool, Option<&str>),
+    (read_only, log, near): (bool, Option<&str>, Option<&Path>),
     front: Front,
     args: impl FnOnce(&Found) -> OpenArgs,
 ) -> Result<Served, Failure> {
     let file = Arc::new(crate::disk::open(path, read_only)?);
-    let mut log = existing_log(log, read_only)?.or(near_log(&file, read_only)?);
+    let near = opened_near_log(&file, read_only, near)?;
+    let mut log = existing_log(log, read_only)?.or(near);
     let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
     let found = look(&disks)?;
     let args = args(&found);
@@ -181,8 +183,10 @@ pub(super) fn open_as(
 pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Served>, Failure> {
     let log = |v: &VolumeArgs| v.serve.open.log.clone().filter(|l| l != "internal");
     if volumes.len() > 1 && has_near_log() {
-        return Err(Failure::Usage("--near-log: it is one volume's; serve one".into()));
+        let why = "--near-log: it is one volume's; a configuration names one for each (near-log)";
+        return Err(Failure::Usage(why.into()));
     }
+    refuse_shared_near_logs(volumes)?;
     let mut all: Vec<Option<Served>> = volumes.iter().map(|_| None).collect();
     for (n, v) in volumes.iter().enumerate() {
         let sharing = |w: &&(usize, &VolumeArgs)| log(v).is_some() && log(w.1) == log(v);
@@ -199,6 +203,20 @@ pub(super) fn open_all(volumes: &[VolumeArgs], front: Front) -> Result<Vec<Serve
         }
     }
     Ok(all.into_iter().flatten().collect())
+}
+
+/// A near log is one volume's.
+fn refuse_shared_near_logs(volumes: &[VolumeArgs]) -> Result<(), Failure> {
+    let mut seen = Vec::new();
+    for v in volumes {
+        let Some((path, _)) = near_of_volume(&v.serve.open)? else { continue };
+        if seen.contains(&path) {
+            let why = format!("near-log {}: it is one volume's, not two's", path.display());
+            return Err(Failure::Usage(why));
+        }
+        seen.push(path);
+    }
+    Ok(())
 }
 
 /// Several volumes with one log: that is for the modes with a log only.

@@ -202,8 +202,13 @@ fn parsed(
     let wrong = |e: clap::Error| Failure::Usage(say::one_line(&e.render().to_string()));
     let all = Cli::command().try_get_matches_from(line).map_err(wrong)?;
     let shown = all.subcommand().map(|(_, of)| options::shown(of)).unwrap_or_default();
-    match Cli::from_arg_matches(&all).map_err(wrong)?.command {
-        Command::Serve(a) => Ok((a, shown)),
+    let Cli { command, bucket, .. } = Cli::from_arg_matches(&all).map_err(wrong)?;
+    let near = bucket.near;
+    match command {
+        Command::Serve(mut a) => {
+            a.open.near = Some(near);
+            Ok((a, shown))
+        }
         _ => Err(Failure::Usage("a configuration is for `cairn serve`".into())),
     }
 }

@@ -1,7 +1,7 @@
 //! Keys and the options of `cairn serve` that they stand for. It knows no file.
 
 use super::file::Key;
-use crate::args::{OpenArgs, ServeArgs};
+use crate::args::{NearArgs, OpenArgs, ServeArgs};
 use crate::say;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command};
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ const NO_KEYS: [&str; 4] = ["config", "size", "profile", "of-pool"];
 const OF_VOLUMES_ALONE: [&str; 3] = ["image", "mount", "options"];
 
 fn serve() -> Command {
-    ServeArgs::augment_args(Command::new("serve"))
+    NearArgs::augment_args(ServeArgs::augment_args(Command::new("serve")))
 }
 
 /// The name of a key as that of an option: `options` is `-o`, as the list of a mount.
@@ -29,7 +29,7 @@ fn is_named(arg: &Arg, key: &str) -> bool {
 
 /// May a key stand below a volume, as one of its own?
 pub(super) fn of_volume(key: &str) -> bool {
-    let open = OpenArgs::augment_args(Command::new("open"));
+    let open = NearArgs::augment_args(OpenArgs::augment_args(Command::new("open")));
     OF_VOLUMES_ALONE.contains(&key)
         || open.get_arguments().any(|a| a.get_long() == Some(key) && !NO_KEYS.contains(&key))
 }

@@ -27,7 +27,10 @@ impl Inside {
     /// Opens the image, in the mode it was last used in if none is named.
     pub(super) fn open(path: &Path, mode: Option<&str>) -> Result<Inside, Failure> {
         let args = |found: &volume::Found| open_args(found, mode, None);
-        let volume = served::open_as(path, (false, None), served::Front::Any, args)?;
+        let near = crate::buckets::near_of_volume(&crate::args::OpenArgs::default())?
+            .map(|(path, _)| path);
+        let volume =
+            served::open_as(path, (false, None, near.as_deref()), served::Front::Any, args)?;
         let pool = serve::start(std::slice::from_ref(&volume))?;
         Ok(Inside { volume, pool })
     }
