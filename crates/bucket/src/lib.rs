@@ -38,6 +38,7 @@
 //!  volume                    size, window and name of the volume: put last by mkfs   volume.rs
 //!  log/SERIAL                changes, a checkpoint, or a fence                       object.rs
 //!  beats/EPOCH               who writes, and that it is alive: advice, no safety     beat.rs
+//!  ask, answers/NUMBER       what others want the writer to do                       asks.rs
 //!  clones/SNAPSHOT/…         which clones share a snapshot's blocks                  clone.rs
 //!  origin                    of a clone: which volume's snapshot it began as         clone.rs
 //! ```
@@ -56,6 +57,7 @@
 //!             was read lately, up to a bound.
 
 mod all;
+mod asks;
 mod at_rest;
 mod beat;
 mod chain;
@@ -83,6 +85,7 @@ mod stream;
 mod volume;
 mod writer;
 
+pub use asks::{Asked, Wish, ask_writer};
 pub use at_rest::{AtRest, KEY_BYTES, Key};
 pub use beat::Writer;
 pub use clone::{CLONE_PLANTS, CloneOptions, clone_snapshot};

@@ -185,6 +185,8 @@ pub(crate) struct Inner {
     /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
     pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
     pub(crate) near: Option<Near>,
+    /// Numbers of what others have asked for, and was done.
+    pub(crate) asked: RefCell<VecDeque<String>>,
     /// Of a clone: the snapshot that it began as.
     pub(crate) origin: Option<SnapshotDisk>,
 }
@@ -323,6 +325,7 @@ impl Store {
             order: Lock::new(),
             epochs: RefCell::default(),
             near,
+            asked: RefCell::default(),
             origin,
         });
         Store { inner, opened: Opened::default(), unseen: None }

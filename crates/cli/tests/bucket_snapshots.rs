@@ -172,3 +172,44 @@ fn of_a_volume_in_use_and_taken_over() {
     assert_eq!(stat(v)["snapshot_blocks"], 0);
     ok(&["fsck", v]);
 }
+
+/// Another machine, which cannot see the server: it has no socket there.
+fn from_elsewhere(args: &[&str]) -> Option<(bool, String)> {
+    let hide = "mount -t tmpfs none /run && exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", hide, "sh", served::CAIRN]).args(args);
+    let out = command.output().ok()?;
+    let told = [out.stdout, out.stderr].concat();
+    Some((out.status.success(), String::from_utf8_lossy(&told).into_owned()))
+}
+
+#[test]
+fn made_and_deleted_from_another_machine() {
+    if !served::is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let url = volume(&folder);
+    let v = url.as_str();
+    let mut command = Command::new(served::CAIRN);
+    command.args(["-v", "serve", v, "--nfs", served::ANY]);
+    let server = Server::launch(command, &folder.0.join("server"));
+    let a = format!("{v}@a");
+    let Some((done, told)) = from_elsewhere(&["snapshot", "create", &a]) else {
+        println!("skipped: no unshare");
+        return;
+    };
+    assert!(done && told.trim() == a, "{told}: {}", server.errors());
+    assert!(server.errors().contains("asked by another machine"), "{}", server.errors());
+    let (done, told) = from_elsewhere(&["snapshot", "create", &a]).unwrap();
+    assert!(!done && told.contains("already"), "{told}");
+    assert_eq!(names(v), ["a"]);
+    let (done, told) = from_elsewhere(&["snapshot", "delete", &a]).unwrap();
+    assert!(done, "{told}");
+    assert!(names(v).is_empty());
+    server.stop();
+    // Nobody writes it: it is done at once, here.
+    let (done, told) = from_elsewhere(&["snapshot", "create", &a]).unwrap();
+    assert!(done, "{told}");
+    assert_eq!(names(v), ["a"]);
+}

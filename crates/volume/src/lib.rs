@@ -8,6 +8,7 @@
 //! the mode that was in force, `load` builds cache, mechanism, layout and operations; `closing`
 //! takes them down again.
 
+mod asks;
 mod closing;
 mod decision;
 mod discard;

@@ -143,6 +143,9 @@ impl Store for Loaded {
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         Some(Rc::new(Groups(self.0.clone(), self.1)))
     }
+    fn asked_of(&self) -> Option<&bucket::Store> {
+        Some(&self.0)
+    }
     fn snapshot(&self, op: SnapshotOp, now: u64) -> Local<'_, Result<Reply, FsError>> {
         Box::pin(crate::snapshots::carry_out(&self.0, op, now))
     }

@@ -270,6 +270,7 @@ async fn open(
         store.give_up().await;
     }
     let volume = loaded.map_err(text)?;
+    crate::asks::start(&env, &volume, &store);
     Ok(Rc::new(Stacked { env, volume, store }))
 }
 

@@ -78,7 +78,14 @@ pub(crate) async fn carry_out(
         SnapshotOp::Make(name) if is_there(&name) => return Err(FsError::Exists),
         SnapshotOp::Make(name) => store.make(&name, now).await,
         SnapshotOp::Delete(name) if !is_there(&name) => return Err(FsError::NotFound),
-        SnapshotOp::Delete(name) => store.delete(&name).await,
+        SnapshotOp::Delete(name) => {
+            let done = store.delete(&name).await;
+            if let Some(why) = done.as_ref().err().filter(|_| is_there(&name)) {
+                tracing::warn!("the snapshot {name} stays: {why}");
+                return Err(FsError::Busy);
+            }
+            done
+        }
         SnapshotOp::List => {
             let line = |s: lfs::Snapshot| format!("{} {}\n", s.made, s.name);
             let all: String = store.all().into_iter().map(line).collect();

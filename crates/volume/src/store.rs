@@ -79,6 +79,10 @@ pub trait Store {
     }
     /// What this cache holds of it, which is empty, need not be read again by the store itself.
     fn remember(&self, _: &Rc<Cache>) {}
+    /// The store in a bucket that other machines may ask for something, if it is one.
+    fn asked_of(&self) -> Option<&bucket::Store> {
+        None
+    }
     /// Does something about its snapshots; `now`: seconds since 1970. Errors: `NotSupported` if it
     /// has none.
     fn snapshot(&self, _: SnapshotOp, _now: u64) -> Local<'_, Result<Reply, FsError>> {

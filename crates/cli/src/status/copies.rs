@@ -113,6 +113,10 @@ impl Status {
             Some(Err(FsError::Exists)) => format!("there is a snapshot of the name {name} already"),
             Some(Err(FsError::NotFound)) => format!("there is no snapshot of the name {name}"),
             Some(Err(FsError::Invalid)) => format!("{name}: no name of a snapshot"),
+            Some(Err(FsError::Busy)) if step == "delete" => {
+                "it stays: a clone needs it (the server's log says which), or the bucket failed"
+                    .into()
+            }
             Some(Err(FsError::Busy)) => "it does not come to rest".into(),
             Some(Err(FsError::NotSupported)) => {
                 "its store has no snapshots: cairn mkfs --profile lfs makes volumes that have"
