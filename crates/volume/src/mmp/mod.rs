@@ -161,10 +161,9 @@ impl Claim {
                 found.node()
             )));
         }
-        // A wrong checksum may be half of somebody's write.
-        let torn = found.check_sum(self.sums, self.at).is_err();
-        if found.seq() == SEQ_CLEAN && !torn {
-            // Two who open it at one moment: the other's next number has to be seen.
+        if found.seq() == SEQ_CLEAN {
+            // Two who open it at one moment: the other's next number has to be seen. With a wrong
+            // checksum it may be half of his first one, and his next one comes as soon.
             return Ok(self.every.plus(Nanos::from_secs(1)));
         }
         let wait = Nanos::from_secs(wait_secs(field, found.interval()));
