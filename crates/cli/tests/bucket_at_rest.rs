@@ -114,7 +114,27 @@ fn mounted_and_taken_over() {
     std::fs::create_dir(&other.0).unwrap();
     let server = launch(&other.0, "second");
     assert_eq!(std::fs::read(other.file("one")).unwrap(), [1; 100_000]);
+    let open_to_signals: Vec<String> = std::fs::read_dir(format!("/proc/{}/task", server.id()))
+        .unwrap()
+        .filter_map(|t| std::fs::read_to_string(t.unwrap().path().join("status")).ok())
+        .filter(|status| !blocks_term(status))
+        .filter_map(|status| status.lines().next().map(str::to_owned))
+        .collect();
+    // But for the one that waits for them, and the kernel's own.
+    let others = open_to_signals.iter().filter(|n| !n.contains("cairn") && !n.contains("iou-"));
+    assert_eq!(
+        others.collect::<Vec<_>>(),
+        Vec::<&String>::new(),
+        "SIGTERM would end these at once"
+    );
     server.stop();
+}
+
+/// Does a thread, by its /proc/PID/task/TID/status, leave SIGTERM to others?
+fn blocks_term(status: &str) -> bool {
+    let blocked = status.lines().find_map(|l| l.strip_prefix("SigBlk:")).expect("it has a mask");
+    let mask = u64::from_str_radix(blocked.trim(), 16).expect("a mask is hexadecimal");
+    mask & 1 << (15 - 1) != 0
 }
 
 /// What was read once is read from the cache after a restart, and from the bucket where the cache

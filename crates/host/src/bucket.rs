@@ -2,6 +2,7 @@
 //! crate `object_store`, on a thread of their own beside the workers. What the objects mean it does
 //! not know.
 
+use crate::block_signals;
 use crate::kept::{Kept, Part, SLOT_BYTES};
 use bytes::Bytes;
 use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
@@ -120,10 +121,15 @@ fn runtime() -> Result<Handle, String> {
     static RUNTIME: OnceLock<Result<Handle, String>> = OnceLock::new();
     let started = RUNTIME.get_or_init(|| {
         let fail = |e: std::io::Error| format!("the thread for buckets cannot be started: {e}");
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        // Signals are for the thread that waits for them: here they would end the process at once.
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        let runtime = builder.enable_all().on_thread_start(block_signals).build();
         let runtime = runtime.map_err(fail)?;
         let handle = runtime.handle().clone();
-        let run = move || runtime.block_on(std::future::pending::<()>());
+        let run = move || {
+            block_signals();
+            runtime.block_on(std::future::pending::<()>());
+        };
         std::thread::Builder::new().name("buckets".into()).spawn(run).map_err(fail)?;
         Ok(handle)
     });
