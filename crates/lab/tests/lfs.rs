@@ -41,7 +41,7 @@ fn bugs_of_the_store_are_found_through_its_volume() {
     for plant in
         ["group-end-ignored", "free-record-lost", "serial-reset", "ranges-not-checkpointed"]
     {
-        let any = [lab::CLEANING, lab::FULL]
+        let any = [lab::THIN, lab::CLEANING, lab::FULL]
             .iter()
             .any(|s| !found(Commit::Sync, s, Some(plant), 200).is_empty());
         assert!(any, "{plant}");
