@@ -85,6 +85,7 @@ impl Session {
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
         let shared = Arc::new(Shared::new(policy, offer.1.has_setxattr_ext(), series));
+        shared.serves(dup(&dev)?);
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());
             answer_init(&dev, &offer, (true, policy));
@@ -127,17 +128,17 @@ impl Session {
     }
     /// Has somebody unmounted it?
     pub fn has_ended(&self) -> bool {
-        self.shared.ended.load(Ordering::SeqCst)
+        self.shared.has_ended()
     }
     /// The same, to be asked by others, and when this is gone.
     pub fn ending(&self) -> impl Fn() -> bool + Send + Sync + 'static {
         let shared = Arc::downgrade(&self.shared);
-        move || shared.upgrade().is_none_or(|s| s.ended.load(Ordering::SeqCst))
+        move || shared.upgrade().is_none_or(|s| s.has_ended())
     }
     /// Unmounts it. True if it was busy, and goes when its users do; what its kernel has held back
     /// until now is written first.
     pub fn unmount(&self) -> Result<bool, String> {
-        if self.shared.policy.writeback && !self.has_ended() {
+        if !self.has_ended() && self.shared.policy.writeback {
             self.take_held_back();
         }
         if self.shared.ended.swap(true, Ordering::SeqCst) {

@@ -5,7 +5,9 @@ use crate::cache_policy::CachePolicy;
 use crate::options::Options;
 use crate::wire::op;
 use stats::Series;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,16 +22,42 @@ pub(crate) struct Shared {
     /// Requests that were passed on, and those of them that are answered.
     asked: AtomicU64,
     answered: AtomicU64,
-    /// It was unmounted.
+    /// It was unmounted, and that was noticed.
     pub(crate) ended: AtomicBool,
+    /// The mount's /dev/fuse, once it is served.
+    dev: OnceLock<OwnedFd>,
     /// The file that is no file can be looked up (`probe`).
     pub(crate) probing: AtomicBool,
 }
 
+/// Does the kernel say that nothing comes from this /dev/fuse any more?
+fn is_disconnected(dev: &OwnedFd) -> bool {
+    let mut poll = libc::pollfd { fd: dev.as_raw_fd(), events: 0, revents: 0 };
+    // SAFETY: one structure that lives through the call, which does not wait.
+    #[expect(unsafe_code, reason = "std has no poll")]
+    let n = unsafe { libc::poll(&raw mut poll, 1, 0) };
+    n > 0 && poll.revents & libc::POLLERR != 0
+}
+
 impl Shared {
     pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool, series: Arc<Series>) -> Shared {
-        let (options, asked, answered, ended, probing) = Default::default();
-        Shared { policy, setxattr_ext, options, series, asked, answered, ended, probing }
+        let (options, asked, answered, ended, dev, probing) = Default::default();
+        Shared { policy, setxattr_ext, options, series, asked, answered, ended, dev, probing }
+    }
+
+    /// From now on the kernel can be asked whether it is still mounted.
+    pub(crate) fn serves(&self, dev: OwnedFd) {
+        let _ = self.dev.set(dev); // once a mount
+    }
+
+    /// Was it unmounted? The kernel knows at once; the thread that reads from it notices when it
+    /// runs, which on a busy machine is after umount(8) has ended and others have asked.
+    pub(crate) fn has_ended(&self) -> bool {
+        let gone = || self.dev.get().is_some_and(is_disconnected);
+        if !self.ended.load(Ordering::SeqCst) && gone() {
+            self.ended.store(true, Ordering::SeqCst);
+        }
+        self.ended.load(Ordering::SeqCst)
     }
 
     /// A request is passed on.
