@@ -40,7 +40,6 @@
 mod cancel;
 mod graph;
 mod intents;
-mod lying;
 mod names;
 mod order;
 mod render;

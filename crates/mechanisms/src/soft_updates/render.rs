@@ -45,12 +45,6 @@ impl Backward {
         Backward(vec![piece])
     }
 
-    /// Of bytes as they are told.
-    #[cfg(test)]
-    pub(super) fn of_bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
-        Backward(vec![Piece::Bytes(Undo::of(at, before, after, integrity::Grain::Words))])
-    }
-
     /// Counts of a group, which many operations change at the same time: each of 16 bits by the
     /// difference. What is longer than a word is no count, and is left as it is.
     fn of_counts(edit: &Edit) -> Backward {
@@ -164,9 +158,10 @@ fn count_of(edit: &Edit) -> Option<(usize, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use integrity::Grain;
 
     fn bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
-        Backward::of_bytes(at, before, after)
+        Backward(vec![Piece::Bytes(Undo::of(at, before, after, Grain::Words))])
     }
 
     #[test]
