@@ -393,15 +393,15 @@ impl Store for Ext {
     fn statfs(&self) -> StatFs {
         // In a thin volume, what its store has room for.
         let room = self.mechanism.space_left().unwrap_or(u64::MAX);
-        let free = self.free_blocks.get().min(room);
+        let free = self.free_blocks.get();
         StatFs {
             block_bytes: self.block_bytes() as u32,
             blocks: self
                 .geo
                 .blocks
                 .saturating_sub(self.overhead + u64::from(self.geo.first_data_block)),
-            free,
-            available: free.saturating_sub(self.reserved.get()),
+            free: free.min(room),
+            available: free.saturating_sub(self.reserved.get()).min(room),
             inodes: u64::from(self.geo.inodes()),
             inodes_free: self.free_inodes.get(),
             name_bytes_max: 255,
