@@ -3,13 +3,14 @@
 //! first indirect block from 52 KB on, and not from 104 KB.
 
 use super::report::{Findings, Table};
-use super::rig::{ROOT, Rig};
+use super::rig::{Caller, Machine, ROOT, Rig};
 use super::seltzer::{
-    ASYNC, ASYNC1, ASYNC2, FFS, Rate, SOFT, SYNC1, SYNC2, machine, new_rig, ratio, systems,
+    ASYNC, ASYNC1, ASYNC2, FFS, Rate, SOFT, SYNC1, SYNC2, WORK, machine, ratio, systems,
 };
 use super::verdict::Verdict;
 use super::{Scale, cores};
 use crate::subject::Setting;
+use env::Nanos;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -28,21 +29,21 @@ const REQUEST: u64 = 1 << 20;
 
 /// So many files: `data_kb` altogether, or the least number.
 #[derive(Clone, Copy)]
-struct Amount {
-    data_kb: u64,
-    least: u64,
+pub(super) struct Amount {
+    pub(super) data_kb: u64,
+    pub(super) least: u64,
 }
 
 impl Amount {
-    fn files(self, size_kb: u64) -> u64 {
+    pub(super) fn files(self, size_kb: u64) -> u64 {
         (self.data_kb / size_kb).max(self.least)
     }
 }
 
 /// What one system did with files of one size.
-struct Did {
-    creates: Rate,
-    deletes: Rate,
+pub(super) struct Did {
+    pub(super) creates: Rate,
+    pub(super) deletes: Rate,
 }
 
 /// The n-th file's name, and whether it is the first of a directory.
@@ -50,32 +51,57 @@ fn place(n: u64) -> (String, String, bool) {
     (format!("d{}", n / 50), format!("f{n}"), n.is_multiple_of(50))
 }
 
-fn run(setting: Setting, size_kb: u64, amount: Amount) -> Result<Did, String> {
-    let machine = machine(256 << 20);
-    let mut rig = new_rig(&machine, setting)?;
-    let (files, bytes) = (amount.files(size_kb), size_kb << 10);
-    let made: Rc<RefCell<Vec<u32>>> = Rc::default();
-    let dirs = made.clone();
-    let creates = Rate::of(&mut rig, (files * bytes) as f64 / 1e6, async move |c| {
-        let mut dir = ROOT;
-        for n in 0..files {
-            let (dir_name, name, first) = place(n);
-            if first {
-                dir = c.mkdir(ROOT, &dir_name).await?;
-                dirs.borrow_mut().push(dir);
-            }
-            let ino = c.create(dir, &name).await?;
-            let mut at = 0;
-            while at < bytes {
-                let len = REQUEST.min(bytes - at);
-                c.write(ino, (at, len), false).await?;
-                at += len;
-            }
+/// What was made: directories of 50 files each, and the files.
+#[derive(Default)]
+pub(super) struct Made {
+    dirs: Vec<u32>,
+    pub(super) files: Vec<u32>,
+}
+
+/// Makes so many files of so many bytes, and all of it durable.
+pub(super) async fn make(c: &Caller, files: u64, bytes: u64) -> Result<Made, FsError> {
+    let (mut made, mut dir) = (Made::default(), ROOT);
+    for n in 0..files {
+        let (dir_name, name, first) = place(n);
+        if first {
+            dir = c.mkdir(ROOT, &dir_name).await?;
+            made.dirs.push(dir);
         }
-        c.sync_all().await
+        let ino = c.create(dir, &name).await?;
+        write(c, ino, bytes).await?;
+        made.files.push(ino);
+    }
+    c.sync_all().await?;
+    Ok(made)
+}
+
+/// Writes a file from front to back.
+pub(super) async fn write(c: &Caller, ino: u32, bytes: u64) -> Result<(), FsError> {
+    for at in (0..bytes).step_by(REQUEST as usize) {
+        c.write(ino, (at, REQUEST.min(bytes - at)), false).await?;
+    }
+    Ok(())
+}
+
+/// On this machine, with a processor that works for so long at each call.
+pub(super) fn run(
+    (machine, work): (&Machine, Nanos),
+    setting: Setting,
+    size_kb: u64,
+    amount: Amount,
+) -> Result<Did, String> {
+    let mut rig = Rig::new(machine, setting)?;
+    rig.set_work(work);
+    let (files, bytes) = (amount.files(size_kb), size_kb << 10);
+    let made: Rc<RefCell<Made>> = Rc::default();
+    let into = made.clone();
+    let creates = Rate::of(&mut rig, (files * bytes) as f64 / 1e6, async move |c| {
+        let made = make(&c, files, bytes).await?;
+        into.replace(made);
+        Ok(())
     })?;
-    let mut rig: Rig = rig.reopened(&machine, setting)?;
-    let dirs = made.take();
+    let mut rig: Rig = rig.reopened(machine, setting)?;
+    let dirs = made.take().dirs;
     let deletes = Rate::of(&mut rig, files as f64, async move |c| -> Result<(), FsError> {
         for n in 0..files {
             c.unlink(dirs[(n / 50) as usize], &place(n).1).await?;
@@ -93,7 +119,8 @@ pub(super) fn by_size(scale: Scale) -> Result<Findings, String> {
     let systems = systems();
     let jobs: Vec<(usize, u64)> =
         (0..systems.len()).flat_map(|s| sizes.iter().rev().map(move |kb| (s, *kb))).collect();
-    let did = cores::each(&jobs, |(s, kb)| run(systems[*s].1, *kb, amount));
+    let on = (&machine(256 << 20), WORK);
+    let did = cores::each(&jobs, |(s, kb)| run(on, systems[*s].1, *kb, amount));
     let mut f = Findings::default();
     let mut all: BTreeMap<(&str, u64), Did> = BTreeMap::new();
     for ((s, kb), one) in jobs.iter().zip(did) {

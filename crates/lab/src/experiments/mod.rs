@@ -2,12 +2,15 @@
 //! real volumes. Each has a name, prints its figures, and says of each claim whether it is met. Two
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
+mod apart;
 mod by_size;
 mod calaveras;
 mod cleaning;
 mod cores;
+mod from_memory;
 mod latency;
 mod lffs;
+mod log_beside_ffs;
 mod log_replay;
 mod mail;
 mod nearly_full;
@@ -20,6 +23,7 @@ mod segments;
 mod seltzer;
 mod skew;
 mod small_files;
+mod tpcb;
 mod traffic;
 mod updates;
 mod verdict;
@@ -130,6 +134,26 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "cleaning-skewed",
         what: "cleaning where some blocks are written more often (matthews-1997, section 4)",
         run: skew::skew,
+    },
+    Experiment {
+        name: "from-memory",
+        what: "cleaning from memory by the log-structured store itself (matthews-1997, 4.3)",
+        run: from_memory::from_memory,
+    },
+    Experiment {
+        name: "kept-apart",
+        what: "hot and cold data kept apart by the log-structured store itself, by policy",
+        run: apart::apart,
+    },
+    Experiment {
+        name: "log-file-sizes",
+        what: "making and removing files by their size, in a log-structured store (seltzer-1995)",
+        run: log_beside_ffs::by_size,
+    },
+    Experiment {
+        name: "tpc-b",
+        what: "a database's random updates, logged and in place, by fullness (seltzer-1995)",
+        run: tpcb::tpcb,
     },
     Experiment {
         name: "pauses",
@@ -266,6 +290,26 @@ mod tests {
     #[test]
     fn skewed_loads_are_cleaned_more_cheaply() {
         holds("cleaning-skewed", &[0, 22, 31], 4);
+    }
+
+    #[test]
+    fn what_is_in_memory_is_not_read_to_be_cleaned() {
+        holds("from-memory", &[0], 1);
+    }
+
+    #[test]
+    fn the_store_keeps_hot_and_cold_data_apart() {
+        holds("kept-apart", &[0], 1);
+    }
+
+    #[test]
+    fn small_files_are_made_and_removed_faster_in_a_log() {
+        holds("log-file-sizes", &[12, 13], 1);
+    }
+
+    #[test]
+    fn a_log_saves_a_database_an_access() {
+        holds("tpc-b", &[0, 15], 1);
     }
 
     #[test]

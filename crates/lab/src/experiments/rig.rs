@@ -8,7 +8,7 @@ use env::{Env, Nanos, Rope};
 use format::jbd2::device::JournalDevice;
 use format::mkfs::{MkfsOptions, Profile};
 use sim::timing::Timing;
-use sim::{Image, Traffic};
+use sim::{Image, Traffic, World};
 use std::cell::Cell;
 use std::rc::Rc;
 use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
@@ -75,6 +75,9 @@ fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
         now_secs: NOW_SECS,
         ..MkfsOptions::plain(m.bytes.0, if journal { Profile::Ext3 } else { Profile::Ext2 })
     };
+    if s.in_segments() {
+        return vec![in_segments(m.bytes.0, options(0))];
+    }
     let mut disks = Vec::new();
     for n in 0..s.volumes {
         let mut device = SimDevice(Image::new(m.bytes.0));
@@ -93,6 +96,19 @@ fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
         disks.push(log.0);
     }
     disks
+}
+
+/// A disk with a log-structured store, and the volume in it.
+fn in_segments(bytes: u64, volume: MkfsOptions) -> Image {
+    let (uuid, segment_bytes, virtual_bytes, heads) = (uuid(0), None, None, None);
+    let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads };
+    let mut world = World::new(Image::new(bytes));
+    world.forget();
+    let made = sim::block_on(&mut world, move |env, disk| async move {
+        volume::make_on_segments(env, disk, &store, &volume).await
+    });
+    made.expect("an experiment's volume can be made");
+    world.disk
 }
 
 impl Rig {

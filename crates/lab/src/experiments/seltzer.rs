@@ -60,7 +60,7 @@ impl Rate {
 
 /// What each call costs the processor: FFS-async makes and removes 9,142 empty files a second in
 /// the paper, which is its processor's doing.
-const WORK: Nanos = Nanos::from_micros(55);
+pub(super) const WORK: Nanos = Nanos::from_micros(55);
 
 /// 512 MB in the paper, of which it uses an unknown part for blocks.
 pub(super) fn machine(cache_bytes: u64) -> Machine {

@@ -3,6 +3,7 @@
 
 use super::segments::{Did, Log, Shape};
 use env::Rng;
+use std::ops::Range;
 
 /// Which blocks are written.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -21,7 +22,7 @@ pub(super) enum Load {
 }
 
 /// Which block is next.
-struct Chooser {
+pub(super) struct Chooser {
     load: Load,
     blocks: u64,
     rng: Rng,
@@ -34,7 +35,7 @@ struct Chooser {
 const FILE: u64 = 8;
 
 impl Chooser {
-    fn new(load: Load, blocks: u32) -> Chooser {
+    pub(super) fn new(load: Load, blocks: u32) -> Chooser {
         let blocks = u64::from(blocks);
         let (of, power) = match load {
             Load::Zipf(hundredths) => (blocks, f64::from(hundredths) / 100.0),
@@ -66,36 +67,49 @@ impl Chooser {
         }
     }
 
-    /// Writes the next block, or a few of one file, and reads what is read meanwhile.
-    fn step(&mut self, log: &mut Log) {
+    /// The next block, by a load that has no files.
+    pub(super) fn next(&mut self) -> u64 {
         let done = self.done;
         self.done += 1;
-        let block = match self.load {
+        match self.load {
             Load::Uniform => self.rng.below(self.blocks),
             Load::Hot(hot) => self.hot(hot, 0),
             Load::Shifting(hot) => self.hot(hot, done / self.blocks * (self.blocks / 10)),
             // Which blocks are written often has nothing to do with where they lay at first.
-            Load::Zipf(_) => self.by_zipf() * 48_271 % self.blocks,
-            Load::Server => return self.serve(log),
-        };
-        log.write(block as u32);
+            Load::Zipf(_) | Load::Server => self.by_zipf() * 48_271 % self.blocks,
+        }
+    }
+
+    /// Writes the next block, or a few of one file, and reads what is read meanwhile.
+    fn step(&mut self, log: &mut Log) {
+        if self.load == Load::Server {
+            self.done += 1;
+            return self.serve(log);
+        }
+        log.write(self.next() as u32);
     }
 
     fn serve(&mut self, log: &mut Log) {
+        let (written, read) = self.served(log.remembers());
+        self.done += written.end - written.start - 1;
+        written.for_each(|b| log.write(b as u32));
+        read.into_iter().flatten().for_each(|b| log.read(b as u32));
+    }
+
+    /// What a client of the server writes, and what is read meanwhile, if that makes a difference:
+    /// blocks of one file each.
+    pub(super) fn served(&mut self, reads: bool) -> (Range<u64>, Vec<Range<u64>>) {
         let files = self.blocks / FILE;
         let file = self.by_zipf() * 48_271 % files;
         let (from, n) = (self.rng.below(FILE), self.rng.below(FILE) + 1);
-        let to = (from + n).min(FILE);
-        (from..to).for_each(|i| log.write((file * FILE + i) as u32));
-        self.done += to - from - 1;
-        if !log.remembers() {
-            return;
-        }
-        for _ in 0..4 {
+        let written = file * FILE + from..file * FILE + (from + n).min(FILE);
+        let mut read = || {
             let file = if self.rng.one_in(4) { self.rng.below(files) } else { self.by_zipf() };
             let file = file * 48_271 % files;
-            (0..n).for_each(|i| log.read((file * FILE + i) as u32));
-        }
+            file * FILE..file * FILE + n
+        };
+        let read = (0..if reads { 4 } else { 0 }).map(|_| read()).collect();
+        (written, read)
     }
 }
 
