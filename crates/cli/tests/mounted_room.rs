@@ -74,6 +74,41 @@ fn a_full_host_is_waited_for_and_nothing_is_lost() {
     }
 }
 
+#[test]
+fn a_thin_image_shrinks_when_files_are_removed_and_nothing_more_is_written() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder).filter(|_| is_root()) else { return };
+    let image = folder.0.join("thin.img");
+    let sizes = ["--size", "4G", "--store-size", "128M"];
+    ok(&[&["mkfs", s(&image), "--profile", "lfs"][..], &sizes].concat());
+    let server = Server::mounted(&image, &at, &[]);
+    let name = at.file("f");
+    std::fs::write(&name, vec![7; 40 << 20]).unwrap();
+    File::open(&name).unwrap().sync_all().unwrap();
+    std::fs::write(at.file("kept"), vec![8; 1 << 20]).unwrap();
+    File::open(at.file("kept")).unwrap().sync_all().unwrap();
+    let full = blocks_kib(&image);
+    assert!(full > 40 << 10, "{full} KiB");
+    std::fs::remove_file(&name).unwrap();
+    let mut left = full;
+    for _ in 0..150 {
+        left = blocks_kib(&image);
+        if left < full - (38 << 10) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(left < full - (38 << 10), "{full} KiB, and then {left}: {}", server.errors());
+    // It comes to rest, and the volume is as it was.
+    std::thread::sleep(Duration::from_secs(3));
+    let rested = std::fs::metadata(&image).unwrap().modified().unwrap();
+    std::thread::sleep(Duration::from_secs(5));
+    assert_eq!(std::fs::metadata(&image).unwrap().modified().unwrap(), rested);
+    server.stop();
+    ok(&["fsck", s(&image)]);
+    assert_eq!(ok(&["cat", s(&image), "/kept"]).into_bytes(), vec![8; 1 << 20]);
+}
+
 fn blocks_kib(image: &std::path::Path) -> usize {
     use std::os::unix::fs::MetadataExt;
     std::fs::metadata(image).unwrap().blocks() as usize / 2

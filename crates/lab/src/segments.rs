@@ -1,14 +1,14 @@
 //! What a volume in a log-structured store has to show after a crash beside what all have to: that
-//! the older checkpoint stands in for the newer, that what is written after recovery is found when
-//! the power fails again, and that the store keeps nothing that the volume does not use. It knows
-//! where a store's checkpoints lie, and nothing else of how it works.
+//! the older checkpoint stands in for the newer and is whole by itself, that what is written after
+//! recovery is found when the power fails again, and that the store keeps nothing that the volume
+//! does not use. It knows where a store's checkpoints lie, and nothing else of how it works.
 
 use crate::acts::Act;
 use crate::judge::{Expected, Verdict};
 use crate::prefix::{How, in_recovery};
-use crate::setting::exported;
+use crate::setting::{JUDGED_SECS, exported, exported_at};
 use crate::subject::{Seen, Setting, SimDevice, Subject};
-use check::ReadBlocks;
+use check::{Class, Options, ReadBlocks, check};
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo};
 use integrity::Plant;
@@ -33,6 +33,8 @@ pub(crate) fn judge(
         let after = crate::prefix::judge(&[older], setting, all, How::default());
         let told = |w| format!("with the newest checkpoint gone: {w}");
         v.wrong.extend(after.wrong.into_iter().map(told));
+        let alone = older_view(&images[0]);
+        v.wrong.extend(alone.err().map(|why| format!("at the older checkpoint: {why}")));
         v.again += 1;
     }
     if (digest >> 16).is_multiple_of(ON_OF) {
@@ -58,6 +60,16 @@ fn without_the_newest(image: &Image) -> Option<Image> {
     let mut image = image.clone();
     image.write((2 + newest % 2) * lfs::BLOCK_BYTES as u64, &[0; 512]);
     Some(image)
+}
+
+/// Looks at what the older checkpoint leads to, without a log: a volume in use, whose counts come
+/// with its end, and whose files may be about to go. Errors: it is not whole.
+fn older_view(image: &Image) -> Result<(), String> {
+    let (plain, _) = exported_at(image, lfs::At::Older, true)?;
+    let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
+    let report = check(&SimDevice(plain), &options, &mut ()).map_err(|e| e.to_string())?;
+    let damage = report.findings.iter().find(|f| f.kind.class() != Class::Leftover);
+    damage.map_or(Ok(()), |f| Err(f.to_string()))
 }
 
 /// A file that no scenario makes.

@@ -228,9 +228,18 @@ pub(crate) type Ranges = Vec<(u64, u64)>;
 /// Errors: the store's damage, which includes what it keeps being other than what is there. `deep`:
 /// the segments' summaries are looked at too.
 pub(crate) fn exported(store: &Image, deep: bool) -> Result<(Image, Ranges), String> {
+    exported_at(store, lfs::At::Log, deep)
+}
+
+/// The same at another moment.
+pub(crate) fn exported_at(
+    store: &Image,
+    at: lfs::At,
+    deep: bool,
+) -> Result<(Image, Ranges), String> {
     let mut world = World::new(store.clone());
-    sim::block_on(&mut world, |env, disk| async move {
-        let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };
+    sim::block_on(&mut world, move |env, disk| async move {
+        let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
         let store = lfs::Store::open(env, disk, options).await?;
         let report = store.verify(deep).await.map_err(|e| e.to_string())?;
         if let Some(wrong) = report.wrong.first() {

@@ -38,9 +38,13 @@ fn planted_bugs_are_found() {
 
 #[test]
 fn bugs_of_the_store_are_found_through_its_volume() {
-    for plant in
-        ["group-end-ignored", "free-record-lost", "serial-reset", "ranges-not-checkpointed"]
-    {
+    for plant in [
+        "group-end-ignored",
+        "free-record-lost",
+        "serial-reset",
+        "ranges-not-checkpointed",
+        "thin-given-back-early",
+    ] {
         let any = [lab::THIN, lab::CLEANING, lab::FULL]
             .iter()
             .any(|s| !found(Commit::Sync, s, Some(plant), 200).is_empty());

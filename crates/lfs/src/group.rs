@@ -289,6 +289,7 @@ impl Inner {
                 at = end;
             }
             self.issue(false);
+            self.watch_for_idle_time();
         }
         Ok(())
     }

@@ -1,13 +1,16 @@
 //! Cleaning in idle time: when nothing was asked for a while and few segments are free, a few
-//! victims are emptied at a time, until something is asked again. It knows no policy, and nothing
-//! of who asks.
+//! victims are emptied at a time, until something is asked again; and where emptied segments are
+//! given back to the disk below, the checkpoints are taken that this waits for. It knows no policy,
+//! and nothing of who asks.
 //!
 //! Rule        It begins when nothing was asked for [`QUIET`] and fewer segments are free than
 //!             `begin`, and goes on until `enough` are, or no segment is left of which a quarter is
 //!             dead. It ends at once when something is asked: at most one request of its own is
-//!             under way then. What has been emptied by then is free after the next checkpoints.
+//!             under way then. What has been emptied by then is free after the next checkpoints:
+//!             where it is given back, two of them at most are taken when cleaning has ended.
 //! Cost        Nothing where nothing was changed since it last looked: no timer runs then. A disk
 //!             that takes much longer than it should is busy with something else, and left alone.
+//!             What is given back costs two checkpoints each time that changes come to rest.
 
 use crate::clean::Pass;
 use crate::policy::{Candidate, Policy};
@@ -45,6 +48,8 @@ const QUIET: Nanos = Nanos::from_secs(2);
 pub(crate) const VICTIMS: u32 = 8;
 /// A disk that takes so many times as long as it should is busy.
 const SLOW: f64 = 8.0;
+/// After so many checkpoints all that was empty before them is free (I2).
+const CHECKPOINTS: u32 = 2;
 
 /// Fewer free segments than these, and it begins.
 fn begin(s: &State) -> u32 {
@@ -141,7 +146,11 @@ impl Inner {
                 break;
             }
             self.state.borrow_mut().idle.working = true;
-            let ended = self.clean_while_idle().await;
+            let asked = self.state.borrow().idle.asked;
+            let ended = match self.clean_while_idle(asked).await {
+                Ok(Ended::Done) => self.give_back_while_idle(asked).await,
+                other => other,
+            };
             self.state.borrow_mut().idle.working = false;
             self.changed.wake_all();
             match ended {
@@ -173,9 +182,9 @@ impl Inner {
         }
     }
 
-    async fn clean_while_idle(self: &Rc<Self>) -> Result<Ended, DiskError> {
+    async fn clean_while_idle(self: &Rc<Self>, asked: u64) -> Result<Ended, DiskError> {
         self.check_failed()?;
-        let asked = Some(self.state.borrow().idle.asked);
+        let asked = Some(asked);
         if self.state.borrow().spare() >= begin(&self.state.borrow()) {
             return Ok(Ended::Done);
         }
@@ -213,6 +222,34 @@ impl Inner {
         }
     }
 
+    /// Are there emptied segments that are to be given back, after checkpoints to come?
+    fn has_to_give_back(&self) -> bool {
+        self.options.discard && self.state.borrow().usage.waiting_count() > 0
+    }
+
+    /// Takes the checkpoints after which what is empty now is given back.
+    async fn give_back_while_idle(self: &Rc<Self>, asked: u64) -> Result<Ended, DiskError> {
+        for _ in 0..CHECKPOINTS {
+            if !self.has_to_give_back() {
+                break;
+            }
+            if self.is_disturbed(Some(asked)) {
+                return Ok(Ended::Disturbed);
+            }
+            self.checkpoint().await?;
+        }
+        // What was changed meanwhile may have emptied more.
+        let disturbed = self.is_disturbed(Some(asked));
+        Ok(if disturbed { Ended::Disturbed } else { Ended::Done })
+    }
+
+    /// A store was opened: is there anything to be given back?
+    pub(crate) fn watch_what_is_empty(self: &Rc<Self>) {
+        if self.has_to_give_back() {
+            self.watch_for_idle_time();
+        }
+    }
+
     /// Did the disk take much longer for what was read and moved since `begun` than it should?
     fn is_slow(&self, begun: Nanos, read: u64, moved: u64) -> bool {
         let s = self.state.borrow();
@@ -237,9 +274,9 @@ impl Store {
         self.inner.leave_idle_time().await;
     }
 
-    /// Ends what is done in the background, and writes a checkpoint: nothing is written after it
-    /// by itself, and the next opening follows no log. What deleted snapshots still have is freed
-    /// when the store is opened next.
+    /// Ends what is done in the background, and writes a checkpoint, or two where something empty
+    /// is to be given back: nothing is written after it by itself, and the next opening follows no
+    /// log. What deleted snapshots still have is freed when the store is opened next.
     pub async fn close(&self) -> Result<(), DiskError> {
         self.inner.state.borrow_mut().idle.closing = true;
         self.inner.changed.wake_all();
@@ -248,6 +285,9 @@ impl Store {
             self.inner.changed.wait().await;
         }
         self.inner.checkpoint().await?;
+        if self.inner.has_to_give_back() {
+            self.inner.checkpoint().await?;
+        }
         assert!(!self.inner.is_at_work(), "a closed store does nothing by itself");
         Ok(())
     }

@@ -14,7 +14,7 @@
 //! Invariants  I1 partials have consecutive serials, and one counts as durable only when all
 //!             before it are.
 //!             I2 a segment is written again only when nothing in it lives and both checkpoints
-//!             say so.
+//!             say so; nor is it given back to the disk below before.
 //!             I3 a partial begins where its head stands, or at the start of the segment that the
 //!             head's last summary announced; it ends in the same segment.
 //!             I4 a block is moved only if it still lies where it was found, now and when the log
@@ -135,6 +135,7 @@ pub const PLANTS: &[&str] = &[
     "budget-without-metadata",
     "moves-not-counted",
     "thin-without-bound",
+    "thin-given-back-early",
     "move-drops-ranges",
     "ranges-not-checkpointed",
     "plug-into-checkpointed-slot",

@@ -158,6 +158,7 @@ impl Store {
             inner.state.borrow_mut().epoch += 1;
             inner.checkpoint().await.map_err(text)?;
             inner.start_reclaiming();
+            inner.watch_what_is_empty();
         }
         Ok(Store { inner, opened })
     }

@@ -260,6 +260,13 @@ impl Usage {
         freed
     }
 
+    /// A planted bug's: segments that are empty as the newer checkpoint has it, and in the older
+    /// are not.
+    pub(crate) fn empty_in_one(&self) -> Vec<SegNo> {
+        let newer = |n: &u32| self.durable > self.segments[*n as usize].emptied;
+        self.empty.iter().copied().filter(newer).map(SegNo).collect()
+    }
+
     /// The next one taken is this, if it is free.
     #[cfg(test)]
     pub(crate) fn next_is(&mut self, seg: SegNo) {

@@ -6,10 +6,13 @@
 
 mod common;
 
-use common::{DISK, SEGMENT, block, tags_of};
-use env::{Block, Disk, DiskError, DiskErrorKind, Nanos, Rng};
-use lfs::{BLOCK_BYTES, Change, FormatOptions, Geometry, Group, OpenOptions, Store, Virt};
-use sim::{Image, World, block_on};
+use common::{DISK, SEGMENT, block, contents, tags_of};
+use env::{Block, Disk, DiskError, DiskErrorKind, Env, Nanos, Rng};
+use lfs::{
+    At, BLOCK_BYTES, Change, Cleaning, FormatOptions, Geometry, Group, OpenOptions, Stats, Store,
+    Virt,
+};
+use sim::{CrashImages, Image, Trace, World, block_on};
 use std::collections::BTreeMap;
 
 /// So many times what there is room for.
@@ -119,16 +122,134 @@ fn full_and_again(plant: Option<&'static str>) -> Result<World, String> {
 #[test]
 fn a_full_thin_volume_refuses_more_and_takes_what_frees() {
     let world = full_and_again(None).unwrap();
+    let n = given_back(&world.trace).len();
+    assert!(n > 96, "{n} segments were given back to the disk below");
+}
+
+/// Where segments were given back to the disk below.
+fn given_back(trace: &Trace) -> Vec<u64> {
     // What a discard leaves is the same byte everywhere.
     let discarded = |w: &&sim::Write| {
         w.bytes.len() as u64 == SEGMENT && w.bytes.iter().all(|b| *b == w.bytes[0])
     };
-    let n = world.trace.writes.iter().filter(discarded).count();
-    assert!(n > 96, "{n} segments were given back to the disk below");
+    trace.writes.iter().filter(discarded).map(|w| w.at).collect()
 }
 
 #[test]
 fn a_bound_that_is_forgotten_is_found() {
     let found = std::panic::catch_unwind(|| full_and_again(Some("thin-without-bound")).is_err());
     assert!(found.unwrap_or(true));
+}
+
+/// Blocks that are written and then freed.
+const USED: u64 = 200;
+
+/// Written and freed by `free`, and then left alone; at last what `look` tells.
+fn left_alone<T: 'static>(
+    cleaning: Cleaning,
+    plant: Option<&'static str>,
+    look: impl AsyncFnOnce(Env, Store) -> T + 'static,
+) -> (World, T) {
+    let (mut world, _) = made();
+    let found = block_on(&mut world, move |env, disk| async move {
+        let options = OpenOptions { cleaning, plant, ..OpenOptions::default() };
+        let store = Store::open(env.clone(), disk, options).await.unwrap();
+        for v in 0..USED {
+            put(&store, Change::Whole(Virt(v), block(v + 1)), false).await.unwrap();
+        }
+        store.flush().await.unwrap();
+        env.sleep(Nanos::from_secs(10)).await;
+        put(&store, Change::Free(Virt(0), USED), true).await.unwrap();
+        store.flush().await.unwrap();
+        look(env, store).await
+    });
+    (world, found)
+}
+
+fn checkpoints_of(s: &Stats) -> (u64, u64) {
+    (s.checkpoints, s.log_blocks + s.table_blocks)
+}
+
+#[test]
+fn what_is_freed_is_given_back_when_nothing_more_is_written() {
+    let (world, [before, then, last]) =
+        left_alone(Cleaning::Idle, None, async |env: Env, store: Store| {
+            let before = store.stats();
+            env.sleep(Nanos::from_secs(10)).await;
+            let then = store.stats();
+            env.sleep(Nanos::from_secs(3600)).await;
+            [before, then, store.stats()]
+        });
+    let all = USED * BLOCK_BYTES as u64 / SEGMENT;
+    let n = given_back(&world.trace).len() as u64;
+    assert!(n >= all, "{n} of {all} segments were given back");
+    assert_eq!(then.checkpoints - before.checkpoints, 2, "no more than they wait for");
+    assert_eq!(checkpoints_of(&then), checkpoints_of(&last), "an hour with nothing to give back");
+}
+
+#[test]
+fn who_closes_the_store_gives_back_what_is_free() {
+    let (world, ()) = left_alone(Cleaning::Pressure, None, async |env: Env, store: Store| {
+        env.sleep(Nanos::from_secs(60)).await;
+        let before = store.stats();
+        env.sleep(Nanos::from_secs(60)).await;
+        assert_eq!(store.stats(), before, "idle time is not used");
+        store.close().await.unwrap();
+    });
+    let n = given_back(&world.trace).len() as u64;
+    assert!(n >= USED * BLOCK_BYTES as u64 / SEGMENT, "{n} segments were given back");
+}
+
+#[test]
+fn what_a_crash_has_left_is_given_back_after_it() {
+    let (world, ()) = left_alone(Cleaning::Pressure, None, async |_, _| ());
+    let mut cuts = CrashImages::new(&world.trace, &made().0.disk);
+    while cuts.step().is_some() {}
+    let mut world = World::new(cuts.image(2));
+    block_on(&mut world, |env, disk| async move {
+        let options = OpenOptions { cleaning: Cleaning::Idle, ..OpenOptions::default() };
+        let _store = Store::open(env.clone(), disk, options).await.unwrap();
+        env.sleep(Nanos::from_secs(10)).await;
+    });
+    let n = given_back(&world.trace).len() as u64;
+    assert!(n >= USED * BLOCK_BYTES as u64 / SEGMENT, "{n} segments were given back");
+}
+
+/// Looks at both checkpoints after every event of idle time: each is what it was when it was made.
+fn each_checkpoint_is_whole(plant: Option<&'static str>) -> Result<u64, String> {
+    let (world, ()) = left_alone(Cleaning::Idle, plant, async |env: Env, _store| {
+        env.sleep(Nanos::from_secs(10)).await;
+    });
+    let mut cuts = CrashImages::new(&world.trace, &made().0.disk);
+    let (mut cut, mut looked_at) = (0, 0);
+    while cuts.step().is_some() {
+        cut += 1;
+        for at in [At::Older, At::Newer] {
+            let found = block_on(&mut World::new(cuts.image(2)), move |env, disk| async move {
+                let options = OpenOptions { read_only: true, at, ..OpenOptions::default() };
+                let Ok(store) = Store::open(env, disk, options).await else { return Ok(None) };
+                let found = contents(&store, USED).await?;
+                let report = store.verify(true).await.map_err(|e| e.to_string())?;
+                report.wrong.into_iter().next().map_or(Ok(Some(found)), Err)
+            });
+            let found = found.map_err(|why| format!("{at:?} after event {cut}: {why}"))?;
+            // Blocks hold their number, or are not there: before they were written, and freed.
+            let right = |(v, tags): (usize, &(u64, u64))| {
+                let tag = v as u64 + 1;
+                *tags == (tag, tag) || *tags == (0, 0)
+            };
+            if !found.iter().flatten().enumerate().all(right) {
+                return Err(format!("{at:?} after event {cut}: other contents"));
+            }
+            looked_at += u64::from(found.is_some());
+        }
+    }
+    Ok(looked_at)
+}
+
+#[test]
+fn nothing_is_given_back_that_a_checkpoint_needs() {
+    let n = each_checkpoint_is_whole(None).unwrap();
+    assert!(n > 100, "{n} checkpoints were looked at");
+    assert!(each_checkpoint_is_whole(Some("thin-given-back-early")).is_err());
 }

@@ -13,6 +13,8 @@ const BLOCKS: u64 = 36;
 /// The volume: its store has twice as many.
 const VOLUME_BYTES: u64 = 1 << 20;
 const BLOCK: u64 = 4096;
+/// Idle time enough for the store to do what it does by itself.
+const REST_SECS: u64 = 5;
 
 fn file(caller: u64, n: u64) -> String {
     format!("/c{caller}nf{n}")
@@ -85,6 +87,10 @@ pub(super) fn script(seed: u64, is_thin: bool) -> Script {
     setup.push(Act::Sync);
     let mut acts: Vec<Act> = (0..24).map(|n| pressed(&mut rng, n % CALLERS, n)).collect();
     acts.extend((0..2 * CALLERS).map(|n| less(&mut rng, n % CALLERS)));
+    if is_thin {
+        // In which what has emptied is given back.
+        acts.extend((0..CALLERS).map(|_| Act::Pause(REST_SECS)));
+    }
     acts.extend((0..12).map(|n| again(&mut rng, n % CALLERS, n)));
     let volume_bytes = VOLUME_BYTES;
     Script { callers: CALLERS as usize, volume_bytes, is_thin, ..Script::new(setup, acts) }
