@@ -25,8 +25,16 @@ fn life(rng: &mut Rng) -> Vec<Act> {
         acts.push(Act::Write(p.clone(), 0, 1 + rng.below(15_000) as usize, rng.next_u64() as u8));
     }
     if rng.one_in(3) {
-        // What is made durable beside it takes some of it along.
-        let beside = format!("{}/c0nkeep", DIRS[rng.below(2) as usize]);
+        // What is made durable beside it takes some of it along: of a file that was there, bits and
+        // contents; of a new one, inodes.
+        let beside = match rng.below(3) {
+            0 => {
+                let new = format!("{}/c0nnew{}", DIRS[rng.below(2) as usize], rng.below(9));
+                acts.push(Act::Create(new.clone()));
+                new
+            }
+            _ => format!("{}/c0nkeep", DIRS[rng.below(2) as usize]),
+        };
         acts.push(Act::Write(beside.clone(), rng.below(5000), 900, 9));
         acts.push(if rng.one_in(3) { Act::Sync } else { Act::Fsync(beside) });
     }

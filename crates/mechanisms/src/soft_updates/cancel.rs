@@ -106,12 +106,16 @@ impl Graph {
         })
     }
 
-    /// The nodes of the operations; None if one of them has none any more, or, if they are to be
-    /// there `wholly`, if one of their nodes is durable.
+    /// The nodes of the operations; None if one of them has none any more, if an inode or a name of
+    /// one is durable (the disk has seen it: its going needs its order), or, if they are to be there
+    /// `wholly`, if any of their nodes is.
     fn nodes_of(&self, txns: &BTreeSet<u64>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
             let op = self.operation(*txn)?;
+            if op.is_seen() && !self.plant().is("cancel-what-was-seen") {
+                return None;
+            }
             if wholly && !op.nodes.iter().all(|id| self.has(*id)) {
                 return None;
             }

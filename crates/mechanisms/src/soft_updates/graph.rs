@@ -6,7 +6,7 @@
 //! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
 //! there before, so that there is no circle.
 
-use super::order::{FREES, STEPS, needs};
+use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
@@ -49,6 +49,8 @@ pub(super) struct Operation {
     /// Nodes not durable yet, by step.
     left: [u32; STEPS],
     pub(super) nodes: Vec<NodeId>,
+    /// More of it is durable than bits in use and contents.
+    is_seen: bool,
     freed: bool,
     /// Nodes of others that what it has freed waits for.
     frees_after: Vec<NodeId>,
@@ -58,6 +60,10 @@ impl Operation {
     /// Is something left of the steps in the set?
     fn waits_for(&self, steps: u16) -> bool {
         (0..STEPS).any(|s| steps & (1 << s) != 0 && self.left[s] > 0)
+    }
+    /// Is more of it durable than bits in use and contents?
+    pub(super) fn is_seen(&self) -> bool {
+        self.is_seen
     }
 }
 
@@ -483,6 +489,7 @@ impl Graph {
             let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
             assert!(op.left[n.step] > 0, "a node is counted in its step");
             op.left[n.step] -= 1;
+            op.is_seen |= n.step != CONTENTS;
             self.check_released(n.txn);
             for txn in self.awaited.remove(&id).unwrap_or_default() {
                 self.check_released(txn);

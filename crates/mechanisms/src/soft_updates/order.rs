@@ -56,6 +56,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "older-edits-forgotten",
     "name-again-early",
     "cancel-over-others",
+    "cancel-what-was-seen",
     "unreachable-name",
     "moved-out-forgotten",
     "last-name-first",
