@@ -120,7 +120,9 @@ impl Backward {
 
 /// What an edit has written as a whole, whether it differs from what was there or not: a later edit
 /// of that stands on this one. An entry's head, a pointer, a length; the count of an inode that is
-/// freed, because an older operation may have taken it to zero with the last name.
+/// freed, because an older operation may have taken it to zero with the last name; and the count
+/// that falls to zero itself: a directory's, before its children's share of it is gone in the image
+/// too, would be lower than the names that are left.
 fn written_anew(edit: &Edit) -> Option<Undo> {
     let before = edit.before.as_ref()?;
     let start = edit.range.start;
@@ -130,6 +132,7 @@ fn written_anew(edit: &Edit) -> Option<Undo> {
             let head = before.get(at - start..at - start + HEAD)?;
             Some(Undo::of_all(at, head))
         }
+        Change::LinkDown(_) if falls_to_zero(edit) => Some(Undo::of_all(start, before)),
         Change::FreeInode(_)
         | Change::ChangeEntry { .. }
         | Change::DotDot { .. }
@@ -148,11 +151,20 @@ fn count_of(edit: &Edit) -> Option<(usize, u16)> {
     let counts =
         matches!(edit.change, Change::LinkUp(_) | Change::LinkDown(_) | Change::ParentLinkDown(_));
     let before = edit.before.as_ref().filter(|b| counts && b.len() == 4)?;
+    if falls_to_zero(edit) {
+        return None;
+    }
     let bytes = edit.buf.bytes();
     let after = &bytes[edit.range.clone()];
     let by = le16(after, COUNT_IN_WORD).wrapping_sub(le16(before, COUNT_IN_WORD));
     (before[..COUNT_IN_WORD] == after[..COUNT_IN_WORD])
         .then_some((edit.range.start + COUNT_IN_WORD, by))
+}
+
+/// Is it the end of an inode's last name, as far as the word of the count tells?
+fn falls_to_zero(edit: &Edit) -> bool {
+    let is_word = edit.range.len() == 4 && matches!(edit.change, Change::LinkDown(_));
+    is_word && le16(&edit.buf.bytes(), edit.range.start + COUNT_IN_WORD) == 0
 }
 
 #[cfg(test)]
@@ -162,6 +174,17 @@ mod tests {
 
     fn bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
         Backward(vec![Piece::Bytes(Undo::of(at, before, after, Grain::Words))])
+    }
+
+    #[test]
+    fn a_count_that_falls_to_zero_stands_on_its_children() {
+        let child = Backward(vec![Piece::Count(2, 0xffff)]);
+        let last = bytes(0, &[0, 0, 2, 0], &[0; 4]);
+        assert!(child.is_under(&last));
+        let mut image = [0; 4];
+        last.apply(&mut image);
+        child.apply(&mut image);
+        assert_eq!(image, [0, 0, 3, 0]);
     }
 
     #[test]
