@@ -331,14 +331,17 @@ impl Store for Ext {
         if self.has_extents(inode) {
             return self.tree_dir_block(txn, inode, at, contents).await;
         }
-        let leaf = self.leaf_for_write(txn, inode, at).await?;
+        let (leaf, taken) = self.leaf_for_write(txn, inode, at).await?;
         if leaf.pointer(0) != BlockNo(0) {
             let what = format!("a directory has a block {at}, beyond its end");
             let place = format!("inode {}", inode.ino);
             return Err(self.damage(&FormatError::corrupt(what, place)));
         }
-        let goal = self.goal(inode, &leaf, at);
-        let buf = self.new_dir_block(txn, inode, goal, contents).await?;
+        let block = match taken {
+            Some(block) => block,
+            None => self.block_for_dir(txn, inode, self.goal(inode, &leaf, at)).await?,
+        };
+        let buf = self.put_dir_block(txn, inode, block, contents);
         self.set_pointer(txn, inode, &leaf, 0, buf.block());
         self.count_sectors(txn, inode, 1);
         Ok(buf)
@@ -361,7 +364,7 @@ impl Store for Ext {
             self.free_blocks(txn, Runs::one(old, 1)).await?;
             return Ok(buf);
         }
-        let leaf = self.leaf_for_write(txn, inode, at).await?;
+        let (leaf, _) = self.leaf_for_write(txn, inode, at).await?;
         let old = leaf.pointer(0);
         self.check_pointer(inode.ino, old, "a block")?;
         let goal = Goal::In(self.geo.group_of(old));
@@ -476,11 +479,32 @@ impl Ext {
         goal: Goal,
         contents: &[u8],
     ) -> Result<Buf, FsError> {
+        let block = self.block_for_dir(txn, inode, goal).await?;
+        Ok(self.put_dir_block(txn, inode, block, contents))
+    }
+
+    async fn block_for_dir(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        goal: Goal,
+    ) -> Result<BlockNo, FsError> {
         let e = match self.has_extents(inode) {
             true => self.alloc_blocks(txn, goal, 1).await?,
             false => self.alloc_for_pointers(txn, goal, 1).await?,
         };
-        let buf = self.cache.get_new(e.start, BufKind::Meta, inode.ino);
+        Ok(e.start)
+    }
+
+    /// What a directory's new block, or a long symlink's, holds.
+    fn put_dir_block(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        block: BlockNo,
+        contents: &[u8],
+    ) -> Buf {
+        let buf = self.cache.get_new(block, BufKind::Meta, inode.ino);
         let is_link = inode.with(|raw| InodeRef(raw).is_symlink());
         if !is_link {
             self.mark(&buf, Role::Dir(self.generation(inode)));
@@ -488,6 +512,6 @@ impl Ext {
         let kind = if is_link { InitKind::Symlink } else { InitKind::Dir };
         let init = Change::InitBlock { ino: inode.ino, kind };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
-        Ok(buf)
+        buf
     }
 }

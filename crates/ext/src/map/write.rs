@@ -2,12 +2,14 @@
 //! is announced with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
 
 use crate::Ext;
+use crate::alloc::{Goal, Runs};
 use crate::map::Leaf;
 use cache::{Buf, BufKind};
 use format::bytes::set32;
 use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
 use format::{BlockNo, Extent, FileBlock};
 use integrity::{Change, InitKind, Txn};
+use std::collections::VecDeque;
 use ufs::InodeHandle;
 use ufs::store::Fill;
 use vfs::FsError;
@@ -82,43 +84,71 @@ impl Ext {
         });
     }
 
-    /// The array with the pointer of `at`, making the indirect blocks on the way.
+    /// The array with the pointer of `at`, making the indirect blocks on the way. If there were any
+    /// to make, the block that the pointer is for is taken with them, and is returned too: a full
+    /// volume refuses all of them before the map has grown, because one that leads nowhere would
+    /// lie beyond the file's end.
     pub(crate) async fn leaf_for_write(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
         at: FileBlock,
-    ) -> Result<Leaf, FsError> {
+    ) -> Result<(Leaf, Option<BlockNo>), FsError> {
         let path = self.path(at)?;
         let mut leaf = self.inode_leaf(h, usize::from(path.indexes[0]));
+        let mut taken: VecDeque<BlockNo> = VecDeque::new();
         for level in 1..path.depth {
             let next = leaf.pointer(0);
             let buf = if next.0 == 0 {
-                self.new_indirect(txn, h, &leaf, at).await?
+                if taken.is_empty() {
+                    let goal = self.goal_of_indirect(h, &leaf, at);
+                    taken = self.take_all(txn, goal, path.depth - level + 1).await?;
+                }
+                let block = taken.pop_front().expect("one is taken for each level, and one more");
+                self.new_indirect(txn, h, &leaf, block)
             } else {
                 self.indirect(h.ino, next).await?
             };
             let index = usize::from(path.indexes[level]);
             leaf = self.block_leaf(buf, index, path.depth - 1 - level);
         }
-        Ok(leaf)
+        assert!(taken.len() <= 1, "blocks for more levels than the map has were taken");
+        Ok((leaf, taken.pop_front()))
     }
 
-    async fn new_indirect(
+    /// So many blocks, for pointers of a map, or none.
+    async fn take_all(
         &self,
         txn: &mut Txn,
-        h: &InodeHandle,
-        parent: &Leaf,
-        at: FileBlock,
-    ) -> Result<Buf, FsError> {
-        let goal = self.goal_of_indirect(h, parent, at);
-        let e = self.alloc_for_pointers(txn, goal, 1).await?;
-        let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
+        mut goal: Goal,
+        want: usize,
+    ) -> Result<VecDeque<BlockNo>, FsError> {
+        let (mut all, mut back) = (VecDeque::new(), Runs::default());
+        while all.len() < want {
+            match self.alloc_for_pointers(txn, goal, (want - all.len()) as u64).await {
+                Ok(e) => {
+                    let blocks = (0..e.len).map(|i| e.start.plus(i));
+                    blocks.clone().for_each(|b| back.push(b));
+                    all.extend(blocks);
+                    goal = Goal::At(e.start.plus(e.len - 1));
+                }
+                Err(why) => {
+                    self.free_blocks(txn, back).await?;
+                    return Err(why);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// Makes `block` an indirect block without pointers, to which `parent`'s pointer leads.
+    fn new_indirect(&self, txn: &mut Txn, h: &InodeHandle, parent: &Leaf, block: BlockNo) -> Buf {
+        let buf = self.cache.get_new(block, BufKind::Meta, h.ino);
         let init = Change::InitBlock { ino: h.ino, kind: InitKind::Indirect };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.fill(0));
-        self.set_pointer(txn, h, parent, 0, e.start);
+        self.set_pointer(txn, h, parent, 0, block);
         self.count_sectors(txn, h, 1);
-        Ok(buf)
+        buf
     }
 
     /// Blocks for contents, from `at` on; see `Store::write_blocks`.
@@ -185,12 +215,17 @@ impl Ext {
         len: u64,
         bufs: &mut Vec<Buf>,
     ) -> Result<(), FsError> {
-        let leaf = self.leaf_for_write(txn, h, at).await?;
+        let (leaf, taken) = self.leaf_for_write(txn, h, at).await?;
         let most = self.want_here(at, len).min(leaf.len as u64) as usize;
         let holes = (0..most).take_while(|&i| leaf.pointer(i).0 == 0).count();
         assert!(holes > 0, "the walk ended in a hole");
-        let goal = self.goal(h, &leaf, at);
-        let e = self.alloc_for_pointers(txn, goal, holes as u64).await?;
+        let e = match taken {
+            Some(start) => Extent { start, len: 1 },
+            None => {
+                let goal = self.goal(h, &leaf, at);
+                self.alloc_for_pointers(txn, goal, holes as u64).await?
+            }
+        };
         bufs.extend((0..e.len).map(|i| self.cache.get_new(e.start.plus(i), BufKind::Data, h.ino)));
         self.set_run(txn, h, &leaf, (0, BlockNo(0)), e);
         self.count_sectors(txn, h, e.len as i64);
