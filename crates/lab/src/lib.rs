@@ -15,6 +15,7 @@ pub mod experiments;
 mod holes;
 #[cfg(test)]
 mod indexed_dirs;
+mod inodes;
 mod intents;
 #[cfg(test)]
 mod journals;

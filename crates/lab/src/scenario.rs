@@ -410,6 +410,10 @@ fn reuse(seed: u64) -> Script {
         let new = format!("/keep/n{d}");
         acts.push(Act::Create(new.clone()));
         let value = if rng.one_in(3) { 0xc0 } else { 0x10 + d as u8 };
+        if rng.one_in(4) {
+            // Its length is another operation's than the inode, which a directory had.
+            acts.push(Act::Truncate(new.clone(), 3000));
+        }
         if rng.one_in(2) {
             acts.push(Act::Write(new.clone(), 0, 24_000, value));
         } else {

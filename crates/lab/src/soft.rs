@@ -4,6 +4,7 @@
 //! that nobody wrote to it, and what is beyond repair by giving back must not be there.
 
 use crate::acts::{Act, byte_at, is_same_everywhere};
+use crate::inodes::wrong_inode;
 use crate::judge::{Expected, Verdict, after, e2fsck, e2fsck_lines, synced};
 use crate::model::{Model, Node};
 use crate::setting::{JUDGED_SECS, recover};
@@ -97,6 +98,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
             v.wrong.extend(report.beyond_soft_updates().map(told));
         }
     }
+    v.wrong.extend(wrong_inode(&images[0]).map(|w| format!("as the crash has left it: {w}")));
     if digest.is_multiple_of(crate::judge::E2FSCK_OF)
         && let Some(line) = e2fsck_lines(images).and_then(|l| beyond_harmless(&l, grows))
     {

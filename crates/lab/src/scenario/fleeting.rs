@@ -24,17 +24,14 @@ fn life(rng: &mut Rng) -> Vec<Act> {
     if rng.one_in(2) {
         acts.push(Act::Write(p.clone(), 0, 1 + rng.below(15_000) as usize, rng.next_u64() as u8));
     }
-    if rng.one_in(3) {
-        // What is made durable beside it takes some of it along: of a file that was there, bits and
-        // contents; of a new one, inodes.
-        let beside = match rng.below(3) {
-            0 => {
-                let new = format!("{}/c0nnew{}", DIRS[rng.below(2) as usize], rng.below(9));
-                acts.push(Act::Create(new.clone()));
-                new
-            }
-            _ => format!("{}/c0nkeep", DIRS[rng.below(2) as usize]),
-        };
+    let other = DIRS.iter().find(|d| !p.starts_with(**d)).expect("there are two");
+    let seen = rng.one_in(3);
+    if seen {
+        // What is made durable beside it takes its inode along, and not its name.
+        acts.extend(new_in(other, rng));
+    } else if rng.one_in(3) {
+        // Of a file that was there: bits and contents.
+        let beside = format!("{}/c0nkeep", DIRS[rng.below(2) as usize]);
         acts.push(Act::Write(beside.clone(), rng.below(5000), 900, 9));
         acts.push(if rng.one_in(3) { Act::Sync } else { Act::Fsync(beside) });
     }
@@ -55,7 +52,16 @@ fn life(rng: &mut Rng) -> Vec<Act> {
     if !rng.one_in(6) {
         acts.push(Act::Unlink(last));
     }
+    if seen {
+        acts.extend(new_in(other, rng));
+    }
     acts
+}
+
+/// A new file in the directory is made durable.
+fn new_in(dir: &str, rng: &mut Rng) -> [Act; 2] {
+    let new = format!("{dir}/c0nnew{}", rng.below(40));
+    [Act::Create(new.clone()), Act::Fsync(new)]
 }
 
 pub(super) fn script(seed: u64) -> Script {

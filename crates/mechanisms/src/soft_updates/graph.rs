@@ -138,6 +138,10 @@ impl Graph {
     pub(super) fn has(&self, id: NodeId) -> bool {
         self.nodes.contains_key(&id)
     }
+    /// Is it a node of this block that is not durable?
+    pub(super) fn is_in(&self, id: NodeId, block: BlockNo) -> bool {
+        self.nodes.get(&id).is_some_and(|n| n.buf.block() == block)
+    }
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
         self.nodes.get(&id)
     }

@@ -22,6 +22,7 @@
 //!             I8 after a failed write or flush nothing begins.
 //!             I9 a name comes again only beside its going, or after it.
 //!             I10 a file made and removed unseen is forgotten with all its operations (cancel.rs).
+//!             I11 what is done to an inode stands in an image only on the inode's making.
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable
@@ -58,7 +59,7 @@ use format::{BlockNo, Ino};
 use graph::{Graph, NodeId};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
-    PointerAt, Pressure, Scope, Txn,
+    PointerAt, Pressure, Scope, Txn, invariant,
 };
 use intents::{Appended, Intents};
 use names::{Directories, Names};
@@ -91,6 +92,8 @@ pub(crate) struct SoftUpdates {
     open: RefCell<BTreeMap<u64, Open>>,
     /// The last node with each file's length that is not durable.
     lengths: RefCell<BTreeMap<Ino, NodeId>>,
+    /// The node that makes each inode, until it is durable.
+    inits: RefCell<BTreeMap<Ino, NodeId>>,
     /// Where names went, by directory and what stands for the name, until that is durable.
     removed: RefCell<BTreeMap<(Ino, u32), NodeId>>,
     /// The last fall of an attribute block's count of users, until it is durable.
@@ -151,6 +154,7 @@ impl SoftUpdates {
             directories: RefCell::default(),
             open: RefCell::default(),
             lengths: RefCell::default(),
+            inits: RefCell::default(),
             removed: RefCell::default(),
             shares: RefCell::default(),
             lives: RefCell::default(),
@@ -260,6 +264,20 @@ impl SoftUpdates {
         Ok(())
     }
 
+    /// What a later operation does to an inode stands on its making, even where that has changed
+    /// none of the same bytes: a length must not be seen in what is left of a removed directory.
+    fn stand_on_inode(&self, id: NodeId, edit: &Edit) {
+        if self.plant.is("length-before-inode") {
+            return;
+        }
+        let Some(ino) = files_of(&edit.change)[0] else { return };
+        let made = self.inits.borrow().get(&ino).copied();
+        let mut graph = self.graph.borrow_mut();
+        if let Some(made) = made.filter(|m| graph.is_in(*m, edit.buf.block())) {
+            graph.stands_beside(id, made);
+        }
+    }
+
     /// The contents that the operation's lengths and pointers wait for.
     fn order_contents(&self, txn: &Txn) {
         if self.plant.is("pointer-before-contents") {
@@ -350,7 +368,14 @@ impl WriteGate for SoftUpdates {
         }
         self.directories.borrow_mut().sweep(&graph);
         self.lives.borrow_mut().sweep(&graph);
-        self.lengths.borrow_mut().retain(|_, node| graph.has(*node));
+        self.inits.borrow_mut().retain(|_, node| graph.has(*node));
+        let inits = self.inits.borrow();
+        self.lengths.borrow_mut().retain(|ino, node| {
+            let waits = graph.has(*node);
+            let made = inits.get(ino).is_none_or(|init| init > node);
+            invariant!(self.plant, waits || made, "I11: {ino} has a length, and is not made");
+            waits
+        });
         self.shares.borrow_mut().retain(|_, node| graph.has(*node));
         self.removed.borrow_mut().retain(|_, node| graph.has(*node));
     }
@@ -414,7 +439,9 @@ impl Integrity for SoftUpdates {
                 let concerns = order::concerns(&edit.change);
                 let at = (txn.id, step);
                 let id = self.graph.borrow_mut().add(at, &edit.buf, backward, concerns);
+                self.stand_on_inode(id, &edit);
                 match edit.change {
+                    Change::InitInode(ino) => drop(self.inits.borrow_mut().insert(ino, id)),
                     Change::GrowDir(dir) => open.names.grown.push((dir, id)),
                     Change::Grow(ino) => drop(self.lengths.borrow_mut().insert(ino, id)),
                     Change::RemoveEntry { dir, name, .. } => {

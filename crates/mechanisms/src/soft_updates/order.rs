@@ -36,6 +36,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "pointer-before-contents",
     "pointer-before-bit",
     "inode-before-bit",
+    "length-before-inode",
     "new-block-before-contents",
     "name-before-inode",
     "name-before-count",
