@@ -7,7 +7,7 @@ mod common;
 use common::{ROOT, World, options, pattern};
 use format::mkfs::Profile;
 use mechanisms::Mode;
-use vfs::{Kind, MakeKind, Request, SpaceOp};
+use vfs::{FsError, Kind, MakeKind, Request, SpaceOp};
 
 const MODES: [Mode; 2] = [Mode::Sync, Mode::Async];
 
@@ -104,4 +104,35 @@ fn sparse_beyond_a_tebibyte_and_large_beyond_four_gibibytes() {
     assert_eq!(w.attr(&v, f).blocks, 0);
     w.unlink(&v, ROOT, "large").unwrap();
     w.close_and_judge(v, "cutting large and sparse files");
+}
+
+/// Room for some of the blocks that a map has to grow by, and not for all: none stays taken.
+#[test]
+fn a_map_grows_by_all_its_blocks_or_by_none() {
+    let bs = 1024;
+    let mut w = World::mkfs(&options(8 << 20, bs, 256, Profile::Ext2));
+    let v = w.open(Mode::Sync);
+    let p = bs as u64 / 4;
+    let f = w.file(&v, ROOT, "f");
+    let rest = w.file(&v, ROOT, "rest");
+    let mut at = 0;
+    while w.free_blocks(&v) > 40 {
+        at += u64::from(w.write(&v, rest, at, &vec![7; bs]).unwrap());
+    }
+    // A place whose block needs so many more blocks to be found.
+    for (place, needs) in [(12, 2), (12 + p, 3), (12 + p + p * p, 4)] {
+        for left in (1..needs).rev() {
+            while w.free_blocks(&v) > left {
+                at += u64::from(w.write(&v, rest, at, &vec![7; bs]).unwrap());
+            }
+            let before = w.attr(&v, f).blocks;
+            let done = w.write(&v, f, place * bs as u64, &pattern(1, bs));
+            assert_eq!(done, Err(FsError::NoSpace), "{left} of {needs} blocks");
+            assert_eq!((w.free_blocks(&v), w.attr(&v, f).blocks), (left, before));
+        }
+        w.resize(&v, rest, at - 20 * bs as u64).unwrap();
+        at -= 20 * bs as u64;
+        assert_eq!(w.write(&v, f, place * bs as u64, &pattern(1, bs)), Ok(bs as u32));
+    }
+    w.close_and_judge(v, "maps that could not grow");
 }
