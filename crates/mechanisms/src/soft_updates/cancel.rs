@@ -107,8 +107,8 @@ impl Graph {
     }
 
     /// The nodes of the operations; None if one of them has none any more, if an inode or a name of
-    /// one is durable (the disk has seen it: its going needs its order), or, if they are to be there
-    /// `wholly`, if any of their nodes is.
+    /// one is durable (the disk has seen it: its going needs its order), or, if they are to be
+    /// there `wholly`, if any of their nodes is.
     fn nodes_of(&self, txns: &BTreeSet<u64>, wholly: bool) -> Option<BTreeSet<NodeId>> {
         let mut all = BTreeSet::new();
         for txn in txns {
