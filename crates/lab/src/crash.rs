@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{CLEANING, EXTENTS, FULL, INLINE, SPLITS, THIN, seeds};
+use crate::scenario::{EXTENTS, INLINE, OF_STORES, SPLITS, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -289,13 +289,15 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
         (ext4 || ![EXTENTS, SPLITS].contains(n))
-            && (cleans || ![CLEANING, FULL, THIN].contains(n))
+            && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)
     };
     let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {
         Some(s) if all.contains(&s.as_str()) => vec![s.as_str()],
         Some(s) => return Err(format!("no scenario {s}: there are {}", all.join(", "))),
+        // Where the store has most to do.
+        None if cleans && o.plant.0.is_some_and(|p| lfs::PLANTS.contains(&p)) => OF_STORES.to_vec(),
         None => all,
     };
     if each {

@@ -92,6 +92,8 @@ pub const CLEANING: &str = "cleaning";
 pub const FULL: &str = "full";
 /// The third.
 pub const THIN: &str = "thin";
+/// All of them, where bugs of a store are looked for.
+pub const OF_STORES: [&str; 3] = [CLEANING, THIN, FULL];
 
 /// Names and what they are.
 pub fn scenarios() -> &'static [(&'static str, &'static str)] {

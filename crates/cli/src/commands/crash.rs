@@ -127,9 +127,6 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         };
         o.scenario.get_or_insert(about.into());
     }
-    if o.plant.0.is_some_and(|p| lfs::PLANTS.contains(&p)) {
-        o.scenario.get_or_insert(lab::CLEANING.into());
-    }
     if o.states < 2 {
         return vec![o];
     }
