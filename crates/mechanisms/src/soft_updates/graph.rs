@@ -6,6 +6,7 @@
 //! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
 //! there before, so that there is no circle.
 
+use super::lying::{Lying, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
@@ -13,7 +14,6 @@ use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 
 /// Names a node; later ones are greater.
 pub(super) type NodeId = u64;
@@ -23,7 +23,7 @@ pub(super) struct Node {
     pub(super) txn: u64,
     pub(super) step: usize,
     pub(super) buf: Buf,
-    backward: Backward,
+    pub(super) backward: Backward,
     state: Progress,
     pub(super) under: Vec<NodeId>,
     after: Vec<NodeId>,
@@ -78,34 +78,6 @@ pub(super) struct Counts {
     pub(super) captures: u64,
     /// Bytes of memory for what may be taken back.
     pub(super) bytes: usize,
-}
-
-/// A node in a block, whose it is, and within which bytes lies what it takes back: a block of bits
-/// or counts has as many as there are operations in memory, and each new edit is held against all.
-#[derive(Clone, Debug)]
-struct Lying {
-    id: NodeId,
-    of: (u64, usize),
-    bytes: Range<usize>,
-    /// It takes nothing back but counts, of which none lies under another.
-    is_counts: bool,
-}
-
-impl Lying {
-    /// Can what `later` does lie over it?
-    fn may_be_under(&self, later: &Lying) -> bool {
-        let meets = self.bytes.start < later.bytes.end && later.bytes.start < self.bytes.end;
-        meets && !(self.is_counts && later.is_counts)
-    }
-    /// A later edit of the same node.
-    fn join(&mut self, later: &Lying) {
-        self.bytes = match (self.bytes.is_empty(), later.bytes.is_empty()) {
-            (_, true) => self.bytes.clone(),
-            (true, _) => later.bytes.clone(),
-            _ => self.bytes.start.min(later.bytes.start)..self.bytes.end.max(later.bytes.end),
-        };
-        self.is_counts &= later.is_counts;
-    }
 }
 
 #[derive(Default)]
@@ -176,23 +148,18 @@ impl Graph {
         assert!(!op.ended, "an edit of an operation that has ended");
         let nodes = &self.nodes;
         let list = self.by_block.entry(buf.block()).or_default();
-        let same = list.iter().rev().find(|l| l.of == (txn, step)).map(|l| l.id);
+        let is_its = |n: &Node| n.step == step && n.buf.block() == buf.block();
+        let same = op.nodes.iter().rev().find(|id| nodes.get(id).is_some_and(is_its)).copied();
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
-        let lying = Lying { id: same.unwrap_or(self.last + 1), of: (txn, step), bytes, is_counts };
+        let mut lying = Lying { id: same.unwrap_or(self.last + 1), bytes, is_counts, all: false };
         let forgotten = self.plant.is("older-edits-forgotten");
-        let under: Vec<NodeId> = if forgotten || backward.is_empty() || step == FREES {
-            Vec::new()
-        } else {
-            let below = |l: &&Lying| {
-                l.id != lying.id
-                    && l.may_be_under(&lying)
-                    && nodes.get(&l.id).is_some_and(|n| n.backward.is_under(&backward))
-            };
-            list.iter().filter(below).map(|l| l.id).collect()
-        };
+        let mut under = Vec::new();
+        if !forgotten && !backward.is_empty() && step != FREES {
+            (under, lying.all) = under_of(list, nodes, (&lying, step), &backward);
+        }
         self.counts.bytes += backward.memory_bytes();
-        if let Some(l) = same.and_then(|id| list.iter_mut().rev().find(|l| l.id == id)) {
-            l.join(&lying);
+        if same.is_some() {
+            join(list, &lying);
         }
         let id = same.unwrap_or_else(|| {
             self.last += 1;

@@ -45,6 +45,12 @@ impl Backward {
         Backward(vec![piece])
     }
 
+    /// Of bytes as they are told.
+    #[cfg(test)]
+    pub(super) fn of_bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
+        Backward(vec![Piece::Bytes(Undo::of(at, before, after, integrity::Grain::Words))])
+    }
+
     /// Counts of a group, which many operations change at the same time: each of 16 bits by the
     /// difference. What is longer than a word is no count, and is left as it is.
     fn of_counts(edit: &Edit) -> Backward {
@@ -170,10 +176,9 @@ fn falls_to_zero(edit: &Edit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use integrity::Grain;
 
     fn bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
-        Backward(vec![Piece::Bytes(Undo::of(at, before, after, Grain::Words))])
+        Backward::of_bytes(at, before, after)
     }
 
     #[test]

@@ -1,0 +1,201 @@
+//! Which nodes of a block a new edit lies over. A block of inodes, bits or counts has as many nodes
+//! as there are operations in memory, and each new edit is held against all of them: so of a chain,
+//! as appends to one file make, only the last is looked at.
+
+use super::graph::{Node, NodeId};
+use super::order::{NAMES, UNNAMES};
+use super::render::Backward;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+/// A node in a block, and within which bytes lies what it takes back.
+#[derive(Clone, Debug)]
+pub(super) struct Lying {
+    pub(super) id: NodeId,
+    pub(super) bytes: Range<usize>,
+    /// It takes nothing back but counts, of which none lies under another.
+    pub(super) is_counts: bool,
+    /// It stands, by itself or through others, on every older node that meets its bytes.
+    pub(super) all: bool,
+}
+
+fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
+    a.start < b.end && b.start < a.end
+}
+
+/// From the beginning of the first to the end of the last, if they are not empty.
+fn hull(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    match (a.is_empty(), b.is_empty()) {
+        (_, true) => a.clone(),
+        (true, _) => b.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
+    }
+}
+
+impl Lying {
+    /// Can what `later` does lie over it?
+    fn may_be_under(&self, later: &Lying) -> bool {
+        meet(&self.bytes, &later.bytes) && !(self.is_counts && later.is_counts)
+    }
+
+    /// Does it stand on every older node that meets these bytes?
+    fn stands_on_all(&self, bytes: &Range<usize>) -> bool {
+        self.all && self.bytes.start <= bytes.start && bytes.end <= self.bytes.end
+    }
+}
+
+/// A later edit of a node that is in the list. Newer nodes that meet it do not stand on it.
+pub(super) fn join(list: &mut [Lying], later: &Lying) {
+    let at = list.binary_search_by_key(&later.id, |l| l.id).expect("a node lies in its block");
+    let (l, newer) = list[at..].split_first_mut().expect("it is there");
+    if !later.bytes.is_empty() {
+        l.bytes = hull(&l.bytes, &later.bytes);
+        l.all = later.all;
+        newer.iter_mut().filter(|n| meet(&n.bytes, &later.bytes)).for_each(|n| n.all = false);
+    }
+    l.is_counts &= later.is_counts;
+}
+
+/// The nodes of a block (`list`, oldest first) that a new edit lies over; and does its node, with
+/// them, stand on all older ones that meet its bytes? Where one stands on another, only the upper
+/// one is named, for it stands in no image without the other. Names are asked for one by one, and
+/// are all named.
+pub(super) fn under_of(
+    list: &[Lying],
+    nodes: &BTreeMap<NodeId, Node>,
+    (new, step): (&Lying, usize),
+    backward: &Backward,
+) -> (Vec<NodeId>, bool) {
+    let is_thinned = step != NAMES && step != UNNAMES;
+    let same = list.binary_search_by_key(&new.id, |l| l.id).ok().map(|at| &list[at]);
+    let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
+    let below = |id: NodeId| nodes.get(&id).into_iter().flat_map(|n| &n.under).copied();
+    let mut reached: BTreeSet<NodeId> = BTreeSet::new();
+    if is_thinned {
+        reached.extend(below(new.id));
+    }
+    let (mut under, mut all) = (Vec::new(), is_thinned);
+    for l in list.iter().rev().filter(|l| l.id != new.id) {
+        let is_reached = reached.contains(&l.id);
+        if !is_reached {
+            if !meet(&l.bytes, &whole) {
+                continue;
+            }
+            let lies = |n: &Node| n.backward.is_under(backward);
+            if !l.may_be_under(new) || !nodes.get(&l.id).is_some_and(lies) {
+                all = false;
+                continue;
+            }
+            under.push(l.id);
+        }
+        if !is_thinned || l.id > new.id {
+            continue; // a node stands on a newer one without what that one stands on
+        }
+        if l.stands_on_all(&whole) {
+            break; // the others are below it
+        }
+        reached.extend(below(l.id).filter(|u| *u < l.id));
+    }
+    (under, all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::graph::Graph;
+    use super::super::order::Concerns;
+    use super::*;
+    use cache::FlushEpoch;
+    use format::{BlockNo, Ino};
+    use integrity::Plant;
+
+    fn lying(id: NodeId, bytes: Range<usize>, all: bool) -> Lying {
+        Lying { id, bytes, is_counts: false, all }
+    }
+
+    /// Random edits of operations that overlap each other, ended and made durable in any order:
+    /// each node stands, by itself or through others, on what a twin says that looks at all.
+    #[test]
+    fn whatever_is_left_out_is_reached_through_what_is_named() {
+        let (mut left_out, mut named) = (0, 0);
+        for seed in 0..200 {
+            let mut rng = env::Rng::new(seed);
+            let cache = crate::testing::cache();
+            let bufs = [0, 1].map(|n| cache.get_new(BlockNo(n), cache::BufKind::Meta, Ino(0)));
+            let mut graph = Graph::new(Plant::default());
+            let mut twin: BTreeMap<NodeId, (BlockNo, Backward, BTreeSet<NodeId>)> = BTreeMap::new();
+            let (mut open, mut next, mut epoch) = (vec![1], 2, 1);
+            for _ in 0..120 {
+                match rng.below(12) {
+                    0..8 => {
+                        let txn = open[rng.below(open.len() as u64) as usize];
+                        let step = [1, 2, NAMES][rng.below(3) as usize];
+                        let (at, n) = (4 * rng.below(12) as usize, 4 * (1 + rng.below(3)) as usize);
+                        let buf = &bufs[rng.below(2) as usize];
+                        let edit = Backward::of_bytes(at, &vec![0; n], &vec![1; n]);
+                        let id = graph.add((txn, step), buf, edit.clone(), Concerns::default());
+                        twin.retain(|id, _| graph.has(*id));
+                        let lies = |(o, (b, was, _)): (&NodeId, &(BlockNo, Backward, _))| {
+                            (*o != id && *b == buf.block() && was.is_under(&edit)).then_some(*o)
+                        };
+                        let below: Vec<NodeId> = twin.iter().filter_map(lies).collect();
+                        let new = || (buf.block(), Backward::default(), BTreeSet::new());
+                        let its = twin.entry(id).or_insert_with(new);
+                        its.1.join(edit);
+                        its.2.extend(below);
+                    }
+                    8 => open.push(next),
+                    9 if open.len() > 1 => {
+                        let txn = open.swap_remove(rng.below(open.len() as u64) as usize);
+                        graph.end(txn, false, false);
+                    }
+                    10 => {
+                        let buf = &bufs[rng.below(2) as usize];
+                        graph.capture(buf, true);
+                        graph.written(buf.block(), rng.below(8) > 0, FlushEpoch(epoch));
+                    }
+                    11 => {
+                        epoch += 1;
+                        graph.flushed(FlushEpoch(epoch));
+                    }
+                    _ => (),
+                }
+                next += 1;
+                for (id, (_, _, all)) in twin.iter().filter(|(id, _)| graph.has(**id)) {
+                    let mut reached = BTreeSet::new();
+                    let mut todo = vec![*id];
+                    while let Some(n) = todo.pop() {
+                        let Some(node) = graph.node(n) else { continue };
+                        let older = |u: &&NodeId| n == *id || **u < n;
+                        todo.extend(
+                            node.under.iter().filter(older).filter(|u| reached.insert(**u)),
+                        );
+                    }
+                    let alive = |u: &&NodeId| graph.has(**u) && *u < id;
+                    let missed = all.iter().filter(alive).find(|u| !reached.contains(u));
+                    assert_eq!(missed, None, "seed {seed}: of node {id}");
+                    let told = &graph.node(*id).expect("it is there").under;
+                    assert!(told.iter().all(|u| all.contains(u)), "seed {seed}: of node {id}");
+                    left_out += all.iter().filter(alive).filter(|u| !told.contains(u)).count();
+                    named += told.len();
+                }
+            }
+        }
+        assert!(left_out > 1000 && named > 1000, "{left_out} left out, {named} named");
+    }
+
+    #[test]
+    fn a_later_edit_of_an_older_node_is_under_no_newer_one() {
+        let mut list = [lying(1, 0..4, true), lying(2, 0..8, true), lying(3, 20..24, true)];
+        join(&mut list, &lying(1, 4..8, false));
+        assert_eq!((list[0].bytes.clone(), list[0].all), (0..8, false));
+        assert!(!list[1].stands_on_all(&(0..4)), "what it was no longer is all");
+        assert!(list[2].stands_on_all(&(20..24)) && !list[2].stands_on_all(&(20..25)));
+    }
+
+    #[test]
+    fn an_edit_without_bytes_changes_nothing() {
+        let mut list = [lying(1, 0..4, true)];
+        join(&mut list, &lying(1, 0..0, false));
+        assert!(list[0].stands_on_all(&(0..4)));
+    }
+}
