@@ -7,12 +7,15 @@
 #
 # SLOWDISK is a program that emulates a disk: SLOWDISK MODEL MIB DIR serves DIR/disk with that disk's timing, and says
 # at its end "writes N (M MiB), flushes K". STREAMS="1 64", SECONDS_EACH=5, PEERS="ext4:ordered unified …" choose.
+# Then files are created and removed and PostMark run, by as many callers (scripts/bench/names.sh; NAMES_PEERS="" or
+# PEERS="" leaves one of the two out).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/lib.sh
+. scripts/bench/names.sh
 
 MODELS=("$@"); [ $# -gt 0 ] || MODELS=(cheetah15k gp3 nvme)
-PEERS=${PEERS:-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified}
+PEERS=${PEERS-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified}
 SLOWDISK=${SLOWDISK:-}
 DISK_MIB=2048
 LIMITS=()
@@ -20,18 +23,21 @@ LIMITS=()
 main() {
   is_root || die "make bench-disks mounts loop devices: it needs root"
   [ -x "$SLOWDISK" ] || die "SLOWDISK=PATH names a program that emulates a disk (see the head of this script)"
-  have fio || die "fio is needed (Debian: fio)"
+  [ -z "$PEERS" ] || have fio || die "fio is needed (Debian: fio)"
   make_work bench-disks
   build_cairn
   RESULTS=$WORK/results; : >"$RESULTS"
+  NAMES=$WORK/names; : >"$NAMES"
   local model n peer
   for model in "${MODELS[@]}"; do
-    measure_raw "$model"
+    [ -z "$PEERS" ] || measure_raw "$model"
     for n in ${STREAMS:-1 64}; do
       for peer in $PEERS; do measure "$model" "$n" "$peer"; done
+      for peer in $NAMES_PEERS; do measure_names "$model" "$n" "$peer"; done
     done
   done
-  print_table
+  [ -z "$PEERS" ] || print_table
+  [ -z "$NAMES_PEERS" ] || print_names
 }
 
 # A fresh disk of that model behind a loop device: LOOP.

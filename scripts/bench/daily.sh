@@ -1,5 +1,5 @@
 # Every day's work: a tree of sources copied, unpacked, cloned and removed, and mail files in 512-byte writes; in the
-# default mode and in `ordered`, beside a FUSE file system that does nothing, kernel ext4 and fuse2fs.
+# default mode, `ordered`, `async` and `soft-updates`, beside a FUSE file system that does nothing, kernel ext4 and fuse2fs.
 # shellcheck shell=bash
 
 DAILY_FILES=${DAILY_FILES:-12000}
@@ -10,7 +10,7 @@ DAILY=(copy untar clone remove mail)
 bench_daily() {
   local peer round step
   make_tree || return
-  for peer in cairn-default cairn-ordered nothing nothing-dev fuse2fs ext4; do
+  for peer in cairn-default cairn-ordered cairn-async cairn-soft nothing nothing-dev fuse2fs ext4; do
     case $peer in cairn-*) ;; *) has "$peer" || continue ;; esac
     start "$peer" || continue
     local -A took=()

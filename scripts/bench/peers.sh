@@ -57,6 +57,8 @@ again() {
     cairn) serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-default) serve_at "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-ordered) serve_at "$dir" "$image" --mode ordered --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-async) MODE=async serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-soft) MODE=soft-updates serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-dev) serve_async "$dir" "$image" --fuse-uring off "$@" ;;
     fuse2fs) MOUNTS+=("$dir"); fuse2fs "$image" "$dir" -o rw >/dev/null 2>&1 ;;
     ext2 | ext4) kernel_mount "$dir" "$image" "$peer" ;;
