@@ -12,6 +12,8 @@ mod damaged;
 mod damaged_indexes;
 pub mod elsewhere;
 pub mod experiments;
+#[cfg(test)]
+mod flushes;
 mod holes;
 #[cfg(test)]
 mod indexed_dirs;

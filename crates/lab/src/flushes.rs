@@ -1,0 +1,73 @@
+//! What fsync costs in soft updates: a flush for each level of what the file waits for, and no more
+//! (Ganger, Patt 1994; McKusick, Ganger 1999: bits and contents, inodes, names).
+
+use crate::acts::Act;
+use crate::setting::Setting;
+use crate::subject::{Subject, new_disks};
+use integrity::Plant;
+use volume::Mode;
+
+fn s(path: &str) -> String {
+    path.to_owned()
+}
+
+/// Does all of it, and says how often the last act alone has flushed.
+fn flushes_of_last(acts: &[Act]) -> usize {
+    let setting = Setting::plain(Mode::SoftUpdates);
+    let disks = new_disks(4 << 20, setting);
+    let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+    let mut before = 0;
+    for (n, act) in (0..).zip(acts) {
+        before = v.world.trace.flushes.len();
+        v.act(n, act).unwrap_or_else(|e| panic!("{act:?}: {e}"));
+    }
+    let flushes = v.world.trace.flushes.len() - before;
+    v.leave();
+    flushes
+}
+
+#[test]
+fn an_fsync_flushes_once_for_each_level_that_it_waits_for() {
+    let old = [Act::Create(s("/f")), Act::Write(s("/f"), 0, 4000, 1), Act::Sync];
+    let with = |acts: &[Act]| [&old[..], acts].concat();
+    let fsync = |p: &str| Act::Fsync(s(p));
+    let new = |p: &str| [Act::Create(s(p)), Act::Write(s(p), 0, 9000, 2)];
+
+    let cases = [
+        ("contents in place", with(&[Act::Write(s("/f"), 0, 900, 3), fsync("/f")]), 1),
+        (
+            "a block more: its bit and contents, the inode",
+            { with(&[Act::Write(s("/f"), 4000, 9000, 3), fsync("/f")]) },
+            2,
+        ),
+        (
+            "a new file: bits and contents, the inode, the name",
+            { with(&[&new("/g")[..], &[fsync("/g")]].concat()) },
+            3,
+        ),
+        (
+            "a new name of an old file: its count, the name",
+            { with(&[Act::Link(s("/f"), s("/l")), fsync("/f")]) },
+            2,
+        ),
+        (
+            "two new files, the second is taken along",
+            { with(&[&new("/g")[..], &new("/h"), &[fsync("/g"), fsync("/h")]].concat()) },
+            3,
+        ),
+        (
+            "below a new directory: as many levels, and its name",
+            {
+                let below = [Act::Mkdir(s("/d")), Act::Create(s("/d/f")), fsync("/d/f")];
+                with(&below)
+            },
+            4,
+        ),
+        ("nothing has changed", with(&[fsync("/f")]), 1),
+    ];
+    for (what, acts, most) in cases {
+        let flushes = flushes_of_last(&acts);
+        assert!(flushes <= most, "{what}: {flushes} flushes, {most} suffice");
+        assert!(flushes > 0 || what == "nothing has changed", "{what}: no flush at all");
+    }
+}
