@@ -77,13 +77,23 @@ pub fn stem(path: &Path) -> String {
 
 /// The image and the partition's number. A file that is really called so is no partition.
 pub fn partition_of(path: &Path) -> Option<(&Path, u32)> {
+    split(path).filter(|(image, _)| !path.exists() && image.exists())
+}
+
+/// The image whose partition is named, if there is none of that name.
+pub fn missing_of(path: &Path) -> Option<&Path> {
+    let (image, _) = split(path)?;
+    (!path.exists() && !image.exists()).then_some(image)
+}
+
+/// `IMAGE@pN` in its parts.
+fn split(path: &Path) -> Option<(&Path, u32)> {
     let bytes = path.as_os_str().as_bytes();
     let at = bytes.windows(2).rposition(|w| w == b"@p")?;
     let number = std::str::from_utf8(&bytes[at + 2..]).ok()?;
     let digits = !number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit());
     let number = number.parse().ok().filter(|_| digits)?;
-    let image = Path::new(OsStr::from_bytes(&bytes[..at]));
-    (!path.exists() && image.exists()).then_some((image, number))
+    Some((Path::new(OsStr::from_bytes(&bytes[..at])), number))
 }
 
 fn find(whole: &HostFile, path: &Path, number: u32) -> Result<Partition, String> {

@@ -58,6 +58,10 @@ fn mkfs_overwrites_nothing_without_force() {
     std::fs::write(&blank, vec![0; SIZE]).unwrap();
     ok(&["mkfs", s(&blank)]);
     ok(&["mkfs", s(&blank), "--force", "--size", "16M"]);
+    // A partition is of a disk that is there, and no name for a new file.
+    let part = folder.0.join("none.img@p1");
+    fails(&["mkfs", s(&part), "--size", "16M"], 1, "there is no");
+    assert!(!part.exists());
     assert_eq!(info(&blank)["size_bytes"], 16 << 20);
 }
 

@@ -30,6 +30,8 @@ fn an_answer_that_cannot_be_written_is_an_error_and_no_panic() {
     let folder = Folder::new();
     let image = with_a_text(&folder);
     let (i, new) = (s(&image), folder.0.join("new.img"));
+    let (config, copy) = (folder.0.join("config.toml"), folder.0.join("copy.img"));
+    std::fs::write(&config, format!("[volume.a]\nimage = \"{i}\"\n")).unwrap();
     for args in [
         &["info", i][..],
         &["info", "--json", i],
@@ -44,6 +46,9 @@ fn an_answer_that_cannot_be_written_is_an_error_and_no_panic() {
         &["uuid", i, "random"],
         &["mkfs", s(&new), "--size", "16M"],
         &["crash", "--list"],
+        &["config", "show", s(&config)],
+        &["config", "check", s(&config)],
+        &["copy", i, s(&copy)],
     ] {
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
         let (code, err) = into(args, full.into());

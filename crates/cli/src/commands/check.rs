@@ -90,7 +90,7 @@ fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "bytes": contents.as_ref().map(|c| c.bytes).ok(),
             "unreadable": unreadable.iter().map(as_value).collect::<Vec<_>>(),
         });
-        say::out(&all.to_string());
+        tell!("{all}");
     } else {
         found.wrong.iter().for_each(|w| say::err(&format!("{shown}: the store: {w}")));
         match &report {
@@ -100,13 +100,13 @@ fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         if let Err(e) = &contents {
             say::err(&format!("{shown}: the files cannot be found: {e}"));
         }
-        unreadable.iter().take(SHOWN).for_each(|u| say::out(&told(u)));
+        unreadable.iter().take(SHOWN).for_each(|u| tell!("{}", told(u)));
         if unreadable.len() > SHOWN {
-            say::out(&format!("… and {} more", unreadable.len() - SHOWN));
+            tell!("… and {} more", unreadable.len() - SHOWN);
         }
         if let Ok(c) = &contents {
             let (read, bad) = (size::show(c.bytes), unreadable.len());
-            say::out(&format!("{shown}: {read} of {} files read, {bad} unreadable", c.files));
+            tell!("{shown}: {read} of {} files read, {bad} unreadable", c.files);
         }
     }
     let whole = sound && contents.is_ok() && unreadable.is_empty();
@@ -172,12 +172,12 @@ fn mounted(dir: &Path, as_json: bool) -> Result<Outcome, Failure> {
             .map(|(p, why)| serde_json::json!({ "names": [p.display().to_string()], "why": why }))
             .collect();
         let all = serde_json::json!({ "files": files, "bytes": bytes, "unreadable": all });
-        say::out(&all.to_string());
+        tell!("{all}");
     } else {
         let lines = bad.iter().take(SHOWN).map(|(p, why)| format!("{}: {why}", p.display()));
-        lines.for_each(|l| say::out(&l));
+        lines.for_each(|l| tell!("{l}"));
         let (read, n, at) = (size::show(bytes), bad.len(), dir.display());
-        say::out(&format!("{at}: {read} of {files} files read, {n} unreadable"));
+        tell!("{at}: {read} of {files} files read, {n} unreadable");
     }
     Ok(if bad.is_empty() { Outcome::Done } else { Outcome::Damaged })
 }

@@ -14,12 +14,12 @@ pub fn run(a: &ConfigArgs) -> Result<Outcome, Failure> {
             let config = checked(file)?;
             let n = config.volumes.len();
             let volumes = if n == 1 { "1 volume".to_owned() } else { format!("{n} volumes") };
-            say::out(&format!("{}: right, {volumes}", file.display()));
+            tell!("{}: right, {volumes}", file.display());
         }
         ConfigCommand::Show { file, json } => {
             let config = checked(file)?;
             if *json {
-                say::out(&as_json(&config).to_string());
+                tell!("{}", as_json(&config));
             } else {
                 print(&config);
             }
@@ -65,12 +65,12 @@ fn print(config: &Config) {
     let lines = |pairs: &[(String, Value)]| {
         let said = |v: &Value| !v.is_null() && v.as_array().is_none_or(|a| !a.is_empty());
         for (k, v) in pairs.iter().filter(|(_, v)| said(v)) {
-            say::out(&format!("{k} = {v}"));
+            tell!("{k} = {v}");
         }
     };
     lines(&config.shown);
     for v in &config.volumes {
-        say::out(&format!("\n[volume.{}]", v.name));
+        tell!("\n[volume.{}]", v.name);
         lines(&v.shown);
     }
 }

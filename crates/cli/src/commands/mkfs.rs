@@ -105,6 +105,10 @@ struct NewFiles(Vec<PathBuf>);
 
 impl NewFiles {
     fn create(&mut self, path: &Path, bytes: u64) -> Result<HostFile, Failure> {
+        if let Some(image) = crate::disk::missing_of(path) {
+            let (shown, image) = (path.display(), image.display());
+            return Err(Failure::Failed(format!("{shown}: there is no {image} with partitions")));
+        }
         let was_there = crate::disk::exists(path);
         let made = crate::disk::create(path, bytes);
         if !was_there {

@@ -103,9 +103,9 @@ pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
             ..now
         };
         if json {
-            say::out(&as_json(&did, read_only).to_string());
+            tell!("{}", as_json(&did, read_only));
         } else {
-            say::out(&format!("{shown}: {}", did.told()));
+            tell!("{shown}: {}", did.told());
         }
         if read_only || now.passes == before.passes {
             let why = "the volume is damaged and turned read-only, or the check was stopped; the \

@@ -2,7 +2,7 @@
 
 use crate::args::StatsArgs;
 use crate::status::{ClientReport, Report, Requests, Segments, Server, VolumeReport, servers};
-use crate::{Failure, Outcome, say, size};
+use crate::{Failure, Outcome, size};
 use comfy_table::{CellAlignment, Table, presets};
 use jiff::{Timestamp, tz::TimeZone};
 use stats::{Percentiles, SeriesSummary, Slow};
@@ -13,11 +13,11 @@ pub fn run(a: &StatsArgs) -> Result<Outcome, Failure> {
     if a.json {
         let reports: Vec<&Report> = all.iter().map(|s| &s.report).collect();
         let text = serde_json::to_string_pretty(&reports);
-        say::out(&text.map_err(|e| Failure::Failed(e.to_string()))?);
+        tell!("{}", text.map_err(|e| Failure::Failed(e.to_string()))?);
         return Ok(Outcome::Done);
     }
     let texts: Vec<String> = all.iter().map(|s| text(&s.report)).collect();
-    say::out(texts.join("\n").trim_end());
+    tell!("{}", texts.join("\n").trim_end());
     Ok(Outcome::Done)
 }
 

@@ -7,7 +7,7 @@ mod target;
 use crate::args::CopyArgs;
 use crate::progress::{Bar, RecoveryBar};
 use crate::status::Server;
-use crate::{Failure, Outcome, say, size};
+use crate::{Failure, Outcome, size};
 use check::Progress;
 use env::Block;
 use format::ext::Superblock;
@@ -111,7 +111,7 @@ fn at_rest(a: &CopyArgs) -> Result<Outcome, Failure> {
     }
     let written = target.finish(&a.dst)?;
     if let Some(why) = as_it_is {
-        say::out(&format!("{}: {}, as it is: {why}", a.dst.display(), size::show(written)));
+        tell!("{}: {}, as it is: {why}", a.dst.display(), size::show(written));
         return Ok(Outcome::Done);
     }
     recover(&a.dst)?;
@@ -162,7 +162,7 @@ fn earlier<'a>(a: &'a CopyArgs, source: &'a Source, uuid: [u8; 16]) -> Earlier<'
 
 fn told(a: &CopyArgs, written: u64, how: &str) {
     let dst = a.dst.display();
-    say::out(&format!("{dst}: a clean copy; {} written{how}", size::show(written)));
+    tell!("{dst}: a clean copy; {} written{how}", size::show(written));
 }
 
 /// Is the file, there or not, on what is mounted at `mount`?
