@@ -132,11 +132,6 @@ impl Port {
         std::mem::take(&mut self.0.leaving.borrow_mut())
     }
 
-    /// How many requests are outstanding.
-    pub fn outstanding(&self) -> usize {
-        self.0.waiting.borrow().len()
-    }
-
     /// A request has ended: wakes the task that waits for it. If that task is gone, so is the
     /// request.
     pub fn complete(&self, done: IoDone) {

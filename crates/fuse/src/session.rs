@@ -104,10 +104,6 @@ impl Session {
         Ok(Session { dir: dir.to_owned(), shared, over_uring })
     }
 
-    /// Does it run over io_uring?
-    pub fn is_over_uring(&self) -> bool {
-        self.over_uring
-    }
     /// One line that says how to get it, if it does not.
     pub fn hint(&self) -> Option<String> {
         let there = Path::new(ENABLE).exists();

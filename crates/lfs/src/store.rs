@@ -210,13 +210,6 @@ impl Store {
     pub async fn checkpoint(&self) -> Result<(), DiskError> {
         self.inner.checkpoint().await
     }
-    /// Are a block's contents anywhere? Blocks that are not read as zeros.
-    pub async fn is_mapped(&self, v: Virt) -> Result<bool, DiskError> {
-        let base = self.inner.base(v, 1).await?;
-        let s = self.inner.state.borrow();
-        let mapped = s.table.is_current(&base) && s.table.place(v, &base).is_some();
-        Ok(mapped || s.patches.get(v).is_some())
-    }
 }
 
 impl Inner {

@@ -150,10 +150,6 @@ impl World {
             epoch: EPOCH,
         }
     }
-    /// Requests take as long as `latency` says.
-    pub fn set_latency(&mut self, latency: Latency) {
-        self.latency = latency;
-    }
     /// Requests take as long as each disk's model says, in the order of the disks' numbers.
     pub fn set_timings(&mut self, timings: Vec<Box<dyn Timing>>) {
         assert_eq!(timings.len(), 1 + self.logs.len(), "a model for each disk");

@@ -3,7 +3,7 @@
 //! as they are.
 
 use crate::bytes::{le16, le32, set16, set32};
-use crate::{BlockNo, Ino};
+use crate::BlockNo;
 use std::ops::Range;
 
 /// `i_flags`: the directory has a hash index.
@@ -336,11 +336,6 @@ pub fn free(fields: &mut [u8], now_secs: u32) {
 pub fn in_use(raw: &[u8]) -> bool {
     let i = InodeRef(raw);
     i.mode() != 0 && i.links() > 0
-}
-
-/// `ino` as it is written in a 32-bit field.
-pub fn raw_ino(ino: Ino) -> u32 {
-    ino.0
 }
 
 #[cfg(test)]

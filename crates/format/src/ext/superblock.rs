@@ -267,7 +267,7 @@ impl Superblock {
     }
 
     /// From the 1024 bytes on disk. Checks every field that arithmetic relies on; the caller checks
-    /// the device's size ([`Superblock::check_device`]) and the features
+    /// the device's size and the features
     /// ([`Superblock::check_features`]).
     pub fn decode(bytes: &[u8]) -> Result<Superblock, FormatError> {
         let bad = |what: String| Err(FormatError::corrupt(what, "superblock"));
@@ -333,19 +333,6 @@ impl Superblock {
             return Ok(());
         };
         Err(FormatError::corrupt(bad, "superblock"))
-    }
-
-    /// Refuses a device that is smaller than the volume.
-    pub fn check_device(&self, device_bytes: u64) -> Result<(), FormatError> {
-        let need = self.blocks().saturating_mul(self.block_bytes() as u64);
-        if device_bytes >= need {
-            return Ok(());
-        }
-        let what = format!(
-            "the device has {device_bytes} bytes, the volume needs {need}: it is cut short, fetch \
-             the whole of it again"
-        );
-        Err(FormatError::corrupt(what, "superblock"))
     }
 
     /// The 1024 bytes.
@@ -485,10 +472,6 @@ impl Superblock {
         set32(&mut self.0[..], 0x148, (size >> 32) as u32);
         set32(&mut self.0[..], 0x14c, size as u32);
         self.seal();
-    }
-    /// The creator's operating system: Linux is 0.
-    pub fn creator_os(&self) -> u32 {
-        le32(&self.0[..], 0x48)
     }
 }
 
