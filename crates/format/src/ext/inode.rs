@@ -2,8 +2,8 @@
 //! Views over the bytes in place: what is on disk is the one truth, and fields we do not use stay
 //! as they are.
 
-use crate::bytes::{le16, le32, set16, set32};
 use crate::BlockNo;
+use crate::bytes::{le16, le32, set16, set32};
 use std::ops::Range;
 
 /// `i_flags`: the directory has a hash index.
