@@ -25,7 +25,7 @@ const SIZES_KB: [u64; 15] =
 const FEW_KB: [u64; 4] = [2, DIRECT_KB, INDIRECT_KB, 1024];
 
 /// A request of a larger write.
-const REQUEST: u64 = 1 << 20;
+pub(super) const REQUEST: u64 = 1 << 20;
 
 /// So many files: `data_kb` altogether, or the least number.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@
 //! store is the one that is served; it makes durable what nobody waits for some 10 ms later, where
 //! the paper's keeps it for 30 s.
 
-use super::by_size::{Amount, Did, Made, make, run, write};
+use super::by_size::{Amount, Did, Made, REQUEST, make, run, write};
 use super::report::{Findings, Table};
 use super::rig::{Machine, Rig};
 use super::seltzer::Rate;
@@ -65,7 +65,9 @@ fn used(on: &Machine, setting: Setting, size_kb: u64, amount: Amount) -> Result<
     let read = Rate::of(&mut rig, mb, async move |c| {
         let all = of.borrow().files.clone();
         for ino in all {
-            c.read(ino, bytes).await?;
+            for at in (0..bytes).step_by(REQUEST as usize) {
+                c.read_at(ino, (at, REQUEST.min(bytes - at))).await?;
+            }
         }
         Ok(())
     })?;
@@ -111,6 +113,9 @@ pub(super) fn by_size(scale: Scale) -> Result<Findings, String> {
     };
     table("Files made, MB/s", |(d, _)| format!("{:.3}", d.creates.per_sec));
     table("Files read, MB/s", |(_, u)| format!("{:.3}", u.read.per_sec));
+    table("Requests written while files are read for the first time", |(_, u)| {
+        u.read.writes.to_string()
+    });
     table("Files written over, MB/s", |(_, u)| format!("{:.3}", u.overwritten.per_sec));
     table("Files removed, in a second", |(d, _)| format!("{:.1}", d.deletes.per_sec));
     let beside = |kb: u64, of: fn(&(Did, Used)) -> f64| {

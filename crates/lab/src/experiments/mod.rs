@@ -6,6 +6,7 @@ mod apart;
 mod by_size;
 mod calaveras;
 mod cleaning;
+mod clusters;
 mod cores;
 mod from_memory;
 mod latency;
@@ -149,6 +150,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "log-file-sizes",
         what: "making and removing files by their size, in a log-structured store (seltzer-1995)",
         run: log_beside_ffs::by_size,
+    },
+    Experiment {
+        name: "clusters",
+        what: "turns of the disk lost between clusters, and gaps instead (seltzer-1995)",
+        run: clusters::clusters,
     },
     Experiment {
         name: "tpc-b",
@@ -305,6 +311,11 @@ mod tests {
     #[test]
     fn small_files_are_made_and_removed_faster_in_a_log() {
         holds("log-file-sizes", &[12, 13], 1);
+    }
+
+    #[test]
+    fn a_turn_is_lost_between_clusters_without_a_gap() {
+        holds("clusters", &[0, 18], 1);
     }
 
     #[test]

@@ -299,10 +299,14 @@ impl Caller {
     pub(crate) async fn sync_all(&self) -> Result<(), FsError> {
         self.ask(Request::SyncAll).await.map(|_| ())
     }
-    /// Reads.
+    /// Reads from the front, as much as one request brings.
     pub(crate) async fn read(&self, ino: u32, len: u64) -> Result<(), FsError> {
+        self.read_at(ino, (0, len)).await
+    }
+    /// Reads, as much as one request brings.
+    pub(crate) async fn read_at(&self, ino: u32, (offset, len): (u64, u64)) -> Result<(), FsError> {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        self.ask(Request::Read { ino, offset: 0, len }).await.map(|_| ())
+        self.ask(Request::Read { ino, offset, len }).await.map(|_| ())
     }
 }
 
