@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One turn on a volume that several systems change in turn: the tree is compared with a model, then both are changed at
-random, and the model is written. turns.py FOLDER MODEL SEED OPERATIONS; the model: path -> kind and a digest."""
+random, and the model is written. turns.py FOLDER MODEL SEED OPERATIONS [LONG]; the model: path -> kind and a digest.
+With LONG attributes of up to 64 KiB are set, some of them alike, and removed."""
 import errno
 import hashlib
 import json
@@ -8,8 +9,10 @@ import os
 import random
 import sys
 
-FOLDER, MODEL, SEED, OPERATIONS = sys.argv[1:]
-REFUSED = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ENOSPC}
+FOLDER, MODEL, SEED, OPERATIONS = sys.argv[1:5]
+LONG = len(sys.argv) > 5
+REFUSED = {errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENOTEMPTY, errno.ENAMETOOLONG, errno.ENOSPC,
+           errno.ENODATA}
 rng = random.Random(SEED)
 
 
@@ -69,9 +72,20 @@ def within(path, what):
         os.close(f)
 
 
+def attribute(path):
+    name = "user.%d" % rng.randrange(4)
+    if LONG and rng.random() < 0.3:
+        os.removexattr(path, name)
+    elif LONG and rng.random() < 0.5:
+        # Linux has files with the same value share it.
+        os.setxattr(path, name, random.Random(rng.randrange(3)).randbytes(9000))
+    else:
+        os.setxattr(path, name, rng.randbytes(rng.choice([3, 40, 500] + LONG * [900, 3000, 20000, 65536])))
+
+
 def operation(tree):
     what = rng.choice("make make make many folder link symlink rename remove remove attribute write cut beyond space "
-                      "rmdir".split())
+                      "rmdir".split() + 6 * LONG * ["attribute"])
     path, file = new_path(tree), some(tree, "file")
     if what == "make":
         with open(at(path), "wb") as f:
@@ -105,7 +119,7 @@ def operation(tree):
         os.unlink(at(file))
         del tree[file]
     elif what == "attribute":
-        os.setxattr(at(file), "user.%d" % rng.randrange(4), rng.randbytes(rng.choice([3, 40, 500])))
+        attribute(at(file))
     else:
         within(file, what)
 

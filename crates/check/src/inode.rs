@@ -11,7 +11,7 @@ use format::ext::dirent::kind_byte;
 use format::ext::features::compat;
 use format::ext::inode::{
     BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS, FLAG_HUGE,
-    FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, InodeMut, InodeRef,
+    FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, FLAG_VALUE, InodeMut, InodeRef,
 };
 use format::ext::map::POINTERS;
 use format::{BlockNo, Ino, ROOT_INO};
@@ -29,9 +29,8 @@ pub(crate) enum Verdict {
     },
 }
 
-/// Flags of features that these volumes do not have: AFS, values in inodes, encryption, verity,
-/// case folding.
-const FOREIGN_FLAGS: u32 = 0x2000 | 0x20_0000 | 0x800 | 0x10_0000 | 0x4000_0000;
+/// Flags of features that these volumes do not have: AFS, encryption, verity, case folding.
+const FOREIGN_FLAGS: u32 = 0x2000 | 0x800 | 0x10_0000 | 0x4000_0000;
 
 /// The kind of a directory in a mode.
 const S_IFDIR: u16 = 0o040_000;
@@ -100,7 +99,8 @@ impl Check<'_> {
         let huge = unless(geo.huge_files, FLAG_HUGE);
         let inline = unless(self.may_be_inline(ino, raw), FLAG_INLINE);
         let index = unless(index, FLAG_INDEX);
-        FOREIGN_FLAGS | inline | huge | index | unless(tree, FLAG_EXTENTS)
+        let value = unless(self.has_values() && i.is_file(), FLAG_VALUE);
+        FOREIGN_FLAGS | value | inline | huge | index | unless(tree, FLAG_EXTENTS)
     }
 
     /// Does the first block of what is no directory begin as one's, with entries for itself and its

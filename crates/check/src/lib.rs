@@ -37,6 +37,7 @@ mod seal;
 mod superblock;
 mod tables;
 mod tree;
+mod values;
 mod view;
 mod walk;
 mod xattr;

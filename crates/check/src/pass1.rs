@@ -9,7 +9,7 @@ use crate::run::Check;
 use crate::tables::{Dir, Info};
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::dirent::kind_byte;
-use format::ext::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, InodeMut, InodeRef};
+use format::ext::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
 use format::ext::map;
 use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
 
@@ -294,6 +294,9 @@ impl Check<'_> {
         let inode = InodeRef(raw);
         let kind = kind_byte(inode.mode());
         let empty = inode.is_file() && inode.size() == 0 && scan.blocks == 0;
+        if inode.flags() & FLAG_VALUE != 0 {
+            self.values.holders.insert(ino);
+        }
         self.large_file |= inode.is_file() && inode.size() >= 1 << 31;
         if ino == BAD_BLOCKS_INO {
             return;

@@ -19,6 +19,7 @@ impl Check<'_> {
             .infos
             .used()
             .filter(|(ino, i)| i.names == 0 && i.kind != 2 && !self.is_reserved(*ino))
+            .filter(|(ino, _)| !self.values.holders.contains(ino))
             .collect();
         for (ino, info) in nameless {
             let text = if info.empty {
@@ -30,6 +31,7 @@ impl Check<'_> {
             };
             self.found(Kind::Unattached, Place::Inode(ino), text);
         }
+        self.check_values()?;
         let subdirs = self.count_subdirs();
         let used: Vec<(Ino, Info)> =
             self.infos.used().filter(|(ino, _)| !self.is_reserved(*ino)).collect();

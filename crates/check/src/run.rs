@@ -8,6 +8,7 @@ use crate::locate::{Located, locate};
 use crate::lost_found::LostFound;
 use crate::plan::{Plan, Report};
 use crate::tables::{At, Claims, Dirs, Frame, Infos};
+use crate::values::Values;
 use crate::view::View;
 use crate::{CheckError, Options};
 use format::FormatError;
@@ -57,6 +58,9 @@ pub(crate) struct Check<'a> {
     pub(crate) bad_blocks: BTreeSet<u64>,
     /// Attribute blocks: how many inodes use each; None: it is damaged.
     pub(crate) xattr_users: BTreeMap<u64, Option<u32>>,
+    /// Inodes that hold values of attributes, and how many attributes each has been found to be
+    /// the value of.
+    pub(crate) values: Values,
     /// Was the volume in use when it was last written, and nobody has found errors since?
     pub(crate) crashed: bool,
     /// Is there a file of 2 GiB or more?
@@ -125,6 +129,7 @@ impl<'a> Check<'a> {
             resize_top: None,
             bad_blocks: BTreeSet::new(),
             xattr_users: BTreeMap::new(),
+            values: Values::default(),
             crashed: false,
             large_file: false,
             alloc_next: 0,
@@ -155,6 +160,7 @@ impl<'a> Check<'a> {
         self.forget_images();
         self.lost_found = None;
         self.xattr_users.clear();
+        self.values = Values::default();
         self.bad_blocks.clear();
         self.large_file = false;
         self.alloc_next = 0;

@@ -5,6 +5,7 @@ use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::pass1::{MapScan, what_of};
 use crate::run::Check;
+use crate::values::named_in;
 use format::bytes::{le16, le32};
 use format::ext::inode::{CLASSIC_BYTES, InodeMut, InodeRef};
 use format::ext::xattr::{BLOCK_HEAD, INODE_HEAD, MAGIC, refcount, set_refcount};
@@ -23,17 +24,22 @@ impl Check<'_> {
     ) -> Result<(), CheckError> {
         let extra = InodeRef(raw).extra_isize().unwrap_or(0);
         let space = InodeRef(raw).xattr_space();
-        if space.len() >= INODE_HEAD + 4 && le32(space, 0) == MAGIC && !sound(space, INODE_HEAD, 4)
-        {
-            self.found(Kind::Xattr, Place::Inode(ino), "its own attributes are damaged; removed");
-            raw[CLASSIC_BYTES + extra..].fill(0);
+        if space.len() >= INODE_HEAD + 4 && le32(space, 0) == MAGIC {
+            let named = named_in(space, INODE_HEAD);
+            if sound(space, INODE_HEAD, 4) && self.are_values(ino, &named)? {
+                scan.blocks += self.use_values(&named);
+            } else {
+                let text = "its own attributes are damaged; removed";
+                self.found(Kind::Xattr, Place::Inode(ino), text);
+                raw[CLASSIC_BYTES + extra..].fill(0);
+            }
         }
         let block = self.xattr_block_of(raw);
         if block.0 == 0 {
             return Ok(());
         }
-        if self.use_xattr_block(block)? {
-            scan.blocks += 1;
+        if self.use_xattr_block(ino, block)? {
+            scan.blocks += 1 + self.values.in_block.get(&block.0).copied().unwrap_or(0);
             return Ok(());
         }
         self.found(
@@ -55,7 +61,7 @@ impl Check<'_> {
     }
 
     /// Counts one more user of an attribute block; false: it is none.
-    fn use_xattr_block(&mut self, b: BlockNo) -> Result<bool, CheckError> {
+    fn use_xattr_block(&mut self, ino: Ino, b: BlockNo) -> Result<bool, CheckError> {
         let key = b.0;
         if !self.frame.may_hold(b) {
             return Ok(false);
@@ -65,7 +71,11 @@ impl Check<'_> {
             let bytes = self.view.read(b)?;
             let head = le32(&bytes, 0) == MAGIC && le32(&bytes, 8) == 1;
             let good = head && sound(&bytes, BLOCK_HEAD, 0) && !self.claims.is_claimed(&geo, b);
+            let named = if good { named_in(&bytes, BLOCK_HEAD) } else { Vec::new() };
+            let good = good && self.are_values(ino, &named)?;
             if good {
+                let blocks = self.use_values(&named);
+                self.values.in_block.insert(key, blocks);
                 self.claims.claim(&geo, b);
                 if let Err(e) = geo.sums.check_xattr(b, &bytes) {
                     let text = format!("{}, of block {b}; set", what_of(&e));
@@ -119,8 +129,12 @@ fn sound(space: &[u8], first: usize, base: usize) -> bool {
         }
         let name_len = usize::from(space[at]);
         let next = at + (ENTRY_HEAD + name_len).next_multiple_of(4);
-        if next > space.len() || space[at + 1] == 0 || le32(space, at + 4) != 0 {
+        if next > space.len() || space[at + 1] == 0 {
             return false;
+        }
+        if le32(space, at + 4) != 0 {
+            at = next;
+            continue;
         }
         let len = le32(space, at + 8) as usize;
         let from = base + usize::from(le16(space, at + 2));
@@ -147,7 +161,7 @@ fn sound(space: &[u8], first: usize, base: usize) -> bool {
 }
 
 /// Is it the kernel's hash of a name and a value? Old kernels took the name's bytes as signed.
-fn hash_fits(hash: u32, name: &[u8], value: &[u8]) -> bool {
+pub(crate) fn hash_fits(hash: u32, name: &[u8], value: &[u8]) -> bool {
     let of = |byte: fn(u8) -> u32| {
         let h = name.iter().fold(0u32, |h, c| h.rotate_left(5) ^ byte(*c));
         value.chunks(4).fold(h, |h, word| {

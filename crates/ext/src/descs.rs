@@ -4,6 +4,7 @@
 //! nobody holds it: a volume of half a million groups needs no more memory than its counts.
 
 use crate::group::{Counts, Groups};
+use crate::plants::DESC_BEHIND;
 use crate::{Ext, LoadError};
 use cache::{Buf, BufKind, Cache, Role};
 use env::{Block, Disk, DiskError, all};
@@ -14,8 +15,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use vfs::FsError;
 
-/// Descriptors that are no more blocks than these are in the cache when the volume is open.
+/// Descriptors that are no more blocks than these, and no more than this part of the cache, are in
+/// it when the volume is open.
 const IN_CACHE: u32 = 256;
+const PART_OF_CACHE: usize = 64;
 /// Bytes of descriptors that lie together, read at once.
 const READ_BYTES: usize = 1 << 20;
 /// Reads of descriptors that lie apart (meta_bg), at one time.
@@ -29,6 +32,8 @@ pub(crate) struct Desc {
     pub(crate) buf: Buf,
     at: usize,
     len: usize,
+    /// Planted bug: is what changes in it not told?
+    left_behind: bool,
 }
 
 impl Desc {
@@ -42,14 +47,18 @@ impl Desc {
     }
     /// Changes it.
     pub(crate) fn put(&self, txn: &mut Txn, desc: &GroupDesc) {
+        if self.left_behind && !self.buf.is_dirty() {
+            return self.buf.derive(|b| desc.encode(&mut b[self.range()]));
+        }
         txn.edit_words(&self.buf, self.range(), Change::Counts, |b| desc.encode(b));
     }
 }
 
 impl Ext {
     fn desc_in(&self, buf: Buf, g: GroupNo) -> Desc {
+        let left_behind = self.plant.is(DESC_BEHIND) && !are_kept(&self.cache, &self.geo);
         self.mark(&buf, Role::Descriptors(g.0 - g.0 % self.geo.descs_per_block()));
-        Desc { buf, at: self.geo.desc_place(g).1, len: self.geo.desc_bytes }
+        Desc { buf, at: self.geo.desc_place(g).1, len: self.geo.desc_bytes, left_behind }
     }
 
     /// The group's descriptor, if its block is in memory.
@@ -71,6 +80,11 @@ impl Ext {
         buf.set_checked(0);
         Ok(self.desc_in(buf, g))
     }
+}
+
+/// Are all of them in the cache when the volume is open?
+fn are_kept(cache: &Cache, geo: &Geometry) -> bool {
+    geo.desc_blocks() <= IN_CACHE.min((cache.capacity() / PART_OF_CACHE) as u32)
 }
 
 /// Calls `each` for the descriptors of a block, the first of which is group `first`'s.
@@ -174,7 +188,7 @@ pub(crate) async fn survey(
             sound = looked;
         }
     };
-    if geo.desc_blocks() <= IN_CACHE {
+    if are_kept(cache, geo) {
         load_descriptors(cache, geo, each).await?;
     } else {
         scan_descriptors(cache.disk(), geo, each).await?;

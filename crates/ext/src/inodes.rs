@@ -6,7 +6,7 @@ use crate::descs::Desc;
 use cache::{Buf, BufKind, Role};
 use format::ext::extents;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_ENCRYPT, InodeRef};
+use format::ext::inode::{FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -58,6 +58,14 @@ impl Ext {
 
     /// May users see this inode? Checks what later arithmetic relies on.
     pub(crate) fn check_inode(&self, h: &InodeHandle) -> Result<(), FsError> {
+        match h.with(|raw| InodeRef(raw).flags() & FLAG_VALUE != 0) {
+            true => Err(FsError::Stale),
+            false => self.check_any_inode(h),
+        }
+    }
+
+    /// The same of an inode that may hold an attribute's value, which nobody sees by itself.
+    pub(crate) fn check_any_inode(&self, h: &InodeHandle) -> Result<(), FsError> {
         let ino = h.ino;
         if ino != ROOT_INO && ino.0 < self.geo.first_ino {
             return Err(FsError::Stale);

@@ -15,6 +15,7 @@ mod scrub;
 mod seal;
 mod store;
 mod superblock;
+mod values;
 mod xattr;
 
 use cache::{Buf, Cache};

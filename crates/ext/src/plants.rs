@@ -8,7 +8,15 @@ use ufs::Store;
 use vfs::FsError;
 
 /// Their names.
-pub const PLANTS: &[&str] = &[NOT_RENEWED, SPLIT_IN_TWO, LEAF_IN_TWO, MARKED_EARLY, INLINE_DROPPED];
+pub const PLANTS: &[&str] = &[
+    NOT_RENEWED,
+    SPLIT_IN_TWO,
+    LEAF_IN_TWO,
+    MARKED_EARLY,
+    INLINE_DROPPED,
+    DESC_BEHIND,
+    VALUE_IN_TWO,
+];
 
 /// Those that show on volumes of any kind, in modes that promise something of contents.
 pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
@@ -27,8 +35,13 @@ pub(crate) const REUSED_EARLY: &str = "extent-node-reused-early";
 pub(crate) const SPLIT_IN_TWO: &str = "index-split-in-two";
 /// A leaf of a directory's index is split in one transaction, and its other half found in the next.
 pub(crate) const LEAF_IN_TWO: &str = "directory-split-in-two";
+/// What is counted in a block of descriptors that is read on demand is not told to the mechanism,
+/// and so is lost when the block leaves memory.
+pub(crate) const DESC_BEHIND: &str = "descriptor-left-behind";
 /// Contents leave their inode in one transaction, and come into their block in the next.
 pub(crate) const INLINE_DROPPED: &str = "inline-dropped-early";
+/// The inode of an attribute's value is made in one transaction, and named in the next.
+pub(crate) const VALUE_IN_TWO: &str = "value-in-two";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
 

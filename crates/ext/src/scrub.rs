@@ -92,7 +92,7 @@ impl Scrubbed for Ext {
         }
         holding.attributes = Some(xattr).filter(|b| b.0 != 0);
         let held = holding.runs.iter().map(|e| e.len).sum::<u64>();
-        let held = held + u64::from(holding.attributes.is_some());
+        let held = held + u64::from(holding.attributes.is_some()) + self.value_blocks(h).await?;
         let counted = sectors / u64::from(self.sectors_per_block());
         holding.uncounted = if mapped { held as i64 - counted as i64 } else { 0 };
         Ok(holding)

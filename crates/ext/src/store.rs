@@ -10,7 +10,7 @@ use check::live::Watch;
 use env::Env;
 use format::ext::extents::BLOCKS_MAX;
 use format::ext::features::{incompat, ro_compat};
-use format::ext::inode::InodeRef;
+use format::ext::inode::{FLAG_VALUE, InodeRef};
 use format::ext::map::file_bytes_max;
 use format::ext::xattr::Elsewhere;
 use format::{BlockNo, FileBlock, FormatError, Ino};
@@ -51,6 +51,7 @@ impl Store for Ext {
             index_rules: self.rules,
             entry_kinds: self.sb.borrow().has_incompat(incompat::FILETYPE),
             inline_data: self.geo.inline_data,
+            value_inodes: self.sb.borrow().has_incompat(incompat::EA_INODE),
         }
     }
     fn guarantees(&self) -> Guarantees {
@@ -381,6 +382,34 @@ impl Store for Ext {
     ) -> Result<Vec<u8>, FsError> {
         self.value_of_inode(inode, at).await
     }
+    async fn make_value(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        named: (&[u8], &[u8]),
+    ) -> Result<Elsewhere, FsError> {
+        self.new_value(txn, inode, named).await
+    }
+    async fn use_value(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: Elsewhere,
+        more: bool,
+    ) -> Result<(), FsError> {
+        self.count_user(txn, inode, at, more).await
+    }
+    async fn unmake_values(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        made: &[Elsewhere],
+    ) -> Result<(), FsError> {
+        self.free_made(txn, inode, made).await
+    }
+    fn count_values(&self, txn: &mut Txn, inode: &InodeHandle, blocks: i64) {
+        self.count_sectors(txn, inode, blocks);
+    }
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
         self.attributes(inode).await
     }
@@ -389,8 +418,11 @@ impl Store for Ext {
         txn: &mut Txn,
         inode: &InodeHandle,
         contents: Option<&[u8]>,
-    ) -> Result<(), FsError> {
+    ) -> Result<bool, FsError> {
         self.set_attributes(txn, inode, contents).await
+    }
+    async fn leave_xattr_block(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<bool, FsError> {
+        self.leave_attributes(txn, inode).await
     }
 
     fn statfs(&self) -> StatFs {
@@ -505,11 +537,13 @@ impl Ext {
         contents: &[u8],
     ) -> Buf {
         let buf = self.cache.get_new(block, BufKind::Meta, inode.ino);
-        let is_link = inode.with(|raw| InodeRef(raw).is_symlink());
-        if !is_link {
+        // A link's text, and an attribute's value, have no checksum in their blocks.
+        let is_text =
+            inode.with(|raw| InodeRef(raw).is_symlink() || InodeRef(raw).flags() & FLAG_VALUE != 0);
+        if !is_text {
             self.mark(&buf, Role::Dir(self.generation(inode)));
         }
-        let kind = if is_link { InitKind::Symlink } else { InitKind::Dir };
+        let kind = if is_text { InitKind::Symlink } else { InitKind::Dir };
         let init = Change::InitBlock { ino: inode.ino, kind };
         txn.edit(&buf, 0..self.block_bytes(), init, |b| b.copy_from_slice(contents));
         buf

@@ -27,7 +27,7 @@ pub enum Act {
     Punch(String, u64, u64),
     /// Space for so many bytes at an offset; true: the file's length stays.
     Allocate(String, u64, u64, bool),
-    /// An attribute of so many bytes of one value, which the model does not follow.
+    /// An attribute of so many bytes of one value.
     Attribute(String, usize, u8),
     Fsync(String),
     Fdatasync(String),
@@ -224,8 +224,11 @@ impl Act {
     }
 }
 
+/// The attribute that acts set.
+pub(crate) const ATTRIBUTE: &[u8] = b"user.attribute";
+
 fn set_attribute(ino: u32, value: Vec<u8>) -> Request {
-    let (name, mode) = (b"user.attribute".to_vec(), XattrMode::Either);
+    let (name, mode) = (ATTRIBUTE.to_vec(), XattrMode::Either);
     Request::SetXattr { ino, name, value, mode, kill_sgid: false }
 }
 

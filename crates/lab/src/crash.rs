@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{EXTENTS, INLINE, OF_STORES, SPLITS, seeds};
+use crate::scenario::{EXTENTS, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -288,9 +288,10 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let names = crate::scenarios().iter().map(|s| s.0);
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
-        (ext4 || ![EXTENTS, SPLITS].contains(n))
+        (ext4 || ![EXTENTS, SPLITS, GROUPS].contains(n))
             && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)
+            && (o.setting.has_values() || *n != VALUES)
     };
     let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {

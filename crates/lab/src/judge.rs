@@ -43,8 +43,8 @@ pub(crate) struct Verdict {
 
 /// Of so many distinct states the real e2fsck judges one.
 pub(crate) const E2FSCK_OF: u64 = 100;
-/// Of so many where our own fsck does not.
-const E2FSCK_ALONE_OF: u64 = 12;
+/// Of so many on volumes of ext4.
+const E2FSCK_EXT4_OF: u64 = 12;
 /// Of so many, the recovery of one is cut off too, at each of its moments.
 const AGAIN_OF: u64 = 96;
 /// Of so many, the journal's blocks are looked at as they lie.
@@ -62,7 +62,7 @@ pub(crate) fn judge(
 ) -> Verdict {
     let by_e2fsck = match setting.kind {
         VolumeKind::Ext3 => digest.is_multiple_of(E2FSCK_OF),
-        VolumeKind::Ext4 { .. } => digest.is_multiple_of(E2FSCK_ALONE_OF),
+        VolumeKind::Ext4 { .. } => digest.is_multiple_of(E2FSCK_EXT4_OF),
     };
     let e = &all[0];
     if setting.is_prefix() {

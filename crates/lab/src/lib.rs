@@ -52,6 +52,8 @@ pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use random::{Digest, random_run};
-pub use scenario::{CLEANING, EXTENTS, FULL, INLINE, OF_STORES, SPLITS, THIN, scenarios};
+pub use scenario::{
+    CLEANING, EXTENTS, FULL, GROUPS, INLINE, OF_STORES, SPLITS, THIN, VALUES, scenarios,
+};
 pub use setting::WITH;
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

@@ -24,13 +24,15 @@ pub enum Node {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Model {
     nodes: BTreeMap<usize, Arc<Node>>,
+    /// The attribute of those that have one: how many bytes of which value.
+    attributes: BTreeMap<usize, (usize, u8)>,
     next: usize,
 }
 
 impl Default for Model {
     fn default() -> Model {
         let root = Arc::new(Node::Dir(BTreeMap::new()));
-        Model { nodes: BTreeMap::from([(0, root)]), next: 1 }
+        Model { nodes: BTreeMap::from([(0, root)]), attributes: BTreeMap::new(), next: 1 }
     }
 }
 
@@ -52,6 +54,10 @@ impl Model {
             at = *names.get(name.as_bytes()).ok_or(FsError::NotFound)?;
         }
         Ok(at)
+    }
+    /// The object's attribute: how many bytes of which value.
+    pub fn attribute(&self, id: usize) -> Option<(usize, u8)> {
+        self.attributes.get(&id).copied()
     }
     /// The object.
     pub fn node(&self, id: usize) -> &Node {
@@ -131,7 +137,12 @@ impl Model {
                 bytes.resize(bytes.len().max(end));
                 Ok(())
             }
-            Act::Attribute(p, ..) | Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
+            Act::Attribute(p, len, value) => {
+                let id = self.find(p)?;
+                self.attributes.insert(id, (*len, *value));
+                Ok(())
+            }
+            Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync | Act::Trim | Act::Pause(_) => Ok(()),
         }

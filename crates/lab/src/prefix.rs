@@ -2,18 +2,18 @@
 //! and its tree is the one that a prefix of the operations has made, a prefix that holds all that
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
 
-use crate::acts::Act;
+use crate::acts::{ATTRIBUTE, Act};
 use crate::contents::Contents as Bytes;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
 use crate::model::{Model, Node};
 use crate::setting::{JUDGED_SECS, exported};
-use crate::subject::{Seen, Setting, SimDevice, Subject, VolumeKind};
+use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
 use sim::{CrashImages, Image};
 use std::collections::BTreeMap;
-use vfs::Kind;
+use vfs::{FsError, Kind, Reply, Request};
 use volume::{Commit, Contents as Promise};
 
 /// The block size of the volumes of the scenarios.
@@ -107,13 +107,10 @@ fn judge_one(
         }
     };
     let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
-    // Volumes of ext4 are e2fsck's alone.
-    if setting.kind == VolumeKind::Ext3 {
-        match check(&SimDevice(closed[0].clone()), &options, &mut ()) {
-            Err(why) => v.wrong.push(format!("checking: {why}")),
-            Ok(report) => {
-                v.wrong.extend(report.findings.first().map(|f| format!("after recovery: {f}")));
-            }
+    match check(&SimDevice(closed[0].clone()), &options, &mut ()) {
+        Err(why) => v.wrong.push(format!("checking: {why}")),
+        Ok(report) => {
+            v.wrong.extend(report.findings.first().map(|f| format!("after recovery: {f}")));
         }
     }
     if by_e2fsck && let Err(text) = e2fsck(&closed) {
@@ -188,10 +185,34 @@ fn reopened(disks: Vec<Image>, setting: Setting, plant: Plant) -> Result<Reopene
     let mut trees = Vec::new();
     for n in 0..setting.volumes {
         s.turn_to(n);
-        trees.push(s.tree(true).map_err(|why| format!("reading after recovery: {why}"))?);
+        let read = s.tree(true).and_then(|mut tree| {
+            if setting.has_values() {
+                attributes(&mut s, &mut tree)?;
+            }
+            Ok(tree)
+        });
+        trees.push(read.map_err(|why| format!("reading after recovery: {why}"))?);
     }
     let closed = s.close().map_err(|why| format!("closing after recovery: {why}"))?;
     Ok((trees, closed))
+}
+
+/// Reads the attributes of files.
+fn attributes(s: &mut Subject, tree: &mut BTreeMap<String, Seen>) -> Result<(), FsError> {
+    for seen in tree.values_mut().filter(|f| f.kind == Kind::File) {
+        let request = Request::GetXattr { ino: seen.ino, name: ATTRIBUTE.to_vec() };
+        match s.ask(u64::MAX / 4, request) {
+            Err(FsError::NoData) => (),
+            Err(e) => return Err(e),
+            Ok(Reply::Bytes(value)) => {
+                let first = *value.first().ok_or(FsError::Io)?;
+                let is_one = value.iter().all(|b| *b == first);
+                seen.attribute = Some(if is_one { (value.len(), first) } else { (0, 0) });
+            }
+            Ok(_) => return Err(FsError::Io),
+        }
+    }
+    Ok(())
 }
 
 /// The same with each volume alone, one after the other; the log goes from one to the next.
@@ -287,7 +308,8 @@ impl<'a> Lane<'a> {
                 Node::Symlink(text) => seen.kind == Kind::Symlink && seen.bytes == text[..],
                 Node::File(bytes) => {
                     let sized = seen.kind == Kind::File && seen.size == bytes.len();
-                    sized && self.holds(&seen.bytes, (path, *id), k, (models, mode))
+                    let named = !mode.has_values() || seen.attribute == model.attribute(*id);
+                    sized && named && self.holds(&seen.bytes, (path, *id), k, (models, mode))
                 }
             };
             if !right {

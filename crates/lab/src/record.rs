@@ -104,7 +104,8 @@ pub(crate) fn set_up(
     let volume_bytes = scripts.iter().map(|s| s.volume_bytes).max().unwrap_or(0);
     let bytes = if journal { volume_bytes + (1 << 20) } else { volume_bytes };
     let thin = scripts.iter().any(|s| s.is_thin);
-    let disks = new_disks(bytes, Setting { thin, ..setting });
+    let small_groups = scripts.iter().any(|s| s.has_small_groups);
+    let disks = new_disks(bytes, Setting { thin, small_groups, ..setting });
     let mut first = Subject::open(disks, setting, false, (Plant::NONE, seed))?;
     let (mut setups, mut kernel) = (Vec::new(), Vec::new());
     for (v, script) in (0..).zip(scripts) {

@@ -14,6 +14,7 @@ mod extents;
 mod fleeting;
 mod fragments;
 mod full;
+pub(crate) mod groups;
 mod held;
 mod holes;
 mod inline;
@@ -25,6 +26,9 @@ mod short_lives;
 mod splits;
 mod tight;
 mod trims;
+mod values;
+
+pub use self::{groups::GROUPS, values::VALUES};
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -42,6 +46,8 @@ pub(crate) struct Script {
     pub(crate) volume_bytes: u64,
     /// Its volume is larger than the log-structured store below it has room for.
     pub(crate) is_thin: bool,
+    /// Its volume has many small groups, and is used in hardly any memory.
+    pub(crate) has_small_groups: bool,
     /// Writes that follow one another in the setup are done a block at a time, in turn: the files
     /// are in as many pieces as they have blocks.
     pub(crate) is_woven: bool,
@@ -68,6 +74,7 @@ impl Script {
             remote,
             volume_bytes,
             is_thin: false,
+            has_small_groups: false,
             is_woven: false,
             sharing: Vec::new(),
             is_holding: false,
@@ -146,11 +153,13 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             EXTENTS,
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
+        (GROUPS, "ext4: many small groups in hardly any memory, their descriptors read on demand"),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
         (
             INLINE,
             "inline_data: small files and directories in their inodes, and what outgrows them",
         ),
+        (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (THIN, "the same of a volume that is larger than its store, which is full before it"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
@@ -258,7 +267,9 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),
+        GROUPS => groups::script(seed),
         INLINE => inline::script(seed),
+        VALUES => values::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),

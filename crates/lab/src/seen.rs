@@ -20,6 +20,8 @@ pub struct Seen {
     pub size: u64,
     /// Its contents, or a link's text.
     pub bytes: Contents,
+    /// Its attribute, where that was asked for: how many bytes of which value.
+    pub attribute: Option<(usize, u8)>,
 }
 
 /// Every path and what is there.
@@ -100,5 +102,5 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
             }
         }
     }
-    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes })
+    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None })
 }

@@ -1,6 +1,7 @@
 //! How the lab's volumes are made and opened: the mode with its options, small new disks for it,
 //! and the recovery that comes before opening. It runs nothing.
 
+use crate::scenario::groups;
 use check::{IoError, ReadBlocks, WriteBlocks};
 use env::Disk;
 use format::ext::features::incompat;
@@ -69,6 +70,8 @@ pub struct Setting {
     pub with: u32,
     /// Of a volume in a log-structured store: is it larger than that has room for?
     pub thin: bool,
+    /// Has it many small groups?
+    pub small_groups: bool,
 }
 
 impl Setting {
@@ -85,6 +88,7 @@ impl Setting {
             kind: VolumeKind::Ext3,
             with: 0,
             thin: false,
+            small_groups: false,
         }
     }
 
@@ -97,6 +101,17 @@ impl Setting {
     #[must_use]
     pub fn with_inline_data(self) -> Setting {
         Setting { with: self.with | incompat::INLINE_DATA, ..self }
+    }
+
+    /// May values of attributes lie in inodes of their own?
+    pub(crate) fn has_values(&self) -> bool {
+        self.with & incompat::EA_INODE != 0
+    }
+
+    /// The same with such values.
+    #[must_use]
+    pub fn with_values(self) -> Setting {
+        Setting { with: self.with | incompat::EA_INODE, ..self }
     }
 
     /// Has the volume a journal?
@@ -155,7 +170,11 @@ impl Setting {
 }
 
 /// Features that a volume in the lab may have besides.
-pub const WITH: &[(&str, u32)] = &[("mmp", incompat::MMP), ("inline_data", incompat::INLINE_DATA)];
+pub const WITH: &[(&str, u32)] = &[
+    ("mmp", incompat::MMP),
+    ("inline_data", incompat::INLINE_DATA),
+    ("ea_inode", incompat::EA_INODE),
+];
 
 /// When crash states are recovered and judged, in seconds since 1970: later than every virtual run,
 /// and than every real one whose states are brought here (elsewhere.rs). e2fsck is told the same.
@@ -186,6 +205,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
             uuid: uuid(n),
             label: label(n),
             incompat: setting.with,
+            group_blocks: setting.small_groups.then_some(groups::GROUP_BLOCKS),
             profile: match setting.kind {
                 VolumeKind::Ext3 if has_journal => Profile::Ext3,
                 VolumeKind::Ext3 => Profile::Ext2,

@@ -2,8 +2,10 @@
 
 use crate::acts::{Act, ino_of};
 use crate::perform::{Holds, give_back, perform};
+use crate::scenario::groups;
 use crate::seen::paths;
 use env::{Engine, Env, Nanos};
+use format::ext::Geometry;
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
 use sim::{Image, World};
@@ -20,6 +22,9 @@ pub(crate) use crate::setting::{VOLUME, new_disks};
 /// What a caller of a volume does, from its beginning to its end.
 pub(crate) type Task =
     Box<dyn FnOnce(Env, Rc<dyn Volume>) -> env::Local<'static, Result<(), FsError>>>;
+
+/// More groups than the volumes of other scenarios have.
+const MANY_GROUPS: u32 = 16;
 
 /// Opened volumes with their world. One of them is asked.
 pub struct Subject {
@@ -46,7 +51,7 @@ impl Subject {
             plant,
             commit_interval,
             cleaner: setting.in_segments().then(|| cleaner(plant, seed)),
-            ..setting.open_options(4 << 20)
+            ..setting.open_options(cache_bytes(&disks[0]))
         };
         let mut timings: Vec<Box<dyn Timing>> = Vec::new();
         if seed % 2 == 1 {
@@ -369,6 +374,13 @@ impl Subject {
         );
         read.borrow_mut().take().expect("it has ended")
     }
+}
+
+/// Memory for the volume on this disk: hardly any for one of many groups.
+fn cache_bytes(disk: &Image) -> usize {
+    let many = |p: volume::Probe| Geometry::of(&p.superblock).groups > MANY_GROUPS;
+    let small = volume::probe(&SimDevice(disk.clone())).is_ok_and(many);
+    if small { groups::CACHE_BYTES } else { 4 << 20 }
 }
 
 /// The policy of a store's cleaner: with some seeds, and where bugs of plugging are looked for, it

@@ -11,6 +11,7 @@ mod ops;
 mod scrub;
 pub mod store;
 mod table;
+mod values;
 mod xattrs;
 
 use env::sync::{Lock, Notify};

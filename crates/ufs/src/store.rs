@@ -46,6 +46,8 @@ pub struct Limits {
     pub entry_kinds: bool,
     /// May contents lie in inodes?
     pub inline_data: bool,
+    /// May values of attributes be other inodes' contents?
+    pub value_inodes: bool,
 }
 
 /// A part of a hole that one transaction punches.
@@ -331,16 +333,56 @@ pub trait Store: 'static {
         let what = format!("a value is said to be inode {}'s contents", at.ino);
         Err(self.corrupt(&FormatError::corrupt(what, format!("inode {}", inode.ino))))
     }
+    /// Makes an inode whose contents are the value of an attribute of `inode` by this name, with
+    /// one user. `NoSpace` before anything has changed.
+    async fn make_value(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        (name, value): (&[u8], &[u8]),
+    ) -> Result<Elsewhere, FsError> {
+        let _ = (txn, inode, name, value);
+        Err(FsError::NoSpace)
+    }
+    /// One attribute more, or one fewer, has such a value; with the last one the value goes.
+    async fn use_value(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        at: Elsewhere,
+        more: bool,
+    ) -> Result<(), FsError> {
+        let _ = (txn, more);
+        self.value_elsewhere(inode, at).await.map(drop)
+    }
+    /// Frees values that were just made, and that nothing names.
+    async fn unmake_values(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        made: &[Elsewhere],
+    ) -> Result<(), FsError> {
+        let _ = (txn, inode);
+        assert!(made.is_empty(), "values are made by who can free them");
+        Ok(())
+    }
+    /// The values of an inode's attributes take so many blocks more, which it counts as its own.
+    fn count_values(&self, txn: &mut Txn, inode: &InodeHandle, blocks: i64) {
+        let _ = (txn, inode, blocks);
+    }
     /// The attribute block, if the inode has one.
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError>;
-    /// Gives the inode a new attribute block with `contents` (None: none at all); the old one is
-    /// freed, or its count of users lowered if others (made by the kernel) share it.
+    /// Gives the inode an attribute block with `contents` (None: none at all). An old one of its
+    /// own is changed where operations are atomic, else freed; one that others (made by the kernel)
+    /// share loses a user, and keeps its entries: false.
     async fn set_xattr_block(
         &self,
         txn: &mut Txn,
         inode: &InodeHandle,
         contents: Option<&[u8]>,
-    ) -> Result<(), FsError>;
+    ) -> Result<bool, FsError>;
+    /// Leaves the attribute block to the others who have it; false: nobody else has.
+    async fn leave_xattr_block(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<bool, FsError>;
 
     /// Free space.
     fn statfs(&self) -> StatFs;

@@ -102,19 +102,28 @@ impl<S: Store> Ufs<S> {
         })
     }
 
-    /// Stores these as the inode's attributes.
+    /// Stores these as the inode's attributes. None of their values goes elsewhere for it.
     pub(crate) async fn put_attributes(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
         list: &[Attribute],
     ) -> Result<(), FsError> {
+        match self.store.limits().value_inodes {
+            true => self.put_values(txn, h, list, false).await,
+            false => self.store_attributes(txn, h, list).await.map(drop),
+        }
+    }
+
+    /// Writes them into the inode and its block. False: others have the block that it had.
+    pub(crate) async fn store_attributes(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        list: &[Attribute],
+    ) -> Result<bool, FsError> {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
-        let mut sorted: Vec<Attribute> = list.to_vec();
-        // Contents have no other place.
-        sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
-        let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
-        let n = (0..=sorted.len()).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
+        let (sorted, n) = Self::arranged(h, list);
         let (inside, outside) = sorted.split_at(n);
         assert!(!outside.iter().any(inline::is_data), "contents of {} stay in the inode", h.ino);
         let bs = self.store.limits().block_bytes;
@@ -129,9 +138,7 @@ impl<S: Store> Ufs<S> {
             _ => false,
         };
         drop(old);
-        if !same {
-            self.store.set_xattr_block(txn, h, block.as_deref()).await?;
-        }
+        let gone = same || self.store.set_xattr_block(txn, h, block.as_deref()).await?;
         if space > 4 {
             h.edit(txn, Change::Attr(h.ino), |raw| {
                 let extra = InodeRef(raw).extra_isize().unwrap_or(0);
@@ -139,7 +146,7 @@ impl<S: Store> Ufs<S> {
                 assert!(stored, "room_needed was asked");
             });
         }
-        Ok(())
+        Ok(gone)
     }
 
     async fn acl(&self, h: &InodeHandle, index: u8) -> Result<Option<Vec<AclEntry>>, FsError> {
@@ -225,7 +232,7 @@ impl<S: Store> Ufs<S> {
         list_of_mode(&mut list, mode);
         let mut all = self.attributes(&inode.h).await?;
         for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
-            a.value = acl::to_disk(&list);
+            (a.value, a.elsewhere) = (acl::to_disk(&list), None);
         }
         self.put_attributes(txn, &inode.h, &all).await
     }

@@ -119,6 +119,11 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         // The scenario that is about what they break.
         let about = match o.plant.0 {
             Some("directory-split-in-two") => lab::SPLITS,
+            Some("descriptor-left-behind") => lab::GROUPS,
+            Some("value-in-two") => {
+                o.setting = o.setting.with_values();
+                lab::VALUES
+            }
             Some("inline-dropped-early") => {
                 o.setting = o.setting.with_inline_data();
                 lab::INLINE
@@ -160,8 +165,11 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         let of = |checksums| Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
         let inline = of(true).with_inline_data();
         // A planted bug shows wherever it is looked for.
-        let more = if o.plant.is_any() { vec![] } else { vec![inline] };
-        for setting in [of(true), of(false)].into_iter().chain(more) {
+        let more = if o.plant.is_any() { vec![] } else { vec![inline, of(true).with_values()] };
+        // A checksum would tell the mechanism of the descriptor after all.
+        let untold = o.plant.0 == Some("descriptor-left-behind");
+        let usual = [of(true), of(false)].into_iter().skip(usize::from(untold));
+        for setting in usual.chain(more) {
             all.push(CrashOptions { setting, states, ..o.clone() });
         }
     }

@@ -143,6 +143,7 @@ fn options(
         block_bytes: a.block_size as usize,
         inode_bytes: a.inode_size,
         inodes: a.inodes,
+        group_blocks: None,
         profile,
         journal_bytes: a.journal_size,
         journal_device: None,

@@ -26,7 +26,7 @@ const GROUPS: usize = 24;
 /// bitmap.
 const RUNS: usize = 512;
 /// What each of them may edit: bitmaps, descriptors, maps, the inode.
-pub(super) const RENEWED: Credits = Credits::to_free(64);
+pub(crate) const RENEWED: Credits = Credits::to_free(64);
 /// Indirect blocks read ahead of the cut.
 const AHEAD: usize = 16;
 

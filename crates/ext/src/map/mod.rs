@@ -10,5 +10,6 @@ mod punch;
 mod tree;
 mod write;
 
+pub(crate) use cut::RENEWED;
 pub(crate) use indirect::{Leaf, Walk};
 pub(crate) use write::data_error;

@@ -42,6 +42,8 @@ pub mod incompat {
     pub const MMP: u32 = 0x100;
     /// Bitmaps and inode tables may lie in other groups.
     pub const FLEX_BG: u32 = 0x200;
+    /// Values of attributes may be other inodes' contents.
+    pub const EA_INODE: u32 = 0x400;
     /// Directories may have more than 4 GiB, and indices a third level.
     pub const LARGE_DIR: u32 = 0x4000;
     /// The checksums' seed is a field of its own, not the UUID.
@@ -123,7 +125,7 @@ pub const FEATURES: &[Feature] = &[
     (Incompat, 0x80, "64bit", Written),
     (Incompat, 0x100, "mmp", Written),
     (Incompat, 0x200, "flex_bg", Written),
-    (Incompat, 0x400, "ea_inode", ReadOnly),
+    (Incompat, 0x400, "ea_inode", Written),
     (Incompat, 0x1000, "dirdata", Refused(ITS_OWN)),
     (Incompat, 0x2000, "metadata_csum_seed", Written),
     (Incompat, 0x4000, "large_dir", Written),
@@ -217,12 +219,12 @@ impl Features {
     /// The features that are written only in modes whose journal keeps whole blocks together: a
     /// write torn by a power cut would leave a wrong checksum, or half a tree of extents.
     pub fn journal_only_because(self) -> Vec<String> {
-        use incompat::{CSUM_SEED, EXTENTS, FLEX_BG, INLINE_DATA, META_BG, WIDE};
+        use incompat::{CSUM_SEED, EA_INODE, EXTENTS, FLEX_BG, INLINE_DATA, META_BG, WIDE};
         use ro_compat::{DIR_NLINK, GDT_CSUM, HUGE_FILE, METADATA_CSUM};
         let such = Features {
             compat: self.compat & compat::SPARSE_SUPER2,
             incompat: self.incompat
-                & (META_BG | EXTENTS | WIDE | FLEX_BG | CSUM_SEED | INLINE_DATA),
+                & (META_BG | EXTENTS | WIDE | FLEX_BG | CSUM_SEED | INLINE_DATA | EA_INODE),
             ro_compat: self.ro_compat & (HUGE_FILE | GDT_CSUM | DIR_NLINK | METADATA_CSUM),
         };
         such.names()
@@ -234,11 +236,12 @@ impl Features {
         use compat::{DIR_INDEX, DIR_PREALLOC, EXT_ATTR, HAS_JOURNAL, ORPHAN_FILE};
         use compat::{RESIZE_INODE, SPARSE_SUPER2, STABLE_INODES};
         use incompat::{CSUM_SEED, EXTENTS, FILETYPE, FLEX_BG, INLINE_DATA, LARGE_DIR, META_BG};
-        use incompat::{MMP, RECOVER, WIDE};
+        use incompat::{EA_INODE, MMP, RECOVER, WIDE};
         use ro_compat::{DIR_NLINK, EXTRA_ISIZE, GDT_CSUM, HUGE_FILE, LARGE_FILE, METADATA_CSUM};
         use ro_compat::{ORPHAN_PRESENT, SPARSE_SUPER};
         let old = DIR_PREALLOC | HAS_JOURNAL | EXT_ATTR | RESIZE_INODE | DIR_INDEX;
         let wide = EXTENTS | WIDE | FLEX_BG | META_BG | LARGE_DIR | CSUM_SEED | INLINE_DATA;
+        let wide = wide | EA_INODE;
         let large = LARGE_FILE | HUGE_FILE | DIR_NLINK | EXTRA_ISIZE;
         let known = Features {
             compat: old | SPARSE_SUPER2 | STABLE_INODES | ORPHAN_FILE,

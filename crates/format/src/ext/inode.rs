@@ -33,6 +33,8 @@ pub const SIZE_AT: [usize; 2] = [4, 0x6c];
 /// Where the map begins in an inode.
 pub const BLOCK_AT: usize = 40;
 
+/// `i_version`, its lower half.
+const VERSION_AT: usize = 0x24;
 const S_IFMT: u16 = 0xf000;
 const S_IFREG: u16 = 0x8000;
 const S_IFDIR: u16 = 0x4000;
@@ -197,6 +199,13 @@ impl<'a> InodeRef<'a> {
         let new = self.pointer(1);
         ((new & 0xf_ff00) >> 8, (new & 0xff) | ((new >> 12) & 0xf_ff00))
     }
+    /// Of an inode that holds an attribute's value: the value's hash, and how many attributes have
+    /// it. They lie in the fields of times and in the version.
+    pub fn value(&self) -> (u32, u64) {
+        let (change, version) = (Which::Change.at().0, VERSION_AT);
+        let users = u64::from(le32(self.0, change)) << 32 | u64::from(le32(self.0, version));
+        (le32(self.0, Which::Access.at().0), users)
+    }
     /// The bytes for attributes after the extra fields; empty in a small inode.
     pub fn xattr_space(&self) -> &'a [u8] {
         match self.extra_isize() {
@@ -285,6 +294,13 @@ impl InodeMut<'_> {
         if self.0.len() > CLASSIC_BYTES {
             set16(self.0, CLASSIC_BYTES, EXTRA_ISIZE);
         }
+    }
+    /// Sets the hash of the value that the inode holds, and how many attributes have it.
+    pub fn set_value(&mut self, hash: u32, users: u64) {
+        self.set_time(Which::Access, (i64::from(hash), 0));
+        self.set_time(Which::Change, (users.cast_signed() >> 32, 0));
+        set32(self.0, Which::Access.at().0, hash);
+        set32(self.0, VERSION_AT, users as u32);
     }
     /// Sets a time, as exactly as the slot can hold it: without the extra word, whole seconds until
     /// 2038.

@@ -75,6 +75,12 @@ pub fn room_needed(list: &[Attribute]) -> usize {
     list.iter().map(|a| a.entry_bytes() + a.value_bytes()).sum::<usize>() + 4
 }
 
+/// Blocks that the values of these take that are other inodes' contents.
+pub fn blocks_elsewhere(list: &[Attribute], block_bytes: usize) -> u64 {
+    let values = list.iter().filter_map(|a| a.elsewhere);
+    values.map(|e| u64::from(e.len).div_ceil(block_bytes as u64)).sum()
+}
+
 /// Reads the entries that begin at byte `first` of `space`; value offsets count from byte `base`.
 fn decode(space: &[u8], first: usize, base: usize) -> Result<Vec<Attribute>, FormatError> {
     let bad = |what: &str, at: usize| {
@@ -204,9 +210,19 @@ pub fn encode_block(block_bytes: usize, list: &[Attribute]) -> Option<Vec<u8>> {
     Some(block)
 }
 
+fn name_hash(name: &[u8]) -> u32 {
+    name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ u32::from(c))
+}
+
+/// The kernel's hash of an entry whose value is another inode's contents: of its name, and of the
+/// value's own hash.
+pub fn elsewhere_hash(name: &[u8], value_hash: u32) -> u32 {
+    name_hash(name).rotate_left(16) ^ value_hash
+}
+
 /// The kernel's hash of an entry: its name, then its value in 32-bit words.
 fn entry_hash(a: &Attribute) -> u32 {
-    let mut h = a.name.iter().fold(0u32, |h, &c| h.rotate_left(5) ^ u32::from(c));
+    let mut h = name_hash(&a.name);
     for word in a.value.chunks(4) {
         let mut w = [0; 4];
         w[..word.len()].copy_from_slice(word);

@@ -242,7 +242,7 @@ impl Builder {
 fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
     let ext4 = o.profile.is_ext4();
     let first = u32::from(o.block_bytes == 1024);
-    let blocks_per_group = 8 * o.block_bytes as u32;
+    let blocks_per_group = o.group_blocks.unwrap_or(8 * o.block_bytes as u32);
     let groups = (blocks - u64::from(first)).div_ceil(u64::from(blocks_per_group)) as u32;
     let ratio = if o.size_bytes < 512 << 20 { 8192 } else { 16_384 };
     let want = o.inodes.map_or(o.size_bytes / ratio, u64::from).max(u64::from(FIRST_INO) + 5);

@@ -46,6 +46,8 @@ pub struct MkfsOptions {
     pub inode_bytes: usize,
     /// How many inodes at least; None: one for each 16 KiB (8 KiB below 512 MiB).
     pub inodes: Option<u32>,
+    /// Blocks of a group; None: as many as its bitmap has bits.
+    pub group_blocks: Option<u32>,
     /// With a journal or without.
     pub profile: Profile,
     /// Bytes of the journal; None: by the volume's size.
@@ -76,6 +78,7 @@ impl MkfsOptions {
             block_bytes: 4096,
             inode_bytes: 256,
             inodes: None,
+            group_blocks: None,
             profile,
             journal_bytes: None,
             journal_device: None,

@@ -183,6 +183,7 @@ impl<S: Store> Ufs<S> {
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
     pub(super) async fn free_file(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.clear_contents(txn, h).await?;
+        self.drop_values(txn, h).await?;
         self.store.set_xattr_block(txn, h, None).await?;
         self.store.orphan_remove(txn, h).await?;
         txn.intend(|| Intent::Spared(h.ino));

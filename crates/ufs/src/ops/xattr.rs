@@ -9,7 +9,7 @@ use crate::xattrs::{ACL_ACCESS, ACL_DEFAULT};
 use format::ext::acl;
 use format::ext::inode::{InodeMut, Which};
 use format::ext::xattr::{Attribute, join_name, split_name};
-use integrity::{Change, Credits};
+use integrity::Change;
 use vfs::access::{READ, WRITE};
 use vfs::{FsError, Reply, XattrMode};
 
@@ -108,8 +108,8 @@ impl<S: Store> Ufs<S> {
                 new_mode = Some(new_mode.unwrap_or_else(|| inode.with(|i| i.mode())) & !0o2000);
             }
         }
-        let mut txn = self.begin(ctx, Credits::blocks(16)).await?;
-        if let Err(e) = self.put_attributes(&mut txn, &inode.h, &list).await {
+        let mut txn = self.begin(ctx, self.credits_of(&inode.h, &list)).await?;
+        if let Err(e) = self.put_or_move(&mut txn, &inode.h, &list).await {
             return self.abandon(txn, locks, e).await;
         }
         let now = self.now();

@@ -6,7 +6,7 @@ use crate::inode::Inode;
 use crate::store::Scrubbed;
 use check::live::Names;
 use format::ext::dirent;
-use format::ext::inode::{InodeRef, in_use};
+use format::ext::inode::{FLAG_VALUE, InodeRef, in_use};
 use format::{Extent, Ino};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -60,7 +60,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
                 Some(b) => c.claim_attributes(b).then_some(b),
                 None => None,
             };
-            if !store.is_own(ino) {
+            if !store.is_own(ino) && !h.with(is_value) {
                 match c.candidates() {
                     Some(_) => c.read_candidate(ino, is_dir, h.with(links_of)),
                     None => c.read_inode(ino, is_dir),
@@ -133,6 +133,11 @@ impl<S: Scrubbed> Scrub<'_, S> {
         }
         Ok(names)
     }
+}
+
+/// Is it the value of an attribute? Such have no names.
+fn is_value(raw: &[u8]) -> bool {
+    InodeRef(raw).flags() & FLAG_VALUE != 0
 }
 
 fn links_of(raw: &[u8]) -> u32 {

@@ -215,6 +215,7 @@ impl Store for Memory {
             links_max: 12,
             entry_kinds: true,
             inline_data: false,
+            value_inodes: false,
             uncounted_dirs: false,
             dir_tail: 0,
             index_rules: self.rules,
@@ -435,10 +436,13 @@ impl Store for Memory {
         txn: &mut Txn,
         inode: &InodeHandle,
         contents: Option<&[u8]>,
-    ) -> Result<(), FsError> {
+    ) -> Result<bool, FsError> {
         let buf = contents.map(|c| self.filled(txn, inode, InitKind::Xattr, c));
         self.with(inode.ino, |f| f.xattrs = buf);
-        Ok(())
+        Ok(true)
+    }
+    async fn leave_xattr_block(&self, _: &mut Txn, _: &InodeHandle) -> Result<bool, FsError> {
+        Ok(false) // each file has its own
     }
     fn statfs(&self) -> StatFs {
         StatFs {

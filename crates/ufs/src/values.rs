@@ -1,0 +1,204 @@
+//! Values of attributes that are other inodes' contents: which are, and that each counts who has it
+//! when an inode's attributes are stored anew. How such an inode looks is the store's business.
+//!
+//! Rule: attributes lie in the inode, as many as have room there, the others in one block. Where
+//! that has no room for all, and the volume allows it, the longest value gets an inode of its own,
+//! then the next. What lies elsewhere stays there as long as it is not set anew.
+
+use crate::Ufs;
+use crate::store::{InodeHandle, Store};
+use format::Ino;
+use format::ext::inline;
+use format::ext::inode::InodeRef;
+use format::ext::xattr::{self, Attribute, Elsewhere};
+use integrity::{Credits, Txn};
+use std::collections::BTreeMap;
+use vfs::FsError;
+
+/// Shorter values stay: one that goes takes a block and an inode.
+const VALUE_MIN: usize = 64;
+/// So many values one operation moves at most.
+const MOVED_MAX: usize = 6;
+/// Blocks that a value takes of a transaction beside its own: bitmaps and descriptors of a few
+/// groups, its inode, its map.
+const PER_VALUE: u64 = 16;
+/// What a transaction may need to free one.
+const TO_FREE: Credits = Credits { frees: 80, runs: 32, ..Credits::to_free(40) };
+
+/// The values that an inode's attributes name.
+struct Named {
+    /// Those by entries in the inode.
+    inside: Vec<Elsewhere>,
+    /// Those by entries in the block.
+    outside: Vec<Elsewhere>,
+    /// The blocks of all.
+    blocks: u64,
+}
+
+impl<S: Store> Ufs<S> {
+    /// The attributes in the order in which they are given room, and how many lie in the inode.
+    pub(crate) fn arranged(h: &InodeHandle, list: &[Attribute]) -> (Vec<Attribute>, usize) {
+        let space = h.with(|raw| InodeRef(raw).xattr_space().len());
+        let mut sorted: Vec<Attribute> = list.to_vec();
+        // Contents have no other place.
+        sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
+        let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
+        let n = (0..=sorted.len()).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
+        (sorted, n)
+    }
+
+    /// Which values have to go elsewhere so that there is room for all; None: not even then.
+    fn to_move(&self, h: &InodeHandle, list: &[Attribute]) -> Option<Vec<usize>> {
+        let limits = self.store.limits();
+        let (mut rest, mut moved) = (list.to_vec(), Vec::new());
+        loop {
+            let (sorted, n) = Self::arranged(h, &rest);
+            let outside = xattr::room_needed(&sorted[n..]) + xattr::BLOCK_HEAD;
+            if n == sorted.len() || outside <= limits.block_bytes {
+                return Some(moved);
+            }
+            let movable = |a: &Attribute| a.value.len() >= VALUE_MIN && !inline::is_data(a);
+            let longest = (0..rest.len()).filter(|i| movable(&rest[*i]));
+            let longest = longest.max_by_key(|i| rest[*i].value.len())?;
+            if !limits.value_inodes || moved.len() == MOVED_MAX {
+                return None;
+            }
+            rest[longest].value.clear();
+            moved.push(longest);
+        }
+    }
+
+    /// What a transaction may need that sets these attributes.
+    pub(crate) fn credits_of(&self, h: &InodeHandle, list: &[Attribute]) -> Credits {
+        let limits = self.store.limits();
+        if !limits.value_inodes {
+            return Credits::blocks(16);
+        }
+        let moved = self.to_move(h, list).unwrap_or_default();
+        let blocks = |i: &usize| list[*i].value.len().div_ceil(limits.block_bytes) as u64;
+        let made: u64 = moved.iter().map(|i| PER_VALUE + blocks(i)).sum();
+        Credits { blocks: 16 + TO_FREE.blocks + made, makes_room: false, ..TO_FREE }
+    }
+
+    /// The values that the attributes name as they are stored now.
+    async fn named(&self, h: &InodeHandle) -> Result<Named, FsError> {
+        let mut all = self.attributes(h).await?;
+        let bs = self.store.limits().block_bytes;
+        let blocks = xattr::blocks_elsewhere(&all, bs);
+        let in_block = match self.store.xattr_block(h).await? {
+            Some(buf) => xattr::decode_block(&buf.bytes()).map_or(0, |l| l.len()),
+            None => 0,
+        };
+        // Those of the block come last.
+        let outside = all.split_off(all.len().saturating_sub(in_block));
+        let of = |list: Vec<Attribute>| list.iter().filter_map(|a| a.elsewhere).collect();
+        Ok(Named { inside: of(all), outside: of(outside), blocks })
+    }
+
+    /// Stores these as the inode's attributes; values may go elsewhere for it, where they can.
+    pub(crate) async fn put_or_move(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        list: &[Attribute],
+    ) -> Result<(), FsError> {
+        match self.store.limits().value_inodes {
+            true => self.put_values(txn, h, list, true).await,
+            false => self.put_attributes(txn, h, list).await,
+        }
+    }
+
+    /// Stores these as the inode's attributes; with `moves`, values may go elsewhere for it.
+    pub(crate) async fn put_values(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        list: &[Attribute],
+        moves: bool,
+    ) -> Result<(), FsError> {
+        let before = self.named(h).await?;
+        let moved = self.to_move(h, list).filter(|m| moves || m.is_empty());
+        let (mut list, mut made) = (list.to_vec(), Vec::new());
+        let mut done = Ok(());
+        for i in moved.ok_or(FsError::NoSpace)? {
+            let a = &mut list[i];
+            match self.store.make_value(txn, h, (&a.name, &a.value)).await {
+                Ok(at) => {
+                    (a.elsewhere, a.value) = (Some(at), Vec::new());
+                    made.push(at);
+                }
+                Err(e) => done = Err(e),
+            }
+            if done.is_err() {
+                break;
+            }
+        }
+        let stored = match done {
+            Ok(()) => self.store_attributes(txn, h, &list).await,
+            Err(e) => Err(e),
+        };
+        match stored {
+            Ok(gone) => self.count_named(txn, h, (before, gone), (&list, &made)).await,
+            Err(e) => {
+                self.store.unmake_values(txn, h, &made).await?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Each value counts the entries that name it now; those that were just made do. Are those of
+    /// the block `gone`, or do others have them still?
+    async fn count_named(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        (before, gone): (Named, bool),
+        (list, made): (&[Attribute], &[Elsewhere]),
+    ) -> Result<(), FsError> {
+        let mut users: BTreeMap<Ino, (Elsewhere, i32)> = BTreeMap::new();
+        let outside = before.outside.into_iter().filter(|_| gone);
+        for at in before.inside.into_iter().chain(outside) {
+            users.entry(at.ino).or_insert((at, 0)).1 -= 1;
+        }
+        let kept = list.iter().filter_map(|a| a.elsewhere).filter(|at| !made.contains(at));
+        for at in kept {
+            users.entry(at.ino).or_insert((at, 0)).1 += 1;
+        }
+        let blocks = xattr::blocks_elsewhere(list, self.store.limits().block_bytes);
+        if blocks != before.blocks {
+            self.store.count_values(txn, h, blocks as i64 - before.blocks as i64);
+        }
+        // What goes may take further transactions.
+        for more in [true, false] {
+            for (at, n) in users.values().filter(|(_, n)| (*n > 0) == more) {
+                for _ in 0..n.abs() {
+                    self.store.use_value(txn, h, *at, more).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Before an inode without names goes: the values that its attributes name, each in a
+    /// transaction of its own. It is an orphan already.
+    pub(crate) async fn drop_values(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+        if !self.store.limits().value_inodes {
+            return Ok(());
+        }
+        let before = self.named(h).await?;
+        if self.store.leave_xattr_block(txn, h).await? {
+            // What it names others name still.
+            let bs = self.store.limits().block_bytes as u64;
+            let left = before.outside.iter().map(|e| u64::from(e.len).div_ceil(bs)).sum::<u64>();
+            self.store.count_values(txn, h, -(left as i64));
+        }
+        loop {
+            let mut list = self.attributes(h).await?;
+            let at = list.iter().position(|a| a.elsewhere.is_some());
+            let Some(at) = at else { return Ok(()) };
+            self.store.renew(txn, TO_FREE).await?;
+            list.remove(at);
+            self.put_values(txn, h, &list, false).await?;
+        }
+    }
+}
