@@ -132,13 +132,13 @@ pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> Vec<Range<usize>> 
     // Most of an inode stays as it is: whole lines are looked at first.
     while from < a.len() {
         let line_end = (from + LINE_BYTES - (at + from) % LINE_BYTES).min(a.len());
-        if a[from..line_end] == b[from..line_end] {
+        if same::<LINE_BYTES>(&a[from..line_end], &b[from..line_end]) {
             from = line_end;
             continue;
         }
         while from < line_end {
             let end = (from + 4 - (at + from) % 4).min(line_end);
-            if a[from..end] != b[from..end] {
+            if !same::<4>(&a[from..end], &b[from..end]) {
                 match runs.last_mut() {
                     Some(r) if r.end == from => r.end = end,
                     _ => runs.push(from..end),
@@ -148,6 +148,14 @@ pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> Vec<Range<usize>> 
         }
     }
     runs
+}
+
+/// Are they equal? They are of `N` bytes nearly always, for which no library is called.
+fn same<const N: usize>(a: &[u8], b: &[u8]) -> bool {
+    match (<&[u8; N]>::try_from(a), <&[u8; N]>::try_from(b)) {
+        (Ok(a), Ok(b)) => a == b,
+        _ => a == b,
+    }
 }
 
 #[cfg(test)]

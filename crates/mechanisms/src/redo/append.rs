@@ -163,7 +163,7 @@ impl Redo {
         Ok(now)
     }
 
-    /// The entry, and the ranges of bytes it says.
+    /// The entry, and the ranges of bytes it says, which are taken out of `touched`.
     fn encode(
         &self,
         s: &State,
@@ -185,17 +185,18 @@ impl Redo {
             let end = edits.last().map_or(0, |r| r.end);
             assert!(end <= block_bytes, "an item would reach to byte {end} of block {block}");
             let whole = edits[0] == (0..block_bytes);
+            let mut all = None;
             if data && !whole && contains(new, *block) && !self.plant.is("new-block-not-cleared") {
                 // What the disk holds there is somebody else's; memory has zeros around the
                 // contents.
                 entry.zero(*block, 0, block_bytes);
-                ranges.insert(*block, std::iter::once(0..block_bytes).collect());
-            } else {
-                ranges.insert(*block, edits.clone());
+                all = Some(0..block_bytes);
             }
-            for r in edits {
+            for r in &*edits {
                 entry.write(*block, r.start, &bytes[r.clone()]);
             }
+            let said = all.map_or_else(|| std::mem::take(edits), |all| vec![all]);
+            ranges.insert(*block, said);
         }
         if !self.plant.is("no-revoke") {
             freed.iter().for_each(|e| entry.revoke(*e)); // I6

@@ -122,16 +122,17 @@ impl EntryBuf {
 }
 
 /// Where the first run of zeros that is worth an item begins, and its length; else the end and 0.
+/// Bytes are read from the far end of where a run may lie, as in a search for a word: one that is
+/// not zero rules out all before it.
 fn next_zero_run(bytes: &[u8]) -> (usize, usize) {
     let mut start = 0;
-    while start < bytes.len() {
-        let Some(zero) = bytes[start..].iter().position(|&b| b == 0) else { break };
-        let at = start + zero;
-        let end = bytes[at..].iter().position(|&b| b != 0).map_or(bytes.len(), |n| at + n);
-        if end - at >= ZERO_RUN {
-            return (at, end - at);
+    while let Some(window) = bytes.get(start..start + ZERO_RUN) {
+        if let Some(last) = window.iter().rposition(|&b| b != 0) {
+            start += last + 1;
+            continue;
         }
-        start = end;
+        let more = bytes[start + ZERO_RUN..].iter().take_while(|&&b| b == 0).count();
+        return (start, ZERO_RUN + more);
     }
     (bytes.len(), 0)
 }
@@ -241,6 +242,23 @@ mod tests {
         decode(&logged, 4096, apply).unwrap();
         assert_eq!((&image[40..340], image[39], image[340]), (&bytes[..], 1, 1));
         assert_eq!((revoked, zeroed), (65_000, 4096));
+    }
+
+    #[test]
+    fn the_first_run_of_zeros_that_is_long_enough_is_found() {
+        let naive = |b: &[u8]| {
+            let long = |at: &usize| b[*at..].iter().take_while(|&&x| x == 0).count() >= ZERO_RUN;
+            let Some(at) = (0..b.len()).find(long) else { return (b.len(), 0) };
+            (at, b[at..].iter().take_while(|&&x| x == 0).count())
+        };
+        let mut rng = env::Rng::new(1);
+        for _ in 0..2000 {
+            let len = rng.below(200) as usize;
+            let mut bytes = vec![0; len];
+            let zeros = 1 + rng.below(60);
+            bytes.iter_mut().for_each(|b| *b = u8::from(rng.one_in(zeros)));
+            assert_eq!(next_zero_run(&bytes), naive(&bytes), "{bytes:?}");
+        }
     }
 
     #[test]
