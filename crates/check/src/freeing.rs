@@ -16,7 +16,7 @@ impl Check<'_> {
         let mut raw = self.raw_inode(ino)?;
         self.release_blocks_of(ino, &raw)?;
         self.clear_slot(ino, &mut raw);
-        self.infos.get_mut(ino).kind = 0;
+        self.info_mut(ino).kind = 0;
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))
     }
 

@@ -9,14 +9,12 @@ use crate::extents;
 use crate::finding::{Kind, Place};
 use crate::pass1::MapScan;
 use crate::run::Check;
+use crate::view::IMAGES;
 use format::ext::dirent::{ENTRY_MIN, put_unused};
 use format::ext::features::incompat;
 use format::ext::inline::{self, MAP_BYTES, PARENT_BYTES};
 use format::ext::inode::{FLAG_EXTENTS, FLAG_INLINE, InodeMut, InodeRef};
 use format::{BlockNo, FileBlock, Ino};
-
-/// The number of the first image: no volume has so many blocks.
-const IMAGES: u64 = 1 << 52;
 
 /// A directory that lies in its inode.
 #[derive(Clone, Copy)]
@@ -112,7 +110,7 @@ impl Check<'_> {
             let stored = inline::store(raw, &contents);
             assert!(stored, "what is no longer than before fits");
         }
-        let number = IMAGES + self.inline.len() as u64;
+        let number = IMAGES + u64::from(ino.0);
         let block = BlockNo(number);
         self.inline.insert(ino.0, InlineDir { block, len: contents.len() });
         let kinds = self.sb.has_incompat(incompat::FILETYPE);
@@ -178,7 +176,6 @@ impl Check<'_> {
         for at in others.filter(|at| at.block == from) {
             at.block = to;
         }
-        // Its number stays taken, so that no other directory gets it.
         self.inline.insert(dir.0, InlineDir { len: 0, ..d });
         Ok(true)
     }

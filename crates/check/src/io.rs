@@ -73,6 +73,18 @@ impl WriteBlocks for Vec<u8> {
     }
 }
 
+/// Hands that look at several groups at once: threads, which a checker has none of.
+pub trait Hands: Sync {
+    /// How many there are.
+    fn count(&self) -> usize;
+    /// Does each of so many jobs once, and returns when all are done.
+    fn each(&self, jobs: usize, job: &(dyn Fn(usize) + Sync));
+    /// Slots of inodes that one of them looks at in one go.
+    fn slots(&self) -> u32 {
+        8192
+    }
+}
+
 /// How far the check has come, for a progress bar.
 pub trait Progress {
     /// `done` of `total` units of the phase named are through.

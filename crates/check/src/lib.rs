@@ -36,6 +36,7 @@ mod run;
 mod seal;
 mod superblock;
 mod tables;
+mod together;
 mod tree;
 mod values;
 mod view;
@@ -44,10 +45,10 @@ mod xattr;
 
 pub use contents::{Contents, Unreadable, read_contents};
 pub use finding::{Class, Finding, Kind, Place};
-pub use io::{IoError, Progress, ReadBlocks, WriteBlocks};
+pub use io::{Hands, IoError, Progress, ReadBlocks, WriteBlocks};
 pub use locate::{Located, locate};
 pub use plan::{Plan, Report};
-pub use run::check;
+pub use run::{check, check_together};
 
 use format::FormatError;
 use std::fmt;

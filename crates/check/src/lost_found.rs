@@ -38,7 +38,7 @@ impl Check<'_> {
         let to = dir.ino;
         self.lost_found = Some(dir);
         let Some(at) = place else { return Ok(()) };
-        self.infos.get_mut(ino).names += 1;
+        self.info_mut(ino).names += 1;
         let Some(d) = self.dirs.get_mut(ino) else { return Ok(()) };
         (d.parent, d.name) = (to.0, at);
         self.add_link(to)?;
@@ -62,7 +62,7 @@ impl Check<'_> {
 
     /// Counts a subdirectory that the repair itself puts there, so that it is no finding later.
     fn add_link(&mut self, dir: Ino) -> Result<(), CheckError> {
-        let info = self.infos.get_mut(dir);
+        let info = self.info_mut(dir);
         info.links = info.links.saturating_add(1);
         let links = info.links;
         self.edit_inode(dir, |raw| InodeMut(raw).set_links(links))
@@ -89,7 +89,7 @@ impl Check<'_> {
         let Some(ino) = self.find_free_inode() else { return Ok(None) };
         self.make_dir(ino, ROOT_INO, 0o700)?;
         let Some(at) = self.insert_name(ROOT_INO, &mut 0, ino, NAME)? else { return Ok(None) };
-        self.infos.get_mut(ino).names += 1;
+        self.info_mut(ino).names += 1;
         let d = self.dirs.get_mut(ino).expect("made just now");
         (d.parent, d.name, d.empty) = (ROOT_INO.0, at, false);
         self.add_link(ROOT_INO)?;
@@ -114,7 +114,7 @@ impl Check<'_> {
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))?;
         let bytes = self.blank_dir_block(Some((ino, parent)));
         let block = self.map_new_block(ino, FileBlock(0), bytes)?;
-        *self.infos.get_mut(ino) = Info { kind: 2, empty: false, links: 2, names: 0 };
+        *self.info_mut(ino) = Info { kind: 2, empty: false, links: 2, names: 0 };
         let first = self.dirs.blocks.len();
         self.dirs.blocks.push(block.map_or(0, |b| b.0));
         let d = Dir {

@@ -50,35 +50,52 @@ pub(crate) struct MapScan {
 impl Check<'_> {
     /// Looks at every inode.
     pub(crate) fn check_inodes(&mut self) -> Result<(), CheckError> {
+        let groups = u64::from(self.geo().groups);
+        for some in self.parts_of_groups().chunks(self.parts_at_once()) {
+            let mut learned = self.learn_inodes(some).into_iter();
+            let mut all_taken = true;
+            for part in some {
+                let new = learned.next().flatten();
+                // Behind something that was found all is looked at in order.
+                all_taken = all_taken && new.is_some_and(|new| self.take_inodes(new));
+                if !all_taken {
+                    part.clone().try_for_each(|g| self.check_group(GroupNo(g)))?;
+                }
+                self.progress.step("inodes", u64::from(part.end), groups);
+            }
+        }
+        self.check_features();
+        Ok(())
+    }
+
+    /// Looks at a group's inodes.
+    pub(crate) fn check_group(&mut self, g: GroupNo) -> Result<(), CheckError> {
         let geo = self.geo();
         let run = RUN_BYTES / geo.block_bytes;
         let per_block = geo.block_bytes / geo.inode_bytes;
-        let mut buf = vec![0; RUN_BYTES];
-        for g in (0..geo.groups).map(GroupNo) {
-            let table = BlockNo(self.frame.descs[g.0 as usize].inode_table);
-            // What was never used need not be zero, and is nobody's.
-            let used = self.frame.used_slots(g) as usize;
-            let blocks = used.div_ceil(per_block);
-            self.progress.step("inodes", u64::from(g.0), u64::from(geo.groups));
-            if self.view.known_zero(table, blocks as u64) {
-                continue;
-            }
-            for from in (0..blocks).step_by(run) {
-                let count = run.min(blocks - from);
-                let bytes = &mut buf[..count * geo.block_bytes];
-                self.view.read_run(table.plus(from as u64), bytes)?;
-                let first = from * geo.block_bytes / geo.inode_bytes;
-                for (i, raw) in bytes.chunks_exact(geo.inode_bytes).enumerate() {
-                    let index = (first + i) as u32;
-                    if (index as usize) < used {
-                        let ino = Ino(g.0 * geo.inodes_per_group + index + 1);
-                        self.check_inode(ino, raw)?;
-                    }
+        let table = BlockNo(self.frame.descs[g.0 as usize].inode_table);
+        // What was never used need not be zero, and is nobody's.
+        let used = self.frame.used_slots(g) as usize;
+        let blocks = used.div_ceil(per_block);
+        if self.view.known_zero(table, blocks as u64) {
+            return Ok(());
+        }
+        let mut buf = std::mem::take(&mut self.run);
+        buf.resize(RUN_BYTES, 0);
+        for from in (0..blocks).step_by(run) {
+            let count = run.min(blocks - from);
+            let bytes = &mut buf[..count * geo.block_bytes];
+            self.view.read_run(table.plus(from as u64), bytes)?;
+            let first = from * geo.block_bytes / geo.inode_bytes;
+            for (i, raw) in bytes.chunks_exact(geo.inode_bytes).enumerate() {
+                let index = (first + i) as u32;
+                if (index as usize) < used {
+                    let ino = Ino(g.0 * geo.inodes_per_group + index + 1);
+                    self.check_inode(ino, raw)?;
                 }
             }
         }
-        self.progress.step("inodes", u64::from(geo.groups), u64::from(geo.groups));
-        self.check_features();
+        self.run = buf;
         Ok(())
     }
 
@@ -301,7 +318,7 @@ impl Check<'_> {
         if ino == BAD_BLOCKS_INO {
             return;
         }
-        *self.infos.get_mut(ino) = Info { kind, empty, links: inode.links(), names: 0 };
+        *self.info_mut(ino) = Info { kind, empty, links: inode.links(), names: 0 };
         if !inode.is_dir() {
             return;
         }

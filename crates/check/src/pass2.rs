@@ -7,6 +7,7 @@ use crate::finding::{Kind, Place};
 use crate::pass1::what_of;
 use crate::run::Check;
 use crate::tables::{At, Frame};
+use crate::together::Name;
 use format::bytes::set32;
 use format::ext::csum::has_tail;
 use format::ext::dirent::{self, HEAD};
@@ -28,24 +29,29 @@ struct Here {
 impl Check<'_> {
     /// Looks at every directory.
     pub(crate) fn check_dirs(&mut self) -> Result<(), CheckError> {
-        let total = self.dirs.list.len();
-        for i in 0..total {
-            if i % 256 == 0 {
-                self.progress.step("directories", i as u64, total as u64);
+        let total = self.dirs.list.len() as u64;
+        for some in self.parts_of_dirs().chunks(self.parts_at_once()) {
+            let mut learned = self.learn_entries(some).into_iter();
+            let mut all_taken = true;
+            for part in some {
+                let new = learned.next().flatten().filter(|_| all_taken);
+                all_taken = new.is_some();
+                match new {
+                    Some(new) => self.take_entries(part, new),
+                    None => part.clone().try_for_each(|i| self.check_dir(i as usize))?,
+                }
+                self.progress.step("directories", u64::from(part.end), total);
             }
-            self.check_dir(i)?;
         }
-        self.progress.step("directories", total as u64, total as u64);
         Ok(())
     }
 
-    fn check_dir(&mut self, i: usize) -> Result<(), CheckError> {
+    pub(crate) fn check_dir(&mut self, i: usize) -> Result<(), CheckError> {
         let d = self.dirs.list[i];
         let dir = Ino(d.ino);
         let mut changed = false;
         let mut names: Vec<(u64, At)> = Vec::new();
         let mut broken_node = false;
-        self.dirs.list[i].empty = true;
         for n in 0..d.count {
             let mut block = BlockNo(self.dirs.blocks[d.first + n as usize]);
             let mut here = Here { dir, block, first: n == 0, changed: false };
@@ -65,6 +71,7 @@ impl Check<'_> {
                 self.view.put(block, bytes);
             }
         }
+        self.dirs.list[i].empty = names.is_empty();
         changed |= self.check_names_twice(dir, names)?;
         if d.indexed && (changed || broken_node || !self.index_is_sound(&d)?) {
             self.drop_index(dir, changed)?;
@@ -177,7 +184,7 @@ impl Check<'_> {
             self.mend_kind(bytes, here, &e);
             let at = At { block: here.block.0, byte: e.at as u16 };
             names.push((hash(e.name(bytes)), at));
-            self.count_name(here.dir, Ino(e.ino), at);
+            self.count_name((here.dir, Ino(e.ino), at));
         }
     }
 
@@ -258,10 +265,15 @@ impl Check<'_> {
         }
     }
 
-    fn count_name(&mut self, dir: Ino, ino: Ino, at: At) {
-        self.infos.get_mut(ino).names += 1;
-        if let Some(d) = self.dirs.get_mut(dir) {
-            d.empty = false;
+    pub(crate) fn count_name(&mut self, (dir, ino, at): Name) {
+        if let Some(met) = &mut self.names_met {
+            met.push((dir, ino, at));
+            return;
+        }
+        let info = self.info_mut(ino);
+        info.names += 1;
+        if info.kind != 2 {
+            return;
         }
         let Some(d) = self.dirs.get_mut(ino) else { return };
         if d.parent == 0 {
@@ -314,7 +326,7 @@ impl Check<'_> {
     pub(crate) fn remove_name(&mut self, ino: Ino, at: At) -> Result<(), CheckError> {
         let block = BlockNo(at.block);
         self.view.edit(block, |b| set32(b, usize::from(at.byte), 0))?;
-        let info = self.infos.get_mut(ino);
+        let info = self.info_mut(ino);
         info.names = info.names.saturating_sub(1);
         let Some(i) = self.dirs.find(ino) else { return Ok(()) };
         let mut others = self.extra_names.remove(&ino.0).unwrap_or_default();

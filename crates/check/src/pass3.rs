@@ -62,7 +62,7 @@ impl Check<'_> {
             all.extend(others);
             let keep = best_name(d.dotdot, &displaced, &all);
             (d.parent, d.name) = (all[keep].0.0, all[keep].1);
-            self.infos.get_mut(Ino(dir)).names = 1;
+            self.info_mut(Ino(dir)).names = 1;
             let text = format!("the directory has {} names; one stays", all.len());
             self.found(Kind::TwoNames, Place::Inode(Ino(dir)), text);
             all.remove(keep);

@@ -73,7 +73,7 @@ impl Plan {
 }
 
 /// What a check found.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// What is wrong, in the order of the passes; the first ten thousand of them.
     pub findings: Vec<Finding>,

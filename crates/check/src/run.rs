@@ -3,11 +3,12 @@
 
 use crate::finding::{Finding, Kind, Place};
 use crate::inline::InlineDir;
-use crate::io::{Progress, ReadBlocks};
+use crate::io::{Hands, Progress, ReadBlocks};
 use crate::locate::{Located, locate};
 use crate::lost_found::LostFound;
 use crate::plan::{Plan, Report};
-use crate::tables::{At, Claims, Dirs, Frame, Infos};
+use crate::tables::{At, Claims, Dirs, Frame, Info, Infos};
+use crate::together::{Crew, Name};
 use crate::values::Values;
 use crate::view::View;
 use crate::{CheckError, Options};
@@ -19,6 +20,7 @@ use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// Where a superblock has its state.
 const STATE_AT: usize = 0x3a;
@@ -33,6 +35,12 @@ pub(crate) struct Check<'a> {
     pub(crate) frame: Frame,
     pub(crate) report: Report,
     pub(crate) progress: &'a mut dyn Progress,
+    /// Who looks at several groups at once, if anybody does.
+    pub(crate) crew: Option<Crew<'a>>,
+    /// Names that were met, where somebody else counts them.
+    pub(crate) names_met: Option<Vec<Name>>,
+    /// Room for a part of an inode table.
+    pub(crate) run: Vec<u8>,
     pub(crate) claims: Claims,
     /// Blocks claimed more than once.
     pub(crate) twice: BTreeSet<u64>,
@@ -44,7 +52,7 @@ pub(crate) struct Check<'a> {
     pub(crate) hosts: Vec<bool>,
     /// The bitmap that was compared last was not as it should be.
     pub(crate) map_changed: bool,
-    pub(crate) infos: Infos,
+    pub(crate) infos: Arc<Infos>,
     pub(crate) dirs: Dirs,
     /// Further names of directories that have one: the directory they are in, and where.
     pub(crate) extra_names: BTreeMap<u32, Vec<(Ino, At)>>,
@@ -77,6 +85,26 @@ pub fn check<'a>(
     options: &Options,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
+    run(image, None, options, progress)
+}
+
+/// The same, with hands that look at several groups at once. What is found, and the repair, are the
+/// same.
+pub fn check_together<'a>(
+    image: &'a (dyn ReadBlocks + Sync),
+    options: &Options,
+    progress: &'a mut dyn Progress,
+    hands: &'a dyn Hands,
+) -> Result<Report, CheckError> {
+    run(image, Some(Crew { image, hands }), options, progress)
+}
+
+fn run<'a>(
+    image: &'a dyn ReadBlocks,
+    crew: Option<Crew<'a>>,
+    options: &Options,
+    progress: &'a mut dyn Progress,
+) -> Result<Report, CheckError> {
     let located = locate(image)?;
     let unknown = located.superblock.features().not_checked_because();
     if !unknown.is_empty() {
@@ -84,6 +112,7 @@ pub fn check<'a>(
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
     }
     let mut c = Check::new(image, options, located, progress);
+    c.crew = crew;
     c.passes()?;
     let first = c.report.clone();
     let mut left = Vec::new();
@@ -108,20 +137,43 @@ impl<'a> Check<'a> {
         progress: &'a mut dyn Progress,
     ) -> Check<'a> {
         let geo = Geometry::of(&located.superblock);
-        let mut c = Check {
-            view: View::new(image, geo.block_bytes),
-            options: *options,
-            sb: located.superblock,
-            frame: Frame { geo, descs: Vec::new().into(), own: Vec::new().into() },
+        let view = View::new(image, geo.block_bytes);
+        let frame = Frame { geo, descs: Vec::new().into(), own: Vec::new().into() };
+        let mut c = Check::blank(view, *options, located.superblock, frame, progress);
+        c.crashed = c.sb.state() & (STATE_VALID | STATE_ERROR) == 0;
+        c.report.marked_clean = c.sb.is_clean() && located.copy_of.is_none();
+        if let Some(g) = located.copy_of {
+            let text = format!("{}; the copy in group {g} takes its place", located.fault);
+            c.found(Kind::SuperDamaged, Place::Volume, text);
+        }
+        c
+    }
+
+    /// One that has looked at nothing.
+    pub(crate) fn blank(
+        view: View<'a>,
+        options: Options,
+        sb: Superblock,
+        frame: Frame,
+        progress: &'a mut dyn Progress,
+    ) -> Check<'a> {
+        Check {
+            view,
+            options,
+            sb,
+            frame,
             report: Report::default(),
             progress,
+            crew: None,
+            names_met: None,
+            run: Vec::new(),
             claims: Claims::default(),
             twice: BTreeSet::new(),
             to_rebuild: BTreeMap::new(),
             hidden: BTreeSet::new(),
             hosts: Vec::new(),
             map_changed: false,
-            infos: Infos::default(),
+            infos: Arc::default(),
             dirs: Dirs::default(),
             extra_names: BTreeMap::new(),
             inline: BTreeMap::new(),
@@ -133,14 +185,7 @@ impl<'a> Check<'a> {
             crashed: false,
             large_file: false,
             alloc_next: 0,
-        };
-        c.crashed = c.sb.state() & (STATE_VALID | STATE_ERROR) == 0;
-        c.report.marked_clean = c.sb.is_clean() && located.copy_of.is_none();
-        if let Some(g) = located.copy_of {
-            let text = format!("{}; the copy in group {g} takes its place", located.fault);
-            c.found(Kind::SuperDamaged, Place::Volume, text);
         }
-        c
     }
 
     /// Forgets what the passes have learned, but not what they have mended.
@@ -151,10 +196,10 @@ impl<'a> Check<'a> {
 
     pub(crate) fn reset_tables(&mut self) {
         let geo = self.geo();
-        self.claims = Claims::new(&geo);
+        self.claims = Claims::default();
         self.twice.clear();
         self.to_rebuild.clear();
-        self.infos = Infos::new(&geo);
+        self.infos = Arc::new(Infos::from_group(&geo, 0));
         self.dirs = Dirs::default();
         self.extra_names.clear();
         self.forget_images();
@@ -256,6 +301,10 @@ impl<'a> Check<'a> {
     /// Notes a finding whose repair takes away something that has a name.
     pub(crate) fn found_losing(&mut self, kind: Kind, place: Place, text: impl Into<String>) {
         self.report.add(Finding { kind, place, text: text.into(), loses_name: true });
+    }
+
+    pub(crate) fn info_mut(&mut self, ino: Ino) -> &mut Info {
+        Arc::make_mut(&mut self.infos).get_mut(ino)
     }
 
     /// The raw inode, as the view has it.

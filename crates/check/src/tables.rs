@@ -5,17 +5,18 @@
 use format::ext::geometry::INODE_UNINIT;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo, Ino};
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
+use std::sync::Arc;
 
 /// The volume's own metadata: what no file may claim.
 #[derive(Clone)]
 pub(crate) struct Frame {
     pub(crate) geo: Geometry,
-    pub(crate) descs: Rc<[GroupDesc]>,
+    pub(crate) descs: Arc<[GroupDesc]>,
     /// Superblocks, descriptors, bitmaps, inode tables and the block of mmp, as runs from a block
     /// to the one after their last, in order.
-    pub(crate) own: Rc<[(u64, u64)]>,
+    pub(crate) own: Arc<[(u64, u64)]>,
 }
 
 impl Frame {
@@ -77,27 +78,36 @@ impl Frame {
 /// One bit a block: claimed by a file.
 #[derive(Default)]
 pub(crate) struct Claims {
-    groups: Vec<Option<Box<[u8]>>>,
+    /// Groups in which something is claimed, and where their bits are.
+    groups: BTreeMap<u32, usize>,
+    maps: Vec<Box<[u8]>>,
+    /// The group that was claimed in last: the next block mostly is one of its.
+    last: Option<(u32, usize)>,
 }
 
 impl Claims {
-    pub(crate) fn new(geo: &Geometry) -> Claims {
-        Claims { groups: vec![None; geo.groups as usize] }
+    fn map_mut(&mut self, geo: &Geometry, g: u32) -> &mut [u8] {
+        let place = match self.last {
+            Some((last, place)) if last == g => place,
+            _ => *self.groups.entry(g).or_insert_with(|| {
+                self.maps.push(vec![0; geo.blocks_per_group as usize / 8].into());
+                self.maps.len() - 1
+            }),
+        };
+        self.last = Some((g, place));
+        &mut self.maps[place]
     }
     /// Claims a block; true if it was claimed before.
     pub(crate) fn claim(&mut self, geo: &Geometry, b: BlockNo) -> bool {
-        let map = self.groups[geo.group_of(b).0 as usize]
-            .get_or_insert_with(|| vec![0; geo.blocks_per_group as usize / 8].into());
+        let map = self.map_mut(geo, geo.group_of(b).0);
         let bit = geo.bit_of(b);
         let before = map[bit / 8] >> (bit % 8) & 1 == 1;
         map[bit / 8] |= 1 << (bit % 8);
         before
     }
     pub(crate) fn release(&mut self, geo: &Geometry, b: BlockNo) {
-        if let Some(map) = &mut self.groups[geo.group_of(b).0 as usize] {
-            let bit = geo.bit_of(b);
-            map[bit / 8] &= !(1 << (bit % 8));
-        }
+        let bit = geo.bit_of(b);
+        self.map_mut(geo, geo.group_of(b).0)[bit / 8] &= !(1 << (bit % 8));
     }
     pub(crate) fn is_claimed(&self, geo: &Geometry, b: BlockNo) -> bool {
         let bit = geo.bit_of(b);
@@ -105,7 +115,21 @@ impl Claims {
     }
     /// A group's bits; None: nothing is claimed in it.
     pub(crate) fn group(&self, g: GroupNo) -> Option<&[u8]> {
-        self.groups[g.0 as usize].as_deref()
+        self.groups.get(&g.0).map(|place| &*self.maps[*place])
+    }
+    /// Is there a block that both claim?
+    pub(crate) fn meet(&self, others: &Claims) -> bool {
+        others.groups.iter().any(|(g, place)| {
+            let own = self.group(GroupNo(*g)).unwrap_or(&[]);
+            own.iter().zip(&others.maps[*place]).any(|(a, b)| a & b != 0)
+        })
+    }
+    /// Claims what the others do.
+    pub(crate) fn join(&mut self, geo: &Geometry, others: &Claims) {
+        for (g, place) in &others.groups {
+            let own = self.map_mut(geo, *g).iter_mut();
+            own.zip(&others.maps[*place]).for_each(|(a, b)| *a |= b);
+        }
     }
 }
 
@@ -122,42 +146,54 @@ pub(crate) struct Info {
     pub(crate) names: u32,
 }
 
-/// Every inode's `Info`.
-#[derive(Default)]
+/// Every inode's `Info`, from a group on.
+#[derive(Clone, Default)]
 pub(crate) struct Infos {
+    first: u32,
     groups: Vec<Option<Box<[Info]>>>,
     per_group: u32,
 }
 
 impl Infos {
-    pub(crate) fn new(geo: &Geometry) -> Infos {
-        Infos { groups: vec![None; geo.groups as usize], per_group: geo.inodes_per_group }
+    /// Of no inode yet; none before this group's will follow.
+    pub(crate) fn from_group(geo: &Geometry, first: u32) -> Infos {
+        Infos { first, groups: Vec::new(), per_group: geo.inodes_per_group }
     }
     fn place(&self, ino: Ino) -> (usize, usize) {
         let n = ino.0 - 1;
-        ((n / self.per_group) as usize, (n % self.per_group) as usize)
+        ((n / self.per_group - self.first) as usize, (n % self.per_group) as usize)
     }
     /// Of an inode of the volume.
     pub(crate) fn get(&self, ino: Ino) -> Info {
         let (g, i) = self.place(ino);
-        self.groups[g].as_ref().map_or(Info::default(), |t| t[i])
+        self.groups.get(g).and_then(Option::as_ref).map_or(Info::default(), |t| t[i])
     }
     pub(crate) fn get_mut(&mut self, ino: Ino) -> &mut Info {
         let (g, i) = self.place(ino);
         let n = self.per_group as usize;
+        if self.groups.len() <= g {
+            self.groups.resize(g + 1, None);
+        }
         &mut self.groups[g].get_or_insert_with(|| vec![Info::default(); n].into())[i]
     }
     /// A group's inodes; None: all are free.
     pub(crate) fn group(&self, g: GroupNo) -> Option<&[Info]> {
-        self.groups[g.0 as usize].as_deref()
+        self.groups.get((g.0 - self.first) as usize)?.as_deref()
     }
     /// All inodes in use, ascending.
     pub(crate) fn used(&self) -> impl Iterator<Item = (Ino, Info)> + '_ {
-        self.groups.iter().enumerate().flat_map(move |(g, table)| {
-            let first = g as u32 * self.per_group + 1;
+        self.groups.iter().zip(self.first..).flat_map(move |(table, g)| {
+            let first = g * self.per_group + 1;
             let infos = table.as_deref().unwrap_or(&[]).iter().enumerate();
             infos.filter(|(_, i)| i.kind != 0).map(move |(n, i)| (Ino(first + n as u32), *i))
         })
+    }
+    /// Takes over what others know of the groups behind its last.
+    pub(crate) fn append(&mut self, others: Infos) {
+        let at = (others.first - self.first) as usize;
+        assert!(self.groups.len() <= at || others.groups.is_empty(), "the groups behind its last");
+        self.groups.resize(self.groups.len().max(at), None);
+        self.groups.extend(others.groups);
     }
 }
 
@@ -195,6 +231,22 @@ pub(crate) struct Dirs {
 }
 
 impl Dirs {
+    /// Some of them.
+    pub(crate) fn part(&self, range: Range<u32>) -> Dirs {
+        let mut part = Dirs::default();
+        for d in &self.list[range.start as usize..range.end as usize] {
+            let blocks = &self.blocks[d.first..d.first + d.count as usize];
+            part.list.push(Dir { first: part.blocks.len(), ..*d });
+            part.blocks.extend(blocks);
+        }
+        part
+    }
+    /// More of them, behind the last.
+    pub(crate) fn append(&mut self, more: Dirs) {
+        let first = self.blocks.len();
+        self.list.extend(more.list.into_iter().map(|d| Dir { first: first + d.first, ..d }));
+        self.blocks.extend(more.blocks);
+    }
     /// The index of a directory in the list.
     pub(crate) fn find(&self, ino: Ino) -> Option<usize> {
         self.list.binary_search_by_key(&ino.0, |d| d.ino).ok()

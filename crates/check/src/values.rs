@@ -33,6 +33,17 @@ pub(crate) struct Values {
     pub(crate) in_block: BTreeMap<u64, u64>,
 }
 
+impl Values {
+    /// Takes over what is known of others' attributes.
+    pub(crate) fn append(&mut self, mut others: Values) {
+        self.holders.append(&mut others.holders);
+        self.in_block.append(&mut others.in_block);
+        for (ino, users) in others.users {
+            *self.users.entry(ino).or_default() += users;
+        }
+    }
+}
+
 /// The entries from byte `first` on, as far as they are well formed, that name inodes.
 pub(crate) fn named_in(space: &[u8], first: usize) -> Vec<Named> {
     let (mut all, mut at) = (Vec::new(), first);
@@ -96,7 +107,7 @@ impl Check<'_> {
     pub(crate) fn check_values(&mut self) -> Result<(), CheckError> {
         for ino in std::mem::take(&mut self.values.holders) {
             let users = self.values.users.get(&ino).copied().unwrap_or(0);
-            let info = self.infos.get_mut(ino);
+            let info = self.info_mut(ino);
             info.names += u32::from(users > 0);
             if info.names == 0 {
                 self.free_inode(ino)?;

@@ -6,18 +6,62 @@ use crate::CheckError;
 use crate::io::ReadBlocks;
 use format::BlockNo;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// The number of the first block that is none of the volume's: contents of an inode, shown as a
+/// block. No volume has so many.
+pub(crate) const IMAGES: u64 = 1 << 52;
+
+/// Blocks laid over others. Views of one moment share them: who changes one copies all.
+pub(crate) type Laid = Arc<BTreeMap<u64, Vec<u8>>>;
 
 pub(crate) struct View<'a> {
     image: &'a dyn ReadBlocks,
     block_bytes: usize,
-    mended: BTreeMap<u64, Vec<u8>>,
+    mended: Laid,
+    images: Laid,
     /// Mended blocks that nothing on the device points at yet: they are written first.
     fresh: BTreeSet<u64>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(image: &'a dyn ReadBlocks, block_bytes: usize) -> View<'a> {
-        View { image, block_bytes, mended: BTreeMap::new(), fresh: BTreeSet::new() }
+        View::over(image, block_bytes, (Laid::default(), Laid::default()))
+    }
+
+    /// With these mended blocks and images laid over the device's.
+    pub(crate) fn over(
+        image: &'a dyn ReadBlocks,
+        block_bytes: usize,
+        (mended, images): (Laid, Laid),
+    ) -> View<'a> {
+        View { image, block_bytes, mended, images, fresh: BTreeSet::new() }
+    }
+
+    /// What is laid over the device's blocks: mended ones, and images.
+    pub(crate) fn laid(&self) -> (Laid, Laid) {
+        (self.mended.clone(), self.images.clone())
+    }
+
+    /// Is nothing mended beyond this?
+    pub(crate) fn mends_only(&self, mended: &Laid) -> bool {
+        Arc::ptr_eq(&self.mended, mended)
+    }
+
+    /// Are there no other images than these?
+    pub(crate) fn shows_only(&self, images: &Laid) -> bool {
+        Arc::ptr_eq(&self.images, images)
+    }
+
+    /// More images.
+    pub(crate) fn show(&mut self, more: Laid) {
+        if !more.is_empty() {
+            Arc::make_mut(&mut self.images).extend(Arc::unwrap_or_clone(more));
+        }
+    }
+
+    fn laid_over(&mut self, b: BlockNo) -> &mut BTreeMap<u64, Vec<u8>> {
+        Arc::make_mut(if b.0 < IMAGES { &mut self.mended } else { &mut self.images })
     }
 
     pub(crate) fn block_bytes(&self) -> usize {
@@ -25,7 +69,8 @@ impl<'a> View<'a> {
     }
 
     pub(crate) fn read(&self, b: BlockNo) -> Result<Vec<u8>, CheckError> {
-        if let Some(bytes) = self.mended.get(&b.0) {
+        let laid = if b.0 < IMAGES { &self.mended } else { &self.images };
+        if let Some(bytes) = laid.get(&b.0) {
             return Ok(bytes.clone());
         }
         let mut bytes = vec![0; self.block_bytes];
@@ -64,18 +109,18 @@ impl<'a> View<'a> {
     ) -> Result<T, CheckError> {
         let mut bytes = self.read(b)?;
         let out = f(&mut bytes);
-        self.mended.insert(b.0, bytes);
+        self.laid_over(b).insert(b.0, bytes);
         Ok(out)
     }
 
     /// Takes back what was put there.
     pub(crate) fn forget(&mut self, b: BlockNo) {
-        self.mended.remove(&b.0);
+        self.laid_over(b).remove(&b.0);
     }
 
     pub(crate) fn put(&mut self, b: BlockNo, bytes: Vec<u8>) {
         assert_eq!(bytes.len(), self.block_bytes, "a whole block");
-        self.mended.insert(b.0, bytes);
+        self.laid_over(b).insert(b.0, bytes);
     }
 
     /// As `put`, for a block that was free before.
@@ -88,7 +133,7 @@ impl<'a> View<'a> {
     pub(crate) fn into_changes(self) -> Result<Changes, CheckError> {
         let mut changed = BTreeMap::new();
         let mut old = vec![0; self.block_bytes];
-        for (b, bytes) in self.mended {
+        for (b, bytes) in Arc::unwrap_or_clone(self.mended) {
             self.image.read_at(b * self.block_bytes as u64, &mut old)?;
             if old != bytes {
                 changed.insert(b, bytes);

@@ -5,10 +5,10 @@
 
 mod common;
 
-use check::{IoError, Options, Plan, WriteBlocks, check};
+use check::{IoError, Options, Plan, WriteBlocks};
 use common::fields::{Fields, Of};
 use common::rounds::number;
-use common::{Chance, Scratch, e2fsck, made};
+use common::{Chance, Scratch, check_both, e2fsck, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -66,17 +66,17 @@ fn a_repair_that_is_cut_off_can_be_done_again() {
             let of = c.pick(&[Of::Inode, Of::Kind, Of::Entry, Of::Entry, Of::Desc]);
             what += &format!("{}; ", fields.mutate(&mut broken, of, &mut c));
         }
-        let Ok(first) = check(&broken, &OPTIONS, &mut ()) else { continue };
+        let Ok(first) = check_both(&broken, &OPTIONS) else { continue };
         let mut whole = broken.clone();
         first.plan.apply(&mut whole, &mut ()).unwrap();
-        let kept = check(&whole, &OPTIONS, &mut ()).unwrap().inodes_used;
+        let kept = check_both(&whole, &OPTIONS).unwrap().inodes_used;
         for mut left in cut(&broken, &first.plan, &mut c) {
             states += 1;
-            let again = check(&left, &OPTIONS, &mut ()).unwrap();
+            let again = check_both(&left, &OPTIONS).unwrap();
             again.plan.apply(&mut left, &mut ()).unwrap();
             let (code, text) = e2fsck(&s, &left);
             assert_eq!(code, 0, "SEED={seed}: {what}\n{:#?}\n{text}", again.findings);
-            let used = check(&left, &OPTIONS, &mut ()).unwrap().inodes_used;
+            let used = check_both(&left, &OPTIONS).unwrap().inodes_used;
             assert!(
                 used >= kept,
                 "SEED={seed}: {what}\n{used} of {kept} inodes\n{:#?}",

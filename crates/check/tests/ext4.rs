@@ -5,10 +5,11 @@
 
 mod common;
 
-use check::{CheckError, Options, check};
+use check::{CheckError, Options, check, check_together};
 use common::rounds::Rounds;
 use common::wide::{ALL, Layout, Of, made4};
-use common::{Scratch, e2fsck};
+use common::{Counted, Scratch, Two, check_both, e2fsck};
+use std::sync::atomic::AtomicUsize;
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 const M: u64 = 1 << 20;
@@ -38,9 +39,21 @@ fn sound_volumes_are_sound() {
     let s = Scratch::new("sound4");
     for (name, image) in images() {
         assert_eq!(e2fsck(&s, &image).0, 0, "{name}");
-        let report = check(&image, &OPTIONS, &mut ()).unwrap();
+        let report = check_both(&image, &OPTIONS).unwrap();
         assert!(report.is_sound(), "{name}: {:#?}", report.findings);
         assert!(report.plan.is_empty(), "{name}: the plan is not empty");
+    }
+}
+
+/// What several hands learn of a sound volume is taken over: nothing is looked at once more.
+#[test]
+fn several_hands_look_at_a_sound_volume_once() {
+    for (name, image) in images() {
+        let [alone, together] = [(), ()].map(|()| Counted(&image, AtomicUsize::new(0)));
+        let first = check(&alone, &OPTIONS, &mut ()).unwrap();
+        let second = check_together(&together, &OPTIONS, &mut (), &Two).unwrap();
+        assert_eq!(first, second, "{name}");
+        assert_eq!(alone.1.into_inner(), together.1.into_inner(), "{name}");
     }
 }
 
@@ -76,7 +89,7 @@ fn what_e2fsck_finds_is_found_and_what_is_repaired_it_accepts() {
 
 /// What is wrong with our verdict on a damaged image.
 fn judge(s: &Scratch, broken: &Vec<u8>, of: Of) -> Option<String> {
-    let report = match check(broken, &OPTIONS, &mut ()) {
+    let report = match check_both(broken, &OPTIONS) {
         Ok(r) => r,
         // Refused, or to be replayed first: nothing is called repaired.
         Err(CheckError::Format(_) | CheckError::NeedsRecovery | CheckError::CutShort { .. }) => {
@@ -107,17 +120,17 @@ fn a_damaged_block_of_mmp_is_made_anew() {
     let image = made4(&["-J", "size=1", "-O", "mmp"], 1024, 20 * M);
     let sb = format::ext::Superblock::decode(&image[1024..2048]).unwrap();
     let at = sb.mmp_block().unwrap().0 as usize * 1024;
-    let report = check(&image, &OPTIONS, &mut ()).unwrap();
+    let report = check_both(&image, &OPTIONS).unwrap();
     assert!(report.is_sound(), "{:#?}", report.findings);
     // The magic number, the number of who uses it, a byte under the checksum.
     for byte in [at, at + 7, at + 600] {
         let mut broken = image.clone();
         broken[byte] ^= 0x10;
-        let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+        let report = check_both(&broken, &OPTIONS).unwrap();
         let kinds: Vec<_> = report.findings.iter().map(|f| f.kind.name()).collect();
         assert_eq!((kinds, report.left.len()), (vec!["mmp"], 0), "byte {byte}");
         report.plan.apply(&mut broken, &mut ()).unwrap();
-        assert!(check(&broken, &OPTIONS, &mut ()).unwrap().is_sound());
+        assert!(check_both(&broken, &OPTIONS).unwrap().is_sound());
         assert_eq!(e2fsck(&s, &broken).0, 0, "byte {byte}");
     }
 }

@@ -5,10 +5,10 @@
 
 mod common;
 
-use check::{CheckError, Options, check};
+use check::{CheckError, Options};
 use common::fields::{ALL, Fields};
 use common::rounds::Rounds;
-use common::{Scratch, e2fsck, indexed, made};
+use common::{Scratch, check_both, e2fsck, indexed, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -42,7 +42,7 @@ fn what_is_repaired_e2fsck_accepts() {
                     let other = c.pick(&ALL);
                     what += &format!("; {}", fields.mutate(&mut broken, other, &mut c));
                 }
-                let report = match check(&broken, &OPTIONS, &mut ()) {
+                let report = match check_both(&broken, &OPTIONS) {
                     Ok(r) => r,
                     // Refused, or to be replayed first: nothing is called repaired.
                     Err(

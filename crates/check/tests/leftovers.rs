@@ -4,8 +4,8 @@
 
 mod common;
 
-use check::{Class, Kind, Options, Report, check};
-use common::{Scratch, e2fsck, made, tool};
+use check::{Class, Kind, Options, Report};
+use common::{Scratch, check_both, e2fsck, made, tool};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -27,7 +27,7 @@ fn edited(s: &Scratch, image: &[u8], commands: &str) -> Vec<u8> {
 fn examine(s: &Scratch, image: &[u8], commands: &str) -> (Report, Vec<u8>) {
     let broken = edited(s, image, commands);
     assert_ne!(e2fsck(s, &broken).0, 0, "e2fsck sees nothing wrong after {commands}");
-    let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+    let report = check_both(&broken, &OPTIONS).unwrap();
     let mut after = broken;
     report.plan.apply(&mut after, &mut ()).unwrap();
     let (code, text) = e2fsck(s, &after);
@@ -186,14 +186,14 @@ fn cut_off_everywhere(state: &str) {
          freeb {used} 90\nsif /many size 1024\nsif /dir0/inner/deeper/leaf size 3000\n{state}"
     );
     let broken = edited(&s, &image, &commands);
-    let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+    let report = check_both(&broken, &OPTIONS).unwrap();
     let writes = report.plan.blocks() + 1;
     // After a crash what is beyond the end is cut off, else the end is set behind it.
     let size = if state.is_empty() { "Size: 20480" } else { "Size: 3000" };
     for left in 0..=writes {
         let mut device = Stops { image: broken.clone(), left };
         let whole = report.plan.apply(&mut device, &mut ()).is_ok();
-        let again = check(&device.image, &OPTIONS, &mut ()).unwrap();
+        let again = check_both(&device.image, &OPTIONS).unwrap();
         assert!(
             whole || left == 0 || !again.marked_clean,
             "cut after {left} writes, but marked as clean"

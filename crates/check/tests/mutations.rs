@@ -5,13 +5,13 @@
 
 mod common;
 
-use check::{Options, Report, check};
-use common::{Chance, Metadata, Scratch, damage, e2fsck, indexed, made, metadata};
+use check::{Options, Report};
+use common::{Chance, Metadata, Scratch, check_both, damage, e2fsck, indexed, made, metadata};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
 fn run(image: &Vec<u8>) -> Result<Report, check::CheckError> {
-    check(image, &OPTIONS, &mut ())
+    check_both(image, &OPTIONS)
 }
 
 fn repaired(image: &[u8], report: &Report) -> Vec<u8> {

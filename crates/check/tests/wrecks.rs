@@ -5,8 +5,8 @@
 
 mod common;
 
-use check::{CheckError, Kind, Options, check};
-use common::{Chance, Scratch, damage, e2fsck, made, metadata};
+use check::{CheckError, Kind, Options};
+use common::{Chance, Scratch, check_both, damage, e2fsck, made, metadata};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -23,7 +23,7 @@ fn a_lost_primary_comes_back_from_a_copy() {
         for (from, to) in [(1024, 2048), (1024, (first + 2) * block), (1024, 1100)] {
             let mut broken = image.clone();
             broken[from..to].fill(0x5a);
-            let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+            let report = check_both(&broken, &OPTIONS).unwrap();
             assert!(report.counts.contains_key(&Kind::SuperDamaged));
             report.plan.apply(&mut broken, &mut ()).unwrap();
             let (code, text) = e2fsck(&s, &broken);
@@ -44,7 +44,7 @@ fn a_damaged_superblock_is_mended_or_refused() {
         let mut broken = image.clone();
         // Fields that mean something lie in the first 0x170 bytes.
         let what = damage(&mut broken, &[(1024, 0x170)], &m, &mut c);
-        let report = match check(&broken, &OPTIONS, &mut ()) {
+        let report = match check_both(&broken, &OPTIONS) {
             Ok(r) => r,
             Err(
                 CheckError::Format(_) | CheckError::NeedsRecovery | CheckError::CutShort { .. },
@@ -80,7 +80,7 @@ fn a_wreck_is_repaired_all_the_same() {
             let (at, len) = c.pick(&all[of]);
             (at..at + len).for_each(|i| broken[i] = c.next() as u8);
         }
-        let report = check(&broken, &OPTIONS, &mut ()).unwrap();
+        let report = check_both(&broken, &OPTIONS).unwrap();
         report.plan.apply(&mut broken, &mut ()).unwrap();
         let (code, text) = e2fsck(&s, &broken);
         assert!(report.left.is_empty(), "{n}: {:#?}", report.left);
@@ -101,12 +101,12 @@ fn no_bytes_make_it_panic() {
         }
         // The magic and the sizes stay, so that it does not end at once.
         broken[1024..1024 + 0x70].copy_from_slice(&image[1024..1024 + 0x70]);
-        let _ = check(&broken, &OPTIONS, &mut ());
+        let _ = check_both(&broken, &OPTIONS);
     }
     for len in [0, 1, 1023, 1024, 2047, 2048, 100_000] {
         let noise: Vec<u8> = (0..len).map(|_| c.next() as u8).collect();
-        assert!(check(&noise, &OPTIONS, &mut ()).is_err());
+        assert!(check_both(&noise, &OPTIONS).is_err());
         let short = image[..len].to_vec();
-        assert!(check(&short, &OPTIONS, &mut ()).is_err());
+        assert!(check_both(&short, &OPTIONS).is_err());
     }
 }

@@ -9,6 +9,7 @@ mod commands;
 mod config;
 mod device;
 mod disk;
+mod hands;
 mod helpers;
 mod hold;
 mod image;

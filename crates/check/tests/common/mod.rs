@@ -7,6 +7,7 @@ pub mod fields;
 pub mod rounds;
 pub mod wide;
 
+use check::{CheckError, Hands, IoError, Options, ReadBlocks, Report, check, check_together};
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::InodeRef;
@@ -15,6 +16,7 @@ use format::ext::{Geometry, GroupDesc, Superblock};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// A directory of its own, removed when it goes.
 pub struct Scratch(pub PathBuf);
@@ -136,6 +138,51 @@ pub fn indexed(s: &Scratch, image: &[u8]) -> Vec<u8> {
     let out = tool("e2fsck").arg("-fyD").arg(&path).output().unwrap();
     assert!(matches!(out.status.code(), Some(0 | 1)));
     std::fs::read(&path).unwrap()
+}
+
+/// An image that counts how often it is read.
+pub struct Counted<'a>(pub &'a Vec<u8>, pub AtomicUsize);
+
+impl ReadBlocks for Counted<'_> {
+    fn size_bytes(&self) -> u64 {
+        self.0.size_bytes()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.1.fetch_add(1, Relaxed);
+        self.0.read_at(at, into)
+    }
+}
+
+/// Two threads, which take small parts.
+pub struct Two;
+
+impl Hands for Two {
+    fn count(&self) -> usize {
+        2
+    }
+    fn slots(&self) -> u32 {
+        64
+    }
+    fn each(&self, jobs: usize, job: &(dyn Fn(usize) + Sync)) {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(n) = Some(next.fetch_add(1, Relaxed)).filter(|n| *n < jobs) {
+                job(n);
+            }
+        };
+        std::thread::scope(|s| {
+            s.spawn(work);
+            work();
+        });
+    }
+}
+
+/// A check by one, and by several hands: they find the same, and mend it in the same way.
+pub fn check_both(image: &Vec<u8>, options: &Options) -> Result<Report, CheckError> {
+    let alone = check(image, options, &mut ());
+    let together = check_together(image, options, &mut (), &Two);
+    assert_eq!(alone, together, "by one, and by several");
+    alone
 }
 
 /// What `e2fsck -fn` says of an image: its exit code and its output. A map that leads in circles

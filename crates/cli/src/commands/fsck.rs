@@ -2,9 +2,10 @@
 
 use crate::args::FsckArgs;
 use crate::device::FileDevice;
+use crate::hands::Threads;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
-use check::{Finding, Options, Report, check};
+use check::{Finding, Options, Report, check_together};
 use host::now;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     let (wrong, report) = if in_store {
         super::lfs::check_inside(&a.image, options)?
     } else {
-        let report = check(&device, &options, &mut bar).map_err(|e| {
+        let report = check_together(&device, &options, &mut bar, &Threads).map_err(|e| {
             // Looking at it as opening does may tell what it is instead.
             let why = volume::probe(&device).err().map_or_else(|| e.to_string(), |p| p.to_string());
             Failure::Failed(format!("{shown}: {why}"))
