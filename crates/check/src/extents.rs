@@ -5,7 +5,7 @@ use crate::CheckError;
 use crate::tables::Frame;
 use crate::view::View;
 use format::ext::csum::InodeSeed;
-use format::ext::extents::{BLOCKS_MAX, Head, Mapped, child, first_of, head, mapped, max_entries};
+use format::ext::extents::{BLOCKS_MAX, Head, Mapped, child, first_of, head, mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Ino};
 use std::collections::BTreeSet;
@@ -59,13 +59,7 @@ impl Tree {
 
 /// Is it the root of an extent tree, as far as its header says?
 pub(crate) fn is_root(raw: &[u8]) -> bool {
-    head_of(&raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES], None).is_some()
-}
-
-/// A node's header. A node has room for as many entries as fit, or up to two fewer.
-fn head_of(node: &[u8], depth: Option<u16>) -> Option<Head> {
-    let found = head(node, depth).ok();
-    found.filter(|h| h.max + 2 >= max_entries(node.len()))
+    head(&raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES], None).is_ok()
 }
 
 /// Reads the tree of an inode.
@@ -78,9 +72,9 @@ pub(crate) fn read(
     let seed = frame.geo.sums.of_inode(ino, InodeRef(raw).generation());
     let mut reader = Reader { view, frame, seed, seen: BTreeSet::new(), tree: Tree::default() };
     let root = &raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
-    match head_of(root, None) {
-        Some(h) => reader.node(root, h, (0, BLOCKS_MAX))?,
-        None => reader.tree.no_root = true,
+    match head(root, None) {
+        Ok(h) => reader.node(root, h, (0, BLOCKS_MAX))?,
+        Err(_) => reader.tree.no_root = true,
     }
     let mut tree = reader.tree;
     set_apart(&mut tree);
@@ -120,7 +114,7 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         let bytes = self.view.read(b)?;
-        let Some(h) = head_of(&bytes, Some(depth)) else {
+        let Ok(h) = head(&bytes, Some(depth)) else {
             self.tree.garbage += 1;
             return Ok(());
         };

@@ -6,7 +6,7 @@ use crate::descs::Desc;
 use cache::{Buf, BufKind, Role};
 use format::ext::extents;
 use format::ext::features::incompat;
-use format::ext::inode::{FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
+use format::ext::inode::{FAST_SYMLINK_MAX, FLAG_ENCRYPT, FLAG_VALUE, InodeRef};
 use format::{BlockNo, FormatError, Ino, ROOT_INO};
 use ufs::InodeHandle;
 use vfs::{FsError, Kind};
@@ -113,7 +113,8 @@ impl Ext {
         if i.is_inline() && i.has_extents() {
             return Some("its contents are said to be in it and in extents".into());
         }
-        if i.has_extents() && (i.is_file() || i.is_dir()) {
+        let in_blocks = i.is_symlink() && i.size() > FAST_SYMLINK_MAX as u64 && !i.is_inline();
+        if i.has_extents() && (i.is_file() || i.is_dir() || in_blocks) {
             let root = i.map_bytes();
             let head = match extents::head(&root, None) {
                 Ok(head) => head,

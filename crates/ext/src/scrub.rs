@@ -4,10 +4,11 @@
 
 use crate::Ext;
 use crate::alloc::Runs;
+use crate::map::Below;
 use check::live::{Candidates, Tally, Watch};
 use format::bytes::le32;
 use format::ext::bitmap;
-use format::ext::extents;
+use format::ext::extents::{self, BLOCKS_MAX};
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::ext::map::{POINTERS, first_of};
@@ -247,11 +248,11 @@ impl Ext {
     async fn extents_of(&self, h: &InodeHandle, into: &mut Holding) -> Result<(), FsError> {
         let root = h.with(|raw| InodeRef(raw).map_bytes());
         let mut todo = Vec::new();
-        self.node_of(h.ino, &root, (&mut todo, into))?;
-        while let Some((b, depth)) = todo.pop() {
-            let node = self.extent_node(h, b, depth).await?;
-            into.add(b, 1);
-            self.node_of(h.ino, &node.bytes(), (&mut todo, into))?;
+        self.node_of(h.ino, &root, BLOCKS_MAX, (&mut todo, into))?;
+        while let Some(below) = todo.pop() {
+            let node = self.extent_node(h, &below).await?;
+            into.add(below.block, 1);
+            self.node_of(h.ino, &node.bytes(), below.range.end, (&mut todo, into))?;
         }
         Ok(())
     }
@@ -260,13 +261,17 @@ impl Ext {
         &self,
         ino: Ino,
         node: &[u8],
-        (todo, into): (&mut Vec<(BlockNo, u16)>, &mut Holding),
+        end: u64,
+        (todo, into): (&mut Vec<Below>, &mut Holding),
     ) -> Result<(), FsError> {
         let bad = |what: String| self.damage(&FormatError::corrupt(what, format!("inode {ino}")));
         let head = extents::head(node, None).map_err(bad)?;
         for i in 0..head.entries {
             if head.depth > 0 {
-                todo.push((extents::child(node, i), head.depth - 1));
+                let first = |i| u64::from(extents::first_of(node, i));
+                let range = first(i)..if i + 1 < head.entries { first(i + 1) } else { end };
+                let (block, depth) = (extents::child(node, i), head.depth - 1);
+                todo.push(Below { block, depth, range });
                 continue;
             }
             let m = extents::mapped(node, i);

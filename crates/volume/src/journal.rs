@@ -303,6 +303,9 @@ impl Map<'_> {
     fn walk_extents(&mut self, node: &[u8], depth: Option<u16>) -> Result<(), VolumeError> {
         let h = extents::head(node, depth).map_err(bad)?;
         extents::check_entries(node, h).map_err(bad)?;
+        if h.entries == 0 && depth.is_some() {
+            return Err(bad("its inode has a node of extents without any"));
+        }
         for i in 0..h.entries {
             if h.depth > 0 {
                 let child = extents::child(node, i);

@@ -6,6 +6,7 @@ use cache::{Buf, BufKind, Role};
 use format::ext::extents::{self, BLOCKS_MAX, Mapped};
 use format::ext::inode::InodeRef;
 use format::{BlockNo, FileBlock, FormatError, Ino};
+use std::ops::Range;
 use ufs::InodeHandle;
 use vfs::FsError;
 
@@ -18,11 +19,19 @@ pub(crate) enum Spot {
     Hole(u64),
 }
 
+/// A node as the one above has it.
+#[derive(Clone)]
+pub(crate) struct Below {
+    pub(crate) block: BlockNo,
+    pub(crate) depth: u16,
+    /// The file blocks that may be mapped there, the first of which is.
+    pub(crate) range: Range<u64>,
+}
+
 /// Where a look into a node leads.
 enum Step {
     Here(Spot),
-    /// The child, which is of this depth; what is mapped there ends before the file block.
-    Down(BlockNo, u16, u64),
+    Down(Below),
 }
 
 /// Looks for file block `at` in a node that has been checked; `bound`: the first file block that is
@@ -38,7 +47,9 @@ fn look(node: &[u8], at: u64, bound: u64) -> Result<Step, String> {
     let hole = Step::Here(Spot::Hole(bound.saturating_sub(at).max(1)));
     let Some(i) = found else { return Ok(hole) };
     if h.depth > 0 {
-        return Ok(Step::Down(extents::child(node, i), h.depth - 1, bound));
+        let range = u64::from(extents::first_of(node, i))..bound;
+        let (block, depth) = (extents::child(node, i), h.depth - 1);
+        return Ok(Step::Down(Below { block, depth, range }));
     }
     let mut m = extents::mapped(node, i);
     if at >= m.end() {
@@ -62,34 +73,28 @@ impl Ext {
     }
 
     /// A node of the inode's tree that is a block, checked when it comes in.
-    pub(crate) async fn extent_node(
-        &self,
-        h: &InodeHandle,
-        b: BlockNo,
-        depth: u16,
-    ) -> Result<Buf, FsError> {
-        self.check_pointer(h.ino, b, "a node of its extents")?;
-        let read = self.cache.get(b, BufKind::Meta).await;
+    pub(crate) async fn extent_node(&self, h: &InodeHandle, below: &Below) -> Result<Buf, FsError> {
+        self.check_pointer(h.ino, below.block, "a node of its extents")?;
+        let read = self.cache.get(below.block, BufKind::Meta).await;
         let buf = read.map_err(|e| self.unreadable(&e))?;
         buf.set_owner(h.ino);
         self.mark(&buf, Role::Extents(self.generation(h)));
-        self.check_node(h, &buf, depth)?;
+        self.check_node(h, &buf, below)?;
         Ok(buf)
     }
 
-    fn check_node(&self, h: &InodeHandle, buf: &Buf, depth: u16) -> Result<(), FsError> {
-        // The depth depends on who points at the node, so that it is compared each time.
-        let head = extents::head(&buf.bytes(), Some(depth));
-        let head = head.map_err(|what| self.bad_tree(h.ino, what))?;
-        if buf.is_checked(0) {
-            return Ok(());
+    fn check_node(&self, h: &InodeHandle, buf: &Buf, below: &Below) -> Result<(), FsError> {
+        // Depth and range depend on who points at the node, so that they are compared each time.
+        let bad = |what: String| self.bad_tree(h.ino, what);
+        let head = extents::head(&buf.bytes(), Some(below.depth)).map_err(bad)?;
+        if !buf.is_checked(0) {
+            let checked = extents::check_entries(&buf.bytes(), head).and_then(|()| {
+                self.seed_of(h).map_or(Ok(()), |s| s.check_extents(buf.block(), &buf.bytes()))
+            });
+            checked.map_err(|e| self.damage(&e))?;
+            buf.set_checked(0);
         }
-        let checked = extents::check_entries(&buf.bytes(), head).and_then(|()| {
-            self.seed_of(h).map_or(Ok(()), |s| s.check_extents(buf.block(), &buf.bytes()))
-        });
-        checked.map_err(|e| self.damage(&e))?;
-        buf.set_checked(0);
-        Ok(())
+        extents::check_range(&buf.bytes(), head, &below.range).map_err(bad)
     }
 
     fn check_spot(&self, ino: Ino, spot: Spot) -> Result<Spot, FsError> {
@@ -108,9 +113,9 @@ impl Ext {
         loop {
             match step.map_err(|what| self.bad_tree(h.ino, what))? {
                 Step::Here(spot) => return self.check_spot(h.ino, spot),
-                Step::Down(child, depth, bound) => {
-                    let node = self.extent_node(h, child, depth).await?;
-                    step = look(&node.bytes(), at.0, bound);
+                Step::Down(below) => {
+                    let node = self.extent_node(h, &below).await?;
+                    step = look(&node.bytes(), at.0, below.range.end);
                 }
             }
         }
@@ -122,13 +127,13 @@ impl Ext {
         loop {
             match step {
                 Step::Here(spot) => return self.check_spot(h.ino, spot).ok(),
-                Step::Down(child, depth, bound) => {
-                    if self.meets_system(child, 1) {
+                Step::Down(below) => {
+                    if self.meets_system(below.block, 1) {
                         return None; // the slow way reports it
                     }
-                    let node = self.cache.get_cached(child)?;
-                    self.check_node(h, &node, depth).ok()?;
-                    step = look(&node.bytes(), at.0, bound).ok()?;
+                    let node = self.cache.get_cached(below.block)?;
+                    self.check_node(h, &node, &below).ok()?;
+                    step = look(&node.bytes(), at.0, below.range.end).ok()?;
                 }
             }
         }

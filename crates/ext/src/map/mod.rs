@@ -11,5 +11,6 @@ mod tree;
 mod write;
 
 pub(crate) use cut::RENEWED;
+pub(crate) use extents::Below;
 pub(crate) use indirect::{Leaf, Walk};
 pub(crate) use write::data_error;

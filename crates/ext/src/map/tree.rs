@@ -9,11 +9,12 @@
 //! 3. No node but the root is empty.
 
 use super::cut::RENEWED;
+use super::extents::Below;
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::plants::{REUSED_EARLY, SPLIT_IN_TWO};
 use cache::{Buf, BufKind, Role};
-use format::ext::extents::{self, ENTRY, Head, Mapped};
+use format::ext::extents::{self, BLOCKS_MAX, ENTRY, Head, Mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
@@ -108,6 +109,7 @@ impl Ext {
         let head = head.map_err(|what| self.damage(&bad(what)))?;
         let bytes = root..root + ROOT_BYTES;
         let mut way = vec![Node { buf: h.buf.clone(), bytes, head, at: 0 }];
+        let mut end = BLOCKS_MAX;
         loop {
             let last = way.last_mut().expect("the root is there");
             let entries = last.head.entries;
@@ -116,8 +118,13 @@ impl Ext {
                 return Ok(way);
             }
             let (i, depth) = (last.at, last.head.depth - 1);
-            let child = last.with(|n| extents::child(n, i));
-            let buf = self.extent_node(h, child, depth).await?;
+            let first = |n: &[u8], i| u64::from(extents::first_of(n, i));
+            if i + 1 < entries {
+                end = last.with(|n| first(n, i + 1));
+            }
+            let (block, from) = last.with(|n| (extents::child(n, i), first(n, i)));
+            let below = Below { block, depth, range: from..end };
+            let buf = self.extent_node(h, &below).await?;
             let head = extents::head(&buf.bytes(), Some(depth));
             let head = head.map_err(|what| self.damage(&bad(what)))?;
             let bytes = 0..self.block_bytes();

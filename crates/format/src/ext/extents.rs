@@ -4,6 +4,7 @@
 
 use crate::bytes::{le16, le32, set16, set32};
 use crate::{BlockNo, FormatError};
+use std::ops::Range;
 
 /// Begins every node.
 pub const MAGIC: u16 = 0xf30a;
@@ -76,7 +77,9 @@ pub fn head(node: &[u8], depth: Option<u16>) -> Result<Head, String> {
     if h.depth > DEPTH_MAX || depth.is_some_and(|d| d != h.depth) {
         return Err(format!("an extent node of depth {}", h.depth));
     }
-    if h.max == 0 || h.max > max_entries(node.len()) || h.entries > h.max {
+    // Room may be left for a checksum; a node with less was made to be in the way.
+    let room = max_entries(node.len());
+    if h.max == 0 || h.max > room || h.max + 2 < room || h.entries > h.max {
         return Err(format!("an extent node with {} entries of {}", h.entries, h.max));
     }
     if h.entries == 0 && h.depth > 0 {
@@ -149,6 +152,22 @@ pub fn find(node: &[u8], entries: usize, at: u64) -> Option<usize> {
         }
     }
     low.checked_sub(1)
+}
+
+/// Does a node whose entries are in order map what the one above says, file blocks from the first
+/// of `range` on, up to its end? Its head is given. (Linux asks for it, too.)
+pub fn check_range(node: &[u8], h: Head, range: &Range<u64>) -> Result<(), String> {
+    let Some(last) = h.entries.checked_sub(1) else { return Ok(()) };
+    let first = u64::from(first_of(node, 0));
+    let end = match h.depth {
+        0 => mapped(node, last).end(),
+        _ => u64::from(first_of(node, last)) + 1,
+    };
+    if first != range.start || end > range.end {
+        let (from, to) = (range.start, range.end);
+        return Err(format!("an extent node of blocks {first} to {end}, should be {from} to {to}"));
+    }
+    Ok(())
 }
 
 /// Do the entries of a node come in order, and do a leaf's not overlap?
