@@ -517,3 +517,42 @@ fn statx_tells_the_time_of_creation_where_the_volume_has_it() {
         server.stop();
     }
 }
+
+/// FS_IOC_GETFSLABEL, or FS_IOC_SETFSLABEL with a text.
+fn label(at: &MountPoint, text: Option<&str>) -> io::Result<String> {
+    let request: libc::Ioctl = if text.is_some() { 0x4100_9432u32 } else { 0x8100_9431 } as _;
+    let (dir, mut room) = (File::open(at.file("")).unwrap(), [0u8; 256]);
+    let text = text.unwrap_or_default().as_bytes();
+    room[..text.len()].copy_from_slice(text);
+    // SAFETY: of the size that the request's number says, and it lives through the call.
+    checked(unsafe { libc::ioctl(dir.as_raw_fd(), request, room.as_mut_ptr()) })?;
+    Ok(room.split(|b| *b == 0).next().map(String::from_utf8_lossy).unwrap().into_owned())
+}
+
+#[test]
+fn the_label_is_changed_while_the_volume_is_mounted() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder).filter(|_| is_root()) else { return };
+    for (n, (profile, mode)) in
+        [("ext4", "unified"), ("ext4", "data"), ("ext3", "ordered"), ("ext2", "sync")]
+            .into_iter()
+            .enumerate()
+    {
+        let image = folder.0.join(format!("v{n}"));
+        let of = ["--profile", profile, "--size", "64M", "--label", "before"];
+        served::ok(&[&["mkfs", served::s(&image)], &of[..]].concat());
+        let server = Server::mounted(&image, &at, &["--mode", mode]);
+        assert_eq!(label(&at, None).unwrap(), "before");
+        label(&at, Some("sixteen letters.")).unwrap();
+        let long = label(&at, Some("seventeen letters"));
+        assert_eq!(long.unwrap_err().raw_os_error(), Some(libc::EINVAL));
+        assert_eq!(label(&at, None).unwrap(), "sixteen letters.");
+        // It was durable when the call had returned.
+        server.kill();
+        at.free();
+        served::ok(&["recover", served::s(&image)]);
+        assert_eq!(served::ok(&["label", served::s(&image)]), "sixteen letters.\n", "{mode}");
+        let out = Command::new("/usr/sbin/e2fsck").arg("-fn").arg(&image).output().unwrap();
+        assert!(out.status.success(), "{mode}: {}", String::from_utf8_lossy(&out.stdout));
+    }
+}

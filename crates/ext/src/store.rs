@@ -425,6 +425,13 @@ impl Store for Ext {
         self.leave_attributes(txn, inode).await
     }
 
+    fn label(&self) -> String {
+        self.sb.borrow().label()
+    }
+    async fn set_label(&self, label: &str) -> Result<(), FsError> {
+        self.put_label(label).await
+    }
+
     fn statfs(&self) -> StatFs {
         // In a thin volume, what its store has room for.
         let room = self.mechanism.space_left().unwrap_or(u64::MAX);

@@ -6,7 +6,7 @@ use crate::Ext;
 use env::{Block, Disk, DiskError};
 use format::ext::Superblock;
 use format::ext::features::{incompat, ro_compat};
-use format::ext::superblock::{STATE_VALID, SUPERBLOCK_BYTES};
+use format::ext::superblock::{LABEL, STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Credits};
 use std::ops::Range;
 use std::rc::Rc;
@@ -110,21 +110,38 @@ impl Ext {
             return Ok(());
         }
         self.writable()?;
-        let allow = |sb: &mut Superblock| {
+        self.put_state(FEATURES, |sb| {
             sb.allow_features();
             sb.set_ro_compat(sb.ro_compat() | ro_compat::LARGE_FILE);
-        };
+        })
+        .await
+    }
+
+    /// Gives the volume another label, durably. Its copies keep the old one until `cairn label`.
+    pub(crate) async fn put_label(&self, label: &str) -> Result<(), FsError> {
+        if label.len() > LABEL.len() {
+            return Err(FsError::Invalid);
+        }
+        self.put_state(LABEL, |sb| sb.set_label(label)).await
+    }
+
+    /// Changes a field of the superblock, durably. It changes nothing for anybody else, so that it
+    /// needs no order where operations are not atomic.
+    async fn put_state(
+        &self,
+        field: Range<usize>,
+        change: impl FnOnce(&mut Superblock),
+    ) -> Result<(), FsError> {
         if !self.mechanism.atomic() {
-            // The bit alone changes nothing for anybody, so it needs no order.
-            allow(&mut self.sb.borrow_mut());
+            change(&mut self.sb.borrow_mut());
             let stored = self.store_superblock().await;
             return stored.map_err(|e| self.failed(&e.into()));
         }
         let mut txn = self.begin(Credits::to_free(1)).await?;
-        allow(&mut self.sb.borrow_mut());
+        change(&mut self.sb.borrow_mut());
         let (buf, at) = &self.sb_buf;
-        let (range, sb) = (at + FEATURES.start..at + FEATURES.end, self.sb.borrow().clone());
-        txn.edit(buf, range, Change::State, |b| b.copy_from_slice(&sb.bytes()[FEATURES]));
+        let (range, sb) = (at + field.start..at + field.end, self.sb.borrow().clone());
+        txn.edit(buf, range, Change::State, |b| b.copy_from_slice(&sb.bytes()[field]));
         let ended = self.end(txn).await?;
         self.returned(ended, true).await
     }

@@ -30,6 +30,7 @@ pub(crate) enum Shape {
     Statx,
     Ioctl,
     Xflags,
+    Label,
     /// What `fstrim` has asked, to be answered with the length in it changed.
     Trim {
         from: u64,
@@ -265,12 +266,15 @@ impl Parts<'_> {
         Decoded::Ask(shape, self.call(request))
     }
 
-    /// The requests of `lsattr` and `chattr`, as the kernel passes them on.
+    /// The requests of `lsattr` and `chattr`, of `fstrim`, and for the label, as the kernel passes
+    /// them on.
     fn ioctl(&self) -> Decoded {
         const GET_FLAGS: u32 = 0x8008_6601;
         const SET_FLAGS: u32 = 0x4008_6602;
         const GET_XFLAGS: u32 = 0x801c_581f; // which the kernel asks before it sets the others
         const TRIM: u32 = 0xc018_5879;
+        const GET_LABEL: u32 = 0x8100_9431;
+        const SET_LABEL: u32 = 0x4100_9432;
         let (ino, command) = (self.ino(), u32_at(self.fixed, 12));
         if command == TRIM && self.rest.len() >= 24 {
             let (from, bytes, min_bytes) =
@@ -280,6 +284,11 @@ impl Parts<'_> {
         }
         match (command, self.rest.first_chunk::<4>()) {
             (GET_FLAGS, _) => Decoded::Ask(Shape::Ioctl, self.call(Request::GetFlags { ino })),
+            (GET_LABEL, _) => Decoded::Ask(Shape::Label, self.call(Request::Label)),
+            (SET_LABEL, _) => match String::from_utf8(name(self.rest)) {
+                Ok(label) => Decoded::Ask(Shape::Ioctl, self.call(Request::SetLabel { label })),
+                Err(_) => Decoded::Now(EINVAL),
+            },
             (GET_XFLAGS, _) => Decoded::Ask(Shape::Xflags, self.call(Request::GetFlags { ino })),
             (SET_FLAGS, Some(value)) => {
                 let flags = u32::from_le_bytes(*value);

@@ -5,6 +5,8 @@ use crate::decode::Shape;
 use crate::wire::Writer;
 use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
 
+/// Bytes of the answer that has the label.
+const LABEL_ROOM: usize = 256;
 const ERANGE: i32 = 34;
 const EIO: i32 = 5;
 
@@ -73,6 +75,7 @@ pub(crate) fn encode(
             [from, bytes, min_bytes].into_iter().for_each(|n| w.u64(n));
         }
         (Shape::Ioctl, Reply::Done) => w.zeros(16),
+        (Shape::Label, Reply::Bytes(text)) => label(&mut w, &text),
         (Shape::Xflags, Reply::Flags(flags)) => {
             w.zeros(16);
             w.u32(xflags(flags));
@@ -81,6 +84,12 @@ pub(crate) fn encode(
         _ => return Err(EIO),
     }
     Ok(w.len)
+}
+
+fn label(w: &mut Writer<'_>, text: &[u8]) {
+    w.zeros(16);
+    w.bytes(text);
+    w.zeros(LABEL_ROOM - text.len().min(LABEL_ROOM));
 }
 
 /// FUSE's root is node 1.

@@ -384,6 +384,16 @@ pub trait Store: 'static {
     /// Leaves the attribute block to the others who have it; false: nobody else has.
     async fn leave_xattr_block(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<bool, FsError>;
 
+    /// The volume's label.
+    fn label(&self) -> String {
+        String::new()
+    }
+    /// Changes it, durably. `Invalid` where it is too long.
+    async fn set_label(&self, label: &str) -> Result<(), FsError> {
+        let _ = label;
+        Err(FsError::NotSupported)
+    }
+
     /// Free space.
     fn statfs(&self) -> StatFs;
     /// Counters for metrics.

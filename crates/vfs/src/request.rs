@@ -254,6 +254,11 @@ pub enum Request {
     /// Tells the disk which of the volume's bytes nobody needs, in runs of at least `min_bytes`.
     /// Answer: `Trimmed`. Errors: `Perm` unless root asks, `NotSupported` where the disk cannot.
     Trim { from: u64, bytes: u64, min_bytes: u64 },
+    /// The volume's name. Answer: `Bytes`.
+    Label,
+    /// Gives it another name, durably. Answer: `Done`. Errors: `Perm` unless root asks, `Invalid`
+    /// where it is too long.
+    SetLabel { label: String },
     /// Answer: `Offset`.
     Seek { ino: u32, kind: SeekKind, offset: u64 },
     /// How reads keep times of access from now on, whoever reads. Answer: `Done`.

@@ -10,11 +10,11 @@ use crate::resize::put_primary;
 use crate::{Device, VolumeError, probe};
 use format::GroupNo;
 use format::ext::features::{compat, incompat};
-use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
+use format::ext::superblock::{LABEL, STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 
 /// Room for a label in the superblock.
-pub const LABEL_BYTES_MAX: usize = 16;
+pub const LABEL_BYTES_MAX: usize = LABEL.end - LABEL.start;
 
 /// Gives the volume another label, durably. Errors: it cannot be written now, or the device's.
 pub fn set_label(device: &mut dyn Device, label: &str) -> Result<(), VolumeError> {

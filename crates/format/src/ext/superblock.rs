@@ -6,6 +6,7 @@ use crate::ext::csum::{self, Sums};
 use crate::ext::dirhash::IndexRules;
 use crate::ext::features::{self, Features};
 use crate::{BlockNo, FormatError, Ino};
+use std::ops::Range;
 
 /// Where the primary superblock begins on the volume, in bytes.
 pub const SUPERBLOCK_AT: u64 = 1024;
@@ -19,6 +20,9 @@ pub const STATE_VALID: u16 = 1;
 pub const STATE_ERROR: u16 = 2;
 /// The first inode that is not reserved.
 pub const FIRST_INO: u32 = 11;
+
+/// Where the label is.
+pub const LABEL: Range<usize> = 0x78..0x88;
 
 /// A superblock as bytes, with names for its fields. `decode` has checked it.
 #[derive(Clone, PartialEq, Eq)]
@@ -401,13 +405,13 @@ impl Superblock {
     }
     /// The label, without its padding.
     pub fn label(&self) -> String {
-        let raw = &self.0[0x78..0x88];
+        let raw = &self.0[LABEL];
         let end = raw.iter().position(|&b| b == 0).unwrap_or(raw.len());
         String::from_utf8_lossy(&raw[..end]).into_owned()
     }
     /// Sets the label, of which 16 bytes fit.
     pub fn set_label(&mut self, label: &str) {
-        let raw = &mut self.0[0x78..0x88];
+        let raw = &mut self.0[LABEL];
         raw.fill(0);
         let n = label.len().min(raw.len());
         raw[..n].copy_from_slice(&label.as_bytes()[..n]);

@@ -148,6 +148,8 @@ impl<S: Store> Ufs<S> {
                 self.readdir(ctx, dir, want).await
             }
             R::StatFs => Ok(Reply::StatFs(self.store.statfs())),
+            R::Label => self.label(),
+            R::SetLabel { label } => self.set_label(ctx, &label).await,
             R::GetXattr { ino, name } => self.getxattr(ctx, ino, &name).await,
             R::SetXattr { ino, name, value, mode, kill_sgid } => {
                 self.setxattr(ctx, ino, &name, Some((value, kill_sgid)), mode).await

@@ -4,6 +4,7 @@ mod attrs;
 mod close;
 mod dispatch;
 mod flags;
+mod label;
 mod link;
 mod lookup;
 mod make;
