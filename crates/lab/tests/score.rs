@@ -3,15 +3,15 @@
 
 use integrity::Plant;
 use lab::{Act, SimDevice, Subject, fresh};
-use volume::{Mode, layout_score};
+use volume::{Mode, layout};
 
 #[test]
 fn a_file_in_pieces_lowers_the_score() {
     let setting = lab::Setting::plain(Mode::Async);
     let open = |image| Subject::open(vec![image], setting, false, (Plant::NONE, 1)).unwrap();
-    let score = |image| layout_score(&SimDevice(image), 1000).unwrap();
+    let laid = |image| layout(&SimDevice(image), 1000).unwrap();
     let empty = fresh(4 << 20, false);
-    assert_eq!(score(empty.clone()), None, "no file, no score");
+    assert_eq!(laid(empty.clone()).score, None, "no file, no score");
     let mut v = open(empty);
     let mut files = 0;
     for n in 0..440 {
@@ -30,8 +30,9 @@ fn a_file_in_pieces_lowers_the_score() {
         }
     }
     let whole = v.close().unwrap().remove(0);
-    let before = score(whole.clone()).unwrap();
-    assert!(before > 0.97, "{before}");
+    let before = laid(whole.clone());
+    assert!(before.score.unwrap() > 0.97 && before.extents_a_file.unwrap() < 1.1, "{before:?}");
+    assert!(before.free_fragments < 10, "{before:?}");
     let mut v = open(whole);
     for n in (0..=files).step_by(2) {
         v.act(1, &Act::Unlink(format!("/f{n}"))).unwrap();
@@ -39,6 +40,10 @@ fn a_file_in_pieces_lowers_the_score() {
     for n in 0..200 {
         v.act(1, &Act::Write("/pieces".into(), n << 13, 8 << 10, 1)).unwrap();
     }
-    let after = score(v.close().unwrap().remove(0)).unwrap();
-    assert!(after < before - 0.01, "{after} after {before}");
+    let after = laid(v.close().unwrap().remove(0));
+    let told = format!("{after:?} after {before:?}");
+    assert!(after.score.unwrap() < before.score.unwrap() - 0.01, "{told}");
+    assert!(after.extents_a_file.unwrap() > before.extents_a_file.unwrap() + 0.1, "{told}");
+    assert!(after.free_fragments > before.free_fragments + 10, "{told}");
+    assert!(after.free_fragment_bytes < 20 << 10, "{told}");
 }

@@ -1,17 +1,33 @@
 //! How well files lie on the disk: the layout score of the FFS papers, the share of a file's blocks
-//! that follow right behind the block before them. Reads inodes and their direct pointers and first
-//! indirect block.
+//! that follow right behind the block before them; in how many pieces files lie, and free space.
+//! Reads inodes, extents, of old maps direct pointers and the first indirect block, and bitmaps.
 
 use crate::{VolumeError, probe};
 use check::ReadBlocks;
 use format::bytes::le32;
-use format::ext::extents;
+use format::ext::bitmap;
+use format::ext::extents::{self, BLOCKS_MAX};
+use format::ext::geometry::BLOCK_UNINIT;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, GroupNo};
+use std::ops::Range;
 
-/// The score over up to `files` files of two blocks and more, from 0 to 1; None if there is none.
-pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>, VolumeError> {
+/// How files, and what is free, lie on a volume.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Layout {
+    /// The layout score, from 0 to 1; None: there is no file of two blocks and more.
+    pub score: Option<f64>,
+    /// How many runs of blocks such a file has, on the average.
+    pub extents_a_file: Option<f64>,
+    /// In how many runs free space lies, about.
+    pub free_fragments: u64,
+    /// How long they are, on the average.
+    pub free_fragment_bytes: u64,
+}
+
+/// How the volume's blocks lie, as up to `files` files of up to 64 groups show it.
+pub fn layout(device: &dyn ReadBlocks, files: usize) -> Result<Layout, VolumeError> {
     let geo = Geometry::of(&probe(device)?.superblock);
     let bs = geo.block_bytes as u64;
     let mut total = Tally::default();
@@ -24,6 +40,7 @@ pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>
         if geo.check_desc(g, &desc).is_err() {
             continue;
         }
+        total.add_free(device, &geo, (g, &desc))?;
         let used = used_slots(device, &geo, &desc)?;
         let bytes = (used * geo.inode_bytes).next_multiple_of(geo.block_bytes);
         let mut table = vec![0; bytes];
@@ -42,7 +59,13 @@ pub fn layout_score(device: &dyn ReadBlocks, files: usize) -> Result<Option<f64>
             }
         }
     }
-    Ok((total.pairs > 0).then(|| total.next as f64 / total.pairs as f64))
+    let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
+    Ok(Layout {
+        score: ratio(total.next, total.pairs),
+        extents_a_file: ratio(total.pieces, total.files),
+        free_fragments: total.free_runs * u64::from(stride),
+        free_fragment_bytes: total.free * bs / total.free_runs.max(1),
+    })
 }
 
 /// How many slots of a group's inode table there are up to the last that is in use: in a group that
@@ -63,6 +86,10 @@ struct Tally {
     pairs: u64,
     next: u64,
     last: u64,
+    files: u64,
+    pieces: u64,
+    free: u64,
+    free_runs: u64,
 }
 
 impl Tally {
@@ -72,9 +99,21 @@ impl Tally {
         geo: &Geometry,
         i: InodeRef<'_>,
     ) -> Result<(), VolumeError> {
+        let before = self.pieces;
+        self.add_map(device, geo, i)?;
+        self.files += u64::from(self.pieces > before);
+        Ok(())
+    }
+
+    fn add_map(
+        &mut self,
+        device: &dyn ReadBlocks,
+        geo: &Geometry,
+        i: InodeRef<'_>,
+    ) -> Result<(), VolumeError> {
         self.last = 0;
         if i.has_extents() {
-            return self.add_extents(device, geo, &i.map_bytes(), None);
+            return self.add_extents(device, geo, &i.map_bytes(), (None, 0..BLOCKS_MAX));
         }
         (0..12).for_each(|n| self.add(u64::from(i.pointer(n))));
         let indirect = u64::from(i.pointer(12));
@@ -90,16 +129,19 @@ impl Tally {
         Ok(())
     }
 
-    /// The leaves of an extent tree, as far as it is sound. The first leaf that is a block is
-    /// enough.
+    /// The leaves of an extent tree, as far as it is sound.
     fn add_extents(
         &mut self,
         device: &dyn ReadBlocks,
         geo: &Geometry,
         node: &[u8],
-        depth: Option<u16>,
+        (depth, range): (Option<u16>, Range<u64>),
     ) -> Result<(), VolumeError> {
         let Ok(h) = extents::head(node, depth) else { return Ok(()) };
+        let apart = depth.is_none() || extents::check_range(node, h, &range).is_ok();
+        if !apart || extents::check_entries(node, h).is_err() {
+            return Ok(());
+        }
         if h.depth == 0 {
             for m in (0..h.entries).map(|i| extents::mapped(node, i)).filter(|m| m.len > 0) {
                 let rest = u64::from(m.len) - 1;
@@ -110,13 +152,41 @@ impl Tally {
             }
             return Ok(());
         }
-        let child = extents::child(node, 0);
-        if !geo.has_block(child) {
+        let mut block = vec![0; geo.block_bytes];
+        for i in 0..h.entries {
+            let child = extents::child(node, i);
+            let first = |i| u64::from(extents::first_of(node, i));
+            let end = if i + 1 < h.entries { first(i + 1) } else { range.end };
+            if geo.has_block(child) {
+                device.read_at(child.0 * geo.block_bytes as u64, &mut block)?;
+                self.add_extents(device, geo, &block, (Some(h.depth - 1), first(i)..end))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is free in a group.
+    fn add_free(
+        &mut self,
+        device: &dyn ReadBlocks,
+        geo: &Geometry,
+        (g, desc): (GroupNo, &GroupDesc),
+    ) -> Result<(), VolumeError> {
+        if geo.sums.lazy() && desc.has(BLOCK_UNINIT) {
+            // Its bitmap was never written.
+            self.free += u64::from(desc.free_blocks);
+            self.free_runs += u64::from(desc.free_blocks > 0);
             return Ok(());
         }
-        let mut block = vec![0; geo.block_bytes];
-        device.read_at(child.0 * geo.block_bytes as u64, &mut block)?;
-        self.add_extents(device, geo, &block, Some(h.depth - 1))
+        let mut map = vec![0; geo.block_bytes];
+        device.read_at(desc.block_bitmap * geo.block_bytes as u64, &mut map)?;
+        let (mut at, end) = (0, geo.group_blocks(g) as usize);
+        while let Some(from) = bitmap::next_zero(&map, at, end) {
+            at = bitmap::next_one(&map, from, end).unwrap_or(end);
+            self.free += (at - from) as u64;
+            self.free_runs += 1;
+        }
+        Ok(())
     }
 
     fn add(&mut self, b: u64) {
@@ -124,6 +194,7 @@ impl Tally {
             self.pairs += 1;
             self.next += u64::from(b == self.last + 1);
         }
+        self.pieces += u64::from(b != 0 && (self.last == 0 || b != self.last + 1));
         self.last = b;
     }
 }

@@ -140,8 +140,8 @@ pub fn make(
     }
 }
 
-/// The layout score of an image's files, over up to 50,000 of them.
-pub fn layout_score(path: &Path) -> Result<Option<f64>, Failure> {
+/// How an image's files lie, up to 50,000 of them, and free space.
+pub fn layout(path: &Path) -> Result<volume::Layout, Failure> {
     let device = crate::device::FileDevice(std::sync::Arc::new(crate::disk::open(path, true)?));
-    Ok(volume::layout_score(&device, 50_000).map_err(|e| e.to_string())?)
+    Ok(volume::layout(&device, 50_000).map_err(|e| e.to_string())?)
 }

@@ -27,7 +27,8 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
     let hex: String = sb.uuid().iter().map(|b| format!("{b:02x}")).collect();
     // Neighbours in a store are neighbours nowhere else.
     let plain = !super::lfs::is_store(&a.image)?;
-    let score = if plain { crate::commands::files::layout_score(&a.image)? } else { None };
+    let layout = if plain { Some(crate::commands::files::layout(&a.image)?) } else { None };
+    let extents = layout.and_then(|l| l.extents_a_file).map(|e| (e * 100.0).round() / 100.0);
     let log = log_state(&looked.found, looked.log.as_ref());
     let segments = match plain {
         true => Value::Null,
@@ -55,7 +56,10 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "opened": found.state().map(|s| s.opened),
         "mode": last,
         "promise": promise,
-        "layout_score": score,
+        "layout_score": layout.and_then(|l| l.score),
+        "extents_a_file": extents,
+        "free_fragments": layout.map(|l| l.free_fragments),
+        "free_fragment_bytes": layout.map(|l| l.free_fragment_bytes),
         "log": log.get("is"),
         "log_uuid": log.get("uuid"),
         "log_entries": log.get("entries"),
