@@ -157,8 +157,8 @@ impl<'a> Check<'a> {
     pub(crate) fn take_inodes(&mut self, mut new: Inodes) -> bool {
         let geo = self.geo();
         for b in new.xattr_users.keys().filter(|b| self.xattr_users.contains_key(b)) {
-            // Its users may be anywhere, and it is claimed once. So are the values that it names.
-            if self.xattr_users[b].is_none() || self.values.in_block.get(b) != Some(&0) {
+            // Its users may be anywhere, and it is claimed once; the values that it names are, too.
+            if self.xattr_users[b].is_none() || self.values.in_block.contains_key(b) {
                 return false;
             }
             new.claims.release(&geo, BlockNo(*b));

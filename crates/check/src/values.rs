@@ -29,7 +29,7 @@ pub(crate) struct Values {
     pub(crate) holders: BTreeSet<Ino>,
     /// How many entries name each.
     users: BTreeMap<Ino, u64>,
-    /// By attribute block, the blocks of the values that its entries name.
+    /// By attribute block that names values, their blocks, as far as they count.
     pub(crate) in_block: BTreeMap<u64, u64>,
 }
 
@@ -72,16 +72,22 @@ impl Check<'_> {
         self.sb.has_incompat(incompat::EA_INODE)
     }
 
-    /// Do all of these entries of an inode name one that holds a value?
-    pub(crate) fn are_values(&self, of: Ino, named: &[Named]) -> Result<bool, CheckError> {
+    /// If all of these entries of an inode name one that holds a value: how many blocks the values
+    /// take that count as its own. Those that Lustre has made do not.
+    pub(crate) fn blocks_of_values(
+        &self,
+        of: Ino,
+        named: &[Named],
+    ) -> Result<Option<u64>, CheckError> {
         if named.is_empty() {
-            return Ok(true);
+            return Ok(Some(0));
         }
         let generation = InodeRef(&self.raw_inode(of)?).generation();
+        let (bs, mut blocks) = (self.geo().block_bytes as u64, 0);
         for n in named {
             let inodes = self.geo().first_ino..=self.geo().inodes();
             if !self.has_values() || !inodes.contains(&n.ino.0) || n.ino == of {
-                return Ok(false);
+                return Ok(None);
             }
             let raw = self.raw_inode(n.ino)?;
             let i = InodeRef(&raw);
@@ -89,18 +95,17 @@ impl Check<'_> {
             let fits = hash_fits(n.hash, &n.name, &i.value().0.to_le_bytes());
             if !holds || i.size() != u64::from(n.len) || !(fits || is_lustres(i, (of, generation)))
             {
-                return Ok(false);
+                return Ok(None);
             }
+            blocks += if fits { u64::from(n.len).div_ceil(bs) } else { 0 };
         }
-        Ok(true)
+        Ok(Some(blocks))
     }
 
-    /// Counts them; returns how many blocks their values take.
-    pub(crate) fn use_values(&mut self, named: &[Named]) -> u64 {
-        let bs = self.geo().block_bytes as u64;
+    /// Counts them.
+    pub(crate) fn use_values(&mut self, named: &[Named]) {
         let users = &mut self.values.users;
         named.iter().for_each(|n| *users.entry(n.ino).or_default() += 1);
-        named.iter().map(|n| u64::from(n.len).div_ceil(bs)).sum()
     }
 
     /// Values that nothing names go; of the others the counts are set.

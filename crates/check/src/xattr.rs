@@ -26,8 +26,13 @@ impl Check<'_> {
         let space = InodeRef(raw).xattr_space();
         if space.len() >= INODE_HEAD + 4 && le32(space, 0) == MAGIC {
             let named = named_in(space, INODE_HEAD);
-            if sound(space, INODE_HEAD, 4) && self.are_values(ino, &named)? {
-                scan.blocks += self.use_values(&named);
+            let blocks = match sound(space, INODE_HEAD, 4) {
+                true => self.blocks_of_values(ino, &named)?,
+                false => None,
+            };
+            if let Some(blocks) = blocks {
+                scan.blocks += blocks;
+                self.use_values(&named);
             } else {
                 let text = "its own attributes are damaged; removed";
                 self.found(Kind::Xattr, Place::Inode(ino), text);
@@ -72,10 +77,12 @@ impl Check<'_> {
             let head = le32(&bytes, 0) == MAGIC && le32(&bytes, 8) == 1;
             let good = head && sound(&bytes, BLOCK_HEAD, 0) && !self.claims.is_claimed(&geo, b);
             let named = if good { named_in(&bytes, BLOCK_HEAD) } else { Vec::new() };
-            let good = good && self.are_values(ino, &named)?;
-            if good {
-                let blocks = self.use_values(&named);
-                self.values.in_block.insert(key, blocks);
+            let blocks = if good { self.blocks_of_values(ino, &named)? } else { None };
+            if let Some(blocks) = blocks {
+                if !named.is_empty() {
+                    self.use_values(&named);
+                    self.values.in_block.insert(key, blocks);
+                }
                 self.claims.claim(&geo, b);
                 if let Err(e) = geo.sums.check_xattr(b, &bytes) {
                     let text = format!("{}, of block {b}; set", what_of(&e));
@@ -83,7 +90,7 @@ impl Check<'_> {
                     self.view.put(b, bytes); // sealed with all that is mended
                 }
             }
-            self.xattr_users.insert(key, good.then_some(0));
+            self.xattr_users.insert(key, blocks.map(|_| 0));
         }
         match self.xattr_users.get_mut(&key) {
             Some(Some(users)) => {
