@@ -4,6 +4,7 @@
 # differ: only the ratios of one run count. Prints a table in Markdown.
 #
 #   scripts/bench.sh [WORKLOAD…]      small postmark append appendsync seqwrite seqread million stat memory daily
+#                                     ext4
 #
 # CAIRN=PATH takes a binary of your own; NULLURING=PATH a do-nothing server of your own; CAIRN_WORK=DIR the disk;
 # ROUNDS=3 how often the short workloads are run (the median counts; sequential ones an even number of times, the mean);
@@ -14,9 +15,10 @@ cd "$(dirname "$0")/.." || exit 1
 . scripts/bench/peers.sh
 . scripts/bench/workloads.sh
 . scripts/bench/daily.sh
+. scripts/bench/ext4.sh
 . scripts/bench/table.sh
 
-ALL=(small postmark append appendsync seqwrite seqread million stat memory daily)
+ALL=(small postmark append appendsync seqwrite seqread million stat memory daily ext4)
 WANTED=("$@"); [ $# -gt 0 ] || WANTED=("${ALL[@]}")
 for w in "${WANTED[@]}"; do
   [[ " ${ALL[*]} " == *" $w "* ]] || die "no workload \"$w\"; there are: ${ALL[*]}"
@@ -33,4 +35,5 @@ for w in "${WANTED[@]}"; do
   "bench_$w"
 done
 print_table
+print_ext4
 write_figures bench

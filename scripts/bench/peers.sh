@@ -44,6 +44,7 @@ make_peer() {
   rm -f "$image"
   if [ -n "${WRITTEN:-}" ]; then ln "$WRITTEN" "$image"; else truncate -s "$ROOM" "$image"; fi
   case $1 in
+    cairn-ext4) "$CAIRN" mkfs "$image" --force --profile ext4 >/dev/null ;;
     cairn*) "$CAIRN" mkfs "$image" --force >/dev/null ;;
     fuse2fs | ext4) mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$image" ;;
     ext2) mke2fs -q -F -t ext2 -E nodiscard,lazy_itable_init=0 "$image" ;;
@@ -55,7 +56,7 @@ again() {
   mkdir -p "$dir"
   case $peer in
     cairn) serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
-    cairn-default) serve_at "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
+    cairn-default | cairn-ext3 | cairn-ext4) serve_at "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-ordered) serve_at "$dir" "$image" --mode ordered --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-async) MODE=async serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;
     cairn-soft) MODE=soft-updates serve_async "$dir" "$image" --fuse-uring "$(has cairn-dev && say on || say off)" "$@" ;;

@@ -13,6 +13,7 @@ describe() {
     seqread) say "the same read back, caches empty (MiB/s)" ;;
     million) say "a folder of 1,000,000 files: rate of the first and of the last tenth (files/s)" ;;
     stat) say "stat of 20,000 cached files: bytes read from the disk" ;;
+    ext4) say "the profiles ext3 and ext4 in the mode by default, beside kernel ext4 and fuse2fs" ;;
     daily) say "cp -a, tar x, git clone and rm -r of $DAILY_FILES files (ms), mail files in 512-byte writes (transactions/s)" ;;
     memory) say "10 GiB written with --cache 256M: most memory ever used (MiB)" ;;
   esac

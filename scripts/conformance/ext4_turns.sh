@@ -1,5 +1,6 @@
 # Volumes of ext4 that the kernel and we change in turns: random operations by each, after each turn contents as a model
-# says, and e2fsck content. By matrix: sizes of blocks and inodes, features; --quick takes a few of them.
+# says, and e2fsck content. By matrix: sizes of blocks and inodes, features; --quick takes a few of them. TURNS_SEED=N takes
+# other operations.
 # shellcheck shell=bash
 
 stage_ext4_turns() {
@@ -59,4 +60,4 @@ ext4_turns() {
   rm -f "$image"
 }
 
-turn() { python3 scripts/conformance/turns.py "$1" "$WORK/turns.model" "$2" 300 ${TURNS_LONG:+long}; }
+turn() { python3 scripts/conformance/turns.py "$1" "$WORK/turns.model" "$((${TURNS_SEED:-0} * 100 + $2))" 300 ${TURNS_LONG:+long}; }
