@@ -97,7 +97,7 @@ async fn make(env: Env, disk: Rc<dyn Disk>, extents: u64) -> Result<String, Stri
     let below = disk;
     let disk: Rc<dyn Disk> = Rc::new(Sparse { below, solid: RefCell::default() });
     let (uuid, virtual_bytes) = (*b"a-very-big-store", Some(VOLUME_BYTES));
-    let store = FormatOptions { uuid, segment_bytes: None, virtual_bytes, heads: None };
+    let store = FormatOptions { uuid, segment_bytes: None, virtual_bytes, heads: None, disk: None };
     let volume = MkfsOptions {
         uuid,
         label: "large".into(),

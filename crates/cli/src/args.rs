@@ -253,6 +253,10 @@ pub struct OpenArgs {
     /// pressure (only then), off (never) [default: idle].
     #[arg(long, value_name = "WHEN", value_parser = store::cleaning)]
     pub cleaning: Option<lfs::Cleaning>,
+    /// Of the same: blocks that are read one behind the other are laid so, in idle time (on, off)
+    /// [default: on where the disk was measured to take a millisecond or more for an access].
+    #[arg(long, value_name = "on|off", value_parser = store::on_or_off)]
+    pub reorganise: Option<bool>,
     /// Of a volume in a bucket: wait until its writer is silent or has ended, then go on in its
     /// place.
     #[arg(long)]
@@ -369,6 +373,10 @@ pub struct MkfsArgs {
     /// written takes room, what is removed gives it back.
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub store_size: Option<u64>,
+    /// With --profile lfs: bytes of a segment, from 64K on [default: what the disk's access and
+    /// bandwidth ask for, which are measured].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    pub segment_size: Option<u64>,
     /// Its name, up to 16 bytes.
     #[arg(long, default_value = "")]
     pub label: String,

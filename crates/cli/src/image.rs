@@ -129,6 +129,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_alone: false,
         cleaner: a.cleaner,
         cleaning: a.cleaning,
+        reorganise: a.reorganise,
         user: volume::User::default(),
         bucket: bucket_options(a),
         snapshot: None,

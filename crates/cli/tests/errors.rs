@@ -142,6 +142,12 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["serve", i, "--mode", "bogus"], "bogus"),
         (&["serve", i, "--cleaner", "bogus"], "not one of greedy"),
         (&["serve", i, "--cleaning", "bogus"], "not one of idle"),
+        (&["serve", i, "--reorganise", "bogus"], "on or off"),
+        (
+            &["mkfs", i, "--size", "64M", "--profile", "lfs", "--segment-size", "32K"],
+            "at least 64K",
+        ),
+        (&["mkfs", i, "--size", "64M", "--segment-size", "64K"], "--segment-size is for"),
     ] {
         fails(args, 2, with);
     }
@@ -329,7 +335,7 @@ fn the_help_of_serve_has_groups_and_examples() {
 fn a_cleaner_is_for_stores_that_have_one() {
     let folder = Folder::new();
     let image = folder.volume("v.img", "16M");
-    for option in [["--cleaner", "greedy"], ["--cleaning", "off"]] {
+    for option in [["--cleaner", "greedy"], ["--cleaning", "off"], ["--reorganise", "on"]] {
         let serve = ["serve", s(&image), "--nfs", ANY, option[0], option[1]];
         fails(&serve, 1, "this one's store is a plain disk");
     }

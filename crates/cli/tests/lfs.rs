@@ -38,6 +38,11 @@ fn made_filled_cleaned_checked_and_exported() {
     let (v, o) = (text(&image), text(&out));
     let said = done(&["mkfs", v, "--size", "64M", "--profile", "lfs"]);
     assert!(said.contains("log-structured"), "{said}");
+    assert!(said.contains("for an access") && said.contains("segments of 256K"), "{said}");
+    let small = dir.join("small.img");
+    let said =
+        done(&["mkfs", text(&small), "--size", "64M", "--profile", "lfs", "--segment-size", "64K"]);
+    assert!(said.contains("segments of 64K"), "{said}");
     let again = cairn(&["mkfs", v, "--profile", "lfs"]);
     assert!(!again.status.success(), "never over a store without --force");
     let bytes: Vec<u8> = (0..6_000_000_u32).map(|i| (i ^ i >> 9) as u8).collect();
@@ -92,7 +97,11 @@ fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
     let folder = Folder::new();
     let image = folder.0.join("v.img");
     done(&["mkfs", text(&image), "--size", "64M", "--profile", "lfs"]);
-    let server = Server::trusting(&[&image], ANY, &["--mode", "lfs", "--cleaner", "cost-benefit"]);
+    let server = Server::trusting(
+        &[&image],
+        ANY,
+        &["--mode", "lfs", "--cleaner", "cost-benefit", "--reorganise", "on"],
+    );
     let info: serde_json::Value =
         serde_json::from_str(&done(&["info", text(&image), "--json"])).unwrap();
     let segments = &info["segments"];
@@ -100,6 +109,8 @@ fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
     assert!(segments["write_amplification"].as_f64().unwrap() > 1.0, "mkfs has written: {info}");
     let stats = done(&["stats", text(&image)]);
     assert_eq!(segments["cleaning"], "idle", "{info}");
+    assert_eq!(segments["reorganised_blocks"], 0, "{info}");
+    assert!(stats.contains("laid as they are read"), "{stats}");
     assert!(
         stats.contains("write amplification") && stats.contains("(cost-benefit, idle)"),
         "{stats}"

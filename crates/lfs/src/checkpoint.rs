@@ -454,7 +454,7 @@ impl Inner {
             return Ok(None);
         }
         let body = Body::decode(raw).filter(|b| b.generation == slot.generation);
-        Ok(body.filter(|b| b.segments.len() == self.geometry.segments as usize))
+        Ok(body.filter(|b| b.is_possible(&self.geometry)))
     }
 
     /// The runs of a body, with their indices.

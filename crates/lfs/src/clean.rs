@@ -230,7 +230,7 @@ impl Inner {
     }
 
     /// Moves blocks, a few at a time: what others wait for goes to the disk in between.
-    async fn move_in_steps(
+    pub(crate) async fn move_in_steps(
         self: &Rc<Self>,
         survivors: Vec<Survivor>,
         idle: Option<u64>,
@@ -368,6 +368,7 @@ mod tests {
             segment_bytes: Some(32 << 10),
             virtual_bytes: None,
             heads: None,
+            disk: None,
         };
         crate::format(&disk, &options).await.unwrap();
         let options = OpenOptions { plant, ..OpenOptions::default() };
@@ -429,6 +430,7 @@ mod tests {
             segment_bytes: Some(64 << 10),
             virtual_bytes: None,
             heads: None,
+            disk: None,
         };
         let blocks = crate::format(&disk, &options).await.unwrap().virtual_blocks;
         let store = Store::open(env, disk, OpenOptions::default()).await.unwrap();

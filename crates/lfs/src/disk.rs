@@ -27,6 +27,9 @@ impl Disk for Store {
             let _asking = self.inner.asked();
             let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
             let read = self.inner.read_virtual(Virt(first), last - first).await?;
+            if self.inner.state.borrow().wants_to_reorganise() {
+                self.inner.watch_for_idle_time();
+            }
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }

@@ -52,7 +52,7 @@ const SLOW: f64 = 8.0;
 const CHECKPOINTS: u32 = 2;
 
 /// Fewer free segments than these, and it begins.
-fn begin(s: &State) -> u32 {
+pub(crate) fn begin(s: &State) -> u32 {
     s.reserve() + s.geometry.segments / 8
 }
 /// So many are enough.
@@ -94,7 +94,7 @@ impl Drop for Asking<'_> {
 }
 
 /// How cleaning in idle time ended.
-enum Ended {
+pub(crate) enum Ended {
     /// Something was asked, or the disk is busy.
     Disturbed,
     /// Enough segments are free, or nothing is to be gained.
@@ -148,7 +148,10 @@ impl Inner {
             self.state.borrow_mut().idle.working = true;
             let asked = self.state.borrow().idle.asked;
             let ended = match self.clean_while_idle(asked).await {
-                Ok(Ended::Done) => self.give_back_while_idle(asked).await,
+                Ok(Ended::Done) => match self.reorganise_while_idle(asked).await {
+                    Ok(Ended::Done) => self.give_back_while_idle(asked).await,
+                    other => other,
+                },
                 other => other,
             };
             self.state.borrow_mut().idle.working = false;

@@ -9,7 +9,7 @@ use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{ENTRIES_BYTES_MAX, Entry, Summary};
-use crate::table::Base;
+use crate::table::{Base, damaged};
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
 use std::rc::Rc;
@@ -349,7 +349,12 @@ impl Inner {
     }
 
     pub(crate) fn check_failed(&self) -> Result<(), DiskError> {
-        self.state.borrow().failed.clone().map_or(Ok(()), Err)
+        let s = self.state.borrow();
+        if let Some(lied) = s.usage.lied() {
+            let start = self.geometry.start(lied);
+            return Err(damaged(start, "the count of what lives in a segment"));
+        }
+        s.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Makes everything that was put before the call durable. All who ask at the same time share

@@ -3,6 +3,7 @@
 
 use crate::checkpoint;
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
+use crate::measure::Speed;
 use crate::policy::Lifespans;
 use crate::snapshot::Snapshots;
 use crate::superblock::Superblock;
@@ -11,7 +12,7 @@ use env::{Block, Disk, DiskError, Durability};
 use std::rc::Rc;
 
 /// How to make a store.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct FormatOptions {
     /// The store's name.
     pub uuid: [u8; 16],
@@ -22,27 +23,38 @@ pub struct FormatOptions {
     pub virtual_bytes: Option<u64>,
     /// Segments that are written at the same time, 2 to 8; None: by the disk's size.
     pub heads: Option<u8>,
+    /// What the disk was measured to take (measure.rs): with it goes the size of segments, and what
+    /// policies weigh one way against another by; None: not known.
+    pub disk: Option<Speed>,
 }
 
 /// Virtual blocks at most.
 const VIRTUAL_BLOCKS_MAX: u64 = 1 << 40;
 
+/// A segment's size at most, if nobody asked for one: the cleaner holds a few in memory.
+const SEGMENT_BYTES_MAX: u64 = 16 << 20;
+
 /// From so many segments on, each class of blocks has a head: two segments of each are taken.
 const SEGMENTS_FOR_CLASSES: u32 = 512;
 
-/// A segment's size if nobody asked for one: on a disk of this size a table of at most 2^14.
-fn segment_bytes_for(disk_bytes: u64) -> u64 {
-    let wanted = (disk_bytes >> 14).next_power_of_two();
-    wanted.clamp(64 << 10, 512 << 10).max((disk_bytes >> 20).next_power_of_two())
+/// A segment's size if nobody asked for one: on a disk of this size a table of at most 2^14, and
+/// where the disk takes long for an access, what that asks for (Matthews et al. 1997), as long as
+/// each class of blocks has a head.
+fn segment_bytes_for(disk_bytes: u64, speed: Option<Speed>) -> u64 {
+    let by_size = match disk_bytes {
+        0..=0x3ff_ffff => 64 << 10,
+        0x400_0000..=0x3fff_ffff => 256 << 10,
+        _ => (512 << 10).max((disk_bytes >> 20).next_power_of_two()),
+    };
+    let most = disk_bytes / u64::from(SEGMENTS_FOR_CLASSES) * 15 / 16;
+    let most = (1 << most.max(1).ilog2()).clamp(by_size, SEGMENT_BYTES_MAX.max(by_size));
+    speed.map_or(by_size, |s| s.segment_bytes().next_power_of_two().clamp(by_size, most))
 }
 
 /// The shape a store would have. Errors: the disk is too small.
 pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, String> {
-    let segment_bytes = options.segment_bytes.unwrap_or(match disk_bytes {
-        0..=0x3ff_ffff => 64 << 10,
-        0x400_0000..=0x3fff_ffff => 256 << 10,
-        _ => segment_bytes_for(disk_bytes).max(512 << 10),
-    });
+    let by_disk = || segment_bytes_for(disk_bytes, options.disk);
+    let segment_bytes = options.segment_bytes.unwrap_or_else(by_disk);
     if !segment_bytes.is_multiple_of(BLOCK) || !(8 * BLOCK..=1 << 30).contains(&segment_bytes) {
         return Err(format!("a segment of {segment_bytes} bytes: whole blocks of 4096, 32K to 1G"));
     }
@@ -74,7 +86,7 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
 pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geometry, String> {
     let bytes = disk.size_bytes();
     let geometry = shape(bytes, options)?;
-    let superblock = Superblock { uuid: options.uuid, geometry };
+    let superblock = Superblock { uuid: options.uuid, geometry, speed: options.disk };
     let seed = superblock.seed();
     let text = |e: DiskError| e.to_string();
     let heads: Vec<_> =

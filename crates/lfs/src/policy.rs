@@ -80,6 +80,11 @@ impl Costs {
         if c.cached == 0 { self.segment } else { self.read(c) }
     }
 
+    /// Nanoseconds of an access alone; a segment has so many blocks.
+    pub(crate) fn access(&self, blocks: u32) -> f64 {
+        (self.block - self.transfer(blocks)).max(0.0)
+    }
+
     /// Nanoseconds of one block more in a request; a segment has so many.
     pub(crate) fn transfer(&self, blocks: u32) -> f64 {
         (self.segment - self.block).max(0.0) / f64::from(blocks.max(2) - 1)

@@ -3,6 +3,7 @@
 
 use crate::extents::Extent;
 use crate::geometry::{Place, SegNo, Virt};
+use crate::possible::are_different;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{Entry, Summary, sum_of};
@@ -122,6 +123,11 @@ impl Inner {
             return Ok(None); // torn: the log ends here
         }
         let segment = self.geometry.segment_of(summary.place).expect("it was asked above");
+        let others = (0..).zip(&chain.heads).filter(|(i, _)| *i != h);
+        let others = others.flat_map(|(_, head)| [head.0, head.2]);
+        if !are_different(others.chain([segment, summary.next])) {
+            return Ok(None); // no store goes on in a segment that another head has
+        }
         let offset = (summary.place.0 - self.geometry.start(segment).0 + n) as u32;
         chain.heads[h] = (segment, offset, summary.next);
         (chain.serial, chain.sum, chain.epoch) = (summary.serial, sum, summary.epoch);

@@ -4,6 +4,7 @@
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
 use crate::heads::Head;
 use crate::idle::Cleaning;
+use crate::measure::Speed;
 use crate::pace::Purpose;
 use crate::policy::Policy;
 use crate::state::{State, Stats};
@@ -33,9 +34,12 @@ pub struct OpenOptions {
     pub policy: Policy,
     /// When it does.
     pub cleaning: Cleaning,
-    /// What a request to the disk below costs, for policies that weigh one way against another:
-    /// nanoseconds of a mean access, and bytes a second.
-    pub disk: (u64, u64),
+    /// What a request to the disk below takes, for policies that weigh one way against another;
+    /// None: as it was measured when the store was made.
+    pub disk: Option<Speed>,
+    /// In idle time, blocks that are read one behind the other are laid so (reorganise.rs); None:
+    /// where the disk takes long for an access.
+    pub reorganise: Option<bool>,
     /// The moment that is seen.
     pub at: At,
     /// A planted bug, one of [`crate::PLANTS`].
@@ -66,7 +70,8 @@ impl Default for OpenOptions {
             checkpoint_bytes: 256 << 20,
             policy: Policy::default(),
             cleaning: Cleaning::Pressure,
-            disk: (12_000_000, 150_000_000),
+            disk: None,
+            reorganise: None,
             at: At::Log,
             plant: None,
         }
@@ -128,7 +133,9 @@ impl Store {
         let superblock = superblock(&disk).await?;
         let (geometry, seed) = (superblock.geometry, superblock.seed());
         // The disk below a thin volume is shared, or is to be small.
-        let options = OpenOptions { discard: options.discard || geometry.is_thin(), ..options };
+        let discard = options.discard || geometry.is_thin();
+        let disk_is = options.disk.or(superblock.speed);
+        let options = OpenOptions { discard, disk: disk_is, ..options };
         let state = RefCell::new(State::new(geometry, seed, &options));
         let plant = options.plant;
         let inner = Rc::new(Inner {
@@ -192,6 +199,14 @@ impl Store {
     pub fn policy(&self) -> Policy {
         self.inner.options.policy
     }
+    /// What the disk below takes, as policies have it.
+    pub fn speed(&self) -> Option<Speed> {
+        self.inner.options.disk
+    }
+    /// Is what is read together laid together in idle time?
+    pub fn reorganises(&self) -> bool {
+        self.inner.state.borrow().graph.is_some()
+    }
     /// When it does.
     pub fn cleaning(&self) -> Cleaning {
         self.inner.options.cleaning
@@ -203,7 +218,7 @@ impl Store {
         let new = s.table.active.len() + s.table.frozen.as_ref().map_or(0, |f| f.len());
         let patches = s.patches.len() * (BLOCK_BYTES + 128);
         let index: usize = s.table.runs.iter().map(|r| r.pages.len()).sum();
-        let known = s.residents.bytes();
+        let known = s.residents.bytes() + s.graph.as_ref().map_or(0, |g| g.bytes());
         new * 40 + s.table.pages.len() * 8192 + index * 16 + patches + known
     }
     /// Writes a checkpoint, so that the next opening follows no log.
@@ -313,7 +328,7 @@ impl Inner {
                 let e = s.table.extent(at, v.0 + n, &base);
                 let over = s.patches.within(at, u64::from(e.n));
                 let over: Vec<_> = over.map(|(v, p)| (v.0 - at.0, p.clone())).collect();
-                s.note_read(e, over.iter().map(|o| o.0));
+                s.note_read(e, over.iter().map(|o| o.0), self.env.now());
                 (e, over)
             };
             let first = out.len();

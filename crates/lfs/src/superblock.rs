@@ -3,6 +3,7 @@
 
 use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place};
+use crate::measure::Speed;
 use env::{Block, Disk};
 use std::rc::Rc;
 
@@ -20,6 +21,8 @@ pub struct Superblock {
     pub uuid: [u8; 16],
     /// The shape.
     pub geometry: Geometry,
+    /// What the disk below was measured to take when the store was made.
+    pub speed: Option<Speed>,
 }
 
 impl Superblock {
@@ -29,12 +32,14 @@ impl Superblock {
     }
 
     /// magic 8 | checksum of what follows 4 | version 4 | uuid 16 | virtual blocks 8 |
-    /// segment blocks 4 | segments 4 | heads 1
+    /// segment blocks 4 | segments 4 | heads 1 | zero 7 | access 8 | bandwidth 8
     pub(crate) fn encode(&self) -> Vec<u8> {
         let g = &self.geometry;
         let mut body = Writer::default();
         body.u32(VERSION).bytes(&self.uuid).u64(g.virtual_blocks);
-        body.u32(g.segment_blocks).u32(g.segments).u8(g.heads);
+        body.u32(g.segment_blocks).u32(g.segments).u8(g.heads).bytes(&[0; 7]);
+        let speed = self.speed.unwrap_or_default();
+        body.u64(speed.access).u64(speed.bandwidth);
         body.0.resize(BLOCK_BYTES - 12, 0);
         let mut all = Writer::default();
         all.bytes(&MAGIC).u32(crc32c::crc32c(&body.0)).bytes(&body.0);
@@ -63,7 +68,10 @@ impl Superblock {
             segments: r.u32().ok_or(short)?,
             heads: r.u8().ok_or(short)?,
         };
-        Superblock { uuid, geometry }.checked()
+        r.bytes(7).ok_or(short)?;
+        let speed = Speed { access: r.u64().ok_or(short)?, bandwidth: r.u64().ok_or(short)? };
+        let speed = Some(speed).filter(Speed::is_possible);
+        Superblock { uuid, geometry, speed }.checked()
     }
 
     fn checked(self) -> Result<Superblock, String> {

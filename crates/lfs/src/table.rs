@@ -7,6 +7,7 @@
 
 use crate::extents::{Extent, Extents};
 use crate::geometry::{BLOCK_BYTES, Place, Virt};
+use crate::possible::are_extents;
 use crate::run::{Run, decode_page};
 use crate::store::Inner;
 use env::{DiskError, IdMap};
@@ -202,7 +203,7 @@ impl Inner {
         let mut first = None;
         for (i, raw) in (0..).zip(raw.bytes().chunks(BLOCK_BYTES)) {
             let place = place.plus(i);
-            let Some(page) = decode_page(self.seed, raw).map(Rc::new) else { break };
+            let Some(page) = self.page_of(raw).map(Rc::new) else { break };
             let s = &mut *self.state.borrow_mut();
             if s.table.version == version {
                 s.table.pages.put(place, page.clone(), self.pages_half());
@@ -224,7 +225,13 @@ impl Inner {
 
     pub(crate) async fn read_page(&self, place: Place) -> Result<Vec<Extent>, DiskError> {
         let raw = self.read_blocks(place, 1).await?;
-        decode_page(self.seed, raw.bytes()).ok_or_else(|| damaged(place, PAGE))
+        self.page_of(raw.bytes()).ok_or_else(|| damaged(place, PAGE))
+    }
+
+    /// A page's extents; None: it is damaged.
+    fn page_of(&self, raw: &[u8]) -> Option<Vec<Extent>> {
+        let page = decode_page(self.seed, raw)?;
+        are_extents(&page, &self.geometry).then_some(page)
     }
 }
 
@@ -232,6 +239,6 @@ const PAGE: &str = "a page of the table";
 
 /// What a checksum has found, as an error of the disk.
 pub(crate) fn damaged(place: Place, what: &str) -> DiskError {
-    let detail = format!("{what} is damaged: its checksum is wrong");
+    let detail = format!("{what} is damaged");
     DiskError { kind: env::DiskErrorKind::Io, during: "read", at: place.byte(), detail }
 }

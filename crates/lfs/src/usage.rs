@@ -33,6 +33,8 @@ pub(crate) struct Segment {
     pub(crate) reads: u32,
     /// The head that filled it, and the stamp when that began; until it has emptied.
     filled: Option<(u8, u64)>,
+    /// What lives in it was counted by who wrote the checkpoint.
+    loaded: bool,
 }
 
 /// How segments are filled.
@@ -67,6 +69,8 @@ pub(crate) struct Usage {
     tables: u32,
     /// Live blocks of all segments.
     live: u64,
+    /// A segment of which a checkpoint said that less lived in it than did.
+    lied: Option<SegNo>,
     /// Checkpoints begun, and durable.
     pub(crate) begun: u64,
     pub(crate) durable: u64,
@@ -82,6 +86,7 @@ impl Usage {
             closed: 0,
             reads: 0,
             filled: None,
+            loaded: false,
         };
         Usage {
             segments: vec![one; segments as usize],
@@ -90,6 +95,7 @@ impl Usage {
             last: 0,
             tables: 0,
             live: 0,
+            lied: None,
             begun: 0,
             durable: 0,
         }
@@ -121,6 +127,10 @@ impl Usage {
     pub(crate) fn free_or_table(&self, reserve: u32) -> u32 {
         self.free_count() + self.tables.min(reserve)
     }
+    /// A segment of which a checkpoint said something else than was so: a damaged disk.
+    pub(crate) fn lied(&self) -> Option<SegNo> {
+        self.lied
+    }
     /// Empty segments that wait for checkpoints.
     pub(crate) fn waiting_count(&self) -> u32 {
         self.empty.len() as u32
@@ -134,7 +144,7 @@ impl Usage {
         self.last = seg.0;
         let s = self.at(seg);
         assert!(s.used == Use::Free && s.live == 0 && s.reads == 0, "I2: it is free: {s:?}");
-        (s.used, s.youngest, s.filled) = (used, 0, None);
+        (s.used, s.youngest, s.filled, s.loaded) = (used, 0, None, false);
         self.tables += u32::from(used == Use::Table);
         Some(seg)
     }
@@ -152,7 +162,7 @@ impl Usage {
         let emptied = self.begun.saturating_sub(1);
         self.live += u64::from(live);
         let s = self.at(seg);
-        (s.live, s.youngest) = (live, youngest);
+        (s.live, s.youngest, s.loaded) = (live, youngest, true);
         if !reusable {
             (s.used, s.emptied, s.closed) = (Use::Closed, emptied, emptied);
             self.free.remove(&seg.0);
@@ -215,9 +225,14 @@ impl Usage {
     /// `n` of its blocks are dead now.
     pub(crate) fn died(&mut self, seg: SegNo, n: u32) {
         let begun = self.begun;
+        let s = self.at(seg);
+        if s.live < n {
+            assert!(s.loaded, "I8: {n} blocks die in segment {} of {} live", seg.0, s.live);
+            self.lied.get_or_insert(seg);
+            return;
+        }
         self.live -= u64::from(n);
         let s = self.at(seg);
-        assert!(s.live >= n, "I8: {n} blocks die in segment {} of {} live", seg.0, s.live);
         s.live -= n;
         if s.live == 0 && s.used == Use::Closed {
             s.emptied = begun;

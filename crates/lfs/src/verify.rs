@@ -4,6 +4,7 @@ use crate::geometry::{Place, SegNo, Virt};
 use crate::merge::Merge;
 use crate::store::Store;
 use crate::summary::Entry;
+use crate::superblock::Superblock;
 use crate::survivors::summaries;
 use crate::usage::{Filled, Use};
 use std::collections::BTreeMap;
@@ -29,9 +30,32 @@ impl Store {
     /// Walks the table and the segments. `deep`: reads every segment's summaries too. Errors: the
     /// disk failed, or a page of the table is damaged.
     pub async fn verify(&self, deep: bool) -> Result<Report, env::DiskError> {
+        self.verify_and_tell(deep, &mut |_, _| ()).await
+    }
+
+    /// The same; `tell` hears of how many segments were read, and of how many there are.
+    pub async fn verify_and_tell(
+        &self,
+        deep: bool,
+        tell: &mut dyn FnMut(u64, u64),
+    ) -> Result<Report, env::DiskError> {
+        let mut report = Report::default();
+        let lies = self.walk_table(&mut report).await?;
+        self.compare_usage(&lies, &mut report);
+        if deep {
+            let first = self.inner.read_blocks(Place(0), 1).await?;
+            if Superblock::decode(first.bytes()).is_err() {
+                report.wrong.push("the superblock is damaged; its copy at the end is not".into());
+            }
+            self.compare_summaries(&lies, &mut report, tell).await?;
+        }
+        Ok(report)
+    }
+
+    /// All that the table says: what lies at each place.
+    async fn walk_table(&self, report: &mut Report) -> Result<BTreeMap<u64, u64>, env::DiskError> {
         let inner = &self.inner;
         let g = inner.geometry;
-        let mut report = Report::default();
         let mut merge = {
             let s = inner.state.borrow();
             let new = std::iter::once(&s.table.active).chain(s.table.frozen.as_deref());
@@ -63,11 +87,7 @@ impl Store {
                 }
             }
         }
-        self.compare_usage(&lies, &mut report);
-        if deep {
-            self.compare_summaries(&lies, &mut report).await?;
-        }
-        Ok(report)
+        Ok(lies)
     }
 
     fn compare_usage(&self, lies: &BTreeMap<u64, u64>, report: &mut Report) {
@@ -98,6 +118,7 @@ impl Store {
         &self,
         lies: &BTreeMap<u64, u64>,
         report: &mut Report,
+        tell: &mut dyn FnMut(u64, u64),
     ) -> Result<(), env::DiskError> {
         let inner = &self.inner;
         let g = inner.geometry;
@@ -105,6 +126,7 @@ impl Store {
         let same = |lies: u64, put: Virt| g.owner(Virt(lies)).1 == g.owner(put).1;
         for n in 0..g.segments {
             let seg = SegNo(n);
+            tell(u64::from(n) + 1, u64::from(g.segments));
             let start = g.start(seg);
             let end = start.0 + u64::from(g.segment_blocks);
             let mut left: BTreeMap<u64, u64> =

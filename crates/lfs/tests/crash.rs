@@ -239,7 +239,8 @@ fn blocks_are_kept_apart_by_how_long_they_live() {
     let used = |plant| {
         let mut world = World::new(Image::new(24 << 20));
         let (segment_bytes, virtual_bytes, heads) = (Some(32 << 10), None, None);
-        let options = FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads };
+        let options =
+            FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads, disk: None };
         block_on(&mut world, move |env, disk| async move {
             let shape = lfs::format(&disk, &options).await.unwrap();
             assert_eq!(shape.heads, 6, "it has segments enough");
@@ -478,6 +479,7 @@ fn crowded(plant: Option<&'static str>) -> Option<String> {
         segment_bytes: Some(64 << 10),
         virtual_bytes: None,
         heads: None,
+        disk: None,
     };
     block_on(&mut world, move |env, disk| async move {
         let blocks = lfs::format(&disk, &options).await.unwrap().virtual_blocks;

@@ -17,8 +17,13 @@ const DISK: u64 = 24 << 20;
 /// A store on the modelled SATA disk, most of whose blocks were written twice.
 async fn half_dead(env: Env, disk: Rc<dyn Disk>, cleaning: Cleaning) -> Store {
     let uuid = [7; 16];
-    let options =
-        FormatOptions { uuid, segment_bytes: Some(128 << 10), virtual_bytes: None, heads: None };
+    let options = FormatOptions {
+        uuid,
+        segment_bytes: Some(128 << 10),
+        virtual_bytes: None,
+        heads: None,
+        disk: None,
+    };
     let blocks = lfs::format(&disk, &options).await.unwrap().virtual_blocks;
     let options = OpenOptions { cleaning, ..OpenOptions::default() };
     let store = Store::open(env, disk, options).await.unwrap();

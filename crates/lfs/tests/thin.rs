@@ -26,6 +26,7 @@ fn made() -> (World, Geometry) {
         segment_bytes: Some(SEGMENT),
         virtual_bytes,
         heads: None,
+        disk: None,
     };
     let whole = lfs::shape(DISK, &options(None)).unwrap();
     assert!(!whole.is_thin() && whole.virtual_blocks == whole.capacity());

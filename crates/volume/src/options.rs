@@ -52,6 +52,9 @@ pub struct OpenOptions {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
+    /// Does it lay together what is read together, in idle time? None: on a disk whose access takes
+    /// long.
+    pub reorganise: Option<bool>,
     /// Who opens it, as other machines are told that share the disk (`mmp`).
     pub user: User,
     /// For a volume in a bucket.
@@ -94,6 +97,7 @@ impl OpenOptions {
             log_alone: false,
             cleaner: None,
             cleaning: None,
+            reorganise: None,
             user: User::default(),
             bucket: BucketOptions::default(),
             snapshot: None,

@@ -28,6 +28,8 @@ pub struct Ground {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
+    /// Is what is read together laid together in idle time? None: where an access takes long.
+    pub reorganise: Option<bool>,
     /// Segments that its store empties are given back to the disk; those of a thin volume are
     /// always.
     pub discards: bool,
@@ -51,6 +53,7 @@ impl Ground {
             plant: Plant::NONE,
             cleaner: None,
             cleaning: None,
+            reorganise: None,
             discards: false,
             bucket: BucketOptions::default(),
             snapshot: None,

@@ -32,7 +32,9 @@ async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
     let policy = on.cleaner.unwrap_or(defaults.policy);
     let cleaning = on.cleaning.unwrap_or(lfs::Cleaning::Idle);
     let discard = on.discards;
-    let options = lfs::OpenOptions { read_only, discard, plant, policy, cleaning, ..defaults };
+    let reorganise = on.reorganise;
+    let options =
+        lfs::OpenOptions { read_only, discard, plant, policy, cleaning, reorganise, ..defaults };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 
@@ -213,6 +215,10 @@ impl GroupStore for Groups {
             ("cairn_lfs_cleaner_read_blocks_total", s.read_to_clean),
             ("cairn_lfs_cleaner_remembered_blocks_total", s.remembered),
             ("cairn_lfs_longest_wait_nanos", s.wait_max),
+            ("cairn_lfs_reorganising", u64::from(self.0.reorganises())),
+            ("cairn_lfs_reorganised_blocks_total", s.reorganised),
+            ("cairn_lfs_reorganise_spent_nanos_total", s.reorganise_spent),
+            ("cairn_lfs_reorganise_saved_nanos_total", s.reorganise_saved),
             ("cairn_lfs_table_memory_bytes", self.0.table_memory_bytes() as u64),
             (policy_gauge(self.0.policy()), 1),
             (cleaning_gauge(self.0.cleaning()), 1),

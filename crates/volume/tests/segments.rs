@@ -23,6 +23,7 @@ fn made() -> Image {
             segment_bytes: None,
             virtual_bytes: None,
             heads: None,
+            disk: None,
         };
         let volume = MkfsOptions::plain(0, Profile::Ext2);
         volume::make_on_segments(env, disk, &store, &volume).await.unwrap();

@@ -45,6 +45,15 @@ pub(super) fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
     lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
 }
 
+/// Whether something is done.
+pub(super) fn on_or_off(name: &str) -> Result<bool, String> {
+    match name {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("on or off".into()),
+    }
+}
+
 /// When a store is cleaned.
 pub(super) fn cleaning(name: &str) -> Result<lfs::Cleaning, String> {
     let all = lfs::Cleaning::ALL.map(|c| c.0).join(", ");

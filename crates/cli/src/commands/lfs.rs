@@ -55,15 +55,43 @@ pub(super) fn on_with<T: 'static>(
     result.map_err(|e| Failure::Failed(format!("{}: {e}", image.display())))
 }
 
-fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
-    let (report, geometry, opened, memory, totals, snapshots) = on(image, |_, store| {
+/// Everything that the store keeps is recomputed; a bar shows how far that is.
+async fn verified(store: &lfs::Store) -> Result<lfs::Report, String> {
+    use check::Progress;
+    let mut bar = crate::progress::Bar::new();
+    let mut tell = |done, all| bar.step("segments", done, all);
+    store.verify_and_tell(true, &mut tell).await.map_err(|e| e.to_string())
+}
+
+/// What is wrong at the older checkpoint, which stands in for the newer where that is damaged;
+/// nothing where there is none.
+fn wrong_at_older(image: &Path) -> Result<Vec<String>, Failure> {
+    let at = lfs::At::Older;
+    let options = lfs::OpenOptions { read_only: true, at, ..lfs::OpenOptions::default() };
+    let found = on_with(image, options, |_, store| {
         Box::pin(async move {
-            let report = store.verify(true).await.map_err(|e| e.to_string())?;
+            let number = store.opened().generation;
+            let told = |w: String| format!("at checkpoint {number}: {w}");
+            Ok(match store.verify(false).await {
+                Ok(report) => report.wrong.into_iter().map(told).collect(),
+                Err(e) => vec![told(e.to_string())],
+            })
+        })
+    });
+    Ok(found.unwrap_or_default())
+}
+
+fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
+    let older = wrong_at_older(image)?;
+    let (mut report, geometry, opened, memory, totals, snapshots) = on(image, |_, store| {
+        Box::pin(async move {
+            let report = verified(&store).await?;
             let (opened, memory) = (store.opened(), store.table_memory_bytes());
             let names: Vec<String> = store.snapshots().into_iter().map(|s| s.name).collect();
             Ok((report, store.geometry(), opened, memory, store.totals(), names))
         })
     })?;
+    report.wrong.extend(older);
     let lfs::Filled { segments: [free, open, contents, table], tenths } = report.filled;
     if as_json {
         let all = json!({
@@ -121,6 +149,25 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
         crate::say::err(&format!("{}: {w}", image.display()));
     }
     Ok(Outcome::Damaged)
+}
+
+/// Its segments, and what the disk was measured to take, for a person.
+pub(super) fn shape_told(image: &Path) -> Result<String, Failure> {
+    on(image, |_, store| {
+        let geometry = store.geometry();
+        let bytes = u64::from(geometry.segment_blocks) * lfs::BLOCK_BYTES as u64;
+        let shape = format!("{} segments of {}", geometry.segments, size::show(bytes));
+        let told = match store.speed() {
+            None => shape,
+            Some(s) => format!(
+                "{shape}: the disk takes {:.2} ms for an access and {:.0} MB/s, which ask for {}",
+                s.access as f64 / 1e6,
+                s.bandwidth as f64 / 1e6,
+                size::show(s.segment_bytes())
+            ),
+        };
+        Box::pin(async move { Ok(told) })
+    })
 }
 
 /// What was written until now, for a program.
@@ -230,10 +277,11 @@ pub fn check_inside(
         return super::objects::check_inside(image, options);
     }
     let snapshot = crate::disk::snapshot_of(image).map(|s| s.1.to_owned());
+    let older = wrong_at_older(image)?;
     on(image, move |env, store| {
         Box::pin(async move {
-            let text = |e: env::DiskError| e.to_string();
-            let wrong = store.verify(true).await.map_err(text)?.wrong;
+            let mut wrong = verified(&store).await?.wrong;
+            wrong.extend(older);
             let inside = inside(&env, store, snapshot).await?;
             let mut bar = crate::progress::Bar::new();
             let report = check::check(&inside, &options, &mut bar);

@@ -35,6 +35,9 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         a.block_size,
         size::show(blocks * a.block_size)
     );
+    if a.profile == Profile::Lfs && Url::of(&a.image)?.is_none() {
+        tell!("{}", super::lfs::shape_told(&a.image)?);
+    }
     Ok(Outcome::Done)
 }
 
@@ -53,6 +56,12 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     }
     if a.store_size.is_some() && (a.profile != Profile::Lfs || Url::of(&a.image)?.is_some()) {
         let why = "--store-size is for --profile lfs, and not in a bucket, which has no size";
+        return Err(Failure::Usage(why.into()));
+    }
+    if let Some(bytes) = a.segment_size
+        && (a.profile != Profile::Lfs || Url::of(&a.image)?.is_some() || bytes < SEGMENT_BYTES_MIN)
+    {
+        let why = "--segment-size is for --profile lfs on a disk, and at least 64K";
         return Err(Failure::Usage(why.into()));
     }
     if a.label.len() > LABEL_BYTES_MAX {
@@ -90,7 +99,9 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     let options = MkfsOptions { journal_device, uuid, ..options(a, profile, size_bytes)? };
     let result = if a.profile == Profile::Lfs {
         let virtual_bytes = a.size.filter(|_| a.store_size.is_some());
-        make_on_segments(&file, options, virtual_bytes, made)
+        let (uuid, segment_bytes) = (options.uuid, a.segment_size);
+        let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, ..Default::default() };
+        make_on_segments(&file, options, store, made)
     } else {
         volume::make(&mut FileDevice(file), &options, made)
     };
@@ -183,11 +194,14 @@ fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
     made.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
 }
 
+/// Bytes of a segment at least: of smaller ones, summaries take too much.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
 /// Makes a log-structured store, and the volume in it.
 fn make_on_segments(
     file: &Arc<HostFile>,
     volume: MkfsOptions,
-    virtual_bytes: Option<u64>,
+    store: lfs::FormatOptions,
     made: bool,
 ) -> Result<u64, VolumeError> {
     let bytes = volume.size_bytes;
@@ -202,12 +216,14 @@ fn make_on_segments(
             }
         }
     }
-    let store =
-        lfs::FormatOptions { uuid: volume.uuid, segment_bytes: None, virtual_bytes, heads: None };
     let seed = u64::from_le_bytes(volume.uuid[..8].try_into().expect("8 of 16 bytes"));
     drive(std::slice::from_ref(file), seed, move |env| {
         let disk = env.port().disk(DiskId(0), bytes);
-        Box::pin(async move { volume::make_on_segments(env, disk, &store, &volume).await })
+        Box::pin(async move {
+            let speed = lfs::measure(&env, &disk).await?;
+            let store = lfs::FormatOptions { disk: speed, ..store };
+            volume::make_on_segments(env, disk, &store, &volume).await
+        })
     })
 }
 

@@ -217,8 +217,13 @@ fn is_apart(plant: Option<&str>) -> bool {
 pub(crate) fn made_for(plant: Option<&str>) -> (Image, u64) {
     let mut world = World::new(Image::new(DISK));
     let heads = is_apart(plant).then_some(6);
-    let options =
-        FormatOptions { uuid: [7; 16], segment_bytes: Some(SEGMENT), virtual_bytes: None, heads };
+    let options = FormatOptions {
+        uuid: [7; 16],
+        segment_bytes: Some(SEGMENT),
+        virtual_bytes: None,
+        heads,
+        disk: None,
+    };
     let shape = block_on(&mut world, |_, disk| async move { lfs::format(&disk, &options).await });
     (world.disk, shape.unwrap().virtual_blocks)
 }
