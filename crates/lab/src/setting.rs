@@ -227,7 +227,8 @@ fn in_segments(size_bytes: u64, thin: bool) -> Image {
     let (uuid, segment_bytes) = (*VOLUME, Some(SEGMENT_BYTES));
     // Twice the size: its blocks are larger than the other volumes'.
     let virtual_bytes = Some(2 * size_bytes);
-    let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads: Some(6) };
+    let store =
+        lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads: Some(6), disk: None };
     let fits = |bytes: &u64| lfs::shape(*bytes, &store).is_ok_and(|g| !g.is_thin());
     let disk_bytes = (2..).map(|n| n << 20).find(fits).expect("some size is enough");
     let virtual_bytes = Some(if thin { 8 } else { 2 } * size_bytes);

@@ -53,7 +53,8 @@ fn run(job: &Job) -> Result<Did, String> {
     world.forget();
     block_on(&mut world, move |env, disk| async move {
         let (segment_bytes, virtual_bytes, heads) = (Some(64 << 10), None, None);
-        let options = FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads };
+        let options =
+            FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads, disk: None };
         let shape = lfs::format(&disk, &options).await?;
         let options = OpenOptions { policy: job.policy, ..OpenOptions::default() };
         let store = Store::open(env.clone(), disk, options).await?;
@@ -85,7 +86,7 @@ fn run(job: &Job) -> Result<Did, String> {
 
 /// The experiment.
 pub(super) fn apart(scale: Scale) -> Result<Findings, String> {
-    let full = scale.pick(vec![80, 95], vec![95]);
+    let full = scale.pick(vec![70, 80, 90, 95], vec![95]);
     let (disk_bytes, rounds) = scale.pick((128 << 20, 8), (64 << 20, 3));
     let loads = scale.pick(LOADS.to_vec(), vec![LOADS[3]]);
     let mut jobs = Vec::new();

@@ -7,7 +7,9 @@ use super::updates::{Chooser, Load};
 use super::verdict::Stated;
 use super::{Scale, cores};
 use env::{Block, Disk, DiskError, IdMap, Nanos};
-use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, Memory, OpenOptions, Policy, Store, Virt};
+use lfs::{
+    BLOCK_BYTES, Change, FormatOptions, Group, Memory, OpenOptions, Policy, Speed, Store, Virt,
+};
 use sim::timing::{Access, Kind, Timing};
 use sim::{Image, World, block_on};
 use std::cell::{Cell, RefCell};
@@ -16,11 +18,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// The paper's disk: nanoseconds of an access, bytes a second.
-const DISK: (u64, u64) = (15_000_000, 5_000_000);
+const DISK: Speed = Speed { access: 15_000_000, bandwidth: 5_000_000 };
 
 /// Nanoseconds of requests for so many bytes.
 fn busy(requests: u64, bytes: u64) -> f64 {
-    requests as f64 * DISK.0 as f64 + bytes as f64 * 1e9 / DISK.1 as f64
+    requests as f64 * DISK.access as f64 + bytes as f64 * 1e9 / DISK.bandwidth as f64
 }
 
 /// Counts what is written; requests take no time here.
@@ -149,9 +151,11 @@ fn run(job: &Job) -> Result<Did, String> {
     world.set_timings(vec![Box::new(Meter(meter.clone()))]);
     block_on(&mut world, move |env, disk| async move {
         let (segment_bytes, virtual_bytes, heads) = (Some(job.segment_bytes), None, None);
-        let options = FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads };
+        let options =
+            FormatOptions { uuid: [7; 16], segment_bytes, virtual_bytes, heads, disk: None };
         let shape = lfs::format(&disk, &options).await?;
-        let options = OpenOptions { policy: job.policy, disk: DISK, ..OpenOptions::default() };
+        let options =
+            OpenOptions { policy: job.policy, disk: Some(DISK), ..OpenOptions::default() };
         let store = Store::open(env.clone(), disk, options).await?;
         let text = |e: DiskError| e.to_string();
         let blocks = shape.virtual_blocks * job.full / 100;

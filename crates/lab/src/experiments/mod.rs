@@ -17,6 +17,7 @@ mod mail;
 mod nearly_full;
 mod pauses;
 mod programs;
+mod read_order;
 mod recovery;
 mod report;
 mod rig;
@@ -145,6 +146,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "kept-apart",
         what: "hot and cold data kept apart by the log-structured store itself, by policy",
         run: apart::apart,
+    },
+    Experiment {
+        name: "read-order",
+        what: "what is read together laid together, by the store itself (matthews-1997, 5)",
+        run: read_order::read_order,
     },
     Experiment {
         name: "log-file-sizes",
@@ -306,6 +312,11 @@ mod tests {
     #[test]
     fn the_store_keeps_hot_and_cold_data_apart() {
         holds("kept-apart", &[0], 1);
+    }
+
+    #[test]
+    fn what_is_read_together_is_laid_together() {
+        holds("read-order", &[0, 30], 1);
     }
 
     #[test]

@@ -101,7 +101,7 @@ fn new_disks(m: &Machine, s: Setting) -> Vec<Image> {
 /// A disk with a log-structured store, and the volume in it.
 fn in_segments(bytes: u64, volume: MkfsOptions) -> Image {
     let (uuid, segment_bytes, virtual_bytes, heads) = (uuid(0), None, None, None);
-    let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads };
+    let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, heads, disk: None };
     let mut world = World::new(Image::new(bytes));
     world.forget();
     let made = sim::block_on(&mut world, move |env, disk| async move {

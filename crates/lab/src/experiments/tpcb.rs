@@ -7,7 +7,9 @@ use super::report::{Findings, Table};
 use super::verdict::{Stated, Verdict};
 use super::{Scale, cores, rz26};
 use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Env, Nanos, Rng};
-use lfs::{BLOCK_BYTES, Change, Cleaning, FormatOptions, Group, OpenOptions, Policy, Store, Virt};
+use lfs::{
+    BLOCK_BYTES, Change, Cleaning, FormatOptions, Group, OpenOptions, Policy, Speed, Store, Virt,
+};
 use sim::{Image, World, block_on};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -15,11 +17,11 @@ use std::rc::Rc;
 /// What a transaction costs the processor.
 const WORK: Nanos = Nanos::from_micros(900);
 /// The mean access of the disk, in nanoseconds, and its bytes a second.
-const COSTS: (u64, u64) = (15_100_000, 2_600_000);
+const COSTS: Speed = Speed { access: 15_100_000, bandwidth: 2_600_000 };
 const BYTES: u64 = BLOCK_BYTES as u64;
 
 /// Where the database lies.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum System {
     /// In place: what was changed is written by itself, a few seconds later, in order.
     InPlace,
@@ -72,6 +74,20 @@ fn dead_segments(store: &Store) -> u32 {
     tenths * 3 / 40
 }
 
+/// Passes that may empty nothing: what they have moved is in a segment that the next ones fill.
+const IN_VAIN_MAX: u32 = 8;
+
+/// Everything stops until most of what is dead is cleaned.
+async fn clean_at_once(store: &Store) -> Result<(), DiskError> {
+    let (mut wanted, mut in_vain) = (dead_segments(store).max(2), 0);
+    while wanted > 0 && in_vain < IN_VAIN_MAX {
+        let emptied = store.clean(wanted).await?;
+        in_vain = if emptied == 0 { in_vain + 1 } else { 0 };
+        wanted = wanted.saturating_sub(emptied);
+    }
+    Ok(())
+}
+
 impl Database {
     async fn read(&self, block: u64) -> Result<(), DiskError> {
         let memory = vec![Block::zeroed(BLOCK_BYTES)];
@@ -86,7 +102,7 @@ impl Database {
             Database::Log(store) => {
                 let kept = match store.reserve(1).await {
                     Err(e) if e.kind == DiskErrorKind::NoSpace => {
-                        store.clean(dead_segments(store)).await?;
+                        clean_at_once(store).await?;
                         store.reserve(1).await?
                     }
                     other => other?,
@@ -109,7 +125,13 @@ impl Database {
 }
 
 fn options(virtual_bytes: Option<u64>) -> FormatOptions {
-    FormatOptions { uuid: [7; 16], segment_bytes: Some(1 << 20), virtual_bytes, heads: None }
+    FormatOptions {
+        uuid: [7; 16],
+        segment_bytes: Some(1 << 20),
+        virtual_bytes,
+        heads: None,
+        disk: None,
+    }
 }
 
 async fn made(env: &Env, disk: Rc<dyn Disk>, job: &Job) -> Result<Database, String> {
@@ -120,7 +142,7 @@ async fn made(env: &Env, disk: Rc<dyn Disk>, job: &Job) -> Result<Database, Stri
         System::Cleaned(policy) => (policy, Cleaning::Pressure),
     };
     lfs::format(&disk, &options(None)).await?;
-    let options = OpenOptions { policy, cleaning, disk: COSTS, ..OpenOptions::default() };
+    let options = OpenOptions { policy, cleaning, disk: Some(COSTS), ..OpenOptions::default() };
     Ok(Database::Log(Store::open(env.clone(), disk, options).await?))
 }
 
@@ -134,7 +156,7 @@ fn run(job: &Job) -> Result<f64, String> {
     world.forget();
     world.set_timings(vec![rz26(bytes)]);
     block_on(&mut world, move |env, disk| async move {
-        let text = |e: DiskError| e.to_string();
+        let text = |e: DiskError| format!("{} % full, {:?}: {e}", job.full, job.system);
         let mut db = made(&env, disk, &job).await?;
         if let Database::Log(_) = db {
             for block in 0..blocks {
