@@ -38,11 +38,11 @@ fn made_filled_cleaned_checked_and_exported() {
     let (v, o) = (text(&image), text(&out));
     let said = done(&["mkfs", v, "--size", "64M", "--profile", "lfs"]);
     assert!(said.contains("log-structured"), "{said}");
-    assert!(said.contains("for an access") && said.contains("segments of 256K"), "{said}");
+    assert!(said.contains("for an access") && said.contains("segments of 256.0 KiB"), "{said}");
     let small = dir.join("small.img");
     let said =
         done(&["mkfs", text(&small), "--size", "64M", "--profile", "lfs", "--segment-size", "64K"]);
-    assert!(said.contains("segments of 64K"), "{said}");
+    assert!(said.contains("segments of 64.0 KiB"), "{said}");
     let again = cairn(&["mkfs", v, "--profile", "lfs"]);
     assert!(!again.status.success(), "never over a store without --force");
     let bytes: Vec<u8> = (0..6_000_000_u32).map(|i| (i ^ i >> 9) as u8).collect();
