@@ -17,8 +17,22 @@ stage_page() {
   page_shot "$shots/page-phone-dark.png" 420,1400 "$at" --force-dark-mode --enable-features=WebContentsForceDark
   check "page: it shows the volume, its promise and its operations" page_says "$at"
   check "page: cairn top draws the same" top_says page "$shots/top.txt"
+  page_metrics "$at"
   kill "$load" 2>/dev/null; wait "$load" 2>/dev/null
   check "page: clean close" stop
+}
+
+# The metrics are what Prometheus reads, and its alerts are raised when they should be.
+page_metrics() {
+  have promtool || { leave_out "page: metrics and alerts are judged by promtool (Debian: prometheus)"; return; }
+  check "page: promtool test rules" promtool test rules contrib/prometheus/cairn.rules.test.yml
+  check "page: promtool check metrics" metrics_are_right "$1"
+}
+
+# What it thinks of names and helps (of which OpenMetrics has other rules) is no fault.
+metrics_are_right() {
+  local said; said=$(curl -s -H 'Accept: text/plain' "${1%/}/metrics" | sed '/^# EOF/d' | promtool check metrics 2>&1)
+  ! grep -E 'error while|parsing error' <<<"$said"
 }
 
 browse() { chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --virtual-time-budget=5000 "$@" 2>/dev/null; }
