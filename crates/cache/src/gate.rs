@@ -30,6 +30,11 @@ pub trait WriteGate {
     fn allows_write_behind(&self) -> bool {
         true
     }
+    /// Would the dirty block be clean after a write now? Where room in memory is wanted, blocks of
+    /// which something would be taken back are written last.
+    fn is_whole(&self, _: &Buf) -> bool {
+        true
+    }
     /// `buf` is dirty and about to be written.
     fn before_write(&self, buf: &Buf) -> Image;
     /// The write of `image` has ended (it is visible, not durable). It is durable once

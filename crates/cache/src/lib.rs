@@ -23,6 +23,7 @@ mod flusher;
 mod gate;
 #[cfg(test)]
 mod model;
+mod pressure;
 mod readahead;
 mod stats;
 mod writeback;

@@ -256,25 +256,9 @@ impl Cache {
         Ok(())
     }
 
-    async fn prepare(&self) {
+    pub(crate) async fn prepare(&self) {
         let gate = self.gate.borrow().clone();
         gate.prepare().await;
-    }
-
-    /// More dirty blocks than this make a writer wait.
-    fn dirty_limit(&self) -> usize {
-        self.capacity() / 2
-    }
-
-    /// Waits while too much is dirty. Call it before an operation takes locks or log space.
-    pub async fn throttle(&self) {
-        while self.dirty.borrow().len() > self.dirty_limit() && self.failed.borrow().is_none() {
-            self.kick.wake_all();
-            self.progress.wait().await;
-        }
-        if self.dirty.borrow().len() > self.dirty_limit() / 2 {
-            self.kick.wake_all();
-        }
     }
 
     /// Starts the task that writes back by itself: every interval, and whenever much is dirty.
@@ -303,31 +287,6 @@ impl Cache {
     pub fn stop(&self) {
         self.stopping.set(true);
         self.kick.wake_all();
-    }
-
-    /// Writes the dirty blocks of this moment, a share at a time, until few are left.
-    async fn relieve(self: &Rc<Self>) {
-        let low = self.dirty_limit() / 4;
-        while self.dirty.borrow().len() > low && !self.stopping.get() {
-            self.prepare().await;
-            let before = self.dirty.borrow().len();
-            let all = self.dirty_all();
-            for share in all.chunks(4096) {
-                if self.write(share.to_vec()).await.is_err() {
-                    return;
-                }
-            }
-            if self.dirty.borrow().len() >= before {
-                // The gate holds them back until something is durable.
-                if self.flush_device().await.is_err() {
-                    return;
-                }
-                if self.dirty.borrow().len() >= before {
-                    self.env.sleep(Nanos::from_millis(10)).await;
-                }
-            }
-            self.progress.wake_all();
-        }
     }
 
     /// Is the block in memory? For tests: to ask is to use it.

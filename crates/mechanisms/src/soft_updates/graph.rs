@@ -72,6 +72,8 @@ impl Operation {
 pub(super) struct Counts {
     /// Images that were written with something taken back.
     pub(super) rollbacks: u64,
+    /// Images, these included, after which the block had to be written once more.
+    pub(super) extra_writes: u64,
     /// Nodes of all time.
     pub(super) nodes: u64,
     /// How often one was captured in an image.
@@ -349,6 +351,11 @@ impl Graph {
         all
     }
 
+    /// Does everything in the block stand, so that it is clean after a write?
+    pub(super) fn is_whole(&self, block: BlockNo) -> bool {
+        self.standing(block).iter().all(|(id, stands)| *stands && self.is_ended(*id))
+    }
+
     /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
     pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
         let standing = self.standing(buf.block());
@@ -381,6 +388,7 @@ impl Graph {
             n.backward.apply(image.get_or_insert_with(|| buf.image()).bytes_mut());
         }
         self.counts.rollbacks += u64::from(image.is_some());
+        self.counts.extra_writes += u64::from(image.is_some() || !all_shown);
         match image {
             Some(image) => Image::Instead(image),
             // What is left out is the mark that it is durable: the block is written once more.

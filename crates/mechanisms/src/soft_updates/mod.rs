@@ -349,6 +349,9 @@ impl WriteGate for SoftUpdates {
             let _ = self.write_intents().await;
         })
     }
+    fn is_whole(&self, buf: &Buf) -> bool {
+        self.graph.borrow().is_whole(buf.block())
+    }
     fn before_write(&self, buf: &Buf) -> Image {
         let force = self.forced.borrow().contains_key(&buf.block());
         self.graph.borrow_mut().capture(buf, force)
@@ -555,6 +558,7 @@ impl Integrity for SoftUpdates {
             ("cairn_soft_helped_total", self.helped.get()),
             ("cairn_soft_cancelled_total", self.cancelled.get()),
             ("cairn_soft_rollbacks_total", graph.counts.rollbacks),
+            ("cairn_soft_extra_writes_total", graph.counts.extra_writes),
             ("cairn_soft_dependencies_total", graph.counts.nodes),
             ("cairn_soft_dependencies", graph.len() as u64),
             ("cairn_soft_undo_bytes", graph.counts.bytes as u64),
