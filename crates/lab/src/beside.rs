@@ -133,7 +133,7 @@ fn run(
         }
         let of = |name: &str| info.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
         if of("cairn_scrub_running") == 0 {
-            let trace = std::mem::take(&mut s.world.trace);
+            let trace = s.world.trace.clone(); // writes may be on their way
             let end = s.close().map_err(|e| format!("closing: {e}"))?;
             return Ok((trace, end));
         }

@@ -288,7 +288,8 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let names = crate::scenarios().iter().map(|s| s.0);
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
-        (ext4 || ![EXTENTS, SPLITS, GROUPS].contains(n))
+        (ext4 || ![EXTENTS, SPLITS].contains(n))
+            && (ext4 || !o.setting.is_prefix() || *n != GROUPS)
             && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)
             && (o.setting.has_values() || *n != VALUES)

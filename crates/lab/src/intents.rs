@@ -137,7 +137,7 @@ fn mend(
             if !believed && by_intents && !plant.is_any() {
                 return Err("the intents were believed".into());
             }
-            let trace = std::mem::take(&mut s.world.trace);
+            let trace = s.world.trace.clone(); // writes may be on their way
             let end = s.close().map_err(|e| format!("closing: {e}"))?;
             return Ok((trace, end));
         }

@@ -48,7 +48,7 @@ pub(crate) fn record(
     let (remote, holding) = (scripts[0].remote, scripts[0].is_holding);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
-    let mut v = Subject::open(base.clone(), setting, false, (plant, seed))?;
+    let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
     if let Err(why) = troubles(&acts, &results) {

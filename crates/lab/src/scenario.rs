@@ -19,10 +19,12 @@ mod held;
 mod holes;
 mod inline;
 mod layers;
+mod lengths;
 mod moved;
 mod moves;
 mod sharing;
 mod short_lives;
+mod shuffle;
 mod splits;
 mod tight;
 mod trims;
@@ -143,6 +145,8 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
         ("held", "files taken away while a mount's kernel holds them, and freed later"),
+        ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
+        ("shuffle", "names between directories of many blocks, with links and attributes"),
         ("moved", "files made durable in a directory that was moved a moment ago"),
         ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
         (
@@ -153,7 +157,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             EXTENTS,
             "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
         ),
-        (GROUPS, "ext4: many small groups in hardly any memory, their descriptors read on demand"),
+        (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
         (
             INLINE,
@@ -280,6 +284,8 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "tight" => tight::script(seed),
         "layers" => layers::layers(seed),
         "moves" => moves::script(seed),
+        "lengths" => lengths::script(seed),
+        "shuffle" => shuffle::script(seed),
         "random" => random(seed),
         _ => return None,
     })

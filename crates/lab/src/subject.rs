@@ -13,7 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, OpenAll, Reply, Request, Volume};
-use volume::OpenOptions;
+use volume::{AfterCrash, OpenOptions};
 
 pub use crate::seen::Seen;
 pub use crate::setting::{Setting, SimDevice, VolumeKind, fresh, recover};
@@ -45,6 +45,27 @@ impl Subject {
     ) -> Result<Subject, String> {
         // With some seeds the journals commit, and write back, in the middle of everything.
         let often = seed % 3 != 0 && setting.is_prefix();
+        Subject::open_with_interval(disks, setting, (read_only, often), (plant, seed))
+    }
+
+    /// The same to be recorded: with some seeds, what keeps its order by waves writes back in the
+    /// middle of everything, too.
+    pub(crate) fn open_to_record(
+        disks: Vec<Image>,
+        setting: Setting,
+        (plant, seed): (Plant, u64),
+    ) -> Result<Subject, String> {
+        let in_waves = setting.mode.info().after_crash == AfterCrash::GiveBack;
+        let often = seed % 3 != 0 && setting.is_prefix() || seed % 3 == 2 && in_waves;
+        Subject::open_with_interval(disks, setting, (false, often), (plant, seed))
+    }
+
+    fn open_with_interval(
+        disks: Vec<Image>,
+        setting: Setting,
+        (read_only, often): (bool, bool),
+        (plant, seed): (Plant, u64),
+    ) -> Result<Subject, String> {
         let commit_interval = if often { Nanos::from_micros(500) } else { Nanos::from_secs(5) };
         let options = OpenOptions {
             read_only,

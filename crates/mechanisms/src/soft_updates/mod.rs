@@ -279,6 +279,11 @@ impl SoftUpdates {
         }
     }
 
+    /// Later pointers to what the length covers come after it.
+    fn note_length(&self, ino: Ino, id: NodeId) {
+        self.lengths.borrow_mut().insert(ino, id);
+    }
+
     /// The contents that the operation's lengths and pointers wait for.
     fn order_contents(&self, txn: &Txn) {
         if self.plant.is("pointer-before-contents") {
@@ -447,7 +452,11 @@ impl Integrity for SoftUpdates {
                 match edit.change {
                     Change::InitInode(ino) => drop(self.inits.borrow_mut().insert(ino, id)),
                     Change::GrowDir(dir) => open.names.grown.push((dir, id)),
-                    Change::Grow(ino) => drop(self.lengths.borrow_mut().insert(ino, id)),
+                    Change::Grow(ino) => self.note_length(ino, id),
+                    // It may be longer, too.
+                    Change::Shrink(ino) if !self.plant.is("set-length-forgotten") => {
+                        self.note_length(ino, id);
+                    }
                     Change::RemoveEntry { dir, name, .. } => {
                         self.removed.borrow_mut().insert((dir, name), id);
                     }

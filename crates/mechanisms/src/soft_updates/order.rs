@@ -42,6 +42,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "name-before-count",
     "changed-name-before-count",
     "map-before-length",
+    "set-length-forgotten",
     "old-name-first",
     "release-before-unname",
     "count-down-before-unname",
