@@ -48,7 +48,7 @@ pub use finding::{Class, Finding, Kind, Place};
 pub use io::{Hands, IoError, Progress, ReadBlocks, WriteBlocks};
 pub use locate::{Located, locate};
 pub use plan::{Plan, Report};
-pub use run::{check, check_together};
+pub use run::{check, check_left, check_together};
 
 use format::FormatError;
 use std::fmt;

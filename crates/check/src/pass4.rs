@@ -25,6 +25,9 @@ impl Check<'_> {
             let text = if info.empty {
                 self.free_inode(ino)?;
                 "an empty file without a name; freed"
+            } else if self.frees_nameless {
+                self.free_inode(ino)?;
+                "a file without a name; freed"
             } else {
                 self.attach(ino)?;
                 "a file without a name; moved to lost+found"

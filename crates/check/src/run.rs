@@ -71,6 +71,8 @@ pub(crate) struct Check<'a> {
     pub(crate) values: Values,
     /// Was the volume in use when it was last written, and nobody has found errors since?
     pub(crate) crashed: bool,
+    /// Are files without a name freed?
+    pub(crate) frees_nameless: bool,
     /// Is there a file of 2 GiB or more?
     pub(crate) large_file: bool,
     /// Where the next free block is looked for.
@@ -85,23 +87,35 @@ pub fn check<'a>(
     options: &Options,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
-    run(image, None, options, progress)
+    run(image, (None, false), options, progress)
 }
 
-/// The same, with hands that look at several groups at once. What is found, and the repair, are the
-/// same.
+/// The same of what a crash has left in a mode that makes names durable after what they name, and
+/// takes them away before it, if `frees_nameless`: files without a name are freed, which else go to
+/// lost+found, for they are removed ones, or none that was promised.
+pub fn check_left<'a>(
+    image: &'a dyn ReadBlocks,
+    options: &Options,
+    frees_nameless: bool,
+    progress: &'a mut dyn Progress,
+) -> Result<Report, CheckError> {
+    run(image, (None, frees_nameless), options, progress)
+}
+
+/// The same as [`check`], with hands that look at several groups at once. What is found, and the
+/// repair, are the same.
 pub fn check_together<'a>(
     image: &'a (dyn ReadBlocks + Sync),
     options: &Options,
     progress: &'a mut dyn Progress,
     hands: &'a dyn Hands,
 ) -> Result<Report, CheckError> {
-    run(image, Some(Crew { image, hands }), options, progress)
+    run(image, (Some(Crew { image, hands }), false), options, progress)
 }
 
 fn run<'a>(
     image: &'a dyn ReadBlocks,
-    crew: Option<Crew<'a>>,
+    (crew, frees_nameless): (Option<Crew<'a>>, bool),
     options: &Options,
     progress: &'a mut dyn Progress,
 ) -> Result<Report, CheckError> {
@@ -112,7 +126,7 @@ fn run<'a>(
         return Err(FormatError::Incompatible { feature: unknown.join(", "), advice }.into());
     }
     let mut c = Check::new(image, options, located, progress);
-    c.crew = crew;
+    (c.crew, c.frees_nameless) = (crew, frees_nameless);
     c.passes()?;
     let first = c.report.clone();
     let mut left = Vec::new();
@@ -183,6 +197,7 @@ impl<'a> Check<'a> {
             xattr_users: BTreeMap::new(),
             values: Values::default(),
             crashed: false,
+            frees_nameless: false,
             large_file: false,
             alloc_next: 0,
         }

@@ -1,9 +1,11 @@
 //! What fsync costs in soft updates: a flush for each level of what the file waits for, and no more
-//! (Ganger, Patt 1994; McKusick, Ganger 1999: bits and contents, inodes, names).
+//! (Ganger, Patt 1994; McKusick, Ganger 1999: bits and contents, inodes, names). What operations
+//! cost in mode sync: a flush for each level up to the names.
 
 use crate::acts::Act;
-use crate::setting::Setting;
+use crate::setting::{JUDGED_SECS, Setting, SimDevice, recover};
 use crate::subject::{Subject, new_disks};
+use check::{Options, check};
 use integrity::Plant;
 use volume::Mode;
 
@@ -12,8 +14,8 @@ fn s(path: &str) -> String {
 }
 
 /// Does all of it, and says how often the last act alone has flushed.
-fn flushes_of_last(acts: &[Act]) -> usize {
-    let setting = Setting::plain(Mode::SoftUpdates);
+fn flushes_of_last(mode: Mode, acts: &[Act]) -> usize {
+    let setting = Setting::plain(mode);
     let disks = new_disks(4 << 20, setting);
     let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
     let mut before = 0;
@@ -66,8 +68,48 @@ fn an_fsync_flushes_once_for_each_level_that_it_waits_for() {
         ("nothing has changed", with(&[fsync("/f")]), 1),
     ];
     for (what, acts, most) in cases {
-        let flushes = flushes_of_last(&acts);
+        let flushes = flushes_of_last(Mode::SoftUpdates, &acts);
         assert!(flushes <= most, "{what}: {flushes} flushes, {most} suffice");
         assert!(flushes > 0 || what == "nothing has changed", "{what}: no flush at all");
     }
+}
+
+#[test]
+fn in_mode_sync_what_a_removed_file_held_is_given_back_behind() {
+    let old = [
+        Act::Mkdir(s("/d")),
+        Act::Create(s("/f")),
+        Act::Write(s("/f"), 0, 4000, 1),
+        Act::Create(s("/g")),
+        Act::Sync,
+    ];
+    let last = |act: Act| flushes_of_last(Mode::Sync, &[&old[..], &[act]].concat());
+    assert_eq!(last(Act::Create(s("/new"))), 2, "the inode, the name");
+    assert_eq!(last(Act::Unlink(s("/f"))), 1, "the name");
+    assert_eq!(last(Act::Rename(s("/f"), s("/g"))), 3, "the count, the new name, the old one");
+    assert_eq!(last(Act::Truncate(s("/f"), 100)), 1, "the length, which is promised");
+    assert_eq!(last(Act::Rmdir(s("/d"))), 3, "the name, the directory, its parent's count");
+}
+
+/// A file with contents that was removed a moment before a power cut has left neither an inode nor
+/// a name in lost+found when the volume was recovered.
+#[test]
+fn a_removed_file_does_not_come_back() {
+    let setting = Setting::plain(Mode::Sync);
+    let used = |disks: &[sim::Image]| {
+        let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
+        let report = check(&SimDevice(disks[0].clone()), &options, &mut ()).unwrap();
+        (report.is_sound(), report.inodes_used)
+    };
+    let new = new_disks(4 << 20, setting);
+    let mut v = Subject::open(new.clone(), setting, false, (Plant::NONE, 1)).unwrap();
+    let acts = [Act::Create(s("/f")), Act::Write(s("/f"), 0, 4000, 1), Act::Sync];
+    for (n, act) in (0..).zip([&acts[..], &[Act::Unlink(s("/f"))]].concat()) {
+        v.act(n, &act).unwrap();
+    }
+    let mut disks = v.disks();
+    v.leave();
+    assert!(!used(&disks).0, "what it held is not given back yet");
+    recover(&mut disks, JUDGED_SECS).unwrap();
+    assert_eq!(used(&disks), used(&new));
 }

@@ -13,7 +13,8 @@
 //!             alone (render.rs).
 //!             I2 a record is durable only by a flush issued after its write completed
 //!             (after_write, flushed).
-//!             I3 `end` of a waiting transaction returns after its last phase is durable.
+//!             I3 `end` of a waiting transaction returns after the last phase that its caller waits
+//!             for is durable: all, or those of the names, behind which a file is released.
 //!             I4 what a transaction frees is not reused before all its records are durable
 //!             (busy_extents.rs).
 //!             I5 a block that is freed keeps no record of its own once the freeing is durable.
@@ -23,8 +24,8 @@
 //!             transaction: open -end-> phase 0 .. 5 -flushed-> durable
 //! Recovery    none here: when an unclean volume is opened for writing, mode `sync` runs the own
 //!             fsck's repair, and mode `async` only if nothing that has a name would be removed.
-//! Cost        create 2 flushes, mkdir 3, unlink 2, rename 3 to 4, shared by all that wait at the
-//!             same time; delayed data none. Async: none at all.
+//! Cost        create 2 flushes, mkdir 3, unlink 1, rmdir 3, rename 3 (a directory up to 5), shared
+//!             by all that wait at the same time; delayed data none. Async: none at all.
 //!
 //! Async is the same machine with one phase that is always ready and never waited for: what is left
 //! is I4, without which a new file that is fsynced could share a block with the stale inode of its
@@ -44,7 +45,7 @@ use integrity::{
     Change, Credits, Edit, Ended, FileScope, Freed, Integrity, IntegrityError, Plant, Pressure,
     Scope, Txn,
 };
-use phase::{PHASES, phase_of};
+use phase::phase_of;
 use records::Records;
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -116,13 +117,19 @@ impl Ffs {
         }
     }
 
-    /// Runs a waiting transaction's phases: each is written and made durable before the next (I3).
-    async fn run_phases(&self, txn: u64, others: &[Buf]) -> Result<(), IntegrityError> {
+    /// Runs a waiting transaction's phases up to `until`: each is written and made durable before
+    /// the next (I3). The last takes `others` along.
+    async fn run_phases(
+        &self,
+        txn: u64,
+        until: usize,
+        others: &[Buf],
+    ) -> Result<(), IntegrityError> {
         let last = self.records.borrow().last_phase(txn);
-        if last.is_none() {
+        if last.is_none_or(|last| last > until) {
             self.touched.borrow_mut().note(txn, others.to_vec());
         }
-        for phase in 0..PHASES {
+        for phase in 0..=until {
             let mut bufs = self.records.borrow().bufs_of(txn, phase);
             let is_last = last == Some(phase);
             if is_last {
@@ -146,6 +153,23 @@ impl Ffs {
             }
         }
         Ok(())
+    }
+
+    /// The end of a transaction whose caller waits for its phases up to `until`.
+    async fn end_waiting(
+        &self,
+        txn: u64,
+        until: usize,
+        others: &[Buf],
+    ) -> Result<Ended, IntegrityError> {
+        self.waits.set(self.waits.get() + 1);
+        let last = self.records.borrow().last_phase(txn);
+        if !self.plant.is("ack-before-durable") {
+            self.run_phases(txn, until, others).await?;
+            let left = self.records.borrow().first_phase(txn);
+            assert!(left.is_none_or(|p| p > until), "I3: phase {left:?} of {txn} is not durable");
+        }
+        Ok(if last.is_some_and(|last| last <= until) { DURABLE } else { Ended(txn) })
     }
 
     fn retire(&self) {
@@ -280,29 +304,25 @@ impl Integrity for Ffs {
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
-            let mut ended = Ended(txn.id);
             let waits = self.policy == Policy::Sync
                 && txn.edits.iter().any(|e| phase::is_promised(&e.change));
+            let until = phase::last_waited(txn.edits.iter().map(|e| &e.change));
             let others = attribute_bufs(&txn.edits);
             for e in self.busy.borrow().blocks_of(txn.id) {
                 self.records.borrow_mut().cancel_own(e, txn.id);
             }
             self.records.borrow_mut().end(txn.id, waits);
             self.retire();
-            if waits {
-                self.waits.set(self.waits.get() + 1);
-                if self.records.borrow().last_phase(txn.id).is_some() {
-                    ended = DURABLE;
+            let ended = match until.filter(|_| waits) {
+                Some(until) => self.end_waiting(txn.id, until, &others).await?,
+                None => {
+                    if !others.is_empty() {
+                        self.touched.borrow_mut().note(txn.id, others);
+                    }
+                    Ended(txn.id)
                 }
-                if !self.plant.is("ack-before-durable") {
-                    self.run_phases(txn.id, &others).await?;
-                    let left = self.records.borrow().last_phase(txn.id);
-                    assert!(left.is_none(), "I3: phase {left:?} of {} is not durable", txn.id);
-                }
-            } else {
-                if !others.is_empty() {
-                    self.touched.borrow_mut().note(txn.id, others);
-                }
+            };
+            if ended != DURABLE {
                 self.limit_held().await;
             }
             Ok(ended)

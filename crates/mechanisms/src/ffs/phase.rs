@@ -98,6 +98,27 @@ pub(super) fn is_promised(change: &Change) -> bool {
     }
 }
 
+/// The last phase that the caller of an operation with these changes waits for; None: he waits for
+/// none. What is released follows behind a name that goes, and where no name does; not what a
+/// directory held, because a crash would show it without its name.
+pub(super) fn last_waited<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<usize> {
+    let (mut unnames, mut frees, mut makes) = (false, false, false);
+    for change in changes {
+        match change {
+            Change::ParentLinkDown(_) | Change::DotDot { .. } => return Some(PHASES - 1),
+            Change::RemoveEntry { .. } | Change::ChangeEntry { .. } => unnames = true,
+            Change::FreeInode(_) => frees = true,
+            Change::InitInode(_) => makes = true,
+            _ => (),
+        }
+    }
+    match (unnames, frees && !makes) {
+        (true, _) => Some(UNNAMES),
+        (false, true) => None,
+        (false, false) => Some(PHASES - 1),
+    }
+}
+
 /// Does it clear or move a pointer, so that what it pointed at may be freed?
 pub(super) fn frees_pointer(change: &Change) -> bool {
     match change {

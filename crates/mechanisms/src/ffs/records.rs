@@ -112,6 +112,9 @@ impl Records {
         }
     }
 
+    pub(super) fn first_phase(&self, txn: u64) -> Option<usize> {
+        self.txns.get(&txn)?.lowest()
+    }
     pub(super) fn last_phase(&self, txn: u64) -> Option<usize> {
         self.txns.get(&txn)?.left.iter().rposition(|&n| n > 0)
     }

@@ -16,7 +16,7 @@ use crate::decision::Tell;
 use crate::place::Place;
 use crate::probe::{Probe, probe_with};
 use crate::{Decision, OpenOptions, Recovered, VolumeError, log};
-use check::{Options, Report, check};
+use check::{Options, Report, check_left};
 use env::{Block, Disk, DiskError, Durability};
 use mechanisms::{AfterCrash, JournalReplay, Mode};
 use std::rc::Rc;
@@ -94,10 +94,12 @@ async fn plan_repair(
         Err(why) => return refused(why.0),
     };
     let now_secs = at.ground.env.wall().secs() as u32;
-    let options = Options { now_secs, verify: true, mark_clean: true };
-    let report = check(&at.reader().await?, &options, &mut Tell(o.watch.clone()))?;
-    let named = report.names_lost;
     let after = mode.info().after_crash;
+    let frees_nameless = matches!(after, AfterCrash::RepairUnfinished | AfterCrash::GiveBack);
+    let options = Options { now_secs, verify: true, mark_clean: true };
+    let reader = at.reader().await?;
+    let report = check_left(&reader, &options, frees_nameless, &mut Tell(o.watch.clone()))?;
+    let named = report.names_lost;
     if after == AfterCrash::RepairUnlessNamesGo && report.loses_names() {
         return refused(format!(
             "the volume was not closed cleanly in mode {mode}, and the repair would take away \
