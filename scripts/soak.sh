@@ -2,6 +2,8 @@
 # Mixed load for SOAK_SECONDS (default 300) in each mode and SOAK_DEFAULT_SECONDS (default 3600) in the default
 # one: through FUSE and over NFS at once, on a small log, files in fragments, several writers of 1 MiB, blocks of 1
 # and of 4 KiB by turns. Ends with 1 if an operation took over a second without the time of its disk requests.
+# Then SOAK_FULL_SECONDS (default 600) on a nearly full volume with a cache far smaller than what is used, in mode
+# soft-updates (soak-full.py says what must hold).
 #
 #   scripts/soak.sh [MODE…]      CAIRN=PATH takes a binary of your own
 set -uo pipefail
@@ -32,6 +34,16 @@ soak() { # soak MODE BLOCK_BYTES SECONDS
 # An operation that never ends is found by the time limit.
 load() { timeout "$(($3 + 120))" "$CAIRN" bench soak "$2" --threads 6 --seconds "$3" --server-log "$mnt.log"; }
 
+soak_full() { # soak_full MODE BLOCK_BYTES SECONDS
+  local image=$WORK/full.img mnt=$WORK/full name="soak: nearly full, mode $1, blocks of $2 bytes, $3 s"
+  mkdir -p "$mnt"; MOUNTS+=("$mnt"); rm -f "$image"
+  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 48M --block-size "$2" || return
+  serve_at "$mnt" "$image" --mode "$1" --cache 1M || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
+  check "$name" timeout "$(($3 + 120))" scripts/soak-full.py "$mnt" "$3" "$SERVER"
+  check "$name: clean close" stop
+  check "$name: fsck" fsck_clean "$image"
+}
+
 make_work soak
 build_cairn
 all=("$@")
@@ -41,4 +53,6 @@ for mode in "${all[@]}"; do
   [ "$mode" = default ] && seconds=${SOAK_DEFAULT_SECONDS:-3600}
   for block in 1024 4096; do soak "$mode" "$block" "$((seconds / 2))"; done
 done
+full=${SOAK_FULL_SECONDS:-600}
+for block in 1024 4096; do [ "$full" = 0 ] || soak_full soft-updates "$block" "$((full / 2))"; done
 summary soak

@@ -19,6 +19,15 @@ pub(super) const SYNC2: &str = "lffs-wafs-2sync";
 pub(super) const ASYNC1: &str = "lffs-wafs-1async";
 pub(super) const ASYNC2: &str = "lffs-wafs-2async";
 
+/// The log in a file of the file system. Here it is in blocks of the volume too, as that of
+/// [`ASYNC1`] is: the paper's two differ by what its log apart costs the processor.
+pub(super) const FILE: &str = "lffs-file";
+
+/// The name by which a system of the paper was run.
+pub(super) fn run_as(system: &'static str) -> &'static str {
+    if system == FILE { ASYNC1 } else { system }
+}
+
 /// The paper's names, and what they are here.
 pub(super) fn systems() -> [(&'static str, Setting); 7] {
     let log = |outside, commit| Setting { outside, commit, ..Setting::plain(Mode::Redo) };
