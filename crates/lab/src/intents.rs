@@ -169,6 +169,8 @@ mod tests {
     #[test]
     fn what_the_intents_name_is_all_that_is_to_be_mended() {
         assert_eq!(broken(Plant::NONE, None, 150), None);
+        // Groups of which nothing else is named than their counts.
+        assert_eq!(broken(Plant::NONE, Some("groups"), 230), None);
     }
 
     #[test]

@@ -20,6 +20,9 @@ enum Piece {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Backward(Vec<Piece>);
 
+/// Counts lie in a group's descriptor of so many bytes.
+const COUNTS_BYTES: usize = 32;
+
 /// Where the count of links lies in the word that is announced.
 const COUNT_IN_WORD: usize = 2;
 
@@ -52,14 +55,15 @@ impl Backward {
     }
 
     /// Counts of a group, which many operations change at the same time: each of 16 bits by the
-    /// difference. What is longer than a word is no count, and is left as it is.
+    /// difference. A directory changes two words beside each other. What is longer than a group's
+    /// descriptor is no count, and is left as it is.
     fn of_counts(edit: &Edit) -> Backward {
-        let Some(before) = edit.before.as_ref().filter(|b| b.len() == 4) else {
+        let Some(before) = edit.before.as_ref().filter(|b| b.len() <= COUNTS_BYTES) else {
             return Backward::default();
         };
         let (start, bytes) = (edit.range.start, edit.buf.bytes());
         let by = |at: usize| le16(&bytes, start + at).wrapping_sub(le16(before, at));
-        let pieces = [0, 2].into_iter().map(|at| (start + at, by(at)));
+        let pieces = (0..before.len() / 2).map(|n| (start + 2 * n, by(2 * n)));
         Backward(pieces.filter(|(_, by)| *by != 0).map(|(at, by)| Piece::Count(at, by)).collect())
     }
 
@@ -190,6 +194,28 @@ mod tests {
         last.apply(&mut image);
         child.apply(&mut image);
         assert_eq!(image, [0, 0, 3, 0]);
+    }
+
+    #[test]
+    fn all_counts_of_a_directory_that_is_made_are_taken_back() {
+        let buf = crate::testing::cache().get_new(
+            format::BlockNo(2),
+            cache::BufKind::Meta,
+            format::Ino(0),
+        );
+        let before = [9, 0, 50, 0, 3, 0, 0, 0]; // free blocks, free inodes, directories, flags
+        buf.modify(|b| b[12..20].copy_from_slice(&[8, 0, 49, 0, 4, 0, 0, 0]));
+        let edit = Edit {
+            buf: buf.clone(),
+            range: 12..20,
+            before: Some(Box::from(before)),
+            change: Change::Counts,
+        };
+        let back = Backward::of(&edit, Plant::NONE);
+        assert!(back.is_counts() && !back.is_empty());
+        let mut image = buf.bytes().to_vec();
+        back.apply(&mut image);
+        assert_eq!(image[12..20], before);
     }
 
     #[test]
