@@ -19,6 +19,28 @@ pub struct Trouble {
     pub lost: u64,
     /// It fails, and is carried out up to some seconds later.
     pub late: u64,
+    /// With it begin some seconds in which no request of anybody is carried out, as when the store
+    /// throttles.
+    pub throttled: u64,
+    /// So many names are listed at once, and between two such parts of a listing, others put and
+    /// delete; 0: all at once.
+    pub page: usize,
+}
+
+impl Trouble {
+    /// Nothing goes wrong.
+    pub const NONE: Trouble = Trouble { refused: 0, lost: 0, late: 0, throttled: 0, page: 0 };
+    /// Everything does, now and then.
+    pub const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29, throttled: 149, page: 3 };
+}
+
+/// A line that all requests of all machines take.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Each request is later by so much.
+    pub delay: Nanos,
+    /// Bytes a second, of both directions together.
+    pub bytes_per_s: u64,
 }
 
 /// What happens to a machine at one of its requests.
@@ -45,6 +67,9 @@ struct Inner {
     rng: RefCell<Rng>,
     trouble: Trouble,
     overwritten: RefCell<Vec<String>>,
+    /// The line, and until when it is taken; None: each request takes some time of its own.
+    line: Option<(Line, Cell<Nanos>)>,
+    throttled_until: Cell<Nanos>,
 }
 
 /// The bucket.
@@ -54,6 +79,8 @@ pub struct SimBucket(Rc<Inner>);
 /// One machine's way to it.
 pub struct Machine {
     bucket: SimBucket,
+    /// What the names of its volume begin with; a name that begins with a `/` is a whole one.
+    prefix: &'static str,
     cut: Cell<Option<(u64, Cut)>>,
     requests: Cell<u64>,
     killed: Cell<bool>,
@@ -65,6 +92,13 @@ pub struct Machine {
 const TRAVEL: Nanos = Nanos::from_millis(20);
 /// One that is late, up to so long.
 const LATE: Nanos = Nanos::from_secs(20);
+/// Of a bucket at the end of a line so many names are listed at once, of so many bytes each.
+const PAGE: usize = 1000;
+const LISTED_BYTES: u64 = 300;
+/// Who sends more on a line lets others send in between.
+const TURN_BYTES: u64 = 64 << 10;
+/// A store throttles for up to so long.
+const THROTTLED: Nanos = Nanos::from_secs(8);
 
 impl SimBucket {
     /// An empty bucket. `seed` decides what goes wrong, and how long things take.
@@ -73,20 +107,42 @@ impl SimBucket {
     }
 
     /// A bucket with these objects in it.
-    pub fn of(env: Env, objects: Objects, (seed, trouble): (u64, Trouble)) -> SimBucket {
+    pub fn of(env: Env, objects: Objects, how: (u64, Trouble)) -> SimBucket {
+        SimBucket::made(env, objects, how, None)
+    }
+
+    /// An empty bucket at the other end of a line; nothing goes wrong.
+    pub fn behind(env: Env, line: Line) -> SimBucket {
+        SimBucket::made(env, Objects::new(), (1, Trouble::NONE), Some(line))
+    }
+
+    fn made(
+        env: Env,
+        objects: Objects,
+        (seed, trouble): (u64, Trouble),
+        line: Option<Line>,
+    ) -> SimBucket {
         SimBucket(Rc::new(Inner {
             env,
             objects: RefCell::new(objects),
             rng: RefCell::new(Rng::new(seed)),
             trouble,
             overwritten: RefCell::default(),
+            line: line.map(|l| (l, Cell::default())),
+            throttled_until: Cell::default(),
         }))
     }
 
     /// A machine that uses it. `cut`: what happens to it, at which of its requests.
     pub fn machine(&self, cut: Option<(u64, Cut)>) -> Rc<Machine> {
+        self.machine_below("", cut)
+    }
+
+    /// The same, for a volume whose objects' names begin with this.
+    pub fn machine_below(&self, prefix: &'static str, cut: Option<(u64, Cut)>) -> Rc<Machine> {
         Rc::new(Machine {
             bucket: self.clone(),
+            prefix,
             cut: Cell::new(cut),
             requests: Cell::new(0),
             killed: Cell::new(false),
@@ -98,6 +154,11 @@ impl SimBucket {
     /// Objects that another one was put in the place of, heartbeats aside.
     pub fn overwritten(&self) -> Vec<String> {
         self.0.overwritten.borrow().clone()
+    }
+
+    /// All of these are in it from now on.
+    pub fn put_all(&self, objects: Objects) {
+        self.0.objects.borrow_mut().extend(objects);
     }
 
     /// All that is in it now.
@@ -118,6 +179,58 @@ impl SimBucket {
         one_in > 0 && self.0.rng.borrow_mut().one_in(one_in)
     }
 
+    /// Returns when so many bytes have gone in one direction.
+    async fn travel(&self, bytes: u64, there: bool) {
+        let env = &self.0.env;
+        let Some((line, free_at)) = &self.0.line else {
+            return env.sleep(self.below(TRAVEL)).await;
+        };
+        if there {
+            env.sleep(line.delay).await;
+        }
+        // Those who use it at the same time take turns.
+        let mut left = bytes;
+        while left > 0 {
+            let turn = left.min(TURN_BYTES);
+            left -= turn;
+            let takes = Nanos(turn * 1_000_000_000 / line.bytes_per_s);
+            let end = Nanos(free_at.get().0.max(env.now().0)).plus(takes);
+            free_at.set(end);
+            env.sleep(Nanos(end.0.saturating_sub(env.now().0))).await;
+        }
+    }
+
+    /// Does the store throttle just now?
+    fn throttles(&self) -> bool {
+        let now = self.0.env.now();
+        if self.happens(self.0.trouble.throttled) {
+            self.0.throttled_until.set(now.plus(self.below(THROTTLED)));
+        }
+        now < self.0.throttled_until.get()
+    }
+
+    /// A listing, part after part.
+    async fn list(&self, prefix: &str, after: &str) -> Vec<String> {
+        let page = if self.0.line.is_some() { PAGE } else { self.0.trouble.page };
+        let mut all = Vec::<String>::new();
+        loop {
+            let part = {
+                let objects = self.0.objects.borrow();
+                let after = all.last().map_or(after, String::as_str);
+                let wanted = |n: &&String| n.starts_with(prefix) && n.as_str() > after;
+                let some = if page == 0 { usize::MAX } else { page };
+                objects.keys().filter(wanted).take(some).cloned().collect::<Vec<_>>()
+            };
+            let is_last = page == 0 || part.len() < page;
+            let bytes = part.len() as u64 * LISTED_BYTES;
+            all.extend(part);
+            if is_last {
+                return all;
+            }
+            self.travel(bytes, true).await;
+        }
+    }
+
     /// Carries a request out.
     fn apply(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
         let mut objects = self.0.objects.borrow_mut();
@@ -131,7 +244,7 @@ impl SimBucket {
             }
             ObjectOp::Put(name, bytes) => {
                 let before = objects.insert(name.clone(), bytes.clone());
-                if !name.starts_with("beats/") && before.is_some_and(|b| b != *bytes) {
+                if !name.contains("beats/") && before.is_some_and(|b| b != *bytes) {
                     self.0.overwritten.borrow_mut().push(name.clone());
                 }
                 Ok(ObjectDone::Done)
@@ -158,6 +271,14 @@ impl SimBucket {
     }
 }
 
+/// Bytes that come back.
+fn received(done: &ObjectDone) -> u64 {
+    match done {
+        ObjectDone::Bytes(bytes) | ObjectDone::Kept(bytes) => bytes.len() as u64,
+        ObjectDone::Done | ObjectDone::Names(_) => 0,
+    }
+}
+
 fn get(objects: &Objects, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
     let (name, range) = match op {
         ObjectOp::Get(name, range) => (name, *range),
@@ -173,7 +294,7 @@ fn get(objects: &Objects, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
 
 /// A bucket as it was when it was lent, for who reads without waiting: nothing goes wrong there.
 #[derive(Debug)]
-pub(crate) struct LentBucket(Objects);
+pub(crate) struct LentBucket(Objects, &'static str);
 
 impl ReadNow for LentBucket {
     fn read_now(&self, at: u64, _: &mut [u8]) -> Result<(), DiskError> {
@@ -181,7 +302,7 @@ impl ReadNow for LentBucket {
         Err(DiskError { kind, during, at, detail })
     }
     fn object_now(&self, op: &ObjectOp) -> Result<ObjectDone, BucketError> {
-        get(&self.0, op)
+        get(&self.0, &whole(self.1, op.clone()))
     }
 }
 
@@ -250,19 +371,49 @@ impl Machine {
 
     /// The bucket as it is now.
     pub(crate) fn lend(&self) -> Arc<dyn ReadNow> {
-        Arc::new(LentBucket(self.bucket.objects()))
+        Arc::new(LentBucket(self.bucket.objects(), self.prefix))
+    }
+
+    /// The same machine's way to another volume.
+    pub fn below(self: &Rc<Self>, prefix: &'static str) -> Rc<dyn Bucket> {
+        Rc::new(Below(self.clone(), prefix))
     }
 
     pub(crate) async fn carry_on(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
+        let prefix = self.prefix;
+        self.carry_on_below(prefix, op).await
+    }
+
+    async fn carry_on_below(
+        self: Rc<Self>,
+        prefix: &'static str,
+        op: ObjectOp,
+    ) -> Result<ObjectDone, BucketError> {
+        let from_root = op.name().starts_with('/');
+        let own = |n: String| match from_root {
+            true => format!("/{n}"),
+            false => n[prefix.len()..].to_owned(),
+        };
+        Ok(match self.carry_out(whole(prefix, op)).await? {
+            ObjectDone::Names(all) => ObjectDone::Names(all.into_iter().map(own).collect()),
+            done => done,
+        })
+    }
+
+    async fn carry_out(self: Rc<Self>, op: ObjectOp) -> Result<ObjectDone, BucketError> {
         let n = self.next_request();
-        let (bucket, env) = (&self.bucket, &self.bucket.0.env);
+        let bucket = &self.bucket;
         self.pass(n, false).await;
         if self.is_cut_late(n) {
             bucket.apply_late(op.clone());
             std::future::pending::<()>().await;
         }
-        env.sleep(bucket.below(TRAVEL)).await;
+        bucket.travel(op.bytes(), true).await;
         let trouble = bucket.0.trouble;
+        if bucket.throttles() {
+            self.pass(n, true).await;
+            return Err(error(&op, BucketErrorKind::Unknown));
+        }
         if bucket.happens(trouble.late) {
             bucket.apply_late(op.clone());
             self.pass(n, true).await;
@@ -272,8 +423,13 @@ impl Machine {
             self.pass(n, true).await;
             return Err(error(&op, BucketErrorKind::Unknown));
         }
-        let done = bucket.apply(&op);
-        env.sleep(bucket.below(TRAVEL)).await;
+        let done = match &op {
+            ObjectOp::List { prefix, after } => {
+                Ok(ObjectDone::Names(bucket.list(prefix, after).await))
+            }
+            op => bucket.apply(op),
+        };
+        bucket.travel(done.as_ref().map_or(0, received), false).await;
         self.pass(n, true).await;
         if bucket.happens(trouble.lost) {
             return Err(error(&op, BucketErrorKind::Unknown));
@@ -288,5 +444,35 @@ pub struct Way(pub Rc<Machine>);
 impl Bucket for Way {
     fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
         Box::pin(self.0.clone().carry_on(op))
+    }
+}
+
+/// The same, to a volume below another prefix.
+struct Below(Rc<Machine>, &'static str);
+
+impl Bucket for Below {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        Box::pin(self.0.clone().carry_on_below(self.1, op))
+    }
+}
+
+/// The request with whole names.
+fn whole(prefix: &str, op: ObjectOp) -> ObjectOp {
+    let whole = |n: String| match n.strip_prefix('/') {
+        Some(whole) => whole.to_owned(),
+        None => format!("{prefix}{n}"),
+    };
+    match op {
+        ObjectOp::PutAbsent(name, bytes) => ObjectOp::PutAbsent(whole(name), bytes),
+        ObjectOp::Put(name, bytes) => ObjectOp::Put(whole(name), bytes),
+        ObjectOp::Get(name, range) => ObjectOp::Get(whole(name), range),
+        ObjectOp::GetKept { name, range, of, anew } => {
+            ObjectOp::GetKept { name: whole(name), range, of, anew }
+        }
+        ObjectOp::List { prefix, after } => {
+            let after = if after.is_empty() { after } else { whole(after) };
+            ObjectOp::List { prefix: whole(prefix), after }
+        }
+        ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
     }
 }

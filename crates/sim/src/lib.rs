@@ -12,7 +12,7 @@ pub mod timing;
 mod trace;
 mod world;
 
-pub use bucket::{Cut, Machine, Objects, SimBucket, Trouble, Way};
+pub use bucket::{Cut, Line, Machine, Objects, SimBucket, Trouble, Way};
 pub use image::Image;
 pub use own_disk::{OwnDisk, Platter};
 pub use run::block_on;
