@@ -5,7 +5,7 @@
 use crate::chain::{Trouble, head_of};
 use crate::object::name;
 use crate::store::Inner;
-use env::{Bucket, Nanos};
+use env::{Bucket, BucketError, BucketErrorKind, Nanos};
 use std::rc::Rc;
 
 /// What their names begin with.
@@ -42,7 +42,19 @@ impl Writer {
 
     /// What the writer of an epoch has said last; None: nothing that can be read.
     pub(crate) async fn of(bucket: &Rc<dyn Bucket>, epoch: u64) -> Option<Writer> {
-        Writer::decode(&bucket.get(&beat_name(epoch), None).await.ok()?)
+        Writer::look(bucket, epoch).await.ok()?
+    }
+
+    /// The same. Errors: the bucket could not be asked.
+    pub(crate) async fn look(
+        bucket: &Rc<dyn Bucket>,
+        epoch: u64,
+    ) -> Result<Option<Writer>, BucketError> {
+        match bucket.get(&beat_name(epoch), None).await {
+            Ok(raw) => Ok(Writer::decode(&raw)),
+            Err(e) if e.kind == BucketErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+        }
     }
 }
 

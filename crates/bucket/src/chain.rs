@@ -3,6 +3,7 @@
 
 use crate::all::{TOGETHER, all};
 use crate::fence::was_deleted;
+use crate::notes::Notes;
 use crate::object::{Decoded, HEAD_GUESS, Head, Kind, LOG, name, serial_of};
 use crate::state::Table;
 use crate::volume::Shape;
@@ -26,6 +27,8 @@ pub(crate) struct Chain {
     pub(crate) rolled: u64,
     /// All serials that are there.
     pub(crate) listed: BTreeSet<u64>,
+    /// What the groups of late were noted as.
+    pub(crate) notes: Notes,
 }
 
 /// Why it cannot be followed.
@@ -35,13 +38,16 @@ pub(crate) enum Trouble {
     Again,
     /// What is wrong.
     Wrong(String),
+    /// The bucket could not be asked: nothing is known.
+    Unknown(String),
 }
 
 impl From<BucketError> for Trouble {
     fn from(e: BucketError) -> Trouble {
         match e.kind {
             BucketErrorKind::NotFound => Trouble::Again,
-            _ => Trouble::Wrong(e.to_string()),
+            BucketErrorKind::Damaged => Trouble::Wrong(e.to_string()),
+            _ => Trouble::Unknown(e.to_string()),
         }
     }
 }
@@ -104,12 +110,17 @@ impl Chain {
         let listed = list(bucket, 0).await?;
         let mut chain = Chain::begin(bucket, shape, (listed, plant)).await?;
         chain.go_on(bucket, shape, plant).await?;
+        // No more is under way beyond the end (I3): what is there was put behind something that was
+        // deleted.
+        if chain.listed.range(chain.next + shape.window..).next().is_some() {
+            return Err(Trouble::Again);
+        }
         // A fence with nothing behind it may lie in a name that had been deleted (I8). Where
         // something goes on from it, its writer has looked.
         let is_last = chain.table.fences.contains(&chain.last.0);
         if is_last && plant != Some("fence-not-looked-at-again") {
             let deleted = was_deleted(bucket, shape, chain.last.0).await;
-            if deleted.map_err(Trouble::Wrong)? {
+            if deleted.map_err(Trouble::Unknown)? {
                 return Err(Trouble::Again);
             }
         }
@@ -152,7 +163,9 @@ impl Chain {
                 Ok((head, ..)) => head,
                 // It may be the newest checkpoint that is gone, and a taker's fence lie below it in
                 // a name that had been deleted: that is not to be followed (I8).
-                Err(Trouble::Again) => return Err(Trouble::Again),
+                // One that could not be read may be the newest checkpoint, or name it; an older one
+                // may be there still, because it could not be deleted.
+                Err(trouble @ (Trouble::Again | Trouble::Unknown(_))) => return Err(trouble),
                 Err(Trouble::Wrong(_)) => continue, // who reads all of it tells
             };
             let known = if head.kind == Kind::Checkpoint { head.serial } else { head.checkpoint };
@@ -167,6 +180,7 @@ impl Chain {
             next: 1,
             rolled: 0,
             listed,
+            notes: Notes::default(),
         };
         if checkpoint > 0 {
             chain.take_checkpoint(bucket, shape).await?;
@@ -198,6 +212,7 @@ impl Chain {
         self.table.apply(&head, bytes);
         (self.epoch, self.last) = (head.epoch, (head.serial, sum));
         self.next = head.serial + 1;
+        self.notes.found(&head);
         Ok(())
     }
 
@@ -216,6 +231,7 @@ impl Chain {
         }
         self.table.apply(&head, bytes);
         (self.last, self.epoch) = ((head.serial, sum), epoch);
+        self.notes.found(&head);
         self.rolled += u64::from(!is_fence);
         self.next = head.serial + if is_fence && !void_accepted { window } else { 1 };
         if is_fence {

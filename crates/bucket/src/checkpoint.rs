@@ -92,6 +92,9 @@ impl State {
         let mut head = self.head(Kind::Checkpoint, nonce);
         head.body_sum = crc32c::crc32c(&body);
         head.said = (!self.table.snapshots.is_unused()).then(Said::default);
+        if self.table.plant != Some("notes-forgotten") {
+            head.notes = self.notes.lately();
+        }
         let (mut bytes, sum) = head.encode(&shape.uuid);
         let head_bytes = bytes.len();
         bytes.extend_from_slice(&body);
@@ -138,13 +141,43 @@ impl Inner {
             self.check_failed()?;
             self.changed.wait().await;
         }
-        self.delete(&dead).await;
+        self.delete_later(dead).await;
         if self.plant == Some("fence-deleted") {
             let fences: Vec<u64> = self.state.borrow().table.fences.iter().copied().collect();
             self.delete(&fences).await;
         }
         self.clean_if_due();
         Ok(())
+    }
+
+    /// Deletes objects that an acknowledged checkpoint does not need, when nobody who follows the
+    /// log within the usual bound needs them any more.
+    async fn delete_later(self: &Rc<Self>, serials: Vec<u64>) {
+        let keep = self.options.pace.keep;
+        if keep.0 == 0 {
+            return self.delete(&serials).await;
+        }
+        let due = self.env.now().plus(keep);
+        self.overdue.borrow_mut().push_back((due, serials));
+        let store = self.clone();
+        self.env.spawn("deletions", async move {
+            store.env.sleep(keep).await;
+            store.delete_overdue(false).await;
+        });
+    }
+
+    /// Deletes what is due, or `all` that is to be deleted.
+    pub(crate) async fn delete_overdue(&self, all: bool) {
+        loop {
+            let now = self.env.now();
+            let first = {
+                let mut overdue = self.overdue.borrow_mut();
+                let is_due = overdue.front().is_some_and(|(due, _)| all || *due <= now);
+                if is_due { overdue.pop_front() } else { None }
+            };
+            let Some((_, serials)) = first else { return };
+            self.delete(&serials).await;
+        }
     }
 
     /// Deletes objects that an acknowledged checkpoint does not need. What cannot be deleted stays

@@ -2,25 +2,68 @@
 //! are deleted with the next checkpoint; and garbage, which an interrupted mkfs, upload or deletion
 //! has left. It deletes nothing that a table needs.
 
+use crate::BLOCK_BYTES;
+use crate::all::{TOGETHER, all};
 use crate::chain::{Trouble, head_of};
-use crate::object::name;
-use crate::state::{Gathered, place};
+use crate::object::{Head, name};
+use crate::prices::Prices;
+use crate::state::{Gathered, Info, place};
 use crate::store::{Inner, Store};
+use crate::stream::{MANY, Run};
+use crate::writer::SEALED_BLOCKS;
 use env::{Block, DiskError, DiskErrorKind};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Of an object that is this full or fuller nothing is gained, in percent.
 const FULL_PERCENT: u64 = 75;
+/// Cleaning has to be worth what it costs within so many months.
+const MONTHS: u128 = 12;
+const GB: u128 = 1_000_000_000;
 /// Objects cleaned before it is looked again whether that is enough.
 const AT_ONCE: usize = 16;
+
+/// How often the costs of cleaning what an object saves a month are: the most first. None: they are
+/// not saved within the time in which it is worth them.
+fn worth(info: &Info, prices: &Prices) -> Option<u64> {
+    let bytes = |blocks: u64| u128::from(blocks) * BLOCK_BYTES as u128;
+    let (live, blocks) = (u64::from(info.live), u64::from(info.blocks));
+    let dead = blocks - live;
+    // As many runs as there are on average where it is chance which blocks live; and the head.
+    let gets = 2 + live * dead / blocks.max(1);
+    let [put, get, ..] = prices.requests.map(u128::from);
+    let [sent, received] = prices.bytes.map(|price| u128::from(price) * bytes(live) / GB);
+    let shared_put = put * u128::from(live) / SEALED_BLOCKS as u128;
+    let cost = (get * u128::from(gets) + shared_put) / 1000 + sent + received;
+    let saved = bytes(dead) * u128::from(prices.stored) / GB;
+    if saved * MONTHS < cost {
+        return None;
+    }
+    Some(u64::try_from(saved * 1000 / cost.max(1)).unwrap_or(u64::MAX))
+}
+
+/// The runs that these blocks are read in, each as its first and how many.
+fn runs_of(live: impl Iterator<Item = u64>, prices: &Prices) -> Vec<(u64, u64)> {
+    let get = u128::from(prices.requests[1]) / 1000;
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    for index in live {
+        let gap = |(first, n): &(u64, u64)| index - first - n;
+        let costs =
+            |gap: u64| u128::from(gap) * BLOCK_BYTES as u128 * u128::from(prices.bytes[1]) / GB;
+        match runs.last_mut().filter(|r| costs(gap(r)) <= get && index - r.0 < MANY) {
+            Some(run) => run.1 = index - run.0 + 1,
+            None => runs.push((index, 1)),
+        }
+    }
+    runs
+}
 
 impl Store {
     /// Empties at most so many objects, those with the fewest live blocks first, and writes a
     /// checkpoint, with which they are deleted. Returns how many were emptied. Errors: the
     /// bucket's.
     pub async fn clean(&self, objects: usize) -> Result<usize, DiskError> {
-        let emptied = self.inner.clean(objects).await?;
+        let emptied = self.inner.clean(objects, &Prices::FREE).await?;
         if emptied > 0 {
             self.inner.checkpoint().await?;
         }
@@ -39,7 +82,8 @@ impl Inner {
         self.env.spawn("cleaner", async move {
             while store.is_untidy() && !store.state.borrow().closing {
                 // A failure of the store is sticky, one of a read is told to who reads.
-                if !matches!(store.clean(AT_ONCE).await, Ok(1..)) {
+                let prices = &store.options.prices;
+                if !matches!(store.clean(AT_ONCE, prices).await, Ok(1..)) {
                     break;
                 }
             }
@@ -56,17 +100,19 @@ impl Inner {
         blocks > 2 * live + self.options.pace.slack_blocks
     }
 
-    async fn clean(self: &Rc<Self>, objects: usize) -> Result<usize, DiskError> {
+    /// Empties at most so many objects, those first that are most worth what it costs.
+    async fn clean(self: &Rc<Self>, objects: usize, prices: &Prices) -> Result<usize, DiskError> {
         let victims: Vec<u64> = {
             let s = self.state.borrow();
-            let sparse = |(serial, info): (&u64, &crate::state::Info)| {
+            let sparse = |(serial, info): (&u64, &Info)| {
                 let share = u64::from(info.live) * 100 / u64::from(info.blocks.max(1));
-                let worth = info.live > 0 && share < FULL_PERCENT && *serial <= s.acknowledged;
-                worth.then_some((share, *serial))
+                let may_be = info.live > 0 && share < FULL_PERCENT && *serial <= s.acknowledged;
+                let worth = may_be.then(|| worth(info, prices)).flatten()?;
+                Some((std::cmp::Reverse(worth), share, *serial))
             };
-            let mut all: Vec<(u64, u64)> = s.table.objects.iter().filter_map(sparse).collect();
+            let mut all: Vec<_> = s.table.objects.iter().filter_map(sparse).collect();
             all.sort_unstable();
-            all.into_iter().take(objects).map(|(_, serial)| serial).collect()
+            all.into_iter().take(objects).map(|(.., serial)| serial).collect()
         };
         for serial in &victims {
             self.empty(*serial).await?;
@@ -82,11 +128,12 @@ impl Inner {
         let (head, ..) = match head_of(&self.bucket, &self.shape, serial).await {
             Ok(found) => found,
             Err(Trouble::Again) => return Ok(()), // it died meanwhile
-            Err(Trouble::Wrong(detail)) => {
+            Err(Trouble::Wrong(detail) | Trouble::Unknown(detail)) => {
                 let (kind, during) = (DiskErrorKind::Io, "read");
                 return Err(DiskError { kind, during, at: 0, detail });
             }
         };
+        self.read_live(serial, &head).await;
         for (index, v) in (0..).zip(&head.written) {
             let lies = place(serial, index);
             // The volume's, or what a snapshot has under its number.
@@ -112,6 +159,27 @@ impl Inner {
         Ok(())
     }
 
+    /// Reads an object's live blocks into memory, run by run, several at the same time. What is
+    /// between two runs is read with them where that costs less than another request.
+    async fn read_live(&self, serial: u64, head: &Head) {
+        let runs = {
+            let s = self.state.borrow();
+            let Some(info) = s.table.objects.get(&serial) else { return };
+            let lives = |(index, v): &(u64, &u64)| {
+                let lies = place(serial, *index);
+                s.table.namesakes(**v).any(|v| s.table.place(v) == Some(lies))
+            };
+            let live = (0..).zip(&head.written).filter(lives).map(|(index, _)| index);
+            let head_bytes = u64::from(info.head_bytes);
+            let run = |(first, n)| Run { serial, first, n, head_bytes };
+            runs_of(live, &self.options.prices).into_iter().map(run).collect::<Vec<_>>()
+        };
+        for some in runs.chunks(TOGETHER) {
+            // What goes wrong here is told where the block is wanted.
+            all(some.iter().map(|run| self.fetch_shared(*run)).collect()).await;
+        }
+    }
+
     /// Takes away what lies below the newest checkpoint and is in no table, as a task.
     /// `there`: the serials that were there when the log was followed.
     pub(crate) fn start_collecting(self: &Rc<Self>, there: &BTreeSet<u64>) {
@@ -122,6 +190,38 @@ impl Inner {
             there.range(..s.checkpoint).filter(|n| !kept(n)).copied().collect()
         };
         let store = self.clone();
-        self.env.spawn("garbage", async move { store.delete(&garbage).await });
+        self.env.spawn("garbage", async move {
+            store.env.sleep(store.options.pace.keep).await;
+            store.delete(&garbage).await;
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(live: u32) -> Info {
+        Info { head_bytes: 8192, blocks: 1024, live }
+    }
+
+    #[test]
+    fn what_is_dear_to_read_stays_longer() {
+        let far = Prices::default();
+        let near = Prices::parse("OUT=0").unwrap_or_default();
+        assert!(worth(&object(100), &near) > worth(&object(300), &near));
+        assert!(worth(&object(740), &near).is_some(), "requests alone are worth it");
+        assert!(worth(&object(740), &far).is_none(), "reading costs more than keeping for a year");
+        assert!(worth(&object(50), &far).is_some());
+        assert_eq!(worth(&object(700), &Prices::FREE), Some(0), "then nothing matters");
+    }
+
+    #[test]
+    fn what_lies_between_is_read_where_that_costs_less() {
+        let live = [0, 1, 3, 9, 400, 600];
+        let runs = |prices: &Prices| runs_of(live.into_iter(), prices);
+        assert_eq!(runs(&Prices::default()), [(0, 4), (9, 1), (400, 1), (600, 1)]);
+        let near = Prices::parse("OUT=0").unwrap_or_default();
+        assert_eq!(runs(&near), [(0, 401), (600, 1)], "but no more than is read at once");
     }
 }

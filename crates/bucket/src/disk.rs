@@ -48,7 +48,7 @@ impl Disk for Store {
             self.inner.check_range("read", at, len)?;
             let (first, last) = (at / BLOCK, (at + len).div_ceil(BLOCK));
             let read = self.inner.read_on(None, first, last - first).await?;
-            let read = read.ok_or_else(|| crate::read::missing(first))?;
+            let read = read.ok_or_else(|| self.inner.missing(None, (first, last - first)))?;
             if at.is_multiple_of(BLOCK) && blocks.iter().all(|b| b.len() == BLOCK_BYTES) {
                 return Ok(read);
             }

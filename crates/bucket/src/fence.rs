@@ -6,7 +6,9 @@ use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
 use crate::near_open::Standing;
 use crate::object::{Head, Kind, name};
+use crate::read::Cache;
 use crate::store::OpenOptions;
+use crate::tail::Tail;
 use crate::volume::Shape;
 use crate::writer::{Put, put_own};
 use env::{Bucket, Env, Nanos};
@@ -36,21 +38,22 @@ pub(crate) async fn take(
     env: &Env,
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    (options, near): (&OpenOptions, Option<&Near>),
+    (options, near, cache): (&OpenOptions, Option<&Near>, &Cache),
 ) -> Result<(Chain, Taken), String> {
     let mut silent = None;
     for _ in 0..TRIES {
-        let chain = match Chain::load(bucket, shape, options.plant).await {
+        let mut chain = match Chain::load(bucket, shape, options.plant).await {
             Ok(chain) => chain,
             Err(Trouble::Again) => continue,
-            Err(Trouble::Wrong(why)) => return Err(why),
+            Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         };
         let is_ours = near.is_some_and(|n| n.has_put(chain.last));
         let new = chain.epoch > 0 && silent != Some(chain.epoch);
         // Who has its near log is the writer: the one before has let go of that.
         if new && !is_ours && options.take_over != TakeOver::Insist {
-            wait_for_silence(env, bucket, &chain, options).await?;
             silent = Some(chain.epoch);
+            let tail = Tail { bucket, shape, cache, plant: options.plant };
+            wait_for_silence(env, (&mut chain, tail), options).await?;
             continue; // it may have written meanwhile
         }
         let mut taken = Taken::default();
@@ -58,7 +61,7 @@ pub(crate) async fn take(
             match near.judge(bucket, shape, &chain).await {
                 Ok(standing) => taken.standing = Some(standing),
                 Err(Trouble::Again) => continue,
-                Err(Trouble::Wrong(why)) => return Err(why),
+                Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
             }
         }
         if !is_ours {
@@ -130,20 +133,32 @@ async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: u64) -> Option<Un
 /// that is not to be waited for.
 async fn wait_for_silence(
     env: &Env,
-    bucket: &Rc<dyn Bucket>,
-    chain: &Chain,
+    (chain, tail): (&mut Chain, Tail<'_>),
     options: &OpenOptions,
 ) -> Result<(), String> {
+    let (bucket, epoch) = (tail.bucket, chain.epoch);
     if let TakeOver::Wait = options.take_over {
         tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
     }
-    let (mut heard, mut last) = (env.now(), Writer::of(bucket, chain.epoch).await);
+    let mut last = Writer::of(bucket, epoch).await;
+    // When it was heard of, and until when somebody has looked and heard nothing else: who cannot
+    // look, or stood still, knows nothing of the time between.
+    let (mut heard, mut looked) = (env.now(), env.now());
     loop {
-        if last.as_ref().is_some_and(|w| w.closed) || env.now().since(heard) >= options.after {
+        if last.as_ref().is_some_and(|w| w.closed) || looked.since(heard) >= options.after {
             return Ok(());
         }
         env.sleep(Nanos((options.after.0 / LOOKS).max(1))).await;
-        let now = Writer::of(bucket, chain.epoch).await;
+        let began = env.now();
+        let now = match Writer::look(bucket, epoch).await {
+            Ok(now) => now,
+            Err(e) if options.take_over == TakeOver::Refuse => return Err(e.to_string()),
+            Err(e) => {
+                tracing::warn!("the writer's heartbeat cannot be read: {e}");
+                continue;
+            }
+        };
+        looked = began;
         if now.is_none() || now == last {
             continue;
         }
@@ -157,6 +172,7 @@ async fn wait_for_silence(
             ));
         }
         (heard, last) = (env.now(), now);
+        tail.follow(chain).await;
     }
 }
 
@@ -185,6 +201,7 @@ async fn fence(
         writer: format!("{}{with}", options.writer),
         body_sum: 0,
         said: None,
+        notes: Vec::new(),
     };
     let (raw, sum) = head.encode(&shape.uuid);
     let bytes = raw.len();
@@ -219,7 +236,7 @@ pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(u64, String)>, Stri
             Ok((head, ..)) if head.kind == Kind::Fence => fences.push((head.serial, head.writer)),
             // What is gone meanwhile was no fence (I7).
             Ok(_) | Err(Trouble::Again) => (),
-            Err(Trouble::Wrong(why)) => return Err(why),
+            Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         }
     }
     Ok(fences)
@@ -263,7 +280,7 @@ async fn shows_deletion(
             Ok(_) => (),
             // It was listed and is gone: a checkpoint beyond it is acknowledged (I7).
             Err(Trouble::Again) => return Ok(true),
-            Err(Trouble::Wrong(why)) => return Err(why),
+            Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         }
     }
     Ok(false)

@@ -89,6 +89,7 @@ impl Inner {
                         s.free(v.0, *n);
                         (v.0..v.0 + n).for_each(|v| drop(known.remove(&v)));
                     }
+                    Change::Note(note) => s.notes.put(*note),
                 }
             }
             s.put += 1;

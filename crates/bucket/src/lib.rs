@@ -68,11 +68,14 @@ mod disk;
 mod fence;
 mod group;
 mod kept;
+#[cfg(test)]
+mod large;
 mod make;
 mod near;
 mod near_open;
 mod near_record;
 mod newer;
+mod notes;
 mod object;
 mod prices;
 mod read;
@@ -82,7 +85,9 @@ mod snapshot_disk;
 mod state;
 mod store;
 mod stream;
+mod tail;
 mod volume;
+mod waits;
 mod writer;
 
 pub use asks::{Asked, Wish, ask_writer};
@@ -112,6 +117,7 @@ pub const PLANTS: &[&str] = &[
     "stale-writer-answers",
     "delete-before-checkpoint",
     "fence-deleted",
+    "notes-forgotten",
 ];
 
 /// Bugs of snapshots, which show where there are some.

@@ -6,6 +6,7 @@
 //!  group  1 (4) | number (8) | 0 (8) | changes (4), each:
 //!           0 (4) a whole block (8) and its bytes | 1 (4) a block (8), ranges (4): at (4), bytes
 //!           (4), these | 2 (4) first block (8) and how many (8) hold nothing any more
+//!           | 3 (4) a note (16)
 //!         3 (4) | number (8) | the log's epoch (8) | parts (4), each its length (4) and the sealed
 //!           bytes of what follows the 1, the number and the 0
 //! ```
@@ -29,7 +30,7 @@ pub(crate) fn room_of(group: &Group) -> u64 {
     let of = |c: &Change| match c {
         Change::Whole(..) => 12 + BLOCK_BYTES,
         Change::Bytes { ranges, .. } => 16 + ranges.iter().map(|r| 8 + r.1.len()).sum::<usize>(),
-        Change::Free(..) => 20,
+        Change::Free(..) | Change::Note(..) => 20,
     };
     let body = 4 + group.changes.iter().map(of).sum::<usize>();
     let parts = body.div_ceil(PART_BYTES);
@@ -55,6 +56,7 @@ impl Record {
                     }
                 }
                 Change::Free(v, n) => drop(w.u32(2).u64(v.0).u64(*n)),
+                Change::Note(note) => drop(w.u32(3).bytes(&note.to_le_bytes())),
             }
         }
         Record::Group(number, w.0)
@@ -119,7 +121,12 @@ pub(crate) fn group_of(body: &[u8], blocks: u64) -> Option<Group> {
     let is_there = |v: u64, n: u64| v.checked_add(n).is_some_and(|end| end <= blocks);
     let mut changes = Vec::new();
     for _ in 0..count {
-        let (kind, v) = (r.u32()?, r.u64()?);
+        let kind = r.u32()?;
+        if kind == 3 {
+            changes.push(Change::Note(u128::from_le_bytes(r.bytes(16)?.try_into().ok()?)));
+            continue;
+        }
+        let v = r.u64()?;
         let change = match kind {
             0 => Change::Whole(Virt(v), Block::copy_of(r.bytes(BLOCK_BYTES)?)),
             1 => {
@@ -151,6 +158,7 @@ mod tests {
             Change::Whole(Virt(7), Block::copy_of(&[5; BLOCK_BYTES])),
             Change::Bytes { v: Virt(8), ranges, image: None },
             Change::Free(Virt(1), 9),
+            Change::Note(5 << 90),
         ];
         Group { changes }
     }

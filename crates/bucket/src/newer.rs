@@ -16,7 +16,8 @@ impl State {
         table.objects.retain(|_, info| info.live > 0);
         let writer = String::new();
         let (checkpoint, epoch, last, next) = (self.checkpoint, self.epoch, self.last, self.next);
-        Chain { table, checkpoint, epoch, writer, last, next, rolled: 0, listed }
+        let notes = self.notes.clone();
+        Chain { table, checkpoint, epoch, writer, last, next, rolled: 0, listed, notes }
     }
 }
 
@@ -40,11 +41,18 @@ impl Store {
         }
         let chain = if is_there && behind.contains(&next) {
             let mut chain = inner.state.borrow().chain(behind);
-            match chain.go_on(bucket, shape, plant).await {
-                // Where it ends, what came next may have been deleted, and not be missing yet.
-                Ok(()) if !was_deleted(bucket, shape, chain.next).await? => chain,
-                Ok(()) | Err(Trouble::Again) => follow(bucket, shape, plant).await?,
-                Err(Trouble::Wrong(why)) => return Err(why),
+            let went = chain.go_on(bucket, shape, plant).await;
+            // Where it ends, what came next may have been deleted, and not be missing yet; and a
+            // fence there may lie in a name that had been deleted (I8).
+            let is_fence = chain.table.fences.contains(&chain.last.0);
+            let end = if is_fence { chain.last.0 } else { chain.next };
+            match went {
+                Ok(()) if !was_deleted(bucket, shape, end).await? => chain,
+                // What does not go on from here may go on from the newest checkpoint.
+                Ok(()) | Err(Trouble::Again | Trouble::Wrong(_)) => {
+                    follow(bucket, shape, plant).await?
+                }
+                Err(Trouble::Unknown(why)) => return Err(why),
             }
         } else if !is_there || was_deleted(bucket, shape, next).await? {
             follow(bucket, shape, plant).await?

@@ -10,6 +10,7 @@
 //!  96 each block's virtual number (8) | freed: first (8), how many (8) | the writer's name
 //!  then, if the kind has bit 8: blocks that are moved (4) | records of snapshots (4): each 1 (4)
 //!       and the snapshot, it was made; or 2 (4) and its number (4), it has ended
+//!  then, if the kind has bit 9: notes (4), each (16)
 //!  then  of changes: for each block its sum (4) and its bytes (4096)
 //!        of a checkpoint: its body
 //! ```
@@ -41,6 +42,9 @@ pub(crate) enum Kind {
 /// A kind has this bit where the object says something about snapshots: programs that know none,
 /// and would let their blocks die, take it for damage.
 const KNOWS_SNAPSHOTS: u32 = 0x100;
+
+/// A kind has this bit where notes follow (notes.rs).
+const HAS_NOTES: u32 = 0x200;
 
 /// What becomes of a snapshot with an object, behind all that it writes and frees.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +107,8 @@ pub(crate) struct Head {
     pub(crate) body_sum: u32,
     /// None: nothing about snapshots.
     pub(crate) said: Option<Said>,
+    /// Of changes, those of the groups in it; of a checkpoint, those that came lately.
+    pub(crate) notes: Vec<u128>,
 }
 
 /// What decoding has come to.
@@ -125,7 +131,14 @@ impl Head {
         };
         let mut said = Writer::default();
         self.said.iter().for_each(|s| s.encode(&mut said));
+        if !self.notes.is_empty() {
+            said.u32(self.notes.len() as u32);
+            for note in &self.notes {
+                said.bytes(&note.to_le_bytes());
+            }
+        }
         let kind = kind | self.said.as_ref().map_or(0, |_| KNOWS_SNAPSHOTS);
+        let kind = kind | if self.notes.is_empty() { 0 } else { HAS_NOTES };
         let lists = 8 * self.written.len() + 16 * self.freed.len();
         let variable = lists + self.writer.len() + said.0.len();
         let mut w = Writer::default();
@@ -172,8 +185,8 @@ impl Head {
 
     fn fields(uuid: &[u8; 16], r: &mut Reader<'_>) -> Option<Head> {
         let kind = r.u32()?;
-        let knows_snapshots = kind & KNOWS_SNAPSHOTS != 0;
-        let kind = match kind & !KNOWS_SNAPSHOTS {
+        let (knows_snapshots, has_notes) = (kind & KNOWS_SNAPSHOTS != 0, kind & HAS_NOTES != 0);
+        let kind = match kind & !(KNOWS_SNAPSHOTS | HAS_NOTES) {
             1 => Kind::Changes,
             2 => Kind::Checkpoint,
             3 => Kind::Fence,
@@ -193,6 +206,9 @@ impl Head {
         if said.as_ref().is_some_and(|s| s.moved > blocks) {
             return None;
         }
+        let count = if has_notes { r.u32()? } else { 0 };
+        let note = |_| Some(u128::from_le_bytes(r.bytes(16)?.try_into().ok()?));
+        let notes = (0..count).map(note).collect::<Option<_>>()?;
         Some(Head {
             kind,
             serial,
@@ -205,6 +221,7 @@ impl Head {
             writer,
             body_sum,
             said,
+            notes,
         })
     }
 }
@@ -247,6 +264,7 @@ mod tests {
             writer: "somebody".into(),
             body_sum: 6,
             said: None,
+            notes: Vec::new(),
         }
     }
 
@@ -262,7 +280,11 @@ mod tests {
         let said = Head { said: Some(Said { moved: 1, records }), ..head() };
         let (with, sum) = said.encode(&[1; 16]);
         let decoded = Head::decode(&[1; 16], &with);
-        assert_eq!(decoded, Decoded::Head(Box::new(said), sum, with.len()));
+        assert_eq!(decoded, Decoded::Head(Box::new(said.clone()), sum, with.len()));
+        let noted = Head { notes: vec![7, 1 << 100], ..said };
+        let (with, sum) = noted.encode(&[1; 16]);
+        let decoded = Head::decode(&[1; 16], &with);
+        assert_eq!(decoded, Decoded::Head(Box::new(noted), sum, with.len()));
         for i in 0..raw.len() {
             let mut other = raw.clone();
             other[i] ^= 1;

@@ -24,11 +24,7 @@ pub const TABLES: &[(&str, Prices, &str)] = &[
         "Amazon S3 Standard, US East (N. Virginia), in dollars, read over the Internet, as \
          published in March 2026",
     ),
-    (
-        "free",
-        Prices { requests: [0; 4], bytes: [0; 2], stored: 0 },
-        "a store of one's own: nothing costs anything",
-    ),
+    ("free", Prices::FREE, "a store of one's own: nothing costs anything"),
 ];
 
 /// What prices are called, in the order of the fields.
@@ -44,6 +40,9 @@ impl Default for Prices {
 }
 
 impl Prices {
+    /// Nothing costs anything.
+    pub const FREE: Prices = Prices { requests: [0; 4], bytes: [0; 2], stored: 0 };
+
     /// From a list like `s3-standard,OUT=0`: the table that is named, or the default, and the
     /// prices that differ. Errors: what is wrong with it, for the user.
     pub fn parse(list: &str) -> Result<Prices, String> {

@@ -124,7 +124,8 @@ impl Inner {
 
     /// `n` virtual blocks from `v` on, whosever they are.
     pub(crate) async fn read_virtual(&self, v: u64, n: u64) -> Result<Vec<Block>, DiskError> {
-        self.read_view(None, v, n).await?.ok_or_else(|| missing(v))
+        let read = self.read_view(None, v, n).await?;
+        read.ok_or_else(|| self.missing(None, (v, n)))
     }
 
     async fn read_view(
@@ -154,6 +155,15 @@ impl Inner {
             }
         }
         Ok(None)
+    }
+
+    /// An object of these blocks is not there, as an error of the disk.
+    pub(crate) fn missing(&self, view: Option<u32>, (v, n): (u64, u64)) -> DiskError {
+        let first = self.look(view, (v, n), false).runs.first().map(|run| name(run.serial));
+        let object = first.as_deref().unwrap_or("its object");
+        let detail = format!("{object} is missing from the bucket");
+        let at = v.saturating_mul(BLOCK_BYTES as u64);
+        DiskError { kind: DiskErrorKind::Io, during: "read", at, detail }
     }
 
     /// What is in memory of `n` blocks from `v` on, and what has to be read. `shared`: what others
@@ -201,7 +211,7 @@ impl Inner {
     }
 
     /// The same as [`Inner::fetch`], known to whoever wants a block of it meanwhile.
-    fn fetch_shared(&self, run: Run) -> Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
+    pub(crate) fn fetch_shared(&self, run: Run) -> Local<'_, Result<Vec<(u64, Block)>, DiskError>> {
         let known = UnderWay::new(self, run);
         Box::pin(async move {
             let read = self.fetch(run).await;
@@ -283,13 +293,6 @@ impl Inner {
         });
         whole.collect()
     }
-}
-
-/// A block's object is not there, as an error of the disk.
-pub(crate) fn missing(v: u64) -> DiskError {
-    let detail = "its object is missing from the bucket".to_owned();
-    let at = v.saturating_mul(BLOCK_BYTES as u64);
-    DiskError { kind: DiskErrorKind::Io, during: "read", at, detail }
 }
 
 /// What a sum has found, as an error of the disk.

@@ -11,9 +11,10 @@
 
 use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Why, Worth};
 use crate::volume::NAME;
+use env::sync::Notify;
 use env::{Bucket, BucketError, BucketErrorKind, Local, ObjectDone, ObjectOp};
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -34,6 +35,18 @@ pub(crate) struct Sealed {
     below: Rc<dyn Bucket>,
     sealer: Sealer,
     known: RefCell<BTreeMap<String, Ends>>,
+    /// Objects whose beginning is being read, and that one of them was.
+    asking: RefCell<BTreeSet<String>>,
+    asked: Notify,
+}
+
+/// An object's beginning is being read, until this is dropped.
+struct Asking<'a>(&'a Sealed, &'a str);
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.0.asking.borrow_mut().remove(self.1);
+        self.0.asked.wake_all();
+    }
 }
 
 /// An object at rest, as its bytes begin.
@@ -45,7 +58,8 @@ enum Begins {
 
 impl Sealed {
     pub(crate) fn new(below: Rc<dyn Bucket>, sealer: Sealer) -> Sealed {
-        Sealed { below, sealer, known: RefCell::default() }
+        let (known, asking) = (RefCell::default(), RefCell::default());
+        Sealed { below, sealer, known, asking, asked: Notify::new() }
     }
 
     fn seal(&self, name: &str, bytes: &[u8]) -> Arc<[u8]> {
@@ -111,11 +125,10 @@ impl Sealed {
                 _ => Err(damaged("it is cut short")),
             };
         };
-        let known = self.known.borrow().get(name).cloned();
         let mut kept = true;
-        let (ends, beginning) = match known {
-            Some(ends) => (ends, Vec::new()),
-            None => {
+        let (ends, beginning) = match self.known_ends(name).await {
+            Ok(ends) => (ends, Vec::new()),
+            Err(_alone) => {
                 kept = false;
                 self.beginning(name, from + len, damaged).await?
             }
@@ -159,6 +172,20 @@ impl Sealed {
             ObjectDone::Kept(bytes) => Ok((bytes, true)),
             ObjectDone::Bytes(bytes) => Ok((bytes, false)),
             _ => Ok((Vec::new(), false)),
+        }
+    }
+
+    /// Where an object's parts lie, if that is known, or becomes known because somebody else reads
+    /// its beginning. Errors: the caller is to read that, and nobody else does meanwhile.
+    async fn known_ends<'a>(&'a self, name: &'a str) -> Result<Ends, Asking<'a>> {
+        loop {
+            if let Some(ends) = self.known.borrow().get(name) {
+                return Ok(ends.clone());
+            }
+            if self.asking.borrow_mut().insert(name.to_owned()) {
+                return Err(Asking(self, name));
+            }
+            self.asked.wait().await;
         }
     }
 

@@ -3,7 +3,6 @@
 //! same. How they came to be there it does not know.
 
 use crate::BLOCK_BYTES;
-use crate::read::missing;
 use crate::store::Store;
 use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Local};
 use lfs::{Virt, none_of_that_name};
@@ -91,7 +90,7 @@ impl SnapshotDisk {
                 None => break,
             }
         }
-        Err(missing(v))
+        Err(self.store.borrow().inner.missing(Some(self.id), (v, n)))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an open store knows: where each block lies, what has gathered, what is under way and what
 //! is acknowledged. It asks no bucket.
 
+use crate::notes::Notes;
 use crate::object::{Head, Kind, Record, Said, block_sum};
 use crate::read::Cache;
 use crate::snapshot::sorted;
@@ -172,9 +173,12 @@ pub(crate) struct State {
     pub(crate) checkpoint: u64,
     /// What has gathered.
     pub(crate) open: BTreeMap<u64, Gathered>,
+    pub(crate) notes: Notes,
     /// The last group, the last one sealed, the last one that is durable.
     pub(crate) put: u64,
     pub(crate) sealed_put: u64,
+    /// The last one that somebody waits for.
+    pub(crate) wanted_put: u64,
     pub(crate) durable_put: u64,
     pub(crate) flights: BTreeMap<u64, Flight>,
     /// Sealed, and not sent.
@@ -254,6 +258,7 @@ impl State {
             return false;
         }
         let mut head = self.head(Kind::Changes, nonce);
+        head.notes = self.notes.seal();
         let (written, moved, freed) = sorted(std::mem::take(&mut self.open));
         let said = Said { moved: moved.len() as u32, records };
         // Where there are no snapshots, nothing is said of them.
@@ -296,6 +301,7 @@ impl State {
             writer: String::new(),
             body_sum: 0,
             said: None,
+            notes: Vec::new(),
         }
     }
 
@@ -372,6 +378,7 @@ mod tests {
             writer: String::new(),
             body_sum: 0,
             said: None,
+            notes: Vec::new(),
         }
     }
 

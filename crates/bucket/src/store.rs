@@ -6,11 +6,14 @@ use crate::chain::{Chain, Trouble, list};
 use crate::clone;
 use crate::fence::{self, TakeOver, Taken};
 use crate::near::{Near, NearOptions};
+use crate::notes::Notes;
+use crate::prices::Prices;
 use crate::read::Cache;
 use crate::snapshot_disk::SnapshotDisk;
 use crate::state::{State, Stats, Table};
 use crate::stream::{Fetching, Streams};
 use crate::volume::{self, Shape};
+use crate::waits::Waits;
 use env::sync::{Lock, Notify};
 use env::{
     Bucket, BucketError, BucketErrorKind, DiskError, Env, Local, Nanos, ObjectDone, ObjectOp,
@@ -26,11 +29,14 @@ pub struct Pace {
     pub checkpoint_objects: u64,
     /// Blocks without life that may lie in the bucket beside as many as live.
     pub slack_blocks: u64,
+    /// What a checkpoint makes dead is kept for so long while the store is open: who follows the
+    /// log may need it still.
+    pub keep: Nanos,
 }
 
 impl Default for Pace {
     fn default() -> Pace {
-        Pace { checkpoint_objects: 256, slack_blocks: 4096 }
+        Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: Nanos::from_secs(5) }
     }
 }
 
@@ -49,6 +55,8 @@ pub struct OpenOptions {
     pub cache_blocks: usize,
     /// How often it is tidied.
     pub pace: Pace,
+    /// What requests cost, which cleaning has to be worth.
+    pub prices: Prices,
     /// The volume's key, if it is encrypted.
     pub key: Option<Key>,
     /// Is there a cache below that may answer [`ObjectOp::GetKept`] after a restart?
@@ -68,6 +76,7 @@ impl Default for OpenOptions {
             writer: String::new(),
             cache_blocks: 16 << 10,
             pace: Pace::default(),
+            prices: Prices::default(),
             key: None,
             kept: false,
             near: None,
@@ -177,6 +186,8 @@ pub(crate) struct Inner {
     pub(crate) state: RefCell<State>,
     /// Something has ended, or failed.
     pub(crate) changed: Notify,
+    /// Who waits for groups to be durable.
+    pub(crate) waits: Waits,
     /// What was being read is there, or is not.
     pub(crate) fetched: Notify,
     pub(crate) checkpointing: Lock,
@@ -185,6 +196,8 @@ pub(crate) struct Inner {
     /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
     pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
     pub(crate) near: Option<Near>,
+    /// Objects that are to be deleted, and when.
+    pub(crate) overdue: RefCell<VecDeque<(Nanos, Vec<u64>)>>,
     /// Numbers of what others have asked for, and was done.
     pub(crate) asked: RefCell<VecDeque<String>>,
     /// Of a clone: the snapshot that it began as.
@@ -224,15 +237,15 @@ impl Store {
             Some(near) => Some(Near::open((&env, &shape), &how, near, options.plant).await?),
             None => None,
         };
+        let cache = Cache::new(options.cache_blocks);
         let (chain, taken) = if options.read_only {
             (follow(&bucket, &shape, options.plant).await?, Taken::default())
         } else {
-            fence::take(&env, &bucket, &shape, (&options, near.as_ref())).await?
+            fence::take(&env, &bucket, &shape, (&options, near.as_ref(), &cache)).await?
         };
         let opened =
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
         let there = chain.listed.clone();
-        let cache = Cache::new(options.cache_blocks);
         let again = near.as_ref().zip(taken.standing).map(|(near, s)| near.begin(s));
         let ways = (steady, bucket, origin);
         let store = Store::with(env, ways, (shape, options), (chain, cache, near));
@@ -260,6 +273,7 @@ impl Store {
             next: 1,
             rolled: 0,
             listed: std::collections::BTreeSet::new(),
+            notes: Notes::default(),
         };
         let options = OpenOptions::default();
         let cache = Cache::new(options.cache_blocks);
@@ -292,8 +306,10 @@ impl Store {
             last: chain.last,
             checkpoint: chain.checkpoint,
             open: BTreeMap::new(),
+            notes: chain.notes,
             put,
             sealed_put: put,
+            wanted_put: put,
             durable_put: put,
             flights: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -320,11 +336,13 @@ impl Store {
             options,
             state: RefCell::new(state),
             changed: Notify::new(),
+            waits: Waits::default(),
             fetched: Notify::new(),
             checkpointing: Lock::new(),
             order: Lock::new(),
             epochs: RefCell::default(),
             near,
+            overdue: RefCell::default(),
             asked: RefCell::default(),
             origin,
         });
@@ -338,6 +356,11 @@ impl Store {
     /// What whoever has taken the volume over should know that it cannot see.
     pub fn unseen(&self) -> Option<&str> {
         self.unseen.as_deref()
+    }
+    /// The notes of the groups that were put lately, as far as the store was followed when it was
+    /// opened; the oldest first.
+    pub fn notes(&self) -> Vec<u128> {
+        self.inner.state.borrow().notes.lately()
     }
     /// The store's shape.
     pub fn shape(&self) -> Shape {
@@ -388,6 +411,7 @@ impl Store {
         if changed {
             inner.checkpoint().await?;
         }
+        inner.delete_overdue(true).await;
         if inner.state.borrow().epoch > 0 {
             inner.beat(0, true).await;
         }
@@ -444,7 +468,7 @@ pub(crate) async fn follow(
         match Chain::load(bucket, shape, plant).await {
             Ok(chain) => return Ok(chain),
             Err(Trouble::Again) => (),
-            Err(Trouble::Wrong(why)) => return Err(why),
+            Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         }
     }
     Err("the log moves on faster than it can be followed".into())

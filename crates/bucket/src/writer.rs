@@ -129,7 +129,7 @@ impl Inner {
         self.state.borrow_mut().under_way -= 1;
         self.trim_near();
         self.send_ready();
-        self.changed.wake_all();
+        self.wake();
         self.checkpoint_if_due();
     }
 
@@ -153,6 +153,14 @@ impl Inner {
             }
         }
         self.changed.wake_all();
+        self.waits.wake_all();
+    }
+
+    /// Something has ended: wakes whom that concerns.
+    fn wake(&self) {
+        self.changed.wake_all();
+        let durable = self.state.borrow().durable_put;
+        self.waits.wake_to(durable);
     }
 
     pub(crate) fn check_failed(&self) -> Result<(), DiskError> {
@@ -173,25 +181,42 @@ impl Inner {
     pub(crate) async fn upload_to(self: &Rc<Self>, put: u64) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
-            let seals = {
+            {
                 let mut s = self.state.borrow_mut();
                 if s.durable_put >= put {
                     return Ok(());
                 }
-                let seals = s.sealed_put < put && !s.sealing;
-                s.sealing |= seals;
-                seals
-            };
-            if !seals {
-                self.changed.wait().await;
-                continue;
+                s.wanted_put = s.wanted_put.max(put);
             }
-            let sealed = self.seal_in_time().await;
-            self.state.borrow_mut().sealing = false;
-            self.send_ready();
-            self.changed.wake_all();
-            sealed?;
+            self.seal_what_is_wanted();
+            self.waits.wait(put).await;
         }
+    }
+
+    /// Seals what somebody waits for, as a task that ends when that is sealed.
+    fn seal_what_is_wanted(self: &Rc<Self>) {
+        {
+            let mut s = self.state.borrow_mut();
+            if s.sealing || s.sealed_put >= s.wanted_put {
+                return;
+            }
+            s.sealing = true;
+        }
+        let store = self.clone();
+        self.env.spawn("seals", async move {
+            loop {
+                let sealed = store.seal_in_time().await;
+                store.send_ready();
+                let mut s = store.state.borrow_mut();
+                s.sealing = sealed.is_ok() && s.sealed_put < s.wanted_put;
+                let goes_on = s.sealing;
+                drop(s);
+                store.wake();
+                if !goes_on {
+                    return; // a failure is sticky
+                }
+            }
+        });
     }
 
     async fn seal_in_time(self: &Rc<Self>) -> Result<(), DiskError> {

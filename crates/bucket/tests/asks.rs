@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver, Wish};
+use bucket::{AtRest, FormatOptions, OpenOptions, Pace, Store, TakeOver, Wish};
 use env::{Block, Bucket, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
@@ -12,8 +12,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
-const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+/// What is dead is deleted as soon as that may be.
+const AT_ONCE: Pace = Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: Nanos(0) };
+
+const CALM: Trouble = Trouble::NONE;
+const ROUGH: Trouble = Trouble::ROUGH;
 
 /// What writers did, and what was told to who has asked.
 #[derive(Default)]
@@ -28,7 +31,7 @@ struct Seen {
 type Shared = Rc<RefCell<Seen>>;
 
 fn options(take_over: TakeOver) -> OpenOptions {
-    OpenOptions { take_over, writer: "writer".into(), ..OpenOptions::default() }
+    OpenOptions { take_over, writer: "writer".into(), pace: AT_ONCE, ..OpenOptions::default() }
 }
 
 /// Writes, and does what it is asked, as a volume would.
@@ -104,7 +107,7 @@ fn run(seed: u64, trouble: Trouble, cuts: [Option<(u64, Cut)>; 2]) -> Result<See
         }
         env.sleep(Nanos::from_secs(900)).await;
         let calm = SimBucket::of(env.clone(), bucket.objects(), (1, CALM)).machine(None);
-        let read_only = OpenOptions { read_only: true, ..OpenOptions::default() };
+        let read_only = OpenOptions { read_only: true, pace: AT_ONCE, ..OpenOptions::default() };
         let last = Store::open(env.clone(), Rc::new(Way(calm)), read_only).await?;
         let there: Vec<String> = last.snapshots().into_iter().map(|s| s.name).collect();
         let seen = std::mem::take(&mut *seen.borrow_mut());

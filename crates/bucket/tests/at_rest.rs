@@ -4,10 +4,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, Key, OpenOptions, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, Key, OpenOptions, Pace, Store, TakeOver};
 use env::{Block, Bucket, Disk, Durability, Env, Local, Rng};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
 use std::rc::Rc;
+
+/// What is dead is deleted as soon as that may be.
+const AT_ONCE: Pace = Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: env::Nanos(0) };
 
 const BLOCKS: u64 = 512;
 
@@ -25,7 +28,7 @@ fn with_volume(
     test: impl FnOnce(Env, Rc<dyn Bucket>) -> Local<'static, Result<(), String>> + 'static,
 ) {
     let done = block_on(&mut World::new(Image::new(4096)), move |env, _| async move {
-        let calm = Trouble { refused: 0, lost: 0, late: 0 };
+        let calm = Trouble::NONE;
         let all = SimBucket::new(env.clone(), 1, calm);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
         let size_bytes = BLOCKS * 4096;
@@ -42,7 +45,8 @@ async fn open(
     (read_only, key): (bool, Option<Key>),
 ) -> Result<Store, String> {
     let take_over = TakeOver::Insist;
-    let options = OpenOptions { read_only, take_over, key, ..OpenOptions::default() };
+    let options =
+        OpenOptions { read_only, take_over, key, pace: AT_ONCE, ..OpenOptions::default() };
     Store::open(env.clone(), bucket.clone(), options).await
 }
 

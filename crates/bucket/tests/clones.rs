@@ -6,14 +6,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, CLONE_PLANTS, CloneOptions, FormatOptions, OpenOptions, Store, TakeOver};
-use env::{
-    Block, Bucket, BucketError, Disk, DiskError, Env, Local, Nanos, ObjectDone, ObjectOp, Rng,
+use bucket::{
+    AtRest, CLONE_PLANTS, CloneOptions, FormatOptions, OpenOptions, Pace, Store, TakeOver,
 };
+use env::{Block, Disk, DiskError, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
-use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
+use sim::{Cut, Image, Machine, SimBucket, Trouble, World, block_on};
 use std::cell::RefCell;
 use std::rc::Rc;
+
+/// What is dead is deleted as soon as that may be.
+const AT_ONCE: Pace = Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: Nanos(0) };
 
 const BLOCKS: u64 = 64;
 const ORIGIN: &str = "a/";
@@ -21,47 +24,6 @@ const CLONE: &str = "c/";
 const SNAPSHOT: &str = "s";
 
 type Tags = Vec<u64>;
-
-/// A volume's part of the bucket: what begins with a `/` is a whole name.
-struct Part(Rc<Machine>, &'static str);
-
-impl Part {
-    fn of(way: &Rc<Machine>, prefix: &'static str) -> Rc<dyn Bucket> {
-        Rc::new(Part(way.clone(), prefix))
-    }
-}
-
-impl Bucket for Part {
-    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
-        let whole = |n: String| match n.strip_prefix('/') {
-            Some(whole) => whole.to_owned(),
-            None => format!("{}{n}", self.1),
-        };
-        let from_root = op.name().starts_with('/');
-        let op = match op {
-            ObjectOp::PutAbsent(name, bytes) => ObjectOp::PutAbsent(whole(name), bytes),
-            ObjectOp::Put(name, bytes) => ObjectOp::Put(whole(name), bytes),
-            ObjectOp::Get(name, range) => ObjectOp::Get(whole(name), range),
-            ObjectOp::List { prefix, after } => {
-                let after = if after.is_empty() { after } else { whole(after) };
-                ObjectOp::List { prefix: whole(prefix), after }
-            }
-            ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
-            kept => kept,
-        };
-        let way = Way(self.0.clone());
-        Box::pin(async move {
-            let own = |n: String| match from_root {
-                true => format!("/{n}"),
-                false => n[self.1.len()..].to_owned(),
-            };
-            Ok(match way.ask(op).await? {
-                ObjectDone::Names(all) => ObjectDone::Names(all.into_iter().map(own).collect()),
-                done => done,
-            })
-        })
-    }
-}
 
 /// How one run goes.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +54,7 @@ fn options(plant: Option<&'static str>, writer: &str) -> OpenOptions {
         writer: writer.to_owned(),
         cache_blocks: 8,
         plant,
+        pace: AT_ONCE,
         ..OpenOptions::default()
     }
 }
@@ -141,7 +104,7 @@ async fn busy(store: &Store, rng: &mut Rng, now: &mut Tags, rounds: u64) -> Resu
 /// The origin's writer.
 async fn writer((env, way): (Env, Rc<Machine>), plan: Plan, told: Known) -> Result<(), String> {
     let mut rng = Rng::new(plan.seed * 7 + 1);
-    let bucket = Part::of(&way, ORIGIN);
+    let bucket = way.below(ORIGIN);
     let store = Store::open(env.clone(), bucket, options(plan.plant, "writer")).await?;
     let mut now = vec![0; BLOCKS as usize];
     busy(&store, &mut rng, &mut now, 20).await?;
@@ -170,8 +133,8 @@ async fn cloner((env, way): (Env, Rc<Machine>), plan: Plan, told: Known) -> Resu
         key: None,
         plant: plan.plant,
     };
-    let of = (Part::of(&way, ORIGIN), SNAPSHOT);
-    bucket::clone_snapshot(&env, of, Part::of(&way, CLONE), how).await?;
+    let of = (way.below(ORIGIN), SNAPSHOT);
+    bucket::clone_snapshot(&env, of, way.below(CLONE), how).await?;
     told.borrow_mut().cloned = true;
     Ok(())
 }
@@ -185,16 +148,14 @@ async fn judge((env, bucket): (&Env, &SimBucket), plan: Plan, told: &Told) -> Re
     let way = SimBucket::of(env.clone(), bucket.objects(), (1, CALM)).machine(None);
     let mut rng = Rng::new(plan.seed);
     // The origin goes on without the clone's knowledge.
-    let origin =
-        Store::open(env.clone(), Part::of(&way, ORIGIN), options(plan.plant, "last")).await?;
+    let origin = Store::open(env.clone(), way.below(ORIGIN), options(plan.plant, "last")).await?;
     let mut now = tags(&origin).await?;
     for turn in 0..2 {
         busy(&origin, &mut rng, &mut now, 15).await?;
         if let Some(wrong) = origin.verify().await.map_err(|e| e.to_string())?.first() {
             return Err(format!("broken: {wrong}"));
         }
-        let opened =
-            Store::open(env.clone(), Part::of(&way, CLONE), options(plan.plant, "clone")).await;
+        let opened = Store::open(env.clone(), way.below(CLONE), options(plan.plant, "clone")).await;
         let clone = match opened {
             Ok(clone) => clone,
             Err(why) if told.cloned => return Err(format!("broken: a clone is gone: {why}")),
@@ -248,7 +209,7 @@ fn run(plan: Plan) -> Result<([u64; 2], bool), String> {
             force: false,
             at_rest: AtRest::default(),
         };
-        let way = Part::of(&maker.machine(None), ORIGIN);
+        let way = maker.machine(None).below(ORIGIN);
         bucket::format(env.clone(), way, &format).await?.finish().await?;
         let bucket = SimBucket::of(env.clone(), maker.objects(), (plan.seed, plan.trouble));
         let told = Known::default();
@@ -269,8 +230,8 @@ fn run(plan: Plan) -> Result<([u64; 2], bool), String> {
     })
 }
 
-const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
-const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+const CALM: Trouble = Trouble::NONE;
+const ROUGH: Trouble = Trouble::ROUGH;
 
 fn calm(seed: u64) -> Plan {
     let begins = [Nanos::from_millis(50), Nanos(0)];

@@ -4,15 +4,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, Key, OpenOptions, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, Key, OpenOptions, Pace, Store, TakeOver};
 use env::{Block, Bucket, BucketError, Disk, Durability, Env, Local, ObjectDone, ObjectOp};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// What is dead is deleted as soon as that may be.
+const AT_ONCE: Pace = Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: env::Nanos(0) };
+
 const BLOCKS: u64 = 512;
-const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
+const CALM: Trouble = Trouble::NONE;
 
 /// Ranges of objects by whose they are, their names and where they lie.
 type Ranges = Rc<RefCell<BTreeMap<([u8; 16], String, (u64, u64)), Vec<u8>>>>;
@@ -51,7 +54,14 @@ async fn open(
     let below: Rc<dyn Bucket> = Rc::new(Way(below.machine(None)));
     let bucket = Rc::new(Keeping { below, kept: kept.clone() });
     let (take_over, key) = (TakeOver::Insist, key.clone());
-    let options = OpenOptions { read_only, take_over, key, kept: true, ..OpenOptions::default() };
+    let options = OpenOptions {
+        read_only,
+        take_over,
+        key,
+        kept: true,
+        pace: AT_ONCE,
+        ..OpenOptions::default()
+    };
     Store::open(env.clone(), bucket, options).await.unwrap()
 }
 

@@ -6,13 +6,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, OpenOptions, PLANTS, SNAPSHOT_PLANTS, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, OpenOptions, PLANTS, Pace, SNAPSHOT_PLANTS, Store, TakeOver};
 use env::{Block, Bucket, Disk, DiskError, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+
+/// What is dead is deleted as soon as that may be.
+const AT_ONCE: Pace = Pace { checkpoint_objects: 256, slack_blocks: 4096, keep: Nanos(0) };
 
 const BLOCKS: u64 = 64;
 
@@ -65,6 +68,7 @@ fn options(plant: Option<&'static str>, n: usize) -> OpenOptions {
         writer: format!("machine {n}"),
         cache_blocks: 8,
         plant,
+        pace: AT_ONCE,
         ..OpenOptions::default()
     }
 }
@@ -310,8 +314,8 @@ fn is_broken(why: &str) -> bool {
     ["broken:", "is damaged", "not valid"].iter().any(|w| why.contains(w))
 }
 
-const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
-const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+const CALM: Trouble = Trouble::NONE;
+const ROUGH: Trouble = Trouble::ROUGH;
 
 fn cut_of(rng: &mut Rng) -> Option<(u64, Cut)> {
     let long = Nanos::from_millis(rng.below(20_000));
@@ -395,7 +399,9 @@ fn writers_that_all_believe_they_are_right() {
 
 #[test]
 fn each_planted_bug_is_found() {
-    for plant in PLANTS.iter().chain(SNAPSHOT_PLANTS) {
+    // Who does what a note says twice is seen above (crates/lab/src/machines).
+    let here = |p: &&&str| **p != "notes-forgotten";
+    for plant in PLANTS.iter().filter(here).chain(SNAPSHOT_PLANTS) {
         let found = (0..2000).any(|seed| {
             // Assertions are not what finds it.
             let run = std::panic::catch_unwind(|| run(random_plan(seed, Some(plant))));

@@ -89,7 +89,7 @@ impl Parts<'_> {
         let (uid, gid) = (self.head.uid, self.head.gid);
         let cred = Cred { uid, gid, groups: no_groups(), check: false };
         let durable = self.shared.is_synchronous(self.head.opcode);
-        Call { cred, durable, wcc: false, hold: true, expect: [None; 2], request }
+        Call { cred, durable, wcc: false, hold: true, expect: [None; 2], note: None, request }
     }
 
     /// What to do with it.

@@ -45,6 +45,8 @@ pub struct Txn {
     pub data: Vec<(Ino, Buf, Range<usize>)>,
     /// What it may leave half done if it is cut off, for mechanisms that write that down.
     pub intents: Vec<Intent>,
+    /// What is to be kept with its changes, for mechanisms whose store keeps that.
+    pub note: Option<u128>,
     /// Blocks reserved for it and not used yet, for mechanisms with a log.
     pub credits: u64,
     /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
@@ -70,6 +72,7 @@ impl Txn {
             edits,
             data,
             intents: Vec::new(),
+            note: None,
             credits,
             reserve: true,
             number: 0,

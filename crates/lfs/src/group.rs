@@ -31,6 +31,8 @@ pub enum Change {
     },
     /// So many blocks from this one on hold nothing any more.
     Free(Virt, u64),
+    /// A word to whoever opens the store next. On a disk nobody keeps it.
+    Note(u128),
 }
 
 /// Changes that survive a crash together or not at all, in their order.
@@ -45,6 +47,7 @@ impl Change {
         match *self {
             Change::Whole(v, _) | Change::Bytes { v, .. } => (v, 1),
             Change::Free(v, n) => (v, n),
+            Change::Note(_) => (Virt(0), 0),
         }
     }
 }
@@ -72,10 +75,12 @@ impl Store {
     /// room it has. Returns its number. It is not durable yet. Errors: the store has failed.
     pub async fn put(&self, group: &Group, kept: u64) -> Result<u64, DiskError> {
         let inner = &self.inner;
+        let of_blocks = |c: &&Change| !matches!(c, Change::Note(_));
+        let changes: Vec<&Change> = group.changes.iter().filter(of_blocks).collect();
         loop {
             inner.check_failed()?;
-            let mut bases = Vec::with_capacity(group.changes.len());
-            for c in &group.changes {
+            let mut bases = Vec::with_capacity(changes.len());
+            for c in &changes {
                 let (v, n) = c.blocks();
                 bases.push(inner.base_to_change(v, n).await?);
             }
@@ -85,7 +90,7 @@ impl Store {
                     continue;
                 }
                 s.begin_group();
-                for (c, base) in group.changes.iter().zip(&bases) {
+                for (c, base) in changes.iter().zip(&bases) {
                     s.change(c, base);
                 }
                 s.end_group();
@@ -164,6 +169,7 @@ impl State {
                     at = Virt(e.end());
                 }
             }
+            Change::Note(_) => (),
         }
     }
 }

@@ -108,7 +108,7 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
     let request = wanted.unwrap_or(Request::GetAttr { ino: first.ino });
     pending.durable = durable || waits(&request);
     let cred = server.cred(&rule, user);
-    let call = Call { cred, durable, wcc: true, hold: false, expect, request };
+    let call = Call { cred, durable, wcc: true, hold: false, expect, note: None, request };
     Ok(Begun::Ask(Box::new((pending, call))))
 }
 

@@ -1,6 +1,7 @@
 //! One connection: bytes to records, records to calls, and the replies gathered for one write. It
 //! is fed by whoever reads the socket, and answered by whichever thread leaves the volume.
 
+use crate::again;
 use crate::answers::finish;
 use crate::calls::{self, Begun, Pending};
 use crate::drc::{Key, Known, checksum};
@@ -229,7 +230,15 @@ impl Connection {
         if nfs3::modifies(pending.procedure) && pending.refused.is_none() {
             let k = self.key(&head, &call.cred, record);
             match self.server.drc.look(&k, &self.me) {
-                Known::New => key = Some(k),
+                Known::New => {
+                    let again = &self.server.again[pending.volume];
+                    call.note = again.note(&k);
+                    if again.is_done(call.note) {
+                        self.server.metrics.duplicates.inc();
+                        call = again::instead(call);
+                    }
+                    key = Some(k);
+                }
                 Known::UnderWay => {
                     self.server.metrics.duplicates.inc();
                     return;

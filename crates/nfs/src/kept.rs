@@ -122,6 +122,7 @@ mod tests {
             file_bytes_max: 1 << 40,
             links_max: 100,
             counters: Vec::new(),
+            done: None,
         }
     }
 

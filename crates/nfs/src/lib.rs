@@ -6,6 +6,7 @@
 //! the volume has: in the order in which they end. Every modifying call but an UNSTABLE write asks
 //! for durability (`Call::durable`), so that a reply is never better than the disk.
 
+mod again;
 mod answers;
 mod args;
 mod calls;

@@ -42,7 +42,7 @@ fn mount(server: &Server, xid: u32, path: &[u8], user: &User) -> Begun {
         Ok(Mounting::Below { volume, root, path, cred }) => {
             let expect = [Some(root), None];
             let request = Request::Walk { dir: root.0, path };
-            let call = Call { cred, durable: false, wcc: false, hold: false, expect, request };
+            let call = Call { cred, expect, ..Call::local(request) };
             return Begun::Ask(Box::new((Pending::new(xid, MNT, volume), call)));
         }
     }

@@ -1,5 +1,6 @@
 //! The server: which volumes are served to whom, and what all connections share.
 
+use crate::again::Again;
 use crate::connection::Connection;
 use crate::drc::Drc;
 use crate::exports::{Claim, Export};
@@ -40,6 +41,8 @@ pub struct Server {
     pub(crate) volumes: Vec<Served>,
     exports: ArcSwap<Vec<Export>>,
     pub(crate) drc: Drc<Connection>,
+    /// Of each volume.
+    pub(crate) again: Vec<Again>,
     pub(crate) metrics: Metrics,
     /// Bytes that all connections hold, see [`crate::quota`].
     pub(crate) held: Arc<AtomicUsize>,
@@ -86,6 +89,7 @@ impl Server {
     /// Serves these volumes by these rules; how long answers take is recorded.
     pub fn new(volumes: Vec<Served>, exports: Vec<Export>, recorder: Arc<Recorder>) -> Server {
         Server {
+            again: volumes.iter().map(|v| Again::of(&v.info)).collect(),
             volumes,
             exports: ArcSwap::from_pointee(exports),
             drc: Drc::default(),

@@ -38,6 +38,9 @@ pub struct Call {
     pub hold: bool,
     /// Inodes and the generations they must have, else `Stale` (NFS's file handles).
     pub expect: [Option<(u32, u32)>; 2],
+    /// What a store that can keeps with the change, atomically with it, so that whoever opens the
+    /// volume next knows that it was done ([`VolumeInfo::done`]).
+    pub note: Option<u128>,
     /// What is asked.
     pub request: Request,
 }
@@ -46,7 +49,8 @@ impl Call {
     /// A call by the volume's own commands.
     pub fn local(request: Request) -> Call {
         let cred = Cred::root();
-        Call { cred, durable: false, wcc: false, hold: false, expect: [None; 2], request }
+        let (expect, note) = ([None; 2], None);
+        Call { cred, durable: false, wcc: false, hold: false, expect, note, request }
     }
 }
 
@@ -366,6 +370,9 @@ pub struct VolumeInfo {
     pub links_max: u32,
     /// Counters since opening, by name in Prometheus style ("cairn_cache_hits_total").
     pub counters: Vec<(&'static str, u64)>,
+    /// Notes of calls ([`Call::note`]) that were done lately before this opening; None: the store
+    /// keeps none.
+    pub done: Option<Arc<[u128]>>,
 }
 
 /// What a request is answered with.

@@ -16,6 +16,7 @@ pub(crate) fn group_of(group: Vec<GroupChange>) -> Group {
         GroupChange::Whole(b, block) => Change::Whole(virt(b), block),
         GroupChange::Bytes(b, ranges, image) => Change::Bytes { v: virt(b), ranges, image },
         GroupChange::Free(e) => Change::Free(virt(e.start), e.len),
+        GroupChange::Note(note) => Change::Note(note),
     };
     Group { changes: group.into_iter().map(change).collect() }
 }

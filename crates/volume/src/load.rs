@@ -20,6 +20,7 @@ use format::ext::features::compat;
 use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use ufs::Ufs;
 use vfs::{Volume, VolumeInfo};
 
@@ -53,7 +54,7 @@ pub(crate) async fn load(
     if !read_only && options.mode.is_redo() {
         private = Some(log::open(&place, &probe, &options).await?);
     }
-    let now = env.wall().secs() as u32;
+    let (now, notes) = (env.wall().secs() as u32, place.store.notes());
     let intents = intents::open(&place, &probe, &options, (now, read_only)).await?;
     let mut recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
     recipe.intents = intents.as_ref().map(|i| i.recipe.clone());
@@ -86,7 +87,7 @@ pub(crate) async fn load(
     let root = root.map_err(|e| format!("the root directory: {e}"))?;
     let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
     drop(root);
-    let info = about((&ext, generation), &options, boot.as_ref(), read_only);
+    let info = about((&ext, generation), &options, boot.as_ref(), (read_only, notes));
     let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
     if !read_only {
         let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
@@ -292,7 +293,7 @@ fn about(
     (ext, root_generation): (&Ext, u32),
     o: &OpenOptions,
     boot: Option<&BootState>,
-    read_only: bool,
+    (read_only, notes): (bool, Option<Vec<u128>>),
 ) -> VolumeInfo {
     let info = o.mode.info();
     let (sb, limits) = (ext.superblock(), ufs::Store::limits(ext));
@@ -312,5 +313,6 @@ fn about(
         file_bytes_max: limits.file_bytes_max,
         links_max: limits.links_max,
         counters: Vec::new(),
+        done: notes.map(Arc::from),
     }
 }

@@ -71,10 +71,11 @@ pub async fn open_bucket(on: &Ground, read_only: bool) -> Result<bucket::Store, 
     let of_snapshots = bucket::SNAPSHOT_PLANTS.iter().chain(bucket::CLONE_PLANTS);
     let known = || bucket::PLANTS.iter().chain(of_snapshots.clone()).copied();
     let plant = on.plant.0.and_then(|p| known().find(|known| *known == p));
-    let BucketOptions { take_over, after, writer, pace, key, kept, .. } = on.bucket.clone();
+    let BucketOptions { take_over, after, writer, pace, prices, key, kept, .. } = on.bucket.clone();
     let near = if read_only { None } else { near_log(on)? };
     let defaults = bucket::OpenOptions { read_only, plant, near, ..Default::default() };
-    let options = bucket::OpenOptions { take_over, after, writer, pace, key, kept, ..defaults };
+    let options =
+        bucket::OpenOptions { take_over, after, writer, pace, prices, key, kept, ..defaults };
     let objects = on.env.port().bucket(on.own);
     bucket::Store::open(on.env.clone(), objects, options).await.map_err(VolumeError)
 }
@@ -142,6 +143,9 @@ impl Store for Loaded {
     }
     fn groups(&self) -> Option<Rc<dyn GroupStore>> {
         Some(Rc::new(Groups(self.0.clone(), self.1)))
+    }
+    fn notes(&self) -> Option<Vec<u128>> {
+        Some(self.0.notes())
     }
     fn asked_of(&self) -> Option<&bucket::Store> {
         Some(&self.0)

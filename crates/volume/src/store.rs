@@ -79,6 +79,10 @@ pub trait Store {
     }
     /// What this cache holds of it, which is empty, need not be read again by the store itself.
     fn remember(&self, _: &Rc<Cache>) {}
+    /// Notes that came lately with groups, before it was opened; None: it keeps none.
+    fn notes(&self) -> Option<Vec<u128>> {
+        None
+    }
     /// The store in a bucket that other machines may ask for something, if it is one.
     fn asked_of(&self) -> Option<&bucket::Store> {
         None

@@ -52,7 +52,7 @@ fn note_change(c: &Change, is_put: bool) {
             }
             Change::Whole(v, _) => drop(all.remove(&v.0)),
             Change::Free(v, n) => (v.0..v.0 + n).for_each(|v| drop(all.remove(&v))),
-            Change::Bytes { .. } => (),
+            Change::Bytes { .. } | Change::Note(_) => (),
         }
     });
 }

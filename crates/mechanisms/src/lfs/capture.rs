@@ -51,6 +51,7 @@ impl Lfs {
         });
         let (touched, written) = touched(txn, &freed);
         let mut changes: Vec<GroupChange> = freed.iter().map(|e| GroupChange::Free(*e)).collect();
+        changes.extend(txn.note.map(GroupChange::Note));
         let (mut ranges, mut bufs) = (Ranges::new(), Vec::new());
         for (block, (buf, mut edits)) in touched {
             merge(&mut edits);

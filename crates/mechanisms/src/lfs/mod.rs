@@ -56,6 +56,8 @@ pub enum GroupChange {
     Bytes(BlockNo, Vec<(usize, Vec<u8>)>, Option<Block>),
     /// These hold nothing any more.
     Free(Extent),
+    /// A store that keeps notes keeps this one.
+    Note(u128),
 }
 
 /// A store that keeps groups: what this mechanism needs of one. Blocks are the volume's.

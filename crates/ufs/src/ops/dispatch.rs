@@ -20,6 +20,7 @@ impl<S: Store> Volume for Ufs<S> {
                 hold: call.hold,
                 wants_wcc: call.wcc,
                 wcc: [Wcc::default(); 2],
+                note: call.note,
             };
             let mut expected = Vec::new();
             for (ino, generation) in call.expect.into_iter().flatten() {

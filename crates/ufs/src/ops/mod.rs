@@ -36,6 +36,8 @@ pub(crate) struct Ctx {
     /// Are the attributes before and after to be in the answer?
     pub(crate) wants_wcc: bool,
     pub(crate) wcc: [Wcc; 2],
+    /// What the operation's last transaction is to be remembered by.
+    pub(crate) note: Option<u128>,
 }
 
 /// What inheritance needs to know of a file that is to be made.
@@ -127,9 +129,10 @@ impl<S: Store> Ufs<S> {
     pub(crate) async fn finish(
         &self,
         ctx: &Ctx,
-        txn: Txn,
+        mut txn: Txn,
         locks: Vec<LockGuard>,
     ) -> Result<(), FsError> {
+        txn.note = ctx.note;
         let ended = self.store.end(txn).await;
         drop(locks);
         self.store.returned(ended?, ctx.durable).await

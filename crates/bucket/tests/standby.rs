@@ -1,0 +1,109 @@
+//! Who stands by follows the tail of the log, and has in memory what the writer wrote meanwhile
+//! when it takes over; and does so only when it has looked and heard nothing. What a volume is it
+//! does not know.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver};
+use env::{Block, Bucket, BucketError, BucketErrorKind, Disk, Durability, Env, Local, Nanos};
+use env::{ObjectDone, ObjectOp};
+use sim::{Image, SimBucket, Trouble, Way, World, block_on};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+async fn open(env: &Env, bucket: Rc<dyn Bucket>, take_over: TakeOver) -> Result<Store, String> {
+    let after = Nanos::from_secs(1);
+    let options = OpenOptions { take_over, after, ..OpenOptions::default() };
+    Store::open(env.clone(), bucket, options).await
+}
+
+#[test]
+fn what_the_writer_wrote_is_in_memory() {
+    let mut world = World::new(Image::new(4096));
+    let done = block_on(&mut world, |env, _| async move {
+        let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+        let writes = all.machine(None);
+        let bucket: Rc<dyn Bucket> = Rc::new(Way(writes.clone()));
+        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+        let at_rest = AtRest { compressed: true, key: None };
+        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        let writer = open(&env, bucket, TakeOver::Refuse).await?;
+        let standby: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let (world, taken) = (env.clone(), Rc::new(RefCell::new(None)));
+        let into = taken.clone();
+        env.spawn("standby", async move {
+            let store = open(&world, standby, TakeOver::Wait).await;
+            *into.borrow_mut() = Some((store, world.now()));
+        });
+        env.sleep(Nanos::from_millis(500)).await;
+        for n in 0..200_u64 {
+            let block = vec![Block::copy_of(&[n as u8 + 1; 4096])];
+            writer.write(n * 4096, block, Durability::Fua).await.map_err(|e| e.to_string())?;
+            if n == 90 {
+                // What it has not followed yet is gone.
+                writer.checkpoint().await.map_err(|e| e.to_string())?;
+            }
+        }
+        env.sleep(Nanos::from_secs(1)).await;
+        writes.kill();
+        let killed = env.now();
+        env.sleep(Nanos::from_secs(4)).await;
+        let (store, when) = taken.borrow_mut().take().expect("it has taken over");
+        let (store, took) = (store?, when.since(killed));
+        assert!(took < Nanos::from_secs(2), "{took:?}");
+        let gets = store.stats().requests[1];
+        for n in 0..200_u64 {
+            let read = store.read(n * 4096, vec![Block::zeroed(4096)]).await;
+            assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
+        }
+        assert_eq!(store.stats().requests[1], gets, "nothing is asked of the bucket");
+        Ok::<_, String>(())
+    });
+    done.unwrap();
+}
+
+/// A way to the bucket that fails between two moments.
+struct Cut(Rc<dyn Bucket>, Env, [Nanos; 2]);
+
+impl Bucket for Cut {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        let [from, to] = self.2;
+        if (from..to).contains(&self.1.now()) {
+            let (kind, name) = (BucketErrorKind::Unknown, op.name().to_owned());
+            let error = BucketError { kind, during: op.verb(), name, detail: String::new() };
+            return Box::pin(async move { Err(error) });
+        }
+        self.0.ask(op)
+    }
+}
+
+/// Who cannot look does not take a writer for silent that beats.
+#[test]
+fn who_is_cut_off_does_not_take_over() {
+    let mut world = World::new(Image::new(4096));
+    let done = block_on(&mut world, |env, _| async move {
+        let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+        let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+        let at_rest = AtRest::default();
+        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        let writer = open(&env, bucket, TakeOver::Refuse).await?;
+        let (now, way) = (env.now(), Rc::new(Way(all.machine(None))));
+        let cut = [3, 16].map(|s| now.plus(Nanos::from_secs(s)));
+        let standby: Rc<dyn Bucket> = Rc::new(Cut(way, env.clone(), cut));
+        let world = env.clone();
+        env.spawn("standby", async move {
+            let _waits = open(&world, standby, TakeOver::Wait).await;
+            panic!("it has taken over");
+        });
+        for n in 0..60_u64 {
+            env.sleep(Nanos::from_millis(500)).await;
+            let block = vec![Block::copy_of(&[n as u8; 4096])];
+            writer.write(0, block, Durability::Fua).await.map_err(|e| e.to_string())?;
+        }
+        Ok::<_, String>(())
+    });
+    done.unwrap();
+}
