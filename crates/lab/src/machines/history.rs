@@ -5,6 +5,7 @@ use crate::model::Model;
 use crate::random::differs;
 use crate::seen::Paths;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use vfs::FsError;
 
@@ -12,10 +13,14 @@ use vfs::FsError;
 struct Writing {
     machine: String,
     found: Paths,
+    /// The notes that came with it.
+    notes: BTreeSet<u128>,
     base: Model,
     /// As it is after all that was begun.
     now: Model,
     acts: Vec<Act>,
+    /// Of each, whether it is sure to be noted if it is found.
+    noted: Vec<bool>,
     /// So many of them it was told are durable.
     acknowledged: usize,
 }
@@ -39,9 +44,13 @@ impl Writing {
 pub(crate) struct History(Rc<RefCell<Vec<Writing>>>);
 
 impl History {
-    /// A machine has opened the volume and found this. Returns its number. Errors: nobody ever made
-    /// that.
-    pub(crate) fn open(&self, machine: &str, found: Paths) -> Result<usize, String> {
+    /// A machine has opened the volume and found this, and these notes. Returns its number. Errors:
+    /// nobody ever made that.
+    pub(crate) fn open(
+        &self,
+        machine: &str,
+        (found, notes): (Paths, BTreeSet<u128>),
+    ) -> Result<usize, String> {
         let mut all = self.0.borrow_mut();
         let moments = all.iter().rev().flat_map(Writing::moments);
         let mut known = moments.chain([Model::default()]);
@@ -50,8 +59,14 @@ impl History {
         };
         drop(known);
         let (now, machine) = (base.clone(), machine.to_owned());
-        all.push(Writing { machine, found, base, now, acts: Vec::new(), acknowledged: 0 });
+        let (acts, noted) = (Vec::new(), Vec::new());
+        all.push(Writing { machine, found, notes, base, now, acts, noted, acknowledged: 0 });
         Ok(all.len() - 1)
+    }
+
+    /// What an act is noted as: the `begun`th of the machine.
+    pub(crate) fn note(n: usize, begun: usize) -> u128 {
+        (n as u128) << 64 | begun as u128
     }
 
     /// The volume as the machine left it.
@@ -67,9 +82,11 @@ impl History {
         let mut next = w.now.clone();
         let want = next.apply(act);
         if want.is_err() {
+            w.noted.push(false);
             return (want, false);
         }
         let changes = next != w.now;
+        w.noted.push(changes && is_of_names(act));
         w.now = next;
         (want, changes)
     }
@@ -104,6 +121,7 @@ impl History {
         let writings: Vec<&Writing> = epochs.iter().filter_map(of).collect();
         for pair in writings.windows(2) {
             let (before, next) = (pair[0], pair[1]);
+            let number = all.iter().position(|w| std::ptr::eq(w, before)).unwrap_or(0);
             let moments = &before.moments()[before.acknowledged..];
             let nearest: Vec<String> =
                 moments.iter().filter_map(|m| differs(&next.found, m).err()).collect();
@@ -117,7 +135,36 @@ impl History {
                     nearest.first().map_or("", |w| w.as_str())
                 ));
             }
+            let at = |p: &usize| differs(&next.found, &moments[*p]).is_ok();
+            let found: Vec<usize> = (0..moments.len()).filter(at).collect();
+            let fits = |p: &usize| notes_fit((number, before), before.acknowledged + p, next);
+            if !found.iter().any(fits) {
+                let (next, before) = (&next.machine, &before.machine);
+                return Err(format!("broken: the notes that {next} has found are not {before}'s"));
+            }
         }
         Ok(())
     }
+}
+
+/// Are the notes those of the first `p` acts of the machine before?
+fn notes_fit((number, before): (usize, &Writing), p: usize, next: &Writing) -> bool {
+    (0..before.acts.len()).all(|i| {
+        let is_there = next.notes.contains(&History::note(number, i + 1));
+        if i < p { is_there || !before.noted[i] } else { !is_there }
+    })
+}
+
+/// Does it change which names there are? Such a request must not be done twice.
+fn is_of_names(act: &Act) -> bool {
+    matches!(
+        act,
+        Act::Create(_)
+            | Act::Mkdir(_)
+            | Act::Symlink(..)
+            | Act::Link(..)
+            | Act::Unlink(_)
+            | Act::Rmdir(_)
+            | Act::Rename(..)
+    )
 }

@@ -7,6 +7,7 @@ mod follow;
 mod history;
 mod plan;
 mod run;
+mod shots;
 
 use crate::crash::{CrashOptions, CrashReport, Run, Violation};
 use plan::{Case, SCENARIOS, Scenario};
@@ -16,7 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bugs that can be planted in the store in a bucket, and in following one.
 pub fn plants() -> impl Iterator<Item = &'static str> {
-    bucket::PLANTS.iter().chain(volume::FOLLOWER_PLANTS).copied()
+    let of_snapshots = bucket::SNAPSHOT_PLANTS.iter().chain(bucket::CLONE_PLANTS);
+    bucket::PLANTS.iter().chain(of_snapshots).chain(volume::FOLLOWER_PLANTS).copied()
 }
 
 /// Violations kept of each scenario.
@@ -34,7 +36,18 @@ pub fn scenarios() -> Vec<(&'static str, &'static str)> {
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
     // A planted bug is looked for where there is what it breaks.
     let of_follower = |p| volume::FOLLOWER_PLANTS.contains(&p);
-    let apt = |s: &Scenario| o.plant.0.is_none_or(|p| of_follower(p) == s.follows);
+    let about = |p: &'static str| {
+        let is = |all: &[&str]| all.contains(&p);
+        match () {
+            () if is(bucket::SNAPSHOT_PLANTS) => Some("shots"),
+            () if is(bucket::CLONE_PLANTS) => Some("clones"),
+            () => None,
+        }
+    };
+    let apt = |s: &Scenario| {
+        let fits = |p| about(p).map_or(of_follower(p) == s.follows, |name| name == s.name);
+        o.plant.0.is_none_or(fits)
+    };
     let named = |s: &Scenario| o.scenario.as_deref().is_none_or(|name| name == s.name);
     let wanted = |s: &&Scenario| if o.scenario.is_some() { named(s) } else { apt(s) };
     let all: Vec<&Scenario> = SCENARIOS.iter().filter(wanted).collect();
@@ -146,7 +159,7 @@ mod tests {
 
     #[test]
     fn whoever_takes_a_volume_over_finds_what_was_acknowledged() {
-        let report = explore(&options(300, Plant::NONE)).unwrap();
+        let report = explore(&options(450, Plant::NONE)).unwrap();
         assert_eq!(report.runs.len(), SCENARIOS.len());
         for r in &report.runs {
             assert!(r.states >= 50 && r.violations.is_empty(), "{:?}", r.violations);

@@ -38,11 +38,26 @@ pub(crate) struct Plan {
     pub(crate) third: Nanos,
     /// What the second does where the first writes.
     pub(crate) take_over: TakeOver,
+    /// The third does the same.
+    pub(crate) third_too: bool,
+    /// What the machines do beside their operations.
+    pub(crate) shots: Shots,
+}
+
+/// Snapshots in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shots {
+    /// None.
+    None,
+    /// Machines make some, and delete some.
+    Made,
+    /// The second machine writes nothing, and makes a clone of one.
+    Cloned,
 }
 
 /// Nothing goes wrong.
-pub(crate) const CALM: Trouble = Trouble { refused: 0, lost: 0, late: 0 };
-const ROUGH: Trouble = Trouble { refused: 23, lost: 17, late: 29 };
+pub(crate) const CALM: Trouble = Trouble::NONE;
+const ROUGH: Trouble = Trouble::ROUGH;
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario {
@@ -64,7 +79,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         follows: false,
         plan: |case, rng| {
             let second = (case.request, Nanos::from_millis(case.variant * rng.below(40)));
-            Plan { second, third: Nanos::from_millis(rng.below(3000)), ..Plan::calm() }
+            let third = Nanos::from_millis(rng.below(3000));
+            Plan { trouble: listed(case), second, third, ..Plan::calm() }
         },
     },
     Scenario {
@@ -76,7 +92,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let most = if case.variant == 0 { 400 } else { 10_000 };
             let long = Nanos::from_millis(40 + rng.below(most));
             let cuts = [None, Some((3 + rng.below(40), Cut::StoppedBefore(long))), None];
-            Plan { cuts, second: (case.request, Nanos(0)), ..Plan::calm() }
+            let second = (case.request, Nanos(0));
+            Plan { trouble: listed(case), cuts, second, ..Plan::calm() }
         },
     },
     Scenario {
@@ -88,6 +105,49 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
             let second = (rng.below(20), Nanos(0));
             Plan { cuts, second, take_over: TakeOver::Wait, ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "standbys",
+        what: "two standbys wait for the same writer, which is cut at each request",
+        variants: 5,
+        follows: false,
+        plan: |case, rng| {
+            let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
+            let second = (rng.below(20), Nanos(0));
+            let third = Nanos::from_millis(rng.below(600));
+            let take_over = TakeOver::Wait;
+            Plan { cuts, second, third, take_over, third_too: true, ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "shots",
+        what: "machines make and delete snapshots, cut at each request; some of which fail",
+        variants: 5,
+        follows: false,
+        plan: |case, rng| {
+            let trouble = if case.seed.is_multiple_of(3) { ROUGH } else { CALM };
+            let cuts = [Some((case.request, cut(case.variant, rng))), None, None];
+            let second = (case.request, Nanos::from_millis(rng.below(1500)));
+            Plan { trouble, cuts, second, shots: Shots::Made, ..Plan::calm() }
+        },
+    },
+    Scenario {
+        name: "clones",
+        what: "a clone is made while the writer goes on; either is cut at each of its requests",
+        variants: 5,
+        follows: false,
+        plan: |case, rng| {
+            let trouble = if case.seed.is_multiple_of(3) { ROUGH } else { CALM };
+            let (at, writer) = (rng.below(60), rng.one_in(2));
+            let cut = cut(case.variant, rng);
+            let cuts = match writer {
+                true => [Some((case.request, cut)), None, None],
+                false => [None, Some((at, cut)), None],
+            };
+            let second = (case.request.min(40), Nanos::from_millis(rng.below(300)));
+            let third = Nanos::from_millis(1000 + rng.below(8000));
+            Plan { trouble, cuts, second, third, shots: Shots::Cloned, ..Plan::calm() }
         },
     },
     Scenario {
@@ -119,6 +179,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// In every other seed a listing takes a while, in which others put and delete.
+fn listed(case: &Case) -> Trouble {
+    let page = if case.seed.is_multiple_of(2) { 0 } else { 3 };
+    Trouble { page, ..CALM }
+}
+
 fn cut(kind: u64, rng: &mut Rng) -> Cut {
     let long = Nanos::from_millis(rng.below(20_000));
     match kind {
@@ -135,7 +201,15 @@ impl Plan {
     pub(crate) fn calm() -> Plan {
         let second = (u64::MAX, Nanos(0));
         let (trouble, cuts) = (CALM, [None, None, None]);
-        Plan { trouble, cuts, second, third: Nanos::from_secs(8), take_over: TakeOver::Insist }
+        Plan {
+            trouble,
+            cuts,
+            second,
+            third: Nanos::from_secs(8),
+            take_over: TakeOver::Insist,
+            third_too: false,
+            shots: Shots::None,
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 
 use super::follow;
 use super::history::History;
-use super::plan::{CALM, Case, Plan};
+use super::plan::{CALM, Case, Plan, Shots};
+use super::shots::Album;
 use crate::acts::Act;
 use crate::perform::perform;
 use crate::prefix::answered_durably;
@@ -12,14 +13,15 @@ use crate::seen::paths;
 use crate::setting::{JUDGED_SECS, SimDevice};
 use bucket::{AtRest, Pace};
 use check::{Options, check};
-use env::{BUCKET_BYTES, Bucket, Disk, DiskId, Env, Nanos, Rng};
+use env::{BUCKET_BYTES, Bucket, Disk, DiskId, Env, Local, Nanos, Rng};
 use format::mkfs::{MkfsOptions, Profile};
 use integrity::Plant;
 use sim::{Image, Machine, Machines, Objects, SimBucket, Way, World, block_on};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::OnceLock;
-use vfs::{FsError, Volume};
+use vfs::{Answer, Call, FsError, Reply, Request, Volume};
 use volume::{BucketOptions, Commit, Ground, Mode, OpenOptions, TakeOver};
 
 /// Operations of each machine.
@@ -28,7 +30,7 @@ const ACTS: u64 = 24;
 pub(super) const SILENT: Nanos = Nanos::from_secs(1);
 const VOLUME_BYTES: u64 = 4 << 20;
 /// Often enough that most of what happens is in the middle of one.
-pub(super) const PACE: Pace = Pace { checkpoint_objects: 7, slack_blocks: 24 };
+pub(super) const PACE: Pace = Pace { checkpoint_objects: 7, slack_blocks: 24, keep: Nanos(0) };
 /// A network may fail even the last machine, but not for ever.
 const TRIES: u64 = 5;
 
@@ -76,6 +78,8 @@ pub(super) struct All {
     pub(super) bucket: SimBucket,
     pub(super) machines: Machines,
     history: History,
+    pub(super) album: Album,
+    shots: Shots,
     pub(super) seed: u64,
     pub(super) plant: Plant,
 }
@@ -89,9 +93,11 @@ where
 {
     let mut world = World::new(Image::new(4096));
     let (machines, trouble, objects) = (world.machines(), plan.trouble, fresh());
+    let shots = plan.shots;
     block_on(&mut world, move |env, _| {
         let bucket = SimBucket::of(env.clone(), objects, (seed, trouble));
-        f(All { env, bucket, machines, history: History::default(), seed, plant })
+        let (history, album) = (History::default(), Album::default());
+        f(All { env, bucket, machines, history, album, shots, seed, plant })
     })
 }
 
@@ -155,11 +161,16 @@ async fn all_machines(all: &All, plan: &Plan) -> Broken {
             }
             _ => all.env.sleep(plan.third).await,
         }
-        let take_over = if n == 1 { plan.take_over } else { TakeOver::Insist };
+        let waits = n == 1 || n == 2 && plan.third_too;
+        let take_over = if waits { plan.take_over } else { TakeOver::Insist };
+        let clones = n == 1 && plan.shots == Shots::Cloned;
         let (all, way, broken) = (all.clone(), ways[n].clone(), broken.clone());
         let (ended, env) = (running.clone(), all.env.clone());
         env.spawn("machine", async move {
-            let end = one(&all, (name, n as u16), way, take_over).await;
+            let end = match clones {
+                true => all.album.clone_one(&all, &way).await,
+                false => one(&all, (name, n as u16), way, take_over).await,
+            };
             if let Some(why) = end.err().filter(|why| is_broken(why)) {
                 broken.borrow_mut().get_or_insert(why);
             }
@@ -187,7 +198,10 @@ async fn last_machine(all: &All) -> Result<(), String> {
         let (name, id) = (format!("last {n}"), 3 + n as u16);
         let way = all.bucket.machine(None);
         match one(all, (&name, id), way, TakeOver::Insist).await {
-            Ok(()) => return sound(all, id).await,
+            Ok(()) => {
+                sound(all, id).await?;
+                return all.album.judge(all).await;
+            }
             Err(why) if is_broken(&why) => return Err(why),
             Err(why) => told = why,
         }
@@ -246,7 +260,7 @@ async fn one(
     let volume = volume::open_on(ground(all, id), options).await?;
     let text = |e: FsError| format!("{name}: {e:?}");
     let found = paths(&volume, true, false).await.map_err(text)?;
-    let me = all.history.open(name, found)?;
+    let me = all.history.open(name, (found, notes(&volume).await))?;
     for _ in 0..ACTS {
         if way.is_killed() {
             return Ok(());
@@ -259,6 +273,10 @@ async fn one(
         if rng.one_in(3) {
             sync_beside(all, &volume, me);
             all.env.sleep(Nanos::from_millis(rng.below(40))).await;
+        }
+        if all.shots != Shots::None && rng.one_in(5) && !way.is_killed() {
+            let now = (me, all.history.now(me));
+            all.album.work(&volume, now, &mut rng).await;
         }
         if rng.one_in(12) {
             all.env.sleep(Nanos::from_secs(rng.below(3))).await;
@@ -279,7 +297,8 @@ async fn work(
 ) -> Result<bool, String> {
     let (want, changes) = all.history.begin(me, &act);
     let begun = all.history.begun(me);
-    let got = perform(volume, &act, durable, &mut None).await;
+    let noted: Rc<dyn Volume> = Rc::new(Noted(volume.clone(), History::note(me, begun)));
+    let got = perform(&noted, &act, durable, &mut None).await;
     match (got, want) {
         (Ok(()), Ok(())) => {
             // Of one that changes nothing, nothing is promised.
@@ -292,6 +311,26 @@ async fn work(
         (Err(FsError::Io | FsError::ReadOnly), _) => Ok(false),
         (got, want) if got == want => Ok(true),
         (got, want) => Err(format!("broken: {act:?}: {got:?} and not {want:?}")),
+    }
+}
+
+/// The volume, with a note on each call.
+struct Noted(Rc<dyn Volume>, u128);
+
+impl Volume for Noted {
+    fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
+        self.0.clone().call(Call { note: Some(self.1), ..call })
+    }
+    fn close(self: Rc<Self>) -> Local<'static, Result<(), FsError>> {
+        self.0.clone().close()
+    }
+}
+
+/// The notes that the volume was opened with.
+async fn notes(volume: &Rc<dyn Volume>) -> BTreeSet<u128> {
+    match volume.clone().call(Call::local(Request::Info)).await.result {
+        Ok(Reply::Info(info)) => info.done.iter().flat_map(|all| all.iter().copied()).collect(),
+        _ => BTreeSet::new(),
     }
 }
 
