@@ -126,12 +126,15 @@ pub fn opened_near_log(
 fn make_near_log(path: &Path) -> std::io::Result<()> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
-    let mut file = std::fs::File::create(&name)?;
-    let zeros = vec![0; 1 << 20];
-    for _ in 0..NEAR_BYTES / zeros.len() {
-        file.write_all(&zeros)?;
-    }
-    file.sync_all()?;
+    let filled = std::fs::File::create(&name).and_then(|mut file| {
+        let zeros = vec![0; 1 << 20];
+        for _ in 0..NEAR_BYTES / zeros.len() {
+            file.write_all(&zeros)?;
+        }
+        file.sync_all()
+    });
+    // A disk that it does not fit on is not left full.
+    filled.inspect_err(|_| drop(std::fs::remove_file(&name)))?;
     std::fs::rename(&name, path)?;
     let folder = path.parent().filter(|p| !p.as_os_str().is_empty());
     std::fs::File::open(folder.unwrap_or(Path::new(".")))?.sync_all()

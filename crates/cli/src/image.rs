@@ -2,6 +2,7 @@
 
 use crate::Failure;
 use crate::args::OpenArgs;
+use crate::commands::nfs_server::of_this_machine;
 use crate::progress::RecoveryBar;
 use crate::say;
 use env::Nanos;
@@ -144,7 +145,8 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
         _ => TakeOver::Refuse,
     };
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let writer = format!("process {} on {}", std::process::id(), host.trim());
+    let at = of_this_machine().map_or(String::new(), |at| format!(" ({at})"));
+    let writer = format!("process {} on {}{at}", std::process::id(), host.trim());
     let after = Nanos((a.takeover_after * 1e9) as u64);
     let follow = a.follow.then_some(Nanos((a.follow_within * 1e9) as u64));
     let all = BucketOptions { take_over, after, writer, follow, ..crate::buckets::options() };

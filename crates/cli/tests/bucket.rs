@@ -105,6 +105,7 @@ fn a_damaged_object_is_named() {
     let local = dir.join("data");
     std::fs::write(&local, vec![7; 3_000_000]).unwrap();
     done(&["put", v, local.to_str().unwrap(), "/"]);
+    done(&["put", v, concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "/"]);
     let size = |p: &PathBuf| std::fs::metadata(p).unwrap().len();
     let all = std::fs::read_dir(dir.join("v/log")).unwrap().map(|f| f.unwrap().path());
     let largest = all.max_by_key(size).unwrap();
@@ -119,6 +120,18 @@ fn a_damaged_object_is_named() {
     let err = String::from_utf8_lossy(&told.stderr).into_owned();
     assert!(err.contains(name), "{name}: {err}");
     assert!(done(&["ls", v, "/"]).contains("data"));
+    for missing in [false, true] {
+        if missing {
+            std::fs::remove_file(&largest).unwrap();
+        }
+        let told = cairn(&["check", "--read", v]);
+        let all = [told.stdout, told.stderr].concat();
+        let all = String::from_utf8_lossy(&all).into_owned();
+        let line = all.lines().find(|l| l.contains("/data: ")).unwrap_or_else(|| panic!("{all}"));
+        assert!(!told.status.success() && line.contains(name), "{name}: {line}");
+        assert!(!all.contains("/Cargo.toml: "), "{all}");
+        assert!(done(&["cat", v, "/Cargo.toml"]).contains("[package]"));
+    }
     let _ = std::fs::remove_dir_all(&dir);
 }
 

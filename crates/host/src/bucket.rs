@@ -4,6 +4,7 @@
 
 use crate::block_signals;
 use crate::kept::{Kept, Part, SLOT_BYTES};
+use crate::profile;
 use bytes::Bytes;
 use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
 use env::{DiskErrorKind, ReadNow};
@@ -340,8 +341,20 @@ impl ReadNow for HostBucket {
 
 fn s3(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
     let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket);
-    let named = || std::env::var("AWS_ENDPOINT_URL").or_else(|_| std::env::var("AWS_ENDPOINT"));
-    let endpoint = ENDPOINT.get().cloned().or_else(|| named().ok());
+    let set = |name: &str| std::env::var(name).ok().filter(|v| !v.is_empty());
+    let profile = profile::read(&set).map_err(|why| format!("s3://{bucket}: {why}"))?;
+    let is_keyless =
+        ["AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE"].iter().all(|n| set(n).is_none());
+    // Keys that are half of the environment's and half of a file's would be nobody's.
+    if let Some((id, secret, token)) = profile.keys.filter(|_| is_keyless) {
+        builder = builder.with_access_key_id(id).with_secret_access_key(secret);
+        builder = token.into_iter().fold(builder, AmazonS3Builder::with_token);
+    }
+    let has_region = set("AWS_REGION").or_else(|| set("AWS_DEFAULT_REGION")).is_some();
+    let region = profile.region.filter(|_| !has_region);
+    builder = region.into_iter().fold(builder, AmazonS3Builder::with_region);
+    let named = set("AWS_ENDPOINT_URL").or_else(|| set("AWS_ENDPOINT"));
+    let endpoint = ENDPOINT.get().cloned().or(named).or(profile.endpoint);
     let mut client = ClientOptions::new().with_timeout(REQUEST_MAX);
     if let Some(url) = endpoint {
         client = client.with_allow_http(url.starts_with("http://"));

@@ -17,6 +17,7 @@ mod objects;
 mod open_files;
 mod outlet;
 mod pool;
+mod profile;
 mod ring;
 mod room;
 mod seats;

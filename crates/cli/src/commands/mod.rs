@@ -14,7 +14,7 @@ pub mod lab;
 pub mod lfs;
 pub mod log;
 pub mod mkfs;
-mod nfs_server;
+pub mod nfs_server;
 mod objects;
 pub mod pool;
 pub mod put;

@@ -122,11 +122,14 @@ fn reached(at: SocketAddr) -> SocketAddr {
     if !at.ip().is_unspecified() {
         return at;
     }
-    let v4 = || own_address("0.0.0.0:0", "192.0.2.1:9");
-    let v6 = || own_address("[::]:0", "[2001:db8::1]:9");
     // Listening on every address of IPv6 takes IPv4's callers, too.
-    let own = if at.is_ipv6() { v4().or_else(v6) } else { v4() };
+    let own = of_this_machine().filter(|own| at.is_ipv6() || own.is_ipv4());
     SocketAddr::new(own.unwrap_or(Ipv4Addr::LOCALHOST.into()), at.port())
+}
+
+/// The address that this machine has in its network, if it is in one.
+pub fn of_this_machine() -> Option<IpAddr> {
+    own_address("0.0.0.0:0", "192.0.2.1:9").or_else(|| own_address("[::]:0", "[2001:db8::1]:9"))
 }
 
 /// The address from which this machine would send to there. Nothing is sent.
