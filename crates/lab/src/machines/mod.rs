@@ -159,16 +159,18 @@ mod tests {
 
     #[test]
     fn whoever_takes_a_volume_over_finds_what_was_acknowledged() {
-        let report = explore(&options(450, Plant::NONE)).unwrap();
+        let report = explore(&options(324, Plant::NONE)).unwrap();
         assert_eq!(report.runs.len(), SCENARIOS.len());
         for r in &report.runs {
-            assert!(r.states >= 50 && r.violations.is_empty(), "{:?}", r.violations);
+            assert!(r.states >= 36 && r.violations.is_empty(), "{:?}", r.violations);
         }
     }
 
     #[test]
     fn each_planted_bug_of_a_bucket_is_found() {
-        for plant in plants() {
+        // Those of snapshots and clones are looked for beside the store itself (crates/bucket), and
+        // here by who has more time.
+        for plant in bucket::PLANTS.iter().chain(volume::FOLLOWER_PLANTS).copied() {
             let report = explore(&options(5000, Plant(Some(plant)))).unwrap();
             let found = report.runs.iter().any(|r| !r.violations.is_empty());
             assert!(found, "{plant}");
