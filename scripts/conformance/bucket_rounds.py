@@ -101,7 +101,7 @@ class Client:
         if not self.sock:
             self.sock = socket.create_connection(("127.0.0.1", self.ports[self.now]), 0.3)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.sock.settimeout(0.7)
+            self.sock.settimeout(0.3)
         self.sock.sendall(record)
         while True:
             size = struct.unpack(">I", self.take(4))[0] & 0x7FFFFFFF
