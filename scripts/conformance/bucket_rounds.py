@@ -8,7 +8,8 @@ the name is gone: so whatever is done twice shows, and what was answered and is 
     bucket_rounds.py CAIRN URL ROUNDS TAKEOVER_AFTER LIMIT_SECONDS
 
 A server that is stopped wakes up when the other one has taken over, and lives on for a while in the belief that it
-still has the volume. Service has to be back, with an answer of the other server, LIMIT_SECONDS after the kill.
+still has the volume: until it looks it may say that there is no such file, from what it knew. A client that is told so by
+a server whose time is over asks the other one; nothing that such a one says is done may be missing. Service has to be back, with an answer of the other server, LIMIT_SECONDS after the kill.
 """
 
 import os
@@ -66,6 +67,9 @@ class Reader:
 class Client:
     """Requests one after the other, to whichever of the two servers answers."""
 
+    # The port of the server that has the volume; None while that is not known.
+    serving = None
+
     def __init__(self, ports, number):
         self.ports, self.now, self.sock = ports, 0, None
         self.xid = number << 24
@@ -89,7 +93,9 @@ class Client:
                 body = self.once(record)
             except OSError:
                 body = None
-            if body is not None and not (program == NFS and struct.unpack_from(">I", body)[0] in NOT_THE_ONE):
+            status = struct.unpack_from(">I", body)[0] if body and program == NFS else 0
+            over = status != 0 and Client.serving not in (None, self.ports[self.now])
+            if body is not None and not over and status not in NOT_THE_ONE:
                 self.answers.append((time.monotonic(), self.ports[self.now]))
                 return Reader(body)
             self.repeated += 1
@@ -247,6 +253,7 @@ def main():
                     raise SystemExit(f"round {r}: nobody has taken over; {wrong}")
                 time.sleep(0.02)
             back.append(min(answered()) - at)
+            Client.serving = ports[1 - now]
             if kill == signal.SIGSTOP:
                 servers[now].send_signal(signal.SIGCONT)
                 time.sleep(0.5)
@@ -254,7 +261,7 @@ def main():
             servers[now].wait()
             for l in loads:
                 l.client.answers = l.client.answers[-50:]
-            now = 1 - now
+            now, Client.serving = 1 - now, None
             wrong = [l.wrong for l in loads if l.wrong]
             if wrong:
                 raise SystemExit(f"round {r}: {wrong[0]}")
