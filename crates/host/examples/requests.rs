@@ -29,8 +29,7 @@ struct Bench {
 impl Bench {
     fn ask(&mut self, kind: &'static str, request: Request) -> Option<Reply> {
         let cred = Cred::root();
-        let call =
-            Call { cred, durable: false, wcc: false, hold: true, expect: [None; 2], request };
+        let call = Call { cred, hold: true, ..Call::local(request) };
         let begun = Instant::now();
         let answer = self.driver.call(call);
         let spent = begun.elapsed();
