@@ -166,7 +166,7 @@ fn what_a_follower_shows_is_there_for_a_while() {
             }
             writer.checkpoint().await.map_err(|e| e.to_string())?;
             let objects = || async { bucket.list("log/", "").await.map(|all| all.len()) };
-            let text = |e: env::BucketError| e.to_string();
+            let text = |e: BucketError| e.to_string();
             let there = objects().await.map_err(text)?;
             env.sleep(Nanos(pace.keep.0 * 9 / 10)).await;
             assert_eq!(read(&follower).await?, 1, "the moment that it shows is whole");
@@ -203,8 +203,8 @@ fn what_cannot_be_read_is_not_left_out() {
         let writer = open(&env, &bucket, false).await?;
         write(&writer, 1).await?;
         writer.checkpoint().await.map_err(|e| e.to_string())?;
-        let (old, end) = (all.objects(), all.names().into_iter().filter(|n| n.starts_with("log/")));
-        let end = end.last().unwrap();
+        let (old, names) = (all.objects(), all.names());
+        let end = names.into_iter().rfind(|n| n.starts_with("log/")).unwrap();
         for tag in 2..50 {
             write(&writer, tag).await?;
         }

@@ -4,7 +4,6 @@
 
 use crate::acts::Act;
 use crate::model::Model;
-use crate::postmark::{Parameters, PostMark, Step};
 use crate::random::random_act;
 use env::Rng;
 
@@ -22,6 +21,7 @@ mod layers;
 mod lengths;
 mod moved;
 mod moves;
+mod postmark;
 mod sharing;
 mod short_lives;
 mod shuffle;
@@ -263,7 +263,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "wrap" => wrap(seed),
         "callers" => callers(seed),
         "fronts" => fronts(seed),
-        "postmark" => postmark(seed),
+        "postmark" => postmark::script(seed),
         "crowd" => crowd::script(seed),
         CLEANING => cleaning::script(seed),
         FULL => full::script(seed, false),
@@ -480,38 +480,6 @@ fn wrap(seed: u64) -> Script {
     }
     let from = acts.len() / 2 + rng.below(acts.len() as u64 / 2) as usize;
     Script { from, ..Script::new(setup, acts) }
-}
-
-/// PostMark, small. Half of the files are fsynced when they were written, as a mail server does.
-fn postmark(seed: u64) -> Script {
-    let told = Parameters { files: 24, bytes: (100, 6000), reads: 3, creates: 5 };
-    let mut mail = PostMark::new(told, seed);
-    let mut rng = Rng::new(!seed);
-    let mut acts = |step: Step, synced: bool| -> Vec<Act> {
-        let path = |f: u64| format!("/m{}/{f}", f % 3);
-        let value = rng.next_u64() as u8;
-        let (mut all, written) = match step {
-            Step::Create(f, len) => {
-                let write = Act::Write(path(f), 0, len as usize, value);
-                (vec![Act::Create(path(f)), write], Some(f))
-            }
-            Step::Append(f, at, len) => {
-                (vec![Act::Write(path(f), at, len as usize, value)], Some(f))
-            }
-            Step::Read(f, _) => (vec![Act::Read(path(f))], None),
-            Step::Delete(f) => (vec![Act::Unlink(path(f))], None),
-        };
-        if synced && rng.one_in(2) {
-            all.extend(written.map(|f| Act::Fsync(path(f))));
-        }
-        all
-    };
-    let mut setup: Vec<Act> = (0..3).map(|d| Act::Mkdir(format!("/m{d}"))).collect();
-    setup.extend(mail.pool().into_iter().flat_map(|s| acts(s, false)));
-    setup.push(Act::Sync);
-    let steps = (0..20).flat_map(|_| mail.transaction()).collect::<Vec<_>>();
-    let acts = steps.into_iter().flat_map(|s| acts(s, true)).collect();
-    Script::new(setup, acts)
 }
 
 fn random(seed: u64) -> Script {

@@ -122,8 +122,8 @@ impl EntryBuf {
     /// The entry as it is logged.
     pub(crate) fn finish(mut self) -> Vec<u8> {
         let least = self.items as usize * NARROW_ITEM_HEADER;
-        let room = self.bytes.len() - ENTRY_HEADER;
-        assert!(least <= room, "an entry of {} items in {room} bytes", self.items);
+        let left = self.bytes.len() - ENTRY_HEADER;
+        assert!(least <= left, "an entry of {} items in {left} bytes", self.items);
         self.bytes[4..8].copy_from_slice(&self.items.to_le_bytes());
         self.bytes
     }
