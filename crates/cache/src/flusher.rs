@@ -65,10 +65,7 @@ impl Flusher {
                     self.ended.set(epoch);
                     flushed(FlushEpoch(epoch));
                 }
-                Err(e) => {
-                    let first = self.failed.borrow_mut().replace(e);
-                    assert!(first.is_none(), "C5: a flush after one that has failed: {first:?}");
-                }
+                Err(e) => *self.failed.borrow_mut() = Some(e),
             }
             self.changed.wake_all();
         }

@@ -38,8 +38,6 @@ impl ReadAhead {
         self.next = self.next.max(end);
         self.ahead_to = self.ahead_to.max(end);
         self.window = (self.window * 2).clamp(len.max(8), window_max.max(len));
-        let (next, ahead_to) = (self.next, self.ahead_to);
-        assert!(next <= ahead_to, "a reader at {next} is beyond what was asked ahead: {ahead_to}");
         // Ask for more when less than half a window is left ahead of the reader.
         if self.ahead_to - self.next > self.window / 2 {
             return None;

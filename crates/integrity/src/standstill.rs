@@ -41,7 +41,6 @@ impl Standstill {
         }
         self.last.set(self.last.get() + 1);
         self.held.set(self.last.get());
-
         Some(self.held.get())
     }
 

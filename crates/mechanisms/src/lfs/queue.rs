@@ -40,10 +40,9 @@ impl Queue {
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
     /// share a group: one of them alone could be found with bytes of the other. True if so.
     pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
-        let follows = self.0.back().is_none_or(|last| last.serial.next() == batch.first);
-        assert!(follows, "I1: operation {:?} ends out of order", batch.first);
         match self.0.back_mut().filter(|_| mixed) {
             Some(last) => {
+                assert_eq!(last.serial.next(), batch.first, "I1: an operation ends out of order");
                 last.serial = batch.serial;
                 last.changes.extend(batch.changes);
                 for (block, ranges) in batch.ranges {

@@ -110,20 +110,6 @@ impl Redo {
         self.state.borrow_mut().data.forget_below(head);
     }
 
-    /// Everything is in place: nothing may be left of any operation.
-    fn check_quiet(&self) {
-        let s = self.state.borrow();
-        let (given, durable) = (s.serials.given(), s.serials.durable());
-        invariant!(self.plant, given == durable, "I7: {durable:?} of {given:?} are durable");
-        let queued = s.queue.entry_bytes();
-        invariant!(self.plant, queued == 0, "I2: a closed volume has {queued} bytes to append");
-        let waits = s.queue.ordered_blocks();
-        invariant!(self.plant, waits == 0, "I9: a closed volume waits for {waits} blocks");
-        let busy = s.busy.is_empty();
-        invariant!(self.plant, busy, "I6: a closed volume keeps what was freed");
-        assert_eq!(self.barrier.get(), 0, "somebody waits for operations of a closed volume");
-    }
-
     /// Everything written back and the log empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         assert!(
@@ -146,7 +132,6 @@ impl Redo {
             self.state.borrow().dirty_pages.is_empty(),
             "a closed volume needs nothing of its log"
         );
-        self.check_quiet();
         self.trim();
         let needs = self.log.needs();
         invariant!(self.plant, needs.is_none(), "I5: a closed volume needs the log from {needs:?}");

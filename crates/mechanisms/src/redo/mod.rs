@@ -277,7 +277,6 @@ impl Integrity for Redo {
             };
             self.check()?; // it may have failed while this waited
             let mut s = self.state.borrow_mut();
-
             s.next_txn += 1;
             let id = s.next_txn;
             s.open.begin(id, reservation, self.data.is_small(&need));
@@ -288,7 +287,6 @@ impl Integrity for Redo {
     fn change(&self, txn: &mut Txn, edit: Edit) {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-
         let free = s.busy.allows(&edit.change);
         assert!(free, "I6: {:?} before its freeing is durable", edit.change);
         match edit.change {

@@ -86,7 +86,6 @@ impl<R> Open<R> {
         let t = self.txns.remove(&id)?;
         for b in &t.blocks {
             if let Some(list) = self.edits.get_mut(b) {
-                assert!(!list.is_empty(), "I3: block {b} is somebody's, and nobody has changed it");
                 list.retain(|e| e.0 != id);
                 if list.is_empty() {
                     let empty = self.edits.remove(b);

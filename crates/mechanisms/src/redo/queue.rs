@@ -49,9 +49,6 @@ impl Batch {
         self.reservation.join(later.reservation);
         self.ordered.extend(later.ordered);
         self.freed.extend(later.freed);
-        let own = self.txns.last();
-        let again = own.filter(|own| later.txns.contains(own));
-        assert!(again.is_none(), "I2: operation {again:?} is in two entries");
         self.txns.extend(later.txns);
     }
 }
@@ -192,10 +189,7 @@ impl Queue {
         let passed = next.is_some_and(|next| next < serial);
         assert!(!passed, "I2: {serial:?} is durable, and {next:?} before it has not been taken");
         let first = next == Some(serial);
-        let taken = if first { self.sent.pop_front() } else { None };
-        let own = taken.as_ref().is_none_or(|t| !t.txns.is_empty() || t.freed.is_empty());
-        assert!(own, "I6: what {serial:?} has freed was freed by nobody");
-        taken
+        if first { self.sent.pop_front() } else { None }
     }
 
     /// The contents that anything up to `serial` waits for, up to the first that cannot be written
@@ -207,7 +201,6 @@ impl Queue {
             Some(refused) => refused.first.before(),
             None => serial,
         };
-        assert!(upto <= serial, "I9: contents up to {upto:?} where {serial:?} was asked for");
         (free().flat_map(|b| b.ordered.iter().cloned()).collect(), upto)
     }
 

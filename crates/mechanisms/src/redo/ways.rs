@@ -156,7 +156,6 @@ impl Class {
             }
             (self.trying, self.settled) = (false, 0);
         }
-
         self.period = self.period.wrapping_add(1);
         (self.passed, self.waits, self.sum) = (waiting, 0, Nanos(0));
     }

@@ -74,7 +74,6 @@ pub(super) fn under_of(
     if is_thinned {
         reached.extend(below(new.id));
     }
-
     let (mut under, mut all) = (Vec::new(), is_thinned);
     for l in list.iter().rev().filter(|l| l.id != new.id) {
         let is_reached = reached.contains(&l.id);

@@ -82,8 +82,6 @@ impl Backward {
 
     /// Takes it back in `image`.
     pub(super) fn apply(&self, image: &mut [u8]) {
-        let (span, len) = (self.span(), image.len());
-        assert!(span.end <= len, "I1: {span:?} is taken back in an image of {len} bytes");
         for piece in self.0.iter().rev() {
             match piece {
                 Piece::Bytes(undo) => undo.apply(image),
