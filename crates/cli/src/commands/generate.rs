@@ -50,7 +50,8 @@ mod tests {
     use std::collections::BTreeSet;
 
     /// Options of other programs that the documents name.
-    const OTHERS: [&str; 7] = ["example", "help", "now", "path", "release", "sparse", "version"];
+    const OTHERS: [&str; 9] =
+        ["example", "format", "help", "now", "path", "release", "sparse", "tool", "version"];
 
     /// The long options of a command and of those below it.
     fn longs(command: &Command) -> BTreeSet<String> {
