@@ -84,20 +84,7 @@ impl Bucket for Elsewhere {
         // A clone's origin may be a clone, whose origin is elsewhere again.
         let is_whole = op.name().starts_with('/');
         let prefix = if is_whole { "" } else { self.prefix.as_str() };
-        let whole = |name: String| format!("{prefix}{name}");
-        let op = match op {
-            ObjectOp::PutAbsent(name, bytes) => ObjectOp::PutAbsent(whole(name), bytes),
-            ObjectOp::Put(name, bytes) => ObjectOp::Put(whole(name), bytes),
-            ObjectOp::Get(name, range) => ObjectOp::Get(whole(name), range),
-            ObjectOp::GetKept { name, range, of, anew } => {
-                ObjectOp::GetKept { name: whole(name), range, of, anew }
-            }
-            ObjectOp::List { prefix, after } => {
-                let after = if after.is_empty() { after } else { whole(after) };
-                ObjectOp::List { prefix: whole(prefix), after }
-            }
-            ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
-        };
+        let op = op.renamed(|name| format!("{prefix}{name}"));
         Box::pin(async move {
             let own = |name: String| name.strip_prefix(prefix).map(str::to_owned);
             Ok(match self.below.ask(op).await? {

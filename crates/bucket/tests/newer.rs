@@ -33,6 +33,14 @@ fn with_volume(
     done.unwrap();
 }
 
+/// A new volume, and who writes it.
+async fn made(env: &Env, bucket: &Rc<dyn Bucket>) -> Result<Store, String> {
+    let (uuid, size_bytes) = ([7; 16], 64 * 4096);
+    let format = FormatOptions { uuid, size_bytes, force: false, at_rest: AtRest::default() };
+    bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+    open(env, bucket, false).await
+}
+
 async fn open(env: &Env, bucket: &Rc<dyn Bucket>, read_only: bool) -> Result<Store, String> {
     let take_over = TakeOver::Insist;
     let options = OpenOptions { read_only, take_over, pace: AT_ONCE, ..OpenOptions::default() };
@@ -100,10 +108,7 @@ fn a_taker_sleeps_before_its_request(n: u64) -> usize {
     let done = block_on(&mut World::new(Image::new(4096)), move |env, _| async move {
         let all = SimBucket::new(env.clone(), n, CALM);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-        let (uuid, size_bytes) = ([7; 16], 64 * 4096);
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest: AtRest::default() };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
-        let writer = open(&env, &bucket, false).await?;
+        let writer = made(&env, &bucket).await?;
         write(&writer, 1).await?;
         let kept = vec![Block::copy_of(&[9; 4096])];
         writer.write(4096, kept, Durability::Fua).await.map_err(|e| e.to_string())?;
@@ -197,10 +202,7 @@ fn what_cannot_be_read_is_not_left_out() {
     let done = block_on(&mut World::new(Image::new(4096)), |env, _| async move {
         let all = SimBucket::new(env.clone(), 1, CALM);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-        let (uuid, size_bytes) = ([7; 16], 64 * 4096);
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest: AtRest::default() };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
-        let writer = open(&env, &bucket, false).await?;
+        let writer = made(&env, &bucket).await?;
         write(&writer, 1).await?;
         writer.checkpoint().await.map_err(|e| e.to_string())?;
         let (old, names) = (all.objects(), all.names());

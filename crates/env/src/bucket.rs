@@ -48,6 +48,24 @@ pub enum ObjectOp {
 }
 
 impl ObjectOp {
+    /// The same with each name in it replaced by what `whole` makes of it: for a bucket that lies
+    /// below a prefix of another.
+    pub fn renamed(self, whole: impl Fn(String) -> String) -> ObjectOp {
+        match self {
+            ObjectOp::PutAbsent(name, bytes) => ObjectOp::PutAbsent(whole(name), bytes),
+            ObjectOp::Put(name, bytes) => ObjectOp::Put(whole(name), bytes),
+            ObjectOp::Get(name, range) => ObjectOp::Get(whole(name), range),
+            ObjectOp::GetKept { name, range, of, anew } => {
+                ObjectOp::GetKept { name: whole(name), range, of, anew }
+            }
+            ObjectOp::List { prefix, after } => {
+                let after = if after.is_empty() { after } else { whole(after) };
+                ObjectOp::List { prefix: whole(prefix), after }
+            }
+            ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
+        }
+    }
+
     /// Its name in errors and metrics.
     pub fn verb(&self) -> &'static str {
         match self {

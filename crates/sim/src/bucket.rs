@@ -458,21 +458,8 @@ impl Bucket for Below {
 
 /// The request with whole names.
 fn whole(prefix: &str, op: ObjectOp) -> ObjectOp {
-    let whole = |n: String| match n.strip_prefix('/') {
+    op.renamed(|n| match n.strip_prefix('/') {
         Some(whole) => whole.to_owned(),
         None => format!("{prefix}{n}"),
-    };
-    match op {
-        ObjectOp::PutAbsent(name, bytes) => ObjectOp::PutAbsent(whole(name), bytes),
-        ObjectOp::Put(name, bytes) => ObjectOp::Put(whole(name), bytes),
-        ObjectOp::Get(name, range) => ObjectOp::Get(whole(name), range),
-        ObjectOp::GetKept { name, range, of, anew } => {
-            ObjectOp::GetKept { name: whole(name), range, of, anew }
-        }
-        ObjectOp::List { prefix, after } => {
-            let after = if after.is_empty() { after } else { whole(after) };
-            ObjectOp::List { prefix: whole(prefix), after }
-        }
-        ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
-    }
+    })
 }
