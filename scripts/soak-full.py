@@ -25,8 +25,8 @@ def step(here, files, n):
     what = random.randrange(100)
     if what < 30 or not files:
         path = os.path.join(here, f"f{n}" + "x" * random.choice((0, 0, 100)))
-        files.append(path)
         with open(path, "wb") as f:
+            files.append(path)  # it is there, even if there is no room for what follows
             f.write(os.urandom(1) * random.randrange(96 << 10))
         return
     path = random.choice(files)

@@ -39,10 +39,12 @@ soak_full() { # soak_full MODE BLOCK_BYTES SECONDS
   mkdir -p "$mnt"; MOUNTS+=("$mnt"); rm -f "$image"
   check "$name: mkfs" "$CAIRN" mkfs "$image" --size 48M --block-size "$2" || return
   serve_at "$mnt" "$image" --mode "$1" --cache 1M || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
-  check "$name" timeout "$(($3 + 120))" scripts/soak-full.py "$mnt" "$3" "$SERVER"
+  check "$name" full_load "$mnt" "$3" && cat "$mnt.told"
   check "$name: clean close" stop
   check "$name: fsck" fsck_clean "$image"
 }
+
+full_load() { timeout "$(($2 + 120))" scripts/soak-full.py "$1" "$2" "$SERVER" >"$1.told" || { cat "$1.told"; return 1; }; }
 
 make_work soak
 build_cairn
