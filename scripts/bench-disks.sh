@@ -7,17 +7,19 @@
 #
 # SLOWDISK is a program that emulates a disk: SLOWDISK MODEL MIB DIR serves DIR/disk with that disk's timing, and says
 # at its end "writes N (M MiB), flushes K". STREAMS="1 64", SECONDS_EACH=5, PEERS="ext4:ordered unified …" choose.
-# Then files are created and removed and PostMark run, by as many callers (scripts/bench/names.sh; NAMES_PEERS="" or
-# PEERS="" leaves one of the two out).
+# Then files are created and removed and PostMark run, by as many callers (scripts/bench/names.sh), and at the end
+# random overwrites at half full (scripts/bench/overwrites.sh). PEERS="", NAMES_PEERS="" and OVERWRITE_PEERS="" leave
+# one of the three out; DISK_MIB=2048 is the disks' size.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/lib.sh
 . scripts/bench/names.sh
+. scripts/bench/overwrites.sh
 
 MODELS=("$@"); [ $# -gt 0 ] || MODELS=(cheetah15k gp3 nvme)
-PEERS=${PEERS-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified}
+PEERS=${PEERS-ext3:ordered ext3:writeback ext3:journal ext4:ordered xfs btrfs sync ordered writeback data wasteless selective redo unified lfs}
 SLOWDISK=${SLOWDISK:-}
-DISK_MIB=2048
+DISK_MIB=${DISK_MIB:-2048}
 LIMITS=()
 
 main() {
@@ -28,6 +30,7 @@ main() {
   build_cairn
   RESULTS=$WORK/results; : >"$RESULTS"
   NAMES=$WORK/names; : >"$NAMES"
+  OVERWRITES=$WORK/overwrites; : >"$OVERWRITES"
   local model n peer
   for model in "${MODELS[@]}"; do
     [ -z "$PEERS" ] || measure_raw "$model"
@@ -35,9 +38,11 @@ main() {
       for peer in $PEERS; do measure "$model" "$n" "$peer"; done
       for peer in $NAMES_PEERS; do measure_names "$model" "$n" "$peer"; done
     done
+    for peer in $OVERWRITE_PEERS; do measure_overwrites "$model" "$peer"; done
   done
   [ -z "$PEERS" ] || print_table
   [ -z "$NAMES_PEERS" ] || print_names
+  [ -z "$OVERWRITE_PEERS" ] || print_overwrites
 }
 
 # A fresh disk of that model behind a loop device: LOOP.
@@ -88,9 +93,15 @@ mount_peer() {
     ext?:*) mke2fs -q -F -t "${peer%:*}" -E lazy_itable_init=0,lazy_journal_init=0 "$LOOP" && mount -o "data=${peer#*:}" "$LOOP" "$dir" ;;
     xfs) have mkfs.xfs && mkfs.xfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
     btrfs) have mkfs.btrfs && mkfs.btrfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
-    *) "$CAIRN" mkfs "$LOOP" --size ${DISK_MIB}M --force >/dev/null && serve_at "$dir" "$LOOP" --mode "$peer" ;;
+    lfs*) "$CAIRN" mkfs "$LOOP" --profile lfs --force && serve_peer "$peer" "$dir" ;;
+    *) "$CAIRN" mkfs "$LOOP" --size "${DISK_MIB}M" --force && serve_peer "$peer" "$dir" ;;
   esac >/dev/null 2>&1 || { say "   left out: $peer does not start here"; return 1; }
   case $peer in ext?:* | xfs | btrfs) MOUNTS+=("$dir") ;; esac
+}
+# A mode of ours; `lfs+MODE`: that mode on a log-structured store.
+serve_peer() { serve_at "$2" "$LOOP" --mode "${1#lfs+}"; }
+mount_again() {
+  case $1 in ext?:* | xfs | btrfs) mount "$LOOP" "$2" ;; *) serve_peer "$1" "$2" ;; esac >/dev/null 2>&1
 }
 unmount_peer() {
   case $1 in ext?:* | xfs | btrfs) umount "$2" ;; *) stop ;; esac

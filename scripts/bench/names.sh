@@ -3,7 +3,7 @@
 # programs use it. Prints, as a table in Markdown, operations a second up to the end of the sync that follows.
 # shellcheck shell=bash
 
-NAMES_PEERS=${NAMES_PEERS-ext3:ordered ext3:writeback ordered unified soft-updates}
+NAMES_PEERS=${NAMES_PEERS-ext3:ordered ext3:writeback ordered unified soft-updates lfs}
 NAMES_FILES=${NAMES_FILES:-4000}
 
 measure_names() {
@@ -31,7 +31,7 @@ names_postmark() { rate "$NAMES_FILES" names_work "$1" "$2" postmark; }
 
 # names_work DIR CALLERS WHAT: so many processes, all files between them, and a sync at the end.
 names_work() {
-  perl -e 'my ($top, $callers, $what, $all) = @ARGV;
+  perl -MFcntl -MIO::Handle -e 'my ($top, $callers, $what, $all) = @ARGV;
     my $each = int($all / $callers); my $block = "x" x 512;
     sub put { my ($how, $name, $len) = @_; open my $f, $how, $name or die "$name: $!";
       while ($len > 0) { my $k = $len < 512 ? $len : 512; syswrite($f, $block, $k) == $k or die "$name: $!"; $len -= $k }
@@ -51,7 +51,9 @@ names_work() {
           else { my $k = int rand @live; unlink "f$live[$k]" or die "$!"; $live[$k] = $live[-1]; pop @live }
         } });
     my @children = map { my $n = $_; my $pid = fork // die "fork: $!";
-      unless ($pid) { srand $n; mkdir "$top/d$n"; chdir "$top/d$n" or die "$!"; $do{$what}->(); exit 0 } $pid } 1 .. $callers;
+      unless ($pid) { srand $n; mkdir "$top/d$n"; chdir "$top/d$n" or die "$!"; $do{$what}->();
+        # Over FUSE sync(2) ends before anything is durable; fsync does not.
+        sysopen my $here, ".", O_RDONLY or die "$!"; $here->sync or die "fsync: $!"; exit 0 } $pid } 1 .. $callers;
     my $bad = 0; for (@children) { waitpid $_, 0; $bad ||= $? } exit($bad ? 1 : 0)' "$1" "$2" "$3" "$NAMES_FILES" &&
     sync -f "$1"
 }
