@@ -10,6 +10,7 @@ stage_pjdfstest() {
   pjdfstest_referee || return
   local uring
   for uring in $(transports); do pjdfstest_ours "$uring"; done
+  pjdfstest_ours off lfs
 }
 
 write_pjdfstest_config() {
@@ -46,10 +47,11 @@ pjdfstest_referee() {
   say "   kernel ext2: $(grep -a ^Summary "$WORK/pjd.referee.log")"
 }
 
+# pjdfstest_ours URING [PROFILE]
 pjdfstest_ours() {
-  local uring=$1 name image=$WORK/pjd-$1.img mnt=$WORK/pjd-$1 not_ok
-  name="pjdfstest over $(transport_name "$uring")"
-  check "$name: a fresh volume" "$CAIRN" mkfs "$image" --size 512M || return
+  local uring=$1 name image=$WORK/pjd-$1${2:-}.img mnt=$WORK/pjd-$1${2:-} not_ok
+  name="pjdfstest over $(transport_name "$uring")${2:+, profile $2}"
+  check "$name: a fresh volume" "$CAIRN" mkfs "$image" --size 512M ${2:+--profile "$2"} || return
   serve_at "$mnt" "$image" --fuse-uring "$uring" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   run_pjdfstest "$mnt" "$WORK/pjd.$uring" || { fail "$name: it does not run: $(tail -n 1 "$WORK/pjd.$uring.log")"; return; }
   say "   ours: $(grep -a ^Summary "$WORK/pjd.$uring.log")"
@@ -70,6 +72,7 @@ pjdfstest_ours() {
   [ -z "$not_ok" ] || fail "$name: excluded, yet it passes: $not_ok"
   check "$name: the 32001st link to a file is refused, with its cause" link_limit "$mnt"
   check "$name: clean close" stop
+  [ "${2:-}" != lfs ] || { check "$name: export" "$CAIRN" lfs export "$image" "$image.plain" && mv "$image.plain" "$image"; }
   check "$name: e2fsck" fsck_clean "$image"
   rm -f "$image"
 }
