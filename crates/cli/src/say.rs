@@ -85,13 +85,13 @@ pub fn go_to_background(last: &str) -> std::io::Result<()> {
 }
 
 /// Starts the log: -v and RUST_LOG say how much of it. `made_up`: the volumes are the command's
-/// own, and nobody need be warned of their state.
+/// own, made to fail: what those say of it is no news.
 /// Errors: there is no journal.
 pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) -> Result<(), String> {
     use tracing_subscriber::prelude::*;
     use tracing_subscriber::{EnvFilter, registry};
     let level = match verbose {
-        0 if made_up => "error",
+        0 if made_up => "off",
         0 => "warn",
         1 => "info",
         2 => "debug",
