@@ -10,6 +10,7 @@ use env::Rng;
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::extents::{child, first_of, head, set_index};
 use format::ext::inode::BLOCK_AT;
+use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, Ino};
 use mechanisms::Mode;
@@ -17,6 +18,8 @@ use sim::Image;
 use vfs::{FsError, Request, SpaceOp};
 
 const BLOCK: u64 = 1024;
+/// Where an inode counts its links.
+const LINKS_AT: u64 = 0x1a;
 /// Every second block of the file is mapped, up to this one: more than a node below the root has
 /// room for, so that there are two levels of them.
 const BLOCKS: u64 = 1000;
@@ -111,6 +114,35 @@ fn a_node_without_room_is_damage() {
     }
     let v = w.open(Mode::Async);
     assert_eq!(w.write(&v, ino, BLOCK, b"x"), Err(FsError::Corrupt));
+}
+
+/// An orphan is looked at by nobody but who frees it: its root is checked there. One entry has no
+/// blocks, or two have the same ones.
+#[test]
+fn an_orphan_with_a_bad_root_is_damage() {
+    let args = ["-t", "ext4", "-b", "1024", "-O", "^metadata_csum,^has_journal"];
+    for (first, len) in [(0, 0), (0, 3)] {
+        let mut w = World::mke2fs(16 << 20, &args);
+        let v = w.open(Mode::Async);
+        let ino = w.file(&v, ROOT, "f");
+        for n in [0, 2] {
+            assert_eq!(w.write(&v, ino, n * BLOCK, &pattern(n, 1024)), Ok(1024));
+        }
+        w.close_and_judge(v, "two extents");
+        let root = Nodes::of(&w, ino).0[0];
+        edit(&mut w, root, true, |n| {
+            set32(n, 12, first);
+            set16(n, 16, len);
+        });
+        w.sim.disk.write(root - BLOCK_AT as u64 + LINKS_AT, &[0; 2]);
+        let mut sb = w.superblock();
+        sb.set_last_orphan(ino);
+        w.sim.disk.write(SUPERBLOCK_AT, sb.bytes());
+        let v = w.open(Mode::Async);
+        let ufs = v.ufs.clone();
+        let freed = w.run(|_| async move { ufs.reclaim_orphans().await });
+        assert_eq!(freed, Err(FsError::Corrupt));
+    }
 }
 
 /// One word of the tree, or several.

@@ -105,8 +105,10 @@ impl Ext {
     async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Vec<Node>, FsError> {
         let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
         let root = h.offset + BLOCK_AT;
-        let head = h.with(|raw| extents::head(&InodeRef(raw).map_bytes(), None));
-        let head = head.map_err(|what| self.damage(&bad(what)))?;
+        let bytes = h.with(|raw| InodeRef(raw).map_bytes());
+        let head = extents::head(&bytes, None).map_err(|what| self.damage(&bad(what)))?;
+        // Of an inode without names nobody has checked it.
+        extents::check_entries(&bytes, head).map_err(|e| self.damage(&e))?;
         let bytes = root..root + ROOT_BYTES;
         let mut way = vec![Node { buf: h.buf.clone(), bytes, head, at: 0 }];
         let mut end = BLOCKS_MAX;
