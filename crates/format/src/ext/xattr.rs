@@ -96,6 +96,10 @@ fn decode(space: &[u8], first: usize, base: usize) -> Result<Vec<Attribute>, For
             return Ok(list);
         }
         let name_len = usize::from(space[at]);
+        // Without a name and its prefix it would be the list's end where it has no value.
+        if name_len == 0 && space[at + 1] == 0 {
+            return bad("has no name", at);
+        }
         let next = at + (ENTRY_HEAD + name_len).next_multiple_of(4);
         if next + 4 > space.len() {
             return bad("runs over the end", at);
@@ -256,5 +260,21 @@ mod tests {
         assert!(!encode_inode(&mut space[..20], &list));
         assert_eq!(split_name(b"system.posix_acl_access"), Some((2, &b""[..])));
         assert_eq!(split_name(b"nonsense.x"), None);
+    }
+
+    /// An entry without name and prefix, seen as one by its value's place alone, would be the
+    /// list's end where it is encoded without a value.
+    #[test]
+    fn an_entry_without_any_name_is_damage() {
+        let name = |n: &[u8]| {
+            let (index, name) = split_name(n).unwrap();
+            Attribute { index, name: name.to_vec(), ..Attribute::default() }
+        };
+        let list = [name(b"system.posix_acl_access"), name(b"trusted.behind")];
+        let mut block = encode_block(1024, &list).unwrap();
+        assert_eq!(decode_block(&block).unwrap(), list, "a prefix that is a whole name");
+        block[BLOCK_HEAD + 1] = 0;
+        set16(&mut block, BLOCK_HEAD + 2, 1000);
+        assert!(decode_block(&block).is_err());
     }
 }
