@@ -26,7 +26,7 @@ use crate::summary::Summary;
 use crate::survivors::Survivor;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability, IdMap};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// Places whose blocks died lately, with the last checkpoint begun then.
@@ -91,11 +91,14 @@ fn encode(all: &[Amended]) -> Block {
     Block::copy_of(&w.0)
 }
 
-fn decode(raw: &[u8]) -> Vec<Amended> {
+/// What a segment of so many blocks is said to hold: one block a slot, whatever was written there.
+fn decode(raw: &[u8], slots: u32) -> Vec<Amended> {
     let mut r = Reader(raw);
     let count = if r.bytes(4) == Some(&MAGIC) { r.u32().unwrap_or(0) } else { 0 };
     let one = |_| Some(Amended { slot: r.u32()?, stamp: r.u64()?, v: Virt(r.u64()?) });
-    (0..count.min(AMENDED_MAX as u32)).map_while(one).collect()
+    let all = (0..count.min(AMENDED_MAX as u32)).map_while(one);
+    let mut seen = BTreeSet::new();
+    all.filter(|a| a.slot < slots && seen.insert(a.slot)).collect()
 }
 
 /// A segment with holes.
@@ -234,7 +237,10 @@ impl Inner {
         let v = self.geometry.amended(segment);
         match self.where_now(v).await? {
             None => Ok(Vec::new()),
-            Some(_) => Ok(decode(self.read_virtual(v, 1).await?[0].bytes())),
+            Some(_) => {
+                let raw = self.read_virtual(v, 1).await?;
+                Ok(decode(raw[0].bytes(), self.geometry.segment_blocks))
+            }
         }
     }
 
@@ -310,5 +316,17 @@ impl State {
         let found = self.usage.get(segment);
         let old = self.usage.durable >= found.closed + 2;
         found.used == Use::Closed && (old || self.planted("plug-under-live-sum"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_amends_a_segment_has_one_block_a_slot() {
+        let one = |slot, v| Amended { slot, stamp: 5, v: Virt(v) };
+        let raw = encode(&[one(3, 9), one(3, 9), one(8, 1), one(7, 2), one(3, 4)]);
+        assert_eq!(decode(raw.bytes(), 8), [one(3, 9), one(7, 2)]);
     }
 }

@@ -6,7 +6,7 @@ use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::Costs;
 use crate::store::Inner;
 use crate::summary::{Entry, Summary};
-use env::{Block, DiskError, IdMap};
+use env::{Block, DiskError, IdMap, IdSet};
 
 /// A live block of a victim.
 pub(crate) struct Survivor {
@@ -51,9 +51,13 @@ impl Inner {
         let puts = puts.iter().map(|p| (p.v, p.stamp, p.slot));
         let plugs = plugged.iter().map(|a| (a.v, a.stamp, a.slot));
         let (start, mut named) = (self.geometry.start(segment), Vec::new());
-        for (put, stamp, slot) in puts.chain(plugs) {
+        let mut seen = IdSet::default();
+        // A block that was plugged into a slot that it once had is in both, and is one.
+        for (put, stamp, slot) in plugs.chain(puts) {
             let from = start.plus(u64::from(slot));
-            if let Some(v) = self.whose(put, from).await? {
+            if let Some(v) = self.whose(put, from).await?
+                && seen.insert(from.0)
+            {
                 let block = self.remembered(v, segment);
                 named.push(Named { v, stamp, from, block });
             }
@@ -141,8 +145,11 @@ impl Inner {
                 _ => None,
             }));
         }
+        let mut seen = IdSet::default();
         for (v, stamp, from, head) in named {
-            if let Some(v) = self.whose(v, from).await? {
+            if let Some(v) = self.whose(v, from).await?
+                && seen.insert(from.0)
+            {
                 let block = Block::copy_of(part(from.0 - start.0));
                 out.push(Survivor { v, stamp, from, head, block });
             }
@@ -219,7 +226,80 @@ pub(crate) fn summaries(segment: &[u8], start: Place) -> Vec<Summary> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
+    use crate::memory::Memory;
+    use crate::policy::{Candidate, Policy};
+    use crate::{Change, FormatOptions, Group, OpenOptions, Store};
+    use env::Disk;
+    use std::collections::BTreeSet;
+    use std::rc::Rc;
+
+    /// Memory that has lost all that came.
+    struct Nothing;
+    impl Memory for Nothing {
+        fn contents(&self, _: Virt) -> Option<Block> {
+            None
+        }
+    }
+
+    async fn put(store: &Store, blocks: std::ops::Range<u64>, byte: u8) {
+        let block = Block::copy_of(&[byte; BLOCK_BYTES]);
+        let changes: Vec<Change> = blocks.map(|v| Change::Whole(Virt(v), block.clone())).collect();
+        let kept = store.reserve(changes.len() as u64).await.unwrap();
+        store.put(&Group { changes }, kept).await.unwrap();
+        store.flush().await.unwrap();
+    }
+
+    /// A block that was written elsewhere since is plugged into the slot that it had at first: the
+    /// summaries know it there, and so does what amends them. It is one block all the same.
+    #[test]
+    fn a_block_that_came_back_to_its_slot_is_one() {
+        let mut world = sim::World::new(sim::Image::new(8 << 20));
+        sim::block_on(&mut world, |env, disk| async move {
+            let options = FormatOptions {
+                uuid: [7; 16],
+                segment_bytes: Some(32 << 10),
+                virtual_bytes: None,
+                heads: None,
+                disk: None,
+            };
+            crate::format(&disk, &options).await.unwrap();
+            let options = OpenOptions { policy: Policy::Plug, ..OpenOptions::default() };
+            let store = Store::open(env, disk, options).await.unwrap();
+            let inner = store.inner.clone();
+            store.set_memory(Rc::new(Nothing));
+            store.came(Virt(1));
+            for blocks in [20..27, 0..7, 40..47, 0..1, 60..66] {
+                put(&store, blocks, 1).await;
+            }
+            let segment_of = |p| inner.geometry.segment_of(p).unwrap();
+            let before = segment_of(inner.where_now(Virt(1)).await.unwrap().unwrap());
+            let now = segment_of(inner.where_now(Virt(0)).await.unwrap().unwrap());
+            assert_ne!(before, now);
+            for _ in 0..3 {
+                store.checkpoint().await.unwrap();
+            }
+            let mut moved = Vec::new();
+            inner.survivors_of(now, &mut moved).await.unwrap();
+            moved.retain(|b| b.v == Virt(0));
+            let segment = before;
+            let to = Candidate { segment, live: 6, blocks: 7, cached: 0, holes: 1, age: 0 };
+            inner.plug(&[to], moved).await.unwrap();
+            let came_back = inner.where_now(Virt(0)).await.unwrap().unwrap();
+            assert_eq!(segment_of(came_back), before, "there is one hole");
+            for known in [true, false] {
+                if !known {
+                    inner.state.borrow_mut().residents.forget(before);
+                }
+                let mut all = Vec::new();
+                inner.survivors_of(before, &mut all).await.unwrap();
+                let places: BTreeSet<u64> = all.iter().map(|b| b.from.0).collect();
+                assert_eq!((all.len(), places.len()), (7, 7), "known: {known}");
+            }
+            store.close().await.unwrap();
+        });
+    }
 
     #[test]
     fn what_is_missing_is_read_in_runs() {
