@@ -3,7 +3,7 @@
 //! clean first, copies made for the repair are durable before anything points at them, and the mark
 //! comes off last.
 
-use crate::finding::{Class, Finding, Kind};
+use crate::finding::{Class, Finding, Kind, Place};
 use crate::io::{IoError, Progress, WriteBlocks};
 use std::collections::BTreeMap;
 
@@ -100,6 +100,17 @@ impl Report {
     /// Is nothing wrong?
     pub fn is_sound(&self) -> bool {
         self.counts.is_empty()
+    }
+    /// Leaves out that the superblock's totals are not those of the groups: of a volume in a
+    /// log-structured store they are reckoned when it is opened, and written when it is closed.
+    pub fn leave_out_totals(&mut self) {
+        let is_total = |f: &Finding| f.kind == Kind::Counts && f.place == Place::Volume;
+        let before = self.findings.len();
+        self.findings.retain(|f| !is_total(f));
+        let gone = (before - self.findings.len()) as u64;
+        let counts = self.counts.entry(Kind::Counts).or_insert(0);
+        *counts = counts.saturating_sub(gone);
+        self.counts.retain(|_, n| *n > 0);
     }
     /// Would the repair take away anything that has a name? (Mode `async` then asks first.)
     pub fn loses_names(&self) -> bool {

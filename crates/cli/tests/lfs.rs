@@ -117,3 +117,30 @@ fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
     );
     server.stop();
 }
+
+/// What is free is reckoned anew when such a volume is opened: that its superblock does not know it
+/// after a kill is nothing to be repaired.
+#[test]
+fn one_whose_server_was_killed_is_sound() {
+    let folder = Folder::new();
+    let image = folder.0.join("v.img");
+    let url = PathBuf::from(format!("file://{}/bucket", folder.0.display()));
+    done(&["mkfs", text(&image), "--size", "64M", "--profile", "lfs"]);
+    done(&["mkfs", text(&url), "--size", "64M"]);
+    for (n, volume) in [&image, &url].into_iter().enumerate() {
+        let mut command = Command::new(served::CAIRN);
+        command.arg("serve").arg(volume).args(["--nfs", ANY]);
+        for who in served::TRUSTING {
+            command.args(["--export", who]);
+        }
+        let server = Server::launch(command, &folder.0.join(format!("log-{n}")));
+        let mut c = server.client("/");
+        let root = c.root.clone();
+        (0..20).for_each(|n| drop(c.create_new(&root, &format!("f{n}")).unwrap()));
+        server.kill();
+        for how in [&["fsck"][..], &["check", "--read"]] {
+            let said = done(&[how, &[text(volume)]].concat());
+            assert!(said.contains(": sound; 31 inodes") && said.contains(" 0 findings"), "{said}");
+        }
+    }
+}

@@ -66,11 +66,15 @@ impl Found {
 
 fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let shown = image.display().to_string();
-    let found = if super::lfs::is_store(image)? {
+    let in_store = super::lfs::is_store(image)?;
+    let mut found = if in_store {
         super::lfs::read_inside(image)?
     } else {
         Found::of(Vec::new(), &FileDevice(Arc::new(crate::disk::open(image, true)?)))
     };
+    if let (Ok(report), true) = (&mut found.report, in_store) {
+        report.leave_out_totals();
+    }
     let (report, contents) = match (found.report, found.contents) {
         // What keeps both off is said as by fsck.
         (Err(e), Err(_)) if !matches!(e, CheckError::Io(_)) => {
@@ -94,7 +98,7 @@ fn closed(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
     } else {
         found.wrong.iter().for_each(|w| say::err(&format!("{shown}: the store: {w}")));
         match &report {
-            Ok(r) => super::fsck::print(&shown, r, false),
+            Ok(r) => super::fsck::print(&shown, r, (false, in_store)),
             Err(e) => say::err(&format!("{shown}: metadata that cannot be read: {e}")),
         }
         if let Err(e) = &contents {

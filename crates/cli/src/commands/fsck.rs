@@ -41,7 +41,9 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     let options = Options { now_secs, verify: a.repair, mark_clean: a.repair };
     let mut bar = Bar::new();
     let (wrong, report) = if in_store {
-        super::lfs::check_inside(&a.image, options)?
+        let (wrong, mut report) = super::lfs::check_inside(&a.image, options)?;
+        report.leave_out_totals();
+        (wrong, report)
     } else {
         let report = check_together(&device, &options, &mut bar, &Threads).map_err(|e| {
             // Looking at it as opening does may tell what it is instead.
@@ -52,7 +54,7 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     };
     wrong.iter().for_each(|w| crate::say::err(&format!("{shown}: the store: {w}")));
     if !a.json {
-        print(&shown, &report, a.repair);
+        print(&shown, &report, (a.repair, in_store));
     }
     let sound = report.is_sound() && wrong.is_empty();
     let repairs = a.repair && !(sound && report.marked_clean);
@@ -145,8 +147,9 @@ fn told(f: &Finding, repair: bool) -> String {
     }
 }
 
-/// Findings, and what they come to.
-pub(super) fn print(shown: &str, r: &Report, repair: bool) {
+/// Findings, and what they come to. A volume in a log-structured store has no mark of its own that
+/// it was closed: what the store's log holds is part of it.
+pub(super) fn print(shown: &str, r: &Report, (repair, in_store): (bool, bool)) {
     for f in r.findings.iter().take(SHOWN) {
         tell!("{}", told(f, repair));
     }
@@ -155,14 +158,23 @@ pub(super) fn print(shown: &str, r: &Report, repair: bool) {
         tell!("… and {} more", all - SHOWN as u64);
     }
     let state = if r.is_sound() { "sound" } else { "not sound" };
-    let clean = if r.marked_clean { "closed cleanly" } else { "not closed cleanly" };
+    let clean = match (in_store, r.marked_clean) {
+        (true, _) => "",
+        (false, true) => ", closed cleanly",
+        (false, false) => ", not closed cleanly",
+    };
     tell!(
-        "{shown}: {state}, {clean}; {} inodes and {} blocks in use, {all} findings",
+        "{shown}: {state}{clean}; {} inodes and {} blocks in use, {all} findings",
         r.inodes_used,
         r.blocks_used
     );
-    if !r.is_sound() && !repair {
-        tell!("nothing was changed: `cairn fsck --repair {shown}` repairs it");
+    match r.is_sound() || repair {
+        true => (),
+        false if in_store => tell!(
+            "nothing was changed: `cairn lfs export` writes a plain image, which `cairn fsck \
+             --repair` repairs"
+        ),
+        false => tell!("nothing was changed: `cairn fsck --repair {shown}` repairs it"),
     }
 }
 
