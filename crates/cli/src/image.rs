@@ -208,7 +208,8 @@ pub fn tell(
 ) -> Result<(), Failure> {
     let shown = file.path().display().to_string();
     let Some(p) = found.layout.ext_mut() else { return Ok(()) };
-    if let Some(why) = &p.read_only {
+    // What is refused is told by whoever opens it.
+    if let Some(why) = p.read_only.as_ref().filter(|_| p.not_replayed().is_none()) {
         say::err(&format!("{shown}: {why}"));
     }
     if read_only || p.read_only.is_some() || p.boot != BootArea::Foreign {
@@ -273,8 +274,9 @@ impl Image {
         files.extend(existing_log(log.as_deref(), read_only)?);
         files.extend(crate::buckets::near_log(&file, read_only)?);
         let mut found = look(&files)?;
+        let refused = found.ext().ok().and_then(Probe::not_replayed);
         let cannot = found.ext().ok().and_then(|p| p.read_only.as_ref());
-        if let Some(why) = cannot.filter(|_| !read_only) {
+        if let Some(why) = cannot.filter(|_| !read_only && refused.is_none()) {
             let why = why.trim_start_matches("opened for reading only: ");
             return Err(Failure::Failed(format!("{shown}: it cannot be changed: {why}")));
         }

@@ -43,6 +43,10 @@ impl Journal {
     pub fn is_redo(&self) -> bool {
         self.superblock.incompat & incompat::REDO != 0
     }
+    /// May it hold fast commits, which only whoever wrote them replays?
+    pub(crate) fn has_fast_commits(&self) -> bool {
+        !self.is_empty() && self.superblock.incompat & incompat::FAST_COMMIT != 0
+    }
 
     /// The place of a log of ours within it: everything behind its superblock.
     pub(crate) fn log_extents(&self) -> Vec<wal::LogExtent> {

@@ -154,8 +154,9 @@ async fn recover_claimed(
 pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered, VolumeError> {
     let ground = &Ground { bucket: options.bucket.clone(), ..ground.clone() };
     let mut found = look(ground).await?;
-    if let Some(why) = found.layout.ext().and_then(|p| p.read_only.clone()) {
-        return Err(VolumeError(why));
+    if let Some(p) = found.layout.ext() {
+        let why = p.not_replayed().map(str::to_owned).or_else(|| p.read_only.clone());
+        why.map_or(Ok(()), |why| Err(VolumeError(why)))?;
     }
     let (at, did) = recover_at(&mut found, ground, (options, None)).await?;
     let store = at.store.clone();

@@ -84,6 +84,16 @@ impl Probe {
         let flag = self.superblock.has_incompat(incompat::RECOVER);
         self.has_private_log() && !flag && self.state().is_some_and(|s| s.clean)
     }
+    /// Why it is neither read nor written before somebody else has replayed its journal, and what
+    /// to do; None: this version replays it, or it holds nothing.
+    pub fn not_replayed(&self) -> Option<&'static str> {
+        let holds = self.journal.as_ref().is_some_and(Journal::has_fast_commits);
+        (self.needs_recovery && holds).then_some(
+            "its journal holds fast commits, which this version does not replay, and without them \
+             files are not as they were left: mount it once with Linux, or run e2fsck -p on it, \
+             before it is read or written here; tune2fs -O ^fast_commit keeps them off for good",
+        )
+    }
     /// Looks at the other device that was named: if the volume's journal lies outside, it must be
     /// there. Errors: it is not, or cannot be used.
     pub fn attach(&mut self, log: &dyn ReadBlocks) -> Result<(), VolumeError> {

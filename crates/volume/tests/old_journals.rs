@@ -207,7 +207,7 @@ fn they_are_replayed_as_e2fsck_replays_them_and_are_journals_of_ours_then() {
 #[test]
 fn features_beyond_version_1_that_nobody_knows_are_refused_by_name() {
     for (m, with) in [
-        (Made { incompat: incompat::FAST_COMMIT, ..SUMMED }, "journal features 0x20"),
+        (Made { incompat: incompat::FAST_COMMIT, ..SUMMED }, "tune2fs -O ^fast_commit"),
         (Made { incompat: 1 << 12 | incompat::REVOKE, ..SUMMED }, "journal features 0x1000"),
     ] {
         let mut disk = made(Made { incompat: incompat::REVOKE, ..m });

@@ -47,7 +47,10 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     } else {
         let report = check_together(&device, &options, &mut bar, &Threads).map_err(|e| {
             // Looking at it as opening does may tell what it is instead.
-            let why = volume::probe(&device).err().map_or_else(|| e.to_string(), |p| p.to_string());
+            let why = match volume::probe(&device) {
+                Ok(found) => found.not_replayed().map_or_else(|| e.to_string(), str::to_owned),
+                Err(why) => why.to_string(),
+            };
             Failure::Failed(format!("{shown}: {why}"))
         })?;
         (Vec::new(), report)

@@ -49,6 +49,9 @@ pub(crate) async fn decide(
 }
 
 async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision), VolumeError> {
+    if let Some(why) = p.not_replayed() {
+        return Ok((Plan::Nothing, Decision::refused(why)));
+    }
     if o.read_only || p.read_only.is_some() {
         p.check_attached()?;
         let holds = p.needs_recovery && p.journal.as_ref().is_some_and(|j| !j.is_empty());
