@@ -11,7 +11,8 @@ use std::collections::BTreeSet;
 use ufs::InodeHandle;
 use vfs::FsError;
 
-const LAST_ORPHAN_AT: usize = 0xe8;
+/// Where the superblock has the list's head, four bytes.
+pub(crate) const LAST_ORPHAN_AT: usize = 0xe8;
 
 impl Ext {
     fn set_head(&self, txn: &mut Txn, ino: Ino) {

@@ -10,9 +10,12 @@
 //!    all, so that a mechanism that keeps transactions apart by their bytes sees that these two
 //!    cannot be: whoever changes a bitmap changes its group's descriptor too, and the sums of both
 //!    lie in that. (An inode's slot is changed by its owner's operations, one at a time; who links
-//!    it into the list of orphans edits all of it, too.)
+//!    it into the list of orphans edits all of it, too. What lies between two slots that an
+//!    operation has changed is not sealed by it.)
 
 use crate::Ext;
+use crate::orphans::LAST_ORPHAN_AT;
+use crate::plants::SUMS_BETWEEN;
 use cache::{Buf, Role};
 use format::ext::csum::Sums;
 use format::ext::inode::InodeRef;
@@ -39,7 +42,16 @@ impl Ext {
         for (buf, _) in txn.take_touched(|r| matches!(r, Role::BlockMap(_) | Role::InodeMap(_))) {
             self.seal_map(txn, &buf);
         }
-        for (buf, range) in txn.take_touched(|_| true) {
+        let mut touched = txn.take_touched(|_| true);
+        if self.plant.is(SUMS_BETWEEN) {
+            touched.sort_by_key(|(buf, range)| (buf.block(), range.start));
+            touched.dedup_by(|next, t| {
+                let same = next.0.same(&t.0);
+                t.1.end = if same { t.1.end.max(next.1.end) } else { t.1.end };
+                same
+            });
+        }
+        for (buf, range) in touched {
             self.seal_block(txn, &buf, range);
         }
         // The sums themselves are no changes to be sealed.
@@ -101,8 +113,10 @@ impl Ext {
             }
             Role::Superblock if matches!(sums, Sums::All(_)) => {
                 let at = self.sb_buf.1;
-                let range = at..at + SUPERBLOCK_BYTES;
-                txn.edit_words(buf, range, Change::Counts, Superblock::seal_bytes);
+                let (all, head) = (at..at + SUPERBLOCK_BYTES, at + LAST_ORPHAN_AT);
+                txn.edit_words(buf, all, Change::Counts, Superblock::seal_bytes);
+                // Whoever has changed this and has not ended changes the sum when it ends (3).
+                txn.edit(buf, head..head + 4, Change::State, |_| ());
             }
             Role::Superblock | Role::BlockMap(_) | Role::InodeMap(_) | Role::Plain => (),
         }

@@ -56,7 +56,7 @@ pub struct Txn {
     pub number: u64,
     /// Holds off who wants the volume to stand still, if the layout lets anybody.
     pub inside: Option<Inside>,
-    /// Blocks with checksums that were changed, and the bytes from the first to the last of them.
+    /// Blocks with checksums that were changed, and where: see [`Txn::take_touched`].
     touched: Vec<(Buf, Range<usize>)>,
     over: bool,
 }
@@ -106,14 +106,18 @@ impl Txn {
         if buf.role() == Role::Plain {
             return;
         }
-        match self.touched.iter_mut().rev().find(|(b, _)| b.same(buf)) {
+        let shared = matches!(buf.role(), Role::Inodes(_) | Role::Descriptors(_));
+        let joins = |r: &Range<usize>| !shared || r.start <= range.end && range.start <= r.end;
+        match self.touched.iter_mut().rev().find(|(b, r)| b.same(buf) && joins(r)) {
             Some((_, r)) => *r = r.start.min(range.start)..r.end.max(range.end),
             None => self.touched.push((buf.clone(), range.clone())),
         }
     }
 
     /// Takes out those blocks with checksums that were changed and have such a role, each with its
-    /// bytes from the first changed one to the last.
+    /// bytes from the first changed one to the last. One that holds several inodes or descriptors
+    /// comes with each run of those that were changed: between two of them lies what another
+    /// transaction may be in the middle of.
     pub fn take_touched(&mut self, which: impl Fn(Role) -> bool) -> Vec<(Buf, Range<usize>)> {
         let all = std::mem::take(&mut self.touched);
         let (taken, left) = all.into_iter().partition(|(b, _)| which(b.role()));

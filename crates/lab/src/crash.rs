@@ -499,6 +499,20 @@ mod tests {
     }
 
     #[test]
+    fn sums_of_inodes_between_two_are_left_to_who_changes_those() {
+        for mode in [Mode::Redo, Mode::Unified] {
+            for plant in [Plant::NONE, Plant(Some("sums-between"))] {
+                let (scenario, first) = (Some("neighbours".to_owned()), plant != Plant::NONE);
+                let o = CrashOptions { scenario, plant, first, ..options(mode, 300) };
+                let setting = Setting { kind: VolumeKind::Ext4 { checksums: true }, ..o.setting };
+                let report = explore(&CrashOptions { setting, ..o }).unwrap();
+                let found = report.runs.iter().any(|r| !r.violations.is_empty());
+                assert_eq!(found, first, "{mode}, {plant:?}: {:?}", report.runs);
+            }
+        }
+    }
+
+    #[test]
     fn a_file_made_durable_below_a_moved_directory_is_found() {
         for mode in [Mode::Sync, Mode::Async, Mode::Ordered] {
             let scenario = Some("moved".to_owned());

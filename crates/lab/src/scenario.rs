@@ -21,6 +21,7 @@ mod layers;
 mod lengths;
 mod moved;
 mod moves;
+mod neighbours;
 mod postmark;
 mod sharing;
 mod short_lives;
@@ -148,6 +149,10 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
         ("shuffle", "names between directories of many blocks, with links and attributes"),
         ("moved", "files made durable in a directory that was moved a moment ago"),
+        (
+            "neighbours",
+            "files whose inodes lie side by side, and callers in the middle of changing each",
+        ),
         ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
         (
             "crowd",
@@ -286,6 +291,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "moves" => moves::script(seed),
         "lengths" => lengths::script(seed),
         "shuffle" => shuffle::script(seed),
+        "neighbours" => neighbours::script(seed),
         "random" => random(seed),
         _ => return None,
     })

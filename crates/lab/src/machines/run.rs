@@ -231,7 +231,8 @@ async fn sound(all: &All, id: u16) -> Result<(), String> {
             continue;
         }
         let options = Options { now_secs: JUDGED_SECS, verify: false, mark_clean: false };
-        let report = check(&SimDevice(image), &options, &mut ()).map_err(|e| e.to_string())?;
+        let mut report = check(&SimDevice(image), &options, &mut ()).map_err(|e| e.to_string())?;
+        report.leave_out_totals(); // the last machine, too, may have been unable to close it
         return match report.findings.first() {
             Some(finding) => Err(format!("broken: the checker finds {finding}")),
             None => Ok(()),
