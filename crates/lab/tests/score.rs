@@ -3,7 +3,7 @@
 
 use integrity::Plant;
 use lab::{Act, SimDevice, Subject, fresh};
-use volume::{Mode, layout};
+use volume::{Mode, layout, layout_of};
 
 #[test]
 fn a_file_in_pieces_lowers_the_score() {
@@ -40,7 +40,13 @@ fn a_file_in_pieces_lowers_the_score() {
     for n in 0..200 {
         v.act(1, &Act::Write("/pieces".into(), n << 13, 8 << 10, 1)).unwrap();
     }
-    let after = laid(v.close().unwrap().remove(0));
+    let pieces = v.close().unwrap().remove(0);
+    let after = laid(pieces.clone());
+    let all: Vec<u32> = (1..100_000).collect();
+    let one_by_one = layout_of(&SimDevice(pieces.clone()), &all).unwrap();
+    assert_eq!((one_by_one.score, one_by_one.extents_a_file), (after.score, after.extents_a_file));
+    let none = layout_of(&SimDevice(pieces), &[]).unwrap();
+    assert_eq!((none.score, none.extents_a_file), (None, None));
     let told = format!("{after:?} after {before:?}");
     assert!(after.score.unwrap() < before.score.unwrap() - 0.01, "{told}");
     assert!(after.extents_a_file.unwrap() > before.extents_a_file.unwrap() + 0.1, "{told}");

@@ -10,7 +10,7 @@ use format::ext::extents::{self, BLOCKS_MAX};
 use format::ext::geometry::BLOCK_UNINIT;
 use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc};
-use format::{BlockNo, GroupNo};
+use format::{BlockNo, GroupNo, Ino};
 use std::ops::Range;
 
 /// How files, and what is free, lie on a volume.
@@ -48,24 +48,37 @@ pub fn layout(device: &dyn ReadBlocks, files: usize) -> Result<Layout, VolumeErr
         let mut seen = 0;
         for slot in table.chunks_exact(geo.inode_bytes) {
             let i = InodeRef(slot);
-            if seen < files_in_group
-                && i.is_file()
-                && !i.is_inline()
-                && i.links() > 0
-                && i.size() > bs
-            {
+            if seen < files_in_group && may_be_in_pieces(i, bs) {
                 seen += 1;
                 total.add_file(device, &geo, i)?;
             }
         }
     }
-    let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
-    Ok(Layout {
-        score: ratio(total.next, total.pairs),
-        extents_a_file: ratio(total.pieces, total.files),
-        free_fragments: total.free_runs * u64::from(stride),
-        free_fragment_bytes: total.free * bs / total.free_runs.max(1),
-    })
+    Ok(total.layout(&geo, stride))
+}
+
+/// How the blocks of these files lie, by their inodes' numbers; of free space it says nothing.
+pub fn layout_of(device: &dyn ReadBlocks, files: &[u32]) -> Result<Layout, VolumeError> {
+    let geo = Geometry::of(&probe(device)?.superblock);
+    let mut total = Tally::default();
+    for ino in files.iter().map(|i| Ino(*i)).filter(|i| geo.has_ino(*i)) {
+        let mut raw = vec![0; geo.desc_bytes];
+        device.read_at(geo.desc_at(geo.group_of_ino(ino)), &mut raw)?;
+        let table = GroupDesc::decode(&raw).inode_table * geo.block_bytes as u64;
+        let mut slot = vec![0; geo.inode_bytes];
+        let at = table + (geo.bit_of_ino(ino) * geo.inode_bytes) as u64;
+        device.read_at(at, &mut slot)?;
+        let i = InodeRef(&slot);
+        if may_be_in_pieces(i, geo.block_bytes as u64) {
+            total.add_file(device, &geo, i)?;
+        }
+    }
+    Ok(total.layout(&geo, 1))
+}
+
+/// Is it a file of more than one block?
+fn may_be_in_pieces(i: InodeRef<'_>, block_bytes: u64) -> bool {
+    i.is_file() && !i.is_inline() && i.links() > 0 && i.size() > block_bytes
 }
 
 /// How many slots of a group's inode table there are up to the last that is in use: in a group that
@@ -93,6 +106,17 @@ struct Tally {
 }
 
 impl Tally {
+    /// What it comes to; one group of `stride` was looked at.
+    fn layout(&self, geo: &Geometry, stride: u32) -> Layout {
+        let ratio = |a: u64, b: u64| (b > 0).then(|| a as f64 / b as f64);
+        Layout {
+            score: ratio(self.next, self.pairs),
+            extents_a_file: ratio(self.pieces, self.files),
+            free_fragments: self.free_runs * u64::from(stride),
+            free_fragment_bytes: self.free * geo.block_bytes as u64 / self.free_runs.max(1),
+        }
+    }
+
     fn add_file(
         &mut self,
         device: &dyn ReadBlocks,

@@ -21,7 +21,7 @@ const FEW_KB: [u64; 3] = [1, 64, 1024];
 
 /// What a call costs the processor: Sprite's log made 155 files a second at its processor's speed,
 /// in three calls each, on a machine half as fast.
-const WORK: Nanos = Nanos::from_micros(1000);
+pub(super) const WORK: Nanos = Nanos::from_micros(1000);
 
 const IN_PLACE: usize = 0;
 const LOG: usize = 2;

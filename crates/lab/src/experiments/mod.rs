@@ -2,11 +2,14 @@
 //! real volumes. Each has a name, prints its figures, and says of each claim whether it is met. Two
 //! runs of one are equal to the byte: there is no clock and no chance but what a seed gives.
 
+mod aged;
+mod aging;
 mod apart;
 mod by_size;
 mod calaveras;
 mod cleaning;
 mod clusters;
+mod combined;
 mod cores;
 mod from_memory;
 mod latency;
@@ -143,6 +146,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: from_memory::from_memory,
     },
     Experiment {
+        name: "combined",
+        what: "the adaptive choice together with cleaning from memory (matthews-1997, figure 10)",
+        run: combined::combined,
+    },
+    Experiment {
         name: "kept-apart",
         what: "hot and cold data kept apart by the log-structured store itself, by policy",
         run: apart::apart,
@@ -168,6 +176,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         run: tpcb::tpcb,
     },
     Experiment {
+        name: "aging",
+        what: "files made and read in the free space of volumes that have aged (seltzer-1995)",
+        run: aging::aging,
+    },
+    Experiment {
         name: "pauses",
         what: "what writers wait for the cleaner of a log-structured store, by fullness",
         run: pauses::pauses,
@@ -185,6 +198,10 @@ fn model(name: &str, bytes: u64) -> Box<dyn Timing> {
 
 fn cheetah_15k(bytes: u64) -> Box<dyn Timing> {
     model("cheetah15k", bytes)
+}
+
+fn m2694(bytes: u64) -> Box<dyn Timing> {
+    model("m2694", bytes)
 }
 
 fn rz26(bytes: u64) -> Box<dyn Timing> {
@@ -307,6 +324,16 @@ mod tests {
     #[test]
     fn what_is_in_memory_is_not_read_to_be_cleaned() {
         holds("from-memory", &[0], 1);
+    }
+
+    #[test]
+    fn plugging_and_memory_together_save_most() {
+        holds("combined", &[29], 1);
+    }
+
+    #[test]
+    fn old_volumes_are_nearly_as_fast_as_empty_ones() {
+        holds("aging", &[19], 5);
     }
 
     #[test]

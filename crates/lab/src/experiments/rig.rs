@@ -128,14 +128,13 @@ impl Rig {
 
     /// As after an unmount and a mount: everything is on the disks, and nothing in memory.
     pub(crate) fn reopened(mut self, m: &Machine, setting: Setting) -> Result<Rig, String> {
-        self.subject.shut().map_err(|e| format!("the volume cannot be closed: {e:?}"))?;
-        let (disks, server) = (self.subject.disks(), self.server.take());
-        drop(self);
-        let rig = Rig::over(m, setting, disks, |o| o)?;
+        let server = self.server.take();
+        let rig = Rig::over(m, setting, self.closed()?, |o| o)?;
         Ok(Rig { server, ..rig })
     }
 
-    fn over(
+    /// Opens the volume that lies on these disks.
+    pub(crate) fn over(
         m: &Machine,
         setting: Setting,
         disks: Vec<Image>,
@@ -205,6 +204,12 @@ impl Rig {
         let tasks = tasks.collect();
         self.subject.spread(tasks).map_err(|e| format!("a caller failed: {e:?}"))?;
         Ok(self.now().since(begun))
+    }
+
+    /// Closes the volume; its disks.
+    pub(crate) fn closed(mut self) -> Result<Vec<Image>, String> {
+        self.subject.shut().map_err(|e| format!("the volume cannot be closed: {e:?}"))?;
+        Ok(self.subject.disks())
     }
 
     /// The power is cut: what is on the disks then. Everything that was issued has reached them.

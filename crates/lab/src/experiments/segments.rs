@@ -438,6 +438,13 @@ impl Did {
         let read = self.read as f64 * s.request(s.segment_bytes) - self.saved_ms;
         (new + read + segments(self.moved) + self.plugs_ms(s)) / ideal
     }
+    /// The cleaner's part of it.
+    pub(super) fn cleaning(&self, s: &Shape, together: Option<u64>) -> f64 {
+        let users = Did { new: self.new, ..Did::default() };
+        let cleaning = self.overall(s, together) - users.overall(s, together);
+        assert!(cleaning >= 0.0, "the cleaner gives no time back");
+        cleaning
+    }
     fn plugs_ms(&self, s: &Shape) -> f64 {
         let of = |bytes| self.plugged as f64 * s.request(bytes);
         match s.plugs {
