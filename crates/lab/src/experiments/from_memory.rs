@@ -201,13 +201,12 @@ fn run(job: &Job) -> Result<Did, String> {
 }
 
 /// Policy, and the part of the volume that memory holds.
-const WAYS: [(&str, Policy, Option<u64>); 6] = [
+const WAYS: [(&str, Policy, Option<u64>); 5] = [
     ("cost-benefit, no memory", Policy::CostBenefit, None),
     ("memory 1/4, unaware", Policy::CostBenefit, Some(4)),
     ("aware", Policy::CostBenefitCached, Some(4)),
     ("balanced, no memory", Policy::Balanced, None),
     ("balanced, memory 1/4", Policy::Balanced, Some(4)),
-    ("adaptive, memory 1/4", Policy::Adaptive, Some(4)),
 ];
 
 /// The experiment.
@@ -241,8 +240,6 @@ pub(super) fn from_memory(scale: Scale) -> Result<Findings, String> {
     let what = "cleaning from memory beside not, 95 %, memory for a quarter of the volume";
     let why = "not the paper's trace; there 256 MB of memory";
     f.claim(Stated::times(28, what, 0.89).proxy().because(why), beside(2, 0));
-    let both = "the adaptive choice with memory beside cost-benefit, 95 %";
-    f.claim(Stated::times(29, both, 0.80).proxy().because("not the paper's trace"), beside(5, 0));
     let stated = Stated::between(0, format!("our own goal: {what}, balanced"), (0.1, 0.9));
     f.claim(stated.because("what was used lately is not read again"), beside(4, 3));
     Ok(f)
