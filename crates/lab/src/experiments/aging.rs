@@ -299,7 +299,7 @@ fn claims(f: &mut Findings, all: &All) {
 fn by_fullness(f: &mut Findings, all: &All) {
     let whys = [
         (Verdict::Reproduced, "less is free, and that in smaller runs"),
-        (Verdict::Contradicted, "it loses next to nothing up to 75 %, and much at 90 %"),
+        (Verdict::Contradicted, "up to 75 % it loses what it loses at 20 %, and at 90 % much more"),
         (Verdict::Contradicted, "it loses nothing that fullness could make more of"),
     ];
     for (n, (h, (verdict, why))) in Habit::ALL.iter().zip(whys).enumerate() {
