@@ -33,11 +33,13 @@ pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let all = || (0..FILES).flat_map(|n| (0..CALLERS).map(move |c| file(c, n)));
     let made = all().map(Act::Create);
-    let written = all().map(|f| Act::Write(f, 0, BYTES as usize, 1));
+    // Only their last blocks are written: who cuts one in a hole looks for what lies there.
+    let written = all().map(|f| Act::Write(f, BYTES - 12, 12, 1));
     let setup = made.chain(written).chain([Act::Sync]).collect();
-    let mut acts = Vec::new();
-    for round in 0..ROUNDS {
-        (0..CALLERS).for_each(|c| acts.extend(act(&mut rng, c, round)));
-    }
+    // Each does his own acts one after the other: the list is dealt to the callers in turn.
+    let mut lane = |c| (0..ROUNDS).flat_map(|round| act(&mut rng, c, round)).collect();
+    let lanes: Vec<Vec<Act>> = (0..CALLERS).map(&mut lane).collect();
+    let all = lanes.iter().map(Vec::len).min().unwrap_or(0);
+    let acts = (0..all).flat_map(|n| lanes.iter().map(move |l| l[n].clone())).collect();
     Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
 }
