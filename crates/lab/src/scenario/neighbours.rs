@@ -7,8 +7,6 @@ use crate::acts::Act;
 use env::Rng;
 
 const CALLERS: u64 = 4;
-/// Files of each, made in turn.
-const FILES: u64 = 3;
 const ROUNDS: u64 = 6;
 const BYTES: u64 = 12 << 10;
 
@@ -16,33 +14,50 @@ fn file(caller: u64, n: u64) -> String {
     format!("/c{caller}n{n}")
 }
 
+fn dir(caller: u64) -> String {
+    format!("/c{caller}nd")
+}
+
 /// Operations on one inode that take a while, and on two.
 fn act(rng: &mut Rng, caller: u64, round: u64) -> Vec<Act> {
-    let (one, other) = (file(caller, rng.below(2)), file(caller, 2));
-    let value = rng.next_u64() as u8;
-    // At first two cut, who have to read what is free, and two link files that lie behind those.
-    let what = if round == 0 { 3 * (caller % 2) } else { rng.below(6) };
-    let one = if round == 0 { file(caller, 0) } else { one };
-    match what {
+    let (one, value) = (file(caller, rng.below(2)), rng.next_u64() as u8);
+    let link = |one| Act::Link(one, format!("{}/l{round}", dir(caller)));
+    match rng.below(6) {
+        // At first two cut, who have to read what is free, and two link what lies around.
+        _ if round == 0 && caller % 2 == 0 => vec![Act::Truncate(file(caller, 0), BYTES / 2)],
+        _ if round == 0 => vec![link(file(caller, 0))],
         0 | 1 => vec![Act::Truncate(one, 1 + rng.below(BYTES))],
         2 => vec![Act::Write(one, rng.below(BYTES), 5000, value)],
-        3 => vec![Act::Link(one, format!("/c{caller}nlink{round}"))],
-        4 => vec![Act::Rename(one.clone(), other), Act::Create(one)],
+        3 => vec![link(one)],
+        4 => vec![Act::Rename(one.clone(), file(caller, 2)), Act::Create(one)],
         _ => vec![Act::Unlink(one.clone()), Act::Create(one)],
     }
 }
 
+/// Of four inodes in a block of the table, the first and the third are one caller's, the others
+/// another's; the volume's first own inode is the last of its block.
+fn setup() -> Vec<Act> {
+    let mut acts = vec![Act::Mkdir(dir(0))];
+    for (n, one, other) in [(0, 1, 0), (0, 3, 2), (1, 0, 1), (1, 2, 3)] {
+        acts.push(if n == 0 { Act::Mkdir(dir(one)) } else { Act::Create(file(one, 2)) });
+        acts.push(Act::Create(file(other, n)));
+        acts.push(Act::Create(file(one, n)));
+        acts.push(Act::Create(file(other, n + 3)));
+    }
+    acts.push(Act::Mkdir(dir(2)));
+    // Only their last blocks are written: who cuts one in a hole looks for what lies there.
+    let files = (0..CALLERS).flat_map(|c| [file(c, 0), file(c, 1)]);
+    acts.extend(files.map(|f| Act::Write(f, BYTES - 12, 12, 1)));
+    acts.push(Act::Sync);
+    acts
+}
+
 pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
-    let all = || (0..FILES).flat_map(|n| (0..CALLERS).map(move |c| file(c, n)));
-    let made = all().map(Act::Create);
-    // Only their last blocks are written: who cuts one in a hole looks for what lies there.
-    let written = all().map(|f| Act::Write(f, BYTES - 12, 12, 1));
-    let setup = made.chain(written).chain([Act::Sync]).collect();
     // Each does his own acts one after the other: the list is dealt to the callers in turn.
     let mut lane = |c| (0..ROUNDS).flat_map(|round| act(&mut rng, c, round)).collect();
     let lanes: Vec<Vec<Act>> = (0..CALLERS).map(&mut lane).collect();
     let all = lanes.iter().map(Vec::len).min().unwrap_or(0);
     let acts = (0..all).flat_map(|n| lanes.iter().map(move |l| l[n].clone())).collect();
-    Script { callers: CALLERS as usize, ..Script::new(setup, acts) }
+    Script { callers: CALLERS as usize, ..Script::new(setup(), acts) }
 }
