@@ -21,10 +21,6 @@ pub const PLANTS: &[&str] = &[
 /// Those that show on volumes of any kind, in modes that promise something of contents.
 pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
 
-/// One more, of modes that log bytes and not blocks: an entry has no bytes of an operation that
-/// others are in the middle of.
-pub const PLANTS_OF_BYTES: &[&str] = &[SUMS_BETWEEN];
-
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,
 /// they come after the node there, so that a replay ends with them.
 pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
@@ -33,7 +29,8 @@ pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
 /// stay as they were.
 pub(crate) const NOT_RENEWED: &str = "checksum-not-renewed";
 /// An operation that has changed two inodes of a block seals those between them too, over what
-/// others are in the middle of.
+/// others are in the middle of. Only entries that hold bytes and not blocks show it, and few states:
+/// the explorer's own tests look for it, in scenario `neighbours`.
 pub(crate) const SUMS_BETWEEN: &str = "sums-between";
 /// The mechanism is not told that a node of an extent tree was freed, so that it is reused before
 /// that is durable, and a replay may put the old node over what is there then.

@@ -8,7 +8,7 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_BYTES, Mode, ModeOption,
+    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption,
 };
 
 /// The command.
@@ -264,14 +264,11 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     // Elsewhere contents are not promised, or what returned is durable before anything is freed.
     let promises = is_atomic(mode) && mode.info().contents != Contents::Any;
     let anywhere = if promises || gives_back { LAYOUT_PLANTS_ANYWHERE } else { &[] };
-    let bytes = if mode.is_redo() { LAYOUT_PLANTS_OF_BYTES } else { &[] };
-    plants.chain(layout).chain(bytes).chain(more).chain(anywhere).copied()
+    plants.chain(layout).chain(more).chain(anywhere).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {
-    [LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_BYTES]
-        .iter()
-        .any(|p| p.contains(plant))
+    LAYOUT_PLANTS.contains(plant) || LAYOUT_PLANTS_IN_PLACE.contains(plant)
 }
 
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {
