@@ -24,7 +24,9 @@ fn act(rng: &mut Rng, caller: u64, round: u64) -> Vec<Act> {
     let link = |one| Act::Link(one, format!("{}/l{round}", dir(caller)));
     match rng.below(6) {
         // At first two cut, who have to read what is free, and two link what lies around.
-        _ if round == 0 && caller % 2 == 0 => vec![Act::Truncate(file(caller, 0), BYTES / 2)],
+        _ if round == 0 && caller.is_multiple_of(2) => {
+            vec![Act::Truncate(file(caller, 0), BYTES / 2)]
+        }
         _ if round == 0 => vec![link(file(caller, 0))],
         0 | 1 => vec![Act::Truncate(one, 1 + rng.below(BYTES))],
         2 => vec![Act::Write(one, rng.below(BYTES), 5000, value)],
