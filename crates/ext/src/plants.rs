@@ -29,8 +29,8 @@ pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
 /// stay as they were.
 pub(crate) const NOT_RENEWED: &str = "checksum-not-renewed";
 /// An operation that has changed two inodes of a block seals those between them too, over what
-/// others are in the middle of. Only entries that hold bytes and not blocks show it, and few states:
-/// the explorer's own tests look for it, in scenario `neighbours`.
+/// others are in the middle of. Only entries that hold bytes and not blocks show it, and few
+/// states: the explorer's own tests look for it, in scenario `neighbours`.
 pub(crate) const SUMS_BETWEEN: &str = "sums-between";
 /// The mechanism is not told that a node of an extent tree was freed, so that it is reused before
 /// that is durable, and a replay may put the old node over what is there then.
