@@ -3,7 +3,9 @@
 
 use crate::Ext;
 use crate::alloc::DISCARDED_EARLY;
+use cache::Buf;
 use integrity::{Credits, Txn};
+use std::ops::Range;
 use ufs::Store;
 use vfs::FsError;
 
@@ -50,6 +52,23 @@ pub(crate) const VALUE_IN_TWO: &str = "value-in-two";
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
 
 impl Ext {
+    /// What a transaction has changed and not sealed yet. With the bug that is about it, all from
+    /// the first changed byte of a block to its last.
+    pub(crate) fn touched(&self, txn: &mut Txn) -> Vec<(Buf, Range<usize>)> {
+        let mut touched = txn.take_touched(|_| true);
+        if self.plant.is(SUMS_BETWEEN) {
+            touched.sort_by_key(|(buf, range)| (buf.block(), range.start));
+            touched.dedup_by(|next, before| {
+                let same = next.0.same(&before.0);
+                if same {
+                    before.1.end = before.1.end.max(next.1.end);
+                }
+                same
+            });
+        }
+        touched
+    }
+
     /// Planted bug: what should be one transaction is two, the first of which is durable before the
     /// second begins.
     pub(crate) async fn in_two(&self, txn: &mut Txn) -> Result<(), FsError> {

@@ -15,7 +15,6 @@
 
 use crate::Ext;
 use crate::orphans::LAST_ORPHAN_AT;
-use crate::plants::SUMS_BETWEEN;
 use cache::{Buf, Role};
 use format::ext::csum::Sums;
 use format::ext::inode::InodeRef;
@@ -42,15 +41,7 @@ impl Ext {
         for (buf, _) in txn.take_touched(|r| matches!(r, Role::BlockMap(_) | Role::InodeMap(_))) {
             self.seal_map(txn, &buf);
         }
-        let mut touched = txn.take_touched(|_| true);
-        if self.plant.is(SUMS_BETWEEN) {
-            touched.sort_by_key(|(buf, range)| (buf.block(), range.start));
-            touched.dedup_by(|next, t| {
-                let same = next.0.same(&t.0);
-                t.1.end = if same { t.1.end.max(next.1.end) } else { t.1.end };
-                same
-            });
-        }
+        let touched = self.touched(txn);
         for (buf, range) in touched {
             self.seal_block(txn, &buf, range);
         }
