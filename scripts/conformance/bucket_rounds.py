@@ -7,9 +7,9 @@ the name is gone: so whatever is done twice shows, and what was answered and is 
 
     bucket_rounds.py CAIRN URL ROUNDS TAKEOVER_AFTER LIMIT_SECONDS
 
-A server that is stopped wakes up when the other one has taken over, and lives on for a while in the belief that it
-still has the volume: until it looks it may say that there is no such file, from what it knew. A client that is told so by
-a server whose time is over asks the other one; nothing that such a one says is done may be missing. Service has to be back, with an answer of the other server, LIMIT_SECONDS after the kill.
+A server that is stopped wakes up when the other one has taken over, and lives on for a while. It has to look before it answers
+anything: whatever it says but that it is not the one to ask any more is wrong. Service has to be back, with an answer of the
+other server, LIMIT_SECONDS after the kill.
 """
 
 import os
@@ -67,11 +67,12 @@ class Reader:
 class Client:
     """Requests one after the other, to whichever of the two servers answers."""
 
-    # The port of the server that has the volume; None while that is not known.
+    # The port of the server that has the volume, and since when that is known; None while it is not.
     serving = None
 
     def __init__(self, ports, number):
         self.ports, self.now, self.sock = ports, 0, None
+        self.sent = 0
         self.xid = number << 24
         self.answers = []  # when, and of which server
         self.repeated = 0
@@ -94,8 +95,10 @@ class Client:
             except OSError:
                 body = None
             status = struct.unpack_from(">I", body)[0] if body and program == NFS else 0
-            over = status != 0 and Client.serving not in (None, self.ports[self.now])
-            if body is not None and not over and status not in NOT_THE_ONE:
+            if body is not None and status not in NOT_THE_ONE:
+                serving = Client.serving
+                if serving and serving[0] != self.ports[self.now] and self.sent > serving[1]:
+                    raise SystemExit(f"a server whose time is over has answered procedure {procedure} with {status}")
                 self.answers.append((time.monotonic(), self.ports[self.now]))
                 return Reader(body)
             self.repeated += 1
@@ -108,6 +111,7 @@ class Client:
             self.sock = socket.create_connection(("127.0.0.1", self.ports[self.now]), 0.3)
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.sock.settimeout(0.3)
+        self.sent = time.monotonic()
         self.sock.sendall(record)
         while True:
             size = struct.unpack(">I", self.take(4))[0] & 0x7FFFFFFF
@@ -253,7 +257,7 @@ def main():
                     raise SystemExit(f"round {r}: nobody has taken over; {wrong}")
                 time.sleep(0.02)
             back.append(min(answered()) - at)
-            Client.serving = ports[1 - now]
+            Client.serving = (ports[1 - now], time.monotonic())
             if kill == signal.SIGSTOP:
                 servers[now].send_signal(signal.SIGCONT)
                 time.sleep(0.5)

@@ -4,8 +4,9 @@
 
 use crate::chain::{Trouble, head_of};
 use crate::object::name;
-use crate::store::Inner;
-use env::{Bucket, BucketError, BucketErrorKind, Nanos};
+use crate::store::{Inner, Store};
+use crate::writer::{PATIENCE, PAUSE};
+use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Nanos};
 use std::rc::Rc;
 
 /// What their names begin with.
@@ -95,23 +96,72 @@ impl Inner {
         }
     }
 
+    /// Looks whether somebody has put a fence where this one's log goes on: at the first serial
+    /// that is absent. What is found before that is its own, under way still.
     pub(crate) async fn look_for_a_fence(&self) {
-        let next = {
-            let s = self.state.borrow();
-            if !s.flights.is_empty() {
-                return; // a PUT will tell
-            }
-            s.next
-        };
         let began = self.env.now();
-        let found = head_of(&self.bucket, &self.shape, next).await;
-        if let (Some(near), Err(Trouble::Again)) = (&self.near, &found) {
-            near.confirm(began); // there is none
+        let (epoch, first) = {
+            let s = self.state.borrow();
+            (s.epoch, s.acknowledged + 1)
+        };
+        for serial in first.. {
+            match head_of(&self.bucket, &self.shape, serial).await {
+                Ok((head, ..)) if head.epoch == epoch => (),
+                Ok((head, ..)) => return self.taken_over(&name(serial), &head.writer),
+                Err(Trouble::Again) => return self.confirm(began), // there is none
+                Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => {
+                    return tracing::warn!("is this still the writer? {why}");
+                }
+            }
         }
-        let unused = self.state.borrow().next == next;
-        if let (Ok((head, ..)), true) = (found, unused) {
-            self.taken_over(&name(next), &head.writer);
+    }
+
+    /// A request that began then has shown that this is still the writer.
+    pub(crate) fn confirm(&self, began: Nanos) {
+        self.confirmed.set(self.confirmed.get().max(began));
+        self.near.iter().for_each(|n| n.confirm(began));
+        self.sure.wake_all();
+    }
+
+    /// Has it looked lately? Who stood still, or cannot reach the bucket, may have been taken over.
+    fn is_sure(&self) -> bool {
+        let late = self.env.now().since(self.confirmed.get()).0 > self.options.after.0 / 2;
+        self.options.read_only || !self.lost.get() && !late
+    }
+
+    /// One look at a time: who asks meanwhile waits for that one.
+    async fn look_again(self: &Rc<Self>) {
+        if self.looking.replace(true) {
+            return self.sure.wait().await;
         }
+        self.look_for_a_fence().await;
+        self.looking.set(false);
+        self.sure.wake_all();
+    }
+}
+
+impl Store {
+    /// Returns when it is known that this is the volume's writer still (I11): at once, if a look at
+    /// the bucket has shown that lately. An answer that was reckoned before may be given then.
+    /// Errors: it was taken over, or the bucket cannot be reached for long.
+    pub async fn sure(&self) -> Result<(), DiskError> {
+        let inner = &self.inner;
+        let began = inner.env.now();
+        while !inner.is_sure() {
+            if inner.lost.get() {
+                inner.check_failed()?;
+            }
+            if inner.env.now().since(began) > PATIENCE {
+                let detail = "nobody can tell whether this is still the writer".into();
+                return Err(DiskError { kind: DiskErrorKind::Io, during: "look", at: 0, detail });
+            }
+            let looked = inner.confirmed.get();
+            inner.look_again().await;
+            if inner.confirmed.get() == looked && !inner.lost.get() {
+                inner.env.sleep(PAUSE).await;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -31,6 +31,9 @@
 //!             I9 a PUT that failed, or found its name taken, is looked at before anything is
 //!             concluded: the object there may be its own.
 //!             I10 after a failure nothing is acknowledged.
+//!             I11 nothing is answered but what was right half of the time ago at most after which
+//!             a silent writer is taken over: who has not looked for longer, because it stood
+//!             still or cannot reach the bucket, looks first.
 //!
 //! In the bucket, below the volume's prefix, little-endian:
 //!

@@ -186,6 +186,13 @@ pub(crate) struct Inner {
     pub(crate) state: RefCell<State>,
     /// Something has ended, or failed.
     pub(crate) changed: Notify,
+    /// When the last request began that has shown that this is still the writer.
+    pub(crate) confirmed: Cell<Nanos>,
+    /// Somebody else is the writer.
+    pub(crate) lost: Cell<bool>,
+    /// Somebody looks whether this is still the writer; what came of it is there.
+    pub(crate) looking: Cell<bool>,
+    pub(crate) sure: Notify,
     /// Who waits for groups to be durable.
     pub(crate) waits: Waits,
     /// What was being read is there, or is not.
@@ -336,6 +343,10 @@ impl Store {
             options,
             state: RefCell::new(state),
             changed: Notify::new(),
+            confirmed: Cell::default(),
+            lost: Cell::default(),
+            looking: Cell::default(),
+            sure: Notify::new(),
             waits: Waits::default(),
             fetched: Notify::new(),
             checkpointing: Lock::new(),

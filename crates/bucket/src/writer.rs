@@ -13,9 +13,11 @@ pub(crate) const PUTS_MAX: usize = 8;
 /// Blocks that have gathered from which on they go out, whoever waits.
 pub(crate) const SEALED_BLOCKS: usize = 1024;
 /// For so long a request that fails is made again.
-const PATIENCE: Nanos = Nanos::from_secs(60);
+pub(crate) const PATIENCE: Nanos = Nanos::from_secs(60);
+/// And so often at least: who stood still for longer has not been patient.
+const TRIES_LEAST: u32 = 4;
 /// The first pause before that, which doubles.
-const PAUSE: Nanos = Nanos::from_millis(50);
+pub(crate) const PAUSE: Nanos = Nanos::from_millis(50);
 const PAUSE_MAX: Nanos = Nanos::from_secs(5);
 
 /// How a conditional PUT has ended.
@@ -35,7 +37,7 @@ pub(crate) async fn put_own(
     (bytes, head_bytes): (Arc<[u8]>, usize),
     plant: Option<&'static str>,
 ) -> Result<Put, BucketError> {
-    let (began, mut pause) = (env.now(), PAUSE);
+    let (began, mut pause, mut tried) = (env.now(), PAUSE, 1);
     loop {
         let put = match plant {
             Some("put-without-condition") => bucket.put(name, bytes.clone()).await,
@@ -57,9 +59,10 @@ pub(crate) async fn put_own(
             Err(e) => e,
         };
         let hopeless = error.kind == BucketErrorKind::Refused;
-        if hopeless || env.now().since(began) > PATIENCE {
+        if hopeless || tried >= TRIES_LEAST && env.now().since(began) > PATIENCE {
             return Err(error);
         }
+        tried += 1;
         tracing::warn!("{error}; it is tried again");
         env.sleep(pause).await;
         pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
@@ -115,7 +118,7 @@ impl Inner {
             }
             Ok(_) => {
                 let gap = self.plant == Some("gap-acknowledged");
-                self.near.iter().for_each(|n| n.confirm(began));
+                self.confirm(began);
                 let mut s = self.state.borrow_mut();
                 s.ended(serial, gap);
                 if is_small {
@@ -135,6 +138,7 @@ impl Inner {
 
     /// Somebody else has put an object where this one's log would go on.
     pub(crate) fn taken_over(&self, name: &str, writer: &str) {
+        self.lost.set(true);
         let by = who(writer);
         let left = self.left_near();
         let detail =
@@ -153,6 +157,7 @@ impl Inner {
             }
         }
         self.changed.wake_all();
+        self.sure.wake_all();
         self.waits.wake_all();
     }
 
@@ -255,5 +260,40 @@ impl Inner {
             self.changed.wait().await;
         }
         self.check_failed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use env::{Local, ObjectDone, ObjectOp};
+    use std::cell::Cell;
+
+    /// A bucket whose first request fails after an hour, as one does that was under way when its
+    /// machine was suspended.
+    struct Suspended(Env, Cell<bool>);
+
+    impl Bucket for Suspended {
+        fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+            Box::pin(async move {
+                if self.1.replace(true) {
+                    return Ok(ObjectDone::Done);
+                }
+                self.0.sleep(Nanos::from_secs(3600)).await;
+                let (kind, during) = (BucketErrorKind::Unknown, op.verb());
+                Err(BucketError { kind, during, name: "log/1".into(), detail: String::new() })
+            })
+        }
+    }
+
+    #[test]
+    fn who_was_asleep_tries_again() {
+        let mut world = sim::World::new(sim::Image::new(4096));
+        sim::block_on(&mut world, |env, _| async move {
+            let bucket: Rc<dyn Bucket> = Rc::new(Suspended(env.clone(), Cell::new(false)));
+            let put = put_own(&env, &bucket, "log/1", (vec![1].into(), 1), None).await;
+            assert!(matches!(put, Ok(Put::Ours)));
+        });
     }
 }

@@ -107,3 +107,45 @@ fn who_is_cut_off_does_not_take_over() {
     });
     done.unwrap();
 }
+
+/// Who could not reach the bucket for a while does not answer before it has looked (I11): then it
+/// is the writer still, or knows that it is not.
+#[test]
+fn who_was_cut_off_looks_before_it_answers() {
+    for is_taken_over in [false, true] {
+        let mut world = World::new(Image::new(4096));
+        let done = block_on(&mut world, move |env, _| async move {
+            let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+            let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+            let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+            let at_rest = AtRest::default();
+            let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+            bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+            let at = |ms| env.now().plus(Nanos::from_millis(ms));
+            let (cut, back) = ([at(1000), at(6000)], at(6000));
+            let way: Rc<dyn Bucket> = Rc::new(Cut(bucket, env.clone(), cut));
+            let writer = open(&env, way, TakeOver::Refuse).await?;
+            env.sleep(Nanos::from_millis(900)).await;
+            let asked = env.now();
+            writer.sure().await.map_err(|e| e.to_string())?;
+            assert_eq!(env.now(), asked, "it looks all the time");
+            if is_taken_over {
+                let (world, other) = (env.clone(), Rc::new(Way(all.machine(None))));
+                env.spawn("standby", async move {
+                    let store = open(&world, other, TakeOver::Wait).await.unwrap();
+                    world.sleep(Nanos::from_secs(60)).await;
+                    drop(store);
+                });
+            }
+            env.sleep(Nanos::from_millis(2500)).await;
+            let sure = writer.sure().await;
+            assert!(env.now() >= back, "it cannot know");
+            match sure {
+                Err(e) => assert!(is_taken_over && e.detail.contains("taken over"), "{e}"),
+                Ok(()) => assert!(!is_taken_over, "it does not know that it was taken over"),
+            }
+            Ok::<_, String>(())
+        });
+        done.unwrap();
+    }
+}

@@ -3,13 +3,14 @@
 use env::{Nanos, Now};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Both clocks, now.
+/// Both clocks, now. The one that never goes back counts on while the machine is suspended: whoever
+/// was asleep for long has to know that.
 pub fn now() -> Now {
     let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call fills the structure it is given; it cannot fail with a valid clock.
     #[expect(unsafe_code, reason = "std's Instant does not show its nanoseconds")]
     unsafe {
-        libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut ts);
+        libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut ts);
     }
     let mono = Nanos(ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64);
     let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();

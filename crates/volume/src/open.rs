@@ -9,6 +9,7 @@ use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
 use crate::{following, mmp, snapshots};
 use env::{DiskId, Env, Local};
+use integrity::Plant;
 use mechanisms::Mode;
 use std::rc::Rc;
 use vfs::{Answer, Call, FsError, Open, OpenAll, Opening, Request, Volume};
@@ -205,7 +206,11 @@ struct Stacked {
     env: Env,
     volume: Rc<dyn Volume>,
     store: Rc<dyn Store>,
+    plant: Plant,
 }
+
+/// Bugs that can be planted in answering for a volume that another machine may have taken over.
+pub const WRITER_PLANTS: &[&str] = &["woken-writer-answers"];
 
 impl Volume for Stacked {
     fn call(self: Rc<Self>, call: Call) -> Local<'static, Answer> {
@@ -222,6 +227,8 @@ impl Volume for Stacked {
                 self.store.be_still(self.env.now()).await;
                 answer
             }),
+            Request::Info | Request::Forget { .. } => self.volume.clone().call(call),
+            _ if self.store.asked_of().is_some() => Box::pin(self.answer_when_sure(call)),
             _ => self.volume.clone().call(call),
         }
     }
@@ -236,6 +243,17 @@ impl Volume for Stacked {
                 FsError::Io
             })
         })
+    }
+}
+
+impl Stacked {
+    /// Answers when it is known that the volume was not taken over by another machine meanwhile.
+    async fn answer_when_sure(self: Rc<Self>, call: Call) -> Answer {
+        let answer = self.volume.clone().call(call).await;
+        match self.store.asked_of().filter(|_| !self.plant.is("woken-writer-answers")) {
+            Some(of) if of.sure().await.is_err() => Answer::error(FsError::Io),
+            _ => answer,
+        }
     }
 }
 
@@ -266,14 +284,14 @@ async fn open(
     }
     let done = recover_at(&mut found, &ground, (&options, shared)).await;
     let (at, _) = done.map_err(text)?;
-    let (env, store) = (at.ground.env.clone(), at.store.clone());
+    let (env, store, plant) = (at.ground.env.clone(), at.store.clone(), options.plant);
     let loaded = found.layout.load(at, options).await;
     if loaded.is_err() {
         store.give_up().await;
     }
     let volume = loaded.map_err(text)?;
     crate::asks::start(&env, &volume, &store);
-    Ok(Rc::new(Stacked { env, volume, store }))
+    Ok(Rc::new(Stacked { env, volume, store, plant }))
 }
 
 /// What a monitor needs to open the volume on `DiskId(0)` with `disk_bytes`: it is recovered if

@@ -4,6 +4,7 @@ use crate::acts::Act;
 use crate::model::Model;
 use crate::random::differs;
 use crate::seen::Paths;
+use env::Nanos;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -23,6 +24,9 @@ struct Writing {
     noted: Vec<bool>,
     /// So many of them it was told are durable.
     acknowledged: usize,
+    /// When the volume was open, and when it has answered last.
+    opened: Nanos,
+    answered: Nanos,
 }
 
 impl Writing {
@@ -48,7 +52,7 @@ impl History {
     /// nobody ever made that.
     pub(crate) fn open(
         &self,
-        machine: &str,
+        (machine, opened): (&str, Nanos),
         (found, notes): (Paths, BTreeSet<u128>),
     ) -> Result<usize, String> {
         let mut all = self.0.borrow_mut();
@@ -60,7 +64,19 @@ impl History {
         drop(known);
         let (now, machine) = (base.clone(), machine.to_owned());
         let (acts, noted) = (Vec::new(), Vec::new());
-        all.push(Writing { machine, found, notes, base, now, acts, noted, acknowledged: 0 });
+        let answered = opened;
+        all.push(Writing {
+            machine,
+            found,
+            notes,
+            base,
+            now,
+            acts,
+            noted,
+            acknowledged: 0,
+            opened,
+            answered,
+        });
         Ok(all.len() - 1)
     }
 
@@ -102,6 +118,11 @@ impl History {
         w.acknowledged = w.acknowledged.max(acts);
     }
 
+    /// The machine has answered something else than that it takes nothing any more.
+    pub(crate) fn answered(&self, n: usize, at: Nanos) {
+        self.0.borrow_mut()[n].answered = at;
+    }
+
     /// Prints what each machine has done, `*` behind what it was told is durable.
     pub(crate) fn tell(&self) {
         for w in self.0.borrow().iter() {
@@ -114,13 +135,22 @@ impl History {
 
     /// What is wrong: each machine has found what was there after so many acts of the one before as
     /// that one was told are durable, or after more of them. `epochs`: the machines in the order in
-    /// which the volume was theirs.
-    pub(crate) fn judge(&self, epochs: &[String]) -> Result<(), String> {
+    /// which the volume was theirs. And nobody has answered later than `late` after the next one
+    /// had opened it.
+    pub(crate) fn judge(&self, epochs: &[String], late: Nanos) -> Result<(), String> {
         let all = self.0.borrow();
         let of = |m: &String| all.iter().find(|w| w.machine == *m);
         let writings: Vec<&Writing> = epochs.iter().filter_map(of).collect();
         for pair in writings.windows(2) {
             let (before, next) = (pair[0], pair[1]);
+            if before.answered > next.opened.plus(late) {
+                let (name, long) =
+                    (&before.machine, before.answered.since(next.opened).0 / 1_000_000);
+                return Err(format!(
+                    "broken: {name} has answered {long} ms after {} had opened it",
+                    next.machine
+                ));
+            }
             let number = all.iter().position(|w| std::ptr::eq(w, before)).unwrap_or(0);
             let moments = &before.moments()[before.acknowledged..];
             let nearest: Vec<String> =

@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bugs that can be planted in the store in a bucket, and in following one.
 pub fn plants() -> impl Iterator<Item = &'static str> {
     let of_snapshots = bucket::SNAPSHOT_PLANTS.iter().chain(bucket::CLONE_PLANTS);
-    bucket::PLANTS.iter().chain(of_snapshots).chain(volume::FOLLOWER_PLANTS).copied()
+    let of_volumes = volume::WRITER_PLANTS.iter().chain(volume::FOLLOWER_PLANTS);
+    bucket::PLANTS.iter().chain(of_snapshots).chain(of_volumes).copied()
 }
 
 /// Violations kept of each scenario.
@@ -170,7 +171,8 @@ mod tests {
     fn each_planted_bug_of_a_bucket_is_found() {
         // Those of snapshots and clones are looked for beside the store itself (crates/bucket), and
         // here by who has more time.
-        for plant in bucket::PLANTS.iter().chain(volume::FOLLOWER_PLANTS).copied() {
+        let of_volumes = volume::WRITER_PLANTS.iter().chain(volume::FOLLOWER_PLANTS);
+        for plant in bucket::PLANTS.iter().chain(of_volumes).copied() {
             let report = explore(&options(5000, Plant(Some(plant)))).unwrap();
             let found = report.runs.iter().any(|r| !r.violations.is_empty());
             assert!(found, "{plant}");

@@ -136,7 +136,7 @@ pub(crate) fn run(case: Case, plant: Plant, tell: bool) -> Result<(), String> {
             all.history.tell();
             eprintln!("in the order of their epochs: {}", order.join(", "));
         }
-        all.history.judge(&order)
+        all.history.judge(&order, Nanos(SILENT.0 / 2))
     })
 }
 
@@ -261,7 +261,8 @@ async fn one(
     let volume = volume::open_on(ground(all, id), options).await?;
     let text = |e: FsError| format!("{name}: {e:?}");
     let found = paths(&volume, true, false).await.map_err(text)?;
-    let me = all.history.open(name, (found, notes(&volume).await))?;
+    let notes = notes(&volume).await;
+    let me = all.history.open((name, all.env.now()), (found, notes))?;
     for _ in 0..ACTS {
         if way.is_killed() {
             return Ok(());
@@ -300,6 +301,9 @@ async fn work(
     let begun = all.history.begun(me);
     let noted: Rc<dyn Volume> = Rc::new(Noted(volume.clone(), History::note(me, begun)));
     let got = perform(&noted, &act, durable, &mut None).await;
+    if !matches!(got, Err(FsError::Io | FsError::ReadOnly)) {
+        all.history.answered(me, all.env.now());
+    }
     match (got, want) {
         (Ok(()), Ok(())) => {
             // Of one that changes nothing, nothing is promised.
