@@ -119,7 +119,7 @@ fn a_served_one_tells_its_policy_and_what_writing_has_cost() {
 }
 
 /// What is free is reckoned anew when such a volume is opened: that its superblock does not know it
-/// after a kill is nothing to be repaired.
+/// after a kill is nothing to be repaired, and `info` tells what opening reckons.
 #[test]
 fn one_whose_server_was_killed_is_sound() {
     let folder = Folder::new();
@@ -128,12 +128,15 @@ fn one_whose_server_was_killed_is_sound() {
     done(&["mkfs", text(&image), "--size", "64M", "--profile", "lfs"]);
     done(&["mkfs", text(&url), "--size", "64M"]);
     for (n, volume) in [&image, &url].into_iter().enumerate() {
-        let mut command = Command::new(served::CAIRN);
-        command.arg("serve").arg(volume).args(["--nfs", ANY]);
-        for who in served::TRUSTING {
-            command.args(["--export", who]);
-        }
-        let server = Server::launch(command, &folder.0.join(format!("log-{n}")));
+        let serve = || {
+            let mut command = Command::new(served::CAIRN);
+            command.arg("serve").arg(volume).args(["--nfs", ANY, "--takeover-after", "1"]);
+            for who in served::TRUSTING {
+                command.args(["--export", who]);
+            }
+            Server::launch(command, &folder.0.join(format!("log-{n}")))
+        };
+        let server = serve();
         let mut c = server.client("/");
         let root = c.root.clone();
         (0..20).for_each(|n| drop(c.create_new(&root, &format!("f{n}")).unwrap()));
@@ -142,5 +145,12 @@ fn one_whose_server_was_killed_is_sound() {
             let said = done(&[how, &[text(volume)]].concat());
             assert!(said.contains(": sound; 31 inodes") && said.contains(" 0 findings"), "{said}");
         }
+        let free = || {
+            let said = done(&["info", text(volume)]);
+            said.lines().filter(|l| l.starts_with("free ")).collect::<Vec<_>>().join("; ")
+        };
+        let reckoned = free();
+        serve().stop();
+        assert_eq!(reckoned, free(), "as it was closed");
     }
 }

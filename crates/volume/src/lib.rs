@@ -64,8 +64,8 @@ pub use mechanisms::{
 pub use mmp::PLANTS as MMP_PLANTS;
 pub use mmp::{Claim, Hold, User, hold, release};
 pub use objects::{BucketOptions, make_in_bucket, open_bucket};
-pub use open::recover_copy;
-pub use open::{Found, WRITER_PLANTS, decide, log_report, look, open_on, opener, openers, recover};
+pub use open::{Found, WRITER_PLANTS, decide, free, log_report, look};
+pub use open::{open_on, opener, openers, recover, recover_copy};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, foreign, probe};

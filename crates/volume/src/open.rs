@@ -5,10 +5,12 @@
 use crate::layout::{FoundLayout, probe_layout};
 use crate::log::{self, LogReport, SharedLog};
 use crate::place::{Ground, Place};
+use crate::recover::count_free;
 use crate::store::{FoundStore, STORES, Store};
 use crate::{Decision, OpenOptions, Probe, Recovered, VolumeError};
 use crate::{following, mmp, snapshots};
 use env::{DiskId, Env, Local};
+use format::ext::Geometry;
 use integrity::Plant;
 use mechanisms::Mode;
 use std::rc::Rc;
@@ -104,6 +106,15 @@ pub async fn decide(
 pub async fn log_report(found: &Found, ground: &Ground) -> Result<Option<LogReport>, VolumeError> {
     let Some(probe) = found.layout.ext() else { return Ok(None) };
     log::report(&place(found, ground, true).await?, probe).await
+}
+
+/// How many blocks and inodes are free, reckoned from the groups as by opening: the superblock
+/// learns of that when the volume is closed. What waits in a journal or log is not looked through.
+/// Errors: the device's, or it is another layout.
+pub async fn free(found: &Found, ground: &Ground) -> Result<(u64, u32), VolumeError> {
+    let geo = Geometry::of(&found.ext()?.superblock);
+    let at = place(found, ground, true).await?;
+    Ok(count_free(&at.disk, &geo).await?)
 }
 
 /// The store, then the layout: what an unclean end left is decided and finished.

@@ -46,8 +46,8 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "size_bytes": geo.blocks * geo.block_bytes as u64,
         "groups": geo.groups,
         "inodes": geo.inodes(),
-        "free_blocks": sb.free_blocks(),
-        "free_inodes": sb.free_inodes(),
+        "free_blocks": looked.free.map(|f| f.0),
+        "free_inodes": looked.free.map(|f| f.1),
         "features": sb.features().names(),
         "clean": found.is_clean(),
         "needs_recovery": found.needs_recovery,
@@ -118,6 +118,8 @@ struct Looked {
     decision: Option<String>,
     /// What it has in a log of ours.
     log: Option<LogReport>,
+    /// Blocks and inodes that are free; None: damage keeps that from being told.
+    free: Option<(u64, u32)>,
 }
 
 /// Looks at the volume, and at its log if that is named, reading only.
@@ -135,6 +137,7 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
             let mut found = volume::look(&ground).await?;
             let away = sizes.1.is_none() && log_uuid(&found).is_some();
             let log = if away { None } else { volume::log_report(&found, &ground).await? };
+            let free = volume::free(&found, &ground).await.ok();
             let options = OpenOptions::plain(Mode::Sync, 0, [0; 16]);
             let decided = volume::decide(&mut found, &ground, &options).await;
             let decision = match decided {
@@ -142,7 +145,7 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
                 Ok(d) => Some(d.to_string()),
                 Err(e) => Some(format!("not opened for writing: {e}")),
             };
-            Ok::<_, VolumeError>(Looked { found, decision, log })
+            Ok::<_, VolumeError>(Looked { found, decision, log, free })
         })
     });
     looked.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
