@@ -8,6 +8,8 @@ mod copy;
 mod crash;
 mod fsck;
 mod help;
+mod lab;
+mod log;
 mod pool;
 mod snapshot;
 mod store;
@@ -27,6 +29,8 @@ pub use crash::{CrashArgs, CrashProfile};
 pub use fsck::FsckArgs;
 pub use help::LogFormat;
 use help::{EXAMPLES, MOUNTED, NFS, SAFETY, SERVE_EXAMPLES};
+pub use lab::{BenchArgs, LabArgs, LabCommand};
+pub use log::{LogArgs, LogClient, LogCommand};
 use pool::POOL_EXAMPLES;
 pub use pool::{PoolArgs, PoolCommand};
 pub use snapshot::{SnapshotArgs, SnapshotCommand};
@@ -149,7 +153,9 @@ pub enum Generated {
 
 #[derive(Args)]
 pub struct GenerateArgs {
+    /// Which of the two.
     pub what: Generated,
+    /// Made if it is not there.
     pub dir: PathBuf,
 }
 
@@ -209,9 +215,11 @@ pub struct OpenArgs {
     pub commit: Option<Commit>,
     /// Seconds after which delayed data are written.
     #[arg(help_heading = SAFETY, long, default_value = "5", value_name = "SECONDS")]
+    #[arg(value_parser = size::seconds)]
     pub commit_interval: f64,
     /// Seconds that a recovery may take: the log is emptied when more has gathered in it.
     #[arg(help_heading = SAFETY, long, default_value = "10", value_name = "SECONDS")]
+    #[arg(value_parser = size::seconds)]
     pub recovery_within: f64,
     /// Writes of up to this size are logged (unified) [default: a block; longer ones that a caller
     /// waits for are too while that makes the wait shorter], or of each write the pieces, one a
@@ -223,7 +231,7 @@ pub struct OpenArgs {
     pub ordered_data: bool,
     /// Check the volume while it is in use whenever so many days have passed; what nothing points
     /// at is given back.
-    #[arg(long, value_name = "DAYS")]
+    #[arg(long, value_name = "DAYS", value_parser = size::seconds)]
     pub scrub: Option<f64>,
     /// Tell the disk of what is freed (in runs of 64 KiB and more, some 20 s later), so that a
     /// solid-state disk or a sparse image gets it back; fstrim(8) does it when it is run.
@@ -265,14 +273,14 @@ pub struct OpenArgs {
     #[arg(long, conflicts_with = "standby")]
     pub take_over: bool,
     /// Seconds after which the writer of a volume in a bucket counts as silent.
-    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = size::seconds)]
     pub takeover_after: f64,
     /// Of a volume in a bucket, with --read-only: show what the machine that writes it goes on to
     /// write.
     #[arg(long)]
     pub follow: bool,
     /// No answer shows a followed volume as it was longer ago, in seconds; errors come instead.
-    #[arg(long, default_value = "5", value_name = "SECONDS")]
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = size::seconds)]
     pub follow_within: f64,
     /// With --mode soft-updates: a small log says what a crash may leave half done, so that giving
     /// it back looks at that alone, at the opening; the volume's idle journal has room for it.
@@ -332,7 +340,10 @@ pub struct ServeArgs {
 
 #[derive(Args)]
 pub struct MountArgs {
+    /// The volume: an image, a device, IMAGE@pN for a partition, IMAGE@NAME for a snapshot, or a
+    /// bucket's URL.
     pub image: PathBuf,
+    /// The directory to mount it on.
     pub dir: PathBuf,
     #[command(flatten)]
     pub open: OpenArgs,
@@ -350,13 +361,17 @@ pub struct MountArgs {
 
 #[derive(Args)]
 pub struct MkfsArgs {
+    /// A new image, one that is there, a device, IMAGE@pN, or a bucket's URL.
     pub image: PathBuf,
     /// The volume's size [default: the device's].
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
+    /// Kind of the volume: ext2 has no journal, ext3 has one, ext4 has extents and checksums too,
+    /// lfs lies in a log-structured store.
     #[arg(long, default_value = "ext3")]
     pub profile: Profile,
-    #[arg(long, default_value = "4096", value_parser = size::parse)]
+    /// Bytes of a block: 1024, 2048 or 4096.
+    #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size::parse)]
     pub block_size: u64,
     /// Bytes of an inode: 128, or 256 with nanosecond times.
     #[arg(long, default_value = "256")]
@@ -364,7 +379,8 @@ pub struct MkfsArgs {
     /// At least so many inodes.
     #[arg(long)]
     pub inodes: Option<u32>,
-    #[arg(long, value_parser = size::parse)]
+    /// The journal's size [default: by the volume's].
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     pub journal_size: Option<u64>,
     /// The journal on another device.
     #[arg(long, value_name = "PATH")]
@@ -432,27 +448,34 @@ fn defaults<T: Args>(said: impl IntoIterator<Item = OsString>) -> T {
 
 #[derive(Args)]
 pub struct RecoverArgs {
+    /// The volume: an image, a device, IMAGE@pN, or a bucket's URL.
     pub image: PathBuf,
     /// Its log or journal, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args)]
 pub struct InfoArgs {
+    /// The volume: an image, a device, IMAGE@pN, IMAGE@NAME for a snapshot,
+    /// or a bucket's URL.
     pub image: PathBuf,
     /// Its log, where that is on another device.
     #[arg(long, value_name = "PATH")]
     pub log: Option<PathBuf>,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args)]
 pub struct PathsArgs {
+    /// The volume: an image, a device, IMAGE@pN, or a bucket's URL.
     pub image: PathBuf,
+    /// Paths in the volume, from its root; which of them are local, the first line says.
     #[arg(required = true)]
     pub paths: Vec<String>,
     /// Its log, where that is on another device.
@@ -465,13 +488,16 @@ pub struct PathsArgs {
 pub struct ShownArgs {
     #[command(flatten)]
     pub of: PathsArgs,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }
 
 #[derive(Args)]
 pub struct RmArgs {
+    /// The volume: an image, a device, IMAGE@pN, or a bucket's URL.
     pub image: PathBuf,
+    /// In the volume, from its root.
     #[arg(required = true)]
     pub paths: Vec<String>,
     /// Its log, where that is on another device.
@@ -482,109 +508,23 @@ pub struct RmArgs {
     pub recursive: bool,
 }
 
-#[derive(Args)]
-pub struct BenchArgs {
-    /// smallfiles, append, fsync, read, write, operations, or soak.
-    pub workload: String,
-    /// A directory, nfs://HOST:PORT/EXPORT, or an image, which is opened here.
-    pub target: String,
-    /// The mode, for an image [default: as last used].
-    #[arg(long)]
-    pub mode: Option<String>,
-    #[arg(long, default_value = "1")]
-    pub threads: usize,
-    /// Operations of each thread.
-    #[arg(long, default_value = "1000")]
-    pub count: u64,
-    #[arg(long)]
-    pub json: bool,
-    /// How long a soak goes on.
-    #[arg(long, default_value = "60")]
-    pub seconds: u64,
-    /// The log of `cairn serve -v`: a soak takes the disk's time from what it has measured.
-    #[arg(long, value_name = "FILE")]
-    pub server_log: Option<PathBuf>,
-}
+#[cfg(test)]
+mod tests {
+    use super::Cli;
+    use clap::{Command, CommandFactory};
 
-#[derive(Args)]
-pub struct LogArgs {
-    #[command(subcommand)]
-    pub command: LogCommand,
-}
+    fn walk(path: &str, command: &Command, all: &mut Vec<String>) {
+        let bare = |a: &&clap::Arg| a.get_help().is_none() && !a.is_hide_set();
+        all.extend(command.get_arguments().filter(bare).map(|a| format!("{path} {}", a.get_id())));
+        for sub in command.get_subcommands() {
+            walk(&format!("{path} {}", sub.get_name()), sub, all);
+        }
+    }
 
-/// Which of a log's clients is meant.
-#[derive(Args)]
-pub struct LogClient {
-    pub logfile: PathBuf,
-    /// The client's name, up to 16 bytes; each has its own entries and its own trim.
-    #[arg(long, default_value = "cairn-log")]
-    pub client: String,
-}
-
-#[derive(Subcommand)]
-pub enum LogCommand {
-    /// Make an empty log in a file, a partition or a disk.
-    Format {
-        logfile: PathBuf,
-        /// Size of the file if it is made.
-        #[arg(long, default_value = "16M", value_parser = size::parse)]
-        size: u64,
-        /// Even if there is a log already.
-        #[arg(long)]
-        force: bool,
-    },
-    /// Append entries and print their LSNs when they are durable; without TEXT: one, from standard
-    /// input.
-    Append {
-        #[command(flatten)]
-        of: LogClient,
-        text: Vec<String>,
-    },
-    /// Write the entry at an LSN to standard output.
-    Read { logfile: PathBuf, lsn: u64 },
-    /// List entries: LSN, client, bytes.
-    Scan {
-        logfile: PathBuf,
-        /// Begin here.
-        #[arg(long, value_name = "LSN", default_value = "0")]
-        from: u64,
-        #[arg(long)]
-        json: bool,
-    },
-    /// Give up this client's entries below an LSN.
-    Trim {
-        #[command(flatten)]
-        of: LogClient,
-        lsn: u64,
-    },
-    /// What the log is, and who uses it.
-    Info {
-        logfile: PathBuf,
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-#[derive(Args)]
-pub struct LabArgs {
-    #[command(subcommand)]
-    pub command: LabCommand,
-}
-
-#[derive(Subcommand)]
-pub enum LabCommand {
-    /// Names of the experiments, and what each shows.
-    List,
-    /// Run experiments [default: all]; exit 1 if a verdict is worse than docs/lab.md states.
-    Run {
-        names: Vec<String>,
-        /// Smaller than the paper's: seconds instead of minutes.
-        #[arg(long)]
-        small: bool,
-        /// Tables in Markdown.
-        #[arg(long)]
-        markdown: bool,
-        #[arg(long)]
-        json: bool,
-    },
+    #[test]
+    fn every_argument_of_every_command_has_its_line_of_help() {
+        let mut bare = Vec::new();
+        walk("cairn", &Cli::command(), &mut bare);
+        assert!(bare.is_empty(), "without help: {bare:?}");
+    }
 }

@@ -7,14 +7,35 @@ use format::partitions::{Partition, Table, table};
 use host::{HostFile, Url};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Opens a disk and makes sure that nobody else uses it. Errors are for the user.
 pub fn open(path: &Path, read_only: bool) -> Result<HostFile, String> {
     if snapshot_of(path).is_some() && !read_only {
         return Err(format!("{}: a snapshot can only be read", path.display()));
     }
-    open_by(path, |path| HostFile::open(path, read_only))
+    open_by(path, |path| HostFile::open(path, read_only)).map_err(|why| with_server(path, why))
+}
+
+/// Why a disk cannot be opened; where a server of ours has it, also as what.
+fn with_server(path: &Path, why: String) -> String {
+    if path.is_dir() {
+        let wanted = || "a directory: an image or a device is wanted".to_owned();
+        // Of a mount whose server was killed the kernel may know only this much.
+        let why = std::fs::read_dir(path).err().map_or_else(wanted, |e| e.to_string());
+        return format!("{}: {why}", path.display());
+    }
+    const REMEDY: &str = ": end it first";
+    let Some(what) = why.strip_suffix(REMEDY).filter(|w| w.contains("in use by process")) else {
+        return why;
+    };
+    let Some((server, name)) = crate::commands::scrub::server_of(path) else { return why };
+    let volume = server.report.volumes.iter().find(|v| v.name == name);
+    let shown = match volume.and_then(|v| v.mount.as_deref()) {
+        Some(dir) => format!("mounted on {dir}"),
+        None => format!("which serves it as /{name}"),
+    };
+    format!("{what}, {shown}{REMEDY}")
 }
 
 /// The same for reading, beside whoever uses it.
@@ -63,6 +84,11 @@ pub fn snapshot_of(path: &Path) -> Option<(&Path, &str)> {
 /// Is there something under this name? What lies behind a URL is not looked at.
 pub fn exists(path: &Path) -> bool {
     path.exists() || partition_of(path).is_some() || matches!(Url::of(path), Ok(Some(_)))
+}
+
+/// The whole path, wherever it is named from. A partition's name is no file's.
+pub fn real(path: &Path) -> PathBuf {
+    path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_default()
 }
 
 /// The name of a disk without what says where it lies: the file's, without its ending; of a

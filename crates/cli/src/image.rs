@@ -80,12 +80,19 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
     if a.follow && !(0.1..=3600.0).contains(&a.follow_within) {
         return Err(Failure::Usage("--follow-within: 0.1 to 3600 seconds".into()));
     }
+    if let Some(bytes) = a.cache.filter(|b| *b < CACHE_BYTES_MIN) {
+        let why = format!("--cache {bytes}: {} at least", crate::size::show(CACHE_BYTES_MIN));
+        return Err(Failure::Usage(why));
+    }
     crate::buckets::near_of_volume(a)?;
     if a.scrub.is_some() && a.read_only {
         return Err(Failure::Usage("--scrub has no meaning with --read-only".into()));
     }
     Ok(mode)
 }
+
+/// No volume works with less memory for blocks.
+const CACHE_BYTES_MIN: u64 = 1 << 20;
 
 /// The size of a log that is made because it is not there.
 const LOG_BYTES: u64 = 256 << 20;
@@ -110,7 +117,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
     Ok(OpenOptions {
         mode,
         read_only: a.read_only,
-        cache_bytes: a.cache.unwrap_or_else(default_cache).max(1 << 20) as usize,
+        cache_bytes: a.cache.unwrap_or_else(default_cache).max(CACHE_BYTES_MIN) as usize,
         contents_bytes: a.cache.is_none().then_some(CONTENTS_BYTES),
         commit_interval: Nanos((a.commit_interval * 1e9) as u64),
         recovery_within: Nanos((a.recovery_within * 1e9) as u64),
@@ -382,7 +389,7 @@ impl Image {
         &self,
         path: &str,
         ino: u32,
-        mut f: impl FnMut(&[u8]) -> std::io::Result<()>,
+        mut f: impl FnMut(&[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let mut offset = 0;
         loop {
@@ -390,9 +397,7 @@ impl Image {
             let Reply::Data { data, eof, .. } = self.ask(path, request)? else {
                 return Err(self.failure(path, FsError::Io));
             };
-            for part in data.parts() {
-                f(part).map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
-            }
+            data.parts().try_for_each(&mut f)?;
             offset += data.len() as u64;
             if eof {
                 return Ok(());
@@ -405,7 +410,7 @@ impl Image {
         &self,
         path: &str,
         ino: u32,
-        mut f: impl FnMut(u64, &[u8]) -> std::io::Result<()>,
+        mut f: impl FnMut(u64, &[u8]) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let seek = |kind, offset| match self.driver.request(Request::Seek { ino, kind, offset }) {
             Ok(Reply::Offset(found)) => Ok(Some(found)),
@@ -427,8 +432,7 @@ impl Image {
                     return Ok(());
                 }
                 for part in data.parts() {
-                    let wrote = f(offset, part);
-                    wrote.map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
+                    f(offset, part)?;
                     offset += part.len() as u64;
                 }
             }

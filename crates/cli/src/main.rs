@@ -65,8 +65,14 @@ fn main() -> ExitCode {
         return code;
     }
     let cli = arguments();
-    let made_up = matches!(cli.command, Command::Crash(_) | Command::Lab(_));
-    let log = say::start_log(cli.verbose, cli.log_format, made_up).map_err(Failure::Failed);
+    let level = match cli.command {
+        // What it sees it says itself, in a line.
+        Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Get(_) => "off",
+        // Volumes of its own, made to fail: what those say of it is no news.
+        Command::Crash(_) | Command::Lab(_) => "off",
+        _ => "warn",
+    };
+    let log = say::start_log(cli.verbose, cli.log_format, level).map_err(Failure::Failed);
     // Who only starts the one in the background opens nothing, and has no cache from it.
     let opens = !matches!(&cli.command, Command::Mount(a) if a.daemon);
     let buckets = || if opens { buckets::set(cli.bucket) } else { Ok(()) };
@@ -134,7 +140,13 @@ fn arguments() -> Cli {
     use clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand as Nothing;
     Cli::try_parse().unwrap_or_else(|e| {
         if !e.use_stderr() || e.kind() == Nothing {
-            e.exit();
+            if let Err(why) = e.print()
+                && why.kind() != std::io::ErrorKind::BrokenPipe
+            {
+                say::err(&format!("cairn: standard output: {why}"));
+                std::process::exit(1);
+            }
+            std::process::exit(if e.use_stderr() { 2 } else { 0 });
         }
         say::err(&format!("cairn: {}", say::one_line(&e.render().to_string())));
         std::process::exit(2)

@@ -47,7 +47,27 @@ pub fn out(line: &str) {
 /// A line on standard error. It may name what others have named, so nothing in it is obeyed by a
 /// terminal.
 pub fn err(line: &str) {
-    let _ = Errors.write_all(format!("{}\n", one(line)).as_bytes());
+    let _ = Errors.write_all(format!("{}\n", one(&plain(line))).as_bytes());
+}
+
+/// The same for people: without the system's numbers of errors, which stand beside their words, and
+/// with what is to be done about a mount whose server was killed.
+fn plain(line: &str) -> String {
+    const NUMBER: &str = " (os error ";
+    let mut all = String::with_capacity(line.len());
+    let mut rest = line;
+    while let Some((before, behind)) = rest.split_once(NUMBER) {
+        let digits = behind.bytes().take_while(u8::is_ascii_digit).count();
+        let is_number = digits > 0 && behind[digits..].starts_with(')');
+        all.push_str(before);
+        if !is_number {
+            all.push_str(NUMBER);
+        }
+        rest = if is_number { &behind[digits + 1..] } else { behind };
+    }
+    all.push_str(rest);
+    const DEAD: &str = "Transport endpoint is not connected";
+    all.replace(DEAD, "the server of this mount has ended: fusermount3 -u takes the mount away")
 }
 
 /// Controls as escapes.
@@ -84,15 +104,13 @@ pub fn go_to_background(last: &str) -> std::io::Result<()> {
     let_go(Stream::Output)
 }
 
-/// Starts the log: -v and RUST_LOG say how much of it. `made_up`: the volumes are the command's
-/// own, made to fail: what those say of it is no news.
+/// Starts the log: -v and RUST_LOG say how much of it, or `quiet` where nobody does.
 /// Errors: there is no journal.
-pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) -> Result<(), String> {
+pub fn start_log(verbose: u8, format: LogFormat, quiet: &str) -> Result<(), String> {
     use tracing_subscriber::prelude::*;
     use tracing_subscriber::{EnvFilter, registry};
     let level = match verbose {
-        0 if made_up => "off",
-        0 => "warn",
+        0 => quiet,
         1 => "info",
         2 => "debug",
         _ => "trace",
@@ -118,7 +136,11 @@ pub fn start_log(verbose: u8, format: LogFormat, made_up: bool) -> Result<(), St
 /// An error of the arguments in one line, from clap's several: what is wrong, and tips; how a
 /// command is used is what --help is for.
 pub fn one_line(error: &str) -> String {
-    let known = |p: &&str| !p.starts_with("Usage:") && !p.starts_with("For more information");
+    // That a value may begin with a dash helps nobody who has misspelt an option.
+    let known = |p: &&str| {
+        let useless = ["Usage:", "For more information", "tip: to pass '"];
+        !useless.iter().any(|u| p.starts_with(u))
+    };
     let words = |p: &str| p.split_whitespace().collect::<Vec<_>>().join(" ");
     let parts: Vec<String> =
         error.trim().split("\n\n").map(str::trim).filter(known).map(words).collect();
@@ -128,7 +150,19 @@ pub fn one_line(error: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{one, one_line};
+    use super::{one, one_line, plain};
+
+    #[test]
+    fn errors_have_no_numbers_and_a_dead_mount_has_a_remedy() {
+        assert_eq!(plain("a: No such file (os error 2): b"), "a: No such file: b");
+        assert_eq!(plain("(os error x) (os error 5)"), "(os error x)");
+        assert_eq!(plain("x (os error y"), "x (os error y");
+        let dead = plain("/m: Transport endpoint is not connected (os error 107)");
+        assert!(
+            dead.starts_with("/m: the server of this mount has ended: fusermount3 -u"),
+            "{dead}"
+        );
+    }
 
     #[test]
     fn a_line_stays_one_and_moves_nothing() {

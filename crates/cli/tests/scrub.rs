@@ -67,7 +67,7 @@ fn what_a_crash_has_leaked_comes_back_while_the_volume_is_used() {
         assert!(begun.elapsed() < Duration::from_secs(60), "no end: {now}");
     }
     let told = ok(&["info", s(&image)]);
-    assert!(told.contains("checked 1 times while in use"), "{told}");
+    assert!(told.contains("checked once while in use"), "{told}");
     server.stop();
     let (sound, text) = e2fsck(&image);
     assert!(sound, "{text}");
@@ -87,7 +87,7 @@ fn a_volume_of_any_mode_is_checked_on_demand_while_it_is_served() {
     leak(&image, "file");
     let server = Server::trusting(&[&image], ANY, &["--mode", "unified", "--scrub", "1"]);
     let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
-    assert!(code == 4 && out.contains("70 blocks and 1 inodes given back"), "{code} {out} {err}");
+    assert!(code == 4 && out.contains("70 blocks and 1 inode given back"), "{code} {out} {err}");
     let (code, out, err) = cairn(&["fsck", "--background", "--json", s(&image)]);
     assert!(code == 0 && out.contains("\"blocks_freed\":0"), "{code} {out} {err}");
     server.stop();

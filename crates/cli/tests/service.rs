@@ -120,7 +120,7 @@ fn a_configuration_is_looked_at_and_shown() {
     ok(&["config", "check", s(&again)]);
     std::fs::write(&config, "[volume.a]\nimage = \"x\"\nmode = \"best\"\n").unwrap();
     let (code, _, err) = cairn(&["config", "check", s(&config)]);
-    assert!(code == 2 && err.contains("volume a: mode best"), "{err}");
+    assert!(code == 2 && err.contains("cairn.toml:3:8: mode best"), "{err}");
 }
 
 /// What `serve` would refuse before it opens anything is no right configuration.
@@ -129,7 +129,7 @@ fn what_could_not_be_served_is_told_when_it_is_looked_at() {
     let folder = Folder::new();
     let config = folder.0.join("c.toml");
     for (head, volumes, with) in [
-        ("nfs = \"x\"", "[volume.a]\nimage = \"/x\"", "--nfs x"),
+        ("nfs = \"x\"", "[volume.a]\nimage = \"/x\"", ":1:7: --nfs x"),
         ("http = \"127.0.0.1:99999\"", "[volume.a]\nimage = \"/x\"", "--http 127.0.0.1:99999"),
         ("mode = \"async\"", "[volume.a]\nimage = \"/x\"", "--unsafe-async"),
         ("", "[volume.a]\nimage = \"/x\"\nmount = \"/m\"\noptions = \"bogus\"", "bogus"),

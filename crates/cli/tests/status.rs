@@ -128,6 +128,51 @@ fn the_page_needs_nothing_from_elsewhere_and_obeys_no_name() {
     server.stop();
 }
 
+/// Dashboard and alerts ask for nothing that no server tells.
+#[test]
+fn what_the_dashboard_and_the_alerts_ask_for_is_told() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let text = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let folder = Folder::new();
+    let image = folder.volume("told", "16M");
+    let http = std::net::TcpListener::bind(ANY).unwrap().local_addr().unwrap().to_string();
+    let server = Server::trusting(&[&image], ANY, &["--http", &http]);
+    let mut client = server.client("/told");
+    let top = client.root.clone();
+    client.mkdir(&top, "d").unwrap();
+    // Errors are told of once there has been one.
+    assert!(client.lookup(&top, "none").is_err());
+    // What only some volumes tell is named where it is counted.
+    let sources = ["check/src/live/mod.rs", "mechanisms/src/jbd2/mod.rs", "volume/src/segments.rs"];
+    let mut known: String = sources.map(|p| text(&format!("crates/{p}"))).concat();
+    known.push_str(&text("crates/volume/src/objects.rs"));
+    known.push_str(&text("crates/stats/src/prometheus.rs"));
+    let (_, scrape) = get(&http, "/metrics");
+    for line in [
+        "cairn_volume_info{export=\"told\",mode=\"unified\",version=",
+        "cairn_answers{export=\"told\"} 1",
+        "cairn_opening_recovered{export=\"told\"} 0",
+        "cairn_block_bytes{export=\"told\"} 4096",
+    ] {
+        assert!(scrape.lines().any(|l| l.starts_with(line)), "no {line} in {scrape}");
+    }
+    known.push_str(&scrape);
+    server.stop();
+    let word = |c: char| !(c.is_ascii_alphanumeric() || c == '_');
+    for file in ["contrib/grafana/cairn.json", "contrib/prometheus/cairn.rules.yml"] {
+        let asked = text(file);
+        let names = asked.split(word).filter(|w| w.starts_with("cairn_"));
+        let mut n = 0;
+        for name in names {
+            n += 1;
+            let base = name.trim_end_matches("_bucket").trim_end_matches("_count");
+            let base = base.trim_end_matches("_seconds");
+            assert!(known.contains(name) || known.contains(base), "{file}: nobody tells {name}");
+        }
+        assert!(n > 10, "{file}");
+    }
+}
+
 #[test]
 fn a_mount_is_measured() {
     let folder = Folder::new();

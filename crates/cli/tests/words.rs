@@ -7,7 +7,7 @@
 mod served;
 
 use rustix::process::{Pid, Signal, kill_process};
-use served::{ANY, CAIRN, Folder, cairn, ok, s};
+use served::{ANY, CAIRN, Folder, MountPoint, Server, cairn, ok, s};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -137,6 +137,124 @@ fn errors_name_the_path_at_fault() {
 }
 
 #[test]
+fn wrong_values_are_told_with_what_would_be_right() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let (i, new, dir) = (s(&image), folder.0.join("new.img"), s(&folder.0));
+    let n = s(&new);
+    let made = |more: &[&str], code, with: &str| {
+        fails(&[&["mkfs", n], more].concat(), code, &[with]);
+    };
+    made(&["--size", "10Q"], 2, "`10Q` is no size: write 512M");
+    made(&["--size", "100K"], 1, "a volume has at least 64 blocks, 256 KiB");
+    made(&["--size", "1M"], 1, "choose --size 8M or more, or --profile ext2");
+    made(&["--size", "32M", "--journal-size", "1K"], 1, "at least 4096, at most 16384");
+    made(&["--size", "32M", "--log", n], 1, "named twice");
+    made(&["--szie", "32M"], 2, "a similar argument exists: '--size'");
+    std::fs::write(&new, b"").unwrap();
+    made(&[], 2, "it is empty: --size is needed");
+    let deep = folder.0.join("no").join("new.img");
+    fails(&["mkfs", s(&deep), "--size", "16M"], 1, &["there is no directory", "/no"]);
+    for (option, value) in [("--hold", "soon"), ("--hold", "inf")] {
+        fails(&["copy", i, n, option, value], 2, &["is no number: write 5, 0.5"]);
+    }
+    // An option that begins with a dash is no value, and nobody is told to make one of it.
+    let (_, _, err) = cairn(&["info", i, "--jsno"]);
+    assert!(err.contains("--json") && !err.contains("to pass"), "{err}");
+    fails(&["mount", i, dir, "--cache", "1"], 2, &["--cache 1: 1.0 MiB at least"]);
+    fails(&["mount", i, dir, "--standby"], 2, &["--standby: only a volume in a bucket"]);
+    fails(&["mount", i, dir, "--log", i], 1, &["named twice"]);
+    fails(&["serve", i, i, "--nfs", ANY], 2, &["two volumes would be exported as /v", "--config"]);
+    fails(&["mkdir", i, "/"], 1, &["/: the name exists already"]);
+    fails(&["snapshot", "list", i], 1, &["in no log-structured store"]);
+}
+
+#[test]
+fn what_would_be_mounted_nowhere_is_not_opened() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let nowhere = folder.0.join("nowhere");
+    for args in [
+        &["mount", s(&image), s(&nowhere)][..],
+        &["serve", s(&image), "--no-nfs", "--mount", s(&nowhere)],
+    ] {
+        let (code, out, err) = cairn(args);
+        assert!(code == 1 && out.is_empty() && err.contains("mkdir"), "{code} {out}{err}");
+    }
+}
+
+/// Who meets what a killed server has left is told how to take it away, and who mounts there again
+/// need not.
+#[test]
+fn a_mount_whose_server_was_killed_is_told_and_taken_away() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder) else { return };
+    let (image, other) = (folder.volume("v.img", "16M"), folder.volume("w.img", "16M"));
+    let server = Server::mounted(&image, &at, &[]);
+    std::fs::create_dir(at.file("d")).unwrap();
+    let synced = std::fs::File::open(&at.0).and_then(|top| top.sync_all());
+    synced.unwrap();
+    server.kill();
+    for args in [
+        &["info", s(&at.0)][..],
+        &["ls", s(&at.0), "/"],
+        &["fsck", s(&at.0)],
+        &["put", s(&other), s(&at.file("d")), "/"],
+    ] {
+        fails(args, 1, &[s(&at.0), "the server of this mount has ended: fusermount3 -u"]);
+    }
+    let server = Server::mounted(&image, &at, &[]);
+    assert!(at.file("d").is_dir(), "{}", server.errors());
+    server.stop();
+}
+
+#[test]
+fn a_log_is_made_where_nothing_is_destroyed_by_it() {
+    let folder = Folder::new();
+    let log = folder.0.join("l.log");
+    let l = s(&log);
+    fails(&["log", "format", l, "--size", "1K"], 1, &["too short: a log has at least 264 KiB"]);
+    assert!(!log.exists(), "what failed leaves nothing behind");
+    ok(&["log", "format", l, "--size", "1M"]);
+    fails(&["log", "format", l], 1, &["which --force would destroy"]);
+    // A file system that begins deep in the disk is something, too.
+    let other = folder.0.join("other");
+    let mut bytes = vec![0; 1 << 20];
+    bytes[0x1_0040..][..8].copy_from_slice(b"_BHRfS_M");
+    std::fs::write(&other, &bytes).unwrap();
+    fails(&["log", "format", s(&other)], 1, &["a Btrfs file system"]);
+    assert_eq!(std::fs::read(&other).unwrap(), bytes);
+}
+
+#[test]
+fn a_file_that_cannot_be_copied_out_is_named_and_no_part_of_it_stays() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    let (big, target) = (folder.0.join("big"), folder.0.join("target"));
+    std::fs::write(&big, vec![7; 1 << 20]).unwrap();
+    ok(&["put", s(&image), s(&big), "/"]);
+    // As on a full disk: no file of this process may be longer.
+    let script = format!("ulimit -f 64; {CAIRN} get {} /big {}", s(&image), s(&target));
+    let out = Command::new("sh").args(["-c", &format!("trap '' XFSZ; {script}")]).output().unwrap();
+    let err = String::from_utf8(out.stderr).unwrap();
+    assert!(out.status.code() == Some(1) && err.contains(s(&target)), "{err}");
+    assert!(!err.contains("os error") && !target.exists(), "{err}");
+}
+
+#[test]
+fn what_a_volume_is_stands_in_the_order_in_which_it_is_asked() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    ok(&["label", s(&image), "home"]);
+    let told = ok(&["info", s(&image)]);
+    let lines: Vec<&str> = told.lines().collect();
+    let uuid = ok(&["uuid", s(&image)]);
+    assert!(lines[0].starts_with("image ") && lines[1].ends_with(" home"), "{told}");
+    assert!(lines[2].ends_with(&format!(" {}", uuid.trim())), "{told}");
+    assert!(lines[3].starts_with("size ") && lines[3].ends_with(" 16.0 MiB"), "{told}");
+}
+
+#[test]
 fn what_failed_leaves_nothing_behind() {
     let folder = Folder::new();
     let image = folder.volume("v.img", "16M");
@@ -201,6 +319,12 @@ fn what_the_explorer_and_the_lab_found_is_said_in_a_last_line() {
     let (code, line) = last(&["lab", "run", "streams", "--small"]);
     assert!(line.contains(" claims of the papers: ") && line.contains("docs/lab.md"), "{line}");
     assert!(code == 0 && line.ends_with("each as docs/lab.md states it"), "{code} {line}");
+    let folder = Folder::new();
+    let page = folder.0.join("report.html");
+    let (code, line) = last(&["lab", "report", "streams", "--small", "--out", s(&page)]);
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(code == 0 && line.ends_with("each as docs/lab.md states it"), "{code} {line}");
+    assert!(page.contains("<h2>streams</h2>") && page.contains("<td>") && !page.contains("://"));
 }
 
 /// How much faster it is said to be is what docs/figures.md has measured.

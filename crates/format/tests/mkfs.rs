@@ -138,5 +138,5 @@ fn what_cannot_be_is_a_clear_error() {
     says(&o, "more than the");
     o.inodes = None;
     o.journal_bytes = Some(60 << 20);
-    says(&o, "at most half");
+    says(&o, "half of the volume");
 }

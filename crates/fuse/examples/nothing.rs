@@ -6,7 +6,7 @@
 
 use env::Local;
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
-use host::{Driver, Pool, block_signals, wait_for_stop};
+use host::{Driver, Pool, Stops};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::path::Path;
@@ -142,7 +142,7 @@ fn main() -> Result<(), String> {
         Some(_) => UringChoice::Off,
         None => UringChoice::On,
     };
-    block_signals();
+    let stops = Stops::new().map_err(|e| format!("signals: {e}"))?;
     let open = |_env| -> Local<'static, Result<Rc<dyn Volume>, String>> {
         Box::pin(async { Ok(Rc::new(Nothing::with_root()) as Rc<dyn Volume>) })
     };
@@ -163,7 +163,7 @@ fn main() -> Result<(), String> {
         series: fuse::series(&stats::Recorder::default(), "nothing"),
     };
     let session = Session::start(&pool, 0, Path::new(&dir), &options, serving)?;
-    let _ = wait_for_stop(|| session.has_ended());
+    let _ = stops.wait(|| session.has_ended());
     session.unmount()?;
     pool.stop();
     Ok(())

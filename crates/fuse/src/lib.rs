@@ -19,6 +19,6 @@ mod watch;
 mod wire;
 
 pub use cache_policy::CachePolicy;
-pub use mount::{MountOptions, remount};
+pub use mount::{MountOptions, Place, check_place, remount};
 pub use options::Options;
 pub use session::{Serving, Session, UringChoice, series};

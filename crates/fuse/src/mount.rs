@@ -40,16 +40,37 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd, Strin
     result.map_err(|e| format!("cannot mount on {shown}: {e}"))
 }
 
+/// What is at a place where something is to be mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// A directory.
+    Free,
+    /// A mount whose server has ended.
+    Dead,
+}
+
+/// Looks at a place where something is to be mounted; changes nothing. Errors: it is none.
+pub fn check_place(dir: &Path) -> Result<Place, String> {
+    let shown = dir.display();
+    match std::fs::metadata(dir) {
+        Ok(found) if found.is_dir() => Ok(Place::Free),
+        Ok(_) => Err(format!("{shown}: not a directory to mount on")),
+        Err(e) => match e.raw_os_error() {
+            Some(libc::ENOTCONN | libc::ECONNABORTED) => Ok(Place::Dead),
+            Some(libc::ENOENT) => {
+                Err(format!("{shown}: there is no such directory to mount on: mkdir {shown}"))
+            }
+            _ => Err(format!("{shown}: {e}")),
+        },
+    }
+}
+
 /// Sees to it that there is a directory. A mount that a killed server of ours has left there, which
 /// serves nobody any more, is taken away; one of another kind is its owner's to take away.
 fn make_free(dir: &Path) -> Result<(), String> {
     let shown = dir.display();
-    let is_dead =
-        |e: &io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
-    match std::fs::metadata(dir) {
-        Ok(found) if found.is_dir() => return Ok(()),
-        Err(e) if is_dead(&e) => (),
-        _ => return Err(format!("{shown}: not a directory to mount on")),
+    if check_place(dir)? == Place::Free {
+        return Ok(());
     }
     let ours = Entry::at(dir).is_ok_and(|e| e.is_some_and(|e| e.kind == "fuse.cairn"));
     if ours && unmount(dir).is_ok() && dir.is_dir() {

@@ -377,7 +377,15 @@ fn error_of(op: &ObjectOp, e: &Error) -> BucketError {
         | Error::InvalidPath { .. } => BucketErrorKind::Refused,
         _ => BucketErrorKind::Unknown,
     };
-    let words: Vec<String> = e.to_string().split_whitespace().map(str::to_owned).collect();
+    let text = e.to_string();
+    // Where nobody has given a key, the machine's own is asked for at this address.
+    let text = match text.contains("169.254.169.254") {
+        true => "no key: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY say none, and this machine \
+                 has none of its own"
+            .to_owned(),
+        false => text,
+    };
+    let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     let detail: String = match kind {
         BucketErrorKind::Exists => String::new(),
         _ => words.join(" ").chars().take(300).collect(),

@@ -94,12 +94,16 @@ impl HostFile {
             Some(libc::ENOENT) => {
                 format!("{shown}: No such file or directory: check the path")
             }
-            Some(libc::EACCES | libc::EPERM | libc::EROFS) if read_only => {
+            Some(libc::EACCES | libc::EPERM) if read_only => {
                 format!("{shown}: you may not read it: {e}")
             }
-            Some(libc::EACCES | libc::EPERM | libc::EROFS) => {
-                format!("{shown}: you may not write it (--read-only may be allowed): {e}")
+            Some(libc::EACCES | libc::EPERM) => {
+                format!("{shown}: you may not write it (mounts and servers: --read-only): {e}")
             }
+            Some(libc::EROFS) => format!(
+                "{shown}: it lies on a read-only file system, and would be written (mounts and \
+                 servers: --read-only)"
+            ),
             _ => format!("{shown}: {e}"),
         })?;
         lock::check_unused(&file, path)?;
@@ -162,10 +166,23 @@ impl HostFile {
     pub fn create(path: &Path, size_bytes: u64) -> Result<HostFile, String> {
         let shown = path.display();
         let new = OpenOptions::new().read(true).write(true).create_new(true).open(path);
-        let file = new.map_err(|e| format!("{shown}: {e}"))?;
+        let file = new.map_err(|e| match (e.raw_os_error(), path.parent()) {
+            (Some(libc::ENOENT), Some(dir)) => {
+                format!("{shown}: there is no directory {}", dir.display())
+            }
+            _ => format!("{shown}: {e}"),
+        })?;
         lock::take(&file, path, true)?;
-        file.set_len(size_bytes).map_err(|e| format!("{shown}: {e}"))?;
-        Self::with(file, path, false)
+        file.set_len(size_bytes).map_err(|e| match e.raw_os_error() {
+            Some(libc::EFBIG | libc::EINVAL) => {
+                let gib = size_bytes >> 30;
+                format!("{shown}: the file system that it lies on has no files of {gib} GiB")
+            }
+            _ => format!("{shown}: {e}"),
+        })?;
+        let made = Self::with(file, path, false)?;
+        assert_eq!(made.size_bytes(), size_bytes, "a new file is as long as was asked for");
+        Ok(made)
     }
 
     /// Only a part of it, as a partition is: a disk of `bytes` bytes that begins at byte `begins`,

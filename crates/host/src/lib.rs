@@ -42,4 +42,4 @@ pub use outlet::Outlet;
 pub use pool::{Hosted, Pool, Source, WorkList};
 pub use ring::{Entry, Ring, ring_available};
 pub use seats::Limits;
-pub use signals::{Stop, block_signals, end_with_reader, wait_for_stop};
+pub use signals::{Stop, Stops, block_signals, end_with_reader};

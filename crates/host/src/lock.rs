@@ -57,6 +57,9 @@ pub(crate) fn take(file: &File, path: &Path, exclusive: bool) -> Result<(), Stri
 
 /// Who has it, by number and name.
 fn in_use(shown: &str, pid: u32) -> String {
+    if pid == std::process::id() {
+        return format!("{shown}: named twice: one file cannot be two of what was asked for");
+    }
     let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     match name.trim_end() {
         "" => format!("{shown}: in use by process {pid}: end it first"),
@@ -180,7 +183,7 @@ mod tests {
         drop(f);
         if in_flight.is_some() {
             let why = HostFile::open(&path, false).expect_err("a write is in flight");
-            assert!(why.contains("in use by process"), "{why}");
+            assert!(why.contains("named twice"), "by this process itself: {why}");
         }
         drop(in_flight);
         HostFile::open(&path, false).expect("nobody has it any more");

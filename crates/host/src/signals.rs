@@ -1,28 +1,21 @@
 //! Signals that mean "stop": blocked in every thread, and waited for in one.
 
-use std::mem::MaybeUninit;
+use nix::poll::{PollFd, PollFlags, poll};
+use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use std::io;
+use std::os::fd::AsFd;
 
-fn stop_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset initialises the set, the others change it.
-    #[expect(unsafe_code, reason = "std has no signals")]
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        for s in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            libc::sigaddset(set.as_mut_ptr(), s);
-        }
-        set.assume_init()
-    }
+/// How often it is looked whether there is another reason to end.
+const LOOK_MS: u16 = 100;
+
+fn stop_set() -> SigSet {
+    [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP].into_iter().collect()
 }
 
 /// Blocks SIGINT, SIGTERM and SIGHUP in this thread and those it starts from now on.
 pub fn block_signals() {
-    let set = stop_set();
-    // SAFETY: the set is initialised; the old mask is not wanted.
-    #[expect(unsafe_code, reason = "std has no signals")]
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
-    }
+    stop_set().thread_block().expect("the kernel knows these three");
 }
 
 /// Why a wait for the end was over.
@@ -34,22 +27,36 @@ pub enum Stop {
     Hangup,
 }
 
-/// Waits until one of them comes, or until `ended` says so (looked at ten times a second).
-pub fn wait_for_stop(mut ended: impl FnMut() -> bool) -> Stop {
-    let set = stop_set();
-    let wait = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-    while !ended() {
-        // SAFETY: set and time live through the call.
-        #[expect(unsafe_code, reason = "std has no signals")]
-        let got =
-            unsafe { libc::sigtimedwait(&raw const set, std::ptr::null_mut(), &raw const wait) };
-        match got {
-            libc::SIGHUP => return Stop::Hangup,
-            got if got > 0 => return Stop::End,
-            _ => (),
-        }
+/// Where a process hears that it is to stop.
+pub struct Stops(SignalFd);
+
+impl Stops {
+    /// Blocks the signals as [`block_signals`] does; they are heard here from now on.
+    /// Errors: no more files may be open.
+    pub fn new() -> io::Result<Stops> {
+        block_signals();
+        let flags = SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC;
+        Ok(Stops(SignalFd::with_flags(&stop_set(), flags)?))
     }
-    Stop::End
+
+    /// Waits until one of them comes, or until `ended` says so (looked at ten times a second).
+    pub fn wait(&self, mut ended: impl FnMut() -> bool) -> Stop {
+        while !ended() {
+            let mut one = [PollFd::new(self.0.as_fd(), PollFlags::POLLIN)];
+            // Whatever poll says: nothing is read where nothing has come.
+            let _ = poll(&mut one, LOOK_MS);
+            if let Ok(Some(got)) = self.0.read_signal() {
+                return meaning(got.ssi_signo);
+            }
+        }
+        Stop::End
+    }
+}
+
+fn meaning(number: u32) -> Stop {
+    let heard = stop_set().iter().find(|s| *s as u32 == number);
+    assert!(heard.is_some(), "signal {number} was not listened for");
+    if heard == Some(Signal::SIGHUP) { Stop::Hangup } else { Stop::End }
 }
 
 /// Lets a reader that goes away (`| head`) end this process quietly, as it ends other programs. Not
@@ -57,7 +64,5 @@ pub fn wait_for_stop(mut ended: impl FnMut() -> bool) -> Stop {
 pub fn end_with_reader() {
     // SAFETY: the default action is the kernel's; no handler of ours runs.
     #[expect(unsafe_code, reason = "std ignores SIGPIPE, and has no way to take that back")]
-    unsafe {
-        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
-    }
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) };
 }

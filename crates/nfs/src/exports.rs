@@ -1,5 +1,6 @@
 //! Who may use which volume, and as whom: the exports, as they are given on the command line.
 
+use ipnet::{IpNet, Ipv4Net};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use vfs::Cred;
@@ -33,8 +34,7 @@ enum Squash {
 pub struct Export {
     /// The volume's name, without the slash; empty: any.
     pub name: Arc<str>,
-    network: IpAddr,
-    bits: u8,
+    clients: IpNet,
     /// May it be changed?
     pub writable: bool,
     squash: Squash,
@@ -43,32 +43,34 @@ pub struct Export {
     anonymous: (u32, u32),
 }
 
-/// What an export looks like.
-const FORM: &str = "NAME=CIDR[,ro|rw][,root_squash|no_root_squash|all_squash][,secure|insecure]\
-                    [,anonuid=N][,anongid=N]";
+/// What clients with their options look like.
+const CLIENTS: &str = "CIDR[,ro|rw][,root_squash|no_root_squash|all_squash][,secure|insecure]\
+                       [,anonuid=N][,anongid=N]";
 
-/// Reads an export, [`FORM`], several clients separated by `;`.
+/// Reads an export: a volume's name, `=`, and clients, several separated by `;`.
 pub fn parse_export(text: &str) -> Result<Vec<Export>, String> {
-    let bad = |why: &str| format!("--export {text}: {why}; write {FORM}");
-    let (name, rest) = text.split_once('=').ok_or_else(|| bad("no ="))?;
+    let bad = |why: &str| format!("--export {text}: {why}; write NAME={CLIENTS}");
+    let (name, rest) = text.split_once('=').ok_or_else(|| bad("no = behind a name"))?;
     let name = name.trim_start_matches('/');
     rest.split(';').map(|client| parse_client(name, client).map_err(|why| bad(&why))).collect()
+}
+
+/// Are these clients, as they stand below a volume whose name is known? Errors: why not.
+pub fn check_clients(text: &str) -> Result<(), String> {
+    let each = text.split(';').try_for_each(|client| parse_client("", client).map(drop));
+    each.map_err(|why| format!("{why}; write {CLIENTS}"))
 }
 
 fn parse_client(name: &str, text: &str) -> Result<Export, String> {
     let mut parts = text.split(',');
     let cidr = parts.next().unwrap_or_default();
-    let (ip, bits) = cidr.split_once('/').map_or((cidr, None), |(i, b)| (i, Some(b)));
-    let network: IpAddr = ip.parse().map_err(|_| format!("{ip} is no address"))?;
-    let most = if network.is_ipv4() { 32 } else { 128 };
-    let bits = match bits {
-        None => most,
-        Some(b) => b.parse().ok().filter(|b| *b <= most).ok_or("no such prefix")?,
-    };
+    let one = || cidr.parse::<IpAddr>().map(IpNet::from);
+    let clients: IpNet = cidr.parse().or_else(|_| one()).map_err(|_| {
+        format!("{cidr} is no address and no network, as 192.168.1.7 or 192.168.1.0/24")
+    })?;
     let mut e = Export {
         name: name.into(),
-        network,
-        bits,
+        clients: plain_net(clients),
         writable: true,
         squash: Squash::Default,
         ports: Ports::LowForRoot,
@@ -92,13 +94,13 @@ pub fn doubt(rules: &[Export], volume: &str, at: SocketAddr) -> Option<String> {
     let of_volume: Vec<&Export> =
         rules.iter().filter(|e| e.name.is_empty() || *e.name == *volume).collect();
     let only_here = at.ip().is_loopback();
-    if !only_here && of_volume.iter().any(|e| e.bits == 0) {
+    if !only_here && of_volume.iter().any(|e| e.clients.prefix_len() == 0) {
         return Some(format!(
             "/{volume} is open to whoever reaches {at}, and NFSv3 believes the user numbers that \
              it is told: name the clients (--export {volume}=CIDR)"
         ));
     }
-    let loopback = |e: &&Export| plain(e.network).is_loopback() || e.bits == 0;
+    let loopback = |e: &&Export| e.clients.addr().is_loopback() || e.clients.prefix_len() == 0;
     match (only_here, of_volume.iter().any(loopback), of_volume.iter().all(loopback)) {
         (true, false, _) => Some(format!(
             "/{volume}: its --export covers nobody who reaches {at}: serve it at another address \
@@ -121,6 +123,20 @@ pub(crate) fn plain(ip: IpAddr) -> IpAddr {
     }
 }
 
+/// The same of a network.
+fn plain_net(net: IpNet) -> IpNet {
+    let v4 = match net.addr() {
+        IpAddr::V6(v6) => v6.to_ipv4_mapped(),
+        IpAddr::V4(_) => None,
+    };
+    // The first 96 bits say that it is one.
+    let of = |ip| Ipv4Net::new(ip, net.prefix_len().checked_sub(96)?).ok();
+    let found = v4.and_then(of).map_or(net, IpNet::V4);
+    let whole = found.prefix_len() >= 96 && plain(found.addr()).is_ipv4() && found.addr().is_ipv6();
+    assert!(!whole, "clients are compared by their plain addresses: {found} would cover nobody");
+    found
+}
+
 impl Export {
     /// Everything for this machine: the default.
     pub fn loopback() -> Vec<Export> {
@@ -128,15 +144,7 @@ impl Export {
     }
     /// Does the rule speak of this volume and client?
     pub(crate) fn covers(&self, volume: &str, client: IpAddr) -> bool {
-        let bits = |ip: IpAddr| match ip {
-            IpAddr::V4(a) => u128::from(u32::from(a)) << 96,
-            IpAddr::V6(a) => u128::from(a),
-        };
-        let (client, network) = (plain(client), plain(self.network));
-        let mask = if self.bits == 0 { 0 } else { u128::MAX << (128 - u32::from(self.bits)) };
-        (self.name.is_empty() || *self.name == *volume)
-            && client.is_ipv4() == network.is_ipv4()
-            && bits(client) & mask == bits(network) & mask
+        (self.name.is_empty() || *self.name == *volume) && self.clients.contains(&plain(client))
     }
     /// One word of its options.
     fn set(&mut self, option: &str) -> Result<(), String> {
@@ -224,6 +232,11 @@ mod tests {
         assert_eq!(user(&all[0], 0, 0, "10.1.1.1:700"), (NOBODY, NOBODY));
         assert_eq!(user(&all[1], 0, 0, "192.168.1.7:700"), (0, 0));
         assert_eq!(user(&all[1], 0, 0, "192.168.1.7:7000"), (NOBODY, NOBODY));
+        let mapped = &parse_export("v=::ffff:10.1.0.0/112").unwrap()[0];
+        assert!(mapped.covers("v", ip("10.1.2.3")) && !mapped.covers("v", ip("10.2.0.0")));
+        let v6 = &parse_export("v=2001:db8::7/32").unwrap()[0];
+        assert!(v6.covers("v", ip("2001:db8:1::1")) && !v6.covers("v", ip("10.1.2.3")));
+        assert!(parse_export("v=10.0.0.0/33").is_err() && parse_export("v=10.0.0.0/").is_err());
         assert!(parse_export("x=nonsense").is_err() && parse_export("x=1.2.3.4,what").is_err());
         let local = Export::loopback();
         assert_eq!(user(&local[0], 0, 0, "127.0.0.1:700"), (0, 0));

@@ -29,5 +29,5 @@ mod state;
 mod xdr;
 
 pub use connection::{Connection, Sender, Unfinished};
-pub use exports::{Export, doubt, parse_export};
+pub use exports::{Export, check_clients, doubt, parse_export};
 pub use server::{Served, Server, Traffic};

@@ -10,7 +10,7 @@ mod series;
 mod slow;
 
 pub use latency::Percentiles;
-pub use prometheus::{Counters, encode_series, encode_volumes};
+pub use prometheus::{VolumeMetrics, encode_series, encode_volumes};
 /// Ends the text of a scrape.
 pub use prometheus_client::encoding::text::encode_eof;
 pub use recorder::{CLIENTS_MAX, Recorder};

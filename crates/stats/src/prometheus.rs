@@ -14,8 +14,16 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// A volume's counters by name, as it tells them.
-pub type Counters = Vec<(&'static str, u64)>;
+/// What a volume tells.
+#[derive(Debug)]
+pub struct VolumeMetrics {
+    /// Its export's name.
+    pub export: String,
+    /// The mode it is opened in; empty: it does not answer.
+    pub mode: String,
+    /// Its counters by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
 
 /// 4 µs to 4 s, and what is beyond.
 const BOUNDS_SECS: [f64; 12] = [
@@ -46,10 +54,15 @@ pub fn encode_series(recorder: &Arc<Recorder>, text: &mut String) -> fmt::Result
     encode_registry(text, &registry)
 }
 
-/// Appends the volumes' own counters, by their exports' names.
-pub fn encode_volumes(volumes: Vec<(String, Counters)>, text: &mut String) -> fmt::Result {
+/// Appends the volumes' own counters, by their exports' names, and what each is opened as by this
+/// version.
+pub fn encode_volumes(
+    volumes: Vec<VolumeMetrics>,
+    version: &'static str,
+    text: &mut String,
+) -> fmt::Result {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(OfVolumes(volumes)));
+    registry.register_collector(Box::new(OfVolumes(volumes, version)));
     encode_registry(text, &registry)
 }
 
@@ -89,14 +102,14 @@ impl Collector for OfSeries {
 }
 
 #[derive(Debug)]
-struct OfVolumes(Vec<(String, Counters)>);
+struct OfVolumes(Vec<VolumeMetrics>, &'static str);
 
 impl Collector for OfVolumes {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut by_name: BTreeMap<&str, Vec<(&String, u64)>> = BTreeMap::new();
-        for (export, counters) in &self.0 {
-            for (name, n) in counters {
-                by_name.entry(name).or_default().push((export, *n));
+        for v in &self.0 {
+            for (name, n) in &v.counters {
+                by_name.entry(name).or_default().push((&v.export, *n));
             }
         }
         for (full, values) in by_name {
@@ -118,6 +131,12 @@ impl Collector for OfVolumes {
                 }
             }
         }
+        let (help, kind) = ("How a volume is served; always 1", MetricType::Gauge);
+        let mut family = encoder.encode_descriptor("cairn_volume_info", help, None, kind)?;
+        for v in &self.0 {
+            let labels = [("export", v.export.as_str()), ("mode", &v.mode), ("version", self.1)];
+            ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
+        }
         Ok(())
     }
 }
@@ -136,13 +155,15 @@ mod tests {
         let mut text = String::new();
         encode_series(&recorder, &mut text).expect("a string takes it");
         let counters = vec![("cairn_flushes_total", 3), ("cairn_free_blocks", 5)];
-        encode_volumes(vec![("a".into(), counters)], &mut text).expect("a string takes it");
+        let volume = VolumeMetrics { export: "a".into(), mode: "unified".into(), counters };
+        encode_volumes(vec![volume], "1.2", &mut text).expect("a string takes it");
         for line in [
             "cairn_fuse_request_duration_seconds_count{operation=\"lookup\",export=\"a\"} 1",
             "cairn_nfs_request_duration_seconds_count{procedure=\"getattr\",\
              client=\"192.0.2.1\",export=\"a\"} 1",
             "cairn_flushes_total{export=\"a\"} 3",
             "cairn_free_blocks{export=\"a\"} 5",
+            "cairn_volume_info{export=\"a\",mode=\"unified\",version=\"1.2\"} 1",
         ] {
             assert!(text.lines().any(|l| l == line), "no {line} in\n{text}");
         }

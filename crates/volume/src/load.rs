@@ -45,7 +45,7 @@ pub(crate) async fn load(
         if !probe.is_clean() && !probe.is_usable_at_once(options.mode) {
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
-        check_mode(&probe, &options, place.ground.log.is_some())?;
+        check_mode(&place, &probe, options.mode)?;
         check_segments(&place, &probe, options.mode)?;
     }
     let (env, disk) = (place.ground.env.clone(), place.disk.clone());
@@ -143,8 +143,8 @@ async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Resu
 }
 
 /// Has the volume what the mode needs?
-fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(), String> {
-    let mode = options.mode;
+fn check_mode(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
+    let (has_log, in_store) = (place.ground.log.is_some(), place.store.groups().is_some());
     let needs = probe.superblock.features().journal_only_because();
     let atomic = mode.is_journal() || mode.is_redo();
     if !atomic && !needs.is_empty() {
@@ -182,10 +182,11 @@ fn check_mode(probe: &Probe, options: &OpenOptions, has_log: bool) -> Result<(),
     if let Some(why) = &probe.journal_fault {
         return Err(format!("mode {mode}: {why}; cairn fsck --repair makes a new journal"));
     }
-    Err(format!(
-        "mode {mode} needs a journal, which this volume does not have: tune2fs -j adds one, and \
-         cairn mkfs --profile ext3 makes a volume with one"
-    ))
+    let instead = match in_store {
+        true => "in a log-structured store --mode lfs needs none",
+        false => "tune2fs -j adds one, and cairn mkfs --profile ext3 makes a volume with one",
+    };
+    Err(format!("mode {mode} needs a journal, which this volume does not have: {instead}"))
 }
 
 /// Does it lie where a mode of volumes in segments needs it?

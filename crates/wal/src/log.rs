@@ -87,9 +87,12 @@ pub struct Log {
     probes: u64,
 }
 
+/// The smallest segment that is chosen for a log.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
 fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogError> {
     let room = area.len_bytes().saturating_sub(DATA_AT);
-    let wanted = (room / 512).clamp(64 << 10, 1 << 20).next_power_of_two();
+    let wanted = (room / 512).clamp(SEGMENT_BYTES_MIN, 1 << 20).next_power_of_two();
     let segment_bytes = o.segment_bytes.unwrap_or(wanted as u32);
     let segments = (room / u64::from(segment_bytes.max(1))).min(1 << 20) as u32;
     let start = u64::from(segment_bytes) * u64::from(segments); // LSN 0 is never used
@@ -106,7 +109,8 @@ fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogEr
         clients: Vec::new(),
     };
     if !sb.makes_sense() {
-        let why = format!("{} bytes cannot be cut in segments of {segment_bytes}", room);
+        let least = (DATA_AT + 4 * u64::from(segment_bytes)).div_ceil(1024);
+        let why = format!("too short: a log has at least {least} KiB");
         return Err(LogError::NotALog { why });
     }
     Ok(sb)

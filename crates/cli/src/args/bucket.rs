@@ -41,6 +41,7 @@ pub struct NearArgs {
     pub near_log: Option<PathBuf>,
     /// With --near-log: the bucket has everything after so many seconds, or callers wait.
     #[arg(long, value_name = "SECONDS", global = true, default_value = "5")]
+    #[arg(value_parser = size::seconds)]
     pub upload_within: f64,
 }
 

@@ -21,6 +21,7 @@ pub struct CheckArgs {
     /// Read everything that files hold, and name those with something that cannot be read.
     #[arg(long)]
     pub read: bool,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }

@@ -13,13 +13,16 @@ pub struct ConfigArgs {
 pub enum ConfigCommand {
     /// Is it right? What is wrong is told with line and column.
     Check {
+        /// The file.
         #[arg(default_value = crate::config::DEFAULT_PATH)]
         file: PathBuf,
     },
     /// The volumes with the options that hold for each.
     Show {
+        /// The file.
         #[arg(default_value = crate::config::DEFAULT_PATH)]
         file: PathBuf,
+        /// For programs.
         #[arg(long)]
         json: bool,
     },

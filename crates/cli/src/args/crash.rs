@@ -27,6 +27,7 @@ pub struct CrashArgs {
     /// One scenario [default: all].
     #[arg(long)]
     pub scenario: Option<String>,
+    /// Another one explores other runs.
     #[arg(long, default_value = "0")]
     pub seed: u64,
     /// At least so many distinct crash images for the mode.
@@ -69,6 +70,7 @@ pub struct CrashArgs {
     /// A feature that the volumes have besides (`mmp`, `inline_data`); again for another.
     #[arg(long, value_name = "FEATURE")]
     pub with: Vec<String>,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }

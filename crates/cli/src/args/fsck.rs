@@ -14,6 +14,7 @@ const FSCK_CODES: &str = "Exit codes:
 #[derive(Args)]
 #[command(after_help = FSCK_CODES)]
 pub struct FsckArgs {
+    /// The volume: an image, a device, IMAGE@pN, or a bucket's URL.
     pub image: PathBuf,
     /// Repair what is found.
     #[arg(long)]
@@ -29,6 +30,7 @@ pub struct FsckArgs {
     /// given back, and damage turns it read-only.
     #[arg(long, conflicts_with_all = ["repair", "discard_log", "unless_clean"])]
     pub background: bool,
+    /// For programs.
     #[arg(long)]
     pub json: bool,
 }

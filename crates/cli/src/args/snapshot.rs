@@ -19,12 +19,17 @@ pub enum SnapshotCommand {
     },
     /// Which there are, with the times at which they were made.
     List {
+        /// An image, or a bucket's URL.
         image: PathBuf,
+        /// For programs.
         #[arg(long)]
         json: bool,
     },
     /// Delete the snapshot IMAGE@NAME.
-    Delete { image: PathBuf },
+    Delete {
+        /// IMAGE@NAME
+        image: PathBuf,
+    },
     /// Make a volume in a bucket that begins as the snapshot URL@NAME of another one, and shares
     /// with that what neither writes anew.
     Clone {

@@ -14,12 +14,15 @@ pub struct LfsArgs {
 pub enum LfsCommand {
     /// How its segments are filled; recomputes everything and exits with 3 if something differs.
     Stat {
+        /// An image with a store, or a bucket's URL.
         image: PathBuf,
+        /// For programs.
         #[arg(long)]
         json: bool,
     },
     /// Empty segments, so that writing finds them.
     Clean {
+        /// An image with a store, or a bucket's URL.
         image: PathBuf,
         /// At most so many.
         #[arg(long, default_value = "1048576")]
@@ -31,7 +34,9 @@ pub enum LfsCommand {
     },
     /// Write the newest state as a plain image, which any Linux reads.
     Export {
+        /// An image with a store, or a bucket's URL.
         image: PathBuf,
+        /// The plain image, a new file.
         out: PathBuf,
         /// The state at a checkpoint instead: newer, older, or its number (not of a bucket).
         #[arg(long, value_name = "older|newer|N", value_parser = checkpoint)]

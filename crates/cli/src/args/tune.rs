@@ -22,6 +22,7 @@ pub(super) const UUID_EXAMPLES: &str = "Examples:
 
 #[derive(Args)]
 pub struct ResizeArgs {
+    /// The volume, closed: an image, a device, or IMAGE@pN.
     pub image: PathBuf,
     /// The volume's size [default: the device's, or the file's].
     #[arg(value_parser = size::parse)]
@@ -30,6 +31,7 @@ pub struct ResizeArgs {
 
 #[derive(Args)]
 pub struct LabelArgs {
+    /// The volume, closed: an image, a device, or IMAGE@pN.
     pub image: PathBuf,
     /// Its name from now on, up to 16 bytes [default: show the one it has].
     pub label: Option<String>,
@@ -37,6 +39,7 @@ pub struct LabelArgs {
 
 #[derive(Args)]
 pub struct UuidArgs {
+    /// The volume, closed: an image, a device, or IMAGE@pN.
     pub image: PathBuf,
     /// From now on: a UUID, or `random` for a new one [default: show the one it has].
     pub uuid: Option<String>,

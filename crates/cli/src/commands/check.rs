@@ -140,6 +140,8 @@ fn as_value(u: &Unreadable) -> serde_json::Value {
 fn mounted(dir: &Path, as_json: bool) -> Result<Outcome, Failure> {
     let failed = |e: std::io::Error| Failure::Failed(format!("{}: {e}", dir.display()));
     let device = std::fs::symlink_metadata(dir).map_err(failed)?.dev();
+    // Of one whose server was killed the kernel may still know what it is, and no more.
+    std::fs::read_dir(dir).map_err(failed)?;
     let counter = Counter::new("files read");
     let (mut files, mut bytes, mut bad) = (0u64, 0u64, Vec::new());
     let mut dirs: Vec<PathBuf> = vec![dir.to_owned()];

@@ -42,8 +42,13 @@ fn checked(file: &Path) -> Result<Config, Failure> {
             let image = v.serve.images[0].display();
             say::err(&format!("{}: volume {}: there is no {image}", file.display(), v.name));
         }
+        if let Some(Err(why)) = v.serve.mount.as_deref().map(fuse::check_place) {
+            say::err(&format!("{}: volume {}: {why}", file.display(), v.name));
+        }
     }
-    if !config.volumes.is_empty() {
+    if config.volumes.is_empty() {
+        check_open_args(&config.serve.open)?;
+    } else {
         super::serve::check(&config).map_err(|e| match e {
             Failure::Usage(why) => Failure::Usage(format!("{}: {why}", file.display())),
             other => other,

@@ -98,11 +98,12 @@ pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
 pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
     let image = Image::open(&a.image, true, a.log.as_deref())?;
     let mut out = std::io::stdout().lock();
+    let failed = |e: std::io::Error| Failure::Failed(format!("standard output: {e}"));
     for path in &a.paths {
         let at = image.walk(path)?;
-        image.read(path, at.ino, |part| out.write_all(part))?;
+        image.read(path, at.ino, |part| out.write_all(part).map_err(failed))?;
     }
-    out.flush().map_err(|e| format!("standard output: {e}"))?;
+    out.flush().map_err(failed)?;
     image.close()?;
     Ok(Outcome::Done)
 }
@@ -133,6 +134,9 @@ pub fn make(
     mode: u32,
 ) -> Result<Attr, Failure> {
     let attr = SetAttr { mode: Some(mode), ..SetAttr::default() };
+    if name.is_empty() {
+        return Err(image.failure(path, vfs::FsError::Exists)); // the root directory
+    }
     let request = Request::Make { dir, name, kind, attr, umask: 0, fail_if_exists: true };
     match image.ask(path, request)? {
         Reply::Entry { attr, .. } => Ok(attr),

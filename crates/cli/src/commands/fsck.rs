@@ -17,6 +17,17 @@ pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
     if a.background {
         return super::scrub::run(&a.image, a.json);
     }
+    at_rest(a).map_err(|e| match e {
+        Failure::Failed(why) if super::scrub::server_of(&a.image).is_some() => {
+            let image = a.image.display();
+            Failure::Failed(format!("{why}; `cairn fsck --background {image}` checks it meanwhile"))
+        }
+        other => other,
+    })
+}
+
+/// A volume that nobody uses.
+fn at_rest(a: &FsckArgs) -> Result<Outcome, Failure> {
     let shown = a.image.display().to_string();
     let in_store = super::lfs::is_store(&a.image)?;
     if in_store && (a.repair || a.discard_log) {

@@ -9,7 +9,7 @@ use crate::subtree::Subtree;
 use crate::{Failure, Outcome, say};
 use check::Progress;
 use format::shown;
-use rustix::fs::{CWD, Mode, OFlags, fchmod, mkdirat, openat, symlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, mkdirat, openat, symlinkat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -78,6 +78,17 @@ impl Place<'_> {
         opened.map_err(|e| local(self.shown, e))
     }
 
+    /// A file to write into, and whether it is a new one.
+    fn file(&self) -> Result<(File, bool), Failure> {
+        let mode = Mode::from_raw_mode(0o666);
+        let flags = FILE | OFlags::EXCL | OFlags::CLOEXEC;
+        match openat(self.dir, self.name, flags, mode) {
+            Ok(new) => Ok((File::from(new), true)),
+            Err(Errno::EXIST) => Ok((File::from(self.open(FILE, mode)?), false)),
+            Err(e) => Err(local(self.shown, e)),
+        }
+    }
+
     /// Makes a directory, if it is not there.
     fn directory(&self) -> Result<OwnedFd, Failure> {
         match mkdirat(self.dir, self.name, Mode::from_raw_mode(0o777)) {
@@ -115,12 +126,20 @@ fn tree(image: &Image, path: &str, at: &Attr, (to, named): (&Path, bool)) -> Res
 }
 
 /// Writes what a file holds. Its holes stay holes, but in what is no file itself.
-fn contents(image: &Image, path: &str, at: &Attr, to: &mut File) -> Result<(), Failure> {
+fn contents(
+    image: &Image,
+    path: &str,
+    at: &Attr,
+    (to, shown_to): (&mut File, &Path),
+) -> Result<(), Failure> {
+    let failed = |e: std::io::Error| {
+        Failure::Failed(format!("{}: {e}", shown(shown_to.as_os_str().as_bytes())))
+    };
     if !to.metadata().is_ok_and(|m| m.is_file()) {
-        return image.read(path, at.ino, |part| to.write_all(part));
+        return image.read(path, at.ino, |part| to.write_all(part).map_err(failed));
     }
-    image.read_data(path, at.ino, |offset, part| to.write_all_at(part, offset))?;
-    to.set_len(at.size).map_err(|e| Failure::Failed(format!("{path}: {e}")))
+    image.read_data(path, at.ino, |offset, part| to.write_all_at(part, offset).map_err(failed))?;
+    to.set_len(at.size).map_err(failed)
 }
 
 /// Writes what is no directory.
@@ -128,8 +147,14 @@ fn one(image: &Image, path: &str, at: &Attr, to: &Place<'_>) -> Result<(), Failu
     let fail = |e| local(to.shown, e);
     match at.kind() {
         Kind::File => {
-            let mut file = File::from(to.open(FILE, Mode::from_raw_mode(0o666))?);
-            contents(image, path, at, &mut file)?;
+            let (mut file, new) = to.file()?;
+            if let Err(e) = contents(image, path, at, (&mut file, to.shown)) {
+                if new {
+                    // A part of a file is none; what was there before is gone anyway.
+                    let _ = unlinkat(to.dir, to.name, AtFlags::empty());
+                }
+                return Err(e);
+            }
             fchmod(&file, Mode::from_raw_mode(at.mode & 0o777)).map_err(fail)?;
         }
         Kind::Symlink => {

@@ -44,6 +44,7 @@ pub fn run(a: &InfoArgs) -> Result<Outcome, Failure> {
         "inode_bytes": geo.inode_bytes,
         "blocks": geo.blocks,
         "size_bytes": geo.blocks * geo.block_bytes as u64,
+        "free_bytes": looked.free.map(|f| f.0 * geo.block_bytes as u64),
         "groups": geo.groups,
         "inodes": geo.inodes(),
         "free_blocks": looked.free.map(|f| f.0),
@@ -171,22 +172,61 @@ fn log_state(found: &Found, report: Option<&LogReport>) -> Value {
     })
 }
 
+/// What a person asks first; the rest stands behind it, by its name.
+const FIRST: [&str; 14] = [
+    "image",
+    "served_by",
+    "state",
+    "mount",
+    "label",
+    "uuid",
+    "size_bytes",
+    "free_bytes",
+    "mode",
+    "promise",
+    "clean",
+    "needs_recovery",
+    "recovery",
+    "read_only",
+];
+
 fn print(all: &Value) {
     let Value::Object(map) = all else { return };
-    for (key, value) in map {
+    let first = FIRST.iter().filter_map(|k| map.get_key_value(*k));
+    let rest = map.iter().filter(|(k, _)| !FIRST.contains(&k.as_str()));
+    for (key, value) in first.chain(rest) {
         let text = match value {
             Value::Null => continue,
+            Value::String(s) if s.is_empty() => continue,
+            Value::String(s) if key.ends_with("uuid") => hyphened(s),
             Value::String(s) => shown(s.as_bytes()),
             Value::Array(a) => a.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" "),
-            Value::Number(n) if key == "size_bytes" => size::show(n.as_u64().unwrap_or(0)),
+            Value::Number(n) if is_amount(key) => size::show(n.as_u64().unwrap_or(0)),
             Value::Object(parts) => {
                 print_parts(parts);
                 continue;
             }
             other => other.to_string(),
         };
-        tell!("{:16} {text}", key.replace('_', " "));
+        tell!("{:16} {text}", name_of(key));
     }
+}
+
+/// Is it an amount of bytes, and no length that is a choice?
+fn is_amount(key: &str) -> bool {
+    (key.ends_with("_bytes") || key == "log_capacity")
+        && !["block_bytes", "inode_bytes"].contains(&key)
+}
+
+fn name_of(key: &str) -> String {
+    let short = if is_amount(key) { key.trim_end_matches("_bytes") } else { key };
+    short.replace('_', " ")
+}
+
+/// A UUID's digits as others write them.
+fn hyphened(hex: &str) -> String {
+    let digits = u128::from_str_radix(hex, 16).map(u128::to_be_bytes);
+    digits.map_or_else(|_| hex.to_owned(), |uuid| super::tune::hyphened(&uuid))
 }
 
 /// What a store of segments is and has cost, a line each.

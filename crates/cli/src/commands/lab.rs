@@ -5,6 +5,7 @@ use crate::args::{LabArgs, LabCommand};
 use crate::{Failure, Outcome};
 use lab::experiments::{Claim, EXPERIMENTS, Experiment, Findings, Scale, Table};
 use std::collections::BTreeMap;
+use std::path::Path;
 
 /// The command.
 pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
@@ -32,7 +33,22 @@ pub fn run(a: &LabArgs) -> Result<Outcome, Failure> {
             let surprise = all.values().flat_map(|f| &f.claims).any(|c| c.is_surprise());
             Ok(if surprise { Outcome::Broken } else { Outcome::Done })
         }
+        LabCommand::Report { names, small, out } => report(names, *small, out),
     }
+}
+
+fn report(names: &[String], small: bool, out: &Path) -> Result<Outcome, Failure> {
+    let scale = if small { Scale::Small } else { Scale::Paper };
+    let mut all = Vec::new();
+    for e in chosen(names)? {
+        all.push((e, e.run(scale)?));
+    }
+    let claims = || all.iter().flat_map(|(_, f)| &f.claims);
+    let told = meaning(claims());
+    let written = std::fs::write(out, super::lab_report::page(&all, &told));
+    written.map_err(|e| format!("{}: {e}", out.display()))?;
+    tell!("{}: {told}", out.display());
+    Ok(if claims().any(Claim::is_surprise) { Outcome::Broken } else { Outcome::Done })
 }
 
 fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, Failure> {

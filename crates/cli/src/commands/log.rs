@@ -1,7 +1,9 @@
 //! `cairn log`: the stand-alone log on a file, a partition or a disk, from the command line. What
 //! entries mean is their writer's business; nothing here knows a file system.
 
+use super::mkfs::{NewFiles, what_is_there};
 use crate::args::{LogArgs, LogClient, LogCommand};
+use crate::device::FileDevice;
 use crate::{Failure, Outcome};
 use env::{DiskId, Env, Local};
 use host::{HostFile, drive, entropy};
@@ -67,17 +69,17 @@ fn writing<T: 'static>(
 }
 
 fn format(path: &Path, size: u64, force: bool) -> Result<Outcome, Failure> {
+    let mut new = NewFiles::default();
     let file = match path.exists() {
         true => HostFile::open_log(path, false)?,
-        false => HostFile::create(path, size)?,
+        false => new.create(path, size)?,
     };
-    let mut start = [0; 8192];
-    let read = file.read_at(0, &mut start[..file.size_bytes().min(8192) as usize]);
-    read.map_err(|e| format!("{}: {e}", path.display()))?;
-    if !force && start.iter().any(|b| *b != 0) {
-        let why = format!("{}: is not blank; --force makes a log of it", path.display());
-        return Err(Failure::Failed(why));
+    let device = FileDevice(Arc::new(file));
+    if let Some(there) = what_is_there(&device, path)?.filter(|_| !force) {
+        let why = format!("there is {there} already, which --force would destroy");
+        return Err(Failure::Failed(format!("{}: {why}", path.display())));
     }
+    let file = Arc::into_inner(device.0).expect("nobody else has it");
     let uuid = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     on(file, |_, area| {
         Box::pin(async move {
@@ -85,6 +87,7 @@ fn format(path: &Path, size: u64, force: bool) -> Result<Outcome, Failure> {
             Log::format(&area, &options).await
         })
     })?;
+    new.stay();
     Ok(Outcome::Done)
 }
 

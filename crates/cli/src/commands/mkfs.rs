@@ -22,16 +22,20 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         return Err(Failure::Usage(why));
     }
     let blocks = make(a)?;
+    let lies_in = match a.profile {
+        _ if Url::of(&a.image)?.is_some() => " in a log-structured store in a bucket",
+        Profile::Lfs => " in a log-structured store",
+        _ => "",
+    };
+    let kind = match a.profile {
+        Profile::Lfs if a.journal_size.is_some() => "ext3",
+        Profile::Lfs => "ext2",
+        _ if Url::of(&a.image)?.is_some() => "ext2",
+        other => other.name(),
+    };
     tell!(
-        "{}: {} volume, {} blocks of {}, {}",
+        "{}: {kind} volume{lies_in}, {blocks} blocks of {}, {}",
         a.image.display(),
-        match a.profile {
-            _ if Url::of(&a.image)?.is_some() => "ext2 in a log-structured store in a bucket",
-            Profile::Lfs if a.journal_size.is_none() => "ext2 in a log-structured store",
-            Profile::Lfs => "ext3 in a log-structured store",
-            other => other.name(),
-        },
-        blocks,
         a.block_size,
         size::show(blocks * a.block_size)
     );
@@ -112,10 +116,11 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
 
 /// Files that are made, and go again if nothing comes of them.
 #[derive(Default)]
-struct NewFiles(Vec<PathBuf>);
+pub struct NewFiles(Vec<PathBuf>);
 
 impl NewFiles {
-    fn create(&mut self, path: &Path, bytes: u64) -> Result<HostFile, Failure> {
+    /// Makes a file of this length.
+    pub fn create(&mut self, path: &Path, bytes: u64) -> Result<HostFile, Failure> {
         if let Some(image) = crate::disk::missing_of(path) {
             let (shown, image) = (path.display(), image.display());
             return Err(Failure::Failed(format!("{shown}: there is no {image} with partitions")));
@@ -128,7 +133,8 @@ impl NewFiles {
         }
         Ok(made?)
     }
-    fn stay(&mut self) {
+    /// They stay.
+    pub fn stay(&mut self) {
         self.0.clear();
     }
 }
@@ -293,24 +299,34 @@ fn holds_something(device: &FileDevice) -> Result<bool, IoError> {
     Ok(false)
 }
 
+/// What would be destroyed; None: nothing is there.
+pub fn what_is_there(device: &FileDevice, path: &Path) -> Result<Option<String>, Failure> {
+    let failed = |e: IoError| Failure::Failed(format!("{}: {e}", path.display()));
+    let mut start = [0; lfs::MAGIC.len()];
+    if device.size_bytes() >= start.len() as u64 {
+        device.read_at(0, &mut start).map_err(failed)?;
+    }
+    Ok(if volume::probe(device).is_ok() || start == lfs::MAGIC {
+        Some("a volume".to_owned())
+    } else if holds_something(device).map_err(failed)? {
+        Some(volume::foreign(device).map_or_else(|| "something".to_owned(), |f| f.name))
+    } else {
+        None
+    })
+}
+
 fn existing(path: &Path, size: Option<u64>, force: bool) -> Result<Arc<HostFile>, Failure> {
     let shown = path.display();
     let file = Arc::new(crate::disk::open(path, false)?);
     let device = FileDevice(file.clone());
-    if !force {
-        let there = if volume::probe(&device).is_ok() {
-            Some("a volume".to_owned())
-        } else if holds_something(&device).map_err(|e| format!("{shown}: {e}"))? {
-            Some(volume::foreign(&device).map_or_else(|| "something".to_owned(), |f| f.name))
-        } else {
-            None
-        };
-        if let Some(there) = there {
-            let why = format!("there is {there} already, which --force would destroy");
-            return Err(Failure::Failed(format!("{shown}: {why}")));
-        }
+    if let Some(there) = what_is_there(&device, path)?.filter(|_| !force) {
+        let why = format!("there is {there} already, which --force would destroy");
+        return Err(Failure::Failed(format!("{shown}: {why}")));
     }
     let is_file = path.is_file();
+    if is_file && size.is_none() && file.size_bytes() == 0 {
+        return Err(Failure::Usage(format!("{shown}: it is empty: --size is needed")));
+    }
     if let Some(size) = size.filter(|s| is_file && *s > file.size_bytes()) {
         let grown =
             std::fs::OpenOptions::new().write(true).open(path).and_then(|f| f.set_len(size));

@@ -11,6 +11,7 @@ pub mod generate;
 pub mod get;
 pub mod info;
 pub mod lab;
+mod lab_report;
 pub mod lfs;
 pub mod log;
 pub mod mkfs;

@@ -81,8 +81,11 @@ impl NfsArgs {
         Ok(NfsArgs { address, exports: all })
     }
 
-    /// Is there a volume for each export that names one? These are served.
+    /// Is there a volume for each export that names one, and only one? These are served.
     pub fn check_names(&self, names: &[String]) -> Result<(), Failure> {
+        if let Some(twice) = names.iter().enumerate().find(|(n, name)| names[..*n].contains(name)) {
+            return Err(Failure::Usage(two_of_a_name(twice.1)));
+        }
         let known = |e: &&Export| e.name.is_empty() || names.iter().any(|n| **n == *e.name);
         let Some(stray) = self.exports.iter().find(|e| !known(e)) else { return Ok(()) };
         let shown: Vec<String> = names.iter().map(|n| format!("/{n}")).collect();
@@ -157,19 +160,26 @@ fn mount_line(at: SocketAddr, name: &str) -> String {
     format!("mount -t nfs -o {options} {host}:/{name} DIR")
 }
 
+fn two_of_a_name(name: &str) -> String {
+    format!(
+        "two volumes would be exported as /{name}: a configuration (--config) gives them names, or \
+         rename one's file"
+    )
+}
+
 /// Clients tell volumes apart by their names, and handles by the volumes' UUIDs.
 fn all_different(volumes: &[Served]) -> Result<(), String> {
     for (i, a) in volumes.iter().enumerate() {
         for b in &volumes[i + 1..] {
             if a.name == b.name {
-                return Err(format!("two volumes would be exported as /{}: rename one", a.name));
+                return Err(two_of_a_name(&a.name));
             }
             if a.info.uuid == b.info.uuid {
                 let (a, b) = (&a.name, &b.name);
                 return Err(format!(
                     "/{a} and /{b} are copies of one volume (the same UUID), and clients would \
                      take one for the other: serve them one at a time, or give one a new UUID \
-                     (tune2fs -U random)"
+                     (cairn uuid IMAGE random)"
                 ));
             }
         }

@@ -1,7 +1,9 @@
 //! `cairn fsck --background`: has a running server check one of its volumes while that is in use,
 //! and waits until it has. It knows the server by its control socket alone.
 
+use crate::disk::real;
 use crate::progress::Bar;
+use crate::size::count;
 use crate::status::{Server, VolumeReport, servers};
 use crate::{Failure, Outcome, say};
 use check::Progress;
@@ -14,8 +16,6 @@ const ASKED_EVERY: Duration = Duration::from_millis(100);
 /// The server that serves this image, or has it mounted there, and the volume's name: of several,
 /// as a volume in a bucket may have, the one that writes it.
 pub fn server_of(image: &Path) -> Option<(Server, String)> {
-    // A partition's name is no file's.
-    let real = |p: &Path| p.canonicalize().or_else(|_| std::path::absolute(p)).unwrap_or_default();
     let wanted = real(image);
     let is = |v: &VolumeReport| {
         let mount = v.mount.as_deref().map(Path::new);
@@ -62,8 +62,10 @@ impl Scrubbed {
     /// As a clause.
     pub fn told(&self) -> String {
         let done = format!(
-            "{} blocks and {} inodes given back, {} counts and names mended",
-            self.blocks, self.inodes, self.mended
+            "{} and {} given back, {} counts and names mended",
+            count(self.blocks, "block"),
+            count(self.inodes, "inode"),
+            self.mended
         );
         match (self.running, self.passes) {
             (true, _) => {
@@ -71,6 +73,7 @@ impl Scrubbed {
                 format!("checked while in use, {at} of {all} groups read; {done}")
             }
             (false, 0) => "not checked since it was opened".into(),
+            (false, 1) => format!("checked once while in use; {done}"),
             (false, n) => format!("checked {n} times while in use; {done}"),
         }
     }

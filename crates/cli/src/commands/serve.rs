@@ -12,7 +12,7 @@ use crate::pool;
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
 use crate::{Failure, Outcome, say};
 use fuse::{CachePolicy, MountOptions, Options, Serving, Session, UringChoice};
-use host::{Driver, Pool, Stop, block_signals, wait_for_stop};
+use host::{Driver, Pool, Stop, Stops};
 use stats::Recorder;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -66,6 +66,7 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     }
     let read_only = a.open.read_only || options.is_read_only();
     let a = MountArgs { open: OpenArgs { read_only, ..a.open }, ..a };
+    fuse::check_place(&a.dir)?;
     if a.daemon {
         return daemonize();
     }
@@ -75,7 +76,7 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
 }
 
 /// What the lists say, one after the other.
-fn mount_options(lists: &[String]) -> Result<Options, Failure> {
+pub fn mount_options(lists: &[String]) -> Result<Options, Failure> {
     Options::default().with(&lists.join(",")).map_err(|e| Failure::Usage(format!("-o: {e}")))
 }
 
@@ -119,6 +120,7 @@ pub fn run(a: ServeArgs) -> Result<Outcome, Failure> {
     // What was asked for wrongly is told before anything is opened, and so recovered, or made.
     let (mounts, nfs) = wanted(&config)?;
     let a = &config.serve;
+    mounts.iter().try_for_each(|m| fuse::check_place(&m.dir).map(drop))?;
     host::keep_pages_small();
     if a.images.is_empty()
         && a.config.is_none()
@@ -191,15 +193,18 @@ pub fn check(config: &Config) -> Result<(), Failure> {
     wanted(config).map(drop)
 }
 
+/// Is it ADDRESS:PORT, as far as can be told without asking for it?
+pub fn check_address(option: &str, address: &str) -> Result<(), Failure> {
+    let port = address.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
+    let why = || format!("--{option} {address}: write ADDRESS:PORT, as 127.0.0.1:2049");
+    if port { Ok(()) } else { Err(Failure::Usage(why())) }
+}
+
 fn wanted(config: &Config) -> Result<(Vec<Mounting>, Option<NfsArgs>), Failure> {
     refuse_what_is_not_there(config)?;
     let a = &config.serve;
     for (option, address) in [("nfs", &a.nfs), ("http", &a.http)] {
-        let port = |a: &String| a.rsplit_once(':').is_some_and(|(_, p)| p.parse::<u16>().is_ok());
-        if let Some(wrong) = address.as_ref().filter(|a| !port(a)) {
-            let why = format!("--{option} {wrong}: write ADDRESS:PORT, as 127.0.0.1:2049");
-            return Err(Failure::Usage(why));
-        }
+        address.iter().try_for_each(|a| check_address(option, a))?;
     }
     Ok((mounts(config)?, nfs_of(config)?))
 }
@@ -245,7 +250,7 @@ fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
 }
 
 fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Failure> {
-    block_signals();
+    let stops = Stops::new().map_err(|e| format!("signals: {e}"))?;
     open_doors(&volumes)?;
     drop(fronts.opening.take());
     let mut served = Vec::new();
@@ -278,7 +283,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
     }
     notify::ready(volumes.iter().map(|v| v.name.as_str()));
     let _watchdog = Watchdog::start(&pool);
-    serve_until_stopped(&sessions, &servers, (config.as_deref(), kept));
+    serve_until_stopped(&stops, &sessions, &servers, (config.as_deref(), kept));
     notify::stopping();
     volumes.iter().for_each(|v| v.file.let_go_soon());
     end(&volumes, &pool, servers, &sessions)
@@ -288,6 +293,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
 /// volume is another machine's. SIGHUP reads the configuration's exports again, where there is one,
 /// and ends it where there is none.
 fn serve_until_stopped(
+    stops: &Stops,
     sessions: &[Session],
     servers: &Servers,
     (config, mut kept): (Option<&Path>, Option<pool::Kept>),
@@ -296,7 +302,7 @@ fn serve_until_stopped(
         let unmounted = !sessions.is_empty() && sessions.iter().all(Session::has_ended);
         unmounted || kept.as_mut().is_some_and(pool::Kept::is_lost)
     };
-    while wait_for_stop(&mut gone) == Stop::Hangup {
+    while stops.wait(&mut gone) == Stop::Hangup {
         let Some(path) = config else { return };
         notify::reloading();
         match config::load(path).and_then(|c| nfs_of(&c)) {

@@ -97,9 +97,11 @@ fn prepared(
     options.read_only = read_only;
     options.snapshot = file.snapshot();
     options.user = crate::hold::user(file.path());
-    if args.follow && !file.is_bucket() {
-        let why = "--follow: only a volume in a bucket is written by another machine";
-        return Err(Failure::Usage(why.into()));
+    let of_buckets =
+        [("follow", args.follow), ("standby", args.standby), ("take-over", args.take_over)];
+    if let Some((option, _)) = of_buckets.iter().find(|o| o.1 && !file.is_bucket()) {
+        let why = format!("--{option}: only a volume in a bucket is written by other machines");
+        return Err(Failure::Usage(why));
     }
     let shown = file.path().display().to_string();
     say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));

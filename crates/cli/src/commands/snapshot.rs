@@ -5,6 +5,7 @@
 use crate::args::{SnapshotArgs, SnapshotCommand};
 use crate::status::Server;
 use crate::{Failure, Outcome, disk};
+use jiff::Timestamp;
 use serde_json::json;
 use std::io;
 use std::path::Path;
@@ -37,18 +38,8 @@ fn now() -> u64 {
 
 /// A time as a name that sorts: 2026-11-22T21:30:00.
 fn told(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days since 1 March of the year 0, in eras of 400 years.
-    let days = days + 719_468;
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, month) =
-        (day - (153 * month + 2) / 5 + 1, if month < 10 { month + 3 } else { month - 9 });
-    let year = era * 400 + year + u64::from(month <= 2);
-    let (hour, minute, second) = (rest / 3600, rest / 60 % 60, rest % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}")
+    let time = i64::try_from(seconds).ok().and_then(|s| Timestamp::from_second(s).ok());
+    time.map_or_else(|| seconds.to_string(), |t| t.strftime("%Y-%m-%dT%H:%M:%S").to_string())
 }
 
 /// The server that has this volume, and the volume's place in its report. One that only reads a
@@ -66,16 +57,21 @@ fn failure(image: &Path, e: &io::Error) -> Failure {
     Failure::Failed(format!("{}: {e}", image.display()))
 }
 
+/// Errors: the volume has no store that could keep snapshots.
+fn refuse_plain(image: &Path) -> Result<(), Failure> {
+    if super::lfs::is_store(image)? {
+        return Ok(());
+    }
+    let why = "it is in no log-structured store: cairn mkfs --profile lfs makes volumes that are";
+    Err(Failure::Failed(format!("{}: {why}", image.display())))
+}
+
 /// Makes or deletes a snapshot of a volume that nobody serves.
 fn in_store(image: &Path, op: SnapshotOp) -> Result<(), Failure> {
     if super::objects::is_bucket(image)? {
         return super::objects::snapshot(image, op, now());
     }
-    if !super::lfs::is_store(image)? {
-        let why =
-            "it is in no log-structured store: cairn mkfs --profile lfs makes volumes that are";
-        return Err(Failure::Failed(format!("{}: {why}", image.display())));
-    }
+    refuse_plain(image)?;
     let made = now();
     super::lfs::on_with(image, lfs::OpenOptions::default(), move |_, store| {
         Box::pin(async move {
@@ -135,9 +131,7 @@ fn all_of(image: &Path) -> Result<Vec<(u64, String)>, Failure> {
     if super::objects::is_bucket(image)? {
         return super::objects::snapshots(image);
     }
-    if !super::lfs::is_store(image)? {
-        return Ok(Vec::new());
-    }
+    refuse_plain(image)?;
     let options = lfs::OpenOptions { read_only: true, ..lfs::OpenOptions::default() };
     super::lfs::on_with(image, options, |_, store| {
         let all = store.snapshots().into_iter().map(|s| (s.made, s.name)).collect();

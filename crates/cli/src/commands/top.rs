@@ -1,6 +1,7 @@
 //! `cairn top`: a server, live, on a terminal: how full, how busy, how quick. It asks the server's
 //! control socket once a second and draws what has changed.
 
+use super::scrub::Scrubbed;
 use super::stats::{asked, keep, span, time};
 use crate::args::StatsArgs;
 use crate::status::{Report, Server, VolumeReport};
@@ -18,6 +19,24 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_secs(1);
 /// So many past seconds are drawn.
 const PAST: usize = 240;
+/// The chart is drawn on terminals of so many lines.
+const CHART_FROM: u16 = 20;
+/// What is told of an operation, and how wide that is.
+const COLUMNS: [(&str, u16); 9] = [
+    ("operation", 13),
+    ("volume", 10),
+    ("by", 15),
+    ("per s", 7),
+    ("errors", 7),
+    ("half in", 8),
+    ("90 % in", 8),
+    ("99 % in", 8),
+    ("all in", 8),
+];
+/// Which of them are given up where there is no room, the first first.
+const GIVEN_UP: [usize; 7] = [6, 5, 8, 1, 4, 2, 3];
+/// Of a volume, with an empty one behind it.
+const VOLUME_LINES: usize = 5;
 
 /// What is shown: the server, and rates since the last look.
 struct View {
@@ -98,11 +117,14 @@ impl View {
 
     fn draw(&self, f: &mut Frame<'_>) {
         let r = &self.server.report;
-        let volumes = (r.volumes.len() as u16 * 4).min(f.area().height / 2);
+        // Where there is no room for all of each, a line has to do.
+        let half = usize::from(f.area().height / 2);
+        let lines = if r.volumes.len() * VOLUME_LINES > half { 1 } else { VOLUME_LINES };
+        let volumes = (r.volumes.len() * lines).min(half) as u16;
         let [head, at, chart, table] = Layout::vertical([
             Constraint::Length(1),
             Constraint::Length(volumes),
-            Constraint::Length(5),
+            Constraint::Length(if f.area().height < CHART_FROM { 0 } else { 5 }),
             Constraint::Min(3),
         ])
         .areas(f.area());
@@ -111,8 +133,11 @@ impl View {
         let line = format!("cairn {}, process {}, up for {up}", r.version, r.pid);
         let line = format!("{line}; {rate} operations/s; q quits");
         f.render_widget(Line::from(line).bold(), head);
-        let rows = Layout::vertical(r.volumes.iter().map(|_| Constraint::Length(4))).split(at);
-        r.volumes.iter().zip(rows.iter()).for_each(|(v, at)| volume(f, v, *at));
+        let each = r.volumes.iter().map(|_| Constraint::Length(lines as u16));
+        let rows = Layout::vertical(each).split(at);
+        for (v, at) in r.volumes.iter().zip(rows.iter()) {
+            if lines == 1 { volume_line(f, v, *at) } else { volume(f, v, *at) }
+        }
         let shown = usize::from(chart.width).min(self.rates.len());
         let rates = self.rates.iter().skip(self.rates.len() - shown);
         let spark = Sparkline::default().data(rates).style(Style::new().fg(Color::Cyan));
@@ -148,32 +173,74 @@ impl View {
             }
         }
         rows.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
-        let head = [
-            "operation",
-            "volume",
-            "by",
-            "per s",
-            "errors",
-            "half in",
-            "90 % in",
-            "99 % in",
-            "all in",
-        ];
-        let widths = [14, 12, 16, 9, 8, 10, 10, 10, 10].map(Constraint::Length);
-        let table = Table::new(rows.into_iter().map(|(_, row)| Row::new(row)), widths);
-        f.render_widget(table.header(Row::new(head).bold()), at);
+        let shown = columns(at.width);
+        let row = |cells: &[String]| Row::new(shown.iter().map(|n| cells[*n].clone()));
+        let head = Row::new(shown.iter().map(|n| COLUMNS[*n].0)).bold();
+        let widths = shown.iter().map(|n| Constraint::Length(COLUMNS[*n].1));
+        let table = Table::new(rows.iter().map(|(_, cells)| row(cells)), widths);
+        f.render_widget(table.header(head), at);
     }
 }
 
-/// Two lines of words, and how full it is.
-fn volume(f: &mut Frame<'_>, v: &VolumeReport, at: Rect) {
-    let [name, promise, full] = Layout::vertical([Constraint::Length(1); 3]).areas(at);
+/// Those for which there is room.
+fn columns(width: u16) -> Vec<usize> {
+    let mut all: Vec<usize> = (0..COLUMNS.len()).collect();
+    for n in GIVEN_UP {
+        let wanted: u16 = all.iter().map(|n| COLUMNS[*n].1 + 1).sum();
+        if wanted <= width + 1 {
+            break;
+        }
+        all.retain(|m| *m != n);
+    }
+    assert_eq!(all[0], 0, "whatever is given up, an operation keeps its name");
+    all
+}
+
+fn used(v: &VolumeReport) -> u64 {
+    v.bytes - v.bytes_free.min(v.bytes)
+}
+
+fn share(used: u64, of: u64) -> f64 {
+    assert!(used <= of, "{used} of {of} cannot be drawn");
+    if of == 0 { 0.0 } else { used as f64 / of as f64 }
+}
+
+/// Its name and state, green if that is as it should be.
+fn named<'a>(v: &VolumeReport, more: &str) -> Line<'a> {
     let read_only = if v.read_only { ", read-only" } else { "" };
-    let line = Line::from(format!("/{}  {}{read_only}  {}", v.name, v.state, v.image));
-    f.render_widget(if v.state == "ok" { line.green() } else { line.red().bold() }, name);
+    let line = Line::from(format!("/{}  {}{read_only}  {more}", v.name, v.state));
+    if v.state == "ok" { line.green() } else { line.red().bold() }
+}
+
+/// All of it in a line.
+fn volume_line(f: &mut Frame<'_>, v: &VolumeReport, at: Rect) {
+    let percent = 100.0 * share(used(v), v.bytes);
+    let more = format!("mode {}, {percent:.0} % of {}", v.mode, size::show(v.bytes));
+    f.render_widget(named(v, &more), at);
+}
+
+/// How it was opened, what is to be written back, what the checker has done.
+fn notes(v: &VolumeReport) -> String {
+    let mut all = vec![format!("{} to be written back", size::show(v.dirty_bytes))];
+    all.extend(v.operations_a_commit.map(|n| format!("{n:.1} operations a commit")));
+    if let Some(o) = v.openings.first() {
+        let recovered = o.recovered.as_deref().unwrap_or("closed cleanly before");
+        all.push(format!("opened in {} ms, {recovered}", o.took_ms));
+    }
+    let scrubbed = Scrubbed::of(v);
+    if scrubbed.running || scrubbed.passes > 0 {
+        all.push(scrubbed.told());
+    }
+    all.join("; ")
+}
+
+/// Three lines of words, and how full it is.
+fn volume(f: &mut Frame<'_>, v: &VolumeReport, at: Rect) {
+    let [name, promise, full, more] = Layout::vertical([Constraint::Length(1); 4]).areas(at);
+    f.render_widget(named(v, &v.image), name);
     f.render_widget(Paragraph::new(format!("mode {}: {}", v.mode, v.promise)), promise);
-    let used = v.bytes - v.bytes_free.min(v.bytes);
-    let share = |used: u64, of: u64| if of == 0 { 0.0 } else { used as f64 / of as f64 };
+    f.render_widget(Line::from(notes(v)).dim(), more);
+    let used = used(v);
     let parts = [
         (format!("{} of {}", size::show(used), size::show(v.bytes)), share(used, v.bytes)),
         (format!("cache {}", size::show(v.cache.used_bytes)), v.cache.share()),
@@ -197,6 +264,29 @@ mod tests {
     const REPORT: &str = include_str!("../status/example.json");
 
     #[test]
+    fn columns_are_left_out_before_any_is_cut() {
+        assert_eq!(columns(120).len(), 9);
+        assert_eq!(columns(80), [0, 1, 2, 3, 4, 7, 8]);
+        assert_eq!(columns(40), [0, 3, 7]);
+        assert_eq!(columns(10), [0, 7]);
+    }
+
+    /// The last line of a terminal of 24 lines must not cost somebody a volume.
+    #[test]
+    fn many_volumes_have_a_line_each() {
+        let mut report: Report = serde_json::from_str(REPORT).expect("it is a report");
+        let one = report.volumes[0].clone();
+        report.volumes =
+            (0..10).map(|n| VolumeReport { name: format!("v{n}"), ..one.clone() }).collect();
+        let server = Server::of(report.clone());
+        let view = View { server, volume: None, before: report, rates: VecDeque::new() };
+        let mut t = Terminal::new(TestBackend::new(80, 24)).expect("in memory");
+        t.draw(|f| view.draw(f)).expect("in memory");
+        let shown: String = t.backend().buffer().content().iter().map(|c| c.symbol()).collect();
+        assert!((0..10).all(|n| shown.contains(&format!("/v{n}  ok"))), "{shown}");
+    }
+
+    #[test]
     fn a_server_is_drawn_on_terminals_of_any_size() {
         let report: Report = serde_json::from_str(REPORT).expect("it is a report");
         let server = Server::of(report.clone());
@@ -210,6 +300,8 @@ mod tests {
             for word in ["/home", "unified", "create", "stopped"] {
                 assert!(width < 80 || shown.contains(word), "{word} at {width}x{height}: {shown}");
             }
+            let all = shown.contains("closed cleanly before");
+            assert!(height < 40 || all, "at {width}x{height}: {shown}");
         }
     }
 }

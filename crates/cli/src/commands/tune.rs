@@ -52,9 +52,9 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
     }
     let (before, after) = growth.groups();
     tell!(
-        "{shown}: {} now; {} groups, {} of them new",
+        "{shown}: {} now; {}, {} of them new",
         size::show(growth.bytes()),
-        after,
+        size::count(after.into(), "group"),
         after - before
     );
     if growth.leaves_reserve() {
@@ -126,7 +126,7 @@ fn refuse_store(image: &Path, why: &str) -> Result<(), Failure> {
     }
 }
 
-fn hyphened(uuid: &[u8; 16]) -> String {
+pub(super) fn hyphened(uuid: &[u8; 16]) -> String {
     let hex: String = uuid.iter().map(|b| format!("{b:02x}")).collect();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }

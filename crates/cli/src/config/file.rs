@@ -59,6 +59,10 @@ impl File {
         })?;
         for (name, value) in in_order(table.get_ref()) {
             if name.get_ref() != "volume" {
+                if value.get_ref().is_table() {
+                    let why = format!("unknown section {}: write [volume.NAME]", name.get_ref());
+                    return Err(file.wrong(name.span().start, &why));
+                }
                 let key = file.key(name, value, false)?;
                 file.general.push(key);
                 continue;

@@ -19,6 +19,8 @@ mod file;
 mod options;
 
 use crate::args::{Cli, Command, ServeArgs};
+use crate::disk::real;
+use crate::image::mode_of;
 use crate::{Failure, say};
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 use file::{File, Key};
@@ -79,8 +81,13 @@ pub fn load_alone(path: &Path) -> Result<Config, Failure> {
 }
 
 fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
+    let text = std::fs::read_to_string(path).map_err(|e| {
+        let why = match e.kind() {
+            std::io::ErrorKind::InvalidData => "this is no text, so no configuration".to_owned(),
+            _ => e.to_string(),
+        };
+        Failure::Failed(format!("{}: {why}", path.display()))
+    })?;
     let file = File::parse(path, &text).map_err(Failure::Usage)?;
     let given = matches_of(line)?;
     let general: Vec<OsString> = arguments(&file, &file.general, &given)?;
@@ -98,7 +105,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
         let (mut one, shown) = parsed(line, &args)?;
         one.images = vec![image_of(&file, v)?];
         check_name(&file, v)?;
-        let same = |o: &&VolumeArgs| o.serve.images == one.images;
+        let same = |o: &&VolumeArgs| real(&o.serve.images[0]) == real(&one.images[0]);
         if let Some(other) = volumes.iter().find(same) {
             let why = format!("volume {:?} has the image of {:?}", v.name, other.name);
             return Err(Failure::Usage(file.wrong(v.at, &why)));
@@ -143,6 +150,9 @@ fn check_name(file: &File, v: &file::Volume) -> Result<(), Failure> {
 }
 
 fn image_of(file: &File, v: &file::Volume) -> Result<PathBuf, Failure> {
+    if let Some(several) = v.keys.iter().find(|k| k.name == "image" && k.values.len() != 1) {
+        return Err(Failure::Usage(file.wrong(several.at, "image has one value")));
+    }
     let image = v.strings("image").next();
     let missing = || Failure::Usage(file.wrong(v.at, &format!("volume {:?} has no image", v.name)));
     image.map(PathBuf::from).ok_or_else(missing)
@@ -159,7 +169,7 @@ fn arguments(file: &File, keys: &[Key], given: &ArgMatches) -> Result<Vec<OsStri
         }
         let args = options::as_arguments(key).map_err(|why| file.wrong(key.at, &why));
         let args = args.map_err(Failure::Usage)?;
-        options::try_alone(&args).map_err(|why| {
+        options::try_alone(&args).and_then(|()| meaning(key)).map_err(|why| {
             let at = key.values.first().map_or(key.at, |v| v.1);
             Failure::Usage(file.wrong(at, &why))
         })?;
@@ -170,10 +180,27 @@ fn arguments(file: &File, keys: &[Key], given: &ArgMatches) -> Result<Vec<OsStri
     Ok(all)
 }
 
+/// Does a value mean something that can be done, as far as it says so by itself?
+fn meaning(key: &Key) -> Result<(), String> {
+    use crate::commands::serve::{check_address, mount_options};
+    for (text, _) in &key.values {
+        let tried = match key.name.as_str() {
+            "mode" => mode_of(text).map(drop),
+            "nfs" | "http" => check_address(&key.name, text),
+            "options" => mount_options(std::slice::from_ref(text)).map(drop),
+            _ => Ok(()),
+        };
+        if let Err(Failure::Usage(why) | Failure::Failed(why)) = tried {
+            return Err(why);
+        }
+    }
+    Ok(())
+}
+
 fn check_export(file: &File, key: &Key) -> Result<(), Failure> {
     for (text, at) in &key.values {
-        let rule = nfs::parse_export(&format!("v={text}"));
-        rule.map_err(|why| Failure::Usage(file.wrong(*at, &why)))?;
+        let wrong = |why: String| Failure::Usage(file.wrong(*at, &format!("export: {why}")));
+        nfs::check_clients(text).map_err(wrong)?;
     }
     Ok(())
 }

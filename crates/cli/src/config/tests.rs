@@ -72,6 +72,13 @@ fn what_is_wrong_is_told_with_its_place() {
         ("export = [\"b=10.0.0.0/8\"]\n[volume.a]\nimage = \"i\"", "F:1:11: export \"b\": no such"),
         ("mode = ", "F:1:"),
         ("a = 1979-05-27", "F:1:5: a datetime is no value of an option"),
+        ("[volum.a]\nimage = \"i\"", "F:1:2: unknown section volum: write [volume.NAME]"),
+        ("[volume.a]\nimage = [\"i\", \"j\"]", "F:2:1: image has one value"),
+        ("\nmode = \"best\"", "F:2:8: mode best is not in this version; there are sync, "),
+        ("nfs = \"here\"", "F:1:7: --nfs here: write ADDRESS:PORT"),
+        ("[volume.a]\nimage=\"i\"\nmount=\"/m\"\noptions=\"bad\"", "F:4:9: -o: option \"bad\""),
+        ("[volume.a]\nimage=\"i\"\n[volume.b]\nimage=\"./i\"", "F:3:9: volume \"b\" has the"),
+        ("[volume.a]\nimage=\"i\"\nexport=\"a=10.0.0.1\"", "F:3:8: export: a=10.0.0.1 is no addr"),
         ("volume = 3", "F:1:10: a volume is a section: [volume.NAME]"),
         ("config = \"/else\"", "F:1:1: unknown key \"config\""),
     ] {

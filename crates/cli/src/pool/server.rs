@@ -8,7 +8,7 @@ use super::record::{Has, Record, SERVERS, State};
 use super::{is_name, objects_of};
 use crate::args::ServeArgs;
 use crate::{Failure, Outcome, notify, say};
-use host::{Objects, block_signals, entropy, wait_for_stop};
+use host::{Objects, Stops, entropy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::net::{TcpListener, ToSocketAddrs};
@@ -46,13 +46,13 @@ struct Server {
 pub fn serve(a: &ServeArgs, url: &Path) -> Result<Outcome, Failure> {
     check(a)?;
     let mut s = Server::new(a, url)?;
-    block_signals();
+    let stops = Stops::new().map_err(|e| format!("signals: {e}"))?;
     s.say_so().map_err(|e| format!("{}: {e}", url.display()))?;
     let (begun, mut told) = (Instant::now(), false);
     let mut next = begun;
     loop {
         let mut due = false;
-        wait_for_stop(|| {
+        stops.wait(|| {
             due = s.listen() || Instant::now() >= next;
             due
         });

@@ -4,7 +4,7 @@
 use super::copies::Copies;
 use super::report::{CLOSED, CLOSING, ClientReport, Opening, Report, TrafficReport, VolumeReport};
 use host::{HostFile, Pool, ask_then};
-use stats::{Counters, Recorder, SeriesSummary};
+use stats::{Recorder, SeriesSummary, VolumeMetrics};
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -120,12 +120,11 @@ impl Status {
     /// The text of a scrape.
     pub async fn metrics(&self) -> String {
         let said = self.said().await.into_iter().zip(&self.volumes);
-        let named: Vec<(String, Counters)> =
-            said.map(|(said, v)| (v.name.clone(), counters(said, v.writable))).collect();
+        let named: Vec<VolumeMetrics> = said.map(|(said, v)| metrics_of(said, v)).collect();
         let mut text = String::new();
         let nfs = self.nfs.as_ref().map_or(Ok(()), |nfs| nfs.encode_metrics(&mut text));
         nfs.and_then(|()| stats::encode_series(&self.recorder, &mut text))
-            .and_then(|()| stats::encode_volumes(named, &mut text))
+            .and_then(|()| stats::encode_volumes(named, env!("CARGO_PKG_VERSION"), &mut text))
             .and_then(|()| stats::encode_eof(&mut text))
             .expect("a string takes what is written to it");
         text
@@ -213,16 +212,27 @@ impl Status {
     }
 }
 
-/// What a volume has counted, and gauges that make something of it.
-fn counters((info, space): Said, meant_writable: bool) -> Counters {
-    let Some(info) = info else { return Vec::new() };
-    let mut all = info.counters;
-    all.push(("cairn_read_only", u64::from(info.read_only)));
-    all.push(("cairn_meant_writable", u64::from(meant_writable)));
+/// What a volume has counted, and gauges that make something of it; of one that does not answer,
+/// how it was opened.
+fn metrics_of((info, space): Said, shown: &Shown) -> VolumeMetrics {
+    let mut all = Vec::new();
+    if let Some(o) = shown.openings.first() {
+        all.push(("cairn_opened_timestamp_seconds", o.at));
+        all.push(("cairn_opening_milliseconds", o.took_ms));
+        all.push(("cairn_opening_recovered", u64::from(o.recovered.is_some())));
+    }
+    all.push(("cairn_answers", u64::from(info.is_some())));
+    all.push(("cairn_meant_writable", u64::from(shown.writable)));
+    if let Some(info) = &info {
+        all.push(("cairn_read_only", u64::from(info.read_only)));
+        all.push(("cairn_block_bytes", u64::from(info.block_bytes)));
+        all.extend(info.counters.iter().copied());
+    }
     if let Some(s) = space {
         all.extend([("cairn_blocks", s.blocks), ("cairn_inodes", s.inodes)]);
     }
-    all
+    let mode = info.map_or_else(String::new, |i| i.mode);
+    VolumeMetrics { export: shown.name.clone(), mode, counters: all }
 }
 
 fn traffic(nfs: &nfs::Server) -> TrafficReport {

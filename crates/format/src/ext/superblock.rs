@@ -280,7 +280,7 @@ impl Superblock {
         };
         let s = Superblock(Box::new(*raw));
         if s.magic() != MAGIC {
-            return bad("no ext2, ext3 or ext4 magic number".into());
+            return bad("this is no volume: it has no mark of ext2, ext3 or ext4".into());
         }
         if s.revision() > 1 {
             return bad(format!("revision {}", s.revision()));

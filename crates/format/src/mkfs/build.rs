@@ -43,8 +43,9 @@ impl Builder {
         let blocks = o.size_bytes / o.block_bytes as u64;
         if blocks < 64 {
             return no(format!(
-                "{} bytes are too few for a volume: 64 blocks at least",
-                o.size_bytes
+                "{} bytes are too few: a volume has at least 64 blocks, {} KiB",
+                o.size_bytes,
+                64 * o.block_bytes / 1024
             ));
         }
         if blocks >= 1 << 32 {

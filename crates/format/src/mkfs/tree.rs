@@ -128,13 +128,18 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
     };
     let least = u64::from(BLOCKS_MIN);
     if blocks == 0 && b.options.journal_bytes.is_none() {
-        let why = "the volume is too small for a journal: choose --profile ext2, or a larger size";
-        return Err(MkfsError(why.into()));
+        let why = format!(
+            "too small for a journal: choose --size {}M or more, or --profile ext2, which has none",
+            (2 * least * block_bytes).div_ceil(1 << 20)
+        );
+        return Err(MkfsError(why));
     }
     if blocks < least || blocks > b.geometry.blocks / 2 {
         let why = format!(
-            "a journal of {blocks} blocks: at least {least}, at most half of the volume's {}",
-            b.geometry.blocks
+            "a journal of {} KiB: at least {}, at most {}, half of the volume",
+            blocks * block_bytes / 1024,
+            least * block_bytes / 1024,
+            b.geometry.blocks / 2 * block_bytes / 1024
         );
         return Err(MkfsError(why));
     }

@@ -152,7 +152,8 @@ fn served(a: &CopyArgs, server: &Server, name: &str) -> Result<Outcome, Failure>
     let written = target.finish(&a.dst)?;
     recover(&a.dst)?;
     let held = went.held.as_secs_f64() * 1e3;
-    told(a, written, &format!(", in {} rounds; changes waited for {held:.0} ms", went.rounds));
+    let rounds = size::count(went.rounds.into(), "round");
+    told(a, written, &format!(", in {rounds}; changes waited for {held:.0} ms"));
     Ok(Outcome::Done)
 }
 
