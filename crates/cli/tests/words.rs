@@ -7,6 +7,7 @@
 mod served;
 
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 use served::{ANY, CAIRN, Folder, MountPoint, Server, cairn, ok, s};
 use std::io::Read;
 use std::path::Path;
@@ -252,6 +253,24 @@ fn what_a_volume_is_stands_in_the_order_in_which_it_is_asked() {
     assert!(lines[0].starts_with("image ") && lines[1].ends_with(" home"), "{told}");
     assert!(lines[2].ends_with(&format!(" {}", uuid.trim())), "{told}");
     assert!(lines[3].starts_with("size ") && lines[3].ends_with(" 16.0 MiB"), "{told}");
+}
+
+/// Where a bit of the bitmaps stands for a cluster of blocks.
+#[test]
+fn a_volume_with_clusters_is_told_of() {
+    let folder = Folder::new();
+    let image = folder.0.join("v.img");
+    let kind = ["-q", "-F", "-t", "ext4", "-O", "bigalloc", s(&image), "32M"];
+    if !Command::new("mke2fs").args(kind).status().is_ok_and(|made| made.success()) {
+        println!("skipped: no mke2fs");
+        return;
+    }
+    assert!(ok(&["info", s(&image)]).contains("this version does not write bigalloc"));
+    let told: Value = serde_json::from_str(&ok(&["info", "--json", s(&image)])).unwrap();
+    let number = |name: &str| told[name].as_u64().unwrap();
+    let free = number("free_fragments") * number("free_fragment_bytes");
+    assert!((24 << 20..32 << 20).contains(&free), "{told}");
+    assert!((24 << 20..32 << 20).contains(&number("free_bytes")), "{told}");
 }
 
 #[test]

@@ -81,7 +81,7 @@ impl Ext {
             rules,
             sb: RefCell::new(found.superblock),
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
-            free_blocks: Cell::new(sum(|c| c.free_blocks)),
+            free_blocks: Cell::new(sum(|c| c.free_blocks) * u64::from(geo.cluster_blocks)),
             free_inodes: Cell::new(sum(|c| c.free_inodes)),
             reserved: Cell::new(reserved),
             overhead: own.iter().map(|z| z.len).sum(),

@@ -135,6 +135,10 @@ fn everything_of_every_kind_of_volume_is_read() {
                 other => panic!("{other:?}"),
             }
         }
+        match w.call(&v, Request::StatFs).unwrap() {
+            Reply::StatFs(st) => assert_eq!(st.free, w.superblock().free_blocks(), "{kind:?}"),
+            other => panic!("{other:?}"),
+        }
         assert!(!v.ext.is_damaged(), "{kind:?}");
     }
 }

@@ -196,18 +196,19 @@ impl Tally {
         geo: &Geometry,
         (g, desc): (GroupNo, &GroupDesc),
     ) -> Result<(), VolumeError> {
+        let cluster = u64::from(geo.cluster_blocks);
         if geo.sums.lazy() && desc.has(BLOCK_UNINIT) {
             // Its bitmap was never written.
-            self.free += u64::from(desc.free_blocks);
+            self.free += u64::from(desc.free_blocks) * cluster;
             self.free_runs += u64::from(desc.free_blocks > 0);
             return Ok(());
         }
         let mut map = vec![0; geo.block_bytes];
         device.read_at(desc.block_bitmap * geo.block_bytes as u64, &mut map)?;
-        let (mut at, end) = (0, geo.group_blocks(g) as usize);
+        let (mut at, end) = (0, geo.group_blocks(g).div_ceil(geo.cluster_blocks) as usize);
         while let Some(from) = bitmap::next_zero(&map, at, end) {
             at = bitmap::next_one(&map, from, end).unwrap_or(end);
-            self.free += (at - from) as u64;
+            self.free += (at - from) as u64 * cluster;
             self.free_runs += 1;
         }
         Ok(())

@@ -115,6 +115,8 @@ pub struct Geometry {
     pub groups: u32,
     /// Blocks in every group but the last.
     pub blocks_per_group: u32,
+    /// Blocks of a cluster, which a bit of a block bitmap stands for: one but with bigalloc.
+    pub cluster_blocks: u32,
     /// Inodes in every group.
     pub inodes_per_group: u32,
     /// The first block of group 0.
@@ -156,6 +158,7 @@ impl Geometry {
             blocks: s.blocks(),
             groups: s.groups(),
             blocks_per_group: s.blocks_per_group(),
+            cluster_blocks: s.cluster_blocks(),
             inodes_per_group: s.inodes_per_group(),
             first_data_block: s.first_data_block(),
             first_ino: s.first_ino(),

@@ -30,6 +30,8 @@ pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
 /// `s_snapshot_id`, of snapshots that no kernel has.
 const UNUSED: usize = 0x184;
+/// The largest cluster is a block << this.
+const CLUSTER_LOG_MAX: u32 = 20;
 /// Where the second of the superblock's two sectors begins.
 const SECOND_HALF: usize = 512;
 /// `s_mmp_block`.
@@ -73,7 +75,7 @@ fields! {
     first_data_block set_first_data_block 0x14 u32 le32 set32;
     /// `s_log_block_size`: block size is 1024 << this.
     log_block_size set_log_block_size 0x18 u32 le32 set32;
-    /// `s_log_frag_size`.
+    /// `s_log_frag_size`; with bigalloc `s_log_cluster_size`: a cluster is 1024 << this.
     log_frag_size set_log_frag_size 0x1c u32 le32 set32;
     /// `s_blocks_per_group`.
     blocks_per_group set_blocks_per_group 0x20 u32 le32 set32;
@@ -315,7 +317,10 @@ impl Superblock {
         let first = u32::from(self.block_bytes() == 1024);
         let (bpg, ipg) = (self.blocks_per_group(), self.inodes_per_group());
         let clusters = self.has_ro_compat(features::ro_compat::BIGALLOC);
-        let bad = if bpg < 64 || (bpg > bits && !clusters) || !bpg.is_multiple_of(8) {
+        let more = self.log_frag_size().checked_sub(self.log_block_size());
+        let bad = if clusters && more.is_none_or(|more| more > CLUSTER_LOG_MAX) {
+            format!("clusters of 1024 << {} bytes", self.log_frag_size())
+        } else if bpg < 64 || bpg.div_ceil(self.cluster_blocks()) > bits || !bpg.is_multiple_of(8) {
             format!("{bpg} blocks a group")
         } else if ipg == 0 || ipg > bits || !ipg.is_multiple_of(per_block) {
             format!("{ipg} inodes a group")
@@ -368,6 +373,12 @@ impl Superblock {
     pub fn groups(&self) -> u32 {
         let blocks = self.blocks() - u64::from(self.first_data_block());
         blocks.div_ceil(u64::from(self.blocks_per_group())) as u32
+    }
+    /// Blocks that a bit of a block bitmap, and one of a group's count of what is free, stands for.
+    pub fn cluster_blocks(&self) -> u32 {
+        let clusters = self.has_ro_compat(features::ro_compat::BIGALLOC);
+        let more = || self.log_frag_size().saturating_sub(self.log_block_size());
+        if clusters { 1 << more().min(CLUSTER_LOG_MAX) } else { 1 }
     }
     /// Bytes of a group descriptor.
     pub fn desc_bytes(&self) -> usize {

@@ -255,6 +255,7 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
         blocks,
         groups,
         blocks_per_group,
+        cluster_blocks: 1,
         inodes_per_group: per_group.min(8 * o.block_bytes as u64) as u32,
         first_data_block: first,
         first_ino: FIRST_INO,

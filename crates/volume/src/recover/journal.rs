@@ -98,7 +98,7 @@ pub(crate) async fn count_free(
     let count = |_: u32, block: &[u8]| {
         for d in block.chunks_exact(geo.desc_bytes).take(left).map(GroupDesc::decode) {
             left -= 1;
-            free.0 += u64::from(d.free_blocks);
+            free.0 += u64::from(d.free_blocks) * u64::from(geo.cluster_blocks);
             free.1 = free.1.saturating_add(d.free_inodes);
         }
     };
