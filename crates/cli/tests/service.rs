@@ -107,6 +107,7 @@ fn a_configuration_is_looked_at_and_shown() {
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     assert_eq!(shown["volume"]["b-served"]["mode"], "sync", "{shown}");
     assert_eq!(shown["volume"]["a-served"]["cache"], 8 << 20, "{shown}");
+    assert_eq!(shown["volume"]["b-served"]["export"], serde_json::json!([ALL]), "{shown}");
     // Every option of a volume is, and the server's, whether something was said of it or not.
     let of_a = &shown["volume"]["a-served"];
     for (name, value) in [("use-boot-area", "false"), ("fuse-uring", "\"auto\"")] {
@@ -118,6 +119,7 @@ fn a_configuration_is_looked_at_and_shown() {
     let again = folder.0.join("again.toml");
     std::fs::write(&again, ok(&["config", "show", s(&config)])).unwrap();
     ok(&["config", "check", s(&again)]);
+    assert_eq!(ok(&["config", "show", s(&again)]), ok(&["config", "show", s(&config)]));
     std::fs::write(&config, "[volume.a]\nimage = \"x\"\nmode = \"best\"\n").unwrap();
     let (code, _, err) = cairn(&["config", "check", s(&config)]);
     assert!(code == 2 && err.contains("cairn.toml:3:8: mode best"), "{err}");

@@ -69,6 +69,9 @@ fn a_server_is_found_and_tells_what_it_was_asked() {
     );
     let (code, out, _) = cairn(&["stats", "/told"]);
     assert!(code == 0 && out.contains("mkdir") && out.contains("in order after a crash"), "{out}");
+    // An image is the same by whichever path.
+    let other = folder.0.join("..").join(folder.0.file_name().unwrap()).join("told");
+    assert_eq!(stats(&other)["volumes"][0]["name"], "told");
     let (code, _, err) = cairn(&["stats", "no-such-volume"]);
     assert!(
         code == 1 && err.contains("no volume no-such-volume") && err.contains("/told"),

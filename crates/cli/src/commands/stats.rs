@@ -1,11 +1,13 @@
 //! `cairn stats`: what the servers of this machine do, as tables or as JSON.
 
 use crate::args::StatsArgs;
+use crate::disk::real;
 use crate::status::{ClientReport, Report, Requests, Segments, Server, VolumeReport, servers};
 use crate::{Failure, Outcome, size};
 use comfy_table::{CellAlignment, Table, presets};
 use jiff::{Timestamp, tz::TimeZone};
 use stats::{Percentiles, SeriesSummary, Slow};
+use std::path::Path;
 
 /// `cairn stats`.
 pub fn run(a: &StatsArgs) -> Result<Outcome, Failure> {
@@ -30,8 +32,10 @@ pub(super) fn asked(a: &StatsArgs) -> Result<Vec<Server>, Failure> {
         return Err(Failure::Failed(why.into()));
     }
     let Some(name) = &a.volume else { return Ok(all) };
-    let known: Vec<String> =
+    let mut known: Vec<String> =
         all.iter().flat_map(|s| &s.report.volumes).map(|v| format!("/{}", v.name)).collect();
+    known.sort();
+    known.dedup();
     all.iter_mut().for_each(|s| keep(&mut s.report, name));
     all.retain(|s| !s.report.volumes.is_empty());
     if all.is_empty() {
@@ -41,9 +45,11 @@ pub(super) fn asked(a: &StatsArgs) -> Result<Vec<Server>, Failure> {
     Ok(all)
 }
 
-/// Leaves what is about one volume.
+/// Leaves what is about one volume, which is named by its export or its image.
 pub(super) fn keep(report: &mut Report, name: &str) {
-    report.volumes.retain(|v| v.name == name.trim_start_matches('/') || v.image == name);
+    let image = real(Path::new(name));
+    let is = |v: &VolumeReport| v.image == name || real(Path::new(&v.image)) == image;
+    report.volumes.retain(|v| v.name == name.trim_start_matches('/') || is(v));
     let names: Vec<String> = report.volumes.iter().map(|v| v.name.clone()).collect();
     report.series.retain(|s| names.contains(&s.export));
     report.slow.retain(|s| names.contains(&s.export));

@@ -95,6 +95,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
     let shown = shown.into_iter().filter(|(name, _)| !options::of_volume(name)).collect();
     let mut volumes = Vec::new();
     let mut exports = Vec::new();
+    let overruled = given_on_line(&given, "export");
     for v in &file.volumes {
         // A volume's own options stand for those of the file's head.
         let own =
@@ -111,8 +112,10 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
             return Err(Failure::Usage(file.wrong(v.at, &why)));
         }
         let of_it = shown.into_iter().filter(|(name, _)| options::of_volume(name));
-        let shown = once(("image".to_owned(), json!(one.images[0]))).chain(of_it).collect();
-        exports.extend(v.strings("export").map(|e| format!("{}={e}", v.name)));
+        let of_it = once(("image".to_owned(), json!(one.images[0]))).chain(of_it);
+        let clients: Vec<_> = v.strings("export").filter(|_| !overruled).collect();
+        exports.extend(clients.iter().map(|e| format!("{}={e}", v.name)));
+        let shown = of_it.chain([("export".to_owned(), json!(clients))]).collect();
         volumes.push(VolumeArgs { name: v.name.clone(), serve: one, shown });
     }
     let mut serve = serve;
@@ -121,9 +124,7 @@ fn load_under(path: &Path, line: &[OsString]) -> Result<Config, Failure> {
         return Err(Failure::Usage(why.into()));
     }
     check_general_exports(&file)?;
-    if !given_on_line(&given, "export") {
-        serve.export.extend(exports);
-    }
+    serve.export.extend(exports);
     Ok(Config { serve, shown, volumes })
 }
 
