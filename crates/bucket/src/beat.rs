@@ -2,7 +2,7 @@
 //! no safety hangs on them. Each epoch has an object of its own, so that a writer that was taken
 //! over touches nobody else's.
 
-use crate::chain::{Trouble, head_of};
+use crate::chain::{Trouble, heads_of};
 use crate::object::name;
 use crate::store::{Inner, Store};
 use crate::writer::{PATIENCE, PAUSE};
@@ -96,24 +96,30 @@ impl Inner {
         }
     }
 
-    /// Looks whether somebody has put a fence where this one's log goes on: at the first serial
-    /// that is absent. What is found before that is its own, under way still.
+    /// Looks whether somebody has put a fence where this one's log goes on: at any serial from the
+    /// first that is not acknowledged up to the first that was never sent. One that is absent tells
+    /// nothing of those behind it: it may be on its way, and whoever has taken over may have found
+    /// this one's object there, and deleted it since.
     pub(crate) async fn look_for_a_fence(&self) {
         let began = self.env.now();
-        let (epoch, first) = {
+        let (epoch, serials) = {
             let s = self.state.borrow();
-            (s.epoch, s.acknowledged + 1)
+            let unsent = s.ready.front().copied().unwrap_or(s.next);
+            (s.epoch, (s.acknowledged + 1..=unsent).collect::<Vec<_>>())
         };
-        for serial in first.. {
-            match head_of(&self.bucket, &self.shape, serial).await {
-                Ok((head, ..)) if head.epoch == epoch => (),
-                Ok((head, ..)) => return self.taken_over(&name(serial), &head.writer),
-                Err(Trouble::Again) => return self.confirm(began), // there is none
+        let heads = heads_of(&self.bucket, &self.shape, &serials).await;
+        for (serial, found) in serials.into_iter().zip(heads) {
+            match found {
+                Ok((head, ..)) if head.epoch != epoch => {
+                    return self.taken_over(&name(serial), &head.writer);
+                }
+                Ok(_) | Err(Trouble::Again) => (),
                 Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => {
                     return tracing::warn!("is this still the writer? {why}");
                 }
             }
         }
+        self.confirm(began);
     }
 
     /// A request that began then has shown that this is still the writer.

@@ -118,13 +118,18 @@ impl Inner {
             }
             Ok(_) => {
                 let gap = self.plant == Some("gap-acknowledged");
-                self.confirm(began);
                 let mut s = self.state.borrow_mut();
                 s.ended(serial, gap);
+                // Else a fence may lie in the gap before it.
+                let is_acknowledged = s.acknowledged >= serial;
                 if is_small {
                     let took = self.env.now().since(began).0;
                     s.put_nanos =
                         if s.put_nanos == 0 { took } else { (s.put_nanos * 7 + took) / 8 };
+                }
+                drop(s);
+                if is_acknowledged {
+                    self.confirm(began);
                 }
             }
             Err(e) => self.fail(e.into()),

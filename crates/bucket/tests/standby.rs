@@ -149,3 +149,47 @@ fn who_was_cut_off_looks_before_it_answers() {
         done.unwrap();
     }
 }
+
+/// Who stood still after any of its requests knows that it was taken over when it goes on (I11),
+/// also where the object that it had put last was deleted meanwhile by who has taken over.
+#[test]
+fn who_stood_still_is_not_sure_of_what_is_gone() {
+    let mut taken_over = 0;
+    for n in 0..40 {
+        let mut world = World::new(Image::new(4096));
+        let done = block_on(&mut world, move |env, _| async move {
+            let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+            let maker: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+            let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+            let at_rest = AtRest::default();
+            let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+            bucket::format(env.clone(), maker, &format).await?.finish().await?;
+            let machine = all.machine(Some((n, sim::Cut::StoppedAfter(Nanos::from_secs(8)))));
+            let way: Rc<dyn Bucket> = Rc::new(Way(machine));
+            let writer = open(&env, way, TakeOver::Refuse).await?;
+            let (writes, block) = (writer.clone(), vec![Block::copy_of(&[1; 4096])]);
+            env.spawn("write", async move {
+                let _ = writes.write(0, block, Durability::Fua).await; // its answer comes too late
+            });
+            env.sleep(Nanos::from_millis(500)).await;
+            let other: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+            let other = open(&env, other, TakeOver::Insist).await?;
+            if other.opened().epoch <= writer.opened().epoch {
+                return Ok(false);
+            }
+            for n in 0..3 {
+                let block = vec![Block::copy_of(&[n + 2; 4096])];
+                other.write(0, block, Durability::Fua).await.map_err(|e| e.to_string())?;
+                other.checkpoint().await.map_err(|e| e.to_string())?;
+            }
+            other.close().await.map_err(|e| e.to_string())?;
+            env.sleep(Nanos::from_millis(3000)).await;
+            match writer.sure().await {
+                Err(e) if e.detail.contains("taken over") => Ok(true),
+                other => Err(format!("request {n}: {other:?}")),
+            }
+        });
+        taken_over += u64::from(done.unwrap_or_else(|why| panic!("{why}")));
+    }
+    assert!(taken_over > 20, "{taken_over}");
+}
