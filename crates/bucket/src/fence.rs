@@ -251,10 +251,11 @@ pub(crate) async fn was_deleted(
     let text = |e: env::BucketError| e.to_string();
     let mut behind = list(bucket, serial).await.map_err(text)?;
     loop {
-        if behind.range(serial + shape.window..).next().is_some() {
+        // Its own writer has no more than a window under way behind it (I3).
+        if behind.range(serial + 2 * shape.window..).next().is_some() {
             return Ok(true);
         }
-        if shows_deletion(bucket, shape, &behind).await? {
+        if shows_deletion(bucket, (shape, serial), &behind).await? {
             return Ok(true);
         }
         // A checkpoint that was listed may have been deleted since, and another taker's fence lie
@@ -267,17 +268,22 @@ pub(crate) async fn was_deleted(
     }
 }
 
-/// Is one of these a checkpoint, or gone?
+/// Is one of these a checkpoint, or gone, or where only the fence's own writer puts anything, and
+/// not its? One of that writer may be there while what it put first is not: it was killed then.
 async fn shows_deletion(
     bucket: &Rc<dyn Bucket>,
-    shape: &Shape,
+    (shape, fence): (&Shape, u64),
     serials: &BTreeSet<u64>,
 ) -> Result<bool, String> {
     let behind: Vec<u64> = serials.iter().copied().collect();
     for found in heads_of(bucket, shape, &behind).await {
         match found {
-            Ok((head, ..)) if head.kind == Kind::Checkpoint => return Ok(true),
-            Ok(_) => (),
+            Ok((head, ..)) => {
+                let is_foreign = head.serial >= fence + shape.window && head.epoch != fence;
+                if head.kind == Kind::Checkpoint || is_foreign {
+                    return Ok(true);
+                }
+            }
             // It was listed and is gone: a checkpoint beyond it is acknowledged (I7).
             Err(Trouble::Again) => return Ok(true),
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
