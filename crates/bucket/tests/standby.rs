@@ -8,7 +8,7 @@ use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver};
 use env::{Block, Bucket, BucketError, BucketErrorKind, Disk, Durability, Env, Local, Nanos};
 use env::{ObjectDone, ObjectOp};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 async fn open(env: &Env, bucket: Rc<dyn Bucket>, take_over: TakeOver) -> Result<Store, String> {
@@ -192,4 +192,50 @@ fn who_stood_still_is_not_sure_of_what_is_gone() {
         taken_over += u64::from(done.unwrap_or_else(|why| panic!("{why}")));
     }
     assert!(taken_over > 20, "{taken_over}");
+}
+
+/// A bucket that loses a PUT that it is told to lose, with its answer.
+struct Losing(Rc<dyn Bucket>, Cell<bool>);
+
+impl Bucket for Losing {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        if matches!(op, ObjectOp::PutAbsent(..)) && self.1.replace(false) {
+            return Box::pin(std::future::pending());
+        }
+        self.0.ask(op)
+    }
+}
+
+/// A writer is killed when the second object behind its fence is there, and the first is not.
+#[test]
+fn a_gap_behind_the_last_fence_is_taken_over() {
+    let mut world = World::new(Image::new(4096));
+    let done = block_on(&mut world, |env, _| async move {
+        let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+        let machine = all.machine(None);
+        let bucket: Rc<dyn Bucket> = Rc::new(Way(machine.clone()));
+        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+        let at_rest = AtRest::default();
+        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        let losing = Rc::new(Losing(bucket, Cell::new(false)));
+        let writer = open(&env, losing.clone(), TakeOver::Refuse).await?;
+        losing.1.set(true);
+        for n in 0..2 {
+            let (writes, block) = (writer.clone(), vec![Block::copy_of(&[1; 4096])]);
+            env.spawn("write", async move {
+                let _ = writes.write(n * 4096, block, Durability::Fua).await; // it is killed
+            });
+            env.sleep(Nanos::from_millis(200)).await;
+        }
+        machine.kill();
+        let logs = all.names().into_iter().filter(|n| n.starts_with("log/")).count();
+        assert_eq!(logs, 2, "the fence, and one behind the gap");
+        let other: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let store = open(&env, other, TakeOver::Insist).await?;
+        let read = store.read(4096, vec![Block::zeroed(4096)]).await;
+        assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[0], 0, "it is void");
+        store.close().await.map_err(|e| e.to_string())
+    });
+    done.unwrap();
 }
