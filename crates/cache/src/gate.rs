@@ -35,6 +35,15 @@ pub trait WriteGate {
     fn is_whole(&self, _: &Buf) -> bool {
         true
     }
+    /// The last operation that has begun, by the mechanism's numbers.
+    fn last_begun(&self) -> u64 {
+        0
+    }
+    /// Has something of an operation up to `last` yet to be written in the block? Who writes back
+    /// by time goes on as long as that is so, and not because of what has changed meanwhile.
+    fn is_behind(&self, _: &Buf, _last: u64) -> bool {
+        false
+    }
     /// `buf` is dirty and about to be written.
     fn before_write(&self, buf: &Buf) -> Image;
     /// The write of `image` has ended (it is visible, not durable). It is durable once

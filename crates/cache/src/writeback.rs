@@ -10,6 +10,9 @@ use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// Rounds in which everything that a gate holds back has passed, if nothing comes after it.
+const ROUNDS_MAX: usize = 16;
+
 /// The blocks that are dirty or on their way, by owner and by number. A block on its way counts, so
 /// that who makes a file durable waits for it too.
 #[derive(Default)]
@@ -243,13 +246,32 @@ impl Cache {
     /// Writes everything that is dirty and makes it durable. Several rounds, because a gate that
     /// holds something back lets it pass once what it waits for is durable.
     pub async fn write_all(self: &Rc<Self>) -> Result<(), DiskError> {
-        for _ in 0..16 {
+        for _ in 0..ROUNDS_MAX {
             self.prepare().await;
             let dirty = self.dirty_all();
             let any = !dirty.is_empty();
             self.write(dirty).await?;
             self.flush_device().await?;
             if !any || self.dirty.borrow().len() == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes what is dirty by now and makes it durable, in as many rounds as the gate needs for
+    /// that. What changes meanwhile has until the next pass: to go on for it would take the disk
+    /// and the processor from whoever makes the changes, for as long as they do.
+    async fn write_old(self: &Rc<Self>) -> Result<(), DiskError> {
+        let last = self.gate.borrow().last_begun();
+        let mut old = self.dirty_all();
+        for _ in 0..ROUNDS_MAX {
+            self.prepare().await;
+            self.write(old.clone()).await?;
+            self.flush_device().await?;
+            let gate = self.gate.borrow().clone();
+            old.retain(|b| b.is_dirty() && gate.is_behind(b, last));
+            if old.is_empty() {
                 break;
             }
         }
@@ -277,7 +299,7 @@ impl Cache {
                 cache.env.sleep(tick(interval)).await;
                 if !cache.stopping.get() && cache.dirty.borrow().len() > 0 {
                     // An error is sticky and has been reported; later callers see it.
-                    let _ = cache.write_all().await;
+                    let _ = cache.write_old().await;
                 }
             }
         });

@@ -32,6 +32,9 @@ impl Store for Ext {
     fn watch(&self) -> Option<&Watch> {
         Some(&self.watch)
     }
+    fn is_unseen(&self, ino: Ino) -> bool {
+        self.mechanism.is_unseen(ino)
+    }
     fn has_busy_extents(&self) -> bool {
         self.mechanism.has_busy_extents()
     }

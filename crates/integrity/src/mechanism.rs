@@ -214,6 +214,11 @@ pub trait Integrity: WriteGate {
     /// Is something free that may not be used again yet?
     fn has_busy_extents(&self) -> bool;
 
+    /// Is the making of this inode known not to be durable yet, so that its going may cost nothing?
+    fn is_unseen(&self, _: Ino) -> bool {
+        false
+    }
+
     /// Forces pending work, so that more may be reused or written.
     fn press(&self, why: Pressure) -> Local<'_, Result<(), IntegrityError>>;
 

@@ -158,6 +158,8 @@ pub trait Store: 'static {
     async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError>;
     /// Is something free that may not be used again until more is durable?
     fn has_busy_extents(&self) -> bool;
+    /// Has the disk not seen yet that this inode was made?
+    fn is_unseen(&self, ino: Ino) -> bool;
     /// Makes everything durable.
     async fn sync_all(&self) -> Result<(), FsError>;
 

@@ -34,6 +34,9 @@ struct World {
     nodes: BTreeMap<u32, Node>,
     /// Files that somebody has open.
     held: BTreeSet<u32>,
+    now: Nanos,
+    /// Are files without names freed by operations of their own, a while later?
+    frees_behind: bool,
 }
 
 fn name(n: u64) -> Vec<u8> {
@@ -44,17 +47,18 @@ impl World {
     fn new(seed: u64) -> World {
         let (mut engine, mut made) = (Engine::new(seed), None);
         let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+        let frees_behind = seed % 3 == 1;
         // Every other time, directories are indexed by hash; by each of the hashes.
         let (version, unsigned) = ((seed / 2 % 3) as u8, seed % 4 == 3);
         let rules = IndexRules { version, unsigned, seed: [seed as u32; 4], levels_max: 2 };
         let rules = (seed % 2 == 1).then_some(rules);
         engine.turn(now, &mut Vec::new(), |env| {
             let about = || -> VolumeInfo { unreachable!("nobody asks") };
-            made = Some(Ufs::new(Memory::new(env.clone(), rules), &[7; 16], about));
+            made = Some(Ufs::new(Memory::new(env.clone(), rules, frees_behind), &[7; 16], about));
         });
         let nodes = [(ROOT_INO.0, Node::Dir(BTreeMap::new()))].into();
         let (ufs, held) = (made.unwrap(), BTreeSet::new());
-        World { engine, ufs, rng: Rng::new(seed), nodes, held }
+        World { engine, ufs, rng: Rng::new(seed), nodes, held, now: Nanos(0), frees_behind }
     }
 
     /// All is in memory, so a call ends in one turn.
@@ -62,7 +66,7 @@ impl World {
         let (ufs, out) = (self.ufs.clone(), Rc::new(RefCell::new(None)));
         let put = out.clone();
         let call = Call { cred: Cred::root(), hold, ..Call::local(request) };
-        let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+        let now = Now { mono: self.now, wall: Nanos(1 << 60) };
         self.engine.turn(now, &mut Vec::new(), |env| {
             env.spawn("call", async move { *put.borrow_mut() = Some(ufs.call(call).await.result) });
         });
@@ -322,7 +326,20 @@ impl World {
         );
     }
 
+    /// Time passes, as long as somebody waits for a moment that comes within ten seconds.
+    fn wait(&mut self) {
+        let end = self.now.plus(Nanos::from_secs(10));
+        while let Some(next) = self.engine.deadline().filter(|next| *next <= end) {
+            self.now = next;
+            let now = Now { mono: self.now, wall: Nanos(1 << 60) };
+            self.engine.turn(now, &mut Vec::new(), |_| ());
+        }
+    }
+
     fn check(&mut self) {
+        if self.frees_behind {
+            self.wait();
+        }
         for (ino, node) in self.nodes.clone() {
             self.compare(ino, &node);
         }

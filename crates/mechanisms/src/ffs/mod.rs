@@ -192,7 +192,7 @@ impl Ffs {
             self.cache.write(bufs.clone()).await?;
             self.cache.flush_device().await?;
             // Held back until a new indirect block was durable? Then once more.
-            if !bufs.iter().any(|b| self.records.borrow().is_held_back(b.block())) {
+            if !bufs.iter().any(|b| self.records.borrow().is_held_back(b.block(), u64::MAX)) {
                 break;
             }
         }
@@ -244,6 +244,12 @@ fn attribute_bufs(edits: &[Edit]) -> Vec<Buf> {
 }
 
 impl WriteGate for Ffs {
+    fn last_begun(&self) -> u64 {
+        self.next_txn.get() - 1
+    }
+    fn is_behind(&self, buf: &Buf, last: u64) -> bool {
+        self.records.borrow().is_held_back(buf.block(), last)
+    }
     fn before_write(&self, buf: &Buf) -> Image {
         if self.plant.is("no-rollback") {
             self.records.borrow_mut().make_ready(buf.block());

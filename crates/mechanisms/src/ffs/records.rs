@@ -6,7 +6,7 @@ use super::render::render;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent};
-use integrity::Edit;
+use integrity::{Change, Edit};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ pub(super) struct Record {
     pub(super) phase: usize,
     pub(super) range: Range<usize>,
     pub(super) before: Option<Box<[u8]>>,
+    /// Does it make a count of users one less?
+    pub(super) is_count: bool,
     pub(super) state: Progress,
 }
 
@@ -64,6 +66,7 @@ impl Records {
             phase,
             range: edit.range.clone(),
             before: edit.before.clone(),
+            is_count: matches!(edit.change, Change::ShareDown(_)),
             state: Progress::Pending,
         };
         self.by_block.entry(edit.buf.block()).or_default().push(record);
@@ -137,11 +140,11 @@ impl Records {
         self.txns.get(&txn).is_none_or(|t| t.left[phase] == 0)
     }
 
-    /// Has the block edits of a delayed transaction that an image has left out?
-    pub(super) fn is_held_back(&self, block: BlockNo) -> bool {
+    /// Has the block edits of a delayed transaction, one up to `last`, that an image has left out?
+    pub(super) fn is_held_back(&self, block: BlockNo, last: u64) -> bool {
         let delayed = |r: &Record| self.txns.get(&r.txn).is_some_and(|t| t.ended && !t.waits);
-        let list = self.by_block.get(&block);
-        list.is_some_and(|l| l.iter().any(|r| r.state == Progress::Pending && delayed(r)))
+        let is = |r: &Record| r.state == Progress::Pending && r.txn <= last && delayed(r);
+        self.by_block.get(&block).is_some_and(|l| l.iter().any(is))
     }
 
     /// What may be written of `buf` now (I1); the ready records are captured in it.

@@ -4,18 +4,22 @@
 use super::records::Record;
 use crate::unflushed::Progress;
 use cache::{Buf, Image};
+use format::bytes::{le32, set32};
 use std::ops::Range;
 
 /// The image of `buf`, whose records (oldest first) are `list`. Going back from the newest edit: an
 /// unready one is undone; a ready one is captured, and its bytes stand, whatever older edits of the
 /// same bytes wait for (they are captured with it where it covers them wholly, since nothing of
-/// them is left to write).
+/// them is left to write). A count of users is taken back by the difference: many operations take
+/// one from it, none of which waits for another, so that the last count stands for none of them.
 pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> bool) -> Image {
     let mut image = None;
     let mut standing: Vec<Range<usize>> = Vec::new();
     for r in list.iter_mut().rev() {
         if ready(r) {
-            standing.push(r.range.clone());
+            if !r.is_count {
+                standing.push(r.range.clone());
+            }
             capture(r);
             continue;
         }
@@ -29,6 +33,11 @@ pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> 
         };
         let bytes = image.get_or_insert_with(|| buf.image());
         let out = bytes.bytes_mut();
+        if r.is_count {
+            let users = le32(out, r.range.start);
+            set32(out, r.range.start, users + 1);
+            continue;
+        }
         for (i, at) in r.range.clone().enumerate() {
             if !standing.iter().any(|s| s.contains(&at)) {
                 out[at] = before[i];
@@ -71,7 +80,8 @@ mod tests {
                     wanted[range.clone()].fill(n);
                 }
                 let txn = u64::from(is_ready);
-                list.push(Record { txn, phase: 0, range, before, state: Progress::Pending });
+                let (phase, is_count) = (0, false);
+                list.push(Record { txn, phase, range, before, is_count, state: Progress::Pending });
             }
             let image = match render(&buf, &mut list, |r| r.txn == 1) {
                 Image::AsIs => buf.image(),
@@ -81,6 +91,29 @@ mod tests {
             assert_eq!(image.bytes()[..64], wanted, "I1: seed {seed}");
             let stand = list.iter().filter(|r| r.txn == 1);
             assert!(stand.clone().all(|r| r.state == Progress::Captured), "I2: seed {seed}");
+        }
+    }
+
+    /// Three operations each take a user from one block, and any of them may become ready first.
+    #[test]
+    fn a_count_is_one_less_for_each_operation_that_is_ready() {
+        let cache = testing::cache();
+        for ready in 0..8u64 {
+            let buf = cache.get_new(BlockNo(100 + ready), BufKind::Meta, Ino(0));
+            let mut list = Vec::new();
+            buf.modify(|b| set32(b, 4, 9));
+            for txn in 0..3 {
+                let before = Some(Box::from(&buf.bytes()[4..8]));
+                buf.modify(|b| set32(b, 4, 8 - txn as u32));
+                let (phase, range, state) = (0, 4..8, Progress::Pending);
+                list.push(Record { txn, phase, range, before, is_count: true, state });
+            }
+            let image = match render(&buf, &mut list, |r| ready >> r.txn & 1 == 1) {
+                Image::AsIs => buf.image(),
+                Image::Instead(image) => image,
+                Image::NotYet => panic!("an image can always be rendered"),
+            };
+            assert_eq!(le32(image.bytes(), 4), 9 - ready.count_ones(), "I1: {ready:03b} ready");
         }
     }
 }

@@ -11,6 +11,7 @@ use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
+use env::IdMap;
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,11 +85,11 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: BTreeMap<NodeId, Node>,
+    nodes: IdMap<NodeId, Node>,
     by_block: BTreeMap<BlockNo, Vec<Lying>>,
     by_own: BTreeMap<Ino, BTreeSet<NodeId>>,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
-    operations: BTreeMap<u64, Operation>,
+    operations: IdMap<u64, Operation>,
     unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
@@ -131,7 +132,7 @@ impl Graph {
     }
     /// The oldest operation that has ended and is not durable.
     pub(super) fn oldest_ended(&self) -> Option<u64> {
-        self.operations.iter().find(|(_, op)| op.ended).map(|(txn, _)| *txn)
+        self.operations.iter().filter(|(_, op)| op.ended).map(|(txn, _)| *txn).min()
     }
     /// Has the node's operation ended?
     pub(super) fn is_over(&self, id: NodeId) -> bool {
@@ -240,6 +241,12 @@ impl Graph {
     /// Is there a node in the block that has yet to be written?
     pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
         self.in_block(block).any(|id| self.nodes[&id].is_pending())
+    }
+
+    /// The same, of an operation that has ended and has a number up to `last`.
+    pub(super) fn is_waiting_for(&self, block: BlockNo, last: u64) -> bool {
+        let mut nodes = self.in_block(block).map(|id| &self.nodes[&id]);
+        nodes.any(|n| n.is_pending() && n.txn <= last && self.has_ended(n.txn))
     }
 
     /// The operation's nodes of a step that are not durable yet.

@@ -5,7 +5,8 @@
 use super::graph::{Node, NodeId};
 use super::order::{NAMES, UNNAMES};
 use super::render::Backward;
-use std::collections::{BTreeMap, BTreeSet};
+use env::IdMap;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A node in a block, and within which bytes lies what it takes back.
@@ -62,7 +63,7 @@ pub(super) fn join(list: &mut [Lying], later: &Lying) {
 /// are all named.
 pub(super) fn under_of(
     list: &[Lying],
-    nodes: &BTreeMap<NodeId, Node>,
+    nodes: &IdMap<NodeId, Node>,
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
@@ -107,6 +108,7 @@ mod tests {
     use cache::FlushEpoch;
     use format::{BlockNo, Ino};
     use integrity::Plant;
+    use std::collections::BTreeMap;
 
     fn lying(id: NodeId, bytes: Range<usize>, all: bool) -> Lying {
         Lying { id, bytes, is_counts: false, all }

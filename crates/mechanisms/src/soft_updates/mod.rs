@@ -357,6 +357,12 @@ impl WriteGate for SoftUpdates {
     fn is_whole(&self, buf: &Buf) -> bool {
         self.graph.borrow().is_whole(buf.block())
     }
+    fn last_begun(&self) -> u64 {
+        self.next_txn.get() - 1
+    }
+    fn is_behind(&self, buf: &Buf, last: u64) -> bool {
+        self.graph.borrow().is_waiting_for(buf.block(), last)
+    }
     fn before_write(&self, buf: &Buf) -> Image {
         let force = self.forced.borrow().contains_key(&buf.block());
         self.graph.borrow_mut().capture(buf, force)
@@ -542,6 +548,9 @@ impl Integrity for SoftUpdates {
     }
     fn may_reuse(&self, what: Freed) -> bool {
         self.busy.borrow().may_reuse(what)
+    }
+    fn is_unseen(&self, ino: Ino) -> bool {
+        self.inits.borrow().contains_key(&ino)
     }
     fn has_busy_extents(&self) -> bool {
         !self.busy.borrow().is_empty()

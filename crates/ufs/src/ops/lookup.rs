@@ -84,7 +84,7 @@ impl<S: Store> Ufs<S> {
             && let Some(inode) = self.table.get(Ino(ino))
             && inode.unlinked_open.get()
         {
-            self.reclaim(&inode).await?;
+            self.let_go(&inode).await?;
         }
         Ok(Reply::Done)
     }

@@ -15,9 +15,13 @@ use std::rc::Rc;
 use vfs::{FsError, Reply};
 
 /// With so many files without names in memory, who removes another frees it before it returns.
-const BEHIND_MAX: usize = 2000;
+const BEHIND_MAX: usize = 16 << 10;
 /// How long the first of them waits: most bursts of removals are over by then.
-const BEHIND_AFTER: Nanos = Nanos::from_secs(1);
+const BEHIND_AFTER: Nanos = Nanos::from_secs(2);
+/// So many are freed in a row; then others get their turn for a moment.
+const BEHIND_IN_A_ROW: usize = 32;
+/// How long that moment is.
+const BEHIND_PAUSE: Nanos = Nanos::from_millis(1);
 
 impl<S: Store> Ufs<S> {
     /// The directory and a child of it, both locked; the name still names the child.
@@ -104,19 +108,33 @@ impl<S: Store> Ufs<S> {
         self.table.doom(inode);
     }
 
-    /// Is the file, whose last name goes, freed by an operation of its own behind this one? Where
-    /// the mode allows it, and its map has blocks that may have to be read first; as long as not
-    /// too many wait for that already.
+    /// May files be freed by operations of their own behind the one that takes the last name? Where
+    /// the mode allows it, and as long as not too many wait for that already.
+    fn frees_behind(&self) -> bool {
+        self.store.guarantees().releases_behind && self.table.unlinked_open_count() <= BEHIND_MAX
+    }
+
+    /// Is the file, whose last name goes, freed behind? One whose map has blocks that may have to
+    /// be read first.
     fn is_freed_behind(&self, file: &Inode) -> bool {
         let named_by_inode = map::DIRECT * self.store.limits().block_bytes as u64;
-        self.store.guarantees().releases_behind
-            && !self.table.is_held(file.ino())
-            && file.size() > named_by_inode
-            && self.table.unlinked_open_count() < BEHIND_MAX
+        let is_long = file.size() > named_by_inode;
+        is_long && !self.table.is_held(file.ino()) && self.frees_behind()
+    }
+
+    /// Nobody holds the file without names any more. One of which the disk has seen nothing is
+    /// freed at once: made and removed unseen, it may cost no write at all.
+    pub(super) async fn let_go(&self, file: &Rc<Inode>) -> Result<(), FsError> {
+        if self.frees_behind() && !self.store.is_unseen(file.ino()) {
+            self.free_behind(file);
+            return Ok(());
+        }
+        self.reclaim(file).await
     }
 
     /// Frees the file after a while, behind those that came before it, one at a time: whoever
-    /// removes many reads at the disk's speed, and is not to wait behind the reads for these.
+    /// removes many reads at the disk's speed, and is to wait neither for the reads for these nor
+    /// for the processor.
     fn free_behind(&self, file: &Rc<Inode>) {
         self.table.behind.borrow_mut().push_back(file.clone());
         if self.table.is_freeing.replace(true) {
@@ -126,10 +144,13 @@ impl<S: Store> Ufs<S> {
         self.store.env().spawn("free files", async move {
             env.sleep(BEHIND_AFTER).await;
             let Some(me) = me.upgrade() else { return }; // closed meanwhile
-            loop {
+            for n in 1.. {
                 let Some(file) = me.table.behind.borrow_mut().pop_front() else { break };
                 if let Err(e) = me.reclaim(&file).await {
                     tracing::warn!("inode {}, which has no name, is not freed: {e}", file.ino());
+                }
+                if n % BEHIND_IN_A_ROW == 0 {
+                    env.sleep(BEHIND_PAUSE).await;
                 }
             }
             me.table.is_freeing.set(false);

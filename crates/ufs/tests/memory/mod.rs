@@ -47,6 +47,7 @@ struct Unsafe {
     me: Weak<Unsafe>,
     open: RefCell<BTreeSet<u64>>,
     next: Cell<u64>,
+    releases_behind: bool,
 }
 
 impl WriteGate for Unsafe {
@@ -60,6 +61,9 @@ impl WriteGate for Unsafe {
 impl Integrity for Unsafe {
     fn atomic(&self) -> bool {
         true
+    }
+    fn releases_behind(&self) -> bool {
+        self.releases_behind
     }
     fn wants_before(&self, _: &Change) -> bool {
         false
@@ -120,8 +124,9 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// With a root directory; with rules, directories are indexed by hash.
-    pub fn new(env: Env, rules: Option<IndexRules>) -> Rc<Memory> {
+    /// With a root directory; with rules, directories are indexed by hash. `releases_behind`: may
+    /// what has no name be freed a while later?
+    pub fn new(env: Env, rules: Option<IndexRules>, releases_behind: bool) -> Rc<Memory> {
         let options = CacheOptions {
             block_bytes: BLOCK,
             cache_bytes: 64 << 20,
@@ -134,6 +139,7 @@ impl Memory {
             me: me.clone(),
             open: RefCell::default(),
             next: Cell::new(1),
+            releases_behind,
         });
         let memory = Memory {
             env,
@@ -248,6 +254,9 @@ impl Store for Memory {
         Ok(())
     }
     fn has_busy_extents(&self) -> bool {
+        false
+    }
+    fn is_unseen(&self, _: Ino) -> bool {
         false
     }
     async fn sync_all(&self) -> Result<(), FsError> {
