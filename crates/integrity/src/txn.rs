@@ -198,6 +198,8 @@ impl Txn {
         // One of no bytes says what is done, and changes nothing.
         let len = buf.bytes().len();
         assert!(range.end <= len, "O1: {change:?} beyond the end of {buf:?}");
+        let is_count = matches!(change, Change::ShareDown(_));
+        assert!(!is_count || range.len() == 4, "O1: {change:?} of a count of other than 32 bits");
         change.check(len);
     }
 
