@@ -31,6 +31,8 @@ system_package() {
   declare -A tool=([deb]=cargo-deb [rpm]=cargo-generate-rpm)
   need_tool "${tool[$1]}"
   cargo build --profile dist --locked --package cairn
+  # Cargo leaves the symbols of a program whose own package is built otherwise than the profile says.
+  strip "$target/dist/cairn"
   rm -rf "$stage"/{sbin,man1,man8,man,completions} && mkdir -p "$stage"/{sbin,man1,man8}
   "$target/dist/cairn" generate man "$stage/man"
   "$target/dist/cairn" generate completions "$stage/completions"
