@@ -4,8 +4,8 @@
 
 use crate::chain::{Trouble, heads_of};
 use crate::object::name;
+use crate::steady::{PATIENCE, PAUSE};
 use crate::store::{Inner, Store};
-use crate::writer::{PATIENCE, PAUSE};
 use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Nanos};
 use std::rc::Rc;
 

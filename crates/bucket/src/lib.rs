@@ -86,6 +86,7 @@ mod sealed;
 mod snapshot;
 mod snapshot_disk;
 mod state;
+mod steady;
 mod store;
 mod stream;
 mod tail;

@@ -11,13 +11,12 @@ use crate::prices::Prices;
 use crate::read::Cache;
 use crate::snapshot_disk::SnapshotDisk;
 use crate::state::{State, Stats, Table};
+use crate::steady::Steady;
 use crate::stream::{Fetching, Streams};
 use crate::volume::{self, Shape};
 use crate::waits::Waits;
 use env::sync::{Lock, Notify};
-use env::{
-    Bucket, BucketError, BucketErrorKind, DiskError, Env, Local, Nanos, ObjectDone, ObjectOp,
-};
+use env::{Bucket, BucketError, DiskError, Env, Nanos};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -94,86 +93,6 @@ pub struct Opened {
     pub rolled: u64,
     /// The epoch.
     pub epoch: u64,
-}
-
-/// A bucket whose requests are counted, and made again for a while where that does no harm.
-pub(crate) struct Steady {
-    env: Env,
-    bucket: Rc<dyn Bucket>,
-    requests: Cell<[u64; 4]>,
-    bytes: Cell<[u64; 2]>,
-    /// Ranges that a cache had.
-    kept: Cell<u64>,
-}
-
-/// Pauses before a request that only reads is made again, in milliseconds.
-const PAUSES: [u64; 6] = [50, 200, 500, 1000, 2000, 5000];
-
-impl Steady {
-    fn new(env: Env, bucket: Rc<dyn Bucket>) -> Rc<Steady> {
-        Rc::new(Steady {
-            env,
-            bucket,
-            requests: Cell::default(),
-            bytes: Cell::default(),
-            kept: Cell::default(),
-        })
-    }
-
-    fn count(&self, op: &ObjectOp) {
-        let n = match op {
-            ObjectOp::PutAbsent(..) | ObjectOp::Put(..) => 0,
-            ObjectOp::Get(..) | ObjectOp::GetKept { .. } => 1,
-            ObjectOp::List { .. } => 2,
-            ObjectOp::Delete(_) => 3,
-        };
-        let (mut requests, mut bytes) = (self.requests.get(), self.bytes.get());
-        requests[n] += 1;
-        bytes[0] += op.bytes();
-        self.requests.set(requests);
-        self.bytes.set(bytes);
-    }
-
-    async fn ask_once(&self, op: ObjectOp) -> Result<ObjectDone, BucketError> {
-        let may_be_kept = matches!(op, ObjectOp::GetKept { .. });
-        if !may_be_kept {
-            self.count(&op);
-            return self.received(self.bucket.ask(op).await);
-        }
-        let done = self.bucket.ask(op.clone()).await;
-        match done {
-            Ok(ObjectDone::Kept(_)) => self.kept.set(self.kept.get() + 1),
-            _ => self.count(&op),
-        }
-        self.received(done)
-    }
-
-    fn received(&self, done: Result<ObjectDone, BucketError>) -> Result<ObjectDone, BucketError> {
-        if let Ok(ObjectDone::Bytes(got)) = &done {
-            let mut bytes = self.bytes.get();
-            bytes[1] += got.len() as u64;
-            self.bytes.set(bytes);
-        }
-        done
-    }
-}
-
-impl Bucket for Steady {
-    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
-        Box::pin(async move {
-            let reads = matches!(op.verb(), "GET" | "LIST");
-            for pause in PAUSES.iter().filter(|_| reads) {
-                match self.ask_once(op.clone()).await {
-                    Err(e) if e.kind == BucketErrorKind::Unknown => {
-                        tracing::warn!("{e}; it is tried again");
-                        self.env.sleep(Nanos::from_millis(*pause)).await;
-                    }
-                    done => return done,
-                }
-            }
-            self.ask_once(op).await
-        })
-    }
 }
 
 pub(crate) struct Inner {

@@ -3,6 +3,7 @@
 
 use crate::fence::who;
 use crate::object::{Decoded, Head, Kind, name};
+use crate::steady::{Again, PATIENCE};
 use crate::store::Inner;
 use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Env, Nanos};
 use std::rc::Rc;
@@ -12,14 +13,6 @@ use std::sync::Arc;
 pub(crate) const PUTS_MAX: usize = 8;
 /// Blocks that have gathered from which on they go out, whoever waits.
 pub(crate) const SEALED_BLOCKS: usize = 1024;
-/// For so long a request that fails is made again.
-pub(crate) const PATIENCE: Nanos = Nanos::from_secs(60);
-/// And so often at least: who stood still for longer has not been patient.
-const TRIES_LEAST: u32 = 4;
-/// The first pause before that, which doubles.
-pub(crate) const PAUSE: Nanos = Nanos::from_millis(50);
-const PAUSE_MAX: Nanos = Nanos::from_secs(5);
-
 /// How a conditional PUT has ended.
 pub(crate) enum Put {
     /// The object is there.
@@ -37,7 +30,7 @@ pub(crate) async fn put_own(
     (bytes, head_bytes): (Arc<[u8]>, usize),
     plant: Option<&'static str>,
 ) -> Result<Put, BucketError> {
-    let (began, mut pause, mut tried) = (env.now(), PAUSE, 1);
+    let mut again = Again::new(env);
     loop {
         let put = match plant {
             Some("put-without-condition") => bucket.put(name, bytes.clone()).await,
@@ -59,13 +52,9 @@ pub(crate) async fn put_own(
             Err(e) => e,
         };
         let hopeless = error.kind == BucketErrorKind::Refused;
-        if hopeless || tried >= TRIES_LEAST && env.now().since(began) > PATIENCE {
+        if hopeless || !again.wait(&error, PATIENCE).await {
             return Err(error);
         }
-        tried += 1;
-        tracing::warn!("{error}; it is tried again");
-        env.sleep(pause).await;
-        pause = Nanos((pause.0 * 2).min(PAUSE_MAX.0));
     }
 }
 
