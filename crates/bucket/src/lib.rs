@@ -55,7 +55,7 @@
 //! Recovery    the newest checkpoint, which one of the newest objects is or names; then object
 //!             after object along the chain, up to the first serial that is absent.
 //! Cost        a PUT for all that gathered while others were under way; a PUT for a checkpoint each
-//!             64 MiB or 256 objects; a DELETE for each object in the end. In memory: some 40
+//!             512 MiB or 256 objects; a DELETE for each object in the end. In memory: some 40
 //!             bytes for an extent of the table and 40 for an object, what is under way, and what
 //!             was read lately, up to a bound.
 

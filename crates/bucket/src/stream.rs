@@ -132,11 +132,18 @@ impl Streams {
         if s.reads < READS_MIN || s.ahead >= last || self.under_way >= UNDER_WAY_MAX {
             return None;
         }
-        let n = MANY.min(blocks - s.ahead);
+        let n = spread(self.under_way).min(blocks - s.ahead);
         s.ahead += n;
         self.under_way += 1;
         Some((s.ahead - n, n))
     }
+}
+
+/// Blocks of a request that is made beside so many others. Those that share a line go on at the same
+/// rate: as many as begin together would end together if they were as long, and leave the line idle
+/// until the next ones' first bytes are there.
+fn spread(under_way: u64) -> u64 {
+    MANY * (UNDER_WAY_MAX + 1 + under_way) / (2 * UNDER_WAY_MAX)
 }
 
 #[cfg(test)]
@@ -153,12 +160,18 @@ mod tests {
     fn who_reads_in_any_order_close_to_the_end_is_one_stream() {
         let mut s = Streams::default();
         let asked = ahead(&mut s, &[(1000, 32), (1064, 32), (70_000, 1), (1032, 32)]);
-        let whole: Vec<_> = (0..3).map(|i| (1096 + i * MANY, MANY)).collect();
-        assert_eq!(asked, whole, "from the furthest block on, as far as is worth it by now");
+        // One behind the other, none as long as another.
+        let wanted = |from: u64, under_way: std::ops::Range<u64>| {
+            let mut at = from;
+            let each = |n| (std::mem::replace(&mut at, at + spread(n)), spread(n));
+            under_way.map(each).collect::<Vec<_>>()
+        };
+        assert_eq!(asked, wanted(1096, 0..4), "from the furthest on, as far as is worth it by now");
+        let next = asked.last().map_or(0, |(v, n)| v + n);
         let asked = ahead(&mut s, &[(1096, 256), (1352, 256)]);
-        let more: Vec<_> = (3..UNDER_WAY_MAX).map(|i| (1096 + i * MANY, MANY)).collect();
-        assert_eq!(asked, more, "as many as may be under way");
-        assert_eq!(s.ended(BLOCKS), Some((1096 + UNDER_WAY_MAX * MANY, MANY)), "nothing twice");
+        assert_eq!(asked, wanted(next, 4..UNDER_WAY_MAX), "as many as may be under way");
+        let next = asked.last().map_or(0, |(v, n)| v + n);
+        assert_eq!(s.ended(BLOCKS), Some((next, MANY)), "nothing twice");
     }
 
     #[test]
