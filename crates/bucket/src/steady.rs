@@ -1,6 +1,6 @@
-//! Requests that fail are made again: at growing intervals, for as long as there is patience. A store
-//! that throttles or is away for half a minute costs time and nothing else; whoever named the wrong
-//! place, where nothing has ever answered, hears of it soon.
+//! Requests that fail are made again: at growing intervals, for as long as there is patience. A
+//! store that throttles or is away for half a minute costs time and nothing else; whoever named the
+//! wrong place, where nothing has ever answered, hears of it soon.
 
 use env::{Bucket, BucketError, BucketErrorKind, Env, Local, Nanos, ObjectDone, ObjectOp};
 use std::cell::Cell;

@@ -139,9 +139,9 @@ impl Streams {
     }
 }
 
-/// Blocks of a request that is made beside so many others. Those that share a line go on at the same
-/// rate: as many as begin together would end together if they were as long, and leave the line idle
-/// until the next ones' first bytes are there.
+/// Blocks of a request that is made beside so many others. Those that share a line go on at the
+/// same rate: as many as begin together would end together if they were as long, and leave the
+/// line idle until the next ones' first bytes are there.
 fn spread(under_way: u64) -> u64 {
     MANY * (UNDER_WAY_MAX + 1 + under_way) / (2 * UNDER_WAY_MAX)
 }
@@ -163,7 +163,10 @@ mod tests {
         // One behind the other, none as long as another.
         let wanted = |from: u64, under_way: std::ops::Range<u64>| {
             let mut at = from;
-            let each = |n| (std::mem::replace(&mut at, at + spread(n)), spread(n));
+            let each = |n| {
+                at += spread(n);
+                (at - spread(n), spread(n))
+            };
             under_way.map(each).collect::<Vec<_>>()
         };
         assert_eq!(asked, wanted(1096, 0..4), "from the furthest on, as far as is worth it by now");
