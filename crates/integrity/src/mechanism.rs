@@ -137,6 +137,12 @@ pub trait Integrity: WriteGate {
         true
     }
 
+    /// Does a block lie where its number says? In a log it does not: numbers apart keep nothing
+    /// apart there, and a reader who goes on from one to the other only begins anew.
+    fn places_are_fixed(&self) -> bool {
+        true
+    }
+
     /// Is what a removed file had given back by operations of its own, for which nobody waits? A
     /// crash between them leaves space to be found, which such a mode may.
     fn releases_behind(&self) -> bool {

@@ -21,9 +21,11 @@ pub(crate) enum Goal {
 const SHARE: u64 = 4;
 
 impl Ext {
-    /// Blocks of a file that go into one group before the next.
+    /// Blocks of a file that go into one group before the next: all of them where groups are no
+    /// places.
     fn share(&self) -> u64 {
-        (u64::from(self.geo.blocks_per_group) / SHARE).max(1)
+        let share = if self.mechanism.places_are_fixed() { SHARE } else { 1 };
+        (u64::from(self.geo.blocks_per_group) / share).max(1)
     }
 
     /// How many of `want` blocks from `at` on belong into one group.

@@ -193,6 +193,9 @@ impl Integrity for Lfs {
     fn contents_first(&self) -> bool {
         true // one atomic group
     }
+    fn places_are_fixed(&self) -> bool {
+        false
+    }
 
     fn write_bytes_max(&self) -> u64 {
         // Beside the contents, their map and the metadata.
