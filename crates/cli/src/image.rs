@@ -360,9 +360,19 @@ impl Image {
 
     /// An inode's attributes.
     pub fn attr(&self, ino: u32) -> Result<Attr, Failure> {
-        match self.ask("inode", Request::GetAttr { ino })? {
-            Reply::Attr(a) => Ok(a),
-            _ => Err(self.failure("inode", FsError::Io)),
+        self.attr_of("inode", ino)
+    }
+
+    /// The attributes of the inode that a name points at; the name is in the error.
+    pub fn attr_of(&self, name: &str, ino: u32) -> Result<Attr, Failure> {
+        match self.driver.request(Request::GetAttr { ino }) {
+            Ok(Reply::Attr(a)) => Ok(a),
+            Ok(_) => Err(self.failure(name, FsError::Io)),
+            Err(FsError::Stale) => Err(self.failed(
+                name,
+                &format!("its inode {ino} is free or damaged: `cairn fsck` tells what is wrong"),
+            )),
+            Err(e) => Err(self.failure(name, e)),
         }
     }
 

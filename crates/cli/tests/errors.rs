@@ -105,7 +105,7 @@ fn fsck_says_what_a_repair_would_do_and_ls_shows_what_it_can() {
     assert_eq!(code, 3, "{out}");
     assert!(out.contains("; with --repair: ") && out.contains("nothing was changed"), "{out}");
     let (code, out, err) = cairn(&["ls", s(&image), "/"]);
-    assert!(code == 1 && err.contains("cairn: d: "), "{err}");
+    assert!(code == 1 && err.contains("v.img: d: the volume is damaged"), "{err}");
     assert!(out.contains(" e\n") && out.contains("lost+found"), "{out}");
     let (code, out, _) = cairn(&["fsck", "--repair", s(&image)]);
     assert!(code == 4 && !out.contains("with --repair"), "{out}");

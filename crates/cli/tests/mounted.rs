@@ -8,7 +8,7 @@ mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
 use rustix::process::Signal;
-use served::{ANY, Dice, Folder, MountPoint, Server};
+use served::{ANY, Dice, Folder, MountPoint, Server, cairn, s};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -45,6 +45,18 @@ fn a_killed_servers_mount_is_not_in_the_way_of_the_next() {
     std::fs::write(at.file("f"), b"it is served").unwrap();
     server.stop();
     assert!(at.0.is_dir() && !at.file("f").exists());
+}
+
+#[test]
+fn what_is_served_is_read_through_its_mount() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder) else { return };
+    let image = folder.volume("v", "16M");
+    let server = Server::mounted(&image, &at, &[]);
+    std::fs::write(at.file("f"), b"it is served").unwrap();
+    let (code, out, err) = cairn(&["check", "--read", s(&image)]);
+    assert!(code == 0 && out.contains(" of 1 files read, 0 unreadable"), "{out}{err}");
+    server.stop();
 }
 
 #[test]

@@ -36,10 +36,17 @@ pub fn run(a: &CheckArgs) -> Result<Outcome, Failure> {
     if let Some((server, name)) = super::scrub::server_of(&a.image) {
         let volumes = &server.report.volumes;
         let mount = volumes.iter().find(|v| v.name == name).and_then(|v| v.mount.clone());
-        let how = mount.map_or("`cairn fsck --background` checks it meanwhile".to_owned(), |m| {
-            format!("`cairn check --read {m}` reads it through its mount")
-        });
-        return Err(Failure::Failed(format!("{}: it is served: {how}", a.image.display())));
+        // What its server has not written yet can be read through the mount only.
+        return mount.map_or_else(
+            || {
+                let image = a.image.display();
+                Err(Failure::Failed(format!(
+                    "{image}: it is served, and not mounted here: mount it and say `cairn check \
+                     --read DIR`; `cairn fsck --background {image}` checks its structure meanwhile"
+                )))
+            },
+            |mount| mounted(Path::new(&mount), a.json),
+        );
     }
     closed(&a.image, a.json)
 }

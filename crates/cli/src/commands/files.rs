@@ -50,10 +50,11 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
         let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {
             for e in image.list(path, at.ino)? {
-                match e.attr.map_or_else(|| image.attr(e.ino), Ok) {
+                let name = shown(&e.name).to_string();
+                match e.attr.map_or_else(|| image.attr_of(&name, e.ino), Ok) {
                     Ok(attr) => found.push((e.name, attr)),
                     // The others are there all the same.
-                    Err(why) => bad = Some((shown(&e.name).to_string(), why)),
+                    Err(why) => bad = Some(why),
                 }
             }
             found.sort_by(|x, y| x.0.cmp(&y.0));
@@ -72,11 +73,7 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
         tell!("{}", serde_json::Value::Array(all));
     }
     image.close()?;
-    match bad {
-        None => Ok(Outcome::Done),
-        Some((name, Failure::Failed(why))) => Err(Failure::Failed(format!("{name}: {why}"))),
-        Some((_, why)) => Err(why),
-    }
+    bad.map_or(Ok(Outcome::Done), Err)
 }
 
 /// `cairn stat`.
