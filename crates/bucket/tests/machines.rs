@@ -291,14 +291,14 @@ fn run(plan: Plan) -> Result<u64, String> {
         // All that is late has come, and whoever stood still goes on.
         env.sleep(Nanos::from_secs(120)).await;
         let n = plan.cuts.len();
-        // A network may fail even this one, but not for ever: where blocks lie in dozens of objects
-        // every second try meets a store that throttles for longer than a GET is repeated.
+        // A network may fail even this one, but hardly twice for longer than requests are repeated;
+        // who takes what is his for another's fails as often as he tries.
         let mut tries = 0;
         while let Err(why) =
             machine((env.clone(), bucket.machine(None)), (n, plan), history.clone()).await
         {
             tries += 1;
-            if tries == 50 || is_broken(&why) {
+            if tries == 3 || is_broken(&why) {
                 return Err(why);
             }
         }
