@@ -218,6 +218,24 @@ impl Change {
         }
     }
 
+    /// By how much the number of bits that are set in a map rises; None: it is no edit of a map.
+    fn bits(&self) -> Option<i64> {
+        match self {
+            Change::AllocBlocks(e) => Some(e.len as i64),
+            Change::FreeBlocks(e) => Some(-(e.len as i64)),
+            Change::AllocInode(_) => Some(1),
+            Change::FreeInodeBit(_) => Some(-1),
+            _ => None,
+        }
+    }
+
+    /// Asserts that an edit did with the bits of a map what it said: `before` and `after` are how
+    /// many were set. One that was set already, or in another group, is somebody else's.
+    pub(crate) fn check_bits(&self, before: u32, after: u32) {
+        let (said, did) = (self.bits(), i64::from(after) - i64::from(before));
+        assert!(said.is_none_or(|s| s == did), "O1: {self:?} sets {did} bits of its map");
+    }
+
     /// What the edit's bytes are made of.
     pub fn grain(&self) -> Grain {
         match self {

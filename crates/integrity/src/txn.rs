@@ -2,7 +2,7 @@
 //! in one call, so that neither can be forgotten (O1).
 
 use crate::undo::{Undo, changed_words};
-use crate::{Change, Ended, Inside, Integrity, IntegrityError};
+use crate::{Change, Ended, Grain, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
 use format::Ino;
 use format::intent::Intent;
@@ -142,7 +142,13 @@ impl Txn {
         self.touch(buf, &range);
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
+        let is_map = change.grain() == Grain::Bits && !range.is_empty();
+        let set = || buf.bytes()[range.clone()].iter().map(|b| b.count_ones()).sum();
+        let bits = if is_map { set() } else { 0 };
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
+        if is_map {
+            change.check_bits(bits, set());
+        }
         let integrity = self.integrity.clone();
         integrity.change(self, Edit { buf: buf.clone(), range, before, change });
         result

@@ -55,7 +55,17 @@ impl Undo {
                     .collect()
             }
         };
-        Undo { pieces }
+        let undo = Undo { pieces };
+        debug_assert!(undo.gives(at, before, after), "O2: an edit at byte {at} is not taken back");
+        undo
+    }
+
+    /// Does it make `before` of `after` again?
+    fn gives(&self, at: usize, before: &[u8], after: &[u8]) -> bool {
+        let mut image = vec![0; at];
+        image.extend_from_slice(after);
+        self.apply(&mut image);
+        image[at..] == *before
     }
 
     /// Of an edit at byte `at` that wrote all of these bytes anew, some perhaps as they were: what
@@ -147,7 +157,15 @@ pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> Vec<Range<usize>> 
             from = end;
         }
     }
+    debug_assert!(are_all(&runs, a, b), "O1: {runs:?} are not what an edit has changed");
     runs
+}
+
+/// Are the runs apart, and is all that differs in them?
+fn are_all(runs: &[Range<usize>], a: &[u8], b: &[u8]) -> bool {
+    let apart = runs.windows(2).all(|w| w[0].end < w[1].start);
+    let said = |at: usize| runs.iter().any(|r| r.contains(&at));
+    apart && (0..a.len()).all(|at| a[at] == b[at] || said(at))
 }
 
 /// Are they equal? They are of `N` bytes nearly always, for which no library is called.
