@@ -80,6 +80,8 @@ impl LogArea {
 
     /// Reads `len` bytes.
     pub(crate) async fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        let whole = at.is_multiple_of(512) && len.is_multiple_of(512);
+        assert!(whole, "{len} bytes at {at} are read, which are no whole sectors");
         let mut bytes = Vec::with_capacity(len);
         for (place, n) in self.pieces(at, len as u64)? {
             let blocks = self.disk.read(place, vec![Block::zeroed(n as usize)]).await?;

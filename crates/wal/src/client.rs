@@ -38,7 +38,7 @@ impl Reservation {
         (self.len, self.cost) = (len, cost);
         self.check();
         if spare > 0 {
-            self.log.unreserve(spare);
+            self.log.unreserve(spare, false);
         }
     }
 
@@ -61,9 +61,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.cost > 0 {
-            self.log.unreserve(self.cost);
-        }
+        self.log.unreserve(self.cost, true);
     }
 }
 
@@ -134,9 +132,14 @@ impl Client {
         let log = self.inner();
         let lsn = {
             let mut s = log.state.borrow_mut();
+            let before = s.position() + s.reserved;
             let lsn = s.put(log.seed, self.id, bytes);
             let (end, limit) = (s.position() + s.reserved, s.limit());
             invariant!(log.plant, end <= limit, "I2: what is appended and kept ends at {end}");
+            let (took, most) = (end - before, s.cost(bytes.len() as u64));
+            assert!(took <= most, "I2: an entry takes {took} bytes, for which {most} are kept");
+            let needed = s.sb.clients[usize::from(self.id.0)].trim;
+            invariant!(log.plant, needed <= lsn.0, "I3: of {lsn} the log is kept from {needed} on");
             lsn
         };
         log.kick();
@@ -236,8 +239,11 @@ impl Client {
             } else if slot.trim != IDLE && below > slot.trim {
                 slot.trim = below;
             }
-            let (trim, head) = (slot.trim, s.sb.head);
+            let (trim, head, last) = (slot.trim, s.sb.head, s.end());
             assert!(trim >= head, "I3: the head is {head}, and a client needs {trim}");
+            let inside = trim == IDLE || trim <= last;
+            let plant = self.inner().plant;
+            invariant!(plant, inside, "I3: a client needs {trim} of a log that ends at {last}");
         }
         self.inner().trim_in_background();
     }

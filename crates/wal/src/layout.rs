@@ -32,6 +32,10 @@ const VERSION: u32 = 1;
 pub(crate) const CLIENTS_AT: usize = 128;
 pub(crate) const CLIENT_BYTES: usize = 40;
 pub(crate) const CLIENTS_MAX: usize = (SLOT_BYTES - CLIENTS_AT) / CLIENT_BYTES;
+// The numbers before the clients lie in the first sector with at least one of these, so that a
+// superblock of few is never torn; and a slot holds all of them.
+const _: () = assert!(CLIENTS_AT + CLIENT_BYTES <= 512);
+const _: () = assert!(CLIENTS_AT + CLIENTS_MAX * CLIENT_BYTES <= SLOT_BYTES);
 
 fn le16(b: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([b[at], b[at + 1]])
@@ -148,6 +152,8 @@ impl Superblock {
         }
         let crc = crc32c::crc32c(&b[12..]);
         put(&mut b, 8, &crc.to_le_bytes());
+        let read = Superblock::decode(&b);
+        assert_eq!(read.as_ref(), Some(self), "I5: a superblock that reads as another is written");
         b
     }
 
@@ -218,11 +224,13 @@ impl Superblock {
             && self.segment_bytes.is_multiple_of(self.unit)
             && (4096..=1 << 28).contains(&self.segment_bytes);
         let far = u64::MAX / 4; // no position comes near the end of its number
+        let kept = |c: &ClientSlot| c.trim >= self.head && (c.id != [0; 16] || c.trim == IDLE);
         seg_ok
             && (4..=1 << 20).contains(&self.segments)
             && self.head < far
-            && self.epoch_start < far
-            && self.clients.iter().all(|c| c.trim >= self.head)
+            && self.epoch_start <= self.limit()
+            && self.epoch_start.is_multiple_of(u64::from(self.unit))
+            && self.clients.iter().all(kept)
     }
 }
 
@@ -252,6 +260,8 @@ impl GroupHeader {
         put(b, 44, &self.entries.to_le_bytes());
         let crc = crc32c::crc32c_append(seed, &b[8..GROUP_HEADER]);
         put(b, 4, &crc.to_le_bytes());
+        let read = GroupHeader::decode(seed, b);
+        assert_eq!(read, Some(*self), "I6: a header that reads as another is written");
     }
 
     pub(crate) fn decode(seed: u32, b: &[u8]) -> Option<GroupHeader> {
@@ -299,6 +309,8 @@ impl EntryHeader {
         out.extend_from_slice(bytes);
         let crc = EntryHeader::crc(seed, lsn, &out[at + 4..]);
         put(out, at, &crc.to_le_bytes());
+        let read = EntryHeader::peek(&out[at..]);
+        assert_eq!(read, Some(*self), "an entry's header that reads as another is written");
     }
 
     fn crc(seed: u32, lsn: u64, rest: &[u8]) -> u32 {

@@ -133,6 +133,12 @@ impl Log {
         let tail = find_tail(&area, &sb, options.plant).await?;
         let (epoch, start) = (sb.epoch, sb.epoch_start);
         assert!(tail.at >= start, "I4: the tail {} lies before epoch {epoch}", tail.at);
+        let whole = tail.at.is_multiple_of(u64::from(sb.unit));
+        assert!(whole, "I6: the tail {} lies in the middle of a unit", tail.at);
+        if tail.at > sb.limit() {
+            let what = "more was written than this superblock allows".to_owned();
+            return Err(LogError::Damaged { what, at: Lsn(tail.at) });
+        }
         sb.generation += 1;
         sb.epoch_start = tail.at;
         sb.end = tail.at;
@@ -146,6 +152,8 @@ impl Log {
         let needed = sb.clients.iter().filter(|c| c.trim != IDLE).map(|c| c.trim).max();
         let behind = needed.is_some_and(|n| n > tail.at);
         invariant!(options.plant, !behind, "I3: {needed:?} is needed, the tail is {}", tail.at);
+        let head = sb.head;
+        invariant!(options.plant, head <= tail.at, "I3: {head} is the head, {} the tail", tail.at);
         let slot = if options.plant == Some("one-slot") { 0 } else { sb.generation % 2 };
         let bytes = Block::copy_of(&sb.encode());
         area.write(slot * SLOT_BYTES as u64, bytes, Durability::Fua).await?;
@@ -180,6 +188,7 @@ impl Log {
             durable: tail,
             wanted: 0,
             reserved: 0,
+            promises: 0,
             parted: BTreeMap::new(),
             waiters: BTreeMap::new(),
             next_ticket: 0,
@@ -227,6 +236,8 @@ impl Log {
             }
         };
         assert_eq!(s.sb.clients.len(), s.clients.len(), "each client has its state");
+        let free = known.is_some() || s.sb.clients[place].trim == IDLE;
+        assert!(free, "I3: a new client takes the place of one that has entries");
         s.clients[place].here = true;
         let slot = &mut s.sb.clients[place];
         if known.is_none() {

@@ -28,6 +28,8 @@ pub struct Scan {
     ready: VecDeque<Entry>,
     /// An entry whose last part has not come yet.
     partial: Option<Entry>,
+    /// The entry that was read last.
+    newest: Option<Lsn>,
 }
 
 impl Scan {
@@ -43,6 +45,7 @@ impl Scan {
             only,
             ready: VecDeque::new(),
             partial: None,
+            newest: None,
         }
     }
 
@@ -70,6 +73,8 @@ impl Scan {
                     && e.lsn.0 >= self.from
                     && self.only.is_none_or(|c| c == e.client)
                 {
+                    let before = self.newest.replace(e.lsn);
+                    assert!(before < Some(e.lsn), "I1: {} is read after {before:?}", e.lsn);
                     self.ready.push_back(e);
                 }
             }

@@ -62,6 +62,7 @@ impl<'a> Starving<'a> {
 }
 impl Drop for Starving<'_> {
     fn drop(&mut self) {
+        assert!(self.0.starving.get() > 0, "who waits for room no more has waited");
         self.0.starving.set(self.0.starving.get() - 1);
     }
 }
@@ -136,16 +137,23 @@ impl Inner {
         invariant!(self.plant, s.has_room(cost), "I2: {cost} are promised beyond {}", s.limit());
         assert!(s.failed.is_none(), "I7: a log that has failed promises nothing");
         s.reserved += cost;
+        s.promises += 1;
         cost
     }
 
-    /// Gives room back that was kept and not used.
-    pub(crate) fn unreserve(&self, cost: u64) {
+    /// Gives room back that was kept and not used; `all`: nothing of that promise is left.
+    pub(crate) fn unreserve(&self, cost: u64, all: bool) {
         let mut s = self.state.borrow_mut();
         assert!(s.reserved >= cost, "I2: {cost} bytes are given back, {} are kept", s.reserved);
         s.reserved -= cost;
+        assert!(s.promises > 0, "I2: {cost} bytes are given back that nobody was promised");
+        s.promises -= u64::from(all);
+        let kept = s.reserved;
+        assert!(s.promises > 0 || kept == 0, "I2: {kept} bytes are kept for nobody");
         drop(s);
-        self.room.wake_all();
+        if cost > 0 {
+            self.room.wake_all();
+        }
     }
 
     /// After a trim: makes it durable in the background if the log is more than half full.

@@ -3,7 +3,7 @@
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::layout::Superblock;
+use crate::layout::{IDLE, Superblock};
 use crate::stats::LogStats;
 use crate::window::Window;
 use env::sync::{Lock, Notify};
@@ -75,6 +75,8 @@ pub(crate) struct State {
     pub(crate) wanted: u64,
     /// Room promised and not used yet.
     pub(crate) reserved: u64,
+    /// To how many.
+    pub(crate) promises: u64,
     /// Entries of several parts that are not durable yet: first part's LSN, end of the last.
     pub(crate) parted: BTreeMap<u64, u64>,
     pub(crate) waiters: BTreeMap<(u64, u64), Waker>,
@@ -112,7 +114,51 @@ pub(crate) struct Inner {
     pub(crate) starving: Cell<u32>,
 }
 
+impl State {
+    /// The positions in their order, each of which only moves forward, and what lies between two
+    /// of them: looked at whenever a write or a superblock has ended.
+    pub(crate) fn check(&self) {
+        let (head, durable, tail, end) = (self.sb.head, self.durable, self.tail, self.end());
+        let position = self.position();
+        assert!(head <= position, "I3: the head {head} passes the end {position}");
+        assert!(durable <= tail, "I1: {durable} is durable of groups that end at {tail}");
+        let limit = self.sb.limit();
+        let kept = self.reserved;
+        assert!(position + kept <= limit, "I2: {kept} are kept behind {position} of {limit}");
+        let mut at = durable;
+        for f in &self.in_flight {
+            assert!(at <= f.start && f.start < f.end, "I1: {} is written behind {at}", f.start);
+            at = f.end;
+        }
+        for g in self.closed.iter().chain(&self.open) {
+            let pad = self.sb.pad(g.end());
+            assert_eq!(g.prev, at, "I6: the group at {} follows another one", g.start);
+            assert!(at <= g.start && pad <= self.sb.next_segment(g.start), "I2: {pad} is beyond");
+            at = pad;
+        }
+        let needed = self.sb.clients.iter().map(|c| c.trim).min().unwrap_or(IDLE);
+        assert!(needed >= head, "I3: a client needs {needed}, and the head is {head}");
+        let first = self.waiters.first_key_value().map(|(key, _)| key.0);
+        assert!(first.is_none_or(|f| f > durable), "I1: {first:?} waits, {durable} is durable");
+        let parted = self.parted.first_key_value().map(|(_, end)| *end);
+        assert!(parted.is_none_or(|p| p > durable), "I1: {parted:?} is parted, and durable");
+        let active = self.activations_durable <= self.activations;
+        assert!(active, "I5: more clients became active durably than did");
+        let wanted = self.wanted;
+        assert!(wanted <= position, "I1: {wanted} is waited for in a log that ends at {position}");
+        let held: u64 = self.clients.iter().map(|c| c.end).max().unwrap_or(0);
+        assert!(held <= end, "I1: an entry ends at {held} of a log that ends at {end}");
+    }
+}
+
 impl Inner {
+    /// The state as it should be between any two steps; while a bug is planted it need not.
+    pub(crate) fn check(&self) {
+        if self.plant.is_none() {
+            self.state.borrow().check();
+        }
+    }
+
     pub(crate) fn planted(&self, name: &str) -> bool {
         self.plant == Some(name)
     }

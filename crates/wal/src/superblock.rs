@@ -22,6 +22,7 @@ impl Inner {
         if let Some(e) = self.failure() {
             return Err(e);
         }
+        self.check();
         let (next, activations) = {
             let mut s = self.state.borrow_mut();
             let head = s.trimmed().max(s.sb.head);
@@ -53,6 +54,7 @@ impl Inner {
             s.activations_durable = activations;
             s.stats.superblocks += 1;
         }
+        self.check();
         self.room.wake_all();
         Ok(())
     }

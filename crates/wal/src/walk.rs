@@ -32,6 +32,8 @@ impl Walk {
     pub(crate) fn new(area: LogArea, sb: Superblock, at: u64, plant: Option<&'static str>) -> Walk {
         let seed = sb.seed();
         let held = (at, Vec::new());
+        let whole = at.is_multiple_of(u64::from(sb.unit));
+        assert!(whole, "I6: a walk begins at {at}, in the middle of a unit");
         Walk { area, sb, seed, plant, at, first: true, epoch: 0, held, reads: 0 }
     }
 
@@ -90,6 +92,8 @@ impl Walk {
             self.reads += 1;
             self.held = (lsn, bytes);
         }
+        let (from, to) = (self.held.0, self.held.0 + self.held.1.len() as u64);
+        assert!(from <= lsn && end <= to, "{lsn} to {end} are wanted, {from} to {to} are here");
         Ok(())
     }
 
@@ -185,6 +189,7 @@ pub(crate) async fn find_tail(
     while low < high {
         let middle = (low + high) / 2;
         probes += 1;
+        assert!(probes <= u64::from(u64::BITS), "the search for the tail does not end");
         match segment_header(area, sb, first + middle * segment).await? {
             Some(h) => {
                 low = middle + 1;
@@ -196,6 +201,7 @@ pub(crate) async fn find_tail(
             None => high = middle,
         }
     }
+    assert!(start >= base, "I4: the walk to the tail begins at {start}, before {base}");
     let mut walk = Walk::new(area.clone(), sb.clone(), start, plant);
     while walk.next().await?.is_some() {}
     check_behind(area, sb, walk.at).await?;

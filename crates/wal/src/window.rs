@@ -26,6 +26,15 @@ use env::Nanos;
 /// The widths that are tried. The first has a commit delay.
 const WIDTHS: [usize; 9] = [1, 1, 2, 3, 4, 6, 8, 12, 16];
 const DELAYS: usize = 0;
+// The widths rise, so that a neighbour is the next wider one or the next narrower one.
+const _: () = {
+    let mut i = DELAYS + 2;
+    while i < WIDTHS.len() {
+        assert!(WIDTHS[i - 1] < WIDTHS[i]);
+        i += 1;
+    }
+    assert!(WIDTHS[DELAYS] == 1 && DELAYS == 0);
+};
 /// Of a write's time, the part for which those who wait stay for those who are on their way.
 const DELAY_PART: u64 = 2;
 /// Completed writes that make a measurement.
@@ -142,6 +151,8 @@ impl Window {
 
     /// A write has ended.
     pub(crate) fn note(&mut self, w: Ended) {
+        assert!(w.issued <= w.now && w.crowd > 0, "a write ends that was not under way: {w:?}");
+        assert!(w.woken <= w.callers, "{} of {} callers wait no more", w.woken, w.callers);
         let took = w.now.since(w.issued);
         // As long as it was: a timer that fires late, or a busy processor, counts too.
         let delayed = self.delayed_from.take().map_or(Nanos(0), |from| w.issued.since(from));

@@ -4,7 +4,7 @@
 
 use crate::error::LogError;
 use crate::layout::{
-    ClientId, ENTRY_HEADER, EntryHeader, FIRST, GROUP_HEADER, GroupHeader, IDLE, LAST, Lsn,
+    ClientId, DATA_AT, ENTRY_HEADER, EntryHeader, FIRST, GROUP_HEADER, GroupHeader, IDLE, LAST, Lsn,
 };
 use crate::state::{Flight, Group, Inner, State};
 use crate::window::Ended;
@@ -40,7 +40,9 @@ impl State {
         if let Some(g) = self.open.take() {
             assert_eq!(g.prev, self.tail, "I6: a group names the end of the one before it");
             assert!(g.start >= self.tail && g.entries > 0, "I6: {} follows {}", g.start, g.prev);
-            self.tail = self.sb.pad(g.end());
+            let tail = self.sb.pad(g.end());
+            assert!(self.tail < tail, "I6: the log ends at {}, and then at {tail}", self.tail);
+            self.tail = tail;
             self.closed.push_back(g);
         }
     }
@@ -313,12 +315,15 @@ impl Inner {
             if bytes.is_empty() { bytes = g.bytes } else { bytes.extend_from_slice(&g.bytes) }
         }
         let (end, crowd, issued) = (before, s.in_flight.len() + 1, self.env.now());
+        let len = bytes.len() as u64;
+        assert_eq!(start + len, end, "I6: a write of {len} bytes at {start} ends at {end}");
         let flight = Flight { start, end, entries, issued, crowd, done: false };
         s.in_flight.push_back(flight);
         s.stats.writes += 1;
         s.stats.write_bytes += bytes.len() as u64;
         s.stats.in_flight_sum += crowd as u64;
-        let place = s.sb.place(start);
+        let (place, area_end) = (s.sb.place(start), DATA_AT + s.sb.capacity());
+        assert!(place + len <= area_end, "I2: a write of {len} bytes at {place} leaves the log");
         drop(s);
         let log = self.clone();
         let cached = self.planted("log-not-fua");
@@ -382,6 +387,7 @@ impl Inner {
             }
             woken
         };
+        self.check();
         woken.into_iter().for_each(Waker::wake);
         self.kick();
     }

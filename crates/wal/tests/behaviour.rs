@@ -285,3 +285,50 @@ fn a_log_in_extents_and_one_opened_for_reading() {
         assert!(gap[0].bytes().iter().all(|&b| b == 0));
     });
 }
+
+/// Reservations that grow, shrink, are used or given up, in any order: what is kept is kept for
+/// somebody (the log itself asserts that), and in the end the log is as empty as before.
+#[test]
+fn what_is_reserved_is_used_or_given_back() {
+    const BYTES: u64 = 8192 + 64 * 4096;
+    for seed in 0..30 {
+        let mut w = World::new(seed, BYTES, Medium::default());
+        run(&mut w, move |env| async move {
+            let log = fresh(&env, BYTES, Some(4096), None).await;
+            let c = log.client([1; 16], "a").unwrap();
+            let mut rng = env::Rng::new(seed);
+            let mut kept: Vec<wal::Reservation> = Vec::new();
+            for _ in 0..400 {
+                let n = rng.below(kept.len().max(1) as u64) as usize;
+                match rng.below(8) {
+                    0..=2 => kept.extend(c.try_reserve(rng.below(3000))),
+                    _ if kept.is_empty() => (),
+                    3 => kept[n].shrink(rng.below(2000)),
+                    4 if kept.len() > 1 => {
+                        let other = kept.swap_remove(n);
+                        kept[0].join(other);
+                    }
+                    5 => drop(kept.swap_remove(n)),
+                    _ => {
+                        let r = kept.swap_remove(n);
+                        let len = rng.below(r.len_bytes().min(8000) + 1);
+                        let lsn = c.append_reserved(r, &vec![7u8; len as usize]).unwrap();
+                        if rng.one_in(3) {
+                            c.flush(lsn).await.unwrap();
+                            c.trim(c.end());
+                            log.persist().await.unwrap();
+                        }
+                    }
+                }
+            }
+            kept.clear();
+            let last = c.append(b"the last").unwrap();
+            c.flush(last).await.unwrap();
+            c.trim(c.end());
+            log.persist().await.unwrap();
+            let stats = log.stats();
+            assert!(stats.used_bytes <= 4096, "seed {seed}: {} bytes in use", stats.used_bytes);
+            assert!(!log.is_half_full(), "I2: seed {seed}: something is kept for nobody");
+        });
+    }
+}
