@@ -148,7 +148,10 @@ impl Log {
         let newest = self.starts.borrow().last_key_value().map_or(Tid::NONE, |(s, _)| *s);
         assert!(newest <= tid, "J7: transaction {tid} is written after {newest}");
         let at = self.head.get();
-        self.starts.borrow_mut().entry(tid).or_insert(at);
+        if count > 0 {
+            // One that has nothing but its commit begins with that.
+            self.starts.borrow_mut().entry(tid).or_insert(at);
+        }
         self.head.set(self.wrap(at + count));
         self.used.set(self.used.get() + count);
         assert!(self.used.get() <= self.capacity(), "J4: more is used than there is");
