@@ -33,7 +33,7 @@ impl BusyExtents {
     pub(crate) fn add_inode(&mut self, txn: u64, ino: Ino) {
         self.by_txn.entry(txn).or_default().1.push(ino);
         let old = self.inodes.insert(ino.0, txn);
-        assert!(old.is_none(), "inode {ino} is freed twice");
+        assert!(old.is_none(), "inode {ino} is freed twice, by {old:?} and {txn}");
     }
 
     /// The blocks the transaction has freed.
@@ -51,10 +51,28 @@ impl BusyExtents {
         for e in &extents {
             let len = self.blocks.remove(&e.start.0);
             assert_eq!(len, Some(e.len), "blocks at {} are released as they were freed", e.start);
+            let alone = self.may_reuse(Freed::Blocks(*e));
+            assert!(alone, "blocks at {} are released, and another holds some of them", e.start);
         }
         let none = self.blocks.is_empty() && self.inodes.is_empty();
         assert!(none || !self.by_txn.is_empty(), "something is held for no transaction");
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         extents
+    }
+
+    /// What is held and for whom agree: every block and every inode is held by one transaction.
+    fn check(&self) {
+        let held: usize = self.by_txn.values().map(|(extents, _)| extents.len()).sum();
+        let known = self.blocks.len();
+        assert_eq!(held, known, "{held} runs of blocks were freed, {known} are held");
+        let held: usize = self.by_txn.values().map(|(_, inodes)| inodes.len()).sum();
+        let known = self.inodes.len();
+        assert_eq!(held, known, "{held} inodes were freed, {known} are held");
+        let apart = |(a, b): ((&u64, &u64), (&u64, &u64))| a.0 + a.1 <= *b.0;
+        let apart = self.blocks.iter().zip(self.blocks.iter().skip(1)).all(apart);
+        assert!(apart, "two transactions hold the same block");
     }
 
     /// The transactions for which something is held, oldest first.

@@ -13,6 +13,7 @@ pub(crate) type Touched = BTreeMap<BlockNo, (Buf, Vec<Range<usize>>)>;
 
 /// Is the block in one of these, which are in order?
 pub(crate) fn contains(extents: &[Extent], b: BlockNo) -> bool {
+    debug_assert!(extents.is_sorted(), "block {b} is looked for in no order: {extents:?}");
     let before = extents.partition_point(|e| e.start <= b);
     before.checked_sub(1).is_some_and(|i| b.0 < extents[i].start.0 + extents[i].len)
 }
@@ -27,6 +28,8 @@ pub(crate) fn merge(ranges: &mut Vec<Range<usize>>) {
         }
         touches
     });
+    let apart = ranges.windows(2).all(|w| w[0].end < w[1].start);
+    debug_assert!(apart, "the same bytes would be written down twice: {ranges:?}");
 }
 
 /// The extents that the operation's edits of one kind name, in order.

@@ -89,7 +89,8 @@ impl Disk for Memory {
     }
 }
 
-fn memory(bytes: usize) -> Rc<dyn Disk> {
+/// A disk of so many bytes, all zeros.
+pub(crate) fn memory(bytes: usize) -> Rc<dyn Disk> {
     Rc::new(Memory(RefCell::new(vec![0; bytes])))
 }
 
@@ -134,6 +135,13 @@ pub(crate) fn client_in(bytes: usize) -> (Engine, Client, LogArea) {
     });
     let client = made.borrow_mut().take().expect("the disk answers at once");
     (engine, client, area)
+}
+
+/// The same of a task that is made of an engine's environment.
+pub(crate) fn run<F: Future<Output = ()> + 'static>(task: impl FnOnce(env::Env) -> F) {
+    let (mut engine, mut own) = (Engine::new(1), None);
+    turn(&mut engine, |env| own = Some(env.clone()));
+    done(&mut engine, task(own.expect("the turn gave it")));
 }
 
 /// Does the task to its end, which waits for nothing but such disks.

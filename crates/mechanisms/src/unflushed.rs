@@ -34,6 +34,9 @@ pub(crate) struct Unflushed(Vec<(FlushEpoch, BlockNo)>);
 impl Unflushed {
     /// The block's write has ended in this epoch.
     pub(crate) fn add(&mut self, epoch: FlushEpoch, block: BlockNo) {
+        let newest = self.0.last().map(|(e, _)| *e);
+        let rises = newest.is_none_or(|e| e <= epoch);
+        assert!(rises, "block {block} was written in {epoch:?}, and others in {newest:?}");
         self.0.push((epoch, block));
     }
     /// Takes those whose writes ended before the flush of this epoch was issued.

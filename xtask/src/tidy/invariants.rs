@@ -15,7 +15,7 @@ pub(crate) struct Stated {
 }
 
 /// Headers whose invariants are not asserted by number yet: to be made shorter, never longer.
-const LATER: &[&str] = &["crates/lfs/src/lib.rs", "crates/mechanisms/src/soft_updates/mod.rs"];
+const LATER: &[&str] = &["crates/lfs/src/lib.rs"];
 
 pub(crate) fn check(files: &[File], out: &mut Vec<Complaint>) {
     let due = |s: &&Stated| !s.cited && !LATER.contains(&s.path.as_str());

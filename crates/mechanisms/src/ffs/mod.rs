@@ -31,6 +31,8 @@
 //! is I4, without which a new file that is fsynced could share a block with the stale inode of its
 //! last owner.
 
+#[cfg(test)]
+mod model;
 mod phase;
 mod records;
 mod render;
@@ -43,7 +45,7 @@ use env::{DiskError, Local};
 use format::Ino;
 use integrity::{
     Change, Credits, Edit, Ended, FileScope, Freed, Integrity, IntegrityError, Plant, Pressure,
-    Scope, Txn,
+    Scope, Txn, invariant,
 };
 use phase::phase_of;
 use records::Records;
@@ -138,6 +140,9 @@ impl Ffs {
             if bufs.is_empty() {
                 continue;
             }
+            let first = self.records.borrow().first_phase(txn);
+            let turn = first.is_none_or(|first| first >= phase);
+            invariant!(self.plant, turn, "I3: phase {phase} of {txn} begins before {first:?}");
             self.cache.write(bufs).await?;
             if !self.plant.is("skip-flush") {
                 self.cache.flush_device().await?;
@@ -175,6 +180,8 @@ impl Ffs {
     fn retire(&self) {
         let done = self.records.borrow_mut().take_durable_txns();
         for txn in done {
+            let left = self.records.borrow().first_phase(txn);
+            assert!(left.is_none(), "I4: {txn} is released, and phase {left:?} is not durable");
             let freed = self.busy.borrow_mut().release(txn);
             for e in freed {
                 self.records.borrow_mut().cancel(e);
@@ -359,7 +366,10 @@ impl Integrity for Ffs {
     fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move {
             self.cache.write_all().await?;
-            assert!(self.records.borrow().is_empty(), "a closed volume waits for nothing");
+            if !self.plant.is_any() {
+                self.records.borrow().check_empty();
+            }
+            invariant!(self.plant, self.busy.borrow().is_empty(), "I4: what was freed is kept");
             Ok(())
         })
     }

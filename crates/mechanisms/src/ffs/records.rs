@@ -52,10 +52,6 @@ impl Records {
         Records::default()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.by_block.is_empty()
-    }
-
     pub(super) fn add(&mut self, txn: u64, phase: usize, edit: &Edit) {
         let inside = edit.range.end <= edit.buf.bytes().len() && !edit.range.is_empty();
         assert!(inside && phase < PHASES, "I1: a record of {:?} of {:?}", edit.range, edit.buf);
@@ -92,6 +88,7 @@ impl Records {
             self.durable.push(txn);
             return;
         };
+        assert!(!t.ended, "I3: transaction {txn} ends twice");
         (t.ended, t.waits) = (true, waits);
         let phases = t.left.iter().filter(|&&n| n > 0).count();
         let plain = !waits && t.rolls_back && phases == 1;
@@ -150,6 +147,9 @@ impl Records {
     /// What may be written of `buf` now (I1); the ready records are captured in it.
     pub(super) fn capture(&mut self, buf: &Buf) -> Image {
         let Some(list) = self.by_block.get_mut(&buf.block()) else { return Image::AsIs };
+        let sent = list.iter().find(|r| r.state == Progress::Captured);
+        let sent = sent.map(|r| (r.txn, r.phase));
+        assert!(sent.is_none(), "I1: {buf:?} is written while {sent:?} of it is on its way");
         let txns = &self.txns;
         let ready = |r: &Record| {
             txns.get(&r.txn).is_some_and(|t| t.ended && t.lowest().is_none_or(|l| r.phase <= l))
@@ -177,6 +177,9 @@ impl Records {
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
         for block in self.unflushed.take_flushed(epoch) {
             self.finish(block, |r| r.state.is_durable_by(epoch));
+        }
+        if cfg!(debug_assertions) {
+            self.check();
         }
     }
 
@@ -221,6 +224,35 @@ impl Records {
         if list.is_empty() {
             self.by_block.remove(&block);
         }
+    }
+
+    /// Nothing is left of any transaction.
+    pub(super) fn check_empty(&self) {
+        let block = self.by_block.keys().next();
+        assert!(block.is_none(), "I2: an edit of {block:?} is not durable in a closed volume");
+        let txn = self.txns.iter().find(|(_, t)| t.ended).map(|(txn, _)| *txn);
+        assert!(txn.is_none(), "I3: transaction {txn:?} has no edit left, and is not durable");
+        let told = self.durable.is_empty();
+        assert!(told, "I4: nobody was told that {:?} are durable", self.durable);
+        self.check();
+    }
+
+    /// The records and what is counted of them agree: each is of a transaction that is not durable,
+    /// and counted in its phase.
+    pub(super) fn check(&self) {
+        let mut found: BTreeMap<u64, [u32; PHASES]> = BTreeMap::new();
+        for (block, list) in &self.by_block {
+            assert!(!list.is_empty(), "I5: block {block} is known for no edit");
+            list.iter().for_each(|r| found.entry(r.txn).or_default()[r.phase] += 1);
+        }
+        for (txn, t) in &self.txns {
+            let (left, own) = (t.left, found.remove(txn).unwrap_or_default());
+            assert_eq!(left, own, "I2: what transaction {txn} waits for, and its edits");
+            let phases = left.iter().any(|n| *n > 0);
+            assert!(!t.ended || phases, "I3: {txn} waits for nothing, and is not durable");
+        }
+        let lost = found.keys().next();
+        assert!(lost.is_none(), "I2: transaction {lost:?} is durable, and has edits left");
     }
 
     /// The transactions that have become durable since the last call.

@@ -33,6 +33,8 @@ pub(super) fn render(buf: &Buf, list: &mut [Record], ready: impl Fn(&Record) -> 
         };
         let bytes = image.get_or_insert_with(|| buf.image());
         let out = bytes.bytes_mut();
+        let (old, range) = (before.len(), &r.range);
+        assert_eq!(old, range.len(), "I1: {old} bytes are put back in {range:?} of {buf:?}");
         if r.is_count {
             let users = le32(out, r.range.start);
             set32(out, r.range.start, users + 1);

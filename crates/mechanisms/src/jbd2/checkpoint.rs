@@ -75,6 +75,17 @@ impl Jbd2 {
         Ok(())
     }
 
+    /// Everything is in place: nothing may be left of any transaction.
+    fn check_quiet(&self) {
+        let s = self.state.borrow();
+        assert!(s.heads.is_empty(), "J4: a closed volume needs no journal");
+        let tid = s.running.tid;
+        invariant!(self.plant, s.running.is_quiet(), "J3: {tid} has handles in a closed volume");
+        invariant!(self.plant, s.running.is_empty(), "J8: {tid} of a closed volume is not durable");
+        invariant!(self.plant, s.committing.is_none(), "J8: a closed volume is committing");
+        invariant!(self.plant, s.busy.is_empty(), "J5: a closed volume keeps what was freed");
+    }
+
     /// Everything written back and the journal empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         for _ in 0..8 {
@@ -89,7 +100,7 @@ impl Jbd2 {
         // Two writes of the superblock must never be on their way together: a checkpoint of the
         // background ends first, and no other begins.
         let _turn = self.checkpointing.lock().await;
-        assert!(self.state.borrow().heads.is_empty(), "J4: a closed volume needs no journal");
+        self.check_quiet();
         self.stopping.set(true);
         self.kick.wake_all();
         let next = self.state.borrow().running.tid;

@@ -146,6 +146,8 @@ impl Jbd2 {
         }
         let mut closed = std::mem::replace(&mut s.running, next);
         assert!(s.committing.is_none(), "J3: one transaction is committed at a time");
+        let before = self.committed.get();
+        assert_eq!(before.next(), tid, "J7: {tid} is closed, and {before} is committed");
         invariant!(self.plant, closed.is_quiet(), "J3: transaction {tid} is closed with handles");
         let copied = |b: &&Buf| s.logged.contains_key(&b.block().0);
         let over = closed.ordered.values().find(copied);
@@ -161,10 +163,13 @@ impl Jbd2 {
         let frozen = frozen.collect();
         closed.blocks = blocks;
         ordered.iter().for_each(|b| s.heads.freeze_ordered(b));
+        debug_assert!(s.heads.is_closed(), "J3: a block of {tid} is not in it");
         let held = |e: &Extent| !s.busy.may_reuse(Freed::Blocks(*e));
         let held = closed.freed.iter().all(held);
         invariant!(self.plant, held, "J5: {:?} may be used again before the commit", closed.freed);
         let revokes = self.revokes(s, &closed.freed);
+        let both = revokes.iter().find(|b| closed.blocks.contains_key(&b.0));
+        invariant!(self.plant, both.is_none(), "J6: {both:?} is journaled and revoked at once");
         s.committing = Some(closed);
         drop(state);
         self.closing.set(false);
@@ -193,6 +198,8 @@ impl Jbd2 {
         if !self.plant.is("start-not-recorded") {
             self.log.start(closed.tid).await?;
         }
+        let covered = self.log.covers(closed.tid);
+        invariant!(self.plant, covered, "J4: a recovery would not come to {}", closed.tid);
         let ordered = self.write_ordered(closed);
         if self.log.shape.packed {
             if !closed.ordered.is_empty() {
@@ -201,6 +208,7 @@ impl Jbd2 {
                 self.cache.flush_device().await?;
                 self.check_flushed(closed, written);
             }
+            self.check()?; // J9
             let at = self.log.take(closed.tid, count);
             blocks.push(commit);
             self.log.write(at, blocks, Durability::Cached).await?;
@@ -220,6 +228,7 @@ impl Jbd2 {
         }
         self.flush_log().await?;
         self.check_flushed(closed, written);
+        self.check()?; // whatever else has failed meanwhile, this is not committed (J9)
         let at = self.log.take(closed.tid, 1);
         Ok(self.log.write(at, vec![commit], Durability::Fua).await?)
     }
@@ -290,6 +299,11 @@ impl Jbd2 {
             });
         }
         s.busy.release(t.tid.number());
+        let older = s.busy.holders().find(|holder| *holder <= t.tid.number());
+        assert!(older.is_none(), "J5: {} is durable, and holds what it has freed", t.tid);
+        let oldest = s.heads.oldest();
+        let kept = oldest.is_none_or(|o| o >= self.log.tail_tid());
+        invariant!(self.plant, kept, "J4: {oldest:?} is needed, and the tail has passed it");
         let next = s.running.tid;
         assert_eq!(next, t.tid.next(), "J7: {} is durable, and {next} runs", t.tid);
         self.committed.set(t.tid);

@@ -59,6 +59,8 @@ impl<'a> Encoder<'a> {
         }
         let mut copy = image.clone();
         jbd2::escape(copy.bytes_mut());
+        let hidden = copy.bytes()[..4] != jbd2::MAGIC.to_be_bytes();
+        assert!(hidden, "J2: recovery would take a copy for a block of the journal's own");
         (copy, true)
     }
 
@@ -97,6 +99,7 @@ impl<'a> Encoder<'a> {
                 let mut at = r.start;
                 while at < r.end {
                     let end = r.end.min(at + self.space(&group, r.end - at));
+                    assert!(at < end, "J2: a part of block {} is put down without end", f.block);
                     let bytes = &f.image.bytes()[at..end];
                     self.part(&mut group, (f.block, at, std::mem::take(&mut fresh)), bytes);
                     at = end;
@@ -149,6 +152,8 @@ impl<'a> Encoder<'a> {
     /// Ends the multiwrite block.
     fn close_parts(&mut self, group: &mut Group) {
         if !group.parts.is_empty() {
+            let (len, most) = (group.parts.len(), self.part_max());
+            assert!(len <= most, "J2: {len} bytes of parts in a block for {most}");
             let block = self.log.shape.multiwrite(self.tid, &group.parts);
             group.blocks.push(Block::copy_of(&block));
             group.parts.clear();
@@ -163,6 +168,15 @@ impl<'a> Encoder<'a> {
         }
         let (pieces, most) = (group.pieces.len(), self.log.shape.pieces_per_block());
         assert!(pieces <= most, "J2: a descriptor of {pieces} pieces, {most} are the most");
+        let begins = |p: &&Piece| match p.what {
+            What::Whole { .. } => true,
+            What::Part { next_block, .. } => next_block,
+        };
+        let (named, blocks) = (group.pieces.iter().filter(begins).count(), group.blocks.len());
+        assert_eq!(
+            named, blocks,
+            "J2: a descriptor names {named} of the {blocks} blocks behind it"
+        );
         let descriptor = self.log.shape.packed_descriptor(self.tid, &group.pieces);
         self.out.push(Block::copy_of(&descriptor));
         self.out.append(&mut group.blocks);

@@ -140,6 +140,8 @@ impl JournalHeads {
     pub(super) fn committed(&mut self, block: BlockNo, tid: Tid, whole: bool) {
         let Some(h) = self.map.get_mut(&block.0) else { return };
         let Some(image) = h.frozen.take() else { return };
+        let newer = h.committed.as_ref().map(|c| c.0);
+        assert!(newer < Some(tid), "J7: block {block} of {newer:?} is replaced by that of {tid}");
         let needed_from = h.tids.first().copied();
         h.committed = Some((tid, image));
         if whole {
@@ -154,7 +156,8 @@ impl JournalHeads {
                 let listed = self.by_needed_from.remove(&(old, block.0));
                 assert!(listed, "J4: block {block} needs the journal from {old}, nobody knows");
             }
-            self.by_needed_from.insert((first, block.0));
+            let new = self.by_needed_from.insert((first, block.0));
+            assert!(new, "J4: block {block} needs the journal from {first} twice");
         }
     }
 
@@ -185,6 +188,8 @@ impl JournalHeads {
         let Some(h) = self.map.get_mut(&buf.block().0) else { return Image::AsIs };
         let sent = h.captured;
         assert!(sent.is_none(), "J1: {buf:?} is written while {sent:?} of it is on its way");
+        let (newest, kept) = (h.committed.as_ref().map(|c| c.0), h.tids.last().copied());
+        assert_eq!(newest, kept, "J4: what is committed of {buf:?} and what the journal has");
         h.ordered_sent = h.ordered.is_some();
         if !h.in_running && h.frozen.is_none() && !h.freed {
             h.captured = h.committed.as_ref().map(|c| c.0);
@@ -237,7 +242,8 @@ impl JournalHeads {
             h.tids.retain(|s| *s > tid);
             match h.tids.first() {
                 Some(first) => {
-                    self.by_needed_from.insert((*first, block));
+                    let new = self.by_needed_from.insert((*first, block));
+                    assert!(new, "J4: block {block} needs the journal from {first} twice");
                 }
                 None => {
                     h.committed = None;
@@ -247,6 +253,9 @@ impl JournalHeads {
                     self.drop_if_idle(block);
                 }
             }
+        }
+        if cfg!(debug_assertions) {
+            self.check();
         }
         freed
     }
@@ -279,6 +288,31 @@ impl JournalHeads {
                 h.buf.clone()
             })
             .collect()
+    }
+
+    /// Each block's transactions and the order of all agree, and what is on its way is committed.
+    pub(super) fn check(&self) {
+        let needed = self.map.values().filter(|h| !h.tids.is_empty()).count();
+        let listed = self.by_needed_from.len();
+        assert_eq!(needed, listed, "J4: {needed} blocks need the journal, {listed} are known");
+        for (b, h) in &self.map {
+            let (first, last) = (h.tids.first().copied(), h.tids.last().copied());
+            let known = first.is_none_or(|t| self.by_needed_from.contains(&(t, *b)));
+            assert!(known, "J4: block {b} needs the journal from {first:?}, nobody knows");
+            let rises = h.tids.windows(2).all(|w| w[0] < w[1]);
+            assert!(rises, "J7: block {b} is in transactions {:?}", h.tids);
+            let newest = h.committed.as_ref().map(|c| c.0);
+            assert_eq!(newest, last, "J4: what is committed of block {b}, and what is needed");
+            let mixed = h.in_running && h.freed;
+            assert!(!mixed, "J3: the running transaction has freed block {b}, and changed it");
+            let sent = h.captured.is_none() || h.captured <= newest.or(h.captured);
+            assert!(sent, "J1: {:?} of block {b} is on its way, {newest:?} committed", h.captured);
+        }
+    }
+
+    /// Has the running transaction changed no block?
+    pub(super) fn is_closed(&self) -> bool {
+        self.map.values().all(|h| !h.in_running)
     }
 
     /// Is nothing left that is not durable in place?

@@ -127,6 +127,10 @@ impl Log {
     pub(super) fn free(&self) -> u32 {
         self.capacity() - self.used.get()
     }
+    /// Would a crash now replay this transaction, if it were committed?
+    pub(super) fn covers(&self, tid: Tid) -> bool {
+        self.started.get() && self.tail_tid.get() <= tid
+    }
     /// The first transaction that a crash now would replay from.
     pub(super) fn tail_tid(&self) -> Tid {
         self.tail_tid.get()
@@ -156,7 +160,16 @@ impl Log {
         self.used.set(self.used.get() + count);
         assert!(self.used.get() <= self.capacity(), "J4: more is used than there is");
         assert!((self.first..self.blocks).contains(&at), "J4: {at} lies outside the journal");
+        self.check();
         at
+    }
+
+    /// What is used is what lies between the oldest transaction and the head.
+    fn check(&self) {
+        let begin = self.starts.borrow().first_key_value().map(|(_, at)| *at);
+        let between = begin.map_or(0, |at| self.distance(at, self.head.get()));
+        let used = self.used.get();
+        assert_eq!(used, between, "J4: {used} blocks count as used, {between} are");
     }
 
     /// Writes blocks from journal block `at` on; they may go around the end.
@@ -247,6 +260,8 @@ impl Log {
     /// written there.
     pub(super) fn turn(&self) {
         if self.used.get() == 0 {
+            let needed = self.starts.borrow().len();
+            assert_eq!(needed, 0, "J4: an empty journal with {needed} transactions");
             self.head.set(self.near);
             self.started.set(false);
         }
@@ -259,6 +274,8 @@ impl Log {
         }
         let used = self.used.get();
         assert_eq!(used, 0, "J4: the superblock is to say that the journal begins at its head");
+        let tail = self.tail_tid.get();
+        assert!(tail <= tid, "J7: the journal is to begin with {tid}, and was at {tail}");
         superblock::set_tail(&mut self.superblock.borrow_mut(), self.head.get(), tid.on_disk());
         self.write_superblock().await?;
         self.started.set(true);
@@ -290,16 +307,24 @@ impl Log {
         let used = if starts.is_empty() { 0 } else { self.distance(begin, self.head.get()) };
         assert!(used <= self.used.get(), "J4: a trim takes {used} of {}", self.used.get());
         self.used.set(used);
+        drop(starts);
+        self.check();
         Ok(())
     }
 
     fn distance(&self, from: u32, to: u32) -> u32 {
+        let ring = self.first..self.blocks;
+        let inside = ring.contains(&from) && ring.contains(&to);
+        assert!(inside, "J4: from {from} to {to} in a journal from {} on", self.first);
         if to > from { to - from } else { to + self.capacity() - from }
     }
 
     /// Everything is durable in place: the journal is an empty one as anybody's, durably. `next` is
     /// the number that the next transaction will have.
     pub(super) async fn finish(&self, next: Tid) -> Result<(), DiskError> {
+        let newest = self.starts.borrow().last_key_value().map(|(tid, _)| *tid);
+        let follows = newest.is_none_or(|n| n < next) && self.tail_tid.get() <= next;
+        assert!(follows, "J7: {next} comes next, and {newest:?} is in the journal");
         {
             let mut raw = self.superblock.borrow_mut();
             superblock::set_tail(&mut raw, 0, next.on_disk());

@@ -44,6 +44,8 @@ mod log;
 mod model;
 mod policy;
 pub(crate) mod recover;
+#[cfg(test)]
+mod ring;
 mod sync;
 mod transaction;
 
@@ -391,6 +393,9 @@ impl Integrity for Jbd2 {
             let id = s.next_handle;
             s.next_handle += 1;
             s.running.begin(id, Handle { blocks });
+            let (size, most) = (s.running.size_max(), self.transaction_blocks_max().max(blocks));
+            assert!(size <= most, "J4: a transaction may come to have {size} blocks of {most}");
+            assert!(self.cache.failure().is_none(), "J9: handle {id} begins after a failure");
             let open = !self.closing.get() && s.running.tid > self.committed.get();
             assert!(open, "J3: handle {id} joins transaction {}, which is closed", s.running.tid);
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");

@@ -77,6 +77,7 @@ impl Life {
                 let image = self.heads.freeze(BlockNo(*b));
                 assert_eq!(number(image.bytes()), self.running, "frozen as it was left");
             }
+            assert!(self.heads.is_closed(), "J3: a block is of two transactions");
             self.closed = Some((self.running, blocks, std::mem::take(&mut self.freed)));
             self.running = self.running.next();
         }
@@ -155,6 +156,7 @@ impl Life {
             13 | 14 => self.end_write(b),
             _ => self.flush(),
         }
+        self.heads.check();
         self.check();
     }
 

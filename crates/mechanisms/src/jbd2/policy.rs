@@ -9,7 +9,7 @@ use super::transaction::Part;
 use super::{Jbd2, State, add};
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
-use integrity::{Change, Edit, Txn};
+use integrity::{Change, Edit, Txn, invariant};
 use std::ops::Range;
 
 /// What happens to file contents.
@@ -152,6 +152,8 @@ impl Jbd2 {
             Way::Any | Way::Ordered => Part::Attributes,
             Way::Whole | Way::Part => Part::Essential,
         };
+        let joined = s.running.has_handle(txn.id);
+        invariant!(self.plant, joined, "J3: contents of handle {}, which has ended", txn.id);
         s.running.note_inode(ino, part);
         if way == Way::Part && s.running.ordered.contains_key(&b) {
             way = Way::Whole; // what was to be written back before the commit is in it now

@@ -127,6 +127,10 @@ impl Replay {
         }
         let memory: usize = replay.updates.values().map(|list| cost(list)).sum();
         assert_eq!(replay.memory, memory, "updates take as much memory as was counted");
+        let inside = |b: &BlockNo| *b >= from && replay.rest.is_none_or(|rest| *b < rest);
+        let ends =
+            replay.updates.first_key_value().into_iter().chain(replay.updates.last_key_value());
+        assert!(ends.map(|(b, _)| b).all(inside), "a part from {from} on has blocks of another");
         replay.blocks_scanned = scan.scanned;
         // The number of a transaction that was begun and not committed is never used again.
         replay.next_tid = (scan.serial as u32).wrapping_add(1);
@@ -139,6 +143,7 @@ impl Replay {
         for (block, update) in f.updates {
             let list = self.updates.entry(block).or_default();
             if update.is_complete() {
+                assert!(self.memory >= cost(list), "block {block} takes more memory than all");
                 self.memory -= cost(list);
                 list.clear();
             }
@@ -160,7 +165,10 @@ impl Replay {
         // By half, so that this is not done again after the next transaction.
         while self.memory > memory_max / 2 && self.updates.len() > 1 {
             let Some((block, list)) = self.updates.pop_last() else { return };
+            assert!(self.memory >= cost(&list), "block {block} takes more memory than all");
             self.memory -= cost(&list);
+            let further = self.rest.is_none_or(|rest| block < rest);
+            assert!(further, "block {block} was left to the next part, and came again");
             self.rest = Some(block);
         }
     }

@@ -4,7 +4,7 @@ use super::Jbd2;
 use super::policy::Policy;
 use super::transaction::{Tid, Transaction};
 use cache::{Buf, BufKind};
-use integrity::{FileScope, IntegrityError, Pressure, Scope};
+use integrity::{FileScope, IntegrityError, Pressure, Scope, invariant};
 
 impl Jbd2 {
     pub(super) async fn sync_scope(&self, scope: Scope) -> Result<(), IntegrityError> {
@@ -36,6 +36,13 @@ impl Jbd2 {
         (running.map(|t| t.tid), committing.map(|t| t.tid))
     }
 
+    /// The caller is about to be told that everything of these files up to `tid` is durable.
+    fn check_synced(&self, files: &[FileScope], data_only: bool, tid: Tid) {
+        let (running, committing) = self.concerned(files, data_only);
+        let left = running.into_iter().chain(committing).find(|t| *t <= tid);
+        invariant!(self.plant, left.is_none(), "J8: {tid} is promised, {left:?} is under way");
+    }
+
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
         if self.policy == Policy::Writeback && !self.leave_to_commit(files, data_only) {
             self.cache.write(self.contents_of(files)).await?;
@@ -47,7 +54,9 @@ impl Jbd2 {
         // A commit that has not begun yet makes durable whatever is in place by now.
         let (running, committing) = self.concerned(files, data_only);
         if let Some(tid) = running {
-            return self.wait_for(tid).await;
+            self.wait_for(tid).await?;
+            self.check_synced(files, data_only, tid);
+            return Ok(());
         }
         // Contents that no commit has covered: of `writeback` always, of the others only what
         // fdatasync does not wait for the commit of.
@@ -63,6 +72,7 @@ impl Jbd2 {
         // What is being committed may have contents of theirs being written back, as it froze them.
         if let Some(tid) = committing.or(also) {
             self.wait_for(tid).await?;
+            self.check_synced(files, data_only, tid);
         }
         if flush {
             self.cache.flush_device().await?;

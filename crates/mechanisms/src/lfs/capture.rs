@@ -9,7 +9,7 @@ use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
 use format::{Extent, Ino};
-use integrity::{Change, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -49,12 +49,20 @@ impl Lfs {
             Change::AllocBlocks(e) => Some(*e),
             _ => None,
         });
+        let twice = |all: &[Extent]| all.windows(2).any(|w| w[0].start.plus(w[0].len) > w[1].start);
+        invariant!(self.plant, !twice(&freed), "I4: an operation frees a block twice: {freed:?}");
+        invariant!(self.plant, !twice(&new), "I4: an operation takes a block twice: {new:?}");
         let (touched, written) = touched(txn, &freed);
         let mut changes: Vec<GroupChange> = freed.iter().map(|e| GroupChange::Free(*e)).collect();
         changes.extend(txn.note.map(GroupChange::Note));
         let (mut ranges, mut bufs) = (Ranges::new(), Vec::new());
         for (block, (buf, mut edits)) in touched {
             merge(&mut edits);
+            let end = edits.last().map_or(0, |r| r.end);
+            assert!(end <= self.cache.block_bytes(), "I2: a change up to byte {end} of {buf:?}");
+            // On a damaged volume another operation may have freed what this one has changed.
+            let kept = buf.is_dirty() || !s.busy.may_reuse(Freed::Blocks(one_block(&buf)));
+            invariant!(self.plant, kept, "I3: {buf:?} has changed and counts as clean");
             let whole = written.contains(&block.0) || contains(&new, block);
             if whole {
                 edits = std::iter::once(0..self.cache.block_bytes()).collect();
@@ -75,6 +83,10 @@ impl Lfs {
         let txns = vec![txn.id];
         let batch = Batch { first: serial, serial, changes, ranges, kept, bufs, txns };
         let joined = s.queue.push(batch, mixed);
+        let quiet = !self.putting.get() && self.cache.failure().is_none();
+        if cfg!(debug_assertions) && quiet {
+            s.check();
+        }
         self.operations.set(self.operations.get() + 1);
         self.joined.set(self.joined.get() + u64::from(joined));
         serial
@@ -101,6 +113,7 @@ impl Lfs {
                 s.queue.pop(&s.open)
             };
             let Some(b) = batch else { return Ok(()) };
+            self.check_ready(&b);
             let (changes, kept) = (b.changes, b.kept);
             let put = if self.plant.is("group-in-halves") && changes.len() > 1 {
                 self.put_halves(changes, kept).await
@@ -113,20 +126,40 @@ impl Lfs {
             })?;
             let s = &mut *self.state.borrow_mut();
             assert_eq!(s.put.next(), b.first, "I1: groups are put as their operations ended");
+            let newest = s.numbers.back().map(|(_, n)| *n);
+            assert!(newest < Some(number), "I5: the group {number} is put after {newest:?}");
             s.put = b.serial;
             s.numbers.push_back((b.serial, number));
             b.txns.iter().for_each(|txn| drop(s.busy.release(*txn))); // I4
             for buf in &b.bufs {
                 self.is_put(s, buf);
             }
+            if cfg!(debug_assertions) {
+                s.check();
+            }
             self.changed.wake_all();
         }
+    }
+
+    /// A group leaves the queue for the store, where reading finds it.
+    fn check_ready(&self, b: &Batch) {
+        let s = self.state.borrow();
+        assert!(b.first <= b.serial, "I1: a group from {:?} to {:?}", b.first, b.serial);
+        assert!(b.serial <= s.given, "I1: a group of operations that have not ended is put");
+        let open = || b.txns.iter().any(|t| s.open.has(*t));
+        assert!(!open(), "I2: a group of operations that are open: {:?}", b.txns);
+        let mut freed = b.txns.iter().flat_map(|t| s.busy.blocks_of(*t));
+        let free = freed.find(|e| s.busy.may_reuse(Freed::Blocks(*e)));
+        assert!(free.is_none(), "I4: {free:?} may be used again before its group is put");
+        let waits = |buf: &Buf| s.waiting.contains_key(&buf.block().0);
+        assert!(b.bufs.iter().all(waits), "I3: a block is put that could be written back");
     }
 
     /// A block's group is in the store: if nothing newer is in memory, it need not be written (I3).
     fn is_put(&self, s: &mut State, buf: &Buf) {
         let block = buf.block();
         let left = s.waiting.get_mut(&block.0).map(|n| {
+            assert!(*n > 0, "I3: {buf:?} is put more often than it waits");
             *n -= 1;
             *n
         });
@@ -150,6 +183,10 @@ impl Lfs {
         self.store.flush(first).await?;
         self.store.put(rest, kept - kept / 2).await
     }
+}
+
+fn one_block(buf: &Buf) -> Extent {
+    Extent { start: buf.block(), len: 1 }
 }
 
 /// The blocks an operation has changed and not freed, and those of them that hold its contents.

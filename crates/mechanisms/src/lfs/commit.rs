@@ -22,6 +22,7 @@ impl<'a> Barrier<'a> {
 
 impl Drop for Barrier<'_> {
     fn drop(&mut self) {
+        assert!(self.0.barrier.get() > 0, "a barrier that stands is taken away once");
         self.0.barrier.set(self.0.barrier.get() - 1);
         self.0.unbarred.wake_all();
     }
@@ -53,7 +54,9 @@ impl Lfs {
         })?;
         let s = &mut *self.state.borrow_mut();
         while let Some((last, _)) = s.numbers.front().filter(|(_, n)| *n <= number) {
-            s.durable = s.durable.max(*last);
+            let before = s.durable;
+            assert!(before < *last, "I5: {last:?} becomes durable after {before:?}");
+            s.durable = *last;
             s.numbers.pop_front();
         }
         assert!(s.durable <= s.put, "I5: what is durable was put");
@@ -117,7 +120,7 @@ impl Lfs {
                     s.durable >= s.given
                 };
                 if failed || all || lfs.stopping.get() {
-                    lfs.sending.set(false);
+                    assert!(lfs.sending.replace(false), "two tasks send out what has ended");
                     return;
                 }
                 pause = lfs.send_after.max(env.now().since(began));
@@ -150,7 +153,14 @@ impl Lfs {
         let given = self.state.borrow().given;
         self.wait(given).await?;
         self.cache.write_all().await?;
-        assert!(self.state.borrow().queue.is_empty(), "I1: a closed volume has put all groups");
+        let s = self.state.borrow();
+        assert!(s.queue.is_empty(), "I1: a closed volume has put all groups");
+        let (put, durable) = (s.put, s.durable);
+        let all = put == given && durable == given;
+        invariant!(self.plant, all, "I5: {put:?} of {given:?} is put, {durable:?} durable");
+        let waits = s.waiting.len();
+        assert_eq!(waits, 0, "I3: {waits} blocks of a closed volume wait for groups");
+        assert!(s.busy.is_empty(), "I4: a closed volume keeps what was freed");
         Ok(())
     }
 }

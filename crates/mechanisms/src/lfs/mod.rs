@@ -103,6 +103,23 @@ struct State {
     files_kept: usize,
 }
 
+impl State {
+    /// Where no group is on its way to the store: what was given is put or queued, and each block
+    /// waits for as many groups as the queue has of it.
+    fn check(&self) {
+        let (put, given, durable) = (self.put, self.given, self.durable);
+        assert!(durable <= put && put <= given, "I5: {durable:?} durable, {put:?} put, {given:?}");
+        let mut waits: IdMap<u64, u32> = IdMap::default();
+        self.queue.bufs().for_each(|b| *waits.entry(b.block().0).or_default() += 1);
+        assert!(waits == self.waiting, "I3: blocks wait for groups that the queue does not have");
+        let next = self.queue.first().unwrap_or(given.next());
+        assert_eq!(put.next(), next, "I1: {put:?} is put, and {next:?} is the next");
+        let rise = |(a, b): (&(Serial, u64), &(Serial, u64))| a.0 < b.0 && a.1 < b.1;
+        let rises = self.numbers.iter().zip(self.numbers.iter().skip(1)).all(rise);
+        assert!(rises, "I5: groups become durable in no order: {:?}", self.numbers);
+    }
+}
+
 /// The mechanism.
 pub(crate) struct Lfs {
     me: Weak<Lfs>,
@@ -221,6 +238,10 @@ impl Integrity for Lfs {
                     .await
                     .map_err(|e| self.failed(e))?;
                 assert!(kept >= blocks, "I6: {blocks} blocks may be needed, {kept} are kept");
+                if let Err(e) = self.check() {
+                    self.store.release(kept); // it has failed while this waited
+                    return Err(e);
+                }
                 if !self.is_barred() {
                     break kept;
                 }
@@ -265,6 +286,8 @@ impl Integrity for Lfs {
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let ended = self.capture(&txn);
+            let (id, open) = (txn.id, self.state.borrow().open.has(txn.id));
+            assert!(!open, "I2: operation {id} has ended, and is open");
             drop(txn);
             self.changed.wake_all();
             self.unbarred.wake_all();

@@ -40,9 +40,10 @@ impl Queue {
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
     /// share a group: one of them alone could be found with bytes of the other. True if so.
     pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
+        let follows = self.0.back().is_none_or(|last| last.serial.next() == batch.first);
+        assert!(follows, "I1: operation {:?} ends out of order", batch.first);
         match self.0.back_mut().filter(|_| mixed) {
             Some(last) => {
-                assert_eq!(last.serial.next(), batch.first, "I1: an operation ends out of order");
                 last.serial = batch.serial;
                 last.changes.extend(batch.changes);
                 for (block, ranges) in batch.ranges {
@@ -58,6 +59,16 @@ impl Queue {
                 false
             }
         }
+    }
+
+    /// The first serial in it.
+    pub(super) fn first(&self) -> Option<Serial> {
+        self.0.front().map(|b| b.first)
+    }
+
+    /// The blocks in it, as often as operations have changed them.
+    pub(super) fn bufs(&self) -> impl Iterator<Item = &Buf> {
+        self.0.iter().flat_map(|b| &b.bufs)
     }
 
     /// Does the first wait for an operation that is open?

@@ -74,6 +74,7 @@ impl Redo {
             self.cache.flush_device().await?;
         }
         self.trim();
+        self.check_positions();
         let below = self.log.needs().unwrap_or_else(|| self.log.end());
         self.log.log().persist().await.map_err(|e| self.log_error(e))?;
         self.state.borrow_mut().data.forget_below(below); // whoever else needs the log
@@ -110,6 +111,34 @@ impl Redo {
         self.state.borrow_mut().data.forget_below(head);
     }
 
+    /// The positions of the log in their order, as they are drawn in the header.
+    pub(super) fn check_positions(&self) {
+        let s = self.state.borrow();
+        let (durable, given) = (s.serials.durable(), s.serials.given());
+        let appended = s.serials.newest_appended();
+        let ordered = durable <= appended && appended <= given;
+        assert!(ordered, "I2: {durable:?} is durable, {appended:?} appended, {given:?} given");
+        let (head, needs) = (self.log.log().head(), self.log.needs());
+        let (end, oldest) = (self.log.end(), s.dirty_pages.oldest_rec_lsn());
+        let kept = oldest.is_none_or(|o| needs.is_some_and(|n| head <= n && n <= o));
+        invariant!(self.plant, kept, "I5: {oldest:?} is needed, the log is kept from {needs:?}");
+        let inside = oldest.is_none_or(|o| o < end);
+        assert!(inside, "I5: {oldest:?} is needed of a log that ends at {end}");
+    }
+
+    /// Everything is in place: nothing may be left of any operation.
+    fn check_quiet(&self) {
+        let s = self.state.borrow();
+        let (given, durable) = (s.serials.given(), s.serials.durable());
+        invariant!(self.plant, given == durable, "I7: {durable:?} of {given:?} are durable");
+        let queued = s.queue.entry_bytes();
+        invariant!(self.plant, queued == 0, "I2: a closed volume has {queued} bytes to append");
+        let waits = s.queue.ordered_blocks();
+        invariant!(self.plant, waits == 0, "I9: a closed volume waits for {waits} blocks");
+        let busy = s.busy.is_empty();
+        invariant!(self.plant, busy, "I6: a closed volume keeps what was freed");
+    }
+
     /// Everything written back and the log empty.
     pub(super) async fn shut(&self) -> Result<(), IntegrityError> {
         assert!(
@@ -132,6 +161,7 @@ impl Redo {
             self.state.borrow().dirty_pages.is_empty(),
             "a closed volume needs nothing of its log"
         );
+        self.check_quiet();
         self.trim();
         let needs = self.log.needs();
         invariant!(self.plant, needs.is_none(), "I5: a closed volume needs the log from {needs:?}");

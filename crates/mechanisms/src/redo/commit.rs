@@ -7,7 +7,7 @@ use super::serials::Serial;
 use super::{Redo, add};
 use cache::{Buf, BufKind};
 use env::Nanos;
-use format::Ino;
+use format::{BlockNo, Ino};
 use integrity::{FileScope, IntegrityError, Pressure, Scope, invariant};
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -34,6 +34,9 @@ impl Redo {
             for e in sent.freed {
                 s.dirty_pages.freed(e, serial); // I4
             }
+            let (oldest, lsn) = (s.dirty_pages.oldest_rec_lsn(), s.serials.lsn(serial));
+            let kept = oldest.is_none_or(|o| o >= self.log.log().head());
+            invariant!(self.plant, kept, "I5: {lsn:?} is durable, {oldest:?} is needed and gone");
         }
     }
 
@@ -113,6 +116,7 @@ impl Redo {
             let s = self.state.borrow();
             s.queue.ordered_up_to(s.serials.given(), &s.open)
         };
+        let written: BTreeSet<BlockNo> = bufs.iter().map(Buf::block).collect();
         if !bufs.is_empty() && !self.plant.is("entry-before-contents") {
             self.cache.write(bufs).await?;
             self.cache.flush_device().await?;
@@ -120,7 +124,9 @@ impl Redo {
         {
             // Whatever an operation has begun to change meanwhile may have been kept back.
             let s = &mut *self.state.borrow_mut();
-            let (_, upto) = s.queue.ordered_up_to(upto, &s.open);
+            let (free, upto) = s.queue.ordered_up_to(upto, &s.open);
+            let missed = free.iter().find(|b| !written.contains(&b.block()));
+            assert!(missed.is_none(), "I9: {missed:?} counts as durable, and was not written");
             s.queue.data_durable(upto);
         }
         self.append()

@@ -48,6 +48,9 @@ impl DataPolicy {
     }
 }
 
+/// Of contents that are in an entry which is not in the log yet: behind everything that is.
+const NOT_YET: Lsn = Lsn(u64::MAX);
+
 #[derive(Default)]
 pub(super) struct DataState {
     /// Inodes with contents that were written back and not flushed, with the epoch of the last
@@ -72,14 +75,21 @@ impl DataState {
 
     /// A block's contents are in an entry that is not in the log yet.
     fn logged(&mut self, block: BlockNo) {
+        let both = self.unlogged.contains_key(&block.0);
+        assert!(!both, "I9: contents of {block} go into the log, and others of it are not there");
         if self.tracks {
-            self.logged.insert(block.0, Lsn(u64::MAX));
+            self.logged.insert(block.0, NOT_YET);
         }
     }
 
     /// A block that an entry at this LSN says something of: if that are contents, they are there.
     pub(super) fn in_log(&mut self, block: BlockNo, lsn: Lsn) {
         if let Some(newest) = self.logged.get_mut(&block.0) {
+            let follows = *newest == NOT_YET || *newest <= lsn;
+            assert!(
+                follows,
+                "I9: contents of {block} are in the log at {newest} and then at {lsn}"
+            );
             *newest = lsn;
         }
     }
@@ -112,6 +122,8 @@ impl DataState {
         if self.head < head {
             self.head = head;
             self.logged.retain(|_, lsn| *lsn >= head);
+            let both = self.unlogged.keys().find(|b| self.logged.contains_key(*b));
+            debug_assert!(both.is_none(), "I9: contents of {both:?} are in the log, and are not");
         }
     }
 
@@ -223,13 +235,17 @@ impl Redo {
             entry.write(*block, 0, &buf.bytes());
             ranges.insert(*block, std::iter::once(0..block_bytes).collect());
         }
-        reservation.shrink(entry.len() as u64);
+        let (len, kept) = (entry.len() as u64, reservation.len_bytes());
+        assert!(len <= kept, "I11: an entry of {len} bytes where {kept} are kept");
+        reservation.shrink(len);
         let serial = s.serials.give();
         let (ordered, freed, txns) = Default::default();
         let batch =
             Batch { first: serial, serial, entry, ranges, reservation, ordered, freed, txns };
         s.queue.push(batch, mixed);
         s.queue.take_ordered_over(&bufs.keys().map(|b| b.0).collect());
+        let left = s.queue.ordered_blocks();
+        assert_eq!(left, 0, "I10: an entry has all contents, and {left} blocks are waited for");
         for (block, buf) in &bufs {
             s.data.logged(*block);
             s.dirty_pages.ended(buf, serial, false);

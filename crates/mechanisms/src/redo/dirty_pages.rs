@@ -155,6 +155,24 @@ impl DirtyPages {
                 self.by_rec_lsn.insert((rec_lsn, block));
             }
         }
+        if cfg!(debug_assertions) {
+            self.check();
+        }
+    }
+
+    /// Each page and the order of all recLSNs agree, and no image has more than has ended.
+    pub(super) fn check(&self) {
+        let needing = self.map.values().filter(|s| s.rec_lsn.is_some()).count();
+        let listed = self.by_rec_lsn.len();
+        assert_eq!(needing, listed, "I5: {needing} blocks need the log, {listed} are known");
+        for (b, s) in &self.map {
+            let (rec_lsn, newest) = (s.rec_lsn, s.newest);
+            let known = rec_lsn.is_none_or(|lsn| self.by_rec_lsn.contains(&(lsn, *b)));
+            assert!(known, "I5: block {b} needs the log from {rec_lsn:?}, and nobody knows");
+            let image = s.candidate.as_ref().map(|c| c.0);
+            let most = image.max(s.in_flight).max(s.written.map(|w| w.1));
+            assert!(most <= Some(newest), "I1: {most:?} of block {b}, which has {newest:?}");
+        }
     }
 
     /// The blocks were freed by an operation that is durable now: the log is not needed for them.

@@ -60,7 +60,10 @@ impl EntryBuf {
     fn item(&mut self, block: BlockNo, kind: u16, offset: usize, len: usize) {
         let high = u16::try_from(block.0 >> 32).expect("block numbers have 48 bits");
         assert!(self.wide || high == 0, "block {block} in an entry for numbers of 32 bits");
+        assert!(len > 0, "an item of no bytes of block {block}");
         assert!(offset < 1 << OFFSET_BITS && len <= usize::from(u16::MAX));
+        let inside = kind == REVOKE || offset + len <= 1 << OFFSET_BITS;
+        assert!(inside, "an item of {len} bytes at {offset} of block {block}");
         let place = kind << OFFSET_BITS | offset as u16;
         self.bytes.extend_from_slice(&(block.0 as u32).to_le_bytes());
         self.bytes.extend_from_slice(&place.to_le_bytes());
@@ -85,6 +88,7 @@ impl EntryBuf {
             }
             from += zeros + zero_len;
         }
+        assert_eq!(from, bytes.len(), "an entry leaves bytes of block {block} out");
     }
 
     /// Zero bytes in a block.
@@ -94,6 +98,7 @@ impl EntryBuf {
 
     /// What came before no longer applies to these blocks.
     pub(crate) fn revoke(&mut self, extent: Extent) {
+        assert!(extent.len > 0, "I6: no block at {} is revoked", extent.start);
         let mut done = 0;
         while done < extent.len {
             let n = (extent.len - done).min(u64::from(u16::MAX));
@@ -116,7 +121,12 @@ impl EntryBuf {
 
     /// The entry as it is logged.
     pub(crate) fn finish(mut self) -> Vec<u8> {
+        let least = self.items as usize * NARROW_ITEM_HEADER;
+        let there = self.bytes.len() - ENTRY_HEADER;
+        assert!(least <= there, "an entry of {} items in {there} bytes", self.items);
         self.bytes[4..8].copy_from_slice(&self.items.to_le_bytes());
+        let read = || decode(&self.bytes, 1 << OFFSET_BITS, |_| ());
+        debug_assert_eq!(read(), Ok(()), "an entry that nobody can read goes into the log");
         self.bytes
     }
 }

@@ -33,9 +33,16 @@ impl WriteGate for Redo {
                 image
             }
         };
-        if matches!(image, Image::NotYet) {
+        let waits = matches!(image, Image::NotYet);
+        if waits {
             self.flush_in_background();
         }
+        let s = self.state.borrow();
+        let (sent, upto) = (s.dirty_pages.in_flight(buf.block()), s.serials.durable());
+        let logged = sent.is_none_or(|n| n <= upto);
+        invariant!(self.plant, logged, "I1: {sent:?} of {buf:?} goes, {upto:?} is durable");
+        assert!(!waits || sent.is_none(), "I4: {sent:?} of {buf:?} is not written, and counts so");
+        drop(s);
         image
     }
 

@@ -279,6 +279,7 @@ impl Integrity for Redo {
             let mut s = self.state.borrow_mut();
             s.next_txn += 1;
             let id = s.next_txn;
+            assert_eq!(self.shut.get(), 0, "I11: {id} begins while nobody may");
             s.open.begin(id, reservation, self.data.is_small(&need));
             Ok(Txn::new(self.strong(), id, need.blocks))
         })
@@ -316,12 +317,16 @@ impl Integrity for Redo {
                 self.ask_while_open(id).await?;
             }
             let ended = self.build_record(txn);
-            assert!(self.state.borrow_mut().open.get(id).is_none(), "what has ended is not open");
+            assert!(
+                !self.state.borrow().open.has(id),
+                "I11: operation {id} has ended, and is open"
+            );
             if self.barrier.get() > 0 {
                 self.ended.wake_all();
             }
             let ended = ended?;
             self.append()?;
+            self.check_positions();
             self.push_data();
             if self.commit == Commit::Async && !self.plant.is("never-sent") {
                 self.send_soon();

@@ -188,6 +188,7 @@ impl Life {
             18 => self.free(b),
             _ => self.pages.want(&self.bufs[b as usize], !self.blocks[&b].open.is_empty()),
         }
+        self.pages.check();
         self.check();
     }
 
@@ -279,6 +280,7 @@ fn an_entry_leaves_the_queue_with_what_it_waits_for() {
             }
             let waiting: BTreeSet<u64> = (0..8).filter(|b| queue.is_ordered(BlockNo(*b))).collect();
             assert_eq!(waiting.len(), queue.ordered_blocks());
+            queue.check();
         }
     }
 }

@@ -58,6 +58,11 @@ impl<R> Open<R> {
         self.txns.is_empty()
     }
 
+    /// Has it begun, and not ended?
+    pub(crate) fn has(&self, id: u64) -> bool {
+        self.txns.contains_key(&id)
+    }
+
     pub(crate) fn get(&mut self, id: u64) -> Option<&mut OpenTxn<R>> {
         self.txns.get_mut(&id)
     }
@@ -86,6 +91,7 @@ impl<R> Open<R> {
         let t = self.txns.remove(&id)?;
         for b in &t.blocks {
             if let Some(list) = self.edits.get_mut(b) {
+                assert!(!list.is_empty(), "I3: block {b} is somebody's, and nobody has changed it");
                 list.retain(|e| e.0 != id);
                 if list.is_empty() {
                     let empty = self.edits.remove(b);
@@ -97,7 +103,21 @@ impl<R> Open<R> {
         }
         let none = self.txns.is_empty() && !self.edits.is_empty();
         assert!(!none, "I3: bytes of an open operation, and none is open");
+        if cfg!(debug_assertions) {
+            self.check();
+        }
         Some(t)
+    }
+
+    /// Each edit is of an operation that is open and knows the block.
+    fn check(&self) {
+        for (block, list) in &self.edits {
+            assert!(!list.is_empty(), "I3: block {block} counts as changed, and by nobody");
+            for (id, range) in list {
+                let knows = self.txns.get(id).is_some_and(|t| t.blocks.contains(block));
+                assert!(knows, "I3: {range:?} of block {block} are of operation {id} for ever");
+            }
+        }
     }
 
     /// Are there edits of operations that have not ended?

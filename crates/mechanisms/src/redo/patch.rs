@@ -19,6 +19,8 @@ impl Piece {
     }
     /// The part of it in `from..to`.
     fn part(&self, from: usize, to: usize) -> Piece {
+        let inside = self.at <= from && from < to && to <= self.end();
+        assert!(inside, "bytes {from} to {to} of a piece from {} to {}", self.at, self.end());
         let bytes = self.bytes.as_ref().map(|b| b[from - self.at..to - self.at].to_vec());
         Piece { at: from, len: to - from, bytes }
     }
@@ -71,13 +73,16 @@ impl Patch {
         {
             left.extend_from_slice(right);
             a.len += b.len;
+            assert_eq!(left.len(), a.len, "a piece at {} has bytes of another length", a.at);
             self.0.remove(n + 1);
         }
     }
 
     /// Is all of a block of so many bytes said?
     pub(super) fn is_whole(&self, block_bytes: usize) -> bool {
-        self.0.iter().map(|p| p.len).sum::<usize>() == block_bytes
+        let said = self.0.iter().map(|p| p.len).sum::<usize>();
+        assert!(said <= block_bytes, "{said} bytes are said of a block of {block_bytes}");
+        said == block_bytes
     }
 
     /// Brings the block up to date.

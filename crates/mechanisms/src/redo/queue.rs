@@ -128,6 +128,30 @@ impl Queue {
             "I10: what waited for them is one entry, the last"
         );
         assert!(!self.batches.iter().any(waits), "I10: an entry waits for contents it is without");
+        if cfg!(debug_assertions) {
+            self.check();
+        }
+    }
+
+    /// Serials follow one another from what was sent to the last, and what is waited for is counted
+    /// as often as entries wait for it.
+    pub(super) fn check(&self) {
+        let mut next = None;
+        for b in &self.batches {
+            let (first, last) = (b.first, b.serial);
+            assert!(first <= last, "I2: an entry from {first:?} to {last:?}");
+            assert!(next.is_none_or(|n| n == first), "I2: {first:?} comes where {next:?} should");
+            next = Some(last.next());
+            let (len, kept) = (b.entry.len() as u64, b.reservation.len_bytes());
+            assert!(len <= kept, "I11: an entry of {len} bytes waits with room for {kept}");
+        }
+        let (sent, first) = (self.sent.back().map(|s| s.serial), self.batches.front());
+        let before = first.is_none_or(|b| sent < Some(b.first));
+        assert!(before, "I2: {sent:?} was sent, and what was before it waits");
+        let mut left: IdMap<u64, u32> = IdMap::default();
+        let waits = self.batches.iter().flat_map(|b| &b.ordered);
+        waits.for_each(|d| *left.entry(d.block().0).or_default() += 1);
+        assert!(left == self.ordered, "I9: contents are waited for more often than is counted");
     }
 
     /// Nobody waits for the contents of these blocks.
@@ -181,6 +205,9 @@ impl Queue {
         let rises = self.sent.back().is_none_or(|s| s.serial < serial);
         assert!(rises, "I2: entry {serial:?} is sent after a newer one");
         self.sent.push_back(Sent { serial, freed, txns });
+        if cfg!(debug_assertions) {
+            self.check();
+        }
     }
 
     /// What was sent with this serial, now that it is durable.
@@ -201,6 +228,7 @@ impl Queue {
             Some(refused) => refused.first.before(),
             None => serial,
         };
+        assert!(upto <= serial, "I9: contents up to {upto:?} where {serial:?} was asked for");
         (free().flat_map(|b| b.ordered.iter().cloned()).collect(), upto)
     }
 

@@ -126,6 +126,7 @@ impl Replay {
             let known = self.patches.contains_key(&b);
             let p = self.patches.entry(b).or_default();
             let before = if known { p.cost() } else { 0 };
+            assert!(self.memory >= before, "block {b} takes more memory than all blocks");
             f(p);
             self.memory = self.memory + p.cost() - before;
         }
@@ -136,8 +137,11 @@ impl Replay {
         let gone: Vec<BlockNo> = range.map(|(b, _)| *b).collect();
         for b in gone {
             let cost = self.patches.remove(&b).map_or(0, |p| p.cost());
+            assert!(self.memory >= cost, "block {b} takes more memory than all blocks");
             self.memory -= cost;
         }
+        let left = self.patches.range(e.start..e.start.plus(e.len)).next();
+        assert!(left.is_none(), "I6: something older would be replayed onto {}", e.start);
     }
 
     /// Leaves the last blocks to the next pass if there is too much of them.
@@ -149,6 +153,7 @@ impl Replay {
         while self.memory > self.memory_max / 2 && self.patches.len() > 1 {
             let Some((b, p)) = self.patches.pop_last() else { return };
             self.memory -= p.cost();
+            assert!(self.from < b && b < self.below, "a pass from {} goes up to {b}", self.from);
             self.below = b;
         }
     }
@@ -184,6 +189,8 @@ impl Replay {
         if !run.is_empty() {
             self.send(disk, &run, &mut done).await?;
         }
+        let (wrote, said) = (done.blocks, self.patches.len() as u64);
+        assert_eq!(wrote, said, "I4: the log has {said} blocks, and {wrote} were written");
         Ok(done)
     }
 

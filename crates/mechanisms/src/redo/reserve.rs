@@ -36,6 +36,7 @@ impl Drop for Barrier<'_> {
     fn drop(&mut self) {
         let redo = self.redo;
         assert!(redo.barrier.get() > 0, "a barrier that stands is taken away once");
+        assert!(redo.shut.get() >= u32::from(self.shut), "a shut barrier is taken away once");
         redo.barrier.set(redo.barrier.get() - 1);
         redo.shut.set(redo.shut.get() - u32::from(self.shut));
         assert!(redo.shut.get() <= redo.barrier.get(), "who shuts is one of those who bar");

@@ -86,7 +86,8 @@ impl Serials {
             return None;
         }
         self.durable = next;
-        assert!(next <= self.newest_appended(), "durable, and not in the log");
+        let (appended, given) = (self.newest_appended(), self.given);
+        assert!(next <= appended && appended <= given, "I2: {next:?}, {appended:?}, {given:?}");
         Some(next)
     }
 

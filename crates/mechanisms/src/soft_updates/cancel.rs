@@ -59,7 +59,13 @@ impl Lives {
         for ino in &about.inodes {
             self.by_inode.entry(*ino).or_default().insert(txn);
         }
-        self.of.insert(txn, about);
+        let old = self.of.insert(txn, about);
+        assert!(old.is_none(), "I10: operation {txn} ends twice");
+    }
+
+    /// Is no operation in memory?
+    pub(super) fn is_empty(&self) -> bool {
+        self.of.is_empty() && self.by_inode.is_empty()
     }
 
     /// All operations of the inode, which the last of them has freed, if they begin with its making
@@ -79,7 +85,8 @@ impl Lives {
             let about = self.of.remove(&txn).expect("it is a key");
             for ino in about.inodes {
                 let Some(all) = self.by_inode.get_mut(&ino) else { continue };
-                all.remove(&txn);
+                let known = all.remove(&txn);
+                assert!(known, "I10: {ino} does not know of operation {txn}, which changed it");
                 if all.is_empty() {
                     self.by_inode.remove(&ino);
                 }

@@ -6,6 +6,8 @@
 //! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
 //! there before, so that there is no circle.
 
+mod check;
+
 use super::lying::{Lying, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
@@ -185,6 +187,11 @@ impl Graph {
             self.last
         });
         let node = self.nodes.get_mut(&id).expect("it was found or made");
+        let early = !node.is_pending();
+        invariant!(self.plant, !early, "I1: {buf:?} changes, and step {step} of {txn} is written");
+        assert!(buf.is_dirty(), "I7: {buf:?} has changed, and would not be written");
+        let itself = under.contains(&id);
+        assert!(!itself, "I3: step {step} of operation {txn} stands on itself in {buf:?}");
         node.backward.join(backward);
         under.into_iter().for_each(|u| add_once(&mut node.under, u));
         if let Some(i) = concerns.own {
@@ -214,7 +221,7 @@ impl Graph {
     pub(super) fn free_after(&mut self, txn: u64, others: &[NodeId]) {
         self.wait_for(txn, FREES, others);
         let Some(op) = self.operations.get_mut(&txn) else { return };
-        for id in others {
+        for id in others.iter().filter(|id| self.nodes.contains_key(*id)) {
             op.frees_after.push(*id);
             self.awaited.entry(*id).or_default().push(txn);
         }
@@ -268,9 +275,7 @@ impl Graph {
             if let Some(n) = self.nodes.get_mut(id) {
                 n.own.retain(|i| *i != ino);
             }
-            if let Some(all) = self.by_own.get_mut(&ino) {
-                all.remove(id);
-            }
+            forget(&mut self.by_own, ino, *id);
         }
     }
 
@@ -278,6 +283,7 @@ impl Graph {
     pub(super) fn end(&mut self, txn: u64, freed: bool, unlogged: bool) {
         match self.operations.get_mut(&txn) {
             Some(op) => {
+                assert!(!op.ended, "operation {txn} ends twice");
                 op.ended = true;
                 op.unlogged = unlogged;
                 op.freed = freed;
@@ -323,6 +329,8 @@ impl Graph {
         let Some(op) = self.operations.get_mut(&txn) else { return };
         let waits = op.frees_after.iter().any(|id| self.nodes.contains_key(id));
         if op.ended && op.freed && !waits && !op.waits_for(needs(FREES)) {
+            let again = self.released.contains(&txn);
+            assert!(!again, "I4: what operation {txn} has freed is released twice");
             op.freed = false;
             self.released.push(txn);
         }
@@ -396,6 +404,9 @@ impl Graph {
         }
         self.counts.rollbacks += u64::from(image.is_some());
         self.counts.extra_writes += u64::from(image.is_some() || !all_shown);
+        let left = || standing.iter().any(|(id, _)| self.nodes[id].is_pending());
+        let kept = image.is_some() || !all_shown || self.plant.is_any() || !left();
+        debug_assert!(kept, "I7: {buf:?} is clean, and something in it waits");
         match image {
             Some(image) => Image::Instead(image),
             // What is left out is the mark that it is durable: the block is written once more.
@@ -427,7 +438,13 @@ impl Graph {
     /// What was written before this flush was issued is durable (I2).
     pub(super) fn flushed(&mut self, epoch: FlushEpoch) {
         for block in self.unflushed.take_flushed(epoch) {
+            if cfg!(debug_assertions) && !self.plant.is_any() {
+                self.check_durable(block, epoch);
+            }
             self.finish(block, |n| n.state.is_durable_by(epoch));
+        }
+        if cfg!(debug_assertions) && self.nodes.len() <= check::NODES_MAX {
+            self.check();
         }
     }
 
@@ -446,6 +463,8 @@ impl Graph {
         blocks.into_iter().for_each(|b| self.finish(b, |n| txns.contains(&n.txn)));
         let gone = txns.iter().all(|t| !self.operations.contains_key(t));
         invariant!(self.plant, gone, "I10: an operation that is forgotten has nodes left");
+        let lost = || self.nodes.values().any(|n| txns.contains(&n.txn));
+        debug_assert!(!lost(), "I10: a node of an operation that is forgotten is left");
     }
 
     /// The blocks of the extent with nodes that have yet to be written.

@@ -15,7 +15,7 @@
 
 use format::Ino;
 use format::intent::Intent;
-use integrity::{IntegrityError, Plant};
+use integrity::{IntegrityError, Plant, invariant};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use wal::{Client, FormatOptions, Log, LogArea, LogError, Lsn};
@@ -149,6 +149,8 @@ impl Intents {
                 *at = None;
             }
         }
+        let torn = again.len() % 5;
+        assert_eq!(torn, 0, "J2: a record of {torn} bytes where each has five");
         let whole = again.chunks(self.entry_bytes() / 5 * 5).map(<[u8]>::to_vec);
         pending.pieces.extend(whole); // five bytes each
     }
@@ -179,6 +181,8 @@ impl Intents {
             }
         }
         let (Some(first), Some(last)) = (first, last) else { return Ok(Appended::These(txns)) };
+        assert!(first <= last, "J1: intents are in the log from {first} to {last}");
+        self.check_new(&txns);
         self.live.borrow_mut().extend(txns.iter().map(|t| (*t, first)));
         for at in self.unlinked_open.borrow_mut().values_mut() {
             at.get_or_insert(first);
@@ -191,13 +195,24 @@ impl Intents {
             Err(e) => Err(e),
         };
         match flushed {
-            Ok(()) => Ok(Appended::These(txns)),
+            Ok(()) => {
+                let durable = self.client.is_durable(last);
+                invariant!(self.plant, durable, "J1: intents up to {last} are not durable");
+                Ok(Appended::These(txns))
+            }
             Err(LogError::Disk(e)) => Err(e.into()),
             Err(e) => {
                 self.give_up(&e.to_string()).await?;
                 Ok(Appended::All)
             }
         }
+    }
+
+    /// These operations' intents have just been appended.
+    fn check_new(&self, txns: &[u64]) {
+        let live = self.live.borrow();
+        let twice = txns.iter().find(|t| live.contains_key(t));
+        assert!(twice.is_none(), "J2: the intents of operation {twice:?} are written twice");
     }
 
     /// Intents of operations that are durable expire (J2). `lives`: is something left of one?
@@ -214,6 +229,9 @@ impl Intents {
         let early = early || self.plant.is("intents-expire-in-recovery");
         if early || self.client.live_bytes() >= self.spared_bytes() {
             self.client.trim(oldest.unwrap_or_else(|| self.client.durable()));
+            let needs = self.client.needs();
+            let kept = oldest.is_none_or(|o| needs.is_some_and(|from| from <= o));
+            invariant!(self.plant, kept, "J2: {oldest:?} is live, the log begins at {needs:?}");
         }
     }
 

@@ -67,6 +67,7 @@ pub(super) fn under_of(
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
+    debug_assert!(list.is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
     let is_thinned = step != NAMES && step != UNNAMES;
     let same = list.binary_search_by_key(&new.id, |l| l.id).ok().map(|at| &list[at]);
     let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
@@ -123,6 +124,7 @@ mod tests {
             let mut rng = env::Rng::new(seed);
             let cache = crate::testing::cache();
             let bufs = [0, 1].map(|n| cache.get_new(BlockNo(n), cache::BufKind::Meta, Ino(0)));
+            bufs.iter().for_each(cache::Buf::mark_dirty);
             let mut graph = Graph::new(Plant::default());
             let mut twin: BTreeMap<NodeId, (BlockNo, Backward, BTreeSet<NodeId>)> = BTreeMap::new();
             let (mut open, mut next, mut epoch) = (vec![1], 2, 1);
@@ -162,6 +164,7 @@ mod tests {
                     _ => (),
                 }
                 next += 1;
+                graph.check();
                 for (id, (_, _, all)) in twin.iter().filter(|(id, _)| graph.has(**id)) {
                     let mut reached = BTreeSet::new();
                     let mut todo = vec![*id];

@@ -44,6 +44,7 @@ mod intents;
 mod lying;
 mod names;
 mod order;
+mod quiet;
 mod render;
 mod waves;
 
@@ -260,7 +261,10 @@ impl SoftUpdates {
         let Some(intents) = &self.intents else { return Ok(()) };
         match intents.append().await? {
             Appended::These(txns) => self.graph.borrow_mut().logged(&txns),
-            Appended::All => self.graph.borrow_mut().log_all(),
+            Appended::All => {
+                assert!(!intents.is_on(), "J4: operations go without intents, which are believed");
+                self.graph.borrow_mut().log_all();
+            }
         }
         Ok(())
     }
@@ -279,6 +283,13 @@ impl SoftUpdates {
         }
     }
 
+    /// What is done to the inode from now on stands on this.
+    fn note_making(&self, ino: Ino, id: NodeId) {
+        let before = self.inits.borrow_mut().insert(ino, id);
+        let other = before.filter(|b| *b != id && self.graph.borrow().has(*b));
+        invariant!(self.plant, other.is_none(), "I4: {ino} is made, and was by {other:?}");
+    }
+
     /// Later pointers to what the length covers come after it.
     fn note_length(&self, ino: Ino, id: NodeId) {
         self.lengths.borrow_mut().insert(ino, id);
@@ -294,10 +305,10 @@ impl SoftUpdates {
             if seen.insert(buf.block()) {
                 let step = (txn.id, CONTENTS);
                 let none = order::Concerns::default();
-                self.graph.borrow_mut().add(step, buf, Backward::default(), none);
                 if !buf.is_dirty() {
                     buf.mark_dirty(); // I7
                 }
+                self.graph.borrow_mut().add(step, buf, Backward::default(), none);
             }
         }
     }
@@ -323,10 +334,14 @@ impl SoftUpdates {
             }
             self.retired.set(self.retired.get() + released.len() as u64);
             for txn in released {
+                let waits = self.graph.borrow().first_before_release(txn);
+                invariant!(self.plant, waits.is_none(), "I4: {txn} is released before {waits:?}");
                 let freed = self.busy.borrow_mut().release(txn);
                 for e in freed {
                     let left = self.graph.borrow().pending_in(e);
                     self.graph.borrow_mut().cancel(e); // I6
+                    let first = self.graph.borrow().first_in(e);
+                    assert!(first.is_none(), "I6: {first:?} waits in blocks that may be used");
                     left.iter().for_each(|b| self.cache.forget(b.block()));
                 }
             }
@@ -365,7 +380,10 @@ impl WriteGate for SoftUpdates {
     }
     fn before_write(&self, buf: &Buf) -> Image {
         let force = self.forced.borrow().contains_key(&buf.block());
-        self.graph.borrow_mut().capture(buf, force)
+        let image = self.graph.borrow_mut().capture(buf, force);
+        let whole = || !matches!(image, Image::AsIs) || self.graph.borrow().is_whole(buf.block());
+        debug_assert!(whole(), "I1: {buf:?} goes as it is, and something in it is not due");
+        image
     }
     fn after_write(&self, buf: &Buf, _: &Image, result: Result<(), &DiskError>, epoch: FlushEpoch) {
         self.graph.borrow_mut().written(buf.block(), result.is_ok(), epoch);
@@ -377,22 +395,7 @@ impl WriteGate for SoftUpdates {
     fn flushed(&self, epoch: FlushEpoch) {
         self.graph.borrow_mut().flushed(epoch);
         self.retire();
-        let graph = self.graph.borrow();
-        if let Some(intents) = &self.intents {
-            intents.expire(|txn| graph.operation(txn).is_some());
-        }
-        self.directories.borrow_mut().sweep(&graph);
-        self.lives.borrow_mut().sweep(&graph);
-        self.inits.borrow_mut().retain(|_, node| graph.has(*node));
-        let inits = self.inits.borrow();
-        self.lengths.borrow_mut().retain(|ino, node| {
-            let waits = graph.has(*node);
-            let made = inits.get(ino).is_none_or(|init| init > node);
-            invariant!(self.plant, waits || made, "I11: {ino} has a length, and is not made");
-            waits
-        });
-        self.shares.borrow_mut().retain(|_, node| graph.has(*node));
-        self.removed.borrow_mut().retain(|_, node| graph.has(*node));
+        self.sweep();
     }
 }
 
@@ -426,12 +429,12 @@ impl Integrity for SoftUpdates {
     }
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
-            if let Some(e) = self.cache.failure() {
-                return Err(e.into()); // I8
-            }
             if self.is_full() {
                 self.helped.set(self.helped.get() + 1);
                 self.wave(self.cache.dirty_all(), &[]).await?;
+            }
+            if let Some(e) = self.cache.failure() {
+                return Err(e.into()); // I8
             }
             let id = self.next_txn.get();
             self.next_txn.set(id + 1);
@@ -456,7 +459,7 @@ impl Integrity for SoftUpdates {
                 let id = self.graph.borrow_mut().add(at, &edit.buf, backward, concerns);
                 self.stand_on_inode(id, &edit);
                 match edit.change {
-                    Change::InitInode(ino) => drop(self.inits.borrow_mut().insert(ino, id)),
+                    Change::InitInode(ino) => self.note_making(ino, id),
                     Change::GrowDir(dir) => open.names.grown.push((dir, id)),
                     Change::Grow(ino) => self.note_length(ino, id),
                     // It may be longer, too.
@@ -502,7 +505,8 @@ impl Integrity for SoftUpdates {
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
-            let open = self.open.borrow_mut().remove(&txn.id).unwrap_or_default();
+            let open = self.open.borrow_mut().remove(&txn.id);
+            let open = open.expect("an operation that ends has begun, and ends once");
             let logs =
                 self.intents.as_ref().is_some_and(|i| i.note(txn.id, &open.inodes, &txn.intents));
             if open.orders_contents {
@@ -562,6 +566,9 @@ impl Integrity for SoftUpdates {
         Box::pin(async move {
             self.all_durable(true).await?;
             assert!(self.graph.borrow().is_empty(), "a closed volume waits for nothing");
+            if !self.plant.is_any() {
+                self.check_quiet();
+            }
             match &self.intents {
                 Some(intents) => intents.close().await,
                 None => Ok(()),

@@ -99,6 +99,11 @@ impl Directories {
         all
     }
 
+    /// Does no name wait for anything?
+    pub(super) fn is_empty(&self) -> bool {
+        self.reach.is_empty() && self.left.is_empty()
+    }
+
     /// Forgets what has become durable.
     pub(super) fn sweep(&mut self, graph: &Graph) {
         for map in [&mut self.reach, &mut self.left] {

@@ -31,6 +31,9 @@ pub(super) const FREES: usize = 9;
 /// Counts that are hints, where intents are kept: for nobody, and nobody waits for them.
 pub(super) const HINTS: usize = 10;
 
+// A set of steps is the bits of 16 ([`needs`]), and what is a hint waits for nothing.
+const _: () = assert!(STEPS <= 16 && HINTS == STEPS - 1 && FREES < HINTS && PARENTS < FREES);
+
 /// The bugs that can be planted here and in the mechanism (`cairn crash --plant`).
 pub(crate) const PLANTS: &[&str] = &[
     "pointer-before-contents",
@@ -147,6 +150,7 @@ pub(super) fn needs(step: usize) -> u16 {
     if step == HINTS {
         return 0;
     }
+    assert!(step < STEPS, "step {step} of {STEPS}");
     let below = (1u16 << step) - 1;
     // What is freed and the parent's count wait for the same, not for one another.
     if step == FREES { below & !(1 << PARENTS) } else { below }

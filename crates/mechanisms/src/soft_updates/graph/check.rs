@@ -1,0 +1,83 @@
+//! What holds of the graph between any two steps (the invariants are those of the folder's header):
+//! its parts agree, what is durable was due, and a graph that is empty is empty all through. It
+//! changes nothing.
+
+use super::super::order::STEPS;
+use super::{Graph, Node, NodeId};
+use cache::FlushEpoch;
+use env::IdMap;
+use format::{BlockNo, Extent, Ino};
+
+/// Of so many nodes a build with debug assertions compares everything at each flush.
+pub(super) const NODES_MAX: usize = 500;
+
+impl Graph {
+    /// Nodes of the block are durable: is what each of them waits for? A crash shows the disk as it
+    /// is from now on.
+    pub(super) fn check_durable(&self, block: BlockNo, epoch: FlushEpoch) {
+        let durable = |n: &Node| n.state.is_durable_by(epoch);
+        for id in self.in_block(block) {
+            let n = &self.nodes[&id];
+            if !durable(n) {
+                continue;
+            }
+            let (txn, step) = (n.txn, n.step);
+            assert!(self.is_ended(id), "I1: step {step} of {txn} is durable, and has not ended");
+            assert!(self.is_due(n), "I2: step {step} of {txn} is durable before its turn");
+            // Where its operation has written over a newer node, it stands without that.
+            let older = n.under.iter().filter(|u| **u < id);
+            let under = older.filter_map(|u| self.nodes.get(u)).find(|u| !durable(u));
+            let over = under.map(|u| (u.txn, u.step));
+            assert!(over.is_none(), "I1: step {step} of {txn} is durable without {over:?}");
+        }
+    }
+
+    /// The nodes, and what is known of them by block, by inode, by directory and by operation,
+    /// agree; and all edges lead back in time, so that there is no circle.
+    pub(in super::super) fn check(&self) {
+        let mut left: IdMap<u64, [u32; STEPS]> = IdMap::default();
+        let mut bytes = 0;
+        for (id, n) in &self.nodes {
+            left.entry(n.txn).or_default()[n.step] += 1;
+            bytes += n.backward.memory_bytes();
+            let listed = self.in_block(n.buf.block()).filter(|i| i == id).count();
+            assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
+            let own = |i: &Ino| self.by_own.get(i).is_some_and(|all| all.contains(id));
+            assert!(n.own.iter().all(own), "an fsync would not find node {id} of {:?}", n.own);
+            let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(id));
+            assert!(n.names_in.iter().all(names), "an fsync would not find name {id}");
+            let later = n.after.iter().find(|o| *o >= id);
+            assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
+        }
+        assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
+        let listed: usize = self.by_block.values().map(Vec::len).sum();
+        assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
+        for (txn, op) in &self.operations {
+            let own = left.remove(txn).unwrap_or_default();
+            assert_eq!(op.left, own, "I2: what operation {txn} waits for, and its nodes");
+        }
+        assert!(left.is_empty(), "I2: a node is left of an operation that is durable");
+    }
+
+    /// Nothing is left of any operation.
+    pub(in super::super) fn check_empty(&self) {
+        let operations = self.operations.keys().next();
+        assert!(operations.is_none(), "I2: operation {operations:?} has no node left, and is here");
+        let block = self.by_block.keys().next();
+        assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
+        let own = self.by_own.keys().chain(self.by_names.keys()).next();
+        assert!(own.is_none(), "an fsync of inode {own:?} would look for nodes that are durable");
+        let frees = self.awaited.keys().next();
+        assert!(frees.is_none(), "I4: what was freed waits for node {frees:?}, which is durable");
+    }
+
+    /// The first of these that is not durable yet.
+    pub(in super::super) fn first_before_release(&self, txn: u64) -> Option<NodeId> {
+        self.before_release(txn).into_iter().find(|id| self.has(*id))
+    }
+
+    /// The first block of the extent in which something waits.
+    pub(in super::super) fn first_in(&self, e: Extent) -> Option<BlockNo> {
+        self.by_block.range(e.start..e.start.plus(e.len)).next().map(|(b, _)| *b)
+    }
+}

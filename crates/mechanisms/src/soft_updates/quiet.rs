@@ -1,0 +1,73 @@
+//! What is remembered of operations goes when they are durable, and nothing is left when all are.
+//! It knows no order.
+
+use super::SoftUpdates;
+use integrity::invariant;
+
+impl SoftUpdates {
+    /// Forgets what is remembered of operations that are durable.
+    pub(super) fn sweep(&self) {
+        let graph = self.graph.borrow();
+        if let Some(intents) = &self.intents {
+            intents.expire(|txn| graph.operation(txn).is_some());
+        }
+        self.directories.borrow_mut().sweep(&graph);
+        self.lives.borrow_mut().sweep(&graph);
+        self.inits.borrow_mut().retain(|_, node| graph.has(*node));
+        let inits = self.inits.borrow();
+        self.lengths.borrow_mut().retain(|ino, node| {
+            let waits = graph.has(*node);
+            let made = inits.get(ino).is_none_or(|init| init > node);
+            invariant!(self.plant, waits || made, "I11: {ino} has a length, and is not made");
+            waits
+        });
+        self.shares.borrow_mut().retain(|_, node| graph.has(*node));
+        self.removed.borrow_mut().retain(|_, node| graph.has(*node));
+    }
+
+    /// Everything is durable: nothing may be remembered of any operation.
+    pub(super) fn check_quiet(&self) {
+        self.sweep();
+        self.graph.borrow().check_empty();
+        let open = self.open.borrow().keys().next().copied();
+        assert!(open.is_none(), "operation {open:?} of a closed volume has not ended");
+        assert!(self.busy.borrow().is_empty(), "I4: a closed volume keeps what was freed");
+        assert!(self.directories.borrow().is_empty(), "I5: a name waits for what is durable");
+        assert!(self.removed.borrow().is_empty(), "I9: a name's going is durable, and waited for");
+        assert!(self.lives.borrow().is_empty(), "I10: a file that is durable could be forgotten");
+        assert!(self.inits.borrow().is_empty(), "I11: an inode that is durable is being made");
+        let forced = self.forced.borrow().keys().next().copied();
+        assert!(forced.is_none(), "block {forced:?} is to be written, and nobody waits for that");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Mode, Recipe, build, testing};
+    use env::{DiskError, DiskErrorKind};
+    use integrity::{Credits, Plant};
+    use std::task::{Context, Poll, Waker};
+
+    /// I8 here, I6 of ordered synchronous writes.
+    #[test]
+    fn nothing_begins_after_a_failure() {
+        for mode in [Mode::SoftUpdates, Mode::Sync, Mode::Async] {
+            let cache = testing::cache();
+            let (log, journal, groups, intents) = (None, None, None, None);
+            let plant = Plant::NONE;
+            let recipe = Recipe { cache: cache.clone(), plant, log, journal, groups, intents };
+            let made = build(mode, &recipe).expect("it needs nothing else");
+            let begins = || {
+                let mut begin = made.begin(Credits::blocks(1));
+                match begin.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                    Poll::Ready(begun) => begun.is_ok(),
+                    Poll::Pending => panic!("nobody is to be waited for"),
+                }
+            };
+            assert!(begins());
+            let (kind, detail) = (DiskErrorKind::Io, String::new());
+            cache.fail(&DiskError { kind, during: "a test", at: 0, detail });
+            assert!(!begins(), "I8: an operation of mode {mode} begins");
+        }
+    }
+}
