@@ -2,7 +2,8 @@
 # A volume in a bucket that is far away: versitygw on this machine, behind a line that makes each request 20 ms later
 # and lets 100 MB/s through in all (scripts/bench/proxy.rs). Prints, as tables in Markdown:
 #   durable creates and 1 KiB appends over NFS with 256 requests outstanding, beside what one PUT at a time would
-#   allow (256 ÷ the time of a PUT, measured in the same run), and how many PUTs they took;
+#   allow (256 ÷ the time of a PUT, measured in the same run: of one alone, and of those that the load made), and how
+#   many PUTs they took;
 #   sequential writing and reading through a mount, beside the line's limit;
 #   a tree of small files unpacked through a mount, beside s3fs and rclone mount.
 #
@@ -129,14 +130,17 @@ mounted() { SERVERS+=("$PEER"); local _; for _ in $(seq 100); do mountpoint -q "
 
 print_tables() {
   local phase
-  local put bound; put=$(value put milliseconds); bound=$(awk -v p="$put" -v n="$OUTSTANDING" 'BEGIN {printf "%d", n * 1000 / p}')
+  local put bound loaded
+  put=$(value put milliseconds); bound=$(awk -v p="$put" -v n="$OUTSTANDING" 'BEGIN {printf "%d", n * 1000 / p}')
+  loaded=$(awk -v p="$(value requests put_ms)" -v n="$OUTSTANDING" 'BEGIN {printf "%d", n * 1000 / p}')
   say ""
   say "Each request $DELAY_MS ms later, $MB_PER_S MB/s in all; a PUT of 64 KiB takes $put ms; $(nproc) processors."
   say ""
-  say "| $OUTSTANDING durable requests outstanding | a second | of $OUTSTANDING ÷ PUT time ($bound) |"
-  say "|---|--:|--:|"
+  say "| $OUTSTANDING durable requests outstanding | a second | of $OUTSTANDING ÷ the time of a PUT alone ($bound) | of those under this load ($loaded) |"
+  say "|---|--:|--:|--:|"
   for phase in create append; do
-    awk -v p="$phase" -v r="$(value $phase rate)" -v b="$bound" 'BEGIN {printf "| %s | %d | %.2f |\n", p, r, r / b}'
+    awk -v p="$phase" -v r="$(value $phase rate)" -v b="$bound" -v l="$loaded" \
+      'BEGIN {printf "| %s | %d | %.2f | %.2f |\n", p, r, r / b, r / l}'
   done
   say ""
   say "$(value requests durable) durable requests took $(value requests puts) PUTs, of $(value requests put_ms) ms each in this run."

@@ -127,6 +127,7 @@ transport_name() { if [ "$1" = on ]; then say "io_uring"; else say "/dev/fuse"; 
 # serve LOG ARGS…: start `cairn serve`, wait for its `ready`; SERVER is its process.
 serve() {
   local log=$1; shift
+  : >"$log" # what an earlier server said is not this one's "ready"
   "$CAIRN" serve "$@" >"$log" 2>&1 & SERVER=$!; SERVERS+=("$SERVER")
   await_ready "$log" "$SERVER"
 }
