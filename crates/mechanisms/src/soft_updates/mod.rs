@@ -46,6 +46,7 @@ mod names;
 mod order;
 mod quiet;
 mod render;
+mod shared;
 mod waves;
 
 use crate::Recipe;
@@ -67,6 +68,7 @@ use intents::{Appended, Intents};
 use names::{Directories, Names};
 use order::{CONTENTS, HINTS, Place, step_of};
 use render::Backward;
+use shared::Waiting;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -107,6 +109,8 @@ pub(crate) struct SoftUpdates {
     forced: RefCell<BTreeMap<BlockNo, u32>>,
     /// Where it is written down what operations may leave half done.
     intents: Option<Intents>,
+    /// Those who make something durable (shared.rs).
+    waiting: Waiting,
     /// Held by whoever makes room for all who find none.
     room_turn: Lock,
     /// How many operations have been released.
@@ -163,6 +167,7 @@ impl SoftUpdates {
             touched: RefCell::default(),
             forced: RefCell::default(),
             intents: recipe.intents.as_ref().map(|r| Intents::new(r, plant)),
+            waiting: Waiting::default(),
             room_turn: Lock::default(),
             retired: Cell::new(0),
             syncs: Cell::new(0),

@@ -39,7 +39,8 @@ impl SoftUpdates {
         Ok(self.cache.flush_device().await?)
     }
 
-    /// Makes nodes durable, and what `plain` blocks hold besides; always flushes.
+    /// Makes nodes durable, and what `plain` blocks hold besides; always flushes. The waves are
+    /// those of all who wait.
     async fn make_durable(
         &self,
         wanted: Vec<NodeId>,
@@ -49,15 +50,26 @@ impl SoftUpdates {
             let graph = self.graph.borrow();
             wanted.into_iter().filter(|id| graph.is_over(*id)).collect()
         };
-        let (mut plain, mut idle) = (plain, 0);
+        let (asked, mut idle) = (self.waiting.ask(wanted.clone(), plain), 0);
         loop {
-            let before = (wanted.len(), self.graph.borrow().progress());
-            let next = self.graph.borrow().next_blocks(&wanted);
-            self.wave(next, &std::mem::take(&mut plain)).await?;
+            if let Some(e) = self.cache.failure() {
+                return Err(e.into()); // I8: a wave that another led, too
+            }
             wanted.retain(|id| self.graph.borrow().has(*id));
-            if wanted.is_empty() || self.plant.is("sync-skips-flush") {
+            let skips = self.plant.is("sync-skips-flush");
+            if self.waiting.is_served(&asked) && (wanted.is_empty() || skips) {
                 return Ok(());
             }
+            let Some((all, plain)) = self.waiting.begin() else {
+                self.waiting.wait().await;
+                continue;
+            };
+            let before = (wanted.len(), self.graph.borrow().progress());
+            let next = self.graph.borrow().next_blocks(&all);
+            let led = self.wave(next, &plain).await;
+            self.waiting.end();
+            led?;
+            wanted.retain(|id| self.graph.borrow().has(*id));
             let same = before == (wanted.len(), self.graph.borrow().progress());
             idle = if same { idle + 1 } else { 0 };
             assert!(idle < IDLE_WAVES_MAX, "a wave makes progress (I3)");
