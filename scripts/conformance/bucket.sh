@@ -191,7 +191,7 @@ bucket_clients() {
 # Third-party suites on a volume in a bucket: pjdfstest beside the list of what kernel ext2 passes, where that was made
 # in this run, fsx, and a tree of sources. Fewer than on a disk.
 bucket_suites() {
-  local name="bucket in $1" url=$2 mnt=$WORK/bucket-suites-$1 not_ok n
+  local name="bucket in $1" url=$2 mnt=$WORK/on-$1 not_ok n # a short path: the name of a socket has 107 bytes
   check "$name: mkfs" "$CAIRN" mkfs "$url" --size 4G || return
   serve_at "$mnt" "$url" || { fail "$name: it cannot be served"; return; }
   check "$name: cp -a of the sources" cp -a "$ROOT/crates" "$mnt/tree"
