@@ -12,7 +12,7 @@ stage_sigkill() {
 }
 
 sigkill_in() {
-  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() in=() status
+  local mode=${1%+log} mnt=$WORK/kill-$1 name="SIGKILL in mode $1" image journal with=() made=() in=()
   image=$(on_disk "kill.img") journal=$(on_disk "kill.journal"); rm -f "$image" "$journal"
   [ "$mode" = async ] && with=(--unsafe-async)
   case $mode in redo | unified | lfs) with+=(--commit sync) ;; esac
@@ -25,15 +25,14 @@ sigkill_in() {
   sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"
   [ "$(wc -l <"$mnt.acked")" -gt 20 ] || { fail "$name: only $(wc -l <"$mnt.acked") files acknowledged in 3 s"; return; }
   if [ "$mode" = async ]; then
-    "$CAIRN" fsck --repair "$image" >"$mnt.fsck" 2>&1; status=$?
-    [ $status = 0 ] || [ $status = 4 ] || { fail "$name: fsck --repair exits $status: $(tail -n 1 "$mnt.fsck")"; return; }
+    check "$name: what the crash left is repaired" repaired "$image" "$mnt.fsck" || return
   fi
   case $1 in ordered | writeback | data) check "$name: e2fsck replays the journal, too" e2fsck_replays "$image" ;; esac
   serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: it does not open again: $(tail -n 1 "$mnt.log")"; return; }
   check "$name: $(wc -l <"$mnt.acked") fsynced files are whole" fsynced_are_there "$mnt" "$mnt.acked"
   case $mode in sync | redo | unified | lfs) check "$name: $(wc -l <"$mnt.made") returned creates are there" created_are_there "$mnt" "$mnt.made" ;; esac
   check "$name: clean close" stop
-  [ "$mode" != soft-updates ] || check "$name: what the crash left over is reclaimed" leftovers_reclaimed "$image" "$mnt.fsck"
+  [ "$mode" != soft-updates ] || check "$name: what the crash left over is reclaimed" repaired "$image" "$mnt.fsck"
   if [ ${#made[@]} -gt 0 ]; then
     check "$name: e2fsck" e2fsck -fn -j "$journal" "$image"
   elif [ "$mode" = lfs ]; then
@@ -47,9 +46,10 @@ sigkill_in() {
   rm -f "$image" "$journal"
 }
 
-# Soft updates may leave blocks and inodes that nothing names. The check behind service frees them if it has the time
-# before the volume is closed; whatever it had not come to is freed here, and e2fsck then finds nothing.
-leftovers_reclaimed() {
+# After a crash `async` needs this before it opens. Soft updates may leave blocks and inodes that nothing names:
+# the check behind service frees them if it has the time before the volume is closed; whatever it had not come to is
+# freed here, and e2fsck then finds nothing.
+repaired() {
   local status
   "$CAIRN" fsck --repair "$1" >"$2" 2>&1; status=$?
   [ $status = 0 ] || [ $status = 4 ] || { say "fsck --repair exits $status: $(tail -n 1 "$2")"; return 1; }
