@@ -63,7 +63,15 @@ impl Waiting {
         Some((all, self.plain.take()))
     }
 
-    /// The wave has ended, well or not.
+    /// The wave failed and serves nobody: the next to lead one has its blocks, and its own error.
+    pub(super) fn give_up(&self, plain: Vec<Buf>) {
+        self.begun.set(self.begun.get() - 1);
+        assert_eq!(self.ended.get(), self.begun.get(), "a wave fails that nobody leads");
+        self.plain.borrow_mut().extend(plain);
+        self.changed.wake_all();
+    }
+
+    /// The wave has ended.
     pub(super) fn end(&self) {
         self.ended.set(self.ended.get() + 1);
         assert_eq!(self.ended.get(), self.begun.get(), "a wave ends that nobody leads");
@@ -90,6 +98,9 @@ mod tests {
         waiting.end();
         assert!(waiting.is_served(&first) && !waiting.is_served(&second));
         drop(first);
+        assert!(waiting.begin().is_some());
+        waiting.give_up(Vec::new());
+        assert!(!waiting.is_served(&second), "a wave that failed serves nobody");
         assert_eq!(waiting.begin().map(|w| w.0), Some(vec![3, 4]), "and all of them by one");
         waiting.end();
         assert!(waiting.is_served(&second) && waiting.is_served(&third));

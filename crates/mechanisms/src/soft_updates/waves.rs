@@ -66,9 +66,11 @@ impl SoftUpdates {
             };
             let before = (wanted.len(), self.graph.borrow().progress());
             let next = self.graph.borrow().next_blocks(&all);
-            let led = self.wave(next, &plain).await;
+            if let Err(e) = self.wave(next, &plain).await {
+                self.waiting.give_up(plain);
+                return Err(e);
+            }
             self.waiting.end();
-            led?;
             wanted.retain(|id| self.graph.borrow().has(*id));
             let same = before == (wanted.len(), self.graph.borrow().progress());
             idle = if same { idle + 1 } else { 0 };
