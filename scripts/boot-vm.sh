@@ -16,7 +16,7 @@ debian() {
   local to=$1
   command -v mmdebstrap >/dev/null || die "there is no mmdebstrap: scripts/setup.sh conformance installs it"
   mkdir -p "$(dirname "$to")"
-  mmdebstrap --quiet --variant=minbase --include=systemd-sysv,udev,kmod "${DEBIAN_SUITE:-bookworm}" "$to.new" >"$to.log" 2>&1 ||
+  mmdebstrap --quiet --format=tar --variant=minbase --include=systemd-sysv,udev,kmod "${DEBIAN_SUITE:-bookworm}" "$to.new" >"$to.log" 2>&1 ||
     out_of_reach "Debian's packages cannot be had: $(tail -n 1 "$to.log")"
   mv "$to.new" "$to"
 }

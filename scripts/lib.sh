@@ -105,6 +105,11 @@ debian_package() {
   [ -z "${CAIRN_DEB:-}" ] || { say "$CAIRN_DEB"; return; }
   scripts/setup.sh deb >"$WORK/deb.log" 2>&1 && scripts/package.sh deb 2>>"$WORK/deb.log" | tail -n 1
 }
+# red_hat_package: the same for the other family; CAIRN_RPM.
+red_hat_package() {
+  [ -z "${CAIRN_RPM:-}" ] || { say "$CAIRN_RPM"; return; }
+  scripts/setup.sh rpm >"$WORK/rpm.log" 2>&1 && scripts/package.sh rpm 2>>"$WORK/rpm.log" | tail -n 1
+}
 # A small Debian as an archive, kept: DEBIAN is its path.
 debian_archive() {
   local status=0

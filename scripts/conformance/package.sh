@@ -7,6 +7,7 @@ stage_package() {
   is_root || { skip "package: a Debian of its own is root's to make"; return; }
   [ -c /dev/fuse ] || { skip "package: there is no /dev/fuse"; return; }
   package_deb
+  package_rpm
   package_static
   package_image
 }
@@ -36,6 +37,33 @@ package_deb() {
   check "package: nothing is left of it" diff "$WORK/files.before" "$WORK/files.after"
   release "$box/mnt"; release "$box/dev"; release "$box/proc"
 }
+
+# The same program for the other family: into a root of its own by rpm, and out again.
+package_rpm() {
+  local rpm box=$WORK/rpm at
+  have rpm || { leave_out "package: there is no rpm to install with"; return; }
+  rpm=$(red_hat_package) && [ -s "$rpm" ] || { fail "package: make rpm: $(tail -n 1 "$WORK/rpm.log")"; return; }
+  debian_archive || return
+  mkdir -p "$box" && tar -C "$box" -xf "$DEBIAN" || { fail "package: a clean root for rpm"; return; }
+  # It asks for the names that Fedora's packages have; Debian's libraries are known to dpkg only.
+  at=(rpm --root "$box" --dbpath /var/lib/rpm --nodeps)
+  check "package: $(basename "$rpm") is installed" "${at[@]}" -i "$rpm"
+  check "package: rpm: helpers, man pages, unit" rpm_holds "$box"
+  check "package: rpm: mkfs(8) and fsck(8) find their helpers" rpm_helpers "$box"
+  check "package: rpm: removed" "${at[@]}" -e cairn
+  check "package: rpm: nothing is left of it" rpm_gone "$box"
+}
+rpm_holds() {
+  local f
+  for f in usr/bin/cairn usr/sbin/mount.cairn usr/share/man/man1/cairn.1.gz usr/share/man/man8/mount.cairn.8.gz \
+    usr/lib/systemd/system/cairn@.service etc/cairn/cairn.toml usr/share/doc/cairn/cairn.cdx.json; do
+    [ -e "$1/$f" ] || { say "not there: /$f"; return 1; }
+  done
+}
+rpm_helpers() {
+  truncate -s 64M "$1/srv/v.img" && chroot "$1" mkfs -t cairn /srv/v.img && chroot "$1" fsck -t cairn -a /srv/v.img && rm "$1/srv/v.img"
+}
+rpm_gone() { [ -z "$(find "$1" -xdev -iname '*cairn*' -print -quit)" ]; }
 
 package_result() { if [ "$1" = 0 ]; then pass "$2"; else fail "$2"; fi; }
 

@@ -169,7 +169,7 @@ fn receive_fd(socket: &UnixStream) -> io::Result<OwnedFd> {
         msg.msg_iov = &raw mut iov;
         msg.msg_iovlen = 1;
         msg.msg_control = control.as_mut_ptr().cast();
-        msg.msg_controllen = size_of_val(&control);
+        msg.msg_controllen = size_of_val(&control) as _; // an unsigned int in musl's library
         if libc::recvmsg(socket.as_raw_fd(), &raw mut msg, libc::MSG_CMSG_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());
         }
