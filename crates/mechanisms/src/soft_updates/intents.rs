@@ -33,6 +33,9 @@ pub const INTENT_PLANTS: &[&str] = &[
     "intent-expires-early",
     "stale-intents-believed",
     "intents-expire-in-recovery",
+    "failed-intents-forgotten",
+    "failed-wave-serves",
+    "failed-wave-wakes-nobody",
 ];
 
 /// Where intents are written.
@@ -68,6 +71,8 @@ pub(super) struct Intents {
     held: Cell<bool>,
     /// J4: it is not used any more.
     void: Cell<bool>,
+    /// It is about to be void: nothing is appended or trimmed any more.
+    ending: Cell<bool>,
     /// From where on the log's superblock says that the intents are needed.
     persisted: Cell<Lsn>,
     operations: Cell<u64>,
@@ -87,6 +92,7 @@ impl Intents {
             unlinked_open: RefCell::default(),
             held: Cell::new(recipe.held && !plant.is("intents-expire-in-recovery")),
             void: Cell::new(false),
+            ending: Cell::new(false),
             persisted: Cell::new(recipe.client.needs().unwrap_or(recipe.client.end())),
             operations: Cell::new(0),
             bytes: Cell::new(0),
@@ -220,7 +226,7 @@ impl Intents {
         let early = self.plant.is("intent-expires-early");
         let mut live = self.live.borrow_mut();
         live.retain(|txn, _| lives(*txn) && !early);
-        if self.void.get() || self.held.get() || self.client.needs().is_none() {
+        if self.ending.get() || self.held.get() || self.client.needs().is_none() {
             return; // J3
         }
         let unlinked_open = self.unlinked_open.borrow();
@@ -256,7 +262,7 @@ impl Intents {
     pub(super) async fn close(&self) -> Result<(), IntegrityError> {
         let none = self.live.borrow().is_empty() || self.plant.is_any();
         assert!(none, "J2: a closed volume has intents");
-        if !self.void.get() && !self.held.get() {
+        if !self.ending.get() && !self.held.get() {
             self.client.trim(self.client.end());
         }
         Ok(())
@@ -264,7 +270,7 @@ impl Intents {
 
     /// Is so much of the log in use that whoever begins should help?
     pub(super) fn is_crowded(&self) -> bool {
-        !self.void.get() && self.client.log().is_half_full()
+        !self.ending.get() && self.client.log().is_half_full()
     }
 
     /// The recovery has come to its end. `whole`: everything that the intents named is as it should
@@ -277,10 +283,10 @@ impl Intents {
         self.give_up("what a crash has left is not all given back").await
     }
 
-    /// The log becomes nobody's (J4).
+    /// The log becomes nobody's (J4). What ends meanwhile waits as if it were to be appended.
     async fn give_up(&self, why: &str) -> Result<(), IntegrityError> {
         tracing::warn!("the journal of intents is not used any more until the next opening: {why}");
-        self.void.set(true);
+        self.ending.set(true);
         let lost = |e: LogError| match e {
             LogError::Disk(e) => IntegrityError::Disk(e),
             e => IntegrityError::Format(format::FormatError::corrupt(e.to_string(), "the log")),
@@ -289,7 +295,10 @@ impl Intents {
         let _ = self.client.log().persist().await;
         self.client.fail(LogError::ReadOnly);
         let options = FormatOptions { uuid: NOBODY, ..FormatOptions::default() };
-        Log::format(&self.area, &options).await.map_err(lost)
+        Log::format(&self.area, &options).await.map_err(lost)?;
+        self.void.set(true);
+        *self.pending.borrow_mut() = Pending::default();
+        Ok(())
     }
 
     pub(super) fn counters(&self) -> [(&'static str, u64); 5] {
@@ -319,6 +328,7 @@ mod tests {
     use super::*;
     use crate::testing::{client_in, done};
     use std::rc::Rc;
+    use std::task::{Context, Poll};
 
     const HELD: Ino = Ino(77);
 
@@ -382,6 +392,22 @@ mod tests {
             i.looked_at(true).await.expect("it only says so");
             work(&i, 301, 2).await;
             assert!(client.live_bytes() < before, "J3: it has come to its end");
+        });
+    }
+
+    #[test]
+    fn nothing_goes_without_intents_before_nobody_believes_them() {
+        let (mut engine, recipe) = recipe(1 << 20);
+        done(&mut engine, async move {
+            let i = Intents::new(&recipe, Plant::NONE);
+            work(&i, 1, 2).await;
+            let mut given_up = std::pin::pin!(i.give_up("a test"));
+            let now = |cx: &mut Context<'_>| Poll::Ready(given_up.as_mut().poll(cx).is_pending());
+            assert!(std::future::poll_fn(now).await, "J4: the disk has to be asked");
+            let told = i.note(3, &BTreeSet::from([HELD]), &[]);
+            assert!(told && i.is_on(), "J4: what a crash leaves would be looked for in the log");
+            given_up.await.expect("it is made another one");
+            assert!(!i.is_on() && !i.note(4, &BTreeSet::from([HELD]), &[]));
         });
     }
 

@@ -19,7 +19,8 @@
 //!             and reached by durable names (names.rs).
 //!             I6 what waits in a freed block is forgotten when I4 allows its reuse, not earlier.
 //!             I7 a block with a node that has yet to be written is dirty.
-//!             I8 after a failed write or flush nothing begins.
+//!             I8 after a failed write or flush, of the log of intents too, nothing begins, and
+//!             nothing is told durable.
 //!             I9 a name comes again only beside its going, or after it.
 //!             I10 a file made and removed unseen is forgotten with all its operations (cancel.rs).
 //!             I11 what is done to an inode stands in an image only on the inode's making.
@@ -64,7 +65,7 @@ use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
     PointerAt, Pressure, Scope, Txn, invariant,
 };
-use intents::{Appended, Intents};
+use intents::Intents;
 use names::{Directories, Names};
 use order::{CONTENTS, HINTS, Place, step_of};
 use render::Backward;
@@ -261,19 +262,6 @@ impl SoftUpdates {
         }
     }
 
-    /// Writes down durably what the operations that have ended may leave half done (J1).
-    async fn write_intents(&self) -> Result<(), IntegrityError> {
-        let Some(intents) = &self.intents else { return Ok(()) };
-        match intents.append().await? {
-            Appended::These(txns) => self.graph.borrow_mut().logged(&txns),
-            Appended::All => {
-                assert!(!intents.is_on(), "J4: operations go without intents, which are believed");
-                self.graph.borrow_mut().log_all();
-            }
-        }
-        Ok(())
-    }
-
     /// What a later operation does to an inode stands on its making, even where that has changed
     /// none of the same bytes: a length must not be seen in what is left of a removed directory.
     fn stand_on_inode(&self, id: NodeId, edit: &Edit) {
@@ -425,7 +413,7 @@ impl Integrity for SoftUpdates {
     fn looked_at(&self, whole: bool) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move {
             let Some(intents) = &self.intents else { return Ok(()) };
-            intents.looked_at(whole).await?;
+            intents.looked_at(whole).await.inspect_err(|e| self.stop(e))?;
             if !intents.is_on() {
                 self.graph.borrow_mut().log_all();
             }

@@ -74,6 +74,9 @@ pub(crate) const PLANTS: &[&str] = &[
     "intent-expires-early",
     "stale-intents-believed",
     "intents-expire-in-recovery",
+    "failed-intents-forgotten",
+    "failed-wave-serves",
+    "failed-wave-wakes-nobody",
 ];
 
 /// Where a change lies, as far as its step depends on it.

@@ -9,6 +9,7 @@
 use super::graph::NodeId;
 use cache::Buf;
 use env::sync::Notify;
+use integrity::Plant;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -64,11 +65,13 @@ impl Waiting {
     }
 
     /// The wave failed and serves nobody: the next to lead one has its blocks, and its own error.
-    pub(super) fn give_up(&self, plain: Vec<Buf>) {
+    pub(super) fn give_up(&self, plain: Vec<Buf>, plant: Plant) {
         self.begun.set(self.begun.get() - 1);
         assert_eq!(self.ended.get(), self.begun.get(), "a wave fails that nobody leads");
         self.plain.borrow_mut().extend(plain);
-        self.changed.wake_all();
+        if !plant.is("failed-wave-wakes-nobody") {
+            self.changed.wake_all();
+        }
     }
 
     /// The wave has ended.
@@ -99,7 +102,7 @@ mod tests {
         assert!(waiting.is_served(&first) && !waiting.is_served(&second));
         drop(first);
         assert!(waiting.begin().is_some());
-        waiting.give_up(Vec::new());
+        waiting.give_up(Vec::new(), Plant::NONE);
         assert!(!waiting.is_served(&second), "a wave that failed serves nobody");
         assert_eq!(waiting.begin().map(|w| w.0), Some(vec![3, 4]), "and all of them by one");
         waiting.end();
