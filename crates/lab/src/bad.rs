@@ -34,12 +34,13 @@ mod tests {
 
     /// Nothing begins after a failure, and nothing is acknowledged: I6 of
     /// crates/mechanisms/src/ffs/mod.rs, J9 of crates/mechanisms/src/jbd2/mod.rs, and I8 of
-    /// crates/mechanisms/src/redo/mod.rs.
+    /// crates/mechanisms/src/redo/mod.rs and crates/mechanisms/src/soft_updates/mod.rs.
     #[test]
     fn after_a_failed_write_or_flush_nothing_is_durable_and_reads_go_on() {
         let journals = [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless];
         let logs = [Mode::Selective, Mode::Redo, Mode::Unified];
-        for mode in [Mode::Sync, Mode::Async].into_iter().chain(journals).chain(logs) {
+        let in_place = [Mode::Sync, Mode::Async, Mode::SoftUpdates];
+        for mode in in_place.into_iter().chain(journals).chain(logs) {
             for n in 0..12 {
                 for fault in [Fault::Write(n), Fault::Flush(n)] {
                     let journal = mode.is_journal() || mode.is_redo();

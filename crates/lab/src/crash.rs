@@ -6,7 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{EXTENTS, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, seeds};
+use crate::scenario::{EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -121,7 +121,7 @@ fn explore_script(
     }
     let r = record(o.setting, o.plant, name, seed)?;
     let mut images = CrashImages::of_disks(&r.trace, r.base.clone());
-    let mut progress = Progress::default();
+    let mut progress = Progress { failed: r.failed.clone(), ..Progress::default() };
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     let mut cut = 0;
@@ -293,6 +293,7 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
             && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)
             && (o.setting.has_values() || *n != VALUES)
+            && (o.setting.intents || *n != FAILING)
     };
     let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {

@@ -84,7 +84,8 @@ impl Prepared {
         let awake = |a| if matches!(a, Act::Pause(_)) { Act::Pause(0) } else { a };
         let acts: Vec<Act> = Vec::into_iter(acts).map(awake).collect();
         let (callers, remote) = (self.callers as u64, usize::MAX);
-        let run = Recorded { base, trace, setups, acts, callers, from: 0, remote };
+        let failed = std::collections::BTreeSet::new();
+        let run = Recorded { base, trace, setups, acts, failed, callers, from: 0, remote };
         let mut judgement = Judgement::default();
         // A few states all along the run, again and again at other places.
         while goes_on() && judgement.broken.is_empty() {

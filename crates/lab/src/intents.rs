@@ -182,4 +182,14 @@ mod tests {
             assert!(found.is_some(), "{plant} is not found");
         }
     }
+
+    #[test]
+    fn whoever_waits_when_the_journal_fails_hears_of_it() {
+        assert_eq!(broken(Plant::NONE, Some("failing"), 300), None);
+        for plant in ["failed-intents-forgotten", "failed-wave-serves", "failed-wave-wakes-nobody"]
+        {
+            let found = broken(Plant(Some(plant)), Some("failing"), 2000);
+            assert!(found.is_some(), "{plant} is not found");
+        }
+    }
 }

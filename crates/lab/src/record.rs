@@ -4,11 +4,12 @@
 
 use crate::acts::Act;
 use crate::kernel::{make_kernel_like, share_attributes};
-use crate::scenario::{Script, script};
-use crate::subject::{Setting, Subject, VolumeKind, new_disks};
+use crate::scenario::{JournalFault, Script, script};
+use crate::subject::{Setting, SimDevice, Subject, VolumeKind, new_disks};
 use integrity::Plant;
-use sim::{Event, Image, Trace};
-use vfs::FsError;
+use sim::{Event, Fault, Image, Trace};
+use std::collections::BTreeSet;
+use vfs::{FsError, Reply, Request};
 
 /// A scenario's run, from the moment it was set up.
 pub(crate) struct Recorded {
@@ -20,6 +21,8 @@ pub(crate) struct Recorded {
     /// Acts by their number in the marks; those that were refused do nothing. Of several volumes
     /// each act is for the next one.
     pub(crate) acts: Vec<Act>,
+    /// Those that a failing disk has refused: they may be done, or not, from then on.
+    pub(crate) failed: BTreeSet<usize>,
     /// How many are done at a time in each volume.
     pub(crate) callers: u64,
     /// States before this act begins are those of another seed.
@@ -45,21 +48,76 @@ pub(crate) fn record(
         .map(|v| script(name, seed.wrapping_add(v)).ok_or_else(|| format!("no scenario {name}")))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
-    let (remote, holding) = (scripts[0].remote, scripts[0].is_holding);
+    let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
+    if let Some(fault) = fault {
+        v.world.set_fault(of_journal(&base[0], fault)?);
+    }
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
-    if let Err(why) = troubles(&acts, &results) {
+    if let Err(why) = troubles(&acts, &results, fault.is_some()) {
         v.leave();
         return Err(why);
     }
-    let acts = acts.into_iter().zip(&results);
-    let acts = acts.map(|(a, r)| if *r == Some(Ok(())) { a } else { nothing() }).collect();
+    let failed: BTreeSet<usize> = (0..acts.len()).filter(|n| has_failed(&results[*n])).collect();
+    let acts = (0..).zip(acts).zip(&results);
+    let is_one = |n: usize, r: &Answer| *r == Some(Ok(())) || failed.contains(&n);
+    let acts = acts.map(|((n, a), r)| if is_one(n, r) { a } else { nothing() }).collect();
     v.pass(6_000_000_000);
+    if v.world.has_failed()
+        && let Err(why) = after_failure(&mut v, &results)
+    {
+        v.leave();
+        return Err(why);
+    }
     let trace = std::mem::take(&mut v.world.trace);
-    Ok(Recorded { base, trace, setups, acts, callers: callers as u64, from, remote })
+    Ok(Recorded { base, trace, setups, acts, failed, callers: callers as u64, from, remote })
+}
+
+/// What a caller has got; None: nothing.
+type Answer = Option<Result<(), FsError>>;
+
+fn has_failed(answer: &Answer) -> bool {
+    matches!(answer, Some(Err(FsError::Io | FsError::ReadOnly)))
+}
+
+/// The fault as the disk has it.
+fn of_journal(disk: &Image, fault: JournalFault) -> Result<Fault, String> {
+    let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
+    let journal = found.journal.ok_or("there is no journal that could fail")?;
+    let ends = |n| journal.byte_of(n).ok_or("the journal is shorter than it says");
+    let (from, last) = (ends(0)?, ends(journal.superblock.blocks - 1)?);
+    let to = last + u64::from(journal.superblock.block_bytes);
+    Ok(Fault::Area { from, to, after: fault.after, once: fault.once })
+}
+
+/// The volume's disk has failed: it has to say so, to take no change any more, and to be read on.
+/// Whatever began after somebody had heard of it has heard of it too.
+fn after_failure(v: &mut Subject, results: &[Answer]) -> Result<(), String> {
+    let (mut known, mut late) = (false, BTreeSet::new());
+    for event in &v.world.trace.events {
+        let Event::Mark(m) = event else { continue };
+        let n = (*m / 2) as usize;
+        let Some(result) = results.get(n) else { continue };
+        if m % 2 == 0 && known {
+            late.insert(n);
+        }
+        known |= m % 2 == 1 && has_failed(result);
+        if m % 2 == 1 && late.contains(&n) && *result == Some(Ok(())) {
+            return Err(format!("act {n} succeeds, and began after another had failed"));
+        }
+    }
+    match v.ask(NO_ACT, Request::Info) {
+        Ok(Reply::Info(info)) if info.read_only => (),
+        other => return Err(format!("the disk has failed, and the volume says {other:?}")),
+    }
+    let change = v.act(NO_ACT, &Act::Create("/after".into()));
+    if change != Err(FsError::ReadOnly) {
+        return Err(format!("the disk has failed, and a change is answered {change:?}"));
+    }
+    v.tree(true).map(drop).map_err(|e| format!("reading after the disk has failed: {e}"))
 }
 
 /// How long they may take.
@@ -68,12 +126,13 @@ fn secs_max(acts: &[Act]) -> u64 {
     SECS_MAX + pauses.sum::<u64>()
 }
 
-/// An operation may be refused; but the disk is sound, so that none fails, or waits for ever.
-fn troubles(acts: &[Act], results: &[Option<Result<(), FsError>>]) -> Result<(), String> {
+/// An operation may be refused; but where the disk is sound none fails, and none ever waits for
+/// good.
+fn troubles(acts: &[Act], results: &[Answer], may_fail: bool) -> Result<(), String> {
     for (act, result) in acts.iter().zip(results) {
         match result {
             None => return Err(format!("{act:?} is never answered, or never begun")),
-            Some(Err(e @ (FsError::Io | FsError::ReadOnly))) => {
+            Some(Err(e @ (FsError::Io | FsError::ReadOnly))) if !may_fail => {
                 return Err(format!("{act:?} on a sound disk: {e}"));
             }
             Some(_) => (),
@@ -187,6 +246,8 @@ pub(crate) struct Progress {
     pub(crate) in_flight: Vec<usize>,
     /// The highest act that has begun, and one.
     pub(crate) begun: usize,
+    /// Acts that are under way for good: a failing disk has refused them.
+    pub(crate) failed: BTreeSet<usize>,
 }
 
 impl Progress {
@@ -200,7 +261,7 @@ impl Progress {
         if m % 2 == 0 {
             self.in_flight.push(n);
             self.begun = self.begun.max(n + 1);
-        } else {
+        } else if !self.failed.contains(&n) {
             self.in_flight.retain(|i| *i != n);
             self.answered.push(n);
         }

@@ -10,6 +10,7 @@ use env::Rng;
 mod cleaning;
 mod crowd;
 mod extents;
+pub(crate) mod failing;
 mod fleeting;
 mod fragments;
 mod full;
@@ -32,6 +33,7 @@ mod trims;
 mod values;
 
 pub use self::{groups::GROUPS, values::VALUES};
+pub(crate) use failing::JournalFault;
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -59,6 +61,8 @@ pub(crate) struct Script {
     /// The callers by a mount hold what they look up for a while, as the kernel does: a file is
     /// unlinked first and freed later, in a change of its own.
     pub(crate) is_holding: bool,
+    /// What fails while it is done.
+    pub(crate) fault: Option<JournalFault>,
 }
 
 /// Bytes of the volume of most scenarios.
@@ -81,6 +85,7 @@ impl Script {
             is_woven: false,
             sharing: Vec::new(),
             is_holding: false,
+            fault: None,
         }
     }
 
@@ -96,6 +101,8 @@ pub const EXTENTS: &str = "extents";
 pub const SPLITS: &str = "splits";
 /// The scenario for volumes with `inline_data` alone.
 pub const INLINE: &str = "inline";
+/// The scenario for volumes with a journal of intents alone.
+pub(crate) const FAILING: &str = "failing";
 /// The scenario for volumes in a log-structured store alone.
 pub const CLEANING: &str = "cleaning";
 /// The second of them.
@@ -169,6 +176,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "inline_data: small files and directories in their inodes, and what outgrows them",
         ),
         (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
+        (FAILING, "a journal of intents whose blocks fail while several callers wait together"),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (THIN, "the same of a volume that is larger than its store, which is full before it"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
@@ -279,6 +287,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         GROUPS => groups::script(seed),
         INLINE => inline::script(seed),
         VALUES => values::script(seed),
+        FAILING => failing::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),

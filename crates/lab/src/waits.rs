@@ -88,7 +88,7 @@ fn callers(setting: Setting, rounds: u64, slowest: &Rc<Cell<Nanos>>) -> Vec<(u16
     (0..CALLERS).map(one).collect()
 }
 
-/// Every mode that has a log, with the log inside and outside.
+/// Every mode that has a log, with the log inside and outside, and soft updates.
 fn settings() -> Vec<Setting> {
     let mut all = Vec::new();
     for mode in volume::MODES.iter().map(|m| m.mode) {
@@ -105,6 +105,8 @@ fn settings() -> Vec<Setting> {
     }
     let segments = Setting::plain(Mode::Lfs);
     all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..segments }));
+    let soft = Setting::plain(Mode::SoftUpdates);
+    all.extend([soft, Setting { intents: true, ..soft }]);
     let two = Setting { outside: true, volumes: 2, ..Setting::plain(Mode::Redo) };
     all.extend([Commit::Sync, Commit::Async].map(|commit| Setting { commit, ..two }));
     all

@@ -36,6 +36,17 @@ pub enum Fault {
     Read(u64),
     /// The disk fails for good: its n-th write or flush (from 0, counted together), and all after.
     Gone(DiskId, u64),
+    /// Writes that touch bytes of the first disk between these fail, after so many that do not.
+    Area {
+        /// The first byte.
+        from: u64,
+        /// One behind the last.
+        to: u64,
+        /// So many writes there succeed from now on.
+        after: u64,
+        /// Then one fails, and no other.
+        once: bool,
+    },
 }
 
 /// Writes marks into the trace from inside the engine: before whatever the same turn asks the disk.
@@ -106,6 +117,10 @@ pub struct World {
     latency: Latency,
     timings: Vec<Box<dyn Timing>>,
     fault: Option<Fault>,
+    /// Has it gone wrong?
+    has_failed: bool,
+    /// Writes to the area that fails.
+    area_writes: u64,
     now: u64,
     sequence: u64,
     ends: BTreeMap<(u64, u64), (IoDone, Option<Event>)>,
@@ -138,6 +153,8 @@ impl World {
             latency: default_latency,
             timings: Vec::new(),
             fault: None,
+            has_failed: false,
+            area_writes: 0,
             now: 0,
             sequence: 0,
             ends: BTreeMap::new(),
@@ -176,6 +193,10 @@ impl World {
     /// From now on this goes wrong.
     pub fn set_fault(&mut self, fault: Fault) {
         self.fault = Some(fault);
+    }
+    /// Has a write or a flush failed?
+    pub fn has_failed(&self) -> bool {
+        self.has_failed
     }
     /// Notes something in the trace.
     pub fn mark(&mut self, what: u64) {
@@ -359,7 +380,8 @@ impl World {
             self.trace.events.push(Event::WriteIssued(n));
         }
         let nth = self.fault == Some(Fault::Write(self.counts[1]));
-        let failed = nth || self.is_gone(write.disk);
+        let failed = nth || self.is_gone(write.disk) || self.is_bad_area(&write);
+        self.has_failed |= failed;
         self.counts[1] += 1;
         // A write that fails leaves any mixture of old and new sectors.
         let mut chance = Rng::new(n as u64);
@@ -382,6 +404,17 @@ impl World {
         which == disk && asked > n
     }
 
+    /// Does the write go where the disk fails by now?
+    fn is_bad_area(&mut self, write: &Write) -> bool {
+        let Some(Fault::Area { from, to, after, once }) = self.fault else { return false };
+        let touches = write.at < to && write.at + write.bytes.len() as u64 > from;
+        if !touches || write.disk.0 != 0 {
+            return false;
+        }
+        self.area_writes += 1;
+        self.area_writes == after + 1 || self.area_writes > after && !once
+    }
+
     /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks.
     fn check_alone(&self, write: &Write) {
         for (_, event) in self.ends.values() {
@@ -401,6 +434,7 @@ impl World {
         }
         let nth = self.fault == Some(Fault::Flush(self.counts[2]));
         let failed = nth || self.is_gone(disk);
+        self.has_failed |= failed;
         self.counts[2] += 1;
         self.flushes += 1;
         if failed {
