@@ -13,8 +13,8 @@ use format::ext::inline;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::{FileBlock, FormatError};
 use integrity::{Change, Txn};
-use ufs::store::Fill;
-use ufs::{InodeHandle, Store};
+use ufs::InodeHandle;
+use ufs::store::{Contents, Directories, Fill, StoreInfo};
 use vfs::FsError;
 
 impl Ext {

@@ -6,7 +6,7 @@ use crate::alloc::DISCARDED_EARLY;
 use cache::Buf;
 use integrity::{Credits, Txn};
 use std::ops::Range;
-use ufs::Store;
+use ufs::store::{Syncs, Transactions};
 use vfs::FsError;
 
 /// Their names.

@@ -16,8 +16,8 @@ use format::ext::xattr;
 use format::{BlockNo, Extent, FormatError, GroupNo, Ino, ROOT_INO};
 use integrity::{Change, Credits};
 use std::ops::Range;
-use ufs::store::{Holding, Scrubbed};
-use ufs::{InodeHandle, Store};
+use ufs::InodeHandle;
+use ufs::store::{Holding, Scrubbed, Transactions};
 use vfs::FsError;
 
 /// Runs given back in one transaction.

@@ -10,7 +10,7 @@ use format::ext::superblock::{LABEL, STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Credits};
 use std::ops::Range;
 use std::rc::Rc;
-use ufs::Store;
+use ufs::store::{StoreInfo, Transactions};
 use vfs::FsError;
 
 /// Files of this many bytes and more are large.

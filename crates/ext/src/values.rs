@@ -31,7 +31,8 @@ use format::ext::xattr::{self, Elsewhere};
 use format::{FileBlock, FormatError};
 use integrity::{Change, Txn};
 use std::collections::BTreeSet;
-use ufs::{InodeHandle, Store};
+use ufs::InodeHandle;
+use ufs::store::{Contents, Directories, Transactions};
 use vfs::{FsError, Kind};
 
 /// The longest value.

@@ -13,7 +13,7 @@ use format::mkfs::Profile;
 use format::{GroupNo, Ino};
 use mechanisms::Mode;
 use sim::Fault;
-use ufs::Store;
+use ufs::store::{Space, StoreInfo};
 use vfs::FsError;
 
 /// A closed volume with a file `f` of 400 blocks, and what one needs to find things in it.

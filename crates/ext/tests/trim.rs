@@ -8,7 +8,7 @@ mod common;
 use common::{ROOT, Vol, World, options};
 use format::mkfs::Profile;
 use mechanisms::Mode;
-use ufs::Store;
+use ufs::store::Space;
 use vfs::{Reply, Request};
 
 fn trim(min_bytes: u64) -> Request {

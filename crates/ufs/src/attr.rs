@@ -4,10 +4,10 @@
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::ops::Ctx;
-use crate::store::{InodeHandle, Store};
+use crate::store::{InodeHandle, Store, Transaction};
 use format::ext::inode::{InodeMut, InodeRef, RawTime, Which};
 use format::intent::Intent;
-use integrity::{Change, Txn};
+use integrity::Change;
 use vfs::{Attr, PreAttr, Time, Wcc};
 
 fn time(raw: Option<RawTime>) -> Time {
@@ -46,7 +46,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Sets times to now.
-    pub(crate) fn touch(&self, txn: &mut Txn, h: &InodeHandle, which: &[Which]) {
+    pub(crate) fn touch(&self, txn: &mut S::Txn, h: &InodeHandle, which: &[Which]) {
         let now = self.now();
         h.edit(txn, Change::Attr(h.ino), |raw| {
             which.iter().for_each(|w| InodeMut(raw).set_time(*w, now));
@@ -54,7 +54,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Contents and inode changed now.
-    pub(crate) fn touch_changed(&self, txn: &mut Txn, h: &InodeHandle) {
+    pub(crate) fn touch_changed(&self, txn: &mut S::Txn, h: &InodeHandle) {
         self.touch(txn, h, &[Which::Modify, Which::Change]);
     }
 
@@ -73,7 +73,7 @@ impl<S: Store> Ufs<S> {
 
     /// A directory has one subdirectory more or less: its links follow, unless it has so many that
     /// they are not counted; then it has one link.
-    pub(crate) fn count_subdir(&self, txn: &mut Txn, dir: &Inode, by: i64, change: Change) {
+    pub(crate) fn count_subdir(&self, txn: &mut S::Txn, dir: &Inode, by: i64, change: Change) {
         let (now, limits) = (i64::from(dir.links()), self.store.limits());
         let too_many = now == 1 || now + by > i64::from(limits.links_max);
         let to = if limits.uncounted_dirs && too_many { 1 } else { (now + by).max(0) };
@@ -86,7 +86,7 @@ impl<S: Store> Ufs<S> {
         limits.uncounted_dirs || dir.links() < limits.links_max
     }
 
-    pub(crate) fn set_links(&self, txn: &mut Txn, h: &InodeHandle, to: u32, change: Change) {
+    pub(crate) fn set_links(&self, txn: &mut S::Txn, h: &InodeHandle, to: u32, change: Change) {
         let (before, is_dir) = h.with(|raw| (InodeRef(raw).links(), InodeRef(raw).is_dir()));
         txn.intend(|| Intent::Links { ino: h.ino, before, is_dir });
         h.edit(txn, change, |raw| InodeMut(raw).set_links(to as u16));

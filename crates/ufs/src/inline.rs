@@ -19,7 +19,7 @@ use env::Rope;
 use format::ext::inline;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::{FormatError, Ino};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use vfs::FsError;
 
 /// Blocks that change when contents move out: bitmap, descriptor, superblock, inode, the block.
@@ -37,7 +37,7 @@ impl<S: Store> Ufs<S> {
         self.store.corrupt(&FormatError::corrupt(what.clone(), at))
     }
 
-    fn put_inline(&self, txn: &mut Txn, h: &InodeHandle, change: Change, contents: &[u8]) {
+    fn put_inline(&self, txn: &mut S::Txn, h: &InodeHandle, change: Change, contents: &[u8]) {
         let stored = h.edit(txn, change, |raw| inline::store(raw, contents));
         assert!(stored, "{} bytes in inode {}, which had room for them", contents.len(), h.ino);
     }
@@ -59,7 +59,7 @@ impl<S: Store> Ufs<S> {
     /// did before or not.
     pub(crate) async fn write_inline(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         offset: u64,
         data: &Rope,
@@ -83,7 +83,7 @@ impl<S: Store> Ufs<S> {
     /// blocks, perhaps since now.
     pub(crate) async fn resize_inline(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         size: u64,
     ) -> Result<bool, FsError> {
@@ -117,7 +117,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Makes the directory just allocated one that lies in its inode; false: there is no room.
-    pub(crate) fn make_inline_dir(&self, txn: &mut Txn, h: &InodeHandle, parent: Ino) -> bool {
+    pub(crate) fn make_inline_dir(&self, txn: &mut S::Txn, h: &InodeHandle, parent: Ino) -> bool {
         let contents = inline::empty_dir(parent);
         let fits = h.with(inline::room) >= contents.len();
         if !self.store.limits().inline_data || !fits {
@@ -159,7 +159,7 @@ impl<S: Store> Ufs<S> {
     /// Changes the entries of a directory that lies in its inode; false: it does not.
     pub(crate) fn edit_inline_dir(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         change: Change,
         f: impl FnOnce(&mut [u8]) -> Result<(), FormatError>,

@@ -11,7 +11,7 @@ use format::Ino;
 use format::ext::inline;
 use format::ext::inode::InodeRef;
 use format::ext::xattr::{self, Attribute, Elsewhere};
-use integrity::{Credits, Txn};
+use integrity::Credits;
 use std::collections::BTreeMap;
 use vfs::FsError;
 
@@ -98,7 +98,7 @@ impl<S: Store> Ufs<S> {
     /// Stores these as the inode's attributes; values may go elsewhere for it, where they can.
     pub(crate) async fn put_or_move(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         list: &[Attribute],
     ) -> Result<(), FsError> {
@@ -111,7 +111,7 @@ impl<S: Store> Ufs<S> {
     /// Stores these as the inode's attributes; with `moves`, values may go elsewhere for it.
     pub(crate) async fn put_values(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         list: &[Attribute],
         moves: bool,
@@ -150,7 +150,7 @@ impl<S: Store> Ufs<S> {
     /// the block `gone`, or do others have them still?
     async fn count_named(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         (before, gone): (Named, bool),
         (list, made): (&[Attribute], &[Elsewhere]),
@@ -181,7 +181,11 @@ impl<S: Store> Ufs<S> {
 
     /// Before an inode without names goes: the values that its attributes name, each in a
     /// transaction of its own. It is an orphan already.
-    pub(crate) async fn drop_values(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    pub(crate) async fn drop_values(
+        &self,
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+    ) -> Result<(), FsError> {
         if !self.store.limits().value_inodes {
             return Ok(());
         }

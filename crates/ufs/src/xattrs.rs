@@ -9,7 +9,7 @@ use format::ext::acl::{self, AclEntry, tag};
 use format::ext::inline;
 use format::ext::inode::{CLASSIC_BYTES, InodeRef};
 use format::ext::xattr::{self, Attribute};
-use integrity::{Change, Txn};
+use integrity::Change;
 use vfs::FsError;
 
 pub(crate) const ACL_ACCESS: u8 = 2;
@@ -105,7 +105,7 @@ impl<S: Store> Ufs<S> {
     /// Stores these as the inode's attributes. None of their values goes elsewhere for it.
     pub(crate) async fn put_attributes(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         list: &[Attribute],
     ) -> Result<(), FsError> {
@@ -118,7 +118,7 @@ impl<S: Store> Ufs<S> {
     /// Writes them into the inode and its block. False: others have the block that it had.
     pub(crate) async fn store_attributes(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         list: &[Attribute],
     ) -> Result<bool, FsError> {
@@ -209,7 +209,7 @@ impl<S: Store> Ufs<S> {
 
     pub(crate) async fn set_lists(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         h: &InodeHandle,
         from: &Inherited,
     ) -> Result<(), FsError> {
@@ -224,7 +224,7 @@ impl<S: Store> Ufs<S> {
     /// After a chmod the access list follows the mode.
     pub(crate) async fn mode_into_list(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Inode,
         mode: u32,
     ) -> Result<(), FsError> {

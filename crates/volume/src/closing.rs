@@ -10,7 +10,8 @@ use ext::Ext;
 use format::ext::boot::BootState;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
-use ufs::{Store, Ufs};
+use ufs::Ufs;
+use ufs::store::StoreInfo;
 use vfs::{Answer, Call, FsError, Reply, Request, Volume};
 
 pub(crate) struct Opened {

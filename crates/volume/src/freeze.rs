@@ -4,7 +4,7 @@
 
 use crate::closing::Opened;
 use env::{Nanos, unless};
-use ufs::Store;
+use ufs::store::StoreInfo;
 use vfs::{Call, FsError, Reply, Request, Volume};
 
 /// How often everything is written back until nothing is left: what is written may make more
@@ -20,7 +20,7 @@ impl Opened {
         // What there is to write is written before anybody has to wait.
         self.write_all().await?;
         self.ext.writable()?;
-        let (env, still) = (Store::env(&*self.ext).clone(), self.ext.standstill().clone());
+        let (env, still) = (StoreInfo::env(&*self.ext).clone(), self.ext.standstill().clone());
         let number = still.hold().ok_or(FsError::Busy)?;
         let until = env.now().plus(most);
         let (later, held) = (env.clone(), still.clone());

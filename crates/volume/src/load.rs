@@ -83,7 +83,7 @@ pub(crate) async fn load(
         cache.start();
     }
     stop_when_lost(&place, &ext);
-    let root = ufs::Store::inode(&*ext, format::ROOT_INO).await;
+    let root = ufs::store::Inodes::inode(&*ext, format::ROOT_INO).await;
     let root = root.map_err(|e| format!("the root directory: {e}"))?;
     let generation = root.with(|raw| format::ext::inode::InodeRef(raw).generation());
     drop(root);
@@ -297,7 +297,7 @@ fn about(
     (read_only, notes): (bool, Option<Vec<u128>>),
 ) -> VolumeInfo {
     let info = o.mode.info();
-    let (sb, limits) = (ext.superblock(), ufs::Store::limits(ext));
+    let (sb, limits) = (ext.superblock(), ufs::store::StoreInfo::limits(ext));
     let low = *o.entropy.first_chunk().expect("there are 16");
     VolumeInfo {
         uuid: sb.uuid(),

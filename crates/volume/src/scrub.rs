@@ -7,7 +7,8 @@ use env::{Nanos, unless};
 use ext::Ext;
 use std::cell::Cell;
 use std::rc::Rc;
-use ufs::{Pace, Pass, Store, Ufs};
+use ufs::store::StoreInfo;
+use ufs::{Pace, Pass, Ufs};
 
 /// Passes of one volume.
 pub(crate) struct Scrubber {
@@ -23,7 +24,7 @@ pub(crate) struct Scrubber {
 impl Scrubber {
     /// Nothing runs yet. `leaks`: a crash has left space to be given back.
     pub(crate) fn new(ufs: &Rc<Ufs<Ext>>, leaks: bool) -> Rc<Scrubber> {
-        Store::watch(&**ufs.store()).into_iter().for_each(|w| w.set_doubtful(leaks));
+        StoreInfo::watch(&**ufs.store()).into_iter().for_each(|w| w.set_doubtful(leaks));
         Rc::new(Scrubber {
             ufs: ufs.clone(),
             pace: Pace::default(),
@@ -61,7 +62,7 @@ impl Scrubber {
                 took.0 / 1_000_000
             );
             self.leaks.set(false);
-            Store::watch(&**store).into_iter().for_each(|w| w.set_doubtful(false));
+            StoreInfo::watch(&**store).into_iter().for_each(|w| w.set_doubtful(false));
         }
         Ok(())
     }
@@ -127,7 +128,7 @@ impl Scrubber {
                     mended - before.2,
                 );
                 self.leaks.set(self.leaks() && left > 0);
-                let watch = Store::watch(&**self.ufs.store());
+                let watch = StoreInfo::watch(&**self.ufs.store());
                 watch.into_iter().for_each(|w| w.set_doubtful(self.leaks()));
             }
             Ok(Pass::Stopped) => tracing::info!("the check beside service was stopped"),
@@ -136,7 +137,7 @@ impl Scrubber {
     }
 
     fn given(&self) -> (u64, u64, u64) {
-        let Some(watch) = Store::watch(&**self.ufs.store()) else { return (0, 0, 0) };
+        let Some(watch) = StoreInfo::watch(&**self.ufs.store()) else { return (0, 0, 0) };
         let t = &watch.tally;
         (t.blocks.get(), t.inodes.get(), t.mended.get())
     }

@@ -8,7 +8,8 @@ use env::{Nanos, unless};
 use ext::Ext;
 use std::cell::Cell;
 use std::rc::Rc;
-use ufs::{Store, Ufs};
+use ufs::Ufs;
+use ufs::store::{Space, StoreInfo};
 use vfs::FsError;
 
 /// How long what is freed gathers: what is freed in pieces is told of as a whole.

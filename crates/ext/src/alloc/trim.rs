@@ -21,7 +21,7 @@ use format::{BlockNo, Extent, GroupNo};
 use integrity::Freed;
 use std::cell::Cell;
 use std::ops::Range;
-use ufs::Store;
+use ufs::store::{StoreInfo, Syncs};
 use vfs::FsError;
 
 /// A longer run is discarded in several requests.

@@ -15,7 +15,8 @@ use std::collections::BTreeSet;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
-use ufs::{InodeHandle, Store};
+use ufs::InodeHandle;
+use ufs::store::Transactions;
 use vfs::FsError;
 
 /// Blocks that one transaction gives up, where a transaction is bounded.

@@ -19,7 +19,8 @@ use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
 use std::ops::Range;
-use ufs::{InodeHandle, Store};
+use ufs::InodeHandle;
+use ufs::store::Transactions;
 use vfs::FsError;
 
 /// Runs, and blocks, that one transaction gives up, where transactions are bounded.

@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
-use ufs::store::Run;
-use ufs::{Store, Ufs};
+use ufs::Ufs;
+use ufs::store::{Contents, Inodes, Run, Space};
 use vfs::{Attr, Call, Cred, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
 
 /// A directory of its own, removed when it goes.

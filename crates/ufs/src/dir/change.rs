@@ -4,7 +4,7 @@
 
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::Store;
+use crate::store::{Store, Transaction};
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
 use format::ext::dirindex;
@@ -12,7 +12,7 @@ use format::ext::inline;
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::intent::{Intent, NameIntent};
 use format::{FileBlock, FormatError, Ino};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use vfs::FsError;
 
 /// The kind in the mode of a directory.
@@ -45,12 +45,18 @@ impl<S: Store> Ufs<S> {
         self.table.get(ino).is_some_and(|i| i.is_dir())
     }
 
-    fn intend_named(&self, txn: &mut Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
+    fn intend_named(&self, txn: &mut S::Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
         let dir = dir.ino();
         txn.intend(|| Intent::Named(NameIntent { dir, ino, is_dir, name: name.to_vec() }));
     }
 
-    fn intend_unnamed(&self, txn: &mut Txn, dir: &Inode, name: &[u8], (ino, is_dir): (Ino, bool)) {
+    fn intend_unnamed(
+        &self,
+        txn: &mut S::Txn,
+        dir: &Inode,
+        name: &[u8],
+        (ino, is_dir): (Ino, bool),
+    ) {
         let dir = dir.ino();
         txn.intend(|| Intent::Unnamed(NameIntent { dir, ino, is_dir, name: name.to_vec() }));
     }
@@ -58,7 +64,7 @@ impl<S: Store> Ufs<S> {
     /// Before a directory's first change: where no index is kept, that of a kernel is given up,
     /// since it would no longer match. Where its blocks carry checksums, a name that goes leaves
     /// the index right, and before one comes [`Ufs::unindex`] has been here.
-    fn drop_hash_index(&self, txn: &mut Txn, dir: &Inode) {
+    fn drop_hash_index(&self, txn: &mut S::Txn, dir: &Inode) {
         let flags = dir.with(|i| i.flags());
         let limits = self.store.limits();
         if flags & FLAG_INDEX != 0 && limits.dir_tail == 0 && limits.index_rules.is_none() {
@@ -142,7 +148,7 @@ impl<S: Store> Ufs<S> {
     /// [`Ufs::prepare_name`] was called before the transaction.
     pub(crate) async fn make_slack(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         name_len: usize,
     ) -> Result<(), FsError> {
@@ -163,7 +169,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Appends a block with these contents.
-    async fn grow(&self, txn: &mut Txn, dir: &Inode, contents: &[u8]) -> Result<(), FsError> {
+    async fn grow(&self, txn: &mut S::Txn, dir: &Inode, contents: &[u8]) -> Result<(), FsError> {
         let bs = contents.len();
         let size = dir.size() + bs as u64;
         if size >= super::DIR_BYTES_MAX {
@@ -182,7 +188,7 @@ impl<S: Store> Ufs<S> {
     /// Adds a name to a directory that lies in its inode; false: it does not.
     fn add_inline(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         name: &[u8],
         (ino, mode): (Ino, u16),
@@ -204,7 +210,7 @@ impl<S: Store> Ufs<S> {
     /// Adds a name; `make_slack` was called in this transaction.
     pub(crate) async fn add_name(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         name: &[u8],
         ino: Ino,
@@ -256,7 +262,7 @@ impl<S: Store> Ufs<S> {
     /// Removes a name. It needs no space.
     pub(crate) async fn remove_name(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         name: &[u8],
         ino: Ino,
@@ -308,7 +314,7 @@ impl<S: Store> Ufs<S> {
     /// swapped for a copy.
     pub(crate) async fn redirect_name(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         name: &[u8],
         (old, new): (Ino, Ino),
@@ -366,7 +372,7 @@ impl<S: Store> Ufs<S> {
     /// Makes ".." of `dir` name `parent`. It needs no space.
     pub(crate) async fn redirect_parent(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         parent: Ino,
     ) -> Result<(), FsError> {

@@ -12,7 +12,7 @@ use super::listing::{Part, cookie_of};
 use super::tree::Lost;
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::Store;
+use crate::store::{Store, Transaction};
 use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirhash::{IndexRules, NameHash};

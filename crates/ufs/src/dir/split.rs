@@ -9,7 +9,7 @@ use super::tree::{Lost, Way, bad};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::ops::Ctx;
-use crate::store::Store;
+use crate::store::{Store, Transaction};
 use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, entries, needed};
@@ -18,7 +18,7 @@ use format::ext::dirindex::{self, Pointer, RootInfo};
 use format::ext::dirleaf::{self, Name};
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::{FileBlock, Ino};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use vfs::FsError;
 
 /// A change of a directory's shape.
@@ -214,7 +214,7 @@ impl<S: Store> Ufs<S> {
     /// New blocks at the directory's end, which its size does not tell of yet; all or none.
     async fn append(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         end: u64,
         new: &[Vec<u8>],
@@ -232,13 +232,13 @@ impl<S: Store> Ufs<S> {
     /// Nothing waits here (but for a planted bug).
     async fn put_shape(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         size: u64,
         r: &Reshape,
     ) -> Result<(), FsError> {
         let change = Change::Reindex(dir.ino());
-        let put = |txn: &mut Txn, (buf, image): &(Buf, Vec<u8>)| {
+        let put = |txn: &mut S::Txn, (buf, image): &(Buf, Vec<u8>)| {
             txn.edit_words(buf, 0..image.len(), change, |b| b.copy_from_slice(image));
         };
         put(txn, &r.first);

@@ -4,11 +4,11 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{Fill, Store};
+use crate::store::{Fill, Store, Transaction};
 use env::sync::LockGuard;
 use format::FileBlock;
 use format::ext::inode::{InodeMut, RawTime, Which};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};
 use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
@@ -75,7 +75,7 @@ impl<S: Store> Ufs<S> {
     async fn apply(
         &self,
         ctx: &Ctx,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         attr: &Attr,
         set: &SetAttr,
@@ -120,7 +120,7 @@ impl<S: Store> Ufs<S> {
     /// Cuts or grows the file to `size`; the caller sets times.
     pub(super) async fn resize(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         size: u64,
     ) -> Result<(), FsError> {
@@ -149,7 +149,7 @@ impl<S: Store> Ufs<S> {
     /// Zeros the rest of the block in which the file ends at `end`, if that block is there.
     pub(super) async fn zero_tail(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         end: u64,
     ) -> Result<(), FsError> {
@@ -164,7 +164,7 @@ impl<S: Store> Ufs<S> {
     /// Zeros bytes of one block, unless it is a hole or they are zero already.
     pub(super) async fn zero_in_block(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         at: FileBlock,
         range: std::ops::Range<usize>,

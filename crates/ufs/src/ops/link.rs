@@ -3,7 +3,7 @@
 
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
-use crate::store::Store;
+use crate::store::{Store, Transaction};
 use format::ext::inode::Which;
 use format::intent::Intent;
 use integrity::{Change, Credits};

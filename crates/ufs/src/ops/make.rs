@@ -8,7 +8,7 @@ use crate::xattrs::Inherited;
 use format::FileBlock;
 use format::ext::dirent;
 use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::owners;
 use vfs::{FsError, Kind, MakeKind, SetAttr, SetTime};
@@ -154,7 +154,7 @@ impl<S: Store> Ufs<S> {
     async fn make_in(
         &self,
         ctx: &Ctx,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Rc<Inode>,
         name: &[u8],
         new: &New,
@@ -187,7 +187,7 @@ impl<S: Store> Ufs<S> {
         Ok(self.table.add(Inode::new(h)))
     }
 
-    fn fill_inode(&self, ctx: &Ctx, txn: &mut Txn, dir: &Inode, h: &InodeHandle, new: &New) {
+    fn fill_inode(&self, ctx: &Ctx, txn: &mut S::Txn, dir: &Inode, h: &InodeHandle, new: &New) {
         let kind = kind_of(&new.kind);
         let parent = self.attr(&dir.h);
         let own = owners::of_new(&parent, kind, new.inherited.mode, &new.attr, &ctx.cred);
@@ -228,7 +228,7 @@ impl<S: Store> Ufs<S> {
     /// A directory's first block, a long link's text.
     async fn fill_contents(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
         h: &InodeHandle,
         kind: &MakeKind,
@@ -296,7 +296,7 @@ impl<S: Store> Ufs<S> {
     pub(super) async fn make_whiteout(
         &self,
         ctx: &Ctx,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         dir: &Inode,
     ) -> Result<InodeHandle, FsError> {
         let kind = MakeKind::Special(Kind::Char, (0, 0));
@@ -309,7 +309,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Gives back an inode that got no name.
-    pub(super) async fn unmake(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    pub(super) async fn unmake(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.store.set_xattr_block(txn, h, None).await?;
         self.store.truncate(txn, h, FileBlock(0)).await?;
         self.store.free_inode(txn, h).await

@@ -20,10 +20,10 @@ mod xattr;
 
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::Store;
+use crate::store::{Store, Transaction};
 use env::sync::{LockGuard, SharedGuard};
 use format::Ino;
-use integrity::{Credits, Txn};
+use integrity::Credits;
 use std::rc::Rc;
 use vfs::access::{EXECUTE, WRITE, granted, is_owner};
 use vfs::{Cred, FsError, NAME_BYTES_MAX, Reply, Wcc};
@@ -119,9 +119,9 @@ impl<S: Store> Ufs<S> {
 
     /// Begins an operation that may need space: for anybody but root it leaves alone what is kept
     /// for root.
-    pub(crate) async fn begin(&self, ctx: &Ctx, need: Credits) -> Result<Txn, FsError> {
+    pub(crate) async fn begin(&self, ctx: &Ctx, need: Credits) -> Result<S::Txn, FsError> {
         let mut txn = self.store.begin(need).await?;
-        txn.reserve = ctx.cred.uid == 0;
+        txn.allow_reserve(ctx.cred.uid == 0);
         Ok(txn)
     }
 
@@ -129,10 +129,10 @@ impl<S: Store> Ufs<S> {
     pub(crate) async fn finish(
         &self,
         ctx: &Ctx,
-        mut txn: Txn,
+        mut txn: S::Txn,
         locks: Vec<LockGuard>,
     ) -> Result<(), FsError> {
-        txn.note = ctx.note;
+        txn.set_note(ctx.note);
         let ended = self.store.end(txn).await;
         drop(locks);
         self.store.returned(ended?, ctx.durable).await
@@ -141,7 +141,7 @@ impl<S: Store> Ufs<S> {
     /// Ends a transaction whose operation has failed half-way, and says why it failed.
     pub(crate) async fn abandon<T>(
         &self,
-        txn: Txn,
+        txn: S::Txn,
         locks: Vec<LockGuard>,
         why: FsError,
     ) -> Result<T, FsError> {

@@ -3,14 +3,14 @@
 use super::{Ctx, Done, check_name, is_dots};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{InodeHandle, Store};
+use crate::store::{InodeHandle, Store, Transaction};
 use env::Nanos;
 use env::sync::LockGuard;
 use format::FileBlock;
 use format::ext::inode::{InodeMut, Which};
 use format::ext::map;
 use format::intent::Intent;
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::{FsError, Reply};
 
@@ -78,7 +78,11 @@ impl<S: Store> Ufs<S> {
     }
 
     /// One name of the file is gone. With the last one the file goes too, unless somebody holds it.
-    pub(super) async fn drop_link(&self, txn: &mut Txn, child: &Rc<Inode>) -> Result<(), FsError> {
+    pub(super) async fn drop_link(
+        &self,
+        txn: &mut S::Txn,
+        child: &Rc<Inode>,
+    ) -> Result<(), FsError> {
         let links = child.links().saturating_sub(1);
         let behind = links == 0 && self.is_freed_behind(child);
         if links > 0 || behind || self.table.is_held(child.ino()) {
@@ -101,7 +105,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// The last name is gone, and the file lives on until it is given back.
-    pub(crate) fn doom(&self, txn: &mut Txn, inode: &Rc<Inode>) {
+    pub(crate) fn doom(&self, txn: &mut S::Txn, inode: &Rc<Inode>) {
         let (ino, before, is_dir) = (inode.ino(), inode.links() as u16, inode.is_dir());
         txn.intend(|| Intent::Links { ino, before, is_dir });
         txn.intend(|| Intent::UnlinkedOpen(ino));
@@ -161,7 +165,7 @@ impl<S: Store> Ufs<S> {
     /// marked as unlinked-open.
     pub(crate) async fn free_orphan(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
     ) -> Result<(), FsError> {
         self.mark_orphan(txn, &inode.h).await?;
@@ -172,7 +176,7 @@ impl<S: Store> Ufs<S> {
 
     /// Before an inode is freed in steps: a crash between two of them must find that it has no
     /// links, or it would only cut it to its size.
-    async fn mark_orphan(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    async fn mark_orphan(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         if self.store.guarantees().atomic {
             self.set_links(txn, h, 0, Change::LinkDown(h.ino));
         }
@@ -202,7 +206,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
-    pub(super) async fn free_file(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    pub(super) async fn free_file(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.clear_contents(txn, h).await?;
         self.drop_values(txn, h).await?;
         self.store.set_xattr_block(txn, h, None).await?;
@@ -211,7 +215,7 @@ impl<S: Store> Ufs<S> {
         self.store.free_inode(txn, h).await
     }
 
-    async fn clear_contents(&self, txn: &mut Txn, h: &InodeHandle) -> Result<(), FsError> {
+    async fn clear_contents(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         let mapped = h.with(|raw| {
             let i = format::ext::inode::InodeRef(raw);
             i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink())
@@ -291,7 +295,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// An empty directory whose name is gone.
-    pub(super) async fn drop_dir(&self, txn: &mut Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
+    pub(super) async fn drop_dir(&self, txn: &mut S::Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
         let links = dir.links();
         if links > 2 {
             // A crash in the middle of a rename may have left it another name, which counts. If it

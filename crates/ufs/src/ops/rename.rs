@@ -9,7 +9,7 @@ use env::sync::LockGuard;
 use format::Ino;
 use format::ext::dirent::{SECTOR, head_crosses_sector};
 use format::ext::inode::Which;
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::{FsError, Kind, RenameMode, Reply};
 
@@ -193,7 +193,7 @@ impl<S: Store> Ufs<S> {
     async fn move_from_whiteout(
         &self,
         ctx: &Ctx,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         m: &Move,
         name: &[u8],
         to_name: &[u8],
@@ -209,7 +209,7 @@ impl<S: Store> Ufs<S> {
     /// The old name goes, or names the whiteout.
     async fn move_name(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         m: &Move,
         (name, to_name): (&[u8], &[u8]),
         whiteout: Option<Ino>,
@@ -283,7 +283,7 @@ impl<S: Store> Ufs<S> {
         self.dir_at(dir, dots.at).await.map(|(buf, _)| Some(buf))
     }
 
-    async fn drop_target(&self, txn: &mut Txn, over: &Rc<Inode>) -> Result<(), FsError> {
+    async fn drop_target(&self, txn: &mut S::Txn, over: &Rc<Inode>) -> Result<(), FsError> {
         if over.is_dir() {
             return self.drop_dir(txn, over).await;
         }
@@ -309,7 +309,7 @@ impl<S: Store> Ufs<S> {
 
     async fn exchange(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         m: &Move,
         name: &[u8],
         to_name: &[u8],

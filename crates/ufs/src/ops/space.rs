@@ -3,10 +3,10 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{Fill, PunchStep, Store};
+use crate::store::{Fill, PunchStep, Store, Transaction};
 use format::FileBlock;
 use format::ext::inode::InodeMut;
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::ops::Range;
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};
@@ -104,7 +104,7 @@ impl<S: Store> Ufs<S> {
     /// to.
     async fn preallocate(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         range: Range<u64>,
         keep_size: bool,
@@ -133,7 +133,7 @@ impl<S: Store> Ufs<S> {
     /// Zeroed blocks for every hole of the range; the file grows to its end.
     async fn allocate(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         offset: u64,
         end: u64,
@@ -178,7 +178,7 @@ impl<S: Store> Ufs<S> {
         Ok(())
     }
 
-    fn grow_to(&self, txn: &mut Txn, inode: &Inode, size: u64) {
+    fn grow_to(&self, txn: &mut S::Txn, inode: &Inode, size: u64) {
         inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(size));
     }
 
@@ -211,7 +211,7 @@ impl<S: Store> Ufs<S> {
     /// Punches a hole that was planned with the inode locked.
     async fn punch(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         hole: Option<Hole>,
     ) -> Result<(), FsError> {
@@ -234,7 +234,7 @@ impl<S: Store> Ufs<S> {
     /// The file is to be zeros up to `end`, which may be behind its end.
     async fn zero_behind(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         end: u64,
         keep_size: bool,

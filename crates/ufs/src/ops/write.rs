@@ -4,12 +4,12 @@
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
-use crate::store::{Fill, Store};
+use crate::store::{Fill, Store, Transaction};
 use cache::Buf;
 use env::Rope;
 use format::FileBlock;
 use format::ext::inode::{InodeMut, Which};
-use integrity::{Change, Credits, Txn};
+use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, Stability, TRANSFER_BYTES_MAX};
@@ -84,7 +84,7 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
     }
 
-    fn note_write(&self, txn: &mut Txn, inode: &Inode, end: u64, mode: u32) {
+    fn note_write(&self, txn: &mut S::Txn, inode: &Inode, end: u64, mode: u32) {
         if end > inode.size() {
             inode.h.edit(txn, Change::Grow(inode.ino()), |raw| InodeMut(raw).set_size(end));
         }
@@ -100,7 +100,7 @@ impl<S: Store> Ufs<S> {
     /// Puts the bytes into blocks; how many found a place.
     async fn put(
         &self,
-        txn: &mut Txn,
+        txn: &mut S::Txn,
         inode: &Rc<Inode>,
         offset: u64,
         data: &Rope,

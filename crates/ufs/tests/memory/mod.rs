@@ -14,8 +14,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::{Rc, Weak};
-use ufs::store::{Fill, PunchStep, Run};
-use ufs::{InodeHandle, Limits, Store};
+use ufs::store::*;
+use ufs::{InodeHandle, Limits};
 use vfs::{FsError, Kind, StatFs};
 
 pub const BLOCK: usize = 1024;
@@ -208,7 +208,7 @@ fn failed(e: IntegrityError) -> FsError {
     unreachable!("this mechanism never fails: {e}")
 }
 
-impl Store for Memory {
+impl StoreInfo for Memory {
     fn env(&self) -> &Env {
         &self.env
     }
@@ -236,6 +236,11 @@ impl Store for Memory {
     fn corrupt(&self, e: &format::FormatError) -> FsError {
         unreachable!("nobody damages this store: {e}")
     }
+}
+
+impl Transactions for Memory {
+    type Txn = Txn;
+
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.mechanism.begin(need).await.map_err(failed)
     }
@@ -250,7 +255,19 @@ impl Store for Memory {
     async fn returned(&self, _: Ended, _: bool) -> Result<(), FsError> {
         Ok(())
     }
+    async fn amid_split(&self, _: &mut Txn) -> Result<(), FsError> {
+        Ok(())
+    }
+}
+
+impl Syncs for Memory {
     async fn sync_inodes(&self, _: &[InodeHandle], _: bool) -> Result<(), FsError> {
+        Ok(())
+    }
+    async fn sync_all(&self) -> Result<(), FsError> {
+        Ok(())
+    }
+    async fn quiesce(&self) -> Result<(), FsError> {
         Ok(())
     }
     fn has_busy_extents(&self) -> bool {
@@ -259,12 +276,9 @@ impl Store for Memory {
     fn is_unseen(&self, _: Ino) -> bool {
         false
     }
-    async fn sync_all(&self) -> Result<(), FsError> {
-        Ok(())
-    }
-    async fn quiesce(&self) -> Result<(), FsError> {
-        Ok(())
-    }
+}
+
+impl Inodes for Memory {
     async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError> {
         self.inode_cached(ino).ok_or(FsError::Stale)
     }
@@ -306,6 +320,9 @@ impl Store for Memory {
         let all = self.orphans.borrow();
         Ok(all.iter().filter_map(|i| self.inode_cached(Ino(*i))).collect())
     }
+}
+
+impl Contents for Memory {
     async fn map(&self, inode: &InodeHandle, at: FileBlock, _: u64) -> Result<Run, FsError> {
         let start = self.with(inode.ino, |f| f.map.get(&at.0).map(Buf::block));
         Ok(Run { start, len: 1 })
@@ -401,6 +418,9 @@ impl Store for Memory {
         self.with(inode.ino, |f| f.map.retain(|b, _| !(from.0..to.0).contains(b)));
         Ok(())
     }
+}
+
+impl Directories for Memory {
     async fn dir_block(&self, inode: &InodeHandle, at: FileBlock) -> Result<Buf, FsError> {
         self.with(inode.ino, |f| f.map.get(&at.0).cloned()).ok_or(FsError::Corrupt)
     }
@@ -423,9 +443,6 @@ impl Store for Memory {
         assert!(old.is_none(), "a directory grows at its end");
         Ok(buf)
     }
-    async fn amid_split(&self, _: &mut Txn) -> Result<(), FsError> {
-        Ok(())
-    }
     async fn dir_swap(
         &self,
         txn: &mut Txn,
@@ -437,6 +454,9 @@ impl Store for Memory {
         self.point(txn, inode, at, &buf);
         Ok(buf)
     }
+}
+
+impl Attributes for Memory {
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
         Ok(self.with(inode.ino, |f| f.xattrs.clone()))
     }
@@ -453,6 +473,9 @@ impl Store for Memory {
     async fn leave_xattr_block(&self, _: &mut Txn, _: &InodeHandle) -> Result<bool, FsError> {
         Ok(false) // each file has its own
     }
+}
+
+impl Space for Memory {
     fn statfs(&self) -> StatFs {
         StatFs {
             block_bytes: BLOCK as u32,

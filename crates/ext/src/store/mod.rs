@@ -1,0 +1,179 @@
+//! The layout as the operations see it: each call of [`ufs::Store`], delegating to the file that
+//! does it. What the volume is, its transactions and its inodes here; the other subjects, a file
+//! each.
+
+mod attributes;
+mod contents;
+mod directories;
+mod space;
+
+use crate::Ext;
+use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
+use check::live::Watch;
+use env::Env;
+use format::ext::extents::BLOCKS_MAX;
+use format::ext::features::{incompat, ro_compat};
+use format::ext::map::file_bytes_max;
+use format::{FormatError, Ino};
+use integrity::{Credits, Ended, FileScope, Guarantees, Scope, Txn};
+use ufs::store::{Inodes, StoreInfo, Syncs, Transactions};
+use ufs::{InodeHandle, Limits};
+use vfs::{FsError, Kind};
+
+/// ext2 counts links in 16 bits and keeps some distance; so do we, for its sake.
+const LINKS_MAX: u32 = 32_000;
+/// So many ext4 counts, and of directories on volumes that allow it, no more.
+const EXT4_LINKS_MAX: u32 = 65_000;
+
+impl StoreInfo for Ext {
+    fn env(&self) -> &Env {
+        &self.env
+    }
+    fn watch(&self) -> Option<&Watch> {
+        Some(&self.watch)
+    }
+    fn limits(&self) -> Limits {
+        let uncounted = self.sb.borrow().has_ro_compat(ro_compat::DIR_NLINK);
+        Limits {
+            block_bytes: self.block_bytes(),
+            inode_bytes: self.geo.inode_bytes,
+            first_ino: self.geo.first_ino,
+            file_bytes_max: match self.geo.extents {
+                true => BLOCKS_MAX * self.block_bytes() as u64,
+                false => file_bytes_max(self.block_bytes()),
+            },
+            links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
+            uncounted_dirs: uncounted,
+            dir_tail: self.geo.sums.dir_tail(),
+            index_rules: self.rules,
+            entry_kinds: self.sb.borrow().has_incompat(incompat::FILETYPE),
+            inline_data: self.geo.inline_data,
+            value_inodes: self.sb.borrow().has_incompat(incompat::EA_INODE),
+        }
+    }
+    fn guarantees(&self) -> Guarantees {
+        self.mechanism.guarantees()
+    }
+    fn writable(&self) -> Result<(), FsError> {
+        let stopped = self.read_only.get() || self.damaged.get() || self.cache.failure().is_some();
+        if stopped { Err(FsError::ReadOnly) } else { Ok(()) }
+    }
+    fn corrupt(&self, e: &FormatError) -> FsError {
+        self.damage(e)
+    }
+}
+
+impl Transactions for Ext {
+    type Txn = Txn;
+
+    async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
+        self.writable()?;
+        let inside = self.still.enter().await;
+        let mut txn = self.begin_inside(need).await?;
+        txn.inside = Some(inside);
+        Ok(txn)
+    }
+    async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
+        let (reserve, inside) = (txn.reserve, txn.inside.take());
+        if !self.plant.is(NOT_RENEWED) {
+            self.seal(txn);
+        }
+        let ended = txn.end_early().await;
+        self.watch.ends(txn.number);
+        ended.map_err(|e| self.failed(&e))?;
+        // An operation of several steps stays one for who waits until none is under way.
+        *txn = self.begin_inside(need).await?;
+        (txn.reserve, txn.inside) = (reserve, inside);
+        Ok(())
+    }
+    async fn end(&self, txn: Txn) -> Result<Ended, FsError> {
+        if txn.is_over() {
+            return Err(FsError::Io); // why, was said when it could not be renewed
+        }
+        let mut txn = txn;
+        self.seal(&mut txn);
+        let (number, _inside) = (txn.number, txn.inside.take());
+        let ended = self.mechanism.end(txn).await;
+        self.watch.ends(number);
+        ended.map_err(|e| self.failed(&e))
+    }
+    async fn returned(&self, ended: Ended, durable: bool) -> Result<(), FsError> {
+        self.mechanism.durable(ended).await.map_err(|e| self.failed(&e))?;
+        if durable {
+            let synced = self.mechanism.sync(Scope::Txn(ended)).await;
+            synced.map_err(|e| self.failed(&e))?;
+        }
+        Ok(())
+    }
+    async fn amid_split(&self, txn: &mut Txn) -> Result<(), FsError> {
+        if self.plant.is(LEAF_IN_TWO) { self.in_two(txn).await } else { Ok(()) }
+    }
+}
+
+impl Syncs for Ext {
+    async fn sync_inodes(&self, inodes: &[InodeHandle], data_only: bool) -> Result<(), FsError> {
+        let files =
+            inodes.iter().map(|h| FileScope { ino: h.ino, inode_block: h.buf.block() }).collect();
+        let scope = Scope::Files { files, data_only };
+        self.mechanism.sync(scope).await.map_err(|e| self.failed(&e))
+    }
+    async fn sync_all(&self) -> Result<(), FsError> {
+        self.mechanism.sync(Scope::All).await.map_err(|e| self.failed(&e))
+    }
+    async fn quiesce(&self) -> Result<(), FsError> {
+        let done = self.cache.write_all().await;
+        done.map_err(|e| self.failed(&e.into()))
+    }
+    fn has_busy_extents(&self) -> bool {
+        self.mechanism.has_busy_extents()
+    }
+    fn is_unseen(&self, ino: Ino) -> bool {
+        self.mechanism.is_unseen(ino)
+    }
+}
+
+impl Inodes for Ext {
+    async fn inode(&self, ino: Ino) -> Result<InodeHandle, FsError> {
+        let h = self.slot(ino).await?;
+        self.check_inode(&h)?;
+        Ok(h)
+    }
+    fn inode_cached(&self, ino: Ino) -> Option<InodeHandle> {
+        let h = self.slot_cached(ino)?;
+        self.check_inode(&h).ok()?;
+        Some(h)
+    }
+    async fn alloc_inode(
+        &self,
+        txn: &mut Txn,
+        parent: &InodeHandle,
+        kind: Kind,
+    ) -> Result<InodeHandle, FsError> {
+        self.new_inode(txn, parent, kind).await
+    }
+    async fn free_inode(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.release_inode(txn, inode).await
+    }
+    async fn orphan_add(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.orphan_push(txn, inode);
+        Ok(())
+    }
+    async fn orphan_remove(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
+        self.orphan_drop(txn, inode);
+        Ok(())
+    }
+    async fn orphans(&self) -> Result<Vec<InodeHandle>, FsError> {
+        self.load_orphans().await
+    }
+}
+
+impl Ext {
+    /// A transaction of who has entered.
+    async fn begin_inside(&self, need: Credits) -> Result<Txn, FsError> {
+        self.cache.throttle().await;
+        let begun = self.mechanism.begin(need).await;
+        let mut txn = begun.map_err(|e| self.failed(&e))?;
+        txn.number = self.watch.begins();
+        Ok(txn)
+    }
+}
