@@ -8,7 +8,7 @@ use env::Rope;
 use format::mkfs::{MkfsOptions, Profile};
 use mechanisms::Mode;
 use std::collections::BTreeSet;
-use ufs::Store;
+use ufs::store::Space;
 use vfs::{FsError, Request, Stability};
 
 /// Many small groups: 1 KiB blocks, 8 MiB a group.
