@@ -1,6 +1,7 @@
 //! Following the log: the newest checkpoint, then object after object along the chain, up to the
 //! first serial that is absent. It reads only, and can be done while somebody writes.
 
+use crate::STANDBY_PLANT;
 use crate::all::{TOGETHER, all};
 use crate::fence::was_deleted;
 use crate::notes::Notes;
@@ -25,6 +26,8 @@ pub(crate) struct Chain {
     pub(crate) next: u64,
     /// Objects behind the checkpoint.
     pub(crate) rolled: u64,
+    /// A newer checkpoint lies among them: the table has what nobody needs since.
+    pub(crate) is_old: bool,
     /// All serials that are there.
     pub(crate) listed: BTreeSet<u64>,
     /// What the groups of late were noted as.
@@ -55,25 +58,38 @@ impl From<BucketError> for Trouble {
 /// A head, its sum and its bytes.
 pub(crate) type Found = (Box<Head>, u32, usize);
 
+/// Takes what was read of an object, its head at least.
+pub(crate) type Reader<'a> = &'a mut dyn FnMut(&Found, &[u8]);
+
+/// An object's head, and what was read with it: so many bytes, or all of a smaller object. Errors:
+/// it is gone, or damaged.
+async fn beginning_of(
+    bucket: &Rc<dyn Bucket>,
+    shape: &Shape,
+    (serial, want): (u64, u64),
+) -> Result<(Found, Vec<u8>), Trouble> {
+    let name = name(serial);
+    let mut more = want;
+    for _ in 0..2 {
+        let raw = bucket.get(&name, Some((0, more))).await?;
+        match Head::decode(&shape.uuid, &raw) {
+            Decoded::Head(head, sum, bytes) if head.serial == serial => {
+                return Ok(((head, sum, bytes), raw));
+            }
+            Decoded::Short(needed) if more == want => more = needed as u64,
+            _ => break,
+        }
+    }
+    Err(Trouble::Wrong(format!("{name} is damaged: its checksum is wrong")))
+}
+
 /// An object's head. Errors: it is gone, or damaged.
 pub(crate) async fn head_of(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
     serial: u64,
 ) -> Result<Found, Trouble> {
-    let name = name(serial);
-    let mut want = HEAD_GUESS;
-    for _ in 0..2 {
-        let raw = bucket.get(&name, Some((0, want))).await?;
-        match Head::decode(&shape.uuid, &raw) {
-            Decoded::Head(head, sum, bytes) if head.serial == serial => {
-                return Ok((head, sum, bytes));
-            }
-            Decoded::Short(needed) if want == HEAD_GUESS => want = needed as u64,
-            _ => break,
-        }
-    }
-    Err(Trouble::Wrong(format!("{name} is damaged: its checksum is wrong")))
+    beginning_of(bucket, shape, (serial, HEAD_GUESS)).await.map(|(found, _)| found)
 }
 
 /// The heads of all of these.
@@ -109,22 +125,50 @@ impl Chain {
     ) -> Result<Chain, Trouble> {
         let listed = list(bucket, 0).await?;
         let mut chain = Chain::begin(bucket, shape, (listed, plant)).await?;
-        chain.go_on(bucket, shape, plant).await?;
+        chain.go_to_end(bucket, shape, plant).await?;
+        Ok(chain)
+    }
+
+    /// The same from where the log was followed to. Again: it is not the log that it was, or has a
+    /// newer checkpoint, which is to be read then.
+    pub(crate) async fn resume(
+        mut self,
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+        plant: Option<&'static str>,
+    ) -> Result<Chain, Trouble> {
+        self.listed = list(bucket, 0).await?;
+        // What is there as long as nothing newer is (I7).
+        if self.last.0 > 0 && !self.listed.contains(&self.last.0) {
+            return Err(Trouble::Again);
+        }
+        self.go_to_end(bucket, shape, plant).await?;
+        if self.is_old { Err(Trouble::Again) } else { Ok(self) }
+    }
+
+    /// As far as the log was listed. Again: what was listed shows that something was deleted.
+    async fn go_to_end(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        shape: &Shape,
+        plant: Option<&'static str>,
+    ) -> Result<(), Trouble> {
+        self.go_on(bucket, shape, plant).await?;
         // No more is under way beyond the end (I3): what is there was put behind something that was
         // deleted.
-        if chain.listed.range(chain.next + shape.window..).next().is_some() {
+        if self.listed.range(self.next + shape.window..).next().is_some() {
             return Err(Trouble::Again);
         }
         // A fence with nothing behind it may lie in a name that had been deleted (I8). Where
         // something goes on from it, its writer has looked.
-        let is_last = chain.table.fences.contains(&chain.last.0);
+        let is_last = self.table.fences.contains(&self.last.0);
         if is_last && plant != Some("fence-not-looked-at-again") {
-            let deleted = was_deleted(bucket, shape, chain.last.0).await;
+            let deleted = was_deleted(bucket, shape, self.last.0).await;
             if deleted.map_err(Trouble::Unknown)? {
                 return Err(Trouble::Again);
             }
         }
-        Ok(chain)
+        Ok(())
     }
 
     /// From the next serial on, as far as objects were listed.
@@ -134,14 +178,31 @@ impl Chain {
         shape: &Shape,
         plant: Option<&'static str>,
     ) -> Result<(), Trouble> {
+        self.go_on_reading(bucket, (shape, plant), (HEAD_GUESS, &mut |_, _| ())).await
+    }
+
+    /// The same; of each object so many bytes are read together with its head, and handed over.
+    pub(crate) async fn go_on_reading(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        (shape, plant): (&Shape, Option<&'static str>),
+        (want, reader): (u64, Reader<'_>),
+    ) -> Result<(), Trouble> {
         let void_accepted = plant == Some("void-accepted");
         while self.listed.contains(&self.next) {
             let there = self.listed.range(self.next..);
             let some: Vec<u64> = there.take(TOGETHER).copied().collect();
-            for found in heads_of(bucket, shape, &some).await.into_iter().zip(&some) {
-                let (found, serial) = found;
+            let one = |s: &u64| -> env::Local<'_, _> {
+                Box::pin(beginning_of(bucket, shape, (*s, want)))
+            };
+            let read = all(some.iter().map(one).collect()).await;
+            for (read, serial) in read.into_iter().zip(&some) {
                 if *serial == self.next {
-                    self.follow(found?, shape.window, void_accepted)?;
+                    let (found, raw) = read?;
+                    reader(&found, &raw);
+                    let is_newer = found.0.kind == Kind::Checkpoint;
+                    self.is_old |= is_newer && plant != Some(STANDBY_PLANT);
+                    self.follow(found, shape.window, void_accepted)?;
                 }
             }
         }
@@ -179,6 +240,7 @@ impl Chain {
             last: (0, 0),
             next: 1,
             rolled: 0,
+            is_old: false,
             listed,
             notes: Notes::default(),
         };

@@ -1,6 +1,7 @@
 //! Taking a volume over: waiting for the writer to be silent, where that is asked for, and the
 //! fence that ends its log (I5, I8). Waiting is courtesy; only the fence makes it safe.
 
+use crate::all::all;
 use crate::beat::Writer;
 use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
@@ -11,7 +12,9 @@ use crate::store::OpenOptions;
 use crate::tail::Tail;
 use crate::volume::Shape;
 use crate::writer::{Put, put_own};
-use env::{Bucket, Env, Nanos};
+use env::sync::Notify;
+use env::{Bucket, Env, Local, Nanos};
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -40,9 +43,13 @@ pub(crate) async fn take(
     shape: &Shape,
     (options, near, cache): (&OpenOptions, Option<&Near>, &Cache),
 ) -> Result<(Chain, Taken), String> {
-    let mut silent = None;
+    let (mut silent, mut followed): (_, Option<Chain>) = (None, None);
     for _ in 0..TRIES {
-        let mut chain = match Chain::load(bucket, shape, options.plant).await {
+        let chain = match followed.take() {
+            Some(chain) => chain.resume(bucket, shape, options.plant).await,
+            None => Chain::load(bucket, shape, options.plant).await,
+        };
+        let mut chain = match chain {
             Ok(chain) => chain,
             Err(Trouble::Again) => continue,
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
@@ -54,6 +61,7 @@ pub(crate) async fn take(
             silent = Some(chain.epoch);
             let tail = Tail { bucket, shape, cache, plant: options.plant };
             wait_for_silence(env, (&mut chain, tail), options).await?;
+            followed = Some(chain);
             continue; // it may have written meanwhile
         }
         let mut taken = Taken::default();
@@ -129,8 +137,8 @@ async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: u64) -> Option<Un
     Some(Unseen { told, near: near.to_owned() })
 }
 
-/// Returns when the writer of the chain's epoch was not heard of for so long. Errors: it was, and
-/// that is not to be waited for.
+/// Returns when the writer of the chain's epoch was not heard of for so long; the log is followed
+/// meanwhile. Errors: it was, and that is not to be waited for.
 async fn wait_for_silence(
     env: &Env,
     (chain, tail): (&mut Chain, Tail<'_>),
@@ -140,6 +148,39 @@ async fn wait_for_silence(
     if let TakeOver::Wait = options.take_over {
         tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
     }
+    // Side by side: a writer is not heard of the later because it has written much.
+    let (news, heard, ended) = (Notify::new(), Cell::new(0), Cell::new(None));
+    let listen: Local<'_, _> = Box::pin(async {
+        let result = silence(env, (bucket, epoch), options, (&heard, &news)).await;
+        ended.set(Some(result));
+        news.wake_all();
+    });
+    let follow: Local<'_, _> = Box::pin(async {
+        let mut followed = 0;
+        loop {
+            if let Some(result) = ended.take() {
+                return ended.set(Some(result));
+            }
+            if followed == heard.get() {
+                news.wait().await;
+                continue;
+            }
+            followed = heard.get();
+            tail.follow(chain).await;
+        }
+    });
+    all(vec![listen, follow]).await;
+    ended.take().expect("both have ended")
+}
+
+/// Returns when the writer of an epoch was not heard of for so long. `times`: how often it was, and
+/// who is told of that.
+async fn silence(
+    env: &Env,
+    (bucket, epoch): (&Rc<dyn Bucket>, u64),
+    options: &OpenOptions,
+    (times, news): (&Cell<u64>, &Notify),
+) -> Result<(), String> {
     let mut last = Writer::of(bucket, epoch).await;
     // When it was heard of, and until when somebody has looked and heard nothing else: who cannot
     // look, or stood still, knows nothing of the time between.
@@ -172,7 +213,8 @@ async fn wait_for_silence(
             ));
         }
         (heard, last) = (env.now(), now);
-        tail.follow(chain).await;
+        times.set(times.get() + 1);
+        news.wake_all();
     }
 }
 

@@ -124,6 +124,9 @@ pub const PLANTS: &[&str] = &[
     "notes-forgotten",
 ];
 
+/// One that shows where more than a window of objects follows a checkpoint (tests/standby.rs).
+pub const STANDBY_PLANT: &str = "newer-checkpoint-missed";
+
 /// Bugs of snapshots, which show where there are some.
 pub const SNAPSHOT_PLANTS: &[&str] =
     &["snapshot-not-respected", "holes-dropped", "handed-over-to-nobody"];

@@ -17,7 +17,18 @@ impl State {
         let writer = String::new();
         let (checkpoint, epoch, last, next) = (self.checkpoint, self.epoch, self.last, self.next);
         let notes = self.notes.clone();
-        Chain { table, checkpoint, epoch, writer, last, next, rolled: 0, listed, notes }
+        Chain {
+            table,
+            checkpoint,
+            epoch,
+            writer,
+            last,
+            next,
+            rolled: 0,
+            is_old: false,
+            listed,
+            notes,
+        }
     }
 }
 

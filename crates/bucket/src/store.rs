@@ -198,6 +198,7 @@ impl Store {
             last: (0, 0),
             next: 1,
             rolled: 0,
+            is_old: false,
             listed: std::collections::BTreeSet::new(),
             notes: Notes::default(),
         };

@@ -1,15 +1,16 @@
 //! The tail of the log, as who stands by for its writer follows it: what comes is read into memory,
-//! so that a volume that is taken over is served from there at once. Nothing is concluded from it:
-//! who takes over looks at the log anew.
+//! so that a volume that is taken over is served from there at once. Who takes over goes on where
+//! it was followed to, after another look at what is there (`Chain::resume`).
 
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
-use crate::chain::{Chain, list};
+use crate::chain::{Chain, Found, list};
 use crate::object::{SLOT_BYTES, block_sum, name};
 use crate::read::Cache;
 use crate::state::{Info, place};
 use crate::volume::Shape;
 use env::{Block, Bucket, Local};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// Where the log is followed to.
@@ -21,6 +22,9 @@ pub(crate) struct Tail<'a> {
     pub(crate) plant: Option<&'static str>,
 }
 
+/// So many bytes of an object are read at once: all of most that hold small changes.
+const WANT_BYTES: u64 = 256 << 10;
+
 impl Tail<'_> {
     /// Goes on to the log's end, as far as that can be done. What was deleted meanwhile is not
     /// missed by anybody here.
@@ -28,32 +32,50 @@ impl Tail<'_> {
         let first = chain.next;
         let Ok(behind) = list(self.bucket, first - 1).await else { return };
         chain.listed = behind;
-        if chain.go_on(self.bucket, self.shape, self.plant).await.is_err() {
-            // What comes next is gone: on from the newest checkpoint.
+        // How many blocks of each object were read.
+        let mut had = BTreeMap::new();
+        let mut reader = |(head, _, bytes): &Found, raw: &[u8]| {
+            had.insert(head.serial, self.keep((head.serial, 0), &raw[*bytes..]));
+        };
+        let of = (self.shape, self.plant);
+        let went = chain.go_on_reading(self.bucket, of, (WANT_BYTES, &mut reader)).await;
+        if went.is_err() || chain.is_old {
+            // What comes next is gone, or not needed any more: on from the newest checkpoint.
             if let Ok(newer) = Chain::load(self.bucket, self.shape, self.plant).await {
                 *chain = newer;
             }
         }
         let new = chain.table.objects.range(first..).filter(|(_, info)| info.live > 0);
-        let new: Vec<(u64, Info)> = new.map(|(serial, info)| (*serial, *info)).collect();
+        let new = new.map(|(serial, info)| (*serial, had.get(serial).copied().unwrap_or(0), *info));
+        let new: Vec<(u64, u64, Info)> =
+            new.filter(|(_, have, info)| *have < u64::from(info.blocks)).collect();
         for some in new.chunks(TOGETHER) {
-            let one = |(serial, info): &(u64, Info)| -> Local<'_, ()> {
-                Box::pin(self.remember(*serial, *info))
+            let one = |(serial, have, info): &(u64, u64, Info)| -> Local<'_, ()> {
+                Box::pin(self.remember((*serial, *have), *info))
             };
             all(some.iter().map(one).collect()).await;
         }
     }
 
-    /// Reads an object's blocks. One that cannot be read is read by who wants it.
-    async fn remember(&self, serial: u64, info: Info) {
-        let slots = u64::from(info.blocks) * SLOT_BYTES as u64;
-        let range = (u64::from(info.head_bytes), slots);
+    /// Reads the rest of an object's blocks. One that cannot be read is read by who wants it.
+    async fn remember(&self, (serial, have): (u64, u64), info: Info) {
+        let slot = SLOT_BYTES as u64;
+        let range =
+            (u64::from(info.head_bytes) + have * slot, (u64::from(info.blocks) - have) * slot);
         let Ok(raw) = self.bucket.get(&name(serial), Some(range)).await else { return };
-        for (index, part) in (0..).zip(raw.chunks_exact(SLOT_BYTES)) {
+        self.keep((serial, have), &raw);
+    }
+
+    /// Takes an object's blocks into memory, from this one on. Returns how many it has then.
+    fn keep(&self, (serial, from): (u64, u64), raw: &[u8]) -> u64 {
+        let mut have = from;
+        for part in raw.chunks_exact(SLOT_BYTES) {
             let (sum, bytes) = part.split_at(SLOT_BYTES - BLOCK_BYTES);
-            if sum == block_sum(&self.shape.uuid, (serial, index), bytes).to_le_bytes() {
-                self.cache.put(place(serial, index), Block::copy_of(bytes));
+            if sum == block_sum(&self.shape.uuid, (serial, have), bytes).to_le_bytes() {
+                self.cache.put(place(serial, have), Block::copy_of(bytes));
             }
+            have += 1;
         }
+        have
     }
 }

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, OpenOptions, Store, TakeOver};
+use bucket::{AtRest, FormatOptions, OpenOptions, Pace, Store, TakeOver};
 use env::{Block, Bucket, BucketError, BucketErrorKind, Disk, Durability, Env, Local, Nanos};
 use env::{ObjectDone, ObjectOp};
 use sim::{Image, SimBucket, Trouble, Way, World, block_on};
@@ -12,15 +12,35 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 async fn open(env: &Env, bucket: Rc<dyn Bucket>, take_over: TakeOver) -> Result<Store, String> {
+    open_with(env, bucket, (take_over, None)).await
+}
+
+async fn open_with(
+    env: &Env,
+    bucket: Rc<dyn Bucket>,
+    (take_over, plant): (TakeOver, Option<&'static str>),
+) -> Result<Store, String> {
     let after = Nanos::from_secs(1);
-    let options = OpenOptions { take_over, after, ..OpenOptions::default() };
+    let pace = Pace { keep: Nanos(0), ..Pace::default() };
+    let options = OpenOptions { take_over, after, plant, pace, ..OpenOptions::default() };
     Store::open(env.clone(), bucket, options).await
 }
 
 #[test]
 fn what_the_writer_wrote_is_in_memory() {
+    followed_and_taken_over(None).unwrap();
+}
+
+/// A standby that has followed the log past a checkpoint names that one in its fence: the one that
+/// it began with is gone, and whoever opens the volume after it finds no beginning.
+#[test]
+fn a_checkpoint_that_a_standby_missed_shows() {
+    followed_and_taken_over(Some(bucket::STANDBY_PLANT)).unwrap_err();
+}
+
+fn followed_and_taken_over(plant: Option<&'static str>) -> Result<(), String> {
     let mut world = World::new(Image::new(4096));
-    let done = block_on(&mut world, |env, _| async move {
+    block_on(&mut world, |env, _| async move {
         let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
         let writes = all.machine(None);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(writes.clone()));
@@ -29,11 +49,16 @@ fn what_the_writer_wrote_is_in_memory() {
         let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
         bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
         let writer = open(&env, bucket, TakeOver::Refuse).await?;
+        for n in 200..240_u64 {
+            let block = vec![Block::copy_of(&[1; 4096])];
+            writer.write(n * 4096, block, Durability::Fua).await.map_err(|e| e.to_string())?;
+        }
+        writer.checkpoint().await.map_err(|e| e.to_string())?;
         let standby: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
         let (world, taken) = (env.clone(), Rc::new(RefCell::new(None)));
         let into = taken.clone();
         env.spawn("standby", async move {
-            let store = open(&world, standby, TakeOver::Wait).await;
+            let store = open_with(&world, standby, (TakeOver::Wait, plant)).await;
             *into.borrow_mut() = Some((store, world.now()));
         });
         env.sleep(Nanos::from_millis(500)).await;
@@ -58,9 +83,19 @@ fn what_the_writer_wrote_is_in_memory() {
             assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
         }
         assert_eq!(store.stats().requests[1], gets, "nothing is asked of the bucket");
+        // More than a window of objects: none of the newest is the writer's before.
+        for n in 0..40_u64 {
+            let block = vec![Block::copy_of(&[n as u8 + 1; 4096])];
+            store.write(n * 4096, block, Durability::Fua).await.map_err(|e| e.to_string())?;
+        }
+        let third: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let third = open(&env, third, TakeOver::Insist).await?;
+        for n in 0..200_u64 {
+            let read = third.read(n * 4096, vec![Block::zeroed(4096)]).await;
+            assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
+        }
         Ok::<_, String>(())
-    });
-    done.unwrap();
+    })
 }
 
 /// A way to the bucket that fails between two moments.
