@@ -50,6 +50,7 @@ package_rpm() {
   check "package: $(basename "$rpm") is installed" "${at[@]}" -i "$rpm"
   check "package: rpm: helpers, man pages, unit" rpm_holds "$box"
   check "package: rpm: mkfs(8) and fsck(8) find their helpers" rpm_helpers "$box"
+  release "$box/proc"
   check "package: rpm: removed" "${at[@]}" -e cairn
   check "package: rpm: nothing is left of it" rpm_gone "$box"
 }
@@ -61,9 +62,10 @@ rpm_holds() {
   done
 }
 rpm_helpers() {
+  MOUNTS+=("$1/proc"); mount -t proc proc "$1/proc" || return
   truncate -s 64M "$1/srv/v.img" && chroot "$1" mkfs -t cairn /srv/v.img && chroot "$1" fsck -t cairn -a /srv/v.img && rm "$1/srv/v.img"
 }
-rpm_gone() { [ -z "$(find "$1" -xdev -iname '*cairn*' -print -quit)" ]; }
+rpm_gone() { [ -z "$(find "$1" -xdev \( -name cairn -o -name '*.cairn' -o -name 'cairn[-.@]*' \) -print | tee /dev/stderr)" ]; }
 
 package_result() { if [ "$1" = 0 ]; then pass "$2"; else fail "$2"; fi; }
 
