@@ -6,7 +6,9 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, seeds};
+use crate::scenario::{
+    EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SMALL_BLOCKS, SPLITS, VALUES, WIDE, seeds,
+};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -294,6 +296,8 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
             && (o.setting.has_inline_data() || *n != INLINE)
             && (o.setting.has_values() || *n != VALUES)
             && (o.setting.intents || *n != FAILING)
+            && (o.setting.block_scale() == 1 || !SMALL_BLOCKS.contains(n))
+            && (o.setting.block_scale() > 1 || *n != WIDE)
     };
     let all: Vec<&str> = names.filter(has).collect();
     let mut names = match &o.scenario {
@@ -393,7 +397,8 @@ fn tell_trace(o: &CrashOptions, name: &str, seed: u64, cut: u64) -> Result<(), S
             Event::Mark(_) => (),
             Event::WriteIssued(w) => {
                 let write = &r.trace.writes[*w];
-                let (first, n) = (write.at / 1024, write.bytes.len() / 1024);
+                let bs = o.setting.block_bytes;
+                let (first, n) = (write.at / bs, write.bytes.len() as u64 / bs);
                 eprintln!("{i:5} write {w} of {n} blocks at {first}");
             }
             other => eprintln!("{i:5} {other:?}"),
@@ -420,6 +425,18 @@ mod tests {
             assert!(states >= 1500, "{states}");
             for r in &report.runs {
                 assert!(r.violations.is_empty(), "{:?}", r.violations);
+            }
+        }
+    }
+
+    #[test]
+    fn larger_blocks_keep_what_is_promised() {
+        for mode in volume::MODES.iter().map(|m| m.mode) {
+            for (bytes, states) in [(4096, 70), (2048, 35)] {
+                let setting = Setting::plain(mode).with_blocks(bytes);
+                for r in explore(&CrashOptions { setting, ..options(mode, states) }).unwrap().runs {
+                    assert!(r.violations.is_empty(), "{bytes}: {:?}", r.violations);
+                }
             }
         }
     }

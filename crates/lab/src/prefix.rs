@@ -16,9 +16,6 @@ use std::collections::BTreeMap;
 use vfs::{FsError, Kind, Reply, Request};
 use volume::{Commit, Contents as Promise};
 
-/// The block size of the volumes of the scenarios.
-const BLOCK_BYTES: u64 = 1024;
-
 /// What contents may be, beside those of the prefix.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Contents {
@@ -354,15 +351,16 @@ impl<'a> Lane<'a> {
         if bytes == want {
             return true;
         }
-        match contents(mode, BLOCK_BYTES) {
+        let bs = mode.block_bytes;
+        match contents(mode, bs) {
             Contents::Exact => false,
             Contents::Any => !self.is_durable(id, k, models),
             Contents::OrLater(least) => {
-                differ_by(bytes, want, &self.later_writes(id, k, models, least))
+                differ_by(bytes, want, &self.later_writes((id, k), models, least, bs))
             }
             Contents::OrPieces(most) => {
-                let later = self.later_writes(id, k, models, 0);
-                let pieces = later.iter().flat_map(Later::pieces);
+                let later = self.later_writes((id, k), models, 0, bs);
+                let pieces = later.iter().flat_map(|l| l.pieces(bs));
                 let direct: Vec<Later> = pieces.filter(|p| p.to - p.from > most).collect();
                 differ_by(bytes, want, &direct)
             }
@@ -398,7 +396,13 @@ impl<'a> Lane<'a> {
     }
 
     /// What acts after the first `k` may have put into the file's blocks.
-    fn later_writes(&self, id: usize, k: usize, models: &[Model], least: u64) -> Vec<Later> {
+    fn later_writes(
+        &self,
+        (id, k): (usize, usize),
+        models: &[Model],
+        least: u64,
+        bs: u64,
+    ) -> Vec<Later> {
         let mut all = Vec::new();
         for (i, act) in self.acts.iter().enumerate().skip(k) {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
@@ -408,7 +412,7 @@ impl<'a> Lane<'a> {
             let Node::File(old) = models[i].node(id) else { continue };
             // What lies behind a file's end is zeroed within its block.
             let zeros_from = |from: u64| {
-                let (to, byte) = (from.next_multiple_of(BLOCK_BYTES), 0);
+                let (to, byte) = (from.next_multiple_of(bs), 0);
                 Later { from, to, byte }
             };
             let end = old.len();
@@ -423,8 +427,8 @@ impl<'a> Lane<'a> {
                 Act::Truncate(_, size) if least == 0 => all.push(zeros_from(end.min(*size))),
                 Act::Punch(_, at, len) if least == 0 => {
                     let to = (at + len).min(end);
-                    all.push(Later { from: *at, to: at.next_multiple_of(BLOCK_BYTES), byte: 0 });
-                    all.push(Later { from: to - to % BLOCK_BYTES, to, byte: 0 });
+                    all.push(Later { from: *at, to: at.next_multiple_of(bs), byte: 0 });
+                    all.push(Later { from: to - to % bs, to, byte: 0 });
                 }
                 _ => (),
             }
@@ -447,10 +451,10 @@ fn differ_by(bytes: &Bytes, want: &Bytes, later: &[Later]) -> bool {
 
 impl Later {
     /// Its pieces, each within a block.
-    fn pieces(&self) -> impl Iterator<Item = Later> + '_ {
-        (self.from / BLOCK_BYTES..self.to.div_ceil(BLOCK_BYTES)).map(|b| Later {
-            from: self.from.max(b * BLOCK_BYTES),
-            to: self.to.min((b + 1) * BLOCK_BYTES),
+    fn pieces(&self, bs: u64) -> impl Iterator<Item = Later> + '_ {
+        (self.from / bs..self.to.div_ceil(bs)).map(move |b| Later {
+            from: self.from.max(b * bs),
+            to: self.to.min((b + 1) * bs),
             byte: self.byte,
         })
     }

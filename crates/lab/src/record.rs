@@ -44,8 +44,10 @@ pub(crate) fn record(
     name: &str,
     seed: u64,
 ) -> Result<Recorded, String> {
+    let scale = setting.block_scale();
     let scripts = (0..u64::from(setting.volumes))
         .map(|v| script(name, seed.wrapping_add(v)).ok_or_else(|| format!("no scenario {name}")))
+        .map(|s| s.map(|s| if scale == 1 { s } else { s.scaled(scale) }))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
     let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
@@ -111,7 +113,8 @@ fn after_failure(v: &mut Subject, results: &[Answer]) -> Result<(), String> {
     }
     match v.ask(NO_ACT, Request::Info) {
         Ok(Reply::Info(info)) if info.read_only => (),
-        other => return Err(format!("the disk has failed, and the volume says {other:?}")),
+        Ok(_) => return Err("the disk has failed, and the volume says that it is written".into()),
+        Err(e) => return Err(format!("the disk has failed, and the volume tells nothing: {e}")),
     }
     let change = v.act(NO_ACT, &Act::Create("/after".into()));
     if change != Err(FsError::ReadOnly) {
@@ -161,7 +164,7 @@ pub(crate) fn set_up(
 ) -> Result<(Vec<Image>, Vec<Vec<Act>>), String> {
     let journal = setting.has_journal();
     let volume_bytes = scripts.iter().map(|s| s.volume_bytes).max().unwrap_or(0);
-    let bytes = if journal { volume_bytes + (1 << 20) } else { volume_bytes };
+    let bytes = if journal { volume_bytes + setting.journal_bytes() } else { volume_bytes };
     let thin = scripts.iter().any(|s| s.is_thin);
     let small_groups = scripts.iter().any(|s| s.has_small_groups);
     let disks = new_disks(bytes, Setting { thin, small_groups, ..setting });
@@ -172,7 +175,7 @@ pub(crate) fn set_up(
         let mut done = Vec::new();
         for some in script.setup.chunk_by(|a, b| script.is_woven_with(a, b)) {
             if some.len() > 1 {
-                weave(&mut first, some)?;
+                weave(&mut first, some, setting.block_bytes)?;
                 done.extend_from_slice(some);
             } else if first.act(NO_ACT, &some[0]).is_ok() {
                 done.push(some[0].clone());
@@ -225,13 +228,12 @@ fn sharing(
 }
 
 /// Does writes a block at a time, one after the other, so that blocks of the files alternate.
-fn weave(v: &mut Subject, writes: &[Act]) -> Result<(), String> {
-    const PIECE: u64 = 1024;
+fn weave(v: &mut Subject, writes: &[Act], block_bytes: u64) -> Result<(), String> {
     let all = || writes.iter().filter_map(Act::written);
     let longest = all().map(|(_, _, len, _)| len as u64).max().unwrap_or(0);
-    for from in (0..longest).step_by(PIECE as usize) {
+    for from in (0..longest).step_by(block_bytes as usize) {
         for (path, at, len, value) in all().filter(|(_, _, len, _)| from < *len as u64) {
-            let some = PIECE.min(len as u64 - from) as usize;
+            let some = block_bytes.min(len as u64 - from) as usize;
             let piece = Act::Write(path.to_owned(), at + from, some, value);
             v.act(NO_ACT, &piece).map_err(|e| format!("{piece:?} in the setup: {e}"))?;
         }

@@ -24,6 +24,7 @@ mod moved;
 mod moves;
 mod neighbours;
 mod postmark;
+mod scaled;
 mod sharing;
 mod short_lives;
 mod shuffle;
@@ -31,6 +32,7 @@ mod splits;
 mod tight;
 mod trims;
 mod values;
+mod wide;
 
 pub use self::{groups::GROUPS, values::VALUES};
 pub(crate) use failing::JournalFault;
@@ -101,6 +103,8 @@ pub const EXTENTS: &str = "extents";
 pub const SPLITS: &str = "splits";
 /// The scenario for volumes with `inline_data` alone.
 pub const INLINE: &str = "inline";
+/// The scenario for volumes of larger blocks alone.
+pub(crate) const WIDE: &str = "wide";
 /// The scenario for volumes with a journal of intents alone.
 pub(crate) const FAILING: &str = "failing";
 /// The scenario for volumes in a log-structured store alone.
@@ -109,6 +113,8 @@ pub const CLEANING: &str = "cleaning";
 pub const FULL: &str = "full";
 /// The third.
 pub const THIN: &str = "thin";
+/// Scenarios for the smallest blocks alone: about how little room a log has, or modes' own disks.
+pub(crate) const SMALL_BLOCKS: [&str; 4] = [crate::lifecycle::NAME, "fragments", "holes", "crowd"];
 /// All of them, where bugs of a store are looked for.
 pub const OF_STORES: [&str; 3] = [CLEANING, THIN, FULL];
 
@@ -176,6 +182,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "inline_data: small files and directories in their inodes, and what outgrows them",
         ),
         (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
+        (WIDE, "larger blocks: directories of long names that need another, or an indirect one"),
         (FAILING, "a journal of intents whose blocks fail while several callers wait together"),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (THIN, "the same of a volume that is larger than its store, which is full before it"),
@@ -288,6 +295,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         INLINE => inline::script(seed),
         VALUES => values::script(seed),
         FAILING => failing::script(seed),
+        WIDE => wide::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),

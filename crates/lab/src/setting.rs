@@ -72,7 +72,12 @@ pub struct Setting {
     pub thin: bool,
     /// Has it many small groups?
     pub small_groups: bool,
+    /// Bytes of a block, but in a log-structured store, which has its own.
+    pub block_bytes: u64,
 }
+
+/// Bytes of a block of the lab's volumes, if nobody says otherwise.
+const BLOCK_BYTES: u64 = 1024;
 
 impl Setting {
     /// A mode without options.
@@ -89,7 +94,24 @@ impl Setting {
             with: 0,
             thin: false,
             small_groups: false,
+            block_bytes: BLOCK_BYTES,
         }
+    }
+
+    /// The same with blocks of so many bytes.
+    #[must_use]
+    pub fn with_blocks(self, block_bytes: u64) -> Setting {
+        Setting { block_bytes, ..self }
+    }
+
+    /// How many times as long as usual a block is.
+    pub(crate) fn block_scale(&self) -> u64 {
+        self.block_bytes / BLOCK_BYTES
+    }
+
+    /// Bytes of a journal inside: as many blocks in any volume.
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        JOURNAL_BYTES * self.block_scale()
     }
 
     /// May contents lie in the volume's inodes?
@@ -164,6 +186,9 @@ impl Setting {
             VolumeKind::Ext4 { checksums: true } => all.push("--profile ext4".into()),
             VolumeKind::Ext4 { checksums: false } => all.push("--profile ext4-plain".into()),
         }
+        if self.block_bytes != BLOCK_BYTES {
+            all.push(format!("--block-size {}", self.block_bytes));
+        }
         all.extend(WITH.iter().filter(|w| self.with & w.1 != 0).map(|w| format!("--with {}", w.0)));
         all.join(" ")
     }
@@ -199,7 +224,7 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     }
     let has_journal = setting.has_journal() || setting.intents;
     // As much room for files as in a volume without a journal.
-    let size_bytes = size_bytes + if setting.intents { JOURNAL_BYTES } else { 0 };
+    let size_bytes = size_bytes + if setting.intents { setting.journal_bytes() } else { 0 };
     let one = |n| {
         made_of(MkfsOptions {
             uuid: uuid(n),
@@ -211,6 +236,8 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
                 VolumeKind::Ext3 => Profile::Ext2,
                 VolumeKind::Ext4 { checksums } => Profile::Ext4 { checksums },
             },
+            block_bytes: setting.block_bytes as usize,
+            journal_bytes: has_journal.then_some(setting.journal_bytes()),
             ..options(size_bytes, has_journal)
         })
     };
@@ -355,7 +382,7 @@ pub fn fresh(size_bytes: u64, journal: bool) -> Image {
 
 fn options(size_bytes: u64, journal: bool) -> MkfsOptions {
     MkfsOptions {
-        block_bytes: 1024,
+        block_bytes: BLOCK_BYTES as usize,
         inodes: Some(512),
         journal_bytes: journal.then_some(JOURNAL_BYTES),
         label: "lab".into(),

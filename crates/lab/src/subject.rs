@@ -399,9 +399,12 @@ impl Subject {
 
 /// Memory for the volume on this disk: hardly any for one of many groups.
 fn cache_bytes(disk: &Image) -> usize {
-    let many = |p: volume::Probe| Geometry::of(&p.superblock).groups > MANY_GROUPS;
-    let small = volume::probe(&SimDevice(disk.clone())).is_ok_and(many);
-    if small { groups::CACHE_BYTES } else { 4 << 20 }
+    let found = volume::probe(&SimDevice(disk.clone()));
+    let geo = found.ok().map(|p| Geometry::of(&p.superblock));
+    match geo.filter(|g| g.groups > MANY_GROUPS) {
+        Some(geo) => groups::CACHE_BLOCKS * geo.block_bytes,
+        None => 4 << 20,
+    }
 }
 
 /// The policy of a store's cleaner: with some seeds, and where bugs of plugging are looked for, it

@@ -67,6 +67,10 @@ pub struct CrashArgs {
     /// The kind of volume [default: ext3, and for a fourth of the states more ext4].
     #[arg(long)]
     pub profile: Option<CrashProfile>,
+    /// Bytes of a block: 1K, 2K or 4K [default: 1K, and for an eighth of the states more the
+    /// others].
+    #[arg(long, value_name = "BYTES", value_parser = size::parse)]
+    pub block_size: Option<u64>,
     /// A feature that the volumes have besides (`mmp`, `inline_data`); again for another.
     #[arg(long, value_name = "FEATURE")]
     pub with: Vec<String>,

@@ -135,6 +135,7 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     if o.states < 2 {
         return vec![o];
     }
+    let given = o.clone();
     let mut all = vec![o.clone()];
     if a.commit.is_none() && mode.is_logging() {
         let half = if o.first { o.states } else { o.states / 2 };
@@ -173,7 +174,30 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
             all.push(CrashOptions { setting, states, ..o.clone() });
         }
     }
+    if a.block_size.is_none() && !o.plant.is_any() && has_blocks_of_any_size(&o.setting) {
+        all.extend(of_larger_blocks(&given, a));
+    }
     all
+}
+
+/// The same on volumes of larger blocks, together an eighth of the states more: those of 4 KiB, as
+/// most volumes are, the same with what the mode or the volume may have besides, and those between.
+fn of_larger_blocks(o: &CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
+    let (mode, large) = (o.setting.mode, o.setting.with_blocks(4096));
+    let mut all = vec![(large, 16)];
+    if mode.takes(ModeOption::JournalIntents) && !a.journal_intents {
+        all.push((Setting { intents: true, ..large }, 32));
+    } else if is_atomic(mode) && a.profile.is_none() {
+        all.push((Setting { kind: VolumeKind::Ext4 { checksums: true }, ..large }, 32));
+    }
+    all.push((o.setting.with_blocks(2048), 32));
+    let of = |(setting, of)| CrashOptions { setting, states: o.states / of, ..o.clone() };
+    all.into_iter().map(of).filter(|o| o.states > 0).collect()
+}
+
+/// May its volumes have larger blocks in the lab?
+fn has_blocks_of_any_size(s: &Setting) -> bool {
+    !s.outside && s.volumes == 1 && s.mode.info().keeps != Keeps::Segments
 }
 
 /// The mode with the options that were given.
@@ -200,7 +224,17 @@ fn setting_of(a: &CrashArgs, mode: Mode) -> Result<Setting, Failure> {
     let intents = a.journal_intents;
     let with = with_of(a)?;
     let plain = Setting { mode, outside, commit, ordered_data, threshold, ..Setting::plain(mode) };
-    Ok(Setting { intents, volumes, kind, with, ..plain })
+    let all = Setting { intents, volumes, kind, with, ..plain };
+    match a.block_size {
+        None => Ok(all),
+        Some(1024 | 2048 | 4096) if !has_blocks_of_any_size(&all) => {
+            let why = "--block-size: volumes with their log elsewhere, and in a log-structured \
+                       store, have blocks of one size here";
+            Err(Failure::Usage(why.into()))
+        }
+        Some(bytes @ (1024 | 2048 | 4096)) => Ok(all.with_blocks(bytes)),
+        Some(_) => Err(Failure::Usage("--block-size: 1K, 2K or 4K".into())),
+    }
 }
 
 /// The features that volumes have besides.

@@ -16,8 +16,8 @@ const ACTS: u64 = 24;
 const VOLUME_BYTES: u64 = 10 << 20;
 /// Blocks of a group of such a volume.
 pub(crate) const GROUP_BLOCKS: u32 = 256;
-/// Memory in which it is used: less than a block of descriptors stays by itself.
-pub(crate) const CACHE_BYTES: usize = 64 << 10;
+/// Blocks of memory in which it is used: less than a block of descriptors stays by itself.
+pub(crate) const CACHE_BLOCKS: usize = 64;
 
 fn dir(n: u64) -> String {
     format!("/g{n}")

@@ -1,0 +1,35 @@
+//! A scenario on a volume of larger blocks: everything that is counted in bytes is as many blocks
+//! there, so that what fills an inode's own pointers, or crosses into an indirect block, does so.
+
+use super::Script;
+use crate::acts::Act;
+
+impl Script {
+    /// The same for a volume whose blocks are `times` as long.
+    pub(crate) fn scaled(self, times: u64) -> Script {
+        let all = |acts: Vec<Act>| acts.into_iter().map(|a| a.scaled(times)).collect();
+        let volume_bytes = self.volume_bytes * times;
+        Script { setup: all(self.setup), acts: all(self.acts), volume_bytes, ..self }
+    }
+}
+
+impl Act {
+    /// The same act on a volume whose blocks are `times` as long: what fills, cuts or crosses so
+    /// many blocks there does so here, and what ends within one does so at any byte.
+    pub(crate) fn scaled(mut self, times: u64) -> Act {
+        let place = |at: u64| at * times + at % times;
+        let long = |at: u64, len: u64| place(at + len) - place(at);
+        match &mut self {
+            Act::Truncate(_, size) => *size = place(*size),
+            Act::Write(_, at, len, _) | Act::WriteSync(_, at, len, _) => {
+                (*at, *len) = (place(*at), long(*at, *len as u64) as usize);
+            }
+            Act::Punch(_, at, len) | Act::Allocate(_, at, len, _) => {
+                (*at, *len) = (place(*at), long(*at, *len));
+            }
+            Act::Emerge(_, len, _) => *len = place(*len as u64) as usize,
+            _ => (),
+        }
+        self
+    }
+}
