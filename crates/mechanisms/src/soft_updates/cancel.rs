@@ -51,11 +51,16 @@ impl About {
 pub(super) struct Lives {
     of: BTreeMap<u64, About>,
     by_inode: BTreeMap<Ino, BTreeSet<u64>>,
+    /// Those that needed no order: the next sweep takes them.
+    without: Vec<u64>,
 }
 
 impl Lives {
-    /// The operation has ended.
-    pub(super) fn note(&mut self, txn: u64, about: About) {
+    /// The operation has ended; `waits`: with something of it not durable.
+    pub(super) fn note(&mut self, txn: u64, about: About, waits: bool) {
+        if !waits {
+            self.without.push(txn);
+        }
         for ino in &about.inodes {
             self.by_inode.entry(*ino).or_default().insert(txn);
         }
@@ -77,12 +82,11 @@ impl Lives {
         (begins && all.iter().all(alone)).then(|| all.clone())
     }
 
-    /// Forgets operations of which nothing is left.
-    pub(super) fn sweep(&mut self, graph: &Graph) {
-        let gone: Vec<u64> =
-            self.of.keys().filter(|t| graph.operation(**t).is_none()).copied().collect();
-        for txn in gone {
-            let about = self.of.remove(&txn).expect("it is a key");
+    /// Forgets these operations, of which nothing is left. There may be tens of thousands in
+    /// memory, and a flush ends few of them: the others are not looked at.
+    pub(super) fn sweep(&mut self, gone: Vec<u64>) {
+        for txn in gone.into_iter().chain(std::mem::take(&mut self.without)) {
+            let Some(about) = self.of.remove(&txn) else { continue };
             for ino in about.inodes {
                 let Some(all) = self.by_inode.get_mut(&ino) else { continue };
                 let known = all.remove(&txn);

@@ -96,6 +96,8 @@ pub(super) struct Graph {
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
     released: Vec<u64>,
+    /// Operations of which nothing is left, since somebody asked.
+    gone: Vec<u64>,
     /// Nodes for which what others free waits: whose that is.
     awaited: BTreeMap<NodeId, Vec<u64>>,
     pub(super) counts: Counts,
@@ -329,7 +331,8 @@ impl Graph {
         let Some(op) = self.operations.get_mut(&txn) else { return };
         let waits = op.frees_after.iter().any(|id| self.nodes.contains_key(id));
         if op.ended && op.freed && !waits && !op.waits_for(needs(FREES)) {
-            let again = self.released.contains(&txn);
+            // A removed tree releases thousands with one flush: not to be looked through for each.
+            let again = cfg!(debug_assertions) && self.released.contains(&txn);
             assert!(!again, "I4: what operation {txn} has freed is released twice");
             op.freed = false;
             self.released.push(txn);
@@ -339,6 +342,11 @@ impl Graph {
     /// Operations whose releases have become durable since the last call.
     pub(super) fn take_released(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.released)
+    }
+
+    /// Operations of which nothing is left since the last call.
+    pub(super) fn take_gone(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.gone)
     }
 
     /// Is everything durable that the node waits for?
@@ -501,6 +509,7 @@ impl Graph {
             }
             if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
                 self.operations.remove(&n.txn);
+                self.gone.push(n.txn);
             }
         }
     }

@@ -78,10 +78,13 @@ use std::rc::{Rc, Weak};
 pub use intents::{INTENT_PLANTS, IntentRecipe};
 pub(crate) use order::PLANTS;
 
-/// With more nodes than this in memory, whoever begins an operation first writes a wave.
-const NODES_MAX: usize = 64 << 10;
-/// With more bytes to take back than this, the same.
-const BYTES_MAX: usize = 32 << 20;
+/// With more nodes than this in memory, whoever begins an operation first writes a wave: with the
+/// least memory for blocks, and with much.
+const NODES_MAX: [usize; 2] = [64 << 10, 256 << 10];
+/// So much of that memory allows one node: a quarter of it, as a node takes up to 500 bytes.
+const BYTES_OF_NODE: usize = 2048;
+/// With more bytes to take back than this for each node, the same.
+const UNDO_OF_NODE: usize = 512;
 /// Waves in a row that change nothing before that is taken for a mistake.
 const IDLE_WAVES_MAX: u32 = 64;
 
@@ -351,7 +354,9 @@ impl SoftUpdates {
     fn is_full(&self) -> bool {
         let graph = self.graph.borrow();
         let crowded = self.intents.as_ref().is_some_and(Intents::is_crowded);
-        crowded || graph.len() > NODES_MAX || graph.counts.bytes > BYTES_MAX
+        let memory = self.cache.capacity() * self.cache.block_bytes();
+        let most = (memory / BYTES_OF_NODE).clamp(NODES_MAX[0], NODES_MAX[1]);
+        crowded || graph.len() > most || graph.counts.bytes > most * UNDO_OF_NODE
     }
 }
 
@@ -512,7 +517,8 @@ impl Integrity for SoftUpdates {
                 open.names.freed.iter().for_each(|i| graph.forget_own(txn.id, *i));
                 graph.end(txn.id, open.frees, logs && !self.plant.is("intent-late"));
             }
-            self.lives.borrow_mut().note(txn.id, open.about);
+            let waits = self.graph.borrow().operation(txn.id).is_some();
+            self.lives.borrow_mut().note(txn.id, open.about, waits);
             self.cancel(&open.names.freed);
             self.keep_freed(txn.id);
             if open.frees && self.plant.is("reuse-before-release") {

@@ -7,12 +7,13 @@ use integrity::invariant;
 impl SoftUpdates {
     /// Forgets what is remembered of operations that are durable.
     pub(super) fn sweep(&self) {
+        let gone = self.graph.borrow_mut().take_gone();
         let graph = self.graph.borrow();
         if let Some(intents) = &self.intents {
             intents.expire(|txn| graph.operation(txn).is_some());
         }
         self.directories.borrow_mut().sweep(&graph);
-        self.lives.borrow_mut().sweep(&graph);
+        self.lives.borrow_mut().sweep(gone);
         self.inits.borrow_mut().retain(|_, node| graph.has(*node));
         let inits = self.inits.borrow();
         self.lengths.borrow_mut().retain(|ino, node| {
