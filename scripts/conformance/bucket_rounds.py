@@ -226,24 +226,36 @@ class Load(threading.Thread):
 
 def serve(cairn, url, port, after, standby, log):
     how = ["--standby"] if standby else []
-    args = [cairn, "serve", *how, url, "--nfs", f"127.0.0.1:{port}", "--takeover-after", str(after)]
+    args = [cairn, "-v", "serve", *how, url, "--nfs", f"127.0.0.1:{port}", "--takeover-after", str(after)]
     args += ["--export", "/=127.0.0.0/8,rw,no_root_squash,insecure"]
     return subprocess.Popen(args, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+
+def await_word(log, word):
+    """Who is on its way to the log's end cannot take over yet; it says when it stands by."""
+    begun = time.monotonic()
+    while word not in os.pread(log.fileno(), 1 << 20, 0):
+        if time.monotonic() - begun > 30:
+            raise SystemExit(f"a server does not say \"{word.decode()}\" within 30 s")
+        time.sleep(0.02)
 
 
 def main():
     cairn, url, rounds, after, limit = sys.argv[1:]
     rounds, limit = int(rounds), float(limit)
-    log = tempfile.TemporaryFile()
+    log = tempfile.TemporaryFile(mode="ab+")
     ports, rng = (a_port(), a_port()), random.Random(rounds)
     servers = [serve(cairn, url, ports[0], after, False, log), None]
     loads = [Load(ports, n) for n in range(1, CLIENTS + 1)]
     [load.start() for load in loads]
     now, back = 0, []
     try:
+        await_word(log, b"ready")
         for r in range(rounds):
+            log.truncate(0)
             servers[1 - now] = serve(cairn, url, ports[1 - now], after, True, log)
-            # The standby has to have seen a heartbeat or two.
+            await_word(log, b"standing by")
+            # It has to have seen a heartbeat or two.
             time.sleep(0.3 + rng.random())
             if servers[1 - now].poll() is not None:
                 raise SystemExit(f"round {r}: the standby has ended")

@@ -28,8 +28,9 @@ pub(crate) struct Chain {
     pub(crate) rolled: u64,
     /// A newer checkpoint lies among them: the table has what nobody needs since.
     pub(crate) is_old: bool,
-    /// All serials that are there.
+    /// The serials that are there: all, or those from where the log was followed on.
     pub(crate) listed: BTreeSet<u64>,
+    pub(crate) is_listed_whole: bool,
     /// What the groups of late were noted as.
     pub(crate) notes: Notes,
 }
@@ -137,9 +138,11 @@ impl Chain {
         shape: &Shape,
         plant: Option<&'static str>,
     ) -> Result<Chain, Trouble> {
-        self.listed = list(bucket, 0).await?;
+        // A listing of all costs as much as everything else that is done here.
+        let last = self.last.0;
+        (self.listed, self.is_listed_whole) = (list(bucket, last.max(1) - 1).await?, last <= 1);
         // What is there as long as nothing newer is (I7).
-        if self.last.0 > 0 && !self.listed.contains(&self.last.0) {
+        if last > 0 && !self.listed.contains(&last) {
             return Err(Trouble::Again);
         }
         self.go_to_end(bucket, shape, plant).await?;
@@ -242,6 +245,7 @@ impl Chain {
             rolled: 0,
             is_old: false,
             listed,
+            is_listed_whole: true,
             notes: Notes::default(),
         };
         if checkpoint > 0 {

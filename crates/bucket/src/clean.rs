@@ -4,7 +4,7 @@
 
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
-use crate::chain::{Trouble, head_of};
+use crate::chain::{Trouble, head_of, list};
 use crate::object::{Head, name};
 use crate::prices::Prices;
 use crate::state::{Gathered, Info, place};
@@ -181,17 +181,27 @@ impl Inner {
     }
 
     /// Takes away what lies below the newest checkpoint and is in no table, as a task.
-    /// `there`: the serials that were there when the log was followed.
-    pub(crate) fn start_collecting(self: &Rc<Self>, there: &BTreeSet<u64>) {
-        let garbage: Vec<u64> = {
+    /// `there`: the serials that were there when the log was followed, if all were listed then.
+    pub(crate) fn start_collecting(self: &Rc<Self>, there: Option<BTreeSet<u64>>) {
+        // As the table is before anything is written: nothing dead is missing in it yet (I7).
+        let (kept, checkpoint) = {
             let s = self.state.borrow();
-            let kept = |n: &u64| s.table.objects.contains_key(n) || s.table.fences.contains(n);
-            // As the table is before anything is written: nothing dead is missing in it yet (I7).
-            there.range(..s.checkpoint).filter(|n| !kept(n)).copied().collect()
+            let kept = s.table.objects.keys().chain(&s.table.fences).copied();
+            (kept.collect::<BTreeSet<u64>>(), s.checkpoint)
         };
         let store = self.clone();
         self.env.spawn("garbage", async move {
             store.env.sleep(store.options.pace.keep).await;
+            let there = match there {
+                Some(there) => there,
+                None => match list(&store.bucket, 0).await {
+                    Ok(there) => there,
+                    // Whoever opens the volume next finds it.
+                    Err(e) => return tracing::warn!("garbage is not looked for: {e}"),
+                },
+            };
+            let garbage: Vec<u64> =
+                there.range(..checkpoint).filter(|n| !kept.contains(n)).copied().collect();
             store.delete(&garbage).await;
         });
     }

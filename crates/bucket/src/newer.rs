@@ -27,6 +27,7 @@ impl State {
             rolled: 0,
             is_old: false,
             listed,
+            is_listed_whole: false,
             notes,
         }
     }

@@ -171,7 +171,7 @@ impl Store {
         };
         let opened =
             Opened { checkpoint: chain.checkpoint, rolled: chain.rolled, epoch: chain.epoch };
-        let there = chain.listed.clone();
+        let there = chain.is_listed_whole.then(|| chain.listed.clone());
         let again = near.as_ref().zip(taken.standing).map(|(near, s)| near.begin(s));
         let ways = (steady, bucket, origin);
         let store = Store::with(env, ways, (shape, options), (chain, cache, near));
@@ -181,7 +181,7 @@ impl Store {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
             store.put_near_again(again.unwrap_or_default()).await?;
             store.inner.start_uploading();
-            store.inner.start_collecting(&there);
+            store.inner.start_collecting(there);
         }
         Ok(store)
     }
@@ -200,6 +200,7 @@ impl Store {
             rolled: 0,
             is_old: false,
             listed: std::collections::BTreeSet::new(),
+            is_listed_whole: true,
             notes: Notes::default(),
         };
         let options = OpenOptions::default();
