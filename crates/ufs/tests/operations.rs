@@ -365,3 +365,32 @@ fn a_user_sees_what_was_done() {
         world.check();
     }
 }
+
+/// A file that was made without a name gets one while its holder lets it go: it has the name.
+#[test]
+fn a_file_that_gets_its_first_name_is_not_freed() {
+    let mut world = World::new(0);
+    let attr = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+    let made = world.call(Request::MakeUnnamed { dir: ROOT_INO.0, attr, umask: 0 }, true);
+    let Ok(Reply::Entry { attr, .. }) = made else { panic!("{made:?}") };
+    world.ufs.store().pause_within();
+    let name = name(0);
+    let link = Request::Link { ino: attr.ino, dir: ROOT_INO.0, name: name.clone() };
+    let forget = Request::Forget { ino: attr.ino, count: 1 };
+    let now = Now { mono: Nanos(0), wall: Nanos(1 << 60) };
+    let done = Rc::new(RefCell::new(Vec::new()));
+    world.engine.turn(now, &mut Vec::new(), |env| {
+        for request in [link, forget] {
+            let (ufs, done) = (world.ufs.clone(), done.clone());
+            env.spawn("call", async move {
+                let call = Call { cred: Cred::root(), ..Call::local(request) };
+                let result = ufs.call(call).await.result;
+                done.borrow_mut().push(result.is_ok());
+            });
+        }
+    });
+    assert_eq!(*done.borrow(), [true, true]);
+    world.nodes.insert(attr.ino, Node::File(Vec::new()));
+    world.dir_mut(ROOT_INO.0).insert(name, attr.ino);
+    world.check();
+}

@@ -233,7 +233,9 @@ impl<S: Store> Ufs<S> {
     /// The last hold of a file without names is given back.
     pub(super) async fn reclaim(&self, inode: &Rc<Inode>) -> Result<(), FsError> {
         let locks = self.lock_anyhow(&[inode]).await;
-        if !self.table.is_current(inode) || self.table.is_held(inode.ino()) {
+        // Freed by somebody else, held again, or, one that was made without a name, given one.
+        let is_due = self.table.is_current(inode) && inode.unlinked_open.get();
+        if !is_due || self.table.is_held(inode.ino()) {
             return Ok(());
         }
         let mut txn = self.store.begin(Credits::to_free(32)).await?;

@@ -48,6 +48,9 @@ struct Unsafe {
     open: RefCell<BTreeSet<u64>>,
     next: Cell<u64>,
     releases_behind: bool,
+    /// Do others get their turn when an operation has begun?
+    pauses: Cell<bool>,
+    env: Env,
 }
 
 impl WriteGate for Unsafe {
@@ -72,6 +75,9 @@ impl Integrity for Unsafe {
         Box::pin(async move {
             let id = self.next.replace(self.next.get() + 1);
             self.open.borrow_mut().insert(id);
+            if self.pauses.get() {
+                self.env.yield_now().await;
+            }
             Ok(Txn::new(self.me.upgrade().unwrap(), id, need.blocks))
         })
     }
@@ -140,6 +146,8 @@ impl Memory {
             open: RefCell::default(),
             next: Cell::new(1),
             releases_behind,
+            pauses: Cell::new(false),
+            env: env.clone(),
         });
         let memory = Memory {
             env,
@@ -180,6 +188,11 @@ impl Memory {
     /// The inodes in use, and those on the list of orphans.
     pub fn in_use(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         (self.inodes.borrow().keys().copied().collect(), self.orphans.borrow().clone())
+    }
+
+    /// From now on others get their turn in the middle of every operation.
+    pub fn pause_within(&self) {
+        self.mechanism.pauses.set(true);
     }
 
     /// How many operations have begun and not ended.
