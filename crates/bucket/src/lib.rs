@@ -106,7 +106,7 @@ pub use prices::{Prices, TABLES as PRICE_TABLES};
 pub use snapshot_disk::SnapshotDisk;
 pub use state::Stats;
 pub use store::{OpenOptions, Opened, Pace, Store};
-pub use volume::{Shape, is_volume};
+pub use volume::Shape;
 
 /// Bytes of a virtual block.
 pub const BLOCK_BYTES: usize = lfs::BLOCK_BYTES;

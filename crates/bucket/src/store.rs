@@ -135,7 +135,6 @@ pub(crate) struct Inner {
 pub struct Store {
     pub(crate) inner: Rc<Inner>,
     opened: Opened,
-    unseen: Option<Rc<str>>,
 }
 
 /// A log that moves on is looked at so often before it is given up.
@@ -175,8 +174,7 @@ impl Store {
         let again = near.as_ref().zip(taken.standing).map(|(near, s)| near.begin(s));
         let ways = (steady, bucket, origin);
         let store = Store::with(env, ways, (shape, options), (chain, cache, near));
-        let unseen = taken.unseen.map(|what| Rc::from(what.left()));
-        let store = Store { opened, unseen, ..store };
+        let store = Store { opened, ..store };
         if !store.inner.options.read_only {
             store.inner.start_beating(Nanos((store.inner.options.after.0 / 5).max(1)));
             store.put_near_again(again.unwrap_or_default()).await?;
@@ -278,16 +276,12 @@ impl Store {
             asked: RefCell::default(),
             origin,
         });
-        Store { inner, opened: Opened::default(), unseen: None }
+        Store { inner, opened: Opened::default() }
     }
 
     /// What opening found.
     pub fn opened(&self) -> Opened {
         self.opened
-    }
-    /// What whoever has taken the volume over should know that it cannot see.
-    pub fn unseen(&self) -> Option<&str> {
-        self.unseen.as_deref()
     }
     /// The notes of the groups that were put lately, as far as the store was followed when it was
     /// opened; the oldest first.

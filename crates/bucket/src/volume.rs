@@ -143,7 +143,7 @@ pub(crate) fn opened(below: Rc<dyn Bucket>, how: &AtRest) -> Rc<dyn Bucket> {
 }
 
 /// Is there a volume in this bucket? Errors: the bucket's.
-pub async fn is_volume(bucket: &Rc<dyn Bucket>) -> Result<bool, BucketError> {
+pub(crate) async fn is_volume(bucket: &Rc<dyn Bucket>) -> Result<bool, BucketError> {
     match bucket.get(NAME, None).await {
         Ok(_) => Ok(true),
         Err(e) if e.kind == BucketErrorKind::NotFound => Ok(false),

@@ -41,15 +41,7 @@ impl Env {
     }
     /// Starts a task of the volume; nobody's leaving stops it.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
-        self.spawn_boxed(name, Box::pin(task));
-    }
-    /// As `spawn`, for a future that is boxed already.
-    pub fn spawn_boxed(
-        &self,
-        name: &'static str,
-        task: std::pin::Pin<Box<dyn Future<Output = ()>>>,
-    ) {
-        self.0.spawned.borrow_mut().push((name, task));
+        self.0.spawned.borrow_mut().push((name, Box::pin(task)));
     }
     /// Waits until the monotonic clock shows `at`.
     pub async fn sleep_until(&self, at: Nanos) {

@@ -35,7 +35,7 @@ pub fn marked_open(found: &Superblock, now: u32) -> Superblock {
 
 impl Ext {
     /// Writes the superblock in memory to its place, and flushes.
-    pub async fn store_superblock(&self) -> Result<(), DiskError> {
+    pub(crate) async fn store_superblock(&self) -> Result<(), DiskError> {
         let (buf, at) = &self.sb_buf;
         let at = *at;
         {

@@ -22,6 +22,6 @@ pub fn set32(b: &mut [u8], at: usize, v: u32) {
     b[at..at + 4].copy_from_slice(&v.to_le_bytes());
 }
 /// Sets the 64-bit number at `at`.
-pub fn set64(b: &mut [u8], at: usize, v: u64) {
+pub(crate) fn set64(b: &mut [u8], at: usize, v: u64) {
     b[at..at + 8].copy_from_slice(&v.to_le_bytes());
 }

@@ -19,7 +19,7 @@ impl Front for Answers {
 }
 
 /// Carries out requests on the calling thread.
-pub fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
+pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
     let (tx, rx) = mpsc::channel();
     let mut done = Vec::new();
     let mut asked = 0;

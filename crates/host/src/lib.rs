@@ -32,7 +32,7 @@ pub use background::{Stream, let_go, new_session, system_log};
 pub use bucket::{Url, has_cache_disk, set_cache_disk, set_endpoint};
 pub use changes::Changes;
 pub use clock::{entropy, now};
-pub use driver::{Driver, ask, ask_then, carry_out_all, drive};
+pub use driver::{Driver, ask, ask_then, drive};
 pub use file::HostFile;
 pub use listen::{Protocol, Service, Unfinished, listen};
 pub use listening::Listening;

@@ -74,7 +74,7 @@ impl Ring {
     }
 
     /// Gives what is queued to the kernel now: for a ring that is not the caller's own.
-    pub fn submit(&self) {
+    pub(crate) fn submit(&self) {
         match &self.0 {
             Kind::Kernel(ring) => ring.submit(),
             Kind::Threads(_) => (), // they have it already

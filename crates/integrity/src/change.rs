@@ -237,7 +237,7 @@ impl Change {
     }
 
     /// What the edit's bytes are made of.
-    pub fn grain(&self) -> Grain {
+    pub(crate) fn grain(&self) -> Grain {
         match self {
             Change::AllocBlocks(_)
             | Change::FreeBlocks(_)

@@ -98,7 +98,10 @@ impl Contents {
         self.runs().flat_map(|(run, b)| run.map(move |at| (at, b)))
     }
     /// Where it has another byte than `other`, as far as both reach, and which.
-    pub fn differs_from<'a>(&'a self, other: &'a Contents) -> impl Iterator<Item = (u64, u8)> + 'a {
+    pub(crate) fn differs_from<'a>(
+        &'a self,
+        other: &'a Contents,
+    ) -> impl Iterator<Item = (u64, u8)> + 'a {
         let end = self.len.min(other.len);
         let numbers: BTreeSet<u64> = self.pages.keys().chain(other.pages.keys()).copied().collect();
         numbers.into_iter().flat_map(move |n| {

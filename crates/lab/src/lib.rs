@@ -51,7 +51,6 @@ pub use acts::{Act, payload};
 pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;
-pub use random::{Digest, random_run};
 pub use scenario::{
     CLEANING, EXTENTS, FULL, GROUPS, INLINE, OF_STORES, SPLITS, THIN, VALUES, scenarios,
 };

@@ -4,48 +4,13 @@
 use crate::acts::Act;
 use crate::model::{Model, Node};
 use crate::seen::Paths;
-use crate::subject::{Setting, Subject, new_disks};
+#[cfg(test)]
+use crate::subject::Subject;
 use env::Rng;
-use integrity::Plant;
 use vfs::Kind;
-use volume::Mode;
-
-/// A number that stands for a run: its answers and everything the disk was asked.
-pub type Digest = u64;
-
-/// Runs `count` random operations of this seed. Err: the first difference.
-pub fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
-    let mut rng = Rng::new(seed);
-    let mut model = Model::default();
-    let mut v = Subject::open(
-        new_disks(8 << 20, Setting::plain(mode)),
-        Setting::plain(mode),
-        false,
-        (Plant::NONE, seed),
-    )?;
-    let mut digest = 0u64;
-    for n in 0..count {
-        let act = random_act(&mut rng, &model);
-        let (want, got) = (model.clone().apply(&act), v.act(n, &act));
-        if got == Err(vfs::FsError::NoSpace) {
-            continue; // the model's disk is larger
-        }
-        if want != got {
-            return Err(format!("seed {seed}, {n}: {act:?}: model {want:?}, volume {got:?}"));
-        }
-        let _ = model.apply(&act);
-        digest = digest.rotate_left(5) ^ u64::from(got.is_ok());
-    }
-    compare(&mut v, &model).map_err(|e| format!("seed {seed}: {e}"))?;
-    for w in &v.world.trace.writes {
-        let sum =
-            w.bytes.iter().fold(w.at, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
-        digest = digest.rotate_left(7) ^ sum;
-    }
-    Ok(digest)
-}
 
 /// The volume's tree against the model's.
+#[cfg(test)]
 pub(crate) fn compare(v: &mut Subject, model: &Model) -> Result<(), String> {
     let seen = v.tree(true).map_err(|e| format!("reading the tree: {e}"))?;
     differs(&seen, model)
@@ -120,6 +85,44 @@ pub(crate) fn random_act(rng: &mut Rng, model: &Model) -> Act {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::subject::{Setting, new_disks};
+    use integrity::Plant;
+    use volume::Mode;
+
+    /// A number that stands for a run: its answers and everything the disk was asked.
+    type Digest = u64;
+
+    /// Runs `count` random operations of this seed. Err: the first difference.
+    fn random_run(mode: Mode, seed: u64, count: u64) -> Result<Digest, String> {
+        let mut rng = Rng::new(seed);
+        let mut model = Model::default();
+        let mut v = Subject::open(
+            new_disks(8 << 20, Setting::plain(mode)),
+            Setting::plain(mode),
+            false,
+            (Plant::NONE, seed),
+        )?;
+        let mut digest = 0u64;
+        for n in 0..count {
+            let act = random_act(&mut rng, &model);
+            let (want, got) = (model.clone().apply(&act), v.act(n, &act));
+            if got == Err(vfs::FsError::NoSpace) {
+                continue; // the model's disk is larger
+            }
+            if want != got {
+                return Err(format!("seed {seed}, {n}: {act:?}: model {want:?}, volume {got:?}"));
+            }
+            let _ = model.apply(&act);
+            digest = digest.rotate_left(5) ^ u64::from(got.is_ok());
+        }
+        compare(&mut v, &model).map_err(|e| format!("seed {seed}: {e}"))?;
+        for w in &v.world.trace.writes {
+            let sum =
+                w.bytes.iter().fold(w.at, |h, &b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            digest = digest.rotate_left(7) ^ sum;
+        }
+        Ok(digest)
+    }
 
     fn modes() -> impl Iterator<Item = Mode> + Clone {
         Mode::all().map(|m| m.mode)

@@ -139,7 +139,7 @@ impl Geometry {
         self.segment_blocks - 2 - self.segment_blocks / 128
     }
     /// Blocks that a group has at most, so that there is always room for one.
-    pub fn group_max(&self) -> u32 {
+    pub(crate) fn group_max(&self) -> u32 {
         // The largest call that a mount makes is 256 blocks of contents.
         (self.blocks() / 12).clamp(64, 360) as u32
     }

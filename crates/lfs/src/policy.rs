@@ -76,7 +76,7 @@ impl Costs {
     }
 
     /// The same where it is known what lies where only if some is in memory; else all is read.
-    pub fn read_of(&self, c: &Candidate) -> f64 {
+    pub(crate) fn read_of(&self, c: &Candidate) -> f64 {
         if c.cached == 0 { self.segment } else { self.read(c) }
     }
 

@@ -72,7 +72,7 @@ impl Ground {
     }
 
     /// The disk that was named for its log.
-    pub fn log_disk(&self) -> Option<Rc<dyn Disk>> {
+    pub(crate) fn log_disk(&self) -> Option<Rc<dyn Disk>> {
         let below = self.log.map(|(id, bytes)| self.env.port().disk(id, bytes))?;
         Some(match &self.claim {
             Some(claim) => Rc::new(Fenced { below, claim: claim.clone() }),

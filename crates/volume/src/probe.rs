@@ -126,7 +126,7 @@ impl Probe {
     }
     /// May it be used in this mode as a crash has left it? Whoever used it last did so in a mode
     /// that leaves nothing but space to give back, and it is the same.
-    pub fn is_usable_at_once(&self, mode: Mode) -> bool {
+    pub(crate) fn is_usable_at_once(&self, mode: Mode) -> bool {
         let last = self.state().filter(|s| !s.clean).and_then(|s| Mode::by_name(&s.mode));
         let own = last == Some(mode) && mode.info().after_crash == AfterCrash::GiveBack;
         own && !self.needs_recovery && self.superblock.state() & STATE_ERROR == 0

@@ -52,7 +52,7 @@ pub fn from_kernel(v: &[u8]) -> Option<Vec<AclEntry>> {
 
 /// Is it a list POSIX allows: sorted by tag, the three base entries once, a mask if anybody is
 /// named?
-pub fn is_valid(list: &[AclEntry]) -> bool {
+pub(crate) fn is_valid(list: &[AclEntry]) -> bool {
     let count = |t| list.iter().filter(|e| e.tag == t).count();
     let any_named = list.iter().any(|e| named(e.tag));
     list.iter().all(|e| e.perm <= 7 && matches!(e.tag, 1 | 2 | 4 | 8 | 16 | 32))

@@ -50,25 +50,6 @@ fn next(map: &[u8], from: usize, to: usize, want: bool) -> Option<usize> {
     None
 }
 
-/// The first run of clear bits at or after `from`, of at most `want` bits; the longest seen if none
-/// is that long within `to`. Returns (first bit, length).
-pub fn zero_run(map: &[u8], from: usize, to: usize, want: usize) -> Option<(usize, usize)> {
-    let mut best: Option<(usize, usize)> = None;
-    let mut at = from;
-    while let Some(start) = next_zero(map, at, to) {
-        let limit = (start + want).min(to);
-        let end = next_one(map, start, limit).unwrap_or(limit);
-        if end - start >= want {
-            return Some((start, want));
-        }
-        if best.is_none_or(|(_, len)| end - start > len) {
-            best = Some((start, end - start));
-        }
-        at = end + 1;
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,10 +60,6 @@ mod tests {
         for b in [3, 70, 71, 72, 200] {
             clear(&mut map, b);
         }
-        assert_eq!(zero_run(&map, 0, 256, 1), Some((3, 1)));
-        assert_eq!(zero_run(&map, 0, 256, 3), Some((70, 3)));
-        assert_eq!(zero_run(&map, 0, 256, 9), Some((70, 3)));
-        assert_eq!(zero_run(&map, 73, 200, 1), None);
         assert_eq!(count_zeros(&map, 256), 5);
         assert_eq!(next_one(&map, 70, 256), Some(73));
     }

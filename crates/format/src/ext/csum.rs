@@ -94,7 +94,7 @@ impl Sums {
         crc(!0, uuid)
     }
     /// The start of `uninit_bg`'s sums.
-    pub fn start_of(uuid: &[u8; 16]) -> u16 {
+    pub(crate) fn start_of(uuid: &[u8; 16]) -> u16 {
         crc16(!0, uuid)
     }
     /// Bytes at the end of each of a directory's blocks that hold no entries.

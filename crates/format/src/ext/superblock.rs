@@ -182,7 +182,7 @@ impl Superblock {
         (may && self.has_incompat(features::incompat::MMP)).then_some(BlockNo(at))
     }
     /// Sets [`Superblock::mmp_block`].
-    pub fn set_mmp_block(&mut self, v: BlockNo) {
+    pub(crate) fn set_mmp_block(&mut self, v: BlockNo) {
         set32(&mut self.0[..], MMP_BLOCK, v.0 as u32);
         set32(&mut self.0[..], MMP_BLOCK + 4, (v.0 >> 32) as u32);
         self.seal();
@@ -386,7 +386,7 @@ impl Superblock {
         if wide { usize::from(self.desc_size()) } else { 32 }
     }
     /// The groups with copies of the superblock, beside the first (sparse_super2); 0: none.
-    pub fn backup_groups(&self) -> [u32; 2] {
+    pub(crate) fn backup_groups(&self) -> [u32; 2] {
         [le32(&self.0[..], 0x24c), le32(&self.0[..], 0x250)]
     }
     /// Has it this COMPAT bit?
@@ -470,7 +470,7 @@ impl Superblock {
         self.0[0xd0..0xe0].try_into().expect("16 bytes")
     }
     /// Names a journal on another device.
-    pub fn set_journal_uuid(&mut self, uuid: &[u8; 16]) {
+    pub(crate) fn set_journal_uuid(&mut self, uuid: &[u8; 16]) {
         self.0[0xd0..0xe0].copy_from_slice(uuid);
         self.seal();
     }

@@ -98,11 +98,6 @@ impl Head {
     }
 }
 
-/// Is transaction `a` later than `b`? The numbers wrap around.
-pub fn is_later(a: u32, b: u32) -> bool {
-    a.wrapping_sub(b).cast_signed() > 0
-}
-
 /// The CRC-32C that jbd2 uses: with a seed, and not inverted at the end.
 fn crc(seed: u32, bytes: &[u8]) -> u32 {
     !crc32c::crc32c_append(!seed, bytes)

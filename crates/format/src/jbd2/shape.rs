@@ -89,7 +89,7 @@ impl Shape {
         }
     }
     /// Is the checksum at the end of a descriptor or revocation right?
-    pub fn is_sealed(&self, block: &[u8]) -> bool {
+    pub(crate) fn is_sealed(&self, block: &[u8]) -> bool {
         assert_eq!(block.len(), self.block_bytes, "a whole block");
         if self.sums == Sums::None {
             return true;

@@ -30,7 +30,7 @@ impl Profile {
         self != Profile::Ext2
     }
     /// Is it one of ext4's?
-    pub fn is_ext4(self) -> bool {
+    pub(crate) fn is_ext4(self) -> bool {
         matches!(self, Profile::Ext4 { .. })
     }
 }

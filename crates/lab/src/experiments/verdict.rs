@@ -41,7 +41,7 @@ impl Verdict {
     }
 
     /// Is it worse than `stated`?
-    pub fn is_worse_than(self, stated: Verdict) -> bool {
+    pub(crate) fn is_worse_than(self, stated: Verdict) -> bool {
         self.rank() > stated.rank()
     }
 }

@@ -122,7 +122,7 @@ fn cheetah_9lp_seek() -> SeekCurve {
 /// HP 97560 (matthews-1997's reads), as Ruemmler and Wilkes measured it: 1.37 GB, 4,002 turns a
 /// minute, seeks of 12.8 ms on average; a buffer of 128 KiB that reads 64 KiB ahead. The bus is an
 /// assumption.
-pub fn hp97560() -> Geometry {
+pub(crate) fn hp97560() -> Geometry {
     let seek = |d: u32| match d {
         0..=383 => 3240.0 + 400.0 * f64::from(d).sqrt(),
         _ => 8000.0 + 8.0 * f64::from(d),

@@ -30,7 +30,7 @@ impl SeekCurve {
 
     /// The mean time between two cylinders, each equally likely: the distance `x`, as a part of
     /// all, has the density `2 * (1 - x)`.
-    pub fn mean_us(&self, cylinders: u32) -> f64 {
+    pub(crate) fn mean_us(&self, cylinders: u32) -> f64 {
         const STEPS: u32 = 4096;
         let at = |i: u32| {
             let x = (f64::from(i) + 0.5) / f64::from(STEPS);
@@ -186,7 +186,8 @@ impl Geometry {
     /// The mean time of a random access of `bytes` that the buffer does not hold: overhead, seek,
     /// half a turn, transfer. Sectors are equally likely, so the outer cylinders, which have more,
     /// are likelier.
-    pub fn mean_access_us(&self, bytes: u64, write: bool) -> f64 {
+    #[cfg(test)]
+    pub(super) fn mean_access_us(&self, bytes: u64, write: bool) -> f64 {
         const PARTS: u64 = 512;
         let all = self.capacity_bytes() / SECTOR_BYTES;
         let at: Vec<Place> =

@@ -52,7 +52,7 @@ impl InodeHandle {
     }
 
     /// Sets a regular file's length; all of it is announced.
-    pub fn edit_size(&self, txn: &mut impl Transaction, change: Change, size: u64) {
+    pub(crate) fn edit_size(&self, txn: &mut impl Transaction, change: Change, size: u64) {
         for (at, half) in SIZE_AT.into_iter().zip([size as u32, (size >> 32) as u32]) {
             self.edit_all(txn, at..at + 4, change, |b| b.copy_from_slice(&half.to_le_bytes()));
         }

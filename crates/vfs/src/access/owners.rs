@@ -32,7 +32,7 @@ pub struct Owned {
 }
 
 /// May the caller do what is root's, as far as we have to ask?
-pub fn is_privileged(cred: &Cred) -> bool {
+pub(crate) fn is_privileged(cred: &Cred) -> bool {
     !cred.check || cred.uid == 0
 }
 
