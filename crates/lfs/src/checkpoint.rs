@@ -21,11 +21,12 @@ use crate::extents::{Extent, Extents};
 use crate::geometry::{BLOCK, BLOCK_BYTES, Place, SLOTS, SegNo, Virt};
 use crate::merge::Merge;
 use crate::patches::Range;
+use crate::possible::are_chunks;
 use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_page};
 use crate::snapshot::Snapshots;
 use crate::state::State;
 use crate::store::Inner;
-use crate::table::Page;
+use crate::table::{Page, damaged};
 use crate::totals::Totals;
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
@@ -235,6 +236,10 @@ impl Inner {
         let written = self.state.borrow().stats.table_blocks - tables;
         let own = body.encode().len().div_ceil(BLOCK_BYTES) as u64 + 1;
         body.totals.add_tables(written + own);
+        // What could not be read again is not written over what can.
+        let place = SLOTS[(body.generation % 2) as usize];
+        let wrong = |what| damaged(place, &format!("{what} of a checkpoint to be written"));
+        body.check(&self.geometry).map_err(wrong)?;
         let raw = body.encode();
         slot.generation = body.generation;
         (slot.bytes, slot.sum) = (raw.len() as u32, crc32c::crc32c_append(self.seed, &raw));
@@ -446,15 +451,24 @@ impl Inner {
         Ok(())
     }
 
-    /// A body that a slot names; None: it is damaged.
-    pub(crate) async fn read_body(&self, slot: &Slot) -> Result<Option<Body>, DiskError> {
+    /// A body that a slot names. Errors: it is damaged, or the disk's.
+    pub(crate) async fn read_body(&self, slot: &Slot) -> Result<Body, DiskError> {
+        let place = slot.chunks.first().map_or(Place(0), |c| c.0);
+        let wrong = |what: &str| damaged(place, &format!("{what} of a checkpoint's body"));
+        if !are_chunks(&slot.chunks, u64::from(slot.bytes), &self.geometry) {
+            return Err(wrong("the place"));
+        }
         let raw = self.read_chunks(&slot.chunks).await?;
         let raw = raw.get(..slot.bytes as usize).unwrap_or(&[]);
         if crc32c::crc32c_append(self.seed, raw) != slot.sum {
-            return Ok(None);
+            return Err(wrong("the checksum"));
         }
-        let body = Body::decode(raw).filter(|b| b.generation == slot.generation);
-        Ok(body.filter(|b| b.is_possible(&self.geometry)))
+        let body = Body::decode(raw).ok_or_else(|| wrong("the form"))?;
+        if body.generation != slot.generation {
+            return Err(wrong("the number"));
+        }
+        body.check(&self.geometry).map_err(wrong)?;
+        Ok(body)
     }
 
     /// The runs of a body, with their indices.
@@ -462,11 +476,16 @@ impl Inner {
         let mut runs = Vec::new();
         for (run, pages) in &body.runs {
             let mut run = run.clone();
+            let place = run.index.first().map_or(Place(0), |c| c.0);
+            let wrong = || damaged(place, "the index of a run of the table");
+            let bytes = *pages as u64 * 16;
+            if !are_chunks(&run.index, bytes, &self.geometry) {
+                return Err(wrong());
+            }
             let raw = self.read_chunks(&run.index).await?;
-            let raw = raw.get(..pages * 16).unwrap_or(&[]);
-            if !run.load_index(self.seed, raw) {
-                let place = run.index.first().map_or(Place(0), |c| c.0);
-                return Err(crate::table::damaged(place, "the index of a run of the table"));
+            let raw = raw.get(..bytes as usize).unwrap_or(&[]);
+            if !run.load_index(self.seed, raw) || !run.is_possible(*pages, &self.geometry) {
+                return Err(wrong());
             }
             runs.push(Rc::new(run));
         }
@@ -476,10 +495,6 @@ impl Inner {
     async fn read_chunks(&self, chunks: &[Chunk]) -> Result<Vec<u8>, DiskError> {
         let mut raw = Vec::new();
         for (place, n) in chunks {
-            // It may go on from one segment to the next, which lies behind it.
-            if !self.geometry.are_segments(*place, u64::from(*n)) {
-                return Ok(Vec::new()); // its sum will be wrong
-            }
             raw.extend_from_slice(self.read_blocks(*place, u64::from(*n)).await?.bytes());
         }
         Ok(raw)

@@ -63,6 +63,10 @@ impl Extents {
         let e = Extent { v: Virt(start), n, place };
         (v.0 < e.end()).then_some(e)
     }
+    /// Where the first extent begins that begins behind this block.
+    pub(crate) fn next(&self, v: Virt) -> Option<u64> {
+        self.0.range(v.0 + 1..).next().map(|(v, _)| *v)
+    }
     fn put(&mut self, e: Extent) {
         self.0.insert(e.v.0, (e.n, e.place));
     }

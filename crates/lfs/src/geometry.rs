@@ -128,11 +128,12 @@ impl Geometry {
     pub(crate) fn are_blocks(&self, v: Virt, n: u64) -> bool {
         let (snapshot, first) = self.owner(v);
         let most = if snapshot == 0 { self.known_blocks() } else { self.virtual_blocks };
-        first.0.checked_add(n).is_some_and(|end| end <= most)
+        let known = snapshot <= self.snapshots_max();
+        known && first.0.checked_add(n).is_some_and(|end| end <= most)
     }
-    /// The copy of the superblock at the end of a disk.
+    /// The copy of the superblock at the end of a disk, which may have no block at all.
     pub(crate) fn last_copy(disk_bytes: u64) -> Place {
-        Place(disk_bytes / BLOCK - 1)
+        Place((disk_bytes / BLOCK).saturating_sub(1))
     }
     /// Live blocks that a segment holds when the cleaner has packed it, summaries aside.
     pub(crate) fn packed(&self) -> u32 {

@@ -84,13 +84,10 @@ impl Source {
             if !self.ready.is_empty() || *page == run.pages.len() {
                 return Ok(());
             }
-            let place = run.pages[*page].1;
+            let number = *page;
             *page += 1;
-            self.ready = match inner.page_in_memory(place) {
-                Some(page) => page.iter().copied().collect(),
-                // Not kept: a merge reads each once.
-                None => inner.read_page(place).await?.into(),
-            };
+            // Not kept: a merge reads each once.
+            self.ready = inner.read_page(run, number).await?.iter().copied().collect();
         }
     }
 }

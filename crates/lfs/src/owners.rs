@@ -23,9 +23,11 @@ impl Owners {
     pub fn own_end(&self, owner: u32) -> u64 {
         (u64::from(owner) + 1) << self.bits
     }
-    /// Whose it is, and which of his.
+    /// Whose it is, and which of his. A number from a disk may name an owner that no number has:
+    /// that is the highest, and never one of those that there are.
     pub fn owner(&self, v: Virt) -> (u32, Virt) {
-        ((v.0 >> self.bits) as u32, Virt(v.0 & ((1 << self.bits) - 1)))
+        let owner = u32::try_from(v.0 >> self.bits).unwrap_or(u32::MAX);
+        (owner, Virt(v.0 & ((1 << self.bits) - 1)))
     }
     /// The highest number of a snapshot, where a block's number has `most` bits.
     pub fn snapshots_max(&self, most: u32) -> u32 {
@@ -48,6 +50,13 @@ mod tests {
                 assert_eq!(owners.own_end(owner), owners.own_block(owner + 1, Virt(0)).0);
             }
         }
+        let owners = Owners::of(1 << 11);
+        let far = Virt(1 << (32 + 12) | 7);
+        assert_eq!(
+            owners.owner(far),
+            (u32::MAX, Virt(7)),
+            "not the volume's: it is cut to no bits"
+        );
         assert_eq!(Owners::of(255).snapshots_max(56), (1 << 30) - 1);
         assert_eq!(Owners::of(1 << 40).snapshots_max(63), (1 << 22) - 1);
     }

@@ -227,6 +227,9 @@ impl Inner {
                 break;
             }
             at += u64::from(s.payload) + 1;
+            if at > u64::from(self.geometry.segment_blocks) {
+                break; // what it says lies in it would lie in another
+            }
             all.push(s);
         }
         Ok(all)

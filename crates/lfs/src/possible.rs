@@ -4,23 +4,41 @@
 
 use crate::checkpoint::Body;
 use crate::extents::Extent;
-use crate::geometry::{Geometry, SegNo};
+use crate::geometry::{BLOCK, Geometry, SegNo, Virt};
 use crate::measure::Speed;
+use crate::run::{Chunk, PAGE_EXTENTS, Run};
+use crate::summary::{Entry, Summary};
 use std::collections::BTreeSet;
 
 /// Numbers that are counted up from 0 never come as far.
 const COUNTED_MAX: u64 = 1 << 60;
+/// Runs of a table at most, whatever program has written it.
+const RUNS_MAX: usize = 64;
 
 impl Body {
-    /// Is it a body of a store of this shape?
-    pub(crate) fn is_possible(&self, g: &Geometry) -> bool {
+    /// Is it a body of a store of this shape? Errors: what of it is not.
+    pub(crate) fn check(&self, g: &Geometry) -> Result<(), &'static str> {
+        let must = |is_right: bool, what| if is_right { Ok(()) } else { Err(what) };
         let counted = [self.generation, self.serial, self.epoch, self.stamp];
-        counted.iter().all(|n| *n < COUNTED_MAX)
-            && self.segments.len() == g.segments as usize
-            && self.segments.iter().all(|s| s.is_possible(g, self.stamp))
-            && self.are_heads_possible(g)
-            && self.ranges.iter().all(|(v, _)| g.are_blocks(*v, 1))
-            && self.snapshots.last <= g.snapshots_max()
+        must(counted.iter().all(|n| *n < COUNTED_MAX), "a counter")?;
+        must(self.segments.len() == g.segments as usize, "the usage table's length")?;
+        must(self.segments.iter().all(|s| s.is_possible(g, self.stamp)), "the usage table")?;
+        must(self.are_heads_possible(g), "a head")?;
+        let ranges = self.ranges.iter().all(|(v, _)| v.0 < g.virtual_blocks);
+        must(ranges, "the block of a range")?;
+        must(self.are_runs_possible(g), "a run")?;
+        let snapshots = self.snapshots.last <= g.snapshots_max();
+        must(snapshots && self.snapshots.all.iter().all(|s| s.id > 0), "a snapshot's number")
+    }
+
+    /// Each page of each run has a block of its own, and each extent a place in a page.
+    fn are_runs_possible(&self, g: &Geometry) -> bool {
+        let pages: u64 = self.runs.iter().map(|r| r.1 as u64).sum();
+        let fits = |(run, pages): &(Run, usize)| {
+            let pages = *pages as u64;
+            (pages..=pages * PAGE_EXTENTS as u64).contains(&run.extents)
+        };
+        self.runs.len() <= RUNS_MAX && pages <= g.blocks() && self.runs.iter().all(fits)
     }
 
     /// Each head has two segments of its own, which hold contents or nothing.
@@ -30,7 +48,10 @@ impl Body {
         self.heads.len() == usize::from(g.heads)
             && all().all(open)
             && are_different(all())
-            && self.heads.iter().all(|h| h.1 <= g.segment_blocks)
+            && self.heads.iter().all(|h| {
+                let live = |n: SegNo| self.segments.get(n.0 as usize).map_or(0, |s| s.live);
+                h.1 <= g.segment_blocks && live(h.0) <= h.1 && live(h.2) == 0
+            })
     }
 }
 
@@ -39,6 +60,45 @@ impl crate::checkpoint::SavedSegment {
         let empty = self.live == 0 || !(self.free || self.table);
         empty && self.live < g.segment_blocks && self.youngest <= stamp
     }
+}
+
+impl Run {
+    /// Can it have this index, of so many pages: in order, and each in a segment?
+    pub(crate) fn is_possible(&self, pages: usize, g: &Geometry) -> bool {
+        let rises = self.pages.windows(2).all(|w| w[0].0 < w[1].0);
+        let lie = self.pages.iter().all(|p| g.segment_of(p.1).is_some());
+        self.pages.len() == pages && rises && lie
+    }
+}
+
+impl Summary {
+    /// Can a log of a store of this shape have it? Errors: what of it cannot be.
+    pub(crate) fn check(&self, g: &Geometry) -> Result<(), &'static str> {
+        let counted = [self.serial, self.epoch, self.stamp];
+        if !counted.iter().all(|n| *n < COUNTED_MAX) {
+            return Err("a counter");
+        }
+        let right = |e: &Entry| {
+            let (v, n) = e.blocks();
+            let is_own = |v: Virt| g.owner(v).0 > 0;
+            g.are_blocks(v, n)
+                && match e {
+                    Entry::Range { v, .. } => v.0 < g.virtual_blocks,
+                    Entry::Snapshot(s) => (1..=g.snapshots_max()).contains(&s.id),
+                    Entry::Handed { v, to, .. } => is_own(*v) && *to > 0 && *to < g.owner(*v).0,
+                    _ => true,
+                }
+        };
+        if self.entries.iter().all(right) { Ok(()) } else { Err("an entry") }
+    }
+}
+
+/// Can bytes of this number lie there, one block behind the other, all in segments? A chunk may go
+/// on from one segment to the next, which lies behind it.
+pub(crate) fn are_chunks(chunks: &[Chunk], bytes: u64, g: &Geometry) -> bool {
+    let blocks: u64 = chunks.iter().map(|c| u64::from(c.1)).sum();
+    let lies = |c: &Chunk| c.1 > 0 && g.are_segments(c.0, u64::from(c.1));
+    blocks == bytes.div_ceil(BLOCK) && blocks <= g.blocks() && chunks.iter().all(lies)
 }
 
 /// Are these segments all different?

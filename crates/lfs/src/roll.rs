@@ -7,7 +7,7 @@ use crate::possible::are_different;
 use crate::state::State;
 use crate::store::Inner;
 use crate::summary::{Entry, Summary, sum_of};
-use crate::table::Base;
+use crate::table::{Base, damaged};
 use crate::usage::Use;
 use env::DiskError;
 
@@ -129,10 +129,27 @@ impl Inner {
             return Ok(None); // no store goes on in a segment that another head has
         }
         let offset = (summary.place.0 - self.geometry.start(segment).0 + n) as u32;
+        let wrong = |what: &str| damaged(summary.place, &format!("{what} of a partial segment"));
+        summary.check(&self.geometry).map_err(wrong)?;
+        if self.plant.is_none() && !self.may_be_next(chain.heads[h], segment, summary.next) {
+            return Err(wrong("the next segment"));
+        }
         chain.heads[h] = (segment, offset, summary.next);
         (chain.serial, chain.sum, chain.epoch) = (summary.serial, sum, summary.epoch);
         seen[h].clear();
         Ok(Some((summary, sum)))
+    }
+
+    /// May a head that has come to `segment` have announced this one (I2, I3)? It stays what it was
+    /// while the head stays, and what is announced anew held nothing when the checkpoint was
+    /// written, nor was it named by it.
+    fn may_be_next(&self, head: (SegNo, u32, SegNo), segment: SegNo, next: SegNo) -> bool {
+        if head.0 == segment {
+            return head.2 == next;
+        }
+        let s = self.state.borrow();
+        let is_named = s.named[1].contains(&next);
+        !is_named && s.usage.get(next).live == 0
     }
 
     /// Where a head may have gone on: behind its last partial, or in the announced segment (I3).
@@ -169,6 +186,18 @@ impl Inner {
         }
     }
 
+    /// Is what an entry says of snapshots so that there can be such (S3, S5)?
+    fn check_snapshots(&self, summary: &Summary, entry: &Entry) -> Result<(), DiskError> {
+        let s = self.state.borrow();
+        let right = match entry {
+            Entry::Snapshot(new) => new.id > s.snapshots.last,
+            Entry::Handed { to, .. } => s.snapshots.knows(*to),
+            _ => true,
+        };
+        let wrong = || damaged(summary.place, "a record of a snapshot in a partial segment");
+        if right { Ok(()) } else { Err(wrong()) }
+    }
+
     /// What a partial of a whole group says is so. `known`: where the table has its blocks, if that
     /// was asked already.
     async fn replay(
@@ -184,14 +213,13 @@ impl Inner {
         }
         for (entry, place) in entries(summary) {
             let (v, n) = entry.blocks();
-            if !self.geometry.are_blocks(v, n) {
-                continue;
-            }
+            self.check_snapshots(summary, &entry)?;
             let asked = if known.is_none() { Some(self.base_for(&entry).await?) } else { None };
             let base = known.or(asked.as_ref()).expect("one of them is there");
             let mut s = self.state.borrow_mut();
             match entry {
                 Entry::Written { stamp, .. } => {
+                    let stamp = stamp.min(summary.stamp);
                     s.patches.remove(v);
                     s.written_again(v, base);
                     s.replace(Extent { v, n: 1, place: Some(place) }, stamp, None);
@@ -200,6 +228,7 @@ impl Inner {
                 Entry::Moved { stamp, from, .. } => {
                     let now = s.table.place(v, base);
                     if now == Some(from) {
+                        let stamp = stamp.min(summary.stamp);
                         if s.planted("move-drops-ranges") {
                             s.patches.remove(v);
                         }
@@ -209,7 +238,7 @@ impl Inner {
                 Entry::Plugged { stamp, from, to, .. } => {
                     let hole = self.geometry.segment_of(to).map(|seg| s.usage.get(seg).used);
                     if s.table.place(v, base) == Some(from) && hole == Some(Use::Closed) {
-                        s.plugged(v, (from, stamp), to);
+                        s.plugged(v, (from, stamp.min(summary.stamp)), to);
                     }
                 }
                 Entry::Free { .. } => {

@@ -50,6 +50,14 @@ impl Run {
         w.0
     }
 
+    /// Does the page of this number hold what the index says: from its first block on, up to where
+    /// the next page begins?
+    pub(crate) fn has_page(&self, number: usize, page: &[Extent]) -> bool {
+        let first = page.first().is_some_and(|e| e.v == self.pages[number].0);
+        let next = self.pages.get(number + 1).map_or(u64::MAX, |p| p.0.0);
+        first && page.last().is_some_and(|e| e.end() <= next)
+    }
+
     /// Takes the index in; false: its sum is wrong.
     pub(crate) fn load_index(&mut self, seed: u32, raw: &[u8]) -> bool {
         let mut r = Reader(raw);

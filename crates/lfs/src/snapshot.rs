@@ -87,6 +87,7 @@ impl Snapshot {
     /// The reverse; None: it is damaged.
     pub fn decode(r: &mut Reader<'_>) -> Option<Snapshot> {
         let (id, ended, made, len) = (r.u32()?, r.u32()? != 0, r.u64()?, r.u32()?);
+        let len = Some(len).filter(|n| *n as usize <= NAME_BYTES_MAX)?;
         let name = String::from_utf8(r.bytes(len as usize)?.to_vec()).ok()?;
         Some(Snapshot { id, made, name, ended })
     }

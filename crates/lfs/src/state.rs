@@ -159,7 +159,7 @@ impl State {
             plant: options.plant,
             planner: Planner::new(options.policy, costs, blocks),
             table: Table::default(),
-            usage: Usage::new(geometry.segments),
+            usage: Usage::new(geometry.segments, geometry.segment_blocks),
             deaths: Deaths::default(),
             residents: Residents::default(),
             graph: crate::reorganise::is_wanted(options).then(Graph::default),

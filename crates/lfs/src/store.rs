@@ -9,12 +9,14 @@ use crate::pace::Purpose;
 use crate::policy::Policy;
 use crate::state::{State, Stats};
 use crate::superblock::superblock;
+use crate::table::damaged;
 use crate::totals::Totals;
-use crate::usage::Filled;
+use crate::usage::{Filled, Use};
 use crate::{checkpoint, clean};
 use env::sync::{Lock, Notify};
 use env::{Block, Disk, DiskError, DiskErrorKind, Env};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// How to open one.
@@ -236,30 +238,53 @@ impl Inner {
             slots.extend(checkpoint::Slot::decode(self.seed, raw.bytes()));
         }
         slots.sort_by_key(|s| std::cmp::Reverse(s.generation));
+        let mut wrong = Vec::new();
         for slot in wanted(&slots, self.options.at)? {
-            let body = self.read_body(slot).await.map_err(|e| e.to_string())?;
-            let Some(body) = body else {
-                tracing::warn!("checkpoint {} is damaged", slot.generation);
-                continue;
+            let found = async {
+                let body = self.read_body(slot).await?;
+                let runs = self.read_runs(&body).await?;
+                let named = self.segments_named(&runs, &slot.chunks);
+                self.check_named(&body, &named)?;
+                Ok::<_, DiskError>((body, runs, named))
             };
-            match self.read_runs(&body).await {
-                Ok(runs) => {
-                    self.take_in(&body, runs, slot);
+            match found.await {
+                Ok((body, runs, named)) => {
+                    self.take_in(&body, runs, named);
                     return Ok(body.generation);
                 }
-                Err(e) => tracing::warn!("checkpoint {}: {e}", slot.generation),
+                Err(e) => {
+                    tracing::warn!("checkpoint {}: {e}", slot.generation);
+                    wrong.push(format!("; checkpoint {}: {e}", slot.generation));
+                }
             }
         }
-        Err("neither checkpoint of the store can be read: its device is damaged".into())
+        let wrong = wrong.concat();
+        Err(format!("neither checkpoint of the store can be read: its device is damaged{wrong}"))
+    }
+
+    /// What the table and a checkpoint's body lie in is nobody else's.
+    fn check_named(
+        &self,
+        body: &checkpoint::Body,
+        named: &BTreeSet<SegNo>,
+    ) -> Result<(), DiskError> {
+        // What was free when it was begun may have been taken for itself.
+        let is_own = |n: &SegNo| {
+            let saved = body.segments.get(n.0 as usize);
+            saved.is_some_and(|s| s.live == 0 && (s.free || s.table))
+        };
+        match named.iter().find(|n| !is_own(n)) {
+            Some(n) => Err(damaged(self.geometry.start(*n), "a segment of the table and contents")),
+            None => Ok(()),
+        }
     }
 
     fn take_in(
         &self,
         body: &checkpoint::Body,
         runs: Vec<Rc<crate::run::Run>>,
-        slot: &checkpoint::Slot,
+        named: BTreeSet<SegNo>,
     ) {
-        let named = self.segments_named(&runs, &slot.chunks);
         let mut s = self.state.borrow_mut();
         let s = &mut *s;
         (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
@@ -273,20 +298,20 @@ impl Inner {
         }
         for (n, saved) in (0..).map(SegNo).zip(&body.segments) {
             if saved.table {
-                s.usage.claim(n, crate::usage::Use::Table);
+                s.usage.claim(n, Use::Table);
                 s.named[0].insert(n);
             } else {
                 s.usage.load(n, (saved.live, saved.youngest), saved.free);
             }
         }
         for n in &named {
-            s.usage.claim(*n, crate::usage::Use::Table);
+            s.usage.claim(*n, Use::Table);
         }
         s.named[1] = named;
         body.ranges.iter().for_each(|(v, r)| s.patches.add(*v, r, None));
         for head in &body.heads {
-            s.usage.claim(head.0, crate::usage::Use::Open);
-            s.usage.claim(head.2, crate::usage::Use::Open);
+            s.usage.claim(head.0, Use::Open);
+            s.usage.claim(head.2, Use::Open);
             s.heads.push(Head::at(*head));
         }
         s.table.runs = runs;
@@ -350,6 +375,11 @@ impl Inner {
                 (0..n).map(|i| s.pending.get(&place.plus(i).0).cloned()).collect();
             let segments: Vec<SegNo> =
                 (0..n).filter_map(|i| self.geometry.segment_of(place.plus(i))).collect();
+            // A damaged table may lead to what anybody may take.
+            let holds = |seg: &SegNo| matches!(s.usage.get(*seg).used, Use::Open | Use::Closed);
+            if !segments.iter().all(holds) {
+                return Err(damaged(place, "what the table says of a block that would lie here"));
+            }
             segments.iter().for_each(|seg| s.usage.reading(*seg, true));
             (found, segments)
         };

@@ -53,7 +53,9 @@ impl Inner {
         let (start, mut named) = (self.geometry.start(segment), Vec::new());
         let mut seen = IdSet::default();
         // A block that was plugged into a slot that it once had is in both, and is one.
+        let newest = self.state.borrow().stamp;
         for (put, stamp, slot) in plugs.chain(puts) {
+            let stamp = stamp.min(newest);
             let from = start.plus(u64::from(slot));
             if let Some(v) = self.whose(put, from).await?
                 && seen.insert(from.0)
@@ -145,8 +147,10 @@ impl Inner {
                 _ => None,
             }));
         }
-        let mut seen = IdSet::default();
+        let (mut seen, newest) = (IdSet::default(), self.state.borrow().stamp);
         for (v, stamp, from, head) in named {
+            // Nothing has summed up what summaries say here: no block is of days to come.
+            let stamp = stamp.min(newest);
             if let Some(v) = self.whose(v, from).await?
                 && seen.insert(from.0)
             {

@@ -6,7 +6,7 @@
 //! writing, the runs from the newest to the oldest. Nothing found is a block never written.
 
 use crate::extents::{Extent, Extents};
-use crate::geometry::{BLOCK_BYTES, Place, Virt};
+use crate::geometry::{BLOCK, BLOCK_BYTES, Place, Virt};
 use crate::possible::are_extents;
 use crate::run::{Run, decode_page};
 use crate::store::Inner;
@@ -94,7 +94,12 @@ impl Table {
     }
     /// Need the runs not be asked about this range?
     fn is_new(&self, v: Virt, n: u64) -> bool {
-        (v.0..v.0 + n).all(|v| self.new_of(Virt(v)).is_some())
+        let (mut at, end) = (v.0, v.0 + n);
+        while at < end {
+            let Some(e) = self.new_of(Virt(at)) else { return false };
+            at = e.end();
+        }
+        true
     }
     /// Is what was asked of the runs still what they say?
     pub(crate) fn is_current(&self, base: &Base) -> bool {
@@ -104,16 +109,30 @@ impl Table {
     pub(crate) fn place(&self, v: Virt, base: &Base) -> Option<Place> {
         self.entry(v, base).and_then(|e| e.at(v))
     }
-    /// The mapping of blocks from `v` on, at most up to `to`, that lie one behind the other.
+    /// Blocks from `v` on of which one source says where they lie, at most up to `to`.
+    fn piece(&self, v: Virt, to: u64, base: &Base) -> Extent {
+        assert!(self.is_current(base), "the runs are asked again when they have changed");
+        let mut end = to;
+        let sources = [Some(&self.active), self.frozen.as_deref(), Some(&base.known)];
+        for source in sources.into_iter().flatten() {
+            if let Some(e) = source.get(v) {
+                return e.cut(v.0, e.end().min(end));
+            }
+            end = end.min(source.next(v).unwrap_or(end));
+        }
+        let n = (end - v.0).min(u64::from(u32::MAX)) as u32;
+        Extent { v, n, place: None }
+    }
+    /// The mapping of blocks from `v` on, at most up to `to`, that lie one behind the other. A log
+    /// may name as many blocks as a volume has: they are not looked at one by one.
     pub(crate) fn extent(&self, v: Virt, to: u64, base: &Base) -> Extent {
-        let first = self.place(v, base);
-        let mut e = Extent { v, n: 1, place: first };
+        let mut e = self.piece(v, to, base);
         while e.end() < to {
-            let next = Extent { v: Virt(e.end()), n: 1, place: self.place(Virt(e.end()), base) };
+            let next = self.piece(Virt(e.end()), to, base);
             if !e.joins(&next) {
                 break;
             }
-            e.n += 1;
+            e.n += next.n;
         }
         e
     }
@@ -195,7 +214,7 @@ impl Inner {
     ) -> Result<Rc<Vec<Extent>>, DiskError> {
         let place = run.pages[number].1;
         if let Some(p) = self.page_in_memory(place) {
-            return Ok(p);
+            return if run.has_page(number, &p) { Ok(p) } else { Err(damaged(place, PAGE)) };
         }
         let behind = (0..ahead).zip(&run.pages[number..]);
         let n = behind.take_while(|(i, p)| p.1 == place.plus(*i)).count() as u64;
@@ -210,7 +229,7 @@ impl Inner {
             }
             first.get_or_insert(page);
         }
-        first.ok_or_else(|| damaged(place, PAGE))
+        first.filter(|p| run.has_page(number, p)).ok_or_else(|| damaged(place, PAGE))
     }
 
     /// A page of the table's present runs, if it is in memory.
@@ -223,9 +242,18 @@ impl Inner {
         self.options.table_pages / 2
     }
 
-    pub(crate) async fn read_page(&self, place: Place) -> Result<Vec<Extent>, DiskError> {
-        let raw = self.read_blocks(place, 1).await?;
-        self.page_of(raw.bytes()).ok_or_else(|| damaged(place, PAGE))
+    /// A page of a run, which is not kept in memory.
+    pub(crate) async fn read_page(
+        &self,
+        run: &Run,
+        number: usize,
+    ) -> Result<Rc<Vec<Extent>>, DiskError> {
+        let place = run.pages[number].1;
+        let page = match self.page_in_memory(place) {
+            Some(page) => Some(page),
+            None => self.page_of(self.read_blocks(place, 1).await?.bytes()).map(Rc::new),
+        };
+        page.filter(|p| run.has_page(number, p)).ok_or_else(|| damaged(place, PAGE))
     }
 
     /// A page's extents; None: it is damaged.
@@ -240,5 +268,10 @@ const PAGE: &str = "a page of the table";
 /// What a checksum has found, as an error of the disk.
 pub(crate) fn damaged(place: Place, what: &str) -> DiskError {
     let detail = format!("{what} is damaged");
-    DiskError { kind: env::DiskErrorKind::Io, during: "read", at: place.byte(), detail }
+    DiskError {
+        kind: env::DiskErrorKind::Io,
+        during: "read",
+        at: place.0.saturating_mul(BLOCK),
+        detail,
+    }
 }

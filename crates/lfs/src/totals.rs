@@ -61,6 +61,9 @@ impl Totals {
         for n in all.fields().into_iter().take(count as usize) {
             *n = r.u64()?;
         }
+        for _ in FIELDS..count {
+            r.u64()?;
+        }
         Some(all)
     }
 
