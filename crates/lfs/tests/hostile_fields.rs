@@ -86,16 +86,25 @@ impl Hostile {
         let usage = heads + 12 * self.get(heads - 4, 4) as usize + 4;
         [heads, usage, usage + 12 * self.get(usage - 4, 4) as usize + 4]
     }
-    /// The index of the first run: where it lies, and its pages.
+    /// The run of the most pages, as the body names it.
+    fn run(&self) -> usize {
+        let mut at = self.parts()[2];
+        let mut all = Vec::new();
+        for _ in 0..self.get(at - 4, 4) {
+            all.push((self.get(at + 8, 4), at));
+            at += 20 + 12 * self.get(at + 16, 4) as usize;
+        }
+        all.into_iter().max().expect("there is a run").1
+    }
+    /// Its index: where it lies, and of how many pages.
     fn index(&self) -> (usize, usize) {
-        let run = self.parts()[2];
-        assert!(self.get(run - 4, 4) > 0, "there is a run");
+        let run = self.run();
         (self.get(run + 20, 8) as usize * BLOCK_BYTES, self.get(run + 8, 4) as usize)
     }
     fn index_summed(&mut self) {
         let (index, pages) = self.index();
         let sum = self.sum(index, index + 16 * pages);
-        self.set(self.parts()[2] + 12, 4, u64::from(sum));
+        self.set(self.run() + 12, 4, u64::from(sum));
         self.body_summed();
     }
     fn page(&self, n: usize) -> usize {
@@ -217,7 +226,7 @@ fn a_checkpoint_of_more_bytes_than_its_place_has() {
 #[test]
 fn a_run_of_more_extents_than_pages_hold() {
     let huge = |h: &mut Hostile| {
-        h.set(h.parts()[2], 8, u64::MAX);
+        h.set(h.run(), 8, u64::MAX);
         h.body_summed();
     };
     checkpoint_refused(huge, "a run of a checkpoint's body");
@@ -237,7 +246,7 @@ fn an_index_whose_pages_lie_nowhere() {
 #[test]
 fn an_index_that_does_not_lie_in_segments() {
     let nowhere = |h: &mut Hostile| {
-        h.set(h.parts()[2] + 20, 8, u64::MAX / 2);
+        h.set(h.run() + 20, 8, u64::MAX / 2);
         h.body_summed();
     };
     checkpoint_refused(nowhere, "the index of a run of the table");
