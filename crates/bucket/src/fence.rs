@@ -149,18 +149,16 @@ async fn wait_for_silence(
         tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
     }
     // Side by side: a writer is not heard of the later because it has written much.
-    let (news, heard, ended) = (Notify::new(), Cell::new(0), Cell::new(None));
+    let (news, heard, is_over) = (Notify::new(), Cell::new(0), Cell::new(false));
     let listen: Local<'_, _> = Box::pin(async {
         let result = silence(env, (bucket, epoch), options, (&heard, &news)).await;
-        ended.set(Some(result));
+        is_over.set(true);
         news.wake_all();
+        result
     });
     let follow: Local<'_, _> = Box::pin(async {
         let mut followed = 0;
-        loop {
-            if let Some(result) = ended.take() {
-                return ended.set(Some(result));
-            }
+        while !is_over.get() {
             if followed == heard.get() {
                 news.wait().await;
                 continue;
@@ -168,9 +166,9 @@ async fn wait_for_silence(
             followed = heard.get();
             tail.follow(chain).await;
         }
+        Ok(())
     });
-    all(vec![listen, follow]).await;
-    ended.take().expect("both have ended")
+    all(vec![listen, follow]).await.into_iter().collect()
 }
 
 /// Returns when the writer of an epoch was not heard of for so long. `times`: how often it was, and
