@@ -21,12 +21,14 @@ pub struct Writer {
     pub count: u64,
     /// It has ended, and lets go.
     pub closed: bool,
+    /// Its log is acknowledged up to this serial.
+    pub end: u64,
 }
 
 impl Writer {
     fn encode(&self) -> Vec<u8> {
         let state = if self.closed { "closed" } else { "open" };
-        format!("{state}\n{}\n{}\n", self.count, self.name).into_bytes()
+        format!("{state}\n{}\n{}\n{}\n", self.count, self.name, self.end).into_bytes()
     }
 
     fn decode(raw: &[u8]) -> Option<Writer> {
@@ -38,7 +40,9 @@ impl Writer {
             _ => return None,
         };
         let count = lines.next()?.parse().ok()?;
-        Some(Writer { name: lines.next()?.to_owned(), count, closed })
+        let name = lines.next()?.to_owned();
+        let end = lines.next()?.parse().ok()?;
+        Some(Writer { name, count, closed, end })
     }
 
     /// What the writer of an epoch has said last; None: nothing that can be read.
@@ -88,9 +92,12 @@ impl Inner {
 
     /// Says so; that it cannot be said is no failure.
     pub(crate) async fn beat(&self, count: u64, closed: bool) {
-        let epoch = self.state.borrow().epoch;
+        let (epoch, end) = {
+            let s = self.state.borrow();
+            (s.epoch, s.acknowledged)
+        };
         let name = self.options.writer.clone();
-        let raw = Writer { name, count, closed }.encode();
+        let raw = Writer { name, count, closed, end }.encode();
         if let Err(e) = self.bucket.put(&beat_name(epoch), raw.into()).await {
             tracing::warn!("a heartbeat could not be written: {e}");
         }
@@ -177,7 +184,7 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_decoded() {
-        let w = Writer { name: "host a, process 7".into(), count: 9, closed: false };
+        let w = Writer { name: "host a, process 7".into(), count: 9, closed: false, end: 77 };
         assert_eq!(Writer::decode(&w.encode()), Some(w.clone()));
         let w = Writer { closed: true, ..w };
         assert_eq!(Writer::decode(&w.encode()), Some(w));

@@ -26,8 +26,8 @@ pub(crate) struct Chain {
     pub(crate) next: u64,
     /// Objects behind the checkpoint.
     pub(crate) rolled: u64,
-    /// A newer checkpoint lies among them: the table has what nobody needs since.
-    pub(crate) is_old: bool,
+    /// The newest checkpoint among them: the table has what nobody needs since. 0: none.
+    pub(crate) newer: u64,
     /// The serials that are there: all, or those from where the log was followed on.
     pub(crate) listed: BTreeSet<u64>,
     pub(crate) is_listed_whole: bool,
@@ -130,23 +130,25 @@ impl Chain {
         Ok(chain)
     }
 
-    /// The same from where the log was followed to. Again: it is not the log that it was, or has a
-    /// newer checkpoint, which is to be read then.
+    /// The same from where the log was followed to. `end`: the writer has said that its log goes so
+    /// far. No listing, which costs as much as all else that is done here: who puts a fence behind
+    /// it looks at all that is there then (I8). Again: it is not the log that it was.
     pub(crate) async fn resume(
         mut self,
         bucket: &Rc<dyn Bucket>,
         shape: &Shape,
-        plant: Option<&'static str>,
+        (end, plant): (u64, Option<&'static str>),
     ) -> Result<Chain, Trouble> {
-        // A listing of all costs as much as everything else that is done here.
-        let last = self.last.0;
-        (self.listed, self.is_listed_whole) = (list(bucket, last.max(1) - 1).await?, last <= 1);
-        // What is there as long as nothing newer is (I7).
-        if last > 0 && !self.listed.contains(&last) {
-            return Err(Trouble::Again);
+        if self.last.0 > 0 {
+            // What is there as long as nothing newer is (I7).
+            let (_, sum, _) = head_of(bucket, shape, self.last.0).await?;
+            if sum != self.last.1 {
+                return Err(Trouble::Again);
+            }
         }
-        self.go_to_end(bucket, shape, plant).await?;
-        if self.is_old { Err(Trouble::Again) } else { Ok(self) }
+        self.go_on_asking(bucket, (shape, plant), (end, (HEAD_GUESS, &mut |_, _| ()))).await?;
+        self.look_at_its_fence(bucket, (shape, plant)).await?;
+        Ok(self)
     }
 
     /// As far as the log was listed. Again: what was listed shows that something was deleted.
@@ -162,8 +164,16 @@ impl Chain {
         if self.listed.range(self.next + shape.window..).next().is_some() {
             return Err(Trouble::Again);
         }
-        // A fence with nothing behind it may lie in a name that had been deleted (I8). Where
-        // something goes on from it, its writer has looked.
+        self.look_at_its_fence(bucket, (shape, plant)).await
+    }
+
+    /// A fence with nothing behind it may lie in a name that had been deleted (I8). Where something
+    /// goes on from it, its writer has looked. Again: it does.
+    async fn look_at_its_fence(
+        &self,
+        bucket: &Rc<dyn Bucket>,
+        (shape, plant): (&Shape, Option<&'static str>),
+    ) -> Result<(), Trouble> {
         let is_last = self.table.fences.contains(&self.last.0);
         if is_last && plant != Some("fence-not-looked-at-again") {
             let deleted = was_deleted(bucket, shape, self.last.0).await;
@@ -181,32 +191,61 @@ impl Chain {
         shape: &Shape,
         plant: Option<&'static str>,
     ) -> Result<(), Trouble> {
-        self.go_on_reading(bucket, (shape, plant), (HEAD_GUESS, &mut |_, _| ())).await
-    }
-
-    /// The same; of each object so many bytes are read together with its head, and handed over.
-    pub(crate) async fn go_on_reading(
-        &mut self,
-        bucket: &Rc<dyn Bucket>,
-        (shape, plant): (&Shape, Option<&'static str>),
-        (want, reader): (u64, Reader<'_>),
-    ) -> Result<(), Trouble> {
-        let void_accepted = plant == Some("void-accepted");
         while self.listed.contains(&self.next) {
             let there = self.listed.range(self.next..);
             let some: Vec<u64> = there.take(TOGETHER).copied().collect();
-            let one = |s: &u64| -> env::Local<'_, _> {
-                Box::pin(beginning_of(bucket, shape, (*s, want)))
-            };
-            let read = all(some.iter().map(one).collect()).await;
-            for (read, serial) in read.into_iter().zip(&some) {
-                if *serial == self.next {
-                    let (found, raw) = read?;
-                    reader(&found, &raw);
-                    let is_newer = found.0.kind == Kind::Checkpoint;
-                    self.is_old |= is_newer && plant != Some(STANDBY_PLANT);
-                    self.follow(found, shape.window, void_accepted)?;
+            self.take(bucket, (shape, plant), (&some, HEAD_GUESS, &mut |_, _| ())).await?;
+        }
+        Ok(())
+    }
+
+    /// From the next serial on up to the first that is absent, without a listing; of each object so
+    /// many bytes are read together with its head, and handed over. A newer checkpoint takes the
+    /// place of what was read before it. Again: the writer has said that its log goes on behind
+    /// what is absent, so that was deleted.
+    pub(crate) async fn go_on_asking(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        (shape, plant): (&Shape, Option<&'static str>),
+        (end, (want, reader)): (u64, (u64, Reader<'_>)),
+    ) -> Result<(), Trouble> {
+        let mut together = 1;
+        loop {
+            let some: Vec<u64> = (self.next..self.next.saturating_add(together)).collect();
+            match self.take(bucket, (shape, plant), (&some, want, reader)).await {
+                Ok(()) => together = (2 * together).min(TOGETHER as u64),
+                Err(Trouble::Again) if self.next > end => break,
+                Err(trouble) => return Err(trouble),
+            }
+        }
+        if self.newer > 0 {
+            (self.checkpoint, self.newer, self.rolled) = (self.newer, 0, 0);
+            self.take_checkpoint(bucket, (shape, plant)).await?;
+            // Behind a checkpoint there is at most what came while it was read, and what was read.
+            Box::pin(self.go_on_asking(bucket, (shape, plant), (end, (want, reader)))).await?;
+        }
+        Ok(())
+    }
+
+    /// Follows the log through the objects of these serials, of which the first is the next. Again:
+    /// one that it goes on with is absent.
+    async fn take(
+        &mut self,
+        bucket: &Rc<dyn Bucket>,
+        (shape, plant): (&Shape, Option<&'static str>),
+        (serials, want, reader): (&[u64], u64, Reader<'_>),
+    ) -> Result<(), Trouble> {
+        let one =
+            |s: &u64| -> env::Local<'_, _> { Box::pin(beginning_of(bucket, shape, (*s, want))) };
+        let read = all(serials.iter().map(one).collect()).await;
+        for (read, serial) in read.into_iter().zip(serials) {
+            if *serial == self.next {
+                let (found, raw) = read?;
+                reader(&found, &raw);
+                if found.0.kind == Kind::Checkpoint && plant != Some(STANDBY_PLANT) {
+                    self.newer = *serial;
                 }
+                self.follow(found, shape.window, plant == Some("void-accepted"))?;
             }
         }
         Ok(())
@@ -243,21 +282,22 @@ impl Chain {
             last: (0, 0),
             next: 1,
             rolled: 0,
-            is_old: false,
+            newer: 0,
             listed,
             is_listed_whole: true,
             notes: Notes::default(),
         };
         if checkpoint > 0 {
-            chain.take_checkpoint(bucket, shape).await?;
+            chain.take_checkpoint(bucket, (shape, plant)).await?;
         }
         Ok(chain)
     }
 
+    /// The table is the checkpoint's, and the log goes on behind that.
     async fn take_checkpoint(
         &mut self,
         bucket: &Rc<dyn Bucket>,
-        shape: &Shape,
+        (shape, plant): (&Shape, Option<&'static str>),
     ) -> Result<(), Trouble> {
         let name = name(self.checkpoint);
         let raw = bucket.get(&name, None).await?;
@@ -273,7 +313,7 @@ impl Chain {
         if !right || crc32c::crc32c(body) != head.body_sum {
             return Err(damaged());
         }
-        let nothing = self.table.clone();
+        let nothing = Table::new(shape.blocks, plant);
         self.table = Table::decode(nothing, body).ok_or_else(damaged)?;
         self.table.apply(&head, bytes);
         (self.epoch, self.last) = (head.epoch, (head.serial, sum));

@@ -43,10 +43,10 @@ pub(crate) async fn take(
     shape: &Shape,
     (options, near, cache): (&OpenOptions, Option<&Near>, &Cache),
 ) -> Result<(Chain, Taken), String> {
-    let (mut silent, mut followed): (_, Option<Chain>) = (None, None);
+    let (mut silent, mut followed): (_, Option<(Chain, u64)>) = (None, None);
     for _ in 0..TRIES {
         let chain = match followed.take() {
-            Some(chain) => chain.resume(bucket, shape, options.plant).await,
+            Some((chain, end)) => chain.resume(bucket, shape, (end, options.plant)).await,
             None => Chain::load(bucket, shape, options.plant).await,
         };
         let mut chain = match chain {
@@ -60,8 +60,8 @@ pub(crate) async fn take(
         if new && !is_ours && options.take_over != TakeOver::Insist {
             silent = Some(chain.epoch);
             let tail = Tail { bucket, shape, cache, plant: options.plant };
-            wait_for_silence(env, (&mut chain, tail), options).await?;
-            followed = Some(chain);
+            let end = wait_for_silence(env, (&mut chain, tail), options).await?;
+            followed = Some((chain, end));
             continue; // it may have written meanwhile
         }
         let mut taken = Taken::default();
@@ -137,49 +137,70 @@ async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: u64) -> Option<Un
     Some(Unseen { told, near: near.to_owned() })
 }
 
+/// What is heard of a writer, told to who follows its log.
+#[derive(Default)]
+struct Heard {
+    /// How often it was.
+    times: Cell<u64>,
+    /// So far its log goes, by its own word.
+    end: Cell<u64>,
+    /// There is nothing more to be heard.
+    is_over: Cell<bool>,
+    news: Notify,
+}
+
+impl Heard {
+    fn of(&self, writer: Option<&Writer>) {
+        self.end.set(writer.map_or(0, |w| w.end).max(self.end.get()));
+        self.times.set(self.times.get() + 1);
+        self.news.wake_all();
+    }
+}
+
 /// Returns when the writer of the chain's epoch was not heard of for so long; the log is followed
-/// meanwhile. Errors: it was, and that is not to be waited for.
+/// meanwhile. Returns as well how far it has said that its log goes. Errors: it was heard of, and
+/// that is not to be waited for.
 async fn wait_for_silence(
     env: &Env,
     (chain, tail): (&mut Chain, Tail<'_>),
     options: &OpenOptions,
-) -> Result<(), String> {
+) -> Result<u64, String> {
     let (bucket, epoch) = (tail.bucket, chain.epoch);
     if let TakeOver::Wait = options.take_over {
         tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
     }
     // Side by side: a writer is not heard of the later because it has written much.
-    let (news, heard, is_over) = (Notify::new(), Cell::new(0), Cell::new(false));
+    let heard = Heard::default();
     let listen: Local<'_, _> = Box::pin(async {
-        let result = silence(env, (bucket, epoch), options, (&heard, &news)).await;
-        is_over.set(true);
-        news.wake_all();
+        let result = silence(env, (bucket, epoch), (options, &heard)).await;
+        heard.is_over.set(true);
+        heard.news.wake_all();
         result
     });
     let follow: Local<'_, _> = Box::pin(async {
         let mut followed = 0;
-        while !is_over.get() {
-            if followed == heard.get() {
-                news.wait().await;
+        while !heard.is_over.get() {
+            if followed == heard.times.get() {
+                heard.news.wait().await;
                 continue;
             }
-            followed = heard.get();
-            tail.follow(chain).await;
+            followed = heard.times.get();
+            tail.follow(chain, heard.end.get()).await;
         }
         Ok(())
     });
-    all(vec![listen, follow]).await.into_iter().collect()
+    all(vec![listen, follow]).await.into_iter().collect::<Result<(), String>>()?;
+    Ok(heard.end.get())
 }
 
-/// Returns when the writer of an epoch was not heard of for so long. `times`: how often it was, and
-/// who is told of that.
+/// Returns when the writer of an epoch was not heard of for so long.
 async fn silence(
     env: &Env,
     (bucket, epoch): (&Rc<dyn Bucket>, u64),
-    options: &OpenOptions,
-    (times, news): (&Cell<u64>, &Notify),
+    (options, all): (&OpenOptions, &Heard),
 ) -> Result<(), String> {
     let mut last = Writer::of(bucket, epoch).await;
+    all.of(last.as_ref());
     // When it was heard of, and until when somebody has looked and heard nothing else: who cannot
     // look, or stood still, knows nothing of the time between.
     let (mut heard, mut looked) = (env.now(), env.now());
@@ -210,9 +231,8 @@ async fn silence(
                 w.name
             ));
         }
+        all.of(now.as_ref());
         (heard, last) = (env.now(), now);
-        times.set(times.get() + 1);
-        news.wake_all();
     }
 }
 
@@ -295,39 +315,57 @@ pub(crate) async fn was_deleted(
         if behind.range(serial + 2 * shape.window..).next().is_some() {
             return Ok(true);
         }
-        if shows_deletion(bucket, (shape, serial), &behind).await? {
-            return Ok(true);
+        match what_lies_behind(bucket, (shape, serial), &behind).await? {
+            Behind::Deletion => return Ok(true),
+            Behind::Nothing => return Ok(false),
+            // A checkpoint that was listed may have been deleted since, and that fence lie in its
+            // place. Then a newer one is there: if no name has come, none was missed.
+            Behind::Fence => {
+                let now = list(bucket, serial).await.map_err(text)?;
+                if now == behind {
+                    return Ok(false);
+                }
+                behind = now;
+            }
         }
-        // A checkpoint that was listed may have been deleted since, and another taker's fence lie
-        // in its place. Then a newer one is there: if no name has come, none was missed.
-        let now = list(bucket, serial).await.map_err(text)?;
-        if now == behind {
-            return Ok(false);
-        }
-        behind = now;
     }
 }
 
-/// Is one of these a checkpoint, or gone, or where only the fence's own writer puts anything, and
-/// not its? One of that writer may be there while what it put first is not: it was killed then.
-async fn shows_deletion(
+/// What the objects behind a fence show.
+enum Behind {
+    /// They are its own writer's, or void.
+    Nothing,
+    /// The same but for another fence: nobody puts anything else where something was deleted.
+    Fence,
+    /// The fence's name had been deleted.
+    Deletion,
+}
+
+/// A deletion: one of these is a checkpoint, or gone, or where only the fence's own writer puts
+/// anything, and not its. One of that writer may be there while what it put first is not: it was
+/// killed then.
+async fn what_lies_behind(
     bucket: &Rc<dyn Bucket>,
     (shape, fence): (&Shape, u64),
     serials: &BTreeSet<u64>,
-) -> Result<bool, String> {
+) -> Result<Behind, String> {
     let behind: Vec<u64> = serials.iter().copied().collect();
+    let mut shown = Behind::Nothing;
     for found in heads_of(bucket, shape, &behind).await {
         match found {
             Ok((head, ..)) => {
                 let is_foreign = head.serial >= fence + shape.window && head.epoch != fence;
                 if head.kind == Kind::Checkpoint || is_foreign {
-                    return Ok(true);
+                    return Ok(Behind::Deletion);
+                }
+                if head.kind == Kind::Fence {
+                    shown = Behind::Fence;
                 }
             }
             // It was listed and is gone: a checkpoint beyond it is acknowledged (I7).
-            Err(Trouble::Again) => return Ok(true),
+            Err(Trouble::Again) => return Ok(Behind::Deletion),
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         }
     }
-    Ok(false)
+    Ok(shown)
 }

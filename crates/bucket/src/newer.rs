@@ -25,7 +25,7 @@ impl State {
             last,
             next,
             rolled: 0,
-            is_old: false,
+            newer: 0,
             listed,
             is_listed_whole: false,
             notes,

@@ -196,7 +196,7 @@ impl Store {
             last: (0, 0),
             next: 1,
             rolled: 0,
-            is_old: false,
+            newer: 0,
             listed: std::collections::BTreeSet::new(),
             is_listed_whole: true,
             notes: Notes::default(),

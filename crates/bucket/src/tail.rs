@@ -1,10 +1,11 @@
 //! The tail of the log, as who stands by for its writer follows it: what comes is read into memory,
 //! so that a volume that is taken over is served from there at once. Who takes over goes on where
-//! it was followed to, after another look at what is there (`Chain::resume`).
+//! it was followed to (`Chain::resume`). It asks for the next serials by name: a listing of a long
+//! log takes longer than all else, at some stores.
 
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
-use crate::chain::{Chain, Found, list};
+use crate::chain::{Chain, Found};
 use crate::object::{SLOT_BYTES, block_sum, name};
 use crate::read::Cache;
 use crate::state::{Info, place};
@@ -26,21 +27,19 @@ pub(crate) struct Tail<'a> {
 const WANT_BYTES: u64 = 256 << 10;
 
 impl Tail<'_> {
-    /// Goes on to the log's end, as far as that can be done. What was deleted meanwhile is not
-    /// missed by anybody here.
-    pub(crate) async fn follow(&self, chain: &mut Chain) {
+    /// Goes on to the log's end, as far as that can be done. `end`: so far the writer has said that
+    /// it goes. What was deleted meanwhile is not missed by anybody here.
+    pub(crate) async fn follow(&self, chain: &mut Chain, end: u64) {
         let first = chain.next;
-        let Ok(behind) = list(self.bucket, first - 1).await else { return };
-        chain.listed = behind;
         // How many blocks of each object were read.
         let mut had = BTreeMap::new();
         let mut reader = |(head, _, bytes): &Found, raw: &[u8]| {
             had.insert(head.serial, self.keep((head.serial, 0), &raw[*bytes..]));
         };
         let of = (self.shape, self.plant);
-        let went = chain.go_on_reading(self.bucket, of, (WANT_BYTES, &mut reader)).await;
-        if went.is_err() || chain.is_old {
-            // What comes next is gone, or not needed any more: on from the newest checkpoint.
+        let went = chain.go_on_asking(self.bucket, of, (end, (WANT_BYTES, &mut reader))).await;
+        if went.is_err() {
+            // What comes next may be gone: on from the newest checkpoint.
             if let Ok(newer) = Chain::load(self.bucket, self.shape, self.plant).await {
                 *chain = newer;
             }

@@ -77,7 +77,9 @@ fn followed_and_taken_over(plant: Option<&'static str>) -> Result<(), String> {
         let (store, when) = taken.borrow_mut().take().expect("it has taken over");
         let (store, took) = (store?, when.since(killed));
         assert!(took < Nanos::from_secs(2), "{took:?}");
-        let gets = store.stats().requests[1];
+        let [_, gets, lists, _] = store.stats().requests;
+        // When it began, behind its fence, and for garbage: listing may take longer than the rest.
+        assert!(plant.is_some() || lists <= 3, "{lists} listings");
         for n in 0..200_u64 {
             let read = store.read(n * 4096, vec![Block::zeroed(4096)]).await;
             assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
