@@ -268,6 +268,9 @@ def main():
                     raise SystemExit(f"round {r}: nobody has taken over; {wrong}")
                 time.sleep(0.02)
             back.append(min(answered()) - at)
+            if back[-1] > limit:
+                said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")[-3000:]
+                sys.stderr.write(f"round {r}: back after {back[-1]:.2f} s (killed at {time.time() - time.monotonic() + at:.2f}):\n{said}\n")
             Client.serving = (ports[1 - now], time.monotonic())
             if kill == signal.SIGSTOP:
                 servers[now].send_signal(signal.SIGCONT)
@@ -300,6 +303,7 @@ def main():
                 s.kill()
     done, again = sum(l.done for l in loads), sum(l.client.repeated for l in loads)
     back.sort()
+    print("back after", *(f"{b:.2f}" for b in back))
     print(f"{rounds} rounds, {done} files made, {again} requests repeated; back after {back[len(back) // 2]:.2f} s, "
           f"{back[-1]:.2f} s at most")
     if back[-1] > limit:

@@ -51,7 +51,10 @@ pub(crate) async fn take(
         };
         let mut chain = match chain {
             Ok(chain) => chain,
-            Err(Trouble::Again) => continue,
+            Err(Trouble::Again) => {
+                tracing::info!("the log has changed below who follows it: it is read anew");
+                continue;
+            }
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         };
         let is_ours = near.is_some_and(|n| n.has_put(chain.last));
@@ -61,6 +64,7 @@ pub(crate) async fn take(
             silent = Some(chain.epoch);
             let tail = Tail { bucket, shape, cache, plant: options.plant };
             let end = wait_for_silence(env, (&mut chain, tail), options).await?;
+            tracing::info!("epoch {} is silent: it is taken over", chain.epoch);
             followed = Some((chain, end));
             continue; // it may have written meanwhile
         }
@@ -268,15 +272,27 @@ async fn fence(
     if let Some((near, standing)) = near {
         near.mark_fence(&head, sum, standing.upto).await?;
     }
+    let began = env.now();
     let put = put_own(env, bucket, &name(serial), (raw.into(), bytes), options.plant).await;
     match put.map_err(|e| e.to_string())? {
         Put::Ours => (),
         Put::Theirs(_) => return Ok(None),
     }
+    let put_took = env.now().since(began);
     if options.plant != Some("fence-not-looked-at-again")
         && was_deleted(bucket, shape, serial).await?
     {
+        tracing::info!("the fence lies in a name that had been deleted: the log is read anew");
         return Ok(None);
+    }
+    let ms = |t: Nanos| t.0 / 1_000_000;
+    let (put_ms, all_ms) = (ms(put_took), ms(env.now().since(began)));
+    tracing::info!(
+        "epoch {serial} begins: its fence took {put_ms} ms, and {all_ms} with a look behind it"
+    );
+    if let Some((near, _)) = near {
+        // Not as of now: this machine may have stood still since it looked.
+        near.confirm(began);
     }
     chain.table.fences.insert(serial);
     (chain.last, chain.epoch) = ((serial, sum), serial);

@@ -175,7 +175,6 @@ impl Near {
     /// What is not to be put again is forgotten. Returns what is, in order: its numbers and places.
     pub(crate) fn begin(&self, standing: Standing) -> Vec<(u64, Lsn)> {
         let mut book = self.book.borrow_mut();
-        book.confirmed_at(self.env.now());
         book.groups = book.groups.split_off(&(standing.upto + 1));
         if self.plant == Some("near-not-put-again") {
             book.groups.clear();
