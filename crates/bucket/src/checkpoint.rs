@@ -7,7 +7,6 @@
 //!        if there were ever snapshots: the last number (4), how many (4), each
 //! ```
 
-use crate::all::{TOGETHER, all};
 use crate::clone::{can_be, inherited};
 use crate::object::{Kind, Said, name};
 use crate::state::{Info, State, Table, parts};
@@ -21,6 +20,9 @@ use std::rc::Rc;
 /// Bytes of objects from which on the next checkpoint is due. It goes alone (I6), so that a line of
 /// 100 MB/s is idle for some 60 ms; what is dead by then stays in the bucket until it comes.
 const BYTES: u64 = 512 << 20;
+
+/// So many objects are deleted by one request.
+const DELETED_AT_ONCE: usize = 256;
 
 impl Table {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -183,14 +185,17 @@ impl Inner {
 
     /// Deletes objects that an acknowledged checkpoint does not need. What cannot be deleted stays
     /// as garbage, which the next writer finds.
+    /// One request at a time, and not all of the time: a store has a user's requests to answer, and
+    /// what a killed writer has left may be many thousands.
     pub(crate) async fn delete(&self, serials: &[u64]) {
-        for some in serials.chunks(TOGETHER) {
-            let names: Vec<String> = some.iter().map(|s| name(*s)).collect();
-            let requests = names.iter().map(|n| self.bucket.delete(n)).collect();
-            for (name, done) in names.iter().zip(all(requests).await) {
-                if let Err(e) = done {
-                    tracing::warn!("{name} stays as garbage for now: {e}");
-                }
+        let batches = serials.len().div_ceil(DELETED_AT_ONCE);
+        for (some, n) in serials.chunks(DELETED_AT_ONCE).zip(1..) {
+            let began = self.env.now();
+            if let Err(e) = self.bucket.delete_all(some.iter().map(|s| name(*s)).collect()).await {
+                tracing::warn!("up to {} objects stay as garbage for now: {e}", some.len());
+            }
+            if n < batches {
+                self.env.sleep(self.env.now().since(began)).await;
             }
         }
     }

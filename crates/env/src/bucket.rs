@@ -43,8 +43,9 @@ pub enum ObjectOp {
         /// The last one that is not wanted; empty: all are.
         after: String,
     },
-    /// Take an object away; none of that name is no error.
-    Delete(String),
+    /// Take objects away, at least one; none of such a name is no error. An error may leave some of
+    /// them deleted.
+    Delete(Vec<String>),
 }
 
 impl ObjectOp {
@@ -62,7 +63,7 @@ impl ObjectOp {
                 let after = if after.is_empty() { after } else { whole(after) };
                 ObjectOp::List { prefix: whole(prefix), after }
             }
-            ObjectOp::Delete(name) => ObjectOp::Delete(whole(name)),
+            ObjectOp::Delete(names) => ObjectOp::Delete(names.into_iter().map(whole).collect()),
         }
     }
 
@@ -75,14 +76,14 @@ impl ObjectOp {
             ObjectOp::Delete(..) => "DELETE",
         }
     }
-    /// The object, or what is listed.
+    /// The object, or the first of several, or what is listed.
     pub fn name(&self) -> &str {
         match self {
             ObjectOp::PutAbsent(name, _)
             | ObjectOp::Put(name, _)
             | ObjectOp::Get(name, _)
-            | ObjectOp::GetKept { name, .. }
-            | ObjectOp::Delete(name) => name,
+            | ObjectOp::GetKept { name, .. } => name,
+            ObjectOp::Delete(names) => names.first().map_or("", String::as_str),
             ObjectOp::List { prefix, .. } => prefix,
         }
     }
@@ -219,7 +220,11 @@ pub trait Bucket {
     }
     /// Takes an object away; none of that name is no error.
     fn delete(&self, name: &str) -> Local<'_, Result<(), BucketError>> {
-        let asked = self.ask(ObjectOp::Delete(name.to_owned()));
+        self.delete_all(vec![name.to_owned()])
+    }
+    /// Takes several away with one request. An error may leave some of them deleted.
+    fn delete_all(&self, names: Vec<String>) -> Local<'_, Result<(), BucketError>> {
+        let asked = self.ask(ObjectOp::Delete(names));
         Box::pin(async move { asked.await.map(|_| ()) })
     }
 }

@@ -8,7 +8,7 @@ use crate::profile;
 use bytes::Bytes;
 use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
 use env::{DiskErrorKind, ReadNow};
-use futures_util::TryStreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
@@ -254,10 +254,17 @@ impl HostBucket {
                 self.get_kept(name, *range, (of, *anew)).await
             }
             ObjectOp::List { prefix, after } => self.list(prefix, after).await,
-            ObjectOp::Delete(name) => match store.delete(&at(name)).await {
-                Ok(()) | Err(Error::NotFound { .. }) => Ok(ObjectDone::Done),
-                Err(e) => Err(e),
-            },
+            ObjectOp::Delete(names) => {
+                let all = names.iter().map(|name| Ok(at(name))).collect::<Vec<_>>();
+                let mut deleted = store.delete_stream(futures_util::stream::iter(all).boxed());
+                while let Some(one) = deleted.next().await {
+                    match one {
+                        Ok(_) | Err(Error::NotFound { .. }) => (),
+                        Err(e) => return Err(e),
+                    }
+                }
+                Ok(ObjectDone::Done)
+            }
         }
     }
 
@@ -437,7 +444,7 @@ mod tests {
         assert_eq!(names(&b, ""), ["log/1", "log/2", "log/3"]);
         assert_eq!(names(&b, "log/1"), ["log/2", "log/3"]);
         for _ in 0..2 {
-            assert_eq!(b.ask_now(ObjectOp::Delete("log/2".into())), Ok(ObjectDone::Done));
+            assert_eq!(b.ask_now(ObjectOp::Delete(vec!["log/2".into()])), Ok(ObjectDone::Done));
         }
         let gone = b.ask_now(ObjectOp::Get("log/2".into(), None));
         assert_eq!(gone.unwrap_err().kind, BucketErrorKind::NotFound);

@@ -36,7 +36,7 @@ impl Objects {
 
     /// Takes an object away; none of that name is no error.
     pub fn delete(&self, name: &str) -> Result<(), String> {
-        self.ask(ObjectOp::Delete(name.to_owned())).map(drop).map_err(|e| e.to_string())
+        self.ask(ObjectOp::Delete(vec![name.to_owned()])).map(drop).map_err(|e| e.to_string())
     }
 
     /// The names that begin with `prefix`, in order.

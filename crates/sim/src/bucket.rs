@@ -254,11 +254,17 @@ impl SimBucket {
                 let wanted = |n: &&String| n.starts_with(prefix) && *n > after;
                 Ok(ObjectDone::Names(objects.keys().filter(wanted).cloned().collect()))
             }
-            ObjectOp::Delete(name) => {
-                objects.remove(name);
+            ObjectOp::Delete(names) => {
+                drop(objects);
+                self.delete(names);
                 Ok(ObjectDone::Done)
             }
         }
+    }
+
+    fn delete(&self, names: &[String]) {
+        let mut objects = self.0.objects.borrow_mut();
+        names.iter().for_each(|name| drop(objects.remove(name)));
     }
 
     /// Carries it out some time, whoever has given it up.
@@ -420,12 +426,23 @@ impl Machine {
             return Err(error(&op, BucketErrorKind::Unknown));
         }
         if bucket.happens(trouble.refused) {
+            if let ObjectOp::Delete(names) = &op {
+                bucket.delete(&names[..names.len() / 2]);
+            }
             self.pass(n, true).await;
             return Err(error(&op, BucketErrorKind::Unknown));
         }
         let done = match &op {
             ObjectOp::List { prefix, after } => {
                 Ok(ObjectDone::Names(bucket.list(prefix, after).await))
+            }
+            ObjectOp::Delete(names) => {
+                // Not all at one moment.
+                let (some, others) = names.split_at(names.len() / 2);
+                bucket.delete(some);
+                bucket.travel(0, true).await;
+                bucket.delete(others);
+                Ok(ObjectDone::Done)
             }
             op => bucket.apply(op),
         };
