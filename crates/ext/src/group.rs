@@ -2,6 +2,10 @@
 //! themselves are blocks of the cache, as the descriptors are (descs.rs), checked when they come
 //! in. The counts are the descriptors', kept in step by edits of their blocks; since no order of
 //! writes can protect a count, a bitmap overrules it.
+//!
+//! Invariants:
+//! * G1. What has been learnt of a group bounds what is free in it: nothing before the first free
+//!   bit, no run longer than the longest.
 
 use crate::Ext;
 use crate::alloc::{Ask, Seen};
@@ -119,7 +123,7 @@ impl Group {
     /// Remembers what a search has shown.
     pub(crate) fn learn(&mut self, ask: Ask, seen: Seen) {
         let (met, known) = (seen.longest, self.longest);
-        assert!(met <= known, "{met} blocks in a row are free, and {known} were the most");
+        assert!(met <= known, "G1: {met} blocks in a row are free, and {known} were the most");
         if ask.from <= self.first_free {
             self.first_free = seen.first;
             if seen.complete {
@@ -134,7 +138,7 @@ impl Group {
     /// A run of free blocks is taken.
     pub(crate) fn takes(&mut self, bit: usize, len: usize) {
         let first = self.first_free;
-        assert!(first <= bit, "block {bit} was free, and {first} the first that was");
+        assert!(first <= bit, "G1: block {bit} was free, and {first} the first that was");
         if first == bit {
             self.first_free = bit + len;
         }

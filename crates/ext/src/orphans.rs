@@ -1,6 +1,11 @@
 //! The list of orphans: inodes that must be reclaimed, or cut to their size, after a crash. A chain
 //! from the superblock through the inodes' deletion-time fields, as ext3 has it. Only in modes
 //! whose transactions are atomic: a chain with a missing link would lose the rest.
+//!
+//! Invariants:
+//! * L1. The list in memory is the chain: each inode's deletion time is the number of the one that
+//!   was on the list when it came, and nobody else writes there as long as it is on it.
+//! * L2. An inode leaves the list before it is freed.
 
 use crate::Ext;
 use format::Ino;
@@ -22,21 +27,37 @@ impl Ext {
         txn.edit(buf, at..at + 4, Change::State, |b| set32(b, 0, ino.0));
     }
 
+    pub(crate) fn is_orphan(&self, ino: Ino) -> bool {
+        self.orphans.borrow().iter().any(|o| o.ino == ino)
+    }
+
+    /// What the link of this one in the list leads to; the last's leads where a crash has left it.
+    fn check_link(&self, place: usize) {
+        let list = self.orphans.borrow();
+        let Some(before) = place.checked_sub(1).map(|p| list[p].ino) else { return };
+        let (link, ino) = (list[place].with(|raw| InodeRef(raw).dtime()), list[place].ino);
+        assert_eq!(link, before.0, "L1: the link of inode {ino} in the list of orphans");
+    }
+
     pub(crate) fn orphan_push(&self, txn: &mut Txn, h: &InodeHandle) {
-        let is_there = self.orphans.borrow().iter().any(|o| o.ino == h.ino);
-        if !self.mechanism.atomic() || is_there {
+        if !self.mechanism.atomic() || self.is_orphan(h.ino) {
             return;
         }
         let head = self.orphans.borrow().last().map_or(Ino(0), |o| o.ino);
         h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_dtime(head.0));
         self.set_head(txn, h.ino);
         self.orphans.borrow_mut().push(h.clone());
+        self.check_link(self.orphans.borrow().len() - 1);
     }
 
     /// Takes the inode out of the chain; its neighbour's link is an edit of the same transaction.
     pub(crate) fn orphan_drop(&self, txn: &mut Txn, h: &InodeHandle) {
         let place = self.orphans.borrow().iter().position(|o| o.ino == h.ino);
         let Some(place) = place else { return };
+        self.check_link(place);
+        if place + 1 < self.orphans.borrow().len() {
+            self.check_link(place + 1);
+        }
         let (after, next) = {
             let list = self.orphans.borrow();
             let before = place.checked_sub(1).map_or(Ino(0), |p| list[p].ino);
@@ -48,6 +69,9 @@ impl Ext {
         }
         h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_dtime(0));
         self.orphans.borrow_mut().remove(place);
+        if place < self.orphans.borrow().len() {
+            self.check_link(place);
+        }
     }
 
     /// Sets a link of the chain. The inode is another operation's business: where its slot has a

@@ -1,5 +1,9 @@
 //! Attribute blocks. Ours belong to one inode each; the kernel's may be shared, and then the count
 //! of users goes down instead of the block.
+//!
+//! Invariants:
+//! * X1. A block that we make has one user.
+//! * X2. The inode points at the block it was given, or at none.
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
@@ -41,6 +45,8 @@ impl Ext {
         h: &InodeHandle,
         contents: Option<&[u8]>,
     ) -> Result<bool, FsError> {
+        let users = contents.map_or(1, xattr::refcount);
+        assert_eq!(users, 1, "X1: users of a block of attributes of inode {}", h.ino);
         let old = self.attributes(h).await?;
         let own = old.as_ref().filter(|b| xattr::refcount(&b.bytes()) == 1);
         // No order of writes can protect a block that is changed where it lies.
@@ -95,6 +101,8 @@ impl Ext {
             let mut i = InodeMut(raw);
             if wide { i.set_xattr_block_wide(new) } else { i.set_xattr_block(new) }
         });
+        let now = h.with(|raw| self.xattr_block_of(InodeRef(raw)));
+        assert_eq!(now, new, "X2: where the attributes of inode {} are said to be", h.ino);
         let delta = i64::from(new.0 != 0) - i64::from(old.0 != 0);
         if delta != 0 {
             self.count_sectors(txn, h, delta);

@@ -85,7 +85,11 @@ impl Ext {
                 self.rewind();
             }
             if let Some(e) = self.hunt(txn, &mut hunt).await? {
-                assert!(e.len <= want as u64, "{} blocks are given, {want} were wanted", e.len);
+                let fits = (1..=want as u64).contains(&e.len);
+                assert!(fits, "A2: {} blocks are given, {want} were wanted", e.len);
+                let last = e.start.plus(e.len - 1);
+                let together = self.geo.group_of(e.start) == self.geo.group_of(last);
+                assert!(together, "A2: {e:?} reaches from one group into the next");
                 assert!(!self.trimming.meets(e), "T2: {e:?} is given away while it is discarded");
                 return Ok(e);
             }
@@ -151,6 +155,8 @@ impl Ext {
         hunt.held |= seen.held;
         self.learn(g, |k| k.learn(ask, seen));
         let Some((bit, len)) = seen.run else { return Ok(None) };
+        let inside = from <= bit && bit + len <= end && (1..=hunt.want).contains(&len);
+        assert!(inside, "A2: bits {bit} and {len} more were found in {from} to {end}");
         let extent = Extent { start: start.plus(bit as u64), len: len as u64 };
         self.take(txn, &map, g, extent);
         Ok(Some(extent))
@@ -168,11 +174,11 @@ impl Ext {
         let base = bytes.start * 8;
         txn.edit(map, bytes, Change::AllocBlocks(e), |m| {
             for b in bit - base..bit - base + len {
-                assert!(!bitmap::is_set(m, b), "a block is allocated twice");
+                assert!(!bitmap::is_set(m, b), "A1: a block is allocated twice");
                 bitmap::set(m, b);
             }
         });
-        assert!(!self.meets_system(e.start, e.len), "{e:?} are the volume's own blocks");
+        assert!(!self.meets_system(e.start, e.len), "A1: {e:?} are the volume's own blocks");
         assert!(!self.trimming.meets(e), "T2: {e:?} is given away while it is discarded");
         self.watch.tell(|c| c.blocks_changed(e));
         self.learn(g, |group| {
@@ -187,7 +193,7 @@ impl Ext {
 
     /// Frees blocks, whose pointers the caller has cleared in the same transaction.
     pub(crate) async fn free_blocks(&self, txn: &mut Txn, blocks: Runs) -> Result<(), FsError> {
-        let mut since = 0;
+        let (mut since, given_up, mut given_back) = (0, blocks.blocks(), 0);
         for mut e in blocks.sorted() {
             while e.len > 0 {
                 let g = self.geo.group_of(e.start);
@@ -195,13 +201,14 @@ impl Ext {
                 let len = e.len.min(room);
                 self.free_run(txn, g, Extent { start: e.start, len }).await?;
                 e = Extent { start: e.start.plus(len), len: e.len - len };
-                since += len;
+                (since, given_back) = (since + len, given_back + len);
                 if since >= FREES_AT_ONCE {
                     since = 0;
                     self.env.yield_now().await;
                 }
             }
         }
+        assert_eq!(given_back, given_up, "A3: blocks given back, of those that were given up");
         Ok(())
     }
 
@@ -215,6 +222,8 @@ impl Ext {
 
     async fn free_run(&self, txn: &mut Txn, g: GroupNo, e: Extent) -> Result<(), FsError> {
         let map = self.block_map(g).await?;
+        // Whoever has followed a pointer to them has looked at it.
+        assert!(!self.meets_system(e.start, e.len), "A1: {e:?} are freed, the volume's own");
         let bit = self.geo.bit_of(e.start);
         let len = e.len as usize;
         if bitmap::next_zero(&map.bytes(), bit, bit + len).is_some() {

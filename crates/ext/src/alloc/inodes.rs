@@ -59,14 +59,14 @@ impl Ext {
         // Nobody else is let in between finding a bit and setting it.
         let Some(bit) = self.find_inode(g, &map.bytes()) else { return Ok(None) };
         let ino = Ino(g.0 * self.geo.inodes_per_group + bit as u32 + 1);
-        assert!(ino.0 >= self.geo.first_ino, "inode {ino} is one of the volume's own");
+        assert!(ino.0 >= self.geo.first_ino, "A1: inode {ino} is one of the volume's own");
         self.make_map(txn, &map, INODE_UNINIT);
         if let Some(blocks) = blocks {
             self.make_map(txn, &blocks, BLOCK_UNINIT);
             self.reach_slot(txn, &map.desc, bit as u32);
         }
         txn.edit(&map, bit / 8..bit / 8 + 1, Change::AllocInode(ino), |m| {
-            assert!(!bitmap::is_set(m, bit % 8), "an inode is allocated twice");
+            assert!(!bitmap::is_set(m, bit % 8), "A1: an inode is allocated twice");
             bitmap::set(m, bit % 8);
         });
         self.watch.tell(|c| c.inode_taken(ino, kind == Kind::Dir));
@@ -160,6 +160,8 @@ impl Ext {
         h: &InodeHandle,
     ) -> Result<(), FsError> {
         let ino = h.ino;
+        assert!(ino.0 >= self.geo.first_ino, "A1: inode {ino} is freed, the volume's own");
+        assert!(!self.is_orphan(ino), "L2: inode {ino} is freed, and is on the list of orphans");
         let g = self.geo.group_of_ino(ino);
         let map = self.inode_map(g).await?;
         let bit = self.geo.bit_of_ino(ino);

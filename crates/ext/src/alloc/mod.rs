@@ -1,6 +1,11 @@
 //! What is free, and which of it a file gets: FFS's policies over ext2's bitmaps. `policy` chooses
 //! where to look, `search` looks in one bitmap, `blocks` and `inodes` edit it. None of it knows
 //! when an edit reaches the disk; what must not be reused yet it asks of the mechanism.
+//!
+//! Invariants:
+//! * A1. What is given away was free, and no block or inode of the volume's own is given or freed.
+//! * A2. A run lies in one group, and is no longer than what was asked for.
+//! * A3. What is given up is given back: block for block, in whatever order.
 
 mod blocks;
 mod inodes;

@@ -33,13 +33,15 @@ impl Runs {
     /// By their numbers, neighbours joined. What was given up twice, in a damaged map, is there
     /// twice.
     pub(crate) fn sorted(self) -> Vec<Extent> {
-        let mut runs = self.runs;
+        let (mut runs, blocks) = (self.runs, self.blocks);
         runs.sort_unstable();
         runs.dedup_by(|b, a| {
             let next = a.start.plus(a.len) == b.start;
             a.len += if next { b.len } else { 0 };
             next
         });
+        let left: u64 = runs.iter().map(|e| e.len).sum();
+        assert_eq!(left, blocks, "A3: blocks in runs, and those that were given up");
         runs
     }
 }

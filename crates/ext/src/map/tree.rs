@@ -3,10 +3,12 @@
 //! splitting a node or by a further level, one step at a time.
 //!
 //! Invariants:
-//! 1. Between any two steps the tree is whole: a crash, or an error for want of space, may leave a
-//!    node with room to spare, never one that is not found.
-//! 2. An index entry's file block is the first of the node under it (e2fsck asks for it).
-//! 3. No node but the root is empty.
+//! * E1. Between any two steps the tree is whole, its entries in order: a crash, or an error for
+//!   want of space, may leave a node with room to spare, never one that is not found.
+//! * E2. An index entry's file block is the first of the node under it (e2fsck asks for it).
+//! * E3. No node but the root is empty, none has more entries than room.
+//! * E4. What is mapped can be named, and is none of the volume's own blocks.
+//! * E5. What a leaf maps no longer is given up, block for block.
 
 use super::cut::RENEWED;
 use super::extents::Below;
@@ -90,6 +92,22 @@ fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> Vec<Map
     all
 }
 
+/// Does each node on the way begin where the one above it says?
+fn check_keys(h: &InodeHandle, way: &[Node]) {
+    for (above, below) in way.iter().zip(&way[1..]) {
+        let (key, first) = (
+            above.with(|n| extents::first_of(n, above.at)),
+            below.with(|n| extents::first_of(n, 0)),
+        );
+        assert_eq!(key, first, "E2: the key of a node of inode {}, and its first block", h.ino);
+    }
+}
+
+/// How many blocks the list maps.
+fn blocks_of(list: &[Mapped]) -> u64 {
+    list.iter().map(|m| u64::from(m.len)).sum()
+}
+
 /// What of the list lies in the range, as disk blocks.
 fn blocks_in(list: &[Mapped], range: &Range<u64>) -> Vec<Extent> {
     let inside = |m: &Mapped| {
@@ -151,12 +169,18 @@ impl Ext {
         };
         let new = Extent { start: BlockNo(0), len: 0 };
         let change = Change::MapPointer { ino: h.ino, at, leads_to, old: BlockNo(0), new };
+        let (ino, max) = (h.ino, node.head.max);
+        assert!(entries <= max, "E3: {entries} entries in a node of inode {ino}, room for {max}");
+        assert!(entries > 0 || node.is_root(), "E3: a node of inode {ino} is left empty");
         node.head.entries = entries;
         let head = node.head;
         txn.edit_words(&node.buf, node.bytes.clone(), change, |n| {
             f(n);
             extents::set_head(n, head);
         });
+        // Not in release: it looks at hundreds of entries for each that changes.
+        let in_order = || node.with(|n| extents::check_entries(n, head)).is_ok();
+        debug_assert!(in_order(), "E1: a node of inode {ino} has its entries out of order");
     }
 
     /// A new block for a node, with what `f` puts there.
@@ -178,6 +202,7 @@ impl Ext {
         txn.edit(&buf, 0..self.block_bytes(), init, |n| {
             n.fill(0);
             let entries = fill(n);
+            assert!((1..=max).contains(&entries), "E3: a new node with {entries} entries");
             extents::set_head(n, Head { entries, max, depth });
         });
         self.count_sectors(txn, h, 1);
@@ -225,6 +250,7 @@ impl Ext {
         let (above, below) = way.split_at_mut(l);
         let (parent, node) = (&mut above[l - 1], &mut below[0]);
         let entries = node.head.entries;
+        assert!(!parent.is_full(), "E3: a node of inode {} is split below a full one", h.ino);
         let at_end = node.at + 1 == entries;
         let keep = if at_end { entries - 1 } else { entries / 2 };
         let from = ENTRY + ENTRY * keep..ENTRY + ENTRY * entries;
@@ -296,6 +322,7 @@ impl Ext {
         if let Some(first) = list.first().map(|m| m.first).filter(|f| *f != before) {
             self.put_key(txn, h, &mut way[..last], first);
         }
+        check_keys(h, way);
     }
 
     /// The node under the last of `above` begins with another file block now.
@@ -346,6 +373,9 @@ impl Ext {
         m: Mapped,
     ) -> Result<(), FsError> {
         let range = u64::from(m.first)..m.end();
+        assert!(m.len > 0 && m.end() <= BLOCKS_MAX, "E4: {m:?} of inode {}", h.ino);
+        let own = self.meets_system(m.start, u64::from(m.len));
+        assert!(!own, "E4: inode {} would map the volume's own blocks: {m:?}", h.ino);
         let mut way = self.way_to(h, range.start).await?;
         let leaf = way.last().expect("the root is there");
         let max = leaf.head.max;
@@ -376,7 +406,10 @@ impl Ext {
             way = self.way_with_room(txn, h, range.start, MORE).await?;
             list = replaced(&way.last().expect("the root is there").list(), &range, None);
         }
-        let gone = blocks_in(&way.last().expect("the root is there").list(), &range);
+        let had = way.last().expect("the root is there").list();
+        let gone = blocks_in(&had, &range);
+        let (left, going) = (blocks_of(&list), gone.iter().map(|e| e.len).sum::<u64>());
+        assert_eq!(left + going, blocks_of(&had), "E5: what stays of a leaf of {} and goes", h.ino);
         for e in gone {
             if self.meets_system(e.start, e.len) {
                 let what = format!("a block is said to be block {}", e.start);

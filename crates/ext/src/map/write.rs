@@ -1,5 +1,10 @@
 //! Growing a file's map: new blocks in runs, new indirect blocks on the way. A new indirect block
 //! is announced with its contents before the pointer to it (`InitBlock`, then `MapPointer`).
+//!
+//! Invariants:
+//! * M1. A pointer changes from what whoever changes it says that it was.
+//! * M2. Pointers lie side by side in one array, and lead to none of the volume's own blocks.
+//! * M3. A writer gets a block at least, and no more than he asks for.
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
@@ -43,7 +48,10 @@ impl Ext {
     ) {
         let was = |n: u64| if old.0 == 0 { old } else { old.plus(n) };
         let as_said = (0..to.len).all(|n| leaf.pointer(i + n as usize) == was(n));
-        assert!(as_said, "pointers of inode {} to {old} are set, and are others", h.ino);
+        assert!(as_said, "M1: pointers of inode {} to {old} are set, and are others", h.ino);
+        let own = self.meets_system(to.start, to.len);
+        assert!(!own, "M2: inode {} would point at the volume's own blocks: {to:?}", h.ino);
+        assert!(i as u64 + to.len <= leaf.len as u64, "M2: {to:?} beyond the array's end");
         let (at, leads_to) = (leaf.place(i), leaf.leads_to);
         let change = Change::MapPointer { ino: h.ino, at, leads_to, old, new: to };
         txn.edit(&leaf.buf, leaf.bytes(i, to.len), change, |b| {
@@ -61,7 +69,8 @@ impl Ext {
         old: Extent,
     ) {
         let as_said = (0..old.len).all(|n| leaf.pointer(i + n as usize) == old.start.plus(n));
-        assert!(as_said, "pointers of inode {} to {old:?} are cleared, and are others", h.ino);
+        assert!(as_said, "M1: pointers of inode {} to {old:?} are cleared, and are others", h.ino);
+        assert!(i as u64 + old.len <= leaf.len as u64, "M2: {old:?} beyond the array's end");
         let (at, leads_to) = (leaf.place(i), leaf.leads_to);
         let change = Change::Unmap { ino: h.ino, at, leads_to, old };
         txn.edit(&leaf.buf, leaf.bytes(i, old.len), change, |b| b.fill(0));
@@ -138,6 +147,7 @@ impl Ext {
                 }
             }
         }
+        assert_eq!(all.len(), want, "M3: blocks for the levels of a map");
         Ok(all)
     }
 

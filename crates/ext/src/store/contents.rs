@@ -5,6 +5,7 @@ use crate::Ext;
 use crate::map::data_error;
 use cache::{Buf, BufKind};
 use format::FileBlock;
+use format::ext::inode::{FLAG_VALUE, InodeRef};
 use integrity::{Credits, Txn};
 use std::ops::Range;
 use ufs::InodeHandle;
@@ -90,10 +91,15 @@ impl Contents for Ext {
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError> {
         assert!(!self.is_inline(inode), "blocks of inode {}, which has none", inode.ino);
-        if self.has_extents(inode) {
-            return self.tree_blocks(txn, inode, at, count, fill).await;
-        }
-        self.blocks_for_write(txn, inode, at, count, fill).await
+        let is_value = inode.with(|raw| InodeRef(raw).flags() & FLAG_VALUE != 0);
+        assert!(!is_value, "V2: inode {} holds an attribute's value, and is written", inode.ino);
+        let bufs = match self.has_extents(inode) {
+            true => self.tree_blocks(txn, inode, at, count, fill).await?,
+            false => self.blocks_for_write(txn, inode, at, count, fill).await?,
+        };
+        let (n, ino) = (bufs.len() as u64, inode.ino);
+        assert!((1..=count).contains(&n), "M3: {n} blocks of inode {ino} for {count}");
+        Ok(bufs)
     }
     fn has_unwritten(&self, inode: &InodeHandle) -> bool {
         self.has_extents(inode)
