@@ -74,6 +74,7 @@ impl<S: Store> Ufs<S> {
     /// A directory has one subdirectory more or less: its links follow, unless it has so many that
     /// they are not counted; then it has one link.
     pub(crate) fn count_subdir(&self, txn: &mut S::Txn, dir: &Inode, by: i64, change: Change) {
+        assert!(dir.lock.is_busy(), "U1: subdirectories of {} are counted, not locked", dir.ino());
         let (now, limits) = (i64::from(dir.links()), self.store.limits());
         let too_many = now == 1 || now + by > i64::from(limits.links_max);
         let to = if limits.uncounted_dirs && too_many { 1 } else { (now + by).max(0) };

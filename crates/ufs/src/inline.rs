@@ -108,7 +108,7 @@ impl<S: Store> Ufs<S> {
         if !inode.with(|i| i.is_inline()) {
             return Ok(());
         }
-        assert!(inode.lock.is_busy(), "contents of {} move, and nobody has locked it", inode.ino());
+        assert!(inode.lock.is_busy(), "U1: contents of {} move, not locked", inode.ino());
         let need = Credits { data_bytes: self.store.limits().block_bytes as u64, ..OUT };
         let mut txn = self.begin(ctx, need).await?;
         let moved = self.store.move_out(&mut txn, &inode.h).await;

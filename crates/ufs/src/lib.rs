@@ -1,6 +1,22 @@
 //! Which object is meant: names, directories, link counts, one operation a file, over the small
 //! [`Store`] trait. It knows neither where blocks live (that is the store's) nor who asks (that is
 //! the front ends').
+//!
+//! Invariants, each asserted where it could be broken:
+//! * U1. A directory's names and links, and the links of what they name, change under the lock of
+//!   that inode.
+//! * U2. Locks are taken in the order of numbers, each once.
+//! * U3. A file without names that somebody holds stays in memory, as the one inode of its number.
+//! * U4. The index in memory has what the directory's blocks have: a name is added, found and taken
+//!   away in both.
+//! * U5. A file counts a name before it has it.
+//! * U6. What is freed has no name; one that gets a name after all is freed no more.
+//! * U7. One directory at a time changes its parent.
+//! * U8. A block of names that is split or laid out anew keeps each name, on the side of its hash.
+//! * U9. The store keeps to what it was asked for: no more blocks, at least one, steps that come to
+//!   the end.
+//! * U10. What was stored of attributes is what was to be stored.
+//! * U11. A stamp of names is one that was given out.
 
 mod attr;
 mod dir;

@@ -8,7 +8,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 
 /// When a name was noted: later ones are greater.
-pub(crate) type Stamp = u64;
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Stamp(u64);
 
 /// More than this many are made durable by whoever comes next, so that their memory is bounded.
 const MANY: usize = 100_000;
@@ -25,7 +26,7 @@ pub(crate) struct NewNames {
 impl NewNames {
     /// `dir` has a new name for the inode.
     pub(crate) fn note(&self, ino: Ino, dir: Ino) {
-        let stamp = self.last.get() + 1;
+        let stamp = Stamp(self.last.get().0 + 1);
         self.last.set(stamp);
         let mut all = self.dirs.borrow_mut();
         let dirs = all.entry(ino.0).or_default();
@@ -73,6 +74,7 @@ impl NewNames {
 
     /// The name of the inode in `dir` is durable, if it was noted by then.
     pub(crate) fn durable(&self, ino: Ino, dir: Ino, then: Stamp) {
+        assert!(then <= self.last.get(), "U11: a name of {ino} is durable before it is noted");
         let mut all = self.dirs.borrow_mut();
         if let Some(dirs) = all.get_mut(&ino.0) {
             dirs.retain(|d| d.0 != dir.0 || d.1 > then);
@@ -84,6 +86,7 @@ impl NewNames {
 
     /// All names are durable that were noted by then.
     pub(crate) fn all_durable(&self, then: Stamp) {
+        assert!(then <= self.last.get(), "U11: names are durable before they are noted");
         self.dirs.borrow_mut().retain(|_, dirs| {
             dirs.retain(|d| d.1 > then);
             !dirs.is_empty()

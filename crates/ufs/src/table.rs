@@ -70,6 +70,8 @@ impl Table {
             let busy = Rc::strong_count(i) > 1 || i.unlinked_open.get() || i.lock.is_busy();
             busy || (total <= NAMES_MAX && i.dir.borrow().is_some())
         });
+        let kept = self.unlinked_open.borrow().keys().all(|i| inodes.contains_key(i));
+        assert!(kept, "U3: a file that somebody holds has left memory");
         // If most are in use, look again only when there are half as many more.
         self.sweep_at.set(inodes.len() + inodes.len() / 2);
     }
@@ -94,13 +96,16 @@ impl Table {
 
     /// The inode's last name is gone.
     pub(crate) fn doom(&self, inode: &Rc<Inode>) {
+        let ino = inode.ino();
+        assert!(self.is_current(inode), "U3: inode {ino} loses its last name, and is another's");
         inode.unlinked_open.set(true);
         self.unlinked_open.borrow_mut().insert(inode.ino().0, inode.clone());
     }
     /// It has got a name after all.
     pub(crate) fn spare(&self, inode: &Rc<Inode>) {
         inode.unlinked_open.set(false);
-        self.unlinked_open.borrow_mut().remove(&inode.ino().0);
+        let was = self.unlinked_open.borrow_mut().remove(&inode.ino().0);
+        assert!(was.is_some(), "U6: inode {} gets a name, and had one", inode.ino());
         self.let_go.wake_all();
     }
     /// The unlinked-open inodes, in order.

@@ -155,6 +155,8 @@ impl<S: Store> Ufs<S> {
         (before, gone): (Named, bool),
         (list, made): (&[Attribute], &[Elsewhere]),
     ) -> Result<(), FsError> {
+        let named = |at: &&Elsewhere| list.iter().filter(|a| a.elsewhere == Some(**at)).count();
+        assert!(made.iter().all(|at| named(&at) == 1), "U10: a value that no entry names alone");
         let mut users: BTreeMap<Ino, (Elsewhere, i32)> = BTreeMap::new();
         let outside = before.outside.into_iter().filter(|_| gone);
         for at in before.inside.into_iter().chain(outside) {

@@ -125,12 +125,18 @@ impl<S: Store> Ufs<S> {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
         let (sorted, n) = Self::arranged(h, list);
         let (inside, outside) = sorted.split_at(n);
-        assert!(!outside.iter().any(inline::is_data), "contents of {} stay in the inode", h.ino);
+        assert!(
+            !outside.iter().any(inline::is_data),
+            "U10: contents of {} stay in the inode",
+            h.ino
+        );
         let bs = self.store.limits().block_bytes;
         let block = match outside {
             [] => None,
             rest => Some(xattr::encode_block(bs, rest).ok_or(FsError::NoSpace)?),
         };
+        let whole = |b: &Vec<u8>| xattr::decode_block(b).is_ok_and(|l| l.len() == outside.len());
+        assert!(block.iter().all(whole), "U10: a block of attributes of {} reads back", h.ino);
         let old = self.store.xattr_block(h).await?;
         let same = match (&old, &block) {
             (None, None) => true,
@@ -143,8 +149,11 @@ impl<S: Store> Ufs<S> {
             h.edit(txn, Change::Attr(h.ino), |raw| {
                 let extra = InodeRef(raw).extra_isize().unwrap_or(0);
                 let stored = xattr::encode_inode(&mut raw[CLASSIC_BYTES + extra..], inside);
-                assert!(stored, "room_needed was asked");
+                assert!(stored, "U10: room_needed was asked");
             });
+            let back = h.with(|raw| xattr::decode_inode(InodeRef(raw).xattr_space()));
+            let whole = back.is_ok_and(|l| l.len() == inside.len());
+            assert!(whole, "U10: the attributes in inode {} read back", h.ino);
         }
         Ok(gone)
     }

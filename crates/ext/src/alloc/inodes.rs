@@ -160,7 +160,10 @@ impl Ext {
         h: &InodeHandle,
     ) -> Result<(), FsError> {
         let ino = h.ino;
-        assert!(ino.0 >= self.geo.first_ino, "A1: inode {ino} is freed, the volume's own");
+        if ino.0 < self.geo.first_ino {
+            let what = format!("inode {ino}, one of the volume's own, is freed");
+            return Err(self.damage(&FormatError::corrupt(what, format!("inode {ino}"))));
+        }
         assert!(!self.is_orphan(ino), "L2: inode {ino} is freed, and is on the list of orphans");
         let g = self.geo.group_of_ino(ino);
         let map = self.inode_map(g).await?;

@@ -3,7 +3,7 @@
 //! when an edit reaches the disk; what must not be reused yet it asks of the mechanism.
 //!
 //! Invariants:
-//! * A1. What is given away was free, and no block or inode of the volume's own is given or freed.
+//! * A1. What is given away was free, and is none of the volume's own blocks and inodes.
 //! * A2. A run lies in one group, and is no longer than what was asked for.
 //! * A3. What is given up is given back: block for block, in whatever order.
 

@@ -5,6 +5,7 @@
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Store, Transaction};
+use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
 use format::ext::dirindex;
@@ -165,7 +166,11 @@ impl<S: Store> Ufs<S> {
         }
         let mut empty = vec![0; self.store.limits().block_bytes];
         dirent::init_empty_before(&mut empty, self.store.limits().dir_tail);
-        self.grow(txn, dir, &empty).await
+        self.grow(txn, dir, &empty).await?;
+        let has_room = |x: &mut Box<super::DirIndex>| x.find_slack(name_len).is_some();
+        let found = dir.dir.borrow_mut().as_mut().is_none_or(has_room);
+        assert!(found, "U4: a new block of directory {} has no room for a name", dir.ino());
+        Ok(())
     }
 
     /// Appends a block with these contents.
@@ -181,6 +186,8 @@ impl<S: Store> Ufs<S> {
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             let part = entries_part(contents, self.store.limits().dir_tail);
             index.add_block(part).expect("a block of our own making is well formed");
+            let (known, has) = (index.blocks(), size / bs as u64);
+            assert_eq!(known, has, "U4: blocks of directory {} that its index knows", dir.ino());
         }
         Ok(())
     }
@@ -216,7 +223,7 @@ impl<S: Store> Ufs<S> {
         ino: Ino,
         mode: u16,
     ) -> Result<(), FsError> {
-        assert!(dir.lock.is_busy(), "a name for {ino} in a directory that nobody has locked");
+        assert!(dir.lock.is_busy(), "U1: a name for {ino} in a directory that nobody has locked");
         if self.add_inline(txn, dir, name, (ino, mode))? {
             return Ok(());
         }
@@ -248,8 +255,8 @@ impl<S: Store> Ufs<S> {
         self.intend_named(txn, dir, name, (ino, is_dir_mode(mode)));
         self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
         let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
-        assert!(written, "a name that is added to directory {} can be read", dir.ino());
-        assert_eq!(entry / SECTOR, sector, "a name lies in the sector that was found for it");
+        assert!(written, "U4: a name that is added to directory {} can be read", dir.ino());
+        assert_eq!(entry / SECTOR, sector, "U4: a name lies in the sector that was found for it");
         let bs = self.store.limits().block_bytes as u64;
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.add(name, block * bs + entry as u64);
@@ -267,7 +274,10 @@ impl<S: Store> Ufs<S> {
         name: &[u8],
         ino: Ino,
     ) -> Result<(), FsError> {
-        assert!(dir.lock.is_busy(), "a name of {ino} goes, and nobody has locked its directory");
+        assert!(
+            dir.lock.is_busy(),
+            "U1: a name of {ino} goes, and nobody has locked its directory"
+        );
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
         let limits = self.store.limits();
         let block = at / limits.block_bytes as u64;
@@ -298,6 +308,9 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
+        let is_left = |e: dirent::Entry<'_>| e.ino == ino && e.name == name;
+        let left = merge.is_none() && dirent::entry_at(&buf.bytes(), offset).is_ok_and(is_left);
+        assert!(!left, "U4: a name that was taken from directory {} is there still", dir.ino());
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
@@ -320,7 +333,7 @@ impl<S: Store> Ufs<S> {
         (old, new): (Ino, Ino),
         mode: u16,
     ) -> Result<(), FsError> {
-        assert!(dir.lock.is_busy(), "a name of {old} changes in a directory not locked");
+        assert!(dir.lock.is_busy(), "U1: a name of {old} changes in a directory not locked");
         let Spot { buf, offset, at } = self.spot(dir, name, old).await?;
         let limits = self.store.limits();
         let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };
@@ -349,6 +362,7 @@ impl<S: Store> Ufs<S> {
         if same_kind {
             let bytes = offset..offset + dirent::INO_BYTES;
             txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, new));
+            self.check_names(dir, &buf, offset, (name, new));
             tell();
             return Ok(());
         }
@@ -365,8 +379,16 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
+        self.check_names(dir, &buf, offset, (name, new));
         tell();
         Ok(())
+    }
+
+    /// An entry that was found by its name names another inode now, and by the same name.
+    fn check_names(&self, dir: &Inode, buf: &Buf, at: usize, (name, ino): (&[u8], Ino)) {
+        let says = |e: dirent::Entry<'_>| e.ino == ino && e.name == name;
+        let right = dirent::entry_at(&buf.bytes(), at).is_ok_and(says);
+        assert!(right, "U4: a name in directory {} names inode {ino} now", dir.ino());
     }
 
     /// Makes ".." of `dir` name `parent`. It needs no space.
@@ -376,6 +398,11 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         parent: Ino,
     ) -> Result<(), FsError> {
+        assert!(
+            dir.lock.is_busy(),
+            "U1: \"..\" of {} changes, and nobody has locked it",
+            dir.ino()
+        );
         self.drop_hash_index(txn, dir);
         let dots = self.parent_of(dir).await?;
         let (buf, offset) = self.dir_at(dir, dots.at).await?;
@@ -387,6 +414,7 @@ impl<S: Store> Ufs<S> {
         })?;
         if !inside {
             txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
+            self.check_names(dir, &buf, offset, (b"..", parent));
         }
         self.tell(|c| c.moved(dir.ino(), parent));
         Ok(())
@@ -406,7 +434,7 @@ impl<S: Store> Ufs<S> {
 
 /// An entry's place: its block, where it begins there, and where in the directory.
 pub(crate) struct Spot {
-    buf: cache::Buf,
+    buf: Buf,
     offset: usize,
     at: u64,
 }

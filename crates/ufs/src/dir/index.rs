@@ -47,6 +47,10 @@ impl DirIndex {
     pub(crate) fn len(&self) -> usize {
         self.len
     }
+    /// So many blocks it has taken in.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.crossing.len() as u64
+    }
     pub(crate) fn is_crossing(&self, block: u64) -> bool {
         self.crossing[block as usize]
     }
@@ -129,19 +133,19 @@ impl DirIndex {
     /// Is each name there once, and counted?
     fn check(&self) {
         let (first, more) = (self.first.len(), self.more.len());
-        assert_eq!(self.len, first + more, "a directory's names by hash, and their number");
+        assert_eq!(self.len, first + more, "U4: a directory's names by hash, and their number");
     }
 
     pub(crate) fn remove(&mut self, name: &[u8], at: u64) {
         let (h, at) = (self.hasher.hash(name), at as u32);
-        assert!(self.len > 0, "a name is removed from a directory without names");
+        assert!(self.len > 0, "U4: a name is removed from a directory without names");
         self.len -= 1;
         if let Some(i) = self.more.iter().position(|m| *m == (h, at)) {
             self.more.swap_remove(i);
             return self.check();
         }
         let old = self.first.remove(&h);
-        assert_eq!(old, Some(at), "a name that is removed is in the index");
+        assert_eq!(old, Some(at), "U4: a name that is removed is in the index");
         if let Some(i) = self.more.iter().position(|m| m.0 == h) {
             let (_, other) = self.more.swap_remove(i);
             self.first.insert(h, other);

@@ -108,7 +108,7 @@ impl<S: Store> Ufs<S> {
     /// Gives a damaged index up; the directory, which is locked, is a list from then on.
     /// `Corrupt`, and nothing has changed, where it cannot be read as one.
     pub(super) async fn give_up_index(&self, dir: &Inode) -> Result<(), FsError> {
-        assert!(dir.lock.is_busy(), "an index goes from a directory that nobody has locked");
+        assert!(dir.lock.is_busy(), "U1: an index goes from a directory that nobody has locked");
         self.read_index(dir).await?;
         let dots = self.parent_of(dir).await?;
         if dots.at != dirindex::DOTDOT_AT {

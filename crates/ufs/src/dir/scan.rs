@@ -68,6 +68,7 @@ impl<S: Store> Ufs<S> {
                 return Err(self.dir_damage(dir, &FormatError::corrupt(what, at)));
             }
         }
+        assert_eq!(index.blocks(), blocks, "U4: blocks of directory {} in its index", dir.ino());
         Ok(index)
     }
 

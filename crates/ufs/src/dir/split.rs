@@ -14,8 +14,9 @@ use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, entries, needed};
 use format::ext::dirgrow::{self, Bounds, Level};
+use format::ext::dirhash::NameHash;
 use format::ext::dirindex::{self, Pointer, RootInfo};
-use format::ext::dirleaf::{self, Name};
+use format::ext::dirleaf::{self, Name, Split};
 use format::ext::inode::{FLAG_INDEX, InodeMut};
 use format::{FileBlock, Ino};
 use integrity::{Change, Credits};
@@ -33,6 +34,26 @@ struct Reshape {
     is_first: bool,
 }
 
+/// Have these leaves as many names as there were?
+fn check_kept(leaves: &[&[u8]], tail: usize, (hash, had): (&NameHash, usize)) {
+    let count = |leaf: &&[u8]| dirleaf::names(entries_part(leaf, tail), hash).map(|n| n.len());
+    let have: Result<usize, _> = leaves.iter().map(count).sum();
+    assert_eq!(have.ok(), Some(had), "U8: names of a leaf that is laid out anew");
+}
+
+/// Lies each name of a leaf that is split on its side of the border?
+fn check_border(split: &Split, tail: usize, hash: &NameHash) {
+    let hashes = |leaf: &[u8]| -> Vec<u32> {
+        let names = dirleaf::names(entries_part(leaf, tail), hash).unwrap_or_default();
+        names.iter().map(|n| n.hash).collect()
+    };
+    let (lower, upper) = (hashes(&split.lower), hashes(&split.upper));
+    let border = split.hash & !1;
+    let below = lower.iter().all(|h| *h < border || *h == border && split.hash & 1 == 1);
+    let above = upper.iter().all(|h| *h >= border);
+    assert!(below && above, "U8: a name on the wrong side of the border {border:#x}");
+}
+
 impl<S: Store> Ufs<S> {
     /// Before a transaction adds a name: makes room for it, where the directory's names lie by
     /// their hashes or begin to. The caller holds the directory's lock.
@@ -42,7 +63,7 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         name: &[u8],
     ) -> Result<(), FsError> {
-        assert!(dir.lock.is_busy(), "room for a name in a directory that nobody has locked");
+        assert!(dir.lock.is_busy(), "U1: room for a name in a directory that nobody has locked");
         self.prepare_inline(ctx, dir, name.len()).await?;
         let limits = self.store.limits();
         let Some(rules) = limits.index_rules else { return self.unindex(dir).await };
@@ -90,6 +111,7 @@ impl<S: Store> Ufs<S> {
             let packed = dirleaf::pack(&names, bytes, tail);
             names.push(Name { hash: way.target, ino: Ino(1), kind: 0, name: name.to_vec() });
             if let (Some(packed), Some(_)) = (packed, dirleaf::pack(&names, bytes, tail)) {
+                check_kept(&[&packed], tail, (&way.hash, names.len() - 1));
                 let first = (leaf, packed);
                 return Ok(Some(Reshape { new: vec![], first, nodes: vec![], is_first: false }));
             }
@@ -97,6 +119,8 @@ impl<S: Store> Ufs<S> {
         }
         let split = dirleaf::split(&names, bytes, tail);
         let split = split.ok_or_else(|| bad("a leaf that cannot be split", way.leaf))?;
+        check_kept(&[&split.lower, &split.upper], tail, (&way.hash, names.len()));
+        check_border(&split, tail, &way.hash);
         let end = (dir.size() / bytes as u64) as u32;
         let pointer = Pointer { hash: split.hash, block: end };
         let (nodes, mut new) = self.with_pointer(dir, &way, pointer).await?;
@@ -189,6 +213,8 @@ impl<S: Store> Ufs<S> {
                 None => return Ok(None),
             },
         };
+        let leaves: Vec<&[u8]> = new.iter().map(Vec::as_slice).collect();
+        check_kept(&leaves, tail, (&hash, names.len()));
         dirindex::make_root(&mut root, RootInfo { version, levels: 0 }, &pointers, tail);
         Ok(Some(Reshape { new, first: (buf, root), nodes: vec![], is_first: true }))
     }
@@ -237,6 +263,8 @@ impl<S: Store> Ufs<S> {
         size: u64,
         r: &Reshape,
     ) -> Result<(), FsError> {
+        let before = size - r.new.iter().map(|b| b.len() as u64).sum::<u64>();
+        assert_eq!(dir.size(), before, "U1: directory {} has grown meanwhile", dir.ino());
         let change = Change::Reindex(dir.ino());
         let put = |txn: &mut S::Txn, (buf, image): &(Buf, Vec<u8>)| {
             txn.edit_words(buf, 0..image.len(), change, |b| b.copy_from_slice(image));

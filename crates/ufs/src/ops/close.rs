@@ -20,6 +20,8 @@ impl<S: Store> Ufs<S> {
             self.table.release(inode.ino(), u64::MAX);
             self.reclaim(&inode).await?;
         }
+        let left = self.table.unlinked_open_count();
+        assert_eq!(left, 0, "U6: files without names that are not freed at the end");
         self.store.sync_all().await
     }
 }

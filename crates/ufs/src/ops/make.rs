@@ -181,6 +181,8 @@ impl<S: Store> Ufs<S> {
         if kind == Kind::Dir {
             self.count_subdir(txn, dir, 1, Change::LinkUp(dir.ino()));
         }
+        let links = h.with(|raw| format::ext::inode::InodeRef(raw).links());
+        assert!(links > 0, "U5: inode {} is to have a name, and counts none", h.ino);
         self.add_name(txn, dir, name, h.ino, mode).await?;
         self.touch_changed(txn, &dir.h);
         self.table.remove(h.ino);

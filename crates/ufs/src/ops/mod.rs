@@ -109,7 +109,7 @@ impl<S: Store> Ufs<S> {
         let mut sorted: Vec<&Rc<Inode>> = inodes.to_vec();
         sorted.sort_by_key(|i| i.ino());
         sorted.dedup_by_key(|i| i.ino());
-        assert!(sorted.is_sorted_by(|a, b| a.ino() < b.ino()));
+        assert!(sorted.is_sorted_by(|a, b| a.ino() < b.ino()), "U2: locks out of their order");
         let mut guards = Vec::with_capacity(sorted.len());
         for i in sorted {
             guards.push(i.lock.lock().await);

@@ -65,6 +65,7 @@ impl<S: Store> Ufs<S> {
         if is_stream {
             self.store.pass(&bufs);
         }
+        assert_eq!(bufs.len() as u64, count, "U9: blocks to read from inode {}", inode.ino());
         let mut skip = (offset % bs) as usize;
         let mut left = len as usize;
         let zero = bufs.iter().any(Option::is_none).then(|| Block::zeroed(bs as usize));
@@ -78,6 +79,7 @@ impl<S: Store> Ufs<S> {
             left -= n;
             skip = 0;
         }
+        assert_eq!(left, 0, "U9: bytes that were not read from inode {}", inode.ino());
         Ok(rope)
     }
 

@@ -83,6 +83,7 @@ impl<S: Store> Ufs<S> {
         txn: &mut S::Txn,
         child: &Rc<Inode>,
     ) -> Result<(), FsError> {
+        assert!(child.lock.is_busy(), "U1: a name of {} goes, and it is not locked", child.ino());
         let links = child.links().saturating_sub(1);
         let behind = links == 0 && self.is_freed_behind(child);
         if links > 0 || behind || self.table.is_held(child.ino()) {
@@ -298,6 +299,7 @@ impl<S: Store> Ufs<S> {
 
     /// An empty directory whose name is gone.
     pub(super) async fn drop_dir(&self, txn: &mut S::Txn, dir: &Rc<Inode>) -> Result<(), FsError> {
+        assert!(dir.lock.is_busy(), "U1: directory {} goes, and is not locked", dir.ino());
         let links = dir.links();
         if links > 2 {
             // A crash in the middle of a rename may have left it another name, which counts. If it

@@ -216,6 +216,7 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         let (what, mode) = (m.what.ino(), m.what.with(|i| i.mode()));
         let moves_dir = m.what.is_dir() && m.changes_parent();
+        assert!(!moves_dir || self.renames.is_busy(), "U7: {what} moves, and others may as well");
         // What can fail comes first: finding what will change, and room.
         let _goes = self.spot(&m.from, name, what).await?;
         let _dots = self.dots(&m.what, moves_dir).await?;
@@ -236,6 +237,10 @@ impl<S: Store> Ufs<S> {
             self.count_subdir(txn, &m.to, 1, Change::LinkUp(m.to.ino()));
         }
         if m.over.is_none() {
+            assert!(
+                m.what.links() > links,
+                "U5: two names of {what} are to be, and are not counted"
+            );
             self.add_name(txn, &m.to, to_name, what, mode).await?;
         }
         if moves_dir {
@@ -318,6 +323,10 @@ impl<S: Store> Ufs<S> {
         let (a, b) = (m.what.ino(), over.ino());
         let (mode_a, mode_b) = (m.what.with(|i| i.mode()), over.with(|i| i.mode()));
         let crossing = m.changes_parent();
+        assert!(
+            !crossing || self.renames.is_busy(),
+            "U7: {a} and {b} move, and others may as well"
+        );
         let gain = |i: &Inode| i64::from(crossing && i.is_dir());
         let shift = gain(&m.what) - gain(over);
         // As in `move_name`; what a mode that exchanges can do needs no room.

@@ -116,7 +116,9 @@ impl<S: Store> Ufs<S> {
         }
         let mut steps = 0;
         while at < last {
-            at += self.store.preallocate(txn, &inode.h, FileBlock(at), last - at).await?;
+            let n = self.store.preallocate(txn, &inode.h, FileBlock(at), last - at).await?;
+            assert!((1..=last - at).contains(&n), "U9: {n} blocks are allocated ahead at {at}");
+            at += n;
             // What is allocated belongs to the file at once, in case the rest does not fit.
             let reached = (at * bs).min(range.end);
             if reached > inode.size() && !keep_size {
@@ -159,6 +161,7 @@ impl<S: Store> Ufs<S> {
                     txn.data(inode.ino(), b, 0..bs as usize);
                 }
                 let n = bufs.len() as u64;
+                assert!((1..=want).contains(&n), "U9: {n} blocks are allocated, for {want}");
                 if last - at > STEP {
                     self.store.write_behind(&inode.h, FileBlock(at), n);
                 }
@@ -205,6 +208,9 @@ impl<S: Store> Ufs<S> {
         }
         let blocks = FileBlock(first)..FileBlock(last.max(first));
         let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
+        let come_to_end = steps.last().is_some_and(|s| s.to == blocks.end)
+            && steps.is_sorted_by(|a, b| a.to < b.to);
+        assert!(come_to_end, "U9: steps {steps:?} for a hole at {blocks:?}");
         Ok(Hole { edges, blocks, steps })
     }
 

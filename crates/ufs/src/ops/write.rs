@@ -132,6 +132,8 @@ impl<S: Store> Ufs<S> {
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e),
             };
+            let n = bufs.len() as u64;
+            assert!((1..=count).contains(&n), "U9: {n} blocks to write into, for {count}");
             for buf in &bufs {
                 let start = (offset + done as u64) % bs;
                 let n = (bs - start).min((data.len() - done) as u64) as usize;

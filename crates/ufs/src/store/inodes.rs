@@ -3,7 +3,7 @@
 use super::{Transaction, Transactions};
 use cache::Buf;
 use format::Ino;
-use format::ext::inode::SIZE_AT;
+use format::ext::inode::{InodeRef, SIZE_AT};
 use integrity::Change;
 use std::ops::Range;
 use vfs::{FsError, Kind};
@@ -56,6 +56,8 @@ impl InodeHandle {
         for (at, half) in SIZE_AT.into_iter().zip([size as u32, (size >> 32) as u32]) {
             self.edit_all(txn, at..at + 4, change, |b| b.copy_from_slice(&half.to_le_bytes()));
         }
+        let now = self.with(|raw| InodeRef(raw).size());
+        assert_eq!(now, size, "the length of inode {}, which is no regular file", self.ino);
     }
 }
 
