@@ -102,7 +102,7 @@ impl Ext {
         parent == Some(of.ino.0) && self.generation(value) == self.generation(of)
     }
 
-    /// Makes a value's inode; see [`Store::make_value`].
+    /// Makes a value's inode; see [`ufs::store::Attributes::make_value`].
     pub(crate) async fn new_value(
         &self,
         txn: &mut Txn,
@@ -155,7 +155,7 @@ impl Ext {
         Ok(())
     }
 
-    /// Counts a user more or fewer; see [`Store::use_value`].
+    /// Counts a user more or fewer; see [`ufs::store::Attributes::use_value`].
     pub(crate) async fn count_user(
         &self,
         txn: &mut Txn,

@@ -38,7 +38,7 @@ impl Ext {
         Ok(Some(buf))
     }
 
-    /// See [`ufs::Store::set_xattr_block`].
+    /// See [`ufs::store::Attributes::set_xattr_block`].
     pub(crate) async fn set_attributes(
         &self,
         txn: &mut Txn,
@@ -78,7 +78,7 @@ impl Ext {
         Ok(true)
     }
 
-    /// See [`ufs::Store::leave_xattr_block`].
+    /// See [`ufs::store::Attributes::leave_xattr_block`].
     pub(crate) async fn leave_attributes(
         &self,
         txn: &mut Txn,

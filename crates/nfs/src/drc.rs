@@ -91,6 +91,7 @@ impl<C> State<C> {
                 self.forget(whose);
             }
         }
+        assert!(self.kept <= self.requests.len(), "{} replies are said to be kept", self.kept);
         if self.order.len() > 2 * KEPT {
             let mut order = std::mem::take(&mut self.order);
             order.retain(|whose| !self.passed_over(*whose));

@@ -50,11 +50,16 @@ impl Intake {
         held.waiting -= 1;
         let has = !full(&mut held);
         held.bytes += if has { bytes } else { 0 };
+        assert!(held.bytes <= ALL_BYTES_MAX, "{} bytes are held by all", held.bytes);
         has
     }
 
     fn give_back(&self, bytes: usize) {
-        self.held().bytes -= bytes;
+        let mut held = self.held();
+        let all = held.bytes;
+        assert!(bytes <= all, "{bytes} bytes are given back, of {all} that all hold");
+        held.bytes -= bytes;
+        drop(held);
         self.less.notify_all();
     }
 }

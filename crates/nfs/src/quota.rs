@@ -50,6 +50,7 @@ impl Quota {
     }
     /// A request is answered; what it was counted as is held until its reply is with the sender.
     pub(crate) fn answered(&mut self) {
+        assert!(self.calls > 0, "a call is answered, and none is under way");
         self.calls -= 1;
     }
     /// Holds so much more.
@@ -59,6 +60,8 @@ impl Quota {
     }
     /// So much has gone to the sender, who counts it himself.
     pub(crate) fn release(&mut self, bytes: usize) {
+        let held = self.bytes;
+        assert!(bytes <= held, "{bytes} bytes are given back, of {held} that were held");
         self.bytes -= bytes;
         self.all.fetch_sub(bytes, Ordering::Release);
     }

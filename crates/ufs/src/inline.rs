@@ -3,8 +3,8 @@
 //! needs no block. What no longer fits is moved out into a block.
 //!
 //! 1. Contents move out in one transaction: the inode loses them and gets the block together, or
-//!    neither ([`Store::move_out`]). What made them move comes in the same transaction (files) or
-//!    in the next (names).
+//!    neither ([`crate::store::Contents::move_out`]). What made them move comes in the same
+//!    transaction (files) or in the next (names).
 //! 2. An entry keeps its place in the directory's image when the directory gets a block, so that
 //!    cookies of listings stay right.
 //!
