@@ -128,6 +128,11 @@ impl Buf {
         assert!(n < 64, "part {n} of {self:?}, of which 64 are counted");
         self.0.checked.get() >> n & 1 == 1
     }
+    /// It is taken as contents, which may become anything: whoever takes it for more than that has
+    /// to check it (again). On a sound disk nobody does.
+    pub fn set_unchecked(&self) {
+        self.0.checked.set(0);
+    }
     /// Part `n` has been checked.
     pub fn set_checked(&self, n: usize) {
         assert!(n < 64, "part {n} of {self:?}, of which 64 are counted");

@@ -176,7 +176,8 @@ impl Ext {
     /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond
     /// its ends?
     pub(crate) fn meets_system(&self, first: BlockNo, len: u64) -> bool {
-        let Some(last) = first.0.checked_add(len - 1).map(BlockNo) else { return true };
+        let last = len.checked_sub(1).and_then(|more| first.0.checked_add(more)).map(BlockNo);
+        let Some(last) = last else { return true };
         if !self.geo.has_block(first) || !self.geo.has_block(last) {
             return true;
         }

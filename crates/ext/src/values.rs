@@ -190,7 +190,9 @@ impl Ext {
         let mut all = Vec::new();
         for at in made {
             let h = self.value_inode(of, *at).await?;
-            assert_eq!(h.with(|raw| InodeRef(raw).value().1), 1, "V1: nobody else has {}", h.ino);
+            if h.with(|raw| InodeRef(raw).value().1) != 1 {
+                return Err(self.bad_value(of, *at, "others have it, and it was just made"));
+            }
             all.push(h);
         }
         all.iter().for_each(|h| self.doom_value(txn, h));

@@ -90,6 +90,8 @@ impl<S: Store> Ufs<S> {
     pub(crate) fn set_links(&self, txn: &mut S::Txn, h: &InodeHandle, to: u32, change: Change) {
         let (before, is_dir) = h.with(|raw| (InodeRef(raw).links(), InodeRef(raw).is_dir()));
         txn.intend(|| Intent::Links { ino: h.ino, before, is_dir });
-        h.edit(txn, change, |raw| InodeMut(raw).set_links(to as u16));
+        // A damaged count may be the most there is; it must not become none.
+        let to = to.min(u32::from(u16::MAX)) as u16;
+        h.edit(txn, change, |raw| InodeMut(raw).set_links(to));
     }
 }

@@ -7,10 +7,10 @@
 
 use crate::Ufs;
 use crate::store::{InodeHandle, Store};
-use format::Ino;
 use format::ext::inline;
 use format::ext::inode::InodeRef;
 use format::ext::xattr::{self, Attribute, Elsewhere};
+use format::{FormatError, Ino};
 use integrity::Credits;
 use std::collections::BTreeMap;
 use vfs::FsError;
@@ -126,6 +126,12 @@ impl<S: Store> Ufs<S> {
                 Ok(at) => {
                     (a.elsewhere, a.value) = (Some(at), Vec::new());
                     made.push(at);
+                    let names = |a: &&Attribute| a.elsewhere.is_some_and(|e| e.ino == at.ino);
+                    if list.iter().filter(names).count() > 1 {
+                        let what = format!("inode {} was free, and holds an attribute", at.ino);
+                        let e = FormatError::corrupt(what, format!("inode {}", h.ino));
+                        done = Err(self.store.corrupt(&e));
+                    }
                 }
                 Err(e) => done = Err(e),
             }

@@ -70,7 +70,12 @@ impl<S: Store> Ufs<S> {
         let mut list = inside.map_err(|e| self.attribute_damage(h, &e))?;
         if let Some(buf) = self.store.xattr_block(h).await? {
             let more = xattr::decode_block(&buf.bytes());
-            list.extend(more.map_err(|e| self.attribute_damage(h, &e))?);
+            let more = more.map_err(|e| self.attribute_damage(h, &e))?;
+            if more.iter().any(inline::is_data) {
+                let e = format::FormatError::corrupt("contents among attributes", "their block");
+                return Err(self.attribute_damage(h, &e));
+            }
+            list.extend(more);
         }
         Ok(list)
     }

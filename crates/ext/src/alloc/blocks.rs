@@ -153,6 +153,11 @@ impl Ext {
             !self.trimming.meets(e) && self.mechanism.may_reuse(Freed::Blocks(e))
         });
         hunt.held |= seen.held;
+        if seen.longest > self.learn(g, |k| k.longest) {
+            // It has gone from memory, and has come back with bits that nobody has cleared.
+            let what = format!("group {g}'s block bitmap has lost blocks that were in use");
+            return Err(self.damage(&FormatError::corrupt(what, format!("block {}", map.block()))));
+        }
         self.learn(g, |k| k.learn(ask, seen));
         let Some((bit, len)) = seen.run else { return Ok(None) };
         let inside = from <= bit && bit + len <= end && (1..=hunt.want).contains(&len);

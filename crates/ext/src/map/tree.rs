@@ -312,14 +312,15 @@ impl Ext {
             return self.drop_node(txn, h, way, freed);
         }
         let leaf = &mut way[last];
-        let before = leaf.with(|n| extents::first_of(n, 0));
         let had = leaf.head.entries;
+        // A leaf that somebody else has left empty begins nowhere.
+        let before = (had > 0).then(|| leaf.with(|n| extents::first_of(n, 0)));
         self.put_node(txn, h, leaf, list.len(), |n| {
             let end = ENTRY + ENTRY * had.max(list.len());
             n[ENTRY..end].fill(0);
             list.iter().enumerate().for_each(|(i, m)| extents::set_mapped(n, i, m));
         });
-        if let Some(first) = list.first().map(|m| m.first).filter(|f| *f != before) {
+        if let Some(first) = list.first().map(|m| m.first).filter(|f| Some(*f) != before) {
             self.put_key(txn, h, &mut way[..last], first);
         }
         check_keys(h, way);

@@ -12,7 +12,7 @@ use crate::map::Leaf;
 use cache::{Buf, BufKind};
 use format::bytes::set32;
 use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
-use format::{BlockNo, Extent, FileBlock};
+use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, Txn};
 use std::collections::VecDeque;
 use ufs::InodeHandle;
@@ -212,6 +212,7 @@ impl Ext {
                 self.cache.get_for_overwrite(b, BufKind::Data)
             };
             buf.set_owner(h.ino);
+            buf.set_unchecked();
             bufs.push(buf);
         }
         Ok(())
@@ -228,7 +229,9 @@ impl Ext {
         let (leaf, taken) = self.leaf_for_write(txn, h, at).await?;
         let most = self.want_here(at, len).min(leaf.len as u64) as usize;
         let holes = (0..most).take_while(|&i| leaf.pointer(i).0 == 0).count();
-        assert!(holes > 0, "the walk ended in a hole");
+        if holes == 0 {
+            return Err(self.changed_meanwhile(h, at));
+        }
         let e = match taken {
             Some(start) => Extent { start, len: 1 },
             None => {
@@ -236,10 +239,23 @@ impl Ext {
                 self.alloc_for_pointers(txn, goal, holes as u64).await?
             }
         };
+        if (0..e.len as usize).any(|i| leaf.pointer(i).0 != 0) {
+            self.free_blocks(txn, Runs::one(e.start, e.len)).await?;
+            return Err(self.changed_meanwhile(h, at));
+        }
         bufs.extend((0..e.len).map(|i| self.cache.get_new(e.start.plus(i), BufKind::Data, h.ino)));
         self.set_run(txn, h, &leaf, (0, BlockNo(0)), e);
         self.count_sectors(txn, h, e.len as i64);
         Ok(())
+    }
+}
+
+impl Ext {
+    /// Its owner has the inode locked: only another file, whose map has the same block, can have
+    /// filled a hole of this one.
+    fn changed_meanwhile(&self, h: &InodeHandle, at: FileBlock) -> FsError {
+        let what = format!("its map, which another one's shares, has changed at block {at}");
+        self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino)))
     }
 }
 

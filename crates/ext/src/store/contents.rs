@@ -4,8 +4,8 @@
 use crate::Ext;
 use crate::map::data_error;
 use cache::{Buf, BufKind};
-use format::FileBlock;
 use format::ext::inode::{FLAG_VALUE, InodeRef};
+use format::{FileBlock, FormatError};
 use integrity::{Credits, Txn};
 use std::ops::Range;
 use ufs::InodeHandle;
@@ -91,8 +91,10 @@ impl Contents for Ext {
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError> {
         assert!(!self.is_inline(inode), "blocks of inode {}, which has none", inode.ino);
-        let is_value = inode.with(|raw| InodeRef(raw).flags() & FLAG_VALUE != 0);
-        assert!(!is_value, "V2: inode {} holds an attribute's value, and is written", inode.ino);
+        if inode.with(|raw| InodeRef(raw).flags() & FLAG_VALUE != 0) {
+            let what = "it holds an attribute's value, and is written".to_owned();
+            return Err(self.damage(&FormatError::corrupt(what, format!("inode {}", inode.ino))));
+        }
         let bufs = match self.has_extents(inode) {
             true => self.tree_blocks(txn, inode, at, count, fill).await?,
             false => self.blocks_for_write(txn, inode, at, count, fill).await?,

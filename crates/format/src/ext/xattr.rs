@@ -93,6 +93,11 @@ fn decode(space: &[u8], first: usize, base: usize) -> Result<Vec<Attribute>, For
             return bad("runs over the end", at);
         }
         if le32(space, at) == 0 {
+            // Values that lie in one another, or in the entries, would not fit side by side.
+            let room = room_needed(&list);
+            if room > space.len() - first {
+                return bad(&format!("and others, which need {room} bytes, lie in less"), first);
+            }
             return Ok(list);
         }
         let name_len = usize::from(space[at]);

@@ -19,6 +19,11 @@ use vfs::FsError;
 /// The kind in the mode of a directory.
 const DIR_MODE: u16 = 0o040_000;
 
+/// Has the block an entry there with that name, of that inode?
+fn names(buf: &Buf, at: usize, (name, ino): (&[u8], Ino)) -> bool {
+    dirent::entry_at(&buf.bytes(), at).is_ok_and(|e| e.ino == ino && e.name == name)
+}
+
 /// Is it the mode of a directory?
 fn is_dir_mode(mode: u16) -> bool {
     vfs::Kind::from_mode(u32::from(mode)) == Some(vfs::Kind::Dir)
@@ -308,9 +313,8 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
-        let is_left = |e: dirent::Entry<'_>| e.ino == ino && e.name == name;
-        let left = merge.is_none() && dirent::entry_at(&buf.bytes(), offset).is_ok_and(is_left);
-        assert!(!left, "U4: a name that was taken from directory {} is there still", dir.ino());
+        let is_left = merge.is_none() && names(&buf, offset, (name, ino));
+        assert!(!is_left, "U4: a name that was taken from directory {} is there still", dir.ino());
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
@@ -362,7 +366,7 @@ impl<S: Store> Ufs<S> {
         if same_kind {
             let bytes = offset..offset + dirent::INO_BYTES;
             txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, new));
-            self.check_names(dir, &buf, offset, (name, new));
+            assert!(names(&buf, offset, (name, new)), "U4: a name of {old} is to name {new}");
             tell();
             return Ok(());
         }
@@ -379,16 +383,9 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
-        self.check_names(dir, &buf, offset, (name, new));
+        assert!(names(&buf, offset, (name, new)), "U4: a name of {old} is to name {new}");
         tell();
         Ok(())
-    }
-
-    /// An entry that was found by its name names another inode now, and by the same name.
-    fn check_names(&self, dir: &Inode, buf: &Buf, at: usize, (name, ino): (&[u8], Ino)) {
-        let says = |e: dirent::Entry<'_>| e.ino == ino && e.name == name;
-        let right = dirent::entry_at(&buf.bytes(), at).is_ok_and(says);
-        assert!(right, "U4: a name in directory {} names inode {ino} now", dir.ino());
     }
 
     /// Makes ".." of `dir` name `parent`. It needs no space.
@@ -406,6 +403,7 @@ impl<S: Store> Ufs<S> {
         self.drop_hash_index(txn, dir);
         let dots = self.parent_of(dir).await?;
         let (buf, offset) = self.dir_at(dir, dots.at).await?;
+        self.check_names(dir, &buf, offset, (b"..", dots.ino))?;
         let change = Change::DotDot { dir: dir.ino(), parent };
         let bytes = offset..offset + dirent::INO_BYTES;
         let inside = self.edit_inline_dir(txn, dir, change, |b| {
@@ -414,7 +412,7 @@ impl<S: Store> Ufs<S> {
         })?;
         if !inside {
             txn.edit(&buf, bytes, change, |b| dirent::set_ino(b, 0, parent));
-            self.check_names(dir, &buf, offset, (b"..", parent));
+            assert!(names(&buf, offset, (b"..", parent)), "U4: \"..\" is to name {parent}");
         }
         self.tell(|c| c.moved(dir.ino(), parent));
         Ok(())
@@ -428,7 +426,25 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Stale);
         }
         let (buf, offset) = self.dir_at(dir, found.at).await?;
+        self.check_names(dir, &buf, offset, (name, ino))?;
         Ok(Spot { buf, offset, at: found.at })
+    }
+
+    /// An entry that was found by its name, in a directory that is locked, is there still, unless
+    /// somebody else has written here: a block is used twice.
+    fn check_names(
+        &self,
+        dir: &Inode,
+        buf: &Buf,
+        at: usize,
+        (name, ino): (&[u8], Ino),
+    ) -> Result<(), FsError> {
+        if names(buf, at, (name, ino)) {
+            return Ok(());
+        }
+        let place = format!("byte {at} of block {}", buf.block());
+        let e = FormatError::corrupt("an entry of a directory has changed by itself", place);
+        Err(self.dir_damage(dir, &e))
     }
 }
 

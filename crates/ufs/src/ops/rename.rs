@@ -133,6 +133,10 @@ impl<S: Store> Ufs<S> {
         if m.to.links() == 0 {
             return Err(FsError::NotFound);
         }
+        // For a moment it has two names. (No volume in order counts so many.)
+        if m.what.links() == u32::from(u16::MAX) {
+            return Err(FsError::TooManyLinks);
+        }
         if m.what.is_dir() && m.changes_parent() {
             self.permit(ctx, &m.what, vfs::access::WRITE).await?;
             self.check_no_loop(&m.what, &m.to, FsError::Invalid).await?;
