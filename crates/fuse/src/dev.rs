@@ -13,19 +13,25 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vfs::{Answer, Front, Ticket, Work};
 
 /// Readers for each CPU. None of them waits for the disk; with more, requests wander between
 /// threads that have nothing of them in their caches, at half the rate.
 pub(crate) const READERS_PER_CPU: usize = 1;
 const ROOM: usize = PAYLOAD + 8192;
+/// Where queues serve, the device brings FORGET one by one, each with a wake-up that takes longer than
+/// its work, beside whoever removes many files. While they come this fast, they are left to gather
+/// for a moment, and then come together.
+const GATHERING: Duration = Duration::from_millis(1);
 
 pub(crate) struct Clones {
     me: Weak<Clones>,
     fds: Vec<OwnedFd>,
     volume: usize,
     block_bytes: usize,
+    /// Do queues carry what somebody waits for?
+    beside: bool,
     shared: Arc<Shared>,
     /// Requests that are being answered, by our number.
     pending: Mutex<Vec<Option<Pending>>>,
@@ -91,7 +97,7 @@ impl Clones {
         shared: Arc<Shared>,
     ) -> io::Result<Arc<Clones>> {
         let fds = (0..workers).map(|_| clone_of(dev)).collect::<io::Result<Vec<_>>>()?;
-        Ok(Clones::with(fds, volume, block_bytes, shared))
+        Ok(Clones::with(fds, (volume, block_bytes), false, shared))
     }
 
     /// For one thread that reads the device itself.
@@ -101,13 +107,13 @@ impl Clones {
         block_bytes: usize,
         shared: Arc<Shared>,
     ) -> Arc<Clones> {
-        Clones::with(vec![dev], volume, block_bytes, shared)
+        Clones::with(vec![dev], (volume, block_bytes), true, shared)
     }
 
     fn with(
         fds: Vec<OwnedFd>,
-        volume: usize,
-        block_bytes: usize,
+        (volume, block_bytes): (usize, usize),
+        beside: bool,
         shared: Arc<Shared>,
     ) -> Arc<Clones> {
         Arc::new_cyclic(|me| Clones {
@@ -115,6 +121,7 @@ impl Clones {
             fds,
             volume,
             block_bytes,
+            beside,
             shared,
             pending: Mutex::default(),
         })
@@ -124,10 +131,18 @@ impl Clones {
     pub(crate) fn serve(&self, pool: &Pool, clone: usize) {
         let mut room = vec![0; ROOM];
         let mut work = Vec::new();
+        let mut last_silent: Option<Instant> = None;
         while let Ok(n) = read_request(&self.fds[clone], &mut room) {
             self.request(clone, &room[..n], &mut work);
+            let silent = !work.is_empty() && work.iter().all(|w| matches!(w, Work::Silent(_)));
             if !work.is_empty() {
                 pool.enter(self.volume, &mut work);
+            }
+            if self.beside && silent {
+                if last_silent.is_some_and(|t| t.elapsed() < 2 * GATHERING) {
+                    std::thread::sleep(GATHERING);
+                }
+                last_silent = Some(Instant::now());
             }
         }
         self.shared.ended.store(true, Ordering::SeqCst);

@@ -107,13 +107,17 @@ impl Graph {
         let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };
         let anything_goes = self.plant().is("cancel-over-others");
+        // Of a block of bits or inodes thousands wait: what lies over one is counted.
+        let mut over: BTreeMap<NodeId, u32> = BTreeMap::new();
+        let under = nodes.iter().filter_map(|id| self.node(*id)).flat_map(|n| &n.under);
+        under.for_each(|u| *over.entry(*u).or_default() += 1);
         nodes.iter().all(|id| {
             let n = self.node(*id).expect("it is one of theirs");
             let is_unseen = !wholly && n.step == CONTENTS || n.is_pending();
             let beside = |u: &NodeId| nodes.contains(u) || *u < first && self.is_name(*u);
             let is_beside = anything_goes || n.under.iter().all(beside);
-            let is_under = |o: NodeId| !nodes.contains(&o) && self.is_over_any(o, &nodes);
-            is_unseen && is_beside && !self.in_block(n.buf.block()).any(is_under)
+            let is_top = n.over == over.get(id).copied().unwrap_or_default();
+            is_unseen && is_beside && is_top
         })
     }
 
@@ -138,9 +142,5 @@ impl Graph {
     /// Is it durable, or a name in a directory's block?
     fn is_name(&self, id: NodeId) -> bool {
         self.node(id).is_none_or(|n| n.step == NAMES && !n.names_in.is_empty())
-    }
-
-    fn is_over_any(&self, id: NodeId, those: &BTreeSet<NodeId>) -> bool {
-        self.node(id).is_some_and(|n| n.under.iter().any(|u| those.contains(u)))
     }
 }

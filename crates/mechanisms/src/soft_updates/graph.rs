@@ -29,6 +29,8 @@ pub(super) struct Node {
     pub(super) backward: Backward,
     state: Progress,
     pub(super) under: Vec<NodeId>,
+    /// How many nodes it is under.
+    pub(super) over: u32,
     after: Vec<NodeId>,
     /// Inodes that are not whole, or not named, without it.
     pub(super) own: Vec<Ino>,
@@ -181,6 +183,7 @@ impl Graph {
                 backward: Backward::default(),
                 state: Progress::Pending,
                 under: Vec::new(),
+                over: 0,
                 after: Vec::new(),
                 own: Vec::new(),
                 names_in: Vec::new(),
@@ -195,7 +198,8 @@ impl Graph {
         let itself = under.contains(&id);
         assert!(!itself, "I3: step {step} of operation {txn} stands on itself in {buf:?}");
         node.backward.join(backward);
-        under.into_iter().for_each(|u| add_once(&mut node.under, u));
+        under.retain(|u| !node.under.contains(u));
+        node.under.extend(&under);
         if let Some(i) = concerns.own {
             add_once(&mut node.own, i);
             self.by_own.entry(i).or_default().insert(id);
@@ -204,7 +208,15 @@ impl Graph {
             add_once(&mut node.names_in, d);
             self.by_names.entry(d).or_default().insert(id);
         }
+        under.iter().for_each(|u| self.lies_under(*u));
         id
+    }
+
+    /// One more node lies over it.
+    fn lies_under(&mut self, id: NodeId) {
+        if let Some(n) = self.nodes.get_mut(&id) {
+            n.over += 1;
+        }
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
@@ -238,8 +250,12 @@ impl Graph {
         let node = self.nodes.get_mut(&id).expect("it was made just now");
         if node.txn != txn {
             assert!(older < id, "I9: an edge leads back in time");
-            let waits = if node.buf.block() == block { &mut node.under } else { &mut node.after };
-            add_once(waits, older);
+            if node.buf.block() != block {
+                add_once(&mut node.after, older);
+            } else if !node.under.contains(&older) {
+                node.under.push(older);
+                self.lies_under(older);
+            }
         }
     }
 
@@ -466,9 +482,19 @@ impl Graph {
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).
     pub(super) fn forget(&mut self, txns: &BTreeSet<u64>) {
         let ids = txns.iter().filter_map(|t| self.operations.get(t)).flat_map(|op| &op.nodes);
-        let blocks: BTreeSet<BlockNo> =
-            ids.filter_map(|id| self.nodes.get(id)).map(|n| n.buf.block()).collect();
-        blocks.into_iter().for_each(|b| self.finish(b, |n| txns.contains(&n.txn)));
+        let mut by_block: BTreeMap<BlockNo, BTreeSet<NodeId>> = BTreeMap::new();
+        for (id, n) in ids.filter_map(|id| Some((*id, self.nodes.get(id)?))) {
+            by_block.entry(n.buf.block()).or_default().insert(id);
+        }
+        for (block, ids) in by_block {
+            // A block of bits knows thousands of others, which are not looked at.
+            let list = self.by_block.get_mut(&block).expect("it knows its nodes");
+            list.retain(|l| !ids.contains(&l.id));
+            if list.is_empty() {
+                self.by_block.remove(&block);
+            }
+            ids.into_iter().for_each(|id| self.let_go(id));
+        }
         let gone = txns.iter().all(|t| !self.operations.contains_key(t));
         invariant!(self.plant, gone, "I10: an operation that is forgotten has nodes left");
         let lost = || self.nodes.values().any(|n| txns.contains(&n.txn));
@@ -490,27 +516,31 @@ impl Graph {
         if !left.is_empty() {
             self.by_block.insert(block, left);
         }
-        for id in gone.into_iter().map(|l| l.id) {
-            let n = self.nodes.remove(&id).expect("it was in the list");
-            self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
-            for i in &n.own {
-                forget(&mut self.by_own, *i, id);
+        gone.into_iter().for_each(|l| self.let_go(l.id));
+    }
+
+    /// The node is durable, or matters no more; its block's list knows nothing of it now.
+    fn let_go(&mut self, id: NodeId) {
+        let n = self.nodes.remove(&id).expect("it was in the list");
+        self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
+        for u in &n.under {
+            if let Some(u) = self.nodes.get_mut(u) {
+                u.over -= 1;
             }
-            for d in &n.names_in {
-                forget(&mut self.by_names, *d, id);
-            }
-            let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
-            assert!(op.left[n.step] > 0, "a node is counted in its step");
-            op.left[n.step] -= 1;
-            op.is_seen |= n.step != CONTENTS;
-            self.check_released(n.txn);
-            for txn in self.awaited.remove(&id).unwrap_or_default() {
-                self.check_released(txn);
-            }
-            if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
-                self.operations.remove(&n.txn);
-                self.gone.push(n.txn);
-            }
+        }
+        n.own.iter().for_each(|i| forget(&mut self.by_own, *i, id));
+        n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
+        let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
+        assert!(op.left[n.step] > 0, "a node is counted in its step");
+        op.left[n.step] -= 1;
+        op.is_seen |= n.step != CONTENTS;
+        self.check_released(n.txn);
+        for txn in self.awaited.remove(&id).unwrap_or_default() {
+            self.check_released(txn);
+        }
+        if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
+            self.operations.remove(&n.txn);
+            self.gone.push(n.txn);
         }
     }
 

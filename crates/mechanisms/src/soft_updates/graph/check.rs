@@ -37,9 +37,14 @@ impl Graph {
     pub(in super::super) fn check(&self) {
         let mut left: IdMap<u64, [u32; STEPS]> = IdMap::default();
         let mut bytes = 0;
+        let mut over: IdMap<NodeId, u32> = IdMap::default();
+        let under = self.nodes.values().flat_map(|n| &n.under);
+        under.for_each(|u| *over.entry(*u).or_default() += 1);
         for (id, n) in &self.nodes {
             left.entry(n.txn).or_default()[n.step] += 1;
             bytes += n.backward.memory_bytes();
+            let others = over.get(id).copied().unwrap_or_default();
+            assert_eq!(n.over, others, "I10: so many nodes lie over node {id}");
             let listed = self.in_block(n.buf.block()).filter(|i| i == id).count();
             assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
             let own = |i: &Ino| self.by_own.get(i).is_some_and(|all| all.contains(id));
