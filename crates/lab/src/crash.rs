@@ -238,6 +238,10 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
 /// of seeds leave theirs to the ones after them. Who looks for a first finding gets a short round
 /// over all scenarios, then the long one, and if that has found nothing, one in which each scenario
 /// has all the states: some bugs show only where a log has gone round several times.
+///
+/// A scenario's states depend on its name, the seed and its share alone. One scenario more leaves
+/// each of the others a smaller share: then runs of all scenarios have other counts for the same
+/// seed, runs of one scenario have not (so with `failing`, of volumes with intents).
 pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
     explore_ways(std::slice::from_ref(o))
 }
