@@ -20,9 +20,9 @@ use vfs::{Answer, Front, Ticket, Work};
 /// threads that have nothing of them in their caches, at half the rate.
 pub(crate) const READERS_PER_CPU: usize = 1;
 const ROOM: usize = PAYLOAD + 8192;
-/// Where queues serve, the device brings FORGET one by one, each with a wake-up that takes longer than
-/// its work, beside whoever removes many files. While they come this fast, they are left to gather
-/// for a moment, and then come together.
+/// Where queues serve, the device brings FORGET one by one, each with a wake-up that takes longer
+/// than its work, beside whoever removes many files. While they come this fast, they are left to
+/// gather for a moment, and then come together.
 const GATHERING: Duration = Duration::from_millis(1);
 
 pub(crate) struct Clones {

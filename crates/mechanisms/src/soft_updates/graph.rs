@@ -214,9 +214,7 @@ impl Graph {
 
     /// One more node lies over it.
     fn lies_under(&mut self, id: NodeId) {
-        if let Some(n) = self.nodes.get_mut(&id) {
-            n.over += 1;
-        }
+        self.nodes.entry(id).and_modify(|n| n.over += 1);
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
@@ -524,9 +522,7 @@ impl Graph {
         let n = self.nodes.remove(&id).expect("it was in the list");
         self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
         for u in &n.under {
-            if let Some(u) = self.nodes.get_mut(u) {
-                u.over -= 1;
-            }
+            self.nodes.entry(*u).and_modify(|u| u.over -= 1);
         }
         n.own.iter().for_each(|i| forget(&mut self.by_own, *i, id));
         n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
