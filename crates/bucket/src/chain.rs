@@ -6,6 +6,7 @@ use crate::all::{TOGETHER, all};
 use crate::fence::was_deleted;
 use crate::notes::Notes;
 use crate::object::{Decoded, HEAD_GUESS, Head, Kind, LOG, name, serial_of};
+use crate::possible;
 use crate::state::Table;
 use crate::volume::Shape;
 use env::{Bucket, BucketError, BucketErrorKind};
@@ -75,13 +76,21 @@ async fn beginning_of(
         let raw = bucket.get(&name, Some((0, more))).await?;
         match Head::decode(&shape.uuid, &raw) {
             Decoded::Head(head, sum, bytes) if head.serial == serial => {
+                possible::head(&head, shape).map_err(|field| damaged(serial, field))?;
                 return Ok(((head, sum, bytes), raw));
             }
             Decoded::Short(needed) if more == want => more = needed as u64,
-            _ => break,
+            Decoded::Head(..) => return Err(damaged(serial, "its serial")),
+            Decoded::Short(_) => break,
+            Decoded::Damaged(field) => return Err(damaged(serial, field)),
         }
     }
-    Err(Trouble::Wrong(format!("{name} is damaged: its checksum is wrong")))
+    Err(damaged(serial, "it is cut short, and its checksum"))
+}
+
+/// An object says what none can say.
+fn damaged(serial: u64, field: &str) -> Trouble {
+    Trouble::Wrong(format!("{} is damaged: {field} is wrong", name(serial)))
 }
 
 /// An object's head. Errors: it is gone, or damaged.
@@ -114,7 +123,16 @@ pub(crate) async fn list(
 ) -> Result<BTreeSet<u64>, BucketError> {
     let after = if after == 0 { String::new() } else { name(after) };
     let names = bucket.list(LOG, &after).await?;
-    Ok(names.iter().filter_map(|n| serial_of(n)).collect())
+    let all: BTreeSet<u64> = names.iter().filter_map(|n| serial_of(n)).collect();
+    match all.last().filter(|s| **s >= possible::SERIALS_END) {
+        None => Ok(all),
+        Some(serial) => Err(BucketError {
+            kind: BucketErrorKind::Damaged,
+            during: "LIST",
+            name: name(*serial),
+            detail: "its serial is wrong".into(),
+        }),
+    }
 }
 
 impl Chain {
@@ -299,11 +317,12 @@ impl Chain {
         bucket: &Rc<dyn Bucket>,
         (shape, plant): (&Shape, Option<&'static str>),
     ) -> Result<(), Trouble> {
-        let name = name(self.checkpoint);
-        let raw = bucket.get(&name, None).await?;
-        let damaged = || Trouble::Wrong(format!("{name} is damaged: its checksum is wrong"));
-        let Decoded::Head(head, sum, bytes) = Head::decode(&shape.uuid, &raw) else {
-            return Err(damaged());
+        let damaged = |field| damaged(self.checkpoint, field);
+        let raw = bucket.get(&name(self.checkpoint), None).await?;
+        let (head, sum, bytes) = match Head::decode(&shape.uuid, &raw) {
+            Decoded::Head(head, sum, bytes) => (head, sum, bytes),
+            Decoded::Short(_) => return Err(damaged("it is cut short, and its checksum")),
+            Decoded::Damaged(field) => return Err(damaged(field)),
         };
         if head.kind == Kind::Fence && head.serial == self.checkpoint {
             return Err(Trouble::Again); // it was deleted, and a taker's fence has its name (I8)
@@ -311,10 +330,11 @@ impl Chain {
         let body = &raw[bytes..];
         let right = head.kind == Kind::Checkpoint && head.serial == self.checkpoint;
         if !right || crc32c::crc32c(body) != head.body_sum {
-            return Err(damaged());
+            return Err(damaged("its checksum"));
         }
+        possible::head(&head, shape).map_err(damaged)?;
         let nothing = Table::new(shape.blocks, plant);
-        self.table = Table::decode(nothing, body).ok_or_else(damaged)?;
+        self.table = Table::decode(nothing, (head.serial, body)).map_err(damaged)?;
         self.table.apply(&head, bytes);
         (self.epoch, self.last) = (head.epoch, (head.serial, sum));
         self.next = head.serial + 1;
@@ -335,6 +355,7 @@ impl Chain {
             let why = "it does not go on where the log ends before it";
             return Err(Trouble::Wrong(format!("{} is not valid: {why}", name(head.serial))));
         }
+        self.table.goes_on(&head).map_err(|field| damaged(head.serial, field))?;
         self.table.apply(&head, bytes);
         (self.last, self.epoch) = ((head.serial, sum), epoch);
         self.notes.found(&head);

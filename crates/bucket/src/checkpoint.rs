@@ -8,7 +8,9 @@
 //! ```
 
 use crate::clone::{can_be, inherited};
-use crate::object::{Kind, Said, name};
+use crate::object::{HEAD_BYTES_MAX, Kind, Said, name};
+use crate::possible::BLOCKS_END;
+use crate::snapshot::BITS;
 use crate::state::{Info, State, Table, parts};
 use crate::store::Inner;
 use crate::volume::Shape;
@@ -44,41 +46,70 @@ impl Table {
         w.0
     }
 
-    /// The reverse, of a table of nothing; None: it is damaged.
-    pub(crate) fn decode(mut table: Table, raw: &[u8]) -> Option<Table> {
-        let mut r = Reader(raw);
+    /// The reverse, of a table of nothing, from the checkpoint of this serial. Errors: what of it
+    /// cannot be.
+    pub(crate) fn decode(
+        mut table: Table,
+        (serial, raw): (u64, &[u8]),
+    ) -> Result<Table, &'static str> {
+        let r = &mut Reader(raw);
+        table.decode_objects(r, serial).ok_or("an object in its table")?;
+        let next = |r: &mut Reader<'_>| r.u64().filter(|fence| (1..serial).contains(fence));
+        let short = "a fence in its table";
+        for _ in 0..r.u32().ok_or(short)? {
+            let fence = next(r).filter(|f| table.fences.last() < Some(f)).ok_or(short)?;
+            table.fences.insert(fence);
+        }
+        table.decode_extents(r).ok_or("an extent in its table")?;
+        table.snapshots = Snapshots::decode(r).ok_or("the snapshots in its table")?;
+        let ended = table.snapshots.all.iter().any(|s| s.ended);
+        if ended || table.snapshots.last > table.owners.snapshots_max(BITS) {
+            return Err("the snapshots in its table");
+        }
+        let owned = table.extents.iter().all(|e| table.is_owned(&e));
+        if owned { Ok(table) } else { Err("the owner of an extent in its table") }
+    }
+
+    /// The objects, in their order, all before the checkpoint.
+    fn decode_objects(&mut self, r: &mut Reader<'_>, before: u64) -> Option<()> {
+        let mut last = 0;
         for _ in 0..r.u32()? {
             let (serial, head_bytes, blocks) = (r.u64()?, r.u32()?, r.u32()?);
-            table.objects.insert(serial, Info { head_bytes, blocks, live: 0 });
+            let can_be = last < serial
+                && serial < before
+                && head_bytes as usize <= HEAD_BYTES_MAX
+                && u64::from(blocks) < BLOCKS_END;
+            can_be.then(|| self.objects.insert(serial, Info { head_bytes, blocks, live: 0 }))?;
+            last = serial;
         }
-        for _ in 0..r.u32()? {
-            table.fences.insert(r.u64()?);
-        }
+        Some(())
+    }
+
+    /// The extents, in their order, none over another one, each in an object that there is.
+    fn decode_extents(&mut self, r: &mut Reader<'_>) -> Option<()> {
+        let mut before = 0;
         for _ in 0..r.u64()? {
             let (v, n, place) = (Virt(r.u64()?), r.u32()?, Place(r.u64()?));
+            let end = v.0.checked_add(u64::from(n))?;
+            (n > 0 && v.0 >= before && end <= 1 << BITS).then_some(())?;
+            before = end;
             let hole = Extent { v, n, place: None };
-            if place.0 == 0 && n > 0 && table.is_hole(&hole) {
-                table.extents.set(hole);
+            if place.0 == 0 && self.is_hole(&hole) {
+                self.extents.set(hole);
                 continue;
             }
-            if let Some(first) = inherited(place) {
-                if !can_be(first, n) {
-                    return None;
-                }
-                table.extents.set(Extent { v, n, place: Some(place) });
-                continue;
+            let place_of_first = inherited(place);
+            if place_of_first.is_none() {
+                let (serial, index) = parts(place);
+                let info = self.objects.get_mut(&serial)?;
+                (index + u64::from(n) <= u64::from(info.blocks)).then_some(())?;
+                info.live += n;
+                (info.live <= info.blocks).then_some(())?;
             }
-            let (serial, index) = parts(place);
-            let info = table.objects.get_mut(&serial)?;
-            info.live += n;
-            if n == 0 || index + u64::from(n) > u64::from(info.blocks) || info.live > info.blocks {
-                return None;
-            }
-            table.extents.set(Extent { v, n, place: Some(place) });
+            place_of_first.is_none_or(|first| can_be(first, n)).then_some(())?;
+            self.extents.set(Extent { v, n, place: Some(place) });
         }
-        table.snapshots = Snapshots::decode(&mut r)?;
-        let owned = table.extents.iter().all(|e| table.is_owned(&e));
-        owned.then_some(table)
+        Some(())
     }
 }
 
@@ -214,16 +245,16 @@ mod tests {
         t.extents.set(Extent { v: Virt(70), n: 5, place: Some(place) });
         t.extents.set(Extent { v: Virt(90), n: 5, place: None });
         let raw = t.encode();
-        let decode = |raw: &[u8]| Table::decode(Table::new(100, None), raw);
+        let decode = |raw: &[u8]| Table::decode(Table::new(100, None), (9, raw));
         let back = decode(&raw).unwrap();
         assert_eq!((&back.objects, &back.fences), (&t.objects, &t.fences));
         assert_eq!((back.place(72), back.place(90)), (Some(Place(place.0 + 2)), None));
-        assert!((0..raw.len()).all(|n| decode(&raw[..n]).is_none()), "cut short");
+        assert!((0..raw.len()).all(|n| decode(&raw[..n]).is_err()), "cut short");
         let mut with = t.clone();
         for (id, name) in [(1, "a"), (2, "b")] {
             let s = lfs::Snapshot { id, made: 7, name: name.into(), ended: false };
             with.record(&crate::object::Record::Made(s));
-            [72, 91, 5].into_iter().for_each(|v| with.give_up(v));
+            [72, 91, 5].into_iter().for_each(|v| with.give_up(&with.block(v)));
             with.extents.set(Extent { v: Virt(72), n: 1, place: None });
         }
         let raw = with.encode();
@@ -233,6 +264,6 @@ mod tests {
             assert_eq!(back.shown(view, v), with.shown(view, v), "S6: holes are kept");
         }
         let whole = decode(&with.encode()[..raw.len() - 1]);
-        assert!(whole.is_none(), "cut short");
+        assert!(whole.is_err(), "cut short");
     }
 }

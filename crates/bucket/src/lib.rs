@@ -80,6 +80,7 @@ mod near_record;
 mod newer;
 mod notes;
 mod object;
+mod possible;
 mod prices;
 mod read;
 mod sealed;

@@ -25,6 +25,9 @@ pub(crate) enum Record {
     Mark { serial: u64, sum: u32, upto: u64 },
 }
 
+/// No group has this number, or a higher one.
+const NUMBERS_END: u64 = 1 << 62;
+
 /// The longest entry that a group can become.
 pub(crate) fn room_of(group: &Group) -> u64 {
     let of = |c: &Change| match c {
@@ -93,14 +96,17 @@ impl Record {
         match (r.u32()?, sealer) {
             (2, _) => {
                 let (serial, sum, upto) = (r.u64()?, r.u32()?, r.u64()?);
+                (upto < NUMBERS_END).then_some(())?;
                 Some(Record::Mark { serial, sum, upto })
             }
             (1, None) => {
                 let (number, _) = (r.u64()?, r.u64()?);
+                (1..NUMBERS_END).contains(&number).then_some(())?;
                 Some(Record::Group(number, r.0.to_vec()))
             }
             (3, Some(sealer)) => {
                 let (number, epoch, parts) = (r.u64()?, r.u64()?, r.u32()?);
+                (1..NUMBERS_END).contains(&number).then_some(())?;
                 let (name, mut body) = (sealed_as(epoch, number), Vec::new());
                 for index in 0..parts {
                     let len = r.u32()? as usize;

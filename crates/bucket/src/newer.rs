@@ -45,7 +45,7 @@ impl Store {
             let s = inner.state.borrow();
             (s.last.0, s.next)
         };
-        let mut behind = list(bucket, last - 1).await.map_err(|e| e.to_string())?;
+        let mut behind = list(bucket, last.saturating_sub(1)).await.map_err(|e| e.to_string())?;
         // It is there as long as nothing newer is (I7): else this is not the log that it was.
         let is_there = behind.remove(&last);
         if is_there && behind.is_empty() {

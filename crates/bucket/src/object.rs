@@ -23,10 +23,11 @@ const MAGIC: [u8; 8] = *b"CairnOBJ";
 const FIXED_BYTES: usize = 96;
 /// A block and its sum.
 pub(crate) const SLOT_BYTES: usize = BLOCK_BYTES + 4;
+const SUM: &str = "its checksum";
 /// What is read of an object of which only the head is wanted: mostly all of it.
 pub(crate) const HEAD_GUESS: u64 = 16 << 10;
 /// No head is longer.
-const HEAD_BYTES_MAX: usize = 16 << 20;
+pub(crate) const HEAD_BYTES_MAX: usize = 16 << 20;
 
 /// What an object of the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -118,8 +119,8 @@ pub(crate) enum Decoded {
     Head(Box<Head>, u32, usize),
     /// So many bytes are needed.
     Short(usize),
-    /// It is not what was put there.
-    Damaged,
+    /// It is not what was put there: why.
+    Damaged(&'static str),
 }
 
 impl Head {
@@ -163,27 +164,29 @@ impl Head {
     pub(crate) fn decode(uuid: &[u8; 16], raw: &[u8]) -> Decoded {
         let mut r = Reader(raw);
         if r.bytes(8) != Some(&MAGIC) {
-            return Decoded::Damaged;
+            return Decoded::Damaged(SUM);
         }
         let Some(Ok(bytes)) = raw.get(60..64).map(<[u8; 4]>::try_from) else {
-            return Decoded::Damaged;
+            return Decoded::Damaged(SUM);
         };
         let head_bytes = u32::from_le_bytes(bytes) as usize;
         if !(FIXED_BYTES..=HEAD_BYTES_MAX).contains(&head_bytes) {
-            return Decoded::Damaged;
+            return Decoded::Damaged(SUM);
         }
         let Some(head) = raw.get(..head_bytes) else { return Decoded::Short(head_bytes) };
         let sum = crc32c::crc32c_append(crc32c::crc32c(uuid), &head[12..]);
         if r.u32() != Some(sum) {
-            return Decoded::Damaged;
+            return Decoded::Damaged(SUM);
         }
-        match Head::fields(uuid, &mut Reader(&head[12..])) {
+        let mut field = "its kind";
+        match Head::fields(uuid, &mut Reader(&head[12..]), &mut field) {
             Some(head) => Decoded::Head(Box::new(head), sum, head_bytes),
-            None => Decoded::Damaged,
+            None => Decoded::Damaged(field),
         }
     }
 
-    fn fields(uuid: &[u8; 16], r: &mut Reader<'_>) -> Option<Head> {
+    /// None: `field` cannot be, which is the one that was looked at last.
+    fn fields(uuid: &[u8; 16], r: &mut Reader<'_>, field: &mut &'static str) -> Option<Head> {
         let kind = r.u32()?;
         let (knows_snapshots, has_notes) = (kind & KNOWS_SNAPSHOTS != 0, kind & HAS_NOTES != 0);
         let kind = match kind & !(KNOWS_SNAPSHOTS | HAS_NOTES) {
@@ -192,20 +195,26 @@ impl Head {
             3 => Kind::Fence,
             _ => return None,
         };
+        *field = "the volume's name";
         if r.bytes(16)? != uuid {
             return None;
         }
         let (serial, epoch, previous, previous_sum) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
         let (_, checkpoint, nonce) = (r.u32()?, r.u64()?, r.u64()?);
         let (blocks, ranges, text, body_sum) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
+        *field = "how many blocks it holds";
         let written = (0..blocks).map(|_| r.u64()).collect::<Option<_>>()?;
+        *field = "how many ranges it frees";
         let freed = (0..ranges).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<_>>()?;
+        *field = "its writer";
         let writer = String::from_utf8(r.bytes(text as usize)?.to_vec()).ok()?;
         let previous = (previous, previous_sum);
+        *field = "what it says of snapshots";
         let said = if knows_snapshots { Some(Said::decode(r)?) } else { None };
         if said.as_ref().is_some_and(|s| s.moved > blocks) {
             return None;
         }
+        *field = "its notes";
         let count = if has_notes { r.u32()? } else { 0 };
         let note = |_| Some(u128::from_le_bytes(r.bytes(16)?.try_into().ok()?));
         let notes = (0..count).map(note).collect::<Option<_>>()?;
@@ -274,7 +283,7 @@ mod tests {
         let decoded = Head::decode(&[1; 16], &raw);
         assert_eq!(decoded, Decoded::Head(Box::new(head()), sum, raw.len()));
         assert_eq!(Head::decode(&[1; 16], &raw[..100]), Decoded::Short(raw.len()));
-        assert_eq!(Head::decode(&[2; 16], &raw), Decoded::Damaged, "another volume's");
+        assert_eq!(Head::decode(&[2; 16], &raw), Decoded::Damaged(SUM), "another volume's");
         let made = Snapshot { id: 3, made: 1 << 33, name: "a".into(), ended: false };
         let records = vec![Record::Ended(2), Record::Made(made)];
         let said = Head { said: Some(Said { moved: 1, records }), ..head() };

@@ -261,7 +261,7 @@ impl Inner {
             raw => raw?,
         };
         let mut blocks = Vec::new();
-        for (index, part) in (run.first..).zip(raw.chunks(SLOT_BYTES)) {
+        for (index, part) in (run.first..).zip(raw.chunks(SLOT_BYTES)).take(run.n as usize) {
             let at = crate::state::place(run.serial, index);
             let (sum, bytes) = part.split_at_checked(4).unwrap_or((&[], &[]));
             let found = block_sum(&self.shape.uuid, (run.serial, index), bytes);

@@ -42,11 +42,11 @@ use crate::object::Record;
 use crate::state::{Gathered, Table, parts};
 use crate::store::{Inner, Store};
 use env::DiskError;
-use lfs::{Extent, Place, Snapshot, Virt, check_name};
+use lfs::{Extent, Snapshot, Virt, check_name};
 use std::rc::Rc;
 
 /// Bits of a virtual block's number in the log and in the table.
-const BITS: u32 = 63;
+pub(crate) const BITS: u32 = 63;
 
 impl Table {
     /// Where a block lies that the volume, or a snapshot (`view`), sees under the number `v`: the
@@ -65,31 +65,44 @@ impl Table {
         std::iter::once(v.0).chain(own)
     }
 
-    /// The block at this place has no owner any more.
-    pub(crate) fn died(&mut self, place: Option<Place>) {
-        if let Some(old) = place
+    /// These blocks, which lie in one object, have no owner any more.
+    pub(crate) fn died(&mut self, e: &Extent) {
+        if let Some(old) = e.place
             && let Some(info) = self.objects.get_mut(&parts(old).0)
         {
-            assert!(info.live > 0, "I7: a block dies in an object where none lives");
-            info.live -= 1;
+            let live = info.live;
+            assert!(live >= e.n, "I7: {} blocks die in an object where {live} live", e.n);
+            info.live -= e.n;
         }
     }
 
-    /// The volume gives up what it has of block `v`: to the keeper, or nobody needs it (S2).
-    pub(crate) fn give_up(&mut self, v: u64) {
-        let place = self.place(v);
+    /// The volume gives up what it has of these blocks: to the keeper, or nobody needs it (S2).
+    pub(crate) fn give_up(&mut self, e: &Extent) {
         let keeper = self.snapshots.all.last().map(|s| s.id);
         let keeper = keeper.filter(|_| self.plant != Some("snapshot-not-respected"));
-        match keeper.and_then(|id| self.taken_by(id, v)) {
-            Some(own) => self.extents.set(Extent { v: own, n: 1, place }),
-            None => self.died(place),
-        }
+        self.hand_over(keeper, e);
     }
 
-    /// The own block of a snapshot, if it has nothing under this number yet.
-    fn taken_by(&self, id: u32, v: u64) -> Option<Virt> {
-        let own = self.owners.own_block(id, Virt(v));
-        self.extents.get(own).is_none().then_some(own)
+    /// Each of these blocks becomes the snapshot's own of its number, if that has none yet; the
+    /// others die, and all do if there is no snapshot.
+    fn hand_over(&mut self, to: Option<u32>, e: &Extent) {
+        let Some(id) = to else { return self.died(e) };
+        let (_, v) = self.owners.owner(e.v);
+        let own = self.owners.own_block(id, v).0;
+        let has: Vec<Extent> = self.extents.range(own, own + u64::from(e.n)).collect();
+        // In the numbers of what is handed over.
+        let ends = |h: &Extent| (e.v.0 + (h.v.0 - own), e.v.0 + (h.end() - own));
+        let mut at = e.v.0;
+        for (from, to) in has.iter().map(ends).chain([(e.end(), e.end())]) {
+            if at < from {
+                let new = e.cut(at, from);
+                self.extents.set(Extent { v: Virt(own + (at - e.v.0)), ..new });
+            }
+            if from < to {
+                self.died(&e.cut(from, to));
+            }
+            at = to;
+        }
     }
 
     /// A record says so (S3, S5).
@@ -112,15 +125,7 @@ impl Table {
         let own: Vec<Extent> = self.extents.range(from, to).collect();
         self.extents.forget(from, to);
         assert!(!self.snapshots.knows(id), "S2: what nobody has any more belongs to others now");
-        for e in own {
-            for at in (e.v.0..e.end()).map(Virt) {
-                let (_, v) = self.owners.owner(at);
-                match older.and_then(|id| self.taken_by(id, v.0)) {
-                    Some(own) => self.extents.set(Extent { v: own, n: 1, place: e.at(at) }),
-                    None => self.died(e.at(at)),
-                }
-            }
-        }
+        own.iter().for_each(|e| self.hand_over(older, e));
     }
 
     /// Is this an own block of a snapshot that there is, or a block of the volume?

@@ -48,7 +48,7 @@ pub(crate) struct Info {
 }
 
 /// An object's index has so many bits in a place; the serial is above them.
-const INDEX_BITS: u32 = 16;
+pub(crate) const INDEX_BITS: u32 = 16;
 
 /// Where the `index`th block of an object lies.
 pub(crate) fn place(serial: u64, index: u64) -> Place {
@@ -96,6 +96,11 @@ impl Table {
         self.extents.get(Virt(v)).and_then(|e| e.at(Virt(v)))
     }
 
+    /// The block as an extent of its own.
+    pub(crate) fn block(&self, v: u64) -> Extent {
+        Extent { v: Virt(v), n: 1, place: self.place(v) }
+    }
+
     /// An object of the log says so.
     pub(crate) fn apply(&mut self, head: &Head, head_bytes: usize) {
         if head.kind == Kind::Fence {
@@ -108,14 +113,18 @@ impl Table {
         let moved = head.said.as_ref().map_or(0, |s| s.moved);
         for (index, v) in (0..).zip(&head.written) {
             match index < u64::from(blocks - moved) {
-                true => self.give_up(*v),
-                false => self.died(self.place(*v)),
+                true => self.give_up(&self.block(*v)),
+                false => self.died(&self.block(*v)),
             }
             let place = Some(place(head.serial, index));
             self.extents.set(Extent { v: Virt(*v), n: 1, place });
         }
         for (v, n) in &head.freed {
-            (*v..v + n).for_each(|v| self.give_up(v));
+            // What lies nowhere is not given up: it may be most of a large volume.
+            let lie = self.extents.range(*v, v + n).filter(|e| e.place.is_some());
+            for e in lie.collect::<Vec<_>>() {
+                self.give_up(&e);
+            }
             let most = u64::from(u32::MAX);
             for first in (*v..v + n).step_by(most as usize) {
                 let n = (v + n - first).min(most) as u32;
