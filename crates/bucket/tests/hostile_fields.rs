@@ -78,8 +78,8 @@ struct Hostile {
 
 impl Hostile {
     fn of(objects: Objects) -> Hostile {
-        let log = objects.iter().filter(|(name, _)| name.starts_with("log/"));
-        let (name, bytes) = log.last().map(|(n, b)| (n.clone(), b.to_vec())).unwrap();
+        let mut log = objects.iter().filter(|(name, _)| name.starts_with("log/"));
+        let (name, bytes) = log.next_back().map(|(n, b)| (n.clone(), b.to_vec())).unwrap();
         Hostile { objects, name, bytes }
     }
     /// The last object is changes.
