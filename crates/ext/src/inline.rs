@@ -4,6 +4,8 @@
 //! 1. Inode and block change in one transaction, the block's contents with it: where the mode does
 //!    not order contents before what points at them, they are written and durable first. What was
 //!    durable in the inode is so in the block.
+//! 2. Who looks a name up has not locked the directory. While that moves he sees it as it will be:
+//!    the inode has lost it already, and the block is not there yet.
 
 use crate::Ext;
 use crate::plants::INLINE_DROPPED;
@@ -61,8 +63,12 @@ impl Ext {
 
     /// A directory that lies in the inode, as a block of entries; None: it does not.
     pub(crate) fn inline_dir(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
-        let Some(bytes) = self.inline_bytes(h)? else { return Ok(None) };
         let mut block = Block::zeroed(self.block_bytes());
+        if let Some(image) = self.moving.borrow().get(&h.ino) {
+            block.bytes_mut().copy_from_slice(image);
+            return Ok(Some(self.cache.get_detached(block)));
+        }
+        let Some(bytes) = self.inline_bytes(h)? else { return Ok(None) };
         block.bytes_mut().copy_from_slice(&self.dir_image(h, &bytes)?);
         Ok(Some(self.cache.get_detached(block)))
     }
@@ -104,9 +110,14 @@ impl Ext {
         let Some(all) = all else { return Ok(()) };
         let moved = if is_dir {
             let image = self.dir_image(h, &all)?;
+            self.moving.borrow_mut().insert(h.ino, image.clone());
             self.take_out(txn, h);
-            self.between(txn).await?;
-            self.dir_grow(txn, h, FileBlock(0), &image).await.map(drop)
+            let grown = match self.between(txn).await {
+                Ok(()) => self.dir_grow(txn, h, FileBlock(0), &image).await.map(drop),
+                split => split,
+            };
+            self.moving.borrow_mut().remove(&h.ino);
+            grown
         } else {
             let bytes = self.inline_file(h)?.unwrap_or_default();
             self.take_out(txn, h);

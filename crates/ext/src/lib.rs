@@ -23,10 +23,11 @@ use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, Extent, FormatError};
+use format::{BlockNo, Extent, FormatError, Ino};
 use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use ufs::InodeHandle;
 use vfs::FsError;
@@ -67,6 +68,8 @@ pub struct Ext {
     /// Planted bug: nodes of trees whose freeing nobody is told of.
     untold: RefCell<Vec<BlockNo>>,
     trimming: alloc::Trimming,
+    /// The blocks of directories that are moving out of their inodes.
+    moving: RefCell<BTreeMap<Ino, Vec<u8>>>,
 }
 
 impl Ext {

@@ -94,6 +94,7 @@ impl Ext {
             watch: Watch::new(found.plant.0),
             untold: RefCell::default(),
             trimming: Default::default(),
+            moving: RefCell::default(),
             orphans: RefCell::default(),
         })
     }
