@@ -434,6 +434,17 @@ mod tests {
     }
 
     #[test]
+    fn after_async_a_check_mends_torn_checksums_and_half_trees() {
+        for checksums in [true, false] {
+            let o = options(Mode::Async, 700);
+            let setting = Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
+            for r in explore(&CrashOptions { setting, ..o }).unwrap().runs {
+                assert!(r.violations.is_empty(), "{checksums}: {:?}", r.violations);
+            }
+        }
+    }
+
+    #[test]
     fn larger_blocks_keep_what_is_promised() {
         for mode in volume::MODES.iter().map(|m| m.mode) {
             for (bytes, states) in [(4096, 70), (2048, 35)] {

@@ -222,9 +222,11 @@ pub(crate) fn new_disks(size_bytes: u64, setting: Setting) -> Vec<Image> {
     if setting.in_segments() {
         return vec![in_segments(size_bytes, setting.thin)];
     }
-    let has_journal = setting.has_journal() || setting.intents;
+    let unused = !setting.has_journal() && setting.kind != VolumeKind::Ext3;
+    let has_journal = setting.has_journal() || setting.intents || unused;
     // As much room for files as in a volume without a journal.
-    let size_bytes = size_bytes + if setting.intents { setting.journal_bytes() } else { 0 };
+    let more = if setting.intents || unused { setting.journal_bytes() } else { 0 };
+    let size_bytes = size_bytes + more;
     let one = |n| {
         made_of(MkfsOptions {
             uuid: uuid(n),

@@ -146,16 +146,19 @@ async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Resu
 fn check_mode(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
     let (has_log, in_store) = (place.ground.log.is_some(), place.store.groups().is_some());
     let needs = probe.superblock.features().journal_only_because();
-    let atomic = mode.is_journal() || mode.is_redo();
-    if !atomic && !needs.is_empty() {
+    if !mode.writes_ext4() && !needs.is_empty() {
         let instead = match probe.superblock.has_compat(compat::HAS_JOURNAL) {
-            true => "--mode unified does, and so do redo and the modes with a journal",
-            false => "tune2fs -j adds a journal, and with one --mode unified does",
+            true => "--mode unified writes it, and so do redo and the modes with a journal",
+            false => "tune2fs -j adds a journal, and with one --mode unified writes it",
         };
         let names = needs.join(", ");
-        return Err(format!("mode {mode} does not write volumes with {names}: {instead}"));
+        return Err(format!(
+            "mode {mode} writes blocks in place, where a power cut would leave wrong checksums or \
+             half a tree of extents in a volume with {names}: {instead}; cairn mkfs --profile \
+             ext3 makes a volume for mode {mode}"
+        ));
     }
-    if !atomic {
+    if !mode.is_journal() && !mode.is_redo() {
         return Ok(());
     }
     let outside = probe.superblock.journal_is_outside();

@@ -110,7 +110,7 @@ fn in_bucket(a: &CrashArgs) -> Result<Outcome, Failure> {
 
 /// The ways in which a mode is explored: one with a log, if nobody has said when a call is done, in
 /// both, each with half of the states, or with all of them in search of a planted bug; and, if
-/// nobody has said on which volumes, an atomic one on those of ext4 too, with an eighth of the
+/// nobody has said on which volumes, one that writes ext4 on those too, with an eighth of the
 /// states more on each kind.
 fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let mode = o.setting.mode;
@@ -161,7 +161,7 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         all.clear(); // it is not there on others
     }
     let of_mechanism = o.plant.is_any() && !of_layout;
-    if a.profile.is_none() && is_atomic(mode) && !o.setting.outside && !of_mechanism {
+    if a.profile.is_none() && mode.writes_ext4() && !o.setting.outside && !of_mechanism {
         let states = if o.first { o.states } else { o.states / 8 };
         let of = |checksums| Setting { kind: VolumeKind::Ext4 { checksums }, ..o.setting };
         let inline = of(true).with_inline_data();
@@ -187,7 +187,7 @@ fn of_larger_blocks(o: &CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     let mut all = vec![(large, 16)];
     if mode.takes(ModeOption::JournalIntents) && !a.journal_intents {
         all.push((Setting { intents: true, ..large }, 32));
-    } else if is_atomic(mode) && a.profile.is_none() {
+    } else if mode.writes_ext4() && a.profile.is_none() {
         all.push((Setting { kind: VolumeKind::Ext4 { checksums: true }, ..large }, 32));
     }
     all.push((o.setting.with_blocks(2048), 32));
@@ -254,8 +254,8 @@ fn kind_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<VolumeKind, Failu
         None | Some(CrashProfile::Ext3) => return Ok(VolumeKind::Ext3),
         Some(profile) => profile == CrashProfile::Ext4,
     };
-    if !is_atomic(mode) || outside {
-        let why = "--profile: volumes of ext4 need a mode with a journal or log inside";
+    if !mode.writes_ext4() || outside {
+        let why = "--profile: volumes of ext4 need mode async, or one with a journal or log inside";
         return Err(Failure::Usage(why.into()));
     }
     Ok(VolumeKind::Ext4 { checksums })
@@ -275,7 +275,7 @@ fn volumes_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<u16, Failure> 
     Ok(volumes)
 }
 
-/// Is each operation all or nothing, so that volumes of ext4 are written?
+/// Is each operation all or nothing?
 fn is_atomic(mode: Mode) -> bool {
     mode.is_journal() || mode.is_redo()
 }

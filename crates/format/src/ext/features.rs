@@ -216,8 +216,9 @@ impl Features {
         can.then(|| format!("tune2fs -O {}", names.join(",")))
     }
 
-    /// The features that are written only in modes whose journal keeps whole blocks together: a
-    /// write torn by a power cut would leave a wrong checksum, or half a tree of extents.
+    /// The features that are written only in modes whose journal keeps whole blocks together, or
+    /// that leave everything to a check: a write torn by a power cut would leave a wrong checksum,
+    /// or half a tree of extents.
     pub fn journal_only_because(self) -> Vec<String> {
         use incompat::{CSUM_SEED, EA_INODE, EXTENTS, FLEX_BG, INLINE_DATA, META_BG, WIDE};
         use ro_compat::{DIR_NLINK, GDT_CSUM, HUGE_FILE, METADATA_CSUM};
