@@ -63,17 +63,52 @@ const fn steps() -> ([u32; 256], [u8; 256]) {
     (table, back)
 }
 
-/// The state of the sum before `byte` made it `after`.
-fn before(after: u32, byte: u8) -> u32 {
+/// The state of the sum before a zero made it `after`.
+const fn before(after: u32) -> u32 {
     let step = STEPS.1[(after >> 24) as usize];
-    ((after ^ STEPS.0[usize::from(step)]) << 8) | u32::from(step ^ byte)
+    ((after ^ STEPS.0[step as usize]) << 8) | step as u32
+}
+
+/// So many bytes are from the superblock's unused ones to its end, and these go through the table:
+/// each transaction that allocates or frees sets them.
+const FAR: usize = SUPER - super::superblock::UNUSED;
+
+/// The state before `FAR` zeros, of a state with one byte that is not zero; those of its four bytes
+/// together are its own.
+const FAR_BACK: [[u32; 256]; 4] = far_back();
+
+const fn far_back() -> [[u32; 256]; 4] {
+    let mut table = [[0; 256]; 4];
+    let mut bit = 0;
+    while bit < 32 {
+        let (mut state, mut n) = (1 << bit, 0);
+        while n < FAR {
+            state = before(state);
+            n += 1;
+        }
+        let mut byte = 0;
+        while byte < 256 {
+            table[bit / 8][byte] ^= state * (byte as u32 >> (bit % 8) & 1);
+            byte += 1;
+        }
+        bit += 1;
+    }
+    table
 }
 
 /// Sets the four bytes at `at` so that all have this sum: a CRC takes every value once for the
-/// values of four bytes.
+/// values of four bytes. It is linear, so that what has to be there makes, with nothing but zeros
+/// behind it, the difference between the sum that is wanted and that with zeros there.
 pub(super) fn make_sum(seed: u32, bytes: &mut [u8], at: usize, sum: u32) {
-    let behind = bytes[at + 4..].iter().rev().fold(sum, |s, b| before(s, *b));
-    let free = (0..4).fold(behind, |s, _| before(s, 0)) ^ crc(seed, &bytes[..at]);
+    set32(bytes, at, 0);
+    let differs = crc(seed, bytes) ^ sum;
+    let free = match bytes.len() - at {
+        FAR => {
+            let parts = differs.to_le_bytes().into_iter().zip(&FAR_BACK);
+            parts.fold(0, |all, (byte, table)| all ^ table[usize::from(byte)])
+        }
+        far => (0..far).fold(differs, |s, _| before(s)),
+    };
     set32(bytes, at, free);
 }
 
@@ -372,10 +407,12 @@ mod tests {
 
     #[test]
     fn four_bytes_make_any_sum() {
-        let mut bytes: Vec<u8> = (0..100).map(|n| (n * 37) as u8).collect();
-        for (at, sum) in [(0, 0), (40, 0xdead_beef), (96, u32::MAX)] {
-            make_sum(!0, &mut bytes, at, sum);
-            assert_eq!(crc(!0, &bytes), sum);
+        for len in [100, FAR + 7] {
+            let mut bytes: Vec<u8> = (0..len).map(|n| (n * 37) as u8).collect();
+            for (at, sum) in [(0, 0), (40, 0xdead_beef), (7, 0x1234_5678), (96, u32::MAX)] {
+                make_sum(!0, &mut bytes, at, sum);
+                assert_eq!(crc(!0, &bytes), sum);
+            }
         }
     }
 }

@@ -29,7 +29,7 @@ pub const LABEL: Range<usize> = 0x78..0x88;
 pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
 /// `s_snapshot_id`, of snapshots that no kernel has.
-const UNUSED: usize = 0x184;
+pub(super) const UNUSED: usize = 0x184;
 /// The largest cluster is a block << this.
 const CLUSTER_LOG_MAX: u32 = 20;
 /// Where the second of the superblock's two sectors begins.
