@@ -101,29 +101,76 @@ impl<'a> Iterator for Entries<'a> {
     }
 }
 
-/// The entry that begins at byte `at`, checked.
-pub fn entry_at(b: &[u8], at: usize) -> Result<Entry<'_>, FormatError> {
-    let bad =
-        |what: String| Err(FormatError::corrupt(what, format!("byte {at} of the directory block")));
+/// What an entry says of itself, but for its name's bytes. Whoever walks a block for one name, or
+/// for room, looks at no more of the others.
+struct Shape {
+    at: usize,
+    rec_len: usize,
+    ino: Ino,
+    /// 0 if it is unused.
+    name_len: usize,
+}
+
+/// The shape of the entry that begins at byte `at`, checked.
+#[inline]
+fn shape_at(b: &[u8], at: usize) -> Result<Shape, FormatError> {
     let left = b.len() - at;
     if left < ENTRY_MIN {
-        return bad(format!("{left} bytes are left for a directory entry"));
+        return Err(bad_at(at, format!("{left} bytes are left for a directory entry")));
     }
-    let (len, name_len) = (rec_len(b, at), usize::from(b[at + 6]));
-    if len < ENTRY_MIN || !len.is_multiple_of(4) || len > left {
-        return bad(format!("a directory entry is {len} bytes long, of {left} that are left"));
+    let (rec_len, name_len) = (rec_len(b, at), usize::from(b[at + 6]));
+    if rec_len < ENTRY_MIN || !rec_len.is_multiple_of(4) || rec_len > left {
+        let what = format!("a directory entry is {rec_len} bytes long, of {left} that are left");
+        return Err(bad_at(at, what));
     }
     let ino = Ino(le32(b, at));
-    if ino.0 != 0 && (name_len == 0 || HEAD + name_len > len) {
-        return bad(format!("a name of {name_len} bytes in an entry of {len}"));
+    if ino.0 != 0 && (name_len == 0 || HEAD + name_len > rec_len) {
+        return Err(bad_at(at, format!("a name of {name_len} bytes in an entry of {rec_len}")));
     }
     let name_len = if ino.0 == 0 { 0 } else { name_len };
+    Ok(Shape { at, rec_len, ino, name_len })
+}
+
+#[cold]
+fn bad_at(at: usize, what: String) -> FormatError {
+    FormatError::corrupt(what, format!("byte {at} of the directory block"))
+}
+
+/// The entry that begins at byte `at`, checked.
+pub fn entry_at(b: &[u8], at: usize) -> Result<Entry<'_>, FormatError> {
+    let Shape { rec_len, ino, name_len, .. } = shape_at(b, at)?;
     let name = &b[at + HEAD..at + HEAD + name_len];
     // Without a way out in the middle, so that many bytes are looked at together.
     if name.iter().fold(false, |bad, &c| bad | (c == b'/') | (c == 0)) {
-        return bad("a name with a slash or a zero byte".into());
+        return Err(bad_at(at, "a name with a slash or a zero byte".into()));
     }
-    Ok(Entry { at, rec_len: len, ino, kind: b[at + 7], name })
+    Ok(Entry { at, rec_len, ino, kind: b[at + 7], name })
+}
+
+/// The first entry that is what is looked for, by its shape.
+#[inline]
+fn first(
+    block: &[u8],
+    mut is_it: impl FnMut(&Shape) -> bool,
+) -> Result<Option<Shape>, FormatError> {
+    let mut at = 0;
+    while at < block.len() {
+        let shape = shape_at(block, at)?;
+        if is_it(&shape) {
+            return Ok(Some(shape));
+        }
+        at += shape.rec_len;
+    }
+    Ok(None)
+}
+
+/// Where the entry of this name begins, and its inode.
+pub fn find(block: &[u8], name: &[u8]) -> Result<Option<(usize, Ino)>, FormatError> {
+    let is_it = |s: &Shape| {
+        let begins = s.at + HEAD;
+        s.name_len == name.len() && s.ino.0 != 0 && block[begins..begins + s.name_len] == *name
+    };
+    Ok(first(block, is_it)?.map(|s| (s.at, s.ino)))
 }
 
 impl Entry<'_> {
@@ -214,21 +261,21 @@ pub fn find_slack_in(
     name_len: usize,
 ) -> Result<Option<usize>, FormatError> {
     let need = needed(name_len);
-    for e in entries(block) {
-        let e = e?;
-        if e.at >= from && free_in(&e) >= need {
-            return Ok(Some(e.at));
-        }
-    }
-    Ok(None)
+    Ok(first(block, |s| s.at >= from && s.free() >= need)?.map(|s| s.at))
 }
 
 /// The free bytes at an entry's end that a name may take: none if they are not all in one sector.
 pub fn free_in(e: &Entry<'_>) -> usize {
-    match e.ino.0 {
-        _ if e.crosses_sector() => 0,
-        0 => e.rec_len,
-        _ => e.rec_len - needed(e.name.len()),
+    Shape { at: e.at, rec_len: e.rec_len, ino: e.ino, name_len: e.name.len() }.free()
+}
+
+impl Shape {
+    fn free(&self) -> usize {
+        match self.ino.0 {
+            _ if self.at / SECTOR != (self.at + self.rec_len - 1) / SECTOR => 0,
+            0 => self.rec_len,
+            _ => self.rec_len - needed(self.name_len),
+        }
     }
 }
 

@@ -188,12 +188,12 @@ impl<S: Store> Ufs<S> {
         let hash = limits.index_rules.and_then(|r| r.hash(version));
         let Some(hash) = hash else { return Ok(None) };
         let buf = self.tree_block(dir, 0).await?;
+        if dirent::find_slack(entries_part(&buf.bytes(), tail), name.len())?.is_some() {
+            return Ok(None);
+        }
         let mut root = buf.bytes().to_vec();
         let names = {
             let part = entries_part(&root, tail);
-            if dirent::find_slack(part, name.len())?.is_some() {
-                return Ok(None);
-            }
             let mut all = entries(part).flatten();
             let dots = (all.next(), all.next());
             let first = dots.0.is_some_and(|e| e.name == b"." && e.rec_len == dirent::ENTRY_MIN);

@@ -11,7 +11,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use cache::Buf;
 use format::ext::csum::entries_part;
-use format::ext::dirent::entries;
+use format::ext::dirent;
 use format::ext::dirhash::NameHash;
 use format::ext::dirindex::{self, Node, RootInfo, is_node_shaped};
 use format::ext::inode::FLAG_INDEX;
@@ -179,8 +179,8 @@ impl<S: Store> Ufs<S> {
         let mut way = self.way(dir, |h| h.of(name)).await?;
         for _ in 0..=dir.size() / limits.block_bytes as u64 {
             let buf = self.leaf(dir, way.leaf).await?;
-            if let Some((offset, ino)) = find_in(entries_part(&buf.bytes(), limits.dir_tail), name)?
-            {
+            let found = dirent::find(entries_part(&buf.bytes(), limits.dir_tail), name)?;
+            if let Some((offset, ino)) = found {
                 let at = u64::from(way.leaf) * limits.block_bytes as u64 + offset as u64;
                 return Ok(Some(Found { at, ino }));
             }
@@ -210,15 +210,4 @@ impl Way {
         self.steps.push(Step { block, at, count: node.count() });
         self.leaf = node.pointer(at).block;
     }
-}
-
-/// Where an entry with this name begins, and its inode.
-fn find_in(part: &[u8], name: &[u8]) -> Result<Option<(usize, Ino)>, FormatError> {
-    for e in entries(part) {
-        let e = e?;
-        if e.ino != Ino(0) && e.name == name {
-            return Ok(Some((e.at, e.ino)));
-        }
-    }
-    Ok(None)
 }
