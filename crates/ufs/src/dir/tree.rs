@@ -15,7 +15,7 @@ use format::ext::dirent;
 use format::ext::dirhash::NameHash;
 use format::ext::dirindex::{self, Node, RootInfo, is_node_shaped};
 use format::ext::inode::FLAG_INDEX;
-use format::{FileBlock, FormatError, Ino};
+use format::{FileBlock, FormatError};
 use vfs::FsError;
 
 /// A node that a way passes through.
