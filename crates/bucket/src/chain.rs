@@ -136,6 +136,23 @@ pub(crate) async fn list(
 }
 
 impl Chain {
+    /// The log before anything was put.
+    pub(crate) fn empty(shape: &Shape, plant: Option<&'static str>) -> Chain {
+        Chain {
+            table: Table::new(shape.blocks, plant),
+            checkpoint: 0,
+            epoch: 0,
+            writer: String::new(),
+            last: (0, 0),
+            next: 1,
+            rolled: 0,
+            newer: 0,
+            listed: BTreeSet::new(),
+            is_listed_whole: true,
+            notes: Notes::default(),
+        }
+    }
+
     /// Follows the log. `plant`: a planted bug.
     pub(crate) async fn load(
         bucket: &Rc<dyn Bucket>,
@@ -292,19 +309,7 @@ impl Chain {
             let known = if head.kind == Kind::Checkpoint { head.serial } else { head.checkpoint };
             checkpoint = checkpoint.max(known);
         }
-        let mut chain = Chain {
-            table: Table::new(shape.blocks, plant),
-            checkpoint,
-            epoch: 0,
-            writer: String::new(),
-            last: (0, 0),
-            next: 1,
-            rolled: 0,
-            newer: 0,
-            listed,
-            is_listed_whole: true,
-            notes: Notes::default(),
-        };
+        let mut chain = Chain { checkpoint, listed, ..Chain::empty(shape, plant) };
         if checkpoint > 0 {
             chain.take_checkpoint(bucket, (shape, plant)).await?;
         }

@@ -24,7 +24,7 @@ use std::rc::Rc;
 const BYTES: u64 = 512 << 20;
 
 /// So many objects are deleted by one request.
-const DELETED_AT_ONCE: usize = 256;
+pub(crate) const DELETED_AT_ONCE: usize = 256;
 
 impl Table {
     pub(crate) fn encode(&self) -> Vec<u8> {
@@ -216,6 +216,7 @@ impl Inner {
 
     /// Deletes objects that an acknowledged checkpoint does not need. What cannot be deleted stays
     /// as garbage, which the next writer finds.
+    ///
     /// One request at a time, and not all of the time: a store has a user's requests to answer, and
     /// what a killed writer has left may be many thousands.
     pub(crate) async fn delete(&self, serials: &[u64]) {

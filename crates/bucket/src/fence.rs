@@ -64,7 +64,7 @@ pub(crate) async fn take(
             silent = Some(chain.epoch);
             let tail = Tail { bucket, shape, cache, plant: options.plant };
             let end = wait_for_silence(env, (&mut chain, tail), options).await?;
-            tracing::info!("epoch {} is silent: it is taken over", chain.epoch);
+            tracing::info!("epoch {} has ended or is silent: it is taken over", chain.epoch);
             followed = Some((chain, end));
             continue; // it may have written meanwhile
         }
@@ -201,10 +201,10 @@ async fn wait_for_silence(
 async fn silence(
     env: &Env,
     (bucket, epoch): (&Rc<dyn Bucket>, u64),
-    (options, all): (&OpenOptions, &Heard),
+    (options, told): (&OpenOptions, &Heard),
 ) -> Result<(), String> {
     let mut last = Writer::of(bucket, epoch).await;
-    all.of(last.as_ref());
+    told.of(last.as_ref());
     // When it was heard of, and until when somebody has looked and heard nothing else: who cannot
     // look, or stood still, knows nothing of the time between.
     let (mut heard, mut looked) = (env.now(), env.now());
@@ -235,7 +235,7 @@ async fn silence(
                 w.name
             ));
         }
-        all.of(now.as_ref());
+        told.of(now.as_ref());
         (heard, last) = (env.now(), now);
     }
 }

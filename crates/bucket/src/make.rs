@@ -4,6 +4,7 @@
 use crate::BLOCK_BYTES;
 use crate::at_rest::AtRest;
 use crate::beat::BEATS;
+use crate::checkpoint::DELETED_AT_ONCE;
 use crate::clone::CLONES;
 use crate::object::LOG;
 use crate::store::Store;
@@ -63,8 +64,8 @@ pub(crate) async fn begin(env: &Env, bucket: &Rc<dyn Bucket>, force: bool) -> Re
     }
     probe(env, bucket).await?;
     for prefix in [LOG, BEATS, CLONES] {
-        for name in bucket.list(prefix, "").await.map_err(text)? {
-            bucket.delete(&name).await.map_err(text)?;
+        for some in bucket.list(prefix, "").await.map_err(text)?.chunks(DELETED_AT_ONCE) {
+            bucket.delete_all(some.to_vec()).await.map_err(text)?;
         }
     }
     Ok(())

@@ -6,11 +6,10 @@ use crate::chain::{Chain, Trouble, list};
 use crate::clone;
 use crate::fence::{self, TakeOver, Taken};
 use crate::near::{Near, NearOptions};
-use crate::notes::Notes;
 use crate::prices::Prices;
 use crate::read::Cache;
 use crate::snapshot_disk::SnapshotDisk;
-use crate::state::{State, Stats, Table};
+use crate::state::{State, Stats};
 use crate::steady::Steady;
 use crate::stream::{Fetching, Streams};
 use crate::volume::{self, Shape};
@@ -188,19 +187,7 @@ impl Store {
     pub(crate) fn make(env: Env, bucket: Rc<dyn Bucket>, (shape, how): (Shape, &AtRest)) -> Store {
         let steady = Steady::new(env.clone(), bucket);
         let bucket = volume::opened(steady.clone(), how);
-        let chain = Chain {
-            table: Table::new(shape.blocks, None),
-            checkpoint: 0,
-            epoch: 0,
-            writer: String::new(),
-            last: (0, 0),
-            next: 1,
-            rolled: 0,
-            newer: 0,
-            listed: std::collections::BTreeSet::new(),
-            is_listed_whole: true,
-            notes: Notes::default(),
-        };
+        let chain = Chain::empty(&shape, None);
         let options = OpenOptions::default();
         let cache = Cache::new(options.cache_blocks);
         Store::with(env, (steady, bucket, None), (shape, options), (chain, cache, None))
