@@ -43,7 +43,7 @@ mod tests {
         for mode in in_place.into_iter().chain(journals).chain(logs) {
             for n in 0..12 {
                 for fault in [Fault::Write(n), Fault::Flush(n)] {
-                    let journal = mode.is_journal() || mode.is_redo();
+                    let journal = mode.is_atomic();
                     let mut v = open(fresh(3 << 20, journal), mode);
                     v.act(0, &Act::Create("/before".into())).unwrap();
                     let past = v.world.counts;
@@ -74,7 +74,7 @@ mod tests {
     #[test]
     fn a_full_volume_has_room_for_what_was_just_removed() {
         for mode in volume::MODES.iter().map(|m| m.mode) {
-            let mut v = open(fresh(3 << 20, mode.is_journal() || mode.is_redo()), mode);
+            let mut v = open(fresh(3 << 20, mode.is_atomic()), mode);
             let mut files = 0;
             let full = loop {
                 let path = format!("/f{files}");

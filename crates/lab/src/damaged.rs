@@ -274,7 +274,7 @@ mod tests {
             let kind = n << 4 | 8;
             let mut feature = [0];
             populated(kind).0.read(1024 + 0x60, &mut feature);
-            let expected = info.mode.is_journal() || info.mode.is_redo();
+            let expected = info.mode.is_atomic();
             assert_eq!(feature[0] & 4 != 0, expected, "mode {:?}", info.mode);
         }
     }

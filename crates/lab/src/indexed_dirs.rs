@@ -20,7 +20,7 @@ use vfs::{FsError, Reply, Request};
 use volume::Mode;
 
 fn modes() -> impl Iterator<Item = Mode> {
-    volume::MODES.iter().map(|m| m.mode).filter(|m| m.is_journal() || m.is_redo())
+    volume::MODES.iter().map(|m| m.mode).filter(|m| m.is_atomic())
 }
 
 fn superblock(disk: &Image) -> Result<Superblock, FormatError> {

@@ -27,7 +27,7 @@ fn open(disk: Image, mode: Mode) -> Subject {
 /// A volume on which this was done, whose directories were then rewritten: the root and every
 /// second one without an index, the others with one.
 fn made(mode: Mode, acts: &[Act]) -> (Subject, Model) {
-    let journal = mode.is_journal() || mode.is_redo();
+    let journal = mode.is_atomic();
     let mut v = open(fresh(if journal { 3 << 20 } else { 2 << 20 }, journal), mode);
     let mut model = Model::default();
     for (n, act) in acts.iter().enumerate() {
@@ -219,7 +219,7 @@ fn blocks_used_twice_are_damage_and_no_panic() {
             let mut acts = [full_directory("/d", 60), full_directory("/e", 60)].concat();
             acts.push(Act::Create("/f".into()));
             acts.push(Act::Write("/f".into(), 0, 9000, 7));
-            let journal = mode.is_journal() || mode.is_redo();
+            let journal = mode.is_atomic();
             let mut v = open(fresh(if journal { 3 << 20 } else { 2 << 20 }, journal), mode);
             for act in &acts {
                 v.act(1, act).unwrap();

@@ -138,7 +138,7 @@ impl Setting {
 
     /// Has the volume a journal?
     pub(crate) fn has_journal(&self) -> bool {
-        self.mode.is_journal() || self.mode.is_redo()
+        self.mode.is_atomic()
     }
 
     /// Does the volume lie in a log-structured store?

@@ -284,7 +284,7 @@ fn machine(n: usize, setting: Setting, mut rng: Rng, plant: Plant) -> Machine {
 fn run(seed: u64, plant: Plant) -> Result<(usize, u64), String> {
     let checksums = seed % 4 < 2;
     let mode = [Mode::Unified, Mode::Ordered, Mode::Sync][(seed % 3) as usize];
-    let atomic = mode.is_journal() || mode.is_redo();
+    let atomic = mode.is_atomic();
     let kind = if atomic { VolumeKind::Ext4 { checksums } } else { VolumeKind::Ext3 };
     let setting = Setting { kind, with: incompat::MMP, ..Setting::plain(mode) };
     let mut world = World::new(setting, seed, plant);

@@ -444,13 +444,18 @@ impl Mode {
     pub fn is_redo(self) -> bool {
         self.info().keeps == Keeps::Log
     }
+    /// Is each operation all or nothing, because its blocks are written once they are in a journal
+    /// or log?
+    pub fn is_atomic(self) -> bool {
+        self.is_journal() || self.is_redo()
+    }
     /// Does it write volumes of ext4, whose blocks carry checksums and whose files lie in trees? A
     /// write in place that the power cuts short leaves a wrong checksum, or half a tree. So it does
     /// where blocks are written once they are in a journal or log, and where a crash may leave
     /// anything, until a check has mended it.
     pub fn writes_ext4(self) -> bool {
         let anything = self.info().after_crash == AfterCrash::RepairUnlessNamesGo;
-        self.is_journal() || self.is_redo() || anything
+        self.is_atomic() || anything
     }
     /// Has this option a meaning in it?
     pub fn takes(self, option: ModeOption) -> bool {

@@ -263,7 +263,7 @@ struct Run {
 
 /// Opens a fresh volume, serves it to `clients`, each with so many operations, all in one engine.
 fn run(mode: Mode, seed: u64, (clients, operations): (u32, u32), hasty: bool) -> Run {
-    let journal = mode.is_journal() || mode.is_redo();
+    let journal = mode.is_atomic();
     let base = fresh(6 << 20, journal);
     let options = OpenOptions::plain(mode, 4 << 20, [9; 16]);
     let opener = volume::opener(None, base.size(), options);

@@ -60,7 +60,7 @@ pub(crate) async fn load(
     recipe.intents = intents.as_ref().map(|i| i.recipe.clone());
     let mode = if read_only { Mode::TO_READ } else { options.mode };
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
-    let journaled = options.mode.is_journal() || options.mode.is_redo();
+    let journaled = options.mode.is_atomic();
     let superblock = probe.superblock.clone();
     let loaded = Loaded { superblock, read_only, plant: options.plant };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
@@ -158,7 +158,7 @@ fn check_mode(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
              ext3 makes a volume for mode {mode}"
         ));
     }
-    if !mode.is_journal() && !mode.is_redo() {
+    if !mode.is_atomic() {
         return Ok(());
     }
     let outside = probe.superblock.journal_is_outside();

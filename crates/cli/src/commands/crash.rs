@@ -275,20 +275,15 @@ fn volumes_of(a: &CrashArgs, mode: Mode, outside: bool) -> Result<u16, Failure> 
     Ok(volumes)
 }
 
-/// Is each operation all or nothing?
-fn is_atomic(mode: Mode) -> bool {
-    mode.is_journal() || mode.is_redo()
-}
-
 /// The bugs that can be planted: the mode's own, its store's, and the layout's.
 fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
-    let layout = if is_atomic(mode) { LAYOUT_PLANTS } else { &[] };
+    let layout = if mode.is_atomic() { LAYOUT_PLANTS } else { &[] };
     // Where all contents, or a block's, go into the journal or log, this one does no harm.
     let in_place = matches!(
         mode.info().contents,
         Contents::Ordered | Contents::OrderedIfAsked | Contents::Any | Contents::ExactPieces
     );
-    let more = if is_atomic(mode) && in_place { LAYOUT_PLANTS_IN_PLACE } else { &[] };
+    let more = if mode.is_atomic() && in_place { LAYOUT_PLANTS_IN_PLACE } else { &[] };
     let gives_back = mode.info().after_crash == AfterCrash::GiveBack;
     let checker = if gives_back { CHECKER_PLANTS } else { &[] };
     let store = if mode.info().keeps == Keeps::Segments { lfs::PLANTS } else { &[] };
@@ -296,7 +291,7 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     let store = store.iter().filter(|p| !lfs::PLANTS_ALONE.contains(p));
     let plants = mode.info().plants.iter().chain(checker).chain(store);
     // Elsewhere contents are not promised, or what returned is durable before anything is freed.
-    let promises = is_atomic(mode) && mode.info().contents != Contents::Any;
+    let promises = mode.is_atomic() && mode.info().contents != Contents::Any;
     let anywhere = if promises || gives_back { LAYOUT_PLANTS_ANYWHERE } else { &[] };
     plants.chain(layout).chain(more).chain(anywhere).copied()
 }
