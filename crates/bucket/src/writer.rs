@@ -11,6 +11,9 @@ use std::sync::Arc;
 
 /// PUTs under way at once.
 pub(crate) const PUTS_MAX: usize = 8;
+/// What gathers beside PUTs under way waits for this part of the time that one takes. Longer, and
+/// those who wait do so too; shorter, and a PUT has fewer of them, each of which costs as much.
+const GAPS: usize = 2 * PUTS_MAX;
 /// Blocks that have gathered from which on they go out, whoever waits.
 pub(crate) const SEALED_BLOCKS: usize = 1024;
 /// How a conditional PUT has ended.
@@ -221,7 +224,7 @@ impl Inner {
     async fn seal_in_time(self: &Rc<Self>) -> Result<(), DiskError> {
         let gap = {
             let s = self.state.borrow();
-            if s.flights.is_empty() { 0 } else { s.put_nanos / PUTS_MAX as u64 }
+            if s.flights.is_empty() { 0 } else { s.put_nanos / GAPS as u64 }
         };
         if gap > 0 {
             self.env.sleep(Nanos(gap)).await;
