@@ -56,6 +56,8 @@ pub enum Cut {
     StoppedBefore(Nanos),
     /// It stands still for so long when the request has been carried out.
     StoppedAfter(Nanos),
+    /// The request is carried out, and its answer is lost; the machine goes on.
+    AnswerLost,
 }
 
 /// All objects of a bucket by their names.
@@ -448,7 +450,7 @@ impl Machine {
         };
         bucket.travel(done.as_ref().map_or(0, received), false).await;
         self.pass(n, true).await;
-        if bucket.happens(trouble.lost) {
+        if self.cut.get() == Some((n, Cut::AnswerLost)) || bucket.happens(trouble.lost) {
             return Err(error(&op, BucketErrorKind::Unknown));
         }
         done

@@ -40,6 +40,8 @@ pub(crate) struct Plan {
     pub(crate) take_over: TakeOver,
     /// The third does the same.
     pub(crate) third_too: bool,
+    /// Nobody else comes until the first has ended: it has no reason to end before its last act.
+    pub(crate) alone: bool,
     /// What the machines do beside their operations.
     pub(crate) shots: Shots,
 }
@@ -151,6 +153,16 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         },
     },
     Scenario {
+        name: "lost",
+        what: "a writer that is alone loses the answer to each of its requests, and goes on",
+        variants: 1,
+        follows: false,
+        plan: |case, _| {
+            let cuts = [Some((case.request, Cut::AnswerLost)), None, None];
+            Plan { cuts, alone: true, ..Plan::calm() }
+        },
+    },
+    Scenario {
         name: "rough",
         what: "requests fail, come late and lose their answers; all machines are cut anywhere",
         variants: 5,
@@ -208,6 +220,7 @@ impl Plan {
             third: Nanos::from_secs(8),
             take_over: TakeOver::Insist,
             third_too: false,
+            alone: false,
             shots: Shots::None,
         }
     }

@@ -80,6 +80,7 @@ pub(super) struct All {
     history: History,
     pub(super) album: Album,
     shots: Shots,
+    alone: bool,
     pub(super) seed: u64,
     pub(super) plant: Plant,
 }
@@ -93,11 +94,11 @@ where
 {
     let mut world = World::new(Image::new(4096));
     let (machines, trouble, objects) = (world.machines(), plan.trouble, fresh());
-    let shots = plan.shots;
+    let (shots, alone) = (plan.shots, plan.alone);
     block_on(&mut world, move |env, _| {
         let bucket = SimBucket::of(env.clone(), objects, (seed, trouble));
         let (history, album) = (History::default(), Album::default());
-        f(All { env, bucket, machines, history, album, shots, seed, plant })
+        f(All { env, bucket, machines, history, album, shots, alone, seed, plant })
     })
 }
 
@@ -166,10 +167,15 @@ async fn all_machines(all: &All, plan: &Plan) -> Broken {
         let clones = n == 1 && plan.shots == Shots::Cloned;
         let (all, way, broken) = (all.clone(), ways[n].clone(), broken.clone());
         let (ended, env) = (running.clone(), all.env.clone());
+        let alone = n == 0 && plan.alone;
         env.spawn("machine", async move {
             let end = match clones {
                 true => all.album.clone_one(&all, &way).await,
                 false => one(&all, (name, n as u16), way, take_over).await,
+            };
+            let end = match alone {
+                true => end.map_err(|why| format!("broken: nobody else was there: {why}")),
+                false => end,
             };
             if let Some(why) = end.err().filter(|why| is_broken(why)) {
                 broken.borrow_mut().get_or_insert(why);
@@ -270,7 +276,11 @@ async fn one(
         let act = random_act(&mut rng, &all.history.now(me));
         let durable = rng.one_in(3);
         if !work(all, &volume, me, (act, durable, returned)).await? {
-            return Ok(());
+            return if all.alone && id == 0 {
+                Err("it takes nothing any more".into())
+            } else {
+                Ok(())
+            };
         }
         if rng.one_in(3) {
             sync_beside(all, &volume, me);
