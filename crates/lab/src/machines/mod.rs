@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn whoever_takes_a_volume_over_finds_what_was_acknowledged() {
-        let report = explore(&options(324, Plant::NONE)).unwrap();
+        let report = explore(&options(360, Plant::NONE)).unwrap();
         assert_eq!(report.runs.len(), SCENARIOS.len());
         for r in &report.runs {
             assert!(r.states >= 36 && r.violations.is_empty(), "{:?}", r.violations);
