@@ -87,7 +87,8 @@ impl Inner {
                     }
                     Change::Free(v, n) => {
                         s.free(v.0, *n);
-                        (v.0..v.0 + n).for_each(|v| drop(known.remove(&v)));
+                        let behind = known.split_off(&v.0).split_off(&(v.0 + n));
+                        known.extend(behind);
                     }
                     Change::Note(note) => s.notes.put(*note),
                 }

@@ -223,14 +223,14 @@ impl State {
         self.open.insert(v, Gathered::Written(block));
     }
 
-    /// These hold nothing any more.
+    /// These hold nothing any more. It costs what lies there, and not what could: all of a large
+    /// volume may be given back at once (fstrim, a near log that somebody else has made).
     pub(crate) fn free(&mut self, v: u64, n: u64) {
-        for v in v..v + n {
-            if self.table.place(v).is_some() {
-                self.open.insert(v, Gathered::Freed);
-            } else {
-                self.open.remove(&v);
-            }
+        let end = v + n;
+        let gathered: Vec<u64> = self.open.range(v..end).map(|(v, _)| *v).collect();
+        gathered.iter().for_each(|v| drop(self.open.remove(v)));
+        for e in self.table.extents.range(v, end).filter(|e| e.place.is_some()) {
+            self.open.extend((e.v.0..e.end()).map(|v| (v, Gathered::Freed)));
         }
     }
 

@@ -223,10 +223,12 @@ impl Superblock {
         let seg_ok = unit_ok
             && self.segment_bytes.is_multiple_of(self.unit)
             && (4096..=1 << 28).contains(&self.segment_bytes);
-        let far = u64::MAX / 4; // no position comes near the end of its number
+        let far = u64::MAX / 4; // no position and no number of these comes near its end
         let kept = |c: &ClientSlot| c.trim >= self.head && (c.id != [0; 16] || c.trim == IDLE);
         seg_ok
             && (4..=1 << 20).contains(&self.segments)
+            && (1..far).contains(&self.generation)
+            && self.epoch < far
             && self.head < far
             && self.epoch_start <= self.limit()
             && self.epoch_start.is_multiple_of(u64::from(self.unit))

@@ -208,3 +208,30 @@ fn a_group_whose_numbers_cannot_be_is_refused_though_its_sum_is_right() {
     }
     assert!(refused > 20, "{refused}");
 }
+
+#[test]
+fn a_superblock_whose_numbers_cannot_go_on_is_refused_though_its_sum_is_right() {
+    let mut refused = 0;
+    for (n, h) in histories().iter().enumerate() {
+        for (field, what) in [(32, "generation"), (40, "epoch")] {
+            for number in [0, u64::MAX, u64::MAX - 1] {
+                let mut medium = h.medium.clone();
+                for slot in [0, 4096] {
+                    let mut sb = h.medium.bytes(slot, 4096);
+                    sb[field..field + 8].copy_from_slice(&number.to_le_bytes());
+                    let sum = crc32c::crc32c(&sb[12..]);
+                    medium.poke(slot, |b| {
+                        b[8..12].copy_from_slice(&sum.to_le_bytes());
+                        b[field..field + 8].copy_from_slice(&number.to_le_bytes());
+                    });
+                }
+                match found(medium) {
+                    Ok(_) => (),
+                    Err(LogError::Damaged { .. } | LogError::NotALog { .. }) => refused += 1,
+                    Err(e) => panic!("history {n}, {what} {number}: {e}"),
+                }
+            }
+        }
+    }
+    assert!(refused > 20, "{refused}");
+}
