@@ -7,7 +7,9 @@
 //! there before, so that there is no circle.
 
 mod check;
+mod index;
 
+use self::index::{Own, forget};
 use super::lying::{Lying, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
@@ -54,6 +56,8 @@ pub(super) struct Operation {
     /// Nodes not durable yet, by step.
     left: [u32; STEPS],
     pub(super) nodes: Vec<NodeId>,
+    /// The step and the block of each, until it has ended: they are searched at each edit.
+    places: Vec<(usize, BlockNo)>,
     /// More of it is durable than bits in use and contents.
     is_seen: bool,
     freed: bool,
@@ -89,11 +93,12 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: IdMap<NodeId, Node>,
+    /// In boxes: the map of thousands would be moved whenever it grows.
+    nodes: IdMap<NodeId, Box<Node>>,
     by_block: BTreeMap<BlockNo, Vec<Lying>>,
-    by_own: BTreeMap<Ino, BTreeSet<NodeId>>,
+    by_own: Own,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
-    operations: IdMap<u64, Operation>,
+    operations: IdMap<u64, Box<Operation>>,
     unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
@@ -124,7 +129,7 @@ impl Graph {
         self.nodes.get(&id).is_some_and(|n| n.buf.block() == block)
     }
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(&id)
+        self.nodes.get(&id).map(|n| &**n)
     }
     pub(super) fn plant(&self) -> Plant {
         self.plant
@@ -134,7 +139,7 @@ impl Graph {
         self.by_block.get(&block).into_iter().flatten().map(|l| l.id)
     }
     pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
-        self.operations.get(&txn)
+        self.operations.get(&txn).map(|op| &**op)
     }
     /// The oldest operation that has ended and is not durable.
     pub(super) fn oldest_ended(&self) -> Option<u64> {
@@ -157,8 +162,9 @@ impl Graph {
         assert!(!op.ended, "an edit of an operation that has ended");
         let nodes = &self.nodes;
         let list = self.by_block.entry(buf.block()).or_default();
-        let is_its = |n: &Node| n.step == step && n.buf.block() == buf.block();
-        let same = op.nodes.iter().rev().find(|id| nodes.get(id).is_some_and(is_its)).copied();
+        let place = (step, buf.block());
+        let at = op.places.iter().rposition(|p| *p == place);
+        let same = at.map(|at| op.nodes[at]).filter(|id| nodes.contains_key(id));
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
         let mut lying = Lying { id: same.unwrap_or(self.last + 1), bytes, is_counts, all: false };
         let forgotten = self.plant.is("older-edits-forgotten");
@@ -176,6 +182,7 @@ impl Graph {
             list.push(lying);
             op.left[step] += 1;
             op.nodes.push(self.last);
+            op.places.push(place);
             let new = Node {
                 txn,
                 step,
@@ -188,7 +195,7 @@ impl Graph {
                 own: Vec::new(),
                 names_in: Vec::new(),
             };
-            self.nodes.insert(self.last, new);
+            self.nodes.insert(self.last, Box::new(new));
             self.last
         });
         let node = self.nodes.get_mut(&id).expect("it was found or made");
@@ -202,7 +209,7 @@ impl Graph {
         node.under.extend(&under);
         if let Some(i) = concerns.own {
             add_once(&mut node.own, i);
-            self.by_own.entry(i).or_default().insert(id);
+            self.by_own.add(i, id);
         }
         if let Some(d) = concerns.names_in {
             add_once(&mut node.names_in, d);
@@ -291,7 +298,7 @@ impl Graph {
             if let Some(n) = self.nodes.get_mut(id) {
                 n.own.retain(|i| *i != ino);
             }
-            forget(&mut self.by_own, ino, *id);
+            self.by_own.forget(ino, *id);
         }
     }
 
@@ -301,6 +308,7 @@ impl Graph {
             Some(op) => {
                 assert!(!op.ended, "operation {txn} ends twice");
                 op.ended = true;
+                op.places = Vec::new();
                 op.unlogged = unlogged;
                 op.freed = freed;
                 self.check_released(txn);
@@ -524,7 +532,7 @@ impl Graph {
         for u in &n.under {
             self.nodes.entry(*u).and_modify(|u| u.over -= 1);
         }
-        n.own.iter().for_each(|i| forget(&mut self.by_own, *i, id));
+        n.own.iter().for_each(|i| self.by_own.forget(*i, id));
         n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
         let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
         assert!(op.left[n.step] > 0, "a node is counted in its step");
@@ -542,7 +550,7 @@ impl Graph {
 
     /// Nodes that this inode is not whole or not named without.
     pub(super) fn owned_by(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
-        self.by_own.get(&ino).into_iter().flatten().copied()
+        self.by_own.of(ino).iter().copied()
     }
     /// Nodes that change names in the directory.
     pub(super) fn names_in(&self, dir: Ino) -> impl Iterator<Item = NodeId> + '_ {
@@ -584,14 +592,5 @@ impl Graph {
 fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
     if !list.contains(&item) {
         list.push(item);
-    }
-}
-
-fn forget(index: &mut BTreeMap<Ino, BTreeSet<NodeId>>, ino: Ino, id: NodeId) {
-    if let Some(all) = index.get_mut(&ino) {
-        all.remove(&id);
-        if all.is_empty() {
-            index.remove(&ino);
-        }
     }
 }

@@ -63,7 +63,7 @@ pub(super) fn join(list: &mut [Lying], later: &Lying) {
 /// are all named.
 pub(super) fn under_of(
     list: &[Lying],
-    nodes: &IdMap<NodeId, Node>,
+    nodes: &IdMap<NodeId, Box<Node>>,
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
@@ -84,7 +84,7 @@ pub(super) fn under_of(
                 continue;
             }
             let lies = |n: &Node| n.backward.is_under(backward);
-            if !l.may_be_under(new) || !nodes.get(&l.id).is_some_and(lies) {
+            if !l.may_be_under(new) || !nodes.get(&l.id).is_some_and(|n| lies(n)) {
                 all = false;
                 continue;
             }

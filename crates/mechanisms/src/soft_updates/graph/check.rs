@@ -47,7 +47,7 @@ impl Graph {
             assert_eq!(n.over, others, "I10: so many nodes lie over node {id}");
             let listed = self.in_block(n.buf.block()).filter(|i| i == id).count();
             assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
-            let own = |i: &Ino| self.by_own.get(i).is_some_and(|all| all.contains(id));
+            let own = |i: &Ino| self.by_own.of(*i).contains(id);
             assert!(n.own.iter().all(own), "an fsync would not find node {id} of {:?}", n.own);
             let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(id));
             assert!(n.names_in.iter().all(names), "an fsync would not find name {id}");
@@ -70,7 +70,7 @@ impl Graph {
         assert!(operations.is_none(), "I2: operation {operations:?} has no node left, and is here");
         let block = self.by_block.keys().next();
         assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
-        let own = self.by_own.keys().chain(self.by_names.keys()).next();
+        let own = self.by_own.any().or(self.by_names.keys().next().copied());
         assert!(own.is_none(), "an fsync of inode {own:?} would look for nodes that are durable");
         let frees = self.awaited.keys().next();
         assert!(frees.is_none(), "I4: what was freed waits for node {frees:?}, which is durable");

@@ -1,0 +1,44 @@
+//! The graph's indices by inode.
+
+use super::NodeId;
+use env::IdMap;
+use format::Ino;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes by the inode that is not whole, or not named, without them. Each has few, in order.
+#[derive(Default)]
+pub(super) struct Own(IdMap<Ino, Vec<NodeId>>);
+
+impl Own {
+    pub(super) fn of(&self, ino: Ino) -> &[NodeId] {
+        self.0.get(&ino).map_or(&[], |all| all)
+    }
+    pub(super) fn any(&self) -> Option<Ino> {
+        self.0.keys().min().copied()
+    }
+    pub(super) fn add(&mut self, ino: Ino, id: NodeId) {
+        let its = self.0.entry(ino).or_default();
+        if let Err(at) = its.binary_search(&id) {
+            its.insert(at, id);
+        }
+    }
+    pub(super) fn forget(&mut self, ino: Ino, id: NodeId) {
+        let Some(its) = self.0.get_mut(&ino) else { return };
+        if let Ok(at) = its.binary_search(&id) {
+            its.remove(at);
+        }
+        if its.is_empty() {
+            self.0.remove(&ino);
+        }
+    }
+}
+
+/// The node changes no name in the directory any more.
+pub(super) fn forget(index: &mut BTreeMap<Ino, BTreeSet<NodeId>>, ino: Ino, id: NodeId) {
+    if let Some(all) = index.get_mut(&ino) {
+        all.remove(&id);
+        if all.is_empty() {
+            index.remove(&ino);
+        }
+    }
+}
