@@ -14,6 +14,8 @@ pub mod elsewhere;
 pub mod experiments;
 #[cfg(test)]
 mod flushes;
+#[cfg(test)]
+mod healthy;
 mod holes;
 #[cfg(test)]
 mod indexed_dirs;

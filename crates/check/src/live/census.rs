@@ -28,6 +28,8 @@ pub struct Census {
     used: BTreeSet<Ino>,
     /// Directories there are.
     pub(super) dirs: BTreeSet<Ino>,
+    /// Directories that have no links any more, and are not freed yet.
+    doomed_dirs: BTreeSet<Ino>,
     /// Of these, those whose names are counted.
     counted: BTreeSet<Ino>,
     pub(super) names: Counts,
@@ -62,6 +64,7 @@ impl Census {
             fresh_inodes: BTreeSet::new(),
             used: BTreeSet::new(),
             dirs: BTreeSet::new(),
+            doomed_dirs: BTreeSet::new(),
             counted: BTreeSet::new(),
             names: Counts::default(),
             parents: BTreeMap::new(),
@@ -96,6 +99,7 @@ impl Census {
     pub fn inode_freed(&mut self, ino: Ino) {
         self.fresh_inodes.insert(ino);
         self.dirs.remove(&ino);
+        self.doomed_dirs.remove(&ino);
         self.counted.remove(&ino);
     }
 
@@ -150,6 +154,12 @@ impl Census {
         if is_dir {
             self.dirs.insert(ino);
         }
+    }
+
+    /// A directory without links was read: somebody holds it still, or it waits to be freed. Its
+    /// group counts it until then (L5).
+    pub fn read_doomed_dir(&mut self, ino: Ino) {
+        self.doomed_dirs.insert(ino);
     }
 
     /// Something points at these blocks. Returns the first that has another owner already.
@@ -237,7 +247,8 @@ impl Census {
         }
         let inside = Ino(numbers.start)..Ino(numbers.end);
         let others = self.presumed.as_ref().map(|p| p.other_dirs.range(inside.clone()).count());
-        Some((self.dirs.range(inside).count() + others.unwrap_or(0)) as u32)
+        let unlinked = self.doomed_dirs.range(inside.clone()).count();
+        Some((self.dirs.range(inside).count() + unlinked + others.unwrap_or(0)) as u32)
     }
     /// Inodes read in this pass that may be judged.
     pub fn judged(&self) -> Vec<Ino> {
@@ -275,6 +286,35 @@ impl Census {
             }
         }
         all
+    }
+
+    /// Is it so still that nothing reachable names the directory, whose lock is held?
+    pub fn is_lost(&self, dir: Ino) -> bool {
+        self.dirs.contains(&dir) && !self.is_fresh(dir) && !self.is_reached(dir)
+    }
+
+    /// Is it so still that `child` has a name too many in `dir`, whose lock is held? A directory on
+    /// its way from one to the other has two names for a moment, and afterwards one.
+    pub fn is_extra(&self, dir: Ino, child: Ino) -> bool {
+        let names = self.parents.get(&child).map(Vec::as_slice).unwrap_or_default();
+        let Some(at) = names.iter().position(|p| *p == dir) else { return false };
+        let mut others = names.iter().enumerate().filter(|(i, _)| *i != at);
+        others.any(|(_, p)| self.is_reached(*p))
+    }
+
+    /// Does the root, or what is new, lead to it?
+    fn is_reached(&self, dir: Ino) -> bool {
+        let anchored = |d: Ino| self.presumed.as_ref().is_some_and(|p| p.anchored.contains(&d));
+        let (mut seen, mut todo) = (BTreeSet::new(), vec![dir]);
+        while let Some(d) = todo.pop() {
+            if d == ROOT_INO || self.is_fresh(d) || anchored(d) {
+                return true;
+            }
+            if seen.insert(d) {
+                todo.extend(self.parents.get(&d).into_iter().flatten());
+            }
+        }
+        false
     }
 
     /// What the root leads to, and what has changed since the pass began.
@@ -359,6 +399,37 @@ mod tests {
         assert_eq!(c.left_attributes(), [BlockNo(50)]);
         c.disown(Extent { start: BlockNo(50), len: 1 });
         assert!(!c.is_claimed(BlockNo(50)));
+    }
+
+    #[test]
+    fn what_is_under_way_is_judged_again() {
+        let mut c = census();
+        c.read_dir(Ino(2), names(2, &[(12, true), (13, true)]));
+        // 13 moves from 2 to 12: for a moment it has two names.
+        c.named(Ino(12), Ino(13), true);
+        assert_eq!(c.mend().extra, [], "12 was not read");
+        c.read_dir(Ino(12), names(2, &[(13, true)]));
+        c.read_dir(Ino(13), names(2, &[]));
+        assert_eq!(c.mend().extra, [(Ino(12), Ino(13))]);
+        assert!(c.is_extra(Ino(12), Ino(13)));
+        c.unnamed(Ino(2), Ino(13));
+        assert!(!c.is_extra(Ino(12), Ino(13)), "L5: that was its only name");
+        // It is removed, and somebody holds it.
+        c.unnamed(Ino(12), Ino(13));
+        assert_eq!(c.mend().lost, [Ino(13)]);
+        assert!(c.is_lost(Ino(13)) && !c.is_lost(Ino(12)) && !c.is_lost(Ino(2)));
+        c.named(Ino(12), Ino(13), true);
+        assert!(!c.is_lost(Ino(13)), "L5: it has a name again");
+    }
+
+    #[test]
+    fn a_directory_without_a_name_is_counted_until_it_is_freed() {
+        let mut c = census();
+        c.read_inode(Ino(16), false);
+        c.read_doomed_dir(Ino(16));
+        assert_eq!((c.dirs_in(0, 1..17), c.dirs_in(1, 17..33)), (Some(4), Some(0)));
+        c.inode_freed(Ino(16));
+        assert_eq!(c.dirs_in(0, 1..17), Some(3));
     }
 
     #[test]

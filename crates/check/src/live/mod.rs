@@ -10,6 +10,8 @@
 //!             a directory is read whole under its lock, and every change of it afterwards is
 //!             followed.
 //!             L3 the pass begins when every transaction that was open at its beginning has ended.
+//!             L5 what is changed is judged once more under the locks of those it is about: a
+//!             directory may be on its way, or have lost its name and be held.
 
 mod candidates;
 mod census;

@@ -36,7 +36,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Tells the checker beside service, if it is at work, what changes.
-    fn tell(&self, what: impl FnOnce(&mut check::live::Census)) {
+    pub(crate) fn tell(&self, what: impl FnOnce(&mut check::live::Census)) {
         if let Some(watch) = self.store.watch() {
             watch.tell(what);
         }

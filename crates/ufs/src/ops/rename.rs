@@ -339,8 +339,15 @@ impl<S: Store> Ufs<S> {
             self.dots(&m.what, crossing && m.what.is_dir()).await?,
             self.dots(over, crossing && over.is_dir()).await?,
         );
-        self.redirect_name(txn, &m.to, to_name, (b, a), mode_a).await?;
-        self.redirect_name(txn, &m.from, name, (a, b), mode_b).await?;
+        // The checker beside service must not see a moment at which nothing names the second.
+        self.tell(|c| c.named(m.from.ino(), b, over.is_dir()));
+        let first = self.redirect_name(txn, &m.to, to_name, (b, a), mode_a).await;
+        let both = match first {
+            Ok(()) => self.redirect_name(txn, &m.from, name, (a, b), mode_b).await,
+            Err(e) => Err(e),
+        };
+        self.tell(|c| c.unnamed(m.from.ino(), b));
+        both?;
         if crossing && m.what.is_dir() {
             self.redirect_parent(txn, &m.what, m.to.ino()).await?;
         }

@@ -25,23 +25,24 @@ impl<S: Scrubbed> Scrub<'_, S> {
             return Err(self.damage(what, format!("inode {ino}")));
         }
         let mut done = false;
-        if !self.pace.frees_nameless.get() && !mend.lost.is_empty() {
-            tracing::warn!("{} directories have no name: cairn fsck --repair", mend.lost.len());
-            self.left.borrow_mut().extend(mend.lost);
-        } else {
-            for dir in mend.lost {
-                while self.drop_name(dir, None).await? {
-                    done = true;
-                    self.pause().await?;
-                }
+        for dir in mend.lost {
+            if !self.pace.frees_nameless.get() {
+                self.leave_if_lost(dir).await?;
+                continue;
+            }
+            while self.drop_name(dir, None).await? {
+                done = true;
+                self.pause().await?;
             }
         }
         for dir in self.overlong.take() {
             done |= self.cut_tail(dir).await?;
         }
         for (dir, child) in mend.extra {
-            tracing::info!("directory {child} has two names; one in directory {dir} goes");
-            done |= self.drop_name(dir, Some(child)).await?;
+            if self.drop_name(dir, Some(child)).await? {
+                tracing::info!("directory {child} had two names; one in directory {dir} went");
+                done = true;
+            }
         }
         for (dir, parent) in mend.strayed {
             done |= self.lead_back(dir, parent).await?;
@@ -63,9 +64,29 @@ impl<S: Scrubbed> Scrub<'_, S> {
         }
     }
 
-    /// Takes one name out of a directory: of `child`, or any. Counts follow later.
+    /// A directory without a name, if it is one still, is left to be looked at.
+    async fn leave_if_lost(&self, dir: Ino) -> Step<()> {
+        let Some((inode, _locks)) = self.locked(dir).await? else { return Ok(()) };
+        // Without a name it may live as long as somebody holds it.
+        let unlinked = inode.unlinked_open.get();
+        if !unlinked && self.watch.census().is_some_and(|c| c.is_lost(dir)) {
+            tracing::warn!("directory {dir} has no name: cairn fsck --repair");
+            self.left.borrow_mut().insert(dir);
+        }
+        Ok(())
+    }
+
+    /// Takes one name out of a directory, if it is still to go: of `child`, or any. Counts follow
+    /// later.
     async fn drop_name(&self, dir: Ino, child: Option<Ino>) -> Step<bool> {
         let Some((dir, locks)) = self.locked(dir).await? else { return Ok(false) };
+        let still = self.watch.census().is_some_and(|c| match child {
+            Some(child) => c.is_extra(dir.ino(), child),
+            None => c.is_lost(dir.ino()),
+        });
+        if !still {
+            return Ok(false);
+        }
         let Some((name, ino)) = self.name_to_go(&dir, child).await? else { return Ok(false) };
         let mut txn = self.ufs.store.begin(Credits::to_free(32)).await?;
         if let Err(e) = self.ufs.remove_name(&mut txn, &dir, &name, ino).await {

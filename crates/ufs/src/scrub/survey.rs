@@ -3,7 +3,7 @@
 
 use super::{Halt, Scrub, Step};
 use crate::inode::Inode;
-use crate::store::Scrubbed;
+use crate::store::{InodeHandle, Scrubbed};
 use check::live::Names;
 use format::ext::dirent;
 use format::ext::inode::{FLAG_VALUE, InodeRef, in_use};
@@ -13,22 +13,27 @@ use std::rc::Rc;
 use vfs::FsError;
 
 impl<S: Scrubbed> Scrub<'_, S> {
+    /// The inode, if somebody may be changing it.
+    async fn inode_of(&self, h: &InodeHandle) -> Step<Option<Rc<Inode>>> {
+        let (store, table) = (&self.ufs.store, &self.ufs.table);
+        let known = table.get(h.ino);
+        if known.is_some() || !h.with(in_use) || store.is_own(h.ino) {
+            return Ok(known);
+        }
+        // Also checks what the arithmetic of whoever reads it relies on.
+        match store.inode(h.ino).await {
+            Ok(h) => Ok(Some(table.add(Inode::new(h)))),
+            // Nobody's; or held since, and then it has lost its name.
+            Err(FsError::Stale | FsError::Access) => Ok(table.get(h.ino)),
+            Err(e) => Err(e.into()),
+        }
+    }
+
     /// Reads an inode that is marked as used.
     pub(super) async fn survey(&self, ino: Ino) -> Step<()> {
         let store = &self.ufs.store;
         let h = store.raw_inode(ino).await?;
-        let inode = match self.ufs.table.get(ino) {
-            Some(inode) => Some(inode),
-            None if h.with(in_use) && !store.is_own(ino) => {
-                // Also checks what the arithmetic below relies on.
-                match store.inode(ino).await {
-                    Ok(h) => Some(self.ufs.table.add(Inode::new(h))),
-                    Err(FsError::Stale | FsError::Access) => None,
-                    Err(e) => return Err(e.into()),
-                }
-            }
-            None => None,
-        };
+        let inode = self.inode_of(&h).await?;
         let _lock = match &inode {
             Some(i) => Some(i.lock.shared().await),
             None => None,
@@ -38,7 +43,8 @@ impl<S: Scrubbed> Scrub<'_, S> {
             return Ok(());
         }
         let holding = store.holding(&h).await?;
-        let is_dir = h.with(|raw| InodeRef(raw).is_dir() && in_use(raw));
+        let (mode_dir, used) = h.with(|raw| (InodeRef(raw).is_dir(), in_use(raw)));
+        let is_dir = mode_dir && used;
         let names = match &inode {
             Some(dir) if is_dir => {
                 let wanted = self.wanted_names(ino);
@@ -64,6 +70,9 @@ impl<S: Scrubbed> Scrub<'_, S> {
                 match c.candidates() {
                     Some(_) => c.read_candidate(ino, is_dir, h.with(links_of)),
                     None => c.read_inode(ino, is_dir),
+                }
+                if mode_dir && !used {
+                    c.read_doomed_dir(ino);
                 }
             }
             if let Some(names) = names {
