@@ -6,9 +6,7 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{
-    EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SMALL_BLOCKS, SPLITS, VALUES, WIDE, seeds,
-};
+use crate::scenario::{EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, WIDE, seeds};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -300,7 +298,6 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
             && (o.setting.has_inline_data() || *n != INLINE)
             && (o.setting.has_values() || *n != VALUES)
             && (o.setting.intents || *n != FAILING)
-            && (o.setting.block_scale() == 1 || !SMALL_BLOCKS.contains(n))
             && (o.setting.block_scale() > 1 || *n != WIDE)
     };
     let all: Vec<&str> = names.filter(has).collect();

@@ -7,7 +7,7 @@ use crate::acts::Act;
 use crate::crash::Known;
 use crate::judge::{Expected, Verdict, judge};
 use crate::record::{Progress, Recorded, interleaved, nothing, set_up};
-use crate::scenario::{Script, script};
+use crate::scenario::{Script, script_on};
 use crate::subject::Setting;
 use env::Rng;
 use integrity::Plant;
@@ -34,7 +34,7 @@ pub struct Judgement {
 /// Sets up the volume of a scenario (see [`crate::scenarios`]). Errors: there is no such scenario,
 /// or it cannot be set up.
 pub fn prepare(setting: Setting, name: &str, seed: u64) -> Result<Prepared, String> {
-    let script: Script = script(name, seed).ok_or_else(|| format!("no scenario {name}"))?;
+    let script: Script = script_on(name, seed, 1).ok_or_else(|| format!("no scenario {name}"))?;
     let scripts = [script];
     let (base, setups) = set_up(setting, &scripts, seed)?;
     let [script] = scripts;

@@ -20,8 +20,9 @@ const RUN_BYTES: u64 = 24;
 /// in one transaction. A journal of 1 MiB has room for every hole of the scenarios.
 pub(crate) fn borders(setting: Setting, file: &Contents, (at, len): (u64, u64)) -> Vec<u64> {
     let mut all = Vec::new();
-    // A leaf of extents maps many times as much, so that these fit.
-    if !setting.mode.is_redo() || setting.kind != VolumeKind::Ext3 {
+    // A leaf of extents maps many times as much, so that these fit; of larger blocks a hole has
+    // fewer.
+    if !setting.mode.is_redo() || setting.kind != VolumeKind::Ext3 || setting.block_scale() > 1 {
         return all;
     }
     let end = (at + len).min(file.len());

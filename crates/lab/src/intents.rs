@@ -1,10 +1,14 @@
 //! The judgement of a journal of intents: a state that a power cut has left is opened, and what the
 //! intents name is mended before anybody uses it. Then nothing may be left to find, though nobody
-//! has looked at the rest; a second cut in the middle of that leaves no more than the first; and
-//! where another system has written in between, the intents are not believed.
+//! has looked at the rest; a second cut in the middle of that leaves no more than the first; where
+//! another system has written in between, the intents are not believed; and where the journal's
+//! blocks fail in the middle of it, nobody is told that all is well, and a sound disk mends it.
 
+use crate::acts::Act;
 use crate::beside::whole;
 use crate::judge::{Expected, Verdict};
+use crate::record::of_journal;
+use crate::scenario::JournalFault;
 use crate::subject::{Setting, Subject};
 use check::ReadBlocks;
 use format::GroupNo;
@@ -14,7 +18,7 @@ use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, GroupDesc, Superblock};
 use integrity::Plant;
 use sim::{CrashImages, Image, Trace};
-use vfs::{Reply, Request};
+use vfs::{FsError, Reply, Request};
 
 /// The bugs that are in recovery.
 pub(crate) const IN_RECOVERY: &[&str] = &["stale-intents-believed", "intents-expire-in-recovery"];
@@ -22,6 +26,10 @@ pub(crate) const IN_RECOVERY: &[&str] = &["stale-intents-believed", "intents-exp
 const MENDED_OF: u64 = 3;
 /// Of so many that are, one was written to by another system before.
 const FOREIGN_OF: u64 = 8;
+/// Of so many, the journal fails while one is mended.
+const FAILING_OF: u64 = 4;
+/// Up to so many writes to the journal come before the one that fails.
+const SOUND: u64 = 8;
 /// Images judged of each second cut.
 const CUTS: u64 = 3;
 /// Virtual seconds in which a whole pass over a small volume has ended.
@@ -44,7 +52,10 @@ pub(crate) fn judge(
     if (digest >> 29).is_multiple_of(FOREIGN_OF) && !is_clean(&images[0]) {
         return foreign(&images[0], setting, (plant, digest), v);
     }
-    let trace = match mend(images, setting, (plant, digest), true) {
+    if (digest >> 37).is_multiple_of(FAILING_OF) && plant == Plant::NONE {
+        failing(images, setting, digest, v);
+    }
+    let trace = match mend(images, setting, (plant, digest), Some(true)) {
         Ok((trace, end)) => {
             whole("by its intents", &end, digest, v);
             trace
@@ -63,7 +74,7 @@ pub(crate) fn judge(
         let variant = (digest >> 12).wrapping_add(n * 5) % states.variants(6);
         v.again += 1;
         let told = |w: String| format!("cut again at event {cut_at} of its mending: {w}");
-        match mend(&states.images(variant), setting, (Plant::NONE, digest), true) {
+        match mend(&states.images(variant), setting, (Plant::NONE, digest), Some(true)) {
             Ok((_, end)) => whole("by its intents after a second cut", &end, digest, v),
             Err(why) => v.wrong.push(told(why)),
         }
@@ -83,7 +94,7 @@ fn is_clean(disk: &Image) -> bool {
 /// Another system has mounted the volume as it was, and left a block marked that nothing uses.
 fn foreign(disk: &Image, setting: Setting, (plant, seed): (Plant, u64), v: &mut Verdict) {
     let Some(changed) = written_elsewhere(disk) else { return };
-    match mend(&[changed], setting, (plant, seed), false) {
+    match mend(&[changed], setting, (plant, seed), Some(false)) {
         Ok((_, end)) => whole("after another system", &end, seed, v),
         Err(why) => v.wrong.push(format!("after another system: {why}")),
     }
@@ -112,12 +123,77 @@ fn written_elsewhere(disk: &Image) -> Option<Image> {
     Some(new)
 }
 
-/// Opens the volume and closes it when all is mended. `believed`: by the intents alone.
+/// The journal's blocks fail while the volume is mended. What that leaves, then and after a cut at
+/// any moment before, is mended on a sound disk: by intents, or by a look at everything.
+fn failing(images: &[Image], setting: Setting, digest: u64, v: &mut Verdict) {
+    let fault = JournalFault { after: (digest >> 41) % SOUND, once: digest >> 45 & 3 == 0 };
+    let (trace, end) = match mend_failing(images, setting, fault, digest) {
+        Ok(left) => left,
+        Err(why) => return v.wrong.push(format!("mended with {fault:?}: {why}")),
+    };
+    let mut states = CrashImages::of_disks(&trace, images.to_vec());
+    let cut_at = (digest >> 24) as usize % (trace.events.len() + 1);
+    for _ in 0..cut_at {
+        states.step();
+    }
+    let cuts = (0..CUTS).map(|n| (digest >> 12).wrapping_add(n * 5) % states.variants(6));
+    let cuts: Vec<Vec<Image>> = cuts.map(|variant| states.images(variant)).collect();
+    for (n, left) in [end].into_iter().chain(cuts).enumerate() {
+        if !v.wrong.is_empty() {
+            return;
+        }
+        v.again += 1;
+        match mend(&left, setting, (Plant::NONE, digest), None) {
+            Ok((_, end)) => whole("after its journal had failed", &end, digest, v),
+            Err(why) => {
+                let at = if n == 0 { "the end".into() } else { format!("event {cut_at}") };
+                v.wrong.push(format!("mended with {fault:?}, cut off at {at}: {why}"));
+            }
+        }
+    }
+}
+
+/// Opens the volume while its journal fails, and leaves it. Returns what its disk was asked, and
+/// the disk.
+fn mend_failing(
+    images: &[Image],
+    setting: Setting,
+    fault: JournalFault,
+    seed: u64,
+) -> Result<(Trace, Vec<Image>), String> {
+    let area = of_journal(&images[0], fault)?;
+    let mut s = match Subject::open_failing(images, setting, area, seed) {
+        Ok(s) => s,
+        Err((world, why)) if !world.has_failed() => return Err(why),
+        Err((world, _)) => return Ok((world.trace.clone(), vec![world.disk.clone()])),
+    };
+    let made = s.act(u64::MAX / 4, &Act::Create("/after".into()));
+    let synced = s.act(u64::MAX / 4, &Act::Sync);
+    s.pass(8_000_000_000);
+    let Ok(Reply::Info(info)) = s.ask(u64::MAX / 4, Request::Info) else {
+        return Err("the volume does not say how it is".into());
+    };
+    let left = (s.world.trace.clone(), s.disks());
+    let has_failed = s.world.has_failed();
+    s.leave();
+    if has_failed && !info.read_only {
+        return Err("its journal has failed, and the volume says that it is written".into());
+    }
+    let broken = |e: &FsError| matches!(e, FsError::Io | FsError::ReadOnly | FsError::Corrupt);
+    let first = [made, synced].into_iter().filter_map(Result::err).find(broken);
+    if let Some(e) = first.filter(|_| !has_failed) {
+        return Err(format!("nothing has failed, and a change is answered: {e}"));
+    }
+    Ok(left)
+}
+
+/// Opens the volume and closes it when all is mended. `believed`: whether by the intents alone, if
+/// that is known.
 fn mend(
     images: &[Image],
     setting: Setting,
     (plant, seed): (Plant, u64),
-    believed: bool,
+    believed: Option<bool>,
 ) -> Result<(Trace, Vec<Image>), String> {
     let was_clean = is_clean(&images[0]);
     let mut s = Subject::open(images.to_vec(), setting, false, (plant, seed))?;
@@ -131,17 +207,17 @@ fn mend(
         let of = |name: &str| info.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
         if of("cairn_scrub_running") == 0 {
             let by_intents = of("cairn_scrub_passes_total") == 0 && of("cairn_intents_on") == 1;
-            if believed && !by_intents && !was_clean {
+            if believed == Some(true) && !by_intents && !was_clean {
                 return Err("the whole volume was looked at".into());
             }
-            if !believed && by_intents && !plant.is_any() {
+            if believed == Some(false) && by_intents && !plant.is_any() {
                 return Err("the intents were believed".into());
             }
             let trace = s.world.trace.clone(); // writes may be on their way
             let end = s.close().map_err(|e| format!("closing: {e}"))?;
             return Ok((trace, end));
         }
-        if believed && !plant.is_any() {
+        if believed == Some(true) && !plant.is_any() {
             return Err("the whole volume is looked at".into());
         }
         s.pass(1_000_000_000);

@@ -48,6 +48,8 @@ struct Stage {
 
 /// What may be there after a cut, and what must be: files with their bytes, directories without.
 struct Names {
+    /// How many times as long as usual a block is.
+    times: u64,
     kept: BTreeMap<String, Option<Contents>>,
     possible: BTreeSet<String>,
 }
@@ -56,32 +58,39 @@ fn s(p: &str) -> String {
     p.to_owned()
 }
 
+fn scaled(acts: impl IntoIterator<Item = Act>, times: u64) -> Vec<Act> {
+    acts.into_iter().map(|a| if times == 1 { a } else { a.scaled(times) }).collect()
+}
+
 /// Done in the first mode, and durable.
-fn before() -> Vec<Act> {
-    vec![
+fn before(times: u64) -> Vec<Act> {
+    let acts = [
         Act::Mkdir(s("/d")),
         Act::Create(s("/d/f")),
         Act::Write(s("/d/f"), 0, 3000, 1),
         Act::Create(s("/old")),
         Act::Write(s("/old"), 0, 9000, 2),
         Act::Sync,
-    ]
+    ];
+    scaled(acts, times)
 }
 
 /// Done in the mode that is looked at; all of it is durable when the last has been answered.
-fn during() -> Vec<Act> {
-    vec![
+fn during(times: u64) -> Vec<Act> {
+    let acts = [
         Act::Create(s("/d/new")),
         Act::Write(s("/d/new"), 0, 5000, 3),
         Act::Unlink(s("/old")),
         Act::Mkdir(s("/d/e")),
         Act::Sync,
-    ]
+    ];
+    scaled(acts, times)
 }
 
 /// Done in the mode after it.
-fn after() -> Vec<Act> {
-    vec![Act::Create(s("/after")), Act::Write(s("/after"), 0, 2000, 4), Act::Sync]
+fn after(times: u64) -> Vec<Act> {
+    let acts = [Act::Create(s("/after")), Act::Write(s("/after"), 0, 2000, 4), Act::Sync];
+    scaled(acts, times)
 }
 
 fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Contents>> {
@@ -98,18 +107,22 @@ fn names_after(acts: &[Act]) -> BTreeMap<String, Option<Contents>> {
 
 impl Names {
     /// At a moment when so many of [`during`] have been answered.
-    fn at(answered: usize) -> Names {
-        let old = names_after(&before());
-        let new = names_after(&[before(), during()].concat());
-        if answered == during().len() {
-            return Names { possible: new.keys().cloned().collect(), kept: new };
+    fn at(answered: usize, times: u64) -> Names {
+        let old = names_after(&before(times));
+        let new = names_after(&[before(times), during(times)].concat());
+        if answered == during(times).len() {
+            return Names { times, possible: new.keys().cloned().collect(), kept: new };
         }
         let possible = old.keys().chain(new.keys()).cloned().collect();
-        Names { possible, kept: old.into_iter().filter(|(p, _)| new.contains_key(p)).collect() }
+        Names {
+            times,
+            possible,
+            kept: old.into_iter().filter(|(p, _)| new.contains_key(p)).collect(),
+        }
     }
 
-    fn and(mut self, acts: &[Act]) -> Names {
-        for (path, bytes) in names_after(acts) {
+    fn and_after(mut self) -> Names {
+        for (path, bytes) in names_after(&after(self.times)) {
             self.possible.insert(path.clone());
             self.kept.insert(path, bytes);
         }
@@ -136,7 +149,7 @@ impl Names {
 
 /// Another mode on the disks of `of`, with its log where these have it.
 fn other(of: Setting, mode: Mode) -> Setting {
-    let plain = Setting { kind: of.kind, ..Setting::plain(mode) };
+    let plain = Setting { kind: of.kind, ..Setting::plain(mode).with_blocks(of.block_bytes) };
     if of.kind != VolumeKind::Ext3 && !plain.has_journal() {
         return of; // it does not write such volumes
     }
@@ -145,7 +158,8 @@ fn other(of: Setting, mode: Mode) -> Setting {
         false => plain,
         // A journal on a device of its own keeps out who has his log inside it.
         true if of.mode.is_journal() && mode.is_redo() => {
-            Setting { outside: true, ..Setting::plain(Mode::Sync) }
+            let sync = Setting::plain(Mode::Sync).with_blocks(of.block_bytes);
+            Setting { outside: true, ..sync }
         }
         true => Setting { outside: of.mode.is_journal() || mode.is_redo(), ..plain },
     }
@@ -175,11 +189,12 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     let first = other(o.setting, MODES[(seed % count) as usize].mode);
     let made_for = match o.setting.has_journal() {
         true => o.setting,
-        false => Setting::plain(Mode::Ordered),
+        false => Setting::plain(Mode::Ordered).with_blocks(o.setting.block_bytes),
     };
-    let mut all = new_disks(VOLUME_BYTES, made_for);
+    let times = o.setting.block_scale();
+    let mut all = new_disks(VOLUME_BYTES * times, made_for);
     let mut v = open(&all, first, Plant::NONE, seed)?;
-    do_all(&mut v, &before())?;
+    do_all(&mut v, &before(times))?;
     // What a log elsewhere holds is for the mode that left it there.
     let cut_off = (seed / count) % 2 == 1 && first.outside == o.setting.outside;
     let left = if cut_off { v.disks() } else { v.close().map_err(|e| format!("closing: {e}"))? };
@@ -187,8 +202,8 @@ fn live(o: &CrashOptions, seed: u64) -> Result<Vec<Stage>, String> {
     let (trace, recovered) = recorded_recovery(&all, true)?;
     let recovery = Stage { base: std::mem::replace(&mut all, recovered), trace };
     let mut v = open(&all, o.setting, o.plant, seed)?;
-    let failed =
-        v.act_in_lanes(&during(), 1, (1, false), 60).into_iter().flatten().find_map(Result::err);
+    let done = v.act_in_lanes(&during(times), 1, (1, false), 60);
+    let failed = done.into_iter().flatten().find_map(Result::err);
     let closed = failed.map_or_else(|| v.shut(), Err);
     if o.plant == Plant::NONE {
         closed.map_err(|e| format!("in mode {}: {e}", o.setting.mode))?;
@@ -207,7 +222,7 @@ pub(crate) fn explore_life(
     if o.setting.volumes > 1 || o.setting.in_segments() {
         return Ok(all); // they would have to go from mode to mode together, or have no other
     }
-    let (mut seen, mut cut) = (BTreeSet::new(), 0);
+    let (mut seen, mut cut, times) = (BTreeSet::new(), 0, o.setting.block_scale());
     for stage in live(o, seed)? {
         let mut images = CrashImages::of_disks(&stage.trace, stage.base.clone());
         let mut progress = Progress::default();
@@ -221,7 +236,7 @@ pub(crate) fn explore_life(
                 let digests = disks.iter().map(Image::digest);
                 let digest = digests.reduce(|all, d| all.rotate_left(9) ^ d).unwrap_or(0);
                 if seen.insert((digest, progress.answered.len())) {
-                    let names = Names::at(progress.answered.len());
+                    let names = Names::at(progress.answered.len(), times);
                     let wrong = judge(&disks, o.setting, names, digest).err();
                     let wrong = wrong.into_iter().collect();
                     let losses = BTreeSet::new();
@@ -235,7 +250,7 @@ pub(crate) fn explore_life(
             let event = images.step();
             cut += 1;
             let Some(event) = event else { break };
-            progress.note(event, during().len());
+            progress.note(event, during(times).len());
         }
     }
     Ok(all)
@@ -261,14 +276,14 @@ fn judge(disks: &[Image], setting: Setting, names: Names, digest: u64) -> Result
     let mut v = open(&all, next, Plant::NONE, 1).map_err(told)?;
     let tree = v.tree(true).map_err(|e| told(format!("reading: {e}")))?;
     names.check(&tree).map_err(told)?;
-    do_all(&mut v, &after()).map_err(told)?;
+    do_all(&mut v, &after(names.times)).map_err(told)?;
     put_back(&mut all, v.disks());
     recover_or_repair(&mut all).map_err(|why| told(format!("cut off there: {why}")))?;
     plain_ext3(&all, digest >> 16).map_err(|why| told(format!("cut off there: {why}")))?;
     let last = open(&all, setting, Plant::NONE, 1);
     let mut v = last.map_err(|why| told(format!("back in mode {}: {why}", setting.mode)))?;
     let tree = v.tree(true).map_err(|e| told(format!("reading at the end: {e}")))?;
-    names.and(&after()).check(&tree).map_err(|why| told(format!("at the end {why}")))
+    names.and_after().check(&tree).map_err(|why| told(format!("at the end {why}")))
 }
 
 /// Was it last used in a mode that may leave what only `cairn fsck --repair` mends?
@@ -369,6 +384,14 @@ mod tests {
         for mode in MODES {
             let none: Vec<String> = Vec::new();
             assert_eq!(found(Setting::plain(mode.mode), None, 60), none, "{}", mode.name);
+        }
+    }
+
+    #[test]
+    fn on_larger_blocks_too() {
+        let soft = Setting { intents: true, ..Setting::plain(Mode::SoftUpdates) };
+        for setting in [soft, Setting::plain(Mode::Unified)] {
+            assert_eq!(found(setting.with_blocks(4096), None, 60), Vec::<String>::new());
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::acts::Act;
 use crate::kernel::{make_kernel_like, share_attributes};
-use crate::scenario::{JournalFault, Script, script};
+use crate::scenario::{JournalFault, Script, script_on};
 use crate::subject::{Setting, SimDevice, Subject, VolumeKind, new_disks};
 use integrity::Plant;
 use sim::{Event, Fault, Image, Trace};
@@ -46,8 +46,8 @@ pub(crate) fn record(
 ) -> Result<Recorded, String> {
     let scale = setting.block_scale();
     let scripts = (0..u64::from(setting.volumes))
-        .map(|v| script(name, seed.wrapping_add(v)).ok_or_else(|| format!("no scenario {name}")))
-        .map(|s| s.map(|s| if scale == 1 { s } else { s.scaled(scale) }))
+        .map(|v| script_on(name, seed.wrapping_add(v), scale))
+        .map(|s| s.ok_or_else(|| format!("no scenario {name}")))
         .collect::<Result<Vec<Script>, String>>()?;
     let (callers, from) = (scripts[0].callers, scripts[0].from * scripts.len());
     let (remote, holding, fault) = (scripts[0].remote, scripts[0].is_holding, scripts[0].fault);
@@ -86,7 +86,7 @@ fn has_failed(answer: &Answer) -> bool {
 }
 
 /// The fault as the disk has it.
-fn of_journal(disk: &Image, fault: JournalFault) -> Result<Fault, String> {
+pub(crate) fn of_journal(disk: &Image, fault: JournalFault) -> Result<Fault, String> {
     let found = volume::probe(&SimDevice(disk.clone())).map_err(|e| e.to_string())?;
     let journal = found.journal.ok_or("there is no journal that could fail")?;
     let ends = |n| journal.byte_of(n).ok_or("the journal is shorter than it says");

@@ -35,7 +35,7 @@ mod values;
 mod wide;
 
 pub use self::{groups::GROUPS, values::VALUES};
-pub(crate) use failing::JournalFault;
+pub(crate) use {failing::JournalFault, scaled::script_on};
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -103,6 +103,8 @@ pub const EXTENTS: &str = "extents";
 pub const SPLITS: &str = "splits";
 /// The scenario for volumes with `inline_data` alone.
 pub const INLINE: &str = "inline";
+/// The scenario whose files depend on how many blocks an indirect one maps.
+const HOLES: &str = "holes";
 /// The scenario for volumes of larger blocks alone.
 pub(crate) const WIDE: &str = "wide";
 /// The scenario for volumes with a journal of intents alone.
@@ -113,8 +115,6 @@ pub const CLEANING: &str = "cleaning";
 pub const FULL: &str = "full";
 /// The third.
 pub const THIN: &str = "thin";
-/// Scenarios for the smallest blocks alone: about how little room a log has, or modes' own disks.
-pub(crate) const SMALL_BLOCKS: [&str; 4] = [crate::lifecycle::NAME, "fragments", "holes", "crowd"];
 /// All of them, where bugs of a store are looked for.
 pub const OF_STORES: [&str; 3] = [CLEANING, THIN, FULL];
 
@@ -166,7 +166,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "neighbours",
             "files whose inodes lie side by side, and callers in the middle of changing each",
         ),
-        ("holes", "holes in a file whose map is long, some of them longer than one transaction"),
+        (HOLES, "holes in a file whose map is long, some of them longer than one transaction"),
         (
             "crowd",
             "more callers at once than a small log has room for, each in the middle of something",
@@ -258,8 +258,8 @@ fn operations() -> Vec<Act> {
     ]
 }
 
-/// The script of a scenario and seed; None: no such scenario.
-pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
+/// The script of a scenario and seed on the shortest blocks; None: no such scenario.
+fn script(name: &str, seed: u64) -> Option<Script> {
     let all = operations();
     let n = all.len() as u64;
     Some(match name {
@@ -299,7 +299,7 @@ pub(crate) fn script(name: &str, seed: u64) -> Option<Script> {
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),
-        "holes" => holes::script(seed),
+        HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
         "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),

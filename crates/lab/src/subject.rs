@@ -8,7 +8,7 @@ use env::{Engine, Env, Nanos};
 use format::ext::Geometry;
 use integrity::Plant;
 use sim::timing::{Jitter, Timing};
-use sim::{Image, World};
+use sim::{Fault, Image, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -110,35 +110,29 @@ impl Subject {
         timings: Vec<Box<dyn Timing>>,
         seed: u64,
     ) -> Result<Subject, String> {
-        let open = opener_of(&disks, volumes, options)?;
-        let mut disks = disks.into_iter();
-        let mut world = World::new(disks.next().expect("a volume has a disk"));
-        world.logs = disks.collect();
+        let mut world = world_of(&disks);
         if !timings.is_empty() {
             world.set_timings(timings);
         }
-        let mut engine = Engine::new(seed);
-        let count = usize::from(volumes);
-        let slots: Rc<RefCell<Vec<_>>> = Rc::new(RefCell::new((0..count).map(|_| None).collect()));
-        let mut opening = Some((open, slots.clone()));
-        let opened = slots.clone();
-        world.run(
-            &mut engine,
-            move |env| {
-                let Some((open, slots)) = opening.take() else { return };
-                for (n, opening) in open(env.clone()).into_iter().enumerate() {
-                    let slots = slots.clone();
-                    env.spawn("open", async move {
-                        let volume = opening.await;
-                        slots.borrow_mut()[n] = Some(volume);
-                    });
-                }
-            },
-            |_| opened.borrow().iter().all(Option::is_some),
-        );
-        let volumes = std::mem::take(&mut *slots.borrow_mut());
-        let all = volumes.into_iter().flatten().collect::<Result<Vec<_>, String>>()?;
+        let (engine, all) = open_in(&mut world, (&disks, volumes), options, seed)?;
         Ok(Subject { world, engine, volume: all[0].clone(), all })
+    }
+
+    /// Opens a volume while its disk fails. Err: it could not be opened, and why; with what its
+    /// disk was asked.
+    pub(crate) fn open_failing(
+        disks: &[Image],
+        setting: Setting,
+        fault: Fault,
+        seed: u64,
+    ) -> Result<Subject, (Box<World>, String)> {
+        let mut world = world_of(disks);
+        world.set_fault(fault);
+        let options = setting.open_options(cache_bytes(&disks[0]));
+        match open_in(&mut world, (disks, setting.volumes), options, seed) {
+            Ok((engine, all)) => Ok(Subject { world, engine, volume: all[0].clone(), all }),
+            Err(why) => Err((Box::new(world), why)),
+        }
     }
 
     /// Leaves everything as it stands. Those who wait for ever hold one another, and nobody could
@@ -395,6 +389,44 @@ impl Subject {
         );
         read.borrow_mut().take().expect("it has ended")
     }
+}
+
+fn world_of(disks: &[Image]) -> World {
+    let mut world = World::new(disks[0].clone());
+    world.logs = disks[1..].to_vec();
+    world
+}
+
+/// Opens volumes in a world.
+fn open_in(
+    world: &mut World,
+    (disks, volumes): (&[Image], u16),
+    options: OpenOptions,
+    seed: u64,
+) -> Result<(Engine, Vec<Rc<dyn Volume>>), String> {
+    let open = opener_of(disks, volumes, options)?;
+    let mut engine = Engine::new(seed);
+    let count = usize::from(volumes);
+    let slots: Rc<RefCell<Vec<_>>> = Rc::new(RefCell::new((0..count).map(|_| None).collect()));
+    let mut opening = Some((open, slots.clone()));
+    let opened = slots.clone();
+    world.run(
+        &mut engine,
+        move |env| {
+            let Some((open, slots)) = opening.take() else { return };
+            for (n, opening) in open(env.clone()).into_iter().enumerate() {
+                let slots = slots.clone();
+                env.spawn("open", async move {
+                    let volume = opening.await;
+                    slots.borrow_mut()[n] = Some(volume);
+                });
+            }
+        },
+        |_| opened.borrow().iter().all(Option::is_some),
+    );
+    let volumes = std::mem::take(&mut *slots.borrow_mut());
+    let all = volumes.into_iter().flatten().collect::<Result<Vec<_>, String>>()?;
+    Ok((engine, all))
 }
 
 /// Memory for the volume on this disk: hardly any for one of many groups.

@@ -1,8 +1,19 @@
 //! A scenario on a volume of larger blocks: everything that is counted in bytes is as many blocks
 //! there, so that what fills an inode's own pointers, or crosses into an indirect block, does so.
 
-use super::Script;
+use super::{HOLES, Script, holes, script};
 use crate::acts::Act;
+
+/// The script of a scenario and seed, on a volume whose blocks are `times` as long as the shortest;
+/// None: no such scenario.
+pub(crate) fn script_on(name: &str, seed: u64, times: u64) -> Option<Script> {
+    match name {
+        // An indirect block maps more of them, too.
+        HOLES => Some(holes::script(seed, times)),
+        _ if times == 1 => script(name, seed),
+        _ => script(name, seed).map(|s| s.scaled(times)),
+    }
+}
 
 impl Script {
     /// The same for a volume whose blocks are `times` as long.
