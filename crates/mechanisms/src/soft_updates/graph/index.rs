@@ -1,4 +1,5 @@
-//! The graph's indices by inode.
+//! The graph's indices by inode: an fsync asks which nodes concern a file, and which change names
+//! in a directory. They know nothing of what a node does.
 
 use super::NodeId;
 use env::IdMap;
