@@ -69,6 +69,7 @@
 //!             bound, 16 bytes for 204 extents of the table, 48 bytes for a segment.
 
 mod checkpoint;
+mod choice;
 mod clean;
 pub mod codec;
 mod disk;

@@ -10,6 +10,7 @@
 //!          fullest segments
 //! ```
 
+use crate::choice::Choice;
 use crate::geometry::SegNo;
 
 /// Which segments are emptied, and how.
@@ -22,7 +23,8 @@ pub enum Policy {
     /// The same, knowing what need not be read because it is in memory (Matthews et al. 1997).
     CostBenefitCached,
     /// The same with the root of the age: where blocks are written more or less often in all
-    /// degrees, the age itself makes too much of what is merely old. What is in memory counts too.
+    /// degrees, the age itself makes too much of what is merely old. What is in memory counts too,
+    /// and reading half, which makes what is written less.
     #[default]
     Balanced,
     /// What is dead to what lives, times the age (Wang et al. 2022).
@@ -31,7 +33,8 @@ pub enum Policy {
     Plug,
     /// Cleans or plugs, whichever is cheaper for the pass at hand (Matthews et al. 1997).
     Paper,
-    /// Cleans or plugs, whichever is cheaper once it has been done for long.
+    /// Cleans, old segments and those in memory first or the emptiest, or plugs: whichever is
+    /// cheaper once it has been done for long.
     Adaptive,
 }
 
@@ -154,6 +157,10 @@ pub struct Plan {
     pub targets: Vec<Candidate>,
 }
 
+/// What `balanced` counts of a victim's reading. Counted in full, it puts off victims of which
+/// little lives, and where a few blocks get nearly all writes more is moved than by SepBIT.
+const READ_WEIGHT: f64 = 0.5;
+
 impl Policy {
     /// Every policy with its name.
     pub const ALL: [(&'static str, Policy); 8] = [
@@ -199,8 +206,10 @@ impl Policy {
             Policy::CostBenefitCached => {
                 by(all, &|c, age| gain(c, costs.read(c) / costs.segment, age));
             }
-            Policy::Balanced => {
-                by(all, &|c, age| gain(c, costs.read_of(c) / costs.segment, age.sqrt()));
+            Policy::Balanced | Policy::Adaptive => {
+                let weight = if self == Policy::Balanced { READ_WEIGHT } else { 1.0 };
+                let read = |c: &Candidate| weight * costs.read_of(c) / costs.segment;
+                by(all, &|c, age| gain(c, read(c), age.sqrt()));
             }
             Policy::SepBit => by(all, &|c, age| gain(c, 0.0, age)),
             _ => all.sort_by_key(|c| (c.live, c.segment)),
@@ -250,13 +259,13 @@ fn plugged(by_live: &[Candidate], limits: &Limits) -> (Vec<Candidate>, Vec<Candi
 pub struct Planner {
     policy: Policy,
     costs: Costs,
-    history: History,
+    choice: Choice,
 }
 
 impl Planner {
     /// For a disk with these costs. `blocks`: of all segments together.
     pub fn new(policy: Policy, costs: Costs, blocks: u64) -> Planner {
-        Planner { policy, costs, history: History::new(blocks) }
+        Planner { policy, costs, choice: Choice::new(blocks) }
     }
 
     /// The policy.
@@ -271,121 +280,30 @@ impl Planner {
 
     /// What the next pass is to do.
     pub fn plan(&mut self, mut victims: Vec<Candidate>, limits: &Limits) -> Plan {
-        self.policy.sort(&mut victims, &self.costs);
+        let adapts = self.policy == Policy::Adaptive;
+        let policy = if adapts { self.choice.order() } else { self.policy };
+        let of = |f: fn(&Candidate) -> u32| victims.iter().map(|c| f64::from(f(c))).sum::<f64>();
+        let full = of(|c| c.live) / of(|c| c.blocks).max(1.0);
+        policy.sort(&mut victims, &self.costs);
         let clean = cleaned(&victims, limits);
-        if !self.policy.plugs() {
-            return Plan { way: Way::Clean, victims: clean, targets: Vec::new() };
+        let may_plug = if adapts { self.choice.plugs() } else { policy.plugs() };
+        let plugged = may_plug.then(|| plugged(&victims, limits));
+        let plan = match plugged.filter(|(plug, _)| self.plugs(&clean, plug)) {
+            Some((victims, targets)) => Plan { way: Way::Plug, victims, targets },
+            None => Plan { way: Way::Clean, victims: clean, targets: Vec::new() },
+        };
+        if adapts {
+            self.choice.note(&self.costs, full, &plan);
         }
-        let (plug, targets) = plugged(&victims, limits);
+        plan
+    }
+
+    /// Does a pass plug, which may do either?
+    fn plugs(&self, clean: &[Candidate], plug: &[Candidate]) -> bool {
         let per_block =
             |(time, freed): (f64, f64)| if freed > 0.0 { time / freed } else { f64::MAX };
-        let now = [per_block(self.costs.clean(&clean)), per_block(self.costs.plug(&plug))];
-        let way = match self.policy {
-            _ if plug.is_empty() => Way::Clean,
-            Policy::Plug => Way::Plug,
-            Policy::Adaptive => self.history.way(&self.costs, [&clean, &plug]),
-            _ if now[Way::Plug as usize] < now[Way::Clean as usize] => Way::Plug,
-            _ => Way::Clean,
-        };
-        match way {
-            Way::Clean => {
-                self.history.note(way, self.costs.clean(&clean));
-                Plan { way, victims: clean, targets: Vec::new() }
-            }
-            Way::Plug => {
-                self.history.note(way, self.costs.plug(&plug));
-                Plan { way, victims: plug, targets }
-            }
-        }
-    }
-}
-
-/// What each way has cost. Each way leaves other segments behind: where holes are plugged, segments
-/// are full or are soon victims, which are emptier then than if all were cleaned. So what a pass
-/// would cost the other way now is not what that way costs when it is kept to.
-#[derive(Clone, Debug)]
-struct History {
-    /// Blocks of all segments: so many have to be freed before a way shows what it costs.
-    blocks: f64,
-    way: Way,
-    /// Nanoseconds and blocks freed since the way was changed, and since it has settled.
-    since: f64,
-    settled: (f64, f64),
-    /// What a freed block has cost each way when it was last left.
-    known: [Option<f64>; 2],
-    /// What it cost the present way when that had settled.
-    first: Option<f64>,
-}
-
-/// The share of victims that is dead, to this power, is the dead share once holes are plugged for
-/// long: 0.62 to 0.66 for random updates between 70 and 95 % full. Other loads are tried.
-const DEAD_POWER: f64 = 0.63;
-/// The other way has to be cheaper by this.
-const CHEAPER: f64 = 0.98;
-/// What a way costs has changed by so much: what was known of the other is old.
-const DRIFT: f64 = 0.1;
-
-impl History {
-    fn new(blocks: u64) -> History {
-        History {
-            blocks: blocks as f64,
-            way: Way::Clean,
-            since: 0.0,
-            settled: (0.0, 0.0),
-            known: [None; 2],
-            first: None,
-        }
-    }
-
-    fn note(&mut self, way: Way, (time, freed): (f64, f64)) {
-        if way != self.way {
-            return; // the other way was not possible this time
-        }
-        self.since += freed;
-        if self.since > self.blocks {
-            self.settled = (self.settled.0 + time, self.settled.1 + freed);
-        }
-    }
-
-    /// The way to go: the present one, until it has shown what it costs and the other is cheaper.
-    /// `victims`: of the present way.
-    fn way(&mut self, costs: &Costs, of: [&[Candidate]; 2]) -> Way {
-        let (time, freed) = self.settled;
-        if freed < self.blocks / 4.0 {
-            return self.way;
-        }
-        let cost = time / freed;
-        self.settled = (0.0, 0.0);
-        let (here, other) = match self.way {
-            Way::Clean => (0, Way::Plug),
-            Way::Plug => (1, Way::Clean),
-        };
-        let first = *self.first.get_or_insert(cost);
-        if (cost / first - 1.0).abs() > DRIFT {
-            (self.known[1 - here], self.first) = (None, Some(cost));
-        }
-        let there = self.known[1 - here].unwrap_or_else(|| expected(costs, of[here], other));
-        if there < cost * CHEAPER {
-            self.known[here] = Some(cost);
-            (self.way, self.since, self.first) = (other, 0.0, None);
-        }
-        self.way
-    }
-}
-
-/// What a block would cost once this way has been gone for long, by the victims of the other.
-fn expected(costs: &Costs, victims: &[Candidate], way: Way) -> f64 {
-    let Sum { live, blocks, whole, .. } = costs.sum(victims);
-    let dead = (1.0 - live / blocks).max(1e-6);
-    match way {
-        Way::Plug => {
-            let live = 1.0 - dead.powf(DEAD_POWER);
-            (costs.segment + live * whole * costs.block) / whole
-        }
-        Way::Clean => {
-            let dead = dead.powf(1.0 / DEAD_POWER);
-            costs.segment * (2.0 - dead) / (dead * whole)
-        }
+        let is_cheaper = || per_block(self.costs.plug(plug)) < per_block(self.costs.clean(clean));
+        !plug.is_empty() && (self.policy != Policy::Paper || is_cheaper())
     }
 }
 

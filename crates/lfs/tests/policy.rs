@@ -41,6 +41,9 @@ fn each_policy_has_its_order() {
     let near = [candidate(0, 4, 900), candidate(1, 24, 10_000)];
     assert_eq!(order(Policy::CostBenefit, &near), [1, 0], "the age itself");
     assert_eq!(order(Policy::Balanced, &near), [0, 1], "its root");
+    let emptier = [candidate(0, 2, 399), candidate(1, 8, 999)];
+    assert_eq!(order(Policy::Balanced, &emptier), [0, 1], "reading counts half");
+    assert_eq!(order(Policy::Adaptive, &emptier), [1, 0], "and here in full");
     let cached = Candidate { cached: 24, ..candidate(0, 24, 100) };
     let read = candidate(1, 23, 100);
     assert_eq!(order(Policy::CostBenefit, &[cached, read]), [1, 0]);
@@ -113,6 +116,27 @@ fn the_papers_choice_is_by_its_formulas() {
     assert!((cost(c.clean(&full)) / expected - 1.0).abs() < 1e-9);
     let expected = (8.0 * c.segment + 192.0 * c.block) / 256.0;
     assert!((cost(c.plug(&full)) / expected - 1.0).abs() < 1e-9);
+}
+
+/// Old segments come first; the emptiest are tried only where the victims are as full as those of
+/// random updates, and kept to where that is cheaper.
+#[test]
+fn the_adaptive_choice_begins_with_old_segments() {
+    let table = |old: u32| {
+        let one = |n| if n < 8 { candidate(n, old, 100_000) } else { candidate(n, 24, n.into()) };
+        (0..64).map(one).collect::<Vec<_>>()
+    };
+    let limits = Limits { victims: 8, ..all() };
+    let firsts = |old, passes| {
+        let mut planner = Planner::new(Policy::Adaptive, costs(), 64 * 32);
+        let first = |_| planner.plan(table(old), &limits).victims.iter().any(|c| c.live == old);
+        (0..passes).map(first).collect::<Vec<_>>()
+    };
+    assert!(firsts(4, 500).iter().all(|old| *old), "emptier than at random: nothing is tried");
+    let full = firsts(26, 500);
+    assert!(full[..8].iter().all(|old| *old), "the old ones first");
+    assert!(full.contains(&false), "they are fuller than at random: others are tried");
+    assert!(!full[490..].contains(&true), "and were cheaper");
 }
 
 /// Where cleaning goes on with victims as full as these, plugging is taken up in the end, and left
