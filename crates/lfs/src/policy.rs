@@ -24,7 +24,7 @@ pub enum Policy {
     CostBenefitCached,
     /// The same with the root of the age: where blocks are written more or less often in all
     /// degrees, the age itself makes too much of what is merely old. What is in memory counts too,
-    /// and reading half, which makes what is written less.
+    /// and all other reading half, which makes what is written less.
     #[default]
     Balanced,
     /// What is dead to what lives, times the age (Wang et al. 2022).
@@ -81,6 +81,12 @@ impl Costs {
     /// The same where it is known what lies where only if some is in memory; else all is read.
     pub(crate) fn read_of(&self, c: &Candidate) -> f64 {
         if c.cached == 0 { self.segment } else { self.read(c) }
+    }
+
+    /// Cleaning a segment of which nothing is in memory takes so many times as long.
+    fn saved_by_memory(&self, c: &Candidate) -> f64 {
+        let time = |read: f64| read / self.segment * f64::from(c.blocks) + f64::from(c.live);
+        time(self.segment) / time(self.read_of(c)).max(1.0)
     }
 
     /// Nanoseconds of an access alone; a segment has so many blocks.
@@ -157,8 +163,9 @@ pub struct Plan {
     pub targets: Vec<Candidate>,
 }
 
-/// What `balanced` counts of a victim's reading. Counted in full, it puts off victims of which
-/// little lives, and where a few blocks get nearly all writes more is moved than by SepBIT.
+/// What `balanced` counts of a victim's reading; what memory saves of it counts in full. All of it
+/// would put off victims of which little lives, and where a few blocks get nearly all writes more
+/// would be moved than by SepBIT.
 const READ_WEIGHT: f64 = 0.5;
 
 impl Policy {
@@ -206,10 +213,11 @@ impl Policy {
             Policy::CostBenefitCached => {
                 by(all, &|c, age| gain(c, costs.read(c) / costs.segment, age));
             }
-            Policy::Balanced | Policy::Adaptive => {
-                let weight = if self == Policy::Balanced { READ_WEIGHT } else { 1.0 };
-                let read = |c: &Candidate| weight * costs.read_of(c) / costs.segment;
-                by(all, &|c, age| gain(c, read(c), age.sqrt()));
+            Policy::Balanced => {
+                by(all, &|c, age| gain(c, READ_WEIGHT, age.sqrt()) * costs.saved_by_memory(c))
+            }
+            Policy::Adaptive => {
+                by(all, &|c, age| gain(c, costs.read_of(c) / costs.segment, age.sqrt()));
             }
             Policy::SepBit => by(all, &|c, age| gain(c, 0.0, age)),
             _ => all.sort_by_key(|c| (c.live, c.segment)),

@@ -4,7 +4,7 @@
 
 use super::report::{Findings, Table};
 use super::updates::{Chooser, Load};
-use super::verdict::Stated;
+use super::verdict::{Stated, Verdict};
 use super::{Scale, cores};
 use env::{Block, Disk, DiskError, IdMap, Nanos};
 use lfs::{
@@ -240,7 +240,11 @@ pub(super) fn from_memory(scale: Scale) -> Result<Findings, String> {
     let what = "cleaning from memory beside not, 95 %, memory for a quarter of the volume";
     let why = "not the paper's trace; there 256 MB of memory";
     f.claim(Stated::times(28, what, 0.89).proxy().because(why), beside(2, 0));
-    let stated = Stated::between(0, format!("our own goal: {what}, balanced"), (0.1, 0.9));
-    f.claim(stated.because("what was used lately is not read again"), beside(4, 3));
+    let stated = Stated::between(0, format!("our own goal: {what}"), (0.1, 0.9));
+    f.claim(stated.because("what was used lately is not read again"), beside(2, 0));
+    let stated = Stated::between(0, format!("the same: {what}, balanced"), (0.1, 0.9));
+    let why = "by a hair: without memory it costs a quarter less than cost-benefit, and that is \
+               what it is held against";
+    f.claim(stated.stands(Verdict::Contradicted).because(why), beside(4, 3));
     Ok(f)
 }
