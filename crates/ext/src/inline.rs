@@ -54,23 +54,26 @@ impl Ext {
         count: u64,
     ) -> Result<Option<Vec<Option<Buf>>>, FsError> {
         let Some(bytes) = self.inline_file(h)? else { return Ok(None) };
-        let mut block = Block::zeroed(self.block_bytes());
-        block.bytes_mut()[..bytes.len()].copy_from_slice(&bytes);
-        let buf = self.cache.get_detached(block);
+        let buf = self.detached(&bytes);
         let first = |n: u64| (at.0 + n == 0).then(|| buf.clone());
         Ok(Some((0..count).map(first).collect()))
     }
 
+    /// A block that lies nowhere, with these bytes first.
+    fn detached(&self, bytes: &[u8]) -> Buf {
+        let mut block = Block::zeroed(self.block_bytes());
+        block.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+        self.cache.get_detached(block)
+    }
+
     /// A directory that lies in the inode, as a block of entries; None: it does not.
     pub(crate) fn inline_dir(&self, h: &InodeHandle) -> Result<Option<Buf>, FsError> {
-        let mut block = Block::zeroed(self.block_bytes());
+        // Every look at a directory's block passes here: a block is made only for one that does.
         if let Some(image) = self.moving.borrow().get(&h.ino) {
-            block.bytes_mut().copy_from_slice(image);
-            return Ok(Some(self.cache.get_detached(block)));
+            return Ok(Some(self.detached(image)));
         }
         let Some(bytes) = self.inline_bytes(h)? else { return Ok(None) };
-        block.bytes_mut().copy_from_slice(&self.dir_image(h, &bytes)?);
-        Ok(Some(self.cache.get_detached(block)))
+        Ok(Some(self.detached(&self.dir_image(h, &bytes)?)))
     }
 
     fn dir_image(&self, h: &InodeHandle, bytes: &[u8]) -> Result<Vec<u8>, FsError> {

@@ -21,7 +21,6 @@ mod xattr;
 use cache::{Buf, Cache};
 use check::live::Watch;
 use env::{DiskError, Env};
-use format::ext::dirhash::IndexRules;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, Extent, FormatError, Ino};
 use group::Groups;
@@ -29,7 +28,7 @@ use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use ufs::InodeHandle;
+use ufs::{InodeHandle, Limits};
 use vfs::FsError;
 
 pub use descs::scan_descriptors;
@@ -43,8 +42,7 @@ pub struct Ext {
     cache: Rc<Cache>,
     mechanism: Mechanism,
     geo: Geometry,
-    /// How directories are indexed by hash, where their indexes are kept.
-    rules: Option<IndexRules>,
+    limits: Limits,
     sb: RefCell<Superblock>,
     /// The block that holds the primary superblock, and where it begins there.
     sb_buf: (Buf, usize),

@@ -8,6 +8,10 @@ use cache::{BufKind, Cache, Role};
 use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::csum::Sums;
+use format::ext::dirhash::IndexRules;
+use format::ext::extents::BLOCKS_MAX;
+use format::ext::features::{incompat, ro_compat};
+use format::ext::map::file_bytes_max;
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, FormatError};
@@ -15,6 +19,12 @@ use integrity::{Mechanism, Plant};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+use ufs::Limits;
+
+/// ext2 counts links in 16 bits and keeps some distance; so do we, for its sake.
+const LINKS_MAX: u32 = 32_000;
+/// So many ext4 counts, and of directories on volumes that allow it, no more.
+const EXT4_LINKS_MAX: u32 = 65_000;
 
 /// What was found before loading.
 pub struct Loaded {
@@ -54,6 +64,27 @@ impl fmt::Display for LoadError {
     }
 }
 
+/// The layout's numbers; `rules`: how directories are indexed, where their indexes are kept.
+fn limits(geo: &Geometry, sb: &Superblock, rules: Option<IndexRules>) -> Limits {
+    let uncounted = sb.has_ro_compat(ro_compat::DIR_NLINK);
+    Limits {
+        block_bytes: geo.block_bytes,
+        inode_bytes: geo.inode_bytes,
+        first_ino: geo.first_ino,
+        file_bytes_max: match geo.extents {
+            true => BLOCKS_MAX * geo.block_bytes as u64,
+            false => file_bytes_max(geo.block_bytes),
+        },
+        links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
+        uncounted_dirs: uncounted,
+        dir_tail: geo.sums.dir_tail(),
+        index_rules: rules,
+        entry_kinds: sb.has_incompat(incompat::FILETYPE),
+        inline_data: geo.inline_data,
+        value_inodes: sb.has_incompat(incompat::EA_INODE),
+    }
+}
+
 impl Ext {
     /// Loads the volume.
     pub async fn load(
@@ -77,8 +108,8 @@ impl Ext {
             env,
             cache,
             mechanism,
+            limits: limits(&geo, &found.superblock, rules),
             geo,
-            rules,
             sb: RefCell::new(found.superblock),
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
             free_blocks: Cell::new(sum(|c| c.free_blocks) * u64::from(geo.cluster_blocks)),

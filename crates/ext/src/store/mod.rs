@@ -11,19 +11,11 @@ use crate::Ext;
 use crate::plants::{LEAF_IN_TWO, NOT_RENEWED};
 use check::live::Watch;
 use env::Env;
-use format::ext::extents::BLOCKS_MAX;
-use format::ext::features::{incompat, ro_compat};
-use format::ext::map::file_bytes_max;
 use format::{FormatError, Ino};
 use integrity::{Credits, Ended, FileScope, Guarantees, Scope, Txn};
 use ufs::store::{Inodes, StoreInfo, Syncs, Transactions};
 use ufs::{InodeHandle, Limits};
 use vfs::{FsError, Kind};
-
-/// ext2 counts links in 16 bits and keeps some distance; so do we, for its sake.
-const LINKS_MAX: u32 = 32_000;
-/// So many ext4 counts, and of directories on volumes that allow it, no more.
-const EXT4_LINKS_MAX: u32 = 65_000;
 
 impl StoreInfo for Ext {
     fn env(&self) -> &Env {
@@ -33,23 +25,7 @@ impl StoreInfo for Ext {
         Some(&self.watch)
     }
     fn limits(&self) -> Limits {
-        let uncounted = self.sb.borrow().has_ro_compat(ro_compat::DIR_NLINK);
-        Limits {
-            block_bytes: self.block_bytes(),
-            inode_bytes: self.geo.inode_bytes,
-            first_ino: self.geo.first_ino,
-            file_bytes_max: match self.geo.extents {
-                true => BLOCKS_MAX * self.block_bytes() as u64,
-                false => file_bytes_max(self.block_bytes()),
-            },
-            links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
-            uncounted_dirs: uncounted,
-            dir_tail: self.geo.sums.dir_tail(),
-            index_rules: self.rules,
-            entry_kinds: self.sb.borrow().has_incompat(incompat::FILETYPE),
-            inline_data: self.geo.inline_data,
-            value_inodes: self.sb.borrow().has_incompat(incompat::EA_INODE),
-        }
+        self.limits
     }
     fn guarantees(&self) -> Guarantees {
         self.mechanism.guarantees()
