@@ -16,13 +16,20 @@
 use crate::Ext;
 use crate::orphans::LAST_ORPHAN_AT;
 use cache::{Buf, Role};
-use format::ext::csum::Sums;
+use format::ext::csum::{SumAt, Sums};
 use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Superblock, bitmap};
 use format::{GroupNo, Ino};
 use integrity::{Change, Txn};
 use std::ops::Range;
+
+/// Puts a sum into what begins at byte `from` of the block, unless it is there.
+fn put_sum(txn: &mut Txn, buf: &Buf, from: usize, sum: Option<SumAt>) {
+    let Some(sum) = sum.filter(|s| !s.is_in(&buf.bytes()[from..])) else { return };
+    let own = from + sum.at..from + sum.at + size_of_val(&sum.sum);
+    txn.edit(buf, own, Change::Counts, |b| SumAt { at: 0, ..sum }.put(b));
+}
 
 impl Ext {
     /// Says what a block is, where that matters: on a volume with checksums.
@@ -71,50 +78,59 @@ impl Ext {
     }
 
     fn seal_block(&self, txn: &mut Txn, buf: &Buf, range: Range<usize>) {
-        let (sums, bytes, ino) = (self.geo.sums, self.geo.desc_bytes, self.geo.inode_bytes);
-        let all = 0..self.block_bytes();
+        let sums = self.geo.sums;
         let of = |generation| sums.of_inode(buf.owner(), generation);
         match buf.role() {
-            Role::Descriptors(first) => {
-                for n in range.start / bytes..range.end.div_ceil(bytes) {
-                    let g = GroupNo(first + n as u32);
-                    if g.0 < self.geo.groups {
-                        let one = n * bytes..(n + 1) * bytes;
-                        txn.edit(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
-                    }
-                }
-            }
-            Role::Inodes(first) => {
-                for n in range.start / ino..range.end.div_ceil(ino) {
-                    let (one, i) = (n * ino..(n + 1) * ino, Ino(first + n as u32));
-                    let is_used = InodeRef(&buf.bytes()[one.clone()]).mode() != 0;
-                    if is_used {
-                        txn.edit_words(buf, one, Change::Counts, |raw| sums.seal_inode(i, raw));
-                    }
-                }
-            }
+            Role::Descriptors(first) => self.seal_descs(txn, buf, first, range),
+            Role::Inodes(first) => self.seal_inodes(txn, buf, first, range),
             Role::Dir(g) => {
-                if let Some(seed) = of(g) {
-                    txn.edit_words(buf, all, Change::Counts, |b| seed.seal_dir(b));
-                }
+                let sum = of(g).and_then(|seed| seed.dir_sum(&buf.bytes()));
+                put_sum(txn, buf, 0, sum);
             }
             Role::Extents(g) => {
-                if let Some(seed) = of(g) {
-                    txn.edit_words(buf, all, Change::Counts, |b| seed.seal_extents(b));
-                }
+                let sum = of(g).map(|seed| seed.extents_sum(&buf.bytes()));
+                put_sum(txn, buf, 0, sum);
             }
             Role::Attributes => {
-                let at = buf.block();
-                txn.edit_words(buf, all, Change::Counts, |b| sums.seal_xattr(at, b));
+                let sum = sums.xattr_sum(buf.block(), &buf.bytes());
+                put_sum(txn, buf, 0, sum);
             }
             Role::Superblock if matches!(sums, Sums::All(_)) => {
                 let at = self.sb_buf.1;
-                let (all, head) = (at..at + SUPERBLOCK_BYTES, at + LAST_ORPHAN_AT);
-                txn.edit_words(buf, all, Change::Counts, Superblock::seal_bytes);
+                let sum = Superblock::sum_of(&buf.bytes()[at..at + SUPERBLOCK_BYTES]);
+                put_sum(txn, buf, at, Some(sum));
                 // Whoever has changed this and has not ended changes the sum when it ends (3).
+                let head = at + LAST_ORPHAN_AT;
                 txn.edit(buf, head..head + 4, Change::State, |_| ());
             }
             Role::Superblock | Role::BlockMap(_) | Role::InodeMap(_) | Role::Plain => (),
+        }
+    }
+
+    fn seal_descs(&self, txn: &mut Txn, buf: &Buf, first: u32, range: Range<usize>) {
+        let (sums, bytes) = (self.geo.sums, self.geo.desc_bytes);
+        for n in range.start / bytes..range.end.div_ceil(bytes) {
+            let g = GroupNo(first + n as u32);
+            if g.0 < self.geo.groups {
+                let one = n * bytes..(n + 1) * bytes;
+                txn.edit(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
+            }
+        }
+    }
+
+    fn seal_inodes(&self, txn: &mut Txn, buf: &Buf, first: u32, range: Range<usize>) {
+        let len = self.geo.inode_bytes;
+        for n in range.start / len..range.end.div_ceil(len) {
+            let sum = {
+                let (block, ino) = (buf.bytes(), Ino(first + n as u32));
+                let raw = &block[n * len..(n + 1) * len];
+                let is_used = InodeRef(raw).mode() != 0;
+                is_used.then(|| self.geo.sums.inode_sum(ino, raw)).flatten()
+            };
+            if let Some(sum) = sum {
+                let own = n * len + sum.range().start..n * len + sum.range().end;
+                txn.edit_words(buf, own, Change::Counts, |part| sum.put(part));
+            }
         }
     }
 

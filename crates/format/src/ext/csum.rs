@@ -8,6 +8,7 @@
 use crate::bytes::{le16, le32, set16, set32};
 use crate::ext::inode::CLASSIC_BYTES;
 use crate::{BlockNo, FormatError, GroupNo, Ino};
+use std::ops::Range;
 
 /// Which checksums a volume's metadata carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,20 +97,25 @@ const fn far_back() -> [[u32; 256]; 4] {
     table
 }
 
-/// Sets the four bytes at `at` so that all have this sum: a CRC takes every value once for the
-/// values of four bytes. It is linear, so that what has to be there makes, with nothing but zeros
-/// behind it, the difference between the sum that is wanted and that with zeros there.
-pub(super) fn make_sum(seed: u32, bytes: &mut [u8], at: usize, sum: u32) {
-    set32(bytes, at, 0);
+/// What the four bytes at `at` have to be so that all have this sum: a CRC takes every value once
+/// for the values of four bytes. It is linear, so that what changes there makes, with nothing but
+/// zeros behind it, the difference between the sum that is wanted and the one that is there.
+pub(super) fn word_for_sum(seed: u32, bytes: &[u8], at: usize, sum: u32) -> u32 {
     let differs = crc(seed, bytes) ^ sum;
-    let free = match bytes.len() - at {
+    let changes = match bytes.len() - at {
         FAR => {
             let parts = differs.to_le_bytes().into_iter().zip(&FAR_BACK);
             parts.fold(0, |all, (byte, table)| all ^ table[usize::from(byte)])
         }
         far => (0..far).fold(differs, |s, _| before(s)),
     };
-    set32(bytes, at, free);
+    le32(bytes, at) ^ changes
+}
+
+/// Makes them so.
+pub(super) fn make_sum(seed: u32, bytes: &mut [u8], at: usize, sum: u32) {
+    let word = word_for_sum(seed, bytes, at, sum);
+    set32(bytes, at, word);
 }
 
 /// CRC-16 with the polynomial 0x8005, its lowest bit first.
@@ -143,8 +149,10 @@ impl Sums {
     /// What the sums of an inode's blocks begin with; None: there are none.
     pub fn of_inode(self, ino: Ino, generation: u32) -> Option<InodeSeed> {
         let Sums::All(seed) = self else { return None };
-        let seed = crc(crc(seed, &ino.0.to_le_bytes()), &generation.to_le_bytes());
-        Some(InodeSeed { ino, seed })
+        let mut head = [0; 8];
+        set32(&mut head, 0, ino.0);
+        set32(&mut head, 4, generation);
+        Some(InodeSeed { ino, seed: crc(seed, &head) })
     }
 
     fn desc(self, g: GroupNo, desc: &[u8]) -> Option<u16> {
@@ -156,8 +164,10 @@ impl Sums {
                 Some(crc16(front, &desc[DESC + 2..]))
             }
             Sums::All(seed) => {
-                let front = crc(crc(crc(seed, &number), &desc[..DESC]), &[0; 2]);
-                Some(crc(front, &desc[DESC + 2..]) as u16)
+                let mut front = [0; 4 + DESC + 2];
+                front[..4].copy_from_slice(&number);
+                front[4..4 + DESC].copy_from_slice(&desc[..DESC]);
+                Some(crc(crc(seed, &front), &desc[DESC + 2..]) as u16)
             }
         }
     }
@@ -225,59 +235,113 @@ impl Sums {
         self.seal_map(desc, INODE_MAP, map);
     }
 
-    /// The sum that an inode's slot should have, and the one that it has.
-    fn inode(self, ino: Ino, raw: &[u8]) -> Option<(u32, u32)> {
+    /// The sum that an inode's slot should have; None: none.
+    pub fn inode_sum(self, ino: Ino, raw: &[u8]) -> Option<InodeSum> {
         let seed = self.of_inode(ino, le32(raw, 0x64))?.seed;
-        let front = crc(crc(seed, &raw[..INODE_LOW]), &[0; 2]);
-        let has = u32::from(le16(raw, INODE_LOW));
+        let front = crc(seed, &raw[..INODE_LOW]);
+        let has_high = raw.len() > CLASSIC_BYTES && has_high(raw);
+        // The sum's own two halves lie in two words side by side, and are zeros in it.
+        let mut own = [0; 8];
+        own[2..4].copy_from_slice(&raw[INODE_LOW + 2..CLASSIC_BYTES]);
         if raw.len() == CLASSIC_BYTES {
-            return Some((crc(front, &raw[INODE_LOW + 2..]) & 0xffff, has));
+            return Some(InodeSum { sum: crc(front, &own[..4]) & 0xffff, has_high });
         }
-        let front = crc(front, &raw[INODE_LOW + 2..INODE_HIGH]);
-        if !has_high(raw) {
-            return Some((crc(front, &raw[INODE_HIGH..]) & 0xffff, has));
+        own[4..].copy_from_slice(&raw[CLASSIC_BYTES..INODE_HIGH + 2]);
+        if !has_high {
+            let sum = crc(crc(front, &own), &raw[INODE_HIGH + 2..]);
+            return Some(InodeSum { sum: sum & 0xffff, has_high });
         }
-        let sum = crc(crc(front, &[0; 2]), &raw[INODE_HIGH + 2..]);
-        Some((sum, has | u32::from(le16(raw, INODE_HIGH)) << 16))
+        own[6..].fill(0);
+        Some(InodeSum { sum: crc(crc(front, &own), &raw[INODE_HIGH + 2..]), has_high })
     }
     /// Checks an inode that is in use.
     pub fn check_inode(self, ino: Ino, raw: &[u8]) -> Result<(), FormatError> {
-        match self.inode(ino, raw) {
-            Some((should, has)) if has != should => {
-                Err(wrong("the inode", has, should, format!("inode {ino}")))
-            }
-            _ => Ok(()),
+        let Some(InodeSum { sum, has_high }) = self.inode_sum(ino, raw) else { return Ok(()) };
+        let high = if has_high { u32::from(le16(raw, INODE_HIGH)) << 16 } else { 0 };
+        let has = u32::from(le16(raw, INODE_LOW)) | high;
+        if has == sum {
+            return Ok(());
         }
+        Err(wrong("the inode", has, sum, format!("inode {ino}")))
     }
     /// Seals an inode's slot.
     pub fn seal_inode(self, ino: Ino, raw: &mut [u8]) {
-        if let Some((sum, _)) = self.inode(ino, raw) {
-            set16(raw, INODE_LOW, sum as u16);
-            if raw.len() > CLASSIC_BYTES && has_high(raw) {
-                set16(raw, INODE_HIGH, (sum >> 16) as u16);
-            }
+        if let Some(sum) = self.inode_sum(ino, raw) {
+            sum.put(&mut raw[sum.range()]);
         }
     }
 
-    fn xattr(self, at: BlockNo, block: &[u8]) -> Option<u32> {
+    /// The sum that an attribute block should have; None: none.
+    pub fn xattr_sum(self, at: BlockNo, block: &[u8]) -> Option<SumAt> {
         let Sums::All(seed) = self else { return None };
         let front = crc(crc(seed, &at.0.to_le_bytes()), &block[..XATTR]);
-        Some(crc(crc(front, &[0; 4]), &block[XATTR + 4..]))
+        let sum = crc(crc(front, &[0; 4]), &block[XATTR + 4..]);
+        Some(SumAt { at: XATTR, sum })
     }
     /// Checks an attribute block.
     pub fn check_xattr(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {
-        match (self.xattr(at, block), le32(block, XATTR)) {
-            (Some(should), has) if has != should => {
-                Err(wrong("the attribute block", has, should, format!("block {at}")))
-            }
-            _ => Ok(()),
+        match self.xattr_sum(at, block) {
+            Some(should) => should.check(block, "the attribute block", || format!("block {at}")),
+            None => Ok(()),
         }
     }
     /// Seals an attribute block.
     pub fn seal_xattr(self, at: BlockNo, block: &mut [u8]) {
-        if let Some(sum) = self.xattr(at, block) {
-            set32(block, XATTR, sum);
+        if let Some(sum) = self.xattr_sum(at, block) {
+            sum.put(block);
         }
+    }
+}
+
+/// The sum that an inode's slot should have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InodeSum {
+    sum: u32,
+    has_high: bool,
+}
+
+impl InodeSum {
+    /// The slot's bytes with its halves.
+    pub fn range(self) -> Range<usize> {
+        INODE_LOW..if self.has_high { INODE_HIGH + 2 } else { INODE_LOW + 4 }
+    }
+    /// Puts it into these bytes of the slot.
+    pub fn put(self, part: &mut [u8]) {
+        set16(part, 0, self.sum as u16);
+        if self.has_high {
+            set16(part, INODE_HIGH - INODE_LOW, (self.sum >> 16) as u16);
+        }
+    }
+}
+
+/// The sum of 32 bits that a block should have, and where in it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SumAt {
+    /// Four bytes from this one on.
+    pub at: usize,
+    /// It.
+    pub sum: u32,
+}
+
+impl SumAt {
+    /// Has the block it already?
+    pub fn is_in(self, block: &[u8]) -> bool {
+        le32(block, self.at) == self.sum
+    }
+    /// Puts it there.
+    pub fn put(self, block: &mut [u8]) {
+        set32(block, self.at, self.sum);
+    }
+    fn check(
+        self,
+        block: &[u8],
+        what: &str,
+        place: impl FnOnce() -> String,
+    ) -> Result<(), FormatError> {
+        if self.is_in(block) {
+            return Ok(());
+        }
+        Err(wrong(what, le32(block, self.at), self.sum, place()))
     }
 }
 
@@ -294,20 +358,18 @@ pub struct InodeSeed {
 }
 
 impl InodeSeed {
-    /// Checks a node of an extent tree that is a block, whose header has been checked.
-    pub fn check_extents(self, at: BlockNo, node: &[u8]) -> Result<(), FormatError> {
-        let end = crate::ext::extents::tail_at(node);
-        let (has, should) = (le32(node, end), crc(self.seed, &node[..end]));
-        if has == should {
-            return Ok(());
-        }
-        Err(wrong("the extent block", has, should, self.place(at)))
+    /// The sum that a node of an extent tree should have that is a block, with a sound header.
+    pub fn extents_sum(self, node: &[u8]) -> SumAt {
+        let at = crate::ext::extents::tail_at(node);
+        SumAt { at, sum: crc(self.seed, &node[..at]) }
     }
-    /// Seals a node of an extent tree that is a block.
+    /// Checks such a node.
+    pub fn check_extents(self, at: BlockNo, node: &[u8]) -> Result<(), FormatError> {
+        self.extents_sum(node).check(node, "the extent block", || self.place(at))
+    }
+    /// Seals it.
     pub fn seal_extents(self, node: &mut [u8]) {
-        let end = crate::ext::extents::tail_at(node);
-        let sum = crc(self.seed, &node[..end]);
-        set32(node, end, sum);
+        self.extents_sum(node).put(node);
     }
 
     /// The sum of a block of the orphan file: of the numbers in it.
@@ -315,30 +377,30 @@ impl InodeSeed {
         crc(crc(self.seed, &at.0.to_le_bytes()), numbers)
     }
 
-    /// Checks a directory's block: a node of its index, or entries with a tail. What looks like a
-    /// node is one: in a node, the reserved word before the sum may still be a tail's.
+    /// The sum that a directory's block should have, a node of its index or entries with a tail;
+    /// None: it has no place for one. What looks like a node is one: in a node, the reserved word
+    /// before the sum may still be a tail's.
+    pub fn dir_sum(self, block: &[u8]) -> Option<SumAt> {
+        if let Some(node) = index_node(block) {
+            return Some(SumAt { at: node.tail + 4, sum: self.index_sum(block, &node) });
+        }
+        let end = block.len() - DIR_TAIL;
+        has_tail(block).then(|| SumAt { at: end + 8, sum: crc(self.seed, &block[..end]) })
+    }
+    /// Checks a directory's block.
     pub fn check_dir(self, at: BlockNo, block: &[u8]) -> Result<(), FormatError> {
-        let (what, has, should) = if let Some(node) = index_node(block) {
-            let sum = self.index_sum(block, &node);
-            ("the directory's index node", le32(block, node.tail + 4), sum)
-        } else if has_tail(block) {
-            let end = block.len() - DIR_TAIL;
-            ("the directory block", le32(block, end + 8), crc(self.seed, &block[..end]))
-        } else {
+        let Some(should) = self.dir_sum(block) else {
             let what = "a directory block has no place for its checksum";
             return Err(FormatError::corrupt(what, self.place(at)));
         };
-        if has == should { Ok(()) } else { Err(wrong(what, has, should, self.place(at))) }
+        let is_node = index_node(block).is_some();
+        let what = if is_node { "the directory's index node" } else { "the directory block" };
+        should.check(block, what, || self.place(at))
     }
     /// Seals a directory's block.
     pub fn seal_dir(self, block: &mut [u8]) {
-        if let Some(node) = index_node(block) {
-            let sum = self.index_sum(block, &node);
-            set32(block, node.tail + 4, sum);
-        } else if has_tail(block) {
-            let end = block.len() - DIR_TAIL;
-            let sum = crc(self.seed, &block[..end]);
-            set32(block, end + 8, sum);
+        if let Some(sum) = self.dir_sum(block) {
+            sum.put(block);
         }
     }
     fn index_sum(self, block: &[u8], node: &IndexNode) -> u32 {

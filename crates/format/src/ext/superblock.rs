@@ -2,7 +2,7 @@
 //! not use are kept as they are. The journal's fields are here too; the journal itself is `jbd2`'s.
 
 use crate::bytes::{le16, le32, set16, set32};
-use crate::ext::csum::{self, Sums};
+use crate::ext::csum::{self, SumAt, Sums};
 use crate::ext::dirhash::IndexRules;
 use crate::ext::features::{self, Features};
 use crate::{BlockNo, FormatError, Ino};
@@ -227,8 +227,12 @@ impl Superblock {
     /// cut tears between the two leaves the superblock from before it or the one after it. (Who
     /// opens a volume has to read it before anything can be replayed.)
     pub fn seal_bytes(bytes: &mut [u8]) {
+        Superblock::sum_of(bytes).put(bytes);
+    }
+    /// What makes it right in them.
+    pub fn sum_of(bytes: &[u8]) -> SumAt {
         let sum = le32(bytes, csum::SUPER);
-        csum::make_sum(!0, &mut bytes[..csum::SUPER], UNUSED, sum);
+        SumAt { at: UNUSED, sum: csum::word_for_sum(!0, &bytes[..csum::SUPER], UNUSED, sum) }
     }
     /// Makes `s_overhead_clusters` say nothing, for who counts then by himself: a sum of before a
     /// volume grew would be too small.
