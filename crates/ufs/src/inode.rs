@@ -1,7 +1,7 @@
 //! An inode in memory: its slot, its lock, and what is known about it that is not on disk.
 
 use crate::InodeHandle;
-use crate::dir::DirIndex;
+use crate::dir::{DirIndex, Memo};
 use cache::{ReadAhead, WriteBehind};
 use env::sync::Lock;
 use format::Ino;
@@ -19,6 +19,10 @@ pub(crate) struct Inode {
     pub(crate) index_lock: Lock,
     /// Counts how often names have moved from one of a directory's blocks to another.
     pub(crate) shape: Cell<u64>,
+    /// Counts changes of a directory's names and their places.
+    pub(crate) changes: Cell<u64>,
+    /// The last name that was looked for by the index on disk.
+    pub(crate) memo: RefCell<Option<Box<Memo>>>,
     /// Its index by hash was found to be damaged, and is not asked any more.
     pub(crate) index_broken: Cell<bool>,
     pub(crate) ahead: RefCell<ReadAhead>,
@@ -38,6 +42,8 @@ impl Inode {
             dir: RefCell::default(),
             index_lock: Lock::new(),
             shape: Cell::new(0),
+            changes: Cell::new(0),
+            memo: RefCell::default(),
             index_broken: Cell::new(false),
             ahead: RefCell::default(),
             behind: RefCell::default(),

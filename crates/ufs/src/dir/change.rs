@@ -219,6 +219,34 @@ impl<S: Store> Ufs<S> {
         Ok(added)
     }
 
+    /// The block with the slack that was made for a name, its number, and the entry there.
+    async fn slack_for(&self, dir: &Inode, name: &[u8]) -> Result<(Buf, u64, usize), FsError> {
+        let tail = self.store.limits().dir_tail;
+        let (block, found, buf) = if self.is_indexed(dir) {
+            *dir.dir.borrow_mut() = None; // of the directory as it was before
+            let (block, at) = self.room_of(dir, name).await?;
+            let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
+            let has = dirent::has_slack(entries_part(&buf.bytes(), tail), at, name.len());
+            (block, has.map(|has| has.then_some(at)), buf)
+        } else {
+            let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
+            let (block, sector) = slack.expect("make_slack has made it");
+            let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
+            let from = sector * SECTOR;
+            let found = dirent::find_slack_in(entries_part(&buf.bytes(), tail), from, name.len());
+            (block, found.map(|at| at.filter(|a| a / SECTOR == sector)), buf)
+        };
+        match found.map_err(|e| self.dir_damage(dir, &e))? {
+            Some(at) => Ok((buf, block, at)),
+            None => {
+                // Somebody else has written here: a block is used twice.
+                let what = "the slack of a directory has changed by itself";
+                let e = FormatError::corrupt(what, format!("its block {block}"));
+                Err(self.dir_damage(dir, &e))
+            }
+        }
+    }
+
     /// Adds a name; `make_slack` was called in this transaction.
     pub(crate) async fn add_name(
         &self,
@@ -232,24 +260,8 @@ impl<S: Store> Ufs<S> {
         if self.add_inline(txn, dir, name, (ino, mode))? {
             return Ok(());
         }
-        let (block, sector) = if self.is_indexed(dir) {
-            *dir.dir.borrow_mut() = None; // of the directory as it was before
-            self.room_of(dir, name).await?
-        } else {
-            let slack = dir.dir.borrow_mut().as_mut().and_then(|x| x.find_slack(name.len()));
-            slack.expect("make_slack has made it")
-        };
-        let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
-        let tail = self.store.limits().dir_tail;
-        let found =
-            dirent::find_slack_in(entries_part(&buf.bytes(), tail), sector * SECTOR, name.len());
-        let at = found.map_err(|e| self.dir_damage(dir, &e))?.filter(|a| a / SECTOR == sector);
-        let Some(at) = at else {
-            // Somebody else has written here: a block is used twice.
-            let place = format!("byte {} of its block {block}", sector * SECTOR);
-            let e = FormatError::corrupt("the slack of a directory has changed by itself", place);
-            return Err(self.dir_damage(dir, &e));
-        };
+        let (buf, block, at) = self.slack_for(dir, name).await?;
+        let (sector, tail) = (at / SECTOR, self.store.limits().dir_tail);
         let kind = if self.store.limits().entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let place = dirent::place_of_new(&buf.bytes(), at) as u16;
         let change =
@@ -257,6 +269,7 @@ impl<S: Store> Ufs<S> {
         let entry = txn.edit(&buf, sector_of(at), change, |b| {
             sector * SECTOR + dirent::insert(b, at % SECTOR, ino, kind, name)
         });
+        dir.names_change();
         self.intend_named(txn, dir, name, (ino, is_dir_mode(mode)));
         self.tell(|c| c.named(dir.ino(), ino, is_dir_mode(mode)));
         let written = dirent::entry_at(&buf.bytes(), entry).is_ok_and(|e| e.name == name);
@@ -286,15 +299,14 @@ impl<S: Store> Ufs<S> {
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
         let limits = self.store.limits();
         let block = at / limits.block_bytes as u64;
-        let crossing = if self.is_indexed(dir) {
-            *dir.dir.borrow_mut() = None; // as in `add_name`
-            let part = dirent::crosses_sector(entries_part(&buf.bytes(), limits.dir_tail));
-            part.map_err(|e| self.dir_damage(dir, &e))?
+        let may_cross = if self.is_indexed(dir) {
+            *dir.dir.borrow_mut() = None; // as where one is added
+            true
         } else {
             dir.dir.borrow().as_ref().is_some_and(|x| x.is_crossing(block))
         };
         let sector = sector_of(offset);
-        let from = if crossing { 0 } else { sector.start };
+        let from = if may_cross { 0 } else { sector.start };
         let merge = dirent::merge_of(&buf.bytes(), from, offset);
         let merge = merge.map_err(|e| self.dir_damage(dir, &e))?;
         let merge = merge.map(|m| Merge { into: m.into % SECTOR, ..m });
@@ -306,6 +318,7 @@ impl<S: Store> Ufs<S> {
             at: offset as u16,
         };
         let is_dir = self.is_dir_at(&buf.bytes(), offset, ino);
+        dir.names_change();
         self.intend_unnamed(txn, dir, name, (ino, is_dir));
         let place = inline::place_of(offset).unwrap_or(0);
         if self.edit_inline_dir(txn, dir, change, |b| inline::remove(b, place))? {
@@ -350,6 +363,7 @@ impl<S: Store> Ufs<S> {
             });
         };
         let was_dir = self.is_dir_at(&buf.bytes(), offset, old);
+        dir.names_change();
         self.intend_unnamed(txn, dir, name, (old, was_dir));
         self.intend_named(txn, dir, name, (new, is_dir_mode(mode)));
         let place = inline::place_of(offset).unwrap_or(0);

@@ -143,6 +143,7 @@ impl<S: Store> Ufs<S> {
         dir.h.edit(&mut txn, change, |raw| InodeMut(raw).set_flags(flags));
         *dir.dir.borrow_mut() = None;
         dir.index_broken.set(false);
+        dir.names_change();
         dir.shape.set(dir.shape.get() + 1);
         self.store.end(txn).await.map(drop)
     }

@@ -12,6 +12,7 @@ mod change;
 mod index;
 mod linear;
 mod listing;
+mod memo;
 mod scan;
 mod split;
 mod tree;
@@ -21,6 +22,7 @@ const DIR_BYTES_MAX: u64 = 1 << 31;
 
 pub(crate) use index::DirIndex;
 pub(crate) use listing::hash_of;
+pub(crate) use memo::Memo;
 
 use format::Ino;
 

@@ -100,7 +100,8 @@ impl<S: Store> Ufs<S> {
         let mut names = {
             let image = leaf.bytes();
             let part = entries_part(&image, tail);
-            if dirent::find_slack(part, name.len())?.is_some() {
+            if let Some(at) = dirent::find_slack(part, name.len())? {
+                dir.note_slack(name, u64::from(way.leaf) * bytes as u64 + at as u64);
                 return Ok(None);
             }
             dirleaf::names(part, &way.hash)?
@@ -284,12 +285,17 @@ impl<S: Store> Ufs<S> {
             dir.h.edit(txn, change, |raw| InodeMut(raw).set_flags(flags));
             *dir.dir.borrow_mut() = None;
         }
+        dir.names_change();
         dir.shape.set(dir.shape.get() + 1);
         Ok(())
     }
 
-    /// The leaf for a name, and the sector of it with the room that was made.
+    /// The leaf for a name, and the entry in it with the room that was made.
     pub(super) async fn room_of(&self, dir: &Inode, name: &[u8]) -> Result<(u64, usize), FsError> {
+        let bytes = self.store.limits().block_bytes as u64;
+        if let Some(at) = dir.known_slack(name) {
+            return Ok((at / bytes, (at % bytes) as usize));
+        }
         let found = async {
             let way = self.way(dir, |h| h.of(name)).await?;
             let leaf = self.tree_block(dir, way.leaf).await?;
@@ -298,7 +304,7 @@ impl<S: Store> Ufs<S> {
             // Or somebody else has written here: a block is used twice.
             let at = dirent::find_slack(part, name.len())?
                 .ok_or_else(|| bad("a leaf whose room has gone by itself", way.leaf))?;
-            Ok((u64::from(way.leaf), at / dirent::SECTOR))
+            Ok((u64::from(way.leaf), at))
         };
         found.await.map_err(|e: Lost| self.lost(dir, e))
     }

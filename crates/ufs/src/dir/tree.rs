@@ -24,6 +24,8 @@ pub(super) struct Step {
     /// The place of the pointer that it takes, of so many.
     pub(super) at: usize,
     count: usize,
+    /// The hash of the pointer after it.
+    next: Option<u32>,
 }
 
 /// The way from an index's root to a leaf.
@@ -176,20 +178,43 @@ impl<S: Store> Ufs<S> {
             return Ok(None); // only an empty directory goes
         }
         let limits = self.store.limits();
+        match dir.known_place(name) {
+            Some(None) => return Ok(None),
+            Some(Some(at)) => {
+                if let Some(found) = self.named_at(dir, name, at).await? {
+                    return Ok(Some(found));
+                }
+            }
+            None => (),
+        }
+        let changes = dir.changes.get();
         let mut way = self.way(dir, |h| h.of(name)).await?;
         for _ in 0..=dir.size() / limits.block_bytes as u64 {
             let buf = self.leaf(dir, way.leaf).await?;
             let found = dirent::find(entries_part(&buf.bytes(), limits.dir_tail), name)?;
             if let Some((offset, ino)) = found {
                 let at = u64::from(way.leaf) * limits.block_bytes as u64 + offset as u64;
+                dir.note_place(name, changes, Some(at));
                 return Ok(Some(Found { at, ino }));
             }
-            match self.next_leaf(dir, &mut way).await? {
-                Some(hash) if hash & !1 == way.target => (),
-                _ => return Ok(None),
+            let goes_on = way.next_hash().is_some_and(|hash| hash & !1 == way.target);
+            if !goes_on || self.next_leaf(dir, &mut way).await?.is_none() {
+                dir.note_place(name, changes, None);
+                return Ok(None);
             }
         }
         Err(bad("an index with more leaves than blocks", 0))
+    }
+
+    /// The entry at byte `at` of an indexed directory, if it has that name.
+    async fn named_at(&self, dir: &Inode, name: &[u8], at: u64) -> Result<Option<Found>, Lost> {
+        let limits = self.store.limits();
+        let bs = limits.block_bytes as u64;
+        let buf = self.leaf(dir, (at / bs) as u32).await?;
+        let bytes = buf.bytes();
+        let entry = dirent::entry_at(entries_part(&bytes, limits.dir_tail), (at % bs) as usize)?;
+        let is_it = entry.ino.0 != 0 && entry.name == name;
+        Ok(is_it.then_some(Found { at, ino: entry.ino }))
     }
 }
 
@@ -207,7 +232,14 @@ fn check_once(buf: &Buf, node: &Node<'_>) -> Result<(), FormatError> {
 
 impl Way {
     fn step(&mut self, block: u32, node: &Node<'_>, at: usize) {
-        self.steps.push(Step { block, at, count: node.count() });
+        let count = node.count();
+        let next = (at + 1 < count).then(|| node.pointer(at + 1).hash);
+        self.steps.push(Step { block, at, count, next });
         self.leaf = node.pointer(at).block;
+    }
+
+    /// The hash of the pointer to the leaf behind this one; None: there is none.
+    fn next_hash(&self) -> Option<u32> {
+        self.steps.iter().rev().find_map(|s| s.next)
     }
 }

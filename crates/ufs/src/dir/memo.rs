@@ -1,0 +1,97 @@
+//! The last name that was looked for in a directory with an index by hash. Who makes a name or
+//! takes one away looks for it several times, and a kernel has looked it up before that: after the
+//! first time no leaf is searched. (A directory that is a list has all its names in memory.)
+
+use crate::inode::Inode;
+
+/// What was found of one name. It holds until the directory's names change.
+pub(crate) struct Memo {
+    changes: u64,
+    name: Vec<u8>,
+    /// Byte of its entry, from the directory's start; None: there is none.
+    at: Option<u64>,
+    /// Byte of the entry in whose slack it fits.
+    slack: Option<u64>,
+}
+
+impl Inode {
+    /// The directory's names, or their places, change: nothing that was found of them holds.
+    pub(crate) fn names_change(&self) {
+        self.changes.set(self.changes.get() + 1);
+    }
+
+    fn with_memo<T>(&self, name: &[u8], f: impl FnOnce(&mut Memo) -> T) -> Option<T> {
+        let mut memo = self.memo.borrow_mut();
+        let holds = |m: &&mut Memo| m.changes == self.changes.get() && m.name == name;
+        memo.as_deref_mut().filter(holds).map(f)
+    }
+
+    /// Where the name lies, if that is known: `Some(None)` is nowhere.
+    pub(crate) fn known_place(&self, name: &[u8]) -> Option<Option<u64>> {
+        self.with_memo(name, |m| m.at)
+    }
+
+    /// The name was looked for when the names had changed so often.
+    pub(crate) fn note_place(&self, name: &[u8], changes: u64, at: Option<u64>) {
+        if changes != self.changes.get() {
+            return;
+        }
+        let mut memo = self.memo.borrow_mut();
+        let empty = || Box::new(Memo { changes, name: Vec::new(), at: None, slack: None });
+        let m = memo.get_or_insert_with(empty);
+        (m.changes, m.at, m.slack) = (changes, at, None);
+        m.name.clear();
+        m.name.extend_from_slice(name);
+    }
+
+    /// The entry in whose slack the name fits, if that is known.
+    pub(crate) fn known_slack(&self, name: &[u8]) -> Option<u64> {
+        self.with_memo(name, |m| m.slack).flatten()
+    }
+
+    /// The name, which was looked for, fits there.
+    pub(crate) fn note_slack(&self, name: &[u8], at: u64) {
+        self.with_memo(name, |m| m.slack = Some(at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::InodeHandle;
+    use cache::{BufKind, Cache, CacheOptions};
+    use env::{DiskId, Engine, Nanos, Now};
+    use format::{BlockNo, Ino};
+
+    #[test]
+    fn nothing_holds_after_a_change() {
+        let now = Now { mono: Nanos(0), wall: Nanos(0) };
+        Engine::new(1).turn(now, &mut Vec::new(), |env| {
+            let options = CacheOptions {
+                block_bytes: 1024,
+                cache_bytes: 1 << 20,
+                contents_bytes: usize::MAX,
+                interval: None,
+                transfer_bytes_max: 1024,
+            };
+            let cache = Cache::new(env.clone(), env.port().disk(DiskId(0), 1 << 20), options);
+            let buf = cache.get_new(BlockNo(1), BufKind::Meta, Ino(0));
+            let dir = Inode::new(InodeHandle { ino: Ino(12), buf, offset: 0, len: 128 });
+            assert_eq!(dir.known_place(b"a"), None);
+            let begun = dir.changes.get();
+            dir.note_place(b"a", begun, None);
+            dir.note_slack(b"b", 40);
+            assert_eq!((dir.known_place(b"a"), dir.known_slack(b"a")), (Some(None), None));
+            dir.note_slack(b"a", 40);
+            assert_eq!((dir.known_slack(b"a"), dir.known_slack(b"b")), (Some(40), None));
+            dir.names_change();
+            assert_eq!((dir.known_place(b"a"), dir.known_slack(b"a")), (None, None));
+            // A walk that began before the change comes to its end.
+            dir.note_place(b"a", begun, None);
+            assert_eq!(dir.known_place(b"a"), None);
+            dir.note_place(b"a", dir.changes.get(), Some(40));
+            assert_eq!((dir.known_place(b"a"), dir.known_slack(b"a")), (Some(Some(40)), None));
+            assert_eq!(dir.known_place(b"b"), None);
+        });
+    }
+}
