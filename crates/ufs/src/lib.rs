@@ -27,6 +27,8 @@ mod ops;
 mod scrub;
 pub mod store;
 mod table;
+#[cfg(test)]
+mod testing;
 mod values;
 mod xattrs;
 

@@ -125,23 +125,11 @@ mod tests {
     use super::*;
     use crate::InodeHandle;
     use crate::dir::DirIndex;
-    use cache::{BufKind, Cache, CacheOptions};
-    use env::{DiskId, Engine, Nanos, Now};
-    use format::BlockNo;
+    use crate::testing::with_a_block;
 
     #[test]
     fn empty_directories_do_not_stay_for_ever() {
-        let now = Now { mono: Nanos(0), wall: Nanos(0) };
-        Engine::new(1).turn(now, &mut Vec::new(), |env| {
-            let options = CacheOptions {
-                block_bytes: 1024,
-                cache_bytes: 1 << 20,
-                contents_bytes: usize::MAX,
-                interval: None,
-                transfer_bytes_max: 1024,
-            };
-            let cache = Cache::new(env.clone(), env.port().disk(DiskId(0), 1 << 20), options);
-            let buf = cache.get_new(BlockNo(1), BufKind::Meta, Ino(0));
+        with_a_block(|buf| {
             let table = Table::default();
             let mut most = 0;
             for n in 0..200_000 {

@@ -29,7 +29,7 @@ pub struct Census {
     /// Directories there are.
     pub(super) dirs: BTreeSet<Ino>,
     /// Directories that have no links any more, and are not freed yet.
-    doomed_dirs: BTreeSet<Ino>,
+    unlinked_dirs: BTreeSet<Ino>,
     /// Of these, those whose names are counted.
     counted: BTreeSet<Ino>,
     pub(super) names: Counts,
@@ -64,7 +64,7 @@ impl Census {
             fresh_inodes: BTreeSet::new(),
             used: BTreeSet::new(),
             dirs: BTreeSet::new(),
-            doomed_dirs: BTreeSet::new(),
+            unlinked_dirs: BTreeSet::new(),
             counted: BTreeSet::new(),
             names: Counts::default(),
             parents: BTreeMap::new(),
@@ -99,7 +99,7 @@ impl Census {
     pub fn inode_freed(&mut self, ino: Ino) {
         self.fresh_inodes.insert(ino);
         self.dirs.remove(&ino);
-        self.doomed_dirs.remove(&ino);
+        self.unlinked_dirs.remove(&ino);
         self.counted.remove(&ino);
     }
 
@@ -158,8 +158,8 @@ impl Census {
 
     /// A directory without links was read: somebody holds it still, or it waits to be freed. Its
     /// group counts it until then (L5).
-    pub fn read_doomed_dir(&mut self, ino: Ino) {
-        self.doomed_dirs.insert(ino);
+    pub fn read_unlinked_dir(&mut self, ino: Ino) {
+        self.unlinked_dirs.insert(ino);
     }
 
     /// Something points at these blocks. Returns the first that has another owner already.
@@ -247,7 +247,7 @@ impl Census {
         }
         let inside = Ino(numbers.start)..Ino(numbers.end);
         let others = self.presumed.as_ref().map(|p| p.other_dirs.range(inside.clone()).count());
-        let unlinked = self.doomed_dirs.range(inside.clone()).count();
+        let unlinked = self.unlinked_dirs.range(inside.clone()).count();
         Some((self.dirs.range(inside).count() + unlinked + others.unwrap_or(0)) as u32)
     }
     /// Inodes read in this pass that may be judged.
@@ -426,7 +426,7 @@ mod tests {
     fn a_directory_without_a_name_is_counted_until_it_is_freed() {
         let mut c = census();
         c.read_inode(Ino(16), false);
-        c.read_doomed_dir(Ino(16));
+        c.read_unlinked_dir(Ino(16));
         assert_eq!((c.dirs_in(0, 1..17), c.dirs_in(1, 17..33)), (Some(4), Some(0)));
         c.inode_freed(Ino(16));
         assert_eq!(c.dirs_in(0, 1..17), Some(3));

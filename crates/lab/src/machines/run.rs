@@ -167,13 +167,12 @@ async fn all_machines(all: &All, plan: &Plan) -> Broken {
         let clones = n == 1 && plan.shots == Shots::Cloned;
         let (all, way, broken) = (all.clone(), ways[n].clone(), broken.clone());
         let (ended, env) = (running.clone(), all.env.clone());
-        let alone = n == 0 && plan.alone;
         env.spawn("machine", async move {
             let end = match clones {
                 true => all.album.clone_one(&all, &way).await,
                 false => one(&all, (name, n as u16), way, take_over).await,
             };
-            let end = match alone {
+            let end = match all.alone && n == 0 {
                 true => end.map_err(|why| format!("broken: nobody else was there: {why}")),
                 false => end,
             };

@@ -59,23 +59,12 @@ impl Inode {
 mod tests {
     use super::*;
     use crate::InodeHandle;
-    use cache::{BufKind, Cache, CacheOptions};
-    use env::{DiskId, Engine, Nanos, Now};
-    use format::{BlockNo, Ino};
+    use crate::testing::with_a_block;
+    use format::Ino;
 
     #[test]
     fn nothing_holds_after_a_change() {
-        let now = Now { mono: Nanos(0), wall: Nanos(0) };
-        Engine::new(1).turn(now, &mut Vec::new(), |env| {
-            let options = CacheOptions {
-                block_bytes: 1024,
-                cache_bytes: 1 << 20,
-                contents_bytes: usize::MAX,
-                interval: None,
-                transfer_bytes_max: 1024,
-            };
-            let cache = Cache::new(env.clone(), env.port().disk(DiskId(0), 1 << 20), options);
-            let buf = cache.get_new(BlockNo(1), BufKind::Meta, Ino(0));
+        with_a_block(|buf| {
             let dir = Inode::new(InodeHandle { ino: Ino(12), buf, offset: 0, len: 128 });
             assert_eq!(dir.known_place(b"a"), None);
             let begun = dir.changes.get();

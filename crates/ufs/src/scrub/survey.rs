@@ -72,7 +72,7 @@ impl<S: Scrubbed> Scrub<'_, S> {
                     None => c.read_inode(ino, is_dir),
                 }
                 if mode_dir && !used {
-                    c.read_doomed_dir(ino);
+                    c.read_unlinked_dir(ino);
                 }
             }
             if let Some(names) = names {
