@@ -14,6 +14,7 @@ mod bucket;
 mod disk;
 mod engine;
 mod exec;
+mod few;
 mod hash;
 mod net;
 mod port;
@@ -30,6 +31,7 @@ pub use bucket::{BUCKET_BYTES, Bucket, BucketError, BucketErrorKind, ObjectDone,
 pub use disk::{Disk, DiskError, DiskErrorKind, Durability, Local};
 pub use engine::{Engine, Env};
 pub use exec::{Executor, Step};
+pub use few::{Few, Iter as FewIter};
 pub use hash::{FixedHasher, IdMap, IdSet};
 pub use net::{Conn, Line, NetError, Service};
 pub use port::{DiskId, IoDone, IoOp, IoRequest, Port};

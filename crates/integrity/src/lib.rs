@@ -16,6 +16,7 @@
 //!   begin ──► edit* ──► end ──(locks may be released)──► durable ──(the caller may be answered)
 //! ```
 
+mod before;
 mod change;
 mod error;
 mod mechanism;
@@ -24,6 +25,7 @@ mod standstill;
 mod txn;
 mod undo;
 
+pub use before::Before;
 pub use change::{Change, InitKind, LeadsTo, PointerAt};
 pub use error::IntegrityError;
 pub use mechanism::{

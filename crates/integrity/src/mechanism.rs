@@ -184,6 +184,12 @@ pub trait Integrity: WriteGate {
     /// Does this mechanism need the bytes from before this edit?
     fn wants_before(&self, change: &Change) -> bool;
 
+    /// Is one edit from the first word that a change has changed to the last as good to it as one
+    /// for each run of such words? Only where it looks for itself which of them differ.
+    fn joins_words(&self, _: &Change) -> bool {
+        false
+    }
+
     /// Does it write down what each operation may leave half done (see [`Txn::intend`])?
     fn wants_intents(&self) -> bool {
         false

@@ -1,8 +1,8 @@
 //! A transaction: the edits of one operation. An edit changes the bytes *and* tells the mechanism,
 //! in one call, so that neither can be forgotten (O1).
 
-use crate::undo::{Undo, changed_words};
-use crate::{Change, Ended, Grain, Inside, Integrity, IntegrityError};
+use crate::undo::{Undo, next_run};
+use crate::{Before, Change, Ended, Grain, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
 use format::Ino;
 use format::intent::Intent;
@@ -17,7 +17,7 @@ pub struct Edit {
     /// The bytes that were changed.
     pub range: Range<usize>,
     /// What they were before, if the mechanism wants that.
-    pub before: Option<Box<[u8]>>,
+    pub before: Option<Before>,
     /// What the edit means.
     pub change: Change,
 }
@@ -141,7 +141,7 @@ impl Txn {
         self.check(buf, &range, &change);
         self.touch(buf, &range);
         let wants_before = self.integrity.wants_before(&change);
-        let before = wants_before.then(|| Box::from(&buf.bytes()[range.clone()]));
+        let before = wants_before.then(|| Before::from(&buf.bytes()[range.clone()]));
         let is_map = change.grain() == Grain::Bits && !range.is_empty();
         let set = || buf.bytes()[range.clone()].iter().map(|b| b.count_ones()).sum();
         let bits = if is_map { set() } else { 0 };
@@ -177,11 +177,19 @@ impl Txn {
         };
         before.copy_from_slice(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
-        let words = changed_words(range.start, before, &buf.bytes()[range.clone()]);
         let integrity = self.integrity.clone();
         let wants_before = integrity.wants_before(&change);
-        for w in words {
-            let old = wants_before.then(|| Box::from(&before[w.clone()]));
+        let joins = integrity.joins_words(&change);
+        let mut from = 0;
+        loop {
+            let next =
+                |from: usize| next_run(range.start, before, &buf.bytes()[range.clone()], from);
+            let Some(mut w) = next(from) else { break };
+            while let Some(more) = joins.then(|| next(w.end)).flatten() {
+                w.end = more.end;
+            }
+            from = w.end;
+            let old = wants_before.then(|| Before::from(&before[w.clone()]));
             let range = range.start + w.start..range.start + w.end;
             integrity.change(self, Edit { buf: buf.clone(), range, before: old, change });
         }

@@ -1,6 +1,9 @@
 //! How an edit is taken back in a copy of its block: by mask, so that neighbours in the same bytes,
 //! which other operations have changed, stay as they are. It knows bytes and bits, and no meaning.
 
+use crate::Before;
+use env::Few;
+use std::iter;
 use std::ops::Range;
 
 /// What an edit's bytes are made of: the smallest piece that is taken back as a whole.
@@ -16,9 +19,9 @@ pub enum Grain {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Piece {
     at: usize,
-    before: Box<[u8]>,
+    before: Before,
     /// None: all of them.
-    mask: Option<Box<[u8]>>,
+    mask: Option<Before>,
 }
 
 impl Piece {
@@ -35,7 +38,7 @@ impl Piece {
 /// How one edit, or several of one operation in one block, are taken back.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Undo {
-    pieces: Vec<Piece>,
+    pieces: Few<Piece>,
 }
 
 impl Undo {
@@ -43,18 +46,25 @@ impl Undo {
     pub fn of(at: usize, before: &[u8], after: &[u8], grain: Grain) -> Undo {
         let (old, new) = (before.len(), after.len());
         assert_eq!(old, new, "an edit at byte {at} has bytes that nothing was before");
-        let pieces = match grain {
+        let mut pieces = Few::new();
+        match grain {
             Grain::Bits => {
-                let mask: Box<[u8]> = before.iter().zip(after).map(|(b, a)| b ^ a).collect();
-                vec![Piece { at, before: before.into(), mask: Some(mask) }]
+                let differ = before.iter().zip(after).map(|(b, a)| b ^ a);
+                let mask = match before.len() {
+                    1 => Before::from(&[before[0] ^ after[0]][..]),
+                    _ => Before::from(&differ.collect::<Vec<u8>>()[..]),
+                };
+                pieces.push(Piece { at, before: before.into(), mask: Some(mask) });
             }
             Grain::Words => {
-                let words = changed_words(at, before, after).into_iter();
-                words
-                    .map(|w| Piece { at: at + w.start, before: before[w].into(), mask: None })
-                    .collect()
+                let one = |w: Range<usize>| Piece {
+                    at: at + w.start,
+                    before: before[w].into(),
+                    mask: None,
+                };
+                pieces.extend(changed_words(at, before, after).map(one));
             }
-        };
+        }
         let undo = Undo { pieces };
         debug_assert!(undo.gives(at, before, after), "O2: an edit at byte {at} is not taken back");
         undo
@@ -71,7 +81,9 @@ impl Undo {
     /// Of an edit at byte `at` that wrote all of these bytes anew, some perhaps as they were: what
     /// is changed there later has this edit under it.
     pub fn of_all(at: usize, before: &[u8]) -> Undo {
-        Undo { pieces: vec![Piece { at, before: before.into(), mask: None }] }
+        let mut pieces = Few::new();
+        pieces.push(Piece { at, before: before.into(), mask: None });
+        Undo { pieces }
     }
 
     /// Is there nothing to take back?
@@ -84,10 +96,14 @@ impl Undo {
         for p in self.pieces.iter().rev() {
             let end = p.range().end;
             assert!(end <= image.len(), "an edit up to byte {end} in a block of {}", image.len());
-            for (i, old) in p.before.iter().enumerate() {
-                let mask = p.mask.as_ref().map_or(0xff, |m| m[i]);
-                let out = &mut image[p.at + i];
-                *out = (*out & !mask) | (old & mask);
+            let out = &mut image[p.range()];
+            match &p.mask {
+                None => out.copy_from_slice(&p.before),
+                Some(mask) => {
+                    for ((out, old), mask) in out.iter_mut().zip(&*p.before).zip(&**mask) {
+                        *out = (*out & !mask) | (old & mask);
+                    }
+                }
             }
         }
     }
@@ -119,8 +135,8 @@ impl Undo {
 
     /// About so many bytes of memory it needs.
     pub fn memory_bytes(&self) -> usize {
-        let one =
-            |p: &Piece| size_of::<Piece>() + p.before.len() * (1 + usize::from(p.mask.is_some()));
+        let mask = |p: &Piece| p.mask.as_ref().map_or(0, Before::bytes_apart);
+        let one = |p: &Piece| size_of::<Piece>() + p.before.bytes_apart() + mask(p);
         self.pieces.iter().map(one).sum()
     }
 }
@@ -128,6 +144,9 @@ impl Undo {
 fn pieces_meet(a: &Piece, b: &Piece) -> bool {
     let (a_range, b_range) = (a.range(), b.range());
     let (start, end) = (a_range.start.max(b_range.start), a_range.end.min(b_range.end));
+    if a.mask.is_none() && b.mask.is_none() {
+        return start < end;
+    }
     (start..end).any(|at| a.mask_at(at) & b.mask_at(at) != 0)
 }
 
@@ -135,34 +154,48 @@ const LINE_BYTES: usize = 32;
 
 /// The runs of 4-byte words in which `a` and `b` differ; words are counted from the beginning of
 /// the block, in which both lie at byte `at`.
-pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> Vec<Range<usize>> {
-    assert!(a.len() == b.len());
-    let mut runs: Vec<Range<usize>> = Vec::new();
+pub(crate) fn changed_words(at: usize, a: &[u8], b: &[u8]) -> impl Iterator<Item = Range<usize>> {
+    debug_assert!(are_all(at, a, b), "O1: not all of what an edit has changed is told");
     let mut from = 0;
+    iter::from_fn(move || {
+        let run = next_run(at, a, b, from)?;
+        from = run.end;
+        Some(run)
+    })
+}
+
+/// The first of these runs at or behind byte `from` of both.
+pub(crate) fn next_run(at: usize, a: &[u8], b: &[u8], from: usize) -> Option<Range<usize>> {
+    assert!(a.len() == b.len());
+    let (mut from, mut start) = (from, None);
     // Most of an inode stays as it is: whole lines are looked at first.
     while from < a.len() {
         let line_end = (from + LINE_BYTES - (at + from) % LINE_BYTES).min(a.len());
-        if same::<LINE_BYTES>(&a[from..line_end], &b[from..line_end]) {
+        if start.is_none() && same::<LINE_BYTES>(&a[from..line_end], &b[from..line_end]) {
             from = line_end;
             continue;
         }
         while from < line_end {
             let end = (from + 4 - (at + from) % 4).min(line_end);
-            if !same::<4>(&a[from..end], &b[from..end]) {
-                match runs.last_mut() {
-                    Some(r) if r.end == from => r.end = end,
-                    _ => runs.push(from..end),
-                }
+            let differs = !same::<4>(&a[from..end], &b[from..end]);
+            match start {
+                None if differs => start = Some(from),
+                Some(start) if !differs => return Some(start..from),
+                _ => (),
             }
             from = end;
         }
     }
-    debug_assert!(are_all(&runs, a, b), "O1: {runs:?} are not what an edit has changed");
-    runs
+    start.map(|start| start..a.len())
 }
 
 /// Are the runs apart, and is all that differs in them?
-fn are_all(runs: &[Range<usize>], a: &[u8], b: &[u8]) -> bool {
+fn are_all(at: usize, a: &[u8], b: &[u8]) -> bool {
+    let (mut runs, mut from) = (Vec::new(), 0);
+    while let Some(run) = next_run(at, a, b, from) {
+        from = run.end;
+        runs.push(run);
+    }
     let apart = runs.windows(2).all(|w| w[0].end < w[1].start);
     let said = |at: usize| runs.iter().any(|r| r.contains(&at));
     apart && (0..a.len()).all(|at| a[at] == b[at] || said(at))
@@ -185,9 +218,10 @@ mod tests {
         let a = [0u8; 70];
         let mut b = a;
         (b[1], b[4], b[15], b[30], b[32], b[69]) = (1, 1, 1, 1, 1, 1);
-        assert_eq!(changed_words(0, &a, &b), [0..8, 12..16, 28..36, 68..70]);
-        assert!(changed_words(0, &a, &a).is_empty());
-        assert_eq!(changed_words(26, &a[..4], &b[30..34]).first(), Some(&(0..4)), "of the block");
+        assert!(changed_words(0, &a, &b).eq([0..8, 12..16, 28..36, 68..70]));
+        assert_eq!(changed_words(0, &a, &a).next(), None);
+        let mut of_the_block = changed_words(26, &a[..4], &b[30..34]);
+        assert_eq!(of_the_block.next(), Some(0..4));
     }
 
     /// Random edits, each taken back alone, leave every other one's bits as they are.

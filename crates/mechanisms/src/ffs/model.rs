@@ -8,7 +8,7 @@ use crate::testing;
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Ino};
-use integrity::{Change, Edit};
+use integrity::{Before, Change, Edit};
 use std::collections::BTreeSet;
 
 const BLOCKS: u64 = 3;
@@ -74,7 +74,7 @@ impl Life {
             return;
         }
         let buf = self.bufs[block as usize].clone();
-        let before = Some(Box::from(&buf.bytes()[at..at + 4]));
+        let before = Some(Before::from(&buf.bytes()[at..at + 4]));
         buf.modify(|bytes| bytes[at..at + 4].fill(1));
         let edit = Edit { buf, range: at..at + 4, before, change: Change::Attr(Ino(1)) };
         self.records.add(txn, phase, &edit);

@@ -6,7 +6,7 @@ use super::render::render;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent};
-use integrity::{Change, Edit};
+use integrity::{Before, Change, Edit};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ pub(super) struct Record {
     pub(super) txn: u64,
     pub(super) phase: usize,
     pub(super) range: Range<usize>,
-    pub(super) before: Option<Box<[u8]>>,
+    pub(super) before: Option<Before>,
     /// Does it make a count of users one less?
     pub(super) is_count: bool,
     pub(super) state: Progress,

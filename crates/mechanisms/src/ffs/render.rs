@@ -62,6 +62,7 @@ mod tests {
     use cache::BufKind;
     use env::Rng;
     use format::{BlockNo, Ino};
+    use integrity::Before;
 
     /// The twin makes the edits again from the beginning, and leaves out those that are not ready.
     #[test]
@@ -75,7 +76,7 @@ mod tests {
             for n in 1..20u8 {
                 let start = rng.below(40) as usize;
                 let range = start..start + 1 + rng.below(24) as usize;
-                let before = Some(Box::from(&buf.bytes()[range.clone()]));
+                let before = Some(Before::from(&buf.bytes()[range.clone()]));
                 buf.modify(|bytes| bytes[range.clone()].fill(n));
                 let is_ready = rng.one_in(2);
                 if is_ready {
@@ -105,7 +106,7 @@ mod tests {
             let mut list = Vec::new();
             buf.modify(|b| set32(b, 4, 9));
             for txn in 0..3 {
-                let before = Some(Box::from(&buf.bytes()[4..8]));
+                let before = Some(Before::from(&buf.bytes()[4..8]));
                 buf.modify(|b| set32(b, 4, 8 - txn as u32));
                 let (phase, range, state) = (0, 4..8, Progress::Pending);
                 list.push(Record { txn, phase, range, before, is_count: true, state });

@@ -9,14 +9,15 @@
 use super::graph::{Graph, NodeId};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
+use env::{Few, IdMap};
 use format::Ino;
 use integrity::{Change, Plant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Whom an operation concerns, apart from directories whose names it changes.
 #[derive(Default, Debug)]
 pub(super) struct About {
-    inodes: BTreeSet<Ino>,
+    inodes: Few<Ino>,
     makes: bool,
     /// What it did cannot be told apart from what others did.
     is_shared: bool,
@@ -30,13 +31,13 @@ impl About {
         }
         match *change {
             Change::AddEntry { ino, .. } | Change::RemoveEntry { ino, .. } => {
-                self.inodes.insert(ino);
+                self.inodes.add(ino);
             }
             Change::ChangeEntry { .. }
             | Change::DotDot { .. }
             | Change::XattrPointer { .. }
             | Change::ShareDown(_) => self.is_shared = true,
-            _ => self.inodes.extend(files_of(change).into_iter().flatten()),
+            _ => files_of(change).into_iter().flatten().for_each(|i| self.inodes.add(i)),
         }
         self.makes |= matches!(change, Change::InitInode(_));
     }
@@ -49,8 +50,9 @@ impl About {
 /// The operations in memory, by the inodes they concern.
 #[derive(Default)]
 pub(super) struct Lives {
-    of: BTreeMap<u64, About>,
-    by_inode: BTreeMap<Ino, BTreeSet<u64>>,
+    of: IdMap<u64, About>,
+    /// In order: few of most, and of a file that is appended to thousands.
+    by_inode: IdMap<Ino, VecDeque<u64>>,
     /// Those that needed no order: the next sweep takes them.
     without: Vec<u64>,
 }
@@ -62,7 +64,10 @@ impl Lives {
             self.without.push(txn);
         }
         for ino in &about.inodes {
-            self.by_inode.entry(*ino).or_default().insert(txn);
+            let all = self.by_inode.entry(*ino).or_default();
+            if let Err(at) = all.binary_search(&txn) {
+                all.insert(at, txn);
+            }
         }
         let old = self.of.insert(txn, about);
         assert!(old.is_none(), "I10: operation {txn} ends twice");
@@ -77,9 +82,9 @@ impl Lives {
     /// and concern nothing else.
     pub(super) fn whole(&self, ino: Ino) -> Option<BTreeSet<u64>> {
         let all = self.by_inode.get(&ino)?;
-        let begins = all.first().and_then(|txn| self.of.get(txn)).is_some_and(|a| a.makes);
+        let begins = all.front().and_then(|txn| self.of.get(txn)).is_some_and(|a| a.makes);
         let alone = |txn: &u64| self.of.get(txn).is_some_and(|a| a.is_alone(ino));
-        (begins && all.iter().all(alone)).then(|| all.clone())
+        (begins && all.iter().all(alone)).then(|| all.iter().copied().collect())
     }
 
     /// Forgets these operations, of which nothing is left. There may be tens of thousands in
@@ -89,8 +94,11 @@ impl Lives {
             let Some(about) = self.of.remove(&txn) else { continue };
             for ino in about.inodes {
                 let Some(all) = self.by_inode.get_mut(&ino) else { continue };
-                let known = all.remove(&txn);
-                assert!(known, "I10: {ino} does not know of operation {txn}, which changed it");
+                let known = all.binary_search(&txn).ok().and_then(|at| all.remove(at));
+                assert!(
+                    known.is_some(),
+                    "I10: {ino} does not know of operation {txn}, which changed it"
+                );
                 if all.is_empty() {
                     self.by_inode.remove(&ino);
                 }

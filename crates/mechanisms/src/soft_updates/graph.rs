@@ -15,7 +15,7 @@ use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
-use env::IdMap;
+use env::{Few, IdMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,14 +30,14 @@ pub(super) struct Node {
     pub(super) buf: Buf,
     pub(super) backward: Backward,
     state: Progress,
-    pub(super) under: Vec<NodeId>,
+    pub(super) under: Few<NodeId>,
     /// How many nodes it is under.
     pub(super) over: u32,
-    after: Vec<NodeId>,
+    after: Few<NodeId>,
     /// Inodes that are not whole, or not named, without it.
-    pub(super) own: Vec<Ino>,
+    pub(super) own: Few<Ino>,
     /// Directories whose names it changes.
-    pub(super) names_in: Vec<Ino>,
+    pub(super) names_in: Few<Ino>,
 }
 
 impl Node {
@@ -189,11 +189,11 @@ impl Graph {
                 buf: buf.clone(),
                 backward: Backward::default(),
                 state: Progress::Pending,
-                under: Vec::new(),
+                under: Few::new(),
                 over: 0,
-                after: Vec::new(),
-                own: Vec::new(),
-                names_in: Vec::new(),
+                after: Few::new(),
+                own: Few::new(),
+                names_in: Few::new(),
             };
             self.nodes.insert(self.last, Box::new(new));
             self.last
@@ -206,13 +206,13 @@ impl Graph {
         assert!(!itself, "I3: step {step} of operation {txn} stands on itself in {buf:?}");
         node.backward.join(backward);
         under.retain(|u| !node.under.contains(u));
-        node.under.extend(&under);
+        node.under.extend(under.iter().copied());
         if let Some(i) = concerns.own {
-            add_once(&mut node.own, i);
+            node.own.add(i);
             self.by_own.add(i, id);
         }
         if let Some(d) = concerns.names_in {
-            add_once(&mut node.names_in, d);
+            node.names_in.add(d);
             self.by_names.entry(d).or_default().insert(id);
         }
         under.iter().for_each(|u| self.lies_under(*u));
@@ -221,7 +221,9 @@ impl Graph {
 
     /// One more node lies over it.
     fn lies_under(&mut self, id: NodeId) {
-        self.nodes.entry(id).and_modify(|n| n.over += 1);
+        if let Some(n) = self.nodes.get_mut(&id) {
+            n.over += 1;
+        }
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
@@ -231,7 +233,7 @@ impl Graph {
             let Some(node) = self.nodes.get_mut(&id).filter(|n| n.step == step) else { continue };
             for o in others.iter().filter(|o| **o != id) {
                 assert!(*o < id || node.txn != txn, "an edge leads back in time");
-                add_once(&mut node.after, *o);
+                node.after.add(*o);
             }
         }
     }
@@ -256,7 +258,7 @@ impl Graph {
         if node.txn != txn {
             assert!(older < id, "I9: an edge leads back in time");
             if node.buf.block() != block {
-                add_once(&mut node.after, older);
+                node.after.add(older);
             } else if !node.under.contains(&older) {
                 node.under.push(older);
                 self.lies_under(older);
@@ -530,7 +532,9 @@ impl Graph {
         let n = self.nodes.remove(&id).expect("it was in the list");
         self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
         for u in &n.under {
-            self.nodes.entry(*u).and_modify(|u| u.over -= 1);
+            if let Some(u) = self.nodes.get_mut(u) {
+                u.over -= 1;
+            }
         }
         n.own.iter().for_each(|i| self.by_own.forget(*i, id));
         n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
@@ -550,7 +554,7 @@ impl Graph {
 
     /// Nodes that this inode is not whole or not named without.
     pub(super) fn owned_by(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
-        self.by_own.of(ino).iter().copied()
+        self.by_own.of(ino)
     }
     /// Nodes that change names in the directory.
     pub(super) fn names_in(&self, dir: Ino) -> impl Iterator<Item = NodeId> + '_ {
@@ -586,11 +590,5 @@ impl Graph {
             standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
         };
         blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
-    }
-}
-
-fn add_once<T: PartialEq>(list: &mut Vec<T>, item: T) {
-    if !list.contains(&item) {
-        list.push(item);
     }
 }

@@ -57,7 +57,7 @@ use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
 use env::sync::Lock;
-use env::{DiskError, Local};
+use env::{DiskError, Few, IdMap, Local};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
 use graph::{Graph, NodeId};
@@ -97,13 +97,14 @@ pub(crate) struct SoftUpdates {
     graph: RefCell<Graph>,
     busy: RefCell<BusyExtents>,
     directories: RefCell<Directories>,
-    open: RefCell<BTreeMap<u64, Open>>,
+    /// Few at a time, so that each is found by going through them.
+    open: RefCell<Vec<(u64, Open)>>,
     /// The last node with each file's length that is not durable.
-    lengths: RefCell<BTreeMap<Ino, NodeId>>,
+    lengths: RefCell<IdMap<Ino, NodeId>>,
     /// The node that makes each inode, until it is durable.
-    inits: RefCell<BTreeMap<Ino, NodeId>>,
+    inits: RefCell<IdMap<Ino, NodeId>>,
     /// Where names went, by directory and what stands for the name, until that is durable.
-    removed: RefCell<BTreeMap<(Ino, u32), NodeId>>,
+    removed: RefCell<IdMap<(Ino, u32), NodeId>>,
     /// The last fall of an attribute block's count of users, until it is durable.
     shares: RefCell<BTreeMap<BlockNo, NodeId>>,
     lives: RefCell<Lives>,
@@ -129,7 +130,7 @@ pub(crate) struct SoftUpdates {
 #[derive(Default)]
 struct Open {
     /// Blocks it has made.
-    new_blocks: BTreeSet<BlockNo>,
+    new_blocks: Few<BlockNo>,
     names: Names,
     /// Directories that have got a pointer in a block of their map.
     maps_of: Vec<Ino>,
@@ -188,7 +189,7 @@ impl SoftUpdates {
         open.about.note(&edit.change, self.plant);
         match edit.change {
             Change::InitBlock { ino, kind } => {
-                open.new_blocks.insert(edit.buf.block());
+                open.new_blocks.add(edit.buf.block());
                 if kind == InitKind::Dir {
                     open.names.dirs.push(ino);
                 }
@@ -296,16 +297,15 @@ impl SoftUpdates {
         if self.plant.is("pointer-before-contents") {
             return;
         }
-        let mut seen = BTreeSet::new();
-        for (_, buf, _) in &txn.data {
-            if seen.insert(buf.block()) {
-                let step = (txn.id, CONTENTS);
-                let none = order::Concerns::default();
-                if !buf.is_dirty() {
-                    buf.mark_dirty(); // I7
-                }
-                self.graph.borrow_mut().add(step, buf, Backward::default(), none);
+        let mut bufs: Vec<&Buf> = txn.data.iter().map(|(_, buf, _)| buf).collect();
+        bufs.sort_by_key(|b| b.block());
+        bufs.dedup_by_key(|b| b.block());
+        let none = order::Concerns::default();
+        for buf in bufs {
+            if !buf.is_dirty() {
+                buf.mark_dirty(); // I7
             }
+            self.graph.borrow_mut().add((txn.id, CONTENTS), buf, Backward::default(), none);
         }
     }
 
@@ -412,6 +412,9 @@ impl Integrity for SoftUpdates {
         }
         !is_early && self.step(change, Place::Any).is_some()
     }
+    fn joins_words(&self, change: &Change) -> bool {
+        matches!(change, Change::InitInode(_))
+    }
     fn wants_intents(&self) -> bool {
         self.keeps_intents()
     }
@@ -437,13 +440,14 @@ impl Integrity for SoftUpdates {
             let id = self.next_txn.get();
             self.next_txn.set(id + 1);
             let me = self.me.upgrade().expect("a mechanism outlives its transactions");
-            self.open.borrow_mut().insert(id, Open::default());
+            self.open.borrow_mut().push((id, Open::default()));
             Ok(Txn::new(me, id, need.blocks))
         })
     }
     fn change(&self, txn: &mut Txn, edit: Edit) {
         let mut all = self.open.borrow_mut();
-        let open = all.get_mut(&txn.id).expect("it has begun");
+        let open = all.iter_mut().rev().find(|(id, _)| *id == txn.id);
+        let (_, open) = open.expect("it has begun");
         self.note(open, txn, &edit);
         if self.keeps_intents() {
             Self::intend(txn, open, &edit);
@@ -503,8 +507,11 @@ impl Integrity for SoftUpdates {
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
-            let open = self.open.borrow_mut().remove(&txn.id);
-            let open = open.expect("an operation that ends has begun, and ends once");
+            let open = {
+                let mut all = self.open.borrow_mut();
+                let at = all.iter().rposition(|(id, _)| *id == txn.id);
+                all.swap_remove(at.expect("an operation that ends has begun, and ends once")).1
+            };
             let logs =
                 self.intents.as_ref().is_some_and(|i| i.note(txn.id, &open.inodes, &txn.intents));
             if open.orders_contents {

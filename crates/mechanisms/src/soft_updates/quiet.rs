@@ -30,7 +30,7 @@ impl SoftUpdates {
     pub(super) fn check_quiet(&self) {
         self.sweep();
         self.graph.borrow().check_empty();
-        let open = self.open.borrow().keys().next().copied();
+        let open = self.open.borrow().first().map(|(txn, _)| *txn);
         assert!(open.is_none(), "operation {open:?} of a closed volume has not ended");
         assert!(self.busy.borrow().is_empty(), "I4: a closed volume keeps what was freed");
         assert!(self.directories.borrow().is_empty(), "I5: a name waits for what is durable");

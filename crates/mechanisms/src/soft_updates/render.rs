@@ -2,6 +2,7 @@
 //! difference, because many operations count on one inode at the same time and none of them waits
 //! for another; everything else by the bytes and bits from before.
 
+use env::Few;
 use format::bytes::{le16, set16};
 use format::ext::dirent::HEAD;
 use integrity::{Change, Edit, Plant, Undo};
@@ -18,7 +19,7 @@ enum Piece {
 
 /// Everything that one node takes back, in the order of its edits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Backward(Vec<Piece>);
+pub(super) struct Backward(Few<Piece>);
 
 /// Counts lie in a group's descriptor of so many bytes.
 const COUNTS_BYTES: usize = 32;
@@ -45,13 +46,14 @@ impl Backward {
             Some((at, by)) => Piece::Count(at, by),
             None => Piece::Bytes(undo),
         };
-        Backward(vec![piece])
+        Backward(Few::from_iter([piece]))
     }
 
     /// Of bytes as they are told.
     #[cfg(test)]
     pub(super) fn of_bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
-        Backward(vec![Piece::Bytes(Undo::of(at, before, after, integrity::Grain::Words))])
+        let undo = Undo::of(at, before, after, integrity::Grain::Words);
+        Backward(Few::from_iter([Piece::Bytes(undo)]))
     }
 
     /// Counts of a group, which many operations change at the same time: each of 16 bits by the
@@ -180,6 +182,11 @@ fn falls_to_zero(edit: &Edit) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use integrity::Before;
+
+    fn count(by: u16) -> Backward {
+        Backward(Few::from_iter([Piece::Count(2, by)]))
+    }
 
     fn bytes(at: usize, before: &[u8], after: &[u8]) -> Backward {
         Backward::of_bytes(at, before, after)
@@ -187,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_count_that_falls_to_zero_stands_on_its_children() {
-        let child = Backward(vec![Piece::Count(2, 0xffff)]);
+        let child = count(0xffff);
         let last = bytes(0, &[0, 0, 2, 0], &[0; 4]);
         assert!(child.is_under(&last));
         let mut image = [0; 4];
@@ -208,7 +215,7 @@ mod tests {
         let edit = Edit {
             buf: buf.clone(),
             range: 12..20,
-            before: Some(Box::from(before)),
+            before: Some(Before::from(&before[..])),
             change: Change::Counts,
         };
         let back = Backward::of(&edit, Plant::NONE);
@@ -220,8 +227,7 @@ mod tests {
 
     #[test]
     fn counts_are_taken_back_in_any_order() {
-        let (up, down) =
-            (Backward(vec![Piece::Count(2, 1)]), Backward(vec![Piece::Count(2, 0xffff)]));
+        let (up, down) = (count(1), count(0xffff));
         let mut image = [0, 0, 5, 0];
         up.apply(&mut image);
         assert_eq!(image[2], 4);
@@ -236,7 +242,7 @@ mod tests {
         let then = bytes(0, &[1; 4], &[2; 4]);
         let beside = bytes(4, &[0; 4], &[9; 4]);
         assert!(first.is_under(&then) && !first.is_under(&beside));
-        assert!(first.is_under(&Backward(vec![Piece::Count(2, 1)])));
+        assert!(first.is_under(&count(1)));
         let mut image = [2, 2, 2, 2, 9, 9, 9, 9];
         then.apply(&mut image);
         first.apply(&mut image);

@@ -47,7 +47,7 @@ impl Graph {
             assert_eq!(n.over, others, "I10: so many nodes lie over node {id}");
             let listed = self.in_block(n.buf.block()).filter(|i| i == id).count();
             assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
-            let own = |i: &Ino| self.by_own.of(*i).contains(id);
+            let own = |i: &Ino| self.by_own.has(*i, *id);
             assert!(n.own.iter().all(own), "an fsync would not find node {id} of {:?}", n.own);
             let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(id));
             assert!(n.names_in.iter().all(names), "an fsync would not find name {id}");

@@ -4,15 +4,19 @@
 use super::NodeId;
 use env::IdMap;
 use format::Ino;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Nodes by the inode that is not whole, or not named, without them. Each has few, in order.
+/// Nodes by the inode that is not whole, or not named, without them, in order: few of most, and of a
+/// file that is appended to thousands, of which the first go first.
 #[derive(Default)]
-pub(super) struct Own(IdMap<Ino, Vec<NodeId>>);
+pub(super) struct Own(IdMap<Ino, VecDeque<NodeId>>);
 
 impl Own {
-    pub(super) fn of(&self, ino: Ino) -> &[NodeId] {
-        self.0.get(&ino).map_or(&[], |all| all)
+    pub(super) fn of(&self, ino: Ino) -> impl Iterator<Item = NodeId> + '_ {
+        self.0.get(&ino).into_iter().flatten().copied()
+    }
+    pub(super) fn has(&self, ino: Ino, id: NodeId) -> bool {
+        self.0.get(&ino).is_some_and(|all| all.binary_search(&id).is_ok())
     }
     pub(super) fn any(&self) -> Option<Ino> {
         self.0.keys().min().copied()
