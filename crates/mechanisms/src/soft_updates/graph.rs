@@ -18,7 +18,7 @@ use cache::{Buf, FlushEpoch, Image};
 use env::{Few, IdMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Names a node; later ones are greater.
 pub(super) type NodeId = u64;
@@ -95,7 +95,7 @@ pub(super) struct Counts {
 pub(super) struct Graph {
     /// In boxes: the map of thousands would be moved whenever it grows.
     nodes: IdMap<NodeId, Box<Node>>,
-    by_block: BTreeMap<BlockNo, Vec<Lying>>,
+    by_block: BTreeMap<BlockNo, VecDeque<Lying>>,
     by_own: Own,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
     operations: IdMap<u64, Box<Operation>>,
@@ -179,7 +179,7 @@ impl Graph {
         let id = same.unwrap_or_else(|| {
             self.last += 1;
             self.counts.nodes += 1;
-            list.push(lying);
+            list.push_back(lying);
             op.left[step] += 1;
             op.nodes.push(self.last);
             op.places.push(place);
@@ -497,7 +497,10 @@ impl Graph {
         for (block, ids) in by_block {
             // A block of bits knows thousands of others, which are not looked at.
             let list = self.by_block.get_mut(&block).expect("it knows its nodes");
-            list.retain(|l| !ids.contains(&l.id));
+            for id in &ids {
+                let at = list.binary_search_by_key(id, |l| l.id).expect("it is in its block");
+                list.remove(at);
+            }
             if list.is_empty() {
                 self.by_block.remove(&block);
             }
@@ -513,13 +516,13 @@ impl Graph {
     pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
         let range = self.by_block.range(e.start..e.start.plus(e.len));
         let pending =
-            |all: &Vec<Lying>| all.iter().map(|l| &self.nodes[&l.id]).find(|n| n.is_pending());
+            |all: &VecDeque<Lying>| all.iter().map(|l| &self.nodes[&l.id]).find(|n| n.is_pending());
         range.filter_map(|(_, all)| pending(all)).map(|n| n.buf.clone()).collect()
     }
 
     fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
         let Some(list) = self.by_block.remove(&block) else { return };
-        let (gone, left): (Vec<_>, Vec<_>) =
+        let (gone, left): (VecDeque<_>, VecDeque<_>) =
             list.into_iter().partition(|l| done(&self.nodes[&l.id]));
         if !left.is_empty() {
             self.by_block.insert(block, left);

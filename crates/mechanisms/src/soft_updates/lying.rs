@@ -6,7 +6,7 @@ use super::graph::{Node, NodeId};
 use super::order::{NAMES, UNNAMES};
 use super::render::Backward;
 use env::IdMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 /// A node in a block, and within which bytes lies what it takes back.
@@ -46,13 +46,14 @@ impl Lying {
 }
 
 /// A later edit of a node that is in the list. Newer nodes that meet it do not stand on it.
-pub(super) fn join(list: &mut [Lying], later: &Lying) {
+pub(super) fn join(list: &mut VecDeque<Lying>, later: &Lying) {
     let at = list.binary_search_by_key(&later.id, |l| l.id).expect("a node lies in its block");
-    let (l, newer) = list[at..].split_first_mut().expect("it is there");
+    let mut newer = list.range_mut(at..);
+    let l = newer.next().expect("it is there");
     if !later.bytes.is_empty() {
         l.bytes = hull(&l.bytes, &later.bytes);
         l.all = later.all;
-        newer.iter_mut().filter(|n| meet(&n.bytes, &later.bytes)).for_each(|n| n.all = false);
+        newer.filter(|n| meet(&n.bytes, &later.bytes)).for_each(|n| n.all = false);
     }
     l.is_counts &= later.is_counts;
 }
@@ -62,12 +63,12 @@ pub(super) fn join(list: &mut [Lying], later: &Lying) {
 /// one is named, for it stands in no image without the other. Names are asked for one by one, and
 /// are all named.
 pub(super) fn under_of(
-    list: &[Lying],
+    list: &VecDeque<Lying>,
     nodes: &IdMap<NodeId, Box<Node>>,
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
-    debug_assert!(list.is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
+    debug_assert!(list.iter().is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
     let is_thinned = step != NAMES && step != UNNAMES;
     let same = list.binary_search_by_key(&new.id, |l| l.id).ok().map(|at| &list[at]);
     let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
@@ -190,7 +191,8 @@ mod tests {
 
     #[test]
     fn a_later_edit_of_an_older_node_is_under_no_newer_one() {
-        let mut list = [lying(1, 0..4, true), lying(2, 0..8, true), lying(3, 20..24, true)];
+        let all = [lying(1, 0..4, true), lying(2, 0..8, true), lying(3, 20..24, true)];
+        let mut list = VecDeque::from(all);
         join(&mut list, &lying(1, 4..8, false));
         assert_eq!((list[0].bytes.clone(), list[0].all), (0..8, false));
         assert!(!list[1].stands_on_all(&(0..4)), "what it was no longer is all");
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn an_edit_without_bytes_changes_nothing() {
-        let mut list = [lying(1, 0..4, true)];
+        let mut list = VecDeque::from([lying(1, 0..4, true)]);
         join(&mut list, &lying(1, 0..0, false));
         assert!(list[0].stands_on_all(&(0..4)));
     }

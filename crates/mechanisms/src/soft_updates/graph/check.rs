@@ -7,6 +7,7 @@ use super::{Graph, Node, NodeId};
 use cache::FlushEpoch;
 use env::IdMap;
 use format::{BlockNo, Extent, Ino};
+use std::collections::VecDeque;
 
 /// Of so many nodes a build with debug assertions compares everything at each flush.
 pub(super) const NODES_MAX: usize = 500;
@@ -55,7 +56,7 @@ impl Graph {
             assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
         }
         assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
-        let listed: usize = self.by_block.values().map(Vec::len).sum();
+        let listed: usize = self.by_block.values().map(VecDeque::len).sum();
         assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
         for (txn, op) in &self.operations {
             let own = left.remove(txn).unwrap_or_default();
