@@ -154,7 +154,8 @@ impl Usage {
         self.free.remove(&seg.0);
         self.empty.remove(&seg.0);
         let before = std::mem::replace(&mut self.at(seg).used, used);
-        self.tables += u32::from(used == Use::Table && before != Use::Table);
+        self.tables += u32::from(used == Use::Table);
+        self.tables -= u32::from(before == Use::Table);
     }
 
     /// As a checkpoint has it. `reusable`: both checkpoints say that it is free.
@@ -318,5 +319,23 @@ impl Usage {
             self.free.insert(*n);
         }
         ripe.into_iter().map(SegNo).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// After a crash a checkpoint says of a segment that it is the table's, which a head has taken
+    /// since: it is no part of what is kept for the table any more (I10).
+    #[test]
+    fn a_segment_that_was_the_tables_is_none_of_its_own() {
+        let mut usage = Usage::new(8, 8);
+        usage.claim(SegNo(0), Use::Table);
+        usage.claim(SegNo(0), Use::Table);
+        usage.claim(SegNo(1), Use::Table);
+        assert_eq!(usage.free_or_table(8), 8);
+        usage.claim(SegNo(0), Use::Open);
+        assert_eq!(usage.free_or_table(8), 7, "I10");
     }
 }
