@@ -112,6 +112,7 @@ impl Inner {
         let began = self.env.now();
         let _turn = self.turns.lock().await;
         loop {
+            self.check_failed()?;
             if purpose == Purpose::More && !self.state.borrow().may_hold_more(kept)? {
                 self.changed.wait().await;
                 continue;
@@ -147,9 +148,35 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
     use super::*;
     use crate::geometry::SegNo;
     use crate::policy::Candidate;
+    use crate::{FormatOptions, OpenOptions, Store};
+    use env::{Nanos, unless};
+
+    /// Who waits until others give back what is kept for them hears of it when the disk fails: they
+    /// may never give it back.
+    #[test]
+    fn who_waits_for_room_on_a_thin_volume_hears_of_a_failure() {
+        let mut world = sim::World::new(sim::Image::new(8 << 20));
+        sim::block_on(&mut world, |env, disk| async move {
+            let (segment_bytes, virtual_bytes) = (Some(32 << 10), Some(64 << 20));
+            let options = FormatOptions { segment_bytes, virtual_bytes, ..Default::default() };
+            crate::format(&disk, &options).await.unwrap();
+            let store = Store::open(env.clone(), disk, OpenOptions::default()).await.unwrap();
+            let soon = || env.sleep(Nanos::from_secs(5));
+            let n = store.group_blocks_max();
+            while unless(store.reserve(n), soon()).await.is_some() {}
+            let inner = store.inner.clone();
+            env.spawn(
+                "the disk fails",
+                async move { inner.fail(crate::snapshot::refused("gone")) },
+            );
+            let heard = unless(store.reserve(n), soon()).await;
+            assert!(matches!(heard, Some(Err(_))), "{heard:?}");
+        });
+    }
 
     #[test]
     fn users_get_the_room_of_a_pass_as_its_work_is_done() {
