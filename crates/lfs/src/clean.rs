@@ -157,7 +157,8 @@ impl Inner {
     fn candidates(&self) -> Vec<Candidate> {
         let s = self.state.borrow();
         let whole = self.geometry.packed();
-        let may = |g: &Segment| g.used == Use::Closed && g.live > 0 && g.live < whole;
+        let is_cleanable = |g: &Segment| g.used == Use::Closed && !g.unreadable;
+        let may = |g: &Segment| is_cleanable(g) && g.live > 0 && g.live < whole;
         let holes = |n: SegNo, g: &Segment| if s.may_plug(n) { whole - g.live } else { 0 };
         let residents = |n: SegNo, g: &Segment| {
             // A damaged table may lead to more of it than is counted as living.
@@ -440,6 +441,31 @@ mod tests {
         }
         store.flush().await.unwrap();
         store
+    }
+
+    /// What one pass has emptied is free only when that one has ended: who is to make room meanwhile
+    /// waits for it, and does not find, checkpoint after checkpoint, that nothing is to be gained.
+    #[test]
+    fn what_another_pass_holds_is_waited_for() {
+        block_on(&mut World::new(Image::new(DISK)), |env, disk| async move {
+            let inner = a_third_dead(env.clone(), disk).await.inner;
+            let pass = inner.passing.lock().await;
+            let victims = inner.candidates();
+            inner.keep_victims(&victims, true);
+            let mut all = Vec::new();
+            inner.survivors_of(victims[0].segment, &mut all).await.unwrap();
+            inner.move_in_steps(all, None).await.unwrap();
+            assert!(inner.state.borrow().usage.waiting_count() > 0, "it has emptied one");
+            let before = inner.state.borrow().stats.checkpoints;
+            let room = inner.clean_and_release(Policy::default(), 1);
+            let later = env.sleep(Nanos::from_secs(9));
+            assert_eq!(env::unless(room, later).await, None, "it waits");
+            assert_eq!(inner.state.borrow().stats.checkpoints, before);
+            inner.keep_victims(&victims, false);
+            drop(pass);
+            inner.clean_and_release(Policy::default(), 1).await.unwrap();
+            assert!(inner.state.borrow().usage.get(victims[0].segment).used == Use::Free);
+        });
     }
 
     /// A pass of idle time that ends, because somebody waits for room, does not make the store

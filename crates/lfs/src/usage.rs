@@ -135,6 +135,11 @@ impl Usage {
     pub(crate) fn waiting_count(&self) -> u32 {
         self.empty.len() as u32
     }
+    /// Of these, those that nobody holds: checkpoints are all that they wait for.
+    pub(crate) fn ripening_count(&self) -> u32 {
+        let held = |n: &&u32| self.segments[**n as usize].reads > 0;
+        (self.empty.len() - self.empty.iter().filter(held).count()) as u32
+    }
 
     /// Takes a free segment; None: there is none.
     pub(crate) fn take(&mut self, used: Use) -> Option<SegNo> {
