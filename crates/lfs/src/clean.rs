@@ -135,7 +135,8 @@ impl Inner {
         policy: Policy,
         wanted: u32,
     ) -> Result<(), DiskError> {
-        let waiting = self.state.borrow().usage.waiting_count();
+        // What another pass holds is not free before that one ends; this one waits for it.
+        let waiting = self.state.borrow().usage.ripening_count();
         let result = async {
             if waiting < wanted && self.options.cleaning != Cleaning::Off {
                 let wanted = wanted - waiting;
@@ -217,7 +218,7 @@ impl Inner {
             if self.is_disturbed(idle) {
                 return Ok(());
             }
-            self.survivors_of(c.segment, &mut survivors).await?;
+            self.survivors_if_readable(c.segment, &mut survivors).await?;
             self.worked(costs.read_of(c));
         }
         // Cold with cold: what was not written for long goes together.

@@ -201,8 +201,11 @@ impl Inner {
         self.env.spawn("blocks with ranges", async move {
             for v in blocks {
                 if let Err(e) = store.fold(v).await {
-                    store.fail(e);
-                    break;
+                    // What the disk cannot read keeps its ranges; all else goes on.
+                    tracing::warn!("block {}: {e}", v.0);
+                    if store.check_failed().is_err() {
+                        break;
+                    }
                 }
             }
             store.state.borrow_mut().folding = false;

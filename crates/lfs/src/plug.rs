@@ -134,7 +134,8 @@ impl Inner {
                 continue;
             }
             match self.plugs_of(t.segment, &mut left).await {
-                Ok(plugged) => held.push((t.segment, plugged)),
+                Ok(Some(plugged)) => held.push((t.segment, plugged)),
+                Ok(None) => self.state.borrow_mut().usage.reading(t.segment, false),
                 Err(e) => {
                     self.state.borrow_mut().usage.reading(t.segment, false);
                     result = Err(e);
@@ -165,13 +166,17 @@ impl Inner {
         may
     }
 
-    /// Writes blocks into a segment's holes, those one behind the other at once.
+    /// Writes blocks into a segment's holes, those one behind the other at once. None: the disk
+    /// cannot say what is in it.
     async fn plugs_of(
         &self,
         segment: SegNo,
         left: &mut impl Iterator<Item = Survivor>,
-    ) -> Result<(Target, Vec<Plug>), DiskError> {
-        let target = self.target(segment).await?;
+    ) -> Result<Option<(Target, Vec<Plug>)>, DiskError> {
+        let target = match self.target(segment).await {
+            Ok(target) => target,
+            Err(e) => return self.leave_alone(segment, &e).map(|()| None),
+        };
         let room = AMENDED_MAX - target.amended.len().min(AMENDED_MAX);
         let holes = target.holes.iter().take(room);
         let plugs: Vec<Plug> = holes.zip(left).map(|(to, block)| Plug { block, to: *to }).collect();
@@ -180,7 +185,7 @@ impl Inner {
             self.disk.write(run[0].to.byte(), blocks, Durability::Cached).await?;
         }
         self.state.borrow_mut().stats.plug_blocks += plugs.len() as u64;
-        Ok((target, plugs))
+        Ok(Some((target, plugs)))
     }
 
     /// What is in a segment, by its summaries and what was amended.

@@ -104,10 +104,9 @@ impl Inner {
                 break;
             }
             let _alone = self.passing.lock().await;
-            let segments = self.segments_of(&chain).await?;
-            self.keep(&segments, true);
+            let segments = self.hold_segments_of(&chain).await?;
             let result = self.lay(&chain, &segments, asked).await;
-            self.keep(&segments, false);
+            self.let_go(&segments);
             self.state.borrow_mut().to_move = 0;
             result?;
             self.issue(false);
@@ -125,22 +124,36 @@ impl Inner {
         s.spare() > least + admitted + wanted
     }
 
-    /// The closed segments in which its blocks lie now.
-    async fn segments_of(&self, chain: &Chain) -> Result<BTreeSet<SegNo>, DiskError> {
+    /// The closed segments in which its blocks lie now. Nobody is given one from the moment on in
+    /// which it is found, until it is let go (I13): to look for the others takes its time.
+    async fn hold_segments_of(&self, chain: &Chain) -> Result<BTreeSet<SegNo>, DiskError> {
         let mut all = BTreeSet::new();
         for v in &chain.blocks {
-            let place = self.where_now(*v).await?;
-            let segment = place.and_then(|p| self.geometry.segment_of(p));
-            let used = |s: &SegNo| self.state.borrow().usage.get(*s).used;
-            all.extend(segment.filter(|s| used(s) == Use::Closed));
+            let place = match self.where_now(*v).await {
+                Ok(place) => place,
+                Err(e) => {
+                    self.let_go(&all);
+                    return Err(e);
+                }
+            };
+            let s = &mut *self.state.borrow_mut();
+            let found = place.and_then(|p| self.geometry.segment_of(p));
+            let may = |seg: &SegNo| {
+                let found = s.usage.get(*seg);
+                found.used == Use::Closed && !found.unreadable
+            };
+            if let Some(seg) = found.filter(may)
+                && all.insert(seg)
+            {
+                s.usage.reading(seg, true);
+            }
         }
         Ok(all)
     }
 
-    /// Nobody is given these segments until they are let go (I13).
-    fn keep(&self, segments: &BTreeSet<SegNo>, keep: bool) {
+    fn let_go(&self, segments: &BTreeSet<SegNo>) {
         let s = &mut *self.state.borrow_mut();
-        segments.iter().for_each(|seg| s.usage.reading(*seg, keep));
+        segments.iter().for_each(|seg| s.usage.reading(*seg, false));
     }
 
     async fn lay(
@@ -155,7 +168,7 @@ impl Inner {
             if self.is_disturbed(Some(asked)) {
                 return Ok(());
             }
-            self.survivors_of(*segment, &mut of_one).await?;
+            self.survivors_if_readable(*segment, &mut of_one).await?;
             survivors.extend(of_one.drain(..).filter(|s| order.contains_key(&s.v.0)));
         }
         survivors.sort_by_key(|s: &Survivor| order[&s.v.0]);
@@ -176,5 +189,57 @@ impl Inner {
             graph.laid(chain, &places);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use crate::{BLOCK_BYTES, FormatOptions, Store};
+    use env::{Block, Disk, Durability};
+    use sim::timing::Constant;
+
+    async fn write(store: &Store, all: impl Iterator<Item = u64>) {
+        for v in all {
+            let block = vec![Block::zeroed(BLOCK_BYTES)];
+            store.write(v * BLOCK_BYTES as u64, block, Durability::Cached).await.unwrap();
+        }
+    }
+
+    /// While it is looked where the blocks of a chain lie, the first segment that was found empties:
+    /// it is not given away all the same.
+    #[test]
+    fn segments_are_held_from_when_they_are_found() {
+        let mut world = sim::World::new(sim::Image::new(8 << 20));
+        let ms = Nanos::from_millis(1);
+        world.set_timings(vec![Box::new(Constant::of(ms, ms, ms, 0))]);
+        sim::block_on(&mut world, |env, disk| async move {
+            let segment_bytes = Some(32 << 10);
+            let options = FormatOptions { segment_bytes, ..FormatOptions::default() };
+            crate::format(&disk, &options).await.unwrap();
+            let options = OpenOptions { table_pages: 2, ..OpenOptions::default() };
+            let store = Store::open(env.clone(), disk, options).await.unwrap();
+            // A segment, and so much that the table has many pages.
+            write(&store, 0..7).await;
+            write(&store, (0..900).map(|n| 100 + n * 7 % 900)).await;
+            store.checkpoint().await.unwrap();
+            // More pages in turn than are kept in memory.
+            let far = (0..300).map(|n| [100, 500, 900][n % 3]);
+            let blocks = std::iter::once(0).chain(far).map(Virt).collect();
+            let chain = Chain { blocks, breaks: Vec::new() };
+            let other = store.clone();
+            env.spawn("writer", async move {
+                write(&other, 0..7).await;
+                other.checkpoint().await.unwrap();
+                other.checkpoint().await.unwrap();
+            });
+            let before = store.stats().checkpoints;
+            let held = store.inner.hold_segments_of(&chain).await.unwrap();
+            assert_eq!(store.stats().checkpoints, before + 2, "all while it was looked for them");
+            let used = |seg: &SegNo| store.inner.state.borrow().usage.get(*seg).used;
+            assert!(held.iter().all(|seg| used(seg) == Use::Closed), "I13");
+            store.inner.let_go(&held);
+        });
     }
 }

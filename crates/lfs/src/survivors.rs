@@ -39,6 +39,29 @@ impl Inner {
         }
     }
 
+    /// The same of one that is to be emptied by itself. What the disk cannot read is left alone:
+    /// whoever asks for it hears of it, and all else goes on. Errors: the store has failed.
+    pub(crate) async fn survivors_if_readable(
+        &self,
+        segment: SegNo,
+        out: &mut Vec<Survivor>,
+    ) -> Result<(), DiskError> {
+        let before = out.len();
+        if let Err(e) = self.survivors_of(segment, out).await {
+            out.truncate(before);
+            self.leave_alone(segment, &e)?;
+        }
+        Ok(())
+    }
+
+    /// This segment is neither emptied nor plugged any more. Errors: the store has failed.
+    pub(crate) fn leave_alone(&self, segment: SegNo, e: &DiskError) -> Result<(), DiskError> {
+        self.check_failed()?;
+        tracing::warn!("segment {} cannot be read, and is left as it is: {e}", segment.0);
+        self.state.borrow_mut().usage.is_unreadable(segment);
+        Ok(())
+    }
+
     /// What lives in a segment of which it is known what was put there, with what memory has of it.
     async fn named_of(&self, segment: SegNo) -> Result<Option<Vec<Named>>, DiskError> {
         let puts = {

@@ -33,6 +33,8 @@ pub(crate) struct Segment {
     pub(crate) reads: u32,
     /// The head that filled it, and the stamp when that began; until it has emptied.
     filled: Option<(u8, u64)>,
+    /// The disk could not read it.
+    pub(crate) unreadable: bool,
 }
 
 /// How segments are filled.
@@ -86,6 +88,7 @@ impl Usage {
             closed: 0,
             reads: 0,
             filled: None,
+            unreadable: false,
         };
         Usage {
             segments: vec![one; segments as usize],
@@ -149,7 +152,7 @@ impl Usage {
         self.last = seg.0;
         let s = self.at(seg);
         assert!(s.used == Use::Free && s.live == 0 && s.reads == 0, "I2: it is free: {s:?}");
-        (s.used, s.youngest, s.filled) = (used, 0, None);
+        (s.used, s.youngest, s.filled, s.unreadable) = (used, 0, None, false);
         self.tables += u32::from(used == Use::Table);
         Some(seg)
     }
@@ -181,6 +184,11 @@ impl Usage {
     /// A head begins to fill it.
     pub(crate) fn fill(&mut self, seg: SegNo, head: u8, stamp: u64) {
         self.at(seg).filled = Some((head, stamp));
+    }
+
+    /// The disk could not read it: what lives there is left there, until it is written again.
+    pub(crate) fn is_unreadable(&mut self, seg: SegNo) {
+        self.at(seg).unreadable = true;
     }
 
     /// The head that fills or filled it, if that was since the store was opened.
