@@ -444,8 +444,8 @@ mod tests {
         store
     }
 
-    /// What one pass has emptied is free only when that one has ended: who is to make room meanwhile
-    /// waits for it, and does not find, checkpoint after checkpoint, that nothing is to be gained.
+    /// What one pass has emptied is free only when that one has ended: who is to make room
+    /// meanwhile waits for it, and does not find that nothing is to be gained.
     #[test]
     fn what_another_pass_holds_is_waited_for() {
         block_on(&mut World::new(Image::new(DISK)), |env, disk| async move {

@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    /// While it is looked where the blocks of a chain lie, the first segment that was found empties:
-    /// it is not given away all the same.
+    /// While it is looked where the blocks of a chain lie, the first segment that was found
+    /// empties: it is not given away all the same.
     #[test]
     fn segments_are_held_from_when_they_are_found() {
         let mut world = sim::World::new(sim::Image::new(8 << 20));
