@@ -31,6 +31,9 @@ pub struct FormatOptions {
 /// Virtual blocks at most.
 const VIRTUAL_BLOCKS_MAX: u64 = 1 << 40;
 
+/// Segments at most: each has a place in every checkpoint.
+const SEGMENTS_MAX: u64 = 1 << 20;
+
 /// A segment's size at most, if nobody asked for one: the cleaner holds a few in memory.
 const SEGMENT_BYTES_MAX: u64 = 16 << 20;
 
@@ -60,7 +63,15 @@ pub fn shape(disk_bytes: u64, options: &FormatOptions) -> Result<Geometry, Strin
     }
     let segment_blocks = (segment_bytes / BLOCK) as u32;
     let blocks = (disk_bytes / BLOCK).saturating_sub(FIRST + 1);
-    let segments = (blocks / u64::from(segment_blocks)).min(1 << 20) as u32;
+    let segments = blocks / u64::from(segment_blocks);
+    if segments > SEGMENTS_MAX {
+        let least = (disk_bytes / SEGMENTS_MAX).next_power_of_two().max(segment_bytes + BLOCK);
+        return Err(format!(
+            "{segments} segments of {segment_bytes} bytes: at most {SEGMENTS_MAX}, so at least \
+             {least} bytes each (--segment-size)"
+        ));
+    }
+    let segments = segments as u32;
     let by_size = if segments < SEGMENTS_FOR_CLASSES { 2 } else { Lifespans::CLASSES as u8 };
     let heads = options.heads.unwrap_or(by_size);
     if !(2..=8).contains(&heads) {

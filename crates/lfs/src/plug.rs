@@ -123,6 +123,7 @@ impl Inner {
         targets: &[Candidate],
         survivors: Vec<Survivor>,
     ) -> Result<(), DiskError> {
+        let block = self.state.borrow().planner.costs().block;
         let mut left = survivors.into_iter().peekable();
         let mut held = Vec::new();
         let mut result = Ok(());
@@ -134,7 +135,10 @@ impl Inner {
                 continue;
             }
             match self.plugs_of(t.segment, &mut left).await {
-                Ok(Some(plugged)) => held.push((t.segment, plugged)),
+                Ok(Some(plugged)) => {
+                    self.worked(block * plugged.1.len() as f64);
+                    held.push((t.segment, plugged));
+                }
                 Ok(None) => self.state.borrow_mut().usage.reading(t.segment, false),
                 Err(e) => {
                     self.state.borrow_mut().usage.reading(t.segment, false);

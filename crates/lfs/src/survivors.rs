@@ -1,6 +1,6 @@
 //! What lives in a victim, and its bytes: second of the cleaner's verbs. A segment is read as a
-//! whole, and its summaries say what was put where; or, if that is known and some of it is in
-//! memory, only what is not. It moves nothing.
+//! whole, and its summaries say what was put where; or, if that is known, only what lives there and
+//! is not in memory, in runs, whichever is quicker. It moves nothing.
 
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::Costs;
@@ -66,8 +66,7 @@ impl Inner {
     async fn named_of(&self, segment: SegNo) -> Result<Option<Vec<Named>>, DiskError> {
         let puts = {
             let s = self.state.borrow();
-            let known = s.residents.contents_of(segment).filter(|_| s.residents.of(segment) > 0);
-            let Some(puts) = known else { return Ok(None) };
+            let Some(puts) = s.residents.contents_of(segment) else { return Ok(None) };
             puts.to_vec()
         };
         let plugged = self.amended(segment).await?;

@@ -103,7 +103,9 @@ pub(crate) async fn load(
         scrub.run(options.scrub_every);
     }
     let trimmer = Trimmer::new(&ufs);
-    trimmer.run(options.discards && !read_only);
+    // A store keeps what was freed until it hears of it; in its own mode it does from each group.
+    let kept_below = probe.in_segments && options.mode.info().keeps != Keeps::Segments;
+    trimmer.run((options.discards || kept_below) && !read_only);
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();

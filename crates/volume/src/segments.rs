@@ -53,13 +53,28 @@ impl StoreKind for Segments {
     }
 }
 
-/// Does a log-structured store begin here? Errors: the device's.
+/// Does a log-structured store begin here? One whose first block is lost is known by the copy of its
+/// superblock, unless something else has been made in its place. Errors: the device's.
 pub async fn is_store(disk: &Rc<dyn Disk>) -> Result<bool, DiskError> {
     if disk.size_bytes() < lfs::BLOCK_BYTES as u64 {
         return Ok(false);
     }
-    let first = disk.read(0, vec![Block::zeroed(lfs::BLOCK_BYTES)]).await?;
-    Ok(first[0].bytes().starts_with(&lfs::MAGIC))
+    let first = disk.read(0, vec![Block::zeroed(lfs::BLOCK_BYTES)]).await;
+    let copy = async || lfs::superblock(disk).await.is_ok();
+    match first {
+        Ok(blocks) if is_lost(blocks[0].bytes()) => Ok(copy().await),
+        Ok(blocks) => Ok(blocks[0].bytes().starts_with(&lfs::MAGIC)),
+        Err(_) if copy().await => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+/// Is there nothing that anybody would look for in a disk's first block of 4 KiB: no store's or
+/// volume's superblock, and no table of partitions?
+pub fn is_lost(first: &[u8]) -> bool {
+    let known: [(usize, &[u8]); 3] =
+        [(0, &lfs::MAGIC), (1024 + 56, &[0x53, 0xef]), (510, &[0x55, 0xaa])];
+    known.iter().all(|(at, magic)| !first[*at..].starts_with(magic))
 }
 
 impl FoundStore for FoundSegments {

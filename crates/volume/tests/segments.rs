@@ -104,3 +104,24 @@ fn one_store_at_a_time_frees_what_a_deleted_snapshot_has_had() {
     assert_eq!(epochs.len(), 1, "the store that recovery opened writes no log: {epochs:?}");
     assert_eq!(wrong_with(world.disk), Vec::<String>::new());
 }
+
+/// A store whose first block is lost is known, and used, by the copy of its superblock; where something
+/// else has been made in its place, it is not.
+#[test]
+fn a_lost_first_block_leaves_the_copy() {
+    let mut disk = made();
+    disk.write(0, &[0; BLOCK_BYTES]);
+    let mut world = World::new(disk);
+    let is_store = |world: &mut World| {
+        block_on(world, |_, disk| async move { volume::is_store(&disk).await.unwrap() })
+    };
+    assert!(is_store(&mut world));
+    block_on(&mut world, |env, _| async move {
+        let volume = opened(env).await;
+        make_files(&volume).await;
+        volume.close().await.unwrap();
+    });
+    assert!(is_store(&mut world));
+    world.disk.write(1024 + 56, &[0x53, 0xef]);
+    assert!(!is_store(&mut world));
+}

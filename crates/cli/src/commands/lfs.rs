@@ -234,15 +234,27 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
     Ok(Outcome::Done)
 }
 
-/// Does a log-structured store begin in this file?
+/// Does a log-structured store begin in this file? One whose first block is lost is known by the copy
+/// of its superblock.
 pub fn is_store(image: &Path) -> Result<bool, Failure> {
     let file = crate::disk::open(image, true)?;
     if file.is_bucket() {
         return Ok(true);
     }
-    let mut magic = [0; lfs::MAGIC.len()];
-    let read = file.size_bytes() >= 8 && file.read_at(0, &mut magic).is_ok();
-    Ok(read && magic == lfs::MAGIC)
+    let block = |at: u64| {
+        let mut block = vec![0; lfs::BLOCK_BYTES];
+        file.read_at(at, &mut block).is_ok().then_some(block)
+    };
+    let blocks = file.size_bytes() / lfs::BLOCK_BYTES as u64;
+    let last = || block((blocks - 1) * lfs::BLOCK_BYTES as u64);
+    let is_one = |b: Vec<u8>| b.starts_with(&lfs::MAGIC);
+    Ok(match blocks {
+        0 => false,
+        _ => match block(0) {
+            Some(first) if !volume::is_lost(&first) => is_one(first),
+            _ => last().is_some_and(is_one),
+        },
+    })
 }
 
 /// The volume, read through its store.

@@ -27,6 +27,7 @@ mod rig;
 mod segments;
 mod seltzer;
 mod skew;
+mod small_and_large;
 mod small_files;
 mod tpcb;
 mod traffic;
@@ -164,6 +165,11 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "log-file-sizes",
         what: "making and removing files by their size, in a log-structured store (seltzer-1995)",
         run: log_beside_ffs::by_size,
+    },
+    Experiment {
+        name: "small-and-large",
+        what: "many small files, and a large one in order and at random (rosenblum-1992)",
+        run: small_and_large::small_and_large,
     },
     Experiment {
         name: "clusters",
@@ -349,6 +355,11 @@ mod tests {
     #[test]
     fn small_files_are_made_and_removed_faster_in_a_log() {
         holds("log-file-sizes", &[12, 13], 1);
+    }
+
+    #[test]
+    fn a_log_makes_small_files_and_writes_at_random_faster() {
+        holds("small-and-large", &[0], 2);
     }
 
     #[test]
