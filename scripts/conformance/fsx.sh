@@ -32,6 +32,27 @@ T
   fsx_start off "$times" "$seed" lfs && runs+=("off lfs")
   # shellcheck disable=SC2086
   for uring in "${runs[@]}"; do fsx_end $uring; done
+  [ -n "$QUICK" ] || fsx_inside "$ops" "$seed"
+}
+
+# Without a kernel in between, which over FUSE neither takes ranges out of files nor puts any in: the same library, on
+# volumes of ext4 with large and small blocks.
+fsx_inside() {
+  local ops=$1 seed=$2 image=$WORK/fsx-inside.img mode block name
+  cargo build -q -p cairn-host --example fsx ${PROFILE:+--profile "$PROFILE"} || { fail "fsx: the example does not build"; return; }
+  while read -r mode block; do
+    name="fsx inside, mode $mode, blocks of $block bytes"
+    rm -f "$image"; truncate -s 64M "$image"
+    check "$name: mke2fs" mke2fs -q -F -t ext4 -b "$block" "$image" || return
+    check "$name" "$BUILT/examples/fsx" "$image" "$mode" $((ops / 4)) "$seed"
+    check "$name: e2fsck" fsck_clean "$image"
+  done <<'L'
+unified 4096
+unified 1024
+ordered 1024
+async 4096
+L
+  rm -f "$image"
 }
 
 # Operations of one run.

@@ -23,6 +23,10 @@ pub const PLANTS: &[&str] = &[
 /// Those that show on volumes of any kind, in modes that promise something of contents.
 pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
 
+/// One more, of modes that promise contents as they were after some operation: elsewhere half a move
+/// looks like a write that is not durable.
+pub const PLANTS_OF_CONTENTS: &[&str] = &[SHIFTED_IN_TWO];
+
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,
 /// they come after the node there, so that a replay ends with them.
 pub const PLANTS_IN_PLACE: &[&str] = &[REUSED_EARLY];
@@ -50,6 +54,9 @@ pub(crate) const INLINE_DROPPED: &str = "inline-dropped-early";
 pub(crate) const VALUE_IN_TWO: &str = "value-in-two";
 /// An unwritten extent is written in one transaction, and its contents are the next one's.
 pub(crate) const MARKED_EARLY: &str = "unwritten-marked-early";
+/// A range of a file is inserted or taken out by two transactions, with half of what follows moved
+/// in between.
+pub(crate) const SHIFTED_IN_TWO: &str = "range-shifted-in-two";
 
 impl Ext {
     /// What a transaction has changed and not sealed yet. With the bug that is about it, all from

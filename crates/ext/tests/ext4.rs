@@ -186,7 +186,7 @@ fn churn(w: &mut World, v: &Vol, rng: &mut Rng, files: &mut BTreeMap<String, Vec
         let names: Vec<String> = files.keys().cloned().collect();
         let some =
             (!names.is_empty()).then(|| names[rng.below(names.len() as u64) as usize].clone());
-        match (rng.below(8), some) {
+        match (rng.below(10), some) {
             (0 | 1, _) | (_, None) => {
                 let name =
                     format!("{}-{n}-{}", "n".repeat(rng.below(60) as usize), rng.below(1 << 30));
@@ -229,6 +229,10 @@ fn churn(w: &mut World, v: &Vol, rng: &mut Rng, files: &mut BTreeMap<String, Vec
                     all.resize(from + len, 0);
                 }
             }
+            (n @ (6 | 7), Some(name)) => {
+                let ino = child(w, v, dir, &name);
+                shift(w, v, ino, (n == 6, rng), files.get_mut(&name).unwrap());
+            }
             (_, Some(name)) => {
                 let ino = child(w, v, dir, &name);
                 let all = files.get_mut(&name).unwrap();
@@ -240,6 +244,26 @@ fn churn(w: &mut World, v: &Vol, rng: &mut Rng, files: &mut BTreeMap<String, Vec
             }
         }
     }
+}
+
+/// Takes blocks out of a file, or puts some in.
+fn shift(w: &mut World, v: &Vol, ino: u32, (out, rng): (bool, &mut Rng), all: &mut Vec<u8>) {
+    let bs = v.block_bytes();
+    let from = bs * rng.below((all.len() / bs) as u64 + 2) as usize;
+    let len = bs * (1 + rng.below(40) as usize);
+    let op = if out { SpaceOp::CollapseRange } else { SpaceOp::InsertRange };
+    let fits = if out { from + len < all.len() } else { from < all.len() };
+    let r = Request::Space { ino, op, offset: from as u64, len: len as u64 };
+    match w.call(v, r) {
+        Ok(_) if out => drop(all.drain(from..from + len)),
+        Ok(_) => drop(all.splice(from..from, vec![0; len])),
+        Err(e) => {
+            let right = if fits { FsError::NotSupported } else { FsError::Invalid };
+            assert!(e == right && (!fits || !v.ext.geometry().extents), "{e:?} for {from}, {len}");
+            return;
+        }
+    }
+    assert!(fits, "{from}, {len} of {}", all.len());
 }
 
 fn child(w: &mut World, v: &Vol, dir: u32, name: &str) -> u32 {
@@ -318,6 +342,57 @@ fn trees_grow_and_shrink() {
     let free = w.superblock().free_blocks();
     let v = w.open(Mode::Async);
     assert_eq!(w.free_blocks(&v), free);
+}
+
+/// A file of so many pieces that its tree has three levels: blocks taken out at its beginning, put
+/// in within a piece and at the end of a leaf; and what was allocated behind its end comes along.
+#[test]
+fn ranges_are_taken_out_and_put_in() {
+    const K: u64 = 1024;
+    let mut w = World::mke2fs(64 << 20, &["-t", "ext4", "-b", "1024"]);
+    let v = w.open(Mode::Async);
+    let f = w.file(&v, ROOT, "f");
+    let mut all = vec![0; 3000 * K as usize];
+    for n in (0..3000u64).rev().step_by(2).chain((0..3000).step_by(5)) {
+        let (at, data) = (n * K, pattern(n, K as usize));
+        assert_eq!(w.write(&v, f, at, &data), Ok(K as u32));
+        all[at as usize..][..K as usize].copy_from_slice(&data);
+    }
+    let space = |op, offset, len| Request::Space { ino: f, op, offset, len };
+    let ahead = SpaceOp::Allocate { keep_size: true };
+    w.call(&v, space(ahead, 3010 * K, 20 * K)).unwrap();
+    for (out, at, blocks) in [
+        (true, 0, 1),
+        (false, 100, 3),
+        (true, 84, 900),
+        (false, 0, 700),
+        (true, 2000, 1),
+        (false, 2790, 1),
+    ] {
+        let op = if out { SpaceOp::CollapseRange } else { SpaceOp::InsertRange };
+        w.call(&v, space(op, at * K, blocks * K)).unwrap();
+        let (from, len) = ((at * K) as usize, (blocks * K) as usize);
+        if out {
+            all.drain(from..from + len);
+        } else {
+            all.splice(from..from, vec![0; len]);
+        }
+        assert!(contents(&mut w, &v, f) == all, "{out} at {at}");
+        w.sync(&v).unwrap();
+        w.judge(&format!("{op:?} at {at}"));
+    }
+    let last = all.len() as u64 / K - 1;
+    for (op, at, len, why) in [
+        (SpaceOp::CollapseRange, last * K, K, FsError::Invalid),
+        (SpaceOp::CollapseRange, 100, K, FsError::Invalid),
+        (SpaceOp::InsertRange, K, 100, FsError::Invalid),
+        (SpaceOp::InsertRange, (last + 1) * K, K, FsError::Invalid),
+        (SpaceOp::InsertRange, 0, (1 << 42) - K, FsError::FileTooBig),
+        (SpaceOp::InsertRange, 0, 1 << 63, FsError::FileTooBig),
+    ] {
+        assert_eq!(w.call(&v, space(op, at, len)).err(), Some(why), "{op:?} at {at}, {len}");
+    }
+    w.close_and_judge(v, "refusals");
 }
 
 fn attribute(w: &mut World, v: &Vol, ino: u32, name: &[u8]) -> Result<Vec<u8>, FsError> {

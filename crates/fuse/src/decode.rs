@@ -317,8 +317,10 @@ impl Parts<'_> {
             0 => SpaceOp::Allocate { keep_size: false },
             1 => SpaceOp::Allocate { keep_size: true },
             3 => SpaceOp::PunchHole,
+            8 => SpaceOp::CollapseRange,
             0x10 => SpaceOp::ZeroRange { keep_size: false },
             0x11 => SpaceOp::ZeroRange { keep_size: true },
+            0x20 => SpaceOp::InsertRange,
             _ => return Decoded::Now(ENOTSUP),
         };
         let request = Request::Space { ino: self.ino(), op, offset, len };

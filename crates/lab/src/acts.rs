@@ -27,6 +27,10 @@ pub enum Act {
     Punch(String, u64, u64),
     /// Space for so many bytes at an offset; true: the file's length stays.
     Allocate(String, u64, u64, bool),
+    /// So many bytes at an offset taken out, whole blocks of a file with extents.
+    Collapse(String, u64, u64),
+    /// So many bytes of a hole put in at an offset, the same.
+    Insert(String, u64, u64),
     /// An attribute of so many bytes of one value.
     Attribute(String, usize, u8),
     Fsync(String),
@@ -93,6 +97,7 @@ impl Act {
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {
             Act::Truncate(p, _) | Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
+            Act::Collapse(p, ..) | Act::Insert(p, ..) => Some(p),
             _ => self.written().map(|w| w.0),
         }
     }
@@ -118,6 +123,8 @@ impl Act {
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Collapse(p, ..)
+            | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
             | Act::Attribute(p, ..)
             | Act::Fsync(p)
@@ -141,6 +148,8 @@ impl Act {
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Collapse(p, ..)
+            | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
             | Act::Attribute(p, ..)
             | Act::Fsync(p)
@@ -205,13 +214,11 @@ impl Act {
                     kill_suid: false,
                 }
             }
-            Act::Punch(_, offset, len) => {
-                let op = SpaceOp::PunchHole;
-                Request::Space { ino: inos[0], op, offset: *offset, len: *len }
-            }
-            Act::Allocate(_, offset, len, keep_size) => {
-                let op = SpaceOp::Allocate { keep_size: *keep_size };
-                Request::Space { ino: inos[0], op, offset: *offset, len: *len }
+            Act::Punch(_, at, len) => space(inos[0], SpaceOp::PunchHole, *at, *len),
+            Act::Collapse(_, at, len) => space(inos[0], SpaceOp::CollapseRange, *at, *len),
+            Act::Insert(_, at, len) => space(inos[0], SpaceOp::InsertRange, *at, *len),
+            Act::Allocate(_, at, len, keep_size) => {
+                space(inos[0], SpaceOp::Allocate { keep_size: *keep_size }, *at, *len)
             }
             Act::Attribute(_, len, value) => set_attribute(inos[0], vec![*value; *len]),
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
@@ -222,6 +229,10 @@ impl Act {
             Act::Pause(_) => Request::StatFs,
         }
     }
+}
+
+fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
+    Request::Space { ino, op, offset, len }
 }
 
 /// The attribute that acts set.

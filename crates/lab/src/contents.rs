@@ -70,6 +70,29 @@ impl Contents {
             self.drop_if_zero(n, true);
         }
     }
+    /// Takes a range that it has out; what follows moves to its place.
+    pub fn collapse(&mut self, at: u64, len: u64) {
+        assert!(at + len <= self.len, "a range of its own");
+        self.zero(at..at + len);
+        let mut new = Contents { len: self.len - len, pages: BTreeMap::new() };
+        for (run, byte) in self.runs() {
+            let to = if run.start < at { run.start } else { run.start - len };
+            new.write(to, &vec![byte; (run.end - run.start) as usize]);
+        }
+        *self = new;
+    }
+    /// Puts zeros before what lies at `at`, which moves behind them.
+    pub fn insert(&mut self, at: u64, len: u64) {
+        let mut new = Contents { len: self.len + len, pages: BTreeMap::new() };
+        for (run, byte) in self.runs() {
+            let stays = run.start..run.end.min(at);
+            let moves = run.start.max(at)..run.end;
+            for (part, by) in [(stays, 0), (moves, len)].into_iter().filter(|p| !p.0.is_empty()) {
+                new.write(part.start + by, &vec![byte; (part.end - part.start) as usize]);
+            }
+        }
+        *self = new;
+    }
     fn drop_if_zero(&mut self, n: u64, may_be: bool) {
         if may_be && is_zero(&self.pages[&n][..]) {
             self.pages.remove(&n);
@@ -167,7 +190,15 @@ mod tests {
             for _ in 0..60 {
                 let (at, len) = (rng.below(20_000), rng.below(9000));
                 let end = (at + len) as usize;
-                match rng.below(5) {
+                match rng.below(7) {
+                    5 if (at + len) <= a.len() => {
+                        a.collapse(at, len);
+                        b.drain(at as usize..end);
+                    }
+                    6 if at <= a.len() => {
+                        a.insert(at, len);
+                        b.splice(at as usize..at as usize, vec![0; len as usize]);
+                    }
                     0 => {
                         a.resize(at);
                         b.resize(at as usize, 0);

@@ -6,7 +6,9 @@ use crate::acts::Act;
 use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
-use crate::scenario::{EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SPLITS, VALUES, WIDE, seeds};
+use crate::scenario::{
+    EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, seeds,
+};
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
 use serde::Serialize;
@@ -292,7 +294,7 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
     let names = crate::scenarios().iter().map(|s| s.0);
     let cleans = o.setting.in_segments();
     let has = |n: &&str| {
-        (ext4 || ![EXTENTS, SPLITS].contains(n))
+        (ext4 || ![EXTENTS, SPLITS, SHIFTS].contains(n))
             && (ext4 || !o.setting.is_prefix() || *n != GROUPS)
             && (cleans || !OF_STORES.contains(n))
             && (o.setting.has_inline_data() || *n != INLINE)

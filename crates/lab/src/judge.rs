@@ -273,6 +273,8 @@ pub(crate) fn synced(
             | Act::WriteSync(p, ..)
             | Act::Punch(p, ..)
             | Act::Allocate(p, ..)
+            | Act::Collapse(p, ..)
+            | Act::Insert(p, ..)
             | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
             Act::Rename(a, b) | Act::Whiteout(a, b) => {

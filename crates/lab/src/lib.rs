@@ -54,7 +54,7 @@ pub use contents::Contents;
 pub use damaged::use_damaged;
 pub use model::Model;
 pub use scenario::{
-    CLEANING, EXTENTS, FULL, GROUPS, INLINE, OF_STORES, SPLITS, THIN, VALUES, scenarios,
+    CLEANING, EXTENTS, FULL, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, THIN, VALUES, scenarios,
 };
 pub use setting::WITH;
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

@@ -137,6 +137,22 @@ impl Model {
                 bytes.resize(bytes.len().max(end));
                 Ok(())
             }
+            Act::Collapse(p, offset, len) => {
+                let bytes = self.file(p)?;
+                if offset + len >= bytes.len() {
+                    return Err(FsError::Invalid);
+                }
+                bytes.collapse(*offset, *len);
+                Ok(())
+            }
+            Act::Insert(p, offset, len) => {
+                let bytes = self.file(p)?;
+                if *offset >= bytes.len() {
+                    return Err(FsError::Invalid);
+                }
+                bytes.insert(*offset, *len);
+                Ok(())
+            }
             Act::Attribute(p, len, value) => {
                 let id = self.find(p)?;
                 self.attributes.insert(id, (*len, *value));

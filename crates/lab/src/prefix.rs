@@ -403,13 +403,18 @@ impl<'a> Lane<'a> {
         least: u64,
         bs: u64,
     ) -> Vec<Later> {
-        let mut all = Vec::new();
+        let (mut all, mut shifts) = (Vec::new(), Vec::new());
         for (i, act) in self.acts.iter().enumerate().skip(k) {
             let about = |p: &str| models[i].find(p).ok() == Some(id);
             if !act.changed_file().is_some_and(about) {
                 continue;
             }
             let Node::File(old) = models[i].node(id) else { continue };
+            if let Some(shift) = Shift::of(act) {
+                shifts.push(shift);
+                continue;
+            }
+            let first = all.len();
             // What lies behind a file's end is zeroed within its block.
             let zeros_from = |from: u64| {
                 let (to, byte) = (from.next_multiple_of(bs), 0);
@@ -432,9 +437,49 @@ impl<'a> Lane<'a> {
                 }
                 _ => (),
             }
+            // In which blocks that was before others were put in or taken out.
+            let here = all.split_off(first);
+            all.extend(here.into_iter().flat_map(|l| before(&shifts, l)));
         }
         all
     }
+}
+
+/// So many bytes put in at a place, or taken out.
+#[derive(Clone, Copy)]
+enum Shift {
+    In(u64, u64),
+    Out(u64, u64),
+}
+
+impl Shift {
+    fn of(act: &Act) -> Option<Shift> {
+        match act {
+            Act::Insert(_, at, len) => Some(Shift::In(*at, *len)),
+            Act::Collapse(_, at, len) => Some(Shift::Out(*at, *len)),
+            _ => None,
+        }
+    }
+    /// Where a range lay before it; what was put in lay nowhere.
+    fn undone(self, l: Later) -> impl Iterator<Item = Later> {
+        let (at, from, up, down) = match self {
+            Shift::In(at, len) => (at, at + len, 0, len),
+            Shift::Out(at, len) => (at, at, len, 0),
+        };
+        let stays = Later { from: l.from, to: l.to.min(at), byte: l.byte };
+        let moved = Later {
+            from: l.from.max(from) + up - down,
+            to: (l.to + up).saturating_sub(down),
+            byte: l.byte,
+        };
+        [stays, moved].into_iter().filter(|l| l.from < l.to)
+    }
+}
+
+/// Where a range lay before all of these.
+fn before(shifts: &[Shift], l: Later) -> Vec<Later> {
+    let undo = |all: Vec<Later>, s: &Shift| all.into_iter().flat_map(|l| s.undone(l)).collect();
+    shifts.iter().rev().fold(vec![l], undo)
 }
 
 /// Bytes that a later act writes.

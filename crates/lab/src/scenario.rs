@@ -26,6 +26,7 @@ mod neighbours;
 mod postmark;
 mod scaled;
 mod sharing;
+mod shifts;
 mod short_lives;
 mod shuffle;
 mod splits;
@@ -101,6 +102,8 @@ impl Script {
 pub const EXTENTS: &str = "extents";
 /// The second of them.
 pub const SPLITS: &str = "splits";
+/// The third.
+pub const SHIFTS: &str = "shifts";
 /// The scenario for volumes with `inline_data` alone.
 pub const INLINE: &str = "inline";
 /// The scenario whose files depend on how many blocks an indirect one maps.
@@ -177,6 +180,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
+        (SHIFTS, "ext4: ranges taken out of files and put in, among writes, holes and cuts"),
         (
             INLINE,
             "inline_data: small files and directories in their inodes, and what outgrows them",
@@ -291,6 +295,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "moved" => moved::script(seed),
         EXTENTS => extents::script(seed),
         SPLITS => splits::script(seed),
+        SHIFTS => shifts::script(seed),
         GROUPS => groups::script(seed),
         INLINE => inline::script(seed),
         VALUES => values::script(seed),

@@ -99,6 +99,15 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             let how = if *keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
             Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
         }
+        // A kernel refuses both over FUSE.
+        Act::Collapse(p, offset, len) => {
+            let how = FallocateFlags::COLLAPSE_RANGE;
+            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
+        Act::Insert(p, offset, len) => {
+            let how = FallocateFlags::INSERT_RANGE;
+            Ok(fallocate(write().open(at(p))?, how, *offset, *len)?)
+        }
         Act::Attribute(p, len, value) => {
             let value = vec![*value; *len];
             Ok(setxattr(at(p), "user.attribute", &value, XattrFlags::empty())?)

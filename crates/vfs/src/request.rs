@@ -159,6 +159,12 @@ pub enum SpaceOp {
         /// Leave the length alone.
         keep_size: bool,
     },
+    /// Take the range out of the file; what follows moves to its place. Whole blocks, which end
+    /// before the file does.
+    CollapseRange,
+    /// Put a hole before what lies at the offset, which moves behind it. Whole blocks, within the
+    /// file.
+    InsertRange,
 }
 
 /// What lseek looks for.

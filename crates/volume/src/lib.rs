@@ -44,6 +44,7 @@ mod trimmer;
 pub use ext::PLANTS as LAYOUT_PLANTS;
 pub use ext::PLANTS_ANYWHERE as LAYOUT_PLANTS_ANYWHERE;
 pub use ext::PLANTS_IN_PLACE as LAYOUT_PLANTS_IN_PLACE;
+pub use ext::PLANTS_OF_CONTENTS as LAYOUT_PLANTS_OF_CONTENTS;
 
 pub use bucket::TakeOver;
 /// Bugs of the checker beside service, in modes that have it run after a crash.

@@ -8,7 +8,7 @@ use lab::crash::{CrashOptions, CrashReport, explore_ways, replay};
 use lab::{Setting, VolumeKind, machines};
 use volume::{
     AfterCrash, CHECKER_PLANTS, Commit, Contents, INTENT_PLANTS, Keeps, LAYOUT_PLANTS,
-    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, Mode, ModeOption,
+    LAYOUT_PLANTS_ANYWHERE, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS, Mode, ModeOption,
 };
 
 /// The command.
@@ -120,6 +120,7 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         let about = match o.plant.0 {
             Some("directory-split-in-two") => lab::SPLITS,
             Some("descriptor-left-behind") => lab::GROUPS,
+            Some("range-shifted-in-two") => lab::SHIFTS,
             Some("value-in-two") => {
                 o.setting = o.setting.with_values();
                 lab::VALUES
@@ -293,11 +294,15 @@ fn plants_of(mode: Mode) -> impl Iterator<Item = &'static str> {
     // Elsewhere contents are not promised, or what returned is durable before anything is freed.
     let promises = mode.is_atomic() && mode.info().contents != Contents::Any;
     let anywhere = if promises || gives_back { LAYOUT_PLANTS_ANYWHERE } else { &[] };
-    plants.chain(layout).chain(more).chain(anywhere).copied()
+    let keeps = !matches!(mode.info().contents, Contents::Any | Contents::OrderedIfAsked);
+    let moves = if mode.is_atomic() && keeps { LAYOUT_PLANTS_OF_CONTENTS } else { &[] };
+    plants.chain(layout).chain(more).chain(anywhere).chain(moves).copied()
 }
 
 fn is_of_layout(plant: &&str) -> bool {
-    LAYOUT_PLANTS.contains(plant) || LAYOUT_PLANTS_IN_PLACE.contains(plant)
+    [LAYOUT_PLANTS, LAYOUT_PLANTS_IN_PLACE, LAYOUT_PLANTS_OF_CONTENTS]
+        .iter()
+        .any(|plants| plants.contains(plant))
 }
 
 fn plant_of(a: &CrashArgs, mode: Mode) -> Result<Plant, Failure> {

@@ -7,6 +7,7 @@ mod find;
 mod grow;
 mod indirect;
 mod punch;
+mod shift;
 mod tree;
 mod write;
 

@@ -34,7 +34,7 @@ const MORE: usize = 2;
 const ROOT_BYTES: usize = 60;
 
 /// A node on the way to a file block.
-struct Node {
+pub(super) struct Node {
     buf: Buf,
     /// Its bytes in the block.
     bytes: Range<usize>,
@@ -47,7 +47,7 @@ impl Node {
     fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
         f(&self.buf.bytes()[self.bytes.clone()])
     }
-    fn list(&self) -> Vec<Mapped> {
+    pub(super) fn list(&self) -> Vec<Mapped> {
         self.with(|n| (0..self.head.entries).map(|i| extents::mapped(n, i)).collect())
     }
     fn is_root(&self) -> bool {
@@ -59,7 +59,7 @@ impl Node {
 }
 
 /// May the second extent be joined to the first?
-fn joins(a: &Mapped, b: &Mapped) -> bool {
+pub(super) fn joins(a: &Mapped, b: &Mapped) -> bool {
     a.unwritten == b.unwritten
         && a.end() == u64::from(b.first)
         && a.start.plus(u64::from(a.len)) == b.start
@@ -121,7 +121,7 @@ fn blocks_in(list: &[Mapped], range: &Range<u64>) -> Vec<Extent> {
 
 impl Ext {
     /// The way from the root to the leaf that has, or would have, file block `at`.
-    async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Vec<Node>, FsError> {
+    pub(super) async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Vec<Node>, FsError> {
         let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
         let root = h.offset + BLOCK_AT;
         let bytes = h.with(|raw| InodeRef(raw).map_bytes());
@@ -277,7 +277,7 @@ impl Ext {
     }
 
     /// The way to `at`, whose leaf has room for `more` entries.
-    async fn way_with_room(
+    pub(super) async fn way_with_room(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,
@@ -299,7 +299,7 @@ impl Ext {
 
     /// Puts a list into the way's leaf, which has room for it. A node that is empty then goes, into
     /// `freed`.
-    fn put_leaf(
+    pub(super) fn put_leaf(
         &self,
         txn: &mut Txn,
         h: &InodeHandle,

@@ -152,6 +152,26 @@ impl Contents for Ext {
         }
         self.punch_blocks(txn, inode, from, to).await
     }
+    async fn check_shift(
+        &self,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        if !self.has_extents(inode) {
+            return Err(FsError::NotSupported);
+        }
+        self.check_tree_shift(inode, from, to).await
+    }
+    async fn shift(
+        &self,
+        txn: &mut Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        self.shift_tree(txn, inode, from, to).await
+    }
     async fn move_out(&self, txn: &mut Txn, inode: &InodeHandle) -> Result<(), FsError> {
         self.move_inline_out(txn, inode).await
     }

@@ -35,7 +35,10 @@ impl Act {
             Act::Write(_, at, len, _) | Act::WriteSync(_, at, len, _) => {
                 (*at, *len) = (place(*at), long(*at, *len as u64) as usize);
             }
-            Act::Punch(_, at, len) | Act::Allocate(_, at, len, _) => {
+            Act::Punch(_, at, len)
+            | Act::Allocate(_, at, len, _)
+            | Act::Collapse(_, at, len)
+            | Act::Insert(_, at, len) => {
                 (*at, *len) = (place(*at), long(*at, *len));
             }
             Act::Emerge(_, len, _) => *len = place(*len as u64) as usize,

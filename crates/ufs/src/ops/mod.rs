@@ -12,6 +12,7 @@ mod read;
 mod readdir;
 mod remove;
 mod rename;
+mod shift;
 mod space;
 mod sync;
 mod trim;

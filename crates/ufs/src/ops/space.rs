@@ -38,6 +38,11 @@ impl<S: Store> Ufs<S> {
         offset: u64,
         len: u64,
     ) -> Done {
+        match op {
+            SpaceOp::CollapseRange => return self.collapse_range(ctx, ino, offset, len).await,
+            SpaceOp::InsertRange => return self.insert_range(ctx, ino, offset, len).await,
+            _ => (),
+        }
         let inode = self.inode(ino).await?;
         let end = offset.checked_add(len).ok_or(FsError::FileTooBig)?;
         if len == 0 {
@@ -85,6 +90,7 @@ impl<S: Store> Ufs<S> {
                 Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
                 Err(e) => Err(e),
             },
+            SpaceOp::CollapseRange | SpaceOp::InsertRange => unreachable!("answered above"),
         };
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;

@@ -118,6 +118,32 @@ pub trait Contents: Transactions {
         from: FileBlock,
         to: FileBlock,
     ) -> Result<(), FsError>;
+    /// Before an operation that moves what the file has from block `from` on, to `to` and on: can
+    /// it be? All that it will read is read, nothing is changed. Errors: `NotSupported`, if such a
+    /// map cannot; `FileTooBig`, if what was allocated ahead would lie too far behind.
+    async fn check_shift(
+        &self,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        let _ = (inode, from, to);
+        Err(FsError::NotSupported)
+    }
+    /// Moves it: what lies at `from` lies at `to` then. Towards the beginning there is a hole
+    /// between the two; towards the end there will be. Where so many pieces are moved that a
+    /// transaction does not hold them, `txn` is ended and another begun in its place, as often as
+    /// need be. Size and times are the caller's, who has asked `check_shift`.
+    async fn shift(
+        &self,
+        txn: &mut Self::Txn,
+        inode: &InodeHandle,
+        from: FileBlock,
+        to: FileBlock,
+    ) -> Result<(), FsError> {
+        let _ = (txn, inode, from, to);
+        Err(FsError::NotSupported)
+    }
     /// Moves contents that lie in the inode into a block, as one change with what comes after it in
     /// the transaction; `NoSpace` before anything has changed. Nothing where they lie elsewhere.
     async fn move_out(&self, txn: &mut Self::Txn, inode: &InodeHandle) -> Result<(), FsError> {
