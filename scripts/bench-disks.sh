@@ -93,7 +93,8 @@ mount_peer() {
     ext?:*) mke2fs -q -F -t "${peer%:*}" -E lazy_itable_init=0,lazy_journal_init=0 "$LOOP" && mount -o "data=${peer#*:}" "$LOOP" "$dir" ;;
     xfs) have mkfs.xfs && mkfs.xfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
     btrfs) have mkfs.btrfs && mkfs.btrfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
-    lfs*) "$CAIRN" mkfs "$LOOP" --profile lfs --force && serve_peer "$peer" "$dir" ;;
+    lfs+*) "$CAIRN" mkfs "$LOOP" --profile lfs --journal-size 32M --force && serve_peer "$peer" "$dir" ;;
+    lfs) "$CAIRN" mkfs "$LOOP" --profile lfs --force && serve_peer "$peer" "$dir" ;;
     *) "$CAIRN" mkfs "$LOOP" --size "${DISK_MIB}M" --force && serve_peer "$peer" "$dir" ;;
   esac >/dev/null 2>&1 || { say "   left out: $peer does not start here"; return 1; }
   case $peer in ext?:* | xfs | btrfs) MOUNTS+=("$dir") ;; esac

@@ -137,6 +137,7 @@ pub fn options_of(a: &OpenArgs, mode: Mode) -> Result<OpenOptions, Failure> {
         log_alone: false,
         cleaner: a.cleaner,
         cleaning: a.cleaning,
+        thresholds: a.cleaner_thresholds,
         reorganise: a.reorganise,
         user: volume::User::default(),
         bucket: bucket_options(a),

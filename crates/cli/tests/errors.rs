@@ -143,6 +143,8 @@ fn wrong_arguments_are_told_in_one_line() {
         (&["serve", i, "--cleaner", "bogus"], "not one of greedy"),
         (&["serve", i, "--cleaning", "bogus"], "not one of idle"),
         (&["serve", i, "--reorganise", "bogus"], "on or off"),
+        (&["serve", i, "--cleaner-thresholds", "4,2"], "begins below where it stops"),
+        (&["serve", i, "--cleaner-thresholds", "4"], "two or three numbers"),
         (
             &["mkfs", i, "--size", "64M", "--profile", "lfs", "--segment-size", "32K"],
             "at least 64K",
@@ -335,7 +337,9 @@ fn the_help_of_serve_has_groups_and_examples() {
 fn a_cleaner_is_for_stores_that_have_one() {
     let folder = Folder::new();
     let image = folder.volume("v.img", "16M");
-    for option in [["--cleaner", "greedy"], ["--cleaning", "off"], ["--reorganise", "on"]] {
+    let thresholds = ["--cleaner-thresholds", "5,10"];
+    let others = [["--cleaner", "greedy"], ["--cleaning", "off"], ["--reorganise", "on"]];
+    for option in others.into_iter().chain([thresholds]) {
         let serve = ["serve", s(&image), "--nfs", ANY, option[0], option[1]];
         fails(&serve, 1, "this one's store is a plain disk");
     }

@@ -13,13 +13,50 @@ use crate::usage::{Segment, Use};
 use env::DiskError;
 use std::rc::Rc;
 
+/// When the cleaner works under pressure, and how much at a time. Sprite's began below a few tens of
+/// free segments, took a few tens, and ended at 50 to 100 (Rosenblum and Ousterhout 1992).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Thresholds {
+    /// It begins when fewer than so many of a hundred segments are free, beyond what is kept for the
+    /// table and for itself,
+    pub begin: u32,
+    /// and goes on until so many are.
+    pub stop: u32,
+    /// Segments that a pass empties at most.
+    pub victims: u32,
+}
+
+impl Default for Thresholds {
+    fn default() -> Thresholds {
+        Thresholds { begin: 2, stop: 4, victims: u32::MAX }
+    }
+}
+
+impl Thresholds {
+    /// Errors: what cannot be.
+    pub fn checked(self) -> Result<Thresholds, String> {
+        match self {
+            Thresholds { victims: 0, .. } => Err("a pass has a victim at least".into()),
+            t if t.begin >= t.stop || t.stop > 50 => {
+                Err("it begins below where it stops, which is 50 of 100 at most".into())
+            }
+            t => Ok(t),
+        }
+    }
+}
+
+/// So many of a hundred segments, and a few at least.
+fn part(s: &State, percent: u32) -> u32 {
+    (u64::from(s.geometry.segments) * u64::from(percent) / 100).max(3) as u32
+}
+
 /// Below so many free segments the cleaner runs.
 pub(crate) fn low(s: &State) -> u32 {
-    s.reserve() + (s.geometry.segments / 50).max(3)
+    s.reserve() + part(s, s.thresholds.begin)
 }
 /// It goes on until there are so many.
 fn high(s: &State) -> u32 {
-    low(s) + (s.geometry.segments / 50).max(3)
+    low(s) + part(s, s.thresholds.stop - s.thresholds.begin)
 }
 /// So many passes one after the other that gain nothing end the cleaning.
 const IN_VAIN_MAX: u32 = 3;
@@ -280,7 +317,7 @@ impl Inner {
             // So that users may write meanwhile what is freed (pace.rs).
             victims: match idle {
                 Some(_) => left.min(idle::VICTIMS) as usize,
-                None if counted => left.max(VICTIMS_LEAST) as usize,
+                None if counted => left.max(VICTIMS_LEAST).min(s.thresholds.victims) as usize,
                 None => usize::MAX,
             },
             moved,
@@ -442,6 +479,29 @@ mod tests {
         }
         store.flush().await.unwrap();
         store
+    }
+
+    /// Thresholds say when it begins and ends, and how much a pass takes.
+    #[test]
+    fn thresholds_bound_a_pass() {
+        block_on(&mut World::new(Image::new(DISK)), |env, disk| async move {
+            let inner = a_third_dead(env.clone(), disk).await.inner;
+            let pass = Pass { policy: Policy::default(), wanted: 9, idle: None };
+            let bounds = |inner: &Rc<Inner>| {
+                let s = inner.state.borrow();
+                (low(&s) - s.reserve(), high(&s) - s.reserve())
+            };
+            let many = inner.plan(pass).victims.len();
+            inner.pass_ended();
+            let (begin, stop) = bounds(&inner);
+            let victims = 2;
+            let asked = Thresholds { begin: 20, stop: 40, victims }.checked().unwrap();
+            inner.state.borrow_mut().thresholds = asked;
+            let few = inner.plan(pass).victims.len();
+            assert!(many > few && few == victims as usize, "{many}, then {few}");
+            let (earlier, later) = bounds(&inner);
+            assert!(earlier > begin && later > stop && later == 2 * earlier);
+        });
     }
 
     /// What one pass has emptied is free only when that one has ended: who is to make room

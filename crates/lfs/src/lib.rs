@@ -105,6 +105,7 @@ mod totals;
 mod usage;
 mod verify;
 
+pub use clean::Thresholds;
 pub use disk::copy_parts;
 pub use extents::{Extent, Extents};
 pub use geometry::{BLOCK_BYTES, Geometry, Place, SegNo, Virt};

@@ -1,6 +1,7 @@
 //! All that a store holds in memory. It asks no disk.
 
 use crate::checkpoint::no_room;
+use crate::clean::Thresholds;
 use crate::extents::Extent;
 use crate::geometry::{BLOCK, Geometry, SegNo, Virt};
 use crate::graph::Graph;
@@ -132,6 +133,7 @@ pub(crate) struct State {
     pub(crate) since_checkpoint: u64,
     pub(crate) checkpoint_wanted: bool,
     pub(crate) cleaning: bool,
+    pub(crate) thresholds: Thresholds,
     /// Blocks that the cleaner's pass is still to move.
     pub(crate) to_move: u64,
     /// Free segments beyond the reserve that somebody waits for.
@@ -192,6 +194,7 @@ impl State {
             since_checkpoint: 0,
             checkpoint_wanted: false,
             cleaning: false,
+            thresholds: options.thresholds,
             to_move: 0,
             segments_wanted: 0,
             stuck: None,

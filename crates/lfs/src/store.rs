@@ -1,6 +1,7 @@
 //! The store as its user sees it: opened, and then a disk of virtual blocks. How a request
 //! becomes entries of the log is here; how the log goes to the disk is not.
 
+use crate::clean::Thresholds;
 use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
 use crate::heads::Head;
 use crate::idle::Cleaning;
@@ -36,6 +37,8 @@ pub struct OpenOptions {
     pub policy: Policy,
     /// When it does.
     pub cleaning: Cleaning,
+    /// From when to when under pressure, and how much at a time.
+    pub thresholds: Thresholds,
     /// What a request to the disk below takes, for policies that weigh one way against another;
     /// None: as it was measured when the store was made.
     pub disk: Option<Speed>,
@@ -72,6 +75,7 @@ impl Default for OpenOptions {
             checkpoint_bytes: 256 << 20,
             policy: Policy::default(),
             cleaning: Cleaning::Pressure,
+            thresholds: Thresholds::default(),
             disk: None,
             reorganise: None,
             at: At::Log,

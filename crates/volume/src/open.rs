@@ -284,11 +284,13 @@ async fn open(
         Some(found) => found,
         None => look(&ground).await.map_err(text)?,
     };
-    let asked =
-        options.cleaner.is_some() || options.cleaning.is_some() || options.reorganise.is_some();
+    let asked = options.cleaner.is_some()
+        || options.cleaning.is_some()
+        || options.thresholds.is_some()
+        || options.reorganise.is_some();
     if asked && !found.store.takes_policy() {
         return Err(format!(
-            "--cleaner, --cleaning and --reorganise are for volumes in a log-structured store \
+            "--cleaner, --cleaning, --cleaner-thresholds and --reorganise are for volumes in a log-structured store \
              on a disk: this one's store is a {}",
             found.store.name()
         ));
@@ -312,7 +314,7 @@ pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Op
         let mut ground = Ground::alone(env, disk_bytes, options.log_disk_bytes);
         (ground.plant, ground.bucket) = (options.plant, options.bucket.clone());
         (ground.cleaner, ground.cleaning) = (options.cleaner, options.cleaning);
-        ground.reorganise = options.reorganise;
+        (ground.thresholds, ground.reorganise) = (options.thresholds, options.reorganise);
         ground.discards = options.discards;
         ground.snapshot = options.snapshot.clone();
         Box::pin(open(found, ground, options, None))
@@ -344,9 +346,10 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
             let log = options.log_disk_bytes.map(|bytes| (log, bytes));
             let ground = Ground { log, ..Ground::alone(env.clone(), own_bytes, None) };
             let (cleaner, cleaning) = (options.cleaner, options.cleaning);
-            let reorganise = options.reorganise;
+            let (thresholds, reorganise) = (options.thresholds, options.reorganise);
             let (own, discards) = (DiskId(n), options.discards);
-            let ground = Ground { own, cleaner, cleaning, reorganise, discards, ..ground };
+            let ground =
+                Ground { own, cleaner, cleaning, thresholds, reorganise, discards, ..ground };
             Box::pin(open(Some(found), ground, options, Some(shared.clone())))
         };
         (0..).zip(volumes).map(one).collect()

@@ -28,6 +28,8 @@ pub struct Ground {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
+    /// From when to when under pressure, and how much at a time; None: the store's default.
+    pub thresholds: Option<lfs::Thresholds>,
     /// Is what is read together laid together in idle time? None: where an access takes long.
     pub reorganise: Option<bool>,
     /// Segments that its store empties are given back to the disk; those of a thin volume are
@@ -53,6 +55,7 @@ impl Ground {
             plant: Plant::NONE,
             cleaner: None,
             cleaning: None,
+            thresholds: None,
             reorganise: None,
             discards: false,
             bucket: BucketOptions::default(),

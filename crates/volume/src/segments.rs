@@ -32,9 +32,10 @@ async fn open(on: &Ground, read_only: bool) -> Result<lfs::Store, VolumeError> {
     let policy = on.cleaner.unwrap_or(defaults.policy);
     let cleaning = on.cleaning.unwrap_or(lfs::Cleaning::Idle);
     let discard = on.discards;
+    let thresholds = on.thresholds.unwrap_or_default();
     let reorganise = on.reorganise;
-    let options =
-        lfs::OpenOptions { read_only, discard, plant, policy, cleaning, reorganise, ..defaults };
+    let chosen = lfs::OpenOptions { policy, cleaning, thresholds, reorganise, ..defaults };
+    let options = lfs::OpenOptions { read_only, discard, plant, ..chosen };
     lfs::Store::open(on.env.clone(), on.disk(), options).await.map_err(VolumeError)
 }
 

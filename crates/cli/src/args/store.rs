@@ -50,6 +50,18 @@ pub(super) fn cleaner_policy(name: &str) -> Result<lfs::Policy, String> {
     lfs::Policy::named(name).ok_or_else(|| format!("not one of {all}"))
 }
 
+/// From when to when a store is cleaned under pressure, and how much at a time.
+pub(super) fn thresholds(text: &str) -> Result<lfs::Thresholds, String> {
+    let number = |n: &str| n.trim().parse::<u32>().map_err(|_| format!("{n}: not a number"));
+    let parts = text.split(',').map(number).collect::<Result<Vec<u32>, String>>()?;
+    let (begin, stop, victims) = match parts[..] {
+        [begin, stop] => (begin, stop, lfs::Thresholds::default().victims),
+        [begin, stop, victims] => (begin, stop, victims),
+        _ => return Err("two or three numbers: when to begin, when to stop, how many".into()),
+    };
+    lfs::Thresholds { begin, stop, victims }.checked()
+}
+
 /// Whether something is done.
 pub(super) fn on_or_off(name: &str) -> Result<bool, String> {
     match name {
