@@ -236,7 +236,7 @@ mod tests {
             });
             let before = store.stats().checkpoints;
             let held = store.inner.hold_segments_of(&chain).await.unwrap();
-            assert_eq!(store.stats().checkpoints, before + 2, "all while it was looked for them");
+            assert!(store.stats().checkpoints >= before + 2, "all while it was looked for them");
             let used = |seg: &SegNo| store.inner.state.borrow().usage.get(*seg).used;
             assert!(held.iter().all(|seg| used(seg) == Use::Closed), "I13");
             store.inner.let_go(&held);
