@@ -261,8 +261,9 @@ pub struct OpenArgs {
     /// pressure (only then), off (never) [default: idle].
     #[arg(long, value_name = "WHEN", value_parser = store::cleaning)]
     pub cleaning: Option<lfs::Cleaning>,
-    /// From when to when it does under pressure, in percent of the segments that are free beyond those
-    /// kept for table and cleaner, and how many it empties in a pass at most: 2,4 or 5,10,32.
+    /// From when to when it does under pressure, in percent of the segments that are free beyond
+    /// those kept for table and cleaner, and how many it empties in a pass at most: 2,4 or
+    /// 5,10,32.
     #[arg(long, value_name = "BEGIN,STOP[,AT-ONCE]", value_parser = store::thresholds)]
     pub cleaner_thresholds: Option<lfs::Thresholds>,
     /// Of the same: blocks that are read one behind the other are laid so, in idle time (on, off)

@@ -23,8 +23,8 @@ pub const PLANTS: &[&str] = &[
 /// Those that show on volumes of any kind, in modes that promise something of contents.
 pub const PLANTS_ANYWHERE: &[&str] = &[DISCARDED_EARLY];
 
-/// One more, of modes that promise contents as they were after some operation: elsewhere half a move
-/// looks like a write that is not durable.
+/// One more, of modes that promise contents as they were after some operation: elsewhere half a
+/// move looks like a write that is not durable.
 pub const PLANTS_OF_CONTENTS: &[&str] = &[SHIFTED_IN_TWO];
 
 /// One more, of modes in which few contents go to their place: where they go into a log or journal,

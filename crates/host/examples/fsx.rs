@@ -1,6 +1,6 @@
 //! Random operations on one file of a volume, each compared with what memory says: what fsx does
-//! through a mount, without a kernel in between, which over FUSE refuses to take ranges out of files
-//! and to put them in. Now and then the volume is closed and opened again.
+//! through a mount, without a kernel in between, which over FUSE refuses to take ranges out of
+//! files and to put them in. Now and then the volume is closed and opened again.
 //!
 //! ```text
 //!  cargo run --release --example fsx -- IMAGE MODE OPERATIONS SEED

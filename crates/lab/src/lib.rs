@@ -27,6 +27,7 @@ mod judge;
 mod kernel;
 #[cfg(test)]
 mod kernel_dirs;
+mod later;
 mod lifecycle;
 pub mod machines;
 mod marks;

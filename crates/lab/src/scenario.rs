@@ -174,10 +174,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "crowd",
             "more callers at once than a small log has room for, each in the middle of something",
         ),
-        (
-            EXTENTS,
-            "ext4: files in many pieces: space allocated and written, holes, cuts, blocks reused",
-        ),
+        (EXTENTS, "ext4: files in many pieces: allocated and written, holes, cuts, reuse"),
         (GROUPS, "many small groups in hardly any memory, their descriptors read on demand"),
         (SPLITS, "ext4: directories indexed by hash, whose leaves and nodes are full and split"),
         (SHIFTS, "ext4: ranges taken out of files and put in, among writes, holes and cuts"),

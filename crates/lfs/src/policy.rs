@@ -78,8 +78,8 @@ impl Costs {
         (f64::from(c.live.saturating_sub(c.cached)) * self.block).min(self.segment)
     }
 
-    /// The same as far as tables tell: where nothing is in memory it may not be known what lies where,
-    /// and then all is read.
+    /// The same as far as tables tell: where nothing is in memory it may not be known what lies
+    /// where, and then all is read.
     pub(crate) fn read_of(&self, c: &Candidate) -> f64 {
         if c.cached == 0 { self.segment } else { self.read(c) }
     }

@@ -290,8 +290,8 @@ async fn open(
         || options.reorganise.is_some();
     if asked && !found.store.takes_policy() {
         return Err(format!(
-            "--cleaner, --cleaning, --cleaner-thresholds and --reorganise are for volumes in a log-structured store \
-             on a disk: this one's store is a {}",
+            "--cleaner, --cleaning, --cleaner-thresholds and --reorganise are for volumes in a \
+             log-structured store on a disk: this one's store is a {}",
             found.store.name()
         ));
     }

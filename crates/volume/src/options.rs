@@ -52,7 +52,8 @@ pub struct OpenOptions {
     pub cleaner: Option<lfs::Policy>,
     /// When it does; None: in idle time too.
     pub cleaning: Option<lfs::Cleaning>,
-    /// From when to when under pressure, and how much at a time; None: as the store does by default.
+    /// From when to when under pressure, and how much at a time; None: as the store does by
+    /// default.
     pub thresholds: Option<lfs::Thresholds>,
     /// Does it lay together what is read together, in idle time? None: on a disk whose access takes
     /// long.

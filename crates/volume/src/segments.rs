@@ -54,8 +54,8 @@ impl StoreKind for Segments {
     }
 }
 
-/// Does a log-structured store begin here? One whose first block is lost is known by the copy of its
-/// superblock, unless something else has been made in its place. Errors: the device's.
+/// Does a log-structured store begin here? One whose first block is lost is known by the copy of
+/// its superblock, unless something else has been made in its place. Errors: the device's.
 pub async fn is_store(disk: &Rc<dyn Disk>) -> Result<bool, DiskError> {
     if disk.size_bytes() < lfs::BLOCK_BYTES as u64 {
         return Ok(false);

@@ -105,8 +105,8 @@ fn one_store_at_a_time_frees_what_a_deleted_snapshot_has_had() {
     assert_eq!(wrong_with(world.disk), Vec::<String>::new());
 }
 
-/// A store whose first block is lost is known, and used, by the copy of its superblock; where something
-/// else has been made in its place, it is not.
+/// A store whose first block is lost is known, and used, by the copy of its superblock; where
+/// something else has been made in its place, it is not.
 #[test]
 fn a_lost_first_block_leaves_the_copy() {
     let mut disk = made();

@@ -234,8 +234,8 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
     Ok(Outcome::Done)
 }
 
-/// Does a log-structured store begin in this file? One whose first block is lost is known by the copy
-/// of its superblock.
+/// Does a log-structured store begin in this file? One whose first block is lost is known by the
+/// copy of its superblock.
 pub fn is_store(image: &Path) -> Result<bool, Failure> {
     let file = crate::disk::open(image, true)?;
     if file.is_bucket() {

@@ -1,9 +1,9 @@
 //! Moving what an extent tree maps to other places of the file, by a number of blocks: what
-//! collapsing and inserting ranges is. The blocks on the disk stay where they are; a leaf's extents
-//! change their file blocks, and the keys above them. Each leaf is one step: towards the beginning
-//! the first leaf goes first, towards the end the last, so that the tree is in order between any two
-//! steps (E1). So many leaves are one transaction; a file with more pieces than that takes several,
-//! and a crash between them leaves a hole where it had come to, as in Linux.
+//! collapsing and inserting ranges is. The blocks on the disk stay where they are; a leaf's
+//! extents change their file blocks, and the keys above them. Each leaf is one step: towards the
+//! beginning the first leaf goes first, towards the end the last, so that the tree is in order
+//! between any two steps (E1). So many leaves are one transaction; a file with more pieces than
+//! that takes several, and a crash between them leaves a hole where it had come to, as in Linux.
 //!
 //! Invariants:
 //! * H1. What is moved finds a hole: nothing is mapped twice, and nothing is lost.
@@ -138,9 +138,9 @@ impl Ext {
         Ok(())
     }
 
-    /// Moves what the leaf of file block `within` maps from `from` on to `to` and on. Where it began
-    /// before, and where it ended; 0 and the end of all, if there is no leaf that begins so early: the
-    /// first one was moved already.
+    /// Moves what the leaf of file block `within` maps from `from` on to `to` and on. Where it
+    /// began before, and where it ended; 0 and the end of all, if there is no leaf that begins so
+    /// early: the first one was moved already.
     async fn shift_leaf(
         &self,
         txn: &mut Txn,

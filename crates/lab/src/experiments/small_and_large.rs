@@ -1,8 +1,8 @@
-//! Rosenblum's two benchmarks of a log-structured file system (rosenblum-1992, figures 8 and 9; what
-//! seltzer-1995 begins with): many small files made, read in the order in which they were made, and
-//! removed; and one large file written and read, from front to back and at random. The store that is
-//! served beside the same volume in place. SunOS of 1990, which the paper has beside its log, waits
-//! for names as `sync` does; its disk was slower, so ratios are compared.
+//! Rosenblum's two benchmarks of a log-structured file system (rosenblum-1992, figures 8 and 9;
+//! what seltzer-1995 begins with): many small files made, read in the order in which they were
+//! made, and removed; and one large file written and read, from front to back and at random. The
+//! store that is served beside the same volume in place. SunOS of 1990, which the paper has beside
+//! its log, waits for names as `sync` does; its disk was slower, so ratios are compared.
 
 use super::log_beside_ffs::WORK;
 use super::report::{Findings, Table};
@@ -171,8 +171,8 @@ const TOLD_SMALL: [Told; 3] = [
         "read",
         98.0 / 71.0,
         OK,
-        "the log has them as they were made, names, inodes and contents; in place inodes and contents lie \
-         apart, and the time of reading is written, too",
+        "the log has them as they were made, names, inodes and contents; in place inodes and \
+         contents lie apart, and the time of reading is written, too",
     ),
     Told(
         "removed",
@@ -187,15 +187,16 @@ const TOLD_LARGE: [Told; 5] = [
         "written in order",
         815.0 / 585.0,
         NOT,
-        "SunOS writes block by block and loses turns; ours in place writes long runs, which is all that \
-         a disk can, and the log adds summaries and checkpoints to that",
+        "SunOS writes block by block and loses turns; ours in place writes long runs, which is all \
+         that a disk can, and the log adds summaries and checkpoints to that",
     ),
     Told("read in order", 505.0 / 515.0, OK, "it lies in one piece in both"),
     Told(
         "written at random",
         820.0 / 380.0,
         OK,
-        "the log writes one behind the other; in place what is dirty goes in the order of its places",
+        "the log writes one behind the other; in place what is dirty goes in the order of its \
+         places",
     ),
     Told("read at random", 248.0 / 258.0, OK, "an access for each in both"),
     Told(

@@ -1,5 +1,5 @@
-//! Ranges taken out of files and put into them, on a volume of ext4: of files in one piece and in so
-//! many that their trees have leaves, among writes in place, holes and cuts.
+//! Ranges taken out of files and put into them, on a volume of ext4: of files in one piece and in
+//! so many that their trees have leaves, among writes in place, holes and cuts.
 
 use super::{Script, s};
 use crate::acts::Act;
@@ -7,7 +7,8 @@ use env::Rng;
 
 /// Blocks of each file.
 const BLOCKS: u64 = 40;
-/// Pieces of the file in pieces, a hole between any two: more than two leaves of 1 KiB have room for.
+/// Pieces of the file in pieces, a hole between any two: more than two leaves of 1 KiB have room
+/// for.
 const PIECES: u64 = 2 * 84 + 20;
 
 pub(super) fn script(seed: u64) -> Script {
