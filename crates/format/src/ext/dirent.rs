@@ -179,13 +179,34 @@ fn first(
     Ok(None)
 }
 
-/// Where the entry of this name begins, and its inode.
-pub fn find(block: &[u8], name: &[u8]) -> Result<Option<(usize, Ino)>, FormatError> {
+/// What a block's entries say to who looks for a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Search {
+    /// Where the entry of this name begins, and its inode.
+    pub found: Option<(usize, Ino)>,
+    /// Where the name fits, of the entries before that one: see [`find_slack`].
+    pub slack: Option<usize>,
+}
+
+/// Looks for a name, and on the way for room for it: who does not find it often makes it next.
+pub fn search(block: &[u8], name: &[u8]) -> Result<Search, FormatError> {
+    let (need, mut slack) = (needed(name.len()), None);
+    let last = name.last();
     let is_it = |s: &Shape| {
-        let begins = s.at + HEAD;
-        s.name_len == name.len() && s.ino.0 != 0 && block[begins..begins + s.name_len] == *name
+        // Most entries are too short for another one, whatever they hold.
+        let may_fit = s.rec_len >= need + ENTRY_MIN || s.ino.0 == 0;
+        if may_fit && slack.is_none() && s.free() >= need {
+            slack = Some(s.at);
+        }
+        // Names that are made one after the other differ at their end.
+        let end = s.at + HEAD + s.name_len;
+        s.name_len == name.len()
+            && s.ino.0 != 0
+            && block.get(end - 1) == last
+            && block[s.at + HEAD..end] == *name
     };
-    Ok(first(block, is_it)?.map(|s| (s.at, s.ino)))
+    let found = first(block, is_it)?.map(|s| (s.at, s.ino));
+    Ok(Search { found, slack })
 }
 
 impl Entry<'_> {
@@ -449,6 +470,38 @@ mod tests {
         remove(&mut b, 512, None); // first of its sector
         assert_eq!(names(&b).len(), 2 + 6);
         assert!(!crosses_sector(&b).unwrap());
+    }
+
+    /// Beside a search for the name and one for room, each from the block's beginning.
+    #[test]
+    fn one_search_finds_a_name_and_room() {
+        let mut state = 1u64;
+        let mut next = |n: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (state >> 33) as usize % n
+        };
+        let mut b = vec![0; 1024];
+        init_dots(&mut b, Ino(5), Ino(2), true);
+        for n in 0..2000u32 {
+            let name = format!("{}{}", "x".repeat(next(30)), next(40)).into_bytes();
+            let all: Vec<Entry<'_>> = entries(&b).map(Result::unwrap).collect();
+            let found = all.iter().find(|e| e.ino.0 != 0 && e.name == name);
+            let found = found.map(|e| (e.at, e.ino));
+            let slack = find_slack(&b, name.len()).unwrap();
+            let seen = slack.filter(|at| found.is_none_or(|f| *at <= f.0));
+            assert_eq!(search(&b, &name), Ok(Search { found, slack: seen }), "step {n}");
+            match (found, slack) {
+                (Some((at, _)), _) => {
+                    let merge = merge_of(&b, 0, at).unwrap();
+                    let merge = merge.map(|m| Merge { into: m.into % SECTOR, ..m });
+                    remove(&mut b[sector_of(at)], at % SECTOR, merge);
+                }
+                (None, Some(at)) => {
+                    insert(&mut b, at, Ino(100 + n), 1, &name);
+                }
+                (None, None) => (),
+            }
+        }
     }
 
     /// Names of 130 bytes one behind the other.

@@ -393,6 +393,7 @@ impl<S: Store> Ufs<S> {
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);
             self.store.dir_swap(txn, &dir.h, n, &copy).await?;
+            dir.names_change();
             tell();
             return Ok(());
         }
@@ -419,6 +420,7 @@ impl<S: Store> Ufs<S> {
         let (buf, offset) = self.dir_at(dir, dots.at).await?;
         self.check_names(dir, &buf, offset, (b"..", dots.ino))?;
         let change = Change::DotDot { dir: dir.ino(), parent };
+        dir.names_change();
         let bytes = offset..offset + dirent::INO_BYTES;
         let inside = self.edit_inline_dir(txn, dir, change, |b| {
             dirent::set_ino(b, 0, parent);

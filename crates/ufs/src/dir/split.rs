@@ -94,6 +94,9 @@ impl<S: Store> Ufs<S> {
 
     /// What makes room for a name in its leaf, or a step to that; None: there is room.
     async fn room_for(&self, dir: &Inode, name: &[u8]) -> Result<Option<Reshape>, Lost> {
+        if dir.known_slack(name).is_some() {
+            return Ok(None);
+        }
         let (bytes, tail) = (self.store.limits().block_bytes, self.store.limits().dir_tail);
         let way = self.way(dir, |h| h.of(name)).await?;
         let leaf = self.leaf(dir, way.leaf).await?;

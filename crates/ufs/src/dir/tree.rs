@@ -178,43 +178,31 @@ impl<S: Store> Ufs<S> {
             return Ok(None); // only an empty directory goes
         }
         let limits = self.store.limits();
-        match dir.known_place(name) {
-            Some(None) => return Ok(None),
-            Some(Some(at)) => {
-                if let Some(found) = self.named_at(dir, name, at).await? {
-                    return Ok(Some(found));
-                }
-            }
-            None => (),
+        if let Some(known) = dir.known(name) {
+            return Ok(known);
         }
         let changes = dir.changes.get();
         let mut way = self.way(dir, |h| h.of(name)).await?;
-        for _ in 0..=dir.size() / limits.block_bytes as u64 {
+        let bs = limits.block_bytes as u64;
+        let (place, mut slack) = (|leaf: u32, at: usize| u64::from(leaf) * bs + at as u64, None);
+        for n in 0..=dir.size() / bs {
             let buf = self.leaf(dir, way.leaf).await?;
-            let found = dirent::find(entries_part(&buf.bytes(), limits.dir_tail), name)?;
-            if let Some((offset, ino)) = found {
-                let at = u64::from(way.leaf) * limits.block_bytes as u64 + offset as u64;
-                dir.note_place(name, changes, Some(at));
-                return Ok(Some(Found { at, ino }));
+            let looked = dirent::search(entries_part(&buf.bytes(), limits.dir_tail), name)?;
+            if n == 0 {
+                slack = looked.slack.map(|at| place(way.leaf, at)); // where it would be put
+            }
+            if let Some((at, ino)) = looked.found {
+                let found = Some(Found { at: place(way.leaf, at), ino });
+                dir.note_found(name, changes, found, slack);
+                return Ok(found);
             }
             let goes_on = way.next_hash().is_some_and(|hash| hash & !1 == way.target);
             if !goes_on || self.next_leaf(dir, &mut way).await?.is_none() {
-                dir.note_place(name, changes, None);
+                dir.note_found(name, changes, None, slack);
                 return Ok(None);
             }
         }
         Err(bad("an index with more leaves than blocks", 0))
-    }
-
-    /// The entry at byte `at` of an indexed directory, if it has that name.
-    async fn named_at(&self, dir: &Inode, name: &[u8], at: u64) -> Result<Option<Found>, Lost> {
-        let limits = self.store.limits();
-        let bs = limits.block_bytes as u64;
-        let buf = self.leaf(dir, (at / bs) as u32).await?;
-        let bytes = buf.bytes();
-        let entry = dirent::entry_at(entries_part(&bytes, limits.dir_tail), (at % bs) as usize)?;
-        let is_it = entry.ino.0 != 0 && entry.name == name;
-        Ok(is_it.then_some(Found { at, ino: entry.ino }))
     }
 }
 
