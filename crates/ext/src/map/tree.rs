@@ -407,9 +407,21 @@ impl Ext {
             way = self.way_with_room(txn, h, range.start, MORE).await?;
             list = replaced(&way.last().expect("the root is there").list(), &range, None);
         }
+        self.put_taken(txn, h, &mut way, (&range, &list), freed)
+    }
+
+    /// What the way's leaf has of the range goes into `freed`; `list` is what is left.
+    fn put_taken(
+        &self,
+        txn: &mut Txn,
+        h: &InodeHandle,
+        way: &mut [Node],
+        (range, list): (&Range<u64>, &[Mapped]),
+        freed: &mut Runs,
+    ) -> Result<(), FsError> {
         let had = way.last().expect("the root is there").list();
-        let gone = blocks_in(&had, &range);
-        let (left, going) = (blocks_of(&list), gone.iter().map(|e| e.len).sum::<u64>());
+        let gone = blocks_in(&had, range);
+        let (left, going) = (blocks_of(list), gone.iter().map(|e| e.len).sum::<u64>());
         assert_eq!(left + going, blocks_of(&had), "E5: what stays of a leaf of {} and goes", h.ino);
         for e in gone {
             if self.meets_system(e.start, e.len) {
@@ -419,7 +431,7 @@ impl Ext {
             }
             (0..e.len).for_each(|i| freed.push(e.start.plus(i)));
         }
-        self.put_leaf(txn, h, &mut way, &list, freed);
+        self.put_leaf(txn, h, way, list, freed);
         Ok(())
     }
 
@@ -427,12 +439,6 @@ impl Ext {
     /// each group a descriptor.
     fn is_step(&self, freed: &Runs) -> bool {
         self.mechanism.atomic() && (freed.runs() >= RUNS || freed.blocks() >= BLOCKS)
-    }
-
-    /// The file's last extent; None: it has none.
-    async fn last_mapped(&self, h: &InodeHandle) -> Result<Option<Mapped>, FsError> {
-        let way = self.way_to(h, u64::MAX).await?;
-        Ok(way.last().and_then(|leaf| leaf.list().last().copied()))
     }
 
     /// Frees the file's blocks from `from` on, the last first; in steps where a transaction is
@@ -444,9 +450,19 @@ impl Ext {
         from: FileBlock,
     ) -> Result<(), FsError> {
         let mut freed = Runs::default();
-        while let Some(m) = self.last_mapped(h).await?.filter(|m| m.end() > from.0) {
+        loop {
+            let mut way = self.way_to(h, u64::MAX).await?;
+            let mut list = way.last().expect("the root is there").list();
+            let Some(m) = list.pop().filter(|m| m.end() > from.0) else { break };
             let start = from.0.max(u64::from(m.first));
-            self.tree_take(txn, h, start..m.end(), &mut freed).await?;
+            if start > u64::from(m.first) {
+                list.push(Mapped { len: (start - u64::from(m.first)) as u32, ..m });
+            }
+            let is_last = start == from.0 || way.len() == 1 && list.is_empty();
+            self.put_taken(txn, h, &mut way, (&(start..m.end()), &list), &mut freed)?;
+            if is_last {
+                break;
+            }
             if self.is_step(&freed) {
                 self.give_back(txn, h, std::mem::take(&mut freed)).await?;
                 self.renew(txn, RENEWED).await?;

@@ -36,7 +36,9 @@ impl Directories for Ext {
         let buf = read.map_err(|e| self.unreadable(&e))?;
         buf.set_owner(inode.ino);
         self.mark(&buf, Role::Dir(self.generation(inode)));
-        if let Some(seed) = self.seed_of(inode).filter(|_| !buf.is_checked(0)) {
+        if !buf.is_checked(0)
+            && let Some(seed) = self.seed_of(inode)
+        {
             let checked = seed.check_dir(start, &buf.bytes());
             if let Err(e) = checked {
                 return Ok((buf, Some(e)));

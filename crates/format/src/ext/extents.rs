@@ -65,6 +65,7 @@ pub(super) fn tail_at(node: &[u8]) -> usize {
 }
 
 /// Reads and checks a node's header; `depth`: what it must be, for any but the root.
+#[inline]
 pub fn head(node: &[u8], depth: Option<u16>) -> Result<Head, String> {
     let h = Head {
         entries: usize::from(le16(node, 2)),
@@ -100,11 +101,13 @@ pub fn set_head(node: &mut [u8], h: Head) {
 }
 
 /// The first file block of entry `i`, of a leaf or not.
+#[inline]
 pub fn first_of(node: &[u8], i: usize) -> u32 {
     le32(node, ENTRY + ENTRY * i)
 }
 
 /// Entry `i` of a leaf.
+#[inline]
 pub fn mapped(node: &[u8], i: usize) -> Mapped {
     let e = &node[ENTRY + ENTRY * i..][..ENTRY];
     let len = u32::from(le16(e, 4));
@@ -129,6 +132,7 @@ pub fn set_mapped(node: &mut [u8], i: usize, m: &Mapped) {
 }
 
 /// The node under entry `i` of an index.
+#[inline]
 pub fn child(node: &[u8], i: usize) -> BlockNo {
     let e = &node[ENTRY + ENTRY * i..][..ENTRY];
     BlockNo(u64::from(le16(e, 8)) << 32 | u64::from(le32(e, 4)))
@@ -145,6 +149,7 @@ pub fn set_index(node: &mut [u8], i: usize, first: u32, child: BlockNo) {
 }
 
 /// The last entry that begins at `at` or before it; None: all begin later.
+#[inline]
 pub fn find(node: &[u8], entries: usize, at: u64) -> Option<usize> {
     let (mut low, mut high) = (0, entries);
     while low < high {

@@ -53,12 +53,15 @@ const UNUSED_INODES: (usize, usize) = (0x1c, 0x32);
 impl GroupDesc {
     /// From its bytes, of which a wide one has 64 and more.
     pub fn decode(b: &[u8]) -> GroupDesc {
-        let wide = b.len() >= WIDE_BYTES;
+        // A narrow one has zeros for its high halves; the places of all are known before it runs.
+        let mut all = [0; WIDE_BYTES];
+        let len = if b.len() >= WIDE_BYTES { WIDE_BYTES } else { GROUP_DESC_BYTES };
+        all[..len].copy_from_slice(&b[..len]);
         let long = |(low, high): (usize, usize)| {
-            u64::from(le32(b, low)) | if wide { u64::from(le32(b, high)) << 32 } else { 0 }
+            u64::from(le32(&all, low)) | u64::from(le32(&all, high)) << 32
         };
         let short = |(low, high): (usize, usize)| {
-            u32::from(le16(b, low)) | if wide { u32::from(le16(b, high)) << 16 } else { 0 }
+            u32::from(le16(&all, low)) | u32::from(le16(&all, high)) << 16
         };
         GroupDesc {
             block_bitmap: long(BLOCK_BITMAP),
@@ -68,7 +71,7 @@ impl GroupDesc {
             free_inodes: short(FREE_INODES),
             used_dirs: short(USED_DIRS),
             unused_inodes: short(UNUSED_INODES),
-            flags: le16(b, FLAGS),
+            flags: le16(&all, FLAGS),
         }
     }
     /// Into its bytes; those of other fields are left alone.
