@@ -10,21 +10,25 @@
 use crate::Ext;
 use format::Ino;
 use format::bytes::set32;
+use format::ext::Superblock;
+use format::ext::csum::Sums;
 use format::ext::inode::{InodeMut, InodeRef};
 use integrity::{Change, Txn};
 use std::collections::BTreeSet;
 use ufs::InodeHandle;
 use vfs::FsError;
 
-/// Where the superblock has the list's head, four bytes.
-pub(crate) const LAST_ORPHAN_AT: usize = 0xe8;
-
 impl Ext {
     fn set_head(&self, txn: &mut Txn, ino: Ino) {
         self.sb.borrow_mut().set_last_orphan(ino.0);
         let (buf, at) = &self.sb_buf;
-        let at = at + LAST_ORPHAN_AT;
-        txn.edit(buf, at..at + 4, Change::State, |b| set32(b, 0, ino.0));
+        let has_sum = matches!(self.geo.sums, Sums::All(_));
+        // Whoever changes the head changes both words (seal.rs, 3).
+        let words = Superblock::words_of_orphan(&buf.bytes()[*at..], ino.0, has_sum);
+        for (word, value) in words {
+            let own = at + word..at + word + 4;
+            txn.edit_sealed(buf, own, Change::State, |b| set32(b, 0, value));
+        }
     }
 
     pub(crate) fn is_orphan(&self, ino: Ino) -> bool {

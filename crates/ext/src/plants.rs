@@ -62,7 +62,7 @@ impl Ext {
     /// What a transaction has changed and not sealed yet. With the bug that is about it, all from
     /// the first changed byte of a block to its last.
     pub(crate) fn touched(&self, txn: &mut Txn) -> Vec<(Buf, Range<usize>)> {
-        let mut touched = txn.take_touched(|_| true);
+        let mut touched = txn.take_touched();
         if self.plant.is(SUMS_BETWEEN) {
             touched.sort_by_key(|(buf, range)| (buf.block(), range.start));
             touched.dedup_by(|next, before| {

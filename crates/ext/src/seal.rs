@@ -14,22 +14,25 @@
 //!    operation has changed is not sealed by it.)
 
 use crate::Ext;
-use crate::orphans::LAST_ORPHAN_AT;
 use cache::{Buf, Role};
 use format::ext::csum::{SumAt, Sums};
 use format::ext::inode::InodeRef;
 use format::ext::superblock::SUPERBLOCK_BYTES;
 use format::ext::{Superblock, bitmap};
 use format::{GroupNo, Ino};
-use integrity::{Change, Txn};
+use integrity::{Change, Txn, invariant};
+use std::cell::Ref;
 use std::ops::Range;
 
 /// Puts a sum into what begins at byte `from` of the block, unless it is there.
 fn put_sum(txn: &mut Txn, buf: &Buf, from: usize, sum: Option<SumAt>) {
     let Some(sum) = sum.filter(|s| !s.is_in(&buf.bytes()[from..])) else { return };
     let own = from + sum.at..from + sum.at + size_of_val(&sum.sum);
-    txn.edit(buf, own, Change::Counts, |b| SumAt { at: 0, ..sum }.put(b));
+    txn.edit_sealed(buf, own, Change::Counts, |b| SumAt { at: 0, ..sum }.put(b));
 }
+
+/// A block that a transaction has changed, and which of its bytes.
+type Touched = (Buf, Range<usize>);
 
 impl Ext {
     /// Says what a block is, where that matters: on a volume with checksums.
@@ -44,45 +47,28 @@ impl Ext {
         if self.geo.sums == Sums::None {
             return;
         }
-        // A bitmap's sum lies in its group's descriptor, which is changed by that and comes after.
-        for (buf, _) in txn.take_touched(|r| matches!(r, Role::BlockMap(_) | Role::InodeMap(_))) {
-            self.seal_map(txn, &buf);
-        }
         let touched = self.touched(txn);
-        for (buf, range) in touched {
-            self.seal_block(txn, &buf, range);
+        for (buf, range) in &touched {
+            self.seal_block(txn, buf, range, &touched);
         }
-        // The sums themselves are no changes to be sealed.
-        let sealed = txn.take_touched(|_| true);
         // 1, read once more. Not in release: it would be each sum's whole cost again.
         debug_assert!(
-            sealed.iter().all(|(buf, r)| self.has_right_sum(buf, r)),
+            touched.iter().all(|(buf, r)| self.has_right_sum(buf, r)),
             "1: a sum is wrong"
         );
     }
 
-    fn seal_map(&self, txn: &mut Txn, buf: &Buf) {
-        let (g, bits, of_blocks) = match buf.role() {
-            Role::BlockMap(g) => (GroupNo(g), self.geo.blocks_per_group, true),
-            Role::InodeMap(g) => (GroupNo(g), self.geo.inodes_per_group, false),
-            _ => return,
-        };
-        // Whoever has changed the bitmap has changed the descriptor, and so holds it.
-        let desc = self.desc_cached(g).expect("a bitmap's descriptor is changed with it");
-        let map = buf.image();
-        let map = &map.bytes()[..bits as usize / 8];
-        let sums = self.geo.sums;
-        txn.edit_words(&desc.buf, desc.range(), Change::Counts, |d| {
-            if of_blocks { sums.seal_block_map(d, map) } else { sums.seal_inode_map(d, map) }
-        });
-    }
-
-    fn seal_block(&self, txn: &mut Txn, buf: &Buf, range: Range<usize>) {
+    fn seal_block(&self, txn: &mut Txn, buf: &Buf, range: &Range<usize>, touched: &[Touched]) {
         let sums = self.geo.sums;
         let of = |generation| sums.of_inode(buf.owner(), generation);
         match buf.role() {
-            Role::Descriptors(first) => self.seal_descs(txn, buf, first, range),
+            Role::Descriptors(first) => self.seal_descs(txn, buf, (first, range), touched),
             Role::Inodes(first) => self.seal_inodes(txn, buf, first, range),
+            // Its sum lies in its group's descriptor, which is changed by whoever changes it.
+            Role::BlockMap(g) | Role::InodeMap(g) => {
+                let has_desc = touched.iter().any(|t| self.is_desc_of(g, t));
+                invariant!(self.plant, has_desc, "3: a bitmap of group {g} changes without it");
+            }
             Role::Dir(g) => {
                 let sum = of(g).and_then(|seed| seed.dir_sum(&buf.bytes()));
                 put_sum(txn, buf, 0, sum);
@@ -99,26 +85,48 @@ impl Ext {
                 let at = self.sb_buf.1;
                 let sum = Superblock::sum_of(&buf.bytes()[at..at + SUPERBLOCK_BYTES]);
                 put_sum(txn, buf, at, Some(sum));
-                // Whoever has changed this and has not ended changes the sum when it ends (3).
-                let head = at + LAST_ORPHAN_AT;
-                txn.edit(buf, head..head + 4, Change::State, |_| ());
             }
-            Role::Superblock | Role::BlockMap(_) | Role::InodeMap(_) | Role::Plain => (),
+            Role::Superblock | Role::Plain => (),
         }
     }
 
-    fn seal_descs(&self, txn: &mut Txn, buf: &Buf, first: u32, range: Range<usize>) {
+    /// Is the descriptor of this group among those that were changed?
+    fn is_desc_of(&self, g: u32, (buf, range): &Touched) -> bool {
+        let Role::Descriptors(first) = buf.role() else { return false };
+        let bytes = self.geo.desc_bytes;
+        let groups = first + (range.start / bytes) as u32..first + range.end.div_ceil(bytes) as u32;
+        groups.contains(&g)
+    }
+
+    fn seal_descs(
+        &self,
+        txn: &mut Txn,
+        buf: &Buf,
+        (first, range): (u32, &Range<usize>),
+        touched: &[Touched],
+    ) {
         let (sums, bytes) = (self.geo.sums, self.geo.desc_bytes);
+        let (blocks, inodes) = (self.geo.blocks_per_group, self.geo.inodes_per_group);
         for n in range.start / bytes..range.end.div_ceil(bytes) {
             let g = GroupNo(first + n as u32);
-            if g.0 < self.geo.groups {
-                let one = n * bytes..(n + 1) * bytes;
-                txn.edit(buf, one, Change::Counts, |d| sums.seal_desc(g, d));
+            if g.0 >= self.geo.groups {
+                continue;
             }
+            txn.edit_sealed(buf, n * bytes..(n + 1) * bytes, Change::Counts, |d| {
+                for (map, _) in touched {
+                    let bits = |bits: u32| Ref::map(map.bytes(), |b| &b[..bits as usize / 8]);
+                    match map.role() {
+                        Role::BlockMap(m) if m == g.0 => sums.seal_block_map(d, &bits(blocks)),
+                        Role::InodeMap(m) if m == g.0 => sums.seal_inode_map(d, &bits(inodes)),
+                        _ => (),
+                    }
+                }
+                sums.seal_desc(g, d);
+            });
         }
     }
 
-    fn seal_inodes(&self, txn: &mut Txn, buf: &Buf, first: u32, range: Range<usize>) {
+    fn seal_inodes(&self, txn: &mut Txn, buf: &Buf, first: u32, range: &Range<usize>) {
         let len = self.geo.inode_bytes;
         for n in range.start / len..range.end.div_ceil(len) {
             let sum = {
@@ -129,7 +137,7 @@ impl Ext {
             };
             if let Some(sum) = sum {
                 let own = n * len + sum.range().start..n * len + sum.range().end;
-                txn.edit_words(buf, own, Change::Counts, |part| sum.put(part));
+                txn.edit_sealed(buf, own, Change::Counts, |part| sum.put(part));
             }
         }
     }

@@ -114,15 +114,12 @@ impl Txn {
         }
     }
 
-    /// Takes out those blocks with checksums that were changed and have such a role, each with its
-    /// bytes from the first changed one to the last. One that holds several inodes or descriptors
-    /// comes with each run of those that were changed: between two of them lies what another
-    /// transaction may be in the middle of.
-    pub fn take_touched(&mut self, which: impl Fn(Role) -> bool) -> Vec<(Buf, Range<usize>)> {
-        let all = std::mem::take(&mut self.touched);
-        let (taken, left) = all.into_iter().partition(|(b, _)| which(b.role()));
-        self.touched = left;
-        taken
+    /// Takes out the blocks with checksums that were changed, each with its bytes from the first
+    /// changed one to the last. One that holds several inodes or descriptors comes with each run of
+    /// those that were changed: between two of them lies what another transaction may be in the
+    /// middle of.
+    pub fn take_touched(&mut self) -> Vec<(Buf, Range<usize>)> {
+        std::mem::take(&mut self.touched)
     }
 
     /// Has it ended already, by [`Txn::end_early`]? Then it is dropped, not ended.
@@ -138,8 +135,20 @@ impl Txn {
         change: Change,
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
-        self.check(buf, &range, &change);
         self.touch(buf, &range);
+        self.edit_sealed(buf, range, change, f)
+    }
+
+    /// As [`Txn::edit`], and the block's checksum has no part in it: it is what is changed, or is
+    /// right afterwards as it is.
+    pub fn edit_sealed<T>(
+        &mut self,
+        buf: &Buf,
+        range: Range<usize>,
+        change: Change,
+        f: impl FnOnce(&mut [u8]) -> T,
+    ) -> T {
+        self.check(buf, &range, &change);
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Before::from(&buf.bytes()[range.clone()]));
         let is_map = change.grain() == Grain::Bits && !range.is_empty();

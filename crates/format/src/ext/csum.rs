@@ -28,6 +28,10 @@ const DIR_TAIL_KIND: u8 = 0xde;
 /// Where an inode has the two halves of its checksum.
 const INODE_LOW: usize = 0x7c;
 const INODE_HIGH: usize = 0x82;
+/// Where an inode has its generation.
+const GENERATION: usize = 0x64;
+/// So much of a slot is looked at as one: all of it, as they mostly are.
+const FRONT: usize = 256;
 /// Where a group descriptor has its own checksum.
 const DESC: usize = 0x1e;
 /// Where a group descriptor has the low and the high half of its bitmaps' checksums.
@@ -70,31 +74,52 @@ const fn before(after: u32) -> u32 {
     ((after ^ STEPS.0[step as usize]) << 8) | step as u32
 }
 
-/// So many bytes are from the superblock's unused ones to its end, and these go through the table:
-/// each transaction that allocates or frees sets them.
-const FAR: usize = SUPER - super::superblock::UNUSED;
+/// The state of the sum after a zero.
+const fn after(before: u32) -> u32 {
+    (before >> 8) ^ STEPS.0[(before & 0xff) as usize]
+}
 
-/// The state before `FAR` zeros, of a state with one byte that is not zero; those of its four bytes
-/// together are its own.
-const FAR_BACK: [[u32; 256]; 4] = far_back();
+/// What zeros, so many, make of a state with one byte that is not zero; what they make of all four
+/// bytes together is the sum of those.
+struct Shift([[u32; 256]; 4]);
 
-const fn far_back() -> [[u32; 256]; 4] {
-    let mut table = [[0; 256]; 4];
-    let mut bit = 0;
-    while bit < 32 {
-        let (mut state, mut n) = (1 << bit, 0);
-        while n < FAR {
-            state = before(state);
-            n += 1;
+impl Shift {
+    /// Forwards by so many zeros, or back.
+    const fn new(zeros: usize, back: bool) -> Shift {
+        let mut table = [[0; 256]; 4];
+        let mut bit = 0;
+        while bit < 32 {
+            let (mut state, mut n) = (1 << bit, 0);
+            while n < zeros {
+                state = if back { before(state) } else { after(state) };
+                n += 1;
+            }
+            let mut byte = 0;
+            while byte < 256 {
+                table[bit / 8][byte] ^= state * (byte as u32 >> (bit % 8) & 1);
+                byte += 1;
+            }
+            bit += 1;
         }
-        let mut byte = 0;
-        while byte < 256 {
-            table[bit / 8][byte] ^= state * (byte as u32 >> (bit % 8) & 1);
-            byte += 1;
-        }
-        bit += 1;
+        Shift(table)
     }
-    table
+    fn of(&self, state: u32) -> u32 {
+        let parts = state.to_le_bytes().into_iter().zip(&self.0);
+        parts.fold(0, |all, (byte, table)| all ^ table[usize::from(byte)])
+    }
+}
+
+/// So many bytes are from the superblock's unused ones to its end.
+const FAR: usize = SUPER - super::superblock::UNUSED;
+/// Each transaction that unlinks or frees sets the list of orphans, and these.
+static FAR_BACK: Shift = Shift::new(FAR, true);
+static FROM_ORPHAN: Shift =
+    Shift::new(super::superblock::UNUSED - super::superblock::LAST_ORPHAN, false);
+
+/// By what the superblock's unused four bytes change when the head of the list of orphans changes
+/// by this and the sum stays: it is linear, so that nothing else needs to be looked at.
+pub(super) fn balance_of_orphan(change: u32) -> u32 {
+    FROM_ORPHAN.of(change)
 }
 
 /// What the four bytes at `at` have to be so that all have this sum: a CRC takes every value once
@@ -103,10 +128,7 @@ const fn far_back() -> [[u32; 256]; 4] {
 pub(super) fn word_for_sum(seed: u32, bytes: &[u8], at: usize, sum: u32) -> u32 {
     let differs = crc(seed, bytes) ^ sum;
     let changes = match bytes.len() - at {
-        FAR => {
-            let parts = differs.to_le_bytes().into_iter().zip(&FAR_BACK);
-            parts.fold(0, |all, (byte, table)| all ^ table[usize::from(byte)])
-        }
+        FAR => FAR_BACK.of(differs),
         far => (0..far).fold(differs, |s, _| before(s)),
     };
     le32(bytes, at) ^ changes
@@ -164,10 +186,13 @@ impl Sums {
                 Some(crc16(front, &desc[DESC + 2..]))
             }
             Sums::All(seed) => {
-                let mut front = [0; 4 + DESC + 2];
-                front[..4].copy_from_slice(&number);
-                front[4..4 + DESC].copy_from_slice(&desc[..DESC]);
-                Some(crc(crc(seed, &front), &desc[DESC + 2..]) as u16)
+                let mut all = [0; 4 + WIDE_DESC];
+                let (front, rest) = desc.split_at(desc.len().min(WIDE_DESC));
+                all[..4].copy_from_slice(&number);
+                all[4..4 + front.len()].copy_from_slice(front);
+                all[4 + DESC..4 + DESC + 2].fill(0); // its own
+                let sum = crc(seed, &all[..4 + front.len()]);
+                Some(if rest.is_empty() { sum } else { crc(sum, rest) } as u16)
             }
         }
     }
@@ -237,22 +262,22 @@ impl Sums {
 
     /// The sum that an inode's slot should have; None: none.
     pub fn inode_sum(self, ino: Ino, raw: &[u8]) -> Option<InodeSum> {
-        let seed = self.of_inode(ino, le32(raw, 0x64))?.seed;
-        let front = crc(seed, &raw[..INODE_LOW]);
+        let Sums::All(seed) = self else { return None };
+        // One piece, because each costs a call: number, generation, and the slot's front, in which
+        // the sum's own halves are zeros.
+        let mut all = [0; 8 + FRONT];
+        let (front, rest) = raw.split_at(raw.len().min(FRONT));
+        all[..4].copy_from_slice(&ino.0.to_le_bytes());
+        all[4..8].copy_from_slice(&raw[GENERATION..GENERATION + 4]);
+        all[8..8 + front.len()].copy_from_slice(front);
+        all[8 + INODE_LOW..8 + INODE_LOW + 2].fill(0);
         let has_high = raw.len() > CLASSIC_BYTES && has_high(raw);
-        // The sum's own two halves lie in two words side by side, and are zeros in it.
-        let mut own = [0; 8];
-        own[2..4].copy_from_slice(&raw[INODE_LOW + 2..CLASSIC_BYTES]);
-        if raw.len() == CLASSIC_BYTES {
-            return Some(InodeSum { sum: crc(front, &own[..4]) & 0xffff, has_high });
+        if has_high {
+            all[8 + INODE_HIGH..8 + INODE_HIGH + 2].fill(0);
         }
-        own[4..].copy_from_slice(&raw[CLASSIC_BYTES..INODE_HIGH + 2]);
-        if !has_high {
-            let sum = crc(crc(front, &own), &raw[INODE_HIGH + 2..]);
-            return Some(InodeSum { sum: sum & 0xffff, has_high });
-        }
-        own[6..].fill(0);
-        Some(InodeSum { sum: crc(crc(front, &own), &raw[INODE_HIGH + 2..]), has_high })
+        let sum = crc(seed, &all[..8 + front.len()]);
+        let sum = if rest.is_empty() { sum } else { crc(sum, rest) };
+        Some(InodeSum { sum: if has_high { sum } else { sum & 0xffff }, has_high })
     }
     /// Checks an inode that is in use.
     pub fn check_inode(self, ino: Ino, raw: &[u8]) -> Result<(), FormatError> {
@@ -465,6 +490,68 @@ mod tests {
     fn the_published_check_values() {
         assert_eq!(crc16(0, b"123456789"), 0xbb3d);
         assert_eq!(!crc(!0, b"123456789"), 0xe306_9283);
+    }
+
+    /// Sums as they are defined, byte by byte, with zeros in the place of their own.
+    #[test]
+    fn sums_of_slots_and_descriptors() {
+        let sums = Sums::All(0x1234_5678);
+        let plain = |parts: &[&[u8]]| crc(0x1234_5678, &parts.concat());
+        for len in [128, 160, 256, 512, 1024] {
+            let mut raw: Vec<u8> = (0..len).map(|n| (n * 31 + 7) as u8).collect();
+            let mut zeroed = raw.clone();
+            zeroed[INODE_LOW..INODE_LOW + 2].fill(0);
+            for extra in [0, 32] {
+                if len > 128 {
+                    set16(&mut raw, 128, extra);
+                    set16(&mut zeroed, 128, extra);
+                }
+                let has_high = len > 128 && extra == 32;
+                if has_high {
+                    zeroed[INODE_HIGH..INODE_HIGH + 2].fill(0);
+                }
+                let all = plain(&[&77u32.to_le_bytes(), &raw[0x64..0x68], &zeroed]);
+                let sum = if has_high { all } else { all & 0xffff };
+                assert_eq!(sums.inode_sum(Ino(77), &raw), Some(InodeSum { sum, has_high }));
+            }
+        }
+        for len in [32, 64, 128] {
+            let raw: Vec<u8> = (0..len).map(|n| (n * 31 + 7) as u8).collect();
+            let mut zeroed = raw.clone();
+            zeroed[DESC..DESC + 2].fill(0);
+            let sum = plain(&[&9u32.to_le_bytes(), &zeroed]) as u16;
+            assert_eq!(sums.desc(GroupNo(9), &raw), Some(sum), "a descriptor of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn zeros_there_and_back() {
+        let (there, back) = (Shift::new(77, false), Shift::new(77, true));
+        for state in [1, 0x8000_0000, 0xdead_beef] {
+            assert_eq!(there.of(state), crc(state, &[0; 77]));
+            assert_eq!(back.of(there.of(state)), state);
+        }
+    }
+
+    #[test]
+    fn a_list_of_orphans_leaves_the_sum_as_it_is() {
+        use crate::ext::Superblock;
+        use crate::ext::features::ro_compat::METADATA_CSUM;
+        for has_sum in [false, true] {
+            let mut sb = Superblock::blank();
+            sb.set_ro_compat(if has_sum { METADATA_CSUM } else { 0 });
+            sb.set_inodes(77_777);
+            let whole = |sb: &Superblock| crc(!0, &sb.bytes()[..SUPER]);
+            let before = whole(&sb);
+            for ino in [12, 0x0123_4567, 0] {
+                let words: Vec<_> =
+                    Superblock::words_of_orphan(&sb.bytes()[..], ino, has_sum).collect();
+                sb.set_last_orphan(ino);
+                assert_eq!(sb.last_orphan(), ino);
+                assert_eq!(whole(&sb) == before, has_sum || ino == 0, "{ino}");
+                assert!(words.iter().all(|(at, word)| le32(&sb.bytes()[..], *at) == *word));
+            }
+        }
     }
 
     #[test]

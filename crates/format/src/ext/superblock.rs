@@ -30,6 +30,8 @@ pub struct Superblock(Box<[u8; SUPERBLOCK_BYTES]>);
 
 /// `s_snapshot_id`, of snapshots that no kernel has.
 pub(super) const UNUSED: usize = 0x184;
+/// `s_last_orphan`.
+pub(super) const LAST_ORPHAN: usize = 0xe8;
 /// The largest cluster is a block << this.
 const CLUSTER_LOG_MAX: u32 = 20;
 /// Where the second of the superblock's two sectors begins.
@@ -117,8 +119,6 @@ fields! {
     reserved_gdt_blocks set_reserved_gdt_blocks 0xce u16 le16 set16;
     /// `s_journal_inum`.
     journal_inum set_journal_inum 0xe0 u32 le32 set32;
-    /// `s_last_orphan`: head of the list of orphans.
-    last_orphan set_last_orphan 0xe8 u32 le32 set32;
     /// `s_desc_size`: bytes of a group descriptor with 64bit; 0 without.
     desc_size set_desc_size 0xfe u16 le16 set16;
     /// `s_first_meta_bg`: the first block of descriptors that lies in its own groups (meta_bg).
@@ -228,6 +228,29 @@ impl Superblock {
     /// opens a volume has to read it before anything can be replayed.)
     pub fn seal_bytes(bytes: &mut [u8]) {
         Superblock::sum_of(bytes).put(bytes);
+    }
+    /// `s_last_orphan`: head of the list of orphans.
+    pub fn last_orphan(&self) -> u32 {
+        le32(&self.0[..], LAST_ORPHAN)
+    }
+    /// Sets [`Superblock::last_orphan`].
+    pub fn set_last_orphan(&mut self, ino: u32) {
+        let has_sum = self.has_ro_compat(features::ro_compat::METADATA_CSUM);
+        for (at, word) in Superblock::words_of_orphan(&self.0[..], ino, has_sum) {
+            set32(&mut self.0[..], at, word);
+        }
+    }
+    /// The words of a superblock's bytes that change with the head of that list, each with its
+    /// place: it, and the one that keeps the sum as it is. Every file that goes changes it, so that
+    /// the sum is not computed for it.
+    pub fn words_of_orphan(
+        bytes: &[u8],
+        ino: u32,
+        has_sum: bool,
+    ) -> impl Iterator<Item = (usize, u32)> + use<> {
+        let change = le32(bytes, LAST_ORPHAN) ^ ino;
+        let kept = le32(bytes, UNUSED) ^ csum::balance_of_orphan(change);
+        std::iter::once((LAST_ORPHAN, ino)).chain(has_sum.then_some((UNUSED, kept)))
     }
     /// What makes it right in them.
     pub fn sum_of(bytes: &[u8]) -> SumAt {

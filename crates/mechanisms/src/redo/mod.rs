@@ -129,6 +129,9 @@ struct State {
     torn: Option<Vec<u8>>,
 }
 
+/// Edits that most operations have no more of: room for so many is asked for at once.
+const EDITS: usize = 8;
+
 /// The mechanism.
 pub(crate) struct Redo {
     me: Weak<Redo>,
@@ -281,7 +284,9 @@ impl Integrity for Redo {
             let id = s.next_txn;
             assert_eq!(self.shut.get(), 0, "I11: {id} begins while nobody may");
             s.open.begin(id, reservation, self.data.is_small(&need));
-            Ok(Txn::new(self.strong(), id, need.blocks))
+            let mut txn = Txn::new(self.strong(), id, need.blocks);
+            txn.edits.reserve(EDITS);
+            Ok(txn)
         })
     }
 
