@@ -44,10 +44,13 @@ impl Deref for Before {
 
 impl Before {
     /// Bytes of memory that it needs besides its own.
-    pub fn bytes_apart(&self) -> usize {
+    pub(crate) fn bytes_apart(&self) -> usize {
         match &self.0 {
             Held::Inside(..) => 0,
-            Held::Apart(bytes) => bytes.len(),
+            Held::Apart(bytes) => {
+                assert!(bytes.len() > INSIDE, "{} bytes apart have room inside", bytes.len());
+                bytes.len()
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What lives in a victim, and its bytes: second of the cleaner's verbs. A segment is read as a
 //! whole, and its summaries say what was put where; or, if that is known, only what lives there and
-//! is not in memory, in runs, whichever is quicker. It moves nothing.
+//! is not in memory, in runs, whichever is quicker. Where so little lives that reading it and the
+//! summaries takes less than reading all, the summaries are read first. It moves nothing.
 
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::policy::Costs;
@@ -23,6 +24,8 @@ struct Named {
     v: Virt,
     stamp: u64,
     from: Place,
+    /// The head that wrote it there.
+    head: u8,
     block: Option<Block>,
 }
 
@@ -33,7 +36,11 @@ impl Inner {
         segment: SegNo,
         out: &mut Vec<Survivor>,
     ) -> Result<(), DiskError> {
-        match self.named_of(segment).await? {
+        let named = match self.named_of(segment).await? {
+            Some(named) => Some(named),
+            None => self.summarised(segment).await?,
+        };
+        match named {
             Some(named) => self.complete(segment, named, out).await,
             None => self.read_survivors(segment, out).await,
         }
@@ -69,21 +76,64 @@ impl Inner {
             let Some(puts) = s.residents.contents_of(segment) else { return Ok(None) };
             puts.to_vec()
         };
+        let head = self.state.borrow().usage.filler(segment);
+        let head = head.unwrap_or(self.geometry.heads - 1);
+        let start = self.geometry.start(segment);
+        let put = puts.iter().map(|p| (p.v, p.stamp, start.plus(u64::from(p.slot)), head));
+        self.living(segment, put.collect()).await
+    }
+
+    /// The same of one of which that is not known, by its summaries alone; None: to read all is
+    /// quicker.
+    async fn summarised(&self, segment: SegNo) -> Result<Option<Vec<Named>>, DiskError> {
+        let (start, of) = (self.geometry.start(segment), u64::from(self.geometry.segment_blocks));
+        let mut left = {
+            let s = self.state.borrow();
+            let (costs, live) = (s.planner.costs(), s.usage.get(segment).live);
+            // Each live block may be a run of its own. Half of what that would save is risked for
+            // the summaries, of which there may be many.
+            (costs.segment / costs.block - f64::from(live)) / 2.0
+        };
+        let (mut put, mut serial, mut at) = (Vec::new(), None, 0);
+        while at < of {
+            left -= 1.0;
+            if left < 0.0 {
+                return Ok(None);
+            }
+            let place = start.plus(at);
+            let raw = self.read_places(place, 1).await?;
+            self.note_read(1);
+            let Some((s, _)) = Summary::decode(raw[0].bytes(), place) else { break };
+            at += u64::from(s.payload) + 1;
+            if serial.is_some_and(|last| last >= s.serial) || at > of {
+                break;
+            }
+            serial = Some(s.serial);
+            put.extend(put_by(&s));
+        }
+        self.living(segment, put).await
+    }
+
+    /// Of what was put there and what amends it, each live block once, with what memory has of it;
+    /// None: more is said to live there than is found.
+    async fn living(
+        &self,
+        segment: SegNo,
+        put: Vec<(Virt, u64, Place, u8)>,
+    ) -> Result<Option<Vec<Named>>, DiskError> {
+        let (start, last) = (self.geometry.start(segment), self.geometry.heads - 1);
         let plugged = self.amended(segment).await?;
-        let puts = puts.iter().map(|p| (p.v, p.stamp, p.slot));
-        let plugs = plugged.iter().map(|a| (a.v, a.stamp, a.slot));
-        let (start, mut named) = (self.geometry.start(segment), Vec::new());
-        let mut seen = IdSet::default();
+        let plugs = plugged.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot)), last));
+        let (mut named, mut seen) = (Vec::new(), IdSet::default());
         // A block that was plugged into a slot that it once had is in both, and is one.
         let newest = self.state.borrow().stamp;
-        for (put, stamp, slot) in plugs.chain(puts) {
+        for (put, stamp, from, head) in plugs.chain(put) {
             let stamp = stamp.min(newest);
-            let from = start.plus(u64::from(slot));
             if let Some(v) = self.whose(put, from).await?
                 && seen.insert(from.0)
             {
                 let block = self.remembered(v, segment);
-                named.push(Named { v, stamp, from, block });
+                named.push(Named { v, stamp, from, head, block });
             }
         }
         let live = self.state.borrow().usage.get(segment).live;
@@ -92,6 +142,13 @@ impl Inner {
             return Ok(None);
         }
         Ok(Some(named))
+    }
+
+    /// So many blocks were read, in one request.
+    fn note_read(&self, blocks: u64) {
+        let stats = &mut self.state.borrow_mut().stats;
+        stats.read_to_clean += blocks;
+        stats.clean_reads += 1;
     }
 
     /// A block that lies in this segment now, if memory has what lies there (I16).
@@ -113,10 +170,7 @@ impl Inner {
         out: &mut Vec<Survivor>,
     ) -> Result<(), DiskError> {
         let (start, of) = (self.geometry.start(segment), self.geometry.segment_blocks);
-        let (costs, head) = {
-            let s = self.state.borrow();
-            (s.planner.costs(), s.usage.filler(segment).unwrap_or(self.geometry.heads - 1))
-        };
+        let costs = self.state.borrow().planner.costs();
         let mut missing: Vec<u64> =
             named.iter().filter(|n| n.block.is_none()).map(|n| n.from.0 - start.0).collect();
         missing.sort_unstable();
@@ -124,11 +178,9 @@ impl Inner {
         for (first, n) in runs_of(&missing, of, &costs) {
             let blocks = self.read_places(start.plus(first), n).await?;
             read.extend((start.0 + first..).zip(blocks));
-            let stats = &mut self.state.borrow_mut().stats;
-            stats.read_to_clean += n;
-            stats.clean_reads += 1;
+            self.note_read(n);
         }
-        for Named { v, stamp, from, block } in named {
+        for Named { v, stamp, from, head, block } in named {
             self.state.borrow_mut().stats.remembered += u64::from(block.is_some());
             let block = block.or_else(|| read.remove(&from.0));
             let block = block.expect("what memory does not have is in one of the runs");
@@ -148,11 +200,7 @@ impl Inner {
         let raw = self.read_blocks(start, u64::from(blocks)).await;
         self.state.borrow_mut().usage.reading(segment, false);
         let raw = raw?;
-        {
-            let stats = &mut self.state.borrow_mut().stats;
-            stats.read_to_clean += u64::from(blocks);
-            stats.clean_reads += 1;
-        }
+        self.note_read(u64::from(blocks));
         let part = |i: u64| {
             let at = i as usize * BLOCK_BYTES;
             &raw.bytes()[at..at + BLOCK_BYTES]
@@ -161,14 +209,7 @@ impl Inner {
         let last = self.geometry.heads - 1;
         let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot)), last));
         let mut named: Vec<(Virt, u64, Place, u8)> = plugged.collect();
-        for summary in summaries(raw.bytes(), start) {
-            named.extend(summary.blocks().filter_map(|(entry, place)| match entry {
-                Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => {
-                    Some((v, stamp, place, summary.head))
-                }
-                _ => None,
-            }));
-        }
+        summaries(raw.bytes(), start).iter().for_each(|s| named.extend(put_by(s)));
         let (mut seen, newest) = (IdSet::default(), self.state.borrow().stamp);
         for (v, stamp, from, head) in named {
             // Nothing has summed up what summaries say here: no block is of days to come.
@@ -228,6 +269,16 @@ fn runs_of(slots: &[u64], of: u32, costs: &Costs) -> Vec<(u64, u64)> {
         }
     }
     runs
+}
+
+/// The blocks that a partial segment has put: each with its stamp, where, and by which head.
+fn put_by(summary: &Summary) -> impl Iterator<Item = (Virt, u64, Place, u8)> + '_ {
+    summary.blocks().filter_map(|(entry, place)| match entry {
+        Entry::Written { v, stamp } | Entry::Moved { v, stamp, .. } => {
+            Some((v, stamp, place, summary.head))
+        }
+        _ => None,
+    })
 }
 
 /// The summaries of a segment's present use, front to back: their serials rise. What an earlier use
@@ -324,6 +375,42 @@ mod tests {
                 assert_eq!((all.len(), places.len()), (7, 7), "known: {known}");
             }
             store.close().await.unwrap();
+        });
+    }
+
+    /// Of a segment of which hardly anything lives, and of which nobody remembers what was put
+    /// there, the summaries and what lives are read, where that is quicker than all.
+    #[test]
+    fn an_emptied_segment_is_read_by_its_summaries() {
+        let mut world = sim::World::new(sim::Image::new(16 << 20));
+        sim::block_on(&mut world, |env, disk| async move {
+            let segment_bytes = Some(256 << 10);
+            let options = FormatOptions { segment_bytes, ..FormatOptions::default() };
+            crate::format(&disk, &options).await.unwrap();
+            let mut read = Vec::new();
+            // An access takes as long as 2 blocks do, then as long as 2,000.
+            for access in [20_000, 20_000_000] {
+                let speed = crate::Speed { access, bandwidth: 400_000_000 };
+                let options = OpenOptions { disk: Some(speed), ..OpenOptions::default() };
+                let store = Store::open(env.clone(), disk.clone(), options).await.unwrap();
+                put(&store, 0..40, 7).await;
+                put(&store, 40..60, 8).await;
+                put(&store, 0..30, 9).await;
+                put(&store, 31..58, 9).await;
+                let inner = store.inner.clone();
+                let place = inner.where_now(Virt(30)).await.unwrap().unwrap();
+                let segment = inner.geometry.segment_of(place).unwrap();
+                let before = store.stats().read_to_clean;
+                let mut all = Vec::new();
+                inner.survivors_of(segment, &mut all).await.unwrap();
+                let mut found: Vec<_> = all.iter().map(|s| (s.v.0, s.block.bytes()[0])).collect();
+                found.sort_unstable();
+                assert!(found.ends_with(&[(30, 7), (58, 8), (59, 8)]), "{found:?}");
+                read.push(store.stats().read_to_clean - before);
+                store.close().await.unwrap();
+            }
+            assert!(read[0] < 16, "{read:?}");
+            assert_eq!(read[1], 64, "all of it");
         });
     }
 

@@ -6,8 +6,8 @@ use env::IdMap;
 use format::Ino;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Nodes by the inode that is not whole, or not named, without them, in order: few of most, and of a
-/// file that is appended to thousands, of which the first go first.
+/// Nodes by the inode that is not whole, or not named, without them, in order: few of most, and of
+/// a file that is appended to thousands, of which the first go first.
 #[derive(Default)]
 pub(super) struct Own(IdMap<Ino, VecDeque<NodeId>>);
 
