@@ -9,6 +9,7 @@ use crate::store::{FoundStore, Store, StoreKind};
 use cache::{Cache, Watch};
 use env::{Block, Disk, DiskError, Env, Local};
 use format::BlockNo;
+use format::foreign::LOOK_BYTES;
 use format::mkfs::{MkfsOptions, Plan};
 use mechanisms::{GroupChange, GroupStore};
 use std::rc::{Rc, Weak};
@@ -60,22 +61,28 @@ pub async fn is_store(disk: &Rc<dyn Disk>) -> Result<bool, DiskError> {
     if disk.size_bytes() < lfs::BLOCK_BYTES as u64 {
         return Ok(false);
     }
-    let first = disk.read(0, vec![Block::zeroed(lfs::BLOCK_BYTES)]).await;
-    let copy = async || lfs::superblock(disk).await.is_ok();
-    match first {
-        Ok(blocks) if is_lost(blocks[0].bytes()) => Ok(copy().await),
-        Ok(blocks) => Ok(blocks[0].bytes().starts_with(&lfs::MAGIC)),
-        Err(_) if copy().await => Ok(true),
-        Err(e) => Err(e),
+    let first = disk.read(0, vec![Block::zeroed(lfs::BLOCK_BYTES)]).await?;
+    if first[0].bytes().starts_with(&lfs::MAGIC) {
+        return Ok(true);
     }
+    Ok(lfs::superblock(disk).await.is_ok() && is_lost(&head_of(disk).await?))
 }
 
-/// Is there nothing that anybody would look for in a disk's first block of 4 KiB: no store's or
-/// volume's superblock, and no table of partitions?
-pub fn is_lost(first: &[u8]) -> bool {
-    let known: [(usize, &[u8]); 3] =
-        [(0, &lfs::MAGIC), (1024 + 56, &[0x53, 0xef]), (510, &[0x55, 0xaa])];
-    known.iter().all(|(at, magic)| !first[*at..].starts_with(magic))
+/// As much of the disk's beginning as tells what it is.
+async fn head_of(disk: &Rc<dyn Disk>) -> Result<Vec<u8>, DiskError> {
+    let blocks = LOOK_BYTES.div_ceil(lfs::BLOCK_BYTES) as u64;
+    let blocks = blocks.min(disk.size_bytes() / lfs::BLOCK_BYTES as u64);
+    let memory = (0..blocks).map(|_| Block::zeroed(lfs::BLOCK_BYTES)).collect();
+    let read = disk.read(0, memory).await?;
+    Ok(read.iter().flat_map(|b| b.bytes().iter().copied()).collect())
+}
+
+/// Is there nothing that anybody would look for in a disk's beginning ([`LOOK_BYTES`] of it): no
+/// volume's superblock, nothing foreign, no copy under way?
+pub fn is_lost(head: &[u8]) -> bool {
+    const EXT_MAGIC: (usize, &[u8]) = (1024 + 56, &[0x53, 0xef]);
+    let ext = head.get(EXT_MAGIC.0..).is_some_and(|h| h.starts_with(EXT_MAGIC.1));
+    !ext && format::foreign::look(head).is_none()
 }
 
 impl FoundStore for FoundSegments {

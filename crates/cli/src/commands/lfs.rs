@@ -4,6 +4,7 @@
 use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
+use format::foreign::LOOK_BYTES;
 use host::{drive, entropy};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -241,19 +242,21 @@ pub fn is_store(image: &Path) -> Result<bool, Failure> {
     if file.is_bucket() {
         return Ok(true);
     }
-    let block = |at: u64| {
-        let mut block = vec![0; lfs::BLOCK_BYTES];
-        file.read_at(at, &mut block).is_ok().then_some(block)
+    let read = |at: u64, bytes: usize| {
+        let mut all = vec![0; bytes];
+        file.read_at(at, &mut all).is_ok().then_some(all)
     };
     let blocks = file.size_bytes() / lfs::BLOCK_BYTES as u64;
-    let last = || block((blocks - 1) * lfs::BLOCK_BYTES as u64);
-    let is_one = |b: Vec<u8>| b.starts_with(&lfs::MAGIC);
-    Ok(match blocks {
-        0 => false,
-        _ => match block(0) {
-            Some(first) if !volume::is_lost(&first) => is_one(first),
-            _ => last().is_some_and(is_one),
-        },
+    if blocks == 0 {
+        return Ok(false);
+    }
+    let begins = |at| read(at, lfs::BLOCK_BYTES).map(|b| b.starts_with(&lfs::MAGIC));
+    let copy = || begins((blocks - 1) * lfs::BLOCK_BYTES as u64) == Some(true);
+    let look = LOOK_BYTES.min(usize::try_from(file.size_bytes()).unwrap_or(usize::MAX));
+    Ok(match begins(0) {
+        Some(true) => true,
+        Some(false) => copy() && read(0, look).is_some_and(|head| volume::is_lost(&head)),
+        None => false,
     })
 }
 
