@@ -103,13 +103,18 @@ pub(crate) async fn load(
         scrub.run(options.scrub_every);
     }
     let trimmer = Trimmer::new(&ufs);
-    // A store keeps what was freed until it hears of it; in its own mode it does from each group.
-    let kept_below = probe.in_segments && options.mode.info().keeps != Keeps::Segments;
-    trimmer.run((options.discards || kept_below) && !read_only);
+    trimmer.run(tells_of_free(&probe, &options) && !read_only);
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
     Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
+}
+
+/// Does who opens it tell of what is freed? A store keeps that until it hears of it; in its own mode
+/// it does from each group.
+fn tells_of_free(probe: &Probe, options: &OpenOptions) -> bool {
+    let keeps = probe.in_segments && options.mode.info().keeps != Keeps::Segments;
+    options.discards || keeps
 }
 
 /// When another machine has the volume, nothing is changed any more.
