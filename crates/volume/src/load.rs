@@ -110,8 +110,8 @@ pub(crate) async fn load(
     Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
 }
 
-/// Does who opens it tell of what is freed? A store keeps that until it hears of it; in its own mode
-/// it does from each group.
+/// Does who opens it tell of what is freed? A store keeps that until it hears of it; in its own
+/// mode it does from each group.
 fn tells_of_free(probe: &Probe, options: &OpenOptions) -> bool {
     let keeps = probe.in_segments && options.mode.info().keeps != Keeps::Segments;
     options.discards || keeps
