@@ -11,7 +11,7 @@
 
 use super::cut::RENEWED;
 use super::extents::Spot;
-use super::tree::joins;
+use super::tree::{blocks_of, joined};
 use crate::Ext;
 use crate::plants::SHIFTED_IN_TWO;
 use format::FileBlock;
@@ -31,19 +31,7 @@ fn moved(list: &[Mapped], from: u64, to: u64) -> Vec<Mapped> {
         first if first < from => first,
         first => first - from + to,
     };
-    let mut all: Vec<Mapped> =
-        list.iter().map(|m| Mapped { first: place(m) as u32, ..*m }).collect();
-    all.dedup_by(|b, a| {
-        let joined = joins(a, b);
-        a.len += if joined { b.len } else { 0 };
-        joined
-    });
-    all
-}
-
-/// How many blocks the list maps.
-fn blocks_of(list: &[Mapped]) -> u64 {
-    list.iter().map(|m| u64::from(m.len)).sum()
+    joined(list.iter().map(|m| Mapped { first: place(m) as u32, ..*m }).collect())
 }
 
 impl Ext {

@@ -59,7 +59,7 @@ impl Node {
 }
 
 /// May the second extent be joined to the first?
-pub(super) fn joins(a: &Mapped, b: &Mapped) -> bool {
+fn joins(a: &Mapped, b: &Mapped) -> bool {
     a.unwritten == b.unwritten
         && a.end() == u64::from(b.first)
         && a.start.plus(u64::from(a.len)) == b.start
@@ -84,6 +84,11 @@ fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> Vec<Map
     }
     all.extend(new);
     all.sort_unstable_by_key(|m| m.first);
+    joined(all)
+}
+
+/// A list in order, with neighbours joined that can be.
+pub(super) fn joined(mut all: Vec<Mapped>) -> Vec<Mapped> {
     all.dedup_by(|b, a| {
         let joined = joins(a, b);
         a.len += if joined { b.len } else { 0 };
@@ -104,7 +109,7 @@ fn check_keys(h: &InodeHandle, way: &[Node]) {
 }
 
 /// How many blocks the list maps.
-fn blocks_of(list: &[Mapped]) -> u64 {
+pub(super) fn blocks_of(list: &[Mapped]) -> u64 {
     list.iter().map(|m| u64::from(m.len)).sum()
 }
 
