@@ -65,7 +65,9 @@ pub async fn is_store(disk: &Rc<dyn Disk>) -> Result<bool, DiskError> {
     if first[0].bytes().starts_with(&lfs::MAGIC) {
         return Ok(true);
     }
-    Ok(lfs::superblock(disk).await.is_ok() && is_lost(&head_of(disk).await?))
+    // Of most disks the first block says what they are: no more is read of those.
+    let may_be = is_lost(first[0].bytes()) && lfs::superblock(disk).await.is_ok();
+    Ok(may_be && is_lost(&head_of(disk).await?))
 }
 
 /// As much of the disk's beginning as tells what it is.
