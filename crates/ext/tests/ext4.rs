@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, symlink};
 use std::rc::Rc;
-use vfs::{FsError, Reply, Request, SpaceOp};
+use vfs::{FsError, Reply, Request, Shift, SpaceOp};
 
 /// Makes a tree with files of many shapes; what each holds, by its path.
 fn tree(folder: &Scratch) -> BTreeMap<String, Vec<u8>> {
@@ -251,9 +251,9 @@ fn shift(w: &mut World, v: &Vol, ino: u32, (out, rng): (bool, &mut Rng), all: &m
     let bs = v.block_bytes();
     let from = bs * rng.below((all.len() / bs) as u64 + 2) as usize;
     let len = bs * (1 + rng.below(40) as usize);
-    let op = if out { SpaceOp::CollapseRange } else { SpaceOp::InsertRange };
+    let way = if out { Shift::Collapse } else { Shift::Insert };
     let fits = if out { from + len < all.len() } else { from < all.len() };
-    let r = Request::Space { ino, op, offset: from as u64, len: len as u64 };
+    let r = Request::Shift { ino, way, offset: from as u64, len: len as u64 };
     match w.call(v, r) {
         Ok(_) if out => drop(all.drain(from..from + len)),
         Ok(_) => drop(all.splice(from..from, vec![0; len])),
@@ -358,9 +358,9 @@ fn ranges_are_taken_out_and_put_in() {
         assert_eq!(w.write(&v, f, at, &data), Ok(K as u32));
         all[at as usize..][..K as usize].copy_from_slice(&data);
     }
-    let space = |op, offset, len| Request::Space { ino: f, op, offset, len };
-    let ahead = SpaceOp::Allocate { keep_size: true };
-    w.call(&v, space(ahead, 3010 * K, 20 * K)).unwrap();
+    let op = SpaceOp::Allocate { keep_size: true };
+    w.call(&v, Request::Space { ino: f, op, offset: 3010 * K, len: 20 * K }).unwrap();
+    let shift_of = |way, offset, len| Request::Shift { ino: f, way, offset, len };
     for (out, at, blocks) in [
         (true, 0, 1),
         (false, 100, 3),
@@ -369,8 +369,8 @@ fn ranges_are_taken_out_and_put_in() {
         (true, 2000, 1),
         (false, 2790, 1),
     ] {
-        let op = if out { SpaceOp::CollapseRange } else { SpaceOp::InsertRange };
-        w.call(&v, space(op, at * K, blocks * K)).unwrap();
+        let way = if out { Shift::Collapse } else { Shift::Insert };
+        w.call(&v, shift_of(way, at * K, blocks * K)).unwrap();
         let (from, len) = ((at * K) as usize, (blocks * K) as usize);
         if out {
             all.drain(from..from + len);
@@ -379,18 +379,18 @@ fn ranges_are_taken_out_and_put_in() {
         }
         assert!(contents(&mut w, &v, f) == all, "{out} at {at}");
         w.sync(&v).unwrap();
-        w.judge(&format!("{op:?} at {at}"));
+        w.judge(&format!("{way:?} at {at}"));
     }
     let last = all.len() as u64 / K - 1;
-    for (op, at, len, why) in [
-        (SpaceOp::CollapseRange, last * K, K, FsError::Invalid),
-        (SpaceOp::CollapseRange, 100, K, FsError::Invalid),
-        (SpaceOp::InsertRange, K, 100, FsError::Invalid),
-        (SpaceOp::InsertRange, (last + 1) * K, K, FsError::Invalid),
-        (SpaceOp::InsertRange, 0, (1 << 42) - K, FsError::FileTooBig),
-        (SpaceOp::InsertRange, 0, 1 << 63, FsError::FileTooBig),
+    for (way, at, len, why) in [
+        (Shift::Collapse, last * K, K, FsError::Invalid),
+        (Shift::Collapse, 100, K, FsError::Invalid),
+        (Shift::Insert, K, 100, FsError::Invalid),
+        (Shift::Insert, (last + 1) * K, K, FsError::Invalid),
+        (Shift::Insert, 0, (1 << 42) - K, FsError::FileTooBig),
+        (Shift::Insert, 0, 1 << 63, FsError::FileTooBig),
     ] {
-        assert_eq!(w.call(&v, space(op, at, len)).err(), Some(why), "{op:?} at {at}, {len}");
+        assert_eq!(w.call(&v, shift_of(way, at, len)).err(), Some(why), "{way:?} at {at}, {len}");
     }
     w.close_and_judge(v, "refusals");
 }

@@ -5,7 +5,7 @@ use crate::wire::{Head, op, u32_at, u64_at};
 use env::Rope;
 use std::sync::Arc;
 use vfs::{
-    Call, Cred, Kind, MakeKind, RenameMode, Request, SeekKind, SetAttr, SetTime, SpaceOp,
+    Call, Cred, Kind, MakeKind, RenameMode, Request, SeekKind, SetAttr, SetTime, Shift, SpaceOp,
     Stability, Time, XattrMode,
 };
 
@@ -313,17 +313,19 @@ impl Parts<'_> {
 
     fn fallocate(&self) -> Decoded {
         let (offset, len) = (u64_at(self.fixed, 8), u64_at(self.fixed, 16));
-        let op = match u32_at(self.fixed, 24) {
-            0 => SpaceOp::Allocate { keep_size: false },
-            1 => SpaceOp::Allocate { keep_size: true },
-            3 => SpaceOp::PunchHole,
-            8 => SpaceOp::CollapseRange,
-            0x10 => SpaceOp::ZeroRange { keep_size: false },
-            0x11 => SpaceOp::ZeroRange { keep_size: true },
-            0x20 => SpaceOp::InsertRange,
+        let ino = self.ino();
+        let space = |op| Request::Space { ino, op, offset, len };
+        let shift = |way| Request::Shift { ino, way, offset, len };
+        let request = match u32_at(self.fixed, 24) {
+            0 => space(SpaceOp::Allocate { keep_size: false }),
+            1 => space(SpaceOp::Allocate { keep_size: true }),
+            3 => space(SpaceOp::PunchHole),
+            8 => shift(Shift::Collapse),
+            0x10 => space(SpaceOp::ZeroRange { keep_size: false }),
+            0x11 => space(SpaceOp::ZeroRange { keep_size: true }),
+            0x20 => shift(Shift::Insert),
             _ => return Decoded::Now(ENOTSUP),
         };
-        let request = Request::Space { ino: self.ino(), op, offset, len };
         Decoded::Ask(Shape::Empty, self.call(request))
     }
 

@@ -8,15 +8,19 @@
 //!
 //! IMAGE is a volume that `cairn mkfs` or mke2fs has made; the file in it is `/fsx`.
 
-use env::{Nanos, Rng, Rope};
-use host::{Driver, HostFile};
+mod opened;
+
+use env::{Rng, Rope};
+use host::Driver;
+use opened::open;
 use std::path::Path;
-use std::sync::Arc;
-use vfs::{Call, Cred, FsError, MakeKind, Monitor, Reply, Request, SetAttr, SpaceOp, Stability};
+use vfs::{Call, Cred, FsError, MakeKind, Reply, Request, SetAttr, Shift, SpaceOp, Stability};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
+/// More than the file and all that describes it.
+const CACHE_BYTES: usize = 64 << 20;
 /// How long the file may get.
 const BYTES_MAX: u64 = 256 << 10;
 /// Operations between two openings.
@@ -29,6 +33,7 @@ enum Step {
     Read(u64, u64),
     Truncate(u64),
     Space(SpaceOp, u64, u64),
+    Shift(Shift, u64, u64),
     Fsync,
 }
 
@@ -80,8 +85,7 @@ impl Fsx {
             15 if self.rng.one_in(5) => Step::Fsync,
             n => {
                 let (at, len) = self.blocks();
-                let op = if n < 18 { SpaceOp::CollapseRange } else { SpaceOp::InsertRange };
-                Step::Space(op, at, len)
+                Step::Shift(if n < 18 { Shift::Collapse } else { Shift::Insert }, at, len)
             }
         }
     }
@@ -98,13 +102,13 @@ impl Fsx {
             }
             Step::Read(..) | Step::Fsync => (),
             Step::Truncate(to) => bytes.resize(to as usize, 0),
-            Step::Space(SpaceOp::CollapseRange, at, len) => {
+            Step::Shift(Shift::Collapse, at, len) => {
                 if at + len >= size {
                     return Err(FsError::Invalid);
                 }
                 bytes.drain(at as usize..(at + len) as usize);
             }
-            Step::Space(SpaceOp::InsertRange, at, len) => {
+            Step::Shift(Shift::Insert, at, len) => {
                 if at >= size {
                     return Err(FsError::Invalid);
                 }
@@ -143,6 +147,7 @@ impl Fsx {
                 Request::SetAttr { ino, set }
             }
             Step::Space(op, offset, len) => Request::Space { ino, op, offset, len },
+            Step::Shift(way, offset, len) => Request::Shift { ino, way, offset, len },
             Step::Fsync => Request::Fsync { ino, data_only: false },
         };
         self.ask(request).map(drop)
@@ -181,20 +186,6 @@ fn pattern(value: u8, at: u64, len: u64) -> Vec<u8> {
     (at..at + len).map(byte).collect()
 }
 
-fn open(image: &Path, mode: &str) -> Result<Driver, String> {
-    let file = Arc::new(HostFile::open(image, false)?);
-    let mode = volume::Mode::all().find(|m| m.name == mode).ok_or("no such mode")?.mode;
-    let options = volume::OpenOptions {
-        commit: volume::Commit::Async,
-        recovery_within: Nanos::from_secs(10),
-        ..volume::OpenOptions::plain(mode, 64 << 20, [7; 16])
-    };
-    let opener = volume::opener(None, file.size_bytes(), options);
-    let driver = Driver::new(Arc::new(Monitor::new(1, opener)), vec![file]);
-    driver.open()?;
-    Ok(driver)
-}
-
 /// The file, made if it is not there; and how long the volume's blocks are.
 fn file(driver: &Driver) -> Result<(u32, u64), String> {
     let ask = |r| driver.call(Call { cred: Cred::root(), hold: true, ..Call::local(r) }).result;
@@ -213,7 +204,7 @@ fn main() -> Result<(), String> {
     };
     let number = |s: &String| s.parse::<u64>().map_err(|e| format!("{s}: {e}"));
     let (operations, seed) = (number(operations)?, number(seed)?);
-    let driver = open(Path::new(image), mode)?;
+    let driver = open(Path::new(image), mode, CACHE_BYTES)?;
     let (ino, block) = file(&driver)?;
     let mut fsx = Fsx { driver: Some(driver), ino, bytes: Vec::new(), block, rng: Rng::new(seed) };
     fsx.run(Step::Truncate(0), 0).map_err(|e| format!("{e:?}"))?;
@@ -236,7 +227,7 @@ fn main() -> Result<(), String> {
             let told = |what: String| format!("after operation {n}, seed {seed}: {what}\n{last:?}");
             fsx.compare(0, BYTES_MAX * 2).map_err(told)?;
             fsx.close()?;
-            let driver = open(Path::new(image), mode)?;
+            let driver = open(Path::new(image), mode, CACHE_BYTES)?;
             fsx.ino = file(&driver)?.0;
             fsx.driver = Some(driver);
             fsx.compare(0, BYTES_MAX * 2).map_err(told)?;

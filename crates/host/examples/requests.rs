@@ -10,12 +10,14 @@
 //! IMAGE is a volume that `cairn mkfs` has made, best in memory (/dev/shm). Under
 //! `valgrind --tool=callgrind '--dump-after=*::phase_*'` each phase comes with its instructions.
 
-use env::{Nanos, Rope};
-use host::{Driver, HostFile};
+mod opened;
+
+use env::Rope;
+use host::Driver;
+use opened::open;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
-use vfs::{Call, Cred, MakeKind, Monitor, Reply, Request, SetAttr, SetTime, Stability, Time};
+use vfs::{Call, Cred, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -84,20 +86,6 @@ impl Bench {
         self.ask("getattr", Request::GetAttr { ino });
         ino
     }
-}
-
-fn open(image: &Path, mode: &str) -> Result<Driver, String> {
-    let file = Arc::new(HostFile::open(image, false)?);
-    let mode = volume::Mode::all().find(|m| m.name == mode).ok_or("no such mode")?.mode;
-    let options = volume::OpenOptions {
-        commit: volume::Commit::Async,
-        recovery_within: Nanos::from_secs(10),
-        ..volume::OpenOptions::plain(mode, 1 << 30, [7; 16])
-    };
-    let opener = volume::opener(None, file.size_bytes(), options);
-    let driver = Driver::new(Arc::new(Monitor::new(1, opener)), vec![file]);
-    driver.open()?;
-    Ok(driver)
 }
 
 /// Folders of files, all alike.
@@ -219,7 +207,7 @@ fn main() -> Result<(), String> {
         return Err("requests IMAGE MODE FILES".into());
     };
     let files: usize = files.parse().map_err(|e| format!("{files}: {e}"))?;
-    let mut bench = Bench { driver: open(Path::new(image), mode)?, spent: Vec::new() };
+    let mut bench = Bench { driver: open(Path::new(image), mode, 1 << 30)?, spent: Vec::new() };
     phase_make(&mut bench, files);
     bench.tell("make");
     phase_postmark(&mut bench, files / 2);

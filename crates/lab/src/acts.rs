@@ -1,7 +1,7 @@
 //! What a scenario does: operations on paths, and how each is asked of a volume.
 
 use env::Rope;
-use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, SpaceOp, Stability, XattrMode};
+use vfs::{MakeKind, RenameMode, Reply, Request, SetAttr, Shift, SpaceOp, Stability, XattrMode};
 
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -215,8 +215,8 @@ impl Act {
                 }
             }
             Act::Punch(_, at, len) => space(inos[0], SpaceOp::PunchHole, *at, *len),
-            Act::Collapse(_, at, len) => space(inos[0], SpaceOp::CollapseRange, *at, *len),
-            Act::Insert(_, at, len) => space(inos[0], SpaceOp::InsertRange, *at, *len),
+            Act::Collapse(_, at, len) => shift(inos[0], Shift::Collapse, *at, *len),
+            Act::Insert(_, at, len) => shift(inos[0], Shift::Insert, *at, *len),
             Act::Allocate(_, at, len, keep_size) => {
                 space(inos[0], SpaceOp::Allocate { keep_size: *keep_size }, *at, *len)
             }
@@ -233,6 +233,10 @@ impl Act {
 
 fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
     Request::Space { ino, op, offset, len }
+}
+
+fn shift(ino: u32, way: Shift, offset: u64, len: u64) -> Request {
+    Request::Shift { ino, way, offset, len }
 }
 
 /// The attribute that acts set.

@@ -12,7 +12,8 @@ pub use error::FsError;
 pub use monitor::{Front, Monitor, Open, OpenAll, Opening, Out, Ticket, Volume, VolumeState, Work};
 pub use request::{
     AccessTimes, Answer, Call, Cred, DirEntry, MakeKind, PreAttr, RenameMode, Reply, Request,
-    SeekKind, SetAttr, SetTime, SnapshotOp, SpaceOp, Stability, StatFs, VolumeInfo, Wcc, XattrMode,
+    SeekKind, SetAttr, SetTime, Shift, SnapshotOp, SpaceOp, Stability, StatFs, VolumeInfo, Wcc,
+    XattrMode,
 };
 pub use types::{Attr, Kind, S_IFMT, Time};
 

@@ -159,12 +159,15 @@ pub enum SpaceOp {
         /// Leave the length alone.
         keep_size: bool,
     },
-    /// Take the range out of the file; what follows moves to its place. Whole blocks, which end
-    /// before the file does.
-    CollapseRange,
-    /// Put a hole before what lies at the offset, which moves behind it. Whole blocks, within the
-    /// file.
-    InsertRange,
+}
+
+/// Which way what lies behind a range of whole blocks moves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Shift {
+    /// The range is taken out of the file, which goes on behind it.
+    Collapse,
+    /// A hole is put before what lies at the offset, which is within the file.
+    Insert,
 }
 
 /// What lseek looks for.
@@ -256,6 +259,8 @@ pub enum Request {
     Access { ino: u32, mask: u32 },
     /// Answer: `Attr`.
     Space { ino: u32, op: SpaceOp, offset: u64, len: u64 },
+    /// Take a range out of a file, or put one in.
+    Shift { ino: u32, way: Shift, offset: u64, len: u64 },
     /// The flags of `chattr`. Answer: `Flags`.
     GetFlags { ino: u32 },
     /// Sets all of them. Answer: `Done`. Errors: `NotSupported` where one differs that cannot be

@@ -74,7 +74,7 @@ pub use recover::restore_primary;
 pub use rename::{LABEL_BYTES_MAX, set_label, set_uuid};
 pub use resize::{Growth, Resize, resize};
 pub use score::{Layout, layout, layout_of};
-pub use segments::{copy_out, export_blocks, is_lost, is_store, make_on_segments};
+pub use segments::{copy_out, export_blocks, is_store, make_on_segments};
 pub use store::{FoundStore, Store, StoreKind};
 
 use check::{CheckError, IoError, ReadBlocks, WriteBlocks};

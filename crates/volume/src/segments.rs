@@ -81,7 +81,7 @@ async fn head_of(disk: &Rc<dyn Disk>) -> Result<Vec<u8>, DiskError> {
 
 /// Is there nothing that anybody would look for in a disk's beginning ([`LOOK_BYTES`] of it): no
 /// volume's superblock, nothing foreign, no copy under way?
-pub fn is_lost(head: &[u8]) -> bool {
+fn is_lost(head: &[u8]) -> bool {
     const EXT_MAGIC: (usize, &[u8]) = (1024 + 56, &[0x53, 0xef]);
     let ext = head.get(EXT_MAGIC.0..).is_some_and(|h| h.starts_with(EXT_MAGIC.1));
     !ext && format::foreign::look(head).is_none()

@@ -4,7 +4,6 @@
 use crate::args::{LfsArgs, LfsCommand};
 use crate::{Failure, Outcome, size};
 use env::{Disk, DiskId, Env, Local};
-use format::foreign::LOOK_BYTES;
 use host::{drive, entropy};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -42,16 +41,27 @@ pub(super) fn on_with<T: 'static>(
     options: lfs::OpenOptions,
     f: impl FnOnce(Env, lfs::Store) -> Local<'static, Result<T, String>> + 'static,
 ) -> Result<T, Failure> {
-    let file = crate::disk::open(image, options.read_only)?;
+    on_disk(image, options.read_only, |env, disk| {
+        Box::pin(async move {
+            let store = lfs::Store::open(env.clone(), disk, options).await?;
+            f(env, store).await
+        })
+    })
+}
+
+/// Runs `f` on the disk, whatever lies on it.
+fn on_disk<T: 'static>(
+    image: &Path,
+    read_only: bool,
+    f: impl FnOnce(Env, Rc<dyn Disk>) -> Local<'static, Result<T, String>> + 'static,
+) -> Result<T, Failure> {
+    let file = crate::disk::open(image, read_only)?;
     let seed = entropy().map_err(|e| format!("no random bytes: {e}"))?;
     let seed = u64::from_le_bytes(seed[..8].try_into().expect("8 of 16 bytes"));
     let bytes = file.size_bytes();
     let result = drive(&[Arc::new(file)], seed, |env| {
         let disk = env.port().disk(DiskId(0), bytes);
-        Box::pin(async move {
-            let store = lfs::Store::open(env.clone(), disk, options).await?;
-            f(env, store).await
-        })
+        f(env, disk)
     });
     result.map_err(|e| Failure::Failed(format!("{}: {e}", image.display())))
 }
@@ -235,28 +245,13 @@ fn clean(image: &Path, segments: u32, policy: lfs::Policy) -> Result<Outcome, Fa
     Ok(Outcome::Done)
 }
 
-/// Does a log-structured store begin in this file? One whose first block is lost is known by the
-/// copy of its superblock.
+/// Is this a log-structured store, in a file or in a bucket? See [`volume::is_store`].
 pub fn is_store(image: &Path) -> Result<bool, Failure> {
-    let file = crate::disk::open(image, true)?;
-    if file.is_bucket() {
+    if crate::disk::open(image, true)?.is_bucket() {
         return Ok(true);
     }
-    let read = |at: u64, bytes: usize| {
-        let mut all = vec![0; bytes];
-        file.read_at(at, &mut all).is_ok().then_some(all)
-    };
-    let blocks = file.size_bytes() / lfs::BLOCK_BYTES as u64;
-    if blocks == 0 {
-        return Ok(false);
-    }
-    let begins = |at| read(at, lfs::BLOCK_BYTES).map(|b| b.starts_with(&lfs::MAGIC));
-    let copy = || begins((blocks - 1) * lfs::BLOCK_BYTES as u64) == Some(true);
-    let look = LOOK_BYTES.min(usize::try_from(file.size_bytes()).unwrap_or(usize::MAX));
-    Ok(match begins(0) {
-        Some(true) => true,
-        Some(false) => copy() && read(0, look).is_some_and(|head| volume::is_lost(&head)),
-        None => false,
+    on_disk(image, true, |_, disk| {
+        Box::pin(async move { volume::is_store(&disk).await.map_err(|e| e.to_string()) })
     })
 }
 

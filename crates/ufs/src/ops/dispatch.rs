@@ -161,6 +161,7 @@ impl<S: Store> Ufs<S> {
             }
             R::Access { ino, mask } => self.access(ctx, ino, mask).await,
             R::Space { ino, op, offset, len } => self.space(ctx, ino, op, offset, len).await,
+            R::Shift { ino, way, offset, len } => self.shift(ctx, ino, way, (offset, len)).await,
             R::Seek { ino, kind, offset } => self.seek(ino, kind, offset).await,
             R::Trim { from, bytes, min_bytes } => self.trim(ctx, (from, bytes), min_bytes).await,
             R::AccessTimes(when) => {
@@ -170,14 +171,16 @@ impl<S: Store> Ufs<S> {
             R::Quiesce => self.quiesce().await,
             // Who opened the volume has the checker, and knows when all is in its place.
             R::Scrub | R::Freeze { .. } | R::Thaw | R::Snapshot(_) => Err(FsError::NotSupported),
-            R::Info => {
-                let mut info = (self.about)();
-                info.counters.extend(self.store.counters());
-                info.counters.push(("cairn_damaged_indexes_total", self.broken_indexes.get()));
-                // Also after damage or a failed write, which stop all writing.
-                info.read_only |= self.store.writable().is_err();
-                Ok(Reply::Info(Box::new(info)))
-            }
+            R::Info => Ok(self.info()),
         }
+    }
+
+    fn info(&self) -> Reply {
+        let mut info = (self.about)();
+        info.counters.extend(self.store.counters());
+        info.counters.push(("cairn_damaged_indexes_total", self.broken_indexes.get()));
+        // Also after damage or a failed write, which stop all writing.
+        info.read_only |= self.store.writable().is_err();
+        Reply::Info(Box::new(info))
     }
 }

@@ -1,29 +1,29 @@
 //! Ranges taken out of a file, and put into it: what follows changes its place, in whole blocks,
 //! and no contents are written. One transaction wherever it fits (`Contents::shift`).
 
+use super::space::Hole;
 use super::{Ctx, Done};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
 use format::FileBlock;
-use format::ext::inode::InodeMut;
 use integrity::{Change, Credits};
 use std::rc::Rc;
-use vfs::access::{WRITE, owners};
-use vfs::{FsError, Reply};
+use vfs::access::WRITE;
+use vfs::{FsError, Shift};
 
 /// What moving edits beside the blocks that are freed: leaves of a tree and what is above them, the
 /// inode.
 const BESIDE: Credits = Credits::to_free(40);
 
 impl<S: Store> Ufs<S> {
-    /// Takes `len` bytes at `offset` out of the file.
-    pub(super) async fn collapse_range(
+    /// Takes `len` bytes at `offset` out of the file, or puts a hole of so many in there.
+    pub(super) async fn shift(
         &self,
         ctx: &mut Ctx,
         ino: u32,
-        offset: u64,
-        len: u64,
+        way: Shift,
+        (offset, len): (u64, u64),
     ) -> Done {
         let inode = self.inode(ino).await?;
         let blocks = self.check_range(&inode, offset, len)?;
@@ -32,69 +32,48 @@ impl<S: Store> Ufs<S> {
         self.check_contents(&inode, offset)?;
         self.leave_inode(ctx, &inode).await?;
         let size = inode.size();
-        // What reaches the end is a truncation.
-        if offset + len >= size {
+        // What reaches the end is a truncation, or appends.
+        let needed = if way == Shift::Collapse { len } else { 0 };
+        if offset + needed >= size {
             return Err(FsError::Invalid);
         }
         self.store.writable()?;
         let (start, end) = (blocks.start, blocks.end);
-        self.store.check_shift(&inode.h, end, start).await?;
-        let steps = self.store.punch_steps(&inode.h, blocks, BESIDE).await?;
-        let mut txn = self.begin(ctx, steps[0].need).await?;
-        let mut at = start;
-        let done = async {
-            for (i, step) in steps.iter().enumerate() {
-                if i > 0 {
-                    self.store.renew(&mut txn, step.need).await?;
-                }
-                self.store.punch(&mut txn, &inode.h, at, step.to).await?;
-                at = step.to;
+        let (moved, txn) = match way {
+            Shift::Collapse => {
+                self.store.check_shift(&inode.h, end, start).await?;
+                let steps = self.store.punch_steps(&inode.h, blocks.clone(), BESIDE).await?;
+                let mut txn = self.begin(ctx, steps[0].need).await?;
+                let hole = Hole { edges: Vec::new(), blocks, steps };
+                (self.collapse(&mut txn, &inode, hole, size - len).await, txn)
             }
-            self.store.shift(&mut txn, &inode.h, end, start).await
+            Shift::Insert => {
+                let longer = size.checked_add(len).ok_or(FsError::FileTooBig)?;
+                self.check_size(&inode, longer)?;
+                self.store.allow_size(longer).await?;
+                self.store.check_shift(&inode.h, start, end).await?;
+                let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
+                // First the length: nothing that was written lies behind a file's end, ever.
+                inode.h.edit_size(&mut txn, Change::Shrink(inode.ino()), longer);
+                (self.store.shift(&mut txn, &inode.h, start, end).await, txn)
+            }
         };
-        if let Err(e) = done.await {
-            return self.abandon(txn, locks, e).await;
-        }
-        inode.h.edit_size(&mut txn, Change::Shrink(inode.ino()), size - len);
-        self.note_shift(ctx, &mut txn, &inode);
-        let reply = Reply::Attr(self.attr(&inode.h));
-        self.finish(ctx, txn, locks).await?;
-        Ok(reply)
+        self.end_written(ctx, &inode, txn, locks, moved).await
     }
 
-    /// Puts a hole of `len` bytes before what lies at `offset`.
-    pub(super) async fn insert_range(
+    /// Frees the blocks, moves what follows, then makes the file shorter.
+    async fn collapse(
         &self,
-        ctx: &mut Ctx,
-        ino: u32,
-        offset: u64,
-        len: u64,
-    ) -> Done {
-        let inode = self.inode(ino).await?;
-        let blocks = self.check_range(&inode, offset, len)?;
-        self.permit(ctx, &inode, WRITE).await?;
-        let locks = self.lock(&[&inode]).await?;
-        self.check_contents(&inode, offset)?;
-        self.leave_inode(ctx, &inode).await?;
-        let size = inode.size();
-        if offset >= size {
-            return Err(FsError::Invalid);
-        }
-        let longer = size.checked_add(len).ok_or(FsError::FileTooBig)?;
-        self.check_size(&inode, longer)?;
-        self.store.writable()?;
-        self.store.allow_size(longer).await?;
-        self.store.check_shift(&inode.h, blocks.start, blocks.end).await?;
-        let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
-        // First the length: nothing that was written lies behind a file's end, at any moment.
-        inode.h.edit_size(&mut txn, Change::Shrink(inode.ino()), longer);
-        if let Err(e) = self.store.shift(&mut txn, &inode.h, blocks.start, blocks.end).await {
-            return self.abandon(txn, locks, e).await;
-        }
-        self.note_shift(ctx, &mut txn, &inode);
-        let reply = Reply::Attr(self.attr(&inode.h));
-        self.finish(ctx, txn, locks).await?;
-        Ok(reply)
+        txn: &mut S::Txn,
+        inode: &Rc<Inode>,
+        hole: Hole,
+        shorter: u64,
+    ) -> Result<(), FsError> {
+        let (start, end) = (hole.blocks.start, hole.blocks.end);
+        self.punch(txn, inode, Some(hole)).await?;
+        self.store.shift(txn, &inode.h, end, start).await?;
+        inode.h.edit_size(txn, Change::Shrink(inode.ino()), shorter);
+        Ok(())
     }
 
     /// The blocks of a range, if it is one of whole blocks of a file.
@@ -111,13 +90,5 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Invalid);
         }
         Ok(FileBlock(offset / bs)..FileBlock(end / bs))
-    }
-
-    /// Times and mode, as after a write.
-    fn note_shift(&self, ctx: &Ctx, txn: &mut S::Txn, inode: &Rc<Inode>) {
-        self.touch_changed(txn, &inode.h);
-        let kill = ctx.cred.uid != 0;
-        let mode = owners::mode_after_write(&self.attr(&inode.h), &ctx.cred, kill);
-        inode.h.edit(txn, Change::Attr(inode.ino()), |raw| InodeMut(raw).set_mode(mode as u16));
     }
 }

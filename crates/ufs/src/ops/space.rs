@@ -1,6 +1,6 @@
 //! Space: allocating ahead, punching holes, zeroing ranges, and finding data and holes.
 
-use super::{Ctx, Done};
+use super::{Ctx, Done, LockGuard};
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Fill, PunchStep, Store, Transaction};
@@ -20,13 +20,13 @@ const STEP: u64 = 256;
 const BESIDE: Credits = Credits::to_free(16);
 
 /// A hole that is to be punched.
-struct Hole {
+pub(super) struct Hole {
     /// Parts of blocks at its ends.
-    edges: Vec<(FileBlock, Range<usize>)>,
+    pub(super) edges: Vec<(FileBlock, Range<usize>)>,
     /// The whole blocks.
-    blocks: Range<FileBlock>,
+    pub(super) blocks: Range<FileBlock>,
     /// How these go: at least one step.
-    steps: Vec<PunchStep>,
+    pub(super) steps: Vec<PunchStep>,
 }
 
 impl<S: Store> Ufs<S> {
@@ -38,11 +38,6 @@ impl<S: Store> Ufs<S> {
         offset: u64,
         len: u64,
     ) -> Done {
-        match op {
-            SpaceOp::CollapseRange => return self.collapse_range(ctx, ino, offset, len).await,
-            SpaceOp::InsertRange => return self.insert_range(ctx, ino, offset, len).await,
-            _ => (),
-        }
         let inode = self.inode(ino).await?;
         let end = offset.checked_add(len).ok_or(FsError::FileTooBig)?;
         if len == 0 {
@@ -90,8 +85,20 @@ impl<S: Store> Ufs<S> {
                 Ok(()) => self.zero_behind(&mut txn, &inode, end, keep_size).await,
                 Err(e) => Err(e),
             },
-            SpaceOp::CollapseRange | SpaceOp::InsertRange => unreachable!("answered above"),
         };
+        self.end_written(ctx, &inode, txn, locks, done).await
+    }
+
+    /// What ends a change of a file's contents, or undoes one that failed: times and mode, as
+    /// after a write.
+    pub(super) async fn end_written(
+        &self,
+        ctx: &mut Ctx,
+        inode: &Rc<Inode>,
+        mut txn: S::Txn,
+        locks: Vec<LockGuard>,
+        done: Result<(), FsError>,
+    ) -> Done {
         if let Err(e) = done {
             return self.abandon(txn, locks, e).await;
         }
@@ -221,7 +228,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Punches a hole that was planned with the inode locked.
-    async fn punch(
+    pub(super) async fn punch(
         &self,
         txn: &mut S::Txn,
         inode: &Rc<Inode>,
