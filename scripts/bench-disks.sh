@@ -95,7 +95,7 @@ mount_peer() {
     btrfs) have mkfs.btrfs && mkfs.btrfs -q -f "$LOOP" && mount "$LOOP" "$dir" ;;
     lfs+*) "$CAIRN" mkfs "$LOOP" --profile lfs --journal-size 32M --force && serve_peer "$peer" "$dir" ;;
     lfs) "$CAIRN" mkfs "$LOOP" --profile lfs --force && serve_peer "$peer" "$dir" ;;
-    *) "$CAIRN" mkfs "$LOOP" --size "${DISK_MIB}M" --force && serve_peer "$peer" "$dir" ;;
+    *) "$CAIRN" mkfs "$LOOP" --profile ext3 --size "${DISK_MIB}M" --force && serve_peer "$peer" "$dir" ;; # all modes on one layout
   esac >/dev/null 2>&1 || { say "   left out: $peer does not start here"; return 1; }
   case $peer in ext?:* | xfs | btrfs) MOUNTS+=("$dir") ;; esac
 }

@@ -56,7 +56,8 @@ note() { [ -n "$3" ] && { say "   $1 $2 $3"; echo "$1 $2 $3" >>"$RESULTS"; }; }
 
 start_cairn() {
   local unsafe=(); [ "$1" = async ] && unsafe=(--unsafe-async)
-  "$CAIRN" mkfs "$WORK/volume.img" --size 8G >/dev/null &&
+  # shellcheck disable=SC2046
+  "$CAIRN" mkfs "$WORK/volume.img" --size 8G $(kind_for "$1") >/dev/null &&
     serve "$WORK/cairn.log" "$WORK/volume.img" --mode "$1" "${unsafe[@]}" --cache "$CACHE" --nfs "127.0.0.1:$2" \
       --export '/=127.0.0.0/8,rw,no_root_squash,insecure' || { say "cairn: $(tail -n 1 "$WORK/cairn.log")"; return 1; }
 }

@@ -56,6 +56,9 @@ make_work() {
   trap 'exit 130' INT TERM
 }
 
+# Options of mkfs for a mode: not every mode writes the usual kind of volume.
+kind_for() { case $1 in sync | soft-updates) say "--profile ext3" ;; esac; }
+
 # on_disk NAME: a path next to what was built, which is on a disk even where $WORK is in memory: only there do writes
 # go past the page cache. Who uses it removes it.
 on_disk() { say "$TARGET/conformance-$1"; }

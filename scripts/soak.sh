@@ -21,7 +21,8 @@ soak() { # soak MODE BLOCK_BYTES SECONDS
     [ "$block" = 4096 ] || return 0 # a store has blocks of one size
     made=(--profile lfs) judge=("$CAIRN" fsck)
   fi
-  rm -f "$image"; check "$name: mkfs" "$CAIRN" mkfs "$image" --size 1G --block-size "$block" "${made[@]}" || return
+  # shellcheck disable=SC2046
+  rm -f "$image"; check "$name: mkfs" "$CAIRN" mkfs "$image" --size 1G --block-size "$block" "${made[@]}" $(kind_for "$mode") || return
   serve "$mnt.log" -v "$image" --nfs "127.0.0.1:$port" --mount "$mnt" --cache 64M "${with[@]}" \
     --export '/=127.0.0.0/8,rw,no_root_squash,insecure' || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   load "$name, FUSE" "$mnt" "$seconds" & fuse=$!
@@ -37,7 +38,8 @@ load() { timeout "$(($3 + 120))" "$CAIRN" bench soak "$2" --threads 6 --seconds 
 soak_full() { # soak_full MODE BLOCK_BYTES SECONDS
   local image=$WORK/full.img mnt=$WORK/full name="soak: nearly full, mode $1, blocks of $2 bytes, $3 s"
   mkdir -p "$mnt"; MOUNTS+=("$mnt"); rm -f "$image"
-  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 48M --block-size "$2" || return
+  # shellcheck disable=SC2046
+  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 48M --block-size "$2" $(kind_for "$1") || return
   serve_at "$mnt" "$image" --mode "$1" --cache 1M || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   check "$name" full_load "$mnt" "$3" && cat "$mnt.told"
   check "$name: clean close" stop

@@ -13,7 +13,7 @@ printf '%-10s %8s %14s %10s\n' mode bytes 'journal KiB' 'KiB/s'
 for bytes in 128 512 1024 2048 4096; do
   for mode in data wasteless; do
     mnt=$WORK/$mode-$bytes
-    "$CAIRN" mkfs "$mnt.img" --size 2G >/dev/null || exit 1
+    "$CAIRN" mkfs "$mnt.img" --profile ext3 --size 2G >/dev/null || exit 1
     serve_at "$mnt" "$mnt.img" -v --mode "$mode" || { tail -n 1 "$mnt.log"; exit 1; }
     python3 - "$mnt" "$bytes" "$seconds" <<'P'
 import os, sys, threading, time

@@ -44,7 +44,9 @@ make_peer() {
   rm -f "$image"
   if [ -n "${WRITTEN:-}" ]; then ln "$WRITTEN" "$image"; else truncate -s "$ROOM" "$image"; fi
   case $1 in
-    cairn-ext4) "$CAIRN" mkfs "$image" --force --profile ext4 >/dev/null ;;
+    cairn-ext3 | cairn-soft) "$CAIRN" mkfs "$image" --force --profile ext3 >/dev/null ;;
+    # shellcheck disable=SC2046
+    cairn | cairn-dev) "$CAIRN" mkfs "$image" --force $(kind_for "${MODE:-async}") >/dev/null ;;
     cairn*) "$CAIRN" mkfs "$image" --force >/dev/null ;;
     fuse2fs | ext4) mke2fs -q -F -t ext4 -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$image" ;;
     ext2) mke2fs -q -F -t ext2 -E nodiscard,lazy_itable_init=0 "$image" ;;

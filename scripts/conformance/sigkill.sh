@@ -19,7 +19,8 @@ sigkill_in() {
   [ "$mode" != lfs ] || in=(--profile lfs)
   [ "$mode" = "$1" ] || with+=(--log "$journal")
   case $1 in ordered+log) made=(--log "$journal") ;; esac
-  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" "${in[@]}" || return
+  # shellcheck disable=SC2046
+  check "$name: mkfs" "$CAIRN" mkfs "$image" --size 512M "${made[@]}" "${in[@]}" $(kind_for "$mode") || return
   serve_at "$mnt" "$image" --mode "$mode" "${with[@]}" || { fail "$name: $(tail -n 1 "$mnt.log")"; return; }
   sigkill_load "$mnt" & local load=$!
   sleep 3; kill -KILL "$SERVER"; wait "$SERVER" 2>/dev/null; : >"$mnt.stop"; wait "$load"; release "$mnt"

@@ -308,9 +308,10 @@ pub struct ServeArgs {
     /// Size of the image if it is made.
     #[arg(long, default_value = "10G", value_parser = size::parse)]
     pub size: u64,
-    /// Kind of the volume if it is made.
-    #[arg(long, default_value = "ext3")]
-    pub profile: Profile,
+    /// Kind of the volume if it is made [default: ext4, and ext3 for the modes that do not write
+    /// that].
+    #[arg(long)]
+    pub profile: Option<Profile>,
     #[command(flatten)]
     pub open: OpenArgs,
     /// Serve NFS and MOUNT here.
@@ -372,9 +373,9 @@ pub struct MkfsArgs {
     #[arg(long, value_parser = size::parse)]
     pub size: Option<u64>,
     /// Kind of the volume: ext2 has no journal, ext3 has one, ext4 has extents and checksums too,
-    /// lfs lies in a log-structured store.
-    #[arg(long, default_value = "ext3")]
-    pub profile: Profile,
+    /// lfs lies in a log-structured store [default: ext4; in a bucket it is one without a journal].
+    #[arg(long)]
+    pub profile: Option<Profile>,
     /// Bytes of a block: 1024, 2048 or 4096.
     #[arg(long, value_name = "BYTES", default_value = "4096", value_parser = size::parse)]
     pub block_size: u64,
@@ -431,7 +432,7 @@ impl Compress {
 impl MkfsArgs {
     /// What the command takes without any option.
     pub fn plain(image: PathBuf, size: u64, profile: Profile) -> MkfsArgs {
-        MkfsArgs { size: Some(size), profile, ..defaults([image.into()]) }
+        MkfsArgs { size: Some(size), profile: Some(profile), ..defaults([image.into()]) }
     }
 }
 

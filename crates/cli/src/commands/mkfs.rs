@@ -14,20 +14,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use volume::{LABEL_BYTES_MAX, VolumeError};
 
+/// The kind of a volume of which nothing is said; in a bucket none is.
+pub const DEFAULT: Profile = Profile::Ext4;
+
 /// The command.
 pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
     let of_journal = [("--log", a.log.is_some()), ("--journal-size", a.journal_size.is_some())];
-    if let Some((option, _)) = of_journal.iter().find(|o| o.1 && a.profile == Profile::Ext2) {
+    if let Some((option, _)) = of_journal.iter().find(|o| o.1 && a.profile == Some(Profile::Ext2)) {
         let why = format!("{option}: a volume of profile ext2 has no journal");
         return Err(Failure::Usage(why));
     }
     let blocks = make(a)?;
-    let lies_in = match a.profile {
+    let profile = a.profile.unwrap_or(DEFAULT);
+    let lies_in = match profile {
         _ if Url::of(&a.image)?.is_some() => " in a log-structured store in a bucket",
         Profile::Lfs => " in a log-structured store",
         _ => "",
     };
-    let kind = match a.profile {
+    let kind = match profile {
         Profile::Lfs if a.journal_size.is_some() => "ext3",
         Profile::Lfs => "ext2",
         _ if Url::of(&a.image)?.is_some() => "ext2",
@@ -39,7 +43,7 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         a.block_size,
         size::show(blocks * a.block_size)
     );
-    if a.profile == Profile::Lfs && Url::of(&a.image)?.is_none() {
+    if profile == Profile::Lfs && Url::of(&a.image)?.is_none() {
         tell!("{}", super::lfs::shape_told(&a.image)?);
     }
     Ok(Outcome::Done)
@@ -47,7 +51,8 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
 
 /// Makes the volume; how many blocks it has.
 pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
-    let profile = match a.profile {
+    let asked_for = a.profile.unwrap_or(DEFAULT);
+    let profile = match asked_for {
         Profile::Ext2 => format::mkfs::Profile::Ext2,
         Profile::Ext3 => format::mkfs::Profile::Ext3,
         // The store is the journal; one inside is for the modes that need it.
@@ -55,15 +60,15 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         Profile::Lfs => format::mkfs::Profile::Ext3,
         Profile::Ext4 => format::mkfs::Profile::Ext4 { checksums: true },
     };
-    if a.profile == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
+    if asked_for == Profile::Lfs && (a.block_size != 4096 || a.log.is_some()) {
         return Err(Failure::Usage("--profile lfs: blocks of 4096, and no --log".into()));
     }
-    if a.store_size.is_some() && (a.profile != Profile::Lfs || Url::of(&a.image)?.is_some()) {
+    if a.store_size.is_some() && (asked_for != Profile::Lfs || Url::of(&a.image)?.is_some()) {
         let why = "--store-size is for --profile lfs, and not in a bucket, which has no size";
         return Err(Failure::Usage(why.into()));
     }
     if let Some(bytes) = a.segment_size
-        && (a.profile != Profile::Lfs || Url::of(&a.image)?.is_some() || bytes < SEGMENT_BYTES_MIN)
+        && (asked_for != Profile::Lfs || Url::of(&a.image)?.is_some() || bytes < SEGMENT_BYTES_MIN)
     {
         let why = "--segment-size is for --profile lfs on a disk, and at least 64K";
         return Err(Failure::Usage(why.into()));
@@ -101,7 +106,7 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
         None => None,
     };
     let options = MkfsOptions { journal_device, uuid, ..options(a, profile, size_bytes)? };
-    let result = if a.profile == Profile::Lfs {
+    let result = if asked_for == Profile::Lfs {
         let virtual_bytes = a.size.filter(|_| a.store_size.is_some());
         let (uuid, segment_bytes) = (options.uuid, a.segment_size);
         let store = lfs::FormatOptions { uuid, segment_bytes, virtual_bytes, ..Default::default() };
@@ -175,7 +180,7 @@ fn options(
 /// Makes a store in a bucket, and the volume in it.
 fn make_in_bucket(url: &Url, a: &MkfsArgs) -> Result<u64, Failure> {
     let shown = a.image.display();
-    if a.profile == Profile::Ext4 || a.block_size != 4096 || a.journal_size.is_some() {
+    if a.profile == Some(Profile::Ext4) || a.block_size != 4096 || a.journal_size.is_some() {
         let why = "a volume in a bucket has blocks of 4096, no journal, and not profile ext4";
         return Err(Failure::Usage(format!("{shown}: {why}")));
     }

@@ -4,9 +4,9 @@
 use super::nfs_server::{NfsArgs, Started, describe};
 use super::rpcbind::Registration;
 use super::served::{Front, Served, open, open_all, open_doors};
-use crate::args::{MkfsArgs, MountArgs, OpenArgs, ServeArgs, Uring};
+use crate::args::{MkfsArgs, MountArgs, OpenArgs, Profile, ServeArgs, Uring};
 use crate::config::{self, Config};
-use crate::image::check_open_args;
+use crate::image::{check_open_args, mode_of};
 use crate::notify::{self, Opening, Watchdog};
 use crate::pool;
 use crate::status::{self, Control, Copies, Gone, Shown, Status};
@@ -242,8 +242,15 @@ fn refuse_what_is_not_there(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What is made where no kind is said: not all modes write the usual one.
+fn usual_profile(mode: Option<&str>) -> Result<Profile, Failure> {
+    let mode = mode.map_or(Ok(volume::Mode::DEFAULT), mode_of)?;
+    Ok(if mode.writes_ext4() { super::mkfs::DEFAULT } else { Profile::Ext3 })
+}
+
 fn make_default(image: &Path, a: &ServeArgs) -> Result<(), Failure> {
-    let args = MkfsArgs::plain(image.to_owned(), a.size, a.profile);
+    let profile = a.profile.map_or_else(|| usual_profile(a.open.mode.as_deref()), Ok)?;
+    let args = MkfsArgs::plain(image.to_owned(), a.size, profile);
     super::mkfs::make(&args)?;
     say::out(&format!("made {} ({})", image.display(), crate::size::show(a.size)));
     Ok(())
