@@ -51,6 +51,8 @@ pub(crate) struct Inner {
     pub(crate) valid: Cell<bool>,
     pub(crate) loading: Cell<bool>,
     pub(crate) dirty: Cell<bool>,
+    /// The last tick of the write-back by time before it became dirty.
+    pub(crate) since: Cell<u64>,
     pub(crate) writing: Cell<bool>,
     /// What is in memory is what the disk below would give: it was read, or what was changed is
     /// kept elsewhere, and nothing has touched it since.
@@ -177,7 +179,9 @@ impl Buf {
         self.0.version.set(self.0.version.get() + 1);
         self.0.settled.set(false);
         if !self.0.dirty.replace(true) {
-            self.0.dirty_list.borrow_mut().add(self);
+            let mut list = self.0.dirty_list.borrow_mut();
+            self.0.since.set(list.ticks);
+            list.add(self);
         }
     }
 

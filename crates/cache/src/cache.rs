@@ -335,6 +335,7 @@ impl Cache {
             valid: Cell::new(false),
             loading: Cell::new(false),
             dirty: Cell::new(false),
+            since: Cell::new(0),
             writing: Cell::new(false),
             settled: Cell::new(false),
             version: Cell::new(0),

@@ -17,6 +17,10 @@ const ROUNDS_MAX: usize = 16;
 /// that who makes a file durable waits for it too.
 #[derive(Default)]
 pub(crate) struct DirtyList {
+    /// How often the write-back by time has looked at it.
+    pub(crate) ticks: u64,
+    /// The last operation that had begun at the last of these.
+    begun: u64,
     by_block: BTreeMap<u64, Buf>,
     by_owner: BTreeMap<u32, BTreeMap<u64, Buf>>,
 }
@@ -24,6 +28,11 @@ pub(crate) struct DirtyList {
 impl DirtyList {
     pub(crate) fn len(&self) -> usize {
         self.by_block.len()
+    }
+    /// One tick more: its number, and the last operation that had begun at the one before.
+    fn tick(&mut self, begun: u64) -> (u64, u64) {
+        self.ticks += 1;
+        (self.ticks, std::mem::replace(&mut self.begun, begun))
     }
     pub(crate) fn add(&mut self, b: &Buf) {
         let old = self.by_block.insert(b.0.block.0, b.clone());
@@ -259,17 +268,19 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes what is dirty by now and makes it durable, in as many rounds as the gate needs for
-    /// that. What changes meanwhile has until the next pass: to go on for it would take the disk
-    /// and the processor from whoever makes the changes, for as long as they do.
+    /// Writes what was dirty at the last tick already, and makes it durable, in as many rounds as
+    /// the gate needs for that. What is younger has until the next tick: it may still be being
+    /// changed, and would be written twice. What changes meanwhile, too: to go on for it would take
+    /// the disk and the processor from whoever makes the changes, for as long as they do.
     async fn write_old(self: &Rc<Self>) -> Result<(), DiskError> {
-        let last = self.gate.borrow().last_begun();
+        let gate = self.gate.borrow().clone();
+        let (now, last) = self.dirty.borrow_mut().tick(gate.last_begun());
         let mut old = self.dirty_all();
+        old.retain(|b| b.0.since.get() + 1 < now || gate.is_behind(b, last));
         for _ in 0..ROUNDS_MAX {
             self.prepare().await;
             self.write(old.clone()).await?;
             self.flush_device().await?;
-            let gate = self.gate.borrow().clone();
             old.retain(|b| b.is_dirty() && gate.is_behind(b, last));
             if old.is_empty() {
                 break;
@@ -317,7 +328,86 @@ impl Cache {
     }
 }
 
-/// Half the promised bound, so that a block dirtied just after a pass is written by the next.
+/// A block that becomes dirty just after a tick is written at the second one after that: a third
+/// of the promised bound is left for the writing.
 fn tick(interval: Nanos) -> Nanos {
-    Nanos((interval.0 / 2).max(1))
+    Nanos((interval.0 / 3).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::CacheOptions;
+    use env::{Disk, Engine, Env, Local, Now};
+    use std::cell::RefCell;
+
+    const BYTES: usize = 512;
+
+    /// Writes down which blocks it was asked to write.
+    #[derive(Default)]
+    struct Written(RefCell<Vec<u64>>);
+    impl Disk for Written {
+        fn size_bytes(&self) -> u64 {
+            1 << 20
+        }
+        fn read(&self, _: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+            Box::pin(async { Ok(blocks) })
+        }
+        fn write(
+            &self,
+            at: u64,
+            blocks: Vec<Block>,
+            _: Durability,
+        ) -> Local<'_, Result<(), DiskError>> {
+            let first = at / BYTES as u64;
+            self.0.borrow_mut().extend(first..first + blocks.len() as u64);
+            Box::pin(async { Ok(()) })
+        }
+        fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+            Box::pin(async { Ok(()) })
+        }
+        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// One block is changed all the time, the other once.
+    #[test]
+    fn what_is_dirty_is_written_at_the_second_tick_and_no_block_at_each() {
+        let (mut engine, disk) = (Engine::new(1), Rc::new(Written::default()));
+        let mut cache = None;
+        let mut turn = |ms: u64, f: &mut dyn FnMut(&Env)| {
+            let mono = Nanos::from_millis(ms);
+            engine.turn(Now { mono, wall: mono }, &mut Vec::new(), |env| f(env));
+        };
+        turn(0, &mut |env| {
+            let options = CacheOptions {
+                block_bytes: BYTES,
+                cache_bytes: 64 * BYTES,
+                contents_bytes: usize::MAX,
+                interval: Some(Nanos::from_millis(300)),
+                transfer_bytes_max: BYTES,
+            };
+            cache = Some(Cache::new(env.clone(), disk.clone(), options));
+        });
+        let cache = cache.expect("the turn made it");
+        cache.start();
+        let bufs = [1, 2].map(|n| cache.get_new(BlockNo(n), BufKind::Meta, Ino(0)));
+        let change = |n: usize| bufs[n - 1].modify(|b| b[0] += 1);
+        let mut written = Vec::new();
+        for ms in 1..=650 {
+            turn(ms, &mut |_| {
+                if ms % 10 == 5 {
+                    change(1);
+                }
+                if ms == 105 {
+                    change(2);
+                }
+            });
+            written.extend(disk.0.take().into_iter().map(|block| (block, ms)));
+        }
+        // Block 1 is dirty from 5 ms on, block 2 from just after the tick at 101 ms; what is dirty
+        // again after a write has two ticks once more.
+        assert_eq!(written, [(1, 201), (2, 301), (1, 401), (1, 601)]);
+    }
 }
