@@ -18,7 +18,7 @@ case $target in
     needed+=(git python3 redis-server postgresql chromium tmux) # for the stages programs and page
     needed+=(mmdebstrap gzip qemu-user-static python3-venv)
     extra+=(podman runc rpm) ;; # for the stages package and boot
-  bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev) ;;
+  bench) needed+=(e2fsprogs fuse3 fsmark postmark fio); extra+=(fuse2fs liburing-dev btrfs-progs xfsprogs) ;;
   bench-nfs) needed+=(e2fsprogs); extra+=(nfs-ganesha nfs-ganesha-vfs rpcbind libnfs-dev) ;;
   bench-bucket) needed+=(e2fsprogs fuse3 curl git python3 golang-go); extra+=(s3fs rclone) ;;
   deb) needed+=(dpkg gzip) ;;

@@ -163,19 +163,24 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
 }
 
 /// Its segments, and what the disk was measured to take, for a person.
-pub(super) fn shape_told(image: &Path) -> Result<String, Failure> {
+pub(super) fn shape_told(image: &Path, chosen: bool) -> Result<String, Failure> {
     on(image, |_, store| {
         let geometry = store.geometry();
         let bytes = u64::from(geometry.segment_blocks) * lfs::BLOCK_BYTES as u64;
         let shape = format!("{} segments of {}", geometry.segments, size::show(bytes));
         let told = match store.speed() {
             None => shape,
-            Some(s) => format!(
-                "{shape}: the disk takes {:.2} ms for an access and {:.0} MB/s, which ask for {}",
-                s.access as f64 / 1e6,
-                s.bandwidth as f64 / 1e6,
-                size::show(s.segment_bytes())
-            ),
+            Some(s) => {
+                let (access, bandwidth) = (s.access as f64 / 1e6, s.bandwidth as f64 / 1e6);
+                let asked = s.segment_bytes();
+                let but =
+                    if asked > bytes && !chosen { "; a small disk has smaller ones" } else { "" };
+                format!(
+                    "{shape}: the disk takes {access:.2} ms for an access and {bandwidth:.0} MB/s, \
+                     which ask for {}{but}",
+                    size::show(asked)
+                )
+            }
         };
         Box::pin(async move { Ok(told) })
     })

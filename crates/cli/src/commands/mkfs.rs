@@ -44,7 +44,7 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         size::show(blocks * a.block_size)
     );
     if profile == Profile::Lfs && Url::of(&a.image)?.is_none() {
-        tell!("{}", super::lfs::shape_told(&a.image)?);
+        tell!("{}", super::lfs::shape_told(&a.image, a.segment_size.is_some())?);
     }
     Ok(Outcome::Done)
 }
