@@ -22,7 +22,7 @@ fn info(image: &Path) -> serde_json::Value {
 
 /// A volume that was served in this mode when its server was killed, with ten files in it.
 fn killed(folder: &Folder, mode: &str) -> PathBuf {
-    let image = folder.volume(&format!("{mode}.img"), "32M");
+    let image = folder.volume_for(mode, &format!("{mode}.img"), "32M");
     fill_and_kill(&image, mode);
     image
 }

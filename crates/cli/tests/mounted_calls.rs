@@ -290,7 +290,7 @@ fn a_rename_leaves_a_whiteout_if_asked() {
 fn a_mode_without_atomic_operations_leaves_no_whiteouts() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };
-    let image = folder.volume("v", "32M");
+    let image = folder.plain_volume("v", "32M");
     for mode in ["sync", "async"] {
         let server = Server::mounted(&image, &at, &["--mode", mode]);
         let (from, to) = (at.file("from"), at.file("to"));
@@ -421,7 +421,7 @@ fn a_file_without_a_name_gets_one_or_is_gone() {
 fn a_crash_leaves_a_file_that_got_a_name_and_nothing_of_one_that_got_none() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };
-    let image = folder.volume("v", "32M");
+    let image = folder.plain_volume("v", "32M");
     for mode in ["unified", "ordered", "sync"] {
         let server = Server::mounted(&image, &at, &["--mode", mode]);
         let before = free(&at.0);

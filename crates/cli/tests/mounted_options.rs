@@ -223,7 +223,7 @@ fn digest(image: &Path) -> u64 {
 fn nothing_is_written_after_remount_ro() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder).filter(|_| is_root()) else { return };
-    let image = folder.volume("v", "8M");
+    let image = folder.plain_volume("v", "8M");
     for mode in ["unified", "ordered", "sync"] {
         let more = ["--mode", mode, "--commit-interval", "0.2", "-o", "strictatime"];
         let server = mounted(&image, &at, &more);

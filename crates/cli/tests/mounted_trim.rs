@@ -53,7 +53,7 @@ fn the_host_gets_back_what_is_free() {
     for mode in ["unified", "ordered", "sync", "soft-updates"] {
         let folder = Folder::new();
         let Some(at) = MountPoint::new(&folder).filter(|_| is_root()) else { return };
-        let image = folder.volume("v", "128M");
+        let image = folder.volume_for(mode, "v", "128M");
         let server = Server::mounted(&image, &at, &["--mode", mode]);
         let bytes = filled(&at);
         std::fs::remove_file(at.file("goes")).unwrap();

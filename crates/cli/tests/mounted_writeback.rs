@@ -49,7 +49,7 @@ fn writes_wait(server: &Server, path: &Path) -> bool {
 fn writes_wait_unless_the_cache_is_asked_for() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };
-    let image = folder.volume("v", "32M");
+    let image = folder.plain_volume("v", "32M");
     for (more, waits) in [
         (&["--mode", "async", "--writeback-cache", "on"][..], false),
         (&["--mode", "sync", "--writeback-cache", "on"], false),
@@ -148,7 +148,7 @@ fn fsync_keeps_what_was_held_back() {
     let folder = Folder::new();
     let Some(at) = MountPoint::new(&folder) else { return };
     for mode in ["sync", "async"] {
-        let image = folder.volume(mode, "32M");
+        let image = folder.volume_for(mode, mode, "32M");
         let server = mounted(&image, &at, mode);
         let file = open(&at.file("f"));
         for n in 0..50u64 {

@@ -110,7 +110,7 @@ fn rmdir(client: &mut Client, dir: &nfs_fh3, n: &str) -> Result3<()> {
 fn kills(mode: &str) {
     let rounds: u64 = std::env::var("NFS_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
     let folder = Folder::new();
-    let image = folder.volume("v.img", "128M");
+    let image = folder.volume_for(mode, "v.img", "128M");
     let more = ["--mode", mode, "--cache", "16M"];
     let mut server = Server::trusting(&[&image], "127.0.0.1:0", &more);
     let at = server.at.to_string();

@@ -16,7 +16,7 @@ use served::{ANY, Folder, Server, cairn, ok, s};
 /// way to its place was not over.
 fn killed(folder: &Folder, mode: &str) -> Vec<u8> {
     let image = folder.0.join(mode);
-    ok(&["mkfs", s(&image), "--size", "12M", "--block-size", "1024"]);
+    ok(&["mkfs", s(&image), "--size", "12M", "--block-size", "1024", "--profile", "ext3"]);
     let server = Server::trusting(&[&image], ANY, &["--mode", mode]);
     let mut on = server.client("/");
     let root = on.root.clone();

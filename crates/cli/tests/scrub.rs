@@ -41,7 +41,7 @@ fn counters(image: &Path) -> Value {
 #[test]
 fn what_a_crash_has_leaked_comes_back_while_the_volume_is_used() {
     let folder = Folder::new();
-    let image = folder.volume("soft", "64M");
+    let image = folder.plain_volume("soft", "64M");
     let more = ["--mode", "soft-updates"];
     let server = Server::trusting(&[&image], ANY, &more);
     let mut client = server.client("/soft");
@@ -76,7 +76,7 @@ fn what_a_crash_has_leaked_comes_back_while_the_volume_is_used() {
 #[test]
 fn a_volume_of_any_mode_is_checked_on_demand_while_it_is_served() {
     let folder = Folder::new();
-    let image = folder.volume("asked", "64M");
+    let image = folder.plain_volume("asked", "64M");
     let (code, _, err) = cairn(&["fsck", "--background", s(&image)]);
     assert!(code == 1 && err.contains("no server"), "{err}");
     let server = Server::trusting(&[&image], ANY, &["--mode", "unified"]);
@@ -98,7 +98,7 @@ fn a_volume_of_any_mode_is_checked_on_demand_while_it_is_served() {
 #[test]
 fn what_would_have_to_be_added_turns_the_volume_read_only() {
     let folder = Folder::new();
-    let image = folder.volume("bad", "64M");
+    let image = folder.plain_volume("bad", "64M");
     let server = Server::trusting(&[&image], ANY, &["--mode", "soft-updates"]);
     let mut client = server.client("/bad");
     let root = client.root.clone();

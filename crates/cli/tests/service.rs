@@ -60,7 +60,7 @@ const ALL: &str = "127.0.0.0/8,no_root_squash,insecure";
 fn a_configuration_serves_its_volumes_and_its_exports_are_read_again() {
     let folder = Folder::new();
     folder.volume("a.img", "16M");
-    folder.volume("b.img", "16M");
+    folder.plain_volume("b.img", "16M");
     let config = write_config(&folder, ALL);
     let watcher = Watcher::new(&folder);
     let mut command = Command::new(CAIRN);
@@ -191,7 +191,7 @@ fn mounted_by_the_helper_and_closed_when_the_next_one_looks() {
 #[test]
 fn fsck_has_the_exit_codes_of_its_caller() {
     let folder = Folder::new();
-    let image = folder.volume("v.img", "16M");
+    let image = folder.plain_volume("v.img", "16M");
     let fsck = |args: &[&str]| {
         let out = Command::new(helper(&folder, "fsck.cairn")).args(args).output().unwrap();
         out.status.code().unwrap()

@@ -46,7 +46,7 @@ fn refused(args: &[&str], with: &str) {
 #[test]
 fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
     let folder = Folder::new();
-    let (image, outside) = (folder.volume("v.img", "16M"), folder.0.join("outside"));
+    let (image, outside) = (folder.plain_volume("v.img", "16M"), folder.0.join("outside"));
     let source = folder.0.join("top");
     std::fs::create_dir_all(source.join("swap-dir")).unwrap();
     std::fs::create_dir(&outside).unwrap();
@@ -96,7 +96,7 @@ fn links_that_lie_in_the_target_are_not_followed() {
 fn directories_that_lead_in_a_circle_or_out_are_refused() {
     let folder = Folder::new();
     let made = |name: &str| {
-        let image = folder.volume(name, "16M");
+        let image = folder.plain_volume(name, "16M");
         let (i, f) = (s(&image), folder.0.join("kept"));
         std::fs::write(&f, "kept").unwrap();
         ok(&["mkdir", i, "/top", "/top/below", "/top/below/deep-er", "/other"]);
@@ -155,7 +155,7 @@ fn a_deep_tree_is_removed_and_got() {
 #[test]
 fn names_are_shown_and_not_obeyed() {
     let folder = Folder::new();
-    let image = folder.volume("v.img", "16M");
+    let image = folder.plain_volume("v.img", "16M");
     ok(&["mkdir", s(&image), "/\x1b]0;owned\x07", "/two\nlines", "/plain", "/bad-utf8"]);
     edit(&image, "bad-utf8", |entry| entry[8] = 0xff);
     let listed = ok(&["ls", s(&image), "/"]);

@@ -71,10 +71,22 @@ impl Folder {
     }
     /// Makes a volume in it.
     pub fn volume(&self, name: &str, size: &str) -> PathBuf {
+        self.make(name, &["--size", size])
+    }
+    /// Makes one of ext3: every mode writes it, and its bytes are changed under no checksum.
+    pub fn plain_volume(&self, name: &str, size: &str) -> PathBuf {
+        self.make(name, &["--size", size, "--profile", "ext3"])
+    }
+    /// Makes one of a kind that the mode writes.
+    pub fn volume_for(&self, mode: &str, name: &str, size: &str) -> PathBuf {
+        match mode {
+            "sync" | "soft-updates" => self.plain_volume(name, size),
+            _ => self.volume(name, size),
+        }
+    }
+    fn make(&self, name: &str, options: &[&str]) -> PathBuf {
         let image = self.0.join(name);
-        let made = Command::new(CAIRN).arg("mkfs").arg(&image).args(["--size", size]).output();
-        let made = made.unwrap();
-        assert!(made.status.success(), "{made:?}");
+        ok(&[&["mkfs", s(&image)], options].concat());
         image
     }
 }
