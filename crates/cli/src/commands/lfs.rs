@@ -164,7 +164,7 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
 
 /// Its segments, and what the disk was measured to take, for a person.
 pub(super) fn shape_told(image: &Path, chosen: bool) -> Result<String, Failure> {
-    on(image, |_, store| {
+    on(image, move |_, store| {
         let geometry = store.geometry();
         let bytes = u64::from(geometry.segment_blocks) * lfs::BLOCK_BYTES as u64;
         let shape = format!("{} segments of {}", geometry.segments, size::show(bytes));

@@ -9,7 +9,7 @@
 use super::graph::{Graph, NodeId};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
-use env::{Few, IdMap};
+use env::{Few, IdMap, SerialMap};
 use format::Ino;
 use integrity::{Change, Plant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,7 +50,7 @@ impl About {
 /// The operations in memory, by the inodes they concern.
 #[derive(Default)]
 pub(super) struct Lives {
-    of: IdMap<u64, About>,
+    of: SerialMap<About>,
     /// In order: few of most, and of a file that is appended to thousands.
     by_inode: IdMap<Ino, VecDeque<u64>>,
     /// Those that needed no order: the next sweep takes them.
@@ -82,8 +82,8 @@ impl Lives {
     /// and concern nothing else.
     pub(super) fn whole(&self, ino: Ino) -> Option<BTreeSet<u64>> {
         let all = self.by_inode.get(&ino)?;
-        let begins = all.front().and_then(|txn| self.of.get(txn)).is_some_and(|a| a.makes);
-        let alone = |txn: &u64| self.of.get(txn).is_some_and(|a| a.is_alone(ino));
+        let begins = all.front().and_then(|txn| self.of.get(*txn)).is_some_and(|a| a.makes);
+        let alone = |txn: &u64| self.of.get(*txn).is_some_and(|a| a.is_alone(ino));
         (begins && all.iter().all(alone)).then(|| all.iter().copied().collect())
     }
 
@@ -91,7 +91,7 @@ impl Lives {
     /// memory, and a flush ends few of them: the others are not looked at.
     pub(super) fn sweep(&mut self, gone: Vec<u64>) {
         for txn in gone.into_iter().chain(std::mem::take(&mut self.without)) {
-            let Some(about) = self.of.remove(&txn) else { continue };
+            let Some(about) = self.of.remove(txn) else { continue };
             for ino in about.inodes {
                 let Some(all) = self.by_inode.get_mut(&ino) else { continue };
                 let known = all.binary_search(&txn).ok().and_then(|at| all.remove(at));

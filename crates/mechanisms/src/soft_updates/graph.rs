@@ -15,7 +15,7 @@ use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
-use env::{Few, IdMap};
+use env::{Few, SerialMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -93,12 +93,11 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 pub(super) struct Graph {
-    /// In boxes: the map of thousands would be moved whenever it grows.
-    nodes: IdMap<NodeId, Box<Node>>,
+    nodes: SerialMap<Box<Node>>,
     by_block: BTreeMap<BlockNo, VecDeque<Lying>>,
     by_own: Own,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
-    operations: IdMap<u64, Box<Operation>>,
+    operations: SerialMap<Box<Operation>>,
     unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
@@ -122,14 +121,14 @@ impl Graph {
         self.nodes.len()
     }
     pub(super) fn has(&self, id: NodeId) -> bool {
-        self.nodes.contains_key(&id)
+        self.nodes.contains(id)
     }
     /// Is it a node of this block that is not durable?
     pub(super) fn is_in(&self, id: NodeId, block: BlockNo) -> bool {
-        self.nodes.get(&id).is_some_and(|n| n.buf.block() == block)
+        self.nodes.get(id).is_some_and(|n| n.buf.block() == block)
     }
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(&id).map(|n| &**n)
+        self.nodes.get(id).map(|n| &**n)
     }
     pub(super) fn plant(&self) -> Plant {
         self.plant
@@ -139,15 +138,15 @@ impl Graph {
         self.by_block.get(&block).into_iter().flatten().map(|l| l.id)
     }
     pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
-        self.operations.get(&txn).map(|op| &**op)
+        self.operations.get(txn).map(|op| &**op)
     }
     /// The oldest operation that has ended and is not durable.
     pub(super) fn oldest_ended(&self) -> Option<u64> {
-        self.operations.iter().filter(|(_, op)| op.ended).map(|(txn, _)| *txn).min()
+        self.operations.iter().filter(|(_, op)| op.ended).map(|(txn, _)| txn).min()
     }
     /// Has the node's operation ended?
     pub(super) fn is_over(&self, id: NodeId) -> bool {
-        self.nodes.contains_key(&id) && self.is_ended(id)
+        self.nodes.contains(id) && self.is_ended(id)
     }
 
     /// An edit of an operation that has not ended: into the node of its step and block. Returns it.
@@ -158,13 +157,13 @@ impl Graph {
         backward: Backward,
         concerns: super::order::Concerns,
     ) -> NodeId {
-        let op = self.operations.entry(txn).or_default();
+        let op = self.operations.get_or_insert_with(txn, Default::default);
         assert!(!op.ended, "an edit of an operation that has ended");
         let nodes = &self.nodes;
         let list = self.by_block.entry(buf.block()).or_default();
         let place = (step, buf.block());
         let at = op.places.iter().rposition(|p| *p == place);
-        let same = at.map(|at| op.nodes[at]).filter(|id| nodes.contains_key(id));
+        let same = at.map(|at| op.nodes[at]).filter(|id| nodes.contains(*id));
         let (bytes, is_counts) = (backward.span(), backward.is_counts());
         let mut lying = Lying { id: same.unwrap_or(self.last + 1), bytes, is_counts, all: false };
         let forgotten = self.plant.is("older-edits-forgotten");
@@ -198,7 +197,7 @@ impl Graph {
             self.nodes.insert(self.last, Box::new(new));
             self.last
         });
-        let node = self.nodes.get_mut(&id).expect("it was found or made");
+        let node = self.nodes.get_mut(id).expect("it was found or made");
         let early = !node.is_pending();
         invariant!(self.plant, !early, "I1: {buf:?} changes, and step {step} of {txn} is written");
         assert!(buf.is_dirty(), "I7: {buf:?} has changed, and would not be written");
@@ -221,16 +220,16 @@ impl Graph {
 
     /// One more node lies over it.
     fn lies_under(&mut self, id: NodeId) {
-        if let Some(n) = self.nodes.get_mut(&id) {
+        if let Some(n) = self.nodes.get_mut(id) {
             n.over += 1;
         }
     }
 
     /// From now on the operation's nodes of `step` wait for `others` too.
     pub(super) fn wait_for(&mut self, txn: u64, step: usize, others: &[NodeId]) {
-        let Some(op) = self.operations.get(&txn) else { return };
+        let Some(op) = self.operations.get(txn) else { return };
         for id in op.nodes.clone() {
-            let Some(node) = self.nodes.get_mut(&id).filter(|n| n.step == step) else { continue };
+            let Some(node) = self.nodes.get_mut(id).filter(|n| n.step == step) else { continue };
             for o in others.iter().filter(|o| **o != id) {
                 assert!(*o < id || node.txn != txn, "an edge leads back in time");
                 node.after.add(*o);
@@ -241,8 +240,8 @@ impl Graph {
     /// What the operation frees stays in use until these nodes, of others, are durable too.
     pub(super) fn free_after(&mut self, txn: u64, others: &[NodeId]) {
         self.wait_for(txn, FREES, others);
-        let Some(op) = self.operations.get_mut(&txn) else { return };
-        for id in others.iter().filter(|id| self.nodes.contains_key(*id)) {
+        let Some(op) = self.operations.get_mut(txn) else { return };
+        for id in others.iter().filter(|id| self.nodes.contains(**id)) {
             op.frees_after.push(*id);
             self.awaited.entry(*id).or_default().push(txn);
         }
@@ -252,9 +251,9 @@ impl Graph {
     /// else after it. (A pointer with the length that covers it, whose contents are still on their
     /// way; a name with the going of the same name.)
     pub(super) fn stands_beside(&mut self, id: NodeId, older: NodeId) {
-        let Some(o) = self.nodes.get(&older) else { return }; // durable
+        let Some(o) = self.nodes.get(older) else { return }; // durable
         let (txn, block) = (o.txn, o.buf.block());
-        let node = self.nodes.get_mut(&id).expect("it was made just now");
+        let node = self.nodes.get_mut(id).expect("it was made just now");
         if node.txn != txn {
             assert!(older < id, "I9: an edge leads back in time");
             if node.buf.block() != block {
@@ -272,32 +271,32 @@ impl Graph {
     }
     /// Is there a node in the block that has yet to be written?
     pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
-        self.in_block(block).any(|id| self.nodes[&id].is_pending())
+        self.in_block(block).any(|id| self.nodes[id].is_pending())
     }
 
     /// The same, of an operation that has ended and has a number up to `last`.
     pub(super) fn is_waiting_for(&self, block: BlockNo, last: u64) -> bool {
-        let mut nodes = self.in_block(block).map(|id| &self.nodes[&id]);
+        let mut nodes = self.in_block(block).map(|id| &self.nodes[id]);
         nodes.any(|n| n.is_pending() && n.txn <= last && self.has_ended(n.txn))
     }
 
     /// The operation's nodes of a step that are not durable yet.
     pub(super) fn of_step(&self, txn: u64, step: usize) -> Vec<NodeId> {
-        let nodes = self.operations.get(&txn).map(|op| &op.nodes[..]).unwrap_or_default();
-        let is = |id: &&NodeId| self.nodes.get(id).is_some_and(|n| n.step == step);
+        let nodes = self.operations.get(txn).map(|op| &op.nodes[..]).unwrap_or_default();
+        let is = |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| n.step == step);
         nodes.iter().filter(is).copied().collect()
     }
 
     /// Has the operation, in this step, written over what the node has written?
     pub(super) fn is_under_step(&self, id: NodeId, txn: u64, step: usize) -> bool {
-        self.of_step(txn, step).iter().any(|n| self.nodes[n].under.contains(&id))
+        self.of_step(txn, step).iter().any(|n| self.nodes[*n].under.contains(&id))
     }
 
     /// What concerns an inode that this operation frees is promised to nobody.
     pub(super) fn forget_own(&mut self, txn: u64, ino: Ino) {
-        let Some(op) = self.operations.get(&txn) else { return };
+        let Some(op) = self.operations.get(txn) else { return };
         for id in &op.nodes {
-            if let Some(n) = self.nodes.get_mut(id) {
+            if let Some(n) = self.nodes.get_mut(*id) {
                 n.own.retain(|i| *i != ino);
             }
             self.by_own.forget(ino, *id);
@@ -306,7 +305,7 @@ impl Graph {
 
     /// The operation has ended.
     pub(super) fn end(&mut self, txn: u64, freed: bool, unlogged: bool) {
-        match self.operations.get_mut(&txn) {
+        match self.operations.get_mut(txn) {
             Some(op) => {
                 assert!(!op.ended, "operation {txn} ends twice");
                 op.ended = true;
@@ -323,7 +322,7 @@ impl Graph {
     /// The intents of these operations are durable.
     pub(super) fn logged(&mut self, txns: &[u64]) {
         for txn in txns {
-            if let Some(op) = self.operations.get_mut(txn) {
+            if let Some(op) = self.operations.get_mut(*txn) {
                 op.unlogged = false;
             }
         }
@@ -335,7 +334,7 @@ impl Graph {
 
     /// Has the operation ended, with something of it not durable?
     pub(super) fn has_ended(&self, txn: u64) -> bool {
-        self.operations.get(&txn).is_some_and(|op| op.ended)
+        self.operations.get(txn).is_some_and(|op| op.ended)
     }
 
     /// Is the node durable, or of an operation that has ended?
@@ -345,15 +344,15 @@ impl Graph {
 
     /// What has to be durable before what the operation has freed may be reused.
     pub(super) fn before_release(&self, txn: u64) -> Vec<NodeId> {
-        let Some(op) = self.operations.get(&txn) else { return Vec::new() };
+        let Some(op) = self.operations.get(txn) else { return Vec::new() };
         let is_before =
-            |id: &&NodeId| self.nodes.get(id).is_some_and(|n| needs(FREES) & (1 << n.step) != 0);
+            |id: &&NodeId| self.nodes.get(**id).is_some_and(|n| needs(FREES) & (1 << n.step) != 0);
         op.nodes.iter().filter(is_before).chain(&op.frees_after).copied().collect()
     }
 
     fn check_released(&mut self, txn: u64) {
-        let Some(op) = self.operations.get_mut(&txn) else { return };
-        let waits = op.frees_after.iter().any(|id| self.nodes.contains_key(id));
+        let Some(op) = self.operations.get_mut(txn) else { return };
+        let waits = op.frees_after.iter().any(|id| self.nodes.contains(*id));
         if op.ended && op.freed && !waits && !op.waits_for(needs(FREES)) {
             // A removed tree releases thousands with one flush: not to be looked through for each.
             let again = cfg!(debug_assertions) && self.released.contains(&txn);
@@ -375,7 +374,7 @@ impl Graph {
 
     /// Is everything durable that the node waits for?
     fn is_due(&self, n: &Node) -> bool {
-        let op = self.operations.get(&n.txn).expect("an operation has its nodes");
+        let op = self.operations.get(n.txn).expect("an operation has its nodes");
         let ended = op.ended || self.plant.is("open-edits-shown");
         let logged = !op.unlogged || n.backward.is_empty();
         ended && logged && !op.waits_for(needs(n.step)) && n.after.iter().all(|id| !self.has(*id))
@@ -385,7 +384,7 @@ impl Graph {
     fn standing(&self, block: BlockNo) -> Vec<(NodeId, bool)> {
         let mut all: Vec<(NodeId, bool)> = Vec::new();
         for id in self.in_block(block) {
-            let n = &self.nodes[&id];
+            let n = &self.nodes[id];
             let beside = |u: &NodeId| {
                 let at = all.binary_search_by_key(u, |(i, _)| *i);
                 at.map_or(true, |at| all[at].1)
@@ -410,7 +409,7 @@ impl Graph {
             return Image::AsIs;
         }
         let is_new = |(id, stands): &(NodeId, bool)| {
-            *stands && self.nodes[id].state == Progress::Pending && self.is_ended(*id)
+            *stands && self.nodes[*id].state == Progress::Pending && self.is_ended(*id)
         };
         if !force && !standing.iter().any(is_new) && standing.iter().any(|(_, s)| !s) {
             return Image::NotYet;
@@ -419,8 +418,8 @@ impl Graph {
         let mut all_shown = true;
         for (id, stands) in standing.iter().rev() {
             let ended = self.is_ended(*id);
-            let hidden = self.operations[&self.nodes[id].txn].unlogged;
-            let n = self.nodes.get_mut(id).expect("it is in the list");
+            let hidden = self.operations[self.nodes[*id].txn].unlogged;
+            let n = self.nodes.get_mut(*id).expect("it is in the list");
             if *stands || n.backward.is_empty() {
                 all_shown &= *stands && ended;
                 if n.state == Progress::Pending && *stands && ended {
@@ -436,7 +435,7 @@ impl Graph {
         }
         self.counts.rollbacks += u64::from(image.is_some());
         self.counts.extra_writes += u64::from(image.is_some() || !all_shown);
-        let left = || standing.iter().any(|(id, _)| self.nodes[id].is_pending());
+        let left = || standing.iter().any(|(id, _)| self.nodes[*id].is_pending());
         let kept = image.is_some() || !all_shown || self.plant.is_any() || !left();
         debug_assert!(kept, "I7: {buf:?} is clean, and something in it waits");
         match image {
@@ -448,8 +447,8 @@ impl Graph {
     }
 
     fn is_ended(&self, id: NodeId) -> bool {
-        let txn = self.nodes[&id].txn;
-        self.operations[&txn].ended
+        let txn = self.nodes[id].txn;
+        self.operations[txn].ended
     }
 
     /// The write of the block has ended.
@@ -457,7 +456,7 @@ impl Graph {
         let to = Progress::after_write(ok, epoch);
         let mut any = false;
         for l in self.by_block.get(&block).into_iter().flatten() {
-            if let Some(n) = self.nodes.get_mut(&l.id).filter(|n| n.state == Progress::Captured) {
+            if let Some(n) = self.nodes.get_mut(l.id).filter(|n| n.state == Progress::Captured) {
                 n.state = to;
                 any = true;
             }
@@ -489,9 +488,9 @@ impl Graph {
 
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).
     pub(super) fn forget(&mut self, txns: &BTreeSet<u64>) {
-        let ids = txns.iter().filter_map(|t| self.operations.get(t)).flat_map(|op| &op.nodes);
+        let ids = txns.iter().filter_map(|t| self.operations.get(*t)).flat_map(|op| &op.nodes);
         let mut by_block: BTreeMap<BlockNo, BTreeSet<NodeId>> = BTreeMap::new();
-        for (id, n) in ids.filter_map(|id| Some((*id, self.nodes.get(id)?))) {
+        for (id, n) in ids.filter_map(|id| Some((*id, self.nodes.get(*id)?))) {
             by_block.entry(n.buf.block()).or_default().insert(id);
         }
         for (block, ids) in by_block {
@@ -506,9 +505,9 @@ impl Graph {
             }
             ids.into_iter().for_each(|id| self.let_go(id));
         }
-        let gone = txns.iter().all(|t| !self.operations.contains_key(t));
+        let gone = txns.iter().all(|t| !self.operations.contains(*t));
         invariant!(self.plant, gone, "I10: an operation that is forgotten has nodes left");
-        let lost = || self.nodes.values().any(|n| txns.contains(&n.txn));
+        let lost = || self.nodes.iter().any(|(_, n)| txns.contains(&n.txn));
         debug_assert!(!lost(), "I10: a node of an operation that is forgotten is left");
     }
 
@@ -516,14 +515,14 @@ impl Graph {
     pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
         let range = self.by_block.range(e.start..e.start.plus(e.len));
         let pending =
-            |all: &VecDeque<Lying>| all.iter().map(|l| &self.nodes[&l.id]).find(|n| n.is_pending());
+            |all: &VecDeque<Lying>| all.iter().map(|l| &self.nodes[l.id]).find(|n| n.is_pending());
         range.filter_map(|(_, all)| pending(all)).map(|n| n.buf.clone()).collect()
     }
 
     fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
         let Some(list) = self.by_block.remove(&block) else { return };
         let (gone, left): (VecDeque<_>, VecDeque<_>) =
-            list.into_iter().partition(|l| done(&self.nodes[&l.id]));
+            list.into_iter().partition(|l| done(&self.nodes[l.id]));
         if !left.is_empty() {
             self.by_block.insert(block, left);
         }
@@ -532,16 +531,16 @@ impl Graph {
 
     /// The node is durable, or matters no more; its block's list knows nothing of it now.
     fn let_go(&mut self, id: NodeId) {
-        let n = self.nodes.remove(&id).expect("it was in the list");
+        let n = self.nodes.remove(id).expect("it was in the list");
         self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
         for u in &n.under {
-            if let Some(u) = self.nodes.get_mut(u) {
+            if let Some(u) = self.nodes.get_mut(*u) {
                 u.over -= 1;
             }
         }
         n.own.iter().for_each(|i| self.by_own.forget(*i, id));
         n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
-        let op = self.operations.get_mut(&n.txn).expect("an operation has its nodes");
+        let op = self.operations.get_mut(n.txn).expect("an operation has its nodes");
         assert!(op.left[n.step] > 0, "a node is counted in its step");
         op.left[n.step] -= 1;
         op.is_seen |= n.step != CONTENTS;
@@ -549,8 +548,8 @@ impl Graph {
         for txn in self.awaited.remove(&id).unwrap_or_default() {
             self.check_released(txn);
         }
-        if self.operations.get(&n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
-            self.operations.remove(&n.txn);
+        if self.operations.get(n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
+            self.operations.remove(n.txn);
             self.gone.push(n.txn);
         }
     }
@@ -571,7 +570,7 @@ impl Graph {
         let mut todo: Vec<NodeId> = wanted.to_vec();
         let mut blocks = BTreeMap::new();
         while let Some(id) = todo.pop() {
-            let Some(n) = self.nodes.get(&id) else { continue };
+            let Some(n) = self.nodes.get(id) else { continue };
             if !seen.insert(id) || matches!(n.state, Progress::Written(_)) {
                 continue;
             }
@@ -580,10 +579,10 @@ impl Graph {
                 continue;
             }
             todo.extend(n.after.iter().chain(&n.under));
-            let op = &self.operations[&n.txn];
+            let op = &self.operations[n.txn];
             let mask = needs(n.step);
             let below =
-                |id: &&NodeId| self.nodes.get(id).is_some_and(|m| mask & (1 << m.step) != 0);
+                |id: &&NodeId| self.nodes.get(**id).is_some_and(|m| mask & (1 << m.step) != 0);
             if op.waits_for(mask) {
                 todo.extend(op.nodes.iter().filter(below));
             }

@@ -5,7 +5,7 @@
 use super::graph::{Node, NodeId};
 use super::order::{NAMES, UNNAMES};
 use super::render::Backward;
-use env::IdMap;
+use env::SerialMap;
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
@@ -64,7 +64,7 @@ pub(super) fn join(list: &mut VecDeque<Lying>, later: &Lying) {
 /// are all named.
 pub(super) fn under_of(
     list: &VecDeque<Lying>,
-    nodes: &IdMap<NodeId, Box<Node>>,
+    nodes: &SerialMap<Box<Node>>,
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
@@ -72,7 +72,7 @@ pub(super) fn under_of(
     let is_thinned = step != NAMES && step != UNNAMES;
     let same = list.binary_search_by_key(&new.id, |l| l.id).ok().map(|at| &list[at]);
     let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
-    let below = |id: NodeId| nodes.get(&id).into_iter().flat_map(|n| &n.under).copied();
+    let below = |id: NodeId| nodes.get(id).into_iter().flat_map(|n| &n.under).copied();
     let mut reached: BTreeSet<NodeId> = BTreeSet::new();
     if is_thinned {
         reached.extend(below(new.id));
@@ -85,7 +85,7 @@ pub(super) fn under_of(
                 continue;
             }
             let lies = |n: &Node| n.backward.is_under(backward);
-            if !l.may_be_under(new) || !nodes.get(&l.id).is_some_and(|n| lies(n)) {
+            if !l.may_be_under(new) || !nodes.get(l.id).is_some_and(|n| lies(n)) {
                 all = false;
                 continue;
             }

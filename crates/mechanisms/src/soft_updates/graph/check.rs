@@ -18,7 +18,7 @@ impl Graph {
     pub(super) fn check_durable(&self, block: BlockNo, epoch: FlushEpoch) {
         let durable = |n: &Node| n.state.is_durable_by(epoch);
         for id in self.in_block(block) {
-            let n = &self.nodes[&id];
+            let n = &self.nodes[id];
             if !durable(n) {
                 continue;
             }
@@ -27,7 +27,7 @@ impl Graph {
             assert!(self.is_due(n), "I2: step {step} of {txn} is durable before its turn");
             // Where its operation has written over a newer node, it stands without that.
             let older = n.under.iter().filter(|u| **u < id);
-            let under = older.filter_map(|u| self.nodes.get(u)).find(|u| !durable(u));
+            let under = older.filter_map(|u| self.nodes.get(*u)).find(|u| !durable(u));
             let over = under.map(|u| (u.txn, u.step));
             assert!(over.is_none(), "I1: step {step} of {txn} is durable without {over:?}");
         }
@@ -39,27 +39,27 @@ impl Graph {
         let mut left: IdMap<u64, [u32; STEPS]> = IdMap::default();
         let mut bytes = 0;
         let mut over: IdMap<NodeId, u32> = IdMap::default();
-        let under = self.nodes.values().flat_map(|n| &n.under);
+        let under = self.nodes.iter().flat_map(|(_, n)| &n.under);
         under.for_each(|u| *over.entry(*u).or_default() += 1);
-        for (id, n) in &self.nodes {
+        for (id, n) in self.nodes.iter() {
             left.entry(n.txn).or_default()[n.step] += 1;
             bytes += n.backward.memory_bytes();
-            let others = over.get(id).copied().unwrap_or_default();
+            let others = over.get(&id).copied().unwrap_or_default();
             assert_eq!(n.over, others, "I10: so many nodes lie over node {id}");
-            let listed = self.in_block(n.buf.block()).filter(|i| i == id).count();
+            let listed = self.in_block(n.buf.block()).filter(|i| *i == id).count();
             assert_eq!(listed, 1, "I1: node {id} is {listed} times in block {}", n.buf.block());
-            let own = |i: &Ino| self.by_own.has(*i, *id);
+            let own = |i: &Ino| self.by_own.has(*i, id);
             assert!(n.own.iter().all(own), "an fsync would not find node {id} of {:?}", n.own);
-            let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(id));
+            let names = |d: &Ino| self.by_names.get(d).is_some_and(|all| all.contains(&id));
             assert!(n.names_in.iter().all(names), "an fsync would not find name {id}");
-            let later = n.after.iter().find(|o| *o >= id);
+            let later = n.after.iter().find(|o| **o >= id);
             assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
         }
         assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
         let listed: usize = self.by_block.values().map(VecDeque::len).sum();
         assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
-        for (txn, op) in &self.operations {
-            let own = left.remove(txn).unwrap_or_default();
+        for (txn, op) in self.operations.iter() {
+            let own = left.remove(&txn).unwrap_or_default();
             assert_eq!(op.left, own, "I2: what operation {txn} waits for, and its nodes");
         }
         assert!(left.is_empty(), "I2: a node is left of an operation that is durable");
@@ -67,7 +67,7 @@ impl Graph {
 
     /// Nothing is left of any operation.
     pub(in super::super) fn check_empty(&self) {
-        let operations = self.operations.keys().next();
+        let operations = self.operations.iter().next().map(|(txn, _)| txn);
         assert!(operations.is_none(), "I2: operation {operations:?} has no node left, and is here");
         let block = self.by_block.keys().next();
         assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
