@@ -1,4 +1,5 @@
-//! A list that has one item nearly always: that one lies in it, and needs no memory of its own.
+//! A list that has one item nearly always: that one lies in it, and needs no memory of its own. It
+//! is a word longer than that item: there are hundreds of thousands of such lists at a time.
 
 use std::{iter, option, slice, vec};
 
@@ -6,7 +7,9 @@ use std::{iter, option, slice, vec};
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Few<T> {
     first: Option<T>,
-    more: Vec<T>,
+    /// The others, if there ever were any.
+    #[expect(clippy::box_collection, reason = "a vector is three words, and hardly ever there")]
+    more: Option<Box<Vec<T>>>,
 }
 
 impl<T> Default for Few<T> {
@@ -18,7 +21,7 @@ impl<T> Default for Few<T> {
 impl<T> Few<T> {
     /// Without items.
     pub const fn new() -> Few<T> {
-        Few { first: None, more: Vec::new() }
+        Few { first: None, more: None }
     }
     /// Is there none?
     pub fn is_empty(&self) -> bool {
@@ -26,7 +29,7 @@ impl<T> Few<T> {
     }
     /// How many there are.
     pub fn len(&self) -> usize {
-        usize::from(self.first.is_some()) + self.more.len()
+        usize::from(self.first.is_some()) + self.others().len()
     }
     /// The first.
     pub fn first(&self) -> Option<&T> {
@@ -34,24 +37,34 @@ impl<T> Few<T> {
     }
     /// The last.
     pub fn last_mut(&mut self) -> Option<&mut T> {
-        self.more.last_mut().or(self.first.as_mut())
+        self.more.as_mut().and_then(|m| m.last_mut()).or(self.first.as_mut())
     }
     /// All of them, in order.
     pub fn iter(&self) -> Iter<'_, T> {
-        self.first.iter().chain(&self.more)
+        self.first.iter().chain(self.others())
+    }
+    fn others(&self) -> &[T] {
+        self.more.as_deref().map_or(&[], Vec::as_slice)
     }
     /// One more, behind the others.
     pub fn push(&mut self, item: T) {
         match self.first {
             None => self.first = Some(item),
-            Some(_) => self.more.push(item),
+            Some(_) => self.more.get_or_insert_default().push(item),
         }
     }
     /// Keeps those that `keep` is true of.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
-        self.more.retain(&mut keep);
+        if let Some(more) = &mut self.more {
+            more.retain(&mut keep);
+        }
         if self.first.as_ref().is_some_and(|i| !keep(i)) {
-            self.first = (!self.more.is_empty()).then(|| self.more.remove(0));
+            let next = self.more.as_mut().filter(|m| !m.is_empty());
+            self.first = next.map(|more| more.remove(0));
+        }
+        // Two lists that hold the same are equal, whatever they held before.
+        if self.others().is_empty() {
+            self.more = None;
         }
     }
 }
@@ -84,7 +97,7 @@ impl<T> IntoIterator for Few<T> {
     type Item = T;
     type IntoIter = iter::Chain<option::IntoIter<T>, vec::IntoIter<T>>;
     fn into_iter(self) -> Self::IntoIter {
-        self.first.into_iter().chain(self.more)
+        self.first.into_iter().chain(self.more.map(|m| *m).unwrap_or_default())
     }
 }
 

@@ -240,7 +240,7 @@ pub const MODES: &[ModeInfo] = &[
         contents: Contents::Any,
         contents_may_wait: true,
         returned_contents: false,
-        cache_writes_back: true,
+        cache_writes_back: false,
         options: &[],
         threshold: a_block,
         plants: &[],
