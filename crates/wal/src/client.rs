@@ -232,6 +232,7 @@ impl Client {
             let below = below.0.min(s.durable);
             let end = s.clients[usize::from(self.id.0)].end;
             let slot = &mut s.sb.clients[usize::from(self.id.0)];
+            let was = slot.trim;
             if slot.trim != IDLE && below >= end {
                 // Even if it moves nothing: of a client whose first entry a crash has cut off,
                 // nothing lies behind its trim, and it must not keep the head for ever.
@@ -240,6 +241,12 @@ impl Client {
                 slot.trim = below;
             }
             let (trim, head, last) = (slot.trim, s.sb.head, s.end());
+            assert!(trim >= was, "I3: a client needed the log from {was}, and now from {trim} on");
+            let holds = end > s.durable && was != IDLE;
+            assert!(
+                trim != IDLE || !holds,
+                "I3: an entry up to {end} is not durable, and given up"
+            );
             assert!(trim >= head, "I3: the head is {head}, and a client needs {trim}");
             let inside = trim == IDLE || trim <= last;
             let plant = self.inner().plant;

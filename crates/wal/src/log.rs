@@ -157,7 +157,9 @@ impl Log {
         let slot = if options.plant == Some("one-slot") { 0 } else { sb.generation % 2 };
         let bytes = Block::copy_of(&sb.encode());
         area.write(slot * SLOT_BYTES as u64, bytes, Durability::Fua).await?;
-        Ok(Log::with(env, area, sb, tail.at, tail.probes, &options))
+        let log = Log::with(env, area, sb, tail.at, tail.probes, &options);
+        log.inner.check();
+        Ok(log)
     }
 
     /// Opens a log for reading only: nothing is written.

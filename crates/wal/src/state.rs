@@ -3,7 +3,7 @@
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::layout::{IDLE, Superblock};
+use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, IDLE, Superblock};
 use crate::stats::LogStats;
 use crate::window::Window;
 use env::sync::{Lock, Notify};
@@ -23,6 +23,17 @@ pub(crate) struct Group {
 }
 
 impl Group {
+    /// Is it room for a header and then just as many parts as are counted?
+    pub(crate) fn is_whole(&self) -> bool {
+        let mut at = GROUP_HEADER;
+        let mut parts = 0;
+        while let Some(h) = self.bytes.get(at..).and_then(EntryHeader::peek) {
+            at += ENTRY_HEADER + h.len as usize;
+            parts += 1;
+        }
+        at == self.bytes.len() && parts == self.entries
+    }
+
     pub(crate) fn end(&self) -> u64 {
         self.start + self.bytes.len() as u64
     }
@@ -146,6 +157,11 @@ impl State {
         assert!(active, "I5: more clients became active durably than did");
         let wanted = self.wanted;
         assert!(wanted <= position, "I1: {wanted} is waited for in a log that ends at {position}");
+        let unit = u64::from(self.sb.unit);
+        let whole = durable.is_multiple_of(unit) && tail.is_multiple_of(unit);
+        assert!(whole, "I6: {durable} or {tail} lies in the middle of a unit");
+        let nobody = self.promises == 0 && kept > 0;
+        assert!(!nobody, "I2: {kept} bytes are kept for nobody");
         let held: u64 = self.clients.iter().map(|c| c.end).max().unwrap_or(0);
         assert!(held <= end, "I1: an entry ends at {held} of a log that ends at {end}");
     }

@@ -50,6 +50,14 @@ impl Inner {
             assert_eq!(next.generation, s.sb.generation + 1, "I3: superblocks go one by one");
             let active = s.activations_durable..=s.activations;
             assert!(active.contains(&activations), "I5: {activations} of {active:?} are durable");
+            let needed = s.sb.clients.iter().map(|c| c.trim).min().unwrap_or(IDLE);
+            let kept = needed >= next.head;
+            assert!(
+                kept,
+                "I3: the head goes to {}, {needed} came to be needed meanwhile",
+                next.head
+            );
+            assert!(s.sb.epoch == next.epoch, "I4: the epoch changes while the log is open");
             (s.sb.generation, s.sb.head) = (next.generation, next.head);
             s.activations_durable = activations;
             s.stats.superblocks += 1;

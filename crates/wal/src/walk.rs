@@ -204,6 +204,8 @@ pub(crate) async fn find_tail(
     assert!(start >= base, "I4: the walk to the tail begins at {start}, before {base}");
     let mut walk = Walk::new(area.clone(), sb.clone(), start, plant);
     while walk.next().await?.is_some() {}
+    let (at, unit) = (walk.at, u64::from(sb.unit));
+    assert!(start <= at && at.is_multiple_of(unit), "I6: a walk from {start} ends at {at}");
     check_behind(area, sb, walk.at).await?;
     Ok(Tail { at: walk.at, probes })
 }

@@ -122,9 +122,12 @@ impl State {
                 assert!(first >= before, "I1: an entry at {first}, and {before} is taken");
                 assert!(first >= head, "I3: an entry at {first} lies below the head {head}");
                 if first != at {
-                    self.parted.insert(first, end);
+                    let old = self.parted.insert(first, end);
+                    assert_eq!(old, None, "I1: two entries of several parts begin at {first}");
                 }
-                self.clients[usize::from(client.0)].end = end;
+                assert_eq!(done, bytes.len(), "I1: an entry of {} bytes has another length", done);
+                let was = std::mem::replace(&mut self.clients[usize::from(client.0)].end, end);
+                assert!(was < end, "I1: a client's entry ends at {end}, the one before at {was}");
                 let slot = &mut self.sb.clients[usize::from(client.0)];
                 if slot.trim == IDLE {
                     slot.trim = first;
@@ -280,8 +283,14 @@ impl Inner {
                 break;
             }
         }
-        let was = std::mem::replace(&mut self.state.borrow_mut().issuing, false);
+        let mut s = self.state.borrow_mut();
+        let was = std::mem::replace(&mut s.issuing, false);
         assert!(was, "two tasks issue the log's writes");
+        // Who comes last looks again: the end of a write, of a delay, or the next append.
+        let comes = s.failed.is_some() || s.delaying || !s.in_flight.is_empty();
+        let wanted = s.open.as_ref().is_some_and(|g| s.wanted > g.start);
+        let stays = wanted || !s.closed.is_empty();
+        assert!(comes || !stays, "I1: {} is wanted, and nobody writes it any more", s.wanted);
     }
 
     /// Do those who wait stay for callers who are on their way? Then a task of its own looks again
@@ -340,6 +349,13 @@ impl Inner {
     /// A group is about to be written behind what ends at `before`: its header, and bytes up to the
     /// unit.
     fn seal(&self, s: &State, g: &mut Group, before: u64) {
+        // As many steps as the group has entries, each over its bytes.
+        debug_assert!(
+            g.is_whole(),
+            "I6: the group at {} is not its {} entries",
+            g.start,
+            g.entries
+        );
         let header = GroupHeader {
             lsn: g.start,
             epoch: s.sb.epoch,
@@ -379,7 +395,9 @@ impl Inner {
             let in_flight: u64 = s.in_flight.iter().map(|f| u64::from(f.entries)).sum();
             let (entries, callers) = (in_flight + s.waiting(), s.waiters.len() as u64);
             s.stats.write_nanos += now.since(issued).0;
+            let (before, mine) = (s.durable, s.in_flight.front().is_some_and(|f| f.start == start));
             let mut woken = s.advance();
+            assert_eq!(mine, s.durable > before, "I1: the write at {start} moves {before} on");
             let ended = Ended { issued, now, crowd, entries, callers, woken: woken.len() as u64 };
             s.window.note(ended);
             if self.planted("ack-out-of-order") {
