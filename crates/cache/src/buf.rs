@@ -183,6 +183,12 @@ impl Buf {
             self.0.since.set(list.ticks);
             list.add(self);
         }
+        // A look-up for every edit.
+        debug_assert!(self.is_listed(), "C2: {self:?} is dirty, and nobody would write it");
+    }
+
+    fn is_listed(&self) -> bool {
+        self.0.dirty_list.borrow().has(self)
     }
 
     /// It need not be written. A write in flight keeps it in the list until it has ended.
@@ -190,6 +196,8 @@ impl Buf {
         if self.0.dirty.replace(false) && !self.0.writing.get() {
             self.0.dirty_list.borrow_mut().remove(self);
         }
+        let waits = self.0.writing.get();
+        debug_assert_eq!(self.is_listed(), waits, "C2: {self:?} is clean; is a write on its way?");
     }
 
     /// Held by somebody, dirty, or with a request in flight: it cannot go. The map's own share does
@@ -206,6 +214,9 @@ impl Buf {
         if !self.0.dirty.get() {
             self.0.dirty_list.borrow_mut().remove(self);
         }
+        let (listed, dirty) = (self.is_listed(), self.0.dirty.get());
+        assert_eq!(listed, dirty, "C2: {self:?} has been written, and is in the list: {listed}");
+        assert!(!self.0.loading.get(), "C1: {self:?} was read while it was written");
     }
 
     /// Is it the same block in memory?

@@ -319,6 +319,8 @@ impl Cache {
         let buf = self.new_buf(block, kind);
         let old = self.map.borrow_mut().insert(block.0, buf.clone());
         assert!(old.is_none(), "C3: block {block} is in memory twice");
+        let (all, dirty) = self.counts();
+        assert!(dirty <= all, "C3: {dirty} blocks are dirty, and {all} are in memory");
         if let Some(watch) = &*self.watch.borrow() {
             watch.came(block);
         }

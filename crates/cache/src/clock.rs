@@ -49,6 +49,12 @@ impl Clock {
         }
     }
 
+    /// Does a hand come to every block? What no hand comes to would stay for ever.
+    fn check(&self, map: &IdMap<u64, Buf>) {
+        let (known, all) = (self.meta.blocks.len() + self.contents.blocks.len(), map.len());
+        assert!(known >= all, "C3: the hands come to {known} blocks of {all} in memory");
+    }
+
     /// A stream has passed this block: it goes when as many as `lag` have been passed after it,
     /// unless somebody has used it since. So a stream needs the memory of those alone, however
     /// long it is.
@@ -68,6 +74,7 @@ impl Clock {
     /// proportion, and more may go than have come, because a bound that was wide while much was
     /// dirty becomes narrow at once.
     pub(crate) fn bound_contents(&mut self, map: &mut IdMap<u64, Buf>, bound: usize, n: usize) {
+        self.check(map);
         let mut steps = n * STEPS_OVER;
         while self.contents.len() >= bound && steps > 0 {
             steps = self.contents.turn(map, steps).unwrap_or(0);
@@ -77,6 +84,7 @@ impl Clock {
     /// Lets blocks go until there are fewer than `capacity`; false: too many must stay. Contents
     /// go first while they have more than a quarter of the memory.
     pub(crate) fn make_room(&mut self, map: &mut IdMap<u64, Buf>, capacity: usize) -> bool {
+        self.check(map);
         while map.len() >= capacity {
             let contents_first = self.contents.len() >= capacity / 4;
             let (first, second) = match contents_first {
@@ -99,6 +107,7 @@ impl Hand {
         assert!(!b.must_stay(), "C3: {b:?} leaves memory, and is held or on its way");
         let listed = b.0.dirty_list.borrow().has(&b);
         assert!(!listed, "C3: {b:?} leaves memory, and must be written");
+        assert!(b.0.block.0 == block, "C3: {b:?} was found at {block}");
         if let Some(watch) = &self.watch {
             watch.gone(BlockNo(block));
         }

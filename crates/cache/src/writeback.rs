@@ -35,6 +35,7 @@ impl DirtyList {
         (self.ticks, std::mem::replace(&mut self.begun, begun))
     }
     pub(crate) fn add(&mut self, b: &Buf) {
+        assert!(b.0.dirty.get() || b.0.writing.get(), "C2: {b:?} is clean, and to be written");
         let old = self.by_block.insert(b.0.block.0, b.clone());
         assert!(old.is_none_or(|o| o.same(b)), "C3: {b:?} is in memory twice, and dirty");
         let owner = b.0.owner.get().0;
@@ -62,6 +63,8 @@ impl DirtyList {
                 self.by_owner.remove(&owner);
             }
         }
+        let left = self.by_owner.is_empty() || !self.by_block.is_empty();
+        assert!(left, "C2: no block is to be written, and inodes have some");
     }
 }
 
@@ -85,7 +88,13 @@ impl Cache {
     /// Those that belong to `owner`, in order.
     pub fn dirty_of(&self, owner: Ino) -> Vec<Buf> {
         let list = self.dirty.borrow();
-        list.by_owner.get(&owner.0).map(|b| b.values().cloned().collect()).unwrap_or_default()
+        let all: Vec<Buf> = match list.by_owner.get(&owner.0) {
+            Some(blocks) => blocks.values().cloned().collect(),
+            None => Vec::new(),
+        };
+        let wrong = all.iter().find(|b| b.owner() != owner || !(b.is_dirty() || b.is_writing()));
+        assert!(wrong.is_none(), "C2: {wrong:?} would be written for inode {owner}");
+        all
     }
 
     /// Writes those of `bufs` that are dirty and that the gate lets pass, and waits until they are
@@ -157,7 +166,11 @@ impl Cache {
 
     /// Asks the gate, and puts the block with its image in the batch.
     fn collect(&self, b: Buf, batch: &mut Batch) {
+        let version = b.version();
         let image = self.gate.borrow().before_write(&b);
+        let same = b.is_dirty() && b.version() == version;
+        assert!(same, "C4: the gate has changed {b:?}, of which it was asked");
+        assert!(!b.0.settled.get(), "C2: {b:?} is written, and is what the disk has");
         let bytes = match &image {
             Image::NotYet => return,
             Image::AsIs => b.image(),
@@ -170,7 +183,6 @@ impl Cache {
         if matches!(image, Image::AsIs) {
             b.mark_clean();
         }
-        let version = b.version();
         batch.push(Outgoing { buf: b, image, bytes, version });
     }
 
@@ -220,6 +232,8 @@ impl Cache {
                 !changed || b.version() != version,
                 "C4: {b:?} was changed while it was written, and is taken for clean"
             );
+            let since = b.version() >= version;
+            assert!(since, "C4: {b:?} is older than what was written of it");
             drop(bytes); // so that the next edit need not copy
             if result.is_err() {
                 b.mark_dirty();
@@ -230,6 +244,7 @@ impl Cache {
             gate.after_write(&b, &image, result.as_ref().copied(), epoch);
             b.0.changed.wake_all();
         }
+        assert_eq!(epoch, self.flusher.epoch(), "C5: a flush began while writes were noted");
         self.progress.wake_all();
     }
 

@@ -158,6 +158,7 @@ impl Txn {
         if is_map {
             change.check_bits(bits, set());
         }
+        assert!(buf.is_dirty(), "O1: {change:?} of {buf:?}, which nobody would write");
         let integrity = self.integrity.clone();
         integrity.change(self, Edit { buf: buf.clone(), range, before, change });
         result
@@ -211,6 +212,7 @@ impl Txn {
         assert!(range.end <= buf.bytes().len(), "contents beyond the end of {buf:?}");
         assert!(buf.is_dirty(), "O1: contents of {buf:?} are announced and were not written");
         assert_eq!(buf.owner(), ino, "O3: contents that no fsync of their file would find");
+        assert!(ino.0 != 0 && !range.is_empty(), "O1: contents of {ino}, of no bytes");
         let integrity = self.integrity.clone();
         integrity.data(self, ino, buf, range);
     }
