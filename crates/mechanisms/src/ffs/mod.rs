@@ -306,7 +306,12 @@ impl Integrity for Ffs {
         if let Change::FreeInodeBit(ino) = edit.change {
             self.busy.borrow_mut().add_inode(txn.id, ino);
         }
-        if let Some(phase) = self.phase(&edit.change) {
+        let phase = self.phase(&edit.change);
+        if self.policy == Policy::Sync {
+            let told = phase.is_some() || !phase::is_promised(&edit.change);
+            invariant!(self.plant, told, "I3: {:?} is promised, and has no phase", edit.change);
+        }
+        if let Some(phase) = phase {
             self.records.borrow_mut().add(txn.id, phase, &edit);
         }
         if !phase::is_hint(&edit.change) {

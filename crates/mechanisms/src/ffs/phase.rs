@@ -20,6 +20,10 @@ const RELEASES: usize = 4;
 /// The parent's count, after its child is gone.
 const PARENTS: usize = 5;
 
+// A phase begins when the ones before it are durable, so their numbers are their order.
+const _: () = assert!(CONTENTS < INODES && INODES < NAMES && NAMES < UNNAMES);
+const _: () = assert!(UNNAMES < RELEASES && RELEASES < PARENTS && PARENTS == PHASES - 1);
+
 /// The bugs that can be planted here and in the mechanism (`cairn crash --plant`).
 pub(crate) const PLANTS: &[&str] = &[
     "skip-flush",

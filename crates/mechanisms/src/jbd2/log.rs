@@ -183,6 +183,10 @@ impl Log {
         let inside =
             (self.first..self.blocks).contains(&at) && blocks.len() <= self.capacity() as usize;
         assert!(inside, "J4: {} blocks are written at {at} of {}", blocks.len(), self.blocks);
+        let begin = self.starts.borrow().first_key_value().map_or(at, |(_, begin)| *begin);
+        let behind = if begin == at { 0 } else { self.distance(begin, at) };
+        let (end, used) = (u64::from(behind) + blocks.len() as u64, u64::from(self.used.get()));
+        assert!(end <= used, "J4: {} blocks at {at} are written that nobody took", blocks.len());
         let mut pieces: Vec<(u64, Vec<Block>)> = Vec::new();
         let mut place = at;
         for b in blocks {

@@ -114,6 +114,8 @@ pub(super) struct Transaction {
     handles: IdMap<u64, Handle>,
     /// What they may add together, in blocks.
     reserved: u64,
+    /// What all that have joined might add together.
+    promised: u64,
 }
 
 /// An operation that has not ended.
@@ -143,6 +145,7 @@ impl Transaction {
 
     pub(super) fn begin(&mut self, id: u64, handle: Handle) {
         self.reserved += handle.blocks;
+        self.promised += handle.blocks;
         let old = self.handles.insert(id, handle);
         assert!(old.is_none(), "J3: handle {id} joins twice");
     }
@@ -153,6 +156,18 @@ impl Transaction {
         self.reserved -= h.blocks;
         let quiet = !self.handles.is_empty() || self.reserved == 0;
         assert!(quiet, "J3: {} blocks are promised to no handle", self.reserved);
+    }
+
+    /// Has it no more blocks than its operations said they would change? Room in the journal was
+    /// found for so many.
+    pub(super) fn keeps_promise(&self) -> bool {
+        self.blocks.len() as u64 <= self.promised
+    }
+
+    /// Is one of its blocks freed by it?
+    pub(super) fn changes_freed(&self) -> Option<u64> {
+        let inside = |e: &Extent| self.blocks.range(e.start.0..e.start.0 + e.len).next();
+        self.freed.iter().find_map(inside).map(|(b, _)| *b)
     }
 
     /// Has the operation joined, and not ended?

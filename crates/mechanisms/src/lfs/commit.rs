@@ -31,6 +31,8 @@ impl Drop for Barrier<'_> {
 impl Lfs {
     /// Waits until everything up to this serial is durable (I5).
     pub(super) async fn wait(&self, serial: Serial) -> Result<(), IntegrityError> {
+        let given = self.state.borrow().given;
+        assert!(serial <= given, "I5: {serial:?} would be waited for in vain, {given:?} has ended");
         loop {
             self.check()?;
             let number = {

@@ -62,6 +62,8 @@ impl Redo {
 
     /// The same; `urgent`: a caller waits, and not only a task of the background.
     async fn wait_for(&self, serial: Serial, urgent: bool) -> Result<(), IntegrityError> {
+        let given = self.state.borrow().serials.given();
+        assert!(serial <= given, "I7: {serial:?} would be waited for in vain, {given:?} has ended");
         loop {
             self.check()?;
             self.retire();
@@ -92,7 +94,11 @@ impl Redo {
             s.queue.waits(&s.open)
         };
         match waits {
-            Waits::No => Ok(()),
+            Waits::No => {
+                let left = self.state.borrow().queue.entry_bytes();
+                assert_eq!(left, 0, "I2: {left} bytes of entries wait, and for nothing");
+                Ok(())
+            }
             Waits::ForData => self.commit_data(urgent).await,
             Waits::ForOpen => {
                 // Nobody begins until those who are mixed with it have ended.
@@ -119,7 +125,10 @@ impl Redo {
         let written: BTreeSet<BlockNo> = bufs.iter().map(Buf::block).collect();
         if !bufs.is_empty() && !self.plant.is("entry-before-contents") {
             self.cache.write(bufs).await?;
+            let written = self.cache.epoch();
             self.cache.flush_device().await?;
+            let flushed = written < self.cache.epoch();
+            assert!(flushed, "I9: contents count as durable that were written in {written:?}");
         }
         {
             // Whatever an operation has begun to change meanwhile may have been kept back.

@@ -195,6 +195,9 @@ impl DirtyPages {
                 self.map.remove(&b);
             }
         }
+        if cfg!(debug_assertions) {
+            self.check();
+        }
     }
 
     /// From where on the log is needed; None: not at all.

@@ -99,6 +99,7 @@ use env::{DiskError, IdMap, Local, Nanos};
 use format::{FormatError, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, Freed, Integrity, IntegrityError, Plant, Pressure, Scope, Txn,
+    invariant,
 };
 use open::Open;
 use queue::Queue;
@@ -209,6 +210,8 @@ impl Redo {
             counters: Counters::default(),
         });
         redo.check_threshold()?;
+        let holds = redo.log.needs();
+        invariant!(redo.plant, holds.is_none(), "I5: entries from {holds:?} on were not replayed");
         if data.adaptive {
             redo.state.borrow_mut().ways = ways::Ways::new(recipe.cache.env().random());
         }

@@ -47,6 +47,8 @@ impl Batch {
             merge(all); // counts and times change with every operation
         }
         self.reservation.join(later.reservation);
+        let (len, kept) = (self.entry.len() as u64, self.reservation.len_bytes());
+        assert!(len <= kept, "I11: entries are joined to {len} bytes, for which {kept} are kept");
         self.ordered.extend(later.ordered);
         self.freed.extend(later.freed);
         self.txns.extend(later.txns);
@@ -91,6 +93,8 @@ impl Queue {
         let last = self.batches.back();
         let follows = last.is_none_or(|l| l.serial.next() == batch.first);
         assert!(follows, "I2: operation {:?} ends out of order", batch.first);
+        let (len, kept) = (batch.entry.len() as u64, batch.reservation.len_bytes());
+        assert!(len <= kept, "I11: an entry of {len} bytes ends with room for {kept}");
         for b in &batch.ordered {
             *self.ordered.entry(b.block().0).or_default() += 1;
         }

@@ -210,6 +210,7 @@ impl Replay {
         if run.iter().any(|(_, p)| !p.is_whole(self.block_bytes)) {
             blocks = disk.read(at, blocks).await?;
         }
+        assert_eq!(blocks.len(), run.len(), "I4: what is said of some blocks would be left out");
         for (block, (_, p)) in blocks.iter_mut().zip(run) {
             p.apply(block.bytes_mut());
         }

@@ -178,6 +178,7 @@ impl Graph {
         let id = same.unwrap_or_else(|| {
             self.last += 1;
             self.counts.nodes += 1;
+            check::check_order(list, &lying);
             list.push_back(lying);
             op.left[step] += 1;
             op.nodes.push(self.last);
@@ -408,6 +409,7 @@ impl Graph {
         if standing.is_empty() {
             return Image::AsIs;
         }
+        self.check_idle(buf, &standing);
         let is_new = |(id, stands): &(NodeId, bool)| {
             *stands && self.nodes[*id].state == Progress::Pending && self.is_ended(*id)
         };
@@ -535,6 +537,7 @@ impl Graph {
         self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
         for u in &n.under {
             if let Some(u) = self.nodes.get_mut(*u) {
+                assert!(u.over > 0, "I10: nothing lies over a node on which {id} stands");
                 u.over -= 1;
             }
         }

@@ -330,8 +330,7 @@ impl SoftUpdates {
             }
             self.retired.set(self.retired.get() + released.len() as u64);
             for txn in released {
-                let waits = self.graph.borrow().first_before_release(txn);
-                invariant!(self.plant, waits.is_none(), "I4: {txn} is released before {waits:?}");
+                self.check_release(txn);
                 let freed = self.busy.borrow_mut().release(txn);
                 for e in freed {
                     let left = self.graph.borrow().pending_in(e);
@@ -448,6 +447,7 @@ impl Integrity for SoftUpdates {
         let mut all = self.open.borrow_mut();
         let open = all.iter_mut().rev().find(|(id, _)| *id == txn.id);
         let (_, open) = open.expect("it has begun");
+        self.check_free(&edit.change);
         self.note(open, txn, &edit);
         if self.keeps_intents() {
             Self::intend(txn, open, &edit);

@@ -1,10 +1,22 @@
-//! What is remembered of operations goes when they are durable, and nothing is left when all are.
-//! It knows no order.
+//! What is remembered of operations goes when they are durable, and nothing is left when all are;
+//! what they have freed is kept until then. It knows no order.
 
 use super::SoftUpdates;
-use integrity::invariant;
+use integrity::{Change, invariant};
 
 impl SoftUpdates {
+    /// What is taken is not held for an operation that freed it: the allocator has asked.
+    pub(super) fn check_free(&self, change: &Change) {
+        let free = self.busy.borrow().allows(change);
+        invariant!(self.plant, free, "I4: {change:?} before nothing points at what was there");
+    }
+
+    /// What the operation has freed is about to be used again.
+    pub(super) fn check_release(&self, txn: u64) {
+        let waits = self.graph.borrow().first_before_release(txn);
+        invariant!(self.plant, waits.is_none(), "I4: {txn} is released before {waits:?}");
+    }
+
     /// Forgets what is remembered of operations that are durable.
     pub(super) fn sweep(&self) {
         let gone = self.graph.borrow_mut().take_gone();

@@ -46,7 +46,17 @@ impl Backward {
             Some((at, by)) => Piece::Count(at, by),
             None => Piece::Bytes(undo),
         };
-        Backward(Few::from_iter([piece]))
+        let back = Backward(Few::from_iter([piece]));
+        // A copy of the block for each edit.
+        debug_assert!(back.gives(edit), "I1: {:?} is taken back to something else", edit.change);
+        back
+    }
+
+    /// Does it make of the block what it was before the edit?
+    fn gives(&self, edit: &Edit) -> bool {
+        let mut image = edit.buf.bytes().to_vec();
+        self.apply(&mut image);
+        edit.before.as_ref().is_none_or(|before| image[edit.range.clone()] == **before)
     }
 
     /// Of bytes as they are told.

@@ -2,15 +2,23 @@
 //! its parts agree, what is durable was due, and a graph that is empty is empty all through. It
 //! changes nothing.
 
+use super::super::lying::Lying;
 use super::super::order::STEPS;
 use super::{Graph, Node, NodeId};
-use cache::FlushEpoch;
+use crate::unflushed::Progress;
+use cache::{Buf, FlushEpoch};
 use env::IdMap;
 use format::{BlockNo, Extent, Ino};
 use std::collections::VecDeque;
 
 /// Of so many nodes a build with debug assertions compares everything at each flush.
 pub(super) const NODES_MAX: usize = 500;
+
+/// A node is added to those of its block, which are looked through by their order.
+pub(super) fn check_order(list: &VecDeque<Lying>, new: &Lying) {
+    let last = list.back().map(|l| l.id);
+    assert!(last < Some(new.id), "I3: node {} lies behind {last:?} in its block", new.id);
+}
 
 impl Graph {
     /// Nodes of the block are durable: is what each of them waits for? A crash shows the disk as it
@@ -31,6 +39,12 @@ impl Graph {
             let over = under.map(|u| (u.txn, u.step));
             assert!(over.is_none(), "I1: step {step} of {txn} is durable without {over:?}");
         }
+    }
+
+    /// The block is about to be written: no other write of it is on its way.
+    pub(super) fn check_idle(&self, buf: &Buf, standing: &[(NodeId, bool)]) {
+        let sent = standing.iter().find(|(id, _)| self.nodes[*id].state == Progress::Captured);
+        assert!(sent.is_none(), "I2: {buf:?} is written while {sent:?} of it is on its way");
     }
 
     /// The nodes, and what is known of them by block, by inode, by directory and by operation,
