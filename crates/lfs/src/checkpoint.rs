@@ -185,6 +185,10 @@ impl Body {
             snapshots: s.snapshots.clone(),
         }
     }
+
+    fn range_bytes(&self) -> usize {
+        self.ranges.iter().map(|(_, r)| r.len()).sum()
+    }
 }
 
 /// Blocks on their way into the table's segments.
@@ -223,7 +227,11 @@ impl Inner {
             (s.since_checkpoint, s.checkpoint_wanted) = (0, false);
             let frozen = Rc::new(std::mem::take(&mut s.table.active));
             s.table.frozen = Some(frozen.clone());
-            (Body::of(&s), frozen, s.table.runs.clone(), s.stats.table_blocks)
+            let body = Body::of(&s);
+            let (said, all) = (body.range_bytes(), s.patches.bytes());
+            let has_all = said == all || s.planted("ranges-not-checkpointed");
+            assert!(has_all, "I11: a checkpoint has {said} of {all} bytes of ranges");
+            (body, frozen, s.table.runs.clone(), s.stats.table_blocks)
         };
         self.issue(false);
         let early = self.plant == Some("checkpoint-before-segments");
@@ -271,6 +279,7 @@ impl Inner {
             s.durable = s.durable.max(body.serial);
             s.forget_flights();
         }
+        s.epoch_durable = body.epoch;
         s.table.adopt(runs, pages, self.pages_half());
         s.usage.durable = body.generation;
         s.deaths.forget(body.generation);

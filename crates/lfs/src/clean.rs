@@ -365,7 +365,7 @@ impl Inner {
                     p.over(&mut block);
                 }
                 let head = s.head_of_move(b.head, b.stamp);
-                s.move_block(b.v, (b.from, b.stamp), (head, block));
+                s.move_block((b.v, &base), (b.from, b.stamp), (head, block));
             }
             drop(s);
             self.issue(false);

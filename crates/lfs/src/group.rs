@@ -89,11 +89,16 @@ impl Store {
                 if !bases.iter().all(|b| s.table.is_current(b)) {
                     continue;
                 }
+                let before = s.holding();
                 s.begin_group();
                 for (c, base) in changes.iter().zip(&bases) {
                     s.change(c, base);
                 }
                 s.end_group();
+                // In debug builds only: who says too little loses no data by it.
+                let more = s.holding().saturating_sub(before);
+                let fits = more <= kept || s.room().is_none();
+                debug_assert!(fits, "I15: {more} blocks more, and room was for {kept}");
                 s.stats.groups += 1;
                 s.put += 1;
                 s.put
@@ -119,8 +124,10 @@ impl Store {
             return self.inner.check_failed();
         }
         self.inner.sync().await?;
-        let durable = self.inner.state.borrow().put_durable;
+        let s = self.inner.state.borrow();
+        let (durable, failed) = (s.put_durable, &s.failed);
         assert!(durable >= number, "I1: group {number} is promised, {durable} is durable");
+        assert!(failed.is_none(), "I9: group {number} is promised after {failed:?}");
         Ok(())
     }
 

@@ -188,12 +188,15 @@ impl State {
         if self.placing.apart.is_none() || h >= self.geometry.user_heads() {
             return;
         }
-        let open = self.heads[h].open.as_mut();
-        if let Some(Open { about, entries, .. }) = open
-            && let Some(entry) = entries.last()
-        {
-            about.note(entry);
-        }
+        let ordered = !self.planted("heads-out-of-order");
+        let (before, rest) = self.heads[..self.geometry.user_heads()].split_at_mut(h);
+        let Some((head, after)) = rest.split_first_mut() else { return };
+        let Some(Open { about, entries, .. }) = head.open.as_mut() else { return };
+        let Some(entry) = entries.last() else { return };
+        let meets = |other: &Head| other.open.as_ref().is_some_and(|o| o.about.meets(entry));
+        let two = ordered && before.iter().chain(&*after).any(meets);
+        assert!(!two, "I14: {:?} are in the open partials of two heads", entry.blocks());
+        about.note(entry);
     }
 
     /// Is anything of users' in no closed partial yet?

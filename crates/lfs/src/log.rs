@@ -77,18 +77,34 @@ impl State {
     /// A block is copied from `from`, where it still lies (I4), to a segment that `head` fills.
     pub(crate) fn move_block(
         &mut self,
-        v: Virt,
+        (v, base): (Virt, &Base),
         (from, stamp): (Place, u64),
         (head, block): (usize, Block),
     ) {
         assert!(head >= self.geometry.user_heads(), "moves are no part of users' groups");
+        self.check_there((v, base), from);
+        let ranges = self.patches.get(v).map(|p| p.id);
         self.stats.moved += 1;
         let place = self.put(head, Entry::Moved { v, stamp, from }, Some(block));
         self.remap(v, place, stamp, Some(from));
+        let kept = self.patches.get(v).map(|p| p.id) == ranges;
+        assert!(kept, "I11: a move of block {} changes the ranges over it", v.0);
+    }
+
+    /// A block is about to be taken from `from`: what lies there must be this block's.
+    fn check_there(&self, (v, base): (Virt, &Base), from: Place) {
+        let now = self.table.place(v, base);
+        assert_eq!(now, Some(from), "I4: block {} is moved, and has been written elsewhere", v.0);
     }
 
     /// A block was copied from `from`, where it still lies, into a hole (I12).
-    pub(crate) fn plug_block(&mut self, v: Virt, (from, stamp): (Place, u64), to: Place) {
+    pub(crate) fn plug_block(
+        &mut self,
+        (v, base): (Virt, &Base),
+        (from, stamp): (Place, u64),
+        to: Place,
+    ) {
+        self.check_there((v, base), from);
         let head = self.heads.len() - 1;
         (self.stats.moved, self.stats.plugged) = (self.stats.moved + 1, self.stats.plugged + 1);
         self.put(head, Entry::Plugged { v, stamp, from, to }, None);
@@ -252,6 +268,9 @@ impl State {
             self.torn = self.in_group || others;
         }
         let group_end = !self.in_group && !self.torn;
+        let (epoch, said) = (self.epoch, self.epoch_durable);
+        let begun = epoch == said || self.planted("stale-tail-joined");
+        assert!(begun, "I6: a partial of epoch {epoch}, and the checkpoint says {said}");
         self.serial += 1;
         let summary = Summary {
             serial: self.serial,

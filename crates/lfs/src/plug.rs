@@ -285,7 +285,7 @@ impl Inner {
                     continue;
                 }
                 if s.table.place(b.v, &base) == Some(b.from) {
-                    s.plug_block(b.v, (b.from, b.stamp), to);
+                    s.plug_block((b.v, &base), (b.from, b.stamp), to);
                 }
                 break;
             }

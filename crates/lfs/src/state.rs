@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub(crate) serial: u64,
     pub(crate) last_sum: u32,
     pub(crate) epoch: u64,
+    /// The epoch of the newest checkpoint (I6).
+    pub(crate) epoch_durable: u64,
     /// Blocks written by users since the store was made.
     pub(crate) stamp: u64,
     /// Between `begin_group` and `end_group`.
@@ -173,6 +175,7 @@ impl State {
             serial: 0,
             last_sum: 0,
             epoch: 0,
+            epoch_durable: 0,
             stamp: 0,
             in_group: false,
             torn: false,
@@ -229,8 +232,12 @@ impl State {
 
     /// Blocks that may hold something beside those that do; None: as many as the volume has.
     pub(crate) fn room(&self) -> Option<u64> {
-        let taken = self.usage.live() + self.patches.len() as u64;
-        self.capacity.map(|all| all.saturating_sub(taken))
+        self.capacity.map(|all| all.saturating_sub(self.holding()))
+    }
+
+    /// Blocks that hold something: in their places, or as ranges.
+    pub(crate) fn holding(&self) -> u64 {
+        self.usage.live() + self.patches.len() as u64
     }
 
     /// May so many more hold something (I15)? False: not before others have given back what is kept

@@ -1,6 +1,6 @@
 //! A volume that is larger than its disk: who would have more than there is room for is refused,
-//! what is there can still be changed and freed, and then everything works again. What is empty is
-//! given back to the disk below.
+//! what is there can still be changed and freed, and then everything works again (I15). What is
+//! empty is given back to the disk below.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
