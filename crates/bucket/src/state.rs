@@ -364,6 +364,8 @@ impl State {
         assert!(self.failed.is_none(), "I10: nothing is acknowledged after a failure");
         self.acknowledged = serial;
         self.durable_put = self.durable_put.max(put);
+        let (durable, sealed) = (self.durable_put, self.sealed_put);
+        assert!(durable <= sealed, "I2: group {durable} is durable, and sealed are up to {sealed}");
         if kind == Kind::Checkpoint {
             self.checkpoint = serial;
         }

@@ -5,6 +5,7 @@ use crate::decode::Shape;
 use crate::init::PAYLOAD;
 use crate::wire::{HEAD_OUT, u32_at, u64_at};
 use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 /// As the kernel lays it out: two headers of 128 bytes, then its own words, then (a page on) the
@@ -21,6 +22,8 @@ pub(crate) struct Slot {
     /// The reply's shape, and when the request came.
     asked: UnsafeCell<(Shape, Instant)>,
     iovecs: UnsafeCell<[libc::iovec; 2]>,
+    /// A request has it, which has yet to be answered.
+    is_asked: AtomicBool,
 }
 
 /// SAFETY: a slot changes hands between threads, one at a time: the worker that took its completion
@@ -45,6 +48,7 @@ impl Slot {
             memory: UnsafeCell::new(memory),
             asked: UnsafeCell::new((Shape::Empty, Instant::now())),
             iovecs: UnsafeCell::new(iovecs),
+            is_asked: AtomicBool::new(false),
         }
     }
 
@@ -74,13 +78,18 @@ impl Slot {
     }
     /// A request came now whose reply is to have this shape.
     pub(crate) fn set_asked(&self, shape: Shape) {
+        let before = self.is_asked.swap(true, Ordering::Relaxed);
+        assert!(!before, "a request comes into the memory of one that is not answered");
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {
             *self.asked.get() = (shape, Instant::now());
         }
     }
-    pub(crate) fn asked(&self) -> (Shape, Instant) {
+    /// The request is about to be answered; once.
+    pub(crate) fn take_asked(&self) -> (Shape, Instant) {
+        let before = self.is_asked.swap(false, Ordering::Relaxed);
+        assert!(before, "a request is answered whose memory the kernel has again");
         // SAFETY: see `Sync`.
         #[expect(unsafe_code, reason = "see the argument at `Sync`")]
         unsafe {

@@ -144,7 +144,7 @@ impl Front for Queues {
     fn reply(&self, id: u64, answer: Answer) {
         let (queue, entry) = (id as usize / DEPTH, id as usize % DEPTH);
         let slot = &self.slots[queue][entry];
-        let (shape, arrived) = slot.asked();
+        let (shape, arrived) = slot.take_asked();
         let opcode = Head::decode(slot.head()).opcode;
         let failed = answer.result.is_err();
         let result = encode(shape, answer, self.shared.policy, slot.payload());

@@ -93,7 +93,8 @@ impl Writing {
     pub(crate) fn ended(&self, range: Option<Written>) {
         let Some(range) = range else { return };
         self.mark(range);
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        let before = self.under_way.fetch_sub(1, Ordering::SeqCst);
+        assert!(before > 0, "C2: a write of {range:?} ends that never began");
     }
 
     /// Both, for one that is carried out while what is returned lives.

@@ -78,10 +78,13 @@ impl Outlet {
             q.bytes += piece.len();
             self.0.all.fetch_add(piece.len(), Ordering::Release);
             if sent > 0 {
-                q.sent = std::mem::take(&mut sent); // nothing was queued, so this one is first
+                let first = q.waiting.is_empty() && q.sent == 0;
+                assert!(first, "{sent} bytes were sent past {} pieces that wait", q.waiting.len());
+                q.sent = std::mem::take(&mut sent);
             }
             q.waiting.push_back(piece);
         }
+        assert_eq!(sent, 0, "more was sent than there was to send");
         if !q.waiting.is_empty() && !std::mem::replace(&mut q.sending, true) {
             let me = self.clone();
             let thread = std::thread::Builder::new().name("sender".into());

@@ -147,7 +147,9 @@ impl Seats {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let idle_since = Arc::new(AtomicU64::new(BUSY));
         let (stream, since) = (stream.clone(), idle_since.clone());
-        all.insert(number, Holder { client, stream, is_going: false, idle_since: since });
+        let holder = Holder { client, stream, is_going: false, idle_since: since };
+        let other = all.insert(number, holder);
+        assert!(other.is_none(), "two connections have seat {number}");
         Ok(Seat { seats: self.clone(), number, peer, idle_since })
     }
 
@@ -185,7 +187,8 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        self.seats.holders().remove(&self.number);
+        let was = self.seats.holders().remove(&self.number);
+        assert!(was.is_some(), "seat {} is given back twice", self.number);
         self.seats.left.notify_all();
     }
 }

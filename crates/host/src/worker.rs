@@ -300,7 +300,9 @@ impl Worker<'_> {
             self.in_flight.push(None);
             self.in_flight.len() - 1
         });
-        self.in_flight[slot] = Some(Box::new(r));
+        // The kernel writes to the memory of a request until it has ended.
+        let before = self.in_flight[slot].replace(Box::new(r));
+        assert!(before.is_none(), "the place of a request that the kernel has is given away");
         Entry::from(entry.user_data(DATA_DISK | slot as u64))
     }
 }

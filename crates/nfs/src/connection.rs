@@ -182,6 +182,7 @@ impl Connection {
     /// The calls of the last `received` were entered: sends what has been answered.
     pub fn uncork(&self) {
         let mut s = self.state();
+        assert!(s.corks > 0, "who gathers replies no more has gathered some");
         s.corks -= 1;
         if s.corks == 0 {
             self.send(s); // else somebody else is about to

@@ -119,7 +119,8 @@ impl State {
             self.asked.push(None);
             self.asked.len() - 1
         });
-        self.asked[at] = Some(what);
+        let before = self.asked[at].replace(what);
+        assert!(before.is_none(), "call {at} takes the number of one that is under way");
         at as u64
     }
 
@@ -140,6 +141,7 @@ impl State {
     pub(crate) fn put(&mut self, (head, data): Message, cost: usize) {
         let pad = data.len().next_multiple_of(4) - data.len();
         let len = head.len() + data.len() + pad;
+        assert!(len < 1 << 31 && len.is_multiple_of(4), "{len} bytes are no record of RPC");
         self.meter.sent.inc_by(len as u64 + 4);
         self.out.cost += cost;
         self.out.append(&(len as u32 | 0x8000_0000).to_be_bytes());

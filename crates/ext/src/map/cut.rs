@@ -123,6 +123,11 @@ impl Ext {
                 break;
             }
         }
+        let some = cut.freed.blocks() > 0;
+        assert!(
+            done || some,
+            "A3: a step of a cut gives nothing up, and the next would not either"
+        );
         self.give_back(txn, h, cut.freed).await?;
         Ok(done)
     }

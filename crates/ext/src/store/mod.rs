@@ -68,7 +68,8 @@ impl Transactions for Ext {
         }
         let mut txn = txn;
         self.seal(&mut txn);
-        let (number, _inside) = (txn.number, txn.inside.take());
+        let (number, inside) = (txn.number, txn.inside.take());
+        assert!(inside.is_some(), "H1: an operation ends outside of who waits for it to end");
         let ended = self.mechanism.end(txn).await;
         self.watch.ends(number);
         ended.map_err(|e| self.failed(&e))
