@@ -225,7 +225,7 @@ impl Log {
     pub fn client(&self, id: [u8; 16], label: &str) -> Result<Client, LogError> {
         assert!(id != [0; 16], "a client has an id");
         let mut s = self.inner.state.borrow_mut();
-        let tail = s.position();
+        let end = s.end();
         let known = s.sb.clients.iter().position(|c| c.id == id);
         let free = || s.sb.clients.iter().position(|c| c.id == [0; 16]);
         let place = match known.or_else(free) {
@@ -233,7 +233,7 @@ impl Log {
             None if s.sb.clients.len() == CLIENTS_MAX => return Err(LogError::TooManyClients),
             None => {
                 s.sb.clients.push(ClientSlot { id: [0; 16], label: [0; 16], trim: IDLE });
-                s.clients.push(ClientState::new(tail, true));
+                s.clients.push(ClientState::new(end, true));
                 s.sb.clients.len() - 1
             }
         };

@@ -225,6 +225,27 @@ fn who_is_not_here_keeps_what_he_needs_and_the_others_are_told() {
     });
 }
 
+/// What another has appended is not sent yet, and lies in the middle of a unit: so does the end of
+/// the log, which is as far as what the new one has appended may be said to reach.
+#[test]
+fn a_client_may_come_while_another_ones_group_is_open() {
+    const BYTES: u64 = 8192 + 8 * 4096;
+    let mut w = World::new(7, BYTES, Medium::default());
+    run(&mut w, |env| async move {
+        let log = fresh(&env, BYTES, Some(4096), None).await;
+        let a = log.client([1; 16], "a").unwrap();
+        let first = a.append(b"of a").unwrap();
+        let b = log.client([2; 16], "b").unwrap();
+        log.persist().await.unwrap();
+        let second = b.append(b"of b").unwrap();
+        a.flush(first).await.unwrap();
+        b.flush(second).await.unwrap();
+        assert_eq!(b.read(second).await.unwrap(), b"of b");
+        b.trim(b.end());
+        assert_eq!((a.needs(), b.needs()), (Some(first), None));
+    });
+}
+
 #[test]
 fn long_entries_and_reading_by_lsn() {
     const BYTES: u64 = 8192 + 64 * 4096;
