@@ -7,7 +7,7 @@ use env::{Block, Disk, DiskError};
 use format::ext::Superblock;
 use format::ext::features::{incompat, ro_compat};
 use format::ext::superblock::{LABEL, STATE_VALID, SUPERBLOCK_BYTES};
-use integrity::{Change, Credits};
+use integrity::{Change, Credits, invariant};
 use std::ops::Range;
 use std::rc::Rc;
 use ufs::store::{StoreInfo, Transactions};
@@ -89,6 +89,8 @@ impl Ext {
 
     /// After everything else is durable: the volume is clean.
     pub async fn mark_clean(&self) -> Result<(), DiskError> {
+        let dirty = self.cache.counts().1;
+        invariant!(self.plant, dirty == 0, "a volume is clean, and {dirty} blocks are not written");
         self.set_counts();
         {
             let mut sb = self.sb.borrow_mut();

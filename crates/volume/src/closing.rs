@@ -93,8 +93,6 @@ impl Opened {
             tracing::info!("space that a crash has left is not given back yet: not marked clean");
             return Ok(());
         }
-        let (_, dirty) = cache.counts();
-        assert_eq!(dirty, 0, "a volume is to be marked clean, and {dirty} blocks are not written");
         self.ext.mark_clean().await.map_err(disk)?;
         if let Some(log) = log.filter(|l| l.is_given_up_last()) {
             log.give_up().await.map_err(disk)?;

@@ -210,8 +210,8 @@ impl Redo {
             counters: Counters::default(),
         });
         redo.check_threshold()?;
-        let holds = redo.log.needs();
-        invariant!(redo.plant, holds.is_none(), "I5: entries from {holds:?} on were not replayed");
+        let left = redo.log.needs();
+        invariant!(redo.plant, left.is_none(), "I5: entries from {left:?} on were not replayed");
         if data.adaptive {
             redo.state.borrow_mut().ways = ways::Ways::new(recipe.cache.env().random());
         }
