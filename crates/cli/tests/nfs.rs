@@ -207,7 +207,7 @@ fn handles_verifiers_and_exclusive_creates_survive_restarts() {
 #[test]
 fn cookies_hold_while_the_directory_changes() {
     let folder = Folder::new();
-    // A cookie beyond all is none of ours; in an indexed directory it is a hash behind the last one.
+    // A cookie beyond all is none of ours; in an indexed directory it is a hash behind the last.
     let bad = Err(Some(nfsstat3::NFS3ERR_BAD_COOKIE));
     cookies_hold(&folder.plain_volume("plain", "32M"), bad);
     cookies_hold(&folder.volume("indexed", "32M"), Ok((Vec::new(), true)));

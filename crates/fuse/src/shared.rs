@@ -67,9 +67,7 @@ impl Shared {
 
     /// It is answered.
     pub(crate) fn answered(&self, opcode: u32, arrived: Instant, failed: bool) {
-        let answered = self.answered.fetch_add(1, Ordering::Relaxed) + 1;
-        let asked = self.asked.load(Ordering::Relaxed);
-        assert!(answered <= asked, "{answered} answers to {asked} requests");
+        self.answered.fetch_add(1, Ordering::Relaxed);
         self.series.answered(opcode as usize, arrived, failed);
     }
 

@@ -45,6 +45,7 @@ mod segments;
 mod setting;
 #[cfg(test)]
 mod shared_disk;
+mod shown;
 mod soft;
 mod subject;
 #[cfg(test)]
@@ -58,4 +59,5 @@ pub use scenario::{
     CLEANING, EXTENTS, FULL, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, THIN, VALUES, scenarios,
 };
 pub use setting::WITH;
+pub use shown::shown_in;
 pub use subject::{Seen, Setting, SimDevice, Subject, VolumeKind, fresh, recover};

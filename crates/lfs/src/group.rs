@@ -124,11 +124,10 @@ impl Store {
             return self.inner.check_failed();
         }
         self.inner.sync().await?;
-        let s = self.inner.state.borrow();
-        let (durable, failed) = (s.put_durable, &s.failed);
+        let durable = self.inner.state.borrow().put_durable;
         assert!(durable >= number, "I1: group {number} is promised, {durable} is durable");
-        assert!(failed.is_none(), "I9: group {number} is promised after {failed:?}");
-        Ok(())
+        // I9: nothing is promised any more, this neither, where something later has failed since.
+        self.inner.check_failed()
     }
 
     /// Blocks that a group may have at most, so that there is room for it in a full store too.

@@ -1,5 +1,5 @@
 //! A disk that cannot read a block any more: who asks for that block hears of it. What moves blocks
-//! by itself leaves its segment alone, and everything else goes on.
+//! by itself leaves its segment alone, and everything else goes on. And one on which a write fails.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -95,6 +95,33 @@ fn the_cleaner_leaves_alone_what_cannot_be_read() {
         for cleaning in [Cleaning::Idle, Cleaning::Pressure] {
             let did = written_on(cleaning, policy);
             assert!(did.cleaned > 20, "{policy:?}, {cleaning:?}: {did:?}");
+        }
+    }
+}
+
+/// One write or flush fails, and the disk takes all that follow: nothing is acknowledged any more
+/// all the same (I9), for what was lost may be what a later one stands on.
+#[test]
+fn after_a_failed_write_or_flush_nothing_is_acknowledged() {
+    let (image, used) = half_dead();
+    for n in 2..7 {
+        for fault in [Fault::Write(n), Fault::Flush(n)] {
+            let mut world = World::new(image.clone());
+            world.forget();
+            world.set_fault(fault);
+            block_on(&mut world, async move |env, disk| {
+                let store = Store::open(env, disk, OpenOptions::default()).await.unwrap();
+                let write = async |tag| {
+                    perform(&store, Op::Write { v: tag % used, n: 1, tag, fua: true }).await
+                };
+                let mut failed = None;
+                for tag in 1..100 {
+                    let done = write(tag).await;
+                    assert!(done.is_err() || failed.is_none(), "{fault:?}: {tag}, {failed:?}");
+                    failed = failed.or(done.is_err().then_some(tag));
+                }
+                assert!(failed.is_some(), "{fault:?} has done nothing");
+            });
         }
     }
 }

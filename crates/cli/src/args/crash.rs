@@ -33,7 +33,8 @@ pub struct CrashArgs {
     /// At least so many distinct crash images for the mode.
     #[arg(long, default_value = "5000")]
     pub states: u64,
-    /// Run with a known bug; `list` names those of the mode.
+    /// Run with a known bug; `list` names those of the mode. It is looked for in the scenario in
+    /// which it shows soonest, where nobody says another.
     #[arg(long, value_name = "MUTATION")]
     pub plant: Option<String>,
     /// One state again, as a violation names it.

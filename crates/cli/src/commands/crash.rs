@@ -133,6 +133,11 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
         };
         o.scenario.get_or_insert(about.into());
     }
+    let is_alone = !o.setting.outside && o.setting.volumes == 1;
+    let shown = o.plant.0.filter(|_| is_alone).and_then(|p| lab::shown_in(mode.info().name, p));
+    if let Some(shown) = shown {
+        o.scenario.get_or_insert(shown.into());
+    }
     if o.states < 2 {
         return vec![o];
     }

@@ -164,12 +164,6 @@ impl Transaction {
         self.blocks.len() as u64 <= self.promised
     }
 
-    /// Is one of its blocks freed by it?
-    pub(super) fn changes_freed(&self) -> Option<u64> {
-        let inside = |e: &Extent| self.blocks.range(e.start.0..e.start.0 + e.len).next();
-        self.freed.iter().find_map(inside).map(|(b, _)| *b)
-    }
-
     /// Has the operation joined, and not ended?
     pub(super) fn has_handle(&self, id: u64) -> bool {
         self.handles.contains_key(&id)
