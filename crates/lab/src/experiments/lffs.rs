@@ -200,6 +200,8 @@ const SLOWER: &str = "the synchronous rates are the paper's, turns of the disk; 
                       in the denominator, is slower than the paper's, which ran at its \
                       processor's speed";
 const LONG: &str = "the log goes out in long writes, wherever it is";
+const ONE: &str =
+    "LFFS-file and LFFS-wafs-1async are one set-up here, and the paper's latter is as quick";
 const TURNS: &str = "a turn of the disk or two for each call, 80 pairs a second in the paper";
 
 const TOLD: [Told; 27] = [
@@ -225,7 +227,7 @@ const TOLD: [Told; 27] = [
     Told(6, PAIRS, [FILE, ASYNC], 6795.0 / 9142.0, NOT, PROCESSOR),
     Told(10, SMALL, [FILE, ASYNC], 0.792, NOT, PROCESSOR),
     Told(10, LARGE, [FILE, ASYNC], 0.963, OK, LONG),
-    Told(1, CREATES, [FILE, ASYNC], 13.08 / 18.08, OK, LONG),
+    Told(1, CREATES, [FILE, ASYNC], 13.08 / 18.08, NOT, ONE),
     Told(6, PAIRS, [SYNC2, ASYNC], 80.0 / 9142.0, LESS, TURNS),
     Told(6, PAIRS, [FFS, ASYNC], 80.0 / 9142.0, OK, TURNS),
     Told(11, SMALL, [SYNC2, SYNC1], 0.095 / 0.093, NOT, WAITS),
