@@ -26,6 +26,8 @@ mod model;
 mod pressure;
 mod readahead;
 mod stats;
+#[cfg(test)]
+mod testing;
 mod writeback;
 mod writebehind;
 

@@ -76,40 +76,11 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::{BYTES, Journal};
     use crate::{BufKind, CacheOptions, FlushEpoch, Image, WriteGate};
-    use env::{Block, Disk, Durability, Engine, Local, Now};
+    use env::{Engine, Now};
     use format::{BlockNo, Ino};
     use std::cell::{Cell, RefCell};
-
-    const BYTES: usize = 512;
-
-    /// Takes everything, and writes down which blocks it was asked to write.
-    #[derive(Default)]
-    struct Journal(RefCell<Vec<u64>>);
-    impl Disk for Journal {
-        fn size_bytes(&self) -> u64 {
-            1 << 30
-        }
-        fn read(&self, _: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
-            Box::pin(async { Ok(blocks) })
-        }
-        fn write(
-            &self,
-            at: u64,
-            blocks: Vec<Block>,
-            _: Durability,
-        ) -> Local<'_, Result<(), DiskError>> {
-            let first = at / BYTES as u64;
-            self.0.borrow_mut().extend(first..first + blocks.len() as u64);
-            Box::pin(async { Ok(()) })
-        }
-        fn flush(&self) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async { Ok(()) })
-        }
-        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async { Ok(()) })
-        }
-    }
 
     /// Even blocks wait for a flush that comes after a write of the block after them.
     #[derive(Default)]

@@ -353,43 +353,13 @@ fn tick(interval: Nanos) -> Nanos {
 mod tests {
     use super::*;
     use crate::CacheOptions;
-    use env::{Disk, Engine, Env, Local, Now};
-    use std::cell::RefCell;
-
-    const BYTES: usize = 512;
-
-    /// Writes down which blocks it was asked to write.
-    #[derive(Default)]
-    struct Written(RefCell<Vec<u64>>);
-    impl Disk for Written {
-        fn size_bytes(&self) -> u64 {
-            1 << 20
-        }
-        fn read(&self, _: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
-            Box::pin(async { Ok(blocks) })
-        }
-        fn write(
-            &self,
-            at: u64,
-            blocks: Vec<Block>,
-            _: Durability,
-        ) -> Local<'_, Result<(), DiskError>> {
-            let first = at / BYTES as u64;
-            self.0.borrow_mut().extend(first..first + blocks.len() as u64);
-            Box::pin(async { Ok(()) })
-        }
-        fn flush(&self) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async { Ok(()) })
-        }
-        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async { Ok(()) })
-        }
-    }
+    use crate::testing::{BYTES, Journal};
+    use env::{Engine, Env, Now};
 
     /// One block is changed all the time, the other once.
     #[test]
     fn what_is_dirty_is_written_at_the_second_tick_and_no_block_at_each() {
-        let (mut engine, disk) = (Engine::new(1), Rc::new(Written::default()));
+        let (mut engine, disk) = (Engine::new(1), Rc::new(Journal::default()));
         let mut cache = None;
         let mut turn = |ms: u64, f: &mut dyn FnMut(&Env)| {
             let mono = Nanos::from_millis(ms);
