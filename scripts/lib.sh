@@ -49,7 +49,8 @@ make_work() {
     base=${TMPDIR:-/tmp}
     [ "$(df --output=avail -m /dev/shm 2>/dev/null | tail -n 1)" -ge 6000 ] 2>/dev/null && base=/dev/shm
   fi
-  WORK=$(mktemp -d "$base/cairn-$1.XXXXXX"); chmod 755 "$WORK"
+  WORK=$(mktemp -d "$base/cairn-$1.XXXXXX") || die "no room for work under $base; CAIRN_WORK=DIR names a folder that is there"
+  chmod 755 "$WORK"
   # What the kernel's switch for FUSE over io_uring was, to leave it as we found it.
   URING_BEFORE=$(cat $URING 2>/dev/null || true)
   trap cleanup EXIT
