@@ -1,6 +1,7 @@
 //! A block in memory and its state. Whoever holds a [`Buf`] keeps the block in memory; nobody holds
 //! a borrow of its bytes across an await.
 
+use crate::writeback::Tick;
 use env::Block;
 use env::sync::Notify;
 use format::{BlockNo, Ino};
@@ -52,7 +53,7 @@ pub(crate) struct Inner {
     pub(crate) loading: Cell<bool>,
     pub(crate) dirty: Cell<bool>,
     /// The last tick of the write-back by time before it became dirty.
-    pub(crate) since: Cell<u64>,
+    pub(crate) since: Cell<Tick>,
     pub(crate) writing: Cell<bool>,
     /// What is in memory is what the disk below would give: it was read, or what was changed is
     /// kept elsewhere, and nothing has touched it since.
@@ -180,7 +181,7 @@ impl Buf {
         self.0.settled.set(false);
         if !self.0.dirty.replace(true) {
             let mut list = self.0.dirty_list.borrow_mut();
-            self.0.since.set(list.ticks);
+            self.0.since.set(list.tick);
             list.add(self);
         }
         // A look-up for every edit.

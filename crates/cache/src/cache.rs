@@ -40,6 +40,10 @@ pub struct Cache {
     pub(crate) failed: RefCell<Option<DiskError>>,
     pub(crate) kick: Notify,
     pub(crate) progress: Notify,
+    /// Wakes the write-back by time.
+    pub(crate) ticked: Notify,
+    /// The epoch in which the last write has ended.
+    pub(crate) written_in: Cell<Option<FlushEpoch>>,
     pub(crate) in_flight: Semaphore,
     pub(crate) stopping: Cell<bool>,
     pub(crate) stats: CacheStats,
@@ -72,6 +76,8 @@ impl Cache {
             failed: RefCell::default(),
             kick: Notify::new(),
             progress: Notify::new(),
+            ticked: Notify::new(),
+            written_in: Cell::default(),
             in_flight: Semaphore::new(WRITES_IN_FLIGHT),
             stopping: Cell::new(false),
             stats: CacheStats::default(),
@@ -337,7 +343,7 @@ impl Cache {
             valid: Cell::new(false),
             loading: Cell::new(false),
             dirty: Cell::new(false),
-            since: Cell::new(0),
+            since: Cell::default(),
             writing: Cell::new(false),
             settled: Cell::new(false),
             version: Cell::new(0),

@@ -39,11 +39,14 @@ pub trait WriteGate {
     fn last_begun(&self) -> u64 {
         0
     }
-    /// Has something of an operation up to `last` yet to be written in the block? Who writes back
-    /// by time goes on as long as that is so, and not because of what has changed meanwhile.
-    fn is_behind(&self, _: &Buf, _last: u64) -> bool {
-        false
+    /// How much of operations up to `last` has yet to be written in the block? Who writes back by
+    /// time goes on as long as that becomes less, and not because of what has changed meanwhile.
+    fn behind(&self, _: &Buf, _last: u64) -> usize {
+        0
     }
+    /// From now on, or no longer: these blocks are written though all that waits in them has to be
+    /// left out, because what needs no order in them is due.
+    fn force(&self, _: &[Buf], _on: bool) {}
     /// `buf` is dirty and about to be written.
     fn before_write(&self, buf: &Buf) -> Image;
     /// The write of `image` has ended (it is visible, not durable). It is durable once

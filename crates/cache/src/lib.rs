@@ -17,6 +17,7 @@
 //!             earlier one.
 
 mod buf;
+mod by_time;
 mod cache;
 mod clock;
 mod flusher;

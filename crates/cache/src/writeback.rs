@@ -5,7 +5,7 @@
 use crate::buf::{Buf, BufKind};
 use crate::stats::CacheStats;
 use crate::{Cache, FlushEpoch, Image};
-use env::{Block, DiskError, Durability, Nanos};
+use env::{Block, DiskError, Durability};
 use format::{BlockNo, Ino};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,14 +13,25 @@ use std::rc::Rc;
 /// Rounds in which everything that a gate holds back has passed, if nothing comes after it.
 const ROUNDS_MAX: usize = 16;
 
+/// A third of the interval of the write-back by time (by_time.rs), by its number.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(crate) struct Tick(u64);
+
+impl Tick {
+    /// Is what became dirty after the tick `since` old at this one?
+    pub(crate) fn is_late_for(self, since: Tick) -> bool {
+        self.0 > since.0 + 1
+    }
+}
+
 /// The blocks that are dirty or on their way, by owner and by number. A block on its way counts, so
 /// that who makes a file durable waits for it too.
 #[derive(Default)]
 pub(crate) struct DirtyList {
-    /// How often the write-back by time has looked at it.
-    pub(crate) ticks: u64,
-    /// The last operation that had begun at the last of these.
-    begun: u64,
+    /// How many ticks there have been.
+    pub(crate) tick: Tick,
+    /// The last operations that had begun at the last tick, and at the one before.
+    begun: (u64, u64),
     by_block: BTreeMap<u64, Buf>,
     by_owner: BTreeMap<u32, BTreeMap<u64, Buf>>,
 }
@@ -29,10 +40,14 @@ impl DirtyList {
     pub(crate) fn len(&self) -> usize {
         self.by_block.len()
     }
-    /// One tick more: its number, and the last operation that had begun at the one before.
-    fn tick(&mut self, begun: u64) -> (u64, u64) {
-        self.ticks += 1;
-        (self.ticks, std::mem::replace(&mut self.begun, begun))
+    /// There is a tick more; `begun`: the last operation that has begun by now.
+    pub(crate) fn advance(&mut self, begun: u64) {
+        self.tick = Tick(self.tick.0 + 1);
+        self.begun = (begun, self.begun.0);
+    }
+    /// The last operation that had begun at the tick before the last.
+    pub(crate) fn begun_before(&self) -> u64 {
+        self.begun.1
     }
     pub(crate) fn add(&mut self, b: &Buf) {
         assert!(b.0.dirty.get() || b.0.writing.get(), "C2: {b:?} is clean, and to be written");
@@ -180,8 +195,10 @@ impl Cache {
         assert!(idle, "C1: {b:?} is written while it is read or written");
         assert_eq!(bytes.len(), self.block_bytes(), "C4: the image of {b:?} is a block");
         assert!(self.dirty.borrow().has(&b), "C2: {b:?} is written and nobody knows");
-        if matches!(image, Image::AsIs) {
-            b.mark_clean();
+        match image {
+            Image::AsIs => b.mark_clean(),
+            // What nothing held back is on its way; for the rest the gate is asked.
+            _ => b.0.since.set(self.dirty.borrow().tick),
         }
         batch.push(Outgoing { buf: b, image, bytes, version });
     }
@@ -225,6 +242,7 @@ impl Cache {
             self.fail(e);
         }
         let epoch = self.flusher.epoch();
+        self.written_in.set(Some(epoch));
         let gate = self.gate.borrow().clone();
         for Outgoing { buf: b, image, bytes, version } in batch {
             let changed = matches!(image, Image::AsIs) && !bytes.is_same(&b.0.data.borrow());
@@ -283,33 +301,12 @@ impl Cache {
         Ok(())
     }
 
-    /// Writes what was dirty at the last tick already, and makes it durable, in as many rounds as
-    /// the gate needs for that. What is younger has until the next tick: it may still be being
-    /// changed, and would be written twice. What changes meanwhile, too: to go on for it would take
-    /// the disk and the processor from whoever makes the changes, for as long as they do.
-    async fn write_old(self: &Rc<Self>) -> Result<(), DiskError> {
-        let gate = self.gate.borrow().clone();
-        let (now, last) = self.dirty.borrow_mut().tick(gate.last_begun());
-        let mut old = self.dirty_all();
-        old.retain(|b| b.0.since.get() + 1 < now || gate.is_behind(b, last));
-        for _ in 0..ROUNDS_MAX {
-            self.prepare().await;
-            self.write(old.clone()).await?;
-            self.flush_device().await?;
-            old.retain(|b| b.is_dirty() && gate.is_behind(b, last));
-            if old.is_empty() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     pub(crate) async fn prepare(&self) {
         let gate = self.gate.borrow().clone();
         gate.prepare().await;
     }
 
-    /// Starts the task that writes back by itself: every interval, and whenever much is dirty.
+    /// Starts the tasks that write back by themselves: every interval, and whenever much is dirty.
     pub fn start(self: &Rc<Self>) {
         let cache = self.clone();
         self.env.spawn("write-back by pressure", async move {
@@ -318,81 +315,20 @@ impl Cache {
                 cache.relieve().await;
             }
         });
-        let Some(interval) = self.options.interval else { return };
-        let cache = self.clone();
-        self.env.spawn("write-back by time", async move {
-            while !cache.stopping.get() {
-                cache.env.sleep(tick(interval)).await;
-                if !cache.stopping.get() && cache.dirty.borrow().len() > 0 {
-                    // An error is sticky and has been reported; later callers see it.
-                    let _ = cache.write_old().await;
-                }
-            }
-        });
+        if let Some(interval) = self.options.interval {
+            self.start_by_time(interval);
+        }
     }
 
     /// Ends the tasks of [`Cache::start`] at their next step.
     pub fn stop(&self) {
         self.stopping.set(true);
         self.kick.wake_all();
+        self.ticked.wake_all();
     }
 
     /// Is the block in memory? For tests: to ask is to use it.
     pub fn is_cached(&self, b: BlockNo) -> bool {
         self.get_cached(b).is_some()
-    }
-}
-
-/// A block that becomes dirty just after a tick is written at the second one after that: a third
-/// of the promised bound is left for the writing.
-fn tick(interval: Nanos) -> Nanos {
-    Nanos((interval.0 / 3).max(1))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::CacheOptions;
-    use crate::testing::{BYTES, Journal};
-    use env::{Engine, Env, Now};
-
-    /// One block is changed all the time, the other once.
-    #[test]
-    fn what_is_dirty_is_written_at_the_second_tick_and_no_block_at_each() {
-        let (mut engine, disk) = (Engine::new(1), Rc::new(Journal::default()));
-        let mut cache = None;
-        let mut turn = |ms: u64, f: &mut dyn FnMut(&Env)| {
-            let mono = Nanos::from_millis(ms);
-            engine.turn(Now { mono, wall: mono }, &mut Vec::new(), |env| f(env));
-        };
-        turn(0, &mut |env| {
-            let options = CacheOptions {
-                block_bytes: BYTES,
-                cache_bytes: 64 * BYTES,
-                contents_bytes: usize::MAX,
-                interval: Some(Nanos::from_millis(300)),
-                transfer_bytes_max: BYTES,
-            };
-            cache = Some(Cache::new(env.clone(), disk.clone(), options));
-        });
-        let cache = cache.expect("the turn made it");
-        cache.start();
-        let bufs = [1, 2].map(|n| cache.get_new(BlockNo(n), BufKind::Meta, Ino(0)));
-        let change = |n: usize| bufs[n - 1].modify(|b| b[0] += 1);
-        let mut written = Vec::new();
-        for ms in 1..=650 {
-            turn(ms, &mut |_| {
-                if ms % 10 == 5 {
-                    change(1);
-                }
-                if ms == 105 {
-                    change(2);
-                }
-            });
-            written.extend(disk.0.take().into_iter().map(|block| (block, ms)));
-        }
-        // Block 1 is dirty from 5 ms on, block 2 from just after the tick at 101 ms; what is dirty
-        // again after a write has two ticks once more.
-        assert_eq!(written, [(1, 201), (2, 301), (1, 401), (1, 601)]);
     }
 }

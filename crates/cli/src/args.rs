@@ -213,7 +213,7 @@ pub struct OpenArgs {
     /// fsync, some 10 ms later. What NFS answers is durable either way [default: async].
     #[arg(help_heading = SAFETY, long)]
     pub commit: Option<Commit>,
-    /// Seconds after which delayed data are written.
+    /// Seconds after which delayed changes are durable (mode async: only when there are many).
     #[arg(help_heading = SAFETY, long, default_value = "5", value_name = "SECONDS")]
     #[arg(value_parser = size::seconds)]
     pub commit_interval: f64,

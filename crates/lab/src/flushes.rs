@@ -74,6 +74,43 @@ fn an_fsync_flushes_once_for_each_level_that_it_waits_for() {
     }
 }
 
+/// Does all of it by one caller, pauses too, and says how often a sync flushes after it.
+fn flushes_of_sync_after(acts: &[Act]) -> usize {
+    let setting = Setting::plain(Mode::SoftUpdates);
+    let disks = new_disks(4 << 20, setting);
+    let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+    for (act, did) in acts.iter().zip(v.act_in_lanes(acts, 1, (1, false), 600)) {
+        did.expect("it is answered").unwrap_or_else(|e| panic!("{act:?}: {e}"));
+    }
+    let before = v.world.trace.flushes.len();
+    v.act(0, &Act::Sync).unwrap();
+    let flushes = v.world.trace.flushes.len() - before;
+    v.leave();
+    flushes
+}
+
+/// Files of one name that come and go, each with the inode of the one before.
+#[test]
+fn a_file_made_and_removed_again_and_again_costs_no_wave() {
+    let pair = [Act::Create(s("/t")), Act::Write(s("/t"), 0, 700, 1), Act::Unlink(s("/t"))];
+    let acts = [&[Act::Create(s("/f")), Act::Sync][..], &vec![pair; 20].concat()].concat();
+    let flushes = flushes_of_sync_after(&acts);
+    assert!(flushes <= 2, "{flushes} flushes for nothing but the directory's times");
+}
+
+/// Each move's new name lies where the name before has gone, and waits for that.
+#[test]
+fn a_name_moved_to_and_fro_is_durable_after_the_interval() {
+    let there = Act::Rename(s("/a"), s("/b"));
+    let back = Act::Rename(s("/b"), s("/a"));
+    let moves = vec![[there, back]; 60].concat();
+    let begun = [Act::Create(s("/a")), Act::Sync];
+    let at_once = flushes_of_sync_after(&[&begun[..], &moves].concat());
+    assert!(at_once > 60, "a wave for each move, and not {at_once}");
+    let later = flushes_of_sync_after(&[&begun[..], &moves, &[Act::Pause(6)]].concat());
+    assert!(later <= 2, "{later} flushes are left after the interval");
+}
+
 #[test]
 fn in_mode_sync_what_a_removed_file_held_is_given_back_behind() {
     let old = [

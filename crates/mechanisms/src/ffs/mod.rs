@@ -173,6 +173,7 @@ impl Ffs {
             self.run_phases(txn, until, others).await?;
             let left = self.records.borrow().first_phase(txn);
             assert!(left.is_none_or(|p| p > until), "I3: phase {left:?} of {txn} is not durable");
+            self.records.borrow_mut().returned(txn);
         }
         Ok(if last.is_some_and(|last| last <= until) { DURABLE } else { Ended(txn) })
     }
@@ -199,7 +200,7 @@ impl Ffs {
             self.cache.write(bufs.clone()).await?;
             self.cache.flush_device().await?;
             // Held back until a new indirect block was durable? Then once more.
-            if !bufs.iter().any(|b| self.records.borrow().is_held_back(b.block(), u64::MAX)) {
+            if !bufs.iter().any(|b| self.records.borrow().is_held_back(b.block())) {
                 break;
             }
         }
@@ -254,8 +255,8 @@ impl WriteGate for Ffs {
     fn last_begun(&self) -> u64 {
         self.next_txn.get() - 1
     }
-    fn is_behind(&self, buf: &Buf, last: u64) -> bool {
-        self.records.borrow().is_held_back(buf.block(), last)
+    fn behind(&self, buf: &Buf, last: u64) -> usize {
+        self.records.borrow().behind(buf.block(), last)
     }
     fn before_write(&self, buf: &Buf) -> Image {
         if self.plant.is("no-rollback") {

@@ -25,6 +25,8 @@ struct TxnState {
     ended: bool,
     /// Does its caller wait for it?
     waits: bool,
+    /// Has he waited long enough? What is left goes behind, as of one for which nobody waits.
+    returned: bool,
     /// Are its edits rolled back in images until their turn comes?
     rolls_back: bool,
     /// Records not durable yet, by phase.
@@ -69,6 +71,7 @@ impl Records {
         let t = self.txns.entry(txn).or_insert_with(|| TxnState {
             ended: false,
             waits: false,
+            returned: false,
             rolls_back: false,
             left: [0; PHASES],
             blocks: Vec::new(),
@@ -137,11 +140,27 @@ impl Records {
         self.txns.get(&txn).is_none_or(|t| t.left[phase] == 0)
     }
 
-    /// Has the block edits of a delayed transaction, one up to `last`, that an image has left out?
-    pub(super) fn is_held_back(&self, block: BlockNo, last: u64) -> bool {
+    /// The caller of the transaction waits no longer.
+    pub(super) fn returned(&mut self, txn: u64) {
+        if let Some(t) = self.txns.get_mut(&txn) {
+            assert!(t.ended && t.waits, "I3: {txn} returns, and was not waited for");
+            t.returned = true;
+        }
+    }
+
+    /// Has the block edits of a delayed transaction that an image has left out?
+    pub(super) fn is_held_back(&self, block: BlockNo) -> bool {
         let delayed = |r: &Record| self.txns.get(&r.txn).is_some_and(|t| t.ended && !t.waits);
-        let is = |r: &Record| r.state == Progress::Pending && r.txn <= last && delayed(r);
+        let is = |r: &Record| r.state == Progress::Pending && delayed(r);
         self.by_block.get(&block).is_some_and(|l| l.iter().any(is))
+    }
+
+    /// How many edits wait in the block, of transactions up to `last` for which nobody waits?
+    pub(super) fn behind(&self, block: BlockNo, last: u64) -> usize {
+        let is_left = |t: &TxnState| t.ended && (t.returned || !t.waits);
+        let left = |r: &&Record| self.txns.get(&r.txn).is_some_and(is_left);
+        let of = |r: &&Record| r.state == Progress::Pending && r.txn <= last;
+        self.by_block.get(&block).map_or(0, |l| l.iter().filter(of).filter(left).count())
     }
 
     /// What may be written of `buf` now (I1); the ready records are captured in it.

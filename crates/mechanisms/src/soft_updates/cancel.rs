@@ -6,6 +6,7 @@
 //!             if they concern that file alone, no image held more of them than bits in use and
 //!             contents, and nothing left in their blocks would bring a byte of them back.
 
+use super::SoftUpdates;
 use super::graph::{Graph, NodeId};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
@@ -102,6 +103,22 @@ impl Lives {
                 if all.is_empty() {
                     self.by_inode.remove(&ino);
                 }
+            }
+        }
+    }
+}
+
+impl SoftUpdates {
+    /// Files of which the disk has seen nothing, and which are gone, are forgotten (I10).
+    pub(super) fn cancel(&self, freed: &[Ino]) {
+        for ino in freed {
+            let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
+            let mut graph = self.graph.borrow_mut();
+            if graph.are_unseen(&txns, self.intents.is_some()) {
+                graph.forget(&txns);
+                // The next file of that number begins a life of its own.
+                self.lives.borrow_mut().sweep(graph.take_gone());
+                self.cancelled.set(self.cancelled.get() + 1);
             }
         }
     }

@@ -275,10 +275,10 @@ impl Graph {
         self.in_block(block).any(|id| self.nodes[id].is_pending())
     }
 
-    /// The same, of an operation that has ended and has a number up to `last`.
-    pub(super) fn is_waiting_for(&self, block: BlockNo, last: u64) -> bool {
-        let mut nodes = self.in_block(block).map(|id| &self.nodes[id]);
-        nodes.any(|n| n.is_pending() && n.txn <= last && self.has_ended(n.txn))
+    /// How many there are of operations that have ended and have a number up to `last`.
+    pub(super) fn waiting_for(&self, block: BlockNo, last: u64) -> usize {
+        let nodes = self.in_block(block).map(|id| &self.nodes[id]);
+        nodes.filter(|n| n.is_pending() && n.txn <= last && self.has_ended(n.txn)).count()
     }
 
     /// The operation's nodes of a step that are not durable yet.

@@ -309,18 +309,6 @@ impl SoftUpdates {
         }
     }
 
-    /// Files of which the disk has seen nothing, and which are gone, are forgotten (I10).
-    fn cancel(&self, freed: &[Ino]) {
-        for ino in freed {
-            let Some(txns) = self.lives.borrow().whole(*ino) else { continue };
-            let mut graph = self.graph.borrow_mut();
-            if graph.are_unseen(&txns, self.intents.is_some()) {
-                graph.forget(&txns);
-                self.cancelled.set(self.cancelled.get() + 1);
-            }
-        }
-    }
-
     /// What has been released may be reused.
     fn retire(&self) {
         loop {
@@ -372,8 +360,18 @@ impl WriteGate for SoftUpdates {
     fn last_begun(&self) -> u64 {
         self.next_txn.get() - 1
     }
-    fn is_behind(&self, buf: &Buf, last: u64) -> bool {
-        self.graph.borrow().is_waiting_for(buf.block(), last)
+    fn behind(&self, buf: &Buf, last: u64) -> usize {
+        self.graph.borrow().waiting_for(buf.block(), last)
+    }
+    fn force(&self, bufs: &[Buf], on: bool) {
+        let mut all = self.forced.borrow_mut();
+        for b in bufs {
+            let n = all.entry(b.block()).or_default();
+            *n = if on { *n + 1 } else { *n - 1 };
+            if *n == 0 {
+                all.remove(&b.block());
+            }
+        }
     }
     fn before_write(&self, buf: &Buf) -> Image {
         let force = self.forced.borrow().contains_key(&buf.block());

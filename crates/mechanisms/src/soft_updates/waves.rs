@@ -6,7 +6,7 @@ use super::intents::Appended;
 use super::order::{NAMES, UNNAMES};
 use super::{IDLE_WAVES_MAX, SoftUpdates};
 use crate::touched::Known;
-use cache::{Buf, BufKind};
+use cache::{Buf, BufKind, WriteGate};
 use env::{DiskError, DiskErrorKind};
 use format::Ino;
 use integrity::{Ended, FileScope, IntegrityError};
@@ -51,20 +51,11 @@ impl SoftUpdates {
     pub(super) async fn wave(&self, bufs: Vec<Buf>, forced: &[Buf]) -> Result<(), IntegrityError> {
         self.waves.set(self.waves.get() + 1);
         self.write_intents().await?;
-        for b in forced {
-            *self.forced.borrow_mut().entry(b.block()).or_default() += 1;
-        }
         let mut all = bufs;
         all.extend_from_slice(forced);
+        self.force(forced, true);
         let written = self.cache.write(all).await;
-        for b in forced {
-            let mut of = self.forced.borrow_mut();
-            let n = of.get_mut(&b.block()).expect("it was put there");
-            *n -= 1;
-            if *n == 0 {
-                of.remove(&b.block());
-            }
-        }
+        self.force(forced, false);
         written?;
         if self.plant.is("sync-skips-flush") {
             return Ok(());

@@ -1,0 +1,329 @@
+//! Write-back by time: what has been dirty for long goes to the disk, and is flushed, though nobody
+//! asks and there is room. It says which blocks are due and how often the gate is asked for them;
+//! how a block is written it does not know (writeback.rs).
+//!
+//! Rule        Whatever has changed is durable an interval later, as long as the disk takes no more
+//!             than a third of the interval for what is due together; else by as much later as it
+//!             takes longer.
+//! Terms       *tick*: a third of the interval. They go on while blocks are written. *old*: dirty
+//!             since before the last tick but one; what is younger may still be being changed, and
+//!             would be written twice.
+//! Cost        A flush a tick in which something was written. A block that is changed all the time
+//!             is written at every second one.
+
+use crate::writeback::Tick;
+use crate::{Buf, Cache};
+use env::{DiskError, Nanos};
+use std::rc::Rc;
+
+/// So many runs of neighbours are written together: who makes a file durable meanwhile waits for
+/// those, and not for all that is due.
+const RUNS: usize = 64;
+/// Rounds in which nothing has gone on before the rest is left to the next tick.
+const IDLE_ROUNDS_MAX: u32 = 2;
+
+impl Cache {
+    /// Starts what writes back by time.
+    pub(crate) fn start_by_time(self: &Rc<Self>, interval: Nanos) {
+        let cache = self.clone();
+        let tick = Nanos((interval.0 / 3).max(1));
+        self.env.spawn("ticks", async move {
+            let mut next = cache.env.now().plus(tick);
+            while !cache.stopping.get() {
+                cache.env.sleep_until(next).await;
+                // After a standstill one is enough.
+                next = next.max(cache.env.now()).plus(tick);
+                let begun = cache.gate.borrow().last_begun();
+                cache.dirty.borrow_mut().advance(begun);
+                cache.ticked.wake_all();
+            }
+        });
+        let cache = self.clone();
+        self.env.spawn("write-back by time", async move {
+            while !cache.stopping.get() {
+                cache.ticked.wait().await;
+                if !cache.stopping.get() && (cache.counts().1 > 0 || cache.is_unflushed()) {
+                    // An error is sticky and has been reported; later callers see it.
+                    let _ = cache.write_old().await;
+                }
+            }
+        });
+    }
+
+    /// Has something been written since the last flush began? Whoever made room by that did not
+    /// wait for one.
+    fn is_unflushed(&self) -> bool {
+        self.written_in.get() == Some(self.epoch())
+    }
+
+    /// Writes what is old and makes it durable. What gets old by the ticks that come meanwhile is
+    /// not left for later.
+    async fn write_old(self: &Rc<Self>) -> Result<(), DiskError> {
+        loop {
+            let now = self.now();
+            self.write_old_at(now).await?;
+            if self.now() == now {
+                return Ok(());
+            }
+        }
+    }
+
+    fn now(&self) -> Tick {
+        self.dirty.borrow().tick
+    }
+
+    /// Writes what is old at the tick `now`, in as many rounds as the gate needs for that, or until
+    /// there is another tick. What changes meanwhile is left alone: to go on for it would take the
+    /// disk and the processor from whoever makes the changes, for as long as they do.
+    async fn write_old_at(self: &Rc<Self>, now: Tick) -> Result<(), DiskError> {
+        let gate = self.gate.borrow().clone();
+        let last = self.dirty.borrow().begun_before();
+        let is_late = |b: &Buf| now.is_late_for(b.0.since.get());
+        let mut old = self.dirty_all();
+        old.retain(|b| is_late(b) || gate.behind(b, last) > 0);
+        // In these something is due that needs no order, whatever else waits in them.
+        let mut late: Vec<Buf> = old.iter().filter(|b| is_late(b)).cloned().collect();
+        let (mut before, mut idle) = (usize::MAX, 0);
+        while idle < IDLE_ROUNDS_MAX && self.now() == now {
+            self.prepare().await;
+            gate.force(&late, true);
+            let written = self.write_shares(&old).await;
+            gate.force(&std::mem::take(&mut late), false);
+            written?;
+            self.flush_device().await?;
+            let mut left = 0;
+            old.retain(|b| {
+                let n = if b.is_dirty() { gate.behind(b, last) } else { 0 };
+                left += n;
+                n > 0
+            });
+            if old.is_empty() {
+                break;
+            }
+            idle = if left < before { 0 } else { idle + 1 };
+            before = left;
+        }
+        Ok(())
+    }
+
+    /// Writes the blocks, which are in order, some runs of neighbours at a time.
+    async fn write_shares(self: &Rc<Self>, bufs: &[Buf]) -> Result<(), DiskError> {
+        let is_next = |a: &Buf, b: &Buf| a.block().plus(1) == b.block();
+        let runs: Vec<&[Buf]> = bufs.chunk_by(is_next).collect();
+        for share in runs.chunks(RUNS) {
+            self.write(share.concat()).await?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{BYTES, Journal};
+    use crate::{BufKind, CacheOptions, FlushEpoch, Image, WriteGate};
+    use env::{Block, Disk, Durability, Engine, Env, Local, Now};
+    use format::{BlockNo, Ino};
+    use std::cell::{Cell, RefCell};
+
+    /// A disk of which each write takes a while.
+    struct Slow {
+        env: Env,
+        write_ms: u64,
+        /// Which block's write has ended when, in milliseconds.
+        written: RefCell<Vec<(u64, u64)>>,
+        /// Blocks written since the last flush.
+        unflushed: Cell<u64>,
+    }
+
+    impl Disk for Slow {
+        fn size_bytes(&self) -> u64 {
+            1 << 30
+        }
+        fn read(&self, _: u64, b: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+            Box::pin(async { Ok(b) })
+        }
+        fn write(
+            &self,
+            at: u64,
+            blocks: Vec<Block>,
+            _: Durability,
+        ) -> Local<'_, Result<(), DiskError>> {
+            Box::pin(async move {
+                self.env.sleep(Nanos::from_millis(self.write_ms)).await;
+                self.unflushed.set(self.unflushed.get() + blocks.len() as u64);
+                let (first, ms) = (at / BYTES as u64, self.env.now().0 / 1_000_000);
+                self.written.borrow_mut().extend((0..blocks.len() as u64).map(|i| (first + i, ms)));
+                Ok(())
+            })
+        }
+        fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+            self.unflushed.set(0);
+            Box::pin(async { Ok(()) })
+        }
+        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
+            Box::pin(async { Ok(()) })
+        }
+    }
+
+    /// A volume with ticks of 100 ms, and its clock.
+    struct Run<D> {
+        engine: Engine,
+        disk: Rc<D>,
+        cache: Rc<Cache>,
+    }
+
+    impl<D: Disk + 'static> Run<D> {
+        fn new(disk: impl Fn(&Env) -> D) -> Run<D> {
+            let (mut engine, mut made) = (Engine::new(1), None);
+            engine.turn(Now { mono: Nanos(0), wall: Nanos(0) }, &mut Vec::new(), |env| {
+                let disk = Rc::new(disk(env));
+                let options = CacheOptions {
+                    block_bytes: BYTES,
+                    cache_bytes: 64 * BYTES,
+                    contents_bytes: usize::MAX,
+                    interval: Some(Nanos::from_millis(300)),
+                    transfer_bytes_max: BYTES,
+                };
+                made = Some((disk.clone(), Cache::new(env.clone(), disk, options)));
+            });
+            let (disk, cache) = made.expect("the turn made it");
+            cache.start();
+            Run { engine, disk, cache }
+        }
+        fn turn(&mut self, ms: u64, f: impl FnOnce(&Env)) {
+            let mono = Nanos::from_millis(ms);
+            self.engine.turn(Now { mono, wall: mono }, &mut Vec::new(), |env| f(env));
+        }
+        fn change(&self, n: u64) {
+            self.cache.get_new(BlockNo(n), BufKind::Meta, Ino(0)).modify(|b| b[0] += 1);
+        }
+    }
+
+    fn slow(write_ms: u64) -> Run<Slow> {
+        Run::new(|env| Slow {
+            env: env.clone(),
+            write_ms,
+            written: RefCell::default(),
+            unflushed: Cell::new(0),
+        })
+    }
+
+    /// One block is changed all the time, the other once.
+    #[test]
+    fn what_is_dirty_is_written_at_the_second_tick_and_no_block_at_each() {
+        let mut run = Run::new(|_| Journal::default());
+        let cache = run.cache.clone();
+        let bufs = [1, 2].map(|n| cache.get_new(BlockNo(n), BufKind::Meta, Ino(0)));
+        let change = |n: usize| bufs[n - 1].modify(|b| b[0] += 1);
+        let mut written = Vec::new();
+        for ms in 1..=650 {
+            run.turn(ms, |_| {
+                if ms % 10 == 5 {
+                    change(1);
+                }
+                if ms == 105 {
+                    change(2);
+                }
+            });
+            written.extend(run.disk.0.take().into_iter().map(|block| (block, ms)));
+        }
+        // Block 1 is dirty from 5 ms on, block 2 from just after the tick at 101 ms; what is dirty
+        // again after a write has two ticks once more.
+        assert_eq!(written, [(1, 201), (2, 301), (1, 401), (1, 601)]);
+    }
+
+    /// Block 9 becomes dirty just after a pass that takes longer than the interval has begun.
+    #[test]
+    fn who_is_written_for_long_makes_nobody_younger() {
+        let mut run = slow(350);
+        for ms in 1..=1500 {
+            match ms {
+                5 => run.change(1),
+                205 => run.change(9),
+                _ => (),
+            }
+            run.turn(ms, |_| ());
+        }
+        let done = run.disk.written.borrow().iter().find(|w| w.0 == 9).map(|w| w.1);
+        // The pass of 201 ms ends at 551, and block 9 has been old since 401.
+        assert_eq!(done, Some(901));
+    }
+
+    /// Who writes much waits for room and for no flush; then nothing is dirty, and nobody comes.
+    #[test]
+    fn what_was_written_to_make_room_is_flushed_too() {
+        let mut run = slow(0);
+        (0..20).for_each(|n| run.change(n));
+        let cache = run.cache.clone();
+        run.turn(5, |env| env.spawn("writer", async move { cache.throttle().await }));
+        run.turn(6, |_| ());
+        assert!(run.cache.counts().1 <= 8 && run.disk.unflushed.get() > 0, "room was made");
+        (7..=700).for_each(|ms| run.turn(ms, |_| ()));
+        assert_eq!((run.cache.counts().1, run.disk.unflushed.get()), (0, 0));
+    }
+
+    /// Block 0 has a chain of changes, each of which may be written when the one before is durable,
+    /// and something that needs no order; block 1 has what may not be written yet at all.
+    #[derive(Default)]
+    struct Chain {
+        left: Cell<usize>,
+        waves: Cell<usize>,
+        forced: Cell<bool>,
+        plain: Cell<u32>,
+    }
+
+    impl WriteGate for Chain {
+        fn behind(&self, b: &Buf, _: u64) -> usize {
+            if b.block().0 == 0 { self.left.get() } else { 0 }
+        }
+        fn force(&self, bufs: &[Buf], on: bool) {
+            if bufs.iter().any(|b| b.block().0 == 1) {
+                self.forced.set(on);
+            }
+        }
+        fn before_write(&self, b: &Buf) -> Image {
+            match (b.block().0, self.left.get()) {
+                (1, _) if self.forced.get() => Image::Instead(b.image()),
+                (1, _) => Image::NotYet,
+                (_, 0 | 1) => Image::AsIs,
+                _ => Image::Instead(b.image()),
+            }
+        }
+        fn after_write(&self, b: &Buf, _: &Image, _: Result<(), &DiskError>, _: FlushEpoch) {
+            match b.block().0 {
+                0 => self.waves.set(self.waves.get() + 1),
+                _ => self.plain.set(self.plain.get() + 1),
+            }
+        }
+        fn flushed(&self, _: FlushEpoch) {
+            self.left.set(self.left.get().saturating_sub(self.waves.take()));
+        }
+    }
+
+    /// Names that are moved to and fro in one directory are such a chain.
+    #[test]
+    fn a_chain_as_long_as_you_like_is_written_in_one_pass() {
+        let mut run = slow(0);
+        let gate = Rc::new(Chain::default());
+        gate.left.set(40);
+        run.cache.set_gate(gate.clone());
+        run.change(0);
+        (1..=250).for_each(|ms| run.turn(ms, |_| ()));
+        assert_eq!((gate.left.get(), run.cache.counts().1), (0, 0));
+    }
+
+    /// A change of the mode, in a block of inodes in which a younger one may not be seen yet.
+    #[test]
+    fn what_needs_no_order_does_not_wait_for_its_neighbours() {
+        let mut run = slow(0);
+        let gate = Rc::new(Chain::default());
+        run.cache.set_gate(gate.clone());
+        run.change(1);
+        (1..=250).for_each(|ms| run.turn(ms, |_| ()));
+        assert_eq!(gate.plain.get(), 1);
+        // Nothing else has changed in it since.
+        (251..=390).for_each(|ms| run.turn(ms, |_| ()));
+        assert_eq!(gate.plain.get(), 1);
+    }
+}
