@@ -54,16 +54,11 @@ pub(super) struct Lives {
     of: SerialMap<About>,
     /// In order: few of most, and of a file that is appended to thousands.
     by_inode: IdMap<Ino, VecDeque<u64>>,
-    /// Those that needed no order: the next sweep takes them.
-    without: Vec<u64>,
 }
 
 impl Lives {
-    /// The operation has ended; `waits`: with something of it not durable.
-    pub(super) fn note(&mut self, txn: u64, about: About, waits: bool) {
-        if !waits {
-            self.without.push(txn);
-        }
+    /// The operation has ended, with something of it not durable.
+    pub(super) fn note(&mut self, txn: u64, about: About) {
         for ino in &about.inodes {
             let all = self.by_inode.entry(*ino).or_default();
             if let Err(at) = all.binary_search(&txn) {
@@ -91,7 +86,7 @@ impl Lives {
     /// Forgets these operations, of which nothing is left. There may be tens of thousands in
     /// memory, and a flush ends few of them: the others are not looked at.
     pub(super) fn sweep(&mut self, gone: Vec<u64>) {
-        for txn in gone.into_iter().chain(std::mem::take(&mut self.without)) {
+        for txn in gone {
             let Some(about) = self.of.remove(txn) else { continue };
             for ino in about.inodes {
                 let Some(all) = self.by_inode.get_mut(&ino) else { continue };

@@ -18,6 +18,7 @@ use cache::{Buf, FlushEpoch, Image};
 use env::{Few, SerialMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Names a node; later ones are greater.
@@ -55,9 +56,10 @@ pub(super) struct Operation {
     unlogged: bool,
     /// Nodes not durable yet, by step.
     left: [u32; STEPS],
-    pub(super) nodes: Vec<NodeId>,
+    /// Most have a few, which need no memory of their own.
+    pub(super) nodes: SmallVec<[NodeId; 4]>,
     /// The step and the block of each, until it has ended: they are searched at each edit.
-    places: Vec<(usize, BlockNo)>,
+    places: SmallVec<[(usize, BlockNo); 4]>,
     /// More of it is durable than bits in use and contents.
     is_seen: bool,
     freed: bool,
@@ -310,7 +312,7 @@ impl Graph {
             Some(op) => {
                 assert!(!op.ended, "operation {txn} ends twice");
                 op.ended = true;
-                op.places = Vec::new();
+                op.places = SmallVec::new();
                 op.unlogged = unlogged;
                 op.freed = freed;
                 self.check_released(txn);

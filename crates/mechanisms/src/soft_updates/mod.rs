@@ -144,10 +144,12 @@ struct Open {
 }
 
 /// What an operation that has ended touched.
+#[derive(Default)]
 struct Trace {
-    bufs: Vec<Buf>,
+    /// Blocks with attributes. Not held: a thousand operations are remembered, hardly ever asked for.
+    blocks: Few<BlockNo>,
     /// Directories in which it has made names.
-    dirs: Vec<Ino>,
+    dirs: Few<Ino>,
 }
 
 impl SoftUpdates {
@@ -522,22 +524,19 @@ impl Integrity for SoftUpdates {
                 open.names.freed.iter().for_each(|i| graph.forget_own(txn.id, *i));
                 graph.end(txn.id, open.frees, logs && !self.plant.is("intent-late"));
             }
-            let waits = self.graph.borrow().operation(txn.id).is_some();
-            self.lives.borrow_mut().note(txn.id, open.about, waits);
+            if self.graph.borrow().operation(txn.id).is_some() {
+                self.lives.borrow_mut().note(txn.id, open.about);
+            }
             self.cancel(&open.names.freed);
             self.keep_freed(txn.id);
             if open.frees && self.plant.is("reuse-before-release") {
                 self.busy.borrow_mut().release(txn.id);
             }
             self.retire();
-            let mut bufs: Vec<Buf> = Vec::new();
-            for e in &txn.edits {
-                if !bufs.iter().any(|b| b.same(&e.buf)) {
-                    bufs.push(e.buf.clone());
-                }
-            }
-            let dirs = open.names.made.iter().map(|(dir, _)| *dir).collect();
-            self.touched.borrow_mut().note(txn.id, Trace { bufs, dirs });
+            let mut trace = Trace::default();
+            txn.edits.iter().for_each(|e| trace.blocks.add(e.buf.block()));
+            trace.dirs.extend(open.names.made.iter().map(|(dir, _)| *dir));
+            self.touched.borrow_mut().note(txn.id, trace);
             Ok(Ended(txn.id))
         })
     }

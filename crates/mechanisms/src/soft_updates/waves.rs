@@ -156,7 +156,11 @@ impl SoftUpdates {
             }
         }
         match known {
-            Known::All(trace) => self.make_durable(wanted, trace.bufs).await,
+            Known::All(trace) => {
+                // Those that are not in memory any more are clean.
+                let bufs = trace.blocks.iter().filter_map(|b| self.cache.get_cached(*b)).collect();
+                self.make_durable(wanted, bufs).await
+            }
             Known::Nothing => self.all_durable(true).await,
             Known::Clean if wanted.is_empty() => Ok(()),
             Known::Clean => self.make_durable(wanted, Vec::new()).await,
