@@ -3,8 +3,8 @@
 //! how a block is written it does not know (writeback.rs).
 //!
 //! Rule        Whatever has changed is durable an interval later, as long as the disk takes no more
-//!             than a third of the interval for what is due together; else by as much later as it
-//!             takes longer.
+//!             than a third of the interval for what is due together; else that comes on top, and a
+//!             tick: who keeps the disk busy all the time should have some of it.
 //! Terms       *tick*: a third of the interval. They go on while blocks are written. *old*: dirty
 //!             since before the last tick but one; what is younger may still be being changed, and
 //!             would be written twice.
@@ -16,9 +16,9 @@ use crate::{Buf, Cache};
 use env::{DiskError, Nanos};
 use std::rc::Rc;
 
-/// So many runs of neighbours are written together: who makes a file durable meanwhile waits for
-/// those, and not for all that is due.
-const RUNS: usize = 64;
+/// So many transfers are asked for together: who makes a file durable meanwhile waits for those,
+/// and not for all that is due.
+const SHARE: usize = 64;
 /// Rounds in which nothing has gone on before the rest is left to the next tick.
 const IDLE_ROUNDS_MAX: u32 = 2;
 
@@ -31,10 +31,11 @@ impl Cache {
             let mut next = cache.env.now().plus(tick);
             while !cache.stopping.get() {
                 cache.env.sleep_until(next).await;
-                // After a standstill one is enough.
-                next = next.max(cache.env.now()).plus(tick);
+                let missed = cache.env.now().since(next).0 / tick.0;
+                next = next.plus(Nanos(tick.0.saturating_mul(missed + 1)));
                 let begun = cache.gate.borrow().last_begun();
-                cache.dirty.borrow_mut().advance(begun);
+                // After two, all that is dirty is old.
+                (0..(missed + 1).min(2)).for_each(|_| cache.dirty.borrow_mut().advance(begun));
                 cache.ticked.wake_all();
             }
         });
@@ -56,16 +57,11 @@ impl Cache {
         self.written_in.get() == Some(self.epoch())
     }
 
-    /// Writes what is old and makes it durable. What gets old by the ticks that come meanwhile is
-    /// not left for later.
+    /// Writes what is old and makes it durable, until nothing is or the disk was at it for longer
+    /// than a tick: then what is young gets the rest of the next one to become old.
     async fn write_old(self: &Rc<Self>) -> Result<(), DiskError> {
-        loop {
-            let now = self.now();
-            self.write_old_at(now).await?;
-            if self.now() == now {
-                return Ok(());
-            }
-        }
+        while self.write_old_at(self.now()).await? {}
+        Ok(())
     }
 
     fn now(&self) -> Tick {
@@ -73,23 +69,32 @@ impl Cache {
     }
 
     /// Writes what is old at the tick `now`, in as many rounds as the gate needs for that, or until
-    /// there is another tick. What changes meanwhile is left alone: to go on for it would take the
-    /// disk and the processor from whoever makes the changes, for as long as they do.
-    async fn write_old_at(self: &Rc<Self>, now: Tick) -> Result<(), DiskError> {
+    /// there is another tick; true: it came between many short rounds, of which more are needed.
+    /// What changes meanwhile is left alone: to go on for it would take the disk and the processor
+    /// from whoever makes the changes, for as long as they do.
+    async fn write_old_at(self: &Rc<Self>, now: Tick) -> Result<bool, DiskError> {
         let gate = self.gate.borrow().clone();
         let last = self.dirty.borrow().begun_before();
         let is_late = |b: &Buf| now.is_late_for(b.0.since.get());
         let mut old = self.dirty_all();
+        let mut on_the_way: Vec<Buf> = old.iter().filter(|b| b.is_writing()).cloned().collect();
         old.retain(|b| is_late(b) || gate.behind(b, last) > 0);
+        if old.is_empty() && on_the_way.is_empty() && !self.is_unflushed() {
+            return Ok(false);
+        }
         // In these something is due that needs no order, whatever else waits in them.
         let mut late: Vec<Buf> = old.iter().filter(|b| is_late(b)).cloned().collect();
-        let (mut before, mut idle) = (usize::MAX, 0);
-        while idle < IDLE_ROUNDS_MAX && self.now() == now {
+        let (mut before, mut rounds, mut idle) = (usize::MAX, 0, 0);
+        loop {
             self.prepare().await;
             gate.force(&late, true);
             let written = self.write_shares(&old).await;
             gate.force(&std::mem::take(&mut late), false);
             written?;
+            // What others have begun to write may be as old; the flush is to cover it, too.
+            for b in std::mem::take(&mut on_the_way).iter().filter(|b| b.is_writing()) {
+                b.0.changed.wait().await;
+            }
             self.flush_device().await?;
             let mut left = 0;
             old.retain(|b| {
@@ -97,20 +102,23 @@ impl Cache {
                 left += n;
                 n > 0
             });
-            if old.is_empty() {
-                break;
-            }
-            idle = if left < before { 0 } else { idle + 1 };
+            (rounds, idle) = (rounds + 1, if left < before { 0 } else { idle + 1 });
             before = left;
+            if old.is_empty() || idle == IDLE_ROUNDS_MAX {
+                return Ok(false);
+            }
+            if self.now() != now {
+                return Ok(rounds > 1);
+            }
         }
-        Ok(())
     }
 
-    /// Writes the blocks, which are in order, some runs of neighbours at a time.
+    /// Writes the blocks, which are in order, some transfers of neighbours at a time.
     async fn write_shares(self: &Rc<Self>, bufs: &[Buf]) -> Result<(), DiskError> {
         let is_next = |a: &Buf, b: &Buf| a.block().plus(1) == b.block();
-        let runs: Vec<&[Buf]> = bufs.chunk_by(is_next).collect();
-        for share in runs.chunks(RUNS) {
+        let runs = bufs.chunk_by(is_next).flat_map(|run| run.chunks(self.transfer_blocks()));
+        let transfers: Vec<&[Buf]> = runs.collect();
+        for share in transfers.chunks(SHARE) {
             self.write(share.concat()).await?;
         }
         Ok(())
@@ -246,8 +254,8 @@ mod tests {
             run.turn(ms, |_| ());
         }
         let done = run.disk.written.borrow().iter().find(|w| w.0 == 9).map(|w| w.1);
-        // The pass of 201 ms ends at 551, and block 9 has been old since 401.
-        assert_eq!(done, Some(901));
+        // The pass of 201 ms ends at 551; block 9 has been old since 401, and the next tick is at 601.
+        assert_eq!(done, Some(951));
     }
 
     /// Who writes much waits for room and for no flush; then nothing is dirty, and nobody comes.

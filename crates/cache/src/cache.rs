@@ -271,7 +271,7 @@ impl Cache {
         }
     }
 
-    fn transfer_blocks(&self) -> usize {
+    pub(crate) fn transfer_blocks(&self) -> usize {
         (self.options.transfer_bytes_max / self.options.block_bytes).max(1)
     }
 

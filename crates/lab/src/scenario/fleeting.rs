@@ -58,6 +58,14 @@ fn life(rng: &mut Rng) -> Vec<Act> {
     acts
 }
 
+/// So many names that each directory has more than one block of a KiB.
+fn fillers() -> Vec<String> {
+    let of = |d: &'static str| {
+        (0..30).map(move |n| format!("{d}/c0nfill{n}-that-takes-more-room-than-others"))
+    };
+    DIRS.into_iter().flat_map(of).collect()
+}
+
 /// A new file in the directory is made durable.
 fn new_in(dir: &str, rng: &mut Rng) -> [Act; 2] {
     let new = format!("{dir}/c0nnew{}", rng.below(40));
@@ -67,12 +75,16 @@ fn new_in(dir: &str, rng: &mut Rng) -> [Act; 2] {
 pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let mut setup: Vec<Act> = DIRS.iter().map(|d| Act::Mkdir(s(d))).collect();
+    let fillers = if seed.is_multiple_of(3) { fillers() } else { Vec::new() };
+    setup.extend(fillers.iter().cloned().map(Act::Create));
     for n in 0..4 {
         let path = format!("{}/c0nt{n}", DIRS[n % 2]);
         setup.push(Act::Create(path.clone()));
         setup.push(Act::Write(path, 0, 700 * n, 1 + n as u8));
     }
     setup.extend(DIRS.iter().map(|d| Act::Create(format!("{d}/c0nkeep"))));
+    // Room before the names that stay, in other blocks: there come the next ones.
+    setup.extend(fillers.into_iter().step_by(3).map(Act::Unlink));
     setup.push(Act::Sync);
     let mut model = Model::default();
     for act in &setup {

@@ -335,6 +335,9 @@ impl Integrity for Ffs {
             let ended = match until.filter(|_| waits) {
                 Some(until) => self.end_waiting(txn.id, until, &others).await?,
                 None => {
+                    if waits {
+                        self.records.borrow_mut().returned(txn.id); // nothing to wait for
+                    }
                     if !others.is_empty() {
                         self.touched.borrow_mut().note(txn.id, others);
                     }

@@ -122,7 +122,9 @@ impl SoftUpdates {
 impl Graph {
     /// May these operations be forgotten together (I10)? What they lie over must be names that are
     /// older than all of theirs, of whose space they have taken some and given it back; over them
-    /// nothing may lie. `wholly`: not even bits in use and contents were seen.
+    /// nothing may lie. No name of theirs may wait for the going of an older one in another block:
+    /// who takes the name next would not know of that any more (I9). `wholly`: not even bits in use
+    /// and contents were seen.
     pub(super) fn are_unseen(&self, txns: &BTreeSet<u64>, wholly: bool) -> bool {
         let Some(nodes) = self.nodes_of(txns, wholly) else { return false };
         let Some(first) = nodes.first().copied() else { return false };
@@ -136,8 +138,11 @@ impl Graph {
             let is_unseen = !wholly && n.step == CONTENTS || n.is_pending();
             let beside = |u: &NodeId| nodes.contains(u) || *u < first && self.is_name(*u);
             let is_beside = anything_goes || n.under.iter().all(beside);
+            let waits = |u: &NodeId| self.has(*u) && !nodes.contains(u);
+            let is_free = n.step != NAMES || !n.after.iter().any(waits);
+            let is_free = is_free || self.plant().is("cancel-between-names");
             let is_top = n.over == over.get(id).copied().unwrap_or_default();
-            is_unseen && is_beside && is_top
+            is_unseen && is_beside && is_free && is_top
         })
     }
 

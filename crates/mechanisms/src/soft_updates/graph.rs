@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) under: Few<NodeId>,
     /// How many nodes it is under.
     pub(super) over: u32,
-    after: Few<NodeId>,
+    pub(super) after: Few<NodeId>,
     /// Inodes that are not whole, or not named, without it.
     pub(super) own: Few<Ino>,
     /// Directories whose names it changes.
@@ -334,7 +334,6 @@ impl Graph {
     pub(super) fn log_all(&mut self) {
         self.operations.values_mut().for_each(|op| op.unlogged = false);
     }
-
     /// Has the operation ended, with something of it not durable?
     pub(super) fn has_ended(&self, txn: u64) -> bool {
         self.operations.get(txn).is_some_and(|op| op.ended)
