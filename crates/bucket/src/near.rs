@@ -39,7 +39,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
-use wal::{Client, LogError, Lsn};
+use wal::{Client, Epoch, LogError, Lsn};
 
 /// Bugs that can be planted where there is a near log.
 pub const NEAR_PLANTS: &[&str] = &[
@@ -96,7 +96,7 @@ pub(crate) struct Near {
     pub(crate) name: String,
     pub(crate) within: Nanos,
     /// The log's epoch, and its bytes.
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     pub(crate) capacity: u64,
     pub(crate) book: RefCell<Book>,
     pub(crate) plant: Option<&'static str>,
@@ -141,7 +141,7 @@ impl Near {
     /// Announces an object, durably (N2). Errors: the log's.
     pub(crate) async fn mark(&self, object: (u64, u32), upto: u64) -> Result<(), DiskError> {
         let (serial, sum) = object;
-        let lsn = self.put(&Record::Mark { serial, sum, upto }.encode(0, None)).await?;
+        let lsn = self.put(&Record::Mark { serial, sum, upto }.encode(self.epoch, None)).await?;
         self.book.borrow_mut().marks.insert(object, (lsn, upto));
         if self.plant == Some("near-mark-after-object") {
             return Ok(());

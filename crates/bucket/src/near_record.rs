@@ -16,6 +16,7 @@ use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Worth};
 use env::Block;
 use lfs::codec::{Reader, Writer};
 use lfs::{Change, Group, Virt};
+use wal::Epoch;
 
 /// An entry.
 pub(crate) enum Record {
@@ -41,7 +42,7 @@ pub(crate) fn room_of(group: &Group) -> u64 {
 }
 
 /// The name under which a group's parts are sealed: another one for each group of each opening.
-fn sealed_as(epoch: u64, number: u64) -> String {
+fn sealed_as(Epoch(epoch): Epoch, number: u64) -> String {
     format!("near/{epoch:016x}/{number:016x}")
 }
 
@@ -66,7 +67,7 @@ impl Record {
     }
 
     /// The entry, in this epoch of the log.
-    pub(crate) fn encode(&self, epoch: u64, sealer: Option<&Sealer>) -> Vec<u8> {
+    pub(crate) fn encode(&self, epoch: Epoch, sealer: Option<&Sealer>) -> Vec<u8> {
         let mut w = Writer::default();
         match (self, sealer) {
             (Record::Mark { serial, sum, upto }, _) => {
@@ -76,7 +77,7 @@ impl Record {
             (Record::Group(number, body), Some(sealer)) => {
                 let (name, parts) = (sealed_as(epoch, *number), body.chunks(PART_BYTES));
                 let count = parts.len() as u32;
-                w.u32(3).u64(*number).u64(epoch).u32(count);
+                w.u32(3).u64(*number).u64(epoch.0).u32(count);
                 for (index, part) in (0..).zip(parts) {
                     let sealed = sealer.seal(
                         At { name: &name, index, parts: count },
@@ -105,7 +106,7 @@ impl Record {
                 Some(Record::Group(number, r.0.to_vec()))
             }
             (3, Some(sealer)) => {
-                let (number, epoch, parts) = (r.u64()?, r.u64()?, r.u32()?);
+                let (number, epoch, parts) = (r.u64()?, Epoch(r.u64()?), r.u32()?);
                 (1..NUMBERS_END).contains(&number).then_some(())?;
                 let (name, mut body) = (sealed_as(epoch, number), Vec::new());
                 for index in 0..parts {
@@ -174,7 +175,7 @@ mod tests {
         let key = Key::parse(&[5; 32]).unwrap();
         let sealer = Sealer::new(&AtRest { compressed: false, key: Some(key) });
         for sealer in [None, Some(&sealer)] {
-            let raw = Record::group(3, &group()).encode(9, sealer);
+            let raw = Record::group(3, &group()).encode(Epoch(9), sealer);
             assert!(raw.len() as u64 <= room_of(&group()));
             let Some(Record::Group(3, body)) = Record::decode(&raw, sealer) else {
                 panic!("it is a group of this number")
@@ -186,9 +187,9 @@ mod tests {
                 assert!(group_of(&body[..n], 10).is_none(), "cut short");
             }
         }
-        let raw = Record::group(3, &group()).encode(9, Some(&sealer));
+        let raw = Record::group(3, &group()).encode(Epoch(9), Some(&sealer));
         assert!(Record::decode(&raw, None).is_none(), "the key is missing");
-        let mark = Record::Mark { serial: 1, sum: 2, upto: 3 }.encode(0, None);
+        let mark = Record::Mark { serial: 1, sum: 2, upto: 3 }.encode(Epoch(0), None);
         let decoded = Record::decode(&mark, Some(&sealer));
         assert!(matches!(decoded, Some(Record::Mark { serial: 1, sum: 2, upto: 3 })));
     }

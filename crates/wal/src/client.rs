@@ -132,14 +132,14 @@ impl Client {
         let log = self.inner();
         let lsn = {
             let mut s = log.state.borrow_mut();
-            let before = s.position() + s.reserved;
+            let before = s.position().plus(s.reserved);
             let lsn = s.put(log.seed, self.id, bytes);
-            let (end, limit) = (s.position() + s.reserved, s.limit());
+            let (end, limit) = (s.position().plus(s.reserved), s.limit());
             invariant!(log.plant, end <= limit, "I2: what is appended and kept ends at {end}");
-            let (took, most) = (end - before, s.cost(bytes.len() as u64));
+            let (took, most) = (end.since(before), s.cost(bytes.len() as u64));
             assert!(took <= most, "I2: an entry takes {took} bytes, for which {most} are kept");
             let needed = s.sb.clients[usize::from(self.id.0)].trim;
-            invariant!(log.plant, needed <= lsn.0, "I3: of {lsn} the log is kept from {needed} on");
+            invariant!(log.plant, needed <= lsn, "I3: of {lsn} the log is kept from {needed} on");
             lsn
         };
         log.kick();
@@ -153,13 +153,13 @@ impl Client {
 
     /// Everything below is durable.
     pub fn durable(&self) -> Lsn {
-        Lsn(self.inner().state.borrow().durable)
+        self.inner().state.borrow().durable
     }
 
     /// Is the entry at `lsn` durable, all of it?
     pub fn is_durable(&self, lsn: Lsn) -> bool {
         let s = self.inner().state.borrow();
-        lsn.0 < s.durable && !s.parted.contains_key(&lsn.0)
+        lsn < s.durable && !s.parted.contains_key(&lsn)
     }
 
     /// Reads the entry that begins at `lsn`, waiting until it is durable.
@@ -167,11 +167,11 @@ impl Client {
         let read_only = self.inner().failure() == Some(LogError::ReadOnly);
         let (place, len, head) = {
             let s = self.inner().state.borrow();
-            let place = s.sb.place(lsn.0);
+            let place = s.sb.place(lsn);
             let base = place / 512 * 512;
-            (place, (s.sb.next_segment(lsn.0) - lsn.0 + (place - base)) as usize, s.sb.head)
+            (place, (s.sb.next_segment(lsn).since(lsn) + (place - base)) as usize, s.sb.head)
         };
-        if lsn.0 < head {
+        if lsn < head {
             return Err(LogError::NoEntry(lsn));
         }
         if !read_only {
@@ -190,7 +190,7 @@ impl Client {
         if need > bytes.len() && need <= len {
             bytes = self.inner().area.read(base, need.next_multiple_of(512).min(len)).await?;
         }
-        match EntryHeader::decode(self.inner().seed, lsn.0, &bytes[skip..], true) {
+        match EntryHeader::decode(self.inner().seed, lsn, &bytes[skip..], true) {
             Some((h, part)) if h.flags == FIRST | LAST => Ok(part.to_vec()),
             Some((h, _)) if h.flags & FIRST != 0 => {
                 let mut scan = self.log.scan(lsn);
@@ -203,25 +203,25 @@ impl Client {
 
     /// Its own entries from `from` on, or from its trim if that is later.
     pub fn scan(&self, from: Lsn) -> Scan {
-        let trim = self.needs().map_or(u64::MAX, |l| l.0);
-        Scan::new(self.inner(), from.0.max(trim), Some(self.id))
+        let trim = self.needs().unwrap_or(IDLE);
+        Scan::new(self.inner(), from.max(trim), Some(self.id))
     }
 
     /// From where on it needs the log; None: it holds nothing.
     pub fn needs(&self) -> Option<Lsn> {
         let trim = self.inner().state.borrow().sb.clients[usize::from(self.id.0)].trim;
-        (trim != IDLE).then_some(Lsn(trim))
+        (trim != IDLE).then_some(trim)
     }
 
     /// Bytes from there to the end of the log: what a recovery would read.
     pub fn live_bytes(&self) -> u64 {
         let s = self.inner().state.borrow();
-        s.position().saturating_sub(s.sb.clients[usize::from(self.id.0)].trim)
+        s.position().saturating_since(s.sb.clients[usize::from(self.id.0)].trim)
     }
 
     /// Where its last entry ends, as far as this opening knows.
     pub fn end(&self) -> Lsn {
-        Lsn(self.inner().state.borrow().clients[usize::from(self.id.0)].end)
+        self.inner().state.borrow().clients[usize::from(self.id.0)].end
     }
 
     /// It needs nothing below `below` any more. What is not durable yet stays. The space is free
@@ -229,7 +229,7 @@ impl Client {
     pub fn trim(&self, below: Lsn) {
         {
             let mut s = self.inner().state.borrow_mut();
-            let below = below.0.min(s.durable);
+            let below = below.min(s.durable);
             let end = s.clients[usize::from(self.id.0)].end;
             let slot = &mut s.sb.clients[usize::from(self.id.0)];
             let was = slot.trim;

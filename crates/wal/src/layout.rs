@@ -7,7 +7,44 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
 pub struct Lsn(pub u64);
 
+impl Lsn {
+    /// So many bytes further on.
+    pub(crate) const fn plus(self, bytes: u64) -> Lsn {
+        Lsn(self.0 + bytes)
+    }
+    /// The bytes between `earlier`, which does not lie behind it, and this.
+    pub(crate) const fn since(self, earlier: Lsn) -> u64 {
+        self.0 - earlier.0
+    }
+    /// The same; 0 if `earlier` lies behind it.
+    pub(crate) const fn saturating_since(self, earlier: Lsn) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
 impl fmt::Display for Lsn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Numbers the openings for writing, of which the log's making is the first: a later one has a
+/// higher epoch. The superblock has the newest, every group the one that it was written in.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Epoch(pub u64);
+
+impl Epoch {
+    /// The next opening's.
+    pub(crate) const fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+    /// As an entry has it: the lower half, because its group has all of it.
+    pub(crate) const fn low(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+impl fmt::Display for Epoch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)
     }
@@ -24,7 +61,7 @@ pub(crate) const ENTRY_HEADER: usize = 20;
 pub(crate) const FIRST: u16 = 1;
 pub(crate) const LAST: u16 = 2;
 /// A client that holds nothing.
-pub(crate) const IDLE: u64 = u64::MAX;
+pub(crate) const IDLE: Lsn = Lsn(u64::MAX);
 
 const MAGIC: &[u8; 8] = b"CairnLog";
 const GROUP_MAGIC: u32 = 0x474c_5743; // "CWLG"
@@ -56,7 +93,7 @@ pub(crate) struct ClientSlot {
     pub(crate) id: [u8; 16],
     pub(crate) label: [u8; 16],
     /// It needs nothing below this LSN.
-    pub(crate) trim: u64,
+    pub(crate) trim: Lsn,
 }
 
 impl ClientSlot {
@@ -77,12 +114,12 @@ impl ClientSlot {
 pub(crate) struct Superblock {
     pub(crate) uuid: [u8; 16],
     pub(crate) generation: u64,
-    pub(crate) epoch: u64,
-    pub(crate) epoch_start: u64,
+    pub(crate) epoch: Epoch,
+    pub(crate) epoch_start: Lsn,
     /// Nobody needs anything below this LSN.
-    pub(crate) head: u64,
+    pub(crate) head: Lsn,
     /// When it was written, everything that had been appended was below this LSN; 0: not known.
-    pub(crate) end: u64,
+    pub(crate) end: Lsn,
     pub(crate) segment_bytes: u32,
     pub(crate) segments: u32,
     pub(crate) unit: u32,
@@ -95,33 +132,45 @@ impl Superblock {
         u64::from(self.segment_bytes) * u64::from(self.segments)
     }
     /// Where on the area an LSN lies.
-    pub(crate) fn place(&self, lsn: u64) -> u64 {
-        DATA_AT + lsn % self.capacity()
+    pub(crate) fn place(&self, lsn: Lsn) -> u64 {
+        DATA_AT + lsn.0 % self.capacity()
     }
     /// The start of the segment that `lsn` lies in.
-    pub(crate) fn floor(&self, lsn: u64) -> u64 {
-        lsn - lsn % u64::from(self.segment_bytes)
+    pub(crate) fn floor(&self, lsn: Lsn) -> Lsn {
+        Lsn(lsn.0 - lsn.0 % u64::from(self.segment_bytes))
     }
     /// The start of the next segment.
-    pub(crate) fn next_segment(&self, lsn: u64) -> u64 {
-        self.floor(lsn) + u64::from(self.segment_bytes)
+    pub(crate) fn next_segment(&self, lsn: Lsn) -> Lsn {
+        self.floor(lsn).plus(u64::from(self.segment_bytes))
+    }
+    /// Does a segment begin there?
+    pub(crate) fn begins_segment(&self, lsn: Lsn) -> bool {
+        lsn.0.is_multiple_of(u64::from(self.segment_bytes))
+    }
+    /// Does a unit begin there?
+    pub(crate) fn begins_unit(&self, lsn: Lsn) -> bool {
+        lsn.0.is_multiple_of(u64::from(self.unit))
     }
     /// Nothing beyond the tail is there to be needed. A client may have become active durably, and
     /// what it then appended not: the first entry that it appends now may lie before the place of
     /// that one, and would be missed.
-    pub(crate) fn forget_beyond(&mut self, tail: u64) {
+    pub(crate) fn forget_beyond(&mut self, tail: Lsn) {
         self.head = self.head.min(tail);
         for c in self.clients.iter_mut().filter(|c| c.trim != IDLE) {
             c.trim = c.trim.min(tail);
         }
     }
     /// The end of what may be written while this is the durable superblock.
-    pub(crate) fn limit(&self) -> u64 {
-        self.floor(self.head) + self.capacity()
+    pub(crate) fn limit(&self) -> Lsn {
+        self.floor(self.head).plus(self.capacity())
     }
     /// Rounds up to whole units.
     pub(crate) fn pad(&self, n: u64) -> u64 {
         n.next_multiple_of(u64::from(self.unit))
+    }
+    /// Where the padding of what ends there ends: the first unit from there on begins.
+    pub(crate) fn padded(&self, end: Lsn) -> Lsn {
+        Lsn(self.pad(end.0))
     }
     /// What checksums of this log begin with.
     pub(crate) fn seed(&self) -> u32 {
@@ -136,19 +185,19 @@ impl Superblock {
         put(&mut b, 12, &VERSION.to_le_bytes());
         put(&mut b, 16, &self.uuid);
         put(&mut b, 32, &self.generation.to_le_bytes());
-        put(&mut b, 40, &self.epoch.to_le_bytes());
-        put(&mut b, 48, &self.epoch_start.to_le_bytes());
-        put(&mut b, 56, &self.head.to_le_bytes());
+        put(&mut b, 40, &self.epoch.0.to_le_bytes());
+        put(&mut b, 48, &self.epoch_start.0.to_le_bytes());
+        put(&mut b, 56, &self.head.0.to_le_bytes());
         put(&mut b, 64, &self.segment_bytes.to_le_bytes());
         put(&mut b, 68, &self.segments.to_le_bytes());
         put(&mut b, 72, &self.unit.to_le_bytes());
         put(&mut b, 76, &(self.clients.len() as u32).to_le_bytes());
-        put(&mut b, 80, &self.end.to_le_bytes());
+        put(&mut b, 80, &self.end.0.to_le_bytes());
         for (i, c) in self.clients.iter().enumerate() {
             let at = CLIENTS_AT + i * CLIENT_BYTES;
             put(&mut b, at, &c.id);
             put(&mut b, at + 16, &c.label);
-            put(&mut b, at + 32, &c.trim.to_le_bytes());
+            put(&mut b, at + 32, &c.trim.0.to_le_bytes());
         }
         let crc = crc32c::crc32c(&b[12..]);
         put(&mut b, 8, &crc.to_le_bytes());
@@ -200,16 +249,16 @@ impl Superblock {
             ClientSlot {
                 id: b[at..at + 16].try_into().expect("16 bytes"),
                 label: b[at + 16..at + 32].try_into().expect("16 bytes"),
-                trim: le64(b, at + 32),
+                trim: Lsn(le64(b, at + 32)),
             }
         };
         let sb = Superblock {
             uuid: b[16..32].try_into().expect("16 bytes"),
             generation: le64(b, 32),
-            epoch: le64(b, 40),
-            epoch_start: le64(b, 48),
-            head: le64(b, 56),
-            end: le64(b, 80),
+            epoch: Epoch(le64(b, 40)),
+            epoch_start: Lsn(le64(b, 48)),
+            head: Lsn(le64(b, 56)),
+            end: Lsn(le64(b, 80)),
             segment_bytes: le32(b, 64),
             segments: le32(b, 68),
             unit: le32(b, 72),
@@ -228,10 +277,10 @@ impl Superblock {
         seg_ok
             && (4..=1 << 20).contains(&self.segments)
             && (1..far).contains(&self.generation)
-            && self.epoch < far
-            && self.head < far
+            && self.epoch.0 < far
+            && self.head.0 < far
             && self.epoch_start <= self.limit()
-            && self.epoch_start.is_multiple_of(u64::from(self.unit))
+            && self.begins_unit(self.epoch_start)
             && self.clients.iter().all(kept)
     }
 }
@@ -239,10 +288,12 @@ impl Superblock {
 /// A group's header.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GroupHeader {
-    pub(crate) lsn: u64,
-    pub(crate) epoch: u64,
-    pub(crate) prev: u64,
-    pub(crate) durable: u64,
+    pub(crate) lsn: Lsn,
+    pub(crate) epoch: Epoch,
+    /// The end of the group before it.
+    pub(crate) prev: Lsn,
+    /// What was durable when it was written lies below this.
+    pub(crate) durable: Lsn,
     pub(crate) bytes: u32,
     pub(crate) entries: u32,
 }
@@ -254,10 +305,10 @@ impl GroupHeader {
         assert!(durable <= prev, "I6: the group at {lsn} says that {durable} is durable");
         assert!(self.bytes as usize > GROUP_HEADER && self.entries > 0, "a group of nothing");
         put(b, 0, &GROUP_MAGIC.to_le_bytes());
-        put(b, 8, &self.lsn.to_le_bytes());
-        put(b, 16, &self.epoch.to_le_bytes());
-        put(b, 24, &self.prev.to_le_bytes());
-        put(b, 32, &self.durable.to_le_bytes());
+        put(b, 8, &self.lsn.0.to_le_bytes());
+        put(b, 16, &self.epoch.0.to_le_bytes());
+        put(b, 24, &self.prev.0.to_le_bytes());
+        put(b, 32, &self.durable.0.to_le_bytes());
         put(b, 40, &self.bytes.to_le_bytes());
         put(b, 44, &self.entries.to_le_bytes());
         let crc = crc32c::crc32c_append(seed, &b[8..GROUP_HEADER]);
@@ -274,10 +325,10 @@ impl GroupHeader {
             return None;
         }
         Some(GroupHeader {
-            lsn: le64(b, 8),
-            epoch: le64(b, 16),
-            prev: le64(b, 24),
-            durable: le64(b, 32),
+            lsn: Lsn(le64(b, 8)),
+            epoch: Epoch(le64(b, 16)),
+            prev: Lsn(le64(b, 24)),
+            durable: Lsn(le64(b, 32)),
             bytes: le32(b, 40),
             entries: le32(b, 44),
         })
@@ -290,6 +341,7 @@ pub(crate) struct EntryHeader {
     pub(crate) len: u32,
     /// Where in the entry this part begins.
     pub(crate) offset: u32,
+    /// The lower half of its group's epoch.
     pub(crate) epoch: u32,
     pub(crate) client: u16,
     pub(crate) flags: u16,
@@ -297,7 +349,7 @@ pub(crate) struct EntryHeader {
 
 impl EntryHeader {
     /// Appends header and bytes to a group; `lsn` is where they will lie.
-    pub(crate) fn append(&self, seed: u32, lsn: u64, bytes: &[u8], out: &mut Vec<u8>) {
+    pub(crate) fn append(&self, seed: u32, lsn: Lsn, bytes: &[u8], out: &mut Vec<u8>) {
         assert_eq!(self.len as usize, bytes.len());
         let whole = self.flags & FIRST == 0 || self.offset == 0;
         assert!(whole, "the first part of an entry begins at its byte {}", self.offset);
@@ -315,8 +367,8 @@ impl EntryHeader {
         assert_eq!(read, Some(*self), "an entry's header that reads as another is written");
     }
 
-    fn crc(seed: u32, lsn: u64, rest: &[u8]) -> u32 {
-        crc32c::crc32c_append(crc32c::crc32c_append(seed, &lsn.to_le_bytes()), rest)
+    fn crc(seed: u32, lsn: Lsn, rest: &[u8]) -> u32 {
+        crc32c::crc32c_append(crc32c::crc32c_append(seed, &lsn.0.to_le_bytes()), rest)
     }
 
     /// The header alone, unchecked, if there are bytes enough.
@@ -333,7 +385,7 @@ impl EntryHeader {
     /// The part at the start of `b` with its bytes, if the checksum holds (or is not asked for).
     pub(crate) fn decode(
         seed: u32,
-        lsn: u64,
+        lsn: Lsn,
         b: &[u8],
         check: bool,
     ) -> Option<(EntryHeader, &[u8])> {

@@ -83,7 +83,7 @@ mod writer;
 pub use area::{LogArea, LogExtent};
 pub use client::{Client, Reservation};
 pub use error::LogError;
-pub use layout::{ClientId, Lsn};
+pub use layout::{ClientId, Epoch, Lsn};
 pub use log::{FormatOptions, Log, LogInfo, OpenOptions, PLANTS, inspect};
 pub use scan::{Entry, Scan};
 pub use stats::LogStats;

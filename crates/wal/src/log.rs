@@ -5,7 +5,7 @@ use crate::area::LogArea;
 use crate::client::Client;
 use crate::error::LogError;
 use crate::layout::{
-    CLIENTS_MAX, ClientId, ClientSlot, DATA_AT, IDLE, Lsn, SLOT_BYTES, Superblock,
+    CLIENTS_MAX, ClientId, ClientSlot, DATA_AT, Epoch, IDLE, Lsn, SLOT_BYTES, Superblock,
 };
 use crate::scan::Scan;
 use crate::slots::read_superblock;
@@ -62,8 +62,8 @@ pub struct OpenOptions {
 pub struct LogInfo {
     /// Its name.
     pub uuid: [u8; 16],
-    /// Counts openings for writing.
-    pub epoch: u64,
+    /// The last opening for writing.
+    pub epoch: Epoch,
     /// Bytes of entries and headers it can hold.
     pub capacity: u64,
     /// Bytes in a segment.
@@ -95,11 +95,11 @@ fn new_superblock(area: &LogArea, o: &FormatOptions) -> Result<Superblock, LogEr
     let wanted = (room / 512).clamp(SEGMENT_BYTES_MIN, 1 << 20).next_power_of_two();
     let segment_bytes = o.segment_bytes.unwrap_or(wanted as u32);
     let segments = (room / u64::from(segment_bytes.max(1))).min(1 << 20) as u32;
-    let start = u64::from(segment_bytes) * u64::from(segments); // LSN 0 is never used
+    let start = Lsn(u64::from(segment_bytes) * u64::from(segments)); // LSN 0 is never used
     let sb = Superblock {
         uuid: o.uuid,
         generation: 1,
-        epoch: 1,
+        epoch: Epoch(1),
         epoch_start: start,
         head: start,
         end: start,
@@ -133,11 +133,11 @@ impl Log {
         let tail = find_tail(&area, &sb, options.plant).await?;
         let (epoch, start) = (sb.epoch, sb.epoch_start);
         assert!(tail.at >= start, "I4: the tail {} lies before epoch {epoch}", tail.at);
-        let whole = tail.at.is_multiple_of(u64::from(sb.unit));
+        let whole = sb.begins_unit(tail.at);
         assert!(whole, "I6: the tail {} lies in the middle of a unit", tail.at);
         if tail.at > sb.limit() {
             let what = "more was written than this superblock allows".to_owned();
-            return Err(LogError::Damaged { what, at: Lsn(tail.at) });
+            return Err(LogError::Damaged { what, at: tail.at });
         }
         sb.generation += 1;
         sb.epoch_start = tail.at;
@@ -146,7 +146,7 @@ impl Log {
             sb.forget_beyond(tail.at);
         }
         if options.plant != Some("epoch-not-raised") {
-            sb.epoch += 1;
+            sb.epoch = sb.epoch.next();
         }
         invariant!(options.plant, sb.epoch > epoch, "I5: epoch {epoch} is written in twice");
         let needed = sb.clients.iter().filter(|c| c.trim != IDLE).map(|c| c.trim).max();
@@ -175,7 +175,7 @@ impl Log {
         env: &Env,
         area: LogArea,
         sb: Superblock,
-        tail: u64,
+        tail: Lsn,
         probes: u64,
         options: &OpenOptions,
     ) -> Log {
@@ -188,7 +188,7 @@ impl Log {
             closed: VecDeque::new(),
             in_flight: VecDeque::new(),
             durable: tail,
-            wanted: 0,
+            wanted: Lsn(0),
             reserved: 0,
             promises: 0,
             parted: BTreeMap::new(),
@@ -266,7 +266,7 @@ impl Log {
     /// Entries of all clients from `from` on (or from the head, if that is later) to the durable
     /// prefix of now.
     pub fn scan(&self, from: Lsn) -> Scan {
-        Scan::new(&self.inner, from.0, None)
+        Scan::new(&self.inner, from, None)
     }
 
     /// The labels of clients that hold entries and that nobody has opened here: their entries stay.
@@ -289,7 +289,7 @@ impl Log {
 
     /// Nobody needs anything below this, and the superblock that says so is durable.
     pub fn head(&self) -> Lsn {
-        Lsn(self.inner.state.borrow().sb.head)
+        self.inner.state.borrow().sb.head
     }
 
     /// Is more than half of it in use or promised?
@@ -312,7 +312,7 @@ impl Log {
     /// What it has counted.
     pub fn stats(&self) -> LogStats {
         let s = self.inner.state.borrow();
-        let used_bytes = s.position().saturating_sub(s.sb.floor(s.sb.head));
+        let used_bytes = s.position().saturating_since(s.sb.floor(s.sb.head));
         let (window, capacity_bytes) = (s.window.width() as u64, s.sb.capacity());
         LogStats { window, used_bytes, capacity_bytes, ..s.stats }
     }
@@ -321,15 +321,15 @@ impl Log {
     pub fn info(&self) -> LogInfo {
         let s = self.inner.state.borrow();
         let named = s.sb.clients.iter().filter(|c| c.id != [0; 16]);
-        let client = |c: &ClientSlot| (c.id, c.label(), (c.trim != IDLE).then_some(Lsn(c.trim)));
+        let client = |c: &ClientSlot| (c.id, c.label(), (c.trim != IDLE).then_some(c.trim));
         LogInfo {
             uuid: s.sb.uuid,
             epoch: s.sb.epoch,
             capacity: s.sb.capacity(),
             segment_bytes: s.sb.segment_bytes,
             unit: s.sb.unit,
-            head: Lsn(s.sb.head),
-            durable: Lsn(s.durable),
+            head: s.sb.head,
+            durable: s.durable,
             tail_probes: self.probes,
             clients: named.map(client).collect(),
         }

@@ -22,8 +22,8 @@ pub struct Entry {
 /// A scan of a log.
 pub struct Scan {
     walk: Walk,
-    from: u64,
-    end: u64,
+    from: Lsn,
+    end: Lsn,
     only: Option<ClientId>,
     ready: VecDeque<Entry>,
     /// An entry whose last part has not come yet.
@@ -33,7 +33,7 @@ pub struct Scan {
 }
 
 impl Scan {
-    pub(crate) fn new(log: &Rc<Inner>, from: u64, only: Option<ClientId>) -> Scan {
+    pub(crate) fn new(log: &Rc<Inner>, from: Lsn, only: Option<ClientId>) -> Scan {
         let s = log.state.borrow();
         let from = from.max(s.sb.head);
         // A segment in use begins with a group; the position may be in the middle of one.
@@ -51,7 +51,7 @@ impl Scan {
 
     /// How far it has come, and how far it will go, as LSNs: for a progress bar.
     pub fn progress(&self) -> (Lsn, Lsn) {
-        (Lsn(self.walk.at.min(self.end)), Lsn(self.end))
+        (self.walk.at.min(self.end), self.end)
     }
 
     /// The next entry.
@@ -65,12 +65,12 @@ impl Scan {
             }
             let Some(group) = self.walk.next().await? else {
                 let what = format!("the chain of groups ends before LSN {}", self.end);
-                return Err(LogError::Damaged { what, at: Lsn(self.walk.at) });
+                return Err(LogError::Damaged { what, at: self.walk.at });
             };
             let parts = self.walk.entries(&group).expect("a valid group's entries are whole");
             for (lsn, h, bytes) in parts {
                 if let Some(e) = join(&mut self.partial, lsn, &h, bytes)
-                    && e.lsn.0 >= self.from
+                    && e.lsn >= self.from
                     && self.only.is_none_or(|c| c == e.client)
                 {
                     let before = self.newest.replace(e.lsn);
@@ -84,9 +84,9 @@ impl Scan {
 
 /// Adds a part; returns the entry when it is complete. A part that does not continue what came
 /// before belongs to an entry whose beginning was trimmed, or whose end was never written.
-fn join(partial: &mut Option<Entry>, lsn: u64, h: &EntryHeader, bytes: &[u8]) -> Option<Entry> {
+fn join(partial: &mut Option<Entry>, lsn: Lsn, h: &EntryHeader, bytes: &[u8]) -> Option<Entry> {
     if h.flags & FIRST != 0 {
-        let entry = Entry { lsn: Lsn(lsn), client: ClientId(h.client), bytes: bytes.to_vec() };
+        let entry = Entry { lsn, client: ClientId(h.client), bytes: bytes.to_vec() };
         *partial = Some(entry);
     } else {
         let e = partial.as_mut()?;

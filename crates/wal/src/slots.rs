@@ -56,7 +56,7 @@ async fn check_other(
     if good.generation == 1 && slot == 0 && bytes.iter().all(|b| *b == 0) {
         return Ok(()); // a new log's
     }
-    let at = Lsn(good.head);
+    let at = good.head;
     let damaged = |what: &str| {
         let byte = slot * SLOT_BYTES as u64;
         let what = format!("the superblock at byte {byte} is damaged, and {what}");
@@ -93,7 +93,7 @@ fn may_be_torn(good: &Superblock, bytes: &[u8]) -> bool {
 /// The place of something that was written only after a newer superblock was durable, if there is
 /// such a thing: a group of a later epoch, or beyond what this superblock lets be written (I2, I4);
 /// or an entry of a client that this one does not know as active (I5).
-async fn newer_entry(area: &LogArea, sb: &Superblock) -> Result<Option<u64>, LogError> {
+async fn newer_entry(area: &LogArea, sb: &Superblock) -> Result<Option<Lsn>, LogError> {
     for n in 0..u64::from(sb.segments) {
         let place = DATA_AT + n * u64::from(sb.segment_bytes);
         let bytes = area.read(place, sb.unit as usize).await?;
@@ -103,7 +103,7 @@ async fn newer_entry(area: &LogArea, sb: &Superblock) -> Result<Option<u64>, Log
             return Ok(Some(h.lsn));
         }
     }
-    let unknown = |client: u16, lsn: u64| match sb.clients.get(usize::from(client)) {
+    let unknown = |client: u16, lsn: Lsn| match sb.clients.get(usize::from(client)) {
         None => true,
         Some(c) => c.trim == IDLE && lsn >= sb.end,
     };

@@ -2,7 +2,7 @@
 //! when room is short (I2). A full log makes callers wait; it never gives up what is needed.
 
 use crate::error::LogError;
-use crate::layout::{ClientId, ClientSlot, ENTRY_HEADER, GROUP_HEADER};
+use crate::layout::{ClientId, ClientSlot, ENTRY_HEADER, GROUP_HEADER, Lsn};
 use crate::state::{ClientState, Inner, State};
 use env::sync::LockGuard;
 use env::unless;
@@ -24,12 +24,12 @@ impl State {
     }
 
     /// The end of what may be written, as the durable superblock stands.
-    pub(crate) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> Lsn {
         self.sb.limit()
     }
 
     pub(crate) fn has_room(&self, cost: u64) -> bool {
-        self.position() + self.reserved + cost <= self.limit()
+        self.position().plus(self.reserved + cost) <= self.limit()
     }
 
     /// Would making the trims durable free a segment?
@@ -48,7 +48,8 @@ impl State {
 
     /// Is more than half of the log in use?
     pub(crate) fn half_full(&self) -> bool {
-        self.limit().saturating_sub(self.position() + self.reserved) < self.sb.capacity() / 2
+        let used = self.position().plus(self.reserved);
+        self.limit().saturating_since(used) < self.sb.capacity() / 2
     }
 }
 

@@ -3,7 +3,7 @@
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, IDLE, Superblock};
+use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, IDLE, Lsn, Superblock};
 use crate::stats::LogStats;
 use crate::window::Window;
 use env::sync::{Lock, Notify};
@@ -14,9 +14,9 @@ use std::task::Waker;
 
 /// A group that is being filled, or is closed and not written yet.
 pub(crate) struct Group {
-    pub(crate) start: u64,
+    pub(crate) start: Lsn,
     /// The end of the group before it.
-    pub(crate) prev: u64,
+    pub(crate) prev: Lsn,
     /// Room for the header, then the entries.
     pub(crate) bytes: Vec<u8>,
     pub(crate) entries: u32,
@@ -34,15 +34,15 @@ impl Group {
         at == self.bytes.len() && parts == self.entries
     }
 
-    pub(crate) fn end(&self) -> u64 {
-        self.start + self.bytes.len() as u64
+    pub(crate) fn end(&self) -> Lsn {
+        self.start.plus(self.bytes.len() as u64)
     }
 }
 
 /// A group on its way to the disk.
 pub(crate) struct Flight {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+    pub(crate) start: Lsn,
+    pub(crate) end: Lsn,
     pub(crate) entries: u32,
     pub(crate) issued: Nanos,
     /// How many were in flight with it, itself included.
@@ -54,7 +54,7 @@ pub(crate) struct Flight {
 #[derive(Clone)]
 pub(crate) struct ClientState {
     /// Where its last entry ends.
-    pub(crate) end: u64,
+    pub(crate) end: Lsn,
     /// Has somebody opened it?
     pub(crate) here: bool,
     /// Why it will trim nothing any more, if that is so.
@@ -62,7 +62,7 @@ pub(crate) struct ClientState {
 }
 
 impl ClientState {
-    pub(crate) fn new(end: u64, here: bool) -> ClientState {
+    pub(crate) fn new(end: Lsn, here: bool) -> ClientState {
         ClientState { end, here, failed: None }
     }
 }
@@ -76,21 +76,22 @@ pub(crate) struct State {
     pub(crate) activations_durable: u64,
     /// Where the next group begins if it begins in the same segment: the padded end of the last
     /// closed one.
-    pub(crate) tail: u64,
+    pub(crate) tail: Lsn,
     pub(crate) open: Option<Group>,
     pub(crate) closed: VecDeque<Group>,
     pub(crate) in_flight: VecDeque<Flight>,
     /// Every group below this is durable.
-    pub(crate) durable: u64,
+    pub(crate) durable: Lsn,
     /// Somebody waits for what was appended below this.
-    pub(crate) wanted: u64,
+    pub(crate) wanted: Lsn,
     /// Room promised and not used yet.
     pub(crate) reserved: u64,
     /// To how many.
     pub(crate) promises: u64,
     /// Entries of several parts that are not durable yet: first part's LSN, end of the last.
-    pub(crate) parted: BTreeMap<u64, u64>,
-    pub(crate) waiters: BTreeMap<(u64, u64), Waker>,
+    pub(crate) parted: BTreeMap<Lsn, Lsn>,
+    /// By the position that the durable prefix must reach, and a number of each one's own.
+    pub(crate) waiters: BTreeMap<(Lsn, u64), Waker>,
     pub(crate) next_ticket: u64,
     /// The task that issues is scheduled or running.
     pub(crate) issuing: bool,
@@ -135,14 +136,14 @@ impl State {
         assert!(durable <= tail, "I1: {durable} is durable of groups that end at {tail}");
         let limit = self.sb.limit();
         let kept = self.reserved;
-        assert!(position + kept <= limit, "I2: {kept} are kept behind {position} of {limit}");
+        assert!(position.plus(kept) <= limit, "I2: {kept} are kept behind {position} of {limit}");
         let mut at = durable;
         for f in &self.in_flight {
             assert!(at <= f.start && f.start < f.end, "I1: {} is written behind {at}", f.start);
             at = f.end;
         }
         for g in self.closed.iter().chain(&self.open) {
-            let pad = self.sb.pad(g.end());
+            let pad = self.sb.padded(g.end());
             assert_eq!(g.prev, at, "I6: the group at {} follows another one", g.start);
             assert!(at <= g.start && pad <= self.sb.next_segment(g.start), "I2: {pad} is beyond");
             at = pad;
@@ -157,12 +158,11 @@ impl State {
         assert!(active, "I5: more clients became active durably than did");
         let wanted = self.wanted;
         assert!(wanted <= position, "I1: {wanted} is waited for in a log that ends at {position}");
-        let unit = u64::from(self.sb.unit);
-        let whole = durable.is_multiple_of(unit) && tail.is_multiple_of(unit);
+        let whole = self.sb.begins_unit(durable) && self.sb.begins_unit(tail);
         assert!(whole, "I6: {durable} or {tail} lies in the middle of a unit");
         let nobody = self.promises == 0 && kept > 0;
         assert!(!nobody, "I2: {kept} bytes are kept for nobody");
-        let held: u64 = self.clients.iter().map(|c| c.end).max().unwrap_or(0);
+        let held = self.clients.iter().map(|c| c.end).max().unwrap_or_default();
         assert!(held <= end, "I1: an entry ends at {held} of a log that ends at {end}");
     }
 }

@@ -2,14 +2,14 @@
 //! Trims and the clients' states become durable here, and only then is the space free (I3).
 
 use crate::error::LogError;
-use crate::layout::{IDLE, SLOT_BYTES, Superblock};
+use crate::layout::{IDLE, Lsn, SLOT_BYTES, Superblock};
 use crate::state::{Inner, State};
 use env::{Block, Durability};
 use std::rc::Rc;
 
 impl State {
     /// What nobody needs any more, as the clients' trims stand: below this LSN.
-    pub(crate) fn trimmed(&self) -> u64 {
+    pub(crate) fn trimmed(&self) -> Lsn {
         let needed = self.sb.clients.iter().map(|c| c.trim).min().unwrap_or(IDLE);
         if needed == IDLE { self.durable } else { needed }
     }

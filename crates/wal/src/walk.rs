@@ -3,7 +3,7 @@
 
 use crate::area::LogArea;
 use crate::error::LogError;
-use crate::layout::{ENTRY_HEADER, EntryHeader, GROUP_HEADER, GroupHeader, Lsn, Superblock};
+use crate::layout::{ENTRY_HEADER, EntryHeader, Epoch, GROUP_HEADER, GroupHeader, Lsn, Superblock};
 
 /// Reads one group after the other.
 pub(crate) struct Walk {
@@ -12,11 +12,12 @@ pub(crate) struct Walk {
     seed: u32,
     plant: Option<&'static str>,
     /// Where the next group begins, unless it begins with the next segment.
-    pub(crate) at: u64,
+    pub(crate) at: Lsn,
     first: bool,
-    epoch: u64,
+    /// The epoch of the group that was read last.
+    epoch: Epoch,
     /// A segment's bytes from some position on.
-    held: (u64, Vec<u8>),
+    held: (Lsn, Vec<u8>),
     /// Reads of the disk.
     pub(crate) reads: u64,
 }
@@ -29,12 +30,12 @@ pub(crate) struct Group {
 
 impl Walk {
     /// From `at` on, where a group begins, or would begin.
-    pub(crate) fn new(area: LogArea, sb: Superblock, at: u64, plant: Option<&'static str>) -> Walk {
+    pub(crate) fn new(area: LogArea, sb: Superblock, at: Lsn, plant: Option<&'static str>) -> Walk {
         let seed = sb.seed();
         let held = (at, Vec::new());
-        let whole = at.is_multiple_of(u64::from(sb.unit));
+        let whole = sb.begins_unit(at);
         assert!(whole, "I6: a walk begins at {at}, in the middle of a unit");
-        Walk { area, sb, seed, plant, at, first: true, epoch: 0, held, reads: 0 }
+        Walk { area, sb, seed, plant, at, first: true, epoch: Epoch(0), held, reads: 0 }
     }
 
     fn planted(&self, name: &str) -> bool {
@@ -47,7 +48,7 @@ impl Walk {
             return Ok(Some(self.accept(g)));
         }
         // The group did not fit in what was left of the segment?
-        if !self.at.is_multiple_of(u64::from(self.sb.segment_bytes)) {
+        if !self.sb.begins_segment(self.at) {
             let next = self.sb.next_segment(self.at);
             if let Some(g) = self.group_at(next).await? {
                 return Ok(Some(self.accept(g)));
@@ -62,8 +63,8 @@ impl Walk {
     /// Planted bug: goes on behind a gap.
     async fn skip_gap(&mut self) -> Result<Option<Group>, LogError> {
         let (mut at, end) = (self.at, self.sb.next_segment(self.at));
-        while at + u64::from(self.sb.unit) < end {
-            at += u64::from(self.sb.unit);
+        while at.plus(u64::from(self.sb.unit)) < end {
+            at = at.plus(u64::from(self.sb.unit));
             (self.at, self.first) = (at, true);
             if let Some(g) = self.group_at(at).await? {
                 return Ok(Some(self.accept(g)));
@@ -74,7 +75,8 @@ impl Walk {
 
     fn accept(&mut self, g: Group) -> Group {
         let h = &g.header;
-        let before = std::mem::replace(&mut self.at, h.lsn + self.sb.pad(u64::from(h.bytes)));
+        let behind = h.lsn.plus(self.sb.pad(u64::from(h.bytes)));
+        let before = std::mem::replace(&mut self.at, behind);
         assert!(before <= h.lsn && h.lsn < self.at, "a walk from {before} goes on at {}", h.lsn);
         let end = self.sb.next_segment(h.lsn);
         assert!(self.at <= end, "I6: the group at {} crosses into the segment at {end}", h.lsn);
@@ -84,22 +86,22 @@ impl Walk {
     }
 
     /// The bytes from `lsn` to the end of its segment.
-    async fn load(&mut self, lsn: u64) -> Result<(), LogError> {
+    async fn load(&mut self, lsn: Lsn) -> Result<(), LogError> {
         let end = self.sb.next_segment(lsn);
-        let held_end = self.held.0 + self.held.1.len() as u64;
+        let held_end = self.held.0.plus(self.held.1.len() as u64);
         if lsn < self.held.0 || end > held_end {
-            let bytes = self.area.read(self.sb.place(lsn), (end - lsn) as usize).await?;
+            let bytes = self.area.read(self.sb.place(lsn), end.since(lsn) as usize).await?;
             self.reads += 1;
             self.held = (lsn, bytes);
         }
-        let (from, to) = (self.held.0, self.held.0 + self.held.1.len() as u64);
+        let (from, to) = (self.held.0, self.held.0.plus(self.held.1.len() as u64));
         assert!(from <= lsn && end <= to, "{lsn} to {end} are wanted, {from} to {to} are here");
         Ok(())
     }
 
-    async fn group_at(&mut self, lsn: u64) -> Result<Option<Group>, LogError> {
+    async fn group_at(&mut self, lsn: Lsn) -> Result<Option<Group>, LogError> {
         self.load(lsn).await?;
-        let at = (lsn - self.held.0) as usize;
+        let at = lsn.since(self.held.0) as usize;
         let bytes = &self.held.1[at..];
         let Some(header) = GroupHeader::decode(self.seed, bytes) else { return Ok(None) };
         let fits = (GROUP_HEADER..=bytes.len()).contains(&(header.bytes as usize));
@@ -115,22 +117,22 @@ impl Walk {
     fn follows(&self, h: &GroupHeader) -> bool {
         // The first one read has no known predecessor if it begins a segment; one that is looked
         // for in the next segment has: what is missing where the walk stands.
-        let begins = h.lsn == self.at && h.lsn.is_multiple_of(u64::from(self.sb.segment_bytes));
+        let begins = h.lsn == self.at && self.sb.begins_segment(h.lsn);
         let unknown = self.first && (begins || self.planted("gap-skipped"));
         let linked = h.prev == self.at || unknown;
         linked && (h.epoch >= self.epoch || self.planted("epoch-ignored"))
     }
 
     /// The entries' parts with their LSNs; None if one is damaged.
-    pub(crate) fn entries(&self, g: &Group) -> Option<Vec<(u64, EntryHeader, &[u8])>> {
+    pub(crate) fn entries(&self, g: &Group) -> Option<Vec<(Lsn, EntryHeader, &[u8])>> {
         let bytes = &self.held.1[g.at..g.at + g.header.bytes as usize];
         let check = !self.planted("torn-tail-accepted");
         let mut parts = Vec::with_capacity(g.header.entries.min(4096) as usize);
         let mut at = GROUP_HEADER;
         for _ in 0..g.header.entries {
-            let lsn = g.header.lsn + at as u64;
+            let lsn = g.header.lsn.plus(at as u64);
             let (h, part) = EntryHeader::decode(self.seed, lsn, &bytes[at..], check)?;
-            if check && h.epoch != g.header.epoch as u32 {
+            if check && h.epoch != g.header.epoch.low() {
                 return None;
             }
             at += ENTRY_HEADER + part.len();
@@ -149,7 +151,7 @@ fn epoch_ok(sb: &Superblock, h: &GroupHeader) -> bool {
 async fn segment_header(
     area: &LogArea,
     sb: &Superblock,
-    start: u64,
+    start: Lsn,
 ) -> Result<Option<GroupHeader>, LogError> {
     let bytes = area.read(sb.place(start), sb.unit as usize).await?;
     let header = GroupHeader::decode(sb.seed(), &bytes);
@@ -158,19 +160,19 @@ async fn segment_header(
 
 /// What finding the tail found.
 pub(crate) struct Tail {
-    pub(crate) at: u64,
+    pub(crate) at: Lsn,
     /// Reads of the binary search.
     pub(crate) probes: u64,
 }
 
 /// How far the log was durable when this group was written. Errors: its sum is right and its
 /// numbers cannot be, so it is not of our making.
-fn durable_of(sb: &Superblock, h: &GroupHeader) -> Result<u64, LogError> {
-    if h.durable.is_multiple_of(u64::from(sb.unit)) && h.durable <= h.lsn {
+fn durable_of(sb: &Superblock, h: &GroupHeader) -> Result<Lsn, LogError> {
+    if sb.begins_unit(h.durable) && h.durable <= h.lsn {
         return Ok(h.durable);
     }
     let what = format!("it says that the log was durable up to {}, which cannot be", h.durable);
-    Err(LogError::Damaged { what, at: Lsn(h.lsn) })
+    Err(LogError::Damaged { what, at: h.lsn })
 }
 
 /// Finds the tail: binary search over the segments, then forward from the durable prefix that the
@@ -183,14 +185,14 @@ pub(crate) async fn find_tail(
     let floor = sb.floor(sb.head);
     let base = floor.max(sb.epoch_start);
     let segment = u64::from(sb.segment_bytes);
-    let first = base.next_multiple_of(segment);
-    let (mut low, mut high) = (0, (floor + sb.capacity()).saturating_sub(first) / segment);
+    let first = Lsn(base.0.next_multiple_of(segment));
+    let (mut low, mut high) = (0, sb.limit().saturating_since(first) / segment);
     let (mut start, mut probes) = (base, 0);
     while low < high {
         let middle = (low + high) / 2;
         probes += 1;
         assert!(probes <= u64::from(u64::BITS), "the search for the tail does not end");
-        match segment_header(area, sb, first + middle * segment).await? {
+        match segment_header(area, sb, first.plus(middle * segment)).await? {
             Some(h) => {
                 low = middle + 1;
                 start = durable_of(sb, &h)?.max(base);
@@ -204,10 +206,10 @@ pub(crate) async fn find_tail(
     assert!(start >= base, "I4: the walk to the tail begins at {start}, before {base}");
     let mut walk = Walk::new(area.clone(), sb.clone(), start, plant);
     while walk.next().await?.is_some() {}
-    let (at, unit) = (walk.at, u64::from(sb.unit));
-    assert!(start <= at && at.is_multiple_of(unit), "I6: a walk from {start} ends at {at}");
-    check_behind(area, sb, walk.at).await?;
-    Ok(Tail { at: walk.at, probes })
+    let at = walk.at;
+    assert!(start <= at && sb.begins_unit(at), "I6: a walk from {start} ends at {at}");
+    check_behind(area, sb, at).await?;
+    Ok(Tail { at, probes })
 }
 
 /// Segments without a valid group that are looked at behind the tail: the one that it lies in, and
@@ -217,20 +219,20 @@ const EMPTY_SEGMENTS: u32 = 2;
 /// Looks behind the tail for a group that names a durable prefix beyond it: what the walk stopped
 /// at was durable, and has been damaged since (I6). After a power cut there may be groups there,
 /// but none that was issued later than what is missing was durable.
-async fn check_behind(area: &LogArea, sb: &Superblock, tail: u64) -> Result<(), LogError> {
+async fn check_behind(area: &LogArea, sb: &Superblock, tail: Lsn) -> Result<(), LogError> {
     let (mut lsn, mut empty) = (tail, 0);
     while lsn < sb.limit() && empty < EMPTY_SEGMENTS {
         let end = sb.next_segment(lsn);
-        let bytes = area.read(sb.place(lsn), (end - lsn) as usize).await?;
+        let bytes = area.read(sb.place(lsn), end.since(lsn) as usize).await?;
         empty += 1;
-        let places = (lsn..end).step_by(sb.unit as usize);
-        for (at, unit) in places.zip(bytes.chunks(sb.unit as usize)) {
+        let places = (lsn.0..end.0).step_by(sb.unit as usize);
+        for (at, unit) in places.map(Lsn).zip(bytes.chunks(sb.unit as usize)) {
             let here = |h: &GroupHeader| h.lsn == at && epoch_ok(sb, h);
             let Some(h) = GroupHeader::decode(sb.seed(), unit).filter(here) else { continue };
             if h.durable > tail {
                 let what =
                     format!("what was durable there is not whole, but what follows at {at} is");
-                return Err(LogError::Damaged { what, at: Lsn(tail) });
+                return Err(LogError::Damaged { what, at: tail });
             }
             empty = 0;
         }

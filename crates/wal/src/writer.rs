@@ -22,17 +22,17 @@ const WRITE_BYTES_MAX: u64 = 1 << 20;
 const PART_MIN: usize = 2048;
 
 impl State {
-    fn segment_end(&self, lsn: u64) -> u64 {
+    fn segment_end(&self, lsn: Lsn) -> Lsn {
         self.sb.next_segment(lsn)
     }
 
     /// Where the next byte would go if nothing more joined the open group.
-    pub(crate) fn position(&self) -> u64 {
-        self.open.as_ref().map_or(self.tail, |g| self.sb.pad(g.end()))
+    pub(crate) fn position(&self) -> Lsn {
+        self.open.as_ref().map_or(self.tail, |g| self.sb.padded(g.end()))
     }
 
     /// Everything that was appended lies below this.
-    pub(crate) fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> Lsn {
         self.open.as_ref().map_or(self.tail, Group::end)
     }
 
@@ -40,7 +40,7 @@ impl State {
         if let Some(g) = self.open.take() {
             assert_eq!(g.prev, self.tail, "I6: a group names the end of the one before it");
             assert!(g.start >= self.tail && g.entries > 0, "I6: {} follows {}", g.start, g.prev);
-            let tail = self.sb.pad(g.end());
+            let tail = self.sb.padded(g.end());
             assert!(self.tail < tail, "I6: the log ends at {}, and then at {tail}", self.tail);
             self.tail = tail;
             self.closed.push_back(g);
@@ -50,25 +50,23 @@ impl State {
     /// The open group, with room for at least `room` bytes of entry; a new one if need be.
     fn group_with(&mut self, room: usize) -> &mut Group {
         if let Some(g) = &self.open
-            && g.end() + room as u64 > self.segment_end(g.start)
+            && g.end().plus(room as u64) > self.segment_end(g.start)
         {
             self.close_group();
         }
         if self.open.is_none() {
             let mut start = self.tail;
             let need = (GROUP_HEADER + room) as u64;
-            if !start.is_multiple_of(u64::from(self.sb.segment_bytes))
-                && start + need > self.segment_end(start)
-            {
+            if !self.sb.begins_segment(start) && start.plus(need) > self.segment_end(start) {
                 start = self.segment_end(start);
             }
-            assert!(start + need <= self.segment_end(start), "a part fits in a segment");
+            assert!(start.plus(need) <= self.segment_end(start), "a part fits in a segment");
             let bytes = vec![0; GROUP_HEADER];
             self.open = Some(Group { start, prev: self.tail, bytes, entries: 0 });
         }
-        let end = self.open.as_ref().map_or(0, |g| self.segment_end(g.start));
+        let end = self.open.as_ref().map_or(Lsn(0), |g| self.segment_end(g.start));
         let group = self.open.as_mut().expect("it was opened above");
-        let fits = group.end() + room as u64 <= end;
+        let fits = group.end().plus(room as u64) <= end;
         assert!(fits, "{room} bytes for the group at {} cross its segment's end", group.start);
         group
     }
@@ -84,7 +82,7 @@ impl State {
             Some(g) => (g.start, g.bytes.len()),
             None => (self.tail, GROUP_HEADER),
         };
-        let room = (self.segment_end(at) - at) as usize;
+        let room = self.segment_end(at).since(at) as usize;
         match room.saturating_sub(used + ENTRY_HEADER) {
             n if n >= left.min(PART_MIN) => n.min(left),
             _ => most.min(left),
@@ -103,7 +101,7 @@ impl State {
             let header = EntryHeader {
                 len: n as u32,
                 offset: done as u32,
-                epoch: self.sb.epoch as u32,
+                epoch: self.sb.epoch.low(),
                 client: client.0,
                 flags,
             };
@@ -135,7 +133,7 @@ impl State {
                 }
                 self.stats.entries += 1;
                 self.stats.entry_bytes += bytes.len() as u64;
-                return Lsn(first);
+                return first;
             }
         }
     }
@@ -146,8 +144,8 @@ impl State {
     }
 
     /// Where the durable prefix must reach for the entry at `lsn` to be durable.
-    fn target(&self, lsn: Lsn) -> u64 {
-        self.parted.get(&lsn.0).copied().unwrap_or(lsn.0 + 1)
+    fn target(&self, lsn: Lsn) -> Lsn {
+        self.parted.get(&lsn).copied().unwrap_or(lsn.plus(1))
     }
 
     /// How many entries have not been sent to the disk.
@@ -166,7 +164,7 @@ impl State {
         let mut all: Vec<Group> = Vec::new();
         while let Some(next) = self.closed.front() {
             if let Some((first, last)) = all.first().zip(all.last()) {
-                let (end, bytes) = (self.sb.pad(last.end()), next.end() - first.start);
+                let (end, bytes) = (self.sb.padded(last.end()), next.end().since(first.start));
                 let follows =
                     end == next.start && self.sb.place(next.start) > self.sb.place(first.start);
                 if self.alone || !follows || bytes > WRITE_BYTES_MAX {
@@ -193,7 +191,7 @@ impl State {
         }
         let (durable, end) = (self.durable, self.end());
         assert!(durable <= end, "I1: {durable} is durable, and only {end} was appended");
-        let later = self.waiters.split_off(&(self.durable + 1, 0));
+        let later = self.waiters.split_off(&(self.durable.plus(1), 0));
         std::mem::replace(&mut self.waiters, later).into_values().collect()
     }
 }
@@ -219,7 +217,7 @@ impl Inner {
         Ok(())
     }
 
-    async fn wait_durable(&self, target: u64) -> Result<(), LogError> {
+    async fn wait_durable(&self, target: Lsn) -> Result<(), LogError> {
         let mut key = None;
         poll_fn(|cx| {
             let mut s = self.state.borrow_mut();
@@ -240,7 +238,7 @@ impl Inner {
     }
 
     /// Planted bugs: an entry counts as durable when its own write has ended, or has begun.
-    fn acked_early(&self, s: &State, target: u64) -> bool {
+    fn acked_early(&self, s: &State, target: Lsn) -> bool {
         let own = |f: &Flight| f.start < target && target <= f.end;
         (self.planted("ack-out-of-order") && s.in_flight.iter().any(|f| own(f) && f.done))
             || (self.planted("ack-before-write") && s.in_flight.iter().any(own))
@@ -325,7 +323,7 @@ impl Inner {
         }
         let (end, crowd, issued) = (before, s.in_flight.len() + 1, self.env.now());
         let len = bytes.len() as u64;
-        assert_eq!(start + len, end, "I6: a write of {len} bytes at {start} ends at {end}");
+        assert_eq!(start.plus(len), end, "I6: a write of {len} bytes at {start} ends at {end}");
         let flight = Flight { start, end, entries, issued, crowd, done: false };
         s.in_flight.push_back(flight);
         s.stats.writes += 1;
@@ -348,7 +346,7 @@ impl Inner {
 
     /// A group is about to be written behind what ends at `before`: its header, and bytes up to the
     /// unit.
-    fn seal(&self, s: &State, g: &mut Group, before: u64) {
+    fn seal(&self, s: &State, g: &mut Group, before: Lsn) {
         // As many steps as the group has entries, each over its bytes.
         debug_assert!(
             g.is_whole(),
@@ -365,7 +363,7 @@ impl Inner {
             entries: g.entries,
         };
         let padded = s.sb.pad(g.bytes.len() as u64);
-        let end = g.start + padded;
+        let end = g.start.plus(padded);
         let fits = end <= s.sb.limit();
         let head = s.sb.head;
         invariant!(self.plant, fits, "I2: a group up to {end} overwrites {head}");
@@ -380,7 +378,7 @@ impl Inner {
     }
 
     /// A write has ended.
-    fn sent(self: &Rc<Self>, start: u64) {
+    fn sent(self: &Rc<Self>, start: Lsn) {
         let now = self.env.now();
         let woken = {
             let mut s = self.state.borrow_mut();

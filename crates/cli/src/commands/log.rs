@@ -173,7 +173,7 @@ fn info(path: &Path, as_json: bool) -> Result<Outcome, Failure> {
     });
     let all = json!({
         "uuid": hex(&i.uuid),
-        "epoch": i.epoch,
+        "epoch": i.epoch.0,
         "capacity": i.capacity,
         "segment_bytes": i.segment_bytes,
         "unit": i.unit,
