@@ -26,6 +26,7 @@ use crate::run::{Chunk, PAGE_EXTENTS, Run, decode_chunks, encode_chunks, encode_
 use crate::snapshot::Snapshots;
 use crate::state::State;
 use crate::store::Inner;
+use crate::summary::{Epoch, Serial};
 use crate::table::{Page, damaged};
 use crate::totals::Totals;
 use crate::usage::Use;
@@ -88,8 +89,8 @@ pub(crate) struct SavedSegment {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Body {
     pub(crate) generation: u64,
-    pub(crate) serial: u64,
-    pub(crate) epoch: u64,
+    pub(crate) serial: Serial,
+    pub(crate) epoch: Epoch,
     pub(crate) stamp: u64,
     pub(crate) last_sum: u32,
     /// Segment, offset, next.
@@ -107,7 +108,8 @@ pub(crate) struct Body {
 impl Body {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut w = Writer::default();
-        w.u64(self.generation).u64(self.serial).u64(self.epoch).u64(self.stamp).u32(self.last_sum);
+        w.u64(self.generation).u64(self.serial.0).u64(self.epoch.0);
+        w.u64(self.stamp).u32(self.last_sum);
         w.u32(self.heads.len() as u32);
         for (segment, offset, next) in &self.heads {
             w.u32(segment.0).u32(*offset).u32(next.0);
@@ -127,8 +129,8 @@ impl Body {
     }
     pub(crate) fn decode(raw: &[u8]) -> Option<Body> {
         let mut r = Reader(raw);
-        let (generation, serial, epoch, stamp) = (r.u64()?, r.u64()?, r.u64()?, r.u64()?);
-        let (last_sum, heads) = (r.u32()?, r.u32()?);
+        let (generation, serial, epoch) = (r.u64()?, Serial(r.u64()?), Epoch(r.u64()?));
+        let (stamp, last_sum, heads) = (r.u64()?, r.u32()?, r.u32()?);
         let heads = (0..heads).map(|_| Some((SegNo(r.u32()?), r.u32()?, SegNo(r.u32()?))));
         let heads = heads.collect::<Option<_>>()?;
         let segments = r.u32()?;
@@ -532,8 +534,8 @@ mod tests {
         let run = Run { extents: 3, index: vec![(Place(9), 1)], ..Run::default() };
         let body = Body {
             generation: 7,
-            serial: 2,
-            epoch: 1,
+            serial: Serial(2),
+            epoch: Epoch(1),
             stamp: 5,
             last_sum: 6,
             heads: vec![(SegNo(1), 2, SegNo(3))],

@@ -8,7 +8,7 @@ use crate::memory::Put;
 use crate::patches::Range;
 use crate::state::State;
 use crate::store::Inner;
-use crate::summary::{ENTRIES_BYTES_MAX, Entry, Summary};
+use crate::summary::{ENTRIES_BYTES_MAX, Entry, Serial, Summary};
 use crate::table::{Base, damaged};
 use crate::usage::Use;
 use env::{Block, DiskError, Durability};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// A closed partial segment on its way to the disk.
 pub(crate) struct Ready {
-    serial: u64,
+    serial: Serial,
     place: Place,
     blocks: Vec<Block>,
 }
@@ -271,7 +271,7 @@ impl State {
         let (epoch, said) = (self.epoch, self.epoch_durable);
         let begun = epoch == said || self.planted("stale-tail-joined");
         assert!(begun, "I6: a partial of epoch {epoch}, and the checkpoint says {said}");
-        self.serial += 1;
+        self.serial = self.serial.next();
         let summary = Summary {
             serial: self.serial,
             epoch: self.epoch,
@@ -307,19 +307,19 @@ impl State {
     }
 
     /// A partial segment is on the disk.
-    fn ended(&mut self, serial: u64, (place, blocks): (Place, u64)) {
+    fn ended(&mut self, serial: Serial, (place, blocks): (Place, u64)) {
         for i in 1..blocks {
             self.pending.remove(&place.plus(i).0);
         }
         let flight = self.flights.get_mut(&serial).expect("I1: it was in flight");
         flight.ended = true;
-        while self.flights.get(&(self.completed + 1)).is_some_and(|f| f.ended) {
-            self.completed += 1;
+        while self.flights.get(&self.completed.next()).is_some_and(|f| f.ended) {
+            self.completed = self.completed.next();
         }
         while self.durable < self.completed
-            && self.flights.get(&(self.durable + 1)).is_some_and(|f| f.fua)
+            && self.flights.get(&self.durable.next()).is_some_and(|f| f.fua)
         {
-            self.durable += 1;
+            self.durable = self.durable.next();
         }
         self.forget_flights();
     }
@@ -410,7 +410,7 @@ impl Inner {
     }
 
     /// Waits until all partials up to this serial have ended.
-    pub(crate) async fn wait_completed(&self, serial: u64) -> Result<(), DiskError> {
+    pub(crate) async fn wait_completed(&self, serial: Serial) -> Result<(), DiskError> {
         while self.state.borrow().completed < serial {
             self.check_failed()?;
             self.changed.wait().await;
@@ -420,7 +420,7 @@ impl Inner {
 
     /// Waits until all partials up to this serial are durable: by their own FUA, or by a flush that
     /// was issued after their ends (I1).
-    pub(crate) async fn wait_durable(&self, serial: u64) -> Result<(), DiskError> {
+    pub(crate) async fn wait_durable(&self, serial: Serial) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
             let covered = {

@@ -6,6 +6,7 @@ use crate::geometry::{BLOCK, BLOCK_BYTES, FIRST, Geometry, Place, SLOTS, SegNo};
 use crate::measure::Speed;
 use crate::policy::Lifespans;
 use crate::snapshot::Snapshots;
+use crate::summary::{Epoch, Serial};
 use crate::superblock::Superblock;
 use crate::totals::Totals;
 use env::{Block, Disk, DiskError, Durability};
@@ -110,8 +111,8 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
     };
     let body = checkpoint::Body {
         generation: 1,
-        serial: 0,
-        epoch: 0,
+        serial: Serial::default(),
+        epoch: Epoch::default(),
         stamp: 0,
         last_sum: 0,
         heads,

@@ -19,7 +19,7 @@ impl Body {
     /// Is it a body of a store of this shape? Errors: what of it is not.
     pub(crate) fn check(&self, g: &Geometry) -> Result<(), &'static str> {
         let must = |is_right: bool, what| if is_right { Ok(()) } else { Err(what) };
-        let counted = [self.generation, self.serial, self.epoch, self.stamp];
+        let counted = [self.generation, self.serial.0, self.epoch.0, self.stamp];
         must(counted.iter().all(|n| *n < COUNTED_MAX), "a counter")?;
         must(self.segments.len() == g.segments as usize, "the usage table's length")?;
         must(self.segments.iter().all(|s| s.is_possible(g, self.stamp)), "the usage table")?;
@@ -74,7 +74,7 @@ impl Run {
 impl Summary {
     /// Can a log of a store of this shape have it? Errors: what of it cannot be.
     pub(crate) fn check(&self, g: &Geometry) -> Result<(), &'static str> {
-        let counted = [self.serial, self.epoch, self.stamp];
+        let counted = [self.serial.0, self.epoch.0, self.stamp];
         if !counted.iter().all(|n| *n < COUNTED_MAX) {
             return Err("a counter");
         }

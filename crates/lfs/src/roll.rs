@@ -6,7 +6,7 @@ use crate::geometry::{Place, SegNo, Virt};
 use crate::possible::are_different;
 use crate::state::State;
 use crate::store::Inner;
-use crate::summary::{Entry, Summary, sum_of};
+use crate::summary::{Entry, Epoch, Serial, Summary, sum_of};
 use crate::table::{Base, damaged};
 use crate::usage::Use;
 use env::DiskError;
@@ -23,9 +23,9 @@ struct Candidate {
 
 /// How far the chain was followed.
 struct Chain {
-    serial: u64,
+    serial: Serial,
     sum: u32,
-    epoch: u64,
+    epoch: Epoch,
     heads: Vec<(SegNo, u32, SegNo)>,
 }
 
@@ -102,7 +102,7 @@ impl Inner {
             for (s, sum) in seen.iter().filter_map(|c| c.found.as_ref()).filter(|_| !forgotten) {
                 let linked = s.previous_sum == chain.sum && s.epoch >= chain.epoch
                     || self.plant == Some("stale-tail-joined");
-                let next = s.serial == chain.serial + 1 && usize::from(s.head) == h;
+                let next = s.serial == chain.serial.next() && usize::from(s.head) == h;
                 let newer = best.as_ref().is_none_or(|b| b.1.epoch < s.epoch);
                 if next && linked && newer {
                     best = Some((h, s.clone(), *sum));

@@ -16,6 +16,7 @@ use crate::plug::Deaths;
 use crate::policy::{Costs, Planner};
 use crate::snapshot::Snapshots;
 use crate::store::OpenOptions;
+use crate::summary::{Epoch, Serial};
 use crate::table::Table;
 use crate::totals::Totals;
 use crate::usage::Usage;
@@ -97,11 +98,11 @@ pub(crate) struct State {
     pub(crate) heads: Vec<Head>,
     pub(crate) placing: Placing,
     /// The last partial segment's serial, and its sum.
-    pub(crate) serial: u64,
+    pub(crate) serial: Serial,
     pub(crate) last_sum: u32,
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     /// The epoch of the newest checkpoint (I6).
-    pub(crate) epoch_durable: u64,
+    pub(crate) epoch_durable: Epoch,
     /// Blocks written by users since the store was made.
     pub(crate) stamp: u64,
     /// Between `begin_group` and `end_group`.
@@ -122,10 +123,10 @@ pub(crate) struct State {
     /// Contents that the disk does not have yet, by place.
     pub(crate) pending: IdMap<u64, Block>,
     pub(crate) ready: VecDeque<Ready>,
-    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) flights: BTreeMap<Serial, Flight>,
     /// All partials up to here have ended; are durable.
-    pub(crate) completed: u64,
-    pub(crate) durable: u64,
+    pub(crate) completed: Serial,
+    pub(crate) durable: Serial,
     pub(crate) flushing: bool,
     /// Where the table's next block goes.
     pub(crate) table_at: Option<(SegNo, u32)>,
@@ -172,10 +173,10 @@ impl State {
             reclaiming: false,
             heads: Vec::new(),
             placing: Placing::new(options.policy, geometry.user_heads()),
-            serial: 0,
+            serial: Serial::default(),
             last_sum: 0,
-            epoch: 0,
-            epoch_durable: 0,
+            epoch: Epoch::default(),
+            epoch_durable: Epoch::default(),
             stamp: 0,
             in_group: false,
             torn: false,
@@ -189,8 +190,8 @@ impl State {
             pending: IdMap::default(),
             ready: VecDeque::new(),
             flights: BTreeMap::new(),
-            completed: 0,
-            durable: 0,
+            completed: Serial::default(),
+            durable: Serial::default(),
             flushing: false,
             table_at: None,
             named: [BTreeSet::new(), BTreeSet::new()],

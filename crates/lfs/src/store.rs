@@ -165,10 +165,13 @@ impl Store {
         }
         if inner.plant == Some("serial-reset") {
             let s = &mut *inner.state.borrow_mut();
-            (s.serial, s.completed, s.durable) = (0, 0, 0);
+            (s.serial, s.completed, s.durable) = Default::default();
         }
         if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
-            inner.state.borrow_mut().epoch += 1;
+            {
+                let s = &mut *inner.state.borrow_mut();
+                s.epoch = s.epoch.next();
+            }
             inner.checkpoint().await.map_err(text)?;
             inner.start_reclaiming();
             inner.watch_what_is_empty();

@@ -22,12 +22,44 @@ use crate::codec::{Reader, Writer};
 use crate::geometry::{BLOCK_BYTES, Place, SegNo, Virt};
 use crate::patches::Range;
 use crate::snapshot::{NAME_BYTES_MAX, Snapshot};
+use std::fmt;
 
 const MAGIC: [u8; 4] = *b"CLFS";
 const HEADER: usize = 56;
 /// Bytes of entries in a summary.
 pub(crate) const ENTRIES_BYTES_MAX: usize = BLOCK_BYTES - HEADER;
 const GROUP_END: u8 = 1;
+
+/// A partial segment's number, over all heads and from 1 on: one with a higher serial was closed
+/// later, and recovery follows them one by one. It is at byte 8 of the summary; the checkpoint's
+/// body has that of the last partial that it covers.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Serial(pub(crate) u64);
+
+impl Serial {
+    /// The one of the partial that is closed next.
+    pub(crate) fn next(self) -> Serial {
+        Serial(self.0 + 1)
+    }
+}
+
+/// Numbers the openings for writing, from 1 on: a later one has a higher epoch. It is at byte 16 of
+/// the summary, and in the checkpoint's body.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct Epoch(pub(crate) u64);
+
+impl Epoch {
+    /// The next opening's.
+    pub(crate) fn next(self) -> Epoch {
+        Epoch(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// What one entry says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -138,8 +170,8 @@ fn snapshot(id: u64, made: u64, r: &mut Reader<'_>) -> Option<Snapshot> {
 /// A summary.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Summary {
-    pub(crate) serial: u64,
-    pub(crate) epoch: u64,
+    pub(crate) serial: Serial,
+    pub(crate) epoch: Epoch,
     /// Blocks users had written when it was closed.
     pub(crate) stamp: u64,
     pub(crate) place: Place,
@@ -159,7 +191,7 @@ impl Summary {
         payload: impl Iterator<Item = &'a [u8]>,
     ) -> (Vec<u8>, u32) {
         let mut w = Writer::default();
-        w.bytes(&MAGIC).u32(0).u64(self.serial).u64(self.epoch).u64(self.stamp);
+        w.bytes(&MAGIC).u32(0).u64(self.serial.0).u64(self.epoch.0).u64(self.stamp);
         w.u64(self.place.0).u32(self.previous_sum).u32(self.payload).u32(self.next.0);
         w.u16(self.entries.len() as u16).u8(self.head).u8(u8::from(self.group_end) * GROUP_END);
         assert_eq!(w.0.len(), HEADER);
@@ -180,7 +212,8 @@ impl Summary {
             return None;
         }
         let sum = r.u32()?;
-        let (serial, epoch, stamp, place) = (r.u64()?, r.u64()?, r.u64()?, Place(r.u64()?));
+        let (serial, epoch) = (Serial(r.u64()?), Epoch(r.u64()?));
+        let (stamp, place) = (r.u64()?, Place(r.u64()?));
         let (previous_sum, payload, next) = (r.u32()?, r.u32()?, SegNo(r.u32()?));
         let (count, head, flags) = (r.u16()?, r.u8()?, r.u8()?);
         let entries: Option<Vec<Entry>> = (0..count).map(|_| Entry::decode(&mut r)).collect();
@@ -237,8 +270,8 @@ mod tests {
             Entry::Moved { v: Virt(1 << 39), stamp: 1, from: Place(77) },
         ];
         let s = Summary {
-            serial: 5,
-            epoch: 2,
+            serial: Serial(5),
+            epoch: Epoch(2),
             stamp: 9,
             place: Place(40),
             previous_sum: 8,
