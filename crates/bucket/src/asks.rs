@@ -17,6 +17,7 @@
 //! Cost        for the writer a GET for each heartbeat. Asking: some ten requests.
 
 use crate::beat::Writer;
+use crate::object::{Epoch, Serial};
 use crate::store::{OpenOptions, Store};
 use env::{Bucket, BucketErrorKind, Env, Nanos};
 use std::rc::Rc;
@@ -44,7 +45,7 @@ pub enum Wish {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Asked {
     number: String,
-    epoch: u64,
+    epoch: Epoch,
     /// What it is.
     pub wish: Wish,
 }
@@ -55,12 +56,12 @@ impl Asked {
             Wish::Create(name) => ("create", name),
             Wish::Delete(name) => ("delete", name),
         };
-        format!("{}\n{:x}\n{verb}\n{name}\n", self.number, self.epoch).into_bytes()
+        format!("{}\n{:x}\n{verb}\n{name}\n", self.number, self.epoch.0.0).into_bytes()
     }
     fn decode(raw: &[u8]) -> Option<Asked> {
         let mut lines = std::str::from_utf8(raw).ok()?.lines();
         let number = lines.next().filter(|n| n.bytes().all(|b| b.is_ascii_hexdigit()))?.to_owned();
-        let epoch = u64::from_str_radix(lines.next()?, 16).ok()?;
+        let epoch = Epoch(Serial(u64::from_str_radix(lines.next()?, 16).ok()?));
         let (verb, name) = (lines.next()?, lines.next()?.to_owned());
         let wish = match verb {
             "create" => Wish::Create(name),
@@ -176,7 +177,7 @@ mod tests {
     #[test]
     fn what_was_encoded_is_decoded() {
         for wish in [Wish::Create("a b".into()), Wish::Delete("c".into())] {
-            let asked = Asked { number: "0f".into(), epoch: 77, wish };
+            let asked = Asked { number: "0f".into(), epoch: Epoch(Serial(77)), wish };
             assert_eq!(Asked::decode(&asked.encode()), Some(asked));
         }
         assert_eq!(Asked::decode(b"../x\n7\ncreate\na\n"), None, "a number is one name");

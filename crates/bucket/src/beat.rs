@@ -3,7 +3,7 @@
 //! over touches nobody else's.
 
 use crate::chain::{Trouble, heads_of};
-use crate::object::name;
+use crate::object::{Epoch, Serial, name};
 use crate::steady::{PATIENCE, PAUSE};
 use crate::store::{Inner, Store};
 use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Nanos};
@@ -22,7 +22,7 @@ pub struct Writer {
     /// It has ended, and lets go.
     pub closed: bool,
     /// Its log is acknowledged up to this serial.
-    pub end: u64,
+    pub end: Serial,
 }
 
 impl Writer {
@@ -41,19 +41,19 @@ impl Writer {
         };
         let count = lines.next()?.parse().ok()?;
         let name = lines.next()?.to_owned();
-        let end = lines.next()?.parse().ok()?;
+        let end = Serial(lines.next()?.parse().ok()?);
         Some(Writer { name, count, closed, end })
     }
 
     /// What the writer of an epoch has said last; None: nothing that can be read.
-    pub(crate) async fn of(bucket: &Rc<dyn Bucket>, epoch: u64) -> Option<Writer> {
+    pub(crate) async fn of(bucket: &Rc<dyn Bucket>, epoch: Epoch) -> Option<Writer> {
         Writer::look(bucket, epoch).await.ok()?
     }
 
     /// The same. Errors: the bucket could not be asked.
     pub(crate) async fn look(
         bucket: &Rc<dyn Bucket>,
-        epoch: u64,
+        epoch: Epoch,
     ) -> Result<Option<Writer>, BucketError> {
         match bucket.get(&beat_name(epoch), None).await {
             Ok(raw) => Ok(Writer::decode(&raw)),
@@ -63,8 +63,8 @@ impl Writer {
     }
 }
 
-fn beat_name(epoch: u64) -> String {
-    format!("{BEATS}{epoch:016x}")
+fn beat_name(Epoch(Serial(fence)): Epoch) -> String {
+    format!("{BEATS}{fence:016x}")
 }
 
 impl Inner {
@@ -112,7 +112,8 @@ impl Inner {
         let (epoch, serials) = {
             let s = self.state.borrow();
             let unsent = s.ready.front().copied().unwrap_or(s.next);
-            (s.epoch, (s.acknowledged + 1..=unsent).collect::<Vec<_>>())
+            let serials = (s.acknowledged.next().0..=unsent.0).map(Serial);
+            (s.epoch, serials.collect::<Vec<_>>())
         };
         let heads = heads_of(&self.bucket, &self.shape, &serials).await;
         for (serial, found) in serials.into_iter().zip(heads) {
@@ -184,7 +185,8 @@ mod tests {
 
     #[test]
     fn what_was_encoded_is_decoded() {
-        let w = Writer { name: "host a, process 7".into(), count: 9, closed: false, end: 77 };
+        let (name, end) = ("host a, process 7".into(), Serial(77));
+        let w = Writer { name, count: 9, closed: false, end };
         assert_eq!(Writer::decode(&w.encode()), Some(w.clone()));
         let w = Writer { closed: true, ..w };
         assert_eq!(Writer::decode(&w.encode()), Some(w));

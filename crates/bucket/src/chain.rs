@@ -5,7 +5,7 @@ use crate::STANDBY_PLANT;
 use crate::all::{TOGETHER, all};
 use crate::fence::was_deleted;
 use crate::notes::Notes;
-use crate::object::{Decoded, HEAD_GUESS, Head, Kind, LOG, name, serial_of};
+use crate::object::{Decoded, Epoch, HEAD_GUESS, Head, Kind, LOG, Serial, name, serial_of};
 use crate::possible;
 use crate::state::Table;
 use crate::volume::Shape;
@@ -17,20 +17,20 @@ use std::rc::Rc;
 pub(crate) struct Chain {
     pub(crate) table: Table,
     /// The checkpoint it began with; 0: none.
-    pub(crate) checkpoint: u64,
-    pub(crate) epoch: u64,
+    pub(crate) checkpoint: Serial,
+    pub(crate) epoch: Epoch,
     /// Who began that epoch.
     pub(crate) writer: String,
     /// The last valid object, and its sum.
-    pub(crate) last: (u64, u32),
+    pub(crate) last: (Serial, u32),
     /// The first serial that is absent.
-    pub(crate) next: u64,
+    pub(crate) next: Serial,
     /// Objects behind the checkpoint.
     pub(crate) rolled: u64,
     /// The newest checkpoint among them: the table has what nobody needs since. 0: none.
-    pub(crate) newer: u64,
+    pub(crate) newer: Serial,
     /// The serials that are there: all, or those from where the log was followed on.
-    pub(crate) listed: BTreeSet<u64>,
+    pub(crate) listed: BTreeSet<Serial>,
     pub(crate) is_listed_whole: bool,
     /// What the groups of late were noted as.
     pub(crate) notes: Notes,
@@ -68,7 +68,7 @@ pub(crate) type Reader<'a> = &'a mut dyn FnMut(&Found, &[u8]);
 async fn beginning_of(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    (serial, want): (u64, u64),
+    (serial, want): (Serial, u64),
 ) -> Result<(Found, Vec<u8>), Trouble> {
     let name = name(serial);
     let mut more = want;
@@ -89,7 +89,7 @@ async fn beginning_of(
 }
 
 /// An object says what none can say.
-fn damaged(serial: u64, field: &str) -> Trouble {
+fn damaged(serial: Serial, field: &str) -> Trouble {
     Trouble::Wrong(format!("{} is damaged: {field} is wrong", name(serial)))
 }
 
@@ -97,7 +97,7 @@ fn damaged(serial: u64, field: &str) -> Trouble {
 pub(crate) async fn head_of(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    serial: u64,
+    serial: Serial,
 ) -> Result<Found, Trouble> {
     beginning_of(bucket, shape, (serial, HEAD_GUESS)).await.map(|(found, _)| found)
 }
@@ -106,11 +106,11 @@ pub(crate) async fn head_of(
 pub(crate) async fn heads_of(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    serials: &[u64],
+    serials: &[Serial],
 ) -> Vec<Result<Found, Trouble>> {
     let mut heads = Vec::new();
     for some in serials.chunks(TOGETHER) {
-        let one = |s: &u64| -> env::Local<'_, _> { Box::pin(head_of(bucket, shape, *s)) };
+        let one = |s: &Serial| -> env::Local<'_, _> { Box::pin(head_of(bucket, shape, *s)) };
         heads.extend(all(some.iter().map(one).collect()).await);
     }
     heads
@@ -119,11 +119,11 @@ pub(crate) async fn heads_of(
 /// The serials that are there behind this one.
 pub(crate) async fn list(
     bucket: &Rc<dyn Bucket>,
-    after: u64,
-) -> Result<BTreeSet<u64>, BucketError> {
-    let after = if after == 0 { String::new() } else { name(after) };
+    after: Serial,
+) -> Result<BTreeSet<Serial>, BucketError> {
+    let after = if after == Serial::NONE { String::new() } else { name(after) };
     let names = bucket.list(LOG, &after).await?;
-    let all: BTreeSet<u64> = names.iter().filter_map(|n| serial_of(n)).collect();
+    let all: BTreeSet<Serial> = names.iter().filter_map(|n| serial_of(n)).collect();
     match all.last().filter(|s| **s >= possible::SERIALS_END) {
         None => Ok(all),
         Some(serial) => Err(BucketError {
@@ -140,13 +140,13 @@ impl Chain {
     pub(crate) fn empty(shape: &Shape, plant: Option<&'static str>) -> Chain {
         Chain {
             table: Table::new(shape.blocks, plant),
-            checkpoint: 0,
-            epoch: 0,
+            checkpoint: Serial::NONE,
+            epoch: Epoch::FIRST,
             writer: String::new(),
-            last: (0, 0),
-            next: 1,
+            last: (Serial::NONE, 0),
+            next: Serial::NONE.next(),
             rolled: 0,
-            newer: 0,
+            newer: Serial::NONE,
             listed: BTreeSet::new(),
             is_listed_whole: true,
             notes: Notes::default(),
@@ -159,7 +159,7 @@ impl Chain {
         shape: &Shape,
         plant: Option<&'static str>,
     ) -> Result<Chain, Trouble> {
-        let listed = list(bucket, 0).await?;
+        let listed = list(bucket, Serial::NONE).await?;
         let mut chain = Chain::begin(bucket, shape, (listed, plant)).await?;
         chain.go_to_end(bucket, shape, plant).await?;
         Ok(chain)
@@ -172,9 +172,9 @@ impl Chain {
         mut self,
         bucket: &Rc<dyn Bucket>,
         shape: &Shape,
-        (end, plant): (u64, Option<&'static str>),
+        (end, plant): (Serial, Option<&'static str>),
     ) -> Result<Chain, Trouble> {
-        if self.last.0 > 0 {
+        if self.last.0 > Serial::NONE {
             // What is there as long as nothing newer is (I7).
             let (_, sum, _) = head_of(bucket, shape, self.last.0).await?;
             if sum != self.last.1 {
@@ -196,7 +196,7 @@ impl Chain {
         self.go_on(bucket, shape, plant).await?;
         // No more is under way beyond the end (I3): what is there was put behind something that was
         // deleted.
-        if self.listed.range(self.next + shape.window..).next().is_some() {
+        if self.listed.range(self.next.plus(shape.window)..).next().is_some() {
             return Err(Trouble::Again);
         }
         self.look_at_its_fence(bucket, (shape, plant)).await
@@ -228,7 +228,7 @@ impl Chain {
     ) -> Result<(), Trouble> {
         while self.listed.contains(&self.next) {
             let there = self.listed.range(self.next..);
-            let some: Vec<u64> = there.take(TOGETHER).copied().collect();
+            let some: Vec<Serial> = there.take(TOGETHER).copied().collect();
             self.take(bucket, (shape, plant), (&some, HEAD_GUESS, &mut |_, _| ())).await?;
         }
         Ok(())
@@ -242,19 +242,19 @@ impl Chain {
         &mut self,
         bucket: &Rc<dyn Bucket>,
         (shape, plant): (&Shape, Option<&'static str>),
-        (end, (want, reader)): (u64, (u64, Reader<'_>)),
+        (end, (want, reader)): (Serial, (u64, Reader<'_>)),
     ) -> Result<(), Trouble> {
         let mut together = 1;
         loop {
-            let some: Vec<u64> = (self.next..self.next.saturating_add(together)).collect();
+            let some: Vec<Serial> = (0..together).map(|n| self.next.plus(n)).collect();
             match self.take(bucket, (shape, plant), (&some, want, reader)).await {
                 Ok(()) => together = (2 * together).min(TOGETHER as u64),
                 Err(Trouble::Again) if self.next > end => break,
                 Err(trouble) => return Err(trouble),
             }
         }
-        if self.newer > 0 {
-            (self.checkpoint, self.newer, self.rolled) = (self.newer, 0, 0);
+        if self.newer > Serial::NONE {
+            (self.checkpoint, self.newer, self.rolled) = (self.newer, Serial::NONE, 0);
             self.take_checkpoint(bucket, (shape, plant)).await?;
             // Behind a checkpoint there is at most what came while it was read, and what was read.
             Box::pin(self.go_on_asking(bucket, (shape, plant), (end, (want, reader)))).await?;
@@ -268,10 +268,10 @@ impl Chain {
         &mut self,
         bucket: &Rc<dyn Bucket>,
         (shape, plant): (&Shape, Option<&'static str>),
-        (serials, want, reader): (&[u64], u64, Reader<'_>),
+        (serials, want, reader): (&[Serial], u64, Reader<'_>),
     ) -> Result<(), Trouble> {
         let one =
-            |s: &u64| -> env::Local<'_, _> { Box::pin(beginning_of(bucket, shape, (*s, want))) };
+            |s: &Serial| -> env::Local<'_, _> { Box::pin(beginning_of(bucket, shape, (*s, want))) };
         let read = all(serials.iter().map(one).collect()).await;
         for (read, serial) in read.into_iter().zip(serials) {
             if *serial == self.next {
@@ -291,11 +291,11 @@ impl Chain {
     async fn begin(
         bucket: &Rc<dyn Bucket>,
         shape: &Shape,
-        (listed, plant): (BTreeSet<u64>, Option<&'static str>),
+        (listed, plant): (BTreeSet<Serial>, Option<&'static str>),
     ) -> Result<Chain, Trouble> {
-        let newest: Vec<u64> =
+        let newest: Vec<Serial> =
             listed.iter().rev().take(shape.window as usize + 1).copied().collect();
-        let mut checkpoint = 0;
+        let mut checkpoint = Serial::NONE;
         for found in heads_of(bucket, shape, &newest).await {
             let head = match found {
                 Ok((head, ..)) => head,
@@ -310,7 +310,7 @@ impl Chain {
             checkpoint = checkpoint.max(known);
         }
         let mut chain = Chain { checkpoint, listed, ..Chain::empty(shape, plant) };
-        if checkpoint > 0 {
+        if checkpoint > Serial::NONE {
             chain.take_checkpoint(bucket, (shape, plant)).await?;
         }
         Ok(chain)
@@ -342,7 +342,7 @@ impl Chain {
         self.table = Table::decode(nothing, (head.serial, body)).map_err(damaged)?;
         self.table.apply(&head, bytes);
         (self.epoch, self.last) = (head.epoch, (head.serial, sum));
-        self.next = head.serial + 1;
+        self.next = head.serial.next();
         self.notes.found(&head);
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Chain {
         void_accepted: bool,
     ) -> Result<(), Trouble> {
         let is_fence = head.kind == Kind::Fence;
-        let epoch = if is_fence { head.serial } else { self.epoch };
+        let epoch = if is_fence { Epoch(head.serial) } else { self.epoch };
         if (head.previous != self.last || head.epoch != epoch) && !void_accepted {
             let why = "it does not go on where the log ends before it";
             return Err(Trouble::Wrong(format!("{} is not valid: {why}", name(head.serial))));
@@ -365,7 +365,7 @@ impl Chain {
         (self.last, self.epoch) = ((head.serial, sum), epoch);
         self.notes.found(&head);
         self.rolled += u64::from(!is_fence);
-        self.next = head.serial + if is_fence && !void_accepted { window } else { 1 };
+        self.next = head.serial.plus(if is_fence && !void_accepted { window } else { 1 });
         if is_fence {
             self.writer = head.writer;
         }

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::clone::{can_be, inherited};
-use crate::object::{HEAD_BYTES_MAX, Kind, Said, name};
+use crate::object::{HEAD_BYTES_MAX, Kind, Said, Serial, name};
 use crate::possible::BLOCKS_END;
 use crate::snapshot::BITS;
 use crate::state::{Info, State, Table, parts};
@@ -31,11 +31,11 @@ impl Table {
         let mut w = Writer::default();
         w.u32(self.objects.len() as u32);
         for (serial, info) in &self.objects {
-            w.u64(*serial).u32(info.head_bytes).u32(info.blocks);
+            w.u64(serial.0).u32(info.head_bytes).u32(info.blocks);
         }
         w.u32(self.fences.len() as u32);
         for serial in &self.fences {
-            w.u64(*serial);
+            w.u64(serial.0);
         }
         let told = || self.extents.iter().filter(|e| e.place.is_some() || self.is_hole(e));
         w.u64(told().count() as u64);
@@ -50,11 +50,12 @@ impl Table {
     /// cannot be.
     pub(crate) fn decode(
         mut table: Table,
-        (serial, raw): (u64, &[u8]),
+        (serial, raw): (Serial, &[u8]),
     ) -> Result<Table, &'static str> {
         let r = &mut Reader(raw);
         table.decode_objects(r, serial).ok_or("an object in its table")?;
-        let next = |r: &mut Reader<'_>| r.u64().filter(|fence| (1..serial).contains(fence));
+        let may_be = |fence: &Serial| (Serial(1)..serial).contains(fence);
+        let next = |r: &mut Reader<'_>| r.u64().map(Serial).filter(may_be);
         let short = "a fence in its table";
         for _ in 0..r.u32().ok_or(short)? {
             let fence = next(r).filter(|f| table.fences.last() < Some(f)).ok_or(short)?;
@@ -71,10 +72,10 @@ impl Table {
     }
 
     /// The objects, in their order, all before the checkpoint.
-    fn decode_objects(&mut self, r: &mut Reader<'_>, before: u64) -> Option<()> {
-        let mut last = 0;
+    fn decode_objects(&mut self, r: &mut Reader<'_>, before: Serial) -> Option<()> {
+        let mut last = Serial::NONE;
         for _ in 0..r.u32()? {
-            let (serial, head_bytes, blocks) = (r.u64()?, r.u32()?, r.u32()?);
+            let (serial, head_bytes, blocks) = (Serial(r.u64()?), r.u32()?, r.u32()?);
             let can_be = last < serial
                 && serial < before
                 && head_bytes as usize <= HEAD_BYTES_MAX
@@ -116,9 +117,9 @@ impl Table {
 impl State {
     /// The table as it is becomes the next object. Returns its serial, and the objects that nobody
     /// needs once it is acknowledged.
-    fn seal_checkpoint(&mut self, shape: &Shape, nonce: u64) -> (u64, Vec<u64>) {
-        let is_dead = |(serial, info): (&u64, &Info)| (info.live == 0).then_some(*serial);
-        let dead: Vec<u64> = self.table.objects.iter().filter_map(is_dead).collect();
+    fn seal_checkpoint(&mut self, shape: &Shape, nonce: u64) -> (Serial, Vec<Serial>) {
+        let is_dead = |(serial, info): (&Serial, &Info)| (info.live == 0).then_some(*serial);
+        let dead: Vec<Serial> = self.table.objects.iter().filter_map(is_dead).collect();
         for serial in &dead {
             self.table.objects.remove(serial);
         }
@@ -177,7 +178,7 @@ impl Inner {
         }
         self.delete_later(dead).await;
         if self.plant == Some("fence-deleted") {
-            let fences: Vec<u64> = self.state.borrow().table.fences.iter().copied().collect();
+            let fences: Vec<Serial> = self.state.borrow().table.fences.iter().copied().collect();
             self.delete(&fences).await;
         }
         self.clean_if_due();
@@ -186,7 +187,7 @@ impl Inner {
 
     /// Deletes objects that an acknowledged checkpoint does not need, when nobody who follows the
     /// log within the usual bound needs them any more.
-    async fn delete_later(self: &Rc<Self>, serials: Vec<u64>) {
+    async fn delete_later(self: &Rc<Self>, serials: Vec<Serial>) {
         let keep = self.options.pace.keep;
         if keep.0 == 0 {
             return self.delete(&serials).await;
@@ -219,7 +220,7 @@ impl Inner {
     ///
     /// One request at a time, and not all of the time: a store has a user's requests to answer, and
     /// what a killed writer has left may be many thousands.
-    pub(crate) async fn delete(&self, serials: &[u64]) {
+    pub(crate) async fn delete(&self, serials: &[Serial]) {
         let batches = serials.len().div_ceil(DELETED_AT_ONCE);
         for (some, n) in serials.chunks(DELETED_AT_ONCE).zip(1..) {
             let began = self.env.now();
@@ -240,13 +241,13 @@ mod tests {
     #[test]
     fn a_table_is_decoded_as_it_was() {
         let mut t = Table::new(100, None);
-        t.objects.insert(3, Info { head_bytes: 200, blocks: 9, live: 5 });
-        t.fences.insert(2);
-        let place = crate::state::place(3, 2);
+        t.objects.insert(Serial(3), Info { head_bytes: 200, blocks: 9, live: 5 });
+        t.fences.insert(Serial(2));
+        let place = crate::state::place(Serial(3), 2);
         t.extents.set(Extent { v: Virt(70), n: 5, place: Some(place) });
         t.extents.set(Extent { v: Virt(90), n: 5, place: None });
         let raw = t.encode();
-        let decode = |raw: &[u8]| Table::decode(Table::new(100, None), (9, raw));
+        let decode = |raw: &[u8]| Table::decode(Table::new(100, None), (Serial(9), raw));
         let back = decode(&raw).unwrap();
         assert_eq!((&back.objects, &back.fences), (&t.objects, &t.fences));
         assert_eq!((back.place(72), back.place(90)), (Some(Place(place.0 + 2)), None));

@@ -5,7 +5,7 @@
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
 use crate::chain::{Trouble, head_of, list};
-use crate::object::{Head, name};
+use crate::object::{Head, Serial, name};
 use crate::prices::Prices;
 use crate::state::{Gathered, Info, place};
 use crate::store::{Inner, Store};
@@ -102,9 +102,9 @@ impl Inner {
 
     /// Empties at most so many objects, those first that are most worth what it costs.
     async fn clean(self: &Rc<Self>, objects: usize, prices: &Prices) -> Result<usize, DiskError> {
-        let victims: Vec<u64> = {
+        let victims: Vec<Serial> = {
             let s = self.state.borrow();
-            let sparse = |(serial, info): (&u64, &Info)| {
+            let sparse = |(serial, info): (&Serial, &Info)| {
                 let share = u64::from(info.live) * 100 / u64::from(info.blocks.max(1));
                 let may_be = info.live > 0 && share < FULL_PERCENT && *serial <= s.acknowledged;
                 let worth = may_be.then(|| worth(info, prices)).flatten()?;
@@ -124,7 +124,7 @@ impl Inner {
     }
 
     /// Writes an object's live blocks again.
-    async fn empty(self: &Rc<Self>, serial: u64) -> Result<(), DiskError> {
+    async fn empty(self: &Rc<Self>, serial: Serial) -> Result<(), DiskError> {
         let (head, ..) = match head_of(&self.bucket, &self.shape, serial).await {
             Ok(found) => found,
             Err(Trouble::Again) => return Ok(()), // it died meanwhile
@@ -161,7 +161,7 @@ impl Inner {
 
     /// Reads an object's live blocks into memory, run by run, several at the same time. What is
     /// between two runs is read with them where that costs less than another request.
-    async fn read_live(&self, serial: u64, head: &Head) {
+    async fn read_live(&self, serial: Serial, head: &Head) {
         let runs = {
             let s = self.state.borrow();
             let Some(info) = s.table.objects.get(&serial) else { return };
@@ -182,25 +182,25 @@ impl Inner {
 
     /// Takes away what lies below the newest checkpoint and is in no table, as a task.
     /// `there`: the serials that were there when the log was followed, if all were listed then.
-    pub(crate) fn start_collecting(self: &Rc<Self>, there: Option<BTreeSet<u64>>) {
+    pub(crate) fn start_collecting(self: &Rc<Self>, there: Option<BTreeSet<Serial>>) {
         // As the table is before anything is written: nothing dead is missing in it yet (I7).
         let (kept, checkpoint) = {
             let s = self.state.borrow();
             let kept = s.table.objects.keys().chain(&s.table.fences).copied();
-            (kept.collect::<BTreeSet<u64>>(), s.checkpoint)
+            (kept.collect::<BTreeSet<Serial>>(), s.checkpoint)
         };
         let store = self.clone();
         self.env.spawn("garbage", async move {
             store.env.sleep(store.options.pace.keep).await;
             let there = match there {
                 Some(there) => there,
-                None => match list(&store.bucket, 0).await {
+                None => match list(&store.bucket, Serial::NONE).await {
                     Ok(there) => there,
                     // Whoever opens the volume next finds it.
                     Err(e) => return tracing::warn!("garbage is not looked for: {e}"),
                 },
             };
-            let garbage: Vec<u64> =
+            let garbage: Vec<Serial> =
                 there.range(..checkpoint).filter(|n| !kept.contains(n)).copied().collect();
             store.delete(&garbage).await;
         });

@@ -6,7 +6,7 @@ use crate::beat::Writer;
 use crate::chain::{Chain, Trouble, head_of, heads_of, list};
 use crate::near::Near;
 use crate::near_open::Standing;
-use crate::object::{Head, Kind, name};
+use crate::object::{Epoch, Head, Kind, Serial, name};
 use crate::read::Cache;
 use crate::store::OpenOptions;
 use crate::tail::Tail;
@@ -43,7 +43,7 @@ pub(crate) async fn take(
     shape: &Shape,
     (options, near, cache): (&OpenOptions, Option<&Near>, &Cache),
 ) -> Result<(Chain, Taken), String> {
-    let (mut silent, mut followed): (_, Option<(Chain, u64)>) = (None, None);
+    let (mut silent, mut followed): (_, Option<(Chain, Serial)>) = (None, None);
     for _ in 0..TRIES {
         let chain = match followed.take() {
             Some((chain, end)) => chain.resume(bucket, shape, (end, options.plant)).await,
@@ -58,7 +58,7 @@ pub(crate) async fn take(
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
         };
         let is_ours = near.is_some_and(|n| n.has_put(chain.last));
-        let new = chain.epoch > 0 && silent != Some(chain.epoch);
+        let new = chain.epoch > Epoch::FIRST && silent != Some(chain.epoch);
         // Who has its near log is the writer: the one before has let go of that.
         if new && !is_ours && options.take_over != TakeOver::Insist {
             silent = Some(chain.epoch);
@@ -128,8 +128,8 @@ pub(crate) fn who(writer: &str) -> &str {
 }
 
 /// What the writer of an epoch may have in a near log, for a person.
-async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: u64) -> Option<Unseen> {
-    let (head, ..) = head_of(bucket, shape, epoch).await.ok()?;
+async fn unseen(bucket: &Rc<dyn Bucket>, shape: &Shape, epoch: Epoch) -> Option<Unseen> {
+    let (head, ..) = head_of(bucket, shape, epoch.0).await.ok()?;
     let (writer, near) = head.writer.split_once(NEAR)?;
     if Writer::of(bucket, epoch).await.is_some_and(|w| w.closed) {
         return None;
@@ -147,7 +147,7 @@ struct Heard {
     /// How often it was.
     times: Cell<u64>,
     /// So far its log goes, by its own word.
-    end: Cell<u64>,
+    end: Cell<Serial>,
     /// There is nothing more to be heard.
     is_over: Cell<bool>,
     news: Notify,
@@ -155,7 +155,7 @@ struct Heard {
 
 impl Heard {
     fn of(&self, writer: Option<&Writer>) {
-        self.end.set(writer.map_or(0, |w| w.end).max(self.end.get()));
+        self.end.set(writer.map_or(Serial::NONE, |w| w.end).max(self.end.get()));
         self.times.set(self.times.get() + 1);
         self.news.wake_all();
     }
@@ -168,7 +168,7 @@ async fn wait_for_silence(
     env: &Env,
     (chain, tail): (&mut Chain, Tail<'_>),
     options: &OpenOptions,
-) -> Result<u64, String> {
+) -> Result<Serial, String> {
     let (bucket, epoch) = (tail.bucket, chain.epoch);
     if let TakeOver::Wait = options.take_over {
         tracing::info!("standing by: epoch {} is {}'s", chain.epoch, chain.writer);
@@ -200,7 +200,7 @@ async fn wait_for_silence(
 /// Returns when the writer of an epoch was not heard of for so long.
 async fn silence(
     env: &Env,
-    (bucket, epoch): (&Rc<dyn Bucket>, u64),
+    (bucket, epoch): (&Rc<dyn Bucket>, Epoch),
     (options, told): (&OpenOptions, &Heard),
 ) -> Result<(), String> {
     let mut last = Writer::of(bucket, epoch).await;
@@ -256,7 +256,7 @@ async fn fence(
     let head = Head {
         kind: Kind::Fence,
         serial,
-        epoch: serial,
+        epoch: Epoch(serial),
         previous: chain.last,
         checkpoint: chain.checkpoint,
         nonce: env.random(),
@@ -295,21 +295,22 @@ async fn fence(
         near.confirm(began);
     }
     chain.table.fences.insert(serial);
-    (chain.last, chain.epoch) = ((serial, sum), serial);
-    chain.next = serial + shape.window;
+    (chain.last, chain.epoch) = ((serial, sum), Epoch(serial));
+    chain.next = serial.plus(shape.window);
     Ok(Some(chain))
 }
 
 /// Who has put fences: the epoch that each begins and its writer, in their order. One that was put
 /// under a name that had been used before is among them, and begins none (I8). Errors: there is no
 /// volume, or the bucket's.
-pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(u64, String)>, String> {
+pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(Epoch, String)>, String> {
     let shape = Shape::of(bucket).await?;
-    let serials: Vec<u64> = list(bucket, 0).await.map_err(|e| e.to_string())?.into_iter().collect();
+    let there = list(bucket, Serial::NONE).await.map_err(|e| e.to_string())?;
+    let serials: Vec<Serial> = there.into_iter().collect();
     let mut fences = Vec::new();
     for found in heads_of(bucket, &shape, &serials).await {
         match found {
-            Ok((head, ..)) if head.kind == Kind::Fence => fences.push((head.serial, head.writer)),
+            Ok((head, ..)) if head.kind == Kind::Fence => fences.push((head.epoch, head.writer)),
             // What is gone meanwhile was no fence (I7).
             Ok(_) | Err(Trouble::Again) => (),
             Err(Trouble::Wrong(why) | Trouble::Unknown(why)) => return Err(why),
@@ -322,13 +323,13 @@ pub async fn writers(bucket: &Rc<dyn Bucket>) -> Result<Vec<(u64, String)>, Stri
 pub(crate) async fn was_deleted(
     bucket: &Rc<dyn Bucket>,
     shape: &Shape,
-    serial: u64,
+    serial: Serial,
 ) -> Result<bool, String> {
     let text = |e: env::BucketError| e.to_string();
     let mut behind = list(bucket, serial).await.map_err(text)?;
     loop {
         // Its own writer has no more than a window under way behind it (I3).
-        if behind.range(serial + 2 * shape.window..).next().is_some() {
+        if behind.range(serial.plus(2 * shape.window)..).next().is_some() {
             return Ok(true);
         }
         match what_lies_behind(bucket, (shape, serial), &behind).await? {
@@ -362,15 +363,16 @@ enum Behind {
 /// killed then.
 async fn what_lies_behind(
     bucket: &Rc<dyn Bucket>,
-    (shape, fence): (&Shape, u64),
-    serials: &BTreeSet<u64>,
+    (shape, fence): (&Shape, Serial),
+    serials: &BTreeSet<Serial>,
 ) -> Result<Behind, String> {
-    let behind: Vec<u64> = serials.iter().copied().collect();
+    let behind: Vec<Serial> = serials.iter().copied().collect();
     let mut shown = Behind::Nothing;
     for found in heads_of(bucket, shape, &behind).await {
         match found {
             Ok((head, ..)) => {
-                let is_foreign = head.serial >= fence + shape.window && head.epoch != fence;
+                let is_foreign =
+                    head.serial >= fence.plus(shape.window) && head.epoch != Epoch(fence);
                 if head.kind == Kind::Checkpoint || is_foreign {
                     return Ok(Behind::Deletion);
                 }

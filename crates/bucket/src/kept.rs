@@ -5,12 +5,13 @@
 //! It reads no contents.
 
 use crate::chain::head_of;
+use crate::object::Serial;
 use crate::store::Inner;
 
 impl Inner {
     /// What tells the object of this serial from all others that have had its name. None: nobody
     /// keeps anything, or that is not known, and the bucket is asked.
-    pub(crate) async fn kept_as(&self, serial: u64) -> Option<[u8; 16]> {
+    pub(crate) async fn kept_as(&self, serial: Serial) -> Option<[u8; 16]> {
         if !self.options.kept {
             return None;
         }

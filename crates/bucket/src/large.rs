@@ -33,7 +33,7 @@ async fn made(env: &Env) -> Objects {
         let first = s.next;
         let each = BLOCKS / OBJECTS;
         for i in 0..OBJECTS {
-            let (serial, v) = (first + i, i * each);
+            let (serial, v) = (first.plus(i), i * each);
             let n = if i + 1 == OBJECTS { BLOCKS - v } else { each } as u32;
             s.table.objects.insert(serial, Info { head_bytes: 21_568, blocks: n, live: n });
             // Two runs in each, as after some time.
@@ -43,14 +43,14 @@ async fn made(env: &Env) -> Objects {
                 s.table.extents.set(Extent { v: Virt(v + from), n, place });
             }
         }
-        s.next += OBJECTS;
-        s.acknowledged = s.next - 1;
+        s.next = first.plus(OBJECTS);
+        s.acknowledged = s.next.before();
         s.since = (1, 0);
         first
     };
     store.close().await.unwrap();
     let mut objects = bucket.objects();
-    objects.extend((first..first + OBJECTS).map(|serial| (name(serial), [0; 8][..].into())));
+    objects.extend((0..OBJECTS).map(|i| (name(first.plus(i)), [0; 8][..].into())));
     objects
 }
 

@@ -103,6 +103,7 @@ pub use fence::{TakeOver, writers};
 pub use make::{FormatOptions, Making, format};
 pub use near::{NEAR_PLANTS, NearOptions};
 pub use near_open::NEAR_BYTES_MIN;
+pub use object::{Epoch, Serial};
 pub use prices::{Prices, TABLES as PRICE_TABLES};
 pub use snapshot_disk::SnapshotDisk;
 pub use state::Stats;

@@ -31,7 +31,7 @@
 
 use crate::at_rest::{AtRest, Sealer};
 use crate::near_record::{Record, room_of};
-use crate::object::Head;
+use crate::object::{Head, Serial};
 use crate::store::Inner;
 use env::{Disk, DiskError, DiskErrorKind, Env, Nanos};
 use lfs::Group;
@@ -75,7 +75,7 @@ pub(crate) struct Book {
     /// Groups that the bucket is not known to have: where they are, and since when.
     pub(crate) groups: BTreeMap<u64, (Lsn, Nanos)>,
     /// Marks by serial and sum: where they are, and the last group.
-    pub(crate) marks: BTreeMap<(u64, u32), (Lsn, u64)>,
+    pub(crate) marks: BTreeMap<(Serial, u32), (Lsn, u64)>,
     /// The highest number of a group.
     pub(crate) last: u64,
     confirmed: Nanos,
@@ -139,7 +139,7 @@ impl Near {
     }
 
     /// Announces an object, durably (N2). Errors: the log's.
-    pub(crate) async fn mark(&self, object: (u64, u32), upto: u64) -> Result<(), DiskError> {
+    pub(crate) async fn mark(&self, object: (Serial, u32), upto: u64) -> Result<(), DiskError> {
         let (serial, sum) = object;
         let lsn = self.put(&Record::Mark { serial, sum, upto }.encode(self.epoch, None)).await?;
         self.book.borrow_mut().marks.insert(object, (lsn, upto));
@@ -164,7 +164,7 @@ impl Near {
     }
 
     /// The bucket has all groups up to `put`, and all objects up to `serial` (N3).
-    fn uploaded(&self, put: u64, serial: u64) {
+    fn uploaded(&self, put: u64, serial: Serial) {
         let mut book = self.book.borrow_mut();
         book.groups = book.groups.split_off(&(put + 1));
         let Some((newest, at)) = book.marks.range(..=(serial, u32::MAX)).next_back() else {

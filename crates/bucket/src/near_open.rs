@@ -7,7 +7,7 @@ use crate::chain::{Chain, Trouble, head_of};
 use crate::fence::who;
 use crate::near::{Book, Near, NearOptions, failed};
 use crate::near_record::{Record, group_of};
-use crate::object::name;
+use crate::object::{Serial, name};
 use crate::store::{Inner, Store};
 use crate::volume::Shape;
 use env::{Block, Bucket, Env};
@@ -112,7 +112,7 @@ impl Near {
     }
 
     /// Is the chain's last object one that this machine has put?
-    pub(crate) fn has_put(&self, last: (u64, u32)) -> bool {
+    pub(crate) fn has_put(&self, last: (Serial, u32)) -> bool {
         self.book.borrow().marks.contains_key(&last)
     }
 
@@ -126,7 +126,7 @@ impl Near {
         let (known, last, oldest) = {
             let book = self.book.borrow();
             let known = book.marks.get(&chain.last).map(|m| m.1);
-            (known, book.last, book.marks.keys().next().map_or(0, |m| m.0))
+            (known, book.last, book.marks.keys().next().map_or(Serial::NONE, |m| m.0))
         };
         if let Some(upto) = known {
             return Ok(Standing { upto, is_ours: true });
@@ -154,7 +154,7 @@ impl Near {
     }
 
     /// Groups behind `upto` are void.
-    fn cut_off(&self, upto: u64, (fence, writer): (u64, &str)) -> Result<Standing, Trouble> {
+    fn cut_off(&self, upto: u64, (fence, writer): (Serial, &str)) -> Result<Standing, Trouble> {
         let last = self.book.borrow().last;
         let lost = self.book.borrow().groups.range(upto + 1..).count();
         if lost == 0 {

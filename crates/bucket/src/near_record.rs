@@ -13,6 +13,7 @@
 
 use crate::BLOCK_BYTES;
 use crate::at_rest::{At, PART_BYTES, SEALED_MORE, Sealer, Worth};
+use crate::object::Serial;
 use env::Block;
 use lfs::codec::{Reader, Writer};
 use lfs::{Change, Group, Virt};
@@ -23,7 +24,7 @@ pub(crate) enum Record {
     /// A group's number, and its changes as they are encoded.
     Group(u64, Vec<u8>),
     /// An object is about to be put.
-    Mark { serial: u64, sum: u32, upto: u64 },
+    Mark { serial: Serial, sum: u32, upto: u64 },
 }
 
 /// No group has this number, or a higher one.
@@ -71,7 +72,7 @@ impl Record {
         let mut w = Writer::default();
         match (self, sealer) {
             (Record::Mark { serial, sum, upto }, _) => {
-                w.u32(2).u64(*serial).u32(*sum).u64(*upto);
+                w.u32(2).u64(serial.0).u32(*sum).u64(*upto);
             }
             (Record::Group(number, body), None) => drop(w.u32(1).u64(*number).u64(0).bytes(body)),
             (Record::Group(number, body), Some(sealer)) => {
@@ -96,7 +97,7 @@ impl Record {
         let mut r = Reader(raw);
         match (r.u32()?, sealer) {
             (2, _) => {
-                let (serial, sum, upto) = (r.u64()?, r.u32()?, r.u64()?);
+                let (serial, sum, upto) = (Serial(r.u64()?), r.u32()?, r.u64()?);
                 (upto < NUMBERS_END).then_some(())?;
                 Some(Record::Mark { serial, sum, upto })
             }
@@ -189,8 +190,8 @@ mod tests {
         }
         let raw = Record::group(3, &group()).encode(Epoch(9), Some(&sealer));
         assert!(Record::decode(&raw, None).is_none(), "the key is missing");
-        let mark = Record::Mark { serial: 1, sum: 2, upto: 3 }.encode(Epoch(0), None);
+        let mark = Record::Mark { serial: Serial(1), sum: 2, upto: 3 }.encode(Epoch(0), None);
         let decoded = Record::decode(&mark, Some(&sealer));
-        assert!(matches!(decoded, Some(Record::Mark { serial: 1, sum: 2, upto: 3 })));
+        assert!(matches!(decoded, Some(Record::Mark { serial: Serial(1), sum: 2, upto: 3 })));
     }
 }

@@ -4,13 +4,14 @@
 
 use crate::chain::{Chain, Trouble, list};
 use crate::fence::was_deleted;
+use crate::object::Serial;
 use crate::state::State;
 use crate::store::{Store, follow};
 use std::collections::BTreeSet;
 
 impl State {
     /// The log as far as it was followed.
-    fn chain(&self, listed: BTreeSet<u64>) -> Chain {
+    fn chain(&self, listed: BTreeSet<Serial>) -> Chain {
         let mut table = self.table.clone();
         // Nobody needs them, and nobody here deletes them.
         table.objects.retain(|_, info| info.live > 0);
@@ -25,7 +26,7 @@ impl State {
             last,
             next,
             rolled: 0,
-            newer: 0,
+            newer: Serial::NONE,
             listed,
             is_listed_whole: false,
             notes,
@@ -45,7 +46,7 @@ impl Store {
             let s = inner.state.borrow();
             (s.last.0, s.next)
         };
-        let mut behind = list(bucket, last.saturating_sub(1)).await.map_err(|e| e.to_string())?;
+        let mut behind = list(bucket, last.before()).await.map_err(|e| e.to_string())?;
         // It is there as long as nothing newer is (I7): else this is not the log that it was.
         let is_there = behind.remove(&last);
         if is_there && behind.is_empty() {

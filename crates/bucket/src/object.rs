@@ -18,6 +18,7 @@
 use crate::BLOCK_BYTES;
 use lfs::Snapshot;
 use lfs::codec::{Reader, Writer};
+use std::fmt;
 
 const MAGIC: [u8; 8] = *b"CairnOBJ";
 const FIXED_BYTES: usize = 96;
@@ -28,6 +29,52 @@ const SUM: &str = "its checksum";
 pub(crate) const HEAD_GUESS: u64 = 16 << 10;
 /// No head is longer.
 pub(crate) const HEAD_BYTES_MAX: usize = 16 << 20;
+
+/// An object's number in the log, from 1 on: the object with the higher one comes later. It is in
+/// the object's name and at byte 32 of its head; the places of its blocks begin with it, and a
+/// checkpoint lists those that are there.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Serial(pub u64);
+
+impl Serial {
+    /// No object's.
+    pub(crate) const NONE: Serial = Serial(0);
+
+    /// The next object's.
+    pub(crate) const fn next(self) -> Serial {
+        self.plus(1)
+    }
+    /// The one of so many objects later.
+    pub(crate) const fn plus(self, objects: u64) -> Serial {
+        Serial(self.0 + objects)
+    }
+    /// The object's before it; before the first, no object's.
+    pub(crate) const fn before(self) -> Serial {
+        Serial(self.0.saturating_sub(1))
+    }
+}
+
+impl fmt::Display for Serial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// One writer's time, told by the serial of the fence that it began with: a later writer's is
+/// higher. It is at byte 40 of each head, and in the name of the writer's heartbeat.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct Epoch(pub Serial);
+
+impl Epoch {
+    /// Before any fence: of who makes the volume.
+    pub(crate) const FIRST: Epoch = Epoch(Serial::NONE);
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
 
 /// What an object of the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,12 +137,12 @@ impl Said {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Head {
     pub(crate) kind: Kind,
-    pub(crate) serial: u64,
-    pub(crate) epoch: u64,
+    pub(crate) serial: Serial,
+    pub(crate) epoch: Epoch,
     /// The valid object before it, and its sum (I4).
-    pub(crate) previous: (u64, u32),
+    pub(crate) previous: (Serial, u32),
     /// The newest checkpoint that was acknowledged when this was sealed; 0: none.
-    pub(crate) checkpoint: u64,
+    pub(crate) checkpoint: Serial,
     /// Chance: tells an object from every other that somebody may try to put there (I9).
     pub(crate) nonce: u64,
     /// The blocks it holds, in their order.
@@ -143,9 +190,9 @@ impl Head {
         let lists = 8 * self.written.len() + 16 * self.freed.len();
         let variable = lists + self.writer.len() + said.0.len();
         let mut w = Writer::default();
-        w.bytes(&MAGIC).u32(0).u32(kind).bytes(uuid).u64(self.serial).u64(self.epoch);
-        w.u64(self.previous.0).u32(self.previous.1).u32((FIXED_BYTES + variable) as u32);
-        w.u64(self.checkpoint).u64(self.nonce);
+        w.bytes(&MAGIC).u32(0).u32(kind).bytes(uuid).u64(self.serial.0).u64(self.epoch.0.0);
+        w.u64(self.previous.0.0).u32(self.previous.1).u32((FIXED_BYTES + variable) as u32);
+        w.u64(self.checkpoint.0).u64(self.nonce);
         w.u32(self.written.len() as u32).u32(self.freed.len() as u32);
         w.u32(self.writer.len() as u32).u32(self.body_sum);
         assert_eq!(w.0.len(), FIXED_BYTES);
@@ -199,8 +246,9 @@ impl Head {
         if r.bytes(16)? != uuid {
             return None;
         }
-        let (serial, epoch, previous, previous_sum) = (r.u64()?, r.u64()?, r.u64()?, r.u32()?);
-        let (_, checkpoint, nonce) = (r.u32()?, r.u64()?, r.u64()?);
+        let (serial, epoch) = (Serial(r.u64()?), Epoch(Serial(r.u64()?)));
+        let previous = (Serial(r.u64()?), r.u32()?);
+        let (_, checkpoint, nonce) = (r.u32()?, Serial(r.u64()?), r.u64()?);
         let (blocks, ranges, text, body_sum) = (r.u32()?, r.u32()?, r.u32()?, r.u32()?);
         *field = "how many blocks it holds";
         let written = (0..blocks).map(|_| r.u64()).collect::<Option<_>>()?;
@@ -208,7 +256,6 @@ impl Head {
         let freed = (0..ranges).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<_>>()?;
         *field = "its writer";
         let writer = String::from_utf8(r.bytes(text as usize)?.to_vec()).ok()?;
-        let previous = (previous, previous_sum);
         *field = "what it says of snapshots";
         let said = if knows_snapshots { Some(Said::decode(r)?) } else { None };
         if said.as_ref().is_some_and(|s| s.moved > blocks) {
@@ -236,14 +283,14 @@ impl Head {
 }
 
 /// The sum of the block that is the `index`th of its object: it says where it belongs.
-pub(crate) fn block_sum(uuid: &[u8; 16], (serial, index): (u64, u64), block: &[u8]) -> u32 {
+pub(crate) fn block_sum(uuid: &[u8; 16], (serial, index): (Serial, u64), block: &[u8]) -> u32 {
     let mut at = Writer::default();
-    at.bytes(uuid).u64(serial).u64(index);
+    at.bytes(uuid).u64(serial.0).u64(index);
     crc32c::crc32c_append(crc32c::crc32c(&at.0), block)
 }
 
 /// The name of an object of the log.
-pub(crate) fn name(serial: u64) -> String {
+pub(crate) fn name(Serial(serial): Serial) -> String {
     format!("{LOG}{serial:016x}")
 }
 
@@ -251,9 +298,9 @@ pub(crate) fn name(serial: u64) -> String {
 pub(crate) const LOG: &str = "log/";
 
 /// The serial in a name; None: it is none of the log's.
-pub(crate) fn serial_of(name: &str) -> Option<u64> {
+pub(crate) fn serial_of(name: &str) -> Option<Serial> {
     let digits = name.strip_prefix(LOG)?;
-    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok())?
+    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok().map(Serial))?
 }
 
 #[cfg(test)]
@@ -263,10 +310,10 @@ mod tests {
     fn head() -> Head {
         Head {
             kind: Kind::Changes,
-            serial: 9,
-            epoch: 4,
-            previous: (8, 77),
-            checkpoint: 3,
+            serial: Serial(9),
+            epoch: Epoch(Serial(4)),
+            previous: (Serial(8), 77),
+            checkpoint: Serial(3),
             nonce: 5,
             written: vec![1, 1 << 40],
             freed: vec![(7, 3)],
@@ -303,8 +350,9 @@ mod tests {
 
     #[test]
     fn names_are_in_the_order_of_serials() {
-        assert!(name(9) < name(10) && name(255) < name(256));
-        assert_eq!(serial_of(&name(1 << 50)), Some(1 << 50));
+        let rises = |a, b| name(Serial(a)) < name(Serial(b));
+        assert!(rises(9, 10) && rises(255, 256));
+        assert_eq!(serial_of(&name(Serial(1 << 50))), Some(Serial(1 << 50)));
         assert_eq!(serial_of("log/abc"), None);
     }
 }

@@ -2,14 +2,14 @@
 //! right sums and absurd contents. What later arithmetic relies on is looked at here, before any of
 //! it is believed, and after it was made, before it is put. It reads no bucket.
 
-use crate::object::{Head, Kind, Record};
+use crate::object::{Head, Kind, Record, Serial};
 use crate::snapshot::BITS;
 use crate::state::{INDEX_BITS, Table};
 use crate::volume::Shape;
 
 /// Serials end here. A place would have room for twice as many, so that none that a writer goes on
 /// with is too large.
-pub(crate) const SERIALS_END: u64 = 1 << 46;
+pub(crate) const SERIALS_END: Serial = Serial(1 << 46);
 /// An object has fewer blocks, so that the places of two are never neighbours.
 pub(crate) const BLOCKS_END: u64 = (1 << INDEX_BITS) - 1;
 
@@ -23,10 +23,10 @@ fn require(is_so: bool, field: &'static str) -> Possible {
 /// May an object of this volume have this head?
 pub(crate) fn head(head: &Head, shape: &Shape) -> Possible {
     let serial = head.serial;
-    require((1..SERIALS_END).contains(&serial), "its serial")?;
+    require((Serial(1)..SERIALS_END).contains(&serial), "its serial")?;
     let epoch = match head.kind {
-        Kind::Fence => head.epoch == serial,
-        _ => head.epoch < serial,
+        Kind::Fence => head.epoch.0 == serial,
+        _ => head.epoch.0 < serial,
     };
     require(epoch, "its epoch")?;
     require(head.previous.0 < serial, "the object before it")?;

@@ -2,7 +2,7 @@
 //! is acknowledged. It asks no bucket.
 
 use crate::notes::Notes;
-use crate::object::{Head, Kind, Record, Said, block_sum};
+use crate::object::{Epoch, Head, Kind, Record, Said, Serial, block_sum};
 use crate::read::Cache;
 use crate::snapshot::sorted;
 use crate::stream::{Fetching, Streams};
@@ -51,15 +51,15 @@ pub(crate) struct Info {
 pub(crate) const INDEX_BITS: u32 = 16;
 
 /// Where the `index`th block of an object lies.
-pub(crate) fn place(serial: u64, index: u64) -> Place {
+pub(crate) fn place(Serial(serial): Serial, index: u64) -> Place {
     // The highest bit is that of places elsewhere (clone.rs).
     assert!(index < 1 << INDEX_BITS && serial < 1 << (63 - INDEX_BITS), "I1: a place is one block");
     Place(serial << INDEX_BITS | index)
 }
 
 /// The object and the index in it.
-pub(crate) fn parts(place: Place) -> (u64, u64) {
-    (place.0 >> INDEX_BITS, place.0 & ((1 << INDEX_BITS) - 1))
+pub(crate) fn parts(place: Place) -> (Serial, u64) {
+    (Serial(place.0 >> INDEX_BITS), place.0 & ((1 << INDEX_BITS) - 1))
 }
 
 /// Where each block lies, and the objects of the log.
@@ -69,9 +69,9 @@ pub(crate) struct Table {
     pub(crate) blocks: u64,
     pub(crate) owners: Owners,
     pub(crate) extents: Extents,
-    pub(crate) objects: BTreeMap<u64, Info>,
+    pub(crate) objects: BTreeMap<Serial, Info>,
     /// They are never deleted (I7).
-    pub(crate) fences: BTreeSet<u64>,
+    pub(crate) fences: BTreeSet<Serial>,
     pub(crate) snapshots: Snapshots,
     /// A planted bug.
     pub(crate) plant: Option<&'static str>,
@@ -173,13 +173,13 @@ pub(crate) struct Flight {
 /// All of it.
 pub(crate) struct State {
     pub(crate) table: Table,
-    pub(crate) epoch: u64,
+    pub(crate) epoch: Epoch,
     /// The serial of the next object.
-    pub(crate) next: u64,
+    pub(crate) next: Serial,
     /// The last one sealed, and its sum.
-    pub(crate) last: (u64, u32),
+    pub(crate) last: (Serial, u32),
     /// The newest acknowledged checkpoint; 0: none.
-    pub(crate) checkpoint: u64,
+    pub(crate) checkpoint: Serial,
     /// What has gathered.
     pub(crate) open: BTreeMap<u64, Gathered>,
     pub(crate) notes: Notes,
@@ -189,11 +189,11 @@ pub(crate) struct State {
     /// The last one that somebody waits for.
     pub(crate) wanted_put: u64,
     pub(crate) durable_put: u64,
-    pub(crate) flights: BTreeMap<u64, Flight>,
+    pub(crate) flights: BTreeMap<Serial, Flight>,
     /// Sealed, and not sent.
-    pub(crate) ready: VecDeque<u64>,
+    pub(crate) ready: VecDeque<Serial>,
     /// Everything up to this serial is there, or void.
-    pub(crate) acknowledged: u64,
+    pub(crate) acknowledged: Serial,
     pub(crate) under_way: usize,
     /// Somebody waits for the moment to seal.
     pub(crate) sealing: bool,
@@ -325,7 +325,7 @@ impl State {
         assert_eq!(head.previous, self.last, "I4: it names the one before it");
         self.stats.objects += 1;
         self.since = (self.since.0 + 1, self.since.1 + bytes.len() as u64);
-        (self.last, self.next) = ((head.serial, sum), self.next + 1);
+        (self.last, self.next) = ((head.serial, sum), self.next.next());
         let (kind, put) = (head.kind, self.sealed_put);
         let bytes = bytes.into();
         let flight = Flight { kind, bytes, head_bytes, sum, blocks, put, ended: false };
@@ -334,17 +334,17 @@ impl State {
     }
 
     /// An object is in the bucket: what is there without a gap is acknowledged (I2).
-    pub(crate) fn ended(&mut self, serial: u64, gap: bool) {
+    pub(crate) fn ended(&mut self, serial: Serial, gap: bool) {
         if self.failed.is_some() {
             return;
         }
         if let Some(flight) = self.flights.get_mut(&serial) {
-            let alone = flight.kind != Kind::Checkpoint || serial == self.acknowledged + 1;
+            let alone = flight.kind != Kind::Checkpoint || serial == self.acknowledged.next();
             assert!(alone, "I6: a checkpoint is there, and something before it is not");
             flight.ended = true;
         }
         while let Some(first) = self.flights.first_entry() {
-            let due = first.get().ended && *first.key() == self.acknowledged + 1;
+            let due = first.get().ended && *first.key() == self.acknowledged.next();
             if !due {
                 break;
             }
@@ -359,8 +359,8 @@ impl State {
         }
     }
 
-    fn acknowledge(&mut self, serial: u64, put: u64, kind: Kind) {
-        assert_eq!(serial, self.acknowledged + 1, "I2: no gap is acknowledged");
+    fn acknowledge(&mut self, serial: Serial, put: u64, kind: Kind) {
+        assert_eq!(serial, self.acknowledged.next(), "I2: no gap is acknowledged");
         assert!(self.failed.is_none(), "I10: nothing is acknowledged after a failure");
         self.acknowledged = serial;
         self.durable_put = self.durable_put.max(put);
@@ -379,10 +379,10 @@ mod tests {
     fn head(serial: u64, written: &[u64], freed: &[(u64, u64)]) -> Head {
         Head {
             kind: Kind::Changes,
-            serial,
-            epoch: 0,
-            previous: (serial - 1, 0),
-            checkpoint: 0,
+            serial: Serial(serial),
+            epoch: Epoch::FIRST,
+            previous: (Serial(serial).before(), 0),
+            checkpoint: Serial::NONE,
             nonce: 0,
             written: written.to_vec(),
             freed: freed.to_vec(),
@@ -398,9 +398,9 @@ mod tests {
         let mut t = Table::new(100, None);
         t.apply(&head(1, &[5, 6, 7], &[]), 128);
         t.apply(&head(2, &[6], &[(7, 2)]), 128);
-        assert_eq!(t.place(5).map(parts), Some((1, 0)));
-        assert_eq!(t.place(6).map(parts), Some((2, 0)));
+        assert_eq!(t.place(5).map(parts), Some((Serial(1), 0)));
+        assert_eq!(t.place(6).map(parts), Some((Serial(2), 0)));
         assert_eq!(t.place(7), None);
-        assert_eq!((t.objects[&1].live, t.objects[&2].live), (1, 1));
+        assert_eq!((t.objects[&Serial(1)].live, t.objects[&Serial(2)].live), (1, 1));
     }
 }

@@ -6,6 +6,7 @@ use crate::chain::{Chain, Trouble, list};
 use crate::clone;
 use crate::fence::{self, TakeOver, Taken};
 use crate::near::{Near, NearOptions};
+use crate::object::{Epoch, Serial};
 use crate::prices::Prices;
 use crate::read::Cache;
 use crate::snapshot_disk::SnapshotDisk;
@@ -87,11 +88,11 @@ impl Default for OpenOptions {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Opened {
     /// The checkpoint it began with; 0: none.
-    pub checkpoint: u64,
+    pub checkpoint: Serial,
     /// Objects that were followed behind it.
     pub rolled: u64,
     /// The epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
 }
 
 pub(crate) struct Inner {
@@ -119,10 +120,10 @@ pub(crate) struct Inner {
     /// Held by who puts a group: one at a time.
     pub(crate) order: Lock,
     /// What tells the objects of an epoch from those of any other, by its fence (kept.rs).
-    pub(crate) epochs: RefCell<BTreeMap<u64, [u8; 16]>>,
+    pub(crate) epochs: RefCell<BTreeMap<Serial, [u8; 16]>>,
     pub(crate) near: Option<Near>,
     /// Objects that are to be deleted, and when.
-    pub(crate) overdue: RefCell<VecDeque<(Nanos, Vec<u64>)>>,
+    pub(crate) overdue: RefCell<VecDeque<(Nanos, Vec<Serial>)>>,
     /// Numbers of what others have asked for, and was done.
     pub(crate) asked: RefCell<VecDeque<String>>,
     /// Of a clone: the snapshot that it began as.
@@ -226,7 +227,7 @@ impl Store {
             durable_put: put,
             flights: BTreeMap::new(),
             ready: VecDeque::new(),
-            acknowledged: chain.next - 1,
+            acknowledged: chain.next.before(),
             under_way: 0,
             sealing: false,
             put_nanos: 0,
@@ -325,7 +326,7 @@ impl Store {
             inner.checkpoint().await?;
         }
         inner.delete_overdue(true).await;
-        if inner.state.borrow().epoch > 0 {
+        if inner.state.borrow().epoch > Epoch::FIRST {
             inner.beat(0, true).await;
         }
         // Not before: who finds neither its mark nor that it has ended would miss something.
@@ -353,7 +354,7 @@ impl Store {
     /// What is wrong: the table against the objects that are there. Reads no contents. Errors: the
     /// bucket's.
     pub async fn verify(&self) -> Result<Vec<String>, BucketError> {
-        let there = list(&self.inner.bucket, 0).await?;
+        let there = list(&self.inner.bucket, Serial::NONE).await?;
         let s = self.inner.state.borrow();
         let mut wrong = Vec::new();
         for (serial, info) in &s.table.objects {

@@ -5,6 +5,8 @@
 //! Requests of one reader overtake each other, because the kernel reads ahead too, and between them
 //! come others, for the maps of the same file: a stream is what comes near its end, in any order.
 
+use crate::object::Serial;
+
 /// Blocks of a large request.
 pub(crate) const MANY: u64 = 512;
 /// Large requests under way for all streams together.
@@ -22,7 +24,7 @@ const STREAMS: usize = 4;
 /// Blocks of an object that are read together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
-    pub(crate) serial: u64,
+    pub(crate) serial: Serial,
     /// The first, and how many.
     pub(crate) first: u64,
     pub(crate) n: u64,
@@ -35,7 +37,7 @@ impl Run {
         self.first + self.n
     }
     /// Is this block of the object one of them?
-    pub(crate) fn holds(&self, serial: u64, index: u64) -> bool {
+    pub(crate) fn holds(&self, serial: Serial, index: u64) -> bool {
         self.serial == serial && (self.first..self.end()).contains(&index)
     }
 }
@@ -54,11 +56,11 @@ impl Fetching {
         self.0.swap_remove(at);
     }
     /// Is the block on its way?
-    pub(crate) fn holds(&self, serial: u64, index: u64) -> bool {
+    pub(crate) fn holds(&self, serial: Serial, index: u64) -> bool {
         self.0.iter().any(|r| r.holds(serial, index))
     }
     /// How many of `n` blocks from `index` on, which is not on its way, come before one that is.
-    pub(crate) fn free(&self, serial: u64, index: u64, n: u64) -> u64 {
+    pub(crate) fn free(&self, serial: Serial, index: u64, n: u64) -> u64 {
         let later = self.0.iter().filter(|r| r.serial == serial && r.first > index);
         later.map(|r| r.first - index).min().unwrap_or(n).min(n)
     }
@@ -207,11 +209,13 @@ mod tests {
     #[test]
     fn what_is_on_its_way_is_not_asked_for_again() {
         let mut f = Fetching::default();
-        let run = Run { serial: 3, first: 100, n: 50, head_bytes: 64 };
+        let (three, four) = (Serial(3), Serial(4));
+        let run = Run { serial: three, first: 100, n: 50, head_bytes: 64 };
         f.begin(run);
-        assert!(f.holds(3, 149) && !f.holds(3, 150) && !f.holds(4, 120));
-        assert_eq!((f.free(3, 90, 512), f.free(3, 150, 512), f.free(4, 90, 8)), (10, 512, 8));
+        assert!(f.holds(three, 149) && !f.holds(three, 150) && !f.holds(four, 120));
+        assert_eq!((f.free(three, 90, 512), f.free(three, 150, 512)), (10, 512));
+        assert_eq!(f.free(four, 90, 8), 8);
         f.end(run);
-        assert!(!f.holds(3, 120));
+        assert!(!f.holds(three, 120));
     }
 }

@@ -6,7 +6,7 @@
 use crate::BLOCK_BYTES;
 use crate::all::{TOGETHER, all};
 use crate::chain::{Chain, Found};
-use crate::object::{SLOT_BYTES, block_sum, name};
+use crate::object::{SLOT_BYTES, Serial, block_sum, name};
 use crate::read::Cache;
 use crate::state::{Info, place};
 use crate::volume::Shape;
@@ -29,7 +29,7 @@ const WANT_BYTES: u64 = 256 << 10;
 impl Tail<'_> {
     /// Goes on to the log's end, as far as that can be done. `end`: so far the writer has said that
     /// it goes. What was deleted meanwhile is not missed by anybody here.
-    pub(crate) async fn follow(&self, chain: &mut Chain, end: u64) {
+    pub(crate) async fn follow(&self, chain: &mut Chain, end: Serial) {
         let first = chain.next;
         // How many blocks of each object were read.
         let mut had = BTreeMap::new();
@@ -46,10 +46,10 @@ impl Tail<'_> {
         }
         let new = chain.table.objects.range(first..).filter(|(_, info)| info.live > 0);
         let new = new.map(|(serial, info)| (*serial, had.get(serial).copied().unwrap_or(0), *info));
-        let new: Vec<(u64, u64, Info)> =
+        let new: Vec<(Serial, u64, Info)> =
             new.filter(|(_, have, info)| *have < u64::from(info.blocks)).collect();
         for some in new.chunks(TOGETHER) {
-            let one = |(serial, have, info): &(u64, u64, Info)| -> Local<'_, ()> {
+            let one = |(serial, have, info): &(Serial, u64, Info)| -> Local<'_, ()> {
                 Box::pin(self.remember((*serial, *have), *info))
             };
             all(some.iter().map(one).collect()).await;
@@ -57,7 +57,7 @@ impl Tail<'_> {
     }
 
     /// Reads the rest of an object's blocks. One that cannot be read is read by who wants it.
-    async fn remember(&self, (serial, have): (u64, u64), info: Info) {
+    async fn remember(&self, (serial, have): (Serial, u64), info: Info) {
         let slot = SLOT_BYTES as u64;
         let range =
             (u64::from(info.head_bytes) + have * slot, (u64::from(info.blocks) - have) * slot);
@@ -66,7 +66,7 @@ impl Tail<'_> {
     }
 
     /// Takes an object's blocks into memory, from this one on. Returns how many it has then.
-    fn keep(&self, (serial, from): (u64, u64), raw: &[u8]) -> u64 {
+    fn keep(&self, (serial, from): (Serial, u64), raw: &[u8]) -> u64 {
         let mut have = from;
         for part in raw.chunks_exact(SLOT_BYTES) {
             let (sum, bytes) = part.split_at(SLOT_BYTES - BLOCK_BYTES);

@@ -2,7 +2,7 @@
 //! acknowledged in order (I2, I3, I6, I9, I10).
 
 use crate::fence::who;
-use crate::object::{Decoded, Head, Kind, name};
+use crate::object::{Decoded, Epoch, Head, Kind, Serial, name};
 use crate::steady::{Again, PATIENCE};
 use crate::store::Inner;
 use env::{Bucket, BucketError, BucketErrorKind, DiskError, DiskErrorKind, Env, Nanos};
@@ -69,13 +69,13 @@ impl Inner {
             let Some(&serial) = s.ready.front() else { return };
             let (acknowledged, flight) = (s.acknowledged, &s.flights[&serial]);
             // A checkpoint goes alone (I6).
-            let alone = flight.kind != Kind::Checkpoint || acknowledged + 1 == serial;
-            let inside = serial <= acknowledged + self.shape.window;
+            let alone = flight.kind != Kind::Checkpoint || acknowledged.next() == serial;
+            let inside = serial <= acknowledged.plus(self.shape.window);
             if !alone || !inside || s.under_way >= PUTS_MAX || s.failed.is_some() {
                 return;
             }
             assert!(serial > acknowledged, "I3: what is sent is not acknowledged yet");
-            let own = s.epoch == 0 || serial >= s.epoch + self.shape.window;
+            let own = s.epoch == Epoch::FIRST || serial >= s.epoch.0.plus(self.shape.window);
             assert!(own, "I5: serial {serial} is void in epoch {}", s.epoch);
             let (bytes, head_bytes) = (flight.bytes.clone(), flight.head_bytes);
             let (object, put) = ((serial, flight.sum), flight.put);
@@ -96,7 +96,7 @@ impl Inner {
         }
     }
 
-    async fn send(self: Rc<Self>, serial: u64, (bytes, head_bytes): (Arc<[u8]>, usize)) {
+    async fn send(self: Rc<Self>, serial: Serial, (bytes, head_bytes): (Arc<[u8]>, usize)) {
         let (began, is_small) = (self.env.now(), bytes.len() < 1 << 20);
         let name = name(serial);
         let put = put_own(&self.env, &self.bucket, &name, (bytes, head_bytes), self.plant).await;

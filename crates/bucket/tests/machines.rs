@@ -6,7 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, OpenOptions, PLANTS, Pace, SNAPSHOT_PLANTS, Store, TakeOver};
+use bucket::{AtRest, Epoch, FormatOptions, OpenOptions, PLANTS, Pace, SNAPSHOT_PLANTS};
+use bucket::{Store, TakeOver};
 use env::{Block, Bucket, Disk, DiskError, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, SimBucket, Trouble, Way, World, block_on};
@@ -48,7 +49,7 @@ struct Writing {
 }
 
 /// All writers by their epochs.
-type History = Rc<RefCell<BTreeMap<u64, Writing>>>;
+type History = Rc<RefCell<BTreeMap<Epoch, Writing>>>;
 
 /// How one run goes.
 #[derive(Clone, Copy, Debug)]
@@ -189,7 +190,7 @@ impl Names {
 
 /// Makes a snapshot, or deletes one; either is durable when it is told.
 async fn snapshots(
-    (store, history, epoch): (&Store, &History, u64),
+    (store, history, epoch): (&Store, &History, Epoch),
     names: &mut Names,
     rng: &mut Rng,
 ) -> Result<(), String> {
@@ -233,8 +234,8 @@ fn after(found: &Twin, ops: &[Op]) -> Twin {
 
 /// What is wrong with a history: each writer has found a prefix of what the one before did, with
 /// everything that one was ever told is done.
-fn judge(history: &BTreeMap<u64, Writing>) -> Result<(), String> {
-    let all: Vec<(&u64, &Writing)> = history.iter().collect();
+fn judge(history: &BTreeMap<Epoch, Writing>) -> Result<(), String> {
+    let all: Vec<(&Epoch, &Writing)> = history.iter().collect();
     for pair in all.windows(2) {
         let ((before, w), (epoch, next)) = (pair[0], pair[1]);
         let whole =

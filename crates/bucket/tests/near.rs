@@ -6,8 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use bucket::{AtRest, FormatOptions, Key, NEAR_BYTES_MIN, NEAR_PLANTS, NearOptions, Pace};
-use bucket::{OpenOptions, Store, TakeOver};
+use bucket::{AtRest, Epoch, FormatOptions, Key, NEAR_BYTES_MIN, NEAR_PLANTS, NearOptions};
+use bucket::{OpenOptions, Pace, Store, TakeOver};
 use env::{Block, Bucket, Disk, DiskError, Env, Nanos, Rng};
 use lfs::{Change, Group, Virt};
 use sim::{Cut, Image, Machine, OwnDisk, Platter, SimBucket, Trouble, Way, World, block_on};
@@ -40,7 +40,7 @@ struct Writing {
 }
 
 /// All writers by their epochs.
-type History = Rc<RefCell<BTreeMap<u64, Writing>>>;
+type History = Rc<RefCell<BTreeMap<Epoch, Writing>>>;
 
 /// How one run goes.
 #[derive(Clone, Copy, Debug)]
@@ -177,7 +177,7 @@ fn after(found: &Tags, ops: &[Op]) -> Tags {
 /// What is wrong with a history.
 fn judge(all: &All) -> Result<(), String> {
     let history = all.history.borrow();
-    let writers: Vec<(&u64, &Writing)> = history.iter().collect();
+    let writers: Vec<(&Epoch, &Writing)> = history.iter().collect();
     for pair in writers.windows(2) {
         let ((before, w), (epoch, next)) = (pair[0], pair[1]);
         let is_found = |p: &usize| after(&w.found, &w.ops[..*p]) == next.found;
@@ -186,7 +186,8 @@ fn judge(all: &All) -> Result<(), String> {
         };
         let lost: Vec<&Op> = w.ops[p..].iter().filter(|op| op.told.is_some()).collect();
         // Who starts again with its near log has told so, if it was left out.
-        let goes_on = history.range(*before + 1..).any(|(_, later)| later.machine == w.machine);
+        let mut behind = history.range(*before..).skip(1);
+        let goes_on = behind.any(|(_, later)| later.machine == w.machine);
         if !lost.is_empty() && goes_on {
             let n = lost.len();
             return Err(format!("{n} groups of epoch {before} are lost, and nobody has said it"));

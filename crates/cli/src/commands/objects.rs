@@ -75,9 +75,9 @@ fn stat(image: &Path, as_json: bool) -> Result<Outcome, Failure> {
             "cost_a_month_stored": month,
             "snapshot_blocks": own,
             "snapshots": snapshots,
-            "checkpoint": opened.checkpoint,
+            "checkpoint": opened.checkpoint.0,
             "rolled_forward": opened.rolled,
-            "epoch": opened.epoch,
+            "epoch": opened.epoch.0.0,
             "table_memory_bytes": memory,
             "wrong": wrong,
         });
