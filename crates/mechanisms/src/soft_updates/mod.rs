@@ -21,7 +21,7 @@
 //!             I7 a block with a node that has yet to be written is dirty.
 //!             I8 after a failed write or flush, of the log of intents too, nothing begins, and
 //!             nothing is told durable.
-//!             I9 a name comes again only beside its going, or after it.
+//!             I9 a name comes again only beside its going in one sector, or after it.
 //!             I10 a file made and removed unseen is forgotten with all its operations (cancel.rs).
 //!             I11 what is done to an inode stands in an image only on the inode's making.
 //! On disk     nothing of its own.

@@ -2,7 +2,7 @@
 //! difference, because many operations count on one inode at the same time and none of them waits
 //! for another; everything else by the bytes and bits from before.
 
-use env::Few;
+use env::{Few, SECTOR_BYTES};
 use format::bytes::{le16, set16};
 use format::ext::dirent::HEAD;
 use integrity::{Change, Edit, Plant, Undo};
@@ -110,6 +110,13 @@ impl Backward {
         };
         let all = self.0.iter().map(one).filter(|r| !r.is_empty());
         all.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0)
+    }
+
+    /// The sector in which all of it lies, if that is one.
+    pub(super) fn sector(&self) -> Option<usize> {
+        let Range { start, end } = self.span();
+        let first = start / SECTOR_BYTES;
+        (start < end && (end - 1) / SECTOR_BYTES == first).then_some(first)
     }
 
     /// Does it take nothing back but counts?
