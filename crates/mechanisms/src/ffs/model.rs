@@ -17,7 +17,7 @@ const BLOCKS: u64 = 3;
 enum State {
     Pending,
     Captured,
-    Written(u64),
+    Written(FlushEpoch),
     /// Or needs no order any more.
     Durable,
 }
@@ -40,7 +40,7 @@ struct Life {
     told: BTreeSet<u64>,
     writing: [bool; BLOCKS as usize],
     last: u64,
-    epoch: u64,
+    epoch: FlushEpoch,
 }
 
 impl Life {
@@ -57,7 +57,7 @@ impl Life {
             told: BTreeSet::new(),
             writing: [false; BLOCKS as usize],
             last: 0,
-            epoch: 1,
+            epoch: FlushEpoch(1),
         }
     }
 
@@ -133,15 +133,15 @@ impl Life {
             return;
         }
         let ok = !self.rng.one_in(5);
-        self.records.written(BlockNo(block), ok, FlushEpoch(self.epoch));
+        self.records.written(BlockNo(block), ok, self.epoch);
         let to = if ok { State::Written(self.epoch) } else { State::Pending };
         let own = self.edits.iter_mut().filter(|e| e.block == block);
         own.filter(|e| e.state == State::Captured).for_each(|e| e.state = to);
     }
 
     fn flush(&mut self) {
-        self.epoch += 1;
-        self.records.flushed(FlushEpoch(self.epoch));
+        self.epoch = self.epoch.next();
+        self.records.flushed(self.epoch);
         for e in &mut self.edits {
             if matches!(e.state, State::Written(epoch) if epoch < self.epoch) {
                 e.state = State::Durable;

@@ -21,7 +21,7 @@ const CUT_MIN: usize = 256;
 /// The blocks of one transaction in the making.
 pub(super) struct Encoder<'a> {
     log: &'a Log,
-    tid: u32,
+    tid: Tid,
     /// Planted bug: blocks that look like the journal's own are stored as they are.
     pub(super) escapes: bool,
     /// Planted bug: nothing is said of the rest of a new block.
@@ -32,13 +32,13 @@ pub(super) struct Encoder<'a> {
 impl<'a> Encoder<'a> {
     pub(super) fn new(log: &'a Log, tid: Tid) -> Encoder<'a> {
         let (escapes, says_fresh) = (true, true);
-        Encoder { log, tid: tid.on_disk(), escapes, says_fresh, out: Vec::new() }
+        Encoder { log, tid, escapes, says_fresh, out: Vec::new() }
     }
 
     /// Lists blocks of which nothing older is to be replayed.
     pub(super) fn revoke(&mut self, blocks: &[BlockNo]) {
         for some in blocks.chunks(self.log.shape.revokes_per_block()) {
-            self.out.push(Block::copy_of(&self.log.shape.revoke(self.tid, some)));
+            self.out.push(Block::copy_of(&self.log.shape.revoke(self.tid.on_disk(), some)));
         }
     }
 
@@ -69,11 +69,11 @@ impl<'a> Encoder<'a> {
         let mut blocks = Vec::with_capacity(frozen.len());
         for f in frozen {
             let (stored, escaped) = self.stored(&f.image);
-            let sum = self.log.shape.block_sum(self.tid, stored.bytes());
+            let sum = self.log.shape.block_sum(self.tid.on_disk(), stored.bytes());
             tags.push(Tag { block: f.block, escaped, sum });
             blocks.push(stored);
         }
-        let descriptor = self.log.shape.descriptor(self.tid, &self.log.uuid, &tags);
+        let descriptor = self.log.shape.descriptor(self.tid.on_disk(), &self.log.uuid, &tags);
         self.out.push(Block::copy_of(&descriptor));
         self.out.append(&mut blocks);
     }
@@ -109,7 +109,7 @@ impl<'a> Encoder<'a> {
         self.close_parts(&mut group);
         for f in whole {
             let (stored, escaped) = self.stored(&f.image);
-            let sum = self.log.shape.piece_sum(self.tid, f.block, 0, stored.bytes());
+            let sum = self.log.shape.piece_sum(self.tid.on_disk(), f.block, 0, stored.bytes());
             let what = What::Whole { escaped };
             if group.pieces.len() == self.log.shape.pieces_per_block() {
                 self.close(&mut group);
@@ -144,7 +144,7 @@ impl<'a> Encoder<'a> {
         let (len, left) = (bytes.len(), self.part_max() - group.parts.len());
         assert!(0 < len && len <= left, "J2: {len} bytes where {left} are left");
         let what = What::Part { offset, len: bytes.len(), fresh, next_block };
-        let sum = self.log.shape.piece_sum(self.tid, block, offset, bytes);
+        let sum = self.log.shape.piece_sum(self.tid.on_disk(), block, offset, bytes);
         group.pieces.push(Piece { block, what, sum });
         group.parts.extend_from_slice(bytes);
     }
@@ -154,7 +154,7 @@ impl<'a> Encoder<'a> {
         if !group.parts.is_empty() {
             let (len, most) = (group.parts.len(), self.part_max());
             assert!(len <= most, "J2: {len} bytes of parts in a block for {most}");
-            let block = self.log.shape.multiwrite(self.tid, &group.parts);
+            let block = self.log.shape.multiwrite(self.tid.on_disk(), &group.parts);
             group.blocks.push(Block::copy_of(&block));
             group.parts.clear();
         }
@@ -177,7 +177,7 @@ impl<'a> Encoder<'a> {
             named, blocks,
             "J2: a descriptor names {named} of the {blocks} blocks behind it"
         );
-        let descriptor = self.log.shape.packed_descriptor(self.tid, &group.pieces);
+        let descriptor = self.log.shape.packed_descriptor(self.tid.on_disk(), &group.pieces);
         self.out.push(Block::copy_of(&descriptor));
         self.out.append(&mut group.blocks);
         group.pieces.clear();
@@ -185,7 +185,7 @@ impl<'a> Encoder<'a> {
 
     /// The commit, at a time that never goes back.
     pub(super) fn commit(&self, now: env::Nanos) -> Block {
-        Block::copy_of(&self.log.shape.commit(self.tid, now.secs(), now.subsec()))
+        Block::copy_of(&self.log.shape.commit(self.tid.on_disk(), now.secs(), now.subsec()))
     }
 }
 

@@ -343,7 +343,7 @@ impl WriteGate for Jbd2 {
         let mut s = self.state.borrow_mut();
         s.heads.after_write(buf.block(), result.is_ok(), epoch);
         if self.plant.is("trim-before-flush") {
-            s.heads.flushed(FlushEpoch(epoch.0 + 1));
+            s.heads.flushed(epoch.next());
         }
     }
 

@@ -29,7 +29,7 @@ struct Life {
     closed: Option<(Tid, BTreeSet<u64>, BTreeSet<u64>)>,
     committed: Tid,
     blocks: BTreeMap<u64, Block>,
-    epoch: u64,
+    epoch: FlushEpoch,
 }
 
 impl Life {
@@ -46,7 +46,7 @@ impl Life {
             closed: None,
             committed: Tid::first(0),
             blocks: (0..BLOCKS).map(|b| (b, Block::default())).collect(),
-            epoch: 1,
+            epoch: FlushEpoch(1),
         }
     }
 
@@ -119,15 +119,15 @@ impl Life {
 
     fn end_write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
-        let (ok, epoch) = (!self.rng.one_in(5), FlushEpoch(self.epoch));
+        let (ok, epoch) = (!self.rng.one_in(5), self.epoch);
         if block.writes.end(ok, epoch) {
             self.heads.after_write(BlockNo(b), ok, epoch);
         }
     }
 
     fn flush(&mut self) {
-        self.epoch += 1;
-        let epoch = FlushEpoch(self.epoch);
+        let epoch = self.epoch.next();
+        self.epoch = epoch;
         self.heads.flushed(epoch);
         self.blocks.values_mut().for_each(|b| b.writes.flushed(epoch));
     }

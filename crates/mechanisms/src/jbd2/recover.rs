@@ -11,6 +11,7 @@
 //! transaction. But damage is no end. If a later block shows that the transaction was committed,
 //! replaying only what is before it would lose what was promised, so nothing is replayed.
 
+use super::transaction::Tid;
 use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, OldSum, Piece, Shape, What};
 use format::jbd2::{incompat, unescape};
 use format::{BlockNo, FormatError};
@@ -63,7 +64,7 @@ pub struct Replay {
     pub blocks_scanned: u64,
     /// Copies that were the newest of their blocks and then revoked.
     pub revoked: u64,
-    /// The number for the next transaction.
+    /// The number for the next transaction, as it stands on disk.
     pub next_tid: u32,
 }
 
@@ -77,7 +78,8 @@ struct Scan<'a, 'b> {
     r: &'b Reader<'a>,
     shape: Shape,
     at: u32,
-    serial: u64,
+    /// The transaction that is read, or comes next.
+    tid: Tid,
     scanned: u64,
     /// The blocks whose updates are kept: from the first on, below the second.
     from: BlockNo,
@@ -108,7 +110,6 @@ impl Replay {
         from: BlockNo,
         memory_max: usize,
     ) -> Result<Replay, FormatError> {
-        let first = u64::from(r.superblock.sequence);
         let mut replay = Replay { next_tid: r.superblock.sequence, ..Replay::default() };
         if r.superblock.start == 0 {
             return Ok(replay);
@@ -116,7 +117,8 @@ impl Replay {
         let shape = Shape::of(&r.superblock)?;
         let at = r.superblock.start;
         let below = BlockNo(u64::MAX);
-        let mut scan = Scan { r, shape, at, serial: first, scanned: 0, from, below, sum: None };
+        let tid = Tid::first(r.superblock.sequence);
+        let mut scan = Scan { r, shape, at, tid, scanned: 0, from, below, sum: None };
         while let Step::Committed(f) = scan.transaction()? {
             replay.take(f);
             replay.shrink(memory_max);
@@ -133,7 +135,7 @@ impl Replay {
         assert!(ends.map(|(b, _)| b).all(inside), "a part from {from} on has blocks of another");
         replay.blocks_scanned = scan.scanned;
         // The number of a transaction that was begun and not committed is never used again.
-        replay.next_tid = (scan.serial as u32).wrapping_add(1);
+        replay.next_tid = scan.tid.next().on_disk();
         Ok(replay)
     }
 
@@ -225,12 +227,12 @@ impl Scan<'_, '_> {
     }
 
     fn place(&self, at: u32) -> String {
-        format!("journal block {at}, transaction {}", self.serial as u32)
+        format!("journal block {at}, transaction {}", self.tid)
     }
 
     /// Reads one transaction.
     fn transaction(&mut self) -> Result<Step, FormatError> {
-        let tid = self.serial as u32;
+        let tid = self.tid;
         let (mut updates, mut revoked) = (Vec::new(), Vec::new());
         let mut bad: Option<FormatError> = None;
         let begin = self.scanned;
@@ -241,7 +243,7 @@ impl Scan<'_, '_> {
             }
             let at = self.at;
             let block = self.next()?;
-            let head = Head::decode(&block).filter(|h| h.tid == tid);
+            let head = Head::decode(&block).filter(|h| h.tid == tid.on_disk());
             match head.map(|h| h.kind) {
                 Some(Kind::Descriptor) => match self.descriptor(&block, tid, &mut bad) {
                     Ok(mut listed) => updates.append(&mut listed),
@@ -263,7 +265,7 @@ impl Scan<'_, '_> {
                     if let Some(e) = bad {
                         return self.after_commit(e);
                     }
-                    self.serial += 1;
+                    self.tid = tid.next();
                     return Ok(Step::Committed(Found { updates, revoked }));
                 }
                 _ => return Ok(Step::End),
@@ -277,7 +279,7 @@ impl Scan<'_, '_> {
     fn after_commit(&mut self, e: FormatError) -> Result<Step, FormatError> {
         let overtakes = self.r.superblock.incompat & incompat::ASYNC_COMMIT != 0;
         let at_once = self.shape.packed || overtakes && self.sum.is_some();
-        if at_once && !self.is_committed((self.serial as u32).wrapping_add(1))? {
+        if at_once && !self.is_committed(self.tid.next())? {
             return Ok(Step::End);
         }
         Err(e)
@@ -286,8 +288,7 @@ impl Scan<'_, '_> {
     /// Something is not what it should be. If the transaction was never committed, a crash has
     /// ended the journal here.
     fn is_it_the_end(&mut self, e: FormatError) -> Result<Step, FormatError> {
-        let tid = self.serial as u32;
-        let next = tid.wrapping_add(1);
+        let (tid, next) = (self.tid, self.tid.next());
         let damaged = if self.shape.packed {
             self.is_committed(next)?
         } else {
@@ -297,14 +298,14 @@ impl Scan<'_, '_> {
     }
 
     /// Is there a commit of this transaction in what may be the rest of it and its successor?
-    fn is_committed(&self, tid: u32) -> Result<bool, FormatError> {
+    fn is_committed(&self, tid: Tid) -> Result<bool, FormatError> {
         let sb = &self.r.superblock;
         let ring = sb.blocks - sb.first;
         for n in 0..ring / 2 {
             let at = sb.first + (self.at - sb.first + n) % ring;
             let block = (self.r.read)(at)?;
             let head = Head::decode(&block);
-            let is_it = head.is_some_and(|h| h.kind == Kind::Commit && h.tid == tid);
+            let is_it = head.is_some_and(|h| h.kind == Kind::Commit && h.tid == tid.on_disk());
             if is_it && self.shape.committed(&block).is_some() {
                 return Ok(true);
             }
@@ -316,7 +317,7 @@ impl Scan<'_, '_> {
     fn descriptor(
         &mut self,
         block: &[u8],
-        tid: u32,
+        tid: Tid,
         bad: &mut Option<FormatError>,
     ) -> Result<Vec<(BlockNo, Update)>, FormatError> {
         if self.shape.packed {
@@ -328,7 +329,7 @@ impl Scan<'_, '_> {
             let at = self.at;
             let mut copy = self.next()?;
             self.add_to_sum(&copy);
-            if self.shape.block_sum(tid, &copy) != tag.sum {
+            if self.shape.block_sum(tid.on_disk(), &copy) != tag.sum {
                 let what = format!("the copy of block {} has a wrong checksum", tag.block);
                 bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
             }
@@ -359,7 +360,7 @@ impl Scan<'_, '_> {
     fn pieces(
         &mut self,
         block: &[u8],
-        tid: u32,
+        tid: Tid,
         bad: &mut Option<FormatError>,
     ) -> Result<Vec<(BlockNo, Update)>, FormatError> {
         let mut all = Vec::new();
@@ -401,10 +402,10 @@ impl Scan<'_, '_> {
         &self,
         bytes: &[u8],
         (block, offset, sum): (BlockNo, usize, u32),
-        (tid, at): (u32, u32),
+        (tid, at): (Tid, u32),
         bad: &mut Option<FormatError>,
     ) {
-        if self.shape.piece_sum(tid, block, offset, bytes) != sum {
+        if self.shape.piece_sum(tid.on_disk(), block, offset, bytes) != sum {
             let what = format!("the copy of block {block} has a wrong checksum");
             bad.get_or_insert_with(|| corrupt(&what, self.place(at)));
         }

@@ -56,7 +56,7 @@ impl WriteGate for Redo {
         s.data.after_write(buf, epoch);
         if self.plant.is("trim-before-flush") {
             let serials = &s.serials;
-            s.dirty_pages.flushed(FlushEpoch(epoch.0 + 1), |n| serials.after(n));
+            s.dirty_pages.flushed(epoch.next(), |n| serials.after(n));
             drop(state);
             self.trim_at_once();
         }

@@ -38,7 +38,7 @@ struct Life {
     blocks: BTreeMap<u64, Block>,
     lsn: u64,
     durable_lsn: Lsn,
-    epoch: u64,
+    epoch: FlushEpoch,
     next: u64,
 }
 
@@ -56,7 +56,7 @@ impl Life {
             blocks: (0..BLOCKS).map(|b| (b, Block::default())).collect(),
             lsn: 100,
             durable_lsn: Lsn(0),
-            epoch: 1,
+            epoch: FlushEpoch(1),
             next: 0,
         }
     }
@@ -134,15 +134,15 @@ impl Life {
 
     fn end_write(&mut self, b: u64) {
         let block = self.blocks.get_mut(&b).unwrap();
-        let (ok, epoch) = (!self.rng.one_in(5), FlushEpoch(self.epoch));
+        let (ok, epoch) = (!self.rng.one_in(5), self.epoch);
         if block.writes.end(ok, epoch) {
             self.pages.after_write(BlockNo(b), ok, epoch);
         }
     }
 
     fn flush(&mut self) {
-        self.epoch += 1;
-        let epoch = FlushEpoch(self.epoch);
+        let epoch = self.epoch.next();
+        self.epoch = epoch;
         self.pages.flushed(epoch, |n| self.serials.after(n));
         self.blocks.values_mut().for_each(|b| b.writes.flushed(epoch));
         // As the mechanism trims.
