@@ -13,7 +13,8 @@ impl Lsn {
         Lsn(self.0 + bytes)
     }
     /// The bytes between `earlier`, which does not lie behind it, and this.
-    pub(crate) const fn since(self, earlier: Lsn) -> u64 {
+    pub(crate) fn since(self, earlier: Lsn) -> u64 {
+        assert!(earlier <= self, "{earlier} lies behind {self}, which is to be the later one");
         self.0 - earlier.0
     }
     /// The same; 0 if `earlier` lies behind it.
