@@ -11,10 +11,17 @@ use std::rc::Rc;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct FlushEpoch(pub u64);
 
+impl FlushEpoch {
+    /// From the next flush on.
+    pub const fn next(self) -> FlushEpoch {
+        FlushEpoch(self.0 + 1)
+    }
+}
+
 pub(crate) struct Flusher {
     disk: Rc<dyn Disk>,
-    started: Cell<u64>,
-    ended: Cell<u64>,
+    started: Cell<FlushEpoch>,
+    ended: Cell<FlushEpoch>,
     running: Cell<bool>,
     failed: RefCell<Option<DiskError>>,
     changed: Notify,
@@ -24,8 +31,8 @@ impl Flusher {
     pub(crate) fn new(disk: Rc<dyn Disk>) -> Flusher {
         Flusher {
             disk,
-            started: Cell::new(0),
-            ended: Cell::new(0),
+            started: Cell::default(),
+            ended: Cell::default(),
             running: Cell::new(false),
             failed: RefCell::default(),
             changed: Notify::new(),
@@ -33,14 +40,14 @@ impl Flusher {
     }
 
     pub(crate) fn epoch(&self) -> FlushEpoch {
-        FlushEpoch(self.started.get())
+        self.started.get()
     }
 
     /// Returns once a flush that was issued after this call has ended, and whether it was issued
     /// here; calls `flushed` once for each that is. The first failure is for ever: what was in the
     /// device's cache may be gone.
     pub(crate) async fn flush(&self, flushed: impl Fn(FlushEpoch)) -> Result<bool, DiskError> {
-        let mine = self.started.get() + 1;
+        let mine = self.started.get().next();
         let mut issued = false;
         while self.ended.get() < mine {
             if let Some(e) = self.failed.borrow().clone() {
@@ -53,17 +60,17 @@ impl Flusher {
             self.running.set(true);
             let (started, ended) = (self.started.get(), self.ended.get());
             assert_eq!(started, ended, "C5: a flush begins while another is on its way");
-            let epoch = self.started.get() + 1;
+            let epoch = started.next();
             self.started.set(epoch);
             let result = self.disk.flush().await;
-            assert!(self.running.replace(false), "C5: flush {epoch} ends twice");
+            assert!(self.running.replace(false), "C5: flush {} ends twice", epoch.0);
             issued = true;
             match result {
                 Ok(()) => {
                     let one = self.ended.get() < epoch && self.started.get() == epoch;
-                    assert!(one, "C5: flush {epoch} ends out of turn");
+                    assert!(one, "C5: flush {} ends out of turn", epoch.0);
                     self.ended.set(epoch);
-                    flushed(FlushEpoch(epoch));
+                    flushed(epoch);
                 }
                 Err(e) => *self.failed.borrow_mut() = Some(e),
             }

@@ -66,6 +66,18 @@ fn fillers() -> Vec<String> {
     DIRS.into_iter().flat_map(of).collect()
 }
 
+/// A name that goes and comes again twice, and the last file of it is made durable.
+fn again(rng: &mut Rng) -> Vec<Act> {
+    let path = stays(rng.below(4) as usize);
+    let (new, gone) = (Act::Create(path.clone()), Act::Unlink(path.clone()));
+    vec![gone.clone(), new.clone(), gone, new, Act::Fsync(path)]
+}
+
+/// Names behind the fillers.
+fn stays(n: usize) -> String {
+    format!("{}/c0nt{n}-that-takes-more-room-than-others", DIRS[n % 2])
+}
+
 /// A new file in the directory is made durable.
 fn new_in(dir: &str, rng: &mut Rng) -> [Act; 2] {
     let new = format!("{dir}/c0nnew{}", rng.below(40));
@@ -75,8 +87,10 @@ fn new_in(dir: &str, rng: &mut Rng) -> [Act; 2] {
 pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed);
     let mut setup: Vec<Act> = DIRS.iter().map(|d| Act::Mkdir(s(d))).collect();
-    let fillers = if seed.is_multiple_of(3) { fillers() } else { Vec::new() };
+    let is_wide = seed.is_multiple_of(3);
+    let fillers = if is_wide { fillers() } else { Vec::new() };
     setup.extend(fillers.iter().cloned().map(Act::Create));
+    setup.extend((0..4).filter(|_| is_wide).map(|n| Act::Create(stays(n))));
     for n in 0..4 {
         let path = format!("{}/c0nt{n}", DIRS[n % 2]);
         setup.push(Act::Create(path.clone()));
@@ -96,6 +110,7 @@ pub(super) fn script(seed: u64) -> Script {
             0 => vec![Act::Unlink(name(&mut rng))],
             1 => vec![Act::Fsync(name(&mut rng))],
             2 => vec![Act::Create(name(&mut rng))],
+            3 | 4 if is_wide => again(&mut rng),
             _ => life(&mut rng),
         };
         // What fails, because a name is there or is not, is left out.
