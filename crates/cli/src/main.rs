@@ -66,8 +66,10 @@ fn main() -> ExitCode {
     }
     let cli = arguments();
     let level = match cli.command {
-        // What it sees it says itself, in a line.
-        Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Get(_) => "off",
+        // What it sees it says itself, in a line, but not that another machine may be writing.
+        Command::Ls(_) | Command::Cat(_) | Command::Stat(_) | Command::Get(_) => {
+            "off,volume::mmp=warn"
+        }
         // Volumes of its own, made to fail: what those say of it is no news.
         Command::Crash(_) | Command::Lab(_) => "off",
         _ => "warn",
