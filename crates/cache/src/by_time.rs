@@ -254,7 +254,7 @@ mod tests {
             run.turn(ms, |_| ());
         }
         let done = run.disk.written.borrow().iter().find(|w| w.0 == 9).map(|w| w.1);
-        // The pass of 201 ms ends at 551; block 9 has been old since 401, and the next tick is at 601.
+        // The pass of 201 ms ends at 551; block 9 has been old since 401, the next tick is at 601.
         assert_eq!(done, Some(951));
     }
 

@@ -190,7 +190,8 @@ const PROCESSOR: &str = "the paper's systems run at their processor's speed, and
                          record costs it as much again as the operation; here a call costs \
                          all of them the same, and the disks' writes are judged below";
 /// Why soft updates lose nothing where files come and go.
-const UNSEEN: &str = "a file that is made and removed unseen costs no write of its own";
+const UNSEEN: &str = "a file that is made and removed unseen costs no write of its own, and here \
+                      no more of the processor than FFS-async's, which the disk makes wait at times";
 const SOFTLY: &str = "soft updates write what has been dirty for a while, when most of the files \
                       have come and gone; FFS-async, all that is dirty when it is too much";
 const LITTLE: &str = "a tenth of the paper's memory: blocks are written back while they still wait \
@@ -219,7 +220,7 @@ const TOLD: [Told; 27] = [
          the paper's FFS has one write less",
     ),
     Told(1, CREATES, [SOFT, ASYNC], 18.15 / 18.08, OK, LONG),
-    Told(6, PAIRS, [SOFT, ASYNC], 7708.0 / 9142.0, OK, UNSEEN),
+    Told(6, PAIRS, [SOFT, ASYNC], 7708.0 / 9142.0, NOT, UNSEEN),
     Told(10, SMALL, [SOFT, ASYNC], 0.851, NOT, SOFTLY),
     Told(10, LARGE, [SOFT, ASYNC], 0.983, NOT, LITTLE),
     Told(6, PAIRS, [ASYNC1, ASYNC], 4418.0 / 9142.0, NOT, PROCESSOR),

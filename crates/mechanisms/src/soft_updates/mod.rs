@@ -146,7 +146,7 @@ struct Open {
 /// What an operation that has ended touched.
 #[derive(Default)]
 struct Trace {
-    /// Blocks with attributes. Not held: a thousand operations are remembered, hardly ever asked for.
+    /// Blocks with attributes; not held: a thousand operations are remembered, and few asked for.
     blocks: Few<BlockNo>,
     /// Directories in which it has made names.
     dirs: Few<Ino>,
