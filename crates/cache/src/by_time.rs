@@ -33,6 +33,10 @@ impl Cache {
                 cache.env.sleep_until(next).await;
                 let missed = cache.env.now().since(next).0 / tick.0;
                 next = next.plus(Nanos(tick.0.saturating_mul(missed + 1)));
+                assert!(
+                    next > cache.env.now(),
+                    "a tick that has passed already, and the next, too"
+                );
                 let begun = cache.gate.borrow().last_begun();
                 // After two, all that is dirty is old.
                 (0..(missed + 1).min(2)).for_each(|_| cache.dirty.borrow_mut().advance(begun));
@@ -115,6 +119,8 @@ impl Cache {
 
     /// Writes the blocks, which are in order, some transfers of neighbours at a time.
     async fn write_shares(self: &Rc<Self>, bufs: &[Buf]) -> Result<(), DiskError> {
+        let sorted = bufs.is_sorted_by(|a, b| a.block() < b.block());
+        assert!(sorted, "neighbours are not found among blocks that are in no order");
         let is_next = |a: &Buf, b: &Buf| a.block().plus(1) == b.block();
         let runs = bufs.chunk_by(is_next).flat_map(|run| run.chunks(self.transfer_blocks()));
         let transfers: Vec<&[Buf]> = runs.collect();

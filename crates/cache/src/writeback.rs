@@ -20,6 +20,7 @@ pub(crate) struct Tick(u64);
 impl Tick {
     /// Is what became dirty after the tick `since` old at this one?
     pub(crate) fn is_late_for(self, since: Tick) -> bool {
+        assert!(since <= self, "dirty since {since:?}, and it is {self:?}");
         self.0 > since.0 + 1
     }
 }

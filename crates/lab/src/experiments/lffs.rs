@@ -190,8 +190,8 @@ const PROCESSOR: &str = "the paper's systems run at their processor's speed, and
                          record costs it as much again as the operation; here a call costs \
                          all of them the same, and the disks' writes are judged below";
 /// Why soft updates lose nothing where files come and go.
-const UNSEEN: &str = "a file that is made and removed unseen costs no write of its own, and here \
-                      no more of the processor than FFS-async's, which the disk makes wait at times";
+const UNSEEN: &str = "a file that is made and removed unseen costs no write of its own, nor \
+                      more of the processor here than FFS-async's, which at times waits";
 const SOFTLY: &str = "soft updates write what has been dirty for a while, when most of the files \
                       have come and gone; FFS-async, all that is dirty when it is too much";
 const LITTLE: &str = "a tenth of the paper's memory: blocks are written back while they still wait \
