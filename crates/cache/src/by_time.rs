@@ -136,62 +136,22 @@ mod tests {
     use super::*;
     use crate::testing::{BYTES, Journal};
     use crate::{BufKind, CacheOptions, FlushEpoch, Image, WriteGate};
-    use env::{Block, Disk, Durability, Engine, Env, Local, Now};
+    use env::{Engine, Env, Now};
     use format::{BlockNo, Ino};
-    use std::cell::{Cell, RefCell};
-
-    /// A disk of which each write takes a while.
-    struct Slow {
-        env: Env,
-        write_ms: u64,
-        /// Which block's write has ended when, in milliseconds.
-        written: RefCell<Vec<(u64, u64)>>,
-        /// Blocks written since the last flush.
-        unflushed: Cell<u64>,
-    }
-
-    impl Disk for Slow {
-        fn size_bytes(&self) -> u64 {
-            1 << 30
-        }
-        fn read(&self, _: u64, b: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
-            Box::pin(async { Ok(b) })
-        }
-        fn write(
-            &self,
-            at: u64,
-            blocks: Vec<Block>,
-            _: Durability,
-        ) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async move {
-                self.env.sleep(Nanos::from_millis(self.write_ms)).await;
-                self.unflushed.set(self.unflushed.get() + blocks.len() as u64);
-                let (first, ms) = (at / BYTES as u64, self.env.now().0 / 1_000_000);
-                self.written.borrow_mut().extend((0..blocks.len() as u64).map(|i| (first + i, ms)));
-                Ok(())
-            })
-        }
-        fn flush(&self) -> Local<'_, Result<(), DiskError>> {
-            self.unflushed.set(0);
-            Box::pin(async { Ok(()) })
-        }
-        fn discard(&self, _: u64, _: u64) -> Local<'_, Result<(), DiskError>> {
-            Box::pin(async { Ok(()) })
-        }
-    }
+    use std::cell::Cell;
 
     /// A volume with ticks of 100 ms, and its clock.
-    struct Run<D> {
+    struct Run {
         engine: Engine,
-        disk: Rc<D>,
+        disk: Rc<Journal>,
         cache: Rc<Cache>,
     }
 
-    impl<D: Disk + 'static> Run<D> {
-        fn new(disk: impl Fn(&Env) -> D) -> Run<D> {
+    impl Run {
+        fn new(write_ms: u64) -> Run {
             let (mut engine, mut made) = (Engine::new(1), None);
             engine.turn(Now { mono: Nanos(0), wall: Nanos(0) }, &mut Vec::new(), |env| {
-                let disk = Rc::new(disk(env));
+                let disk = Rc::new(Journal::slow(env, Nanos::from_millis(write_ms)));
                 let options = CacheOptions {
                     block_bytes: BYTES,
                     cache_bytes: 64 * BYTES,
@@ -214,19 +174,10 @@ mod tests {
         }
     }
 
-    fn slow(write_ms: u64) -> Run<Slow> {
-        Run::new(|env| Slow {
-            env: env.clone(),
-            write_ms,
-            written: RefCell::default(),
-            unflushed: Cell::new(0),
-        })
-    }
-
     /// One block is changed all the time, the other once.
     #[test]
     fn what_is_dirty_is_written_at_the_second_tick_and_no_block_at_each() {
-        let mut run = Run::new(|_| Journal::default());
+        let mut run = Run::new(0);
         let cache = run.cache.clone();
         let bufs = [1, 2].map(|n| cache.get_new(BlockNo(n), BufKind::Meta, Ino(0)));
         let change = |n: usize| bufs[n - 1].modify(|b| b[0] += 1);
@@ -240,7 +191,7 @@ mod tests {
                     change(2);
                 }
             });
-            written.extend(run.disk.0.take().into_iter().map(|block| (block, ms)));
+            written.extend(run.disk.written.take().into_iter().map(|block| (block, ms)));
         }
         // Block 1 is dirty from 5 ms on, block 2 from just after the tick at 101 ms; what is dirty
         // again after a write has two ticks once more.
@@ -250,7 +201,8 @@ mod tests {
     /// Block 9 becomes dirty just after a pass that takes longer than the interval has begun.
     #[test]
     fn who_is_written_for_long_makes_nobody_younger() {
-        let mut run = slow(350);
+        let mut run = Run::new(350);
+        let mut written = Vec::new();
         for ms in 1..=1500 {
             match ms {
                 5 => run.change(1),
@@ -258,8 +210,9 @@ mod tests {
                 _ => (),
             }
             run.turn(ms, |_| ());
+            written.extend(run.disk.written.take().into_iter().map(|block| (block, ms)));
         }
-        let done = run.disk.written.borrow().iter().find(|w| w.0 == 9).map(|w| w.1);
+        let done = written.iter().find(|w| w.0 == 9).map(|w| w.1);
         // The pass of 201 ms ends at 551; block 9 has been old since 401, the next tick is at 601.
         assert_eq!(done, Some(951));
     }
@@ -267,7 +220,7 @@ mod tests {
     /// Who writes much waits for room and for no flush; then nothing is dirty, and nobody comes.
     #[test]
     fn what_was_written_to_make_room_is_flushed_too() {
-        let mut run = slow(0);
+        let mut run = Run::new(0);
         (0..20).for_each(|n| run.change(n));
         let cache = run.cache.clone();
         run.turn(5, |env| env.spawn("writer", async move { cache.throttle().await }));
@@ -318,7 +271,7 @@ mod tests {
     /// Names that are moved to and fro in one directory are such a chain.
     #[test]
     fn a_chain_as_long_as_you_like_is_written_in_one_pass() {
-        let mut run = slow(0);
+        let mut run = Run::new(0);
         let gate = Rc::new(Chain::default());
         gate.left.set(40);
         run.cache.set_gate(gate.clone());
@@ -330,7 +283,7 @@ mod tests {
     /// A change of the mode, in a block of inodes in which a younger one may not be seen yet.
     #[test]
     fn what_needs_no_order_does_not_wait_for_its_neighbours() {
-        let mut run = slow(0);
+        let mut run = Run::new(0);
         let gate = Rc::new(Chain::default());
         run.cache.set_gate(gate.clone());
         run.change(1);

@@ -146,7 +146,7 @@ mod tests {
             0,
             "with room to be made otherwise none is written twice"
         );
-        let written = disk.0.borrow();
+        let written = disk.written.borrow();
         assert!(written[..50].iter().all(|n| n % 2 == 1), "{written:?}");
     }
 }
