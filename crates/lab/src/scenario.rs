@@ -18,6 +18,7 @@ pub(crate) mod groups;
 mod held;
 mod holes;
 mod inline;
+mod kernel;
 mod layers;
 mod lengths;
 mod moved;
@@ -279,7 +280,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "append" => append(seed),
         "overwrite" => overwrite(seed),
         "pause" => pause(seed),
-        "kernel" => kernel(seed),
+        "kernel" => kernel::script(seed),
         "reuse" => reuse(seed),
         "wrap" => wrap(seed),
         "callers" => callers(seed),
@@ -524,49 +525,6 @@ fn random(seed: u64) -> Script {
     setup.push(Act::Sync);
     let acts = list(25, &mut model);
     Script::new(setup, acts)
-}
-
-/// Directories `/i` (indexed), `/l` and `/s` (linear), as Linux makes them, and changes in them.
-/// The first has more blocks than an inode points at; the twelfth entry's head in the last begins
-/// 4 bytes before a line's end: its block is swapped for a copy when a link takes its place.
-fn kernel(seed: u64) -> Script {
-    let mut rng = Rng::new(seed);
-    let name = |dir: &str, i: u64| {
-        let len = [40, 120, 200][(i % 3) as usize];
-        format!("{dir}/{i:03}{}", "k".repeat(len))
-    };
-    let mut setup = vec![Act::Mkdir(s("/i")), Act::Mkdir(s("/l")), Act::Create(s("/f"))];
-    let (many, few) = (110, 20);
-    // A directory never shrinks: what is linked and unlinked again leaves room for the index.
-    setup.extend((0..many + 20).map(|i| Act::Link(s("/f"), name("/i", i))));
-    setup.extend((many..many + 20).map(|i| Act::Unlink(name("/i", i))));
-    setup.extend((0..few).map(|i| Act::Create(name("/l", i))));
-    setup.push(Act::Mkdir(s("/l/sub")));
-    setup.push(Act::Mkdir(s("/i/sub")));
-    setup.push(Act::Mkdir(s("/s")));
-    setup.extend((0..14).map(|i| Act::Create(format!("/s/{i:02}{}", "s".repeat(34)))));
-    setup.push(Act::Symlink(s("/link"), s("there")));
-    setup.push(Act::Sync);
-    let mut acts = Vec::new();
-    for n in 0..8 {
-        let (a, b) = (name("/i", rng.below(many)), name("/l", rng.below(few)));
-        acts.push(match rng.below(12) {
-            0 => Act::Unlink(a),
-            1 => Act::Unlink(b),
-            2 => Act::Create(format!("/i/new{n}")),
-            3 => Act::Create(format!("/l/{}{n}", "n".repeat(150))),
-            4 => Act::Rename(a, format!("/i/{}{n}", "r".repeat(180))),
-            5 => Act::Rename(b, a),
-            6 => Act::Rename(s("/l/sub"), format!("/i/moved{n}")),
-            7 => Act::Rename(s("/i/sub"), format!("/l/moved{n}")),
-            8 => Act::Mkdir(format!("/i/dir{n}")),
-            9 => Act::Rename(s("/i"), format!("/l/i{n}")),
-            10 => Act::Rename(s("/link"), format!("/s/11{}", "s".repeat(34))),
-            _ => Act::Rmdir(s("/i/sub")),
-        });
-    }
-    let kernel = vec![(s("/i"), true), (s("/l"), false), (s("/s"), false)];
-    Script { kernel, ..Script::new(setup, acts) }
 }
 
 /// Callers with names of their own in directories that they share, so that what they do commutes

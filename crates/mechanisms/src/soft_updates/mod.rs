@@ -24,6 +24,8 @@
 //!             I9 a name comes again only beside its going in one sector, or after it.
 //!             I10 a file made and removed unseen is forgotten with all its operations (cancel.rs).
 //!             I11 what is done to an inode stands in an image only on the inode's making.
+//!             I12 names and blocks of a directory come after its index has gone, by whomever that
+//!             was given up (latest.rs).
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable
@@ -42,6 +44,7 @@
 mod cancel;
 mod graph;
 mod intents;
+mod latest;
 mod lying;
 mod names;
 mod order;
@@ -57,15 +60,16 @@ use crate::touched::Touched;
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use cancel::{About, Lives};
 use env::sync::Lock;
-use env::{DiskError, Few, IdMap, Local};
+use env::{DiskError, Few, Local};
 use format::intent::Intent;
 use format::{BlockNo, Ino};
-use graph::{Graph, NodeId};
+use graph::Graph;
 use integrity::{
     Change, Credits, Edit, Ended, Freed, InitKind, Integrity, IntegrityError, LeadsTo, Plant,
-    PointerAt, Pressure, Scope, Txn, invariant,
+    PointerAt, Pressure, Scope, Txn,
 };
 use intents::Intents;
+use latest::Latest;
 use names::{Directories, Names};
 use order::{CONTENTS, HINTS, Place, step_of};
 use render::Backward;
@@ -99,14 +103,7 @@ pub(crate) struct SoftUpdates {
     directories: RefCell<Directories>,
     /// Few at a time, so that each is found by going through them.
     open: RefCell<Vec<(u64, Open)>>,
-    /// The last node with each file's length that is not durable.
-    lengths: RefCell<IdMap<Ino, NodeId>>,
-    /// The node that makes each inode, until it is durable.
-    inits: RefCell<IdMap<Ino, NodeId>>,
-    /// Where names went, by directory and what stands for the name, until that is durable.
-    removed: RefCell<IdMap<(Ino, u32), NodeId>>,
-    /// The last fall of an attribute block's count of users, until it is durable.
-    shares: RefCell<BTreeMap<BlockNo, NodeId>>,
+    latest: RefCell<Latest>,
     lives: RefCell<Lives>,
     /// For `Scope::Txn`.
     touched: RefCell<Touched<Trace>>,
@@ -166,10 +163,7 @@ impl SoftUpdates {
             busy: RefCell::default(),
             directories: RefCell::default(),
             open: RefCell::default(),
-            lengths: RefCell::default(),
-            inits: RefCell::default(),
-            removed: RefCell::default(),
-            shares: RefCell::default(),
+            latest: RefCell::default(),
             lives: RefCell::default(),
             touched: RefCell::default(),
             forced: RefCell::default(),
@@ -266,32 +260,6 @@ impl SoftUpdates {
             }
             _ => (),
         }
-    }
-
-    /// What a later operation does to an inode stands on its making, even where that has changed
-    /// none of the same bytes: a length must not be seen in what is left of a removed directory.
-    fn stand_on_inode(&self, id: NodeId, edit: &Edit) {
-        if self.plant.is("length-before-inode") {
-            return;
-        }
-        let Some(ino) = files_of(&edit.change)[0] else { return };
-        let made = self.inits.borrow().get(&ino).copied();
-        let mut graph = self.graph.borrow_mut();
-        if let Some(made) = made.filter(|m| graph.is_in(*m, edit.buf.block())) {
-            graph.stands_beside(id, made);
-        }
-    }
-
-    /// What is done to the inode from now on stands on this.
-    fn note_making(&self, ino: Ino, id: NodeId) {
-        let before = self.inits.borrow_mut().insert(ino, id);
-        let other = before.filter(|b| *b != id && self.graph.borrow().has(*b));
-        invariant!(self.plant, other.is_none(), "I4: {ino} is made, and was by {other:?}");
-    }
-
-    /// Later pointers to what the length covers come after it.
-    fn note_length(&self, ino: Ino, id: NodeId) {
-        self.lengths.borrow_mut().insert(ino, id);
     }
 
     /// The contents that the operation's lengths and pointers wait for.
@@ -459,40 +427,9 @@ impl Integrity for SoftUpdates {
                 let concerns = order::concerns(&edit.change);
                 let at = (txn.id, step);
                 let id = self.graph.borrow_mut().add(at, &edit.buf, backward, concerns);
-                self.stand_on_inode(id, &edit);
-                match edit.change {
-                    Change::InitInode(ino) => self.note_making(ino, id),
-                    Change::GrowDir(dir) => open.names.grown.push((dir, id)),
-                    Change::Grow(ino) => self.note_length(ino, id),
-                    // It may be longer, too.
-                    Change::Shrink(ino) if !self.plant.is("set-length-forgotten") => {
-                        self.note_length(ino, id);
-                    }
-                    Change::RemoveEntry { dir, name, .. } => {
-                        self.removed.borrow_mut().insert((dir, name), id);
-                    }
-                    // A directory never has a name twice.
-                    Change::AddEntry { dir, name, .. } if !self.plant.is("name-again-early") => {
-                        if let Some(removed) = self.removed.borrow().get(&(dir, name)) {
-                            self.graph.borrow_mut().stands_beside(id, *removed);
-                        }
-                    }
-                    Change::ShareDown(_) => {
-                        self.shares.borrow_mut().insert(edit.buf.block(), id);
-                    }
-                    // The last user's pointer is not the only one that was there.
-                    Change::FreeBlocks(e) if !self.plant.is("share-forgotten") => {
-                        let shares = self.shares.borrow();
-                        let of = shares.range(e.start..e.start.plus(e.len));
-                        let of: Vec<NodeId> = of.map(|(_, id)| *id).collect();
-                        self.graph.borrow_mut().free_after(txn.id, &of);
-                    }
-                    Change::MapPointer { ino, .. } if step != CONTENTS => {
-                        if let Some(length) = self.lengths.borrow().get(&ino) {
-                            self.graph.borrow_mut().stands_beside(id, *length);
-                        }
-                    }
-                    _ => (),
+                self.stand_on_older(txn.id, (id, step), &edit);
+                if let Change::GrowDir(dir) = edit.change {
+                    open.names.grown.push((dir, id));
                 }
             }
         } else if matches!(edit.change, Change::Attr(_) | Change::Held(_)) {
@@ -557,7 +494,7 @@ impl Integrity for SoftUpdates {
         self.busy.borrow().may_reuse(what)
     }
     fn is_unseen(&self, ino: Ino) -> bool {
-        self.inits.borrow().contains_key(&ino)
+        self.latest.borrow().is_being_made(ino)
     }
     fn has_busy_extents(&self) -> bool {
         !self.busy.borrow().is_empty()

@@ -60,6 +60,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "no-rollback",
     "older-edits-forgotten",
     "name-again-early",
+    "index-dropped-late",
     "cancel-between-names",
     "cancel-over-others",
     "cancel-what-was-seen",

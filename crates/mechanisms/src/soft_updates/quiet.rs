@@ -26,16 +26,7 @@ impl SoftUpdates {
         }
         self.directories.borrow_mut().sweep(&graph);
         self.lives.borrow_mut().sweep(gone);
-        self.inits.borrow_mut().retain(|_, node| graph.has(*node));
-        let inits = self.inits.borrow();
-        self.lengths.borrow_mut().retain(|ino, node| {
-            let waits = graph.has(*node);
-            let made = inits.get(ino).is_none_or(|init| init > node);
-            invariant!(self.plant, waits || made, "I11: {ino} has a length, and is not made");
-            waits
-        });
-        self.shares.borrow_mut().retain(|_, node| graph.has(*node));
-        self.removed.borrow_mut().retain(|_, node| graph.has(*node));
+        self.latest.borrow_mut().sweep(&graph, self.plant);
     }
 
     /// Everything is durable: nothing may be remembered of any operation.
@@ -46,9 +37,8 @@ impl SoftUpdates {
         assert!(open.is_none(), "operation {open:?} of a closed volume has not ended");
         assert!(self.busy.borrow().is_empty(), "I4: a closed volume keeps what was freed");
         assert!(self.directories.borrow().is_empty(), "I5: a name waits for what is durable");
-        assert!(self.removed.borrow().is_empty(), "I9: a name's going is durable, and waited for");
         assert!(self.lives.borrow().is_empty(), "I10: a file that is durable could be forgotten");
-        assert!(self.inits.borrow().is_empty(), "I11: an inode that is durable is being made");
+        self.latest.borrow().check_empty();
     }
 }
 
