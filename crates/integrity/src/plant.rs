@@ -10,6 +10,7 @@ impl Plant {
     /// No bug.
     pub const NONE: Plant = Plant(None);
     /// Is this the planted bug?
+    #[inline]
     pub fn is(self, name: &str) -> bool {
         self.0 == Some(name)
     }

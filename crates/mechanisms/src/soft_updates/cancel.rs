@@ -7,7 +7,7 @@
 //!             contents, and nothing left in their blocks would bring a byte of them back.
 
 use super::SoftUpdates;
-use super::graph::{Graph, NodeId};
+use super::graph::{Graph, NodeId, add_in_order};
 use super::order::{self, CONTENTS, NAMES, Place};
 use crate::record::files_of;
 use env::{Few, IdMap, SerialMap};
@@ -60,10 +60,7 @@ impl Lives {
     /// The operation has ended, with something of it not durable.
     pub(super) fn note(&mut self, txn: u64, about: About) {
         for ino in &about.inodes {
-            let all = self.by_inode.entry(*ino).or_default();
-            if let Err(at) = all.binary_search(&txn) {
-                all.insert(at, txn);
-            }
+            add_in_order(self.by_inode.entry(*ino).or_default(), txn);
         }
         let old = self.of.insert(txn, about);
         assert!(old.is_none(), "I10: operation {txn} ends twice");

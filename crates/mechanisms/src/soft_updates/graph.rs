@@ -9,6 +9,7 @@
 mod check;
 mod index;
 
+pub(super) use self::index::add_in_order;
 use self::index::{Own, forget};
 use super::lying::{Lying, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};

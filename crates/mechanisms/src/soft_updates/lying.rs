@@ -45,9 +45,19 @@ impl Lying {
     }
 }
 
+/// Where the node is in the list, if it is there. What is edited is most often the newest, and the
+/// list of a block of bits is long: its end is looked at first.
+fn place_of(list: &VecDeque<Lying>, id: NodeId) -> Option<usize> {
+    let newest = list.back()?.id;
+    if newest <= id {
+        return (newest == id).then(|| list.len() - 1);
+    }
+    list.binary_search_by_key(&id, |l| l.id).ok()
+}
+
 /// A later edit of a node that is in the list. Newer nodes that meet it do not stand on it.
 pub(super) fn join(list: &mut VecDeque<Lying>, later: &Lying) {
-    let at = list.binary_search_by_key(&later.id, |l| l.id).expect("a node lies in its block");
+    let at = place_of(list, later.id).expect("a node lies in its block");
     let mut newer = list.range_mut(at..);
     let l = newer.next().expect("it is there");
     if !later.bytes.is_empty() {
@@ -70,7 +80,7 @@ pub(super) fn under_of(
 ) -> (Vec<NodeId>, bool) {
     debug_assert!(list.iter().is_sorted_by_key(|l| l.id), "I1: a block's nodes are in no order");
     let is_thinned = step != NAMES && step != UNNAMES;
-    let same = list.binary_search_by_key(&new.id, |l| l.id).ok().map(|at| &list[at]);
+    let same = place_of(list, new.id).map(|at| &list[at]);
     let whole = same.map_or(new.bytes.clone(), |l| hull(&l.bytes, &new.bytes));
     let below = |id: NodeId| nodes.get(id).into_iter().flat_map(|n| &n.under).copied();
     let mut reached: BTreeSet<NodeId> = BTreeSet::new();

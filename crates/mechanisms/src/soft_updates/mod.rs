@@ -465,7 +465,9 @@ impl Integrity for SoftUpdates {
                 self.lives.borrow_mut().note(txn.id, open.about);
             }
             self.cancel(&open.names.freed);
-            self.keep_freed(txn.id);
+            if open.frees {
+                self.keep_freed(txn.id);
+            }
             if open.frees && self.plant.is("reuse-before-release") {
                 self.busy.borrow_mut().release(txn.id);
             }

@@ -23,6 +23,15 @@ pub(super) struct Names {
     pub(super) freed: Vec<Ino>,
 }
 
+impl Names {
+    /// Has the operation to do with names or inodes that go? Most writes have not.
+    fn are_untouched(&self) -> bool {
+        let Names { made, gone, dirs, grown, freed } = self;
+        let none = made.is_empty() && gone.is_empty() && freed.is_empty();
+        none && dirs.is_empty() && grown.is_empty()
+    }
+}
+
 /// What is known of directories.
 #[derive(Default)]
 pub(super) struct Directories {
@@ -42,6 +51,9 @@ impl Directories {
 
     /// An operation ends: its names wait for those of others that they depend on (I5).
     pub(super) fn end(&mut self, graph: &mut Graph, txn: u64, names: &Names, plant: Plant) {
+        if names.are_untouched() {
+            return;
+        }
         let made = graph.of_step(txn, NAMES);
         for (dir, node) in &names.grown {
             self.reach.entry(*dir).or_default().push(*node);

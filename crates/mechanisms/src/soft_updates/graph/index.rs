@@ -22,10 +22,7 @@ impl Own {
         self.0.keys().min().copied()
     }
     pub(super) fn add(&mut self, ino: Ino, id: NodeId) {
-        let its = self.0.entry(ino).or_default();
-        if let Err(at) = its.binary_search(&id) {
-            its.insert(at, id);
-        }
+        add_in_order(self.0.entry(ino).or_default(), id);
     }
     pub(super) fn forget(&mut self, ino: Ino, id: NodeId) {
         let Some(its) = self.0.get_mut(&ino) else { return };
@@ -35,6 +32,19 @@ impl Own {
         if its.is_empty() {
             self.0.remove(&ino);
         }
+    }
+}
+
+/// Into a list in order, once. What is added is most often the newest: that is looked at first.
+pub(in crate::soft_updates) fn add_in_order(all: &mut VecDeque<u64>, id: u64) {
+    match all.back() {
+        Some(newest) if *newest == id => (),
+        Some(newest) if *newest > id => {
+            if let Err(at) = all.binary_search(&id) {
+                all.insert(at, id);
+            }
+        }
+        _ => all.push_back(id),
     }
 }
 
