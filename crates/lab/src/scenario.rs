@@ -30,6 +30,7 @@ mod sharing;
 mod shifts;
 mod short_lives;
 mod shuffle;
+mod slots;
 mod splits;
 mod tight;
 mod trims;
@@ -152,6 +153,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "fleeting",
             "files made and removed again at once, among names that stay and slots reused",
         ),
+        ("slots", "inodes given to new files while changes of the last file's wait to be written"),
         ("short-lives", "new contents freed again while they and others' are being written back"),
         ("tight", "hardly any room: files go, and others take at once what they held"),
         ("trims", "the disk is told what is free while files go and others take their places"),
@@ -304,6 +306,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "sharing" => sharing::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
+        "slots" => slots::script(seed),
         "trims" => trims::script(seed),
         "short-lives" => short_lives::script(seed),
         "tight" => tight::script(seed),

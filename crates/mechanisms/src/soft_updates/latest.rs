@@ -8,6 +8,7 @@
 //!   a name goes          ◄─ the same name comes again (I9)
 //!   an index is given up ◄─ names and blocks that it does not know of (I12)
 //!   users are counted    ◄─ their attribute block is freed (I4)
+//!   an inode is changed  ◄─ it is freed (I13)
 //! ```
 
 use super::SoftUpdates;
@@ -17,7 +18,7 @@ use crate::record::files_of;
 use env::IdMap;
 use format::{BlockNo, Ino};
 use integrity::{Change, Edit, Plant, invariant};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The last nodes of each kind, until they are durable.
 #[derive(Default)]
@@ -79,6 +80,22 @@ fn is_beside_index(change: &Change) -> Option<Ino> {
     }
 }
 
+impl Graph {
+    /// An inode is freed with all that is done to its slot and is not durable, also where that has
+    /// changed other bytes: whoever takes the number next would see it taken back. What another of
+    /// them stands on is not named.
+    fn stand_on_slot(&mut self, id: NodeId, ino: Ino, block: BlockNo) {
+        let all: Vec<NodeId> = self.owned_by(ino).filter(|o| self.is_in(*o, block)).collect();
+        let mut reached: BTreeSet<NodeId> = BTreeSet::new();
+        for older in all.into_iter().rev() {
+            reached.extend(self.node(older).into_iter().flat_map(|n| &n.under));
+            if !reached.contains(&older) {
+                self.stands_beside(id, older);
+            }
+        }
+    }
+}
+
 impl SoftUpdates {
     /// What older operations have done to the same inode, name or block is seen with the node, if
     /// not before it; and later ones will stand on this.
@@ -110,6 +127,9 @@ impl SoftUpdates {
             }
             Change::ShareDown(_) => {
                 latest.shares.insert(edit.buf.block(), id);
+            }
+            Change::FreeInode(ino) if !self.plant.is("inode-freed-early") => {
+                graph.stand_on_slot(id, ino, edit.buf.block()); // I13
             }
             // The last user's pointer is not the only one that was there.
             Change::FreeBlocks(e) if !self.plant.is("share-forgotten") => {

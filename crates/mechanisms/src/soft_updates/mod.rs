@@ -26,6 +26,7 @@
 //!             I11 what is done to an inode stands in an image only on the inode's making.
 //!             I12 names and blocks of a directory come after its index has gone, by whomever that
 //!             was given up (latest.rs).
+//!             I13 an inode is free only when nothing is left to take back in its slot.
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable

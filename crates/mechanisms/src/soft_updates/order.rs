@@ -61,6 +61,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "older-edits-forgotten",
     "name-again-early",
     "index-dropped-late",
+    "inode-freed-early",
     "cancel-between-names",
     "cancel-over-others",
     "cancel-what-was-seen",
