@@ -9,8 +9,8 @@ use env::Rng;
 const OLD: u64 = 4;
 
 /// Gives a file that stays another name and makes that durable, and with it what else is in the
-/// blocks that it needs: its inode lies beside that of the old file. A new file would move the search for a free inode on, past the one that
-/// is to be taken.
+/// blocks that it needs: its inode lies beside that of the old file. A new file would move the
+/// search for a free inode on, past the one that is to be taken.
 fn durable(beside: u64, acts: &mut Vec<Act>, n: &mut u64) {
     let keep = format!("/A/keep{beside}");
     *n += 1;

@@ -94,6 +94,12 @@ impl Graph {
             }
         }
     }
+
+    /// What another operation has done to the inode in this block, if it is not durable.
+    fn first_in_slot(&self, ino: Ino, block: BlockNo, txn: u64) -> Option<NodeId> {
+        let is_others = |id: &NodeId| self.node(*id).is_some_and(|n| n.txn != txn);
+        self.owned_by(ino).find(|id| self.is_in(*id, block) && is_others(id))
+    }
 }
 
 impl SoftUpdates {
@@ -107,7 +113,15 @@ impl SoftUpdates {
             graph.stands_beside(id, *dropped); // I12
         }
         match edit.change {
-            Change::InitInode(ino) => latest.note_making(ino, id, &graph, self.plant),
+            Change::InitInode(ino) => {
+                let old = graph.first_in_slot(ino, edit.buf.block(), txn);
+                invariant!(
+                    self.plant,
+                    old.is_none(),
+                    "I13: {ino} is made over {old:?}, which waits"
+                );
+                latest.note_making(ino, id, &graph, self.plant);
+            }
             // A shorter one, too: it may be set to more than it was.
             Change::Shrink(_) if self.plant.is("set-length-forgotten") => (),
             Change::Grow(ino) | Change::Shrink(ino) => {
