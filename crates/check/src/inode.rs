@@ -177,7 +177,12 @@ impl Check<'_> {
     /// Fields that any kind of file must have right.
     fn mend_fields(&mut self, ino: Ino, raw: &mut [u8]) {
         let mut wrong: Vec<&str> = Vec::new();
-        if InodeRef(raw).dtime() != 0 {
+        let dtime = InodeRef(raw).dtime();
+        if self.crashed && (1..self.geo().inodes()).contains(&dtime) {
+            let text = format!("the chain of orphans went on to inode {dtime} from here");
+            self.found(Kind::OrphanList, Place::Inode(ino), text);
+            InodeMut(raw).set_dtime(0);
+        } else if dtime != 0 {
             wrong.push("it is in use but has a time of deletion");
             InodeMut(raw).set_dtime(0);
         }

@@ -113,7 +113,7 @@ pub(crate) fn share_block(image: &mut Image, (ino, n): (u32, u8), (other, m): (u
 }
 
 /// The byte at which an inode lies.
-fn inode_at(image: &Image, geo: &Geometry, ino: Ino) -> u64 {
+pub(crate) fn inode_at(image: &Image, geo: &Geometry, ino: Ino) -> u64 {
     let bs = geo.block_bytes as u64;
     let group = geo.group_of_ino(ino).0 as usize;
     let mut desc = [0; GROUP_DESC_BYTES];

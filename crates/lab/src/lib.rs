@@ -33,6 +33,8 @@ pub mod machines;
 mod marks;
 mod model;
 #[cfg(test)]
+mod orphans;
+#[cfg(test)]
 mod parts;
 mod perform;
 mod postmark;

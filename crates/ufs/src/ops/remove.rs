@@ -23,6 +23,10 @@ const BEHIND_IN_A_ROW: usize = 32;
 /// How long that moment is.
 const BEHIND_PAUSE: Nanos = Nanos::from_millis(1);
 
+fn is_unlinked(h: &InodeHandle) -> bool {
+    h.with(|raw| format::ext::inode::InodeRef(raw).links() == 0)
+}
+
 impl<S: Store> Ufs<S> {
     /// The directory and a child of it, both locked; the name still names the child.
     pub(super) async fn lock_child(
@@ -188,22 +192,50 @@ impl<S: Store> Ufs<S> {
     /// to their size.
     pub async fn reclaim_orphans(&self) -> Result<usize, FsError> {
         let orphans = self.store.orphans().await?;
+        let is_atomic = self.store.guarantees().atomic;
         for h in &orphans {
+            if !is_atomic {
+                self.reclaim_in_order(h).await?;
+                continue;
+            }
             let mut txn = self.store.begin(Credits::to_free(32)).await?;
-            let (links, size) = h.with(|raw| {
-                let i = format::ext::inode::InodeRef(raw);
-                (i.links(), i.size())
-            });
-            if links == 0 {
+            if is_unlinked(h) {
                 self.free_file(&mut txn, h).await?;
             } else {
-                let bs = self.store.limits().block_bytes as u64;
-                self.store.truncate(&mut txn, h, FileBlock(size.div_ceil(bs))).await?;
+                self.cut_to_size(&mut txn, h).await?;
                 self.store.orphan_remove(&mut txn, h).await?;
             }
             self.store.end(txn).await?;
         }
         Ok(orphans.len())
+    }
+
+    /// The same for the last in the list, where operations are not atomic: it must be off the list
+    /// before it is free, or the list would lead to another's inode; and its contents cut before
+    /// that. One without links that is off it and not free costs space.
+    async fn reclaim_in_order(&self, h: &InodeHandle) -> Result<(), FsError> {
+        if !is_unlinked(h) {
+            let mut txn = self.store.begin(Credits::to_free(32)).await?;
+            self.cut_to_size(&mut txn, h).await?;
+            self.store.end(txn).await?;
+            self.store.sync_all().await?;
+        }
+        let mut txn = self.store.begin(Credits::to_free(32)).await?;
+        self.store.orphan_remove(&mut txn, h).await?;
+        self.store.end(txn).await?;
+        self.store.sync_all().await?;
+        if is_unlinked(h) {
+            let mut txn = self.store.begin(Credits::to_free(32)).await?;
+            self.free_file(&mut txn, h).await?;
+            self.store.end(txn).await?;
+        }
+        Ok(())
+    }
+
+    async fn cut_to_size(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
+        let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
+        let bs = self.store.limits().block_bytes as u64;
+        self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await
     }
 
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
