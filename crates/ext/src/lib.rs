@@ -46,6 +46,7 @@ pub struct Ext {
     sb: RefCell<Superblock>,
     /// The block that holds the primary superblock, and where it begins there.
     sb_buf: (Buf, usize),
+    announced: superblock::Announced,
     groups: RefCell<Groups>,
     free_blocks: Cell<u64>,
     free_inodes: Cell<u64>,

@@ -4,6 +4,7 @@
 use crate::Ext;
 use crate::descs::{Surveyed, survey};
 use crate::group::Counts;
+use crate::superblock::Announced;
 use cache::{BufKind, Cache, Role};
 use check::live::Watch;
 use env::{DiskError, Env};
@@ -110,6 +111,7 @@ impl Ext {
             mechanism,
             limits: limits(&geo, &found.superblock, rules),
             geo,
+            announced: Announced::of(&found.superblock),
             sb: RefCell::new(found.superblock),
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
             free_blocks: Cell::new(sum(|c| c.free_blocks) * u64::from(geo.cluster_blocks)),

@@ -3,11 +3,13 @@
 //! because nothing else is in flight then.
 
 use crate::Ext;
+use env::sync::Lock;
 use env::{Block, Disk, DiskError};
 use format::ext::Superblock;
-use format::ext::features::{incompat, ro_compat};
+use format::ext::features::{compat, incompat, ro_compat};
 use format::ext::superblock::{LABEL, STATE_VALID, SUPERBLOCK_BYTES};
 use integrity::{Change, Credits, invariant};
+use std::cell::Cell;
 use std::ops::Range;
 use std::rc::Rc;
 use ufs::store::{StoreInfo, Transactions};
@@ -17,6 +19,25 @@ use vfs::FsError;
 const LARGE: u64 = 1 << 31;
 /// The superblock's words from `s_rev_level` to `s_feature_ro_compat`.
 const FEATURES: Range<usize> = 0x4c..0x68;
+
+/// Which features that are set while it is open the volume has, durably.
+pub(crate) struct Announced {
+    large: Cell<bool>,
+    attributes: Cell<bool>,
+    /// Held by whoever sets one.
+    turn: Lock,
+}
+
+impl Announced {
+    /// As the superblock on the disk says.
+    pub(crate) fn of(sb: &Superblock) -> Announced {
+        Announced {
+            large: Cell::new(sb.has_ro_compat(ro_compat::LARGE_FILE)),
+            attributes: Cell::new(sb.has_compat(compat::EXT_ATTR)),
+            turn: Lock::default(),
+        }
+    }
+}
 
 /// Says when it was opened, and that it was once more.
 fn set_opened(sb: &mut Superblock, now: u32) {
@@ -105,18 +126,48 @@ impl Ext {
         self.store_superblock().await
     }
 
-    /// Before a file grows to 2 GiB: the volume says that it has such files, durably. One of
-    /// revision 0, which has no features, becomes one of revision 1.
+    /// Before a file grows to 2 GiB: the volume says that it has such files, durably.
     pub(crate) async fn allow_large(&self, size: u64) -> Result<(), FsError> {
-        if size < LARGE || self.sb.borrow().has_ro_compat(ro_compat::LARGE_FILE) {
+        if size < LARGE || self.announced.large.get() {
             return Ok(());
         }
-        self.writable()?;
-        self.put_state(FEATURES, |sb| {
-            sb.allow_features();
+        self.announce(&self.announced.large, |sb| {
             sb.set_ro_compat(sb.ro_compat() | ro_compat::LARGE_FILE);
         })
         .await
+    }
+
+    /// Before an inode gets its first attribute: the volume says that it has some, durably.
+    pub(crate) async fn announce_attributes(&self) -> Result<(), FsError> {
+        if self.announced.attributes.get() {
+            return Ok(());
+        }
+        self.announce(&self.announced.attributes, |sb| {
+            sb.set_compat(sb.compat() | compat::EXT_ATTR);
+        })
+        .await
+    }
+
+    /// Sets a feature, durably; whoever finds another at it waits for that, because what he is
+    /// about to do could be on the disk first. A volume of revision 0, which has no features,
+    /// becomes one of revision 1.
+    async fn announce(
+        &self,
+        is_said: &Cell<bool>,
+        set: impl FnOnce(&mut Superblock),
+    ) -> Result<(), FsError> {
+        self.writable()?;
+        let _turn = self.announced.turn.lock().await;
+        if is_said.get() {
+            return Ok(());
+        }
+        self.put_state(FEATURES, |sb| {
+            sb.allow_features();
+            set(sb);
+        })
+        .await?;
+        is_said.set(true);
+        Ok(())
     }
 
     /// Gives the volume another label, durably. Its copies keep the old one until `cairn label`.

@@ -101,7 +101,7 @@ impl Ext {
             let mut i = InodeMut(raw);
             if wide { i.set_xattr_block_wide(new) } else { i.set_xattr_block(new) }
         });
-        let now = h.with(|raw| self.xattr_block_of(InodeRef(raw)));
+        let now = ufs::store::Attributes::xattr_pointer(self, h);
         assert_eq!(now, new, "X2: where the attributes of inode {} are said to be", h.ino);
         let delta = i64::from(new.0 != 0) - i64::from(old.0 != 0);
         if delta != 0 {

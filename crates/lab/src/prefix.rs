@@ -196,7 +196,10 @@ fn reopened(disks: Vec<Image>, setting: Setting, plant: Plant) -> Result<Reopene
 }
 
 /// Reads the attributes of files.
-fn attributes(s: &mut Subject, tree: &mut BTreeMap<String, Seen>) -> Result<(), FsError> {
+pub(crate) fn attributes(
+    s: &mut Subject,
+    tree: &mut BTreeMap<String, Seen>,
+) -> Result<(), FsError> {
     for seen in tree.values_mut().filter(|f| f.kind == Kind::File) {
         let request = Request::GetXattr { ino: seen.ino, name: ATTRIBUTE.to_vec() };
         match s.ask(u64::MAX / 4, request) {

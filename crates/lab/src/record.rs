@@ -207,6 +207,8 @@ pub(crate) fn set_up(
     }
     for (v, inos) in sharing {
         share_attributes(&mut base[v], &inos)?;
+        let shared = given_by_sharing(&scripts[v]);
+        setups[v].extend(shared);
     }
     Ok((base, setups))
 }
@@ -225,6 +227,15 @@ fn sharing(
         all.push((usize::from(v), inos.map_err(|e| format!("{:?}: {e:?}", script.sharing))?));
     }
     Ok(all)
+}
+
+/// What the files that share the first one's attributes have got by that, as acts.
+fn given_by_sharing(script: &Script) -> Vec<Act> {
+    let of_first = |a: &&Act| matches!(a, Act::Attribute(p, ..) if *p == script.sharing[0]);
+    let Some(Act::Attribute(_, len, value)) = script.setup.iter().find(of_first) else {
+        return Vec::new();
+    };
+    script.sharing.iter().skip(1).map(|p| Act::Attribute(p.clone(), *len, *value)).collect()
 }
 
 /// Does writes a block at a time, one after the other, so that blocks of the files alternate.

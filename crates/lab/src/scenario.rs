@@ -7,6 +7,7 @@ use crate::model::Model;
 use crate::random::random_act;
 use env::Rng;
 
+mod attributes;
 mod cleaning;
 mod crowd;
 mod extents;
@@ -164,6 +165,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
             "a file in more pieces than a small log has room for is removed, cut, punched",
         ),
         ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
+        ("attributes", "attributes that outgrow their inodes, and others that fit into them again"),
         ("held", "files taken away while a mount's kernel holds them, and freed later"),
         ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
         ("shuffle", "names between directories of many blocks, with links and attributes"),
@@ -304,6 +306,7 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),
+        "attributes" => attributes::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
         "slots" => slots::script(seed),

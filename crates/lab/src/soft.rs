@@ -106,7 +106,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     }
     match Subject::open(vec![device.0], setting, false, (Plant::NONE, 1)) {
         Err(why) => v.wrong.push(format!("opening at once: {why}")),
-        Ok(mut s) => match s.tree_of(true, true) {
+        Ok(mut s) => match tree_of(&mut s, e) {
             Err(why) => v.wrong.push(format!("reading at once: {why}")),
             Ok(tree) => {
                 synced(&tree, e, false, &mut v);
@@ -127,6 +127,15 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
         crate::beside::judge(images, setting, e, (digest, &mut v));
     }
     v
+}
+
+/// What is there, with attributes where some were set.
+fn tree_of(s: &mut Subject, e: &Expected<'_>) -> Result<BTreeMap<String, Seen>, vfs::FsError> {
+    let mut tree = s.tree_of(true, true)?;
+    if e.done.iter().any(|a| matches!(a, Act::Attribute(..))) {
+        crate::prefix::attributes(s, &mut tree)?;
+    }
+    Ok(tree)
 }
 
 /// The own fsck gives back what was lost; then nothing is left to find, and what was promised is
@@ -191,6 +200,8 @@ struct Histories {
     /// What was ever written to an object.
     writes: BTreeMap<usize, Vec<(u64, usize, u8)>>,
     sizes: BTreeMap<usize, u64>,
+    /// Which attribute an object may have, or none: where some are set.
+    attributes: BTreeMap<usize, BTreeSet<Option<(usize, u8)>>>,
 }
 
 impl Histories {
@@ -202,7 +213,9 @@ impl Histories {
             texts: BTreeMap::new(),
             writes: BTreeMap::new(),
             sizes: BTreeMap::new(),
+            attributes: BTreeMap::new(),
         };
+        let has_attributes = e.done.iter().any(|a| matches!(a, Act::Attribute(..)));
         let mut m = Model::default();
         for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
             h.note_writes(&m, act);
@@ -212,9 +225,16 @@ impl Histories {
             if durable {
                 // All is durable now: older names are gone for good.
                 h.edges.clear();
+                h.attributes.clear();
                 h.stay = m.tree().values().copied().collect();
             }
             h.note_tree(&m);
+            if has_attributes {
+                let all = m.tree().into_values().collect::<BTreeSet<usize>>();
+                all.into_iter().for_each(|id| {
+                    h.attributes.entry(id).or_default().insert(m.attribute(id));
+                });
+            }
         }
         // Each act under way may be done or not; what one of them takes away need not be there.
         let mut left: BTreeSet<usize> = after(e.done).tree().values().copied().collect();
@@ -283,6 +303,8 @@ impl Histories {
                 v.wrong.push(format!("{path} was never made, or its removal is durable"));
             } else if !all.iter().any(|id| self.may_hold(*id, s)) {
                 v.wrong.push(format!("{path} shows what nobody wrote to it"));
+            } else if !all.iter().any(|id| self.may_have(*id, s)) {
+                v.wrong.push(format!("{path} has another attribute: {:?}", s.attribute));
             }
             seen.extend(&all);
             who.insert(path, all);
@@ -292,6 +314,12 @@ impl Histories {
             let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
             v.wrong.push(format!("{path} has lost all its names"));
         }
+    }
+
+    /// May the object have this attribute, or none?
+    fn may_have(&self, id: usize, s: &Seen) -> bool {
+        let of = self.attributes.get(&id);
+        s.kind != Kind::File || of.is_none_or(|all| all.contains(&s.attribute))
     }
 
     /// May the object have these contents?

@@ -5,6 +5,7 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::ops::NewMode;
 use crate::store::{InodeHandle, Store};
+use format::BlockNo;
 use format::ext::acl::{self, AclEntry, tag};
 use format::ext::inline;
 use format::ext::inode::{CLASSIC_BYTES, InodeRef};
@@ -149,18 +150,36 @@ impl<S: Store> Ufs<S> {
             _ => false,
         };
         drop(old);
+        let from = self.store.xattr_pointer(h);
         let gone = same || self.store.set_xattr_block(txn, h, block.as_deref()).await?;
         if space > 4 {
-            h.edit(txn, Change::Attr(h.ino), |raw| {
-                let extra = InodeRef(raw).extra_isize().unwrap_or(0);
-                let stored = xattr::encode_inode(&mut raw[CLASSIC_BYTES + extra..], inside);
-                assert!(stored, "U10: room_needed was asked");
-            });
+            let to = self.store.xattr_pointer(h);
+            Self::put_inside(txn, h, inside, (from, to));
             let back = h.with(|raw| xattr::decode_inode(InodeRef(raw).xattr_space()));
             let whole = back.is_ok_and(|l| l.len() == inside.len());
             assert!(whole, "U10: the attributes in inode {} read back", h.ino);
         }
         Ok(gone)
+    }
+
+    /// Writes these into the inode, whose block of attributes was `from` and is `to`. An attribute
+    /// that moves between the two is always in one: what lies inside is seen with the pointer.
+    fn put_inside(
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+        inside: &[Attribute],
+        (from, to): (BlockNo, BlockNo),
+    ) {
+        let put = |space: &mut [u8]| {
+            let stored = xattr::encode_inode(space, inside);
+            assert!(stored, "U10: room_needed was asked");
+        };
+        let at = h.with(|raw| CLASSIC_BYTES + InodeRef(raw).extra_isize().unwrap_or(0));
+        if from == to {
+            return h.edit(txn, Change::Attr(h.ino), |raw| put(&mut raw[at..]));
+        }
+        let change = Change::XattrPointer { ino: h.ino, old: from, new: to };
+        h.edit_all(txn, at..h.len, change, put);
     }
 
     async fn acl(&self, h: &InodeHandle, index: u8) -> Result<Option<Vec<AclEntry>>, FsError> {
@@ -217,6 +236,9 @@ impl<S: Store> Ufs<S> {
         if new.is_dir() {
             let value = acl::to_disk(&default);
             lists.push(Attribute { index: ACL_DEFAULT, value, ..Attribute::default() });
+        }
+        if !lists.is_empty() {
+            self.store.announce_attributes().await?;
         }
         Ok(Inherited { mode: u32::from(bits), lists })
     }

@@ -2,6 +2,8 @@
 
 use crate::Ext;
 use cache::Buf;
+use format::BlockNo;
+use format::ext::inode::InodeRef;
 use format::ext::xattr::Elsewhere;
 use integrity::Txn;
 use ufs::InodeHandle;
@@ -9,6 +11,9 @@ use ufs::store::Attributes;
 use vfs::FsError;
 
 impl Attributes for Ext {
+    async fn announce_attributes(&self) -> Result<(), FsError> {
+        Ext::announce_attributes(self).await
+    }
     async fn value_elsewhere(
         &self,
         inode: &InodeHandle,
@@ -46,6 +51,9 @@ impl Attributes for Ext {
     }
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
         self.attributes(inode).await
+    }
+    fn xattr_pointer(&self, inode: &InodeHandle) -> BlockNo {
+        inode.with(|raw| self.xattr_block_of(InodeRef(raw)))
     }
     async fn set_xattr_block(
         &self,

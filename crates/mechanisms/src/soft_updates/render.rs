@@ -24,12 +24,19 @@ pub(super) struct Backward(Few<Piece>);
 /// Counts lie in a group's descriptor of so many bytes.
 const COUNTS_BYTES: usize = 32;
 
+/// Bytes of a pointer to attributes; what is longer is attributes that come and go with it.
+const POINTER_BYTES: usize = 4;
+
 /// Where the count of links lies in the word that is announced.
 const COUNT_IN_WORD: usize = 2;
 
 impl Backward {
     /// Of one edit; nothing if the bytes from before are not known.
     pub(super) fn of(edit: &Edit, plant: Plant) -> Backward {
+        let is_pointer = matches!(edit.change, Change::XattrPointer { .. });
+        if is_pointer && edit.range.len() > POINTER_BYTES && plant.is("attributes-apart") {
+            return Backward::default();
+        }
         let Some(mut undo) = edit.undo() else { return Backward::default() };
         let forgotten =
             plant.is("freed-before-count") && matches!(edit.change, Change::FreeInode(_));

@@ -102,6 +102,7 @@ impl<S: Store> Ufs<S> {
         if let Some((v, kill_sgid)) = value {
             let value = if is_acl { self.acl_value(&inode, index, &v, &mut new_mode)? } else { v };
             if !(is_acl && value.is_empty()) {
+                self.store.announce_attributes().await?;
                 list.push(Attribute { index, name: name.to_vec(), value, elsewhere: None });
             }
             if kill_sgid {

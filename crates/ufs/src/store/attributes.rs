@@ -3,13 +3,18 @@
 
 use super::{InodeHandle, Transactions};
 use cache::Buf;
-use format::FormatError;
 use format::ext::xattr::Elsewhere;
+use format::{BlockNo, FormatError};
 use vfs::FsError;
 
 /// The attribute block, and values elsewhere.
 #[expect(async_fn_in_trait, reason = "a volume is one thread's; its futures need not be Send")]
 pub trait Attributes: Transactions {
+    /// Before an inode gets attributes, and outside of any transaction: the layout's header says
+    /// that there are some.
+    async fn announce_attributes(&self) -> Result<(), FsError> {
+        Ok(())
+    }
     /// An attribute's value that is another inode's contents. `Corrupt` if that is none for it.
     async fn value_elsewhere(
         &self,
@@ -58,6 +63,8 @@ pub trait Attributes: Transactions {
     }
     /// The attribute block, if the inode has one.
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError>;
+    /// Where the attribute block is; 0: the inode has none.
+    fn xattr_pointer(&self, inode: &InodeHandle) -> BlockNo;
     /// Gives the inode an attribute block with `contents` (None: none at all). An old one of its
     /// own is changed where operations are atomic, else freed; one that others (made by the kernel)
     /// share loses a user, and keeps its entries: false.

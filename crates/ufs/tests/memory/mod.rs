@@ -473,6 +473,9 @@ impl Attributes for Memory {
     async fn xattr_block(&self, inode: &InodeHandle) -> Result<Option<Buf>, FsError> {
         Ok(self.with(inode.ino, |f| f.xattrs.clone()))
     }
+    fn xattr_pointer(&self, inode: &InodeHandle) -> BlockNo {
+        self.with(inode.ino, |f| f.xattrs.as_ref().map_or(BlockNo(0), Buf::block))
+    }
     async fn set_xattr_block(
         &self,
         txn: &mut Txn,

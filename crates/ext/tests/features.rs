@@ -1,0 +1,92 @@
+//! Features that a volume gets while it is open: it says so, durably, before anything is there that
+//! needs it said.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+
+use common::{ROOT, Vol, World, pattern};
+use env::{Nanos, Rope};
+use format::ext::features::{compat, ro_compat};
+use mechanisms::Mode;
+use std::cell::Cell;
+use std::rc::Rc;
+use vfs::{Call, MakeKind, Request, Stability, Volume, XattrMode};
+
+const MODES: [Mode; 3] = [Mode::Sync, Mode::Async, Mode::SoftUpdates];
+
+fn set_attribute(w: &mut World, v: &Vol, ino: u32, bytes: usize) {
+    let (name, mode) = (b"user.a".to_vec(), XattrMode::Either);
+    let value = vec![7; bytes];
+    w.call(v, Request::SetXattr { ino, name, value, mode, kill_sgid: false }).unwrap();
+}
+
+#[test]
+fn the_first_attribute_is_announced() {
+    for mode in MODES {
+        for bytes in [10, 500] {
+            let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-O", "^ext_attr"]);
+            assert!(!w.superblock().has_compat(compat::EXT_ATTR));
+            let v = w.open(mode);
+            let f = w.file(&v, ROOT, "f");
+            assert!(!w.superblock().has_compat(compat::EXT_ATTR), "{mode}: there is none yet");
+            set_attribute(&mut w, &v, f, bytes);
+            assert!(w.superblock().has_compat(compat::EXT_ATTR), "{mode}: {bytes} bytes");
+            w.close_and_judge(v, &format!("mode {mode}, an attribute of {bytes} bytes"));
+        }
+    }
+}
+
+#[test]
+fn a_volume_of_revision_0_gets_features_first() {
+    let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-r", "0", "-O", "none"]);
+    let v = w.open(Mode::Sync);
+    let f = w.file(&v, ROOT, "f");
+    set_attribute(&mut w, &v, f, 500);
+    assert_eq!(w.superblock().revision(), 1);
+    w.close_and_judge(v, "an attribute on a volume of revision 0");
+}
+
+/// Starts a write behind 2 GiB; counts it when it returns.
+fn write_far(v: &Vol, ino: u32, done: &Rc<Cell<u32>>) -> impl Future<Output = ()> + 'static {
+    let data = Rope::cut(&pattern(1, 1024), 0, v.block_bytes());
+    let (offset, stability) = (2 << 30, Stability::Unstable);
+    let r = Request::Write { ino, offset, data, stability, append: false, kill_suid: false };
+    let (ufs, done) = (v.ufs.clone(), done.clone());
+    async move {
+        ufs.call(Call::local(r)).await.result.unwrap();
+        done.set(done.get() + 1);
+    }
+}
+
+/// The second finds the first in the middle of announcing it.
+#[test]
+fn nobody_grows_beyond_2_gib_before_that_is_announced() {
+    for mode in MODES {
+        let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-O", "^large_file"]);
+        let v = w.open(mode);
+        let kind = || MakeKind::File { exclusive: None };
+        let files = ["a", "b"].map(|n| w.make(&v, ROOT, n, kind()).unwrap());
+        assert!(!w.superblock().has_ro_compat(ro_compat::LARGE_FILE));
+        let done = Rc::new(Cell::new(0));
+        let writes = files.map(|f| write_far(&v, f, &done));
+        let flushes = |w: &World| {
+            let ended = |e: &&sim::Event| matches!(e, sim::Event::FlushEnded(_));
+            w.sim.trace.events.iter().filter(ended).count()
+        };
+        let (first, before) = (done.clone(), flushes(&w));
+        w.run(|env| async move {
+            writes.into_iter().for_each(|w| env.spawn("write", w));
+            while first.get() == 0 {
+                env.sleep(Nanos(1)).await;
+            }
+        });
+        assert!(w.superblock().has_ro_compat(ro_compat::LARGE_FILE), "mode {mode}");
+        assert!(flushes(&w) > before, "mode {mode}: it is said, and not durable");
+        w.run(|env| async move {
+            while done.get() < 2 {
+                env.sleep(Nanos::from_micros(10)).await;
+            }
+        });
+        w.close_and_judge(v, &format!("mode {mode}, two files beyond 2 GiB"));
+    }
+}
