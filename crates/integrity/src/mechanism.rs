@@ -95,6 +95,8 @@ pub struct Guarantees {
     pub atomic: bool,
     /// Is a name durable when the operation that made it returns?
     pub names_durable: bool,
+    /// Is a new block of metadata durable before what points at it?
+    pub new_blocks_first: bool,
     /// May space be allocated ahead of its contents?
     pub allocates_ahead: bool,
     /// Are removed files given back by operations of their own, for which nobody waits?
@@ -124,6 +126,12 @@ pub trait Integrity: WriteGate {
     /// Is one transaction all or nothing after a crash? (The layout keeps an orphan list only
     /// then.)
     fn atomic(&self) -> bool;
+
+    /// Is a new block of metadata durable before what points at it? If not, a directory's block is
+    /// not swapped for a copy: names in it could be lost that were durable.
+    fn new_blocks_first(&self) -> bool {
+        true
+    }
 
     /// Is a name durable when the operation that made it returns? (fsync need not look after it
     /// then.)
@@ -174,6 +182,7 @@ pub trait Integrity: WriteGate {
         Guarantees {
             atomic: self.atomic(),
             names_durable: self.names_durable(),
+            new_blocks_first: self.new_blocks_first(),
             allocates_ahead: self.zeros_are_cheap(),
             releases_behind: self.releases_behind(),
             write_bytes_max: self.write_bytes_max(),

@@ -29,7 +29,7 @@ pub(super) fn script(seed: u64) -> Script {
     let mut acts = Vec::new();
     for n in 0..10 {
         let (a, b) = (name("/i", rng.below(many)), name("/l", rng.below(few)));
-        acts.push(match rng.below(12) {
+        let act = match rng.below(12) {
             0 => Act::Unlink(a),
             1 => Act::Unlink(b),
             2 => Act::Create(format!("/i/new{n}")),
@@ -40,9 +40,18 @@ pub(super) fn script(seed: u64) -> Script {
             7 => Act::Rename(s("/i/sub"), format!("/l/moved{n}")),
             8 => Act::Mkdir(format!("/i/dir{n}")),
             9 => Act::Rename(s("/i"), format!("/l/i{n}")),
-            10 => Act::Rename(s("/link"), format!("/s/11{}", "s".repeat(34))),
+            10 => {
+                acts.push(Act::Create(format!("/s/before{n}")));
+                Act::Rename(s("/link"), format!("/s/11{}", "s".repeat(34)))
+            }
             _ => Act::Rmdir(s("/i/sub")),
-        });
+        };
+        let is_copied = matches!(&act, Act::Rename(from, _) if from == "/link");
+        acts.push(act);
+        if is_copied && rng.one_in(2) {
+            acts.push(Act::Create(format!("/s/behind{n}")));
+            acts.push(Act::Fsync(format!("/s/behind{n}")));
+        }
         acts.extend(durable_beside(&mut rng, n));
     }
     let kernel = vec![(s("/i"), true), (s("/l"), false), (s("/s"), false)];

@@ -284,6 +284,9 @@ impl Integrity for Ffs {
     fn names_durable(&self) -> bool {
         self.policy == Policy::Sync
     }
+    fn new_blocks_first(&self) -> bool {
+        self.policy == Policy::Sync
+    }
     fn wants_before(&self, change: &Change) -> bool {
         self.policy == Policy::Sync && self.phase(change).is_some()
     }

@@ -6,6 +6,7 @@
 //! only beside the nodes `under` it, whose bytes it has written over. Both point at nodes that were
 //! there before, so that there is no circle.
 
+mod beside;
 mod check;
 mod index;
 
@@ -251,23 +252,6 @@ impl Graph {
         }
     }
 
-    /// The node may be seen only with an older one of another operation: beside it in one sector,
-    /// else after it, because a write may be torn between two. (A pointer with the length that
-    /// covers it, whose contents are still on their way; a name with the going of the same name.)
-    pub(super) fn stands_beside(&mut self, id: NodeId, older: NodeId) {
-        let Some(o) = self.nodes.get(older) else { return }; // durable
-        let (txn, place) = (o.txn, (o.buf.block(), o.backward.sector()));
-        let node = self.nodes.get_mut(id).expect("it was made just now");
-        if node.txn != txn {
-            assert!(older < id, "I9: an edge leads back in time");
-            if place != (node.buf.block(), node.backward.sector()) || place.1.is_none() {
-                node.after.add(older);
-            } else if !node.under.contains(&older) {
-                node.under.push(older);
-                self.lies_under(older);
-            }
-        }
-    }
     /// Changes whenever something is captured, written or durable, or there is more.
     pub(super) fn progress(&self) -> (usize, u64, u64) {
         (self.nodes.len(), self.counts.nodes, self.counts.captures)

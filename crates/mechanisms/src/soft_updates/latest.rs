@@ -9,6 +9,7 @@
 //!   an index is given up ◄─ names and blocks that it does not know of (I12)
 //!   users are counted    ◄─ their attribute block is freed (I4)
 //!   an inode is changed  ◄─ it is freed (I13)
+//!   names in a block     ◄─ the pointer to a copy of it ◄─ names in the copy (I14)
 //! ```
 
 use super::SoftUpdates;
@@ -31,6 +32,8 @@ pub(super) struct Latest {
     removed: IdMap<(Ino, u32), NodeId>,
     /// What says of a directory that its index is none any more.
     unindexed: IdMap<Ino, NodeId>,
+    /// The pointers to blocks that are copies of others, by the copy.
+    copies: IdMap<BlockNo, NodeId>,
     /// The last fall of an attribute block's count of users.
     shares: BTreeMap<BlockNo, NodeId>,
 }
@@ -53,6 +56,7 @@ impl Latest {
         });
         self.removed.retain(|_, node| graph.has(*node));
         self.unindexed.retain(|_, node| graph.has(*node));
+        self.copies.retain(|_, node| graph.has(*node));
         self.shares.retain(|_, node| graph.has(*node));
     }
 
@@ -61,6 +65,7 @@ impl Latest {
         assert!(self.removed.is_empty(), "I9: a name's going is durable, and waited for");
         assert!(self.made.is_empty(), "I11: an inode that is durable is being made");
         assert!(self.unindexed.is_empty(), "I12: an index has gone, and names wait for that");
+        assert!(self.copies.is_empty(), "I14: a block's copy is in use, and waited for");
         assert!(self.shares.is_empty(), "I4: users are counted, and waited for");
     }
 
@@ -112,7 +117,15 @@ impl SoftUpdates {
         if let Some(dropped) = unindexed.filter(|_| !self.plant.is("index-dropped-late")) {
             graph.stands_beside(id, *dropped); // I12
         }
+        if let Some(pointer) = latest.copies.get(&edit.buf.block()) {
+            graph.stand_in_copy(id, *pointer); // I14
+        }
         match edit.change {
+            Change::MapPointer { old, .. } if old.0 != 0 && self.plant.is("copied-early") => (),
+            Change::MapPointer { old, new, .. } if old.0 != 0 => {
+                graph.come_after_block(id, old); // I14
+                latest.copies.insert(new.start, id);
+            }
             Change::InitInode(ino) => {
                 let old = graph.first_in_slot(ino, edit.buf.block(), txn);
                 invariant!(

@@ -27,6 +27,8 @@
 //!             I12 names and blocks of a directory come after its index has gone, by whomever that
 //!             was given up (latest.rs).
 //!             I13 an inode is free only when nothing is left to take back in its slot.
+//!             I14 a directory's block gives way to a copy after all that waits in it, and what is
+//!             changed in the copy later comes after that.
 //! On disk     nothing of its own.
 //! States      node: pending -before_write-> captured -after_write-> written -flushed-> gone
 //!             operation: open -end-> ended; released when only bits are left to clear -> durable

@@ -62,6 +62,8 @@ pub(crate) const PLANTS: &[&str] = &[
     "name-again-early",
     "index-dropped-late",
     "inode-freed-early",
+    "copied-early",
+    "attributes-apart",
     "cancel-between-names",
     "cancel-over-others",
     "cancel-what-was-seen",

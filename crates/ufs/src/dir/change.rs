@@ -341,7 +341,7 @@ impl<S: Store> Ufs<S> {
 
     /// Makes a name that names `old` name `new`. Needs space only where the entry's head lies in
     /// two sectors, both of which change, and a torn write would leave the half: that block is
-    /// swapped for a copy.
+    /// swapped for a copy in which the name is changed already, and is told of once more.
     pub(crate) async fn redirect_name(
         &self,
         txn: &mut S::Txn,
@@ -351,7 +351,7 @@ impl<S: Store> Ufs<S> {
         mode: u16,
     ) -> Result<(), FsError> {
         assert!(dir.lock.is_busy(), "U1: a name of {old} changes in a directory not locked");
-        let Spot { buf, offset, at } = self.spot(dir, name, old).await?;
+        let Spot { mut buf, offset, at } = self.spot(dir, name, old).await?;
         let limits = self.store.limits();
         let kind = if limits.entry_kinds { dirent::kind_byte(mode) } else { 0 };
         let change = Change::ChangeEntry { dir: dir.ino(), old, new, at: offset as u16 };
@@ -388,14 +388,14 @@ impl<S: Store> Ufs<S> {
             dirent::set_ino(b, at, new);
             dirent::set_kind(b, at, kind);
         };
-        if dirent::head_crosses_sector(offset) && !self.store.guarantees().atomic {
+        let guarantees = self.store.guarantees();
+        let swaps = !guarantees.atomic && guarantees.new_blocks_first;
+        if dirent::head_crosses_sector(offset) && swaps {
             let mut copy = buf.bytes().to_vec();
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);
-            self.store.dir_swap(txn, &dir.h, n, &copy).await?;
+            buf = self.store.dir_swap(txn, &dir.h, n, &copy).await?;
             dir.names_change();
-            tell();
-            return Ok(());
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));
         assert!(names(&buf, offset, (name, new)), "U4: a name of {old} is to name {new}");

@@ -1,0 +1,63 @@
+//! Edges between operations: a node is seen only beside an older one that has written none of its
+//! bytes, or after it. Who needs which is latest.rs's to say.
+
+use super::{Graph, NodeId};
+use format::BlockNo;
+
+impl Graph {
+    /// The node may be seen only with an older one of another operation: beside it in one sector,
+    /// else after it, because a write may be torn between two. (A pointer with the length that
+    /// covers it, whose contents are still on their way; a name with the going of the same name.)
+    pub(in super::super) fn stands_beside(&mut self, id: NodeId, older: NodeId) {
+        let Some(o) = self.nodes.get(older) else { return }; // durable
+        let (txn, place) = (o.txn, (o.buf.block(), o.backward.sector()));
+        let node = self.nodes.get_mut(id).expect("it was made just now");
+        if node.txn != txn {
+            assert!(older < id, "I9: an edge leads back in time");
+            if place != (node.buf.block(), node.backward.sector()) || place.1.is_none() {
+                node.after.add(older);
+            } else if !node.under.contains(&older) {
+                node.under.push(older);
+                self.lies_under(older);
+            }
+        }
+    }
+
+    /// The node comes after everything of others that waits in the block, of which it shows a copy:
+    /// none of that may be forgotten as if it had not been seen (I10).
+    pub(in super::super) fn come_after_block(&mut self, id: NodeId, block: BlockNo) {
+        let txn = self.nodes[id].txn;
+        let is_others = |o: &NodeId| self.nodes[*o].txn != txn;
+        let all: Vec<NodeId> = self.in_block(block).filter(is_others).collect();
+        for older in all {
+            assert!(older < id, "I14: an edge leads back in time");
+            let node = self.nodes.get_mut(id).expect("it was made just now");
+            node.after.add(older);
+            if !node.under.contains(&older) {
+                node.under.push(older);
+                self.lies_under(older);
+            }
+        }
+    }
+
+    /// What is changed in a copy comes after the pointer to it; what the pointer's own operation
+    /// has changed there comes by the pointer, and whom it concerns that does.
+    pub(in super::super) fn stand_in_copy(&mut self, id: NodeId, pointer: NodeId) {
+        let Some(of) = self.nodes.get(pointer).map(|n| n.txn) else { return }; // durable
+        let node = self.nodes.get_mut(id).expect("it was made just now");
+        if node.txn != of {
+            node.after.add(pointer);
+            return;
+        }
+        let (own, names_in) = (node.own.clone(), node.names_in.clone());
+        let node = self.nodes.get_mut(pointer).expect("it is there");
+        for ino in own {
+            node.own.add(ino);
+            self.by_own.add(ino, pointer);
+        }
+        for dir in names_in {
+            node.names_in.add(dir);
+            self.by_names.entry(dir).or_default().insert(pointer);
+        }
+    }
+}
