@@ -12,16 +12,16 @@ mod index;
 
 pub(super) use self::index::add_in_order;
 use self::index::{Own, forget};
-use super::lying::{Lying, join, under_of};
+use super::lying::{Lying, LyingList, join, under_of};
 use super::order::{CONTENTS, FREES, STEPS, needs};
 use super::render::Backward;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
-use env::{Few, SerialMap};
+use env::{Few, IdMap, SerialMap};
 use format::{BlockNo, Extent, Ino};
 use integrity::{Plant, invariant};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Names a node; later ones are greater.
 pub(super) type NodeId = u64;
@@ -98,7 +98,7 @@ pub(super) struct Counts {
 #[derive(Default)]
 pub(super) struct Graph {
     nodes: SerialMap<Box<Node>>,
-    by_block: BTreeMap<BlockNo, VecDeque<Lying>>,
+    by_block: IdMap<BlockNo, LyingList>,
     by_own: Own,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
     operations: SerialMap<Box<Operation>>,
@@ -183,7 +183,7 @@ impl Graph {
             self.last += 1;
             self.counts.nodes += 1;
             check::check_order(list, &lying);
-            list.push_back(lying);
+            list.push(lying);
             op.left[step] += 1;
             op.nodes.push(self.last);
             op.places.push(place);
@@ -468,9 +468,7 @@ impl Graph {
 
     /// Nothing on the disk points at the blocks any more: what waits in them matters no more (I6).
     pub(super) fn cancel(&mut self, e: Extent) {
-        let known: Vec<BlockNo> =
-            self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect();
-        known.into_iter().for_each(|b| self.finish(b, |_| true));
+        self.blocks_in(e).into_iter().for_each(|b| self.finish(b, |_| true));
     }
 
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).
@@ -498,22 +496,20 @@ impl Graph {
         debug_assert!(!lost(), "I10: a node of an operation that is forgotten is left");
     }
 
-    /// The blocks of the extent with nodes that have yet to be written.
-    pub(super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
-        let range = self.by_block.range(e.start..e.start.plus(e.len));
-        let pending =
-            |all: &VecDeque<Lying>| all.iter().map(|l| &self.nodes[l.id]).find(|n| n.is_pending());
-        range.filter_map(|(_, all)| pending(all)).map(|n| n.buf.clone()).collect()
-    }
-
     fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
-        let Some(list) = self.by_block.remove(&block) else { return };
-        let (gone, left): (VecDeque<_>, VecDeque<_>) =
-            list.into_iter().partition(|l| done(&self.nodes[l.id]));
-        if !left.is_empty() {
-            self.by_block.insert(block, left);
+        let Some(list) = self.by_block.get_mut(&block) else { return };
+        let mut gone: SmallVec<[NodeId; 8]> = SmallVec::new();
+        list.retain(|l| {
+            let is_left = !done(&self.nodes[l.id]);
+            if !is_left {
+                gone.push(l.id);
+            }
+            is_left
+        });
+        if list.is_empty() {
+            self.by_block.remove(&block);
         }
-        gone.into_iter().for_each(|l| self.let_go(l.id));
+        gone.into_iter().for_each(|id| self.let_go(id));
     }
 
     /// The node is durable, or matters no more; its block's list knows nothing of it now.

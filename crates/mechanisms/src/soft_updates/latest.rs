@@ -124,7 +124,8 @@ impl SoftUpdates {
             Change::MapPointer { old, .. } if old.0 != 0 && self.plant.is("copied-early") => (),
             Change::MapPointer { old, new, .. } if old.0 != 0 => {
                 graph.come_after_block(id, old); // I14
-                latest.copies.insert(new.start, id);
+                let before = latest.copies.insert(new.start, id).filter(|b| graph.has(*b));
+                assert!(before.is_none(), "I14: {} is a copy, and was by {before:?}", new.start);
             }
             Change::InitInode(ino) => {
                 let old = graph.first_in_slot(ino, edit.buf.block(), txn);

@@ -6,7 +6,8 @@ use super::graph::{Node, NodeId};
 use super::order::{NAMES, UNNAMES};
 use super::render::Backward;
 use env::SerialMap;
-use std::collections::{BTreeSet, VecDeque};
+use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A node in a block, and within which bytes lies what it takes back.
@@ -19,6 +20,9 @@ pub(super) struct Lying {
     /// It stands, by itself or through others, on every older node that meets its bytes.
     pub(super) all: bool,
 }
+
+/// The nodes of a block, in order: of contents one, of inodes and bits thousands.
+pub(super) type LyingList = SmallVec<[Lying; 1]>;
 
 fn meet(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
@@ -47,8 +51,8 @@ impl Lying {
 
 /// Where the node is in the list, if it is there. What is edited is most often the newest, and the
 /// list of a block of bits is long: its end is looked at first.
-fn place_of(list: &VecDeque<Lying>, id: NodeId) -> Option<usize> {
-    let newest = list.back()?.id;
+fn place_of(list: &[Lying], id: NodeId) -> Option<usize> {
+    let newest = list.last()?.id;
     if newest <= id {
         return (newest == id).then(|| list.len() - 1);
     }
@@ -56,9 +60,9 @@ fn place_of(list: &VecDeque<Lying>, id: NodeId) -> Option<usize> {
 }
 
 /// A later edit of a node that is in the list. Newer nodes that meet it do not stand on it.
-pub(super) fn join(list: &mut VecDeque<Lying>, later: &Lying) {
+pub(super) fn join(list: &mut [Lying], later: &Lying) {
     let at = place_of(list, later.id).expect("a node lies in its block");
-    let mut newer = list.range_mut(at..);
+    let mut newer = list[at..].iter_mut();
     let l = newer.next().expect("it is there");
     if !later.bytes.is_empty() {
         l.bytes = hull(&l.bytes, &later.bytes);
@@ -73,7 +77,7 @@ pub(super) fn join(list: &mut VecDeque<Lying>, later: &Lying) {
 /// one is named, for it stands in no image without the other. Names are asked for one by one, and
 /// are all named.
 pub(super) fn under_of(
-    list: &VecDeque<Lying>,
+    list: &[Lying],
     nodes: &SerialMap<Box<Node>>,
     (new, step): (&Lying, usize),
     backward: &Backward,
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn a_later_edit_of_an_older_node_is_under_no_newer_one() {
         let all = [lying(1, 0..4, true), lying(2, 0..8, true), lying(3, 20..24, true)];
-        let mut list = VecDeque::from(all);
+        let mut list = all;
         join(&mut list, &lying(1, 4..8, false));
         assert_eq!((list[0].bytes.clone(), list[0].all), (0..8, false));
         assert!(!list[1].stands_on_all(&(0..4)), "what it was no longer is all");
@@ -211,7 +215,7 @@ mod tests {
 
     #[test]
     fn an_edit_without_bytes_changes_nothing() {
-        let mut list = VecDeque::from([lying(1, 0..4, true)]);
+        let mut list = [lying(1, 0..4, true)];
         join(&mut list, &lying(1, 0..0, false));
         assert!(list[0].stands_on_all(&(0..4)));
     }

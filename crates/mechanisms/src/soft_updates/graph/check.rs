@@ -9,14 +9,13 @@ use crate::unflushed::Progress;
 use cache::{Buf, FlushEpoch};
 use env::IdMap;
 use format::{BlockNo, Extent, Ino};
-use std::collections::VecDeque;
 
 /// Of so many nodes a build with debug assertions compares everything at each flush.
 pub(super) const NODES_MAX: usize = 500;
 
 /// A node is added to those of its block, which are looked through by their order.
-pub(super) fn check_order(list: &VecDeque<Lying>, new: &Lying) {
-    let last = list.back().map(|l| l.id);
+pub(super) fn check_order(list: &[Lying], new: &Lying) {
+    let last = list.last().map(|l| l.id);
     assert!(last < Some(new.id), "I3: node {} lies behind {last:?} in its block", new.id);
 }
 
@@ -70,7 +69,7 @@ impl Graph {
             assert!(later.is_none(), "I3: node {id} waits for the later one {later:?}");
         }
         assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
-        let listed: usize = self.by_block.values().map(VecDeque::len).sum();
+        let listed: usize = self.by_block.values().map(|l| l.len()).sum();
         assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
         for (txn, op) in self.operations.iter() {
             let own = left.remove(&txn).unwrap_or_default();
@@ -83,7 +82,7 @@ impl Graph {
     pub(in super::super) fn check_empty(&self) {
         let operations = self.operations.iter().next().map(|(txn, _)| txn);
         assert!(operations.is_none(), "I2: operation {operations:?} has no node left, and is here");
-        let block = self.by_block.keys().next();
+        let block = self.by_block.keys().min();
         assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
         let own = self.by_own.any().or(self.by_names.keys().next().copied());
         assert!(own.is_none(), "an fsync of inode {own:?} would look for nodes that are durable");
@@ -96,8 +95,29 @@ impl Graph {
         self.before_release(txn).into_iter().find(|id| self.has(*id))
     }
 
+    /// The blocks of the extent with nodes that have yet to be written.
+    pub(in super::super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
+        let pending =
+            |b: &BlockNo| self.in_block(*b).map(|id| &self.nodes[id]).find(|n| n.is_pending());
+        self.blocks_in(e).iter().filter_map(pending).map(|n| n.buf.clone()).collect()
+    }
+
+    /// The blocks of the extent in which something waits, in order. An extent may be long, and so
+    /// may be what waits: the shorter of the two is looked through.
+    pub(super) fn blocks_in(&self, e: Extent) -> Vec<BlockNo> {
+        if e.len <= self.by_block.len() as u64 {
+            let all = (0..e.len).map(|n| e.start.plus(n));
+            return all.filter(|b| self.by_block.contains_key(b)).collect();
+        }
+        let known = self.by_block.keys().copied();
+        let mut all: Vec<BlockNo> =
+            known.filter(|b| (e.start..e.start.plus(e.len)).contains(b)).collect();
+        all.sort_unstable();
+        all
+    }
+
     /// The first block of the extent in which something waits.
     pub(in super::super) fn first_in(&self, e: Extent) -> Option<BlockNo> {
-        self.by_block.range(e.start..e.start.plus(e.len)).next().map(|(b, _)| *b)
+        self.blocks_in(e).first().copied()
     }
 }
