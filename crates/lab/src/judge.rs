@@ -115,9 +115,10 @@ pub(crate) fn judge(
         Err(why) => v.wrong.push(format!("opening after recovery: {why}")),
         Ok(mut s) => match s.tree(true) {
             Err(why) => v.wrong.push(format!("reading after recovery: {why}")),
-            Ok(tree) => {
+            Ok(mut tree) => {
                 if after_crash == AfterCrash::RepairUnfinished {
                     names(&tree, e, &mut v);
+                    crate::soft::attributes(&mut s, &mut tree, e, &mut v);
                 }
                 synced(&tree, e, by_hand, &mut v);
             }

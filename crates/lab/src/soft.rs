@@ -129,6 +129,22 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     v
 }
 
+/// Has a file another attribute than one that was set, or none though it had one durably?
+pub(crate) fn attributes(
+    s: &mut Subject,
+    tree: &mut BTreeMap<String, Seen>,
+    e: &Expected<'_>,
+    v: &mut Verdict,
+) {
+    if !e.done.iter().any(|a| matches!(a, Act::Attribute(..))) {
+        return;
+    }
+    match crate::prefix::attributes(s, tree) {
+        Ok(()) => Histories::of(e).judge_attributes(tree, v),
+        Err(why) => v.wrong.push(format!("reading attributes: {why}")),
+    }
+}
+
 /// What is there, with attributes where some were set.
 fn tree_of(s: &mut Subject, e: &Expected<'_>) -> Result<BTreeMap<String, Seen>, vfs::FsError> {
     let mut tree = s.tree_of(true, true)?;
@@ -289,30 +305,48 @@ impl Histories {
     }
 
     fn judge(&self, tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
-        // Who an entry may be, from the root down.
-        let mut who: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::from([("", BTreeSet::from([0]))]);
         let mut seen: BTreeSet<usize> = BTreeSet::new();
+        for (path, s, all) in self.who(tree) {
+            if all.is_empty() {
+                v.wrong.push(format!("{path} was never made, or its removal is durable"));
+            } else if !all.iter().any(|id| self.may_hold(*id, s)) {
+                v.wrong.push(format!("{path} shows what nobody wrote to it"));
+            }
+            seen.extend(&all);
+        }
+        self.judge_attributes(tree, v);
+        for id in self.stay.iter().filter(|id| !seen.contains(id)) {
+            let m = after(e.done);
+            let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
+            v.wrong.push(format!("{path} has lost all its names"));
+        }
+    }
+
+    /// Whom each entry may be of, from the root down.
+    fn who<'t>(
+        &self,
+        tree: &'t BTreeMap<String, Seen>,
+    ) -> Vec<(&'t str, &'t Seen, BTreeSet<usize>)> {
+        let mut who: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::from([("", BTreeSet::from([0]))]);
+        let mut all = Vec::new();
         for (path, s) in tree {
             let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
             let parents = who.get(dir).cloned().unwrap_or_default();
             let edges =
                 parents.iter().filter_map(|p| self.edges.get(&(*p, name.as_bytes().to_vec())));
-            let all: BTreeSet<usize> =
+            let of: BTreeSet<usize> =
                 edges.flatten().copied().filter(|id| self.kinds[id] == s.kind).collect();
-            if all.is_empty() {
-                v.wrong.push(format!("{path} was never made, or its removal is durable"));
-            } else if !all.iter().any(|id| self.may_hold(*id, s)) {
-                v.wrong.push(format!("{path} shows what nobody wrote to it"));
-            } else if !all.iter().any(|id| self.may_have(*id, s)) {
+            who.insert(path, of.clone());
+            all.push((&**path, s, of));
+        }
+        all
+    }
+
+    fn judge_attributes(&self, tree: &BTreeMap<String, Seen>, v: &mut Verdict) {
+        for (path, s, all) in self.who(tree) {
+            if !all.is_empty() && !all.iter().any(|id| self.may_have(*id, s)) {
                 v.wrong.push(format!("{path} has another attribute: {:?}", s.attribute));
             }
-            seen.extend(&all);
-            who.insert(path, all);
-        }
-        for id in self.stay.iter().filter(|id| !seen.contains(id)) {
-            let m = after(e.done);
-            let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
-            v.wrong.push(format!("{path} has lost all its names"));
         }
     }
 

@@ -42,7 +42,7 @@ use crate::busy_extents::BusyExtents;
 use crate::touched::{Known, Touched};
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
-use format::Ino;
+use format::{BlockNo, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, FileScope, Freed, Integrity, IntegrityError, Plant, Pressure,
     Scope, Txn, invariant,
@@ -50,6 +50,7 @@ use integrity::{
 use phase::phase_of;
 use records::Records;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::{Rc, Weak};
 
@@ -87,6 +88,9 @@ pub(crate) struct Ffs {
 /// groups with what cannot be used, which each search then looks through; much less would make
 /// flushes felt.
 const HELD_MAX: usize = 1024;
+
+/// Rounds of writing and flushing after which what is not durable is taken for a mistake.
+const ROUNDS_MAX: u32 = 1000;
 
 /// What the end of a transaction gives whose phases have all been run: the numbers begin at 1.
 const DURABLE: Ended = Ended(0);
@@ -185,6 +189,12 @@ impl Ffs {
             assert!(left.is_none(), "I4: {txn} is released, and phase {left:?} is not durable");
             let freed = self.busy.borrow_mut().release(txn);
             for e in freed {
+                let user = self.records.borrow().last_counted_in(e);
+                if let Some(user) = user {
+                    // Its pointer to these attributes may still be on the disk.
+                    self.busy.borrow_mut().add_blocks(user, e);
+                    continue;
+                }
                 self.records.borrow_mut().cancel(e);
                 let left = self.records.borrow().has_any_in(e);
                 assert!(!left, "I5: freed blocks at {} have edits that wait", e.start);
@@ -192,19 +202,30 @@ impl Ffs {
         }
     }
 
-    async fn sync_files(&self, files: &[FileScope]) -> Result<(), IntegrityError> {
-        for _ in 0..8 {
-            let mut bufs: Vec<Buf> =
-                files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
-            bufs.extend(files.iter().filter_map(|f| self.cache.get_cached(f.inode_block)));
-            self.cache.write(bufs.clone()).await?;
+    /// Writes blocks and flushes, until no edit of a delayed transaction in them waits that has
+    /// begun by now: held back until a block of a map or of attributes was durable, or written by
+    /// somebody else, and not flushed since.
+    async fn make_durable(&self, bufs: Vec<Buf>) -> Result<(), IntegrityError> {
+        let (last, mut all) = (self.next_txn.get() - 1, bufs.clone());
+        for round in 0.. {
+            assert!(round < ROUNDS_MAX, "what is held back in {bufs:?} never becomes durable");
+            self.cache.write(all).await?;
             self.cache.flush_device().await?;
-            // Held back until a new indirect block was durable? Then once more.
-            if !bufs.iter().any(|b| self.records.borrow().is_held_back(b.block())) {
+            let records = self.records.borrow();
+            let held = bufs.iter().flat_map(|b| records.held_back(b.block(), last));
+            let held: BTreeMap<BlockNo, Buf> = held.map(|b| (b.block(), b)).collect();
+            if held.is_empty() {
                 break;
             }
+            all = bufs.iter().cloned().chain(held.into_values()).collect();
         }
         Ok(())
+    }
+
+    async fn sync_files(&self, files: &[FileScope]) -> Result<(), IntegrityError> {
+        let mut bufs: Vec<Buf> = files.iter().flat_map(|f| self.cache.dirty_of(f.ino)).collect();
+        bufs.extend(files.iter().filter_map(|f| self.cache.get_cached(f.inode_block)));
+        self.make_durable(bufs).await
     }
 
     async fn sync_txn(&self, ended: Ended) -> Result<(), IntegrityError> {
@@ -213,10 +234,7 @@ impl Ffs {
         }
         let known = self.touched.borrow_mut().take(ended.0);
         match known {
-            Known::All(bufs) => {
-                self.cache.write(bufs).await?;
-                self.cache.flush_device().await?;
-            }
+            Known::All(bufs) => self.make_durable(bufs).await?,
             Known::Nothing => self.cache.write_all().await?,
             Known::Clean => (),
         }

@@ -31,6 +31,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "no-rollback",
     "parent-count-first",
     "share-first",
+    "attributes-first",
     "length-before-pointer",
     "name-before-inode",
     "link-count-after-name",
@@ -50,6 +51,8 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         Change::InitInode(_) => INODES,
         Change::LinkUp(_) if plant.is("link-count-after-name") => UNNAMES,
         Change::LinkUp(_) | Change::Grow(_) => INODES,
+        // An inode that goes keeps its attributes as long as its names: they say who may read it.
+        Change::XattrPointer { new, .. } if new.0 == 0 && !plant.is("attributes-first") => RELEASES,
         // A directory's block swapped for a copy, in which a name has changed.
         Change::MapPointer { old, .. } | Change::XattrPointer { old, .. } if old.0 != 0 => NAMES,
         Change::MapPointer { .. } | Change::XattrPointer { .. } => INODES,

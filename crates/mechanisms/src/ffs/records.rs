@@ -148,11 +148,19 @@ impl Records {
         }
     }
 
-    /// Has the block edits of a delayed transaction that an image has left out?
-    pub(super) fn is_held_back(&self, block: BlockNo) -> bool {
-        let delayed = |r: &Record| self.txns.get(&r.txn).is_some_and(|t| t.ended && !t.waits);
-        let is = |r: &Record| r.state == Progress::Pending && delayed(r);
-        self.by_block.get(&block).is_some_and(|l| l.iter().any(is))
+    /// The blocks of transactions up to `last` for which nobody waits, and of which edits in this
+    /// block are not durable; some more than once.
+    pub(super) fn held_back(&self, block: BlockNo, last: u64) -> Vec<Buf> {
+        let list = self.by_block.get(&block).into_iter().flatten();
+        let of = list.filter(|r| r.txn <= last).filter_map(|r| self.txns.get(&r.txn));
+        let delayed = of.filter(|t| t.ended && !t.waits);
+        delayed.flat_map(|t| t.blocks.iter().map(|(_, b)| b.clone())).collect()
+    }
+
+    /// The last transaction with a count of users in these blocks that is not durable.
+    pub(super) fn last_counted_in(&self, e: Extent) -> Option<u64> {
+        let all = self.by_block.range(e.start..e.start.plus(e.len)).flat_map(|(_, l)| l);
+        all.filter(|r| r.is_count).map(|r| r.txn).max()
     }
 
     /// How many edits wait in the block, of transactions up to `last` for which nobody waits?

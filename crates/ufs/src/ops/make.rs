@@ -74,7 +74,7 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::Exists);
         }
         self.permit_search(ctx, &dir).await?;
-        let locks = self.lock(&[&dir]).await?;
+        let mut locks = self.lock(&[&dir]).await?;
         let before = self.pre(&dir);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         if dir.links() == 0 {
@@ -101,6 +101,8 @@ impl<S: Store> Ufs<S> {
             Ok(c) => c,
             Err(e) => return self.abandon(txn, locks, e).await,
         };
+        // Who finds it before it is durable waits with what he would do to it, or name below it.
+        locks.extend(child.lock.try_lock());
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         let reply = self.entry(ctx, &child, true);
         self.note_name(&child, &dir);
