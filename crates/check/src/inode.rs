@@ -178,7 +178,7 @@ impl Check<'_> {
     fn mend_fields(&mut self, ino: Ino, raw: &mut [u8]) {
         let mut wrong: Vec<&str> = Vec::new();
         let dtime = InodeRef(raw).dtime();
-        if self.crashed && (1..self.geo().inodes()).contains(&dtime) {
+        if self.crashed && (1..=self.geo().inodes()).contains(&dtime) {
             let text = format!("the chain of orphans went on to inode {dtime} from here");
             self.found(Kind::OrphanList, Place::Inode(ino), text);
             InodeMut(raw).set_dtime(0);

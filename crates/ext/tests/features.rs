@@ -10,6 +10,7 @@ use format::ext::features::{compat, ro_compat};
 use mechanisms::Mode;
 use std::cell::Cell;
 use std::rc::Rc;
+use ufs::store::{Attributes, Inodes};
 use vfs::{Call, MakeKind, Request, Stability, Volume, XattrMode};
 
 const MODES: [Mode; 3] = [Mode::Sync, Mode::Async, Mode::SoftUpdates];
@@ -44,6 +45,34 @@ fn a_volume_of_revision_0_gets_features_first() {
     set_attribute(&mut w, &v, f, 500);
     assert_eq!(w.superblock().revision(), 1);
     w.close_and_judge(v, "an attribute on a volume of revision 0");
+}
+
+/// Entries and values of a long inode's attributes lie in two sectors, and a write may be torn.
+#[test]
+fn attributes_of_long_inodes_lie_in_their_block() {
+    for mode in MODES {
+        let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-I", "1024", "-b", "4096"]);
+        let v = w.open(mode);
+        let f = w.file(&v, ROOT, "f");
+        w.close(v);
+        w.debugfs(&["ea_set /f user.b as-linux-puts-it"]);
+        let v = w.open(mode);
+        let pointer = |v: &Vol, w: &mut World| {
+            let ext = v.ext.clone();
+            w.run(|_| async move {
+                let h = ext.inode(format::Ino(f)).await.unwrap();
+                ext.xattr_pointer(&h).0
+            })
+        };
+        assert_eq!(pointer(&v, &mut w), 0, "it lies in the inode");
+        set_attribute(&mut w, &v, f, 40);
+        assert_ne!(pointer(&v, &mut w), 0, "mode {mode}");
+        for (name, value) in [("user.a", vec![7; 40]), ("user.b", b"as-linux-puts-it".to_vec())] {
+            let got = w.call(&v, Request::GetXattr { ino: f, name: name.into() }).unwrap();
+            assert!(matches!(got, vfs::Reply::Bytes(b) if b == value), "mode {mode}: {name}");
+        }
+        w.close_and_judge(v, &format!("mode {mode}, attributes of a long inode"));
+    }
 }
 
 /// Starts a write behind 2 GiB; counts it when it returns.

@@ -37,13 +37,16 @@ struct Named {
 
 impl<S: Store> Ufs<S> {
     /// The attributes in the order in which they are given room, and how many lie in the inode.
-    pub(crate) fn arranged(h: &InodeHandle, list: &[Attribute]) -> (Vec<Attribute>, usize) {
+    pub(crate) fn arranged(&self, h: &InodeHandle, list: &[Attribute]) -> (Vec<Attribute>, usize) {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
         let mut sorted: Vec<Attribute> = list.to_vec();
         // Contents have no other place.
         sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
-        let n = (0..=sorted.len()).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
+        // A write may be torn between the pointer to the block and what lies inside.
+        let is_torn = h.len > env::SECTOR_BYTES && !self.store.guarantees().atomic;
+        let most = if is_torn { 0 } else { sorted.len() };
+        let n = (0..=most).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
         (sorted, n)
     }
 
@@ -52,7 +55,7 @@ impl<S: Store> Ufs<S> {
         let limits = self.store.limits();
         let (mut rest, mut moved) = (list.to_vec(), Vec::new());
         loop {
-            let (sorted, n) = Self::arranged(h, &rest);
+            let (sorted, n) = self.arranged(h, &rest);
             let outside = xattr::room_needed(&sorted[n..]) + xattr::BLOCK_HEAD;
             if n == sorted.len() || outside <= limits.block_bytes {
                 return Some(moved);

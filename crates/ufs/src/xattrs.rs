@@ -5,13 +5,18 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::ops::NewMode;
 use crate::store::{InodeHandle, Store};
+use env::SECTOR_BYTES;
 use format::BlockNo;
 use format::ext::acl::{self, AclEntry, tag};
 use format::ext::inline;
 use format::ext::inode::{CLASSIC_BYTES, InodeRef};
 use format::ext::xattr::{self, Attribute};
 use integrity::Change;
+use std::ops::Range;
 use vfs::FsError;
+
+/// The mode, and the word that it lies in.
+const MODE_WORD: Range<usize> = 0..4;
 
 pub(crate) const ACL_ACCESS: u8 = 2;
 pub(crate) const ACL_DEFAULT: u8 = 3;
@@ -129,7 +134,7 @@ impl<S: Store> Ufs<S> {
         list: &[Attribute],
     ) -> Result<bool, FsError> {
         let space = h.with(|raw| InodeRef(raw).xattr_space().len());
-        let (sorted, n) = Self::arranged(h, list);
+        let (sorted, n) = self.arranged(h, list);
         let (inside, outside) = sorted.split_at(n);
         assert!(
             !outside.iter().any(inline::is_data),
@@ -162,6 +167,21 @@ impl<S: Store> Ufs<S> {
         Ok(gone)
     }
 
+    /// Sets the mode that goes with an access list: its group bits are the list's mask, and are not
+    /// seen without it where the list lies in a block, which was `from` and is `to`.
+    pub(crate) fn put_mode(
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+        mode: u16,
+        (from, to): (BlockNo, BlockNo),
+    ) {
+        let change = match from == to {
+            true => Change::Attr(h.ino),
+            false => Change::XattrPointer { ino: h.ino, old: from, new: to },
+        };
+        h.edit_all(txn, MODE_WORD, change, |b| b[..2].copy_from_slice(&mode.to_le_bytes()));
+    }
+
     /// Writes these into the inode, whose block of attributes was `from` and is `to`. An attribute
     /// that moves between the two is always in one: what lies inside is seen with the pointer.
     fn put_inside(
@@ -170,7 +190,12 @@ impl<S: Store> Ufs<S> {
         inside: &[Attribute],
         (from, to): (BlockNo, BlockNo),
     ) {
+        let is_long = h.len > SECTOR_BYTES;
         let put = |space: &mut [u8]| {
+            if is_long && from != to && inside.is_empty() {
+                // Values lie in another sector; what says that there are any is in the first.
+                return space[..4].fill(0);
+            }
             let stored = xattr::encode_inode(space, inside);
             assert!(stored, "U10: room_needed was asked");
         };

@@ -148,6 +148,8 @@ struct Open {
 struct Trace {
     /// Blocks with attributes; not held: a thousand operations are remembered, and few asked for.
     blocks: Few<BlockNo>,
+    /// Inodes whose attributes these are.
+    inodes: Few<Ino>,
     /// Directories in which it has made names.
     dirs: Few<Ino>,
 }
@@ -309,6 +311,12 @@ impl SoftUpdates {
         for e in self.busy.borrow().blocks_of(txn) {
             self.graph.borrow().pending_in(e).iter().for_each(Buf::mark_dirty);
         }
+    }
+
+    /// The same of all operations, those too that are open.
+    fn keep_all_freed(&self) {
+        let holders: Vec<u64> = self.busy.borrow().holders().collect();
+        holders.into_iter().for_each(|txn| self.keep_freed(txn));
     }
 
     fn is_full(&self) -> bool {
@@ -476,7 +484,10 @@ impl Integrity for SoftUpdates {
             }
             self.retire();
             let mut trace = Trace::default();
-            txn.edits.iter().for_each(|e| trace.blocks.add(e.buf.block()));
+            for e in &txn.edits {
+                trace.blocks.add(e.buf.block());
+                files_of(&e.change).into_iter().flatten().for_each(|i| trace.inodes.add(i));
+            }
             trace.dirs.extend(open.names.made.iter().map(|(dir, _)| *dir));
             self.touched.borrow_mut().note(txn.id, trace);
             Ok(Ended(txn.id))

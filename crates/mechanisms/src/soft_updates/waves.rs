@@ -53,6 +53,12 @@ impl SoftUpdates {
         self.write_intents().await?;
         let mut all = bufs;
         all.extend_from_slice(forced);
+        // A block that an open operation has freed is clean; who waits for what is in it goes on.
+        for buf in all.iter().filter(|b| !b.is_dirty()) {
+            if self.graph.borrow().is_waiting(buf.block()) {
+                buf.mark_dirty(); // I7
+            }
+        }
         self.force(forced, true);
         let written = self.cache.write(all).await;
         self.force(forced, false);
@@ -153,6 +159,9 @@ impl SoftUpdates {
             wanted.extend(nodes.into_iter().filter(concerns));
             if let Known::All(trace) = &known {
                 trace.dirs.iter().for_each(|d| wanted.extend(directories.reach(*d, &graph)));
+                // What is taken back in an image takes attributes with it that lie in its bytes.
+                let of = trace.inodes.iter().flat_map(|i| graph.owned_by(*i));
+                wanted.extend(of.filter(|id| trace.blocks.iter().any(|b| graph.is_in(*id, *b))));
             }
         }
         match known {
@@ -203,6 +212,7 @@ impl SoftUpdates {
         let mut idle = 0;
         loop {
             let before = self.graph.borrow().progress();
+            self.keep_all_freed();
             self.wave(self.cache.dirty_all(), &[]).await?;
             let left = self.graph.borrow().oldest_ended().is_some_and(|txn| txn <= last);
             if !left || self.plant.is("sync-skips-flush") {

@@ -221,6 +221,9 @@ impl<S: Store> Ufs<S> {
             self.store.sync_all().await?;
         }
         let mut txn = self.store.begin(Credits::to_free(32)).await?;
+        if is_unlinked(h) {
+            txn.intend(|| Intent::UnlinkedOpen(h.ino));
+        }
         self.store.orphan_remove(&mut txn, h).await?;
         self.store.end(txn).await?;
         self.store.sync_all().await?;

@@ -110,17 +110,18 @@ impl<S: Store> Ufs<S> {
             }
         }
         let mut txn = self.begin(ctx, self.credits_of(&inode.h, &list)).await?;
+        let from = self.store.xattr_pointer(&inode.h);
         if let Err(e) = self.put_or_move(&mut txn, &inode.h, &list).await {
             return self.abandon(txn, locks, e).await;
         }
         let now = self.now();
         inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
-            let mut i = InodeMut(raw);
-            i.set_time(Which::Change, now);
-            if let Some(m) = new_mode {
-                i.set_mode(m);
-            }
+            InodeMut(raw).set_time(Which::Change, now);
         });
+        if let Some(mode) = new_mode {
+            let to = self.store.xattr_pointer(&inode.h);
+            Self::put_mode(&mut txn, &inode.h, mode, (from, to));
+        }
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)
     }
