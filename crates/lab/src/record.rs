@@ -280,3 +280,29 @@ impl Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::e2fsck;
+    use crate::scenario::script_on;
+    use volume::Mode;
+
+    /// All that scenarios do to shared and moving attributes, and the volume closed: nothing is
+    /// held any more, and the real checker finds nothing.
+    #[test]
+    fn what_shares_attributes_can_be_closed() {
+        for mode in [Mode::Sync, Mode::Async, Mode::SoftUpdates, Mode::Ordered] {
+            let runs = (0..8).flat_map(|seed| [("sharing", seed), ("attributes", seed)]);
+            for (name, seed) in runs {
+                let setting = Setting::plain(mode);
+                let scripts = [script_on(name, seed, 1).unwrap()];
+                let (base, _) = set_up(setting, &scripts, seed).unwrap();
+                let mut v = Subject::open_to_record(base, setting, (Plant::NONE, seed)).unwrap();
+                v.act_in_lanes(&scripts[0].acts, scripts[0].callers, (usize::MAX, false), 60);
+                let disks = v.close().unwrap();
+                e2fsck(&disks).unwrap_or_else(|e| panic!("{mode}, {name}:{seed}: {e}"));
+            }
+        }
+    }
+}

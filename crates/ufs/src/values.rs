@@ -44,7 +44,10 @@ impl<S: Store> Ufs<S> {
         sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
         // A write may be torn between the pointer to the block and what lies inside.
-        let is_torn = h.len > env::SECTOR_BYTES && !self.store.guarantees().atomic;
+        let limits = self.store.limits();
+        let is_long = h.len > env::SECTOR_BYTES && !self.store.guarantees().atomic;
+        let is_torn =
+            is_long && xattr::room_needed(&sorted) + xattr::BLOCK_HEAD <= limits.block_bytes;
         let most = if is_torn { 0 } else { sorted.len() };
         let n = (0..=most).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
         (sorted, n)

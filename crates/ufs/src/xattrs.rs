@@ -192,7 +192,7 @@ impl<S: Store> Ufs<S> {
     ) {
         let is_long = h.len > SECTOR_BYTES;
         let put = |space: &mut [u8]| {
-            if is_long && from != to && inside.is_empty() {
+            if is_long && inside.is_empty() {
                 // Values lie in another sector; what says that there are any is in the first.
                 return space[..4].fill(0);
             }

@@ -42,7 +42,7 @@ use crate::busy_extents::BusyExtents;
 use crate::touched::{Known, Touched};
 use cache::{Buf, Cache, FlushEpoch, Image, WriteGate};
 use env::{DiskError, Local};
-use format::{BlockNo, Ino};
+use format::{BlockNo, Extent, Ino};
 use integrity::{
     Change, Credits, Edit, Ended, FileScope, Freed, Integrity, IntegrityError, Plant, Pressure,
     Scope, Txn, invariant,
@@ -89,7 +89,9 @@ pub(crate) struct Ffs {
 /// flushes felt.
 const HELD_MAX: usize = 1024;
 
-/// Rounds of writing and flushing after which what is not durable is taken for a mistake.
+/// Rounds of writing and flushing after which everything is written, not only what is asked for.
+const ROUNDS_FEW: u32 = 8;
+/// Rounds after which what is not durable is taken for a mistake.
 const ROUNDS_MAX: u32 = 1000;
 
 /// What the end of a transaction gives whose phases have all been run: the numbers begin at 1.
@@ -183,23 +185,38 @@ impl Ffs {
     }
 
     fn retire(&self) {
-        let done = self.records.borrow_mut().take_durable_txns();
-        for txn in done {
-            let left = self.records.borrow().first_phase(txn);
-            assert!(left.is_none(), "I4: {txn} is released, and phase {left:?} is not durable");
-            let freed = self.busy.borrow_mut().release(txn);
-            for e in freed {
-                let user = self.records.borrow().last_counted_in(e);
-                if let Some(user) = user {
-                    // Its pointer to these attributes may still be on the disk.
-                    self.busy.borrow_mut().add_blocks(user, e);
-                    continue;
-                }
-                self.records.borrow_mut().cancel(e);
-                let left = self.records.borrow().has_any_in(e);
-                assert!(!left, "I5: freed blocks at {} have edits that wait", e.start);
+        // What is forgotten here may have been the last of another transaction.
+        loop {
+            let done = self.records.borrow_mut().take_durable_txns();
+            if done.is_empty() {
+                return;
+            }
+            for txn in done {
+                let left = self.records.borrow().first_phase(txn);
+                assert!(left.is_none(), "I4: {txn} is released, and phase {left:?} is not durable");
+                let freed = self.busy.borrow_mut().release(txn);
+                freed.into_iter().for_each(|e| self.release(e));
             }
         }
+    }
+
+    /// Blocks that a durable transaction has freed may be used again, unless they hold attributes
+    /// to which the pointer of a user who left before may still be on the disk: then they are his.
+    fn release(&self, e: Extent) {
+        let user = self.records.borrow().last_counted_in(e);
+        if let Some(user) = user {
+            let waits = self.records.borrow().first_phase(user).is_some();
+            assert!(waits, "I4: {user} is durable, and has a count at {} that is not", e.start);
+            self.busy.borrow_mut().add_blocks(user, e);
+            // Nobody writes the count any more.
+            self.records.borrow_mut().cancel_own(e, user);
+            return;
+        }
+        let forgotten = self.records.borrow().known_in(e);
+        self.records.borrow_mut().cancel(e);
+        let left = self.records.borrow().has_any_in(e);
+        assert!(!left, "I5: freed blocks at {} have edits that wait", e.start);
+        forgotten.into_iter().for_each(|b| self.cache.forget(b));
     }
 
     /// Writes blocks and flushes, until no edit of a delayed transaction in them waits that has
@@ -209,8 +226,14 @@ impl Ffs {
         let (last, mut all) = (self.next_txn.get() - 1, bufs.clone());
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "what is held back in {bufs:?} never becomes durable");
+            // One that an operation in flight has freed is clean, and others wait for what it held.
+            let waits = |b: &&Buf| !b.is_dirty() && self.records.borrow().is_pending(b.block());
+            all.iter().filter(waits).for_each(Buf::mark_dirty);
             self.cache.write(all).await?;
             self.cache.flush_device().await?;
+            if round >= ROUNDS_FEW {
+                self.cache.write_all().await?;
+            }
             let records = self.records.borrow();
             let held = bufs.iter().flat_map(|b| records.held_back(b.block(), last));
             let held: BTreeMap<BlockNo, Buf> = held.map(|b| (b.block(), b)).collect();

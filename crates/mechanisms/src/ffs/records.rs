@@ -231,8 +231,14 @@ impl Records {
         self.by_block.range(e.start..e.start.plus(e.len)).next().is_some()
     }
 
+    /// Has the block an edit that has yet to be written?
+    pub(super) fn is_pending(&self, block: BlockNo) -> bool {
+        let list = self.by_block.get(&block);
+        list.is_some_and(|l| l.iter().any(|r| r.state == Progress::Pending))
+    }
+
     /// Those of the blocks that have records.
-    fn known_in(&self, e: Extent) -> Vec<BlockNo> {
+    pub(super) fn known_in(&self, e: Extent) -> Vec<BlockNo> {
         self.by_block.range(e.start..e.start.plus(e.len)).map(|(b, _)| *b).collect()
     }
 
