@@ -50,7 +50,7 @@ fn a_volume_of_revision_0_gets_features_first() {
 /// Entries and values of a long inode's attributes lie in two sectors, and a write may be torn.
 #[test]
 fn attributes_of_long_inodes_lie_in_their_block() {
-    for mode in MODES {
+    for mode in [Mode::Sync, Mode::SoftUpdates] {
         let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-I", "1024", "-b", "4096"]);
         let v = w.open(mode);
         let f = w.file(&v, ROOT, "f");

@@ -43,14 +43,19 @@ impl<S: Store> Ufs<S> {
         // Contents have no other place.
         sorted.sort_by_key(|a| (!inline::is_data(a), a.value.len()));
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
-        // A write may be torn between the pointer to the block and what lies inside.
-        let limits = self.store.limits();
-        let is_long = h.len > env::SECTOR_BYTES && !self.store.guarantees().atomic;
-        let is_torn =
-            is_long && xattr::room_needed(&sorted) + xattr::BLOCK_HEAD <= limits.block_bytes;
-        let most = if is_torn { 0 } else { sorted.len() };
+        let most = if self.may_be_torn(h, &sorted) { 0 } else { sorted.len() };
         let n = (0..=most).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
         (sorted, n)
+    }
+
+    /// Could a write be torn between the pointer to the block and what lies inside, where that is
+    /// promised to be in one of the two, and can all of it lie in the block?
+    fn may_be_torn(&self, h: &InodeHandle, list: &[Attribute]) -> bool {
+        let (limits, guarantees) = (self.store.limits(), self.store.guarantees());
+        let is_ordered = !guarantees.atomic && guarantees.new_blocks_first;
+        let may_leave = xattr::room_needed(list) + xattr::BLOCK_HEAD <= limits.block_bytes
+            && !list.iter().any(inline::is_data);
+        h.len > env::SECTOR_BYTES && is_ordered && may_leave
     }
 
     /// Which values have to go elsewhere so that there is room for all; None: not even then.
