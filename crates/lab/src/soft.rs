@@ -129,6 +129,10 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     v
 }
 
+fn sets_attributes(e: &Expected<'_>) -> bool {
+    e.done.iter().any(|a| matches!(a, Act::Attribute(..)))
+}
+
 /// Has a file another attribute than one that was set, or none though it had one durably?
 pub(crate) fn attributes(
     s: &mut Subject,
@@ -136,11 +140,12 @@ pub(crate) fn attributes(
     e: &Expected<'_>,
     v: &mut Verdict,
 ) {
-    if !e.done.iter().any(|a| matches!(a, Act::Attribute(..))) {
+    if !sets_attributes(e) {
         return;
     }
+    let histories = Histories::of(e);
     match crate::prefix::attributes(s, tree) {
-        Ok(()) => Histories::of(e).judge_attributes(tree, v),
+        Ok(()) => histories.judge_attributes(&histories.who(tree), v),
         Err(why) => v.wrong.push(format!("reading attributes: {why}")),
     }
 }
@@ -148,7 +153,7 @@ pub(crate) fn attributes(
 /// What is there, with attributes where some were set.
 fn tree_of(s: &mut Subject, e: &Expected<'_>) -> Result<BTreeMap<String, Seen>, vfs::FsError> {
     let mut tree = s.tree_of(true, true)?;
-    if e.done.iter().any(|a| matches!(a, Act::Attribute(..))) {
+    if sets_attributes(e) {
         crate::prefix::attributes(s, &mut tree)?;
     }
     Ok(tree)
@@ -205,6 +210,9 @@ pub(crate) fn still_there(
 /// A name: the directory, what it is, and the object.
 type Edge = (usize, Vec<u8>);
 
+/// What is there: its path, and the objects that it may be.
+type Entry<'t> = (&'t str, &'t Seen, BTreeSet<usize>);
+
 /// Everything that the acts may have shown.
 struct Histories {
     /// Objects that were there when all was durable and that no act takes away.
@@ -231,7 +239,7 @@ impl Histories {
             sizes: BTreeMap::new(),
             attributes: BTreeMap::new(),
         };
-        let has_attributes = e.done.iter().any(|a| matches!(a, Act::Attribute(..)));
+        let has_attributes = sets_attributes(e);
         let mut m = Model::default();
         for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
             h.note_writes(&m, act);
@@ -306,15 +314,16 @@ impl Histories {
 
     fn judge(&self, tree: &BTreeMap<String, Seen>, e: &Expected<'_>, v: &mut Verdict) {
         let mut seen: BTreeSet<usize> = BTreeSet::new();
-        for (path, s, all) in self.who(tree) {
+        let who = self.who(tree);
+        for (path, s, all) in &who {
             if all.is_empty() {
                 v.wrong.push(format!("{path} was never made, or its removal is durable"));
             } else if !all.iter().any(|id| self.may_hold(*id, s)) {
                 v.wrong.push(format!("{path} shows what nobody wrote to it"));
             }
-            seen.extend(&all);
+            seen.extend(all);
         }
-        self.judge_attributes(tree, v);
+        self.judge_attributes(&who, v);
         for id in self.stay.iter().filter(|id| !seen.contains(id)) {
             let m = after(e.done);
             let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
@@ -323,10 +332,7 @@ impl Histories {
     }
 
     /// Whom each entry may be of, from the root down.
-    fn who<'t>(
-        &self,
-        tree: &'t BTreeMap<String, Seen>,
-    ) -> Vec<(&'t str, &'t Seen, BTreeSet<usize>)> {
+    fn who<'t>(&self, tree: &'t BTreeMap<String, Seen>) -> Vec<Entry<'t>> {
         let mut who: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::from([("", BTreeSet::from([0]))]);
         let mut all = Vec::new();
         for (path, s) in tree {
@@ -342,8 +348,8 @@ impl Histories {
         all
     }
 
-    fn judge_attributes(&self, tree: &BTreeMap<String, Seen>, v: &mut Verdict) {
-        for (path, s, all) in self.who(tree) {
+    fn judge_attributes(&self, who: &[Entry<'_>], v: &mut Verdict) {
+        for (path, s, all) in who {
             if !all.is_empty() && !all.iter().any(|id| self.may_have(*id, s)) {
                 v.wrong.push(format!("{path} has another attribute: {:?}", s.attribute));
             }

@@ -69,6 +69,15 @@ fn for_access(list: &[AclEntry]) -> Vec<vfs::access::AclEntry> {
         .collect()
 }
 
+/// What changes in an inode beside the pointer to its attributes, where that goes from one block to
+/// another, is part of the same change.
+fn beside_pointer(h: &InodeHandle, from: BlockNo, to: BlockNo) -> Change {
+    match from == to {
+        true => Change::Attr(h.ino),
+        false => Change::XattrPointer { ino: h.ino, old: from, new: to },
+    }
+}
+
 impl<S: Store> Ufs<S> {
     /// All attributes of an inode.
     pub(crate) async fn attributes(&self, h: &InodeHandle) -> Result<Vec<Attribute>, FsError> {
@@ -175,11 +184,9 @@ impl<S: Store> Ufs<S> {
         mode: u16,
         (from, to): (BlockNo, BlockNo),
     ) {
-        let change = match from == to {
-            true => Change::Attr(h.ino),
-            false => Change::XattrPointer { ino: h.ino, old: from, new: to },
-        };
-        h.edit_all(txn, MODE_WORD, change, |b| b[..2].copy_from_slice(&mode.to_le_bytes()));
+        h.edit_all(txn, MODE_WORD, beside_pointer(h, from, to), |b| {
+            b[..2].copy_from_slice(&mode.to_le_bytes())
+        });
     }
 
     /// Writes these into the inode, whose block of attributes was `from` and is `to`. An attribute
@@ -200,10 +207,10 @@ impl<S: Store> Ufs<S> {
             assert!(stored, "U10: room_needed was asked");
         };
         let at = h.with(|raw| CLASSIC_BYTES + InodeRef(raw).extra_isize().unwrap_or(0));
+        let change = beside_pointer(h, from, to);
         if from == to {
-            return h.edit(txn, Change::Attr(h.ino), |raw| put(&mut raw[at..]));
+            return h.edit(txn, change, |raw| put(&mut raw[at..]));
         }
-        let change = Change::XattrPointer { ino: h.ino, old: from, new: to };
         h.edit_all(txn, at..h.len, change, put);
     }
 

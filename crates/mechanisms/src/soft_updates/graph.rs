@@ -211,16 +211,27 @@ impl Graph {
         node.backward.join(backward);
         under.retain(|u| !node.under.contains(u));
         node.under.extend(under.iter().copied());
-        if let Some(i) = concerns.own {
-            node.own.add(i);
-            self.by_own.add(i, id);
-        }
-        if let Some(d) = concerns.names_in {
-            node.names_in.add(d);
-            self.by_names.entry(d).or_default().insert(id);
-        }
+        self.note_concerns(id, concerns.own, concerns.names_in);
         under.iter().for_each(|u| self.lies_under(*u));
         id
+    }
+
+    /// Whom the node concerns, besides those that it does already.
+    fn note_concerns(
+        &mut self,
+        id: NodeId,
+        own: impl IntoIterator<Item = Ino>,
+        names_in: impl IntoIterator<Item = Ino>,
+    ) {
+        let node = self.nodes.get_mut(id).expect("it is there");
+        for ino in own {
+            node.own.add(ino);
+            self.by_own.add(ino, id);
+        }
+        for dir in names_in {
+            node.names_in.add(dir);
+            self.by_names.entry(dir).or_default().insert(id);
+        }
     }
 
     /// One more node lies over it.
@@ -467,8 +478,14 @@ impl Graph {
     }
 
     /// Nothing on the disk points at the blocks any more: what waits in them matters no more (I6).
-    pub(super) fn cancel(&mut self, e: Extent) {
-        self.blocks_in(e).into_iter().for_each(|b| self.finish(b, |_| true));
+    /// Returns those with nodes that had yet to be written.
+    pub(super) fn cancel(&mut self, e: Extent) -> Vec<Buf> {
+        let known = self.blocks_in(e);
+        let left = known.iter().filter_map(|b| self.pending_of(*b)).collect();
+        known.iter().for_each(|b| self.finish(*b, |_| true));
+        let first = known.iter().find(|b| self.by_block.contains_key(b));
+        assert!(first.is_none(), "I6: {first:?} waits in blocks that may be used");
+        left
     }
 
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).

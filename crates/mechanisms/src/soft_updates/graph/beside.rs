@@ -16,10 +16,17 @@ impl Graph {
             assert!(older < id, "I9: an edge leads back in time");
             if place != (node.buf.block(), node.backward.sector()) || place.1.is_none() {
                 node.after.add(older);
-            } else if !node.under.contains(&older) {
-                node.under.push(older);
-                self.lies_under(older);
+            } else {
+                self.stands_on(id, older);
             }
+        }
+    }
+
+    fn stands_on(&mut self, id: NodeId, older: NodeId) {
+        let node = self.nodes.get_mut(id).expect("it was made just now");
+        if !node.under.contains(&older) {
+            node.under.push(older);
+            self.lies_under(older);
         }
     }
 
@@ -33,10 +40,7 @@ impl Graph {
             assert!(older < id, "I14: an edge leads back in time");
             let node = self.nodes.get_mut(id).expect("it was made just now");
             node.after.add(older);
-            if !node.under.contains(&older) {
-                node.under.push(older);
-                self.lies_under(older);
-            }
+            self.stands_on(id, older);
         }
     }
 
@@ -50,14 +54,6 @@ impl Graph {
             return;
         }
         let (own, names_in) = (node.own.clone(), node.names_in.clone());
-        let node = self.nodes.get_mut(pointer).expect("it is there");
-        for ino in own {
-            node.own.add(ino);
-            self.by_own.add(ino, pointer);
-        }
-        for dir in names_in {
-            node.names_in.add(dir);
-            self.by_names.entry(dir).or_default().insert(pointer);
-        }
+        self.note_concerns(pointer, own, names_in);
     }
 }

@@ -95,11 +95,15 @@ impl Graph {
         self.before_release(txn).into_iter().find(|id| self.has(*id))
     }
 
+    /// The block, if it has a node that has yet to be written.
+    pub(super) fn pending_of(&self, block: BlockNo) -> Option<Buf> {
+        let mut nodes = self.in_block(block).map(|id| &self.nodes[id]);
+        nodes.find(|n| n.is_pending()).map(|n| n.buf.clone())
+    }
+
     /// The blocks of the extent with nodes that have yet to be written.
     pub(in super::super) fn pending_in(&self, e: Extent) -> Vec<Buf> {
-        let pending =
-            |b: &BlockNo| self.in_block(*b).map(|id| &self.nodes[id]).find(|n| n.is_pending());
-        self.blocks_in(e).iter().filter_map(pending).map(|n| n.buf.clone()).collect()
+        self.blocks_in(e).into_iter().filter_map(|b| self.pending_of(b)).collect()
     }
 
     /// The blocks of the extent in which something waits, in order. An extent may be long, and so
@@ -114,10 +118,5 @@ impl Graph {
             known.filter(|b| (e.start..e.start.plus(e.len)).contains(b)).collect();
         all.sort_unstable();
         all
-    }
-
-    /// The first block of the extent in which something waits.
-    pub(in super::super) fn first_in(&self, e: Extent) -> Option<BlockNo> {
-        self.blocks_in(e).first().copied()
     }
 }
