@@ -78,6 +78,13 @@ pub enum Freed {
     Inode(Ino),
 }
 
+impl Freed {
+    /// One block.
+    pub fn block(b: BlockNo) -> Freed {
+        Freed::Blocks(Extent { start: b, len: 1 })
+    }
+}
+
 /// Why pending work must be forced.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Pressure {

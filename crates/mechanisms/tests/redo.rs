@@ -23,6 +23,7 @@ fn setups() -> Vec<Setup> {
         Setup { ordered: true, ..base },
         Setup { ordered: true, unified: 300, sync: false, ..base },
         Setup { unified_mode: true, unified: 1024, ..base },
+        Setup { unified_mode: true, unified: 0, ..base },
         Setup { unified_mode: true, unified: 300, sync: false, ..base },
         // Whole blocks are written in place directly, over others that are logged.
         Setup { unified_mode: true, unified: 300, ..base },

@@ -129,7 +129,17 @@ fn stop_when_lost(place: &Place, ext: &Rc<Ext>) {
 
 /// Who only reads sees the volume as it will be when its journal or log is replayed.
 async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Result<(), String> {
-    let Plan::LookThrough = p.plan else { return Ok(()) };
+    if let Plan::LookThrough = p.plan {
+        lay_newer(place, p, o).await?;
+    }
+    if let Some(shared) = &place.shared {
+        shared.leave(log::id_in_log(&p.superblock)); // who only reads makes no room for others
+    }
+    Ok(())
+}
+
+/// Lays what the journal or the log holds over the volume's disk.
+async fn lay_newer(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Result<(), String> {
     let newer = if p.has_private_log() {
         Newer::Log(log::look(place, p, o).await?)
     } else {
@@ -152,6 +162,12 @@ async fn look_through(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Resu
 /// Has the volume what the mode needs?
 fn check_mode(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
     let (has_log, in_store) = (place.ground.log.is_some(), place.store.groups().is_some());
+    if has_log && mode.is_redo() && probe.boot == BootArea::Foreign {
+        return Err("bytes 0 to 1023 hold something else (a boot loader?), so that it cannot be \
+                    recorded there which log the volume needs after a crash: --use-boot-area uses \
+                    them, and without --log the log is in the journal"
+            .into());
+    }
     let needs = probe.superblock.features().journal_only_because();
     if !mode.writes_ext4() && !needs.is_empty() {
         let instead = match probe.superblock.has_compat(compat::HAS_JOURNAL) {

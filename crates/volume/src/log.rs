@@ -45,12 +45,20 @@ pub(crate) struct SharedLog {
     log: RefCell<Option<Log>>,
     /// Who will use it: all are its clients from the start, or one could wait for room that only
     /// another one, not opened yet, can make.
-    members: Vec<([u8; 16], String)>,
+    members: RefCell<Vec<([u8; 16], String)>>,
 }
 
 impl SharedLog {
     pub(crate) fn new(members: Vec<([u8; 16], String)>) -> SharedLog {
-        SharedLog { open: Lock::new(), log: RefCell::new(None), members }
+        SharedLog { open: Lock::new(), log: RefCell::new(None), members: RefCell::new(members) }
+    }
+
+    /// This one makes no room: it is not opened, or only to be read. Others must not wait for it.
+    pub(crate) fn leave(&self, id: [u8; 16]) {
+        self.members.borrow_mut().retain(|(member, _)| *member != id);
+        if let Some(log) = &*self.log.borrow() {
+            log.leave(id);
+        }
     }
 }
 
@@ -73,7 +81,7 @@ impl Place {
             return Ok(log);
         }
         let log = Log::open(&self.ground.env, area, wal_options(o)).await?;
-        for (id, label) in &shared.members {
+        for (id, label) in &*shared.members.borrow() {
             log.client(*id, label)?;
         }
         *shared.log.borrow_mut() = Some(log.clone());
@@ -328,6 +336,12 @@ async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Resu
         bytes[at..at + SUPERBLOCK_BYTES].copy_from_slice(&sb.bytes()[..]);
     }
     disk.write(0, block, Durability::Fua).await
+}
+
+impl Drop for PrivateLog {
+    fn drop(&mut self) {
+        self.client.leave(); // it has failed, was damaged, or needs the log no more
+    }
 }
 
 impl PrivateLog {

@@ -307,6 +307,19 @@ async fn open(
     Ok(Rc::new(Stacked { env, volume, store, plant }))
 }
 
+/// Opens one of several volumes that share a log. If it cannot be opened, the others do not wait for
+/// it to make room.
+async fn open_member(
+    found: Found,
+    ground: Ground,
+    options: OpenOptions,
+    shared: Rc<SharedLog>,
+) -> Result<Rc<dyn Volume>, String> {
+    let (id, _) = found.layout.id_in_log();
+    let opened = open(Some(found), ground, options, Some(shared.clone())).await;
+    opened.inspect_err(|_| shared.leave(id))
+}
+
 /// What a monitor needs to open the volume on `DiskId(0)` with `disk_bytes`: it is recovered if
 /// that is necessary, and loaded. `found`: what a look has shown; None: it looks itself.
 pub fn opener(found: Option<Found>, disk_bytes: u64, options: OpenOptions) -> Open {
@@ -350,7 +363,7 @@ pub fn openers(volumes: Vec<(Found, u64, OpenOptions)>) -> Result<OpenAll, Volum
             let (own, discards) = (DiskId(n), options.discards);
             let ground =
                 Ground { own, cleaner, cleaning, thresholds, reorganise, discards, ..ground };
-            Box::pin(open(Some(found), ground, options, Some(shared.clone())))
+            Box::pin(open_member(found, ground, options, shared.clone()))
         };
         (0..).zip(volumes).map(one).collect()
     }))

@@ -100,6 +100,11 @@ impl Client {
         log.room.wake_all();
     }
 
+    /// It will trim nothing more, until it is opened again.
+    pub fn leave(&self) {
+        self.inner().leave(usize::from(self.id.0));
+    }
+
     /// Waits for room for an entry of up to `len` bytes, first come first served. Errors: `Held` if
     /// a client that is not here, or has failed, needs what is in the way.
     pub async fn reserve(&self, len: u64) -> Result<Reservation, LogError> {

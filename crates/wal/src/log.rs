@@ -278,8 +278,25 @@ impl Log {
     }
 
     /// Makes what has been trimmed durable, so that its space can be used again.
+    /// Who leaves the log to somebody else after that is not followed by a write of its own task.
     pub async fn persist(&self) -> Result<(), LogError> {
-        self.inner.write_superblock().await
+        self.inner.write_superblock().await?;
+        while self.inner.state.borrow().trimming {
+            self.inner.write_superblock().await?;
+        }
+        Ok(())
+    }
+
+    /// Who is known by this id will trim nothing, because it is not opened, or only to be read.
+    /// Whoever waits for room that it holds learns of that.
+    pub fn leave(&self, id: [u8; 16]) {
+        let at = {
+            let s = self.inner.state.borrow();
+            s.sb.clients.iter().position(|c| c.id == id)
+        };
+        if let Some(at) = at {
+            self.inner.leave(at);
+        }
     }
 
     /// The longest entry it takes, in bytes.

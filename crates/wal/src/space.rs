@@ -142,6 +142,14 @@ impl Inner {
         cost
     }
 
+    /// The client at this place is not here any more: who waits for what it holds is told.
+    pub(crate) fn leave(&self, at: usize) {
+        let was = std::mem::replace(&mut self.state.borrow_mut().clients[at].here, false);
+        if was {
+            self.room.wake_all();
+        }
+    }
+
     /// Gives room back that was kept and not used; `all`: nothing of that promise is left.
     pub(crate) fn unreserve(&self, cost: u64, all: bool) {
         let mut s = self.state.borrow_mut();

@@ -79,8 +79,7 @@ impl Redo {
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
         for (buf, _) in touched.values() {
             // On a damaged volume another operation may have freed what this one has changed.
-            let kept = buf.is_dirty()
-                || !s.busy.may_reuse(Freed::Blocks(Extent { start: buf.block(), len: 1 }));
+            let kept = buf.is_dirty() || !s.busy.may_reuse(Freed::block(buf.block()));
             invariant!(self.plant, kept, "I4: {buf:?} has changed and counts as clean");
         }
         self.fit(&mut reservation, entry.len() as u64)?;
@@ -115,7 +114,7 @@ impl Redo {
             let batch = {
                 let mut state = self.state.borrow_mut();
                 let s = &mut *state;
-                s.queue.pop(&s.open)
+                s.queue.pop((&s.open, &s.busy))
             };
             let Some(b) = batch else { return Ok(()) };
             self.check_ready(&b);
@@ -137,7 +136,11 @@ impl Redo {
                 let known = s.dirty_pages.is_changed(*block);
                 invariant!(self.plant, known, "I4: the log has block {block}, which is clean");
                 s.dirty_pages.appended(*block, lsn);
-                s.data.in_log(*block, lsn);
+                // Contents in a newer entry, or in one to be, are not in the log by this.
+                let newer = || s.open.touches(*block) || s.queue.says(*block);
+                if s.data.is_logged(*block) && !newer() {
+                    s.data.in_log(*block, lsn);
+                }
             }
             s.queue.sent(b.serial, b.freed, b.txns);
         }

@@ -91,7 +91,7 @@ impl Redo {
         self.append()?;
         let waits = {
             let s = self.state.borrow();
-            s.queue.waits(&s.open)
+            s.queue.waits((&s.open, &s.busy))
         };
         match waits {
             Waits::No => {
@@ -120,7 +120,7 @@ impl Redo {
         }
         let (bufs, upto) = {
             let s = self.state.borrow();
-            s.queue.ordered_up_to(s.serials.given(), &s.open)
+            s.queue.ordered_up_to(s.serials.given(), (&s.open, &s.busy))
         };
         let written: BTreeSet<BlockNo> = bufs.iter().map(Buf::block).collect();
         if !bufs.is_empty() && !self.plant.is("entry-before-contents") {
@@ -133,7 +133,7 @@ impl Redo {
         {
             // Whatever an operation has begun to change meanwhile may have been kept back.
             let s = &mut *self.state.borrow_mut();
-            let (free, upto) = s.queue.ordered_up_to(upto, &s.open);
+            let (free, upto) = s.queue.ordered_up_to(upto, (&s.open, &s.busy));
             let missed = free.iter().find(|b| !written.contains(&b.block()));
             assert!(missed.is_none(), "I9: {missed:?} counts as durable, and was not written");
             s.queue.data_durable(upto);
@@ -189,7 +189,7 @@ impl Redo {
         self.append()?;
         let waits = {
             let s = self.state.borrow();
-            s.queue.waits(&s.open)
+            s.queue.waits((&s.open, &s.busy))
         };
         if waits == Waits::ForData {
             self.commit_data(false).await?;

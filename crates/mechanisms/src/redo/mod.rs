@@ -215,7 +215,8 @@ impl Redo {
         if data.adaptive {
             redo.state.borrow_mut().ways = ways::Ways::new(recipe.cache.env().random());
         }
-        if data.logs_any() {
+        // What waits for its place may go into the log instead, whatever the threshold (I9).
+        if data.logs_any() || data.adaptive {
             redo.state.borrow_mut().data.track_logged();
         }
         recipe.cache.set_gate(redo.clone());

@@ -4,8 +4,9 @@
 use super::dirty_pages::DirtyPages;
 use super::entry::EntryBuf;
 use super::open::{Open, Ranges};
-use super::queue::{Batch, Queue};
+use super::queue::{Batch, Queue, Waits};
 use super::serials::{Serial, Serials};
+use crate::busy_extents::BusyExtents;
 use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
@@ -232,7 +233,7 @@ struct Wait {
 fn an_entry_leaves_the_queue_with_what_it_waits_for() {
     let (_engine, client) = testing::client();
     let cache = testing::cache();
-    let open = Open::default();
+    let (open, busy) = (Open::default(), BusyExtents::default());
     for seed in 0..60 {
         let mut rng = Rng::new(seed);
         let (mut queue, mut waits) = (Queue::default(), BTreeMap::<Serial, Wait>::new());
@@ -258,7 +259,7 @@ fn an_entry_leaves_the_queue_with_what_it_waits_for() {
                     }
                 }
                 3 => {
-                    let (bufs, upto) = queue.ordered_up_to(given, &open);
+                    let (bufs, upto) = queue.ordered_up_to(given, (&open, &busy));
                     queue.data_durable(upto);
                     let sent: BTreeSet<u64> = bufs.iter().map(|b| b.block().0).collect();
                     for (_, w) in waits.range_mut(..=upto) {
@@ -267,7 +268,7 @@ fn an_entry_leaves_the_queue_with_what_it_waits_for() {
                     }
                 }
                 _ => {
-                    let Some(b) = queue.pop(&open) else { continue };
+                    let Some(b) = queue.pop((&open, &busy)) else { continue };
                     assert_eq!(b.first, popped.next(), "I2: in the order of their ends");
                     for serial in Serial::all(b.first, b.serial) {
                         for (block, (durable, over)) in &waits[&serial].blocks {
@@ -283,6 +284,28 @@ fn an_entry_leaves_the_queue_with_what_it_waits_for() {
             queue.check();
         }
     }
+}
+
+/// Contents of a block that an open operation has freed are neither written nor counted as written:
+/// their entry waits for that operation, and for no other one.
+#[test]
+fn what_an_open_operation_has_freed_is_not_counted_as_durable() {
+    let (_engine, client) = testing::client();
+    let cache = testing::cache();
+    let buf = |b| cache.get_new(BlockNo(b), BufKind::Data, Ino(9));
+    let (mut queue, open, mut busy) = (Queue::default(), Open::default(), BusyExtents::default());
+    let first = Serial::NONE.next();
+    queue.push(batch(first, vec![buf(3)], &client), false);
+    queue.push(batch(first.next(), vec![buf(4)], &client), false);
+    busy.add_blocks(1, Extent { start: BlockNo(4), len: 2 });
+    let (bufs, upto) = queue.ordered_up_to(first.next(), (&open, &busy));
+    assert_eq!((bufs.len(), upto), (1, first), "what is freed is left to whoever frees it");
+    queue.data_durable(upto);
+    assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == first));
+    assert!(queue.pop((&open, &busy)).is_none(), "I9: its contents are nowhere");
+    assert_eq!(queue.waits((&open, &busy)), Waits::ForOpen);
+    busy.release(1);
+    assert_eq!(queue.waits((&open, &busy)), Waits::ForData);
 }
 
 /// Whether open operations have changed bytes of an entry, asked of few blocks among many and of

@@ -58,6 +58,11 @@ impl<R> Open<R> {
         self.txns.is_empty()
     }
 
+    /// Has one begun whose contents are too many for the log?
+    pub(crate) fn has_large(&self) -> bool {
+        self.txns.values().any(|t| !t.small)
+    }
+
     /// Has it begun, and not ended?
     pub(crate) fn has(&self, id: u64) -> bool {
         self.txns.contains_key(&id)

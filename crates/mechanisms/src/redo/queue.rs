@@ -5,12 +5,17 @@
 use super::entry::EntryBuf;
 use super::open::{Open, Ranges};
 use super::serials::Serial;
+use crate::busy_extents::BusyExtents;
 use crate::record::merge;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
+use integrity::Freed;
 use std::collections::{BTreeSet, VecDeque};
 use wal::Reservation;
+
+/// The operations that have not ended, and what is held for those that have freed it.
+pub(super) type Beside<'a> = (&'a Open, &'a BusyExtents);
 
 /// One entry to be: an operation, or several that can only be durable together.
 pub(super) struct Batch {
@@ -30,9 +35,11 @@ pub(super) struct Batch {
 
 impl Batch {
     /// Has an operation that has not ended changed a block of its ordered data? Then the gate
-    /// keeps them back (I1); what they are afterwards, that operation decides as it ends.
-    fn is_refused(&self, open: &Open) -> bool {
-        self.ordered.iter().any(|d| open.touches(d.block()))
+    /// keeps them back (I1). Or freed one? Then the cache has forgotten it, and to write it would
+    /// write nothing. What they are afterwards, that operation decides as it ends (I10).
+    fn is_refused(&self, (open, busy): Beside<'_>) -> bool {
+        let is_freed = |d: &Buf| !busy.may_reuse(Freed::block(d.block()));
+        self.ordered.iter().any(|d| open.touches(d.block()) || is_freed(d))
     }
 
     /// Takes in what ended later: both become durable together.
@@ -183,10 +190,10 @@ impl Queue {
         self.ordered.keys().copied().filter(inside).collect()
     }
 
-    pub(super) fn waits(&self, open: &Open) -> Waits {
+    pub(super) fn waits(&self, beside: Beside<'_>) -> Waits {
         match self.batches.front() {
             None => Waits::No,
-            Some(b) if open.overlaps(&b.ranges) || b.is_refused(open) => Waits::ForOpen,
+            Some(b) if beside.0.overlaps(&b.ranges) || b.is_refused(beside) => Waits::ForOpen,
             Some(b) if !b.ordered.is_empty() => Waits::ForData,
             Some(_) => Waits::No,
         }
@@ -194,9 +201,9 @@ impl Queue {
 
     /// The first, if it can go. This is asked as every operation ends: what one look tells is asked
     /// first, because an entry that waits for a slow disk may have become long.
-    pub(super) fn pop(&mut self, open: &Open) -> Option<Batch> {
+    pub(super) fn pop(&mut self, beside: Beside<'_>) -> Option<Batch> {
         let first = self.batches.front()?;
-        if !first.ordered.is_empty() || self.waits(open) != Waits::No {
+        if !first.ordered.is_empty() || self.waits(beside) != Waits::No {
             return None;
         }
         let first = self.batches.pop_front();
@@ -225,9 +232,9 @@ impl Queue {
 
     /// The contents that anything up to `serial` waits for, up to the first that cannot be written
     /// back now; and the serial up to which that is.
-    pub(super) fn ordered_up_to(&self, serial: Serial, open: &Open) -> (Vec<Buf>, Serial) {
+    pub(super) fn ordered_up_to(&self, serial: Serial, beside: Beside<'_>) -> (Vec<Buf>, Serial) {
         let due = || self.batches.iter().take_while(|b| b.serial <= serial);
-        let free = || due().take_while(|b| !b.is_refused(open));
+        let free = || due().take_while(|b| !b.is_refused(beside));
         let upto = match due().nth(free().count()) {
             Some(refused) => refused.first.before(),
             None => serial,
@@ -248,6 +255,11 @@ impl Queue {
                 };
             }
         }
+    }
+
+    /// Does an entry in the queue say something of the block?
+    pub(super) fn says(&self, block: BlockNo) -> bool {
+        self.batches.iter().any(|b| b.ranges.contains_key(&block))
     }
 
     /// Do a block's contents wait to be durable in place?
