@@ -15,8 +15,8 @@ use integrity::Change;
 use std::ops::Range;
 use vfs::FsError;
 
-/// The mode, and the word that it lies in.
-const MODE_WORD: Range<usize> = 0..4;
+/// The mode, without half of the owner's number, which lies beside it.
+const MODE_BYTES: Range<usize> = 0..2;
 
 pub(crate) const ACL_ACCESS: u8 = 2;
 pub(crate) const ACL_DEFAULT: u8 = 3;
@@ -166,8 +166,13 @@ impl<S: Store> Ufs<S> {
         drop(old);
         let from = self.store.xattr_pointer(h);
         let gone = same || self.store.set_xattr_block(txn, h, block.as_deref()).await?;
+        let to = self.store.xattr_pointer(h);
+        if from != to {
+            // A mode that waits for the block that was is seen with this one, which has its list.
+            let mode = h.with(|raw| InodeRef(raw).mode());
+            Self::put_mode(txn, h, mode, (from, to));
+        }
         if space > 4 {
-            let to = self.store.xattr_pointer(h);
             Self::put_inside(txn, h, inside, (from, to));
             let back = h.with(|raw| xattr::decode_inode(InodeRef(raw).xattr_space()));
             let whole = back.is_ok_and(|l| l.len() == inside.len());
@@ -184,8 +189,8 @@ impl<S: Store> Ufs<S> {
         mode: u16,
         (from, to): (BlockNo, BlockNo),
     ) {
-        h.edit_all(txn, MODE_WORD, beside_pointer(h, from, to), |b| {
-            b[..2].copy_from_slice(&mode.to_le_bytes())
+        h.edit_all(txn, MODE_BYTES, beside_pointer(h, from, to), |b| {
+            b.copy_from_slice(&mode.to_le_bytes());
         });
     }
 
@@ -289,19 +294,25 @@ impl<S: Store> Ufs<S> {
         self.put_attributes(txn, h, &all).await
     }
 
-    /// After a chmod the access list follows the mode.
-    pub(crate) async fn mode_into_list(
+    /// A chmod: the access list follows the mode, and neither is seen without the other. First the
+    /// list, for which there may be no room.
+    pub(crate) async fn set_mode_and_list(
         &self,
         txn: &mut S::Txn,
         inode: &Inode,
         mode: u32,
     ) -> Result<(), FsError> {
-        let Some(mut list) = self.acl(&inode.h, ACL_ACCESS).await? else { return Ok(()) };
-        list_of_mode(&mut list, mode);
-        let mut all = self.attributes(&inode.h).await?;
-        for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
-            (a.value, a.elsewhere) = (acl::to_disk(&list), None);
+        let from = self.store.xattr_pointer(&inode.h);
+        if let Some(mut list) = self.acl(&inode.h, ACL_ACCESS).await? {
+            list_of_mode(&mut list, mode);
+            let mut all = self.attributes(&inode.h).await?;
+            for a in all.iter_mut().filter(|a| a.index == ACL_ACCESS) {
+                (a.value, a.elsewhere) = (acl::to_disk(&list), None);
+            }
+            self.put_attributes(txn, &inode.h, &all).await?;
         }
-        self.put_attributes(txn, &inode.h, &all).await
+        let to = self.store.xattr_pointer(&inode.h);
+        Self::put_mode(txn, &inode.h, mode as u16, (from, to));
+        Ok(())
     }
 }

@@ -158,7 +158,7 @@ impl Ffs {
             let mut rounds = 0;
             while !self.records.borrow().phase_done(txn, phase) {
                 // An older delayed edit of the same bytes has to go first.
-                self.cache.write_all().await?;
+                self.write_everything().await?;
                 rounds += 1;
                 assert!(rounds < 32, "phase {phase} of transaction {txn} does not end");
             }
@@ -175,13 +175,23 @@ impl Ffs {
     ) -> Result<Ended, IntegrityError> {
         self.waits.set(self.waits.get() + 1);
         let last = self.records.borrow().last_phase(txn);
+        let begun = self.next_txn.get() - 1;
         if !self.plant.is("ack-before-durable") {
             self.run_phases(txn, until, others).await?;
             let left = self.records.borrow().first_phase(txn);
             assert!(left.is_none_or(|p| p > until), "I3: phase {left:?} of {txn} is not durable");
             self.records.borrow_mut().returned(txn);
         }
-        Ok(if last.is_some_and(|last| last <= until) { DURABLE } else { Ended(txn) })
+        if last.is_none_or(|last| last > until) {
+            return Ok(Ended(txn));
+        }
+        // What a delayed edit takes back in these images, this one may have changed too.
+        let waits = |b: &Buf| !self.records.borrow().held_back(b.block(), begun).is_empty();
+        if others.iter().any(waits) {
+            self.touched.borrow_mut().note(txn, others.to_vec());
+            return Ok(Ended(txn));
+        }
+        Ok(DURABLE)
     }
 
     fn retire(&self) {
@@ -226,13 +236,14 @@ impl Ffs {
         let (last, mut all) = (self.next_txn.get() - 1, bufs.clone());
         for round in 0.. {
             assert!(round < ROUNDS_MAX, "what is held back in {bufs:?} never becomes durable");
-            // One that an operation in flight has freed is clean, and others wait for what it held.
-            let waits = |b: &&Buf| !b.is_dirty() && self.records.borrow().is_pending(b.block());
-            all.iter().filter(waits).for_each(Buf::mark_dirty);
+            self.keep_pending(&all);
             self.cache.write(all).await?;
+            if round == 0 {
+                self.write_dropped(&bufs).await?;
+            }
             self.cache.flush_device().await?;
             if round >= ROUNDS_FEW {
-                self.cache.write_all().await?;
+                self.write_everything().await?;
             }
             let records = self.records.borrow();
             let held = bufs.iter().flat_map(|b| records.held_back(b.block(), last));
@@ -243,6 +254,27 @@ impl Ffs {
             all = bufs.iter().cloned().chain(held.into_values()).collect();
         }
         Ok(())
+    }
+
+    /// A block that an operation in flight has freed is clean, and others wait for what it held.
+    fn keep_pending(&self, bufs: &[Buf]) {
+        let waits = |b: &&Buf| !b.is_dirty() && self.records.borrow().is_pending(b.block());
+        bufs.iter().filter(waits).for_each(Buf::mark_dirty);
+    }
+
+    /// Writes those that were freed while the others were on their way: until that is durable, what
+    /// is durable points at them.
+    async fn write_dropped(&self, bufs: &[Buf]) -> Result<(), IntegrityError> {
+        let held = |b: &Buf| !self.busy.borrow().may_reuse(Freed::block(b.block()));
+        let dropped: Vec<Buf> = bufs.iter().filter(|b| !b.is_dirty() && held(b)).cloned().collect();
+        dropped.iter().for_each(Buf::mark_dirty);
+        Ok(self.cache.write(dropped).await?)
+    }
+
+    /// Writes all that is dirty, and all that waits.
+    async fn write_everything(&self) -> Result<(), IntegrityError> {
+        self.keep_pending(&self.records.borrow().bufs());
+        Ok(self.cache.write_all().await?)
     }
 
     async fn sync_files(&self, files: &[FileScope]) -> Result<(), IntegrityError> {
@@ -258,7 +290,7 @@ impl Ffs {
         let known = self.touched.borrow_mut().take(ended.0);
         match known {
             Known::All(bufs) => self.make_durable(bufs).await?,
-            Known::Nothing => self.cache.write_all().await?,
+            Known::Nothing => self.write_everything().await?,
             Known::Clean => (),
         }
         Ok(())
@@ -363,14 +395,23 @@ impl Integrity for Ffs {
             txn.edits.push(Edit { before: None, ..edit });
         }
     }
-    fn data(&self, _: &mut Txn, _: Ino, _: &Buf, _: Range<usize>) {}
+    fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        let is_last = txn.data.last().is_some_and(|(_, last, _)| last.same(buf));
+        if self.policy == Policy::Sync && !is_last {
+            txn.data.push((ino, buf.clone(), range));
+        }
+    }
 
     fn end(&self, txn: Txn) -> Local<'_, Result<Ended, IntegrityError>> {
         Box::pin(async move {
             let waits = self.policy == Policy::Sync
                 && txn.edits.iter().any(|e| phase::is_promised(&e.change));
             let until = phase::last_waited(txn.edits.iter().map(|e| &e.change));
-            let others = attribute_bufs(&txn.edits);
+            let mut others = attribute_bufs(&txn.edits);
+            if waits {
+                // The rest of a block that a returned cut has zeroed.
+                others.extend(txn.data.iter().map(|(_, buf, _)| buf.clone()));
+            }
             for e in self.busy.borrow().blocks_of(txn.id) {
                 self.records.borrow_mut().cancel_own(e, txn.id);
             }
@@ -401,7 +442,7 @@ impl Integrity for Ffs {
         Box::pin(async move {
             self.syncs.set(self.syncs.get() + 1);
             match scope {
-                Scope::All => Ok(self.cache.write_all().await?),
+                Scope::All => self.write_everything().await,
                 Scope::Files { files, .. } => self.sync_files(&files).await,
                 Scope::Txn(ended) => self.sync_txn(ended).await,
             }
@@ -414,7 +455,7 @@ impl Integrity for Ffs {
         !self.busy.borrow().is_empty()
     }
     fn press(&self, _: Pressure) -> Local<'_, Result<(), IntegrityError>> {
-        Box::pin(async move { Ok(self.cache.write_all().await?) })
+        Box::pin(self.write_everything())
     }
     fn close(&self) -> Local<'_, Result<(), IntegrityError>> {
         Box::pin(async move {

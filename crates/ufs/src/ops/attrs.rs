@@ -84,6 +84,9 @@ impl<S: Store> Ufs<S> {
             self.resize(txn, inode, size).await?;
         }
         let mode = owners::mode_after(attr, set, &ctx.cred);
+        if set.mode.is_some() {
+            self.set_mode_and_list(txn, inode, mode).await?;
+        }
         let now = self.now();
         let time = |t: SetTime| -> RawTime {
             match t {
@@ -111,9 +114,6 @@ impl<S: Store> Ufs<S> {
             }
             i.set_time(Which::Change, set.ctime.map_or(now, time));
         });
-        if set.mode.is_some() {
-            self.mode_into_list(txn, inode, mode).await?;
-        }
         Ok(())
     }
 
@@ -178,6 +178,9 @@ impl<S: Store> Ufs<S> {
         let zero = buf.bytes()[range.clone()].iter().all(|&b| b == 0);
         if !zero {
             buf.modify(|b| b[range.clone()].fill(0));
+        }
+        // Zeros that only memory has are waited for as if they were put there now.
+        if buf.is_dirty() {
             txn.data(inode.ino(), buf, range);
         }
         Ok(())

@@ -18,8 +18,18 @@ impl<S: Store> Ufs<S> {
 
     pub(super) async fn fsync(&self, ino: u32, data_only: bool) -> Done {
         let inode = self.inode(ino).await?;
+        self.wait_for_changes(&inode).await;
         self.sync_file(&inode, data_only).await?;
         Ok(Reply::Attr(self.attr(&inode.h)))
+    }
+
+    /// Waits for whoever is changing the file, in modes in which that becomes durable in steps: one
+    /// who cuts it has forgotten contents that the disk still points at, and one who makes it may
+    /// not have its name on the disk.
+    pub(super) async fn wait_for_changes(&self, inode: &Inode) {
+        if !self.store.guarantees().atomic && inode.lock.try_shared().is_none() {
+            drop(inode.lock.shared().await);
+        }
     }
 
     pub(super) async fn sync_file(

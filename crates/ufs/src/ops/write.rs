@@ -79,6 +79,7 @@ impl<S: Store> Ufs<S> {
         drop(locks);
         self.store.returned(ended?, false).await?;
         if stable {
+            self.wait_for_changes(&inode).await;
             self.sync_file(&inode, w.stability == Stability::DataSync).await?;
         }
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
