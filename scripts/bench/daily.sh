@@ -5,12 +5,13 @@
 DAILY_FILES=${DAILY_FILES:-12000}
 DAILY_TRANSACTIONS=${DAILY_TRANSACTIONS:-20000}
 DAILY=(copy untar clone remove mail)
+DAILY_PEERS=${DAILY_PEERS:-cairn-default cairn-ordered cairn-async cairn-soft nothing nothing-dev fuse2fs ext4}
 
 # Each peer has a fresh volume and does all of it there; a round's trees are removed in the next step.
 bench_daily() {
   local peer round step
   make_tree || return
-  for peer in cairn-default cairn-ordered cairn-async cairn-soft nothing nothing-dev fuse2fs ext4; do
+  for peer in $DAILY_PEERS; do
     case $peer in cairn-*) ;; *) has "$peer" || continue ;; esac
     start "$peer" || continue
     local -A took=()

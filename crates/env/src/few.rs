@@ -43,6 +43,10 @@ impl<T> Few<T> {
     pub fn iter(&self) -> Iter<'_, T> {
         self.first.iter().chain(self.others())
     }
+    /// The same, to change them.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.first.iter_mut().chain(self.more.iter_mut().flat_map(|m| m.iter_mut()))
+    }
     fn others(&self) -> &[T] {
         self.more.as_deref().map_or(&[], Vec::as_slice)
     }

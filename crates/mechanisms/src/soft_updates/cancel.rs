@@ -153,7 +153,7 @@ impl Graph {
             if op.is_seen() && !self.plant().is("cancel-what-was-seen") {
                 return None;
             }
-            if wholly && !op.nodes.iter().all(|id| self.has(*id)) {
+            if wholly && !(op.nodes.iter().all(|id| self.has(*id)) && self.has_unwritten(*txn)) {
                 return None;
             }
             all.extend(op.nodes.iter().filter(|id| self.has(**id)));

@@ -8,8 +8,11 @@
 
 mod beside;
 mod check;
+mod contents;
 mod index;
+mod next_blocks;
 
+use self::contents::{Contents, blocks_of};
 pub(super) use self::index::add_in_order;
 use self::index::{Own, forget};
 use super::lying::{Lying, LyingList, join, under_of};
@@ -56,8 +59,10 @@ pub(super) struct Operation {
     ended: bool,
     /// Its intents are not durable: nothing of it that could be taken for whole may be seen (J1).
     unlogged: bool,
-    /// Nodes not durable yet, by step.
+    /// Nodes, and blocks of contents, that are not durable yet, by step.
     left: [u32; STEPS],
+    /// The contents that it waits for, durable or not.
+    contents: Few<Extent>,
     /// Most have a few, which need no memory of their own.
     pub(super) nodes: SmallVec<[NodeId; 4]>,
     /// The step and the block of each, until it has ended: they are searched at each edit.
@@ -97,11 +102,12 @@ pub(super) struct Counts {
 
 #[derive(Default)]
 pub(super) struct Graph {
-    nodes: SerialMap<Box<Node>>,
+    nodes: SerialMap<Node>,
     by_block: IdMap<BlockNo, LyingList>,
+    contents: Contents,
     by_own: Own,
     by_names: BTreeMap<Ino, BTreeSet<NodeId>>,
-    operations: SerialMap<Box<Operation>>,
+    operations: SerialMap<Operation>,
     unflushed: Unflushed,
     last: NodeId,
     /// Operations of which only what they free, and parents' counts, may be left.
@@ -119,10 +125,11 @@ impl Graph {
         Graph { plant, ..Graph::default() }
     }
     pub(super) fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
+        self.len() == 0
     }
+    /// How many nodes there are, with the blocks of contents that are waited for.
     pub(super) fn len(&self) -> usize {
-        self.nodes.len()
+        self.nodes.len() + self.contents.len()
     }
     pub(super) fn has(&self, id: NodeId) -> bool {
         self.nodes.contains(id)
@@ -132,7 +139,7 @@ impl Graph {
         self.nodes.get(id).is_some_and(|n| n.buf.block() == block)
     }
     pub(super) fn node(&self, id: NodeId) -> Option<&Node> {
-        self.nodes.get(id).map(|n| &**n)
+        self.nodes.get(id)
     }
     pub(super) fn plant(&self) -> Plant {
         self.plant
@@ -142,7 +149,7 @@ impl Graph {
         self.by_block.get(&block).into_iter().flatten().map(|l| l.id)
     }
     pub(super) fn operation(&self, txn: u64) -> Option<&Operation> {
-        self.operations.get(txn).map(|op| &**op)
+        self.operations.get(txn)
     }
     /// The oldest operation that has ended and is not durable.
     pub(super) fn oldest_ended(&self) -> Option<u64> {
@@ -199,7 +206,7 @@ impl Graph {
                 own: Few::new(),
                 names_in: Few::new(),
             };
-            self.nodes.insert(self.last, Box::new(new));
+            self.nodes.insert(self.last, new);
             self.last
         });
         let node = self.nodes.get_mut(id).expect("it was found or made");
@@ -265,17 +272,18 @@ impl Graph {
 
     /// Changes whenever something is captured, written or durable, or there is more.
     pub(super) fn progress(&self) -> (usize, u64, u64) {
-        (self.nodes.len(), self.counts.nodes, self.counts.captures)
+        (self.len(), self.counts.nodes, self.counts.captures)
     }
     /// Is there a node in the block that has yet to be written?
     pub(super) fn is_waiting(&self, block: BlockNo) -> bool {
-        self.in_block(block).any(|id| self.nodes[id].is_pending())
+        self.pending_of(block).is_some()
     }
 
     /// How many there are of operations that have ended and have a number up to `last`.
     pub(super) fn waiting_for(&self, block: BlockNo, last: u64) -> usize {
         let nodes = self.in_block(block).map(|id| &self.nodes[id]);
-        nodes.filter(|n| n.is_pending() && n.txn <= last && self.has_ended(n.txn)).count()
+        let left = |n: &&Node| n.is_pending() && n.txn <= last && self.has_ended(n.txn);
+        nodes.filter(left).count() + self.contents.waiting_for(block, last)
     }
 
     /// The operation's nodes of a step that are not durable yet.
@@ -401,6 +409,7 @@ impl Graph {
 
     /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
     pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
+        self.counts.captures += self.contents.capture(buf.block()) as u64;
         let standing = self.standing(buf.block());
         if standing.is_empty() {
             return Image::AsIs;
@@ -452,7 +461,7 @@ impl Graph {
     /// The write of the block has ended.
     pub(super) fn written(&mut self, block: BlockNo, ok: bool, epoch: FlushEpoch) {
         let to = Progress::after_write(ok, epoch);
-        let mut any = false;
+        let mut any = self.contents.written(block, to);
         for l in self.by_block.get(&block).into_iter().flatten() {
             if let Some(n) = self.nodes.get_mut(l.id).filter(|n| n.state == Progress::Captured) {
                 n.state = to;
@@ -470,7 +479,7 @@ impl Graph {
             if cfg!(debug_assertions) && !self.plant.is_any() {
                 self.check_durable(block, epoch);
             }
-            self.finish(block, |n| n.state.is_durable_by(epoch));
+            self.finish(block, |state| state.is_durable_by(epoch));
         }
         if cfg!(debug_assertions) && self.nodes.len() <= check::NODES_MAX {
             self.check();
@@ -483,13 +492,17 @@ impl Graph {
         let known = self.blocks_in(e);
         let left = known.iter().filter_map(|b| self.pending_of(*b)).collect();
         known.iter().for_each(|b| self.finish(*b, |_| true));
-        let first = known.iter().find(|b| self.by_block.contains_key(b));
+        let first = known.iter().find(|b| self.is_known(**b));
         assert!(first.is_none(), "I6: {first:?} waits in blocks that may be used");
         left
     }
 
     /// What these operations did, in all, has come to nothing: they are forgotten (I10).
     pub(super) fn forget(&mut self, txns: &BTreeSet<u64>) {
+        for txn in txns {
+            let runs = self.operations.get(*txn).map(|op| op.contents.clone()).unwrap_or_default();
+            blocks_of(&runs).for_each(|b| self.finish_contents(b, |t, _| t == *txn));
+        }
         let ids = txns.iter().filter_map(|t| self.operations.get(*t)).flat_map(|op| &op.nodes);
         let mut by_block: BTreeMap<BlockNo, BTreeSet<NodeId>> = BTreeMap::new();
         for (id, n) in ids.filter_map(|id| Some((*id, self.nodes.get(*id)?))) {
@@ -513,11 +526,12 @@ impl Graph {
         debug_assert!(!lost(), "I10: a node of an operation that is forgotten is left");
     }
 
-    fn finish(&mut self, block: BlockNo, done: impl Fn(&Node) -> bool) {
+    fn finish(&mut self, block: BlockNo, done: impl Fn(Progress) -> bool) {
+        self.finish_contents(block, |_, state| done(state));
         let Some(list) = self.by_block.get_mut(&block) else { return };
         let mut gone: SmallVec<[NodeId; 8]> = SmallVec::new();
         list.retain(|l| {
-            let is_left = !done(&self.nodes[l.id]);
+            let is_left = !done(self.nodes[l.id].state);
             if !is_left {
                 gone.push(l.id);
             }
@@ -541,17 +555,22 @@ impl Graph {
         }
         n.own.iter().for_each(|i| self.by_own.forget(*i, id));
         n.names_in.iter().for_each(|d| forget(&mut self.by_names, *d, id));
-        let op = self.operations.get_mut(n.txn).expect("an operation has its nodes");
-        assert!(op.left[n.step] > 0, "a node is counted in its step");
-        op.left[n.step] -= 1;
-        op.is_seen |= n.step != CONTENTS;
-        self.check_released(n.txn);
         for txn in self.awaited.remove(&id).unwrap_or_default() {
             self.check_released(txn);
         }
-        if self.operations.get(n.txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
-            self.operations.remove(n.txn);
-            self.gone.push(n.txn);
+        self.step_done(n.txn, n.step);
+    }
+
+    /// One thing less of this step is left of the operation.
+    fn step_done(&mut self, txn: u64, step: usize) {
+        let op = self.operations.get_mut(txn).expect("an operation has its nodes");
+        assert!(op.left[step] > 0, "I2: what is durable is not counted in step {step} of {txn}");
+        op.left[step] -= 1;
+        op.is_seen |= step != CONTENTS;
+        self.check_released(txn);
+        if self.operations.get(txn).is_some_and(|op| op.ended && op.left == [0; STEPS]) {
+            self.operations.remove(txn);
+            self.gone.push(txn);
         }
     }
 
@@ -562,36 +581,5 @@ impl Graph {
     /// Nodes that change names in the directory.
     pub(super) fn names_in(&self, dir: Ino) -> impl Iterator<Item = NodeId> + '_ {
         self.by_names.get(&dir).into_iter().flatten().copied()
-    }
-
-    /// The blocks to write now so that `wanted` become durable soonest: those with something that
-    /// they wait for and that may stand, or is on its way.
-    pub(super) fn next_blocks(&self, wanted: &[NodeId]) -> Vec<Buf> {
-        let mut seen = BTreeSet::new();
-        let mut todo: Vec<NodeId> = wanted.to_vec();
-        let mut blocks = BTreeMap::new();
-        while let Some(id) = todo.pop() {
-            let Some(n) = self.nodes.get(id) else { continue };
-            if !seen.insert(id) || matches!(n.state, Progress::Written(_)) {
-                continue;
-            }
-            blocks.insert(n.buf.block(), n.buf.clone());
-            if n.state == Progress::Captured {
-                continue;
-            }
-            todo.extend(n.after.iter().chain(&n.under));
-            let op = &self.operations[n.txn];
-            let mask = needs(n.step);
-            let below =
-                |id: &&NodeId| self.nodes.get(**id).is_some_and(|m| mask & (1 << m.step) != 0);
-            if op.waits_for(mask) {
-                todo.extend(op.nodes.iter().filter(below));
-            }
-        }
-        let useful = |block: &BlockNo| {
-            let standing = self.standing(*block);
-            standing.iter().any(|(id, s)| *s && seen.contains(id) && self.is_ended(*id))
-        };
-        blocks.into_iter().filter(|(b, _)| useful(b)).map(|(_, buf)| buf).collect()
     }
 }

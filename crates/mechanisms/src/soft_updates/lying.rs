@@ -78,7 +78,7 @@ pub(super) fn join(list: &mut [Lying], later: &Lying) {
 /// are all named.
 pub(super) fn under_of(
     list: &[Lying],
-    nodes: &SerialMap<Box<Node>>,
+    nodes: &SerialMap<Node>,
     (new, step): (&Lying, usize),
     backward: &Backward,
 ) -> (Vec<NodeId>, bool) {
@@ -99,7 +99,7 @@ pub(super) fn under_of(
                 continue;
             }
             let lies = |n: &Node| n.backward.is_under(backward);
-            if !l.may_be_under(new) || !nodes.get(l.id).is_some_and(|n| lies(n)) {
+            if !l.may_be_under(new) || !nodes.get(l.id).is_some_and(lies) {
                 all = false;
                 continue;
             }

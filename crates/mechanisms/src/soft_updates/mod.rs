@@ -74,7 +74,7 @@ use integrity::{
 use intents::Intents;
 use latest::Latest;
 use names::{Directories, Names};
-use order::{CONTENTS, HINTS, Place, step_of};
+use order::{HINTS, Place, step_of};
 use render::Backward;
 use shared::Waiting;
 use std::cell::{Cell, RefCell};
@@ -275,12 +275,9 @@ impl SoftUpdates {
         let mut bufs: Vec<&Buf> = txn.data.iter().map(|(_, buf, _)| buf).collect();
         bufs.sort_by_key(|b| b.block());
         bufs.dedup_by_key(|b| b.block());
-        let none = order::Concerns::default();
-        for buf in bufs {
-            if !buf.is_dirty() {
-                buf.mark_dirty(); // I7
-            }
-            self.graph.borrow_mut().add((txn.id, CONTENTS), buf, Backward::default(), none);
+        bufs.iter().filter(|b| !b.is_dirty()).for_each(|b| b.mark_dirty()); // I7
+        if !bufs.is_empty() {
+            self.graph.borrow_mut().add_contents(txn.id, &bufs);
         }
     }
 

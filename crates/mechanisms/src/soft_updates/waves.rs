@@ -9,7 +9,7 @@ use crate::touched::Known;
 use cache::{Buf, BufKind, WriteGate};
 use env::{DiskError, DiskErrorKind};
 use format::Ino;
-use integrity::{Ended, FileScope, IntegrityError};
+use integrity::{Ended, FileScope, Freed, IntegrityError};
 use std::collections::BTreeSet;
 
 /// So many operations together make room for whoever finds none.
@@ -60,13 +60,24 @@ impl SoftUpdates {
             }
         }
         self.force(forced, true);
-        let written = self.cache.write(all).await;
+        let written = self.write_forced(all, forced).await;
         self.force(forced, false);
         written?;
         if self.plant.is("sync-skips-flush") {
             return Ok(());
         }
         Ok(self.cache.flush_device().await?)
+    }
+
+    /// Writes blocks, and those of `forced` again that were freed while they were on their way: until
+    /// that is durable, what is durable points at them.
+    async fn write_forced(&self, all: Vec<Buf>, forced: &[Buf]) -> Result<(), DiskError> {
+        self.cache.write(all).await?;
+        let held = |b: &Buf| !self.busy.borrow().may_reuse(Freed::block(b.block()));
+        let dropped: Vec<Buf> =
+            forced.iter().filter(|b| !b.is_dirty() && held(b)).cloned().collect();
+        dropped.iter().for_each(Buf::mark_dirty);
+        self.cache.write(dropped).await
     }
 
     /// Makes nodes durable, and what `plain` blocks hold besides; always flushes. The waves are

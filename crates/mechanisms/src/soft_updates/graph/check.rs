@@ -3,7 +3,7 @@
 //! changes nothing.
 
 use super::super::lying::Lying;
-use super::super::order::STEPS;
+use super::super::order::{CONTENTS, STEPS};
 use super::{Graph, Node, NodeId};
 use crate::unflushed::Progress;
 use cache::{Buf, FlushEpoch};
@@ -71,6 +71,9 @@ impl Graph {
         assert_eq!(bytes, self.counts.bytes, "as much is taken back as is counted");
         let listed: usize = self.by_block.values().map(|l| l.len()).sum();
         assert_eq!(listed, self.nodes.len(), "I6: {listed} nodes lie in blocks");
+        for (txn, n) in self.contents.by_operation() {
+            left.entry(txn).or_default()[CONTENTS] += n;
+        }
         for (txn, op) in self.operations.iter() {
             let own = left.remove(&txn).unwrap_or_default();
             assert_eq!(op.left, own, "I2: what operation {txn} waits for, and its nodes");
@@ -84,6 +87,8 @@ impl Graph {
         assert!(operations.is_none(), "I2: operation {operations:?} has no node left, and is here");
         let block = self.by_block.keys().min();
         assert!(block.is_none(), "I6: something waits in block {block:?}, and is no node");
+        let block = self.contents.blocks().min();
+        assert!(block.is_none(), "I2: contents of block {block:?} are durable, and waited for");
         let own = self.by_own.any().or(self.by_names.keys().next().copied());
         assert!(own.is_none(), "an fsync of inode {own:?} would look for nodes that are durable");
         let frees = self.awaited.keys().next();
@@ -98,7 +103,13 @@ impl Graph {
     /// The block, if it has a node that has yet to be written.
     pub(super) fn pending_of(&self, block: BlockNo) -> Option<Buf> {
         let mut nodes = self.in_block(block).map(|id| &self.nodes[id]);
-        nodes.find(|n| n.is_pending()).map(|n| n.buf.clone())
+        let node = nodes.find(|n| n.is_pending()).map(|n| n.buf.clone());
+        node.or_else(|| self.contents.pending_of(block).cloned())
+    }
+
+    /// Does something of the block wait?
+    pub(super) fn is_known(&self, block: BlockNo) -> bool {
+        self.by_block.contains_key(&block) || self.contents.has(block)
     }
 
     /// The blocks of the extent with nodes that have yet to be written.
@@ -109,14 +120,15 @@ impl Graph {
     /// The blocks of the extent in which something waits, in order. An extent may be long, and so
     /// may be what waits: the shorter of the two is looked through.
     pub(super) fn blocks_in(&self, e: Extent) -> Vec<BlockNo> {
-        if e.len <= self.by_block.len() as u64 {
+        if e.len <= self.len() as u64 {
             let all = (0..e.len).map(|n| e.start.plus(n));
-            return all.filter(|b| self.by_block.contains_key(b)).collect();
+            return all.filter(|b| self.is_known(*b)).collect();
         }
-        let known = self.by_block.keys().copied();
+        let known = self.by_block.keys().copied().chain(self.contents.blocks());
         let mut all: Vec<BlockNo> =
             known.filter(|b| (e.start..e.start.plus(e.len)).contains(b)).collect();
         all.sort_unstable();
+        all.dedup();
         all
     }
 }
