@@ -1,7 +1,7 @@
 //! What has been freed and may not be used again yet (I4): held for the transaction that freed it,
 //! until that is durable.
 
-use format::{Extent, Ino};
+use format::{BlockNo, Extent, Ino};
 use integrity::{Change, Freed};
 use std::collections::BTreeMap;
 
@@ -73,6 +73,14 @@ impl BusyExtents {
         let apart = |(a, b): ((&u64, &u64), (&u64, &u64))| a.0 + a.1 <= *b.0;
         let apart = self.blocks.iter().zip(self.blocks.iter().skip(1)).all(apart);
         assert!(apart, "two transactions hold the same block");
+    }
+
+    /// Is the block held for one of these transactions?
+    pub(crate) fn is_held_for(&self, block: BlockNo, is_one: impl Fn(u64) -> bool) -> bool {
+        let has = |e: &Extent| e.start <= block && block < e.start.plus(e.len);
+        let keeps =
+            |(txn, t): (&u64, &(Vec<Extent>, Vec<Ino>))| is_one(*txn) && t.0.iter().any(has);
+        !self.may_reuse(Freed::block(block)) && self.by_txn.iter().any(keeps)
     }
 
     /// The transactions for which something is held, oldest first.

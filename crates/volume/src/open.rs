@@ -307,8 +307,8 @@ async fn open(
     Ok(Rc::new(Stacked { env, volume, store, plant }))
 }
 
-/// Opens one of several volumes that share a log. If it cannot be opened, the others do not wait for
-/// it to make room.
+/// Opens one of several volumes that share a log. If it cannot be opened, the others do not wait
+/// for it to make room.
 async fn open_member(
     found: Found,
     ground: Ground,

@@ -278,25 +278,27 @@ impl Log {
     }
 
     /// Makes what has been trimmed durable, so that its space can be used again.
-    /// Who leaves the log to somebody else after that is not followed by a write of its own task.
     pub async fn persist(&self) -> Result<(), LogError> {
-        self.inner.write_superblock().await?;
-        while self.inner.state.borrow().trimming {
-            self.inner.write_superblock().await?;
+        self.inner.write_superblock().await
+    }
+
+    /// The same for who leaves the log to somebody else: no write of a task of its own follows.
+    pub async fn persist_last(&self) -> Result<(), LogError> {
+        loop {
+            self.persist().await?;
+            if !self.inner.state.borrow().trimming {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Who is known by this id will trim nothing, because it is not opened, or only to be read.
     /// Whoever waits for room that it holds learns of that.
     pub fn leave(&self, id: [u8; 16]) {
-        let at = {
-            let s = self.inner.state.borrow();
-            s.sb.clients.iter().position(|c| c.id == id)
-        };
-        if let Some(at) = at {
-            self.inner.leave(at);
-        }
+        assert!(id != [0; 16], "a place that is free in the log is nobody's to leave");
+        let is_one = |c: &ClientSlot| c.id == id;
+        let at = self.inner.state.borrow().sb.clients.iter().position(is_one);
+        at.into_iter().for_each(|at| self.inner.leave(at));
     }
 
     /// The longest entry it takes, in bytes.

@@ -187,10 +187,13 @@ impl Ffs {
         }
         // What a delayed edit takes back in these images, this one may have changed too.
         let waits = |b: &Buf| !self.records.borrow().held_back(b.block(), begun).is_empty();
-        if others.iter().any(waits) {
-            self.touched.borrow_mut().note(txn, others.to_vec());
+        let left: Vec<Buf> = others.iter().filter(|b| waits(b)).cloned().collect();
+        if !left.is_empty() {
+            self.touched.borrow_mut().note(txn, left);
             return Ok(Ended(txn));
         }
+        let left = self.records.borrow().first_phase(txn);
+        invariant!(self.plant, left.is_none(), "I3: {txn} is durable, and its phase {left:?} not");
         Ok(DURABLE)
     }
 

@@ -165,7 +165,7 @@ impl Redo {
         self.trim();
         let needs = self.log.needs();
         invariant!(self.plant, needs.is_none(), "I5: a closed volume needs the log from {needs:?}");
-        let persisted = self.log.log().persist().await;
+        let persisted = self.log.log().persist_last().await;
         self.log.log().nudge();
         persisted.map_err(|e| self.log_error(e))
     }

@@ -101,6 +101,8 @@ impl Redo {
             }
             Waits::ForData => self.commit_data(urgent).await,
             Waits::ForOpen => {
+                let none = self.state.borrow().open.is_empty();
+                assert!(!none, "I3: an entry waits for an open operation, and none is open");
                 // Nobody begins until those who are mixed with it have ended.
                 let _barrier = Barrier::new(self, false);
                 self.ended.wait().await;

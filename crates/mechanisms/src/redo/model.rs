@@ -293,7 +293,9 @@ fn what_an_open_operation_has_freed_is_not_counted_as_durable() {
     let (_engine, client) = testing::client();
     let cache = testing::cache();
     let buf = |b| cache.get_new(BlockNo(b), BufKind::Data, Ino(9));
-    let (mut queue, open, mut busy) = (Queue::default(), Open::default(), BusyExtents::default());
+    let (mut queue, mut open) = (Queue::default(), Open::default());
+    let mut busy = BusyExtents::default();
+    open.begin(1, client.try_reserve(8).expect("the log has room for these"), true);
     let first = Serial::NONE.next();
     queue.push(batch(first, vec![buf(3)], &client), false);
     queue.push(batch(first.next(), vec![buf(4)], &client), false);
@@ -304,6 +306,9 @@ fn what_an_open_operation_has_freed_is_not_counted_as_durable() {
     assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == first));
     assert!(queue.pop((&open, &busy)).is_none(), "I9: its contents are nowhere");
     assert_eq!(queue.waits((&open, &busy)), Waits::ForOpen);
+    open.end(1);
+    // It stays held until that is durable, which may be by this very entry.
+    assert_eq!(queue.waits((&open, &busy)), Waits::ForData);
     busy.release(1);
     assert_eq!(queue.waits((&open, &busy)), Waits::ForData);
 }

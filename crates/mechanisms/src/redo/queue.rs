@@ -10,7 +10,6 @@ use crate::record::merge;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
-use integrity::Freed;
 use std::collections::{BTreeSet, VecDeque};
 use wal::Reservation;
 
@@ -38,7 +37,7 @@ impl Batch {
     /// keeps them back (I1). Or freed one? Then the cache has forgotten it, and to write it would
     /// write nothing. What they are afterwards, that operation decides as it ends (I10).
     fn is_refused(&self, (open, busy): Beside<'_>) -> bool {
-        let is_freed = |d: &Buf| !busy.may_reuse(Freed::block(d.block()));
+        let is_freed = |d: &Buf| busy.is_held_for(d.block(), |txn| open.has(txn));
         self.ordered.iter().any(|d| open.touches(d.block()) || is_freed(d))
     }
 

@@ -248,6 +248,6 @@ pub async fn recover(
     client.trim(client.end());
     let needs = client.needs();
     assert!(needs.is_none(), "I5: what was replayed is needed from {needs:?} on");
-    client.log().persist().await.map_err(log_error)?;
+    client.log().persist_last().await.map_err(log_error)?;
     Ok(done)
 }

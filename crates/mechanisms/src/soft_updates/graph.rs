@@ -92,7 +92,7 @@ pub(super) struct Counts {
     pub(super) rollbacks: u64,
     /// Images, these included, after which the block had to be written once more.
     pub(super) extra_writes: u64,
-    /// Nodes of all time.
+    /// Nodes of all time, and blocks of contents.
     pub(super) nodes: u64,
     /// How often one was captured in an image.
     pub(super) captures: u64,
@@ -409,17 +409,19 @@ impl Graph {
 
     /// What may be written of `buf` now. `force`: even if none of it becomes durable by that.
     pub(super) fn capture(&mut self, buf: &Buf, force: bool) -> Image {
-        self.counts.captures += self.contents.capture(buf.block()) as u64;
         let standing = self.standing(buf.block());
-        if standing.is_empty() {
-            return Image::AsIs;
-        }
         self.check_idle(buf, &standing);
         let is_new = |(id, stands): &(NodeId, bool)| {
             *stands && self.nodes[*id].state == Progress::Pending && self.is_ended(*id)
         };
-        if !force && !standing.iter().any(is_new) && standing.iter().any(|(_, s)| !s) {
+        let contents = self.contents.pending_of(buf.block()).is_some();
+        let has_new = contents || standing.iter().any(is_new);
+        if !force && !has_new && standing.iter().any(|(_, s)| !s) {
             return Image::NotYet;
+        }
+        self.counts.captures += self.contents.capture(buf.block()) as u64;
+        if standing.is_empty() {
+            return Image::AsIs;
         }
         let mut image = None;
         let mut all_shown = true;
@@ -481,7 +483,7 @@ impl Graph {
             }
             self.finish(block, |state| state.is_durable_by(epoch));
         }
-        if cfg!(debug_assertions) && self.nodes.len() <= check::NODES_MAX {
+        if cfg!(debug_assertions) && self.len() <= check::NODES_MAX {
             self.check();
         }
     }

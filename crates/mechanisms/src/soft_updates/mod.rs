@@ -7,7 +7,8 @@
 //! Terms       *node*: what one operation does to one block in one *step* (order.rs); the unit that
 //!             waits, stands in an image or is taken back. *due*: all that it waits for is durable.
 //!             *under*: whose bytes it has written over. *wave*: all that is due is written, then
-//!             one flush for all of it.
+//!             one flush for all of it. Contents are no nodes, as nothing of them is ever taken
+//!             back: they are counted with their operation, and durable as nodes are.
 //! Invariants  I1 an image holds a node's bytes only if it is due and all nodes under it stand too;
 //!             the others are taken back in the image alone (graph.rs, render.rs).
 //!             I2 a node is durable only by a flush issued after its write completed.

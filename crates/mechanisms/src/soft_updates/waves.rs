@@ -69,8 +69,8 @@ impl SoftUpdates {
         Ok(self.cache.flush_device().await?)
     }
 
-    /// Writes blocks, and those of `forced` again that were freed while they were on their way: until
-    /// that is durable, what is durable points at them.
+    /// Writes blocks, and those of `forced` again that were freed while they were on their way:
+    /// until that is durable, what is durable points at them.
     async fn write_forced(&self, all: Vec<Buf>, forced: &[Buf]) -> Result<(), DiskError> {
         self.cache.write(all).await?;
         let held = |b: &Buf| !self.busy.borrow().may_reuse(Freed::block(b.block()));

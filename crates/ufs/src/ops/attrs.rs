@@ -80,12 +80,12 @@ impl<S: Store> Ufs<S> {
         attr: &Attr,
         set: &SetAttr,
     ) -> Result<(), FsError> {
-        if let Some(size) = set.size {
-            self.resize(txn, inode, size).await?;
-        }
         let mode = owners::mode_after(attr, set, &ctx.cred);
         if set.mode.is_some() {
             self.set_mode_and_list(txn, inode, mode).await?;
+        }
+        if let Some(size) = set.size {
+            self.resize(txn, inode, size).await?;
         }
         let now = self.now();
         let time = |t: SetTime| -> RawTime {
@@ -176,11 +176,10 @@ impl<S: Store> Ufs<S> {
         let bufs = self.store.write_blocks(txn, &inode.h, at, 1, keep).await?;
         let buf = &bufs[0];
         let zero = buf.bytes()[range.clone()].iter().all(|&b| b == 0);
-        if !zero {
+        // Zeros that only memory has, or that are on their way, are put there once more: whoever
+        // cuts waits for his own.
+        if !zero || buf.is_dirty() || buf.is_writing() {
             buf.modify(|b| b[range.clone()].fill(0));
-        }
-        // Zeros that only memory has are waited for as if they were put there now.
-        if buf.is_dirty() {
             txn.data(inode.ino(), buf, range);
         }
         Ok(())

@@ -35,7 +35,7 @@ impl Contents {
         let new = || Awaited { buf: buf.clone(), by: Few::new() };
         let all = self.by_block.entry(buf.block()).or_insert_with(new);
         if !all.buf.same(buf) {
-            all.buf = buf.clone(); // it was not in memory since its last write
+            all.buf = buf.clone(); // a damaged volume: another file, which was cut, has it too
         }
         let again = all.by.iter().any(|(t, _)| *t == txn);
         assert!(!again, "I2: operation {txn} waits for contents of {buf:?} twice");
@@ -84,6 +84,7 @@ impl Contents {
 
     /// The image's write has ended. True: somebody waits for a flush now.
     pub(super) fn written(&mut self, block: BlockNo, to: Progress) -> bool {
+        assert!(to != Progress::Captured, "I2: the write of {block} has ended, and is on its way");
         let Some(all) = self.by_block.get_mut(&block) else { return false };
         let mut any = false;
         for (_, state) in all.by.iter_mut().filter(|(_, s)| *s == Progress::Captured) {
@@ -111,6 +112,7 @@ impl Contents {
         if all.by.is_empty() {
             self.by_block.remove(&block);
         }
+        assert!(self.len >= gone.len(), "I2: {block} was waited for more often than is counted");
         self.len -= gone.len();
         gone
     }
@@ -158,6 +160,8 @@ impl Graph {
     /// Nobody of these waits for the block any more.
     pub(super) fn finish_contents(&mut self, block: BlockNo, done: impl Fn(u64, Progress) -> bool) {
         for txn in self.contents.finish(block, done) {
+            let ended = self.has_ended(txn);
+            assert!(ended, "I1: contents of {txn} at {block} are durable, and it has not ended");
             self.step_done(txn, CONTENTS);
         }
     }
