@@ -23,7 +23,7 @@ copy_file_range = 2
 T
   local uring runs=() list seed=${FSX_SEED:-$((RANDOM * 32768 + RANDOM))}
   read -ra list <<<"$(transports)"
-  local ops=${FSX_OPS:-$([ -n "$QUICK" ] && echo 300000 || echo 1000000)}
+  local ops=${FSX_OPS:-$([ -n "$QUICK" ] && echo 150000 || echo 1000000)}
   local times=$((ops / FSX_RUN / ${#list[@]}))
   for uring in "${list[@]}"; do fsx_start "$uring" "$times" "$seed" && runs+=("$uring"); seed=$((seed + times)); done
   # Beside them, fewer on extents, and in a log-structured store.
