@@ -1,6 +1,7 @@
 //! What has been freed and may not be used again yet (I4): held for the transaction that freed it,
 //! until that is durable.
 
+use cache::Buf;
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, Freed};
 use std::collections::BTreeMap;
@@ -73,6 +74,15 @@ impl BusyExtents {
         let apart = |(a, b): ((&u64, &u64), (&u64, &u64))| a.0 + a.1 <= *b.0;
         let apart = self.blocks.iter().zip(self.blocks.iter().skip(1)).all(apart);
         assert!(apart, "two transactions hold the same block");
+    }
+
+    /// Those of the blocks that were freed while they were on their way, and are clean by that:
+    /// dirty again, for until the freeing is durable, what is durable points at them.
+    pub(crate) fn take_back_dropped(&self, bufs: &[Buf]) -> Vec<Buf> {
+        let held = |b: &Buf| !self.may_reuse(Freed::block(b.block()));
+        let dropped: Vec<Buf> = bufs.iter().filter(|b| !b.is_dirty() && held(b)).cloned().collect();
+        dropped.iter().for_each(Buf::mark_dirty);
+        dropped
     }
 
     /// Is the block held for one of these transactions?

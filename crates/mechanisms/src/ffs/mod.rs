@@ -242,7 +242,8 @@ impl Ffs {
             self.keep_pending(&all);
             self.cache.write(all).await?;
             if round == 0 {
-                self.write_dropped(&bufs).await?;
+                let dropped = self.busy.borrow().take_back_dropped(&bufs);
+                self.cache.write(dropped).await?;
             }
             self.cache.flush_device().await?;
             if round >= ROUNDS_FEW {
@@ -263,15 +264,6 @@ impl Ffs {
     fn keep_pending(&self, bufs: &[Buf]) {
         let waits = |b: &&Buf| !b.is_dirty() && self.records.borrow().is_pending(b.block());
         bufs.iter().filter(waits).for_each(Buf::mark_dirty);
-    }
-
-    /// Writes those that were freed while the others were on their way: until that is durable, what
-    /// is durable points at them.
-    async fn write_dropped(&self, bufs: &[Buf]) -> Result<(), IntegrityError> {
-        let held = |b: &Buf| !self.busy.borrow().may_reuse(Freed::block(b.block()));
-        let dropped: Vec<Buf> = bufs.iter().filter(|b| !b.is_dirty() && held(b)).cloned().collect();
-        dropped.iter().for_each(Buf::mark_dirty);
-        Ok(self.cache.write(dropped).await?)
     }
 
     /// Writes all that is dirty, and all that waits.

@@ -9,7 +9,7 @@ use crate::touched::Known;
 use cache::{Buf, BufKind, WriteGate};
 use env::{DiskError, DiskErrorKind};
 use format::Ino;
-use integrity::{Ended, FileScope, Freed, IntegrityError};
+use integrity::{Ended, FileScope, IntegrityError};
 use std::collections::BTreeSet;
 
 /// So many operations together make room for whoever finds none.
@@ -69,14 +69,10 @@ impl SoftUpdates {
         Ok(self.cache.flush_device().await?)
     }
 
-    /// Writes blocks, and those of `forced` again that were freed while they were on their way:
-    /// until that is durable, what is durable points at them.
+    /// Writes blocks, and those of `forced` again that were freed while they were on their way.
     async fn write_forced(&self, all: Vec<Buf>, forced: &[Buf]) -> Result<(), DiskError> {
         self.cache.write(all).await?;
-        let held = |b: &Buf| !self.busy.borrow().may_reuse(Freed::block(b.block()));
-        let dropped: Vec<Buf> =
-            forced.iter().filter(|b| !b.is_dirty() && held(b)).cloned().collect();
-        dropped.iter().for_each(Buf::mark_dirty);
+        let dropped = self.busy.borrow().take_back_dropped(forced);
         self.cache.write(dropped).await
     }
 
