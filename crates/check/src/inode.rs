@@ -201,12 +201,16 @@ impl Check<'_> {
             set32(raw, FADDR, 0);
         }
         let counts_high = le16(raw, BLOCKS_HIGH) != 0 && !self.geo().huge_files;
-        if counts_high || le16(raw, XATTR_HIGH) != 0 {
+        // On a volume of more than 2^32 blocks the attributes may lie beyond those.
+        let xattr_high = le16(raw, XATTR_HIGH) != 0 && !self.geo().wide;
+        if counts_high || xattr_high {
             wrong.push("it has high halves of block numbers");
             if counts_high {
                 set16(raw, BLOCKS_HIGH, 0);
             }
-            set16(raw, XATTR_HIGH, 0);
+            if xattr_high {
+                set16(raw, XATTR_HIGH, 0);
+            }
         }
         if raw.len() > CLASSIC_BYTES {
             let extra = le16(raw, CLASSIC_BYTES);

@@ -14,7 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
-use vfs::{Call, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use vfs::{Call, MakeKind, Reply, Request, SetAttr, Stability, Volume, XattrMode};
 use volume::{Ground, Mode, OpenOptions};
 
 const BYTES: u64 = 17 << 40;
@@ -140,6 +140,9 @@ async fn fill(volume: &Rc<dyn Volume>) -> Vec<(u32, u32)> {
         let (stability, append, kill_suid) = (Stability::Unstable, false, false);
         let write = Request::Write { ino, offset: 0, data, stability, append, kill_suid };
         asked(volume, write).await;
+        // More than the inode has room for.
+        let (name, value, mode) = (b"user.a".to_vec(), vec![n as u8; 700], XattrMode::Either);
+        asked(volume, Request::SetXattr { ino, name, value, mode, kill_sgid: false }).await;
         all.push((dir, ino));
     }
     asked(volume, Request::SyncAll).await;
@@ -154,6 +157,9 @@ async fn check_and_remove(volume: &Rc<dyn Volume>, files: Vec<(u32, u32)>) {
         let mut bytes = vec![0; data.len()];
         data.copy_to(&mut bytes);
         assert!(bytes == contents(n), "file {n}");
+        let attribute = Request::GetXattr { ino, name: b"user.a".to_vec() };
+        let Reply::Bytes(value) = asked(volume, attribute).await else { panic!("no value") };
+        assert!(value == [n as u8; 700], "the attribute of file {n}");
         if n % 3 > 0 {
             asked(volume, Request::Unlink { dir, name: b"file".to_vec() }).await;
             asked(volume, Request::Rmdir { dir: 2, name: format!("d{n}").into_bytes() }).await;
