@@ -95,6 +95,31 @@ fn a_volume_of_any_mode_is_checked_on_demand_while_it_is_served() {
     assert!(sound, "{text}");
 }
 
+/// The orphan file is an ordinary inode without a name.
+#[test]
+fn the_orphan_file_is_nobodys_to_free() {
+    let folder = Folder::new();
+    for (kind, mode) in [("ext4", "unified"), ("ext3", "soft-updates")] {
+        let image = folder.0.join(kind);
+        std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+        let features = ["-q", "-F", "-t", kind, "-O", "orphan_file"];
+        let made = Command::new("mke2fs").args(features).arg(&image).status().unwrap();
+        assert!(made.success());
+        let server = Server::trusting(&[&image], ANY, &["--mode", mode]);
+        let root = server.client(&format!("/{kind}")).root.clone();
+        server.client(&format!("/{kind}")).create_new(&root, "file").unwrap();
+        let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
+        assert!(code == 0, "{kind}: {code} {out} {err}");
+        server.kill();
+        let server = Server::trusting(&[&image], ANY, &["--mode", mode]);
+        let (code, out, err) = cairn(&["fsck", "--background", s(&image)]);
+        assert!(code == 0, "{kind}, after a crash: {code} {out} {err}");
+        server.stop();
+        let (sound, text) = e2fsck(&image);
+        assert!(sound, "{kind}: {text}");
+    }
+}
+
 #[test]
 fn what_would_have_to_be_added_turns_the_volume_read_only() {
     let folder = Folder::new();

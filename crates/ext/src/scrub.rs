@@ -9,6 +9,7 @@ use check::live::{Candidates, Tally, Watch};
 use format::bytes::le32;
 use format::ext::bitmap;
 use format::ext::extents::{self, BLOCKS_MAX};
+use format::ext::features::compat;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::ext::map::{POINTERS, first_of};
@@ -71,7 +72,9 @@ impl Scrubbed for Ext {
     }
 
     fn is_own(&self, ino: Ino) -> bool {
-        ino != ROOT_INO && ino.0 < self.geo.first_ino
+        let sb = self.sb.borrow();
+        let is_orphan_file = sb.has_compat(compat::ORPHAN_FILE) && sb.orphan_file() == ino.0;
+        is_orphan_file || ino != ROOT_INO && ino.0 < self.geo.first_ino
     }
 
     async fn holding(&self, h: &InodeHandle) -> Result<Holding, FsError> {
