@@ -5,9 +5,9 @@ use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
 use crate::ext::dirhash::NameHash;
 use crate::{FormatError, Ino};
 
-/// A name of a leaf.
+/// A name of a leaf; its bytes are its own, or lie in the block.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Name {
+pub struct Name<B = Vec<u8>> {
     /// Its hash.
     pub hash: u32,
     /// The inode.
@@ -15,26 +15,44 @@ pub struct Name {
     /// The kind byte.
     pub kind: u8,
     /// Its bytes.
-    pub name: Vec<u8>,
+    pub name: B,
+}
+
+impl Name<&[u8]> {
+    /// The same apart from its block.
+    pub fn into_owned(self) -> Name {
+        Name { hash: self.hash, ino: self.ino, kind: self.kind, name: self.name.to_vec() }
+    }
 }
 
 /// The names of a block's entries in the order of their hashes, without the two dots.
 /// Errors: `Corrupt`, where the entries are not a chain.
-pub fn names(part: &[u8], hash: &NameHash) -> Result<Vec<Name>, FormatError> {
+pub fn names<'a>(part: &'a [u8], hash: &NameHash) -> Result<Vec<Name<&'a [u8]>>, FormatError> {
     let mut all = Vec::new();
     for e in entries(part) {
         let e = e?;
         if e.ino != Ino(0) && e.name != b"." && e.name != b".." {
             let hash = hash.of(e.name);
-            all.push(Name { hash, ino: e.ino, kind: e.kind, name: e.name.to_vec() });
+            all.push(Name { hash, ino: e.ino, kind: e.kind, name: e.name });
         }
     }
     all.sort_by_key(|n| n.hash);
     Ok(all)
 }
 
+/// So many names there are among a block's entries, without the two dots.
+/// Errors: `Corrupt`, where the entries are not a chain.
+pub fn count(part: &[u8]) -> Result<usize, FormatError> {
+    let mut n = 0;
+    for e in entries(part) {
+        let e = e?;
+        n += usize::from(e.ino != Ino(0) && e.name != b"." && e.name != b"..");
+    }
+    Ok(n)
+}
+
 /// A block with these names, none across a sector, before `tail` bytes; None: they do not fit.
-pub fn pack(names: &[Name], block_bytes: usize, tail: usize) -> Option<Vec<u8>> {
+pub fn pack<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) -> Option<Vec<u8>> {
     let mut block = vec![0; block_bytes];
     init_empty_before(&mut block, tail);
     let sectors = block_bytes / SECTOR;
@@ -42,9 +60,10 @@ pub fn pack(names: &[Name], block_bytes: usize, tail: usize) -> Option<Vec<u8>> 
     // Where the free space of each sector begins, which belongs to the entry at its end.
     let mut free: Vec<usize> = (0..sectors).map(|s| s * SECTOR).collect();
     for n in names {
-        let need = needed(n.name.len());
+        let name = n.name.as_ref();
+        let need = needed(name.len());
         let s = (0..sectors).find(|s| free[*s] + need <= end(*s))?;
-        dirent::put(&mut block, free[s], need, n.ino, n.kind, &n.name);
+        dirent::put(&mut block, free[s], need, n.ino, n.kind, name);
         free[s] += need;
         dirent::put_free(&mut block, free[s], end(s) - free[s], need);
     }
@@ -64,12 +83,13 @@ pub struct Split {
 
 /// Splits two names or more, in the order of their hashes, where each half has about as many bytes.
 /// None: no place does, which names that were in one block cannot come to.
-pub fn split(names: &[Name], block_bytes: usize, tail: usize) -> Option<Split> {
-    let total: usize = names.iter().map(|n| needed(n.name.len())).sum();
+pub fn split<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) -> Option<Split> {
+    let need = |n: &Name<B>| needed(n.name.as_ref().len());
+    let total: usize = names.iter().map(need).sum();
     let mut below = 0;
     let mut places = Vec::new();
     for n in 1..names.len() {
-        below += needed(names[n - 1].name.len());
+        below += need(&names[n - 1]);
         places.push((below.abs_diff(total - below), n));
     }
     places.sort_unstable();

@@ -79,9 +79,10 @@ impl<S: Store> Ufs<S> {
                 self.store.read_ahead(&dir.h, FileBlock(n), 64.min(dir.size() / bytes - n)).await;
             }
             let buf = self.list_block(dir, n).await?;
-            let all = dirleaf::names(self.listed(dir, &buf.bytes(), n), &by)?;
-            let wanted = |m: &Name| m.hash >= from && next.is_none_or(|end| m.hash < end);
-            names.extend(all.into_iter().filter(wanted));
+            let bytes = buf.bytes();
+            let all = dirleaf::names(self.listed(dir, &bytes, n), &by)?;
+            let wanted = |m: &Name<&[u8]>| m.hash >= from && next.is_none_or(|end| m.hash < end);
+            names.extend(all.into_iter().filter(wanted).map(Name::into_owned));
             if names.len() > 2 * PART_NAMES {
                 next = cut(&mut names).or(next);
             }

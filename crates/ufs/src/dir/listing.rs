@@ -98,7 +98,9 @@ impl<S: Store> Ufs<S> {
         let Some(by) = by else { return Err(Lost::Fs(FsError::Stale)) };
         let mut names = Vec::new();
         for buf in &bufs {
-            names.extend(dirleaf::names(entries_part(&buf.bytes(), limits.dir_tail), &by)?);
+            let bytes = buf.bytes();
+            let all = dirleaf::names(entries_part(&bytes, limits.dir_tail), &by)?;
+            names.extend(all.into_iter().filter(|n| n.hash >= hash).map(Name::into_owned));
         }
         let mut names: Vec<_> = names.into_iter().map(|n| (cookie_of(rules, &n), n)).collect();
         names.sort_by_key(|n| n.0);
