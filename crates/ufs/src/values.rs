@@ -45,7 +45,29 @@ impl<S: Store> Ufs<S> {
         let fits = |l: &[Attribute]| space > 4 && xattr::room_needed(l) <= space - 4;
         let most = if self.may_be_torn(h, &sorted) { 0 } else { sorted.len() };
         let n = (0..=most).rev().find(|&n| n == 0 || fits(&sorted[..n])).unwrap_or(0);
+        if most == 0 || self.fits_in_block(&sorted[n..]) {
+            return (sorted, n);
+        }
+        // Another system may have packed them so that they have just room: with the longest first
+        // less is left for the block.
+        let (mut inside, mut outside) = (Vec::new(), Vec::new());
+        let data = |a: &&Attribute| inline::is_data(a);
+        let others = |a: &&Attribute| !inline::is_data(a);
+        for a in sorted.iter().filter(data).chain(sorted.iter().rev().filter(others)) {
+            inside.push(a.clone());
+            if !fits(&inside) {
+                outside.extend(inside.pop());
+            }
+        }
+        if self.fits_in_block(&outside) {
+            let n = inside.len();
+            return ([inside, outside].concat(), n);
+        }
         (sorted, n)
+    }
+
+    fn fits_in_block(&self, list: &[Attribute]) -> bool {
+        xattr::room_needed(list) + xattr::BLOCK_HEAD <= self.store.limits().block_bytes
     }
 
     /// Could a write be torn between the pointer to the block and what lies inside, where that is
@@ -64,8 +86,7 @@ impl<S: Store> Ufs<S> {
         let (mut rest, mut moved) = (list.to_vec(), Vec::new());
         loop {
             let (sorted, n) = self.arranged(h, &rest);
-            let outside = xattr::room_needed(&sorted[n..]) + xattr::BLOCK_HEAD;
-            if n == sorted.len() || outside <= limits.block_bytes {
+            if self.fits_in_block(&sorted[n..]) {
                 return Some(moved);
             }
             let movable = |a: &Attribute| a.value.len() >= VALUE_MIN && !inline::is_data(a);
@@ -221,6 +242,9 @@ impl<S: Store> Ufs<S> {
             let Some(at) = at else { return Ok(()) };
             self.store.renew(txn, TO_FREE).await?;
             list.remove(at);
+            // Its other values go with the file, too. Laid out as we do it, what another system has
+            // packed may have no room, and the file could never be freed.
+            list.retain(|a| a.elsewhere.is_some() || inline::is_data(a));
             self.put_values(txn, h, &list, false).await?;
         }
     }

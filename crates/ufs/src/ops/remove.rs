@@ -199,15 +199,25 @@ impl<S: Store> Ufs<S> {
                 continue;
             }
             let mut txn = self.store.begin(Credits::to_free(32)).await?;
-            if is_unlinked(h) {
-                self.free_file(&mut txn, h).await?;
-            } else {
-                self.cut_to_size(&mut txn, h).await?;
-                self.store.orphan_remove(&mut txn, h).await?;
-            }
+            let done = self.reclaim_orphan(&mut txn, h).await;
             self.store.end(txn).await?;
+            match done {
+                // It stays an orphan, and the volume can be used.
+                Err(FsError::NoSpace) => {
+                    tracing::warn!("orphan inode {}: no room to free it; e2fsck does", h.ino);
+                }
+                done => done?,
+            }
         }
         Ok(orphans.len())
+    }
+
+    async fn reclaim_orphan(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
+        if is_unlinked(h) {
+            return self.free_file(txn, h).await;
+        }
+        self.cut_to_size(txn, h).await?;
+        self.store.orphan_remove(txn, h).await
     }
 
     /// The same for the last in the list, where operations are not atomic: it must be off the list
