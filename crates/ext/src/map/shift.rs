@@ -120,7 +120,9 @@ impl Ext {
         }
         if *leaves == LEAVES && self.mechanism.atomic() {
             *leaves = 0;
-            self.renew(txn, RENEWED).await?;
+            // Half done, and not to be tried again from the beginning.
+            let renewed = self.renew(txn, RENEWED).await;
+            renewed.map_err(|e| if e == FsError::NoSpace { FsError::Io } else { e })?;
         }
         *leaves += 1;
         Ok(())

@@ -55,7 +55,12 @@ impl<S: Store> Ufs<S> {
                 let mut txn = self.begin(ctx, Credits::blocks(64)).await?;
                 // First the length: nothing that was written lies behind a file's end, ever.
                 inode.h.edit_size(&mut txn, Change::Shrink(inode.ino()), longer);
-                (self.store.shift(&mut txn, &inode.h, start, end).await, txn)
+                let moved = self.store.shift(&mut txn, &inode.h, start, end).await;
+                // Nothing has moved, and what is tried again must find the file as it was.
+                if matches!(moved, Err(FsError::NoSpace)) {
+                    inode.h.edit_size(&mut txn, Change::Shrink(inode.ino()), size);
+                }
+                (moved, txn)
             }
         };
         self.end_written(ctx, &inode, txn, locks, moved).await
