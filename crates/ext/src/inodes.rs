@@ -97,6 +97,15 @@ impl Ext {
         Ok(())
     }
 
+    /// The longest that the file may become, in bytes: what its map can name. One that is longer
+    /// would be damage when it is read again.
+    pub(crate) fn file_bytes_max(&self, h: &InodeHandle) -> u64 {
+        let bs = self.block_bytes() as u64;
+        let by_pointers = h.with(|raw| !InodeRef(raw).has_extents() && !InodeRef(raw).is_inline());
+        let most = if by_pointers { format::ext::map::blocks_max(bs / 4) } else { u64::MAX };
+        self.limits.file_bytes_max.min(most.saturating_mul(bs))
+    }
+
     /// The inode's attribute block.
     pub(crate) fn xattr_block_of(&self, i: InodeRef<'_>) -> BlockNo {
         if self.geo.wide { i.xattr_block_wide() } else { i.xattr_block() }

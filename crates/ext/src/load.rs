@@ -12,7 +12,7 @@ use format::ext::csum::Sums;
 use format::ext::dirhash::IndexRules;
 use format::ext::extents::BLOCKS_MAX;
 use format::ext::features::{incompat, ro_compat};
-use format::ext::map::file_bytes_max;
+use format::ext::map::{countable_bytes_max, file_bytes_max};
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, FormatError};
@@ -72,9 +72,10 @@ fn limits(geo: &Geometry, sb: &Superblock, rules: Option<IndexRules>) -> Limits 
         block_bytes: geo.block_bytes,
         inode_bytes: geo.inode_bytes,
         first_ino: geo.first_ino,
-        file_bytes_max: match geo.extents {
-            true => BLOCKS_MAX * geo.block_bytes as u64,
-            false => file_bytes_max(geo.block_bytes),
+        file_bytes_max: match (geo.extents, geo.huge_files) {
+            (true, true) => BLOCKS_MAX * geo.block_bytes as u64,
+            (true, false) => countable_bytes_max(geo.block_bytes),
+            (false, _) => file_bytes_max(geo.block_bytes),
         },
         links_max: if uncounted { EXT4_LINKS_MAX } else { LINKS_MAX },
         uncounted_dirs: uncounted,

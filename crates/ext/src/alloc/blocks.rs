@@ -23,6 +23,10 @@ const NEAR: u32 = 16;
 const REWIND: u32 = 1024;
 /// What is held back is forced out and looked for again so often: others may take what comes free.
 pub(super) const ATTEMPTS: u32 = 4;
+/// Of so many blocks of the volume one is kept for the nodes of extent trees, …
+const KEPT_PART: u64 = 50;
+/// … and no more than so many.
+const KEPT_MAX: u64 = 4096;
 /// Blocks freed before others are let in.
 const FREES_AT_ONCE: u64 = 8192;
 
@@ -44,7 +48,31 @@ impl Ext {
         goal: Goal,
         want: u64,
     ) -> Result<Extent, FsError> {
-        self.alloc_in(txn, goal, want, self.geo.groups).await
+        let may_have = self.may_have(txn);
+        self.alloc_in(txn, goal, want.min(may_have), self.geo.groups).await
+    }
+
+    /// A block for a node of an extent tree, of those that are kept for that and for root, too.
+    pub(crate) async fn alloc_for_node(
+        &self,
+        txn: &mut Txn,
+        goal: Goal,
+    ) -> Result<Extent, FsError> {
+        let may_have = self.free_blocks.get();
+        self.alloc_in(txn, goal, may_have.min(1), self.geo.groups).await
+    }
+
+    /// So many blocks the transaction may have for what is no node.
+    fn may_have(&self, txn: &Txn) -> u64 {
+        let for_root = if txn.reserve { 0 } else { self.reserved.get() };
+        self.free_blocks.get().saturating_sub(for_root.max(self.kept_for_nodes()))
+    }
+
+    /// Free blocks that are kept for the nodes of extent trees: what was allocated ahead is written
+    /// in pieces, which may need one, and that there is room for it was promised. Linux keeps as
+    /// many.
+    pub(crate) fn kept_for_nodes(&self) -> u64 {
+        if self.geo.extents { (self.geo.blocks / KEPT_PART).min(KEPT_MAX) } else { 0 }
     }
 
     /// The same, for a pointer of 32 bits.
@@ -54,11 +82,13 @@ impl Ext {
         goal: Goal,
         want: u64,
     ) -> Result<Extent, FsError> {
+        let want = want.min(self.may_have(txn));
         let e = self.alloc_in(txn, goal, want, self.geo.groups_of_pointers()).await?;
         assert!(e.start.0 + e.len <= 1 << 32, "{e:?} are more than pointers can name");
         Ok(e)
     }
 
+    /// Up to `want` blocks, which there may be; none: that is too many.
     async fn alloc_in(
         &self,
         txn: &mut Txn,
@@ -66,13 +96,10 @@ impl Ext {
         want: u64,
         groups: u32,
     ) -> Result<Extent, FsError> {
-        assert!(want > 0);
-        let kept = if txn.reserve { 0 } else { self.reserved.get() };
-        let may_have = self.free_blocks.get().saturating_sub(kept);
-        if may_have == 0 {
+        if want == 0 {
             return Err(FsError::NoSpace);
         }
-        let want = want.min(may_have) as usize;
+        let want = want as usize;
         let mut hunt = Hunt { goal, want, groups, held: false };
         let mut pause = None;
         for attempt in 0..ATTEMPTS {

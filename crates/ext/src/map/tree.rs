@@ -198,7 +198,7 @@ impl Ext {
         fill: impl FnOnce(&mut [u8]) -> usize,
     ) -> Result<BlockNo, FsError> {
         let goal = if self.geo.has_block(near) { Goal::At(near) } else { self.goal_near(h) };
-        let e = self.alloc_blocks(txn, goal, 1).await?;
+        let e = self.alloc_for_node(txn, goal).await?;
         let buf = self.cache.get_new(e.start, BufKind::Meta, h.ino);
         self.mark(&buf, Role::Extents(self.generation(h)));
         let tail = if self.geo.sums.dir_tail() > 0 { 4 } else { 0 };

@@ -103,6 +103,9 @@ impl Contents for Ext {
         assert!((1..=count).contains(&n), "M3: {n} blocks of inode {ino} for {count}");
         Ok(bufs)
     }
+    fn bytes_max(&self, inode: &InodeHandle) -> u64 {
+        self.file_bytes_max(inode)
+    }
     fn has_unwritten(&self, inode: &InodeHandle) -> bool {
         self.has_extents(inode)
     }

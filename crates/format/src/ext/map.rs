@@ -60,11 +60,16 @@ pub fn blocks_max(per_block: u64) -> u64 {
 /// The largest file, in bytes: what the map can hold, but no more than `i_blocks` (32 bits of
 /// 512-byte units) can count, with the indirect blocks.
 pub fn file_bytes_max(block_bytes: usize) -> u64 {
+    (blocks_max(block_bytes as u64 / 4) * block_bytes as u64).min(countable_bytes_max(block_bytes))
+}
+
+/// The largest file whose blocks, and those of its map, 32 bits of 512-byte units can count: all
+/// that there are without the feature huge_file.
+pub fn countable_bytes_max(block_bytes: usize) -> u64 {
     let per_block = block_bytes as u64 / 4;
-    let sectors_per_block = block_bytes as u64 / 512;
-    let countable = u64::from(u32::MAX) / sectors_per_block;
+    let countable = u64::from(u32::MAX) / (block_bytes as u64 / 512);
     let meta = 1 + 1 + per_block + 1 + per_block + per_block * per_block;
-    blocks_max(per_block).min(countable - meta.min(countable / 2)) * block_bytes as u64
+    (countable - meta.min(countable / 2)) * block_bytes as u64
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl<S: Store> Ufs<S> {
         if !inode.with(|i| i.is_file()) {
             return Err(FsError::Invalid);
         }
-        if size > self.store.limits().file_bytes_max {
+        if size > self.store.bytes_max(&inode.h) {
             return Err(FsError::FileTooBig);
         }
         Ok(())
@@ -138,6 +138,9 @@ impl<S: Store> Ufs<S> {
         } else {
             if size > old {
                 self.zero_tail(txn, inode, old).await?;
+            } else if self.store.has_unwritten(h) {
+                // What was allocated ahead beyond its end goes, as on Linux.
+                self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await?;
             }
             // Not `Grow`, which is delayed with the data it belongs to: a returned truncate
             // survives, and one to the present length too, which a write may have delayed.

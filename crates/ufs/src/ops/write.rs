@@ -41,7 +41,7 @@ impl<S: Store> Ufs<S> {
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
         let offset = if w.append { inode.size() } else { w.offset };
         self.check_contents(&inode, offset)?;
-        let max = self.store.limits().file_bytes_max;
+        let max = self.store.bytes_max(&inode.h);
         if offset >= max && !w.data.is_empty() {
             return Err(FsError::FileTooBig);
         }

@@ -76,6 +76,12 @@ pub trait Contents: Transactions {
         count: u64,
         fill: (Fill, Fill),
     ) -> Result<Vec<Buf>, FsError>;
+    /// The longest that the file may become, in bytes: one that is mapped by pointers ends sooner
+    /// than one with extents beside it.
+    fn bytes_max(&self, inode: &InodeHandle) -> u64 {
+        let _ = inode;
+        self.limits().file_bytes_max
+    }
     /// Can the file have blocks that are allocated and read as zeros although they were never
     /// written?
     fn has_unwritten(&self, inode: &InodeHandle) -> bool;
