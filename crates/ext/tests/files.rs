@@ -136,3 +136,27 @@ fn a_map_grows_by_all_its_blocks_or_by_none() {
     }
     w.close_and_judge(v, "maps that could not grow");
 }
+
+/// Pointers that several operations have set reach the disk in any order, and a crash may leave the
+/// last of them, behind a hole, beyond the end.
+#[test]
+fn a_directory_grows_over_what_a_crash_has_left_behind_a_hole() {
+    for mode in [Mode::Sync, Mode::SoftUpdates, Mode::Async] {
+        let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-b", "1024"]);
+        let v = w.open(mode);
+        w.dir(&v, ROOT, "d");
+        let f = w.file(&v, ROOT, "f");
+        w.write(&v, f, 0, &[7; 1024]).unwrap();
+        let left = w.blocks(&v, f, 1)[0];
+        w.close(v);
+        w.debugfs(&[&format!("sif /d block[3] {left}"), "sif /d blocks 4"]);
+        w.debugfs(&["sif /f block[0] 0", "sif /f blocks 0", "sif /f size 0"]);
+        let v = w.open(mode);
+        let d = w.lookup(&v, ROOT, "d");
+        for n in 0..300 {
+            let made = w.make(&v, d, &format!("a-name-of-some-length-{n:04}"), MakeKind::Dir);
+            assert!(made.is_ok(), "mode {mode}, name {n}: {made:?}");
+        }
+        w.close_and_judge(v, &format!("mode {mode}: a directory has grown"));
+    }
+}

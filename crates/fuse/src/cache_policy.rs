@@ -31,6 +31,13 @@ impl CachePolicy {
         self.secs == 0
     }
 
+    /// Does the kernel drop a file's pages, and a directory's entries, whenever it is opened? Two
+    /// changes within a second may not show in times of whole seconds, and it would keep them for
+    /// ever.
+    pub(crate) fn drops_at_open(self) -> bool {
+        self.is_shared() && self.whole_seconds
+    }
+
     /// For these attributes. A write takes set-id bits away without telling the kernel so.
     pub(crate) fn of(self, a: &Attr) -> u64 {
         if a.mode & 0o6000 != 0 { 0 } else { self.secs }

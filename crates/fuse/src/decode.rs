@@ -15,9 +15,12 @@ pub(crate) enum Shape {
     Empty,
     Attr,
     Entry,
-    Created,
-    /// An open file whose contents the kernel does not keep.
-    Opened,
+    /// A new file, open; `exclusive`: that there is none yet was asked for.
+    Created {
+        exclusive: bool,
+    },
+    /// An open file or directory, with what the kernel is told of keeping its contents.
+    Opened(u32),
     Bytes,
     Data,
     Written,
@@ -56,6 +59,8 @@ const ENOSYS: i32 = 38;
 const EINVAL: i32 = 22;
 const ENOTSUP: i32 = 95;
 const ENOTTY: i32 = 25;
+/// The kernel keeps none of the file's pages.
+const FOPEN_DIRECT_IO: u32 = 1;
 
 /// A request in its parts.
 pub(crate) struct Parts<'a> {
@@ -108,7 +113,10 @@ impl Parts<'_> {
             op::SYMLINK | op::MKNOD | op::MKDIR | op::CREATE => return self.make(),
             op::TMPFILE => {
                 let attr = SetAttr { mode: Some(u32_at(f, 4) & 0o7777), ..SetAttr::default() };
-                (Shape::Created, Request::MakeUnnamed { dir: ino, attr, umask: u32_at(f, 8) })
+                (
+                    Shape::Created { exclusive: true },
+                    Request::MakeUnnamed { dir: ino, attr, umask: u32_at(f, 8) },
+                )
             }
             op::UNLINK => (Shape::Empty, Request::Unlink { dir: ino, name: name_of() }),
             op::RMDIR => (Shape::Empty, Request::Rmdir { dir: ino, name: name_of() }),
@@ -143,7 +151,10 @@ impl Parts<'_> {
             op::INTERRUPT => return Decoded::Silent(Vec::new()),
             // What is read is as old as the answer says, and no older.
             op::OPEN if self.shared.policy.keeps_nothing() => {
-                (Shape::Opened, Request::GetAttr { ino })
+                (Shape::Opened(FOPEN_DIRECT_IO), Request::GetAttr { ino })
+            }
+            op::OPEN | op::OPENDIR if self.shared.policy.drops_at_open() => {
+                (Shape::Opened(0), Request::GetAttr { ino })
             }
             // Opens need no state here: the kernel's references keep an inode alive. Told so once,
             // the kernel asks no more. Flush means nothing: nothing is held back from the file at
@@ -192,8 +203,11 @@ impl Parts<'_> {
                 (kind, mode, u32_at(f, 8), name(self.rest))
             }
             _ => {
-                shape = Shape::Created;
-                fail_if_exists = u32_at(f, 0) & 0o200 != 0; // O_EXCL
+                let exclusive = u32_at(f, 0) & 0o200 != 0; // O_EXCL
+                shape = Shape::Created { exclusive };
+                // The kernel has found no such name. If somebody else has made one meanwhile, it
+                // has to look again, and ask whether that may be opened.
+                fail_if_exists = exclusive || self.shared.policy.is_shared();
                 let kind = MakeKind::File { exclusive: None };
                 (kind, u32_at(f, 4), u32_at(f, 8), name(self.rest))
             }
@@ -237,9 +251,18 @@ impl Parts<'_> {
             offset,
             data: Rope::cut(bytes, skew, self.block_bytes),
             stability,
-            append: false,
+            append: self.is_append(),
             kill_suid: u32_at(f, 20) & 4 != 0,
         }
+    }
+
+    /// Does a write go to the file's end, wherever that is? Where others change the volume too, the
+    /// kernel may not know what they have appended. (What comes from its pages has its place.)
+    fn is_append(&self) -> bool {
+        const FROM_PAGES: u32 = 1;
+        const O_APPEND: u32 = 0o2000;
+        let (how, flags) = (u32_at(self.fixed, 20), u32_at(self.fixed, 32));
+        self.shared.policy.is_shared() && flags & O_APPEND != 0 && how & FROM_PAGES == 0
     }
 
     fn xattr(&self) -> Decoded {
@@ -432,6 +455,48 @@ mod tests {
                 }
                 _ => panic!("{opcode}"),
             }
+        }
+    }
+
+    /// The request of a program that appends, or makes a file; `flags` where the opcode has them.
+    fn decoded(opcode: u32, at: usize, flags: u32, policy: CachePolicy) -> Decoded {
+        let mut bytes = vec![0; HEAD_IN + fixed_len(opcode, false)];
+        bytes[4..8].copy_from_slice(&opcode.to_ne_bytes());
+        bytes[16..24].copy_from_slice(&70u64.to_ne_bytes());
+        bytes[HEAD_IN + at..HEAD_IN + at + 4].copy_from_slice(&flags.to_ne_bytes());
+        bytes.extend(b"x\0");
+        let head = Head::decode(&bytes);
+        let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
+        let shared = Shared::alone(policy);
+        Parts { head, fixed, rest, block_bytes: 4096, shared: &shared }.decode()
+    }
+
+    #[test]
+    fn who_appends_beside_others_does_it_where_the_file_ends_now() {
+        for (secs, flags) in [(1, 0o2001), (1, 1), (3600, 0o2001)] {
+            let policy = CachePolicy { secs, ..POLICY };
+            let Decoded::Ask(Shape::Written, call) = decoded(op::WRITE, 32, flags, policy) else {
+                panic!("a write");
+            };
+            let Request::Write { append, .. } = call.request else { panic!("a write") };
+            assert_eq!(append, secs == 1 && flags & 0o2000 != 0);
+        }
+    }
+
+    #[test]
+    fn a_file_that_another_has_made_is_looked_up_before_it_is_opened() {
+        for (secs, flags) in [(1, 2), (1, 0o202), (3600, 2), (3600, 0o202)] {
+            let policy = CachePolicy { secs, ..POLICY };
+            let Decoded::Ask(shape, call) = decoded(op::CREATE, 0, flags, policy) else {
+                panic!("a file is made");
+            };
+            let Request::Make { fail_if_exists, .. } = call.request else { panic!("{shape:?}") };
+            let exclusive = flags & 0o200 != 0;
+            assert_eq!(shape, Shape::Created { exclusive });
+            assert_eq!(fail_if_exists, exclusive || secs == 1);
+            let answer = vfs::Answer::from(Err(vfs::FsError::Exists));
+            let told = crate::encode::encode(shape, answer, policy, &mut [0; 256]);
+            assert_eq!(told, Err(if exclusive { 17 } else { 116 }));
         }
     }
 }

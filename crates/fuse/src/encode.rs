@@ -3,12 +3,13 @@
 use crate::cache_policy::CachePolicy;
 use crate::decode::Shape;
 use crate::wire::Writer;
-use vfs::{Answer, Attr, DirEntry, Reply, StatFs};
+use vfs::{Answer, Attr, DirEntry, FsError, Reply, StatFs};
 
 /// Bytes of the answer that has the label.
 const LABEL_ROOM: usize = 256;
 const ERANGE: i32 = 34;
 const EIO: i32 = 5;
+const ESTALE: i32 = 116;
 
 /// Writes the reply's body into `out`. Ok: its length; Err: an errno, positive.
 pub(crate) fn encode(
@@ -17,7 +18,12 @@ pub(crate) fn encode(
     policy: CachePolicy,
     out: &mut [u8],
 ) -> Result<usize, i32> {
-    let reply = answer.result.map_err(vfs::FsError::errno)?;
+    let reply = match answer.result {
+        Err(FsError::Exists) if shape == (Shape::Created { exclusive: false }) => {
+            return Err(ESTALE); // it looks the name up again, and opens what it finds
+        }
+        result => result.map_err(FsError::errno)?,
+    };
     let mut w = Writer::new(out);
     match (shape, reply) {
         (Shape::Empty, _) => (),
@@ -32,15 +38,15 @@ pub(crate) fn encode(
             statx(&mut w, &a);
         }
         (Shape::Entry, Reply::Entry { attr: a, .. }) => entry(&mut w, &a, policy),
-        (Shape::Created, Reply::Entry { attr: a, .. }) => {
+        (Shape::Created { .. }, Reply::Entry { attr: a, .. }) => {
             entry(&mut w, &a, policy);
             w.u64(0); // no handle
             w.u32(2); // FOPEN_KEEP_CACHE
             w.u32(0);
         }
-        (Shape::Opened, Reply::Attr(_)) => {
+        (Shape::Opened(how), Reply::Attr(_)) => {
             w.u64(0); // no handle
-            w.u32(1); // FOPEN_DIRECT_IO
+            w.u32(how);
             w.u32(0);
         }
         (Shape::Bytes, Reply::Bytes(b)) => w.bytes(&b),

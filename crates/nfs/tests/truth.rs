@@ -228,3 +228,24 @@ fn there_are_no_locks_and_that_is_said_at_once() {
     assert_eq!((told(4, 16, &args), told(4, 24, &args)), (3, 3));
     assert_eq!((told(4, 2, &[]), told(4, 2, &words(&[5000]))), (4, 4));
 }
+
+/// CREATE of a name that is there cuts the file, and tells the directory's attributes beside it.
+#[test]
+fn a_file_that_is_created_again_is_not_its_directory() {
+    let mut b = Bench::new();
+    let root = b.root();
+    file(&mut b, &root, b"f");
+    for size in [0, 5] {
+        let again = words(&[0, 1, 0o644, 0, 0, 1, 0, size, 0, 0]);
+        let made = ask(&mut b, 8, &[opaque(&root), opaque(b"f"), again].concat());
+        assert_eq!(word(&made, 6), Some(0), "size {size}");
+        // The file's handle and attributes, then those of the directory, before and after.
+        let attributes = 7 + 1 + 1 + 6;
+        assert_eq!(word(&made, attributes), Some(1));
+        assert_eq!(word(&made, attributes + 1), Some(1), "a file");
+        let wcc = attributes + 1 + 21;
+        let after = wcc + 1 + if word(&made, wcc) == Some(1) { 6 } else { 0 };
+        assert_eq!(word(&made, after), Some(1), "the directory's attributes are told");
+        assert_eq!(word(&made, after + 1), Some(2), "a directory");
+    }
+}

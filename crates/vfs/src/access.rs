@@ -40,43 +40,51 @@ pub fn is_owner(attr: &Attr, cred: &Cred) -> bool {
     cred.uid == 0 || cred.uid == attr.uid
 }
 
-/// The permission bits the caller has on the file. Root may read and write everything, search every
-/// directory and execute what anybody may execute.
+/// The permission bits the caller has on the file, each asked for alone. Root may read and write
+/// everything, search every directory and execute what anybody may execute.
 pub fn granted(attr: &Attr, acl: &[AclEntry], cred: &Cred) -> u32 {
-    if cred.uid == 0 {
-        let anybody = attr.mode & 0o111 != 0 || attr.mode & crate::S_IFMT == 0o040_000;
-        return READ | WRITE | if anybody { EXECUTE } else { 0 };
-    }
-    if cred.uid == attr.uid {
-        return attr.mode >> 6 & 7;
-    }
-    if acl.is_empty() {
-        return if in_group(cred, attr.gid) { attr.mode >> 3 & 7 } else { attr.mode & 7 };
-    }
-    by_list(attr, acl, cred)
+    [READ, WRITE, EXECUTE].into_iter().filter(|bit| allows(attr, acl, cred, *bit)).sum()
 }
 
-/// POSIX's algorithm: a named user's entry decides; else any matching group's that gives something;
-/// else, unless a group matched, the others'.
-fn by_list(attr: &Attr, acl: &[AclEntry], cred: &Cred) -> u32 {
+/// Has the caller all of these permissions on the file? That is more than to have each of them:
+/// where several groups of an access list are his, one of them has to give all.
+pub fn allows(attr: &Attr, acl: &[AclEntry], cred: &Cred, want: u32) -> bool {
+    let has = |bits: u32| bits & want == want;
+    if cred.uid == 0 {
+        let anybody = attr.mode & 0o111 != 0 || attr.mode & crate::S_IFMT == 0o040_000;
+        return has(READ | WRITE | if anybody { EXECUTE } else { 0 });
+    }
+    if cred.uid == attr.uid {
+        return has(attr.mode >> 6 & 7);
+    }
+    if acl.is_empty() {
+        let bits = if in_group(cred, attr.gid) { attr.mode >> 3 } else { attr.mode };
+        return has(bits & 7);
+    }
+    by_list(attr, acl, cred, want)
+}
+
+/// POSIX's algorithm: a named user's entry decides; else one of the matching groups' that gives all
+/// that is wanted; else, unless a group matched, the others'.
+fn by_list(attr: &Attr, acl: &[AclEntry], cred: &Cred, want: u32) -> bool {
     let mask = acl.iter().find_map(|e| if let AclEntry::Mask(m) = e { Some(*m) } else { None });
     let mask = mask.unwrap_or(7);
-    let mut group: Option<u32> = None;
-    let mut other = attr.mode & 7;
+    let has = |bits: u32| bits & want == want;
+    let (mut by_group, mut other) = (None, attr.mode & 7);
     for e in acl {
         match *e {
-            AclEntry::User(uid, perm) if uid == cred.uid => return perm & mask,
+            AclEntry::User(uid, perm) if uid == cred.uid => return has(perm & mask),
             AclEntry::OwningGroup(perm) if in_group(cred, attr.gid) => {
-                group = Some(group.unwrap_or(0) | perm);
+                by_group = Some(by_group == Some(true) || has(perm & mask));
             }
             AclEntry::Group(gid, perm) if in_group(cred, gid) => {
-                group = Some(group.unwrap_or(0) | perm);
+                by_group = Some(by_group == Some(true) || has(perm & mask));
             }
             AclEntry::Other(perm) => other = perm,
             _ => (),
         }
     }
-    group.map_or(other, |g| g & mask)
+    by_group.unwrap_or(has(other))
 }
 
 #[cfg(test)]
@@ -130,6 +138,11 @@ mod tests {
         ];
         assert_eq!(granted(&a, &acl, &who(30, 1, &[])), 6);
         assert_eq!(granted(&a, &acl, &who(31, 20, &[40])), 6);
+        // No one group gives both.
+        assert!(allows(&a, &acl, &who(31, 20, &[40]), READ));
+        assert!(allows(&a, &acl, &who(31, 20, &[40]), WRITE));
+        assert!(!allows(&a, &acl, &who(31, 20, &[40]), READ | WRITE));
+        assert!(allows(&a, &acl, &who(30, 1, &[]), READ | WRITE));
         assert_eq!(granted(&a, &acl, &who(31, 40, &[])), 2);
         assert_eq!(granted(&a, &acl, &who(31, 1, &[])), 0);
     }

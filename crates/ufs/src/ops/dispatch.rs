@@ -2,6 +2,7 @@
 
 use super::{Ctx, Done};
 use crate::Ufs;
+use crate::inode::Inode;
 use crate::store::Store;
 use env::{Local, Nanos, unless};
 use std::rc::Rc;
@@ -30,13 +31,9 @@ impl<S: Store> Volume for Ufs<S> {
                     Err(e) => return Answer::error(e),
                 }
             }
-            // While another was read, one may have gone, and its number may be a new file's.
-            if expected.iter().any(|i| self.is_gone(i)) {
-                return Answer::error(FsError::Stale);
-            }
             let is_link = matches!(call.request, Request::Link { .. });
             self.bound_names().await;
-            let result = self.run_with_room(&mut ctx, call.request).await;
+            let result = self.run_with_room(&mut ctx, &expected, call.request).await;
             if !call.wcc {
                 return Answer::from(result);
             }
@@ -84,7 +81,8 @@ impl<S: Store> Ufs<S> {
     /// What has been freed cannot be used until that is durable, and a removed file keeps its
     /// blocks until nobody holds it: an operation that finds no space meanwhile has done nothing,
     /// and is tried again.
-    async fn run_with_room(&self, ctx: &mut Ctx, request: Request) -> Done {
+    async fn run_with_room(&self, ctx: &mut Ctx, expected: &[Rc<Inode>], request: Request) -> Done {
+        self.check_there(expected)?;
         if !self.store.has_busy_extents() && self.table.unlinked_open_count() == 0 {
             return self.run(ctx, request).await;
         }
@@ -102,10 +100,17 @@ impl<S: Store> Ufs<S> {
                     }
                 }
                 self.store.sync_all().await?;
+                self.check_there(expected)?;
                 self.run(ctx, request).await
             }
             done => done,
         }
+    }
+
+    /// Are those that a request names by their handles there still? While it waited one may have
+    /// gone, and its number be another file's.
+    fn check_there(&self, expected: &[Rc<Inode>]) -> Result<(), FsError> {
+        if expected.iter().any(|i| self.is_gone(i)) { Err(FsError::Stale) } else { Ok(()) }
     }
 
     async fn run(&self, ctx: &mut Ctx, request: Request) -> Done {

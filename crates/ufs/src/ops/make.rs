@@ -144,7 +144,11 @@ impl<S: Store> Ufs<S> {
         }
         if new.attr.size.is_some() && old.with(|i| i.is_file()) {
             let set = SetAttr { size: new.attr.size, ..SetAttr::default() };
-            self.setattr(ctx, old.ino().0, &set).await?;
+            // What is told beside the answer is the directory's, and not the file's.
+            let of_dir = ctx.wcc;
+            let done = self.setattr(ctx, old.ino().0, &set).await;
+            ctx.wcc = of_dir;
+            done?;
         }
         if ctx.durable {
             // Whoever made it a moment ago may not have waited for that.

@@ -26,7 +26,7 @@ use env::sync::{LockGuard, SharedGuard};
 use format::Ino;
 use integrity::Credits;
 use std::rc::Rc;
-use vfs::access::{EXECUTE, WRITE, granted, is_owner};
+use vfs::access::{EXECUTE, WRITE, allows, is_owner};
 use vfs::{Cred, FsError, NAME_BYTES_MAX, Reply, Wcc};
 
 /// Who asks, and what the answer must carry.
@@ -157,8 +157,8 @@ impl<S: Store> Ufs<S> {
             return Ok(());
         }
         let acl = self.access_list(inode).await?;
-        let have = granted(&self.attr(&inode.h), &acl, &ctx.cred);
-        if have & want == want { Ok(()) } else { Err(FsError::Access) }
+        let may = allows(&self.attr(&inode.h), &acl, &ctx.cred, want);
+        if may { Ok(()) } else { Err(FsError::Access) }
     }
 
     pub(crate) async fn permit_search(&self, ctx: &Ctx, dir: &Inode) -> Result<(), FsError> {
