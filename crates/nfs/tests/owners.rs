@@ -108,7 +108,12 @@ impl Tree {
     }
 
     /// Makes something with just these attributes, past all rules.
-    fn plain(&mut self, kind: MakeKind, (mode, uid, gid): (u32, u32, u32)) -> Vec<u8> {
+    fn plain(&mut self, kind: MakeKind, of: (u32, u32, u32)) -> Vec<u8> {
+        self.numbered(kind, of).1
+    }
+
+    /// The same, and its inode's number.
+    fn numbered(&mut self, kind: MakeKind, (mode, uid, gid): (u32, u32, u32)) -> (u32, Vec<u8>) {
         let name = format!("p{}", self.bench.next_xid()).into_bytes();
         let attr = SetAttr { uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
         let made = self.bench.ask(Request::Make {
@@ -124,7 +129,7 @@ impl Tree {
         self.bench.ask(Request::SetAttr { ino: attr.ino, set }).unwrap();
         let root = self.root.clone();
         let found = self.ask(ROOT, 3, &[opaque(&root), opaque(&name)].concat());
-        found[32..56].to_vec()
+        (attr.ino, found[32..56].to_vec())
     }
 
     fn dir(&mut self, of: (u32, u32, u32)) -> Vec<u8> {
@@ -260,6 +265,35 @@ fn whoever_writes_takes_set_id_bits_away() {
         let reply = t.ask(who, 7, &args);
         assert_eq!(word(&reply, 6), Some(answer), "{before:o} by {}", who.0);
         assert_eq!(t.stat(&file), (after, 1000, 1000), "{before:o} by {}", who.0);
+    }
+}
+
+/// What root has given a file as it was, another one has not.
+#[test]
+fn whoever_changes_a_file_takes_its_capabilities_away() {
+    let mut t = Tree::new();
+    let write = words(&[0, 0, 1, 2]);
+    let (cut, given) =
+        (Set { size: Some(0), ..Set::default() }, Set { uid: Some(1000), ..Set::default() });
+    let zero = words(&[0]);
+    let all = [
+        (BERT, 7, [write.clone(), opaque(b"x")].concat(), 0, false),
+        (ANNA, 2, [cut.xdr(), zero.clone()].concat(), 0, false),
+        (ROOT, 2, [given.xdr(), zero.clone()].concat(), 0, false),
+        (ANNA, 2, [mode(0o700).xdr(), zero].concat(), 0, true),
+        ((1002, 1002, &[]), 7, [write, opaque(b"x")].concat(), ACCES, true),
+    ];
+    for (n, (who, procedure, args, answer, stays)) in all.into_iter().enumerate() {
+        let bits = if answer == 0 { 0o766 } else { 0o744 };
+        let (ino, file) = t.numbered(MakeKind::File { exclusive: None }, (bits, 1000, 1000));
+        let name = || b"security.capability".to_vec();
+        let (value, either) = (vec![1; 20], vfs::XattrMode::Either);
+        let set = Request::SetXattr { ino, name: name(), value, mode: either, kill_sgid: false };
+        t.bench.ask(set).unwrap();
+        let reply = t.ask(who, procedure, &[opaque(&file), args].concat());
+        assert_eq!(word(&reply, 6), Some(answer), "{n}");
+        let has = t.bench.ask(Request::GetXattr { ino, name: name() }).is_ok();
+        assert_eq!(has, stays, "{n}: after procedure {procedure} by {}", who.0);
     }
 }
 

@@ -113,7 +113,7 @@ impl<S: Store> Ufs<S> {
     }
 
     /// Has the inode any attributes at all? Without waiting.
-    fn has_attributes(h: &InodeHandle) -> bool {
+    pub(crate) fn has_attributes(h: &InodeHandle) -> bool {
         h.with(|raw| {
             let i = InodeRef(raw);
             let space = i.xattr_space();

@@ -16,6 +16,11 @@ use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
 impl<S: Store> Ufs<S> {
     pub(super) async fn setattr(&self, ctx: &mut Ctx, ino: u32, set: &SetAttr) -> Done {
         let inode = self.inode(ino).await?;
+        if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
+            self.permit_setattr(ctx, &inode, &self.attr(&inode.h), set).await?;
+            self.store.writable()?;
+            self.drop_capability(ctx, &inode).await?;
+        }
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);

@@ -36,6 +36,7 @@ impl<S: Store> Ufs<S> {
             self.permit(ctx, &inode, WRITE).await?;
         }
         self.store.writable()?;
+        self.drop_capability(ctx, &inode).await?;
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);

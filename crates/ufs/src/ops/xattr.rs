@@ -16,6 +16,9 @@ use vfs::{FsError, Reply, XattrMode};
 /// The longest value, as Linux has it.
 const VALUE_MAX: usize = 65_536;
 
+/// What a program may do that root may, given to its file.
+const CAPABILITY: &[u8] = b"security.capability";
+
 impl<S: Store> Ufs<S> {
     fn check_space(&self, ctx: &Ctx, inode: &Inode, full: &[u8]) -> Result<(), FsError> {
         if full.starts_with(b"user.") && !inode.with(|i| i.is_file() || i.is_dir()) {
@@ -126,6 +129,27 @@ impl<S: Store> Ufs<S> {
         }
         self.finish(ctx, txn, locks).await?;
         Ok(Reply::Done)
+    }
+
+    /// Before a file's contents or its owner change: the capabilities go that it was given as what
+    /// it was. (A kernel does that by itself before it asks over FUSE.) The caller may make the
+    /// change, and has no lock.
+    pub(super) async fn drop_capability(&self, ctx: &Ctx, inode: &Inode) -> Result<(), FsError> {
+        let (index, name) = split_name(CAPABILITY).ok_or(FsError::NotSupported)?;
+        let known = ctx.cred.check && Self::has_attributes(&inode.h);
+        if !known {
+            return Ok(());
+        }
+        let list = self.attributes(&inode.h).await?;
+        if !list.iter().any(|a| a.index == index && a.name == name) {
+            return Ok(());
+        }
+        let (cred, wcc) = (vfs::Cred::root(), Default::default());
+        let mut own = Ctx { cred, wcc, hold: false, wants_wcc: false, note: None, ..*ctx };
+        match self.setxattr(&mut own, inode.ino().0, CAPABILITY, None, XattrMode::Replace).await {
+            Err(FsError::NoData) => Ok(()), // another caller was first
+            done => done.map(drop),
+        }
     }
 
     /// An access list as it is stored; one that says no more than the mode does is not stored at
