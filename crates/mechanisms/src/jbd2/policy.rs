@@ -155,17 +155,20 @@ impl Jbd2 {
         let joined = s.running.has_handle(txn.id);
         invariant!(self.plant, joined, "J3: contents of handle {}, which has ended", txn.id);
         s.running.note_inode(ino, part);
-        if way == Way::Part && s.running.ordered.contains_key(&b) {
+        let was_ordered = s.running.ordered.contains_key(&b);
+        if way == Way::Part && was_ordered {
             way = Way::Whole; // what was to be written back before the commit is in it now
         }
+        let may_be_fresh = self.policy.is_packed() && !was_ordered;
         let is_new = match way {
             Way::Any => return,
             Way::Ordered => {
                 s.running.ordered.insert(b, buf.clone());
                 return;
             }
-            // Of a new block only what is not zero need be journaled.
-            Way::Whole | Way::Part if self.policy.is_packed() && allocates(txn, buf.block()) => {
+            // Of a new block only what is not zero need be journaled: what this operation has
+            // announced of it, unless some of that was to be written back in its place.
+            Way::Whole | Way::Part if may_be_fresh && allocates(txn, buf.block()) => {
                 s.running.add_part(buf, range, true)
             }
             Way::Whole => s.running.add_whole(buf),

@@ -193,6 +193,8 @@ impl Transaction {
     /// A part of the block is journaled. True: it is new in this transaction.
     pub(super) fn add_part(&mut self, buf: &Buf, range: Range<usize>, fresh: bool) -> bool {
         let mut is_new = false;
+        let apart = !self.ordered.contains_key(&buf.block().0);
+        assert!(apart, "J6: {range:?} of {buf:?} is journaled, more was to be written in place");
         let (_, extend) = self.blocks.entry(buf.block().0).or_insert_with(|| {
             is_new = true;
             (buf.clone(), Extend::Parts { ranges: Vec::new(), fresh })

@@ -1,0 +1,126 @@
+//! What the modes with a journal promise where it is easily broken: of contents that an operation
+//! announces twice, beside another client's truncation, and after the disk has said no.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use env::{Env, Nanos, Rope};
+use format::ext::features::incompat;
+use format::mkfs::{MkfsOptions, Profile};
+use sim::{CrashImages, Fault, Image, World, block_on};
+use std::rc::Rc;
+use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use volume::{Ground, Mode, OpenOptions};
+
+const BS: usize = 1024;
+const BYTES: u64 = 8 << 20;
+
+/// What [`check::WriteBlocks`] asks of a disk at rest.
+struct Made(Image);
+
+impl check::ReadBlocks for Made {
+    fn size_bytes(&self) -> u64 {
+        self.0.size()
+    }
+    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), check::IoError> {
+        self.0.read(at, into);
+        Ok(())
+    }
+}
+impl check::WriteBlocks for Made {
+    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), check::IoError> {
+        self.0.write(at, bytes);
+        Ok(())
+    }
+    fn flush(&mut self) -> Result<(), check::IoError> {
+        Ok(())
+    }
+}
+
+fn made(incompat: u32) -> Image {
+    let o = MkfsOptions {
+        block_bytes: BS,
+        incompat,
+        journal_bytes: Some(1 << 20),
+        ..MkfsOptions::plain(BYTES, Profile::Ext3)
+    };
+    let mut disk = Made(Image::new(BYTES));
+    volume::make(&mut disk, &o, true).unwrap();
+    disk.0
+}
+
+/// No clock of the volume ticks: what is written is written because somebody asks.
+fn options(mode: Mode) -> OpenOptions {
+    let commit_interval = Nanos::from_secs(7200);
+    OpenOptions { commit_interval, ..OpenOptions::plain(mode, 4 << 20, [3; 16]) }
+}
+
+/// A client of a volume that is open.
+#[derive(Clone)]
+struct Client(Rc<dyn Volume>);
+
+impl Client {
+    async fn of(env: Env, options: OpenOptions) -> Client {
+        Client(volume::open_on(Ground::alone(env, BYTES, None), options).await.unwrap())
+    }
+    async fn ask(&self, request: Request) -> Result<Reply, FsError> {
+        self.0.clone().call(Call::local(request)).await.result
+    }
+    async fn make(&self, name: &str) -> Result<u32, FsError> {
+        let (kind, name) = (MakeKind::File { exclusive: None }, name.into());
+        let attr = SetAttr { mode: Some(0o644), ..SetAttr::default() };
+        let make = Request::Make { dir: 2, name, kind, attr, fail_if_exists: true, umask: 0 };
+        let Reply::Entry { attr, .. } = self.ask(make).await? else { panic!("no entry") };
+        Ok(attr.ino)
+    }
+    async fn write(&self, ino: u32, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
+        let data = Rope::cut(bytes, (offset % BS as u64) as usize, BS);
+        let (stability, append, kill_suid) = (Stability::Unstable, false, false);
+        let write = Request::Write { ino, offset, data, stability, append, kill_suid };
+        self.ask(write).await.map(drop)
+    }
+    async fn fsync(&self, ino: u32, data_only: bool) -> Result<(), FsError> {
+        self.ask(Request::Fsync { ino, data_only }).await.map(drop)
+    }
+    async fn cut(&self, ino: u32) -> Result<(), FsError> {
+        let set = SetAttr { size: Some(0), ..SetAttr::default() };
+        self.ask(Request::SetAttr { ino, set }).await.map(drop)
+    }
+}
+
+/// What a power cut now leaves of what was not durable: nothing.
+fn durable(world: &World, base: &Image) -> Image {
+    let mut images = CrashImages::new(&world.trace, base);
+    while images.step().is_some() {}
+    images.image(0)
+}
+
+/// A file of the root directory, as the next opening finds it.
+fn found(image: Image, mode: Mode, name: &'static [u8]) -> Vec<u8> {
+    block_on(&mut World::new(image), move |env, _| async move {
+        let c = Client::of(env, options(mode)).await;
+        let lookup = Request::Lookup { dir: 2, name: name.to_vec() };
+        let Reply::Entry { attr, .. } = c.ask(lookup).await.unwrap() else { panic!("no entry") };
+        let read = Request::Read { ino: attr.ino, offset: 0, len: attr.size as u32 };
+        let Reply::Data { data, .. } = c.ask(read).await.unwrap() else { panic!("no data") };
+        data.to_vec()
+    })
+}
+
+#[test]
+fn contents_announced_for_their_place_and_then_in_part_are_journaled_as_a_whole() {
+    let base = made(incompat::INLINE_DATA);
+    let mut world = World::new(base.clone());
+    block_on(&mut world, |env, _| async move {
+        let o = OpenOptions { threshold: Some(64), ..options(Mode::Selective) };
+        let c = Client::of(env, o).await;
+        let f = c.make("f").await.unwrap();
+        c.write(f, 0, &[1; 100]).await.unwrap();
+        c.fsync(f, false).await.unwrap();
+        // It outgrows its inode: the old bytes go to the new block's place, the new ones to the
+        // journal.
+        c.write(f, 100, &[2; 60]).await.unwrap();
+        c.fsync(f, false).await.unwrap();
+    });
+    let bytes = found(durable(&world, &base), Mode::Selective, b"f");
+    assert_eq!(bytes, [vec![1; 100], vec![2; 60]].concat());
+}
