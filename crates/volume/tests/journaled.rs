@@ -124,3 +124,30 @@ fn contents_announced_for_their_place_and_then_in_part_are_journaled_as_a_whole(
     let bytes = found(durable(&world, &base), Mode::Selective, b"f");
     assert_eq!(bytes, [vec![1; 100], vec![2; 60]].concat());
 }
+
+#[test]
+fn a_checkpoint_in_the_background_that_fails_is_the_last_that_anybody_was_promised() {
+    let base = made(0);
+    let journal = volume::probe(&Made(base.clone())).unwrap().journal.unwrap();
+    let from = journal.byte_of(0).unwrap();
+    let mut world = World::new(base);
+    // The write of its superblock that begins it succeeds; the next is the first checkpoint's.
+    world.set_fault(Fault::Area { from, to: from + BS as u64, after: 1, once: true });
+    let done = block_on(&mut world, |env, _| async move {
+        let c = Client::of(env.clone(), options(Mode::Data)).await;
+        let f = c.make("f").await.unwrap();
+        for n in 0..400 {
+            let done = async {
+                c.write(f, n * BS as u64, &[1; 3 * BS]).await?;
+                c.fsync(f, false).await
+            };
+            if done.await.is_err() {
+                return n;
+            }
+            env.sleep(Nanos::from_millis(50)).await; // what began in the background ends
+        }
+        400
+    });
+    assert!(world.has_failed(), "the journal was never trimmed");
+    assert!(done > 10 && done < 400, "{done} were promised");
+}

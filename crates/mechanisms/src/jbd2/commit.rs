@@ -73,7 +73,8 @@ impl Jbd2 {
         let _ = self.cache.write(dirty).await;
     }
 
-    fn fail(&self, e: &IntegrityError) {
+    /// Nothing begins and nothing is committed from now on (J9).
+    pub(super) fn fail(&self, e: &IntegrityError) {
         if let IntegrityError::Disk(e) = e {
             self.cache.fail(e);
         } else {
