@@ -6,6 +6,7 @@
 use env::{Env, Nanos, Rope};
 use format::ext::features::incompat;
 use format::mkfs::{MkfsOptions, Profile};
+use sim::timing::{Access, Kind, Timing};
 use sim::{CrashImages, Fault, Image, World, block_on};
 use std::rc::Rc;
 use vfs::{Call, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
@@ -150,4 +151,47 @@ fn a_checkpoint_in_the_background_that_fails_is_the_last_that_anybody_was_promis
     });
     assert!(world.has_failed(), "the journal was never trimmed");
     assert!(done > 10 && done < 400, "{done} were promised");
+}
+
+/// A disk on which long writes take much longer than short ones, and than a flush.
+struct SlowWhenLong;
+
+impl Timing for SlowWhenLong {
+    fn ends_at(&mut self, now: Nanos, access: Access) -> Nanos {
+        let long = matches!(access.kind, Kind::Write { .. }) && access.len > 100_000;
+        Nanos(now.0 + if long { 10_000_000 } else { 100_000 })
+    }
+}
+
+#[test]
+fn contents_that_a_truncation_takes_away_from_sync_are_its_business_all_the_same() {
+    let base = made(0);
+    let mut world = World::new(base.clone());
+    world.set_timings(vec![Box::new(SlowWhenLong)]);
+    block_on(&mut world, |env, _| async move {
+        let c = Client::of(env.clone(), options(Mode::Writeback)).await;
+        let (large, f) = (c.make("large").await.unwrap(), c.make("f").await.unwrap());
+        c.write(large, 0, &[1; 2000 * BS]).await.unwrap();
+        c.write(f, 0, &[1; BS]).await.unwrap();
+        c.ask(Request::Quiesce).await.unwrap();
+        // The first caller's contents take longer than the second's commit. What the third cuts
+        // then is in the next transaction.
+        c.write(large, 0, &[2; 1000 * BS]).await.unwrap();
+        let (first, other) = (c.clone(), c.clone());
+        env.spawn("first", async move {
+            first.fsync(large, true).await.unwrap();
+        });
+        env.sleep(Nanos(100)).await;
+        c.write(f, 0, &[2; BS]).await.unwrap();
+        let clock = env.clone();
+        env.spawn("second and third", async move {
+            clock.sleep(Nanos(100)).await;
+            let small = other.make("small").await.unwrap();
+            other.fsync(small, false).await.unwrap();
+            other.cut(f).await.unwrap();
+        });
+        c.ask(Request::SyncAll).await.unwrap();
+    });
+    let bytes = found(durable(&world, &base), Mode::Writeback, b"f");
+    assert!(bytes.is_empty() || bytes == [2; BS], "neither is durable: {:?}", bytes.first());
 }

@@ -15,10 +15,12 @@ impl Jbd2 {
             Scope::Txn(ended) => self.wait_for(Tid::of(ended.0)).await,
             Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,
             Scope::All => {
-                let tid = self.state.borrow().running.tid;
                 let mut all = self.cache.dirty_all();
                 all.retain(|b| b.kind() == BufKind::Data && self.policy == Policy::Writeback);
                 self.cache.write(all).await?;
+                // Only now: what was freed meanwhile was not written, and what freed it may be in a
+                // transaction that was not running before.
+                let tid = self.state.borrow().running.tid;
                 self.wait_for(tid).await?;
                 Ok(self.cache.flush_device().await?)
             }
