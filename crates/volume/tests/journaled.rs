@@ -153,6 +153,36 @@ fn a_checkpoint_in_the_background_that_fails_is_the_last_that_anybody_was_promis
     assert!(done > 10 && done < 400, "{done} were promised");
 }
 
+#[test]
+fn contents_that_a_truncation_takes_away_from_fdatasync_are_its_business_all_the_same() {
+    for mode in [Mode::Ordered, Mode::Selective] {
+        let base = made(0);
+        let mut world = World::new(base.clone());
+        block_on(&mut world, move |env, _| async move {
+            let c = Client::of(env.clone(), options(mode)).await;
+            let f = c.make("f").await.unwrap();
+            c.write(f, 0, &[1; 4 * BS]).await.unwrap();
+            c.ask(Request::Quiesce).await.unwrap();
+            // The first block is on its way when the second caller comes, and the third cuts what
+            // he has not sent yet.
+            c.write(f, 0, &[2; BS]).await.unwrap();
+            let (first, third) = (c.clone(), c.clone());
+            env.spawn("first", async move { first.fsync(f, true).await.unwrap() });
+            env.sleep(Nanos(100)).await;
+            c.write(f, 2 * BS as u64, &[2; BS]).await.unwrap();
+            let clock = env.clone();
+            env.spawn("third", async move {
+                clock.sleep(Nanos(100)).await;
+                third.cut(f).await.unwrap();
+            });
+            c.fsync(f, true).await.unwrap();
+        });
+        let bytes = found(durable(&world, &base), mode, b"f");
+        let written = [vec![2; BS], vec![1; BS], vec![2; BS], vec![1; BS]].concat();
+        assert!(bytes.is_empty() || bytes == written, "{mode}: neither is durable");
+    }
+}
+
 /// A disk on which long writes take much longer than short ones, and than a flush.
 struct SlowWhenLong;
 

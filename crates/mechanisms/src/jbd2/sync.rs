@@ -67,6 +67,7 @@ impl Jbd2 {
         let flush = self.policy == Policy::Writeback || uncovered;
         if uncovered {
             self.cache.write(self.contents_of(files)).await?;
+            self.wait_for_cuts(files).await?;
         }
         if self.plant.is("fdatasync-overtakes-commit") {
             also = None;
@@ -80,6 +81,16 @@ impl Jbd2 {
             self.cache.flush_device().await?;
         }
         self.check()
+    }
+
+    /// Contents of the files were written back, but for those that somebody has cut meanwhile:
+    /// either they are durable or that they are gone, and that is in a transaction.
+    async fn wait_for_cuts(&self, files: &[FileScope]) -> Result<(), IntegrityError> {
+        let (running, committing) = self.concerned(files, true);
+        let Some(tid) = running.or(committing) else { return Ok(()) };
+        self.wait_for(tid).await?;
+        self.check_synced(files, true, tid);
+        Ok(())
     }
 
     /// Has the running transaction to be committed for these files anyway? Then their contents are
