@@ -123,6 +123,16 @@ mod tests {
                     assert!(why.contains(&format!("journal block {at},")), "{mode}: {why}");
                     assert!(why.contains("nothing was replayed"), "{why}");
                 }
+                // Its head too: who does not know it for one must not take it for the end.
+                for kind in [Kind::Descriptor, Kind::Commit] {
+                    let (at, _) = *all.iter().find(|h| h.1 == kind).unwrap();
+                    for byte in [0, 4, 8, 11] {
+                        let mut disks = c.disks.clone();
+                        change(&mut disks, at, byte, |b| b ^ 0x10);
+                        let why = recovered(&c, disks).expect_err("its head was damaged");
+                        assert!(why.contains(&format!("journal block {at},")), "{mode}: {why}");
+                    }
+                }
                 // A copy that a committed transaction lists.
                 let (at, _) = *all.iter().find(|h| h.1 == Kind::Descriptor).unwrap();
                 let mut disks = c.disks.clone();

@@ -9,13 +9,20 @@
 //!
 //! The first block that is not what comes next ends the journal: a crash in the middle of a
 //! transaction. But damage is no end. If a later block shows that the transaction was committed,
-//! replaying only what is before it would lose what was promised, so nothing is replayed.
+//! replaying only what is before it would lose what was promised, so nothing is replayed. Where the
+//! block is none of the transaction's at all, as behind the last one of every journal, that is
+//! looked for as far only as the next block of the journal's own could be, so that a long journal
+//! is not read to its end each time.
 
 use super::transaction::Tid;
 use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, OldSum, Piece, Shape, What};
 use format::jbd2::{incompat, unescape};
 use format::{BlockNo, FormatError};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+
+/// No descriptor has fewer bytes for a block that it lists.
+const TAG_BYTES_MIN: u32 = 8;
 
 /// A journal as recovery sees it.
 pub struct Reader<'a> {
@@ -86,6 +93,8 @@ struct Scan<'a, 'b> {
     below: BlockNo,
     /// Of the transaction that is being read, where commits have such sums.
     sum: Option<OldSum>,
+    /// When the last transaction was committed: what has an earlier time was there before.
+    time: (u64, u32),
 }
 
 /// Why a scan ended at a block.
@@ -118,7 +127,8 @@ impl Replay {
         let at = r.superblock.start;
         let below = BlockNo(u64::MAX);
         let tid = Tid::first(r.superblock.sequence);
-        let mut scan = Scan { r, shape, at, tid, scanned: 0, from, below, sum: None };
+        let (scanned, sum, time) = (0, None, (0, 0));
+        let mut scan = Scan { r, shape, at, tid, scanned, from, below, sum, time };
         while let Step::Committed(f) = scan.transaction()? {
             replay.take(f);
             replay.shrink(memory_max);
@@ -247,17 +257,17 @@ impl Scan<'_, '_> {
             match head.map(|h| h.kind) {
                 Some(Kind::Descriptor) => match self.descriptor(&block, tid, &mut bad) {
                     Ok(mut listed) => updates.append(&mut listed),
-                    Err(e) => return self.is_it_the_end(corrupt(&e.to_string(), self.place(at))),
+                    Err(e) => return self.is_damaged(&e, at),
                 },
                 Some(Kind::Revoke) => match self.shape.revoked(&block) {
                     Ok(mut list) => revoked.append(&mut list),
-                    Err(e) => return self.is_it_the_end(corrupt(&e.to_string(), self.place(at))),
+                    Err(e) => return self.is_damaged(&e, at),
                 },
                 Some(Kind::Commit) => {
-                    if self.shape.committed(&block).is_none() {
+                    let Some(time) = self.shape.committed(&block) else {
                         let e = corrupt("a commit with a wrong checksum", self.place(at));
-                        return self.is_it_the_end(e);
-                    }
+                        return self.is_it_the_end(e, self.ring());
+                    };
                     if self.sum.is_some_and(|s| !s.agrees(&block)) {
                         let what = "a commit whose checksum is not that of its blocks";
                         bad.get_or_insert_with(|| corrupt(what, self.place(at)));
@@ -265,10 +275,15 @@ impl Scan<'_, '_> {
                     if let Some(e) = bad {
                         return self.after_commit(e);
                     }
-                    self.tid = tid.next();
+                    (self.tid, self.time) = (tid.next(), time);
                     return Ok(Step::Committed(Found { updates, revoked }));
                 }
-                _ => return Ok(Step::End),
+                _ => {
+                    let e = corrupt("a block that is none of its", self.place(at));
+                    // So many blocks may lie between one with a head and the next.
+                    let gap = block.len() as u32 / TAG_BYTES_MIN;
+                    return self.is_it_the_end(e, gap);
+                }
             }
         }
     }
@@ -279,38 +294,60 @@ impl Scan<'_, '_> {
     fn after_commit(&mut self, e: FormatError) -> Result<Step, FormatError> {
         let overtakes = self.r.superblock.incompat & incompat::ASYNC_COMMIT != 0;
         let at_once = self.shape.packed || overtakes && self.sum.is_some();
-        if at_once && !self.is_committed(self.tid.next())? {
+        let next = self.tid.next();
+        if at_once && !self.has_commit(next..=next, self.ring()) {
             return Ok(Step::End);
         }
         Err(e)
     }
 
-    /// Something is not what it should be. If the transaction was never committed, a crash has
-    /// ended the journal here.
-    fn is_it_the_end(&mut self, e: FormatError) -> Result<Step, FormatError> {
-        let (tid, next) = (self.tid, self.tid.next());
-        let damaged = if self.shape.packed {
-            self.is_committed(next)?
-        } else {
-            self.is_committed(tid)? || self.is_committed(next)?
-        };
-        if damaged && self.shape.sums != format::jbd2::Sums::None { Err(e) } else { Ok(Step::End) }
+    /// A block of the transaction's own cannot be read.
+    fn is_damaged(&mut self, e: &FormatError, at: u32) -> Result<Step, FormatError> {
+        self.is_it_the_end(corrupt(&e.to_string(), self.place(at)), self.ring())
     }
 
-    /// Is there a commit of this transaction in what may be the rest of it and its successor?
-    fn is_committed(&self, tid: Tid) -> Result<bool, FormatError> {
-        let sb = &self.r.superblock;
-        let ring = sb.blocks - sb.first;
-        for n in 0..ring / 2 {
-            let at = sb.first + (self.at - sb.first + n) % ring;
-            let block = (self.r.read)(at)?;
-            let head = Head::decode(&block);
-            let is_it = head.is_some_and(|h| h.kind == Kind::Commit && h.tid == tid.on_disk());
-            if is_it && self.shape.committed(&block).is_some() {
-                return Ok(true);
+    /// Something is not what it should be. If the transaction was never committed, a crash has
+    /// ended the journal here. `gap`: see [`Scan::has_commit`].
+    fn is_it_the_end(&mut self, e: FormatError, gap: u32) -> Result<Step, FormatError> {
+        if self.shape.sums == format::jbd2::Sums::None {
+            return Ok(Step::End); // anything may look like a commit
+        }
+        // Where all is written at once, or commits may overtake, its own proves nothing.
+        let overtakes = self.r.superblock.incompat & incompat::ASYNC_COMMIT != 0;
+        let next = self.tid.next();
+        let first = if self.shape.packed || overtakes { next } else { self.tid };
+        if self.has_commit(first..=next, gap) { Err(e) } else { Ok(Step::End) }
+    }
+
+    /// Blocks that transactions can have.
+    fn ring(&self) -> u32 {
+        self.r.superblock.blocks - self.r.superblock.first
+    }
+
+    /// Is there a commit of one of these transactions in what may be the rest of this one and its
+    /// successor? That ends where no block with a head of theirs comes for more than `gap` blocks.
+    fn has_commit(&self, of: RangeInclusive<Tid>, gap: u32) -> bool {
+        let (first, ring) = (self.r.superblock.first, self.ring());
+        let mut quiet = 0;
+        for n in 0..ring {
+            // What cannot be read shows nothing: it may lie behind the end.
+            let block = (self.r.read)(first + (self.at - first + n) % ring).ok();
+            let head = block.as_deref().and_then(Head::decode);
+            let is_of = |tid: &Tid| head.is_some_and(|h| h.tid == tid.on_disk());
+            quiet = if [self.tid, self.tid.next()].iter().any(is_of) { 0 } else { quiet + 1 };
+            if quiet > gap {
+                return false;
+            }
+            let is_commit = head.is_some_and(|h| h.kind == Kind::Commit);
+            if !is_commit || ![*of.start(), *of.end()].iter().any(is_of) {
+                continue;
+            }
+            let time = block.as_deref().and_then(|b| self.shape.committed(b));
+            if time.is_some_and(|t| t >= self.time) {
+                return true;
             }
         }
-        Ok(false)
+        false
     }
 
     /// Reads what a descriptor lists.
