@@ -225,3 +225,35 @@ fn contents_that_a_truncation_takes_away_from_sync_are_its_business_all_the_same
     let bytes = found(durable(&world, &base), Mode::Writeback, b"f");
     assert!(bytes.is_empty() || bytes == [2; BS], "neither is durable: {:?}", bytes.first());
 }
+
+/// A file's contents are on their way; meanwhile it is cut, durably, and what is free is discarded.
+async fn trim_what_is_on_its_way(env: Env) -> Result<Reply, FsError> {
+    let c = Client::of(env.clone(), options(Mode::Ordered)).await;
+    let f = c.make("f").await.unwrap();
+    c.write(f, 0, &[1; 200 * BS]).await.unwrap();
+    c.fsync(f, false).await.unwrap();
+    c.write(f, 0, &[2; 200 * BS]).await.unwrap();
+    let first = c.clone();
+    env.spawn("first", async move { drop(first.fsync(f, true).await) });
+    env.sleep(Nanos(100)).await;
+    c.cut(f).await.unwrap();
+    c.fsync(f, false).await.unwrap();
+    c.ask(Request::Trim { from: 0, bytes: u64::MAX, min_bytes: 0 }).await
+}
+
+#[test]
+fn what_is_on_its_way_to_where_it_fails_is_not_discarded() {
+    let base = made(0);
+    let long = |w: &sim::Write| w.bytes.len() > 100_000 && w.bytes[0] == 2;
+    let mut at = None;
+    for with in [Ok(()), Err(FsError::ReadOnly)] {
+        let mut world = World::new(base.clone());
+        world.set_timings(vec![Box::new(SlowWhenLong)]);
+        if let Some(from) = at {
+            world.set_fault(Fault::Area { from, to: from + 1, after: 1, once: true });
+        }
+        let done = block_on(&mut world, |env, _| trim_what_is_on_its_way(env));
+        assert_eq!(done.map(drop), with);
+        at = world.trace.writes.iter().find(|w| long(w)).map(|w| w.at);
+    }
+}

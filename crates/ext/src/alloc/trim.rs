@@ -208,6 +208,7 @@ impl Ext {
     async fn discard(&self, e: Extent) -> Result<(), FsError> {
         let blocks = (e.start.0..e.start.0 + e.len).map(BlockNo);
         self.cache.await_idle(blocks.clone()).await;
+        self.writable()?; // a write that was under way has failed: memory may still have it
         for b in blocks.filter_map(|b| self.cache.get_cached(b)) {
             let idle = !b.is_writing() && !b.is_dirty();
             assert!(idle, "T3: {b:?} is discarded, and was to be written");
