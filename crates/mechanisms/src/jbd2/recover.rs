@@ -18,11 +18,13 @@ use super::transaction::Tid;
 use format::jbd2::{Head, JournalSuperblock, Kind, MULTIWRITE_HEAD, OldSum, Piece, Shape, What};
 use format::jbd2::{incompat, unescape};
 use format::{BlockNo, FormatError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 /// No descriptor has fewer bytes for a block that it lists.
 const TAG_BYTES_MIN: u32 = 8;
+/// Memory that a revocation counts as.
+const REVOKED_BYTES: usize = 64;
 
 /// A journal as recovery sees it.
 pub struct Reader<'a> {
@@ -57,14 +59,65 @@ fn cost(updates: &[Update]) -> usize {
     updates.iter().map(Update::cost).sum()
 }
 
-/// What a journal holds.
+/// Updates, by block: of each what is newest, in order.
 #[derive(Clone, Debug, Default)]
-pub struct Replay {
+struct Share {
     updates: BTreeMap<BlockNo, Vec<Update>>,
     /// Bytes of memory that they take.
     memory: usize,
     /// From this block on it was too much; None: everything is here.
     rest: Option<BlockNo>,
+}
+
+impl Share {
+    fn add(&mut self, block: BlockNo, update: Update) {
+        let list = self.updates.entry(block).or_default();
+        if update.is_complete() {
+            assert!(self.memory >= cost(list), "block {block} takes more memory than all");
+            self.memory -= cost(list);
+            list.clear();
+        }
+        self.memory += update.cost();
+        list.push(update);
+    }
+
+    fn remove(&mut self, block: BlockNo) -> Vec<Update> {
+        let gone = self.updates.remove(&block).unwrap_or_default();
+        self.memory -= cost(&gone);
+        gone
+    }
+
+    /// Leaves the last blocks to the next part if there is too much of them.
+    fn shrink(&mut self, memory_max: usize) {
+        if self.memory <= memory_max {
+            return;
+        }
+        // By half, so that this is not done again after the next transaction.
+        while self.memory > memory_max / 2 && self.updates.len() > 1 {
+            let Some((block, list)) = self.updates.pop_last() else { return };
+            assert!(self.memory >= cost(&list), "block {block} takes more memory than all");
+            self.memory -= cost(&list);
+            let further = self.rest.is_none_or(|rest| block < rest);
+            assert!(further, "block {block} was left to the next part, and came again");
+            self.rest = Some(block);
+        }
+    }
+
+    /// Leaves the blocks from this one on to the next part.
+    fn leave(&mut self, rest: BlockNo) {
+        let nearer = self.rest.is_none_or(|before| rest <= before);
+        assert!(nearer, "{rest} is left to the next part, and {:?} was", self.rest);
+        for list in self.updates.split_off(&rest).into_values() {
+            self.memory -= cost(&list);
+        }
+        self.rest = Some(rest);
+    }
+}
+
+/// What a journal holds.
+#[derive(Clone, Debug, Default)]
+pub struct Replay {
+    share: Share,
     /// Transactions found.
     pub transactions: u64,
     /// Journal blocks read.
@@ -75,9 +128,33 @@ pub struct Replay {
     pub next_tid: u32,
 }
 
+/// A transaction: its updates, and what older ones are not to be replayed of.
+#[derive(Default)]
 struct Found {
-    updates: Vec<(BlockNo, Update)>,
-    revoked: Vec<BlockNo>,
+    share: Share,
+    revoked: BTreeSet<BlockNo>,
+}
+
+impl Found {
+    /// There is more of it. Leaves the last blocks to the next part if there is too much of them.
+    fn add(&mut self, updates: Vec<(BlockNo, Update)>, revoked: Vec<BlockNo>, memory_max: usize) {
+        let rest = self.share.rest;
+        let is_here = |b: &BlockNo| rest.is_none_or(|rest| *b < rest);
+        for (block, update) in updates.into_iter().filter(|(b, _)| is_here(b)) {
+            self.share.add(block, update);
+        }
+        self.share.shrink(memory_max);
+        self.revoked.extend(revoked.into_iter().filter(is_here));
+        let most = memory_max / REVOKED_BYTES;
+        if self.revoked.len() > most.max(1) {
+            let middle = self.revoked.iter().nth(self.revoked.len() / 2).copied();
+            let rest = middle.into_iter().chain(self.share.rest).min();
+            rest.into_iter().for_each(|rest| self.share.leave(rest));
+        }
+        if let Some(rest) = self.share.rest {
+            drop(self.revoked.split_off(&rest));
+        }
+    }
 }
 
 /// One copy in the journal that a descriptor lists, as the scan goes along.
@@ -91,6 +168,8 @@ struct Scan<'a, 'b> {
     /// The blocks whose updates are kept: from the first on, below the second.
     from: BlockNo,
     below: BlockNo,
+    /// Bytes of memory that one transaction may take.
+    memory_max: usize,
     /// Of the transaction that is being read, where commits have such sums.
     sum: Option<OldSum>,
     /// When the last transaction was committed: what has an earlier time was there before.
@@ -113,7 +192,7 @@ impl Replay {
 
     /// The same of the blocks from `from` on, as many as `memory_max` bytes are enough for, but at
     /// least one; [`Replay::rest`] tells where the others begin. What one transaction has of them
-    /// comes on top.
+    /// comes on top, as much again at most.
     pub fn load_part(
         r: &Reader<'_>,
         from: BlockNo,
@@ -128,20 +207,20 @@ impl Replay {
         let below = BlockNo(u64::MAX);
         let tid = Tid::first(r.superblock.sequence);
         let (scanned, sum, time) = (0, None, (0, 0));
-        let mut scan = Scan { r, shape, at, tid, scanned, from, below, sum, time };
+        let mut scan = Scan { r, shape, at, tid, scanned, from, below, memory_max, sum, time };
         while let Step::Committed(f) = scan.transaction()? {
             replay.take(f);
-            replay.shrink(memory_max);
-            scan.below = replay.rest.unwrap_or(below);
+            replay.share.shrink(memory_max);
+            scan.below = replay.share.rest.unwrap_or(below);
             if scan.scanned > u64::from(r.superblock.blocks) {
                 return Err(corrupt("it has no end", "the journal"));
             }
         }
-        let memory: usize = replay.updates.values().map(|list| cost(list)).sum();
-        assert_eq!(replay.memory, memory, "updates take as much memory as was counted");
-        let inside = |b: &BlockNo| *b >= from && replay.rest.is_none_or(|rest| *b < rest);
-        let ends =
-            replay.updates.first_key_value().into_iter().chain(replay.updates.last_key_value());
+        let Share { updates, memory, rest } = &replay.share;
+        let all: usize = updates.values().map(|list| cost(list)).sum();
+        assert_eq!(*memory, all, "updates take as much memory as was counted");
+        let inside = |b: &BlockNo| *b >= from && rest.is_none_or(|rest| *b < rest);
+        let ends = updates.first_key_value().into_iter().chain(updates.last_key_value());
         assert!(ends.map(|(b, _)| b).all(inside), "a part from {from} on has blocks of another");
         replay.blocks_scanned = scan.scanned;
         // The number of a transaction that was begun and not committed is never used again.
@@ -152,58 +231,34 @@ impl Replay {
     /// Adds a transaction: of each block what is newest, and nothing of those it revokes.
     fn take(&mut self, f: Found) {
         self.transactions += 1;
-        for (block, update) in f.updates {
-            let list = self.updates.entry(block).or_default();
-            if update.is_complete() {
-                assert!(self.memory >= cost(list), "block {block} takes more memory than all");
-                self.memory -= cost(list);
-                list.clear();
-            }
-            self.memory += update.cost();
-            list.push(update);
+        f.share.rest.into_iter().for_each(|rest| self.share.leave(rest));
+        for (block, list) in f.share.updates {
+            list.into_iter().for_each(|update| self.share.add(block, update));
         }
         for block in f.revoked {
-            let gone = self.updates.remove(&block).unwrap_or_default();
-            self.revoked += gone.len() as u64;
-            self.memory -= cost(&gone);
-        }
-    }
-
-    /// Leaves the last blocks to the next part if there is too much of them.
-    fn shrink(&mut self, memory_max: usize) {
-        if self.memory <= memory_max {
-            return;
-        }
-        // By half, so that this is not done again after the next transaction.
-        while self.memory > memory_max / 2 && self.updates.len() > 1 {
-            let Some((block, list)) = self.updates.pop_last() else { return };
-            assert!(self.memory >= cost(&list), "block {block} takes more memory than all");
-            self.memory -= cost(&list);
-            let further = self.rest.is_none_or(|rest| block < rest);
-            assert!(further, "block {block} was left to the next part, and came again");
-            self.rest = Some(block);
+            self.revoked += self.share.remove(block).len() as u64;
         }
     }
 
     /// Where the next part begins; None: everything is here.
     pub fn rest(&self) -> Option<BlockNo> {
-        self.rest
+        self.share.rest
     }
 
     /// The blocks that it changes, in order.
     pub fn blocks(&self) -> impl Iterator<Item = BlockNo> + '_ {
-        self.updates.keys().copied()
+        self.share.updates.keys().copied()
     }
 
     /// Does what is in place of the block matter? If not, it need not be read.
     pub fn needs_current(&self, block: BlockNo) -> bool {
-        let first = self.updates.get(&block).and_then(|u| u.first());
+        let first = self.share.updates.get(&block).and_then(|u| u.first());
         !first.is_some_and(Update::is_complete)
     }
 
     /// Makes of `bytes`, as they are in place, what they are to be.
     pub fn apply(&self, block: BlockNo, bytes: &mut [u8]) {
-        for u in self.updates.get(&block).into_iter().flatten() {
+        for u in self.share.updates.get(&block).into_iter().flatten() {
             match u {
                 Update::Whole(all) => bytes.copy_from_slice(all),
                 Update::Part { offset, bytes: part, fresh } => {
@@ -243,7 +298,7 @@ impl Scan<'_, '_> {
     /// Reads one transaction.
     fn transaction(&mut self) -> Result<Step, FormatError> {
         let tid = self.tid;
-        let (mut updates, mut revoked) = (Vec::new(), Vec::new());
+        let mut found = Found::default();
         let mut bad: Option<FormatError> = None;
         let begin = self.scanned;
         self.sum = self.r.superblock.old_sums.then(OldSum::default);
@@ -256,11 +311,14 @@ impl Scan<'_, '_> {
             let head = Head::decode(&block).filter(|h| h.tid == tid.on_disk());
             match head.map(|h| h.kind) {
                 Some(Kind::Descriptor) => match self.descriptor(&block, tid, &mut bad) {
-                    Ok(mut listed) => updates.append(&mut listed),
+                    Ok(listed) => found.add(listed, Vec::new(), self.memory_max),
                     Err(e) => return self.is_damaged(&e, at),
                 },
                 Some(Kind::Revoke) => match self.shape.revoked(&block) {
-                    Ok(mut list) => revoked.append(&mut list),
+                    Ok(mut list) => {
+                        list.retain(|b| self.keeps(*b));
+                        found.add(Vec::new(), list, self.memory_max);
+                    }
                     Err(e) => return self.is_damaged(&e, at),
                 },
                 Some(Kind::Commit) => {
@@ -276,7 +334,7 @@ impl Scan<'_, '_> {
                         return self.after_commit(e);
                     }
                     (self.tid, self.time) = (tid.next(), time);
-                    return Ok(Step::Committed(Found { updates, revoked }));
+                    return Ok(Step::Committed(found));
                 }
                 _ => {
                     let e = corrupt("a block that is none of its", self.place(at));
