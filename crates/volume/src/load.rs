@@ -14,6 +14,7 @@ use crate::scrub::Scrubber;
 use crate::state;
 use crate::trimmer::Trimmer;
 use cache::{Cache, CacheOptions};
+use check::ReadBlocks;
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
 use format::ext::features::compat;
@@ -146,7 +147,7 @@ async fn lay_newer(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Result<
         let j = p.journal.as_ref().ok_or("its journal is gone")?;
         let outside = if j.outside { place.ground.log_reader().await.map_err(text)? } else { None };
         let inside = place.reader().await.map_err(text)?;
-        let blocks = p.superblock.blocks();
+        let blocks = inside.size_bytes() / p.superblock.block_bytes() as u64;
         let held = j.load(outside.as_ref().unwrap_or(&inside), blocks).map_err(text)?;
         Newer::Journal(Box::new(held))
     };

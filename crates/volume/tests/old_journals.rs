@@ -267,3 +267,18 @@ fn blocks_that_their_commit_does_not_sum_are_not_replayed() {
     assert_eq!(disk.places(), [0x11; 10]);
     assert_eq!(disk.e2fsck("-fn", "overtaken").0, 0);
 }
+
+/// As Linux leaves it that was enlarging the volume: what is new lies behind the end of the volume
+/// as its superblock in place counts it.
+#[test]
+fn copies_of_blocks_behind_the_volumes_end_are_replayed_if_the_disk_has_them() {
+    let plain = Made { compat: 0, sums: false, ..SUMMED };
+    let mut disk = made(plain);
+    let (inside, end) = (disk.0.len(), disk.0.len() / BS);
+    put(disk.journal(1), 12, end as u32); // the first that the first descriptor lists
+    let why = disk.clone().recover().unwrap_err().to_string();
+    assert!(why.contains("which the volume does not have"), "{why}");
+    disk.0.resize(inside + BS, 0);
+    assert_eq!(disk.recover().unwrap().transactions, 2);
+    assert_eq!(disk.0[inside..], [0x11; BS]);
+}

@@ -5,6 +5,7 @@
 use crate::journal::Journal;
 use crate::place::Place;
 use crate::{OpenOptions, Recovered, VolumeError};
+use check::ReadBlocks;
 use env::{Block, Disk, DiskError, Durability};
 use format::BlockNo;
 use format::ext::features::incompat;
@@ -26,8 +27,10 @@ async fn part(
 ) -> Result<JournalReplay, VolumeError> {
     let outside = if journal.outside { at.ground.log_reader().await? } else { None };
     let inside = at.reader().await?;
-    let from = (from, PART_BYTES);
-    journal.load_part(outside.as_ref().unwrap_or(&inside), sb.blocks(), from)
+    // Not as many as the volume has by its superblock: one that Linux was enlarging may have blocks
+    // in the journal that only the superblock in there counts.
+    let blocks = inside.size_bytes() / sb.block_bytes() as u64;
+    journal.load_part(outside.as_ref().unwrap_or(&inside), blocks, (from, PART_BYTES))
 }
 
 /// The first part of what it holds, all of which was read and is whole. Errors: damage in it.
