@@ -144,6 +144,8 @@ impl Found {
             self.share.add(block, update);
         }
         self.share.shrink(memory_max);
+        let bounded = self.share.memory <= memory_max || self.share.updates.len() == 1;
+        assert!(bounded, "a transaction takes {} bytes of {memory_max}", self.share.memory);
         self.revoked.extend(revoked.into_iter().filter(is_here));
         let most = memory_max / REVOKED_BYTES;
         if self.revoked.len() > most.max(1) {
