@@ -18,12 +18,7 @@ pub(crate) fn encode(
     policy: CachePolicy,
     out: &mut [u8],
 ) -> Result<usize, i32> {
-    let reply = match answer.result {
-        Err(FsError::Exists) if shape == (Shape::Created { exclusive: false }) => {
-            return Err(ESTALE); // it looks the name up again, and opens what it finds
-        }
-        result => result.map_err(FsError::errno)?,
-    };
+    let reply = answer.result.map_err(|e| errno(shape, e))?;
     let mut w = Writer::new(out);
     match (shape, reply) {
         (Shape::Empty, _) => (),
@@ -90,6 +85,14 @@ pub(crate) fn encode(
         _ => return Err(EIO),
     }
     Ok(w.len)
+}
+
+fn errno(shape: Shape, e: FsError) -> i32 {
+    match (shape, e) {
+        // The kernel looks the name up again, and opens what it finds.
+        (Shape::Created { exclusive: false }, FsError::Exists) => ESTALE,
+        (_, e) => e.errno(),
+    }
 }
 
 fn label(w: &mut Writer<'_>, text: &[u8]) {
