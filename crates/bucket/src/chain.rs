@@ -286,15 +286,16 @@ impl Chain {
         Ok(())
     }
 
-    /// The newest checkpoint: one of the newest objects, as many as may be under way, is it or
-    /// names it (I3, I6).
+    /// The newest checkpoint: one of the newest objects is it or names it (I3, I6). An object names
+    /// the one that was acknowledged when it was sealed, and as many as may be under way may have
+    /// been sealed before it is put.
     async fn begin(
         bucket: &Rc<dyn Bucket>,
         shape: &Shape,
         (listed, plant): (BTreeSet<Serial>, Option<&'static str>),
     ) -> Result<Chain, Trouble> {
         let newest: Vec<Serial> =
-            listed.iter().rev().take(shape.window as usize + 1).copied().collect();
+            listed.iter().rev().take(2 * shape.window as usize + 1).copied().collect();
         let mut checkpoint = Serial::NONE;
         for found in heads_of(bucket, shape, &newest).await {
             let head = match found {

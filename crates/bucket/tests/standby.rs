@@ -62,7 +62,7 @@ fn followed_and_taken_over(plant: Option<&'static str>) -> Result<(), String> {
             *into.borrow_mut() = Some((store, world.now()));
         });
         env.sleep(Nanos::from_millis(500)).await;
-        for n in 0..200_u64 {
+        for n in 0..120_u64 {
             let block = vec![Block::copy_of(&[n as u8 + 1; 4096])];
             writer.write(n * 4096, block, Durability::Fua).await.map_err(|e| e.to_string())?;
             if n == 90 {
@@ -80,19 +80,19 @@ fn followed_and_taken_over(plant: Option<&'static str>) -> Result<(), String> {
         let [_, gets, lists, _] = store.stats().requests;
         // When it began, behind its fence, and for garbage: listing may take longer than the rest.
         assert!(plant.is_some() || lists <= 3, "{lists} listings");
-        for n in 0..200_u64 {
+        for n in 0..120_u64 {
             let read = store.read(n * 4096, vec![Block::zeroed(4096)]).await;
             assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
         }
         assert_eq!(store.stats().requests[1], gets, "nothing is asked of the bucket");
-        // More than a window of objects: none of the newest is the writer's before.
-        for n in 0..40_u64 {
+        // More than two windows of objects: none of the newest is the writer's before.
+        for n in 0..80_u64 {
             let block = vec![Block::copy_of(&[n as u8 + 1; 4096])];
             store.write(n * 4096, block, Durability::Fua).await.map_err(|e| e.to_string())?;
         }
         let third: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
         let third = open(&env, third, TakeOver::Insist).await?;
-        for n in 0..200_u64 {
+        for n in 0..120_u64 {
             let read = third.read(n * 4096, vec![Block::zeroed(4096)]).await;
             assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], n as u8 + 1);
         }

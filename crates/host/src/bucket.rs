@@ -8,7 +8,7 @@ use crate::profile;
 use bytes::Bytes;
 use env::{BucketError, BucketErrorKind, DiskError, IoDone, IoOp, IoRequest, ObjectDone, ObjectOp};
 use env::{DiskErrorKind, ReadNow};
-use futures_util::{StreamExt, TryStreamExt};
+use futures_util::StreamExt;
 use object_store::aws::AmazonS3Builder;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path as ObjectPath;
@@ -21,8 +21,11 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// How long one request to a server may take before it counts as failed.
+/// How long a server may say nothing before a request counts as failed, …
 const REQUEST_MAX: Duration = Duration::from_secs(10);
+/// … where it was sent an object, after the time that this takes at so many bytes a second: several
+/// share a line, and sent again they would be no quicker.
+const SENT_LEAST: u64 = 100_000;
 
 static ENDPOINT: OnceLock<String> = OnceLock::new();
 static KEPT: OnceLock<Kept> = OnceLock::new();
@@ -144,6 +147,8 @@ pub(crate) struct HostBucket {
     /// For names that begin with a `/`: whole ones, of other volumes.
     whole: Arc<dyn ObjectStore>,
     prefix: String,
+    /// It is on a server, which may say nothing any more.
+    is_remote: bool,
     runtime: Handle,
     /// The folder, as long as nothing was written to it from here.
     untouched: Arc<Mutex<Option<PathBuf>>>,
@@ -169,8 +174,8 @@ impl HostBucket {
             Url::Folder(dir) => Some(dir.clone()),
             Url::S3 { .. } => None,
         };
-        let untouched = Arc::new(Mutex::new(folder));
-        Ok(HostBucket { store, whole, prefix, runtime: runtime()?, untouched })
+        let (is_remote, untouched) = (folder.is_none(), Arc::new(Mutex::new(folder)));
+        Ok(HostBucket { store, whole, prefix, is_remote, runtime: runtime()?, untouched })
     }
 
     /// Begins a request; `then` is called with its end, on the buckets' thread.
@@ -237,18 +242,24 @@ impl HostBucket {
         match op {
             ObjectOp::PutAbsent(name, bytes) => {
                 let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
-                store.put_opts(&at(name), payload(bytes), options).await?;
-                Ok(ObjectDone::Done)
+                let at = at(name);
+                let put = store.put_opts(&at, payload(bytes), options);
+                self.within(time_to_send(bytes), put).await?.map(|_| ObjectDone::Done)
             }
             ObjectOp::Put(name, bytes) => {
-                store.put(&at(name), payload(bytes)).await?;
-                Ok(ObjectDone::Done)
+                let at = at(name);
+                let put = store.put(&at, payload(bytes));
+                self.within(time_to_send(bytes), put).await?.map(|_| ObjectDone::Done)
             }
             ObjectOp::Get(name, range) => {
                 let range = range.map(|(from, len)| GetRange::Bounded(from..from + len));
                 let options = GetOptions { range, ..GetOptions::default() };
-                let got = store.get_opts(&at(name), options).await?;
-                Ok(ObjectDone::Bytes(got.bytes().await?.to_vec()))
+                let got = self.within(REQUEST_MAX, store.get_opts(&at(name), options)).await??;
+                let (mut stream, mut all) = (got.into_stream(), Vec::new());
+                while let Some(part) = self.within(REQUEST_MAX, stream.next()).await? {
+                    all.extend_from_slice(&part?);
+                }
+                Ok(ObjectDone::Bytes(all))
             }
             ObjectOp::GetKept { name, range, of, anew } => {
                 self.get_kept(name, *range, (of, *anew)).await
@@ -257,7 +268,7 @@ impl HostBucket {
             ObjectOp::Delete(names) => {
                 let all = names.iter().map(|name| Ok(at(name))).collect::<Vec<_>>();
                 let mut deleted = store.delete_stream(futures_util::stream::iter(all).boxed());
-                while let Some(one) = deleted.next().await {
+                while let Some(one) = self.within(REQUEST_MAX, deleted.next()).await? {
                     match one {
                         Ok(_) | Err(Error::NotFound { .. }) => (),
                         Err(e) => return Err(e),
@@ -266,6 +277,16 @@ impl HostBucket {
                 Ok(ObjectDone::Done)
             }
         }
+    }
+
+    /// What the server answers, if it does within this time.
+    async fn within<T>(&self, most: Duration, what: impl Future<Output = T>) -> Result<T, Error> {
+        if !self.is_remote {
+            return Ok(what.await); // a folder's disk answers some time
+        }
+        let text = || format!("no answer within {} s", most.as_secs());
+        let answered = tokio::time::timeout(most, what).await;
+        answered.map_err(|_| Error::Generic { store: "bucket", source: text().into() })
     }
 
     /// From the cache on a disk, if all of it is there; else whole slots are read, and kept.
@@ -307,16 +328,19 @@ impl HostBucket {
         };
         let folder = format!("{before}{}", prefix.rsplit_once('/').map_or("", |p| p.0));
         let folder = ObjectPath::from(folder.trim_matches('/'));
-        let listed = if after.is_empty() {
+        let mut listed = if after.is_empty() {
             store.list(Some(&folder))
         } else {
             let after = ObjectPath::from(format!("{before}{after}").trim_start_matches('/'));
             store.list_with_offset(Some(&folder), &after)
         };
-        let found = match listed.try_collect::<Vec<_>>().await {
-            Err(Error::NotFound { .. }) => Vec::new(), // a folder is made with its first file
-            found => found?,
-        };
+        let mut found = Vec::new();
+        while let Some(one) = self.within(REQUEST_MAX, listed.next()).await? {
+            match one {
+                Err(Error::NotFound { .. }) => break, // a folder is made with its first file
+                one => found.push(one?),
+            }
+        }
         let own = |m: object_store::ObjectMeta| {
             let name = format!("{cut}{}", m.location.as_ref().strip_prefix(before)?);
             (name.starts_with(prefix) && name.as_str() > after).then_some(name)
@@ -325,6 +349,11 @@ impl HostBucket {
         names.sort_unstable();
         Ok(ObjectDone::Names(names))
     }
+}
+
+/// How long an object may be on its way to a server, and its answer.
+fn time_to_send(bytes: &[u8]) -> Duration {
+    REQUEST_MAX + Duration::from_millis(bytes.len() as u64 * 1000 / SENT_LEAST)
 }
 
 /// A disk's request where there is no disk.
@@ -362,7 +391,8 @@ fn s3(bucket: &str) -> Result<Arc<dyn ObjectStore>, String> {
     builder = region.into_iter().fold(builder, AmazonS3Builder::with_region);
     let named = set("AWS_ENDPOINT_URL").or_else(|| set("AWS_ENDPOINT"));
     let endpoint = ENDPOINT.get().cloned().or(named).or(profile.endpoint);
-    let mut client = ClientOptions::new().with_timeout(REQUEST_MAX);
+    // How long a request may take depends on its length: see `HostBucket::within`.
+    let mut client = ClientOptions::new().with_timeout_disabled();
     if let Some(url) = endpoint {
         client = client.with_allow_http(url.starts_with("http://"));
         builder = builder.with_endpoint(url.trim_end_matches('/'));
