@@ -196,20 +196,15 @@ impl Inner {
         out: &mut Vec<Survivor>,
     ) -> Result<(), DiskError> {
         let (start, blocks) = (self.geometry.start(segment), self.geometry.segment_blocks);
-        self.state.borrow_mut().usage.reading(segment, true);
-        let raw = self.read_blocks(start, u64::from(blocks)).await;
-        self.state.borrow_mut().usage.reading(segment, false);
-        let raw = raw?;
+        // What is on its way to the disk the disk may read as it was.
+        let read = self.read_places(start, u64::from(blocks)).await?;
         self.note_read(u64::from(blocks));
-        let part = |i: u64| {
-            let at = i as usize * BLOCK_BYTES;
-            &raw.bytes()[at..at + BLOCK_BYTES]
-        };
+        let raw: Vec<u8> = read.iter().flat_map(|b| b.bytes()).copied().collect();
         let amended = self.amended(segment).await?;
         let last = self.geometry.heads - 1;
         let plugged = amended.iter().map(|a| (a.v, a.stamp, start.plus(u64::from(a.slot)), last));
         let mut named: Vec<(Virt, u64, Place, u8)> = plugged.collect();
-        summaries(raw.bytes(), start).iter().for_each(|s| named.extend(put_by(s)));
+        summaries(&raw, start).iter().for_each(|s| named.extend(put_by(s)));
         let (mut seen, newest) = (IdSet::default(), self.state.borrow().stamp);
         for (v, stamp, from, head) in named {
             // Nothing has summed up what summaries say here: no block is of days to come.
@@ -217,7 +212,7 @@ impl Inner {
             if let Some(v) = self.whose(v, from).await?
                 && seen.insert(from.0)
             {
-                let block = Block::copy_of(part(from.0 - start.0));
+                let block = read[(from.0 - start.0) as usize].clone();
                 out.push(Survivor { v, stamp, from, head, block });
             }
         }
