@@ -194,7 +194,7 @@ impl Replay {
 
     /// The same of the blocks from `from` on, as many as `memory_max` bytes are enough for, but at
     /// least one; [`Replay::rest`] tells where the others begin. What one transaction has of them
-    /// comes on top, as much again at most.
+    /// comes on top, as much again at most (but for many parts of one block).
     pub fn load_part(
         r: &Reader<'_>,
         from: BlockNo,
@@ -402,8 +402,10 @@ impl Scan<'_, '_> {
             if !is_commit || ![*of.start(), *of.end()].iter().any(is_of) {
                 continue;
             }
+            // Where a head of this transaction's was right, the number is enough. Else these may be
+            // blocks of an older file system, which the time tells.
             let time = block.as_deref().and_then(|b| self.shape.committed(b));
-            if time.is_some_and(|t| t >= self.time) {
+            if time.is_some_and(|t| t >= self.time || gap >= ring) {
                 return true;
             }
         }
