@@ -73,7 +73,9 @@ impl Scrubbed for Ext {
 
     fn is_own(&self, ino: Ino) -> bool {
         let sb = self.sb.borrow();
-        let is_orphan_file = sb.has_compat(compat::ORPHAN_FILE) && sb.orphan_file() == ino.0;
+        let is_orphan_file = sb.has_compat(compat::ORPHAN_FILE)
+            && sb.orphan_file() == ino.0
+            && ino.0 >= self.geo.first_ino;
         is_orphan_file || ino != ROOT_INO && ino.0 < self.geo.first_ino
     }
 

@@ -1,4 +1,5 @@
-//! What an ext4 volume promises of a file's length and its room, and that it is so.
+//! What an ext4 volume promises of a file's length and its room, and that it is so. What a crash
+//! leaves of it is the lab's.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;

@@ -295,6 +295,21 @@ fn whoever_changes_a_file_takes_its_capabilities_away() {
         let has = t.bench.ask(Request::GetXattr { ino, name: name() }).is_ok();
         assert_eq!(has, stays, "{n}: after procedure {procedure} by {}", who.0);
     }
+    // Only if the file is still what the caller takes it for.
+    let (ino, file) = t.numbered(MakeKind::File { exclusive: None }, (0o755, 1000, 1000));
+    let name = || b"security.capability".to_vec();
+    let (value, mode) = (vec![1; 20], vfs::XattrMode::Either);
+    let set = Request::SetXattr { ino, name: name(), value, mode, kill_sgid: false };
+    t.bench.ask(set).unwrap();
+    let told = t.ask(ROOT, 1, &opaque(&file));
+    let ctime = [word(&told, 26).unwrap(), word(&told, 27).unwrap()];
+    for (late, answer) in [(1, 10002), (0, 0)] {
+        let guard = words(&[1, ctime[0] + late, ctime[1]]);
+        let reply = t.ask(ANNA, 2, &[opaque(&file), cut.xdr(), guard].concat());
+        assert_eq!(word(&reply, 6), Some(answer), "a guard {late} s late");
+        let has = t.bench.ask(Request::GetXattr { ino, name: name() }).is_ok();
+        assert_eq!(has, answer != 0);
+    }
 }
 
 #[test]

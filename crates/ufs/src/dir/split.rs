@@ -58,25 +58,25 @@ fn check_border(split: &Split, tail: usize, hash: &NameHash) {
     assert!(below && above, "U8: a name on the wrong side of the border {border:#x}");
 }
 
-/// Where a name has room in its leaf.
-enum Room {
-    /// In the slack of the entry there.
-    Slack(usize),
+/// Where in its leaf a name has slack, or gets it.
+enum Slack {
+    /// In the entry there.
+    There(usize),
     /// In the leaf, laid out anew.
     Packed(Vec<u8>),
     /// In one of two.
     Split(Split),
 }
 
-/// Finds or makes room for a name among the entries of its leaf.
-fn room_in(
+/// Finds or makes slack for a name among the entries of its leaf.
+fn slack_in(
     part: &[u8],
     name: &[u8],
     way: &Way,
     (bytes, tail): (usize, usize),
-) -> Result<Room, Lost> {
+) -> Result<Slack, Lost> {
     if let Some(at) = dirent::find_slack(part, name.len())? {
-        return Ok(Room::Slack(at));
+        return Ok(Slack::There(at));
     }
     let mut names = dirleaf::names(part, &way.hash)?;
     // Laid out anew only if that gives more than this room.
@@ -86,7 +86,7 @@ fn room_in(
         names.push(Name { hash: way.target, ino: Ino(1), kind: 0, name });
         if let (Some(packed), Some(_)) = (packed, dirleaf::pack(&names, bytes, tail)) {
             check_kept(&[&packed], tail, names.len() - 1);
-            return Ok(Room::Packed(packed));
+            return Ok(Slack::Packed(packed));
         }
         names.pop();
     }
@@ -94,7 +94,7 @@ fn room_in(
     let split = split.ok_or_else(|| bad("a leaf that cannot be split", way.leaf))?;
     check_kept(&[&split.lower, &split.upper], tail, names.len());
     check_border(&split, tail, &way.hash);
-    Ok(Room::Split(split))
+    Ok(Slack::Split(split))
 }
 
 impl<S: Store> Ufs<S> {
@@ -143,17 +143,17 @@ impl<S: Store> Ufs<S> {
         let (bytes, tail) = (self.store.limits().block_bytes, self.store.limits().dir_tail);
         let way = self.way(dir, |h| h.of(name)).await?;
         let leaf = self.leaf(dir, way.leaf).await?;
-        let room = room_in(entries_part(&leaf.bytes(), tail), name, &way, (bytes, tail))?;
-        let split = match room {
-            Room::Slack(at) => {
+        let slack = slack_in(entries_part(&leaf.bytes(), tail), name, &way, (bytes, tail))?;
+        let split = match slack {
+            Slack::There(at) => {
                 dir.note_slack(name, u64::from(way.leaf) * bytes as u64 + at as u64);
                 return Ok(None);
             }
-            Room::Packed(packed) => {
+            Slack::Packed(packed) => {
                 let first = (leaf, packed);
                 return Ok(Some(Reshape { new: vec![], first, nodes: vec![], is_first: false }));
             }
-            Room::Split(split) => split,
+            Slack::Split(split) => split,
         };
         let end = (dir.size() / bytes as u64) as u32;
         let pointer = Pointer { hash: split.hash, block: end };

@@ -17,8 +17,13 @@ impl<S: Store> Ufs<S> {
     pub(super) async fn setattr(&self, ctx: &mut Ctx, ino: u32, set: &SetAttr) -> Done {
         let inode = self.inode(ino).await?;
         if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
-            self.permit_setattr(ctx, &inode, &self.attr(&inode.h), set).await?;
+            let attr = self.attr(&inode.h);
+            if set.guard.is_some_and(|g| g != attr.ctime) {
+                return Err(FsError::NotSync);
+            }
+            self.permit_setattr(ctx, &inode, &attr, set).await?;
             self.store.writable()?;
+            set.size.map_or(Ok(()), |size| self.check_size(&inode, size))?;
             self.drop_capability(ctx, &inode).await?;
         }
         let locks = self.lock(&[&inode]).await?;

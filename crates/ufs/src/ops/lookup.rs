@@ -7,7 +7,7 @@ use crate::inode::Inode;
 use crate::store::Store;
 use format::Ino;
 use std::rc::Rc;
-use vfs::access::{WRITE, granted};
+use vfs::access::{EXECUTE, WRITE, allows, granted};
 use vfs::{FsError, NAME_BYTES_MAX, Reply};
 
 impl<S: Store> Ufs<S> {
@@ -95,8 +95,9 @@ impl<S: Store> Ufs<S> {
             return Ok(Reply::Access(mask));
         }
         let acl = self.access_list(&inode).await?;
-        let mut have = granted(&self.attr(&inode.h), &acl, &ctx.cred);
-        if inode.is_dir() && have & 3 == 3 {
+        let attr = self.attr(&inode.h);
+        let mut have = granted(&attr, &acl, &ctx.cred);
+        if inode.is_dir() && allows(&attr, &acl, &ctx.cred, WRITE | EXECUTE) {
             have |= 8; // names may be deleted in it
         }
         if self.store.writable().is_err() {

@@ -10,6 +10,7 @@ use format::ext::acl;
 use format::ext::inode::{InodeMut, Which};
 use format::ext::xattr::{Attribute, join_name, split_name};
 use integrity::Change;
+use std::rc::Rc;
 use vfs::access::{READ, WRITE};
 use vfs::{FsError, Reply, XattrMode};
 
@@ -134,7 +135,11 @@ impl<S: Store> Ufs<S> {
     /// Before a file's contents or its owner change: the capabilities go that it was given as what
     /// it was. (A kernel does that by itself before it asks over FUSE.) The caller may make the
     /// change, and has no lock.
-    pub(super) async fn drop_capability(&self, ctx: &Ctx, inode: &Inode) -> Result<(), FsError> {
+    pub(super) async fn drop_capability(
+        &self,
+        ctx: &Ctx,
+        inode: &Rc<Inode>,
+    ) -> Result<(), FsError> {
         let (index, name) = split_name(CAPABILITY).ok_or(FsError::NotSupported)?;
         let known = ctx.cred.check && Self::has_attributes(&inode.h);
         if !known {
@@ -144,12 +149,15 @@ impl<S: Store> Ufs<S> {
         if !list.iter().any(|a| a.index == index && a.name == name) {
             return Ok(());
         }
-        let (cred, wcc) = (vfs::Cred::root(), Default::default());
-        let mut own = Ctx { cred, wcc, hold: false, wants_wcc: false, note: None, ..*ctx };
-        match self.setxattr(&mut own, inode.ino().0, CAPABILITY, None, XattrMode::Replace).await {
-            Err(FsError::NoData) => Ok(()), // another caller was first
-            done => done.map(drop),
+        let locks = self.lock(&[inode]).await?;
+        let mut list = self.attributes(&inode.h).await?;
+        list.retain(|a| a.index != index || a.name != name);
+        let mut txn = self.begin(ctx, self.credits_of(&inode.h, &list)).await?;
+        if let Err(e) = self.put_or_move(&mut txn, &inode.h, &list).await {
+            return self.abandon(txn, locks, e).await;
         }
+        // Durable with the change that comes next, or before it. The file's times are that one's.
+        self.store.end(txn).await.map(drop)
     }
 
     /// An access list as it is stored; one that says no more than the mode does is not stored at
