@@ -48,8 +48,8 @@ impl Ext {
         goal: Goal,
         want: u64,
     ) -> Result<Extent, FsError> {
-        let may_have = self.may_have(txn);
-        self.alloc_in(txn, goal, want.min(may_have), self.geo.groups).await
+        let want = want.min(self.available(txn.reserve));
+        self.alloc_in(txn, goal, want, self.geo.groups).await
     }
 
     /// A block for a node of an extent tree, of those that are kept for that and for root, too.
@@ -62,16 +62,16 @@ impl Ext {
         self.alloc_in(txn, goal, may_have.min(1), self.geo.groups).await
     }
 
-    /// So many blocks the transaction may have for what is no node.
-    fn may_have(&self, txn: &Txn) -> u64 {
-        let for_root = if txn.reserve { 0 } else { self.reserved.get() };
+    /// So many free blocks there are for what is no node: with root's, or without.
+    pub(crate) fn available(&self, with_roots: bool) -> u64 {
+        let for_root = if with_roots { 0 } else { self.reserved.get() };
         self.free_blocks.get().saturating_sub(for_root.max(self.kept_for_nodes()))
     }
 
     /// Free blocks that are kept for the nodes of extent trees: what was allocated ahead is written
     /// in pieces, which may need one, and that there is room for it was promised. Linux keeps as
     /// many.
-    pub(crate) fn kept_for_nodes(&self) -> u64 {
+    fn kept_for_nodes(&self) -> u64 {
         if self.geo.extents { (self.geo.blocks / KEPT_PART).min(KEPT_MAX) } else { 0 }
     }
 
@@ -82,7 +82,7 @@ impl Ext {
         goal: Goal,
         want: u64,
     ) -> Result<Extent, FsError> {
-        let want = want.min(self.may_have(txn));
+        let want = want.min(self.available(txn.reserve));
         let e = self.alloc_in(txn, goal, want, self.geo.groups_of_pointers()).await?;
         assert!(e.start.0 + e.len <= 1 << 32, "{e:?} are more than pointers can name");
         Ok(e)

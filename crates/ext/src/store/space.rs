@@ -18,9 +18,7 @@ impl Space for Ext {
                 .blocks
                 .saturating_sub(self.overhead + u64::from(self.geo.first_data_block)),
             free: free.min(room),
-            available: free
-                .saturating_sub(self.reserved.get().max(self.kept_for_nodes()))
-                .min(room),
+            available: self.available(false).min(room),
             inodes: u64::from(self.geo.inodes()),
             inodes_free: self.free_inodes.get(),
             name_bytes_max: 255,

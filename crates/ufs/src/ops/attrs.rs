@@ -16,7 +16,8 @@ use vfs::{Attr, FsError, Reply, SetAttr, SetTime};
 impl<S: Store> Ufs<S> {
     pub(super) async fn setattr(&self, ctx: &mut Ctx, ino: u32, set: &SetAttr) -> Done {
         let inode = self.inode(ino).await?;
-        if set.size.is_some() || set.uid.is_some() || set.gid.is_some() {
+        let takes_away = set.size.is_some() || set.uid.is_some() || set.gid.is_some();
+        if takes_away && self.may_have_capability(ctx, &inode) {
             let attr = self.attr(&inode.h);
             if set.guard.is_some_and(|g| g != attr.ctime) {
                 return Err(FsError::NotSync);

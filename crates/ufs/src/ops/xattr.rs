@@ -132,6 +132,11 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Done)
     }
 
+    /// Has it perhaps capabilities that are ours to take away? Without waiting.
+    pub(super) fn may_have_capability(&self, ctx: &Ctx, inode: &Inode) -> bool {
+        ctx.cred.check && Self::has_attributes(&inode.h)
+    }
+
     /// Before a file's contents or its owner change: the capabilities go that it was given as what
     /// it was. (A kernel does that by itself before it asks over FUSE.) The caller may make the
     /// change, and has no lock.
@@ -141,8 +146,7 @@ impl<S: Store> Ufs<S> {
         inode: &Rc<Inode>,
     ) -> Result<(), FsError> {
         let (index, name) = split_name(CAPABILITY).ok_or(FsError::NotSupported)?;
-        let known = ctx.cred.check && Self::has_attributes(&inode.h);
-        if !known {
+        if !self.may_have_capability(ctx, inode) {
             return Ok(());
         }
         let list = self.attributes(&inode.h).await?;
