@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A task: a future that owns what it works on.
@@ -28,15 +28,19 @@ thread_local! {
     static READY: RefCell<Option<VecDeque<TaskId>>> = const { RefCell::new(None) };
 }
 
-/// Names a task to be woken. The generation is atomic only because wakers have to be `Sync`.
+/// Names a task to be woken. Its fields are atomic only because wakers have to be `Sync`.
 struct TaskWaker {
     slot: u32,
     generation: AtomicU32,
+    /// Woken since it was last polled: it is in the queue, where once is enough. A task that waits
+    /// for a thousand reads would be polled a thousand times for those that end together.
+    is_woken: AtomicBool,
 }
 
 impl TaskWaker {
     fn new(slot: u32, generation: u32) -> Arc<TaskWaker> {
-        Arc::new(TaskWaker { slot, generation: AtomicU32::new(generation) })
+        let generation = AtomicU32::new(generation);
+        Arc::new(TaskWaker { slot, generation, is_woken: AtomicBool::new(false) })
     }
 }
 
@@ -45,6 +49,10 @@ impl Wake for TaskWaker {
         self.wake_by_ref();
     }
     fn wake_by_ref(self: &Arc<Self>) {
+        if self.is_woken.load(Ordering::Relaxed) {
+            return;
+        }
+        self.is_woken.store(true, Ordering::Relaxed);
         let id = TaskId { slot: self.slot, generation: self.generation.load(Ordering::Relaxed) };
         READY.with_borrow_mut(|q| {
             q.as_mut().expect("a task is woken only inside a turn of its engine").push_back(id);
@@ -150,6 +158,8 @@ impl Executor {
             return; // woken after its end
         }
         let Some(mut task) = s.task.take() else { return };
+        // Whatever wakes it from now on has it polled again.
+        s.id.is_woken.store(false, Ordering::Relaxed);
         let waker = std::mem::replace(&mut s.waker, Waker::noop().clone());
         let polled = task.as_mut().poll(&mut Context::from_waker(&waker));
         let s = &mut self.slots[id.slot as usize];
@@ -178,6 +188,7 @@ impl Executor {
         const OURS: usize = 2; // `id` and `waker`
         if Arc::strong_count(&s.id) == OURS {
             s.id.generation.store(s.generation, Ordering::Relaxed);
+            s.id.is_woken.store(false, Ordering::Relaxed);
         } else {
             s.id = TaskWaker::new(slot, s.generation);
             s.waker = Waker::from(s.id.clone());

@@ -18,11 +18,44 @@ impl Front for Answers {
     }
 }
 
-/// Carries out requests on the calling thread.
+/// From so many reads at one time on they are made by several threads.
+const MANY_READS: usize = 64;
+/// So many: a disk is busy with as many requests, and this is not for long.
+const READERS: usize = 16;
+
+/// Makes reads that were asked for together, as the descriptors of a large volume that lie all over
+/// it are: one after the other they would cost a disk's whole answer each. Where there is no thread
+/// to be had, the caller's does it.
+fn read_together(disks: &[Arc<HostFile>], reads: Vec<IoRequest>) -> Vec<IoDone> {
+    let reads = Mutex::new(reads);
+    let next = || reads.lock().expect("nobody panics while holding it").pop();
+    let done = Mutex::new(Vec::new());
+    let read = || {
+        while let Some(r) = next() {
+            let one = disks[usize::from(r.disk.0)].carry_out(r);
+            done.lock().expect("nobody panics while holding it").push(one);
+        }
+    };
+    std::thread::scope(|s| {
+        for _ in 1..READERS {
+            if std::thread::Builder::new().spawn_scoped(s, read).is_err() {
+                break;
+            }
+        }
+        read();
+    });
+    done.into_inner().expect("nobody panics while holding it")
+}
+
+/// Carries out requests on the calling thread; many reads, on several.
 pub(crate) fn carry_out_all(disks: &[Arc<HostFile>], io: &mut Vec<IoRequest>) -> Vec<IoDone> {
     let (tx, rx) = mpsc::channel();
     let mut done = Vec::new();
     let mut asked = 0;
+    if io.iter().filter(|r| r.op == IoOp::Read).count() >= MANY_READS {
+        let reads = io.extract_if(.., |r| r.op == IoOp::Read).collect();
+        done = read_together(disks, reads);
+    }
     for r in io.drain(..) {
         let disk = &disks[usize::from(r.disk.0)];
         match &disk.bucket {
