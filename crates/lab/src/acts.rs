@@ -18,6 +18,8 @@ pub enum Act {
     Whiteout(String, String),
     /// A file that is made without a name, gets so many bytes of one value, and then this name.
     Emerge(String, usize, u8),
+    /// A file that somebody has open loses its last name, is cut to so many bytes, and closed.
+    Vanish(String, u64),
     Truncate(String, u64),
     /// Bytes of one value at an offset.
     Write(String, u64, usize, u8),
@@ -60,6 +62,7 @@ impl Act {
             | Act::Symlink(p, _)
             | Act::Unlink(p)
             | Act::Emerge(p, ..)
+            | Act::Vanish(p, _)
             | Act::Rmdir(p) => {
                 vec![split(p).0]
             }
@@ -72,7 +75,7 @@ impl Act {
     /// The names it may take away, which a kernel looks up first.
     pub(crate) fn takes(&self) -> Vec<&str> {
         match self {
-            Act::Unlink(p) | Act::Rmdir(p) => vec![p],
+            Act::Unlink(p) | Act::Rmdir(p) | Act::Vanish(p, _) => vec![p],
             Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
             _ => vec![],
         }
@@ -96,7 +99,8 @@ impl Act {
     /// The file whose contents change.
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {
-            Act::Truncate(p, _) | Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
+            Act::Truncate(p, _) | Act::Vanish(p, _) => Some(p),
+            Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
             Act::Collapse(p, ..) | Act::Insert(p, ..) => Some(p),
             _ => self.written().map(|w| w.0),
         }
@@ -126,6 +130,7 @@ impl Act {
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
+            | Act::Vanish(p, _)
             | Act::Attribute(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -151,6 +156,7 @@ impl Act {
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
+            | Act::Vanish(p, _)
             | Act::Attribute(p, ..)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -176,7 +182,10 @@ impl Act {
             Act::Mkdir(p) => make(inos[0], p, MakeKind::Dir),
             Act::Symlink(p, to) => make(inos[0], p, MakeKind::Symlink(to.clone().into_bytes())),
             Act::Link(_, b) => Request::Link { ino: inos[0], dir: inos[1], name: split(b).1 },
-            Act::Unlink(p) => Request::Unlink { dir: inos[0], name: split(p).1 },
+            // Of the second one step; `perform` has the others.
+            Act::Unlink(p) | Act::Vanish(p, _) => {
+                Request::Unlink { dir: inos[0], name: split(p).1 }
+            }
             Act::Rmdir(p) => Request::Rmdir { dir: inos[0], name: split(p).1 },
             Act::Rename(a, b) | Act::Whiteout(a, b) => Request::Rename {
                 dir: inos[0],
@@ -267,13 +276,12 @@ pub fn payload(value: u8, offset: u64, len: usize) -> Vec<u8> {
     (offset..offset + len as u64).map(|at| byte_at(value, at)).collect()
 }
 
-/// What follows when a file that is to emerge was made: its contents, its name in `dir`, and that
-/// nobody holds it any more.
+/// What follows when a file that is to emerge was made: its contents, and its name in `dir`.
 pub(crate) fn emerging(act: &Act, dir: u32, ino: u32) -> Vec<Request> {
     let Act::Emerge(path, len, value) = act else { return Vec::new() };
     let write = Act::Write(path.clone(), 0, *len, *value).request(&[ino]);
     let link = Request::Link { ino, dir, name: split(path).1 };
-    vec![write, link, Request::Forget { ino, count: 1 }]
+    vec![write, link]
 }
 
 /// The inode in a reply.

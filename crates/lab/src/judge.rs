@@ -276,6 +276,7 @@ pub(crate) fn synced(
             | Act::Allocate(p, ..)
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
+            | Act::Vanish(p, _)
             | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
             Act::Rename(a, b) | Act::Whiteout(a, b) => {

@@ -101,6 +101,14 @@ impl Model {
         }
     }
 
+    /// The length of the file at a path, if there is one.
+    pub(crate) fn file_bytes(&self, path: &str) -> Option<u64> {
+        match self.node(self.find(path).ok()?) {
+            Node::File(bytes) => Some(bytes.len()),
+            _ => None,
+        }
+    }
+
     /// Does it.
     pub fn apply(&mut self, act: &Act) -> Result<()> {
         match act {
@@ -109,6 +117,10 @@ impl Model {
             Act::Symlink(p, to) => self.add(p, Node::Symlink(to.clone().into_bytes())),
             Act::Link(a, b) => self.link(a, b),
             Act::Unlink(p) => self.unlink(p),
+            Act::Vanish(p, _) => {
+                self.file(p)?;
+                self.unlink(p)
+            }
             Act::Rmdir(p) => self.rmdir(p),
             Act::Rename(a, b) => self.rename(a, b),
             Act::Whiteout(a, b) => {

@@ -3,10 +3,10 @@
 //! meanwhile is freed only when the hold is given back. How long is chosen by a seed, so that one
 //! run is like the other.
 
-use crate::acts::{Act, emerging, ino_of};
+use crate::acts::{Act, emerging, ino_of, split};
 use env::Rng;
 use std::rc::Rc;
-use vfs::{Call, FsError, Request, Volume};
+use vfs::{Call, FsError, Request, SetAttr, Volume};
 
 /// After at most so many further acts a hold is given back.
 const ACTS_MAX: u64 = 4;
@@ -61,26 +61,47 @@ pub(crate) async fn perform(
     for path in act.needs() {
         inos.push(walk_holding(volume, path, holds).await?);
     }
-    let emerges = matches!(act, Act::Emerge(..));
     let call = |request| Call { durable, ..Call::local(request) };
+    if let Act::Vanish(path, size) = act {
+        let open = Request::Lookup { dir: inos[0], name: split(path).1 };
+        let reply = volume.clone().call(Call { hold: true, ..call(open) }).await.result?;
+        let ino = ino_of(&reply).ok_or(FsError::Io)?;
+        let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+        let steps = [act.request(&inos), Request::SetAttr { ino, set }];
+        return in_turn(volume, steps.to_vec(), ino, durable).await;
+    }
+    let emerges = matches!(act, Act::Emerge(..));
     let hold = emerges || holds.is_some() && act.makes();
     let first = Call { hold, ..call(act.request(&inos)) };
     let reply = volume.clone().call(first).await.result?;
-    let mut result = Ok(());
     match (ino_of(&reply), holds) {
         (Some(ino), _) if emerges => {
-            for request in emerging(act, inos[0], ino) {
-                // The first error is the act's; the hold is given back in any case.
-                if result.is_ok() || matches!(request, Request::Forget { .. }) {
-                    let done = volume.clone().call(call(request)).await.result;
-                    result = result.and(done.map(|_| ()));
-                }
-            }
+            in_turn(volume, emerging(act, inos[0], ino), ino, durable).await?;
         }
         (Some(ino), Some(holds)) if hold => holds.take(ino),
         _ => (),
     }
-    result
+    Ok(())
+}
+
+/// The steps of an act on a file that is held; the first error is the act's. The hold is given back
+/// in any case.
+async fn in_turn(
+    volume: &Rc<dyn Volume>,
+    steps: Vec<Request>,
+    held: u32,
+    durable: bool,
+) -> Result<(), FsError> {
+    let mut result = Ok(());
+    for request in steps {
+        if result.is_ok() {
+            let call = Call { durable, ..Call::local(request) };
+            result = volume.clone().call(call).await.result.map(drop);
+        }
+    }
+    let close = Call::local(Request::Forget { ino: held, count: 1 });
+    let closed = volume.clone().call(close).await.result;
+    result.and(closed.map(drop))
 }
 
 /// The inode at a path; with `holds` every step of the way is held.

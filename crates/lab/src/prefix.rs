@@ -433,7 +433,9 @@ impl<'a> Lane<'a> {
             }
             match act {
                 Act::Allocate(.., false) if least == 0 => all.push(zeros_from(end)),
-                Act::Truncate(_, size) if least == 0 => all.push(zeros_from(end.min(*size))),
+                Act::Truncate(_, size) | Act::Vanish(_, size) if least == 0 => {
+                    all.push(zeros_from(end.min(*size)))
+                }
                 Act::Punch(_, at, len) if least == 0 => {
                     let to = (at + len).min(end);
                     all.push(Later { from: *at, to: at.next_multiple_of(bs), byte: 0 });
@@ -489,6 +491,7 @@ fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
         Act::Pause(secs) => *secs > 0 && redo && rests,
         Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
         Act::Unlink(_) | Act::Rmdir(_) | Act::Rename(..) | Act::Truncate(..) => remote,
+        Act::Vanish(..) => remote,
         _ => false,
     }
 }

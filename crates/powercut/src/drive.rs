@@ -79,6 +79,11 @@ fn act(root: &Path, act: &Act) -> Result<()> {
         Act::Symlink(p, text) => std::os::unix::fs::symlink(text, at(p)),
         Act::Link(a, b) => std::fs::hard_link(at(a), at(b)),
         Act::Unlink(p) => std::fs::remove_file(at(p)),
+        Act::Vanish(p, size) => {
+            let file = write().open(at(p))?;
+            std::fs::remove_file(at(p))?;
+            file.set_len(*size)
+        }
         Act::Rmdir(p) => std::fs::remove_dir(at(p)),
         Act::Rename(a, b) => std::fs::rename(at(a), at(b)),
         Act::Whiteout(a, b) => Ok(renameat_with(CWD, at(a), CWD, at(b), RenameFlags::WHITEOUT)?),

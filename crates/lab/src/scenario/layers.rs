@@ -1,5 +1,5 @@
 //! The upper layer of an overlay: names move and leave whiteouts, files are filled before they have
-//! a name, whiteouts are replaced and removed. Modes without atomic operations refuse whiteouts.
+//! a name, others are cut after they have lost theirs, whiteouts are replaced. Modes without atomic operations refuse whiteouts.
 //! The scripts say nothing of what may be lost.
 
 use super::{Script, s};
@@ -32,7 +32,10 @@ pub(super) fn layers(seed: u64) -> Script {
             0..=3 => Act::Whiteout(a, b),
             4..=6 => Act::Emerge(a, 1 + rng.below(9000) as usize, rng.next_u64() as u8),
             7 => Act::Whiteout(s("/A/d2"), s("/B/d3")),
-            8 if rng.one_in(2) => Act::Unlink(a),
+            8 if rng.one_in(2) => {
+                let size = model.file_bytes(&a).unwrap_or(0);
+                Act::Vanish(a, rng.below(size + 1))
+            }
             8 => Act::Rename(a, b),
             _ => Act::Fsync(a),
         };

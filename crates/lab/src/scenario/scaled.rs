@@ -31,7 +31,7 @@ impl Act {
         let place = |at: u64| at * times + at % times;
         let long = |at: u64, len: u64| place(at + len) - place(at);
         match &mut self {
-            Act::Truncate(_, size) => *size = place(*size),
+            Act::Truncate(_, size) | Act::Vanish(_, size) => *size = place(*size),
             Act::Write(_, at, len, _) | Act::WriteSync(_, at, len, _) => {
                 (*at, *len) = (place(*at), long(*at, *len as u64) as usize);
             }
