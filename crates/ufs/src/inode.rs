@@ -1,7 +1,7 @@
 //! An inode in memory: its slot, its lock, and what is known about it that is not on disk.
 
 use crate::InodeHandle;
-use crate::dir::{DirIndex, Memo};
+use crate::dir::{DirIndex, Known, Memo};
 use cache::{ReadAhead, WriteBehind};
 use env::sync::Lock;
 use format::Ino;
@@ -23,6 +23,8 @@ pub(crate) struct Inode {
     pub(crate) changes: Cell<u64>,
     /// The last name that was looked for by the index on disk.
     pub(crate) memo: RefCell<Option<Box<Memo>>>,
+    /// Where its index by hash leads.
+    pub(crate) known: RefCell<Option<Box<Known>>>,
     /// Its index by hash was found to be damaged, and is not asked any more.
     pub(crate) index_broken: Cell<bool>,
     pub(crate) ahead: RefCell<ReadAhead>,
@@ -44,6 +46,7 @@ impl Inode {
             shape: Cell::new(0),
             changes: Cell::new(0),
             memo: RefCell::default(),
+            known: RefCell::default(),
             index_broken: Cell::new(false),
             ahead: RefCell::default(),
             behind: RefCell::default(),

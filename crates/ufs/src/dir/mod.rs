@@ -10,6 +10,7 @@
 mod again;
 mod change;
 mod index;
+mod known;
 mod linear;
 mod listing;
 mod memo;
@@ -21,6 +22,7 @@ mod tree;
 const DIR_BYTES_MAX: u64 = 1 << 31;
 
 pub(crate) use index::DirIndex;
+pub(crate) use known::Known;
 pub(crate) use listing::hash_of;
 pub(crate) use memo::Memo;
 

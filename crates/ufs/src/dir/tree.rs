@@ -6,6 +6,7 @@
 //! has met a change of it begins again.
 
 use super::Found;
+use super::known::Root;
 use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::Store;
@@ -13,9 +14,10 @@ use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent;
 use format::ext::dirhash::NameHash;
-use format::ext::dirindex::{self, Node, RootInfo, is_node_shaped};
+use format::ext::dirindex::{self, Node, Pointer, RootInfo, is_node_shaped};
 use format::ext::inode::FLAG_INDEX;
 use format::{FileBlock, FormatError};
+use smallvec::SmallVec;
 use vfs::FsError;
 
 /// A node that a way passes through.
@@ -34,7 +36,7 @@ pub(super) struct Way {
     pub(super) hash: NameHash,
     /// What was looked for.
     pub(super) target: u32,
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: SmallVec<[Step; 2]>,
     pub(super) leaf: u32,
 }
 
@@ -88,8 +90,15 @@ impl<S: Store> Ufs<S> {
         if u64::from(n) * bytes >= dir.size() {
             return Err(bad("an index that leaves its directory", n));
         }
+        let known = dir.place_of(n).and_then(|at| self.store.dir_block_in_memory(&dir.h, at));
+        if let Some(buf) = known {
+            return Ok(buf);
+        }
         match self.store.dir_block_judged(&dir.h, FileBlock(u64::from(n))).await? {
-            (buf, None) => Ok(buf),
+            (buf, None) => {
+                dir.note_place(n, buf.block());
+                Ok(buf)
+            }
             (_, Some(e)) => Err(Lost::Damage(e)),
         }
     }
@@ -107,26 +116,37 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         target: impl Fn(&NameHash) -> u32,
     ) -> Result<Way, Lost> {
-        let limits = self.store.limits();
-        let rules = limits.index_rules.ok_or(Lost::Fs(FsError::Stale))?;
-        let root = self.tree_block(dir, 0).await?;
-        let mut way = {
-            let bytes = root.bytes();
-            let (info, node) = dirindex::root(&bytes, limits.dir_tail)?;
-            let Some(hash) = rules.hash(info.version) else {
-                return Err(bad("an index by an unknown hash", 0));
-            };
-            if info.levels > rules.levels_max {
-                return Err(bad("an index of too many levels", 0));
-            }
-            check_once(&root, &node)?;
-            let target = target(&hash);
-            let mut way = Way { info, hash, target, steps: Vec::new(), leaf: 0 };
-            way.step(0, &node, node.find(target));
+        let from_root = |r: &Root| {
+            let mut way = Way::new(r.info, r.hash, target(&r.hash));
+            let at = r.find(way.target);
+            way.step(0, at, r.pointers.len(), |n| r.pointers[n]);
             way
+        };
+        let mut way = match dir.with_root(from_root) {
+            Some(way) => way,
+            None => from_root(&self.read_root(dir).await?),
         };
         self.descend(dir, &mut way, true).await?;
         Ok(way)
+    }
+
+    /// Reads and decodes the root, which is known then.
+    async fn read_root(&self, dir: &Inode) -> Result<Root, Lost> {
+        let limits = self.store.limits();
+        let rules = limits.index_rules.ok_or(Lost::Fs(FsError::Stale))?;
+        let buf = self.tree_block(dir, 0).await?;
+        let bytes = buf.bytes();
+        let (info, node) = dirindex::root(&bytes, limits.dir_tail)?;
+        let Some(hash) = rules.hash(info.version) else {
+            return Err(bad("an index by an unknown hash", 0));
+        };
+        if info.levels > rules.levels_max {
+            return Err(bad("an index of too many levels", 0));
+        }
+        check_once(&buf, &node)?;
+        let root = Root { shape: dir.shape.get(), info, hash, pointers: node.pointers() };
+        dir.note_root(root.clone());
+        Ok(root)
     }
 
     /// From the last node of the way to the leaf: that of the target, or the first one.
@@ -139,14 +159,16 @@ impl<S: Store> Ufs<S> {
             let node = dirindex::node(&bytes, tail)?;
             check_once(&buf, &node)?;
             let at = if to_target { node.find(way.target) } else { 0 };
-            way.step(block, &node, at);
+            way.step(block, at, node.count(), |n| node.pointer(n));
         }
         Ok(())
     }
 
     /// Goes on to the next leaf; returns the hash of the pointer to it, or None behind the last.
     pub(super) async fn next_leaf(&self, dir: &Inode, way: &mut Way) -> Result<Option<u32>, Lost> {
-        while way.steps.pop_if(|s| s.at + 1 >= s.count).is_some() {}
+        while way.steps.last().is_some_and(|s| s.at + 1 >= s.count) {
+            way.steps.pop();
+        }
         let Some(Step { block, at, .. }) = way.steps.pop() else { return Ok(None) };
         let buf = self.tree_block(dir, block).await?;
         let hash = {
@@ -155,7 +177,7 @@ impl<S: Store> Ufs<S> {
             if at + 1 >= node.count() {
                 return Err(bad("a node that has become shorter", block));
             }
-            way.step(block, &node, at + 1);
+            way.step(block, at + 1, node.count(), |n| node.pointer(n));
             node.pointer(at + 1).hash
         };
         self.descend(dir, way, false).await?;
@@ -219,11 +241,15 @@ fn check_once(buf: &Buf, node: &Node<'_>) -> Result<(), FormatError> {
 }
 
 impl Way {
-    fn step(&mut self, block: u32, node: &Node<'_>, at: usize) {
-        let count = node.count();
-        let next = (at + 1 < count).then(|| node.pointer(at + 1).hash);
+    fn new(info: RootInfo, hash: NameHash, target: u32) -> Way {
+        Way { info, hash, target, steps: SmallVec::new(), leaf: 0 }
+    }
+
+    /// On through the pointer at a place of the node in `block`, which has `count`.
+    fn step(&mut self, block: u32, at: usize, count: usize, pointer: impl Fn(usize) -> Pointer) {
+        let next = (at + 1 < count).then(|| pointer(at + 1).hash);
         self.steps.push(Step { block, at, count, next });
-        self.leaf = node.pointer(at).block;
+        self.leaf = pointer(at).block;
     }
 
     /// The hash of the pointer to the leaf behind this one; None: there is none.

@@ -3,7 +3,7 @@
 
 use super::{InodeHandle, Transactions};
 use cache::Buf;
-use format::{FileBlock, FormatError};
+use format::{BlockNo, FileBlock, FormatError};
 use vfs::FsError;
 
 /// Directory blocks. What is in them is the operations'.
@@ -18,6 +18,9 @@ pub trait Directories: Transactions {
         inode: &InodeHandle,
         at: FileBlock,
     ) -> Result<(Buf, Option<FormatError>), FsError>;
+    /// A directory's block that lies there, if it is in memory and was given out before by one of
+    /// these two.
+    fn dir_block_in_memory(&self, inode: &InodeHandle, place: BlockNo) -> Option<Buf>;
     /// A new block at the directory's end (`at` = size in blocks), with `contents`:
     /// `Change::InitBlock`, then the pointer. The size is the caller's (`Change::GrowDir`).
     async fn dir_grow(
