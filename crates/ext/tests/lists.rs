@@ -5,7 +5,7 @@ mod common;
 
 use common::{ROOT, Vol, World, pattern};
 use mechanisms::Mode;
-use vfs::{FsError, Request, SetAttr, XattrMode};
+use vfs::{FsError, Kind, MakeKind, Request, SetAttr, XattrMode};
 
 /// Owner rw, user 1000 rw, group r, mask rw, others nothing, as programs hand it over.
 fn list() -> Vec<u8> {
@@ -51,6 +51,37 @@ fn a_mode_for_whose_list_there_is_no_room_stays() {
         chmod(&mut w, &v, f, 0o600).unwrap();
         assert_eq!(w.attr(&v, f).mode & 0o777, 0o600);
         w.close_and_judge(v, &format!("mode {mode}, a list that follows"));
+    }
+}
+
+/// A device's number lies where a file's map begins. One that could not be made after all gives back
+/// no block of that number.
+#[test]
+fn a_device_that_gets_no_list_frees_no_block() {
+    for mode in [Mode::Sync, Mode::SoftUpdates] {
+        let args = ["-t", "ext2", "-b", "1024", "-I", "128", "-m", "0"];
+        let mut w = World::mke2fs(8 << 20, &args);
+        let v = w.open(mode);
+        let d = w.dir(&v, ROOT, "d");
+        let (name, either) = (b"system.posix_acl_default".to_vec(), XattrMode::Either);
+        let set = Request::SetXattr { ino: d, name, value: list(), mode: either, kill_sgid: false };
+        w.call(&v, set).unwrap();
+        let rest = w.file(&v, ROOT, "rest");
+        let chunk = pattern(3, 64 << 10);
+        let mut at = 0;
+        for len in [chunk.len(), 1024] {
+            while let Ok(n) = w.write(&v, rest, at, &chunk[..len]) {
+                at += u64::from(n);
+            }
+            w.sync(&v).unwrap();
+        }
+        assert_eq!(w.free_blocks(&v), 0);
+        let (kind, attr) = (MakeKind::Special(Kind::Block, (8, 0)), SetAttr::default());
+        let (dir, name) = (d, b"sda".to_vec());
+        let make = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+        assert_eq!(w.call(&v, make).map(drop), Err(FsError::NoSpace), "mode {mode}");
+        assert_eq!(w.free_blocks(&v), 0, "mode {mode}: block 0x800 is the file's");
+        w.close_and_judge(v, &format!("mode {mode}, a device that was not made"));
     }
 }
 

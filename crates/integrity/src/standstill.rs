@@ -34,6 +34,11 @@ impl Standstill {
         Inside(self.clone())
     }
 
+    /// Would who enters wait?
+    pub fn is_held(&self) -> bool {
+        self.held.get() != 0
+    }
+
     /// From now on nobody enters. The number to let go with; None: another one holds it (H2).
     pub fn hold(&self) -> Option<u64> {
         if self.held.get() != 0 {

@@ -18,6 +18,11 @@ const NAMES_MAX: usize = 2_000_000;
 /// that in the cache, which has to stay as long.
 const DIR_NAMES: usize = 128;
 
+/// The names that a directory has in memory, with what it costs beside them.
+fn names_of(dir: &Inode) -> usize {
+    dir.dir.borrow().as_ref().map_or(0, |d| d.len() + DIR_NAMES)
+}
+
 #[derive(Default)]
 pub(crate) struct Table {
     inodes: RefCell<IdMap<u32, Rc<Inode>>>,
@@ -57,6 +62,23 @@ impl Table {
         self.names.forget(ino);
     }
 
+    /// The directory's index has been built: if all of them together have too many names, those of
+    /// others go that nobody is changing.
+    pub(crate) fn bound_names(&self, built: Ino) {
+        let inodes = self.inodes.borrow();
+        let mut total: usize = inodes.values().map(|i| names_of(i)).sum();
+        if total <= NAMES_MAX {
+            return;
+        }
+        for i in inodes.values().filter(|i| i.ino() != built && !i.lock.is_busy()) {
+            total -= names_of(i);
+            *i.dir.borrow_mut() = None;
+            if total <= NAMES_MAX / 2 {
+                break;
+            }
+        }
+    }
+
     /// Drops inodes that nobody uses, if there are many; directory indexes last.
     fn sweep(&self) {
         let mut inodes = self.inodes.borrow_mut();
@@ -64,8 +86,7 @@ impl Table {
         if inodes.len() < limit {
             return;
         }
-        let names = |i: &Inode| i.dir.borrow().as_ref().map_or(0, |d| d.len() + DIR_NAMES);
-        let total: usize = inodes.values().map(|i| names(i)).sum();
+        let total: usize = inodes.values().map(|i| names_of(i)).sum();
         inodes.retain(|_, i| {
             let busy = Rc::strong_count(i) > 1 || i.unlinked_open.get() || i.lock.is_busy();
             busy || (total <= NAMES_MAX && i.dir.borrow().is_some())
@@ -126,6 +147,25 @@ mod tests {
     use crate::InodeHandle;
     use crate::dir::DirIndex;
     use crate::testing::with_a_block;
+
+    #[test]
+    fn indexes_of_few_directories_are_bounded_too() {
+        with_a_block(|buf| {
+            let table = Table::default();
+            let hasher = siphasher::sip::SipHasher13::new();
+            for n in 0..30 {
+                let h = InodeHandle { ino: Ino(n), buf: buf.clone(), offset: 0, len: 128 };
+                let dir = table.add(Inode::new(h));
+                let mut index = DirIndex::new(1024, hasher);
+                (0..100_000u32).for_each(|i| index.add(&i.to_le_bytes(), u64::from(i)));
+                *dir.dir.borrow_mut() = Some(Box::new(index));
+                table.bound_names(Ino(n));
+                assert!(dir.dir.borrow().is_some(), "the newest stays");
+                let all: usize = table.inodes.borrow().values().map(|i| names_of(i)).sum();
+                assert!(all <= NAMES_MAX, "{all} names in {n} directories");
+            }
+        });
+    }
 
     #[test]
     fn empty_directories_do_not_stay_for_ever() {

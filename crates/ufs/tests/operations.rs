@@ -366,6 +366,50 @@ fn a_user_sees_what_was_done() {
     }
 }
 
+/// A file without names that somebody has open is on the list of orphans, also after it was cut.
+#[test]
+fn a_file_without_names_stays_an_orphan_when_it_is_cut() {
+    let mut world = World::new(0);
+    let (dir, attr) = (ROOT_INO.0, SetAttr { mode: Some(0o644), ..SetAttr::default() });
+    let (kind, name) = (MakeKind::File { exclusive: None }, name(0));
+    let new = name.clone();
+    let make = Request::Make { dir, name: new, kind, attr, fail_if_exists: true, umask: 0 };
+    let Ok(Reply::Entry { attr, .. }) = world.call(make, true) else { panic!("it is made") };
+    world.nodes.insert(attr.ino, Node::File(Vec::new()));
+    world.held.insert(attr.ino);
+    world.write(attr.ino, 0, 3 * BLOCK);
+    assert!(world.call(Request::Unlink { dir, name }, false).is_ok());
+    world.check();
+    let set = SetAttr { size: Some(BLOCK as u64), ..SetAttr::default() };
+    assert!(world.call(Request::SetAttr { ino: attr.ino, set }, false).is_ok());
+    world.bytes(attr.ino).truncate(BLOCK);
+    world.check();
+}
+
+/// What a directory that goes has is freed in several transactions. A crash between two of them must
+/// find its parent's links as the names say: the first has both.
+#[test]
+fn a_directory_goes_in_the_transaction_that_takes_its_name() {
+    let mut world = World::new(0);
+    let make = |world: &mut World, n: u64| {
+        let attr = SetAttr { mode: Some(0o755), ..SetAttr::default() };
+        let (dir, kind, name) = (ROOT_INO.0, MakeKind::Dir, name(n));
+        let make = Request::Make { dir, name, kind, attr, fail_if_exists: true, umask: 0 };
+        assert!(world.call(make, false).is_ok());
+        world.ufs.store().links_between();
+    };
+    make(&mut world, 0);
+    let gone = world.call(Request::Rmdir { dir: ROOT_INO.0, name: name(0) }, false);
+    assert!(gone.is_ok());
+    assert_eq!(world.ufs.store().links_between(), [2]);
+    make(&mut world, 0);
+    make(&mut world, 1);
+    let (dir, to_dir, mode) = (ROOT_INO.0, ROOT_INO.0, RenameMode::Replace);
+    let moved = Request::Rename { dir, name: name(0), to_dir, to_name: name(1), mode };
+    assert!(world.call(moved, false).is_ok());
+    assert_eq!(world.ufs.store().links_between(), [3]);
+}
+
 /// A file that was made without a name gets one while its holder lets it go: it has the name.
 #[test]
 fn a_file_that_gets_its_first_name_is_not_freed() {

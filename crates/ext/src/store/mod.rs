@@ -49,6 +49,9 @@ impl Transactions for Ext {
         txn.inside = Some(inside);
         Ok(txn)
     }
+    fn stands_still(&self) -> bool {
+        self.still.is_held()
+    }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let (reserve, inside) = (txn.reserve, txn.inside.take());
         if !self.plant.is(NOT_RENEWED) {

@@ -158,7 +158,8 @@ impl<S: Store> Ufs<S> {
         dir: &Inode,
         name_len: usize,
     ) -> Result<(), FsError> {
-        if self.is_indexed(dir) || dir.with(|i| i.is_inline()) {
+        // An index that somebody has found damaged since then is kept once more.
+        if self.has_index_flag(dir) || dir.with(|i| i.is_inline()) {
             return Ok(()); // it was there already, before this transaction
         }
         self.index(dir).await?;
@@ -222,10 +223,10 @@ impl<S: Store> Ufs<S> {
     /// The block with the slack that was made for a name, its number, and the entry there.
     async fn slack_for(&self, dir: &Inode, name: &[u8]) -> Result<(Buf, u64, usize), FsError> {
         let tail = self.store.limits().dir_tail;
-        let (block, found, buf) = if self.is_indexed(dir) {
+        let (block, found, buf) = if self.has_index_flag(dir) {
             *dir.dir.borrow_mut() = None; // of the directory as it was before
             let (block, at) = self.room_of(dir, name).await?;
-            let buf = self.store.dir_block(&dir.h, FileBlock(block)).await?;
+            let buf = self.entries_block(dir, block).await?;
             let has = dirent::has_slack(entries_part(&buf.bytes(), tail), at, name.len());
             (block, has.map(|has| has.then_some(at)), buf)
         } else {
@@ -395,6 +396,7 @@ impl<S: Store> Ufs<S> {
             set(&mut copy, offset);
             let n = FileBlock(at / limits.block_bytes as u64);
             buf = self.store.dir_swap(txn, &dir.h, n, &copy).await?;
+            dir.forget_places();
             dir.names_change();
         }
         txn.edit(&buf, offset..offset + dirent::HEAD, change, |b| set(b, 0));

@@ -37,6 +37,7 @@ impl<S: Store> Ufs<S> {
             let index = self.read_index(dir).await?;
             if dir.h.buf.version() == before || !dir.lock.is_busy() {
                 *dir.dir.borrow_mut() = Some(Box::new(index));
+                self.table.bound_names(dir.ino());
                 return Ok(());
             }
         }
@@ -72,10 +73,20 @@ impl<S: Store> Ufs<S> {
         Ok(index)
     }
 
+    /// A block of a directory whose names change or are looked at.
+    pub(super) async fn entries_block(&self, dir: &Inode, n: u64) -> Result<Buf, FsError> {
+        match u32::try_from(n) {
+            Ok(n) if self.is_indexed(dir) => {
+                self.tree_block(dir, n).await.map_err(|e| self.lost(dir, e))
+            }
+            _ => self.store.dir_block(&dir.h, FileBlock(n)).await,
+        }
+    }
+
     /// The block with the byte `at` of the directory, and the byte in it.
     pub(crate) async fn dir_at(&self, dir: &Inode, at: u64) -> Result<(Buf, usize), FsError> {
         let bs = self.store.limits().block_bytes as u64;
-        let buf = self.store.dir_block(&dir.h, FileBlock(at / bs)).await?;
+        let buf = self.entries_block(dir, at / bs).await?;
         Ok((buf, (at % bs) as usize))
     }
 

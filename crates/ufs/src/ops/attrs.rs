@@ -145,7 +145,10 @@ impl<S: Store> Ufs<S> {
             self.store.orphan_add(txn, h).await?;
             h.edit_size(txn, Change::Shrink(ino), size);
             self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await?;
-            self.store.orphan_remove(txn, h).await?;
+            if inode.links() > 0 {
+                // One without names is on the list for that, and stays there.
+                self.store.orphan_remove(txn, h).await?;
+            }
         } else {
             if size > old {
                 self.zero_tail(txn, inode, old).await?;

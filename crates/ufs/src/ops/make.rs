@@ -319,7 +319,7 @@ impl<S: Store> Ufs<S> {
     /// Gives back an inode that got no name.
     pub(super) async fn unmake(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         self.store.set_xattr_block(txn, h, None).await?;
-        self.store.truncate(txn, h, FileBlock(0)).await?;
+        self.cut_blocks(txn, h, FileBlock(0)).await?;
         self.store.free_inode(txn, h).await
     }
 }

@@ -95,7 +95,8 @@ impl<S: Store> Ufs<S> {
                 at <= changed || now.0 - at.0 >= 24 * 3600
             }),
         };
-        if !due || self.store.writable().is_err() {
+        // Reads go on while the volume stands still for a copy; the next one keeps the time.
+        if !due || self.store.writable().is_err() || self.store.stands_still() {
             return;
         }
         let Ok(mut txn) = self.store.begin(Credits::to_free(1)).await else { return };

@@ -10,6 +10,7 @@ use crate::store::Store;
 use format::ext::dirent::{entries, mode_of_kind};
 use format::ext::dirhash::IndexRules;
 use format::{FileBlock, Ino};
+use std::rc::Rc;
 use vfs::access::READ;
 use vfs::{DirEntry, FsError, Kind, Reply};
 
@@ -35,15 +36,18 @@ impl<S: Store> Ufs<S> {
             return Err(FsError::NotDir);
         }
         self.permit(ctx, &dir, READ).await?;
+        // A directory that is removed meanwhile would have holes where its blocks were.
+        let shared = self.lock_shared(&dir).await?;
         let (mut list, full) = match self.lists_by_hash(&dir, want.cookie) {
             Some(rules) => self.list_by_hash(&dir, &rules, &want).await?,
             None => self.list(&dir, &want).await?,
         };
+        drop(shared);
         if list.is_empty() && full {
             return Err(FsError::Invalid); // not even one entry fits
         }
         if want.attrs {
-            self.fill_attrs(ctx, &mut list).await;
+            self.fill_attrs(ctx, &dir, &mut list).await;
         }
         Ok(Reply::Dir { entries: list, eof: !full, attr: self.attr(&dir.h) })
     }
@@ -127,11 +131,18 @@ impl<S: Store> Ufs<S> {
         Ok((list, false))
     }
 
-    async fn fill_attrs(&self, ctx: &Ctx, list: &mut [DirEntry]) {
+    async fn fill_attrs(&self, ctx: &Ctx, dir: &Rc<Inode>, list: &mut [DirEntry]) {
+        let listed_at = dir.changes.get();
         for e in list {
             let dots = e.name == b"." || e.name == b"..";
             // Gone since it was listed: the entry goes out without attributes.
             let Ok(inode) = self.inode(e.ino).await else { continue };
+            // Its number may be another file's by now.
+            let is_sure = dots || dir.changes.get() == listed_at;
+            if !is_sure && !matches!(self.find(dir, &e.name).await, Ok(Some(f)) if f.ino.0 == e.ino)
+            {
+                continue;
+            }
             e.attr = Some(self.attr(&inode.h));
             if ctx.hold && !dots {
                 self.table.hold(inode.ino(), 1);

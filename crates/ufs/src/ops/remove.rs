@@ -248,7 +248,7 @@ impl<S: Store> Ufs<S> {
     async fn cut_to_size(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
         let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
         let bs = self.store.limits().block_bytes as u64;
-        self.store.truncate(txn, h, FileBlock(size.div_ceil(bs))).await
+        self.cut_blocks(txn, h, FileBlock(size.div_ceil(bs))).await
     }
 
     /// Frees an inode with all it has. The order of its edits: pointers cleared, then the inode.
@@ -261,14 +261,23 @@ impl<S: Store> Ufs<S> {
         self.store.free_inode(txn, h).await
     }
 
-    async fn clear_contents(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
-        let mapped = h.with(|raw| {
+    /// Frees the inode's blocks from `from` on, if it has any: a device has its number in the place
+    /// of the first, and a short link its text.
+    pub(super) async fn cut_blocks(
+        &self,
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+        from: FileBlock,
+    ) -> Result<(), FsError> {
+        let has_map = h.with(|raw| {
             let i = format::ext::inode::InodeRef(raw);
             i.is_file() || i.is_dir() || (i.is_symlink() && !i.is_fast_symlink())
         });
-        if mapped {
-            self.store.truncate(txn, h, FileBlock(0)).await?;
-        }
+        if has_map { self.store.truncate(txn, h, from).await } else { Ok(()) }
+    }
+
+    async fn clear_contents(&self, txn: &mut S::Txn, h: &InodeHandle) -> Result<(), FsError> {
+        self.cut_blocks(txn, h, FileBlock(0)).await?;
         let size = h.with(|raw| format::ext::inode::InodeRef(raw).size());
         if size != 0 {
             h.edit(txn, Change::Shrink(h.ino), |raw| InodeMut(raw).set_size(0));
@@ -323,15 +332,16 @@ impl<S: Store> Ufs<S> {
             return self.abandon(txn, locks, e).await;
         }
         self.touch_changed(&mut txn, &dir.h);
-        if let Err(e) = self.drop_dir(&mut txn, &child).await {
-            return self.abandon(txn, locks, e).await;
-        }
         match self.is_named_again(&dir, child.ino()).await {
             Err(e) => return self.abandon(txn, locks, e).await,
             Ok(true) => (),
             Ok(false) => {
                 self.count_subdir(&mut txn, &dir, -1, Change::ParentLinkDown(dir.ino()));
             }
+        }
+        // Last: what it frees may be more than one transaction, and all else is of the first.
+        if let Err(e) = self.drop_dir(&mut txn, &child).await {
+            return self.abandon(txn, locks, e).await;
         }
         ctx.wcc[0] = self.wcc(ctx, Some(before), &dir);
         self.finish(ctx, txn, locks).await?;

@@ -56,8 +56,9 @@ impl<S: Store> Ufs<S> {
         ctx.wcc = [self.wcc(ctx, None, &from), self.wcc(ctx, None, &to)];
         // Only one directory changes its parent at a time, so that the check for loops holds.
         let crossing = from.ino() != to.ino();
-        let _moving = if crossing { Some(self.renames.lock().await) } else { None };
-        let m = self.lock_move(from, name, to, to_name).await?;
+        let moving = if crossing { Some(self.renames.lock().await) } else { None };
+        let mut m = self.lock_move(from, name, to, to_name).await?;
+        m.locks.extend(moving); // given back with them: nobody else waits until this is durable
         let before = (self.pre(&m.from), self.pre(&m.to));
         ctx.wcc = [self.wcc(ctx, Some(before.0), &m.from), self.wcc(ctx, Some(before.1), &m.to)];
         self.check_move(ctx, &m, mode).await?;
@@ -140,7 +141,9 @@ impl<S: Store> Ufs<S> {
         if m.what.is_dir() && m.changes_parent() {
             self.permit(ctx, &m.what, vfs::access::WRITE).await?;
             self.check_no_loop(&m.what, &m.to, FsError::Invalid).await?;
-            if m.over.is_none() && !self.may_link(&m.to) {
+            let replaces = mode != RenameMode::Exchange && m.over.is_some();
+            let gains = !replaces && m.over.as_ref().is_none_or(|o| !o.is_dir());
+            if gains && !self.may_link(&m.to) {
                 return Err(FsError::TooManyLinks);
             }
         }
@@ -154,6 +157,9 @@ impl<S: Store> Ufs<S> {
         match mode {
             _ if keeps_target(mode) => Err(FsError::Exists),
             RenameMode::Exchange if over.is_dir() && m.changes_parent() => {
+                if !m.what.is_dir() && !self.may_link(&m.from) {
+                    return Err(FsError::TooManyLinks);
+                }
                 self.check_no_loop(over, &m.from, FsError::Invalid).await
             }
             RenameMode::Exchange => Ok(()),
@@ -260,7 +266,6 @@ impl<S: Store> Ufs<S> {
         self.set_links(txn, &m.what.h, links, Change::LinkDown(what));
         self.touch(txn, &m.what.h, &[Which::Change]);
         if let Some(over) = &m.over {
-            self.drop_target(txn, over).await?;
             let again = over.is_dir() && self.is_named_again(&m.to, over.ino()).await?;
             if twice && !again {
                 let down = m.to.links().saturating_sub(1);
@@ -280,7 +285,11 @@ impl<S: Store> Ufs<S> {
         }
         self.touch_changed(txn, &m.from.h);
         self.touch_changed(txn, &m.to.h);
-        Ok(())
+        // Last: what it frees may be more than one transaction, and all else is of the first.
+        match &m.over {
+            Some(over) => self.drop_target(txn, over).await,
+            None => Ok(()),
+        }
     }
 
     /// The block with the ".." of a directory that is to move, kept in memory.

@@ -126,6 +126,8 @@ pub struct Memory {
     orphans: RefCell<BTreeSet<u32>>,
     next_ino: Cell<u32>,
     next_block: Cell<u64>,
+    /// The root's links whenever a transaction has ended early: a crash then finds these.
+    renewed: RefCell<Vec<u16>>,
     rules: Option<IndexRules>,
 }
 
@@ -157,6 +159,7 @@ impl Memory {
             orphans: RefCell::default(),
             next_ino: Cell::new(11),
             next_block: Cell::new(1),
+            renewed: RefCell::default(),
             rules,
         };
         let (h, buf) = (memory.slot(ROOT_INO), memory.block(BufKind::Meta, ROOT_INO));
@@ -188,6 +191,11 @@ impl Memory {
     /// The inodes in use, and those on the list of orphans.
     pub fn in_use(&self) -> (BTreeSet<u32>, BTreeSet<u32>) {
         (self.inodes.borrow().keys().copied().collect(), self.orphans.borrow().clone())
+    }
+
+    /// The root's links at each early end of a transaction since the last time.
+    pub fn links_between(&self) -> Vec<u16> {
+        self.renewed.take()
     }
 
     /// From now on others get their turn in the middle of every operation.
@@ -257,7 +265,11 @@ impl Transactions for Memory {
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.mechanism.begin(need).await.map_err(failed)
     }
+    fn stands_still(&self) -> bool {
+        false
+    }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
+        self.renewed.borrow_mut().push(links(self, ROOT_INO.0));
         txn.end_early().await.map_err(failed)?;
         *txn = self.begin(need).await?;
         Ok(())
@@ -443,6 +455,9 @@ impl Directories for Memory {
         at: FileBlock,
     ) -> Result<(Buf, Option<format::FormatError>), FsError> {
         Ok((self.dir_block(inode, at).await?, None))
+    }
+    fn dir_block_in_memory(&self, inode: &InodeHandle, place: BlockNo) -> Option<Buf> {
+        self.with(inode.ino, |f| f.map.values().find(|b| b.block() == place).cloned())
     }
     async fn dir_grow(
         &self,
