@@ -54,8 +54,8 @@ fn a_mode_for_whose_list_there_is_no_room_stays() {
     }
 }
 
-/// A device's number lies where a file's map begins. One that could not be made after all gives back
-/// no block of that number.
+/// A device's number lies where a file's map begins. One that could not be made after all gives
+/// back no block of that number.
 #[test]
 fn a_device_that_gets_no_list_frees_no_block() {
     for mode in [Mode::Sync, Mode::SoftUpdates] {
@@ -64,7 +64,8 @@ fn a_device_that_gets_no_list_frees_no_block() {
         let v = w.open(mode);
         let d = w.dir(&v, ROOT, "d");
         let (name, either) = (b"system.posix_acl_default".to_vec(), XattrMode::Either);
-        let set = Request::SetXattr { ino: d, name, value: list(), mode: either, kill_sgid: false };
+        let value = list();
+        let set = Request::SetXattr { ino: d, name, value, mode: either, kill_sgid: false };
         w.call(&v, set).unwrap();
         let rest = w.file(&v, ROOT, "rest");
         let chunk = pattern(3, 64 << 10);

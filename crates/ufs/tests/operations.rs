@@ -386,8 +386,8 @@ fn a_file_without_names_stays_an_orphan_when_it_is_cut() {
     world.check();
 }
 
-/// What a directory that goes has is freed in several transactions. A crash between two of them must
-/// find its parent's links as the names say: the first has both.
+/// What a directory that goes has is freed in several transactions. A crash between two of them is
+/// to find its parent's links as the names say: the first has both.
 #[test]
 fn a_directory_goes_in_the_transaction_that_takes_its_name() {
     let mut world = World::new(0);

@@ -1,6 +1,6 @@
 //! The upper layer of an overlay: names move and leave whiteouts, files are filled before they have
-//! a name, others are cut after they have lost theirs, whiteouts are replaced. Modes without atomic operations refuse whiteouts.
-//! The scripts say nothing of what may be lost.
+//! a name, others are cut after they have lost theirs, whiteouts are replaced. Modes without atomic
+//! operations refuse whiteouts. The scripts say nothing of what may be lost.
 
 use super::{Script, s};
 use crate::acts::Act;
