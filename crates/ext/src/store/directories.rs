@@ -49,9 +49,8 @@ impl Directories for Ext {
     }
     fn dir_block_in_memory(&self, inode: &InodeHandle, place: BlockNo) -> Option<Buf> {
         let buf = self.cache.get_cached(place)?;
-        // What was read again since, for another or as contents, is none of its own.
-        let is_own = buf.is_checked(0) && buf.owner() == inode.ino && buf.kind() == BufKind::Meta;
-        is_own.then_some(buf)
+        // What was read again since, or taken for something else, has not been checked as its own.
+        (buf.is_checked(0) && buf.owner() == inode.ino).then_some(buf)
     }
     async fn dir_grow(
         &self,

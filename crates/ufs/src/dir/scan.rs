@@ -37,7 +37,7 @@ impl<S: Store> Ufs<S> {
             let index = self.read_index(dir).await?;
             if dir.h.buf.version() == before || !dir.lock.is_busy() {
                 *dir.dir.borrow_mut() = Some(Box::new(index));
-                self.table.bound_names(dir.ino());
+                self.table.bound_names(dir);
                 return Ok(());
             }
         }

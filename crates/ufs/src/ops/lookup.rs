@@ -58,6 +58,8 @@ impl<S: Store> Ufs<S> {
             return Ok(Some(dir.clone()));
         }
         let found = if is_dots(name) {
+            // One that is removed meanwhile would have a hole where its dots were.
+            let _shared = self.lock_shared(dir).await?;
             Some(self.parent_of(dir).await?)
         } else {
             self.find(dir, name).await?
