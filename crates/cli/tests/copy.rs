@@ -297,6 +297,14 @@ fn ask(server: &Server, path: &str) -> String {
     format!("{} {body}", head.lines().next().unwrap())
 }
 
+/// Begins a copy of a volume; its number.
+fn begun(server: &Server, volume: usize) -> u64 {
+    let answer = ask(server, &format!("/copy/begin/{volume}"));
+    let body = answer.find('{').filter(|_| answer.contains("200"));
+    let body = &answer[body.unwrap_or_else(|| panic!("{answer}"))..];
+    serde_json::from_str::<serde_json::Value>(body).unwrap()["copy"].as_u64().unwrap()
+}
+
 #[test]
 fn who_takes_a_copy_and_vanishes_holds_nobody_up() {
     let folder = Folder::new();
@@ -304,16 +312,17 @@ fn who_takes_a_copy_and_vanishes_holds_nobody_up() {
     let server = Server::trusting(&[&image], ANY, &[]);
     let mut client = server.client("/held");
     let root = client.root.clone();
-    assert!(ask(&server, "/copy/changed/0").contains("409"), "none was begun");
+    assert!(ask(&server, "/copy/changed/0/1").contains("409"), "none was begun");
     assert!(ask(&server, "/copy/begin/1").contains("409"), "there is no such volume");
-    assert!(ask(&server, "/copy/begin/0").contains("200"));
+    let number = begun(&server, 0);
+    let step = |step: &str| ask(&server, &format!("/copy/{step}/0/{number}"));
     let again = ask(&server, "/copy/begin/0");
     assert!(again.contains("409") && again.contains("a copy of it is being taken"), "{again}");
     client.mkdir(&root, "before").unwrap();
-    let changed = ask(&server, "/copy/changed/0");
+    let changed = step("changed");
     assert!(changed.contains("200") && changed.contains("ranges\":[["), "{changed}");
-    assert!(ask(&server, "/copy/freeze/5000/0").contains("200"));
-    let twice = ask(&server, "/copy/freeze/5000/0");
+    assert!(step("freeze/5000").contains("200"));
+    let twice = step("freeze/5000");
     assert!(twice.contains("409") && twice.contains("come to rest"), "{twice}");
     let begun = Instant::now();
     assert!(client.lookup(&root, "before").is_ok(), "reads go on");
@@ -321,13 +330,13 @@ fn who_takes_a_copy_and_vanishes_holds_nobody_up() {
     client.mkdir(&root, "after").unwrap();
     let waited = begun.elapsed();
     assert!(waited > Duration::from_millis(500) && waited < Duration::from_secs(60), "{waited:?}");
-    let late = ask(&server, "/copy/thaw/0");
+    let late = step("thaw");
     assert!(late.contains("409") && late.contains("too long"), "{late}");
-    assert!(ask(&server, "/copy/freeze/60000/0").contains("200"));
-    assert!(ask(&server, "/copy/thaw/0").contains("200"));
+    assert!(step("freeze/60000").contains("200"));
+    assert!(step("thaw").contains("200"));
     let begun = Instant::now();
     client.mkdir(&root, "at once").unwrap();
-    assert!(ask(&server, "/copy/freeze/60000/0").contains("200"));
+    assert!(step("freeze/60000").contains("200"));
     server.stop();
     assert!(begun.elapsed() < Duration::from_secs(20), "who holds it does not keep it open");
     assert_sound(&image);
@@ -359,5 +368,24 @@ fn what_is_no_earlier_copy_is_not_written_over() {
     let server = Server::trusting(&[&other], ANY, &[]);
     let (code, _, err) = cairn(&["copy", s(&image), s(&other), "--force"]);
     assert!(code == 1 && err.contains("in use by process"), "{err}");
+    server.stop();
+}
+
+#[test]
+fn a_copy_that_is_refused_leaves_the_one_that_is_taken_alone() {
+    let folder = Folder::new();
+    let image = folder.volume("taken", "32M");
+    let server = Server::trusting(&[&image], ANY, &[]);
+    let number = begun(&server, 0);
+    let (code, _, err) = cairn(&["copy", s(&image), s(&folder.0.join("second"))]);
+    assert!(code == 1 && err.contains("a copy of it is being taken"), "{code} {err}");
+    let changed = ask(&server, &format!("/copy/changed/0/{number}"));
+    assert!(changed.contains("200"), "{changed}");
+    let other = ask(&server, &format!("/copy/changed/0/{}", number + 1));
+    assert!(other.contains("409") && other.contains("another has begun"), "{other}");
+    ask(&server, &format!("/copy/end/0/{}", number + 1));
+    assert!(ask(&server, &format!("/copy/alive/0/{number}")).contains("200"));
+    ask(&server, &format!("/copy/end/0/{number}"));
+    ok(&["copy", s(&image), s(&folder.0.join("second"))]);
     server.stop();
 }

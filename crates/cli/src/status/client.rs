@@ -59,10 +59,11 @@ impl Server {
         self.order(&format!("/scrub/{volume}"), PATIENCE).map(drop)
     }
 
-    /// A step of a copy of the volume at this place of the report: `begin`, `alive`, `changed`,
-    /// `freeze/MILLISECONDS`, `thaw`, `end`. Returns what was answered. Errors: why not.
-    pub fn copy(&self, step: &str, volume: usize) -> io::Result<Bytes> {
-        self.order(&format!("/copy/{step}/{volume}"), COPY_PATIENCE)
+    /// A step of a copy: `begin/VOLUME`, by its place in the report, then `alive`, `changed`,
+    /// `freeze/MILLISECONDS`, `thaw` or `end`, each with `/VOLUME/COPY`. Returns what was answered.
+    /// Errors: why not.
+    pub fn copy(&self, step: &str) -> io::Result<Bytes> {
+        self.order(&format!("/copy/{step}"), COPY_PATIENCE)
     }
 
     /// `create`, `delete` or `list` for the volume at this place of the report. Returns what was

@@ -5,6 +5,7 @@ use super::collect::Status;
 use host::Changes;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use vfs::{FsError, Reply, Request, SnapshotOp};
@@ -25,64 +26,109 @@ pub struct Changed {
     pub writing: u64,
 }
 
+/// What `begin` answers.
+#[derive(Serialize, Deserialize)]
+pub struct Begun {
+    /// Every later step brings it: whoever was taken for dead learns that another copy has begun,
+    /// and does not empty that one's marks.
+    pub copy: u64,
+}
+
+/// A copy that is being taken. Whoever has it beside the table is in the middle of a step.
+struct CopySession {
+    number: u64,
+    changes: Arc<Changes>,
+    heard: Mutex<Instant>,
+}
+
 /// The copies that are being taken, by the volumes' numbers.
 #[derive(Default)]
-pub struct Copies(Mutex<HashMap<usize, (Arc<Changes>, Instant)>>);
+pub struct Copies {
+    sessions: Mutex<HashMap<usize, Arc<CopySession>>>,
+    begun: AtomicU64,
+}
 
 impl Copies {
-    /// Its marks; and it was heard of.
-    fn of(&self, volume: usize) -> Result<Arc<Changes>, String> {
-        let mut all = self.0.lock().expect("nobody panics while holding it");
-        let (changes, heard) = all.get_mut(&volume).ok_or("no copy of it is being taken")?;
-        *heard = Instant::now();
-        Ok(changes.clone())
+    /// The copy of this volume and number; and it was heard of.
+    fn of(&self, (volume, number): (usize, u64)) -> Result<Arc<CopySession>, String> {
+        let all = self.sessions.lock().expect("nobody panics while holding it");
+        let session = all.get(&volume).ok_or("no copy of it is being taken")?;
+        if session.number != number {
+            return Err("nothing was heard of this copy for too long: another has begun".into());
+        }
+        *session.heard.lock().expect("nobody panics while holding it") = Instant::now();
+        Ok(session.clone())
     }
 
-    fn begin(&self, volume: usize, watch: impl FnOnce() -> Arc<Changes>) -> Result<(), String> {
-        let mut all = self.0.lock().expect("nobody panics while holding it");
-        if all.get(&volume).is_some_and(|(_, heard)| heard.elapsed() < SILENCE) {
+    fn begin(&self, volume: usize, watch: impl FnOnce() -> Arc<Changes>) -> Result<Begun, String> {
+        let mut all = self.sessions.lock().expect("nobody panics while holding it");
+        let goes_on = |session: &Arc<CopySession>| {
+            let heard = session.heard.lock().expect("nobody panics while holding it");
+            Arc::strong_count(session) > 1 || heard.elapsed() < SILENCE
+        };
+        if all.get(&volume).is_some_and(goes_on) {
             return Err("a copy of it is being taken".into());
         }
-        all.insert(volume, (watch(), Instant::now()));
-        Ok(())
+        let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+        let session = CopySession { number, changes: watch(), heard: Mutex::new(Instant::now()) };
+        all.insert(volume, Arc::new(session));
+        Ok(Begun { copy: number })
     }
 
-    fn end(&self, volume: usize) {
-        self.0.lock().expect("nobody panics while holding it").remove(&volume);
+    fn end(&self, (volume, number): (usize, u64)) {
+        let mut all = self.sessions.lock().expect("nobody panics while holding it");
+        if all.get(&volume).is_some_and(|session| session.number == number) {
+            all.remove(&volume);
+        }
     }
 }
 
 impl Status {
-    /// One step: `STEP/NUMBER`, by the volume's place in the report. Returns the answer, as JSON.
-    /// Errors: a sentence.
+    /// One step: `begin/VOLUME`, by the volume's place in the report, then `STEP/VOLUME/COPY`, by
+    /// the number that was answered. Returns the answer, as JSON. Errors: a sentence.
     pub(super) async fn copy(&self, path: &str) -> Result<String, String> {
         let unknown = || format!("{path}: no step of a copy");
         let (step, rest) = path.split_once('/').ok_or_else(unknown)?;
-        let (most, number) = match step {
+        let (most, rest) = match step {
             "freeze" => rest.split_once('/').ok_or_else(unknown)?,
             _ => ("", rest),
         };
-        let volume: usize = number.parse().map_err(|_| unknown())?;
+        let (volume, copy) = match rest.split_once('/') {
+            Some((volume, copy)) => (volume, copy.parse().ok()),
+            None => (rest, None),
+        };
+        let volume: usize = volume.parse().map_err(|_| unknown())?;
         let file = &self.volumes.get(volume).ok_or_else(unknown)?.file;
-        match step {
-            "begin" if file.is_bucket() => {
+        if step == "begin" {
+            if file.is_bucket() {
                 return Err("it lies in a bucket: cairn lfs export makes an image of it".into());
             }
-            "begin" => self.copies.begin(volume, || file.watch())?,
+            let begun = self.copies.begin(volume, || file.watch())?;
+            return Ok(serde_json::to_string(&begun).expect("a number only"));
+        }
+        let of = (volume, copy.ok_or_else(unknown)?);
+        match step {
             "changed" => {
-                let ranges = self.copies.of(volume)?.take();
+                let ranges = self.copies.of(of)?.changes.take();
                 let changed = Changed { ranges, writing: file.writes_under_way() };
                 return Ok(serde_json::to_string(&changed).expect("numbers only"));
             }
             "freeze" => {
                 let ms = most.parse().ok().filter(|ms| *ms <= HELD_MS_MAX).ok_or_else(unknown)?;
-                self.copies.of(volume)?;
                 let most = env::Nanos::from_millis(ms);
-                self.hold(volume, Request::Freeze { most }).await?;
+                // It may take longer than silence may: the copy is not given up meanwhile, and is
+                // heard of once more at the end.
+                let session = self.copies.of(of)?;
+                let held = self.hold(volume, Request::Freeze { most }).await;
+                drop(session);
+                held.and(self.copies.of(of).map(drop))?;
             }
-            "thaw" => self.hold(volume, Request::Thaw).await?,
-            "alive" => drop(self.copies.of(volume)?),
-            "end" => self.copies.end(volume),
+            "thaw" => {
+                self.copies.of(of)?;
+                self.hold(volume, Request::Thaw).await?;
+            }
+            "alive" => drop(self.copies.of(of)?),
+            "end" => self.copies.end(of),
             _ => return Err(unknown()),
         }
         Ok("{}".into())
@@ -136,5 +182,37 @@ impl Status {
             Some(Err(e)) => Err(e.to_string()),
             None => Err("the volume does not answer".into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_was_taken_for_dead_is_told_and_takes_no_marks_of_the_next() {
+        let path = std::env::temp_dir().join(format!("cairn-copies-{}", std::process::id()));
+        let file = host::HostFile::create(&path, 1 << 20).expect("a file can be made");
+        std::fs::remove_file(&path).expect("it was made");
+        let copies = Copies::default();
+        let begin = || copies.begin(0, || file.watch()).map(|begun| (0, begun.copy));
+        let silent = |of| {
+            let session = copies.of(of).expect("it is being taken");
+            let past = Instant::now().checked_sub(SILENCE).expect("the machine runs for longer");
+            *session.heard.lock().expect("nobody panics here") = past;
+            session
+        };
+        let first = begin().expect("nobody copies");
+        assert!(begin().is_err(), "it was heard of just now");
+        let step = silent(first);
+        assert!(begin().is_err(), "a step of it is under way, and may be for long");
+        drop(step);
+        let second = begin().expect("the first is silent");
+        assert!(copies.of(first).is_err(), "the marks are the second's");
+        copies.end(first);
+        assert!(copies.of(second).is_ok(), "only its own copy is ended by the first");
+        copies.end(second);
+        assert!(copies.of(second).is_err());
+        begin().expect("it was ended");
     }
 }

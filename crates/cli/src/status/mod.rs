@@ -16,7 +16,7 @@ mod segments;
 pub use client::{Server, servers};
 pub use collect::{Gone, Shown, Status};
 pub use control::Control;
-pub use copies::{Changed, Copies};
+pub use copies::{Begun, Changed, Copies};
 pub use http::start;
 pub use openings::OpeningWatch;
 pub use report::{ClientReport, Report, VolumeReport};

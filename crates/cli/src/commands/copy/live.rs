@@ -6,8 +6,9 @@ use super::target::Target;
 use super::{PIECE_BYTES, Source};
 use crate::Failure;
 use crate::progress::Bar;
-use crate::status::{Changed, Server};
+use crate::status::{Begun, Changed, Server};
 use check::Progress;
+use serde::de::DeserializeOwned;
 use std::time::{Duration, Instant};
 
 /// What may be left for the time in which changes are held back.
@@ -23,6 +24,8 @@ const HEARD_EVERY: Duration = Duration::from_secs(10);
 pub struct Live<'a> {
     server: &'a Server,
     volume: usize,
+    /// The server's number of this copy.
+    copy: u64,
     shown: String,
     heard: Instant,
     bar: Bar,
@@ -38,23 +41,22 @@ pub struct Rounds {
 impl<'a> Live<'a> {
     /// From now on the server notes what is written.
     pub fn begin(server: &'a Server, volume: usize, shown: &str) -> Result<Live<'a>, Failure> {
+        let Begun { copy } = ask(server, &format!("begin/{volume}"), shown)?;
         let (shown, heard) = (shown.to_owned(), Instant::now());
-        let live = Live { server, volume, shown, heard, bar: Bar::new() };
-        live.step("begin")?;
-        Ok(live)
+        Ok(Live { server, volume, copy, shown, heard, bar: Bar::new() })
     }
 
-    fn step(&self, step: &str) -> Result<Vec<u8>, Failure> {
-        let answer = self.server.copy(step, self.volume);
-        let answer = answer.map_err(|e| Failure::Failed(format!("{}: {e}", self.shown)))?;
-        Ok(answer.to_vec())
+    fn step(&self, step: &str) -> Result<(), Failure> {
+        self.ask::<serde::de::IgnoredAny>(step).map(drop)
+    }
+
+    fn ask<T: DeserializeOwned>(&self, step: &str) -> Result<T, Failure> {
+        ask(self.server, &format!("{step}/{}/{}", self.volume, self.copy), &self.shown)
     }
 
     fn changed(&mut self) -> Result<Changed, Failure> {
         self.heard = Instant::now();
-        let answer = self.step("changed")?;
-        let read = serde_json::from_slice(&answer);
-        read.map_err(|e| Failure::Failed(format!("{}: the server: {e}", self.shown)))
+        self.ask("changed")
     }
 
     /// Copies everything.
@@ -146,8 +148,15 @@ impl<'a> Live<'a> {
 
 impl Drop for Live<'_> {
     fn drop(&mut self) {
-        let _ = self.server.copy("end", self.volume); // it finds out by itself
+        let _ = self.step("end"); // it finds out by itself
     }
+}
+
+/// A step, and what was answered.
+fn ask<T: DeserializeOwned>(server: &Server, step: &str, shown: &str) -> Result<T, Failure> {
+    let fail = |e: &dyn std::fmt::Display| Failure::Failed(format!("{shown}: {e}"));
+    let answer = server.copy(step).map_err(|e| fail(&e))?;
+    serde_json::from_slice(&answer).map_err(|e| fail(&format_args!("the server: {e}")))
 }
 
 fn sum(what: &Changed) -> u64 {
