@@ -105,9 +105,13 @@ fn prepared(
     }
     let shown = file.path().display().to_string();
     say::out(&format!("{shown}: mode {mode}: {}", options.promise_line()));
-    // Blocks of a page each: no two of them are written in one page.
+    // Blocks of a page each: no two of them are written in one page. A log sees to that by itself;
+    // a journal on another device has the volume's blocks.
     if block_bytes == 4096 && !read_only {
         file.write_past_cache();
+    }
+    if block_bytes == 4096 || mode.is_redo() {
+        log.iter().for_each(|l| l.write_past_cache());
     }
     if front == Front::MountAlone {
         file.all_past_cache();
@@ -155,7 +159,6 @@ pub(super) fn open_as(
     if log.is_none() {
         log = make_log(&args, mode, &[(path, &found)])?;
     }
-    log.iter().for_each(|l| l.write_past_cache());
     let p = prepared(file, found, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let promise = p.options.promise_line();
@@ -247,7 +250,6 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
         let found: Vec<_> = looked.iter().map(|(file, found, _)| (file.path(), found)).collect();
         log = make_log(first, check_open_args(first)?, &found)?;
     }
-    log.iter().for_each(|l| l.write_past_cache());
     let mut all: Vec<Prepared> = Vec::new();
     for (file, found, args) in looked {
         all.push(prepared(file, found, (args, front), log.as_ref())?);
