@@ -5,7 +5,7 @@
 
 mod served;
 
-use served::{ANY, Folder, Server, cairn, ok, s};
+use served::{ANY, CAIRN, Folder, Server, cairn, ok, s};
 use std::path::Path;
 use std::process::Command;
 
@@ -104,4 +104,21 @@ fn labels_and_uuids_are_shown_and_changed() {
         assert_eq!(ok(&["label", s(&image)]), "\n");
         e2fsck(&image);
     }
+}
+
+#[test]
+fn who_has_no_space_for_a_larger_image_lets_go_of_the_volume() {
+    let folder = Folder::new();
+    let image = folder.0.join("mmp.img");
+    let kind = ["-q", "-F", "-t", "ext3", "-O", "mmp", "-E", "mmp_update_interval=1"];
+    let made = Command::new("/usr/sbin/mke2fs").args(kind).args([s(&image), "24M"]).output();
+    assert!(made.unwrap().status.success());
+    // A file may have 64 MiB, and who writes more is told so.
+    let limited = "trap '' XFSZ; ulimit -f 65536; exec \"$0\" resize \"$1\" 200M";
+    let sh = Command::new("bash").args(["-c", limited, CAIRN, s(&image)]).output().unwrap();
+    let err = String::from_utf8_lossy(&sh.stderr).into_owned();
+    assert!(sh.status.code() == Some(1) && err.contains("File too large"), "{err}");
+    // Nobody is told that it is in use.
+    ok(&["label", s(&image), "free"]);
+    assert_eq!(std::fs::metadata(&image).unwrap().len(), 24 << 20);
 }

@@ -249,11 +249,13 @@ impl HostFile {
     pub fn is_device(&self) -> bool {
         self.is_device
     }
-    /// A file of at least so many bytes.
-    pub fn grow(self, bytes: u64) -> std::io::Result<HostFile> {
-        let size_bytes = self.size_bytes.max(bytes);
-        self.file.set_len(self.begins + size_bytes)?;
-        Ok(HostFile { size_bytes, ..self })
+    /// Makes a file so long, where it is shorter: see [`HostFile::grown`].
+    pub fn grow(&self, bytes: u64) -> std::io::Result<()> {
+        self.file.set_len(self.begins + self.size_bytes.max(bytes))
+    }
+    /// The same file, after it was made at least so long.
+    pub fn grown(self, bytes: u64) -> HostFile {
+        HostFile { size_bytes: self.size_bytes.max(bytes), ..self }
     }
     /// Cuts a file to so many bytes, where it is longer.
     pub fn cut(&self, bytes: u64) -> std::io::Result<()> {

@@ -39,13 +39,13 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
         let why = format!("{shown}: it has only {have}, and the volume would need {need}");
         return Err(Failure::Failed(why));
     }
+    if growth.bytes() > has {
+        file.grow(growth.bytes()).map_err(|e| format!("{shown}: {e}"))?;
+    }
+    // Nothing fails while nobody has the file, or the volume would stay marked as used.
     held.iter_mut().for_each(|h| h.moves(None));
     let file = Arc::into_inner(file).expect("nobody else has it");
-    let file = if growth.bytes() > has {
-        Arc::new(file.grow(growth.bytes()).map_err(|e| format!("{shown}: {e}"))?)
-    } else {
-        Arc::new(file)
-    };
+    let file = Arc::new(file.grown(growth.bytes()));
     held.iter_mut().for_each(|h| h.moves(Some(file.clone())));
     if let Err(e) = growth.apply(&mut FileDevice(file.clone()), &mut bar) {
         return Err(Failure::Failed(undone(&file, has, &format!("{shown}: {e}"))));

@@ -52,7 +52,8 @@ impl Target {
         };
         let file = match file.size_bytes() {
             n if n < of.bytes && !file.is_device() => {
-                file.grow(of.bytes).map_err(|e| fail(e.to_string()))?
+                file.grow(of.bytes).map_err(|e| fail(e.to_string()))?;
+                file.grown(of.bytes)
             }
             n if n < of.bytes => {
                 return Err(fail(format!("it has {n} bytes, and the volume {}", of.bytes)));
