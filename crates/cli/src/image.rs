@@ -209,7 +209,7 @@ fn log_path(named: Option<&str>) -> Option<&Path> {
 /// Says what a look has shown that whoever opens the volume should know, and makes the boot area
 /// ours if that was asked for.
 pub fn tell(
-    file: &HostFile,
+    file: &Arc<HostFile>,
     found: &mut Found,
     read_only: bool,
     use_boot_area: bool,
@@ -235,7 +235,8 @@ pub fn tell(
     Ok(())
 }
 
-fn save_boot_area(file: &HostFile) -> Result<(), Failure> {
+fn save_boot_area(file: &Arc<HostFile>) -> Result<(), Failure> {
+    let _held = crate::hold::hold(file, false)?; // it may be another machine's
     let to = file.path().with_extension("boot-area");
     let mut bytes = [0; 1024];
     let fail = |e: std::io::Error| Failure::Failed(format!("{}: {e}", to.display()));

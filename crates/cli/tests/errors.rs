@@ -275,6 +275,25 @@ fn the_boot_area_is_saved_over_nothing() {
 }
 
 #[test]
+fn nothing_is_cleared_on_a_volume_that_another_machine_uses() {
+    let folder = Folder::new();
+    let image = folder.0.join("mmp.img");
+    let kind = ["-q", "-F", "-t", "ext3", "-O", "mmp", s(&image), "24M"];
+    let made = std::process::Command::new("/usr/sbin/mke2fs").args(kind).output().unwrap();
+    assert!(made.status.success());
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes[..1024].fill(0x55);
+    let number = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+    // s_mmp_block, and in that block the number that says that a checker is at work.
+    let mmp = number(1024 + 0x168) * (1024 << number(1024 + 0x18));
+    bytes[mmp + 4..mmp + 8].copy_from_slice(&0xe24d_4d50_u32.to_le_bytes());
+    std::fs::write(&image, &bytes).unwrap();
+    fails(&["serve", s(&image), "--nfs", ANY, "--use-boot-area"], 1, "is checking it");
+    assert!(std::fs::read(&image).unwrap() == bytes, "it was written");
+    assert!(!folder.0.join("mmp.boot-area").exists(), "nothing was cleared, so nothing is saved");
+}
+
+#[test]
 fn a_damaged_primary_superblock_costs_nothing_that_a_journal_holds() {
     let folder = Folder::new();
     for mode in ["ordered", "unified"] {
