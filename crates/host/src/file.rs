@@ -409,8 +409,12 @@ impl HostFile {
         let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: fallocate takes numbers only; the descriptor is ours.
         #[expect(unsafe_code, reason = "std has no fallocate")]
-        let rc = unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at as i64, len as i64) };
-        if rc == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        let free =
+            || unsafe { libc::fallocate(self.file.as_raw_fd(), mode, at as i64, len as i64) };
+        uninterrupted(|| match free() {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        })
     }
 }
 
@@ -442,8 +446,19 @@ fn write_vectored(to: &File, at: u64, blocks: &[Block]) -> std::io::Result<usize
     let n = vecs.len().min(libc::UIO_MAXIOV as usize) as i32;
     // SAFETY: the vectors point into the blocks, which live through the call.
     #[expect(unsafe_code, reason = "std has no pwritev")]
-    let n = unsafe { libc::pwritev(to.as_raw_fd(), vecs.as_ptr(), n, at as i64) };
-    usize::try_from(n).map_err(|_| std::io::Error::last_os_error())
+    let write = || unsafe { libc::pwritev(to.as_raw_fd(), vecs.as_ptr(), n, at as i64) };
+    uninterrupted(|| usize::try_from(write()).map_err(|_| std::io::Error::last_os_error()))
+}
+
+/// Makes a call again that a signal interrupted before it did anything, as std does: a write that
+/// fails is taken for a broken disk.
+fn uninterrupted<T>(mut call: impl FnMut() -> std::io::Result<T>) -> std::io::Result<T> {
+    loop {
+        match call() {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => (),
+            done => return done,
+        }
+    }
 }
 
 /// The kind of file system that the file lies in, by its number.
@@ -497,4 +512,21 @@ pub(crate) fn iovec_of(bytes: &[u8]) -> libc::iovec {
 pub(crate) fn beside_the_build(name: &str) -> PathBuf {
     let me = std::env::current_exe().expect("the test is a program");
     me.with_file_name(format!("{name}-{}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_signal_interrupts_is_done_again() {
+        let mut results = [libc::EINTR, libc::EINTR, 0, libc::EIO].into_iter();
+        let mut call = || match results.next() {
+            Some(0) => Ok(7),
+            errno => Err(std::io::Error::from_raw_os_error(errno.unwrap_or(libc::EBADF))),
+        };
+        assert_eq!(uninterrupted(&mut call).ok(), Some(7));
+        let failed = uninterrupted(&mut call).map_err(|e| e.raw_os_error());
+        assert_eq!(failed, Err(Some(libc::EIO)), "what else fails has failed");
+    }
 }
