@@ -179,8 +179,8 @@ impl Pool {
     pub fn push(&self, worker: usize, entries: &[Entry]) {
         let ring = &self.inboxes[worker].ring;
         ring.push(entries);
-        if ME.get() != Some(worker) {
-            ring.submit();
+        if ME.get() != Some(worker) && !ring.submit() {
+            self.inboxes[worker].wake();
         }
     }
 

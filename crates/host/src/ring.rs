@@ -8,11 +8,15 @@ use env::Nanos;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::cell::UnsafeCell;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// A submission.
 pub type Entry = squeue::Entry128;
 
 const ENTRIES: u32 = 512;
+
+/// So long the kernel has to find memory for a request.
+const MEMORY_WAIT: Duration = Duration::from_millis(1);
 
 /// The completion of an alarm, which nobody is told of: nothing else has this user data.
 const ALARM: u64 = u64::MAX;
@@ -73,11 +77,12 @@ impl Ring {
         }
     }
 
-    /// Gives what is queued to the kernel now: for a ring that is not the caller's own.
-    pub(crate) fn submit(&self) {
+    /// Gives what is queued to the kernel now. Returns whether it was taken: if not, it goes with
+    /// the next wait of the worker whose ring it is.
+    pub(crate) fn submit(&self) -> bool {
         match &self.0 {
             Kind::Kernel(ring) => ring.submit(),
-            Kind::Threads(_) => (), // they have it already
+            Kind::Threads(_) => true, // they have it already
         }
     }
 
@@ -159,21 +164,24 @@ impl KernelRing {
         self.push(&[alarm.into()]);
     }
 
-    fn submit(&self) {
-        if let Err(e) = self.ring.submit() {
-            tracing::error!("io_uring: {e}");
-        }
+    fn submit(&self) -> bool {
+        let submitted = self.ring.submit();
+        submitted.inspect_err(|e| tracing::error!("io_uring: {e}")).is_ok()
     }
 
     fn wait(&self, until: Option<Nanos>) -> std::io::Result<()> {
         if let Some(until) = until {
             self.set_alarm(until);
         }
-        let result = self.ring.submit_and_wait(1);
-        match result {
-            Ok(_) => Ok(()),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EBUSY)) => Ok(()),
-            Err(e) => Err(e),
+        let Err(e) = self.ring.submit_and_wait(1) else { return Ok(()) };
+        match e.raw_os_error() {
+            Some(libc::EINTR | libc::EBUSY) => Ok(()),
+            // The kernel has no memory for a request: what is queued stays so until it has.
+            Some(libc::EAGAIN) => {
+                std::thread::sleep(MEMORY_WAIT);
+                Ok(())
+            }
+            _ => Err(e),
         }
     }
 
