@@ -168,3 +168,45 @@ fn the_stand_alone_log_from_the_command_line() {
     std::fs::write(&log, vec![7; 1 << 20]).unwrap();
     fails(&["log", "scan", l], "not a log");
 }
+
+/// A configuration of two volumes with one log; `of_a`: more of the first.
+fn sharing(folder: &Folder, of_a: &str) -> std::path::PathBuf {
+    let path = folder.0.join("cairn.toml");
+    let (log, text) = (folder.0.join("log"), |name: &str| {
+        let image = folder.0.join(format!("{name}.img"));
+        format!("[volume.{name}]\nimage = {image:?}\nexport = [\"{CLIENTS}\"]\n")
+    });
+    let head = format!("mode = \"redo\"\nlog = {log:?}\n");
+    std::fs::write(&path, [&head, &text("a"), of_a, &text("b")].concat()).unwrap();
+    path
+}
+
+const CLIENTS: &str = "127.0.0.0/8,no_root_squash,insecure";
+
+#[test]
+fn a_volume_that_is_only_read_does_not_keep_others_from_their_log() {
+    let folder = Folder::new();
+    two_killed(&folder, "redo");
+    let config = sharing(&folder, "read-only = true\n");
+    let mut command = Command::new(CAIRN);
+    command.args(["serve", "--nfs", ANY, "--config"]).arg(&config);
+    let server = Server::launch(command, &folder.0.join("said"));
+    let (mut a, mut b) = (server.client("/a"), server.client("/b"));
+    let (of_a, of_b) = (a.root.clone(), b.root.clone());
+    a.lookup(&of_a, "f7").unwrap();
+    assert!(a.mkdir(&of_a, "made").is_err(), "it is only read");
+    b.mkdir(&of_b, "made").unwrap();
+    server.stop();
+}
+
+#[test]
+fn what_is_asked_of_a_volume_with_a_shared_log_is_done_or_refused() {
+    let folder = Folder::new();
+    let _volumes = ["a.img", "b.img"].map(|name| folder.volume(name, "16M"));
+    let config = sharing(&folder, "writeback-cache = \"on\"\n");
+    // It would serve until it is stopped.
+    let line = ["30", CAIRN, "serve", "--nfs", ANY, "--config", s(&config)];
+    let served = Command::new("timeout").args(line).output().unwrap();
+    let err = String::from_utf8_lossy(&served.stderr).into_owned();
+    assert!(served.status.code() == Some(2) && err.contains("--writeback-cache on"), "{err}");
+}

@@ -236,12 +236,15 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             let why = format!("--log: a journal of mode {mode} is one volume's; serve one");
             return Err(Failure::Usage(why));
         }
-        opened.push((v.serve.images[0].as_path(), args));
+        let writeback = writeback(&args, mode, front)?;
+        opened.push((v.serve.images[0].as_path(), args, writeback));
     }
-    let first = &opened[0].1;
-    let mut log = existing_log(first.log.as_deref(), first.read_only)?;
+    // One that is only read must not keep the others from writing the log.
+    let read_only = opened.iter().all(|(_, args, _)| args.read_only);
+    let first = &OpenArgs { read_only, ..opened[0].1.clone() };
+    let mut log = existing_log(first.log.as_deref(), read_only)?;
     let mut looked = Vec::new();
-    for (image, args) in &opened {
+    for (image, args, _) in &opened {
         let file = Arc::new(crate::disk::open(image, args.read_only)?);
         let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
         looked.push((file, look(&disks)?, args));
@@ -258,14 +261,18 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     let (mut members, mut rest) = (Vec::new(), Vec::new());
     for p in all {
         let of_options = (p.options.returned_is_durable(), p.options.promise_line());
-        rest.push((p.file.clone(), p.block_bytes, p.read_only, of_options, p.opening));
+        let of_volume = (p.block_bytes, p.read_only, p.whole_seconds);
+        rest.push((p.file.clone(), of_volume, of_options, p.opening));
         members.push((p.found, p.file.size_bytes(), p.options));
     }
     let openers = volume::openers(members).map_err(|e| Failure::Failed(e.to_string()))?;
     let monitors = Monitor::several(seed()?, rest.len(), openers);
     let mut all = Vec::new();
-    for ((monitor, v), rest) in monitors.into_iter().zip(volumes).zip(rest) {
-        let (file, block_bytes, read_only, (returned_is_durable, promise), opening) = rest;
+    for ((monitor, rest), (v, of)) in
+        monitors.into_iter().zip(rest).zip(volumes.iter().zip(&opened))
+    {
+        let (file, of_volume, (returned_is_durable, promise), opening) = rest;
+        let (block_bytes, read_only, whole_seconds) = of_volume;
         all.push(Served {
             name: v.name.clone(),
             monitor: Arc::new(monitor),
@@ -274,10 +281,9 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             block_bytes,
             read_only,
             returned_is_durable,
-            // Volumes that share a log are not mounted.
-            writeback: false,
+            writeback: of.2,
             followed: false,
-            whole_seconds: false,
+            whole_seconds,
             promise,
             opening,
         });
