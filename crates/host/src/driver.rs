@@ -172,11 +172,27 @@ impl Driver {
 
     /// Opens it; a failure is a sentence for the user.
     pub fn open(&self) -> Result<(), String> {
-        self.run(Vec::new(), || self.monitor.state() != VolumeState::Opening);
-        match self.monitor.state() {
+        let mut results = Driver::open_all(std::slice::from_ref(self));
+        results.pop().expect("each has a result")
+    }
+
+    /// Opens several at the same time, a thread each. One that is open is entered until all are:
+    /// other machines may watch whether it is alive.
+    pub fn open_all(all: &[Driver]) -> Vec<Result<(), String>> {
+        let [first, rest @ ..] = all else { return Vec::new() };
+        let is_opening = |d: &Driver| d.monitor.state() == VolumeState::Opening;
+        let open = |d: &Driver| d.run(Vec::new(), || !all.iter().any(is_opening));
+        std::thread::scope(|threads| {
+            for d in rest {
+                threads.spawn(|| open(d));
+            }
+            open(first);
+        });
+        let result = |d: &Driver| match d.monitor.state() {
             VolumeState::Failed(why) => Err(why),
             _ => Ok(()),
-        }
+        };
+        all.iter().map(result).collect()
     }
 
     /// Asks, and waits for the answer.

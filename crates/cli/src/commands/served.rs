@@ -13,7 +13,7 @@ use format::ext::inode::CLASSIC_BYTES;
 use host::{Driver, HostFile};
 use std::path::Path;
 use std::sync::Arc;
-use vfs::{Monitor, VolumeState};
+use vfs::Monitor;
 use volume::{Found, OpenOptions};
 
 /// A volume and what it lies on.
@@ -294,12 +294,13 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
 /// Opens them. If one cannot be opened, those that could are closed again.
 pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
     let driver = |v: &Served| Driver::new(v.monitor.clone(), v.disks.clone());
-    let opened: Vec<_> = volumes.iter().map(|v| (v, driver(v).open())).collect();
-    let failed = opened.into_iter().find_map(|(v, r)| Some((v, r.err()?)));
+    let drivers: Vec<Driver> = volumes.iter().map(driver).collect();
+    let mut opened = volumes.iter().zip(Driver::open_all(&drivers));
+    let failed = opened.find_map(|(v, r)| Some((v, r.err()?)));
     let Some((v, why)) = failed else { return Ok(()) };
-    for open in volumes.iter().filter(|v| v.monitor.state() == VolumeState::Open) {
+    for d in &drivers {
         // What went wrong first is what is told.
-        let _ = driver(open).close();
+        let _ = d.close();
     }
     Err(Failure::Failed(format!("{}: {why}", v.file.path().display())))
 }
