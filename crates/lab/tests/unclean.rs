@@ -125,3 +125,35 @@ fn a_truncate_to_the_present_length_survives() {
         assert_eq!(tree(&after)["/d/f"].len() as u64, size);
     }
 }
+
+/// Linux mounts an ext2 that a crash has left. If it writes and crashes too, what it wrote may lie
+/// in blocks that the bitmap calls free, which no crash of soft updates leaves.
+#[test]
+fn what_another_system_wrote_before_it_crashed_is_given_to_nobody() {
+    let disk = unclean(Mode::SoftUpdates);
+    let whole = tree(&disk);
+    let number = |at: u64| {
+        let mut bytes = [0; 4];
+        disk.read(at, &mut bytes);
+        u32::from_le_bytes(bytes)
+    };
+    // It was mounted once more, and nothing else has come of it.
+    let mut mounted = disk.clone();
+    mounted.write(1024 + 0x34, &(number(1024 + 0x34) + 1).to_le_bytes()[..2]);
+    let mut written = mounted.clone();
+    // Of both groups all behind the table of inodes is marked as free.
+    for (desc, begins) in [(2048, 1), (2048 + GROUP_DESC_BYTES as u64, 8193)] {
+        let (map, table) = (u64::from(number(desc)) * 1024, number(desc + 8));
+        let table_ends = table + number(1024 + 0x28) * 256 / 1024 - begins;
+        written.write(map + u64::from(table_ends).div_ceil(8), &[0; 100]);
+    }
+    let setting = Setting::plain(Mode::SoftUpdates);
+    let open = |disk| Subject::open(vec![disk], setting, false, (Plant::NONE, 2));
+    let why = open(written).err().expect("blocks in use would be given out");
+    assert!(why.contains("in use are marked as free") && why.contains("fsck --repair"), "{why}");
+    let mut v = open(mounted).unwrap();
+    v.act(1, &Act::Create(s("/new"))).unwrap();
+    let mut after = tree(&v.close().unwrap()[0]);
+    assert!(after.remove("/new").is_some());
+    assert_eq!(after, whole);
+}

@@ -1,11 +1,9 @@
 //! The journal of intents of soft updates: a log in the blocks of the volume's idle journal. Nobody
-//! has to be kept off while it holds something: whoever else writes to the volume changes its times
-//! or its count of mounts, and then the intents are worth nothing.
+//! has to be kept off while it holds something: where somebody else has written to the volume, it
+//! is repaired before it is used ([`Probe::is_usable_at_once`]), and then there are no intents.
 //!
 //! Rule        The intents that a crash has left are believed only if the log is the one that the
-//!             boot area names, and the superblock is as it was when that was written, or as it was
-//!             to be marked as open then. The log is made, empty and durably, before the boot area
-//!             names it.
+//!             boot area names. The log is made, empty and durably, before the boot area names it.
 
 use crate::OpenOptions;
 use crate::journal::Journal;
@@ -13,8 +11,6 @@ use crate::log::id_in_log;
 use crate::place::Place;
 use crate::probe::Probe;
 use check::live::Candidates;
-use format::ext::Superblock;
-use format::ext::boot::IntentsOf;
 use format::intent::Intent;
 use mechanisms::{IntentRecipe, Keeps, ModeOption};
 use wal::{FormatOptions, Log, LogArea, LogError};
@@ -24,18 +20,12 @@ pub(crate) struct OpenIntents {
     pub(crate) recipe: IntentRecipe,
     /// What a crash has left, if it is to be believed.
     pub(crate) candidates: Option<Candidates>,
-    /// What the boot area is to say.
-    pub(crate) known_by: IntentsOf,
+    /// The log's UUID, by which the boot area is to name it.
+    pub(crate) uuid: [u8; 16],
 }
 
 fn text(e: impl std::fmt::Display) -> String {
     e.to_string()
-}
-
-/// What others change who write to the volume.
-pub(crate) fn stamp_of(sb: &Superblock) -> u64 {
-    let (a, b) = (u64::from(sb.mtime()) << 32 | u64::from(sb.wtime()), u64::from(sb.mount_count()));
-    a.rotate_left(17) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(sb.last_check()) << 7
 }
 
 /// The journal's blocks, for the log.
@@ -50,12 +40,12 @@ fn area_of(place: &Place, probe: &Probe) -> Result<LogArea, String> {
 }
 
 /// Opens the journal of intents, and reads what a crash has left in it; None: none is kept.
-/// `now`: when it is marked as open, in seconds. Errors: a sentence for the user.
+/// Errors: a sentence for the user.
 pub(crate) async fn open(
     place: &Place,
     probe: &Probe,
     o: &OpenOptions,
-    (now, read_only): (u32, bool),
+    read_only: bool,
 ) -> Result<Option<OpenIntents>, String> {
     if !o.journal_intents || read_only {
         return Ok(None);
@@ -64,7 +54,6 @@ pub(crate) async fn open(
         return Err(format!("--journal-intents has no meaning in mode {}", o.mode));
     }
     let area = area_of(place, probe)?;
-    let stamps = [stamp_of(&probe.superblock), stamp_of(&ext::marked_open(&probe.superblock, now))];
     let mut held = None;
     if !probe.is_clean() {
         match left(place, probe, &area, o).await? {
@@ -83,9 +72,9 @@ pub(crate) async fn open(
     };
     let client = log.client(id_in_log(&probe.superblock), &probe.superblock.label());
     let client = client.map_err(|e| format!("the journal of intents: {e}"))?;
-    let known_by = IntentsOf { log: log.info().uuid, stamps };
+    let uuid = log.info().uuid;
     let recipe = IntentRecipe { client, area, held: intents.is_some() };
-    Ok(Some(OpenIntents { recipe, candidates: intents.map(Candidates::of), known_by }))
+    Ok(Some(OpenIntents { recipe, candidates: intents.map(Candidates::of), uuid }))
 }
 
 fn wal_options(o: &OpenOptions) -> wal::OpenOptions {
@@ -125,15 +114,11 @@ async fn left(
     area: &LogArea,
     o: &OpenOptions,
 ) -> Result<Left, String> {
-    let Some(of) = probe.state().and_then(|s| s.intents) else {
+    let Some(named) = probe.state().and_then(|s| s.intents) else {
         return Ok(Err("it was used without a journal of intents".into()));
     };
-    let believes = o.plant.is("stale-intents-believed");
-    if !of.stamps.contains(&stamp_of(&probe.superblock)) && !believes {
-        return Ok(Err("somebody else has written to it since".into()));
-    }
     match wal::inspect(area).await {
-        Ok(uuid) if uuid == of.log => (),
+        Ok(uuid) if uuid == named => (),
         Ok(_) => return Ok(Err("its journal of intents was not complete".into())),
         Err(LogError::Disk(e)) => return Err(text(e)),
         Err(e) => return Ok(Err(format!("its journal of intents: {e}"))),

@@ -8,7 +8,7 @@ use crate::intents;
 use crate::log::{self, PrivateLog};
 use crate::overlay::{Newer, Overlay};
 use crate::place::Place;
-use crate::probe::Probe;
+use crate::probe::{Probe, stamp_of};
 use crate::recover::Plan;
 use crate::scrub::Scrubber;
 use crate::state;
@@ -43,7 +43,7 @@ pub(crate) async fn load(
     if read_only {
         look_through(&mut place, &mut probe, &options).await?;
     } else {
-        if !probe.is_clean() && !probe.is_usable_at_once(options.mode) {
+        if !probe.is_clean() && !probe.is_usable_at_once(&options) {
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
         check_mode(&place, &probe, options.mode)?;
@@ -56,7 +56,7 @@ pub(crate) async fn load(
         private = Some(log::open(&place, &probe, &options).await?);
     }
     let (now, notes) = (env.wall().secs() as u32, place.store.notes());
-    let intents = intents::open(&place, &probe, &options, (now, read_only)).await?;
+    let intents = intents::open(&place, &probe, &options, read_only).await?;
     let mut recipe = recipe_of(&place, (&cache, &probe), &options, private.as_ref());
     recipe.intents = intents.as_ref().map(|i| i.recipe.clone());
     let mode = if read_only { Mode::TO_READ } else { options.mode };
@@ -66,11 +66,11 @@ pub(crate) async fn load(
     let loaded = Loaded { superblock, read_only, plant: options.plant };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
     let ext = Rc::new(ext.map_err(text)?);
-    let mut boot = next_state(&probe, &options);
+    let mut boot = next_state(&probe, &options, now);
     if !read_only {
         if let Some(b) = &mut boot {
             b.log_uuid = private.as_ref().filter(|p| p.external).map_or([0; 16], |p| p.uuid);
-            b.intents = intents.as_ref().map(|i| i.known_by);
+            b.intents = intents.as_ref().map(|i| i.uuid);
             state::store(&disk, b).await.map_err(text)?;
         }
         ext.reload_superblock_block(&disk).await.map_err(text)?;
@@ -295,20 +295,24 @@ fn recipe_of(
     Recipe { cache: cache.clone(), plant: options.plant, log, journal, groups, intents: None }
 }
 
-/// The state to be written at opening; None where the boot area is somebody else's.
-fn next_state(probe: &Probe, options: &OpenOptions) -> Option<BootState> {
+/// The state to be written at opening; None where the boot area is somebody else's. `now`: when the
+/// volume is marked as open, in seconds. It is known again whether that comes about or not.
+fn next_state(probe: &Probe, options: &OpenOptions, now: u32) -> Option<BootState> {
     let old = match &probe.boot {
         BootArea::Foreign => return None,
         BootArea::Empty => BootState::default(),
         BootArea::Ours(s) => s.clone(),
     };
     let lost = !(probe.was_clean && old.clean);
+    let found = &probe.superblock;
+    let stamps = [stamp_of(found), stamp_of(&ext::marked_open(found, now))];
     let mut new = BootState {
         serial: old.serial + 1,
         opened: old.opened + 1,
         losses: old.losses + u64::from(lost),
         mode: options.mode.to_string(),
         clean: false,
+        stamps,
         ..old
     };
     if new.handle_key == [0; 16] {

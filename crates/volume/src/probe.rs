@@ -124,17 +124,29 @@ impl Probe {
                    names that";
         Err(VolumeError(why.into()))
     }
-    /// May it be used in this mode as a crash has left it? Whoever used it last did so in a mode
-    /// that leaves nothing but space to give back, and it is the same.
-    pub(crate) fn is_usable_at_once(&self, mode: Mode) -> bool {
-        let last = self.state().filter(|s| !s.clean).and_then(|s| Mode::by_name(&s.mode));
-        let own = last == Some(mode) && mode.info().after_crash == AfterCrash::GiveBack;
-        own && !self.needs_recovery && self.superblock.state() & STATE_ERROR == 0
+    /// May it be used with these options as a crash has left it? Whoever used it last did so in a
+    /// mode that leaves nothing but space to give back, and it is the same. Others do not keep what
+    /// that mode keeps: Linux mounts an ext2 as a crash has left it, writes, and may crash too.
+    pub(crate) fn is_usable_at_once(&self, o: &OpenOptions) -> bool {
+        let Some(last) = self.state().filter(|s| !s.clean) else { return false };
+        let of_mode = Mode::by_name(&last.mode) == Some(o.mode);
+        let own = of_mode && o.mode.info().after_crash == AfterCrash::GiveBack;
+        let ours = last.stamps.contains(&stamp_of(&self.superblock)) || o.plant.is(FOREIGN);
+        own && ours && !self.needs_recovery && self.superblock.state() & STATE_ERROR == 0
     }
     /// Was it closed cleanly?
     pub fn is_clean(&self) -> bool {
         self.superblock.is_clean() && !self.needs_recovery
     }
+}
+
+/// A bug that can be planted: what another system has written since is not seen.
+const FOREIGN: &str = "stale-intents-believed";
+
+/// What everybody changes who writes to the volume: the superblock's times and its count of mounts.
+pub(crate) fn stamp_of(sb: &Superblock) -> u64 {
+    let (a, b) = (u64::from(sb.mtime()) << 32 | u64::from(sb.wtime()), u64::from(sb.mount_count()));
+    a.rotate_left(17) ^ b.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from(sb.last_check()) << 7
 }
 
 /// What lies at the beginning of a device in place of a volume, if it is of a known kind.

@@ -26,17 +26,10 @@ pub struct BootState {
     pub handle_key: [u8; 16],
     /// The log's UUID; all zero: no log of its own.
     pub log_uuid: [u8; 16],
-    /// The journal of intents, if it is used with one.
-    pub intents: Option<IntentsOf>,
-}
-
-/// The journal of intents that the volume is used with.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct IntentsOf {
-    /// The log's UUID.
-    pub log: [u8; 16],
-    /// What the superblock says of who has written to the volume: before this opening, and during
-    /// it.
+    /// The UUID of the journal of intents, if it is used with one.
+    pub intents: Option<[u8; 16]>,
+    /// What the superblock says of who has written to the volume: before the last opening, and
+    /// during it.
     pub stamps: [u64; 2],
 }
 
@@ -79,10 +72,8 @@ fn decode_slot(slot: &[u8]) -> Option<BootState> {
         mode: crate::shown(&mode[..end]),
         handle_key: slot[64..80].try_into().expect("16 bytes"),
         log_uuid: slot[80..96].try_into().expect("16 bytes"),
-        intents: (slot[96..112] != [0; 16]).then(|| IntentsOf {
-            log: slot[96..112].try_into().expect("16 bytes"),
-            stamps: [le64(slot, 112), le64(slot, 120)],
-        }),
+        intents: Some(slot[96..112].try_into().expect("16 bytes")).filter(|id| *id != [0; 16]),
+        stamps: [le64(slot, 112), le64(slot, 120)],
     })
 }
 
@@ -98,11 +89,9 @@ pub fn encode(s: &BootState) -> (usize, [u8; SLOT]) {
     b[48..48 + n].copy_from_slice(&s.mode.as_bytes()[..n]);
     b[64..80].copy_from_slice(&s.handle_key);
     b[80..96].copy_from_slice(&s.log_uuid);
-    if let Some(of) = &s.intents {
-        b[96..112].copy_from_slice(&of.log);
-        set64(&mut b, 112, of.stamps[0]);
-        set64(&mut b, 120, of.stamps[1]);
-    }
+    b[96..112].copy_from_slice(&s.intents.unwrap_or_default());
+    set64(&mut b, 112, s.stamps[0]);
+    set64(&mut b, 120, s.stamps[1]);
     let crc = crc32c::crc32c(&b[12..]);
     set32(&mut b, 8, crc);
     ((s.serial % 2) as usize * SLOT, b)
@@ -117,18 +106,18 @@ mod tests {
         let mut area = vec![0; BOOT_BYTES];
         assert_eq!(decode(&area), BootArea::Empty);
         for serial in 1..=2 {
-            let intents =
-                (serial == 2).then_some(IntentsOf { log: [7; 16], stamps: [1, u64::MAX] });
-            let mode = "sync".to_owned();
-            let s = BootState { serial, mode, clean: true, intents, ..BootState::default() };
+            let (mode, intents) = ("sync".to_owned(), (serial == 2).then_some([7; 16]));
+            let state = BootState { serial, mode, intents, ..BootState::default() };
+            let s = BootState { clean: true, stamps: [serial, u64::MAX], ..state };
             let (at, bytes) = encode(&s);
             area[at..at + 512].copy_from_slice(&bytes);
         }
         let BootArea::Ours(s) = decode(&area) else { panic!("it is ours") };
         assert_eq!((s.serial, s.mode.as_str()), (2, "sync"));
-        assert_eq!(s.intents, Some(IntentsOf { log: [7; 16], stamps: [1, u64::MAX] }));
+        assert_eq!((s.intents, s.stamps), (Some([7; 16]), [2, u64::MAX]));
         area[300] ^= 1; // slot 0 holds serial 2
-        assert!(matches!(decode(&area), BootArea::Ours(s) if s.serial == 1));
+        let BootArea::Ours(s) = decode(&area) else { panic!("it is ours") };
+        assert_eq!((s.serial, s.intents, s.stamps), (1, None, [1, u64::MAX]));
         assert_eq!(decode(&[0xeb; 1024]), BootArea::Foreign);
     }
 }

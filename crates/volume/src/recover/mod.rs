@@ -66,7 +66,7 @@ async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision)
     if p.needs_recovery {
         return plan_journal(p, at).await;
     }
-    if p.is_clean() || p.is_usable_at_once(o.mode) {
+    if p.is_clean() || p.is_usable_at_once(o) {
         return Ok((Plan::Nothing, Decision::default()));
     }
     plan_repair(p, at, o).await
