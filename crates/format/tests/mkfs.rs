@@ -76,6 +76,18 @@ fn e2fsck_accepts_what_mkfs_plans() {
     assert!(count > 100, "only {count} volumes were judged");
 }
 
+/// However few inodes are asked for, group 0's table has those of the volume itself.
+#[test]
+fn e2fsck_accepts_few_inodes_in_many_groups() {
+    for (block, inode, asked) in [(1024, 128, 100), (1024, 256, 1), (2048, 256, 16)] {
+        let few = MkfsOptions {
+            inodes: Some(asked),
+            ..options(200 << 20, block, inode, Profile::Ext3)
+        };
+        assert!(judged(&few, &format!("few-{block}-{inode}-{asked}")).is_some());
+    }
+}
+
 #[test]
 fn e2fsck_accepts_volumes_of_ext4() {
     for (block, inode) in [(1024, 128), (1024, 256), (2048, 256), (4096, 256)] {

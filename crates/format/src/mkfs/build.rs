@@ -248,7 +248,10 @@ fn frame(o: &MkfsOptions, blocks: u64) -> Geometry {
     let ratio = if o.size_bytes < 512 << 20 { 8192 } else { 16_384 };
     let want = o.inodes.map_or(o.size_bytes / ratio, u64::from).max(u64::from(FIRST_INO) + 5);
     let per_block = (o.block_bytes / o.inode_bytes) as u64;
-    let per_group = want.div_ceil(u64::from(groups)).next_multiple_of(per_block.max(8));
+    // The inodes of a new volume are put into group 0's table: it has all of them, however few are
+    // asked for.
+    let least = want.div_ceil(u64::from(groups)).max(u64::from(FIRST_INO));
+    let per_group = least.next_multiple_of(per_block.max(8));
     Geometry {
         block_bytes: o.block_bytes,
         inode_bytes: o.inode_bytes,
