@@ -3,10 +3,11 @@
 
 use crate::CheckError;
 use crate::io::ReadBlocks;
+use format::ext::csum::Sums;
 use format::ext::features::compat::RESIZE_INODE;
 use format::ext::features::incompat::META_BG;
-use format::ext::superblock::{FIRST_INO, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
-use format::ext::{Geometry, Superblock};
+use format::ext::superblock::{FIRST_INO, STATE_ERROR, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use format::ext::{Geometry, GroupDesc, Superblock};
 use format::foreign::UNFINISHED;
 use format::{FormatError, GroupNo};
 
@@ -26,7 +27,7 @@ const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
 
 /// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all
 /// copies agree on numbers that never change after mkfs, and not with the primary, it is the
-/// primary that is wrong. Errors: `Incompatible` features, a device that is cut short, or no
+/// primary that is wrong, unless its size was changed and the copies are old. Errors: `Incompatible` features, a device that is cut short, or no
 /// superblock at all.
 pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
     let fault = match primary(image) {
@@ -78,7 +79,7 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
         _ => false,
     };
     match seen.into_iter().next() {
-        Some((mut s, g)) if one_voice && against(&s) => {
+        Some((mut s, g)) if one_voice && against(&s) && !was_resized(image, &primary, &s)? => {
             // The copy's marks are as old as the copy; the primary's may still be good.
             s.set_group_number(0);
             s.set_state(primary.state());
@@ -94,7 +95,44 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
     }
 }
 
-/// What never changes after mkfs, or only together with all copies.
+/// Does the primary differ from its copies as one whose size has changed and whose copies are out of
+/// date? They speak of another size only, and what the primary says has something to show for it: a
+/// right checksum, or descriptors of the groups that only it has. A volume marked as having errors
+/// may have been left between two sizes, with copies that are newer.
+fn was_resized(
+    image: &dyn ReadBlocks,
+    primary: &Superblock,
+    copy: &Superblock,
+) -> Result<bool, CheckError> {
+    let resized = |s: &Superblock| {
+        let mut numbers = fixed_numbers(s);
+        numbers[..2].fill(0);
+        numbers
+    };
+    if primary.state() & STATE_ERROR != 0 || resized(primary) != resized(copy) {
+        return Ok(false);
+    }
+    let has_sum = matches!(primary.sums(), Sums::All(_));
+    if primary.blocks() <= copy.blocks() {
+        return Ok(has_sum);
+    }
+    let geo = Geometry::of(primary);
+    let (mut good, mut bytes) = (0, vec![0; geo.block_bytes]);
+    for g in (copy.groups()..geo.groups).map(GroupNo) {
+        let (block, at) = geo.desc_place(g);
+        if block.0 >= geo.blocks {
+            return Ok(false);
+        }
+        image.read_at(block.0 * geo.block_bytes as u64, &mut bytes)?;
+        let raw = &bytes[at..at + geo.desc_bytes];
+        let sound = geo.sums.check_desc(g, raw).is_ok();
+        good += u32::from(sound && geo.check_desc(g, &GroupDesc::decode(raw)).is_ok());
+    }
+    // Some of them may be damaged themselves.
+    Ok(2 * good >= geo.groups - copy.groups())
+}
+
+/// What never changes after mkfs, or only together with all copies. Sizes come first.
 fn fixed_numbers(s: &Superblock) -> [u64; 8] {
     [
         s.blocks(),

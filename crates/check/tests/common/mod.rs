@@ -3,6 +3,7 @@
 //! it hurts.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 
+pub mod asked;
 pub mod fields;
 pub mod rounds;
 pub mod wide;

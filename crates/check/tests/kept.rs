@@ -1,0 +1,40 @@
+//! Damage to one field, beside which all that a file is can still be read: a repair keeps as much of
+//! it as e2fsck does.
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use check::Kind;
+use common::asked::repaired;
+use common::wide::made4;
+use common::{Scratch, tool};
+use format::ext::Superblock;
+use std::path::Path;
+
+const M: u64 = 1 << 20;
+
+fn resized(img: &Path, image: &[u8], bytes: u64) -> Vec<u8> {
+    std::fs::write(img, image).unwrap();
+    std::fs::OpenOptions::new().write(true).open(img).unwrap().set_len(bytes).unwrap();
+    let size = format!("{}K", bytes / 1024);
+    let out = tool("resize2fs").arg("-f").arg(img).arg(size).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    std::fs::read(img).unwrap()
+}
+
+/// Copies of the superblock that a change of size has not reached do not take it back.
+#[test]
+fn old_copies_do_not_outvote_a_volume_that_was_resized() {
+    let s = Scratch::new("resized");
+    for sums in [&["-O", "^metadata_csum"][..], &[]] {
+        let old = made4(&[&["-J", "size=1"], sums].concat(), 1024, 32 * M);
+        let mut image = resized(&s.path("img"), &old, 64 * M);
+        for block in [8193, 24_577] {
+            let at = block * 1024;
+            image[at..at + 1024].copy_from_slice(&old[at..at + 1024]);
+        }
+        let report = repaired(&s, &mut image, "resized");
+        assert!(!report.counts.contains_key(&Kind::SuperDamaged), "{:#?}", report.findings);
+        assert_eq!(Superblock::decode(&image[1024..2048]).unwrap().blocks(), 64 << 10);
+    }
+}
