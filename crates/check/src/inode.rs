@@ -14,6 +14,7 @@ use format::ext::inode::{
     FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, FLAG_VALUE, InodeMut, InodeRef,
 };
 use format::ext::map::POINTERS;
+use format::ext::xattr::MAGIC;
 use format::{BlockNo, Ino, ROOT_INO};
 
 /// What is to become of an inode.
@@ -51,6 +52,7 @@ impl Check<'_> {
         if InodeRef(raw).links() == 0 && !self.revive(ino, raw) {
             return Ok(self.judge_dead(ino, raw));
         }
+        self.mend_extra_isize(ino, raw);
         let mut kind = kind_byte(InodeRef(raw).mode());
         if !matches!(kind, 1 | 2 | 7) && self.holds_directory(ino, raw)? {
             let text = format!("mode {:#o}, but it holds a directory; set", InodeRef(raw).mode());
@@ -174,6 +176,25 @@ impl Check<'_> {
         if any { Verdict::Used { mapped: true } } else { Verdict::Free }
     }
 
+    /// How long the fields behind the classic ones are says where the attributes begin, and with
+    /// them contents in the inode; so it comes before anything that asks for these. Attributes that
+    /// are where everybody puts them are kept.
+    fn mend_extra_isize(&mut self, ino: Ino, raw: &mut [u8]) {
+        if raw.len() <= CLASSIC_BYTES {
+            return;
+        }
+        let extra = le16(raw, CLASSIC_BYTES);
+        if InodeRef(raw).extra_isize().is_some() && (extra == 0 || extra >= 4) {
+            return;
+        }
+        let text = "its extra fields do not fit; mended";
+        self.found(Kind::InodeField, Place::Inode(ino), text);
+        set16(raw, CLASSIC_BYTES, EXTRA_ISIZE);
+        if le32(raw, CLASSIC_BYTES + usize::from(EXTRA_ISIZE)) != MAGIC {
+            raw[CLASSIC_BYTES + 2..].fill(0);
+        }
+    }
+
     /// Fields that any kind of file must have right.
     fn mend_fields(&mut self, ino: Ino, raw: &mut [u8]) {
         let mut wrong: Vec<&str> = Vec::new();
@@ -210,15 +231,6 @@ impl Check<'_> {
             }
             if xattr_high {
                 set16(raw, XATTR_HIGH, 0);
-            }
-        }
-        if raw.len() > CLASSIC_BYTES {
-            let extra = le16(raw, CLASSIC_BYTES);
-            let fits = InodeRef(raw).extra_isize().is_some();
-            if !fits || extra != 0 && extra < 4 {
-                wrong.push("its extra fields do not fit");
-                set16(raw, CLASSIC_BYTES, EXTRA_ISIZE);
-                raw[CLASSIC_BYTES + 2..].fill(0);
             }
         }
         for text in wrong {

@@ -5,7 +5,7 @@
 mod common;
 
 use check::Kind;
-use common::asked::repaired;
+use common::asked::{asked, edited, repaired};
 use common::wide::made4;
 use common::{Scratch, tool};
 use format::ext::Superblock;
@@ -36,5 +36,25 @@ fn old_copies_do_not_outvote_a_volume_that_was_resized() {
         let report = repaired(&s, &mut image, "resized");
         assert!(!report.counts.contains_key(&Kind::SuperDamaged), "{:#?}", report.findings);
         assert_eq!(Superblock::decode(&image[1024..2048]).unwrap().blocks(), 64 << 10);
+    }
+}
+
+/// Attributes, and contents in the inode, stay where they are when the field that says where they
+/// begin is wrong.
+#[test]
+fn a_wrong_length_of_the_extra_fields_costs_no_attributes() {
+    let s = Scratch::new("extra");
+    let image = made4(&["-J", "size=1", "-O", "inline_data"], 1024, 20 * M);
+    let small = "/many/a-rather-long-name-to-fill-blocks-0002";
+    let text = asked(&s, &image, &format!("cat {small}"));
+    assert!(text.starts_with("\u{1}\u{1e}"), "{text:?}");
+    for extra in [2, 200] {
+        let requests =
+            format!("sif /dir0/file1 extra_isize {extra}\nsif {small} extra_isize {extra}\n");
+        let mut broken = edited(&s, &image, &requests);
+        repaired(&s, &mut broken, &requests);
+        let colour = asked(&s, &broken, "ea_get /dir0/file1 user.colour");
+        assert!(colour.contains("blue"), "{colour}");
+        assert_eq!(asked(&s, &broken, &format!("cat {small}")), text);
     }
 }
