@@ -9,6 +9,7 @@ use crate::run::Check;
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::dirent::kind_byte;
 use format::ext::features::compat;
+use format::ext::inline;
 use format::ext::inode::{
     BLOCK_AT, CLASSIC_BYTES, EXTRA_ISIZE, FAST_SYMLINK_MAX, FLAG_APPEND, FLAG_EXTENTS, FLAG_HUGE,
     FLAG_IMMUTABLE, FLAG_INDEX, FLAG_INLINE, FLAG_VALUE, InodeMut, InodeRef,
@@ -109,6 +110,9 @@ impl Check<'_> {
     /// parent? Then its mode is wrong (e2fsck's check_is_really_dir).
     fn holds_directory(&self, ino: Ino, raw: &[u8]) -> Result<bool, CheckError> {
         let i = InodeRef(raw);
+        if i.flags() & FLAG_INLINE != 0 && self.geo().inline_data {
+            return Ok(!self.is_reserved(ino) && self.holds_inline_directory(raw));
+        }
         if self.geo().extents && (i.has_extents() || extents::is_root(raw)) {
             return self.tree_holds_directory(ino, raw);
         }
@@ -123,6 +127,15 @@ impl Check<'_> {
         }
         let block = self.view.read(BlockNo(u64::from(i.pointer(0))))?;
         Ok(begins_as_directory(&block, ino))
+    }
+
+    /// The same of an inode that says that its contents are in it: they begin with the parent's
+    /// number, and the chains of names are whole. Those of anything else, of zeros, are not.
+    fn holds_inline_directory(&self, raw: &[u8]) -> bool {
+        let Ok(Some(contents)) = inline::contents(raw) else { return false };
+        let parent = le32(&contents, 0);
+        let may_be = parent == ROOT_INO.0 || parent >= self.geo().first_ino;
+        may_be && parent <= self.geo().inodes() && inline::check_dir(&contents).is_ok()
     }
 
     /// The same of an inode with an extent tree.

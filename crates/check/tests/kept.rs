@@ -58,3 +58,19 @@ fn a_wrong_length_of_the_extra_fields_costs_no_attributes() {
         assert_eq!(asked(&s, &broken, &format!("cat {small}")), text);
     }
 }
+
+/// A directory in its inode is one whatever its mode says.
+#[test]
+fn a_directory_in_its_inode_survives_a_wrong_mode() {
+    let s = Scratch::new("inline-mode");
+    let image = made4(&["-J", "size=1", "-O", "inline_data"], 1024, 20 * M);
+    let dir = "/dir1/inner/deeper";
+    let names = asked(&s, &image, &format!("ls -p {dir}"));
+    assert!(names.contains("/leaf/"), "{names}");
+    for mode in ["0050755", "0010755", "0000755"] {
+        let mut broken = edited(&s, &image, &format!("sif {dir} mode {mode}\n"));
+        let report = repaired(&s, &mut broken, mode);
+        assert_eq!(asked(&s, &broken, &format!("ls -p {dir}")), names);
+        assert!(report.findings.iter().all(|f| !f.loses_name), "{:#?}", report.findings);
+    }
+}
