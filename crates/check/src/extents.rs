@@ -4,6 +4,7 @@
 use crate::CheckError;
 use crate::tables::Frame;
 use crate::view::View;
+use format::bytes::set16;
 use format::ext::csum::InodeSeed;
 use format::ext::extents::{BLOCKS_MAX, Head, Mapped, child, first_of, head, mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
@@ -113,10 +114,16 @@ impl Reader<'_, '_> {
             self.tree.illegal += 1;
             return Ok(());
         }
-        let bytes = self.view.read(b)?;
-        let Ok(h) = head(&bytes, Some(depth)) else {
-            self.tree.garbage += 1;
-            return Ok(());
+        let mut bytes = self.view.read(b)?;
+        let h = match head(&bytes, Some(depth)) {
+            Ok(h) => h,
+            Err(_) => match self.but_for_depth(&mut bytes, depth, range.0) {
+                Some(h) => h,
+                None => {
+                    self.tree.garbage += 1;
+                    return Ok(());
+                }
+            },
         };
         if self.seed.is_some_and(|s| s.check_extents(b, &bytes).is_err()) {
             self.tree.sums.push(b);
@@ -124,6 +131,17 @@ impl Reader<'_, '_> {
         self.tree.crooked |= h.entries == 0 || u64::from(first_of(&bytes, 0)) != range.0;
         self.tree.nodes.push(b);
         self.node(&bytes, h, range)
+    }
+
+    /// The header of a node that is one for these blocks of the file but for the depth that it says,
+    /// which is set. A node of another level is none: its entries, read as of this one, lead nowhere.
+    fn but_for_depth(&mut self, bytes: &mut [u8], depth: u16, first: u64) -> Option<Head> {
+        set16(bytes, 6, depth);
+        let h = head(bytes, Some(depth)).ok().filter(|h| h.entries > 0)?;
+        let leads = if depth == 0 { mapped(bytes, 0).start } else { child(bytes, 0) };
+        let fits = u64::from(first_of(bytes, 0)) == first && self.frame.may_hold(leads);
+        self.tree.crooked |= fits;
+        fits.then_some(h)
     }
 
     /// An extent goes no further than to the next one: its length is wrong, and not that one.

@@ -8,6 +8,7 @@ use check::Kind;
 use common::asked::{asked, edited, repaired};
 use common::wide::made4;
 use common::{Scratch, tool};
+use format::bytes::{le16, set16};
 use format::ext::Superblock;
 use std::path::Path;
 
@@ -72,5 +73,30 @@ fn a_directory_in_its_inode_survives_a_wrong_mode() {
         let report = repaired(&s, &mut broken, mode);
         assert_eq!(asked(&s, &broken, &format!("ls -p {dir}")), names);
         assert!(report.findings.iter().all(|f| !f.loses_name), "{:#?}", report.findings);
+    }
+}
+
+/// A node of an extent tree that says a wrong depth has what the node above says it has.
+#[test]
+fn a_wrong_depth_of_a_node_costs_no_blocks() {
+    let s = Scratch::new("depth");
+    for sums in ["^metadata_csum", "metadata_csum"] {
+        let image = made4(&["-J", "size=1", "-O", sums], 1024, 20 * M);
+        let tree = asked(&s, &image, "ex /pieces");
+        // The lines of nodes: level, levels, "1/", entries, from, "-", to, where.
+        let node = |level: &str| {
+            let line = tree.lines().find(|l| l.trim_start().starts_with(level)).unwrap();
+            line.split_whitespace().nth(7).unwrap().parse::<usize>().unwrap() * 1024
+        };
+        for (at, depths) in [(node("0/ 2"), [0, 3, 0x101]), (node("1/ 2"), [1, 0x20, 0x100])] {
+            assert_eq!(le16(&image, at), 0xf30a, "{tree}");
+            for depth in depths {
+                let mut broken = image.clone();
+                set16(&mut broken, at + 6, depth);
+                repaired(&s, &mut broken, sums);
+                let cat = |image: &[u8]| asked(&s, image, "cat /pieces");
+                assert!(cat(&broken) == cat(&image), "{sums}, {depth}: the contents are others");
+            }
+        }
     }
 }
