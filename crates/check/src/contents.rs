@@ -147,9 +147,12 @@ impl Check<'_> {
             return Ok(runs);
         }
         let mut map: Map = std::array::from_fn(|i| inode.pointer(i));
+        // One that leads to itself would lead there without end.
+        let mut indirect: BTreeSet<u64> = BTreeSet::new();
         walk(&mut self.view, &self.frame, &mut map, &mut |p| {
             match runs.last_mut() {
                 _ if p.fault.is_some() => return Then::Skip,
+                _ if p.level > 0 && !indirect.insert(p.block.0) => return Then::Skip,
                 Some(last) if last.start.0 + last.len == p.block.0 => last.len += 1,
                 _ => runs.push(Extent { start: p.block, len: 1 }),
             }

@@ -9,6 +9,7 @@ use crate::run::Check;
 use crate::tables::{Dir, Info};
 use crate::walk::{Fault, Map, Then, walk};
 use format::ext::dirent::kind_byte;
+use format::ext::features::incompat;
 use format::ext::inode::{CLASSIC_BYTES, FLAG_HUGE, FLAG_INDEX, FLAG_VALUE, InodeMut, InodeRef};
 use format::ext::map;
 use format::{BlockNo, FileBlock, FormatError, GroupNo, Ino, JOURNAL_INO};
@@ -22,6 +23,10 @@ pub(crate) const RESIZE_INO: Ino = Ino(7);
 /// How much of an inode table is read at a time.
 const RUN_BYTES: usize = 1 << 20;
 
+/// A directory is no longer.
+const DIR_BYTES_MOST: u64 = 1 << 31;
+/// A directory is no longer where LARGE_DIR allows more.
+const LARGE_DIR_BYTES_MOST: u64 = 1 << 32;
 /// Blocks of a file that are listed: no journal or symbolic link needs more.
 const LIST_MOST: usize = 1 << 22;
 
@@ -206,6 +211,7 @@ impl Check<'_> {
         let mut map: Map = std::array::from_fn(|i| inode.pointer(i));
         let before = map;
         let mut scan = MapScan::default();
+        let most = self.dir_blocks_most();
         let (claims, twice) = (&mut self.claims, &mut self.twice);
         let bad_blocks = &mut self.bad_blocks;
         walk(&mut self.view, &self.frame, &mut map, &mut |p| {
@@ -215,6 +221,10 @@ impl Check<'_> {
                 None if p.file_block.0 >= limit => scan.beyond += 1,
                 // Filling so many holes would make a directory of nothing else.
                 None if is_dir && p.file_block.0 > 2 * scan.blocks + 16 => scan.illegal += 1,
+                // Nor can there be more; all would be listed.
+                None if is_dir && (p.file_block.0 >= most || scan.blocks >= geo.blocks) => {
+                    scan.illegal += 1;
+                }
                 None => {
                     scan.blocks += 1;
                     if p.level == 0 {
@@ -250,6 +260,13 @@ impl Check<'_> {
             self.found(Kind::BeyondEnd, Place::Inode(ino), text);
         }
         Ok(scan)
+    }
+
+    /// The most blocks that a directory may have.
+    pub(crate) fn dir_blocks_most(&self) -> u64 {
+        let large = self.sb.has_incompat(incompat::LARGE_DIR);
+        let bytes = if large { LARGE_DIR_BYTES_MOST } else { DIR_BYTES_MOST };
+        bytes / self.geo().block_bytes as u64
     }
 
     /// Size and i_blocks against what is mapped.

@@ -63,7 +63,7 @@ impl Check<'_> {
     }
 
     /// A directory's blocks are all written, and not far apart: filling such holes would make a
-    /// directory of nothing else.
+    /// directory of nothing else. Nor are there more than there can be, which would all be listed.
     fn mend_dir_extents(&mut self, ino: Ino, tree: &mut Tree) -> bool {
         let unwritten = tree.extents.iter().filter(|m| m.unwritten).count();
         tree.extents.iter_mut().for_each(|m| m.unwritten = false);
@@ -73,14 +73,19 @@ impl Check<'_> {
             self.found(Kind::BadPointer, Place::Inode(ino), text);
         }
         let (mut blocks, all) = (0u64, tree.extents.len());
+        let (most, volume) = (self.dir_blocks_most(), self.geo().blocks);
         tree.extents.retain(|m| {
-            let near = u64::from(m.first) <= 2 * blocks + 16;
+            let near = u64::from(m.first) <= 2 * blocks + 16
+                && m.end() <= most
+                && blocks + u64::from(m.len) <= volume;
             blocks += if near { u64::from(m.len) } else { 0 };
             near
         });
         let far = all - tree.extents.len();
         if far > 0 {
-            let text = format!("{far} extents of the directory lie far behind its others; cleared");
+            let text = format!(
+                "{far} extents of the directory lie far behind its others, or are too many; cleared"
+            );
             self.found(Kind::BadPointer, Place::Inode(ino), text);
         }
         unwritten + far > 0

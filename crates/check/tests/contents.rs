@@ -5,6 +5,7 @@
 mod common;
 
 use check::{Contents, IoError, ReadBlocks, read_contents};
+use common::asked::edited;
 use common::wide::made4;
 use common::{Scratch, made, tool};
 use std::collections::BTreeSet;
@@ -97,4 +98,17 @@ fn a_lost_journal_and_a_lost_map_are_told() {
     let map = blocks(&s, &image, "/double")[12];
     let worn = read(&image, 1024, &[map]);
     assert_eq!(worn.unreadable[0].names, ["/double"]);
+}
+
+/// A block of pointers to itself is read once.
+#[test]
+fn an_indirect_block_that_leads_to_itself_is_no_end_of_contents() {
+    let s = Scratch::new("contents-loop");
+    let image = made(&["-t", "ext2", "-I", "128"], 1024, 9 * M);
+    let loops = blocks(&s, &image, "/double")[0];
+    let mut broken = edited(&s, &image, &format!("sif /sparse block[TIND] {loops}\n"));
+    let at = loops as usize * 1024;
+    broken[at..at + 1024].copy_from_slice(&(loops as u32).to_le_bytes().repeat(256));
+    let (before, after) = (read(&image, 1024, &[]), read(&broken, 1024, &[]));
+    assert!(after.bytes < before.bytes + (1 << 20), "{} bytes", after.bytes);
 }

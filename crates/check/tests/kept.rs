@@ -5,11 +5,14 @@
 mod common;
 
 use check::Kind;
-use common::asked::{asked, edited, repaired};
+use common::asked::{OPTIONS, asked, edited, repaired};
 use common::wide::made4;
-use common::{Scratch, tool};
+use common::{Scratch, check_both, tool};
+use format::BlockNo;
 use format::bytes::{le16, set16};
+
 use format::ext::Superblock;
+use format::ext::extents::{Head, Mapped, set_head, set_mapped};
 use std::path::Path;
 
 const M: u64 = 1 << 20;
@@ -99,4 +102,38 @@ fn a_wrong_depth_of_a_node_costs_no_blocks() {
             }
         }
     }
+}
+
+/// A directory has no more blocks than the volume: what says so is not listed.
+#[test]
+fn a_directory_of_more_blocks_than_there_are_is_cut() {
+    let s = Scratch::new("dir-size");
+    let mut image = made4(&["-J", "size=1", "-O", "^metadata_csum"], 1024, 40 * M);
+    let before = asked(&s, &image, "ls -p /dir0");
+    let own: u32 = asked(&s, &image, "blocks /dir0").trim().parse().unwrap();
+    let free = asked(&s, &image, "ffb 1 30000");
+    let leaf: u32 = free.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
+    let all = |n: u32| match n {
+        0 => Mapped { first: 0, len: 1, start: BlockNo(own.into()), unwritten: false },
+        n => Mapped {
+            first: 1 + 5000 * (n - 1),
+            len: 5000,
+            start: BlockNo(u64::from(leaf) + 1),
+            unwritten: false,
+        },
+    };
+    let node = &mut image[leaf as usize * 1024..][..1024];
+    set_head(node, Head { entries: 80, max: 84, depth: 0 });
+    (0..80).for_each(|n| set_mapped(node, n as usize, &all(n)));
+    // The root's header, of depth 1, and its one entry.
+    let root =
+        format!("sif /dir0 block[1] 0x10004\nsif /dir0 block[4] {leaf}\nsif /dir0 block[5] 0\n");
+    let mut broken = edited(&s, &image, &root);
+    let report = check_both(&broken, &OPTIONS).unwrap();
+    let listed = report.findings.iter().filter(|f| f.text.contains("too many")).count();
+    assert_eq!(listed, 1, "{:#?}", report.findings);
+    repaired(&s, &mut broken, "dir-size");
+    // Behind the names come the blocks that it keeps.
+    let after = asked(&s, &broken, "ls -p /dir0");
+    assert!(after.starts_with(before.trim_end()), "{after}");
 }

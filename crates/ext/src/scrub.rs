@@ -16,6 +16,7 @@ use format::ext::map::{POINTERS, first_of};
 use format::ext::xattr;
 use format::{BlockNo, Extent, FormatError, GroupNo, Ino, ROOT_INO};
 use integrity::{Change, Credits};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use ufs::InodeHandle;
 use ufs::store::{Holding, Scrubbed, Transactions};
@@ -226,6 +227,7 @@ impl Ext {
             let at = |i: usize| (pointer(i), i.saturating_sub(11) as u32, first_of(i, per_block).0);
             (0..POINTERS).rev().map(at).collect()
         });
+        let mut indirect: BTreeSet<BlockNo> = BTreeSet::new();
         while let Some((b, level, first)) = todo.pop() {
             if b.0 == 0 || own && self.meets_system(b, 1) {
                 continue;
@@ -235,6 +237,11 @@ impl Ext {
             if level == 0 {
                 into.end = into.end.max(first + 1);
                 continue;
+            }
+            if !indirect.insert(b) {
+                // One that leads to itself would lead there without end.
+                let what = format!("block {b} is an indirect block in more than one place");
+                return Err(self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino))));
             }
             let span = per_block.pow(level - 1);
             let buf = self.indirect(h.ino, b).await?;

@@ -3,7 +3,7 @@
 use super::{Scratch, check_both, e2fsck, tool};
 use check::{Options, Report};
 
-const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
+pub const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
 /// The image after these requests to debugfs.
 pub fn edited(s: &Scratch, image: &[u8], requests: &str) -> Vec<u8> {
