@@ -6,7 +6,7 @@ use crate::commands::nfs_server::of_this_machine;
 use crate::progress::RecoveryBar;
 use crate::say;
 use env::Nanos;
-use format::ext::boot::BootArea;
+use format::ext::boot::{self, BootArea};
 use host::{Driver, HostFile, drive, entropy};
 use integrity::Plant;
 use std::io::Write;
@@ -224,8 +224,7 @@ pub fn tell(
         return Ok(());
     }
     if use_boot_area {
-        save_boot_area(file)?;
-        p.boot = BootArea::Empty;
+        p.boot = save_boot_area(file)?;
     } else {
         say::err(&format!(
             "{shown}: bytes 0 to 1023 hold something else (a boot loader?): the mode is not \
@@ -235,12 +234,18 @@ pub fn tell(
     Ok(())
 }
 
-fn save_boot_area(file: &Arc<HostFile>) -> Result<(), Failure> {
+/// Saves what is in the boot area and clears it; what is there then.
+fn save_boot_area(file: &Arc<HostFile>) -> Result<BootArea, Failure> {
     let _held = crate::hold::hold(file, false)?; // it may be another machine's
     let to = file.path().with_extension("boot-area");
     let mut bytes = [0; 1024];
     let fail = |e: std::io::Error| Failure::Failed(format!("{}: {e}", to.display()));
     file.read_at(0, &mut bytes).map_err(fail)?;
+    // Another machine may have done so and gone while this one waited for its turn.
+    let now = boot::decode(&bytes);
+    if now != BootArea::Foreign {
+        return Ok(now);
+    }
     // Never over what was saved before, nor through a link that somebody has put there; and what
     // is cleared below is safe by then.
     let new = std::fs::OpenOptions::new().write(true).create_new(true).open(&to);
@@ -255,7 +260,7 @@ fn save_boot_area(file: &Arc<HostFile>) -> Result<(), Failure> {
     file.write_at(0, &[0; 1024]).map_err(fail)?;
     file.flush().map_err(fail)?;
     say::err(&format!("the old bytes 0 to 1023 are saved in {}", to.display()));
-    Ok(())
+    Ok(BootArea::Empty)
 }
 
 /// The arguments for opening an image as a command does: in this mode, or the one last used.

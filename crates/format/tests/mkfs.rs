@@ -80,10 +80,8 @@ fn e2fsck_accepts_what_mkfs_plans() {
 #[test]
 fn e2fsck_accepts_few_inodes_in_many_groups() {
     for (block, inode, asked) in [(1024, 128, 100), (1024, 256, 1), (2048, 256, 16)] {
-        let few = MkfsOptions {
-            inodes: Some(asked),
-            ..options(200 << 20, block, inode, Profile::Ext3)
-        };
+        let few =
+            MkfsOptions { inodes: Some(asked), ..options(200 << 20, block, inode, Profile::Ext3) };
         assert!(judged(&few, &format!("few-{block}-{inode}-{asked}")).is_some());
     }
 }

@@ -184,7 +184,10 @@ impl Driver {
         let open = |d: &Driver| d.run(Vec::new(), || !all.iter().any(is_opening));
         std::thread::scope(|threads| {
             for d in rest {
-                threads.spawn(|| open(d));
+                let thread = std::thread::Builder::new().spawn_scoped(threads, || open(d));
+                if thread.is_err() {
+                    d.run(Vec::new(), || !is_opening(d)); // there is none: one after the other
+                }
             }
             open(first);
         });
