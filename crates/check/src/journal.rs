@@ -4,14 +4,45 @@
 use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::run::Check;
+use format::bytes::le32;
+use format::ext::Superblock;
 use format::ext::features::{compat, incompat};
 use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, RawTime, Which};
+use format::ext::map::POINTERS;
 use format::jbd2::{JournalSuperblock, superblock as jsb};
 use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
 
 /// Where the journal's superblock has its three words of features, and the number of its users.
 const COMPAT: usize = 0x24;
 const USERS: usize = 0x40;
+/// Where the volume's superblock has a copy of the journal's map and size, and says that it has.
+const COPY_AT: usize = 0x10c;
+const COPY_KIND: usize = 0xfd;
+
+/// The journal's inode, of so many bytes and without a checksum, by the copy of its map that the
+/// superblock has. None: it has none.
+pub fn journal_inode_of(sb: &Superblock, bytes: usize, now_secs: u32) -> Option<Vec<u8>> {
+    let copy = sb.bytes();
+    if copy[COPY_KIND] != 1 {
+        return None;
+    }
+    let word = |n: usize| le32(&copy[..], COPY_AT + 4 * n);
+    let mut raw = vec![0; bytes];
+    let now: RawTime = (i64::from(now_secs), 0);
+    let mut i = InodeMut(&mut raw);
+    i.set_extra_isize();
+    i.set_mode(0o100_600);
+    i.set_links(1);
+    i.set_size(u64::from(word(POINTERS)) << 32 | u64::from(word(POINTERS + 1)));
+    for w in [Which::Access, Which::Modify, Which::Change] {
+        i.set_time(w, now);
+    }
+    (0..POINTERS).for_each(|n| i.set_pointer(n, word(n)));
+    if sb.has_incompat(incompat::EXTENTS) && crate::extents::is_root(i.0) {
+        i.set_flags(FLAG_EXTENTS);
+    }
+    Some(raw)
+}
 
 impl Check<'_> {
     /// Judges the journal. Runs before the inodes are looked at, so that its inode can be restored
@@ -52,8 +83,8 @@ impl Check<'_> {
         let raw = self.raw_inode(JOURNAL_INO)?;
         let inode = InodeRef(&raw);
         let bs = self.geo().block_bytes as u64;
-        let count = inode.size() / bs;
-        if !inode.is_file() || count < u64::from(jsb::BLOCKS_MIN) {
+        let (count, rest) = (inode.size() / bs, inode.size() % bs);
+        if !inode.is_file() || rest != 0 || count < u64::from(jsb::BLOCKS_MIN) {
             return Ok(None);
         }
         let found = self.blocks_of(JOURNAL_INO, &raw)?;
@@ -135,30 +166,15 @@ impl Check<'_> {
 
     /// The journal's inode is unusable: the superblock's copy of its map, or no journal at all.
     fn restore_journal_inode(&mut self, recover: bool) -> Result<(), CheckError> {
-        let raw_sb = self.sb.bytes();
-        let mut map = [0; 60];
-        map.copy_from_slice(&raw_sb[0x10c..0x148]);
-        let word = |at| format::bytes::le32(&raw_sb[..], at);
-        let size = u64::from(word(0x148)) << 32 | u64::from(word(0x14c));
-        let old = self.raw_inode(JOURNAL_INO)?;
-        let mut raw = vec![0; old.len()];
-        let now: RawTime = (i64::from(self.options.now_secs), 0);
-        let mut i = InodeMut(&mut raw);
-        i.set_extra_isize();
-        i.set_mode(0o100_600);
-        i.set_links(1);
-        i.set_size(size);
-        for w in [Which::Access, Which::Modify, Which::Change] {
-            i.set_time(w, now);
-        }
-        for n in 0..15 {
-            i.set_pointer(n, format::bytes::le32(&map, 4 * n));
-        }
-        if self.geo().extents && crate::extents::is_root(i.0) {
-            i.set_flags(FLAG_EXTENTS);
-        }
-        self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
-        let blocks = if self.sb.bytes()[0xfd] == 1 { self.journal_blocks()? } else { None };
+        let bytes = self.geo().inode_bytes;
+        let copy = journal_inode_of(&self.sb, bytes, self.options.now_secs);
+        let blocks = match copy {
+            Some(raw) => {
+                self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
+                self.journal_blocks()?
+            }
+            None => None,
+        };
         if let Some(blocks) = blocks {
             let text = "the journal's inode is damaged; restored from the superblock";
             self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);

@@ -46,6 +46,7 @@ mod xattr;
 pub use contents::{Contents, Unreadable, read_contents};
 pub use finding::{Class, Finding, Kind, Place};
 pub use io::{Hands, IoError, Progress, ReadBlocks, WriteBlocks};
+pub use journal::journal_inode_of;
 pub use locate::{Located, locate};
 pub use plan::{Plan, Report};
 pub use run::{check, check_left, check_together};

@@ -137,3 +137,14 @@ fn a_directory_of_more_blocks_than_there_are_is_cut() {
     let after = asked(&s, &broken, "ls -p /dir0");
     assert!(after.starts_with(before.trim_end()), "{after}");
 }
+
+/// A journal whose length is no number of blocks is restored by the superblock's copy of its inode.
+#[test]
+fn a_journal_of_a_broken_length_is_restored() {
+    let s = Scratch::new("journal-size");
+    let image = made4(&["-J", "size=1"], 1024, 20 * M);
+    let mut broken = edited(&s, &image, "sif <8> size 1048831\n");
+    let report = repaired(&s, &mut broken, "size");
+    assert!(report.counts.contains_key(&Kind::Journal), "{:#?}", report.findings);
+    assert!(asked(&s, &broken, "stat <8>").contains("Size: 1048576"));
+}

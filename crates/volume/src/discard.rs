@@ -8,8 +8,8 @@ use format::ext::superblock::{STATE_ERROR, SUPERBLOCK_AT, SUPERBLOCK_BYTES, Supe
 use format::jbd2::superblock as jsb;
 
 /// Makes the volume's journal an empty one, whatever it or a log stands for holds. Returns what was
-/// given up, as a sentence; None: there was nothing. Errors: the journal is not inside, or the
-/// device failed; then it can be run again.
+/// given up, as a sentence; None: there was nothing. One that cannot be found is left to the check.
+/// Errors: the journal is not inside, or the device failed; then it can be run again.
 pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeError> {
     let p = probe(device.reader())?;
     if let Some(why) = &p.read_only {
@@ -19,9 +19,18 @@ pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeErro
         return Ok(None);
     }
     let Some(journal) = &p.journal else {
-        let why = "its journal cannot be found inside: cairn fsck --repair makes a new one, and \
-                   e2fsck empties one on another device";
-        return Err(VolumeError(p.journal_fault.clone().unwrap_or_else(|| why.into())));
+        let Some(fault) = &p.journal_fault else {
+            let why = "its journal is not inside: e2fsck empties one on another device";
+            return Err(VolumeError(why.into()));
+        };
+        // A check makes it anew.
+        change(device, |sb| {
+            sb.set_state(sb.state() | STATE_ERROR);
+            sb.set_incompat(sb.incompat() & !incompat::RECOVER);
+        })?;
+        return Ok(Some(format!(
+            "given up: whatever its journal held, which cannot be found: {fault}"
+        )));
     };
     let mut raw = journal.unguarded();
     if !journal.is_redo() {
@@ -45,7 +54,10 @@ pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeErro
 }
 
 /// Changes the superblock, durably.
-fn change(device: &mut dyn Device, f: impl FnOnce(&mut Superblock)) -> Result<(), VolumeError> {
+pub(crate) fn change(
+    device: &mut dyn Device,
+    f: impl FnOnce(&mut Superblock),
+) -> Result<(), VolumeError> {
     let mut start = [0; 4096];
     device.reader().read_at(0, &mut start)?;
     let place = SUPERBLOCK_AT as usize..SUPERBLOCK_AT as usize + SUPERBLOCK_BYTES;

@@ -9,7 +9,7 @@ use format::ext::inode::InodeRef;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::jbd2::device::{JournalDevice, has_user, users};
 use format::jbd2::{JournalSuperblock, incompat, superblock as jsb};
-use format::{BlockNo, Extent, GroupNo};
+use format::{BlockNo, Extent, GroupNo, Ino};
 use mechanisms::JournalReader;
 
 /// No journal has more blocks; mke2fs makes none that has.
@@ -132,17 +132,35 @@ pub(crate) fn find(
 ) -> Result<Option<Journal>, VolumeError> {
     let Some(ino) = sb.journal_ino() else { return Ok(None) };
     let geo = Geometry::of(sb);
-    let bs = geo.block_bytes as u64;
+    let (block, offset) = inode_place(device, &geo, ino)?;
+    let mut table = vec![0; geo.block_bytes];
+    device.read_at(block.0 * geo.block_bytes as u64, &mut table)?;
+    of_inode(device, &geo, &table[offset..offset + geo.inode_bytes]).map(Some)
+}
+
+/// The block that has the journal's inode, and where in it.
+pub(crate) fn inode_place(
+    device: &dyn ReadBlocks,
+    geo: &Geometry,
+    ino: Ino,
+) -> Result<(BlockNo, usize), VolumeError> {
     if !geo.has_ino(ino) {
         return Err(bad(format!("its inode is said to be {ino}")));
     }
     let group = geo.group_of_ino(ino);
-    let desc = group_desc(device, &geo, group)?;
+    let desc = group_desc(device, geo, group)?;
     geo.check_desc(group, &desc).map_err(bad)?;
     let (block, offset) = geo.ino_place(ino);
-    let mut table = vec![0; geo.block_bytes];
-    device.read_at((desc.inode_table + u64::from(block)) * bs, &mut table)?;
-    let inode = InodeRef(&table[offset..offset + geo.inode_bytes]);
+    Ok((BlockNo(desc.inode_table + u64::from(block)), offset))
+}
+
+/// The journal that this inode has. Errors: it cannot be used, and why.
+pub(crate) fn of_inode(
+    device: &dyn ReadBlocks,
+    geo: &Geometry,
+    raw: &[u8],
+) -> Result<Journal, VolumeError> {
+    let (inode, bs) = (InodeRef(raw), geo.block_bytes as u64);
     if !inode.is_file() {
         return Err(bad("its inode is not a file"));
     }
@@ -151,7 +169,7 @@ pub(crate) fn find(
     if count > most {
         return Err(bad(format!("its inode has {count} blocks, {most} are possible")));
     }
-    let mut map = Map { device, geo: &geo, left: count, seen: 0, extents: Vec::new() };
+    let mut map = Map { device, geo, left: count, seen: 0, extents: Vec::new() };
     if inode.has_extents() {
         map.walk_extents(&inode.map_bytes(), None)?;
     } else {
@@ -164,13 +182,13 @@ pub(crate) fn find(
     }
     let extents = map.extents;
     no_block_twice(&extents)?;
-    no_block_of_the_volumes(device, &geo, &extents)?;
+    no_block_of_the_volumes(device, geo, &extents)?;
     let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;
     let mut raw = vec![0; geo.block_bytes];
     device.read_at(first.0 * bs, &mut raw)?;
     let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
     superblock.check(count, geo.block_bytes).map_err(bad)?;
-    Ok(Some(Journal { extents, outside: false, superblock_at: 0, raw, superblock }))
+    Ok(Journal { extents, outside: false, superblock_at: 0, raw, superblock })
 }
 
 fn group_desc(

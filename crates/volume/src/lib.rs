@@ -70,7 +70,7 @@ pub use open::{open_on, opener, openers, recover, recover_copy};
 pub use options::OpenOptions;
 pub use place::{Ground, Place, Reader};
 pub use probe::{Probe, foreign, probe};
-pub use recover::restore_primary;
+pub use recover::{restore_journal, restore_primary};
 pub use rename::{LABEL_BYTES_MAX, set_label, set_uuid};
 pub use resize::{Growth, Resize, resize};
 pub use score::{Layout, layout, layout_of};

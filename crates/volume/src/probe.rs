@@ -73,6 +73,13 @@ impl Probe {
     pub fn has_private_log(&self) -> bool {
         self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)
     }
+    /// Why nothing can be replayed though it should be: its journal cannot be found. None too where
+    /// it is we who have left something in it: that is given up only when that is asked for.
+    pub fn journal_is_lost(&self) -> Option<&str> {
+        let ours = self.state().is_some_and(|s| !s.clean);
+        let gone = self.needs_recovery && self.journal.is_none() && !ours;
+        self.journal_fault.as_deref().filter(|_| gone)
+    }
     /// Has it left something in a log of ours on another device?
     pub fn log_is_outside(&self) -> bool {
         self.has_private_log() && self.state().is_some_and(|s| s.log_uuid != [0; 16])

@@ -119,25 +119,37 @@ fn discard(a: &FsckArgs) -> Result<bool, Failure> {
 }
 
 /// What the journal or a log holds belongs to the volume: it is replayed before anything is called
-/// damage, as e2fsck does. Was the primary superblock restored for that?
+/// damage, as e2fsck does. Was the primary superblock, or the journal's inode, restored for that?
 fn replay(a: &FsckArgs) -> Result<bool, Failure> {
     let shown = a.image.display();
-    let restored = {
+    let (restored, inode) = {
         let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
         let _held = crate::hold::hold(&device.0, true)?;
-        volume::restore_primary(&mut device).unwrap_or_default() // the checker says why not
+        // Where they fail, the checker says why not.
+        let restored = volume::restore_primary(&mut device).unwrap_or_default();
+        let now_secs = now().wall.secs() as u32;
+        (restored, volume::restore_journal(&mut device, now_secs).unwrap_or_default())
     };
     if let Some(group) = restored.filter(|_| !a.json) {
         tell!("{shown}: the primary superblock is damaged; restored from group {group}'s copy");
     }
+    if inode && !a.json {
+        tell!("{shown}: the journal's inode is damaged; restored from the superblock's copy");
+    }
+    let restored = restored.is_some() || inode;
     let look = || -> Result<Option<volume::Probe>, Failure> {
         Ok(volume::probe(&FileDevice(Arc::new(crate::disk::open(&a.image, true)?))).ok())
     };
     let holds = |p: &volume::Probe| {
         p.needs_recovery && p.read_only.is_none() && !p.superblock.journal_is_outside()
     };
-    if !look()?.is_some_and(|p| holds(&p)) {
-        return Ok(restored.is_some());
+    let Some(found) = look()?.filter(holds) else { return Ok(restored) };
+    if let Some(fault) = found.journal_is_lost() {
+        // The check makes it anew.
+        if !a.json {
+            tell!("{shown}: what its journal held is lost: {fault}");
+        }
+        return Ok(true);
     }
     match super::recover::recover(&a.image, None) {
         Ok(did) if !a.json => {
@@ -147,7 +159,7 @@ fn replay(a: &FsckArgs) -> Result<bool, Failure> {
         Err(why) if look()?.is_none_or(|p| holds(&p)) => return Err(why),
         _ => (),
     }
-    Ok(restored.is_some())
+    Ok(restored)
 }
 
 /// A finding; where nothing is repaired, what a repair would do is no fact.

@@ -10,7 +10,7 @@ mod journal;
 mod primary;
 
 pub(crate) use journal::{count_free, set_free};
-pub use primary::restore_primary;
+pub use primary::{restore_journal, restore_primary};
 
 use crate::decision::Tell;
 use crate::place::Place;
@@ -77,7 +77,9 @@ async fn plan_journal(p: &Probe, at: &Place) -> Result<(Plan, Decision), VolumeE
     p.check_attached()?;
     let Some(found) = &p.journal else {
         let why = p.journal_fault.clone().unwrap_or_else(|| "it has no journal".into());
-        let why = format!("{why}: cairn fsck --repair makes a new journal");
+        let why = format!(
+            "{why}: cairn fsck --repair --discard-log gives up what it held, and makes a new one"
+        );
         return Ok((Plan::Nothing, Decision::refused(why)));
     };
     let first = journal::first_part(at, found, &p.superblock).await?;
