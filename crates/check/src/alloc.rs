@@ -11,13 +11,21 @@ impl Check<'_> {
     pub(crate) fn alloc_block(&mut self) -> Option<BlockNo> {
         let geo = self.geo();
         let first = u64::from(geo.first_data_block) + 1;
-        for b in self.alloc_next.max(first)..geo.blocks {
-            let b = BlockNo(b);
-            if !self.frame.is_meta(b) && !self.claims.is_claimed(&geo, b) {
-                self.claims.claim(&geo, b);
-                self.alloc_next = b.0 + 1;
-                return Some(b);
-            }
+        let is_free = |b: &u64| {
+            let b = BlockNo(*b);
+            !self.frame.is_meta(b) && !self.claims.is_claimed(&geo, b)
+        };
+        let old = &self.old_nodes;
+        let mut rest = self.alloc_next.max(first)..geo.blocks;
+        if let Some(b) = rest.find(|b| is_free(b) && !old.contains(b)) {
+            self.claims.claim(&geo, BlockNo(b));
+            self.alloc_next = b + 1;
+            return Some(BlockNo(b));
+        }
+        // Without room elsewhere it is better to go over them than to repair nothing.
+        if let Some(b) = old.iter().copied().find(is_free) {
+            self.claims.claim(&geo, BlockNo(b));
+            return Some(BlockNo(b));
         }
         self.found(Kind::NoRoom, Place::Volume, "the repair needs a free block, and there is none");
         None

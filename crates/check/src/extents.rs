@@ -21,7 +21,9 @@ pub(crate) struct Tree {
     pub(crate) extents: Vec<Mapped>,
     /// The blocks of its nodes.
     pub(crate) nodes: Vec<BlockNo>,
-    /// Those of them with a wrong checksum.
+    /// All blocks that were looked at as nodes.
+    pub(crate) met: BTreeSet<u64>,
+    /// Those of the nodes with a wrong checksum.
     pub(crate) sums: Vec<BlockNo>,
     /// Entries that lead where nothing of a file can be, or over one another.
     pub(crate) illegal: u64,
@@ -77,7 +79,7 @@ pub(crate) fn read(
         Ok(h) => reader.node(root, h, (0, BLOCKS_MAX))?,
         Err(_) => reader.tree.no_root = true,
     }
-    let mut tree = reader.tree;
+    let mut tree = Tree { met: reader.seen, ..reader.tree };
     set_apart(&mut tree);
     Ok(tree)
 }

@@ -46,6 +46,9 @@ pub(crate) struct Check<'a> {
     pub(crate) twice: BTreeSet<u64>,
     /// Extent trees that have to be made anew, once it is known what is free.
     pub(crate) to_rebuild: BTreeMap<u32, Vec<Mapped>>,
+    /// Nodes, sound or not, of trees that the repair makes anew. Until it is written as a whole
+    /// inodes of the device lead to them: nothing else goes there.
+    pub(crate) old_nodes: BTreeSet<u64>,
     /// Groups with names of inodes that their descriptors say were never used.
     pub(crate) hidden: BTreeSet<u32>,
     /// Groups that hold other groups' bitmaps or inode tables.
@@ -184,6 +187,7 @@ impl<'a> Check<'a> {
             claims: Claims::default(),
             twice: BTreeSet::new(),
             to_rebuild: BTreeMap::new(),
+            old_nodes: BTreeSet::new(),
             hidden: BTreeSet::new(),
             hosts: Vec::new(),
             map_changed: false,

@@ -55,6 +55,7 @@ impl Check<'_> {
         }
         if changed {
             tree.nodes.clear();
+            self.old_nodes.append(&mut tree.met);
             if !put_root(raw, &joined(&tree.extents)) {
                 self.to_rebuild.insert(ino.0, tree.extents.clone());
             }

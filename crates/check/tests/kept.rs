@@ -148,3 +148,24 @@ fn a_journal_of_a_broken_length_is_restored() {
     assert!(report.counts.contains_key(&Kind::Journal), "{:#?}", report.findings);
     assert!(asked(&s, &broken, "stat <8>").contains("Size: 1048576"));
 }
+
+/// What a repair writes first goes where nothing on the device leads, so that it may be cut off
+/// behind it: not over the nodes of the tree that it makes anew.
+#[test]
+fn a_tree_made_anew_is_not_written_over_the_old_one() {
+    let s = Scratch::new("anew");
+    let image = made4(&["-J", "size=1", "-O", "^metadata_csum"], 1024, 20 * M);
+    let tree = asked(&s, &image, "ex /pieces");
+    let nodes = tree.lines().filter(|l| ["0/ 2", "1/ 2"].iter().any(|n| l.contains(n)));
+    let nodes: Vec<u64> =
+        nodes.map(|l| l.split_whitespace().nth(7).unwrap().parse().unwrap()).collect();
+    assert!(nodes.len() > 4, "{tree}");
+    let mut broken = image.clone();
+    set16(&mut broken, nodes[2] as usize * 1024, 0); // no node's magic number
+    let report = check_both(&broken, &OPTIONS).unwrap();
+    let stages = report.plan.stages();
+    // Behind the superblock's mark.
+    let first: Vec<u64> = stages[1].iter().map(|(at, _)| at / 1024).collect();
+    assert!(first.len() > 2 && first.iter().all(|b| !nodes.contains(b)), "{first:?} {nodes:?}");
+    repaired(&s, &mut broken, "anew");
+}
