@@ -135,8 +135,9 @@ impl Reader<'_, '_> {
         self.node(&bytes, h, range)
     }
 
-    /// The header of a node that is one for these blocks of the file but for the depth that it says,
-    /// which is set. A node of another level is none: its entries, read as of this one, lead nowhere.
+    /// The header of a node that is one for these blocks of the file but for the depth that it
+    /// says, which is set. A node of another level is none: its entries, read as of this one, lead
+    /// nowhere.
     fn but_for_depth(&mut self, bytes: &mut [u8], depth: u16, first: u64) -> Option<Head> {
         set16(bytes, 6, depth);
         let h = head(bytes, Some(depth)).ok().filter(|h| h.entries > 0)?;

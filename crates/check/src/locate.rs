@@ -27,8 +27,8 @@ const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
 
 /// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all
 /// copies agree on numbers that never change after mkfs, and not with the primary, it is the
-/// primary that is wrong, unless its size was changed and the copies are old. Errors: `Incompatible` features, a device that is cut short, or no
-/// superblock at all.
+/// primary that is wrong, unless its size was changed and the copies are old. Errors:
+/// `Incompatible` features, a device that is cut short, or no superblock at all.
 pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
     let fault = match primary(image) {
         Ok(superblock) => return voted(image, superblock),
@@ -95,8 +95,8 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
     }
 }
 
-/// Does the primary differ from its copies as one whose size has changed and whose copies are out of
-/// date? They speak of another size only, and what the primary says has something to show for it: a
+/// Does the primary differ from its copies as one whose size has changed and whose copies are old?
+/// They speak of another size only, and what the primary says has something to show for it: a
 /// right checksum, or descriptors of the groups that only it has. A volume marked as having errors
 /// may have been left between two sizes, with copies that are newer.
 fn was_resized(

@@ -1,5 +1,5 @@
-//! Damage to one field, beside which all that a file is can still be read: a repair keeps as much of
-//! it as e2fsck does.
+//! Damage to one field, beside which all that a file is can still be read: a repair keeps as much
+//! of it as e2fsck does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;

@@ -1,4 +1,5 @@
-//! What debugfs does to an image and says of it, and a repair that e2fsck accepts.
+//! What debugfs does to an image and says of it, and a repair that e2fsck accepts. Which damage is
+//! done is the tests' question.
 
 use super::{Scratch, check_both, e2fsck, tool};
 use check::{Options, Report};
