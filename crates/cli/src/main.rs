@@ -4,6 +4,7 @@
 #[macro_use]
 mod say;
 mod args;
+mod attributes;
 mod buckets;
 mod commands;
 mod config;

@@ -286,6 +286,12 @@ impl HostFile {
         let n = unsafe { libc::preadv2(fd, vecs.as_ptr(), vecs.len() as i32, at as i64, flags) };
         usize::try_from(n).is_ok_and(|n| n == vecs.iter().map(|v| v.iov_len).sum::<usize>())
     }
+    /// What the host knows it by, under whatever path: its device and its number there, or a
+    /// device's own number.
+    pub fn number(&self) -> std::io::Result<(u64, u64)> {
+        let meta = self.file.metadata()?;
+        Ok(if self.is_device { (meta.rdev(), 0) } else { (meta.dev(), meta.ino()) })
+    }
     /// Its descriptor, for the rings.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()

@@ -3,13 +3,15 @@
 //! that lies in the target already. Each directory is opened from the one above it.
 
 use crate::args::PathsArgs;
+use crate::attributes;
 use crate::image::Image;
 use crate::progress::Bar;
 use crate::subtree::Subtree;
 use crate::{Failure, Outcome, say};
 use check::Progress;
 use format::shown;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fchmod, mkdirat, openat, symlinkat, unlinkat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{fchmod, futimens, mkdirat, openat, symlinkat, unlinkat};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -142,6 +144,25 @@ fn contents(
     to.set_len(at.size).map_err(failed)
 }
 
+/// Gives a file the attributes that it has in the volume. The mode that it is to have: without the
+/// access list, where the host does not keep that.
+fn attributes_of(image: &Image, path: &str, at: &Attr, to: &File) -> Result<u32, Failure> {
+    let mut mode = at.mode;
+    let Reply::Bytes(list) = image.ask(path, Request::ListXattr { ino: at.ino })? else {
+        return Ok(mode);
+    };
+    for name in attributes::names_in(&list) {
+        let asked = Request::GetXattr { ino: at.ino, name: name.to_vec() };
+        let Reply::Bytes(value) = image.ask(path, asked)? else { continue };
+        let is_list = name == attributes::ACCESS_LIST;
+        if let Err(e) = attributes::set(to, name, &value) {
+            mode = if is_list { attributes::mode_without(&value, mode) } else { mode };
+            say::err(&format!("cairn: {path}: without its {}: {e}", shown(name)));
+        }
+    }
+    Ok(mode)
+}
+
 /// Writes what is no directory.
 fn one(image: &Image, path: &str, at: &Attr, to: &Place<'_>) -> Result<(), Failure> {
     let fail = |e| local(to.shown, e);
@@ -155,7 +176,12 @@ fn one(image: &Image, path: &str, at: &Attr, to: &Place<'_>) -> Result<(), Failu
                 }
                 return Err(e);
             }
-            fchmod(&file, Mode::from_raw_mode(at.mode & 0o777)).map_err(fail)?;
+            let mode = attributes_of(image, path, at, &file)?;
+            fchmod(&file, Mode::from_raw_mode(mode & 0o777)).map_err(fail)?;
+            let mtime = Timespec { tv_sec: at.mtime.sec, tv_nsec: at.mtime.nsec.into() };
+            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+            let times = Timestamps { last_access: now, last_modification: mtime };
+            let _ = futimens(&file, &times); // a pipe has none
         }
         Kind::Symlink => {
             let Reply::Bytes(text) = image.ask(path, Request::ReadLink { ino: at.ino })? else {

@@ -2,6 +2,7 @@
 //! batches, so the mode's promise is waited for once for many files, and not for each.
 
 use crate::args::PathsArgs;
+use crate::attributes;
 use crate::image::Image;
 use crate::progress::Counter;
 use crate::{Failure, Outcome, say};
@@ -15,7 +16,7 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use vfs::{FsError, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time};
+use vfs::{FsError, MakeKind, Reply, Request, SetAttr, SetTime, Stability, Time, XattrMode};
 
 /// Names that are made at once.
 const BATCH: usize = 256;
@@ -97,6 +98,10 @@ impl Found {
     }
 }
 
+fn with_attribute(ino: u32, (name, value): (Vec<u8>, Vec<u8>)) -> Request {
+    Request::SetXattr { ino, name, value, mode: XattrMode::Either, kill_sgid: false }
+}
+
 /// The copying.
 struct Put<'a> {
     image: &'a Image,
@@ -155,12 +160,15 @@ impl Put<'_> {
         self.counter.add(made.len() as u64);
         let mut now = Vec::new();
         for (f, ino) in made {
-            let request = Request::SetAttr { ino, set: f.set };
+            let mut requests: Vec<_> =
+                attributes::of(&f.from).into_iter().map(|a| with_attribute(ino, a)).collect();
+            requests.push(Request::SetAttr { ino, set: f.set });
+            let all = requests.into_iter().map(|r| (f.from.clone(), r));
             if f.kind.is_dir() {
                 self.dirs.push_back((f.from.clone(), ino));
-                self.last.push((f.from, request));
+                self.last.extend(all); // nothing in it inherits its access list
             } else {
-                now.push((f.from, request));
+                now.extend(all);
             }
         }
         self.set(now)

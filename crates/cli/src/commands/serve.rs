@@ -60,6 +60,7 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     host::keep_pages_small();
     check_open_args(&a.open)?;
     let options = mount_options(&a.options)?;
+    let a = MountArgs { dir: real_dir(a.dir), ..a };
     if options.is_remount() {
         fuse::remount(&a.image, &a.dir, &a.options.join(","))?;
         return Ok(Outcome::Done);
@@ -73,6 +74,16 @@ pub fn mount(a: MountArgs) -> Result<Outcome, Failure> {
     let volumes = vec![open(&a.image, &a.open, Front::MountAlone)?];
     let mounts = vec![Mounting { volume: 0, dir: a.dir, options, uring: a.open.fuse_uring }];
     run_volumes(volumes, Fronts { mounts, detached: a.detached, ..Fronts::default() })
+}
+
+/// A directory as whoever is in another one would name it, and as the kernel names its mount. One
+/// whose server was killed cannot be looked into, but what it lies in can.
+fn real_dir(dir: PathBuf) -> PathBuf {
+    let beside = || {
+        let whole = std::path::absolute(&dir).ok()?;
+        Some(whole.parent()?.canonicalize().ok()?.join(whole.file_name()?))
+    };
+    dir.canonicalize().ok().or_else(beside).unwrap_or(dir)
 }
 
 /// What the lists say, one after the other.
@@ -171,7 +182,7 @@ fn mounts(config: &Config) -> Result<Vec<Mounting>, Failure> {
         if options.is_remount() {
             return Err(Failure::Usage("-o remount: that is for `cairn mount`".into()));
         }
-        if let Some(dir) = v.serve.mount.clone() {
+        if let Some(dir) = v.serve.mount.clone().map(real_dir) {
             all.push(Mounting { volume, dir, options, uring: v.serve.open.fuse_uring });
         }
     }

@@ -32,6 +32,10 @@ pub struct Begun {
     /// Every later step brings it: whoever was taken for dead learns that another copy has begun,
     /// and does not empty that one's marks.
     pub copy: u64,
+    /// The file that is written, as [`host::HostFile::number`] has it: at its path there may be
+    /// another one by now.
+    #[serde(default)]
+    pub file: Option<(u64, u64)>,
 }
 
 /// A copy that is being taken. Whoever has it beside the table is in the middle of a step.
@@ -72,7 +76,7 @@ impl Copies {
         let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
         let session = CopySession { number, changes: watch(), heard: Mutex::new(Instant::now()) };
         all.insert(volume, Arc::new(session));
-        Ok(Begun { copy: number })
+        Ok(Begun { copy: number, file: None })
     }
 
     fn end(&self, (volume, number): (usize, u64)) {
@@ -104,6 +108,7 @@ impl Status {
                 return Err("it lies in a bucket: cairn lfs export makes an image of it".into());
             }
             let begun = self.copies.begin(volume, || file.watch())?;
+            let begun = Begun { file: file.number().ok(), ..begun };
             return Ok(serde_json::to_string(&begun).expect("a number only"));
         }
         let of = (volume, copy.ok_or_else(unknown)?);

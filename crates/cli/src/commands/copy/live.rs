@@ -39,11 +39,18 @@ pub struct Rounds {
 }
 
 impl<'a> Live<'a> {
-    /// From now on the server notes what is written.
-    pub fn begin(server: &'a Server, volume: usize, shown: &str) -> Result<Live<'a>, Failure> {
-        let Begun { copy } = ask(server, &format!("begin/{volume}"), shown)?;
-        let (shown, heard) = (shown.to_owned(), Instant::now());
-        Ok(Live { server, volume, copy, shown, heard, bar: Bar::new() })
+    /// From now on the server notes what is written to the source. Errors: it writes another file,
+    /// in whose place the source is by now.
+    pub fn begin(server: &'a Server, volume: usize, source: &Source) -> Result<Live<'a>, Failure> {
+        let Begun { copy, file } = ask(server, &format!("begin/{volume}"), &source.shown)?;
+        let (shown, heard) = (source.shown.clone(), Instant::now());
+        let live = Live { server, volume, copy, shown, heard, bar: Bar::new() };
+        let is_other = |file| source.file.number().is_ok_and(|n| n != file);
+        if file.is_some_and(is_other) {
+            let why = "the file there is not the one that is in use: that was removed or replaced";
+            return Err(Failure::Failed(format!("{}: {why}", source.shown)));
+        }
+        Ok(live)
     }
 
     fn step(&self, step: &str) -> Result<(), Failure> {

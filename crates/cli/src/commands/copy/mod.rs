@@ -145,7 +145,7 @@ fn served(a: &CopyArgs, server: &Server, name: &str) -> Result<Outcome, Failure>
         return Err(Failure::Failed(format!("{shown}: {why}")));
     }
     let source = Source { file, shown: shown.clone(), in_use: true };
-    let mut live = Live::begin(server, number, &shown)?;
+    let mut live = Live::begin(server, number, &source)?;
     let mut target = Target::open(&a.dst, &earlier(a, &source, uuid))?;
     let went = live.run((&source, &mut target), Duration::from_secs_f64(a.hold))?;
     drop(live);
