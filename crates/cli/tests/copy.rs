@@ -389,3 +389,16 @@ fn a_copy_that_is_refused_leaves_the_one_that_is_taken_alone() {
     ok(&["copy", s(&image), s(&folder.0.join("second"))]);
     server.stop();
 }
+
+/// What was made in the place of an image in use is not what its server serves.
+#[test]
+fn a_file_in_the_place_of_the_one_in_use_is_not_copied_for_it() {
+    let folder = Folder::new();
+    let image = folder.volume("served", "32M");
+    let server = Server::trusting(&[&image], ANY, &[]);
+    std::fs::remove_file(&image).unwrap();
+    assert_eq!(folder.volume("served", "32M"), image);
+    let (code, _, err) = cairn(&["copy", s(&image), s(&folder.0.join("copy"))]);
+    assert!(code == 1 && err.contains("not the one that is in use"), "{code} {err}");
+    server.stop();
+}
