@@ -29,8 +29,12 @@ pub fn names_in(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.split(|b| *b == 0).filter(|name| is_carried(name))
 }
 
-/// Those of a file or directory: names with values. None where the host keeps none.
+/// Those of a file or directory: names with values, of which most have none.
 pub fn of(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // No name fits in a byte: without one there is no memory to be had for them.
+    if llistxattr(path, &mut [0; 1][..]) != Err(Errno::RANGE) {
+        return Vec::new();
+    }
     let mut list = vec![0; VALUE_BYTES_MAX];
     let listed = llistxattr(path, &mut list[..]).unwrap_or(0);
     let mut all = Vec::new();

@@ -179,8 +179,8 @@ fn one(image: &Image, path: &str, at: &Attr, to: &Place<'_>) -> Result<(), Failu
             let mode = attributes_of(image, path, at, &file)?;
             fchmod(&file, Mode::from_raw_mode(mode & 0o777)).map_err(fail)?;
             let mtime = Timespec { tv_sec: at.mtime.sec, tv_nsec: at.mtime.nsec.into() };
-            let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
-            let times = Timestamps { last_access: now, last_modification: mtime };
+            let as_it_is = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+            let times = Timestamps { last_access: as_it_is, last_modification: mtime };
             let _ = futimens(&file, &times); // a pipe has none
         }
         Kind::Symlink => {
