@@ -142,10 +142,10 @@ serve() {
 }
 await_ready() {
   local _
-  for _ in $(seq 300); do
+  for _ in $(seq 1500); do
     grep -q '^ready' "$1" && return 0
     kill -0 "$2" 2>/dev/null || { say "cairn ended before it was ready: $(tail -n 1 "$1")"; return 1; }
-    sleep 0.1
+    sleep 0.02
   done
   say "cairn is not ready within 30 s: $(tail -n 1 "$1")"; return 1
 }

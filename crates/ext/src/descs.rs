@@ -22,7 +22,7 @@ const PART_OF_CACHE: usize = 64;
 /// Bytes of descriptors that lie together, read at once.
 const READ_BYTES: usize = 1 << 20;
 /// Reads of descriptors that lie apart (meta_bg), at one time.
-const READS_AT_ONCE: u32 = 512;
+const READS_AT_ONCE: u32 = 2048;
 /// Runs of the volume's own blocks that grow at one time: bitmaps of both kinds, tables, and what
 /// lies before them.
 const GROWING: usize = 8;

@@ -3,9 +3,7 @@
 
 use crate::Ext;
 use crate::alloc::DISCARDED_EARLY;
-use cache::Buf;
-use integrity::{Credits, Txn};
-use std::ops::Range;
+use integrity::{Credits, TouchedBlocks, Txn};
 use ufs::store::{Syncs, Transactions};
 use vfs::FsError;
 
@@ -61,7 +59,7 @@ pub(crate) const SHIFTED_IN_TWO: &str = "range-shifted-in-two";
 impl Ext {
     /// What a transaction has changed and not sealed yet. With the bug that is about it, all from
     /// the first changed byte of a block to its last.
-    pub(crate) fn touched(&self, txn: &mut Txn) -> Vec<(Buf, Range<usize>)> {
+    pub(crate) fn touched(&self, txn: &mut Txn) -> TouchedBlocks {
         let mut touched = txn.take_touched();
         if self.plant.is(SUMS_BETWEEN) {
             touched.sort_by_key(|(buf, range)| (buf.block(), range.start));

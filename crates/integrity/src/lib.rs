@@ -33,5 +33,5 @@ pub use mechanism::{
 };
 pub use plant::Plant;
 pub use standstill::{Inside, Standstill};
-pub use txn::{Edit, Txn};
+pub use txn::{Edit, TouchedBlocks, Txn};
 pub use undo::{Grain, Undo};

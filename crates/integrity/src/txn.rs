@@ -6,6 +6,7 @@ use crate::{Before, Change, Ended, Grain, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
 use format::Ino;
 use format::intent::Intent;
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -33,6 +34,10 @@ impl Edit {
     }
 }
 
+/// Blocks that a transaction has changed, and which of their bytes: the few that it has need no
+/// memory of their own.
+pub type TouchedBlocks = SmallVec<[(Buf, Range<usize>); 6]>;
+
 /// The edits of one operation. It must be given to [`Integrity::end`]; dropping it with edits is a
 /// bug, except when the volume is stopped in the middle.
 pub struct Txn {
@@ -57,15 +62,16 @@ pub struct Txn {
     /// Holds off who wants the volume to stand still, if the layout lets anybody.
     pub inside: Option<Inside>,
     /// Blocks with checksums that were changed, and where: see [`Txn::take_touched`].
-    touched: Vec<(Buf, Range<usize>)>,
+    touched: TouchedBlocks,
     over: bool,
 }
 
 impl Txn {
     /// Called by a mechanism's `begin`.
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
-        let (edits, data) = (Vec::new(), Vec::new());
-        let touched = Vec::new();
+        // A file that is made comes to a dozen; memory that grows step by step is copied as often.
+        let (edits, data) = (Vec::with_capacity(USUAL_EDITS), Vec::new());
+        let touched = TouchedBlocks::new();
         Txn {
             integrity,
             id,
@@ -118,7 +124,7 @@ impl Txn {
     /// changed one to the last. One that holds several inodes or descriptors comes with each run of
     /// those that were changed: between two of them lies what another transaction may be in the
     /// middle of.
-    pub fn take_touched(&mut self) -> Vec<(Buf, Range<usize>)> {
+    pub fn take_touched(&mut self) -> TouchedBlocks {
         std::mem::take(&mut self.touched)
     }
 
@@ -236,3 +242,5 @@ impl Txn {
 
 /// An inode's bytes, which are edited word by word: no memory is asked for those before.
 const SMALL_BYTES: usize = 256;
+/// So many edits have most operations at most.
+const USUAL_EDITS: usize = 16;

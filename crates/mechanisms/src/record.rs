@@ -5,11 +5,15 @@
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, Txn};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// The blocks an operation has changed, with the ranges, in order.
-pub(crate) type Touched = BTreeMap<BlockNo, (Buf, Vec<Range<usize>>)>;
+pub(crate) type Touched = BTreeMap<BlockNo, (Buf, ByteRanges)>;
+
+/// Ranges of bytes of one block: two need no memory of their own.
+pub(crate) type ByteRanges = SmallVec<[Range<usize>; 2]>;
 
 /// Is the block in one of these, which are in order?
 pub(crate) fn contains(extents: &[Extent], b: BlockNo) -> bool {
@@ -19,7 +23,7 @@ pub(crate) fn contains(extents: &[Extent], b: BlockNo) -> bool {
 }
 
 /// Sorts ranges and joins those that touch.
-pub(crate) fn merge(ranges: &mut Vec<Range<usize>>) {
+pub(crate) fn merge(ranges: &mut ByteRanges) {
     ranges.sort_by_key(|r| (r.start, r.end));
     ranges.dedup_by(|next, r| {
         let touches = next.start <= r.end;

@@ -11,7 +11,7 @@
 
 use super::cut::RENEWED;
 use super::extents::Spot;
-use super::tree::{blocks_of, joined};
+use super::tree::{List, blocks_of, joined};
 use crate::Ext;
 use crate::plants::SHIFTED_IN_TWO;
 use format::FileBlock;
@@ -26,7 +26,7 @@ const LEAVES: usize = 16;
 
 /// The list with all that begins at `from` or behind it moved to where `to` is for `from`.
 /// Neighbours that come to be are joined.
-fn moved(list: &[Mapped], from: u64, to: u64) -> Vec<Mapped> {
+fn moved(list: &[Mapped], from: u64, to: u64) -> List {
     let place = |m: &Mapped| match u64::from(m.first) {
         first if first < from => first,
         first => first - from + to,
@@ -188,8 +188,8 @@ mod tests {
     #[test]
     fn what_lies_behind_moves_and_what_meets_is_joined() {
         let list = [m(0, 10, 100), m(20, 10, 110), m(40, 5, 300)];
-        assert_eq!(moved(&list, 20, 10), [m(0, 20, 100), m(30, 5, 300)]);
-        assert_eq!(moved(&list, 20, 25), [list[0], m(25, 10, 110), m(45, 5, 300)]);
-        assert_eq!(moved(&list, 50, 60), list);
+        assert_eq!(moved(&list, 20, 10).as_slice(), [m(0, 20, 100), m(30, 5, 300)]);
+        assert_eq!(moved(&list, 20, 25).as_slice(), [list[0], m(25, 10, 110), m(45, 5, 300)]);
+        assert_eq!(moved(&list, 50, 60).as_slice(), list);
     }
 }

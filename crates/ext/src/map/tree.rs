@@ -20,6 +20,7 @@ use format::ext::extents::{self, BLOCKS_MAX, ENTRY, Head, Mapped};
 use format::ext::inode::{BLOCK_AT, InodeRef};
 use format::{BlockNo, Extent, FileBlock, FormatError};
 use integrity::{Change, InitKind, LeadsTo, PointerAt, Txn};
+use smallvec::SmallVec;
 use std::ops::Range;
 use ufs::InodeHandle;
 use ufs::store::Transactions;
@@ -32,6 +33,11 @@ const BLOCKS: u64 = 1 << 16;
 const MORE: usize = 2;
 /// Bytes of the root, in the inode.
 const ROOT_BYTES: usize = 60;
+
+/// A leaf's extents; those of most files lie in the inode, and need no memory of their own.
+pub(super) type List = SmallVec<[Mapped; 6]>;
+/// The nodes from the root to a leaf.
+pub(super) type Way = SmallVec<[Node; 1]>;
 
 /// A node on the way to a file block.
 pub(super) struct Node {
@@ -47,7 +53,7 @@ impl Node {
     fn with<T>(&self, f: impl FnOnce(&[u8]) -> T) -> T {
         f(&self.buf.bytes()[self.bytes.clone()])
     }
-    pub(super) fn list(&self) -> Vec<Mapped> {
+    pub(super) fn list(&self) -> List {
         self.with(|n| (0..self.head.entries).map(|i| extents::mapped(n, i)).collect())
     }
     fn is_root(&self) -> bool {
@@ -68,8 +74,8 @@ fn joins(a: &Mapped, b: &Mapped) -> bool {
 
 /// A list of extents of which `range` is taken out and `new`, which lies in it, put in its place;
 /// neighbours are joined.
-fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> Vec<Mapped> {
-    let mut all = Vec::with_capacity(list.len() + 2);
+fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> List {
+    let mut all = List::with_capacity(list.len() + 2);
     for m in list {
         let (first, end) = (u64::from(m.first), m.end());
         if first < range.start {
@@ -88,7 +94,7 @@ fn replaced(list: &[Mapped], range: &Range<u64>, new: Option<Mapped>) -> Vec<Map
 }
 
 /// A list in order, with neighbours joined that can be.
-pub(super) fn joined(mut all: Vec<Mapped>) -> Vec<Mapped> {
+pub(super) fn joined(mut all: List) -> List {
     all.dedup_by(|b, a| {
         let joined = joins(a, b);
         a.len += if joined { b.len } else { 0 };
@@ -126,7 +132,7 @@ fn blocks_in(list: &[Mapped], range: &Range<u64>) -> Vec<Extent> {
 
 impl Ext {
     /// The way from the root to the leaf that has, or would have, file block `at`.
-    pub(super) async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Vec<Node>, FsError> {
+    pub(super) async fn way_to(&self, h: &InodeHandle, at: u64) -> Result<Way, FsError> {
         let bad = |what: String| FormatError::corrupt(what, format!("inode {}", h.ino));
         let root = h.offset + BLOCK_AT;
         let bytes = h.with(|raw| InodeRef(raw).map_bytes());
@@ -134,7 +140,8 @@ impl Ext {
         // Of an inode without names nobody has checked it.
         extents::check_entries(&bytes, head).map_err(|e| self.damage(&e))?;
         let bytes = root..root + ROOT_BYTES;
-        let mut way = vec![Node { buf: h.buf.clone(), bytes, head, at: 0 }];
+        let mut way = Way::new();
+        way.push(Node { buf: h.buf.clone(), bytes, head, at: 0 });
         let mut end = BLOCKS_MAX;
         loop {
             let last = way.last_mut().expect("the root is there");
@@ -288,7 +295,7 @@ impl Ext {
         h: &InodeHandle,
         at: u64,
         more: usize,
-    ) -> Result<Vec<Node>, FsError> {
+    ) -> Result<Way, FsError> {
         loop {
             let mut way = self.way_to(h, at).await?;
             let leaf = way.last().expect("the root is there");
@@ -520,12 +527,13 @@ mod tests {
         let list = [m(0, 10, 100, false), m(20, 10, 200, true)];
         let part = replaced(&list, &(22..25), Some(m(22, 3, 202, false)));
         let want = [list[0], m(20, 2, 200, true), m(22, 3, 202, false), m(25, 5, 205, true)];
-        assert_eq!(part, want);
+        assert_eq!(part.as_slice(), want);
         // All of it written, piece by piece, is one extent again.
         let part = replaced(&part, &(20..22), Some(m(20, 2, 200, false)));
         let part = replaced(&part, &(25..30), Some(m(25, 5, 205, false)));
-        assert_eq!(part, [list[0], m(20, 10, 200, false)]);
-        assert_eq!(replaced(&part, &(5..25), None), [m(0, 5, 100, false), m(25, 5, 205, false)]);
+        assert_eq!(part.as_slice(), [list[0], m(20, 10, 200, false)]);
+        let cut = replaced(&part, &(5..25), None);
+        assert_eq!(cut.as_slice(), [m(0, 5, 100, false), m(25, 5, 205, false)]);
         let gone: Vec<_> = blocks_in(&part, &(5..25)).iter().map(|e| (e.start.0, e.len)).collect();
         assert_eq!(gone, [(105, 5), (200, 5)]);
         // What follows in the file and on the disk is joined, unless that is too long.

@@ -4,7 +4,7 @@
 
 use super::queue::Batch;
 use super::{GroupChange, Lfs, State};
-use crate::record::{Touched, contains, extents, files_of, merge};
+use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
 use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
@@ -194,13 +194,14 @@ fn touched(txn: &Txn, freed: &[Extent]) -> (Touched, BTreeSet<u64>) {
     let (mut touched, mut written) = (Touched::new(), BTreeSet::new());
     for e in &txn.edits {
         if !contains(freed, e.buf.block()) {
-            let t = touched.entry(e.buf.block()).or_insert_with(|| (e.buf.clone(), Vec::new()));
+            let t =
+                touched.entry(e.buf.block()).or_insert_with(|| (e.buf.clone(), ByteRanges::new()));
             t.1.push(e.range.clone());
         }
     }
     for (_, buf, range) in &txn.data {
         if !contains(freed, buf.block()) {
-            let t = touched.entry(buf.block()).or_insert_with(|| (buf.clone(), Vec::new()));
+            let t = touched.entry(buf.block()).or_insert_with(|| (buf.clone(), ByteRanges::new()));
             t.1.push(range.clone());
             written.insert(buf.block().0);
         }

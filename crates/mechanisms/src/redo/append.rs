@@ -6,7 +6,7 @@ use super::open::Ranges;
 use super::queue::Batch;
 use super::serials::Serial;
 use super::{Redo, State, add, entry};
-use crate::record::{Touched, contains, extents, files_of, merge};
+use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
 use cache::{Buf, BufKind};
 use format::{Extent, Ino};
 use integrity::{Change, Freed, IntegrityError, Txn, invariant};
@@ -59,7 +59,9 @@ impl Redo {
         let mut touched = Touched::new();
         for e in &txn.edits {
             if !contains(&freed, e.buf.block()) {
-                let t = touched.entry(e.buf.block()).or_insert_with(|| (e.buf.clone(), Vec::new()));
+                let t = touched
+                    .entry(e.buf.block())
+                    .or_insert_with(|| (e.buf.clone(), ByteRanges::new()));
                 t.1.push(e.range.clone());
             }
         }
@@ -201,7 +203,8 @@ impl Redo {
             for r in &*edits {
                 entry.write(*block, r.start, &bytes[r.clone()]);
             }
-            let said = all.map_or_else(|| std::mem::take(edits), |all| vec![all]);
+            let said =
+                all.map_or_else(|| std::mem::take(edits), |all| std::iter::once(all).collect());
             ranges.insert(*block, said);
         }
         if !self.plant.is("no-revoke") {

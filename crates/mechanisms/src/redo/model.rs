@@ -7,12 +7,12 @@ use super::open::{Open, Ranges};
 use super::queue::{Batch, Queue, Waits};
 use super::serials::{Serial, Serials};
 use crate::busy_extents::BusyExtents;
+use crate::record::ByteRanges;
 use crate::testing::{self, Writes};
 use cache::{Buf, BufKind, FlushEpoch, Image};
 use env::Rng;
 use format::{BlockNo, Extent, Ino};
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
 use wal::Lsn;
 
 const BLOCKS: u64 = 6;
@@ -333,7 +333,7 @@ fn what_an_entry_shares_with_open_operations_is_found_from_either_side() {
         for _ in 0..rng.below(40) {
             let mut later = batch(whole.serial.next(), Vec::new(), &client);
             let (block, at) = (rng.below(12), 4 * rng.below(10) as usize);
-            later.ranges.insert(BlockNo(block), vec![at..at + 4, 600..604]);
+            later.ranges.insert(BlockNo(block), [at..at + 4, 600..604].into_iter().collect());
             whole.join(later);
         }
         let said = |b: u64, at: usize| {
@@ -343,7 +343,7 @@ fn what_an_entry_shares_with_open_operations_is_found_from_either_side() {
         let naive = changed.iter().any(|(b, r)| r.clone().any(|at| said(*b, at)));
         assert_eq!(open.overlaps(&whole.ranges), naive, "I3: seed {seed}");
         found[usize::from(naive)] += 1;
-        let apart = |l: &Vec<Range<usize>>| l.windows(2).all(|w| w[0].end < w[1].start);
+        let apart = |l: &ByteRanges| l.windows(2).all(|w| w[0].end < w[1].start);
         assert!(whole.ranges.values().all(apart), "seed {seed}: {:?}", whole.ranges);
     }
     assert!(found.iter().all(|n| *n > 20), "{found:?}");

@@ -1,8 +1,10 @@
 //! The edits of operations that have not ended, by block: which bytes must not be written back, and
 //! which ended operation's bytes are mixed with theirs. It knows no log.
 
+use crate::record::ByteRanges;
 use env::IdMap;
 use format::{BlockNo, Ino};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use wal::Reservation;
@@ -11,7 +13,7 @@ use wal::Reservation;
 const NEAR: usize = 16;
 
 /// Byte ranges by block.
-pub(crate) type Ranges = BTreeMap<BlockNo, Vec<Range<usize>>>;
+pub(crate) type Ranges = BTreeMap<BlockNo, ByteRanges>;
 
 /// An operation that has not ended; `R` is the room it has in whatever log there is.
 pub(crate) struct OpenTxn<R = Reservation> {
@@ -23,7 +25,8 @@ pub(crate) struct OpenTxn<R = Reservation> {
     pub(crate) data_bytes: u64,
     /// The files whose contents it writes.
     pub(crate) files: Vec<Ino>,
-    blocks: Vec<u64>,
+    /// The blocks it has changed.
+    blocks: SmallVec<[u64; 12]>,
 }
 
 /// The operations that have not ended, and their edits.
@@ -47,7 +50,7 @@ impl<R> Default for Open<R> {
 
 impl<R> Open<R> {
     pub(crate) fn begin(&mut self, id: u64, reservation: R, small: bool) {
-        let (files, blocks) = (Vec::new(), Vec::new());
+        let (files, blocks) = (Vec::new(), SmallVec::new());
         let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
         let old = self.txns.insert(id, txn);
         assert!(old.is_none(), "operation {id} begins twice");
@@ -143,7 +146,8 @@ impl<R> Open<R> {
             theirs.iter().any(|(_, t)| meets(t))
         };
         if self.edits.len() < ranges.len() {
-            let mine = |b: &u64| ranges.get(&BlockNo(*b)).map(Vec::as_slice).unwrap_or_default();
+            let mine =
+                |b: &u64| ranges.get(&BlockNo(*b)).map(ByteRanges::as_slice).unwrap_or_default();
             return self.edits.iter().any(|(b, theirs)| meet(mine(b), theirs));
         }
         let theirs = |b: &BlockNo| self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default();

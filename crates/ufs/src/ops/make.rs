@@ -242,10 +242,11 @@ impl<S: Store> Ufs<S> {
         kind: &MakeKind,
     ) -> Result<(), FsError> {
         let limits = self.store.limits();
-        let mut block = vec![0; limits.block_bytes];
+        let empty = || vec![0; limits.block_bytes];
         match kind {
             MakeKind::Dir if self.make_inline_dir(txn, h, dir.ino()) => (),
             MakeKind::Dir => {
+                let mut block = empty();
                 dirent::init_empty_before(&mut block, limits.dir_tail);
                 dirent::put_dots(&mut block, h.ino, dir.ino(), limits.entry_kinds);
                 self.store.dir_grow(txn, h, FileBlock(0), &block).await?;
@@ -253,6 +254,7 @@ impl<S: Store> Ufs<S> {
                 h.edit(txn, Change::InitInode(h.ino), |raw| InodeMut(raw).set_size(size));
             }
             MakeKind::Symlink(text) if text.len() > FAST_SYMLINK_MAX => {
+                let mut block = empty();
                 block[..text.len()].copy_from_slice(text);
                 self.store.dir_grow(txn, h, FileBlock(0), &block).await?;
             }
