@@ -3,6 +3,7 @@
 use crate::Failure;
 use crate::args::OpenArgs;
 use crate::commands::nfs_server::of_this_machine;
+use crate::logs::{NewLog, existing_log, log_path, make_log};
 use crate::progress::RecoveryBar;
 use crate::say;
 use env::Nanos;
@@ -27,7 +28,9 @@ fn not_there(name: &str) -> Failure {
 
 /// The arguments with a mode: if none is named, the volume's default.
 pub fn with_mode(a: &OpenArgs, found: &Found) -> OpenArgs {
-    let default = || found.ext().map_or(Mode::WITHOUT_JOURNAL, Probe::default_mode).to_string();
+    let has_log = log_path(a.log.as_deref()).is_some();
+    let of = |p: &Probe| p.default_mode(has_log);
+    let default = || found.ext().map_or(Mode::WITHOUT_JOURNAL, of).to_string();
     OpenArgs { mode: Some(a.mode.clone().unwrap_or_else(default)), ..a.clone() }
 }
 
@@ -41,6 +44,28 @@ pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
         Box::pin(async move { volume::look(&ground).await })
     });
     found.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
+}
+
+/// An error about a volume, which the words may call IMAGE where they tell a line to paste.
+pub fn about(image: &Path, why: &str) -> String {
+    let shown = image.display().to_string();
+    format!("{shown}: {}", why.replace("IMAGE", &shown))
+}
+
+/// Refuses what a look has shown to be in vain, before anything is promised, or made for it.
+pub fn check_found(a: &OpenArgs, mode: Mode, found: &Found, image: &Path) -> Result<(), Failure> {
+    let Ok(p) = found.ext() else { return Ok(()) };
+    let has_log = log_path(a.log.as_deref()).is_some();
+    if let Some(why) = p.takes_no_log().filter(|_| has_log) {
+        return Err(Failure::Usage(about(image, &format!("--log has no meaning: {why}"))));
+    }
+    // What an unclean end has left is finished first, and may change what there is; so does who
+    // makes the boot area ours.
+    let changes = !p.is_clean() || a.use_boot_area;
+    if a.read_only || p.read_only.is_some() || changes {
+        return Ok(());
+    }
+    p.refuses(mode, has_log).map_or(Ok(()), |why| Err(about(image, &why).into()))
 }
 
 /// Refuses options of modes that are not there.
@@ -93,9 +118,6 @@ pub fn check_open_args(a: &OpenArgs) -> Result<Mode, Failure> {
 
 /// No volume works with less memory for blocks.
 const CACHE_BYTES_MIN: u64 = 1 << 20;
-
-/// The size of a log that is made because it is not there.
-const LOG_BYTES: u64 = 256 << 20;
 
 /// What clean contents may have of a cache whose size nobody has named: the kernel holds them too,
 /// below us in the image's pages, and reading its copy costs little.
@@ -167,45 +189,6 @@ pub fn bucket_options(a: &OpenArgs) -> BucketOptions {
     }
 }
 
-/// The log's own file or device, if one is named and there.
-pub fn existing_log(
-    named: Option<&str>,
-    read_only: bool,
-) -> Result<Option<Arc<HostFile>>, Failure> {
-    match log_path(named).filter(|path| path.exists()) {
-        Some(path) => Ok(Some(Arc::new(HostFile::open_log(path, read_only)?))),
-        None => Ok(None),
-    }
-}
-
-/// Makes the log that is named and not there, unless one of these volumes has left something in
-/// one; a journal is made with its volume. `found`: what is known of the volumes, with their names.
-pub fn make_log(
-    a: &OpenArgs,
-    mode: Mode,
-    found: &[(&Path, &Found)],
-) -> Result<Option<Arc<HostFile>>, Failure> {
-    let Some(path) = log_path(a.log.as_deref()) else { return Ok(None) };
-    if !path.exists() && mode.is_redo() && !a.read_only {
-        for (image, found) in found {
-            if found.ext().is_ok_and(Probe::has_private_log) {
-                let (image, path) = (image.display(), path.display());
-                let why = format!("{image}: its changes are in a log, and there is none at {path}");
-                return Err(Failure::Failed(why));
-            }
-        }
-        let made = std::fs::OpenOptions::new().write(true).create_new(true).open(path);
-        let sized = made.and_then(|f| f.set_len(LOG_BYTES));
-        sized.map_err(|e| Failure::Failed(format!("{}: {e}", path.display())))?;
-    }
-    Ok(Some(Arc::new(HostFile::open_log(path, a.read_only)?)))
-}
-
-/// Where its log is, if not inside.
-fn log_path(named: Option<&str>) -> Option<&Path> {
-    named.filter(|l| *l != "internal").map(Path::new)
-}
-
 /// Says what a look has shown that whoever opens the volume should know, and makes the boot area
 /// ours if that was asked for.
 pub fn tell(
@@ -265,7 +248,9 @@ fn save_boot_area(file: &Arc<HostFile>) -> Result<BootArea, Failure> {
 
 /// The arguments for opening an image as a command does: in this mode, or the one last used.
 pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> OpenArgs {
-    let last = || found.ext().map_or(Mode::WITHOUT_JOURNAL, Probe::usual_mode).to_string();
+    let has_log = log_path(log.as_deref()).is_some();
+    let of = |p: &Probe| p.usual_mode(has_log);
+    let last = || found.ext().map_or(Mode::WITHOUT_JOURNAL, of).to_string();
     OpenArgs { mode: Some(mode.map_or_else(last, str::to_owned)), log, ..OpenArgs::default() }
 }
 
@@ -296,10 +281,14 @@ impl Image {
         }
         let args = open_args(&found, None, log);
         let args = OpenArgs { read_only, cache: Some(64 << 20), ..args };
-        let mode = check_open_args(&args)?;
-        if files.len() == 1 {
-            files.extend(make_log(&args, mode, &[(path, &found)])?);
-        }
+        let mode = mode_of(args.mode.as_deref().unwrap_or_default())?;
+        check_found(&args, mode, &found, path)?;
+        check_open_args(&args)?;
+        let new_log = match files.len() {
+            1 => make_log(&args, mode, &[(&file, &found)])?,
+            _ => None,
+        };
+        files.extend(new_log.iter().map(|l| l.file.clone()));
         tell(&file, &mut found, read_only, false)?;
         let mut options = options_of(&args, mode)?;
         options.snapshot = file.snapshot();
@@ -310,7 +299,8 @@ impl Image {
         let opener = volume::opener(Some(found), file.size_bytes(), options);
         let monitor = Arc::new(Monitor::new(seed, opener));
         let driver = Driver::new(monitor, files);
-        driver.open().map_err(|e| format!("{shown}: {e}"))?;
+        driver.open().map_err(|e| about(path, &e.to_string()))?;
+        new_log.iter().for_each(NewLog::stays);
         let root = match driver.request(Request::Info) {
             Ok(Reply::Info(info)) => info.root_ino,
             _ => return Err(Failure::Failed(format!("{shown}: it does not say what it is"))),

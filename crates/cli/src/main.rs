@@ -14,6 +14,7 @@ mod hands;
 mod helpers;
 mod hold;
 mod image;
+mod logs;
 mod notify;
 mod pool;
 mod progress;

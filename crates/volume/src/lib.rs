@@ -22,6 +22,7 @@ mod load;
 mod log;
 mod make;
 mod mmp;
+mod needs;
 mod objects;
 mod open;
 mod options;

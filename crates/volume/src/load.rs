@@ -6,6 +6,7 @@ use crate::OpenOptions;
 use crate::closing::Opened;
 use crate::intents;
 use crate::log::{self, PrivateLog};
+use crate::needs;
 use crate::overlay::{Newer, Overlay};
 use crate::place::Place;
 use crate::probe::{Probe, stamp_of};
@@ -17,7 +18,6 @@ use cache::{Cache, CacheOptions};
 use check::ReadBlocks;
 use ext::{Ext, Loaded};
 use format::ext::boot::{BootArea, BootState};
-use format::ext::features::compat;
 use mechanisms::{GroupRecipe, JournalPlace, JournalRecipe, Keeps, LogRecipe, Mode, Recipe};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -46,7 +46,7 @@ pub(crate) async fn load(
         if !probe.is_clean() && !probe.is_usable_at_once(&options) {
             return Err("the volume was not closed cleanly: cairn recover".into());
         }
-        check_mode(&place, &probe, options.mode)?;
+        needs::check(&probe, options.mode, place.ground.log.is_some())?;
         check_segments(&place, &probe, options.mode)?;
     }
     let (env, disk) = (place.ground.env.clone(), place.disk.clone());
@@ -158,62 +158,6 @@ async fn lay_newer(place: &mut Place, p: &mut Probe, o: &OpenOptions) -> Result<
         p.superblock = newest;
     }
     Ok(())
-}
-
-/// Has the volume what the mode needs?
-fn check_mode(place: &Place, probe: &Probe, mode: Mode) -> Result<(), String> {
-    let (has_log, in_store) = (place.ground.log.is_some(), place.store.groups().is_some());
-    if has_log && mode.is_redo() && probe.boot == BootArea::Foreign {
-        return Err("bytes 0 to 1023 hold something else (a boot loader?), so that it cannot be \
-                    recorded there which log the volume needs after a crash: --use-boot-area uses \
-                    them, and without --log the log is in the journal"
-            .into());
-    }
-    let needs = probe.superblock.features().journal_only_because();
-    if !mode.writes_ext4() && !needs.is_empty() {
-        let instead = match probe.superblock.has_compat(compat::HAS_JOURNAL) {
-            true => "--mode unified writes it, and so do redo and the modes with a journal",
-            false => "tune2fs -j adds a journal, and with one --mode unified writes it",
-        };
-        let names = needs.join(", ");
-        return Err(format!(
-            "mode {mode} writes blocks in place, where a power cut would leave wrong checksums or \
-             half a tree of extents in a volume with {names}: {instead}; cairn mkfs --profile \
-             ext3 makes a volume for mode {mode}"
-        ));
-    }
-    if !mode.is_atomic() {
-        return Ok(());
-    }
-    let outside = probe.superblock.journal_is_outside();
-    if outside && mode.is_redo() {
-        return Err(format!(
-            "mode {mode} needs a journal inside the volume, which keeps others off while the log \
-             holds something; this volume's is on another device"
-        ));
-    }
-    if outside && probe.journal.is_none() {
-        return Err(format!(
-            "mode {mode}: the volume's journal is on another device: --log PATH names that"
-        ));
-    }
-    if mode.is_journal() && !outside && has_log {
-        return Err(format!(
-            "mode {mode}: --log names another device, and this volume's journal is inside; cairn \
-             mkfs --log PATH makes a volume with its journal there"
-        ));
-    }
-    if probe.journal.is_some() {
-        return Ok(());
-    }
-    if let Some(why) = &probe.journal_fault {
-        return Err(format!("mode {mode}: {why}; cairn fsck --repair makes a new journal"));
-    }
-    let instead = match in_store {
-        true => "in a log-structured store --mode lfs needs none",
-        false => "tune2fs -j adds one, and cairn mkfs --profile ext3 makes a volume with one",
-    };
-    Err(format!("mode {mode} needs a journal, which this volume does not have: {instead}"))
 }
 
 /// Does it lie where a mode of volumes in segments needs it?

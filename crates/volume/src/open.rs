@@ -173,7 +173,8 @@ pub async fn recover(ground: &Ground, options: &OpenOptions) -> Result<Recovered
     let (at, did) = recover_at(&mut found, ground, (options, None)).await?;
     let store = at.store.clone();
     if found.layout.has_leftovers() {
-        let mode = found.layout.ext().map_or(options.mode, Probe::usual_mode);
+        let has_log = ground.log.is_some();
+        let mode = found.layout.ext().map_or(options.mode, |p| p.usual_mode(has_log));
         let volume = found.layout.load(at, OpenOptions { mode, ..options.clone() }).await;
         let closed = match volume {
             Ok(v) => v.close().await.map_err(|e| VolumeError(format!("closing: {e}"))),

@@ -53,22 +53,6 @@ impl Probe {
     pub fn last_mode(&self) -> Option<&str> {
         self.state().map(|s| s.mode.as_str()).filter(|m| !m.is_empty())
     }
-    /// The mode of who names none: the fastest of those that lose nothing, where the volume has a
-    /// journal whose space its log can take, and the one without a journal where it has none. A
-    /// journal that needs recovery shows that the volume is used with it, by Linux or by us.
-    pub fn default_mode(&self) -> Mode {
-        let inside = self.journal.as_ref().is_some_and(|j| !j.outside);
-        match (self.needs_recovery, inside && self.journal_fault.is_none()) {
-            (true, _) if !self.has_private_log() => Mode::AS_ELSEWHERE,
-            (_, true) => Mode::DEFAULT,
-            _ if self.in_segments => Mode::Lfs,
-            _ => Mode::WITHOUT_JOURNAL,
-        }
-    }
-    /// The mode it was last used in, or else the default.
-    pub fn usual_mode(&self) -> Mode {
-        self.last_mode().and_then(Mode::by_name).unwrap_or_else(|| self.default_mode())
-    }
     /// Does a log of ours (modes `redo` and `unified`) hold something?
     pub fn has_private_log(&self) -> bool {
         self.needs_recovery && self.journal.as_ref().is_some_and(Journal::is_redo)

@@ -43,6 +43,12 @@ pub fn run(a: &MkfsArgs) -> Result<Outcome, Failure> {
         a.block_size,
         size::show(blocks * a.block_size)
     );
+    if let Some(log) = &a.log {
+        let (image, log) = (a.image.display(), log.display());
+        tell!(
+            "{image}: its journal is {log}, which has to be named: cairn serve {image} --log {log}"
+        );
+    }
     if profile == Profile::Lfs && Url::of(&a.image)?.is_none() {
         tell!("{}", super::lfs::shape_told(&a.image, a.segment_size.is_some())?);
     }

@@ -291,6 +291,7 @@ fn run_volumes(volumes: Vec<Served>, mut fronts: Fronts) -> Result<Outcome, Fail
             return Err(Failure::Failed(why));
         }
     };
+    volumes.iter().filter_map(|v| v.new_log.as_ref()).for_each(|l| l.stays());
     if detached {
         // Not before it is mounted: autofs, and systemd for it, knows whom it waits for by his
         // process group, and lets nobody else near the directory.

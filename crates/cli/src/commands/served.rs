@@ -4,8 +4,9 @@
 use crate::args::{OpenArgs, WritebackCache};
 use crate::buckets::{has_near_log, near_of_volume, opened_near_log};
 use crate::config::VolumeArgs;
-use crate::image::{CONTENTS_ALONE_SHARE, check_open_args, existing_log, look, make_log};
-use crate::image::{options_of, tell, with_mode};
+use crate::image::{CONTENTS_ALONE_SHARE, about, check_found, check_open_args, look};
+use crate::image::{mode_of, options_of, tell, with_mode};
+use crate::logs::{NewLog, existing_log, make_log};
 use crate::progress::RecoveryBar;
 use crate::status::OpeningWatch;
 use crate::{Failure, say};
@@ -25,6 +26,8 @@ pub(super) struct Served {
     /// The disks of its shard: its own, and others' that share its log, and the log's if it has
     /// one.
     pub(super) disks: Vec<Arc<HostFile>>,
+    /// Its log, if that was not there before.
+    pub(super) new_log: Option<Arc<NewLog>>,
     pub(super) block_bytes: usize,
     pub(super) read_only: bool,
     /// See [`OpenOptions::returned_is_durable`].
@@ -154,11 +157,15 @@ pub(super) fn open_as(
     let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
     let found = look(&disks)?;
     let args = args(&found);
-    let mode = check_open_args(&args)?;
+    let mode = mode_of(args.mode.as_deref().unwrap_or_default())?;
+    check_found(&args, mode, &found, path)?;
+    check_open_args(&args)?;
     let writeback = writeback(&args, mode, front)?;
-    if log.is_none() {
-        log = make_log(&args, mode, &[(path, &found)])?;
-    }
+    let new_log = match log {
+        None => make_log(&args, mode, &[(&file, &found)])?.map(Arc::new),
+        Some(_) => None,
+    };
+    log = log.or_else(|| new_log.as_ref().map(|l| l.file.clone()));
     let p = prepared(file, found, (&args, front), log.as_ref())?;
     let returned_is_durable = p.options.returned_is_durable();
     let promise = p.options.promise_line();
@@ -172,6 +179,7 @@ pub(super) fn open_as(
         monitor,
         file,
         disks,
+        new_log,
         block_bytes,
         read_only,
         returned_is_durable,
@@ -247,11 +255,15 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
     for (image, args, _) in &opened {
         let file = Arc::new(crate::disk::open(image, args.read_only)?);
         let disks: Vec<_> = std::iter::once(file.clone()).chain(log.clone()).collect();
-        looked.push((file, look(&disks)?, args));
+        let found = look(&disks)?;
+        check_found(args, check_open_args(args)?, &found, image)?;
+        looked.push((file, found, args));
     }
+    let mut new_log = None;
     if log.is_none() {
-        let found: Vec<_> = looked.iter().map(|(file, found, _)| (file.path(), found)).collect();
-        log = make_log(first, check_open_args(first)?, &found)?;
+        let found: Vec<_> = looked.iter().map(|(file, found, _)| (file, found)).collect();
+        new_log = make_log(first, check_open_args(first)?, &found)?.map(Arc::new);
+        log = new_log.as_ref().map(|l| l.file.clone());
     }
     let mut all: Vec<Prepared> = Vec::new();
     for (file, found, args) in looked {
@@ -278,6 +290,7 @@ fn open_sharing(volumes: &[&VolumeArgs], front: Front) -> Result<Vec<Served>, Fa
             monitor: Arc::new(monitor),
             file,
             disks: disks.clone(),
+            new_log: new_log.clone(),
             block_bytes,
             read_only,
             returned_is_durable,
@@ -302,5 +315,5 @@ pub(super) fn open_doors(volumes: &[Served]) -> Result<(), Failure> {
         // What went wrong first is what is told.
         let _ = d.close();
     }
-    Err(Failure::Failed(format!("{}: {why}", v.file.path().display())))
+    Err(about(v.file.path(), &why.to_string()).into())
 }
