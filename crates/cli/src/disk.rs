@@ -2,6 +2,7 @@
 //! image that has a partition table, or a bucket's URL; and behind any of them `@NAME`, a snapshot
 //! of the volume there. It knows no volume.
 
+use crate::status;
 use format::foreign::LOOK_BYTES;
 use format::partitions::{Partition, Table, table};
 use host::{HostFile, Url};
@@ -29,7 +30,14 @@ fn with_server(path: &Path, why: String) -> String {
     let Some(what) = why.strip_suffix(REMEDY).filter(|w| w.contains("in use by process")) else {
         return why;
     };
-    let Some((server, name)) = crate::commands::scrub::server_of(path) else { return why };
+    let Some((server, name)) = crate::commands::scrub::server_of(path) else {
+        let user = what.rsplit_once("in use by process ").and_then(|(_, user)| {
+            user.split(' ').next()?.parse().ok().filter(|pid| status::is_silent(*pid))
+        });
+        // A server that cannot be asked is not ended because of that.
+        let Some(pid) = user else { return why };
+        return format!("{what}, which {}", status::why_silent(pid));
+    };
     let volume = server.report.volumes.iter().find(|v| v.name == name);
     let shown = match volume.and_then(|v| v.mount.as_deref()) {
         Some(dir) => format!("mounted on {dir}"),

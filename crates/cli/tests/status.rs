@@ -6,12 +6,14 @@
 
 mod served;
 
+use rustix::process::Signal;
 use serde_json::Value;
 use served::{ANY, CAIRN, Folder, MountPoint, Server, cairn, s};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// What `cairn stats` says of the server of this image.
 fn stats(image: &Path) -> Value {
@@ -190,5 +192,33 @@ fn a_mount_is_measured() {
     assert_eq!(counted(&report, "fuse", "mkdir").0, 5);
     assert!(report["nfs"].is_null());
     assert_eq!(report["volumes"][0]["mount"], s(&at.0));
+    server.stop();
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_taken_for_none() {
+    let folder = Folder::new();
+    let image = folder.volume("silent", "16M");
+    let server = Server::trusting(&[&image], ANY, &[]);
+    server.halt();
+    let named = format!("process {}", server.id());
+    let remedy = format!("kill -CONT {}", server.id());
+    let asked = [
+        &["stats", s(&image)][..],
+        &["info", s(&image)],
+        &["ls", s(&image), "/"],
+        &["fsck", s(&image)],
+        &["fsck", "--background", s(&image)],
+        &["snapshot", "list", s(&image)],
+    ];
+    for args in asked {
+        let begun = Instant::now();
+        let (code, out, err) = cairn(args);
+        let told = err.contains(&named) && err.contains(&remedy);
+        assert!(code == 1 && told && !err.contains("end it first"), "{args:?}: {out}{err}");
+        assert!(begun.elapsed() < Duration::from_secs(8), "{args:?} waited");
+    }
+    server.signal(Signal::CONT);
+    assert_eq!(stats(&image)["pid"], server.id());
     server.stop();
 }

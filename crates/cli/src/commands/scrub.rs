@@ -4,7 +4,7 @@
 use crate::disk::real;
 use crate::progress::Bar;
 use crate::size::count;
-use crate::status::{Server, VolumeReport, servers};
+use crate::status::{Server, VolumeReport, servers, silent};
 use crate::{Failure, Outcome, say};
 use check::Progress;
 use std::path::Path;
@@ -83,8 +83,11 @@ impl Scrubbed {
 pub fn run(image: &Path, json: bool) -> Result<Outcome, Failure> {
     let shown = image.display();
     let Some((mut server, name)) = server_of(image) else {
-        let why = "no server of this user serves it; cairn fsck checks a volume that is not served";
-        return Err(Failure::Failed(format!("{shown}: {why}")));
+        let silent = silent().map_or(String::new(), |why| format!(" and answers ({why})"));
+        return Err(Failure::Failed(format!(
+            "{shown}: no server of this user serves it{silent}; cairn fsck checks a volume that is \
+             not served"
+        )));
     };
     let failed = |e: std::io::Error| Failure::Failed(format!("{shown}: {e}"));
     let before = state(&server, &name).ok_or_else(|| format!("{shown}: not served any more"))?.1;

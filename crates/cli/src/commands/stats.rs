@@ -2,8 +2,10 @@
 
 use crate::args::StatsArgs;
 use crate::disk::real;
-use crate::status::{ClientReport, Report, Requests, Segments, Server, VolumeReport, servers};
-use crate::{Failure, Outcome, size};
+use crate::status::{
+    ClientReport, Report, Requests, Segments, Server, VolumeReport, servers, silent,
+};
+use crate::{Failure, Outcome, say, size};
 use comfy_table::{CellAlignment, Table, presets};
 use jiff::{Timestamp, tz::TimeZone};
 use stats::{Percentiles, SeriesSummary, Slow};
@@ -26,12 +28,19 @@ pub fn run(a: &StatsArgs) -> Result<Outcome, Failure> {
 /// The servers that are meant, each with the volumes that are. Errors: there are none.
 pub(super) fn asked(a: &StatsArgs) -> Result<Vec<Server>, Failure> {
     let mut all = servers();
+    let silent = silent();
+    if let Some(why) = silent.as_ref().filter(|_| all.is_empty()) {
+        return Err(Failure::Failed(format!("a server runs here, but {why}")));
+    }
     if all.is_empty() {
         let why = "no server of this user runs on this machine (one that root has started is seen \
                    by root alone): cairn serve";
         return Err(Failure::Failed(why.into()));
     }
-    let Some(name) = &a.volume else { return Ok(all) };
+    let Some(name) = &a.volume else {
+        silent.iter().for_each(|why| say::err(&format!("cairn: another server: {why}")));
+        return Ok(all);
+    };
     let mut known: Vec<String> =
         all.iter().flat_map(|s| &s.report.volumes).map(|v| format!("/{}", v.name)).collect();
     known.sort();
@@ -39,7 +48,8 @@ pub(super) fn asked(a: &StatsArgs) -> Result<Vec<Server>, Failure> {
     all.iter_mut().for_each(|s| keep(&mut s.report, name));
     all.retain(|s| !s.report.volumes.is_empty());
     if all.is_empty() {
-        let why = format!("no volume {name} is served: there are {}", known.join(", "));
+        let also = silent.map_or(String::new(), |why| format!(", and {why}"));
+        let why = format!("no volume {name} is served: there are {}{also}", known.join(", "));
         return Err(Failure::Failed(why));
     }
     Ok(all)

@@ -8,8 +8,10 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1::handshake;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -26,20 +28,68 @@ pub struct Server {
     pub report: Report,
 }
 
-/// All servers of this user that answer, by their process numbers.
+/// All servers of this user that answer, by their process numbers. Those that do not are known from
+/// then on ([`silent`]), and not waited for again.
 pub fn servers() -> Vec<Server> {
-    let asked = sockets().into_iter().map(|socket| (ask(&socket), socket));
-    let mut all: Vec<Server> = asked
-        .filter_map(|(report, socket)| match report {
-            Ok(report) => Some(Server { socket, report }),
+    let mut all = Vec::new();
+    for socket in sockets() {
+        let pid = process_of(&socket);
+        if pid.is_some_and(|pid| is_silent(pid) || is_stopped(pid)) {
+            pid.into_iter().for_each(falls_silent);
+            continue;
+        }
+        match ask(&socket) {
+            Ok(report) => all.push(Server { socket, report }),
             Err(e) => {
                 tracing::info!("{}: {e}", socket.display());
-                None
+                let silent = e.kind() == io::ErrorKind::TimedOut;
+                pid.filter(|_| silent).into_iter().for_each(falls_silent);
             }
-        })
-        .collect();
+        }
+    }
     all.sort_by_key(|s| s.report.pid);
     all
+}
+
+/// Processes of servers that were asked and did not answer.
+static SILENT: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+
+fn falls_silent(pid: u32) {
+    SILENT.lock().unwrap_or_else(PoisonError::into_inner).insert(pid);
+}
+
+/// Was this process asked, and did not answer?
+pub fn is_silent(pid: u32) -> bool {
+    SILENT.lock().unwrap_or_else(PoisonError::into_inner).contains(&pid)
+}
+
+/// What is to be said of the servers that did not answer; None: all did.
+pub fn silent() -> Option<String> {
+    let all = SILENT.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let told: Vec<String> =
+        all.iter().map(|pid| format!("process {pid} {}", why_silent(*pid))).collect();
+    (!told.is_empty()).then(|| told.join("; "))
+}
+
+/// Why a process does not answer, and what to do.
+pub fn why_silent(pid: u32) -> String {
+    match is_stopped(pid) {
+        true => format!("does not answer, because it is stopped: kill -CONT {pid} lets it go on"),
+        false => "does not answer: it is very busy, or hangs; ask again".to_owned(),
+    }
+}
+
+/// Whose control socket is it? They are called by their process.
+fn process_of(socket: &Path) -> Option<u32> {
+    socket.file_stem()?.to_str()?.parse().ok()
+}
+
+/// Has somebody stopped it (SIGSTOP, Ctrl-Z, a debugger)? Then it would be waited for in vain.
+fn is_stopped(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // Its name comes before, in parentheses, and may have any characters.
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    matches!(state, Some('T' | 't'))
 }
 
 impl Server {
@@ -83,7 +133,8 @@ impl Server {
 fn ask(socket: &Path) -> io::Result<Report> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let asked = runtime.block_on(async { timeout(PATIENCE, get(socket, "/status.json")).await });
-    let body = asked.map_err(|_| io::Error::other("does not answer"))??;
+    let silent = |_| io::Error::new(io::ErrorKind::TimedOut, "does not answer");
+    let body = asked.map_err(silent)??;
     serde_json::from_slice(&body).map_err(io::Error::other)
 }
 

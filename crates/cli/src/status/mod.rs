@@ -13,7 +13,7 @@ mod report;
 mod requests;
 mod segments;
 
-pub use client::{Server, servers};
+pub use client::{Server, is_silent, servers, silent, why_silent};
 pub use collect::{Gone, Shown, Status};
 pub use control::Control;
 pub use copies::{Begun, Changed, Copies};
