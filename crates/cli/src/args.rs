@@ -95,13 +95,15 @@ pub enum Command {
     Info(InfoArgs),
     /// List directories.
     Ls(ShownArgs),
-    /// Print files.
+    /// Print files, also through symbolic links within the volume.
     Cat(PathsArgs),
     /// Show attributes.
     Stat(ShownArgs),
-    /// Copy out of the volume: PATH… then the local target (default: here).
+    /// Copy out of the volume: PATH… then the local target (default: here). Hard links, modes and
+    /// times are kept, and owners too, if root does it.
     Get(PathsArgs),
-    /// Copy into the volume: LOCAL… then the directory in the volume.
+    /// Copy into the volume: LOCAL… then the directory in the volume. Hard links, owners, modes and
+    /// times are kept.
     Put(PathsArgs),
     /// Make directories.
     Mkdir(PathsArgs),
@@ -494,7 +496,7 @@ pub struct PathsArgs {
 pub struct ShownArgs {
     #[command(flatten)]
     pub of: PathsArgs,
-    /// For programs.
+    /// For programs: one array, with an object a file.
     #[arg(long)]
     pub json: bool,
 }

@@ -10,7 +10,7 @@ use env::Rope;
 use format::shown;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{self, File, FileType};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
@@ -61,7 +61,12 @@ struct Found {
     mode: u32,
     /// What is set when its contents are there.
     set: SetAttr,
+    /// What it is known by, if it has other names.
+    id: Option<Id>,
 }
+
+/// What tells files of the host apart.
+type Id = (u64, u64);
 
 impl Found {
     /// None, with a word about it, for what is not copied.
@@ -79,7 +84,13 @@ impl Found {
             gid: Some(meta.gid()),
             ..SetAttr::default()
         };
-        Ok(Some(Found { from: from.to_owned(), dir, kind, mode: meta.mode() & 0o7777, set }))
+        let id = (!kind.is_dir() && meta.nlink() > 1).then_some((meta.dev(), meta.ino()));
+        let (from, mode) = (from.to_owned(), meta.mode() & 0o7777);
+        Ok(Some(Found { from, dir, kind, mode, set, id }))
+    }
+
+    fn name(&self) -> Vec<u8> {
+        self.from.file_name().unwrap_or_default().as_bytes().to_vec()
     }
 
     /// The request that makes it.
@@ -92,7 +103,7 @@ impl Found {
         } else {
             (MakeKind::File { exclusive: None }, self.mode)
         };
-        let name = self.from.file_name().unwrap_or_default().as_bytes().to_vec();
+        let name = self.name();
         let attr = SetAttr { mode: Some(mode), ..SetAttr::default() };
         Ok(Request::Make { dir: self.dir, name, kind, attr, umask: 0, fail_if_exists: true })
     }
@@ -111,13 +122,16 @@ struct Put<'a> {
     dirs: VecDeque<(PathBuf, u32)>,
     /// What is set last: directories change while they are filled.
     last: Vec<(PathBuf, Request)>,
+    /// Files that have other names on the host, and are there.
+    linked: HashMap<Id, u32>,
     counter: Counter,
 }
 
 impl Put<'_> {
     fn new(image: &Image) -> Put<'_> {
         let counter = Counter::new("files copied");
-        Put { image, found: Vec::new(), dirs: VecDeque::new(), last: Vec::new(), counter }
+        let (found, last, linked) = (Vec::new(), Vec::new(), HashMap::new());
+        Put { image, found, dirs: VecDeque::new(), last, linked, counter }
     }
 
     /// Copies what was found, and all that is below it.
@@ -146,17 +160,21 @@ impl Put<'_> {
 
     /// Makes what was found, fills it, and sets its attributes.
     fn make(&mut self) -> Result<(), Failure> {
-        let found = std::mem::take(&mut self.found);
+        let (found, links) = self.other_names();
         let requests = found.iter().map(Found::make).collect::<Result<Vec<_>, _>>()?;
         let replies = self.image.ask_all(requests, |n| told(&found[n].from))?;
         let mut made = Vec::with_capacity(found.len());
         for (f, reply) in found.into_iter().zip(replies) {
             match reply {
-                Reply::Entry { attr, .. } => made.push((f, attr.ino)),
+                Reply::Entry { attr, .. } => {
+                    self.linked.extend(f.id.map(|id| (id, attr.ino)));
+                    made.push((f, attr.ino));
+                }
                 _ => return Err(self.image.failure(&told(&f.from), FsError::Io)),
             }
         }
         self.fill(&made)?;
+        self.link(&links)?;
         self.counter.add(made.len() as u64);
         let mut now = Vec::new();
         for (f, ino) in made {
@@ -172,6 +190,26 @@ impl Put<'_> {
             }
         }
         self.set(now)
+    }
+
+    /// What was found, and apart from it what is only another name of that, or of what is there.
+    fn other_names(&mut self) -> (Vec<Found>, Vec<Found>) {
+        let mut seen = HashSet::new();
+        let is_new =
+            |f: &Found| f.id.is_none_or(|id| !self.linked.contains_key(&id) && seen.insert(id));
+        std::mem::take(&mut self.found).into_iter().partition(is_new)
+    }
+
+    /// Gives what is there these names too.
+    fn link(&mut self, names: &[Found]) -> Result<(), Failure> {
+        let with = |f: &Found| {
+            let ino = *self.linked.get(&f.id?)?;
+            Some(Request::Link { ino, dir: f.dir, name: f.name() })
+        };
+        let requests = names.iter().filter_map(with).collect();
+        self.image.ask_all(requests, |n| told(&names[n].from))?;
+        self.counter.add(names.len() as u64);
+        Ok(())
     }
 
     fn set(&self, what: Vec<(PathBuf, Request)>) -> Result<(), Failure> {
