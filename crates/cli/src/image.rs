@@ -254,6 +254,9 @@ pub fn open_args(found: &Found, mode: Option<&str>, log: Option<String>) -> Open
     OpenArgs { mode: Some(mode.map_or_else(last, str::to_owned)), log, ..OpenArgs::default() }
 }
 
+/// Linux follows no more symbolic links for one path either.
+const LINKS_MAX: u32 = 40;
+
 /// A volume opened for one command.
 pub struct Image {
     driver: Driver,
@@ -346,6 +349,39 @@ impl Image {
             at = attr;
         }
         Ok(at)
+    }
+
+    /// The inode at a path, following symbolic links: all of them lead on within the volume, whose
+    /// root is where a whole path begins.
+    pub fn follow(&self, path: &str) -> Result<Attr, Failure> {
+        let names_of = |path: &[u8]| -> Vec<Vec<u8>> {
+            let names = path.split(|b| *b == b'/').filter(|n| !n.is_empty());
+            names.rev().map(<[u8]>::to_vec).collect()
+        };
+        let mut dir = self.attr(self.root)?;
+        let (mut left, mut links) = (names_of(path.as_bytes()), 0);
+        while let Some(name) = left.pop() {
+            let request = Request::Lookup { dir: dir.ino, name };
+            let Reply::Entry { attr, .. } = self.ask(path, request)? else {
+                return Err(self.failure(path, FsError::Io));
+            };
+            if attr.kind() != Kind::Symlink {
+                dir = attr;
+                continue;
+            }
+            links += 1;
+            if links > LINKS_MAX {
+                return Err(self.failed(path, "its symbolic links lead round in a circle"));
+            }
+            let Reply::Bytes(text) = self.ask(path, Request::ReadLink { ino: attr.ino })? else {
+                return Err(self.failure(path, FsError::Io));
+            };
+            if text.first() == Some(&b'/') {
+                dir = self.attr(self.root)?;
+            }
+            left.extend(names_of(&text));
+        }
+        Ok(dir)
     }
 
     /// The directory of a path's last name, and that name.

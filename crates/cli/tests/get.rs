@@ -159,3 +159,43 @@ fn a_device_that_is_written_to_stays_as_it_is() {
     let (code, _, err) = cairn(&["get", s(&image), "/f", s(&null)]);
     assert_eq!((code, fs::metadata(&null).unwrap().mode() & 0o777), (0, 0o666), "{err}");
 }
+
+#[test]
+fn cat_follows_links_within_the_volume() {
+    let folder = Folder::new();
+    let (image, from) = (folder.volume("v.img", "32M"), folder.0.join("t"));
+    fs::create_dir_all(from.join("d")).unwrap();
+    fs::write(from.join("f"), "text").unwrap();
+    for (name, to) in [
+        ("whole", "/t/f"),
+        ("d/up", "../f"),
+        ("dir", "d"),
+        ("out", "/../../t/./f"),
+        ("lost", "/etc/passwd"),
+        ("circle", "circle"),
+    ] {
+        symlink(to, from.join(name)).unwrap();
+    }
+    ok(&["put", s(&image), s(&from), "/"]);
+    for path in ["/t/whole", "/t/d/up", "/t/dir/up", "/t/out", "/t/dir/../f"] {
+        assert_eq!(ok(&["cat", s(&image), path]), "text", "{path}");
+    }
+    for (path, why) in
+        [("/t/lost", "no such file"), ("/t/circle", "circle"), ("/t/dir", "director")]
+    {
+        let (code, _, err) = cairn(&["cat", s(&image), path]);
+        assert!(code == 1 && err.contains(why), "{path}: {err}");
+    }
+}
+
+#[test]
+fn programs_read_one_list_of_what_is_told() {
+    let folder = Folder::new();
+    let image = folder.volume("v.img", "16M");
+    ok(&["mkdir", s(&image), "/a", "/b"]);
+    for paths in [&["/a"][..], &["/a", "/b"]] {
+        let said = ok(&[&["stat", "--json", s(&image)], paths].concat());
+        let told: serde_json::Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(told.as_array().unwrap().len(), paths.len(), "{said}");
+    }
+}

@@ -79,13 +79,17 @@ pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
 /// `cairn stat`.
 pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
     let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
+    let mut all = Vec::new();
     for path in &a.of.paths {
         let at = image.walk(path)?;
         if a.json {
-            tell!("{}", json_of(path.as_bytes(), &at));
+            all.push(json_of(path.as_bytes(), &at));
         } else {
             tell!("{}  inode {} generation {}", line(path.as_bytes(), &at), at.ino, at.generation);
         }
+    }
+    if a.json {
+        tell!("{}", serde_json::Value::Array(all));
     }
     image.close()?;
     Ok(Outcome::Done)
@@ -97,7 +101,7 @@ pub fn cat(a: &PathsArgs) -> Result<Outcome, Failure> {
     let mut out = std::io::stdout().lock();
     let failed = |e: std::io::Error| Failure::Failed(format!("standard output: {e}"));
     for path in &a.paths {
-        let at = image.walk(path)?;
+        let at = image.follow(path)?;
         image.read(path, at.ino, |part| out.write_all(part).map_err(failed))?;
     }
     out.flush().map_err(failed)?;
