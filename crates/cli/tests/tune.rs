@@ -63,7 +63,8 @@ fn what_cannot_be_is_refused_and_nothing_changes() {
     let folder = Folder::new();
     for image in volumes(&folder) {
         let before = std::fs::read(&image).unwrap();
-        fails(&["resize", s(&image), "10M"], 1, "resize2fs");
+        fails(&["resize", s(&image), "10M"], 1, &format!("resize2fs {} 10240K", s(&image)));
+        fails(&["resize", s(&image), "0"], 1, &format!("resize2fs -M {}", s(&image)));
         fails(&["resize", s(&image), "5000T"], 1, "");
         fails(&["label", s(&image), "a-name-that-is-too-long"], 2, "16 bytes");
         fails(&["uuid", s(&image), "no-uuid"], 2, "`random`");

@@ -149,7 +149,8 @@ fn wrong_values_are_told_with_what_would_be_right() {
     made(&["--size", "10Q"], 2, "`10Q` is no size: write 512M");
     made(&["--size", "100K"], 1, "a volume has at least 64 blocks, 256 KiB");
     made(&["--size", "1M"], 1, "choose --size 8M or more, or --profile ext2");
-    made(&["--size", "32M", "--journal-size", "1K"], 1, "at least 4096, at most 16384");
+    made(&["--size", "32M", "--journal-size", "1K"], 1, "at least 4096 KiB, and at most 16384 KiB");
+    made(&["--size", "1M", "--journal-size", "512K"], 1, "choose --size 8M or more");
     made(&["--size", "32M", "--log", n], 1, "named twice");
     made(&["--szie", "32M"], 2, "a similar argument exists: '--size'");
     std::fs::write(&new, b"").unwrap();

@@ -25,13 +25,7 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
             tell!("{shown}: has that size already: {}", size::show(asked));
             return Ok(Outcome::Done);
         }
-        Resize::Smaller { bytes, .. } => {
-            let (kib, have) = (asked / 1024, size::show(bytes));
-            return Err(Failure::Failed(format!(
-                "{shown}: it has {have}, and shrinking is not in this version: `e2fsck -f {shown} \
-                 && resize2fs {shown} {kib}K` does that"
-            )));
-        }
+        Resize::Smaller { bytes, used } => return Err(smaller(&shown, asked, (bytes, used))),
     };
     let fixed = file.is_device() || crate::disk::partition_of(&a.image).is_some();
     if growth.bytes() > has && fixed {
@@ -64,6 +58,22 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
         );
     }
     Ok(Outcome::Done)
+}
+
+/// What makes it smaller, which is not done here.
+fn smaller(shown: &std::path::Display<'_>, asked: u64, (bytes, used): (u64, u64)) -> Failure {
+    let (have, kib) = (size::show(bytes), asked / 1024);
+    if asked < used {
+        let used = size::show(used);
+        return Failure::Failed(format!(
+            "{shown}: it has {have}, of which {used} are in use, and shrinking is not in this \
+             version: `e2fsck -f {shown} && resize2fs -M {shown}` makes it as small as it can be"
+        ));
+    }
+    Failure::Failed(format!(
+        "{shown}: it has {have}, and shrinking is not in this version: `e2fsck -f {shown} && \
+         resize2fs {shown} {kib}K` does that"
+    ))
 }
 
 /// Why it failed, and what the volume is now. One of the old size gets its file's old length back.

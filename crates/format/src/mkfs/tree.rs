@@ -116,6 +116,14 @@ fn dir_inode(
     b.put_inode(ino, raw);
 }
 
+/// Why no journal fits, whose least size is this many bytes, and what to do.
+fn too_small(journal_bytes: u64) -> MkfsError {
+    MkfsError(format!(
+        "too small for a journal: choose --size {}M or more, or --profile ext2, which has none",
+        (2 * journal_bytes).div_ceil(1 << 20)
+    ))
+}
+
 fn journal(b: &mut Builder) -> Result<(), MkfsError> {
     if let Some(uuid) = b.options.journal_device {
         b.sb.set_journal_uuid(&uuid);
@@ -128,18 +136,17 @@ fn journal(b: &mut Builder) -> Result<(), MkfsError> {
     };
     let least = u64::from(BLOCKS_MIN);
     if blocks == 0 && b.options.journal_bytes.is_none() {
-        let why = format!(
-            "too small for a journal: choose --size {}M or more, or --profile ext2, which has none",
-            (2 * least * block_bytes).div_ceil(1 << 20)
-        );
-        return Err(MkfsError(why));
+        return Err(too_small(least * block_bytes));
     }
-    if blocks < least || blocks > b.geometry.blocks / 2 {
+    let most = b.geometry.blocks / 2;
+    if most < least {
+        return Err(too_small(least * block_bytes));
+    }
+    if blocks < least || blocks > most {
+        let [asked, least, most] = [blocks, least, most].map(|n| n * block_bytes / 1024);
         let why = format!(
-            "a journal of {} KiB: at least {}, at most {}, half of the volume",
-            blocks * block_bytes / 1024,
-            least * block_bytes / 1024,
-            b.geometry.blocks / 2 * block_bytes / 1024
+            "a journal of {asked} KiB: choose at least {least} KiB, and at most {most} KiB, which \
+             is half of the volume"
         );
         return Err(MkfsError(why));
     }

@@ -36,8 +36,8 @@ pub enum Resize {
     Smaller {
         /// How many bytes it has.
         bytes: u64,
-        /// How many blocks of its own that size is.
-        blocks: u64,
+        /// How many of these are in use.
+        used: u64,
     },
     /// It is as large as that, or too little would be added for another group.
     Same,
@@ -77,7 +77,8 @@ pub fn resize(
     let (blocks, bs) =
         (size_bytes / found.superblock.block_bytes() as u64, found.superblock.block_bytes() as u64);
     if blocks < have {
-        return Ok(Resize::Smaller { bytes: have * bs, blocks });
+        let used = have.saturating_sub(found.superblock.free_blocks()) * bs;
+        return Ok(Resize::Smaller { bytes: have * bs, used });
     }
     let Some(target) = Target::of(&found.superblock, blocks)? else { return Ok(Resize::Same) };
     let options = Options { now_secs, verify: false, mark_clean: false };
