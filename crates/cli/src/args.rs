@@ -93,8 +93,8 @@ pub enum Command {
     Uuid(UuidArgs),
     /// Geometry, features, state, mode last used, promise.
     Info(InfoArgs),
-    /// List directories.
-    Ls(ShownArgs),
+    /// List directories: the root, if none is named.
+    Ls(ListedArgs),
     /// Print files, also through symbolic links within the volume.
     Cat(PathsArgs),
     /// Show attributes.
@@ -497,6 +497,22 @@ pub struct ShownArgs {
     #[command(flatten)]
     pub of: PathsArgs,
     /// For programs: one array, with an object a file.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Directories that are listed.
+#[derive(Args)]
+pub struct ListedArgs {
+    /// The volume: an image, a device, IMAGE@pN, or a bucket's URL.
+    pub image: PathBuf,
+    /// Paths in the volume, from its root.
+    #[arg(default_value = "/")]
+    pub paths: Vec<String>,
+    /// Its log, where that is on another device.
+    #[arg(long, value_name = "PATH")]
+    pub log: Option<PathBuf>,
+    /// For programs: one array, with an object a name.
     #[arg(long)]
     pub json: bool,
 }

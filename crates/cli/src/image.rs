@@ -36,14 +36,14 @@ pub fn with_mode(a: &OpenArgs, found: &Found) -> OpenArgs {
 
 /// Looks at a volume's disks, its own first and then the one that was named for its log.
 pub fn look(disks: &[Arc<HostFile>]) -> Result<Found, Failure> {
-    let shown = disks[0].path().display().to_string();
+    let shown = disks[0].path().to_owned();
     let sizes = (disks[0].size_bytes(), disks.get(1).map(|l| l.size_bytes()));
     let snapshot = disks[0].snapshot();
     let found = drive(disks, 1, move |env| {
         let ground = crate::buckets::ground(env, sizes, snapshot);
         Box::pin(async move { volume::look(&ground).await })
     });
-    found.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
+    found.map_err(|e| about(&shown, &e.to_string()).into())
 }
 
 /// An error about a volume, which the words may call IMAGE where they tell a line to paste.
@@ -60,8 +60,9 @@ pub fn check_found(a: &OpenArgs, mode: Mode, found: &Found, image: &Path) -> Res
         return Err(Failure::Usage(about(image, &format!("--log has no meaning: {why}"))));
     }
     // What an unclean end has left is finished first, and may change what there is; so does who
-    // makes the boot area ours.
-    let changes = !p.is_clean() || a.use_boot_area;
+    // makes the boot area ours. A journal that is elsewhere has to be named in any case.
+    let elsewhere = p.superblock.journal_is_outside() && p.journal.is_none();
+    let changes = !p.is_clean() && !elsewhere || a.use_boot_area;
     if a.read_only || p.read_only.is_some() || changes {
         return Ok(());
     }
@@ -324,9 +325,14 @@ impl Image {
         requests: Vec<Request>,
         what: impl Fn(usize) -> String,
     ) -> Result<Vec<Reply>, Failure> {
+        let replies = self.ask_each(requests).into_iter().enumerate();
+        replies.map(|(n, r)| r.map_err(|e| self.failure(&what(n), e))).collect()
+    }
+
+    /// The same, where it matters which of them were carried out.
+    pub fn ask_each(&self, requests: Vec<Request>) -> Vec<Result<Reply, FsError>> {
         let answers = self.driver.call_all(requests.into_iter().map(Call::local).collect());
-        let replies = answers.into_iter().enumerate();
-        replies.map(|(n, a)| a.result.map_err(|e| self.failure(&what(n), e))).collect()
+        answers.into_iter().map(|a| a.result).collect()
     }
 
     /// An error about a path.

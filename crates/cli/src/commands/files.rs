@@ -1,7 +1,7 @@
 //! Looking into a volume without mounting it, and making directories.
 //! Each opens the image for itself and closes it; none stays.
 
-use crate::args::{PathsArgs, ShownArgs};
+use crate::args::{ListedArgs, PathsArgs, ShownArgs};
 use crate::image::{Image, kind_letter};
 use crate::{Failure, Outcome};
 use format::shown;
@@ -41,11 +41,11 @@ fn json_of(name: &[u8], a: &Attr) -> serde_json::Value {
 }
 
 /// `cairn ls`.
-pub fn ls(a: &ShownArgs) -> Result<Outcome, Failure> {
-    let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
+pub fn ls(a: &ListedArgs) -> Result<Outcome, Failure> {
+    let image = Image::open(&a.image, true, a.log.as_deref())?;
     let mut all = Vec::new();
     let mut bad = None;
-    for path in &a.of.paths {
+    for path in &a.paths {
         let at = image.walk(path)?;
         let mut found: Vec<(Vec<u8>, Attr)> = Vec::new();
         if at.kind() == Kind::Dir {

@@ -3,6 +3,7 @@
 use crate::args::FsckArgs;
 use crate::device::FileDevice;
 use crate::hands::Threads;
+use crate::image::about;
 use crate::progress::Bar;
 use crate::{Failure, Outcome};
 use check::{Finding, Options, Report, check_together};
@@ -11,6 +12,12 @@ use std::sync::Arc;
 
 /// Findings shown before "and so on".
 const SHOWN: usize = 50;
+
+/// What a checker advises, as a line to paste: who replays a journal that lies outside names it.
+fn with_log(why: &str, outside: bool) -> String {
+    let log = if outside { " --log PATH" } else { "" };
+    why.replace("`cairn recover`", &format!("`cairn recover IMAGE{log}`"))
+}
 
 /// The command.
 pub fn run(a: &FsckArgs) -> Result<Outcome, Failure> {
@@ -59,10 +66,13 @@ fn at_rest(a: &FsckArgs) -> Result<Outcome, Failure> {
         let report = check_together(&device, &options, &mut bar, &Threads).map_err(|e| {
             // Looking at it as opening does may tell what it is instead.
             let why = match volume::probe(&device) {
-                Ok(found) => found.not_replayed().map_or_else(|| e.to_string(), str::to_owned),
+                Ok(found) => found.not_replayed().map_or_else(
+                    || with_log(&e.to_string(), found.superblock.journal_is_outside()),
+                    str::to_owned,
+                ),
                 Err(why) => why.to_string(),
             };
-            Failure::Failed(format!("{shown}: {why}"))
+            Failure::Failed(about(&a.image, &why))
         })?;
         (Vec::new(), report)
     };

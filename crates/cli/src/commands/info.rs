@@ -1,6 +1,7 @@
 //! `cairn info`: what a volume is, and how it is. Reads only.
 
 use crate::args::InfoArgs;
+use crate::image::about;
 use crate::status::{Requests, Segments, Server};
 use crate::{Failure, Outcome, size};
 use format::ext::{Geometry, Superblock};
@@ -125,7 +126,6 @@ struct Looked {
 
 /// Looks at the volume, and at its log if that is named, reading only.
 fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
-    let shown = a.image.display();
     let mut disks = vec![file.clone()];
     if let Some(path) = &a.log {
         disks.push(Arc::new(HostFile::open_log(path, true)?));
@@ -149,7 +149,7 @@ fn looked(file: &Arc<HostFile>, a: &InfoArgs) -> Result<Looked, Failure> {
             Ok::<_, VolumeError>(Looked { found, decision, log, free })
         })
     });
-    looked.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
+    looked.map_err(|e| about(&a.image, &e.to_string()).into())
 }
 
 /// Which log on another device it has left things in.

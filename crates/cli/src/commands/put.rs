@@ -44,12 +44,18 @@ pub fn run(a: &PathsArgs) -> Result<Outcome, Failure> {
     let done = sources.iter().try_for_each(|s| {
         let into = image.walk(dir)?.ino;
         let source = Path::new(s);
-        put.found.extend(Found::look(source, into)?);
+        match source.file_name() {
+            Some(_) => put.found.extend(Found::look(source, into)?),
+            // `.` has no name of its own: what is in it is meant.
+            None => put.dirs.push_back((source.to_owned(), into)),
+        }
         put.all()
     });
+    // What is there is as it is to be, even if the rest is not.
+    let done = done.and(put.finish());
     drop(put);
-    image.close()?;
-    done.map(|()| Outcome::Done)
+    let closed = image.close();
+    done.and(closed).map(|()| Outcome::Done)
 }
 
 /// Something that is to be copied.
@@ -162,19 +168,22 @@ impl Put<'_> {
     fn make(&mut self) -> Result<(), Failure> {
         let (found, links) = self.other_names();
         let requests = found.iter().map(Found::make).collect::<Result<Vec<_>, _>>()?;
-        let replies = self.image.ask_all(requests, |n| told(&found[n].from))?;
         let mut made = Vec::with_capacity(found.len());
-        for (f, reply) in found.into_iter().zip(replies) {
+        let mut done = Ok(());
+        for (f, reply) in found.into_iter().zip(self.image.ask_each(requests)) {
             match reply {
-                Reply::Entry { attr, .. } => {
-                    self.linked.extend(f.id.map(|id| (id, attr.ino)));
-                    made.push((f, attr.ino));
-                }
-                _ => return Err(self.image.failure(&told(&f.from), FsError::Io)),
+                Ok(Reply::Entry { attr, .. }) => made.push((f, attr.ino)),
+                Ok(_) => done = done.and(Err(self.image.failure(&told(&f.from), FsError::Io))),
+                Err(e) => done = done.and(Err(self.image.failure(&told(&f.from), e))),
             }
         }
-        self.fill(&made)?;
-        self.link(&links)?;
+        let mut whole = HashSet::new();
+        let filled = self.fill(&made, &mut whole);
+        if filled.is_err() {
+            made = self.without_parts(made, &whole);
+        }
+        self.linked.extend(made.iter().filter_map(|(f, ino)| Some((f.id?, *ino))));
+        done = done.and(filled).and_then(|()| self.link(&links));
         self.counter.add(made.len() as u64);
         let mut now = Vec::new();
         for (f, ino) in made {
@@ -189,7 +198,19 @@ impl Put<'_> {
                 now.extend(all);
             }
         }
-        self.set(now)
+        let set = self.set(now);
+        done.and(set)
+    }
+
+    /// Removes files that have a part of their contents: a part of a file is none, and would be
+    /// taken for the file, and be in the way of the next attempt.
+    fn without_parts(&self, made: Vec<(Found, u32)>, whole: &HashSet<u32>) -> Vec<(Found, u32)> {
+        let is_whole = |(f, ino): &(Found, u32)| !f.kind.is_file() || whole.contains(ino);
+        let (made, parts): (Vec<_>, Vec<_>) = made.into_iter().partition(is_whole);
+        let remove = |(f, _): &(Found, u32)| Request::Unlink { dir: f.dir, name: f.name() };
+        // What went wrong first is what is told.
+        let _ = self.image.ask_each(parts.iter().map(remove).collect());
+        made
     }
 
     /// What was found, and apart from it what is only another name of that, or of what is there.
@@ -227,8 +248,8 @@ impl Put<'_> {
         Ok(())
     }
 
-    /// Contents: small files together, large ones each for itself.
-    fn fill(&self, made: &[(Found, u32)]) -> Result<(), Failure> {
+    /// Contents: small files together, large ones each for itself. `whole`: those that have them.
+    fn fill(&self, made: &[(Found, u32)], whole: &mut HashSet<u32>) -> Result<(), Failure> {
         let mut small: Vec<Piece<'_>> = Vec::new();
         let mut bytes = 0;
         for (f, ino) in made.iter().filter(|(f, _)| f.kind.is_file()) {
@@ -244,7 +265,7 @@ impl Put<'_> {
                 bytes += data.len();
                 small.push(piece(0, data));
                 if bytes >= BATCH_BYTES {
-                    self.write(std::mem::take(&mut small))?;
+                    self.write_small(std::mem::take(&mut small), whole)?;
                     bytes = 0;
                 }
                 continue;
@@ -263,8 +284,17 @@ impl Put<'_> {
                 data = read(PIECE_BYTES)?;
             }
             self.lengthen(f, *ino, offset)?;
+            whole.insert(*ino);
         }
-        self.write(small)
+        self.write_small(small, whole)
+    }
+
+    /// Writes files that are a piece each.
+    fn write_small(&self, all: Vec<Piece<'_>>, whole: &mut HashSet<u32>) -> Result<(), Failure> {
+        let inos: Vec<u32> = all.iter().map(|p| p.ino).collect();
+        self.write(all)?;
+        whole.extend(inos);
+        Ok(())
     }
 
     /// A file that ends with a hole is as long as the one that it was read from, which is written

@@ -10,7 +10,6 @@ use volume::{Ground, Mode, OpenOptions, Recovered};
 
 /// Recovers the volume, its log included, and nothing else.
 pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
-    let shown = image.display();
     let mut disks = vec![Arc::new(crate::disk::open(image, false)?)];
     if let Some(path) = log {
         disks.push(Arc::new(HostFile::open_log(path, false)?));
@@ -32,7 +31,7 @@ pub fn recover(image: &Path, log: Option<&Path>) -> Result<Recovered, Failure> {
             async move { volume::recover(&Ground::alone(env, sizes.0, sizes.1), &options).await },
         )
     });
-    did.map_err(|e| Failure::Failed(format!("{shown}: {e}")))
+    did.map_err(|e| crate::image::about(image, &e.to_string()).into())
 }
 
 /// The command.
