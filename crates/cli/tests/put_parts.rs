@@ -82,3 +82,31 @@ fn advice_names_the_file_and_nothing_is_promised_in_vain() {
     ok(&["recover", s(&image), "--log", s(&log)]);
     ok(&["fsck", s(&image)]);
 }
+
+#[test]
+fn a_listing_shows_where_links_lead_and_who_becomes_whom() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = Folder::new();
+    let (image, from) = (folder.volume("v.img", "16M"), folder.0.join("t"));
+    fs::create_dir(&from).unwrap();
+    let modes = [("su", 0o4755), ("sg", 0o2644), ("plain", 0o751)];
+    for (name, mode) in modes {
+        fs::write(from.join(name), "").unwrap();
+        fs::set_permissions(from.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o1777)).unwrap();
+    std::os::unix::fs::symlink("su", from.join("l")).unwrap();
+    ok(&["put", s(&image), s(&from), "/"]);
+    let listed = ok(&["ls", s(&image), "/t"]) + &ok(&["ls", s(&image)]);
+    for (begin, end) in [
+        ("-rwsr-xr-x ", " su"),
+        ("-rw-r-Sr-- ", " sg"),
+        ("-rwxr-x--x ", " plain"),
+        ("lrwxrwxrwx ", " l -> su"),
+        ("drwxrwxrwt ", " t"),
+    ] {
+        let there = |l: &str| l.starts_with(begin) && l.ends_with(end);
+        assert!(listed.lines().any(there), "{begin} {end}: {listed}");
+    }
+    assert!(ok(&["stat", s(&image), "/t/l"]).contains(" /t/l -> su  inode "));
+}

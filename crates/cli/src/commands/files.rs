@@ -10,15 +10,43 @@ use std::io::Write;
 use std::path::Path;
 use vfs::{Attr, Kind, MakeKind, Reply, Request, SetAttr};
 
-fn line(name: &[u8], a: &Attr) -> String {
-    let bits = |shift: u32| {
-        let b = a.mode >> shift & 7;
-        [(4, 'r'), (2, 'w'), (1, 'x')].map(|(bit, c)| if b & bit != 0 { c } else { '-' })
-    };
-    let perm: String = [bits(6), bits(3), bits(0)].concat().iter().collect();
-    let (kind, name) = (kind_letter(a.kind()), shown(name));
+/// A line as ls(1) has it; `to`: what it names, if it is a symbolic link.
+fn line(name: &[u8], a: &Attr, to: Option<&[u8]>) -> String {
+    let (kind, perm, name) = (kind_letter(a.kind()), permissions(a.mode), shown(name));
+    let to = to.map_or(String::new(), |to| format!(" -> {}", shown(to)));
     let time = shown_time(a.mtime.sec);
-    format!("{kind}{perm} {:>4} {:>6} {:>6} {:>12} {time} {name}", a.nlink, a.uid, a.gid, a.size)
+    format!(
+        "{kind}{perm} {:>4} {:>6} {:>6} {:>12} {time} {name}{to}",
+        a.nlink, a.uid, a.gid, a.size
+    )
+}
+
+/// Who may do what, and in whose name, in the letters of ls(1).
+fn permissions(mode: u32) -> String {
+    let of = |shift: u32, (special, with, without): (u32, char, char)| {
+        let bits = mode >> shift & 7;
+        let [read, write] = [(4, 'r'), (2, 'w')].map(|(b, c)| if bits & b != 0 { c } else { '-' });
+        let run = match (mode & special != 0, bits & 1 != 0) {
+            (true, true) => with,
+            (true, false) => without,
+            (false, true) => 'x',
+            (false, false) => '-',
+        };
+        [read, write, run]
+    };
+    let all = [of(6, (0o4000, 's', 'S')), of(3, (0o2000, 's', 'S')), of(0, (0o1000, 't', 'T'))];
+    all.concat().iter().collect()
+}
+
+/// What a symbolic link names; None: it is none, or cannot be read.
+fn link_text(image: &Image, at: &Attr) -> Option<Vec<u8>> {
+    if at.kind() != Kind::Symlink {
+        return None;
+    }
+    match image.ask("", Request::ReadLink { ino: at.ino }) {
+        Ok(Reply::Bytes(text)) => Some(text),
+        _ => None,
+    }
 }
 
 /// A time as ls(1) shows it: without the year if it is of the last half year.
@@ -65,7 +93,7 @@ pub fn ls(a: &ListedArgs) -> Result<Outcome, Failure> {
             if a.json {
                 all.push(json_of(&name, &attr));
             } else {
-                tell!("{}", line(&name, &attr));
+                tell!("{}", line(&name, &attr, link_text(&image, &attr).as_deref()));
             }
         }
     }
@@ -85,7 +113,9 @@ pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
         if a.json {
             all.push(json_of(path.as_bytes(), &at));
         } else {
-            tell!("{}  inode {} generation {}", line(path.as_bytes(), &at), at.ino, at.generation);
+            let to = link_text(&image, &at);
+            let line = line(path.as_bytes(), &at, to.as_deref());
+            tell!("{line}  inode {} generation {}", at.ino, at.generation);
         }
     }
     if a.json {
