@@ -70,7 +70,7 @@ fn what_is_no_partition_is_said_to_be_none() {
         let (code, _, err) = cairn(args);
         assert!(code == 1 && err.contains(with) && err.lines().count() == 1, "{args:?}: {err}");
     };
-    fails(&["info", s(&image)], "IMAGE@p1; there are: @p1 at byte 1048576, 16777216 bytes; @p3");
+    fails(&["info", s(&image)], "disk.img@p1; there are: @p1 at byte 1048576, 16777216 bytes; @p3");
     fails(&["info", s(&named(&image, 2))], "there is no such partition; there are: p1, p3");
     fails(&["mkfs", s(&named(&image, 2)), "--size", "1M"], "there is no such partition");
     let plain = folder.volume("plain.img", "8M");
