@@ -496,7 +496,7 @@ pub struct PathsArgs {
 pub struct ShownArgs {
     #[command(flatten)]
     pub of: PathsArgs,
-    /// For programs: one array, with an object a file.
+    /// For programs: an object a path, each in a line of its own.
     #[arg(long)]
     pub json: bool,
 }

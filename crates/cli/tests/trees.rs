@@ -28,7 +28,7 @@ fn edit(image: &Path, name: &str, change: impl Fn(&mut [u8])) {
 fn ino_of(image: &Path, path: &str) -> u32 {
     let told: serde_json::Value =
         serde_json::from_str(&ok(&["stat", "--json", s(image), path])).unwrap();
-    told[0]["ino"].as_u64().unwrap() as u32
+    told["ino"].as_u64().unwrap() as u32
 }
 
 /// Makes the entry `name` name what `path` is.

@@ -107,19 +107,15 @@ pub fn ls(a: &ListedArgs) -> Result<Outcome, Failure> {
 /// `cairn stat`.
 pub fn stat(a: &ShownArgs) -> Result<Outcome, Failure> {
     let image = Image::open(&a.of.image, true, a.of.log.as_deref())?;
-    let mut all = Vec::new();
     for path in &a.of.paths {
         let at = image.walk(path)?;
         if a.json {
-            all.push(json_of(path.as_bytes(), &at));
+            tell!("{}", json_of(path.as_bytes(), &at));
         } else {
             let to = link_text(&image, &at);
             let line = line(path.as_bytes(), &at, to.as_deref());
             tell!("{line}  inode {} generation {}", at.ino, at.generation);
         }
-    }
-    if a.json {
-        tell!("{}", serde_json::Value::Array(all));
     }
     image.close()?;
     Ok(Outcome::Done)
