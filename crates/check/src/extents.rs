@@ -2,6 +2,7 @@
 //! known. Who owns a block is the caller's question, as with `walk`'s pointers.
 
 use crate::CheckError;
+use crate::root;
 use crate::tables::Frame;
 use crate::view::View;
 use format::bytes::set16;
@@ -73,15 +74,28 @@ pub(crate) fn read(
     ino: Ino,
 ) -> Result<Tree, CheckError> {
     let seed = frame.geo.sums.of_inode(ino, InodeRef(raw).generation());
-    let mut reader = Reader { view, frame, seed, seen: BTreeSet::new(), tree: Tree::default() };
     let root = &raw[BLOCK_AT..BLOCK_AT + ROOT_BYTES];
-    match head(root, None) {
-        Ok(h) => reader.node(root, h, (0, BLOCKS_MAX))?,
-        Err(_) => reader.tree.no_root = true,
+    let from = |root: &[u8], h| -> Result<Tree, CheckError> {
+        let mut reader = Reader { view, frame, seed, seen: BTreeSet::new(), tree: Tree::default() };
+        reader.node(root, h, (0, BLOCKS_MAX))?;
+        let mut tree = Tree { met: reader.seen, ..reader.tree };
+        set_apart(&mut tree);
+        Ok(tree)
+    };
+    let tree = match head(root, None) {
+        Ok(h) => from(root, h)?,
+        Err(_) => Tree { no_root: true, ..Tree::default() },
+    };
+    if tree.illegal + tree.garbage == 0 && !tree.no_root {
+        return Ok(tree);
     }
-    let mut tree = Tree { met: reader.seen, ..reader.tree };
-    set_apart(&mut tree);
-    Ok(tree)
+    match root::mended(view, frame, root)? {
+        Some((root, h)) => {
+            let other = from(&root, h)?;
+            Ok(Tree { crooked: true, met: &other.met | &tree.met, ..other })
+        }
+        None => Ok(tree),
+    }
 }
 
 struct Reader<'r, 'v> {

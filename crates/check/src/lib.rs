@@ -32,6 +32,7 @@ mod pass4;
 mod pass5;
 mod plan;
 mod resize;
+mod root;
 mod run;
 mod seal;
 mod superblock;

@@ -169,3 +169,32 @@ fn a_tree_made_anew_is_not_written_over_the_old_one() {
     assert!(first.len() > 2 && first.iter().all(|b| !nodes.contains(b)), "{first:?} {nodes:?}");
     repaired(&s, &mut broken, "anew");
 }
+
+/// The root of an extent tree, in the inode, is what it leads to, whatever its header says.
+#[test]
+fn a_wrong_header_of_a_root_costs_no_blocks() {
+    let s = Scratch::new("root");
+    for sums in ["^metadata_csum", "metadata_csum"] {
+        let image = made4(&["-J", "size=1", "-O", sums], 1024, 20 * M);
+        // The words of the header: magic and entries, most entries and depth.
+        for file in ["/pieces", "/double", "/many"] {
+            let deep = asked(&s, &image, &format!("ex {file}")).contains("1/ 1");
+            let cat = |image: &[u8]| match file {
+                "/many" => asked(&s, image, "ls -p /many"),
+                _ => asked(&s, image, &format!("cat {file}")),
+            };
+            let depth = if file == "/pieces" { 2u32 } else { u32::from(deep) };
+            let depths = [0u32, 1, 2, 3, 6, 0x101].into_iter().filter(|d| *d != depth);
+            let words = depths.map(|d| (1, 4 | d << 16));
+            let words = words.chain([5, 0, 340].map(|most| (1, most | depth << 16)));
+            let whole = cat(&image);
+            for (n, word) in words {
+                let request = format!("sif {file} block[{n}] {word:#x}\n");
+                let mut broken = edited(&s, &image, &request);
+                assert!(broken != image, "{request}");
+                let report = repaired(&s, &mut broken, &request);
+                assert!(cat(&broken) == whole, "{sums}, {request}{:#?}", report.findings);
+            }
+        }
+    }
+}
