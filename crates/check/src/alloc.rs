@@ -4,28 +4,33 @@
 use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::{BlockNo, Ino};
+use std::ops::Range;
 
 impl Check<'_> {
+    /// Claims a free block of these; None: there is none.
+    pub(crate) fn alloc_in(&mut self, mut range: Range<u64>) -> Option<BlockNo> {
+        let geo = self.geo();
+        range.start = range.start.max(u64::from(geo.first_data_block) + 1);
+        let (old, b) = (&self.old_nodes, BlockNo);
+        let is_free = |n: &u64| !self.frame.is_meta(b(*n)) && !self.claims.is_claimed(&geo, b(*n));
+        let found = range.find(|n| is_free(n) && !old.contains(n)).map(BlockNo)?;
+        self.claims.claim(&geo, found);
+        Some(found)
+    }
+
     /// Claims a free block; None, and a finding, if there is none. All inodes have been seen
     /// before, so that what is unclaimed is free.
     pub(crate) fn alloc_block(&mut self) -> Option<BlockNo> {
         let geo = self.geo();
-        let first = u64::from(geo.first_data_block) + 1;
-        let is_free = |b: &u64| {
-            let b = BlockNo(*b);
-            !self.frame.is_meta(b) && !self.claims.is_claimed(&geo, b)
-        };
-        let old = &self.old_nodes;
-        let mut rest = self.alloc_next.max(first)..geo.blocks;
-        if let Some(b) = rest.find(|b| is_free(b) && !old.contains(b)) {
-            self.claims.claim(&geo, BlockNo(b));
-            self.alloc_next = b + 1;
-            return Some(BlockNo(b));
+        if let Some(b) = self.alloc_in(self.alloc_next..geo.blocks) {
+            self.alloc_next = b.0 + 1;
+            return Some(b);
         }
+        let free = |b: &BlockNo| !self.frame.is_meta(*b) && !self.claims.is_claimed(&geo, *b);
         // Without room elsewhere it is better to go over them than to repair nothing.
-        if let Some(b) = old.iter().copied().find(is_free) {
-            self.claims.claim(&geo, BlockNo(b));
-            return Some(BlockNo(b));
+        if let Some(b) = self.old_nodes.iter().map(|b| BlockNo(*b)).find(free) {
+            self.claims.claim(&geo, b);
+            return Some(b);
         }
         self.found(Kind::NoRoom, Place::Volume, "the repair needs a free block, and there is none");
         None

@@ -5,6 +5,7 @@
 use crate::CheckError;
 use crate::finding::{Kind, Place};
 use crate::pass1::what_of;
+use crate::places::Part;
 use crate::run::Check;
 use crate::tables::Frame;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
@@ -17,7 +18,7 @@ const UNINIT: u16 = INODE_UNINIT | BLOCK_UNINIT;
 const COPIES_ASKED: usize = 3;
 
 /// A block of descriptors, in a copy: which of them it is, where it lies, and what it holds.
-struct Copy {
+pub(crate) struct Copy {
     n: u32,
     block: BlockNo,
     bytes: Vec<u8>,
@@ -40,16 +41,17 @@ impl Check<'_> {
                 .filter(|raw| geo.sums.check_desc(g, raw).is_ok())
                 .map(GroupDesc::decode)
                 .collect();
-            let (d, mended) = self.check_desc(g, &raw, &others);
-            geo.check_desc(g, &d)?; // no copy says where its parts are, and nobody can guess
-            if mended {
+            let (mut d, mended) = self.check_desc(g, &raw, &others);
+            let placed = self.doubt_places(g, &mut d, (&raw, others.is_empty()))?;
+            if mended || placed {
                 self.put_desc(g, &d)?;
             }
             descs.push(d);
         }
         self.part_groups(&mut descs, &copies)?;
         self.frame = Frame::new(geo, descs);
-        self.check_copies(&copies)
+        // What is nowhere yet is in no copy either.
+        if self.nowhere.is_empty() { self.check_copies(&copies) } else { Ok(()) }
     }
 
     /// One descriptor, and whether it had to be mended.
@@ -105,7 +107,7 @@ impl Check<'_> {
     /// where they belong; what it does not say is beyond this repair.
     fn part_groups(&mut self, descs: &mut [GroupDesc], copies: &[Copy]) -> Result<(), CheckError> {
         let geo = self.geo();
-        for g in overlapping(&geo, descs) {
+        for g in groups_of(&overlapping(&geo, descs)) {
             let at = geo.desc_place(g).1;
             let of = |c: &&Copy| c.n == g.0 / geo.descs_per_block();
             let all = copies.iter().filter(of).map(|c| &c.bytes[at..at + geo.desc_bytes]);
@@ -122,9 +124,12 @@ impl Check<'_> {
             self.found(Kind::DescDamaged, Place::Group(g), text);
             self.put_desc(g, &d)?;
         }
-        for g in overlapping(&geo, descs) {
-            let text = "its bitmaps or its inode table are in a place that has another use, and no \
-                        copy says where they belong; e2fsck may move them";
+        for (g, part) in overlapping(&geo, descs) {
+            self.displace(g, &mut descs[g.0 as usize], part);
+        }
+        for g in groups_of(&overlapping(&geo, descs)) {
+            let text = "its inode table is in a place that has another use, and no copy says where it \
+                        belongs; e2fsck may move it";
             self.found(Kind::DescDamaged, Place::Group(g), text);
         }
         Ok(())
@@ -151,7 +156,7 @@ impl Check<'_> {
     }
 
     /// Up to three copies of each block of descriptors.
-    fn read_copies(&self) -> Result<Vec<Copy>, CheckError> {
+    pub(crate) fn read_copies(&self) -> Result<Vec<Copy>, CheckError> {
         let geo = self.geo();
         let mut all = Vec::new();
         for n in 0..geo.desc_blocks() {
@@ -163,7 +168,7 @@ impl Check<'_> {
     }
 
     /// Compares the copies with the primary table, as to the places.
-    fn check_copies(&mut self, copies: &[Copy]) -> Result<(), CheckError> {
+    pub(crate) fn check_copies(&mut self, copies: &[Copy]) -> Result<(), CheckError> {
         let (geo, descs) = (self.geo(), self.frame.descs.clone());
         for copy in copies {
             let first = copy.n * geo.descs_per_block();
@@ -195,20 +200,23 @@ fn same_places(a: &GroupDesc, b: &GroupDesc) -> bool {
         == (b.block_bitmap, b.inode_bitmap, b.inode_table)
 }
 
-/// The groups whose bitmaps or inode table lie where those of a group before them do, or a
-/// superblock or descriptors.
-fn overlapping(geo: &Geometry, descs: &[GroupDesc]) -> Vec<GroupNo> {
+/// The parts of groups that lie where one of a group before them does, or a superblock or
+/// descriptors; both where two are in one place.
+fn overlapping(geo: &Geometry, descs: &[GroupDesc]) -> Vec<(GroupNo, Part)> {
     let mut all = Vec::with_capacity(4 * descs.len());
     for (g, d) in (0..).map(GroupNo).zip(descs) {
         let (start, overhead) = (geo.group_start(g).0, u64::from(geo.overhead(g)));
+        let table = d.inode_table + u64::from(geo.inode_table_blocks());
         all.push((start, start + overhead.min(u64::from(geo.group_blocks(g))), None));
-        all.push((d.block_bitmap, d.block_bitmap + 1, Some(g)));
-        all.push((d.inode_bitmap, d.inode_bitmap + 1, Some(g)));
-        all.push((d.inode_table, d.inode_table + u64::from(geo.inode_table_blocks()), Some(g)));
+        all.push((d.block_bitmap, d.block_bitmap + 1, Some((g, Part::Blocks))));
+        all.push((d.inode_bitmap, d.inode_bitmap + 1, Some((g, Part::Inodes))));
+        all.push((d.inode_table, table, Some((g, Part::Table))));
     }
-    all.retain(|r| r.0 < r.1);
-    all.sort_unstable_by_key(|r| (r.0, r.2.map(|g| g.0)));
-    let (mut out, mut before): (Vec<GroupNo>, (u64, u64, Option<GroupNo>)) = (vec![], (0, 0, None));
+    // Block 0 stands for a bitmap that is nowhere.
+    all.retain(|r| r.0 < r.1 && (r.0 > 0 || r.2.is_none()));
+    all.sort_unstable_by_key(|r| (r.0, r.2));
+    let mut out: Vec<(GroupNo, Part)> = vec![];
+    let mut before: (u64, u64, Option<(GroupNo, Part)>) = (0, 0, None);
     for r in all {
         if r.0 < before.1 {
             out.extend(r.2.into_iter().chain(before.2));
@@ -220,6 +228,12 @@ fn overlapping(geo: &Geometry, descs: &[GroupDesc]) -> Vec<GroupNo> {
     out.sort_unstable();
     out.dedup();
     out
+}
+
+fn groups_of(parts: &[(GroupNo, Part)]) -> Vec<GroupNo> {
+    let mut all: Vec<GroupNo> = parts.iter().map(|p| p.0).collect();
+    all.dedup();
+    all
 }
 
 /// Where mkfs puts them: bitmaps and table at the group's start.

@@ -363,7 +363,7 @@ impl Check<'_> {
 }
 
 /// Are the first entries of a block those of a directory, for itself and its parent?
-fn begins_as_directory(block: &[u8], ino: Ino) -> bool {
+pub(crate) fn begins_as_directory(block: &[u8], ino: Ino) -> bool {
     let len = |at: usize| usize::from(le16(block, at + 4));
     let own = len(0);
     let fits = |len: usize| len >= 12 && len.is_multiple_of(4);

@@ -30,6 +30,7 @@ mod pass2;
 mod pass3;
 mod pass4;
 mod pass5;
+mod places;
 mod plan;
 mod resize;
 mod root;

@@ -6,6 +6,7 @@ use crate::inline::InlineDir;
 use crate::io::{Hands, Progress, ReadBlocks};
 use crate::locate::{Located, locate};
 use crate::lost_found::LostFound;
+use crate::places::Part;
 use crate::plan::{Plan, Report};
 use crate::tables::{At, Claims, Dirs, Frame, Info, Infos};
 use crate::together::{Crew, Name};
@@ -18,7 +19,7 @@ use format::ext::csum::Sums;
 use format::ext::extents::Mapped;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, Ino};
+use format::{BlockNo, GroupNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -53,6 +54,8 @@ pub(crate) struct Check<'a> {
     pub(crate) hidden: BTreeSet<u32>,
     /// Groups that hold other groups' bitmaps or inode tables.
     pub(crate) hosts: Vec<bool>,
+    /// Bitmaps that have no place yet.
+    pub(crate) nowhere: Vec<(GroupNo, Part)>,
     /// The bitmap that was compared last was not as it should be.
     pub(crate) map_changed: bool,
     pub(crate) infos: Arc<Infos>,
@@ -190,6 +193,7 @@ impl<'a> Check<'a> {
             old_nodes: BTreeSet::new(),
             hidden: BTreeSet::new(),
             hosts: Vec::new(),
+            nowhere: Vec::new(),
             map_changed: false,
             infos: Arc::default(),
             dirs: Dirs::default(),
@@ -235,6 +239,7 @@ impl<'a> Check<'a> {
 
     fn passes(&mut self) -> Result<(), CheckError> {
         self.resize_top = None;
+        self.nowhere.clear();
         self.check_descs()?;
         self.reset_tables();
         self.check_journal()?;
@@ -242,6 +247,11 @@ impl<'a> Check<'a> {
         self.check_orphan_file()?;
         self.check_resize_inode()?;
         self.check_all_inodes()?;
+        if !self.nowhere.is_empty() {
+            self.place_bitmaps()?;
+            self.reset_tables();
+            self.check_all_inodes()?;
+        }
         self.check_dirs()?;
         if !self.hidden.is_empty() {
             self.put_inline_dirs()?;

@@ -198,3 +198,34 @@ fn a_wrong_header_of_a_root_costs_no_blocks() {
         }
     }
 }
+
+/// A volume without copies of its descriptors: a bitmap that is nowhere gets a new place, and the
+/// inode table is found by the root directory.
+#[test]
+fn a_bad_place_in_the_only_descriptor_costs_nothing() {
+    let s = Scratch::new("places");
+    for sums in ["^metadata_csum,^uninit_bg", "metadata_csum", "^metadata_csum,^flex_bg"] {
+        let image = made4(&["-J", "size=1", "-O", sums], 1024, 7 * M);
+        let cat = |image: &[u8]| {
+            ["cat /double", "cat /pieces", "ls -l /many"].map(|q| asked(&s, image, q))
+        };
+        let (whole, taken) = (cat(&image), asked(&s, &image, "blocks /double"));
+        let taken = taken.split_whitespace().next().unwrap().to_owned();
+        for seal in ["", "set_bg 0 checksum calc\n"] {
+            for part in ["block_bitmap", "inode_bitmap", "inode_table"] {
+                for to in ["0", "1", "20", "100000", "150", "58", "59", "74", &taken] {
+                    if part == "inode_table" && !seal.is_empty() && to == taken {
+                        continue; // a table of noise, which is right by all that can be told
+                    }
+                    let request = format!("set_bg 0 {part} {to}\n{seal}");
+                    let mut broken = edited(&s, &image, &request);
+                    if broken == image {
+                        continue;
+                    }
+                    repaired(&s, &mut broken, &format!("{sums}: {request}"));
+                    assert!(cat(&broken) == whole, "{sums}, {request}: other contents");
+                }
+            }
+        }
+    }
+}

@@ -6,6 +6,7 @@ use crate::ext::Superblock;
 use crate::ext::csum::Sums;
 use crate::ext::features::{compat, incompat, ro_compat};
 use crate::{BlockNo, FormatError, GroupNo, Ino};
+use std::ops::Range;
 
 /// Bytes of a group descriptor where block numbers have 32 bits.
 pub const GROUP_DESC_BYTES: usize = 32;
@@ -327,17 +328,20 @@ impl Geometry {
         block.0 * self.block_bytes as u64 + offset as u64
     }
 
+    /// From which block to which a group's bitmaps and inode table may lie.
+    pub fn places_of(&self, g: GroupNo) -> Range<u64> {
+        if self.flexible {
+            return u64::from(self.first_data_block) + 1..self.blocks;
+        }
+        let start = self.group_start(g).0;
+        start + u64::from(self.overhead(g))..start + u64::from(self.group_blocks(g))
+    }
+
     /// Checks that a group's bitmaps and inode table lie inside the group (or, where they may be
     /// anywhere, inside the volume), behind the superblock and the descriptors, and apart from one
     /// another.
     pub fn check_desc(&self, g: GroupNo, d: &GroupDesc) -> Result<(), FormatError> {
-        let (start, end) = match self.flexible {
-            true => (u64::from(self.first_data_block) + 1, self.blocks),
-            false => {
-                let start = self.group_start(g).0;
-                (start + u64::from(self.overhead(g)), start + u64::from(self.group_blocks(g)))
-            }
-        };
+        let Range { start, end } = self.places_of(g);
         let inside = |b: u64, len: u32| b >= start && b < end && end - b >= u64::from(len);
         let (table, len) = (d.inode_table, self.inode_table_blocks());
         let in_table = |b: u64| b >= table && b - table < u64::from(len);
