@@ -7,12 +7,19 @@ use format::{BlockNo, Ino};
 use std::ops::Range;
 
 impl Check<'_> {
+    /// Does nobody have it, and is it not to be copied before it may be written?
+    fn is_free(&self, b: BlockNo) -> bool {
+        let geo = self.geo();
+        let taken = self.claims.is_claimed(&geo, b) || self.copied.is_claimed(&geo, b);
+        !taken && !self.frame.is_meta(b)
+    }
+
     /// Claims a free block of these; None: there is none.
     pub(crate) fn alloc_in(&mut self, mut range: Range<u64>) -> Option<BlockNo> {
         let geo = self.geo();
         range.start = range.start.max(u64::from(geo.first_data_block) + 1);
         let (old, b) = (&self.old_nodes, BlockNo);
-        let is_free = |n: &u64| !self.frame.is_meta(b(*n)) && !self.claims.is_claimed(&geo, b(*n));
+        let is_free = |n: &u64| self.is_free(b(*n));
         let found = range.find(|n| is_free(n) && !old.contains(n)).map(BlockNo)?;
         self.claims.claim(&geo, found);
         Some(found)
@@ -26,7 +33,7 @@ impl Check<'_> {
             self.alloc_next = b.0 + 1;
             return Some(b);
         }
-        let free = |b: &BlockNo| !self.frame.is_meta(*b) && !self.claims.is_claimed(&geo, *b);
+        let free = |b: &BlockNo| self.is_free(*b);
         // Without room elsewhere it is better to go over them than to repair nothing.
         if let Some(b) = self.old_nodes.iter().map(|b| BlockNo(*b)).find(free) {
             self.claims.claim(&geo, b);

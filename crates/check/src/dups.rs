@@ -1,28 +1,31 @@
-//! Blocks that belong to two files, or twice to one. The one that met the block first keeps it;
-//! another file gets a copy if the block is a file's contents, and loses its pointer if it is
-//! anything else.
+//! Blocks that belong to two files, or twice to one. The one whose map or names the block is by
+//! what is in it keeps it, else the one that met it first; another file gets a copy if the block is
+//! a file's contents, and loses its pointer if it is anything else.
 
 use crate::CheckError;
 use crate::extents;
 use crate::finding::{Kind, Place};
 use crate::inode::is_fast;
+use crate::owners::{Kept, Role};
 use crate::run::Check;
+use crate::tables::Claims;
 use crate::walk::{Map, Pointer, Then, walk};
 use format::bytes::set32;
 use format::ext::extents::Mapped;
 use format::ext::inode::{InodeMut, InodeRef};
 use format::{BlockNo, Ino};
-use std::collections::BTreeSet;
 
 impl Check<'_> {
     /// Leaves every block to one owner. The tables are out of date afterwards.
     pub(crate) fn resolve_double_claims(&mut self) -> Result<(), CheckError> {
-        let mut kept: BTreeSet<u64> = BTreeSet::new();
+        let geo = self.geo();
         let inodes: Vec<Ino> = self.infos.used().map(|(ino, _)| ino).collect();
         // A block of attributes was claimed before any of these, or refused; it stays what it is.
-        kept.extend(self.xattr_users.iter().filter(|(_, n)| n.is_some()).map(|(b, _)| *b));
-        kept.extend(self.resize_top.map(u64::from));
-        kept.extend(&self.bad_blocks);
+        let xattrs = self.xattr_users.iter().filter(|(_, n)| n.is_some()).map(|(b, _)| *b);
+        let own = xattrs.chain(self.resize_top.map(u64::from));
+        let fixed: Vec<u64> = own.chain(self.bad_blocks.iter().copied()).collect();
+        let mut kept = Kept { owners: self.owners(&inodes)?, taken: Claims::default(), geo };
+        fixed.into_iter().for_each(|b| kept.give_away(b));
         // A directory's block has names in it: directories come first.
         for dirs in [true, false] {
             for ino in &inodes {
@@ -35,7 +38,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn settle_in(&mut self, ino: Ino, kept: &mut BTreeSet<u64>) -> Result<(), CheckError> {
+    fn settle_in(&mut self, ino: Ino, kept: &mut Kept) -> Result<(), CheckError> {
         let mut raw = self.raw_inode(ino)?;
         let inode = InodeRef(&raw);
         if !(inode.is_file() || inode.is_dir() || inode.is_symlink()) || is_fast(&raw) {
@@ -51,13 +54,13 @@ impl Check<'_> {
         let mut map: Map = std::array::from_fn(|n| InodeRef(&raw).pointer(n));
         let mut copy: Vec<Pointer> = Vec::new();
         let mut gone = 0u64;
-        let twice = &self.twice;
+        let (twice, geo) = (&self.twice, self.geo());
         walk(&mut self.view, &self.frame, &mut map, &mut |p| {
             if p.fault.is_some() {
                 return Then::Skip;
             }
-            let key = p.block.0;
-            if !twice.contains(&key) || kept.insert(key) {
+            let role = Role::of(p.level, !is_contents);
+            if !twice.is_claimed(&geo, p.block) || kept.takes(p.block.0, (ino, role)) {
                 return Then::Follow;
             }
             if p.level == 0 && is_contents {
@@ -79,18 +82,29 @@ impl Check<'_> {
             copy.len()
         );
         self.found(Kind::BlockTwice, Place::Inode(ino), text);
+        if gone > 0 {
+            self.give_back_size(ino, &mut raw)?;
+        }
         for p in copy {
             self.give_copy(&mut raw, &p)?;
         }
         self.edit_inode(ino, |b| b.copy_from_slice(&raw))
     }
 
+    /// The size of a file was set to what was mapped, which was others': it is as it was, and will
+    /// be looked at again.
+    fn give_back_size(&mut self, ino: Ino, raw: &mut [u8]) -> Result<(), CheckError> {
+        if InodeRef(raw).is_file() {
+            InodeMut(raw).set_size(self.size_found(ino)?);
+        }
+        Ok(())
+    }
+
     /// Puts a copy of the block in its place; without room, a hole.
     fn give_copy(&mut self, raw: &mut [u8], p: &Pointer) -> Result<(), CheckError> {
         let new = match self.alloc_for_pointer() {
             Some(new) => {
-                let bytes = self.view.read(p.block)?;
-                self.view.put_fresh(new, bytes);
+                self.copy(new, p.block);
                 new
             }
             None => BlockNo(0),
@@ -110,21 +124,23 @@ impl Check<'_> {
         &mut self,
         ino: Ino,
         raw: &mut [u8],
-        kept: &mut BTreeSet<u64>,
+        kept: &mut Kept,
     ) -> Result<(), CheckError> {
         let tree = extents::read(&self.view, &self.frame, raw, ino)?;
         let is_dir = InodeRef(raw).is_dir();
         let (mut all, mut copied, mut gone) = (Vec::new(), 0u64, 0u64);
         for m in &tree.extents {
-            let blocks = m.start.0..m.start.0 + u64::from(m.len);
-            let shared: Vec<u64> = self.twice.range(blocks).copied().collect();
-            let foreign: Vec<u64> = shared.into_iter().filter(|b| !kept.insert(*b)).collect();
+            let role = Role::of(0, is_dir);
             let mut rest = *m;
-            for b in foreign {
+            for b in m.start.0..m.start.0 + u64::from(m.len) {
+                let shared = self.twice.is_claimed(&kept.geo, BlockNo(b));
+                if !shared || kept.takes(b, (ino, role)) {
+                    continue;
+                }
                 let before = (b - rest.start.0) as u32;
                 let (left, right) = cut_at(rest, before);
                 all.extend(left);
-                if let Some(new) = self.copy_of(b, is_dir || m.unwritten)? {
+                if let Some(new) = self.copy_of(b, is_dir || m.unwritten) {
                     all.push(Mapped { first: rest.first + before, len: 1, start: new, ..*m });
                     copied += 1;
                 } else {
@@ -134,7 +150,9 @@ impl Check<'_> {
             }
             all.extend(Some(rest).filter(|m| m.len > 0));
         }
-        let mut foreign_node = |b: &BlockNo| self.twice.contains(&b.0) && !kept.insert(b.0);
+        let mut foreign_node = |b: &BlockNo| {
+            self.twice.is_claimed(&kept.geo, *b) && !kept.takes(b.0, (ino, Role::Node))
+        };
         let nodes = tree.nodes.iter().filter(|b| foreign_node(b)).count() as u64;
         if copied + gone + nodes == 0 {
             return Ok(());
@@ -145,6 +163,9 @@ impl Check<'_> {
             copied + gone + nodes
         );
         self.found(Kind::BlockTwice, Place::Inode(ino), text);
+        if gone > 0 {
+            self.give_back_size(ino, raw)?;
+        }
         if self.put_tree(ino, raw, &all).is_some() {
             self.edit_inode(ino, |b| b.copy_from_slice(raw))?;
         }
@@ -152,11 +173,17 @@ impl Check<'_> {
     }
 
     /// A copy of another file's block; None: it is left out, or there is no room for one.
-    fn copy_of(&mut self, b: u64, left_out: bool) -> Result<Option<BlockNo>, CheckError> {
-        let Some(new) = (if left_out { None } else { self.alloc_block() }) else { return Ok(None) };
-        let bytes = self.view.read(BlockNo(b))?;
-        self.view.put_fresh(new, bytes);
-        Ok(Some(new))
+    fn copy_of(&mut self, b: u64, left_out: bool) -> Option<BlockNo> {
+        let new = if left_out { None } else { self.alloc_block() }?;
+        self.copy(new, BlockNo(b));
+        Some(new)
+    }
+
+    /// Makes a block a copy of another one, which is not to be written before.
+    fn copy(&mut self, to: BlockNo, of: BlockNo) {
+        self.view.put_copy(to, of);
+        let geo = self.geo();
+        self.copied.claim(&geo, of);
     }
 }
 

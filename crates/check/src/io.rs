@@ -42,6 +42,9 @@ pub trait WriteBlocks {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError>;
     /// Returns once all that was written is durable.
     fn flush(&mut self) -> Result<(), IoError>;
+    /// Reads what is there, whole blocks from byte `at` on: a repair copies blocks of files without
+    /// keeping them in memory.
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError>;
 }
 
 /// An image in memory.
@@ -70,6 +73,9 @@ impl WriteBlocks for Vec<u8> {
     }
     fn flush(&mut self) -> Result<(), IoError> {
         Ok(())
+    }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.read_at(at, into)
     }
 }
 

@@ -9,6 +9,7 @@
 
 mod alloc;
 mod contents;
+mod copies;
 mod descs;
 mod dirblock;
 mod dups;
@@ -25,6 +26,7 @@ pub mod live;
 mod locate;
 mod lost_found;
 mod orphan;
+mod owners;
 mod pass1;
 mod pass2;
 mod pass3;

@@ -48,8 +48,11 @@ pub(crate) struct MapScan {
     illegal: u64,
     garbage: u64,
     beyond: u64,
-    /// Of a directory: its blocks, by position.
+    /// Of a directory: its blocks, by position, but for those that were claimed before.
     pub(crate) data: Vec<(u64, u64)>,
+    /// Were some of them? All is looked at once more when each has one owner. So the lists of all
+    /// directories together are no longer than the volume, whatever they share.
+    pub(crate) shared: bool,
 }
 
 impl Check<'_> {
@@ -170,7 +173,7 @@ impl Check<'_> {
     /// The block of a file from which on what it has written is to go. What lies beyond the end of
     /// a file is, after a crash, the rest of a truncate or the start of a write; without a crash it
     /// is the size that is wrong. Of a directory it is kept, for names may be in it.
-    fn limit_of(&self, ino: Ino, raw: &[u8]) -> u64 {
+    pub(crate) fn limit_of(&self, ino: Ino, raw: &[u8]) -> u64 {
         let inode = InodeRef(raw);
         let cuts = self.crashed && inode.is_file() && !self.is_reserved(ino);
         if cuts { inode.size().div_ceil(self.geo().block_bytes as u64) } else { u64::MAX }
@@ -227,17 +230,19 @@ impl Check<'_> {
                 }
                 None => {
                     scan.blocks += 1;
+                    let shared = claims.claim(&geo, p.block);
                     if p.level == 0 {
                         scan.end = p.file_block.0 + 1;
-                        if is_dir {
+                        if is_dir && !shared {
                             scan.data.push((p.file_block.0, p.block.0));
                         }
                     }
                     if ino == BAD_BLOCKS_INO {
                         bad_blocks.insert(p.block.0);
                     }
-                    if claims.claim(&geo, p.block) {
-                        twice.insert(p.block.0);
+                    if shared {
+                        scan.shared = true;
+                        twice.claim(&geo, p.block);
                         // An indirect block met again may lead round in circles.
                         return if p.level > 0 { Then::Skip } else { Then::Follow };
                     }
@@ -340,7 +345,7 @@ impl Check<'_> {
             return;
         }
         let first = self.dirs.blocks.len();
-        for (at, block) in scan.data {
+        for (at, block) in scan.data.into_iter().filter(|_| !scan.shared) {
             // Holes; the size has been set to what is mapped.
             while self.dirs.blocks.len() < first + at as usize {
                 self.dirs.blocks.push(0);

@@ -3,6 +3,7 @@
 //! clean first, copies made for the repair are durable before anything points at them, and the mark
 //! comes off last.
 
+use crate::copies::Runs;
 use crate::finding::{Class, Finding, Kind, Place};
 use crate::io::{IoError, Progress, WriteBlocks};
 use std::collections::BTreeMap;
@@ -16,6 +17,9 @@ pub struct Plan {
     pub(crate) block_bytes: usize,
     /// The superblock's block as it is while the repair runs: not clean.
     pub(crate) opening: Option<(u64, Vec<u8>)>,
+    /// Copies of blocks, which are made before anything else is changed: the first block that is
+    /// written, the first that is read, and how many.
+    pub(crate) copies: Runs,
     pub(crate) fresh: BTreeMap<u64, Vec<u8>>,
     pub(crate) rest: BTreeMap<u64, Vec<u8>>,
     /// The superblock's block, last.
@@ -29,10 +33,26 @@ impl Plan {
     }
     /// How many blocks it writes.
     pub fn blocks(&self) -> usize {
-        self.fresh.len() + self.rest.len() + usize::from(self.closing.is_some())
+        let copies: u64 = self.copies.iter().map(|c| c.2).sum();
+        let own = self.fresh.len() + self.rest.len() + usize::from(self.closing.is_some());
+        own + usize::try_from(copies).unwrap_or(usize::MAX)
+    }
+    /// The blocks that it copies, each with its place: to which byte, and from which. They are
+    /// written behind the first of the stages and durable before the second is begun.
+    pub fn copies(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let bs = self.block_bytes as u64;
+        let each = move |(to, from, len): &(u64, u64, u64)| {
+            let (to, from) = (*to, *from);
+            (0..*len).map(move |n| ((to + n) * bs, (from + n) * bs))
+        };
+        self.copies.iter().flat_map(each)
+    }
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.block_bytes
     }
     /// What the repair writes, in stages: each is to be durable before the next is begun. A
-    /// stage has bytes and their places.
+    /// stage has bytes and their places. [`Plan::copies`] belong to it, too.
     pub fn stages(&self) -> Vec<Vec<(u64, &[u8])>> {
         let bs = self.block_bytes as u64;
         if self.is_empty() {
@@ -55,17 +75,28 @@ impl Plan {
         progress: &mut dyn Progress,
     ) -> Result<(), IoError> {
         let (mut done, total) = (0, self.blocks() as u64);
-        for stage in self.stages() {
+        let mut block = vec![0; self.block_bytes];
+        for (n, stage) in self.stages().into_iter().enumerate() {
             for (at, bytes) in stage {
                 to.write_at(at, bytes)?;
                 done += 1;
                 progress.step("repair", done.min(total), total);
             }
             to.flush()?;
+            for (at, from) in self.copies().filter(|_| n == 0) {
+                to.read_back(from, &mut block)?;
+                to.write_at(at, &block)?;
+                done += 1;
+                progress.step("repair", done.min(total), total);
+            }
+            if n == 0 && !self.copies.is_empty() {
+                to.flush()?;
+            }
         }
         Ok(())
     }
-    /// The blocks as they will be, by number: the superblock's is as it is at the end.
+    /// The blocks as they will be, by number, but for copies: the superblock's is as it is at the
+    /// end.
     pub fn images(&self) -> impl Iterator<Item = (u64, &[u8])> {
         let all = self.fresh.iter().chain(&self.rest).map(|(b, bytes)| (*b, bytes.as_slice()));
         all.chain(self.closing.iter().map(|(b, bytes)| (*b, bytes.as_slice())))

@@ -16,7 +16,6 @@ use crate::{CheckError, Options};
 use format::FormatError;
 use format::bytes::{le16, set16};
 use format::ext::csum::Sums;
-use format::ext::extents::Mapped;
 use format::ext::superblock::{STATE_ERROR, STATE_VALID, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
 use format::{BlockNo, GroupNo, Ino};
@@ -27,6 +26,8 @@ use std::sync::Arc;
 const STATE_AT: usize = 0x3a;
 /// Rounds after which a repair that still finds something is given up.
 const ROUNDS: usize = 6;
+/// Rounds in which blocks with several owners are given to one: a map has no more levels.
+const LEVELS: usize = 4;
 
 /// Everything the passes share.
 pub(crate) struct Check<'a> {
@@ -44,9 +45,13 @@ pub(crate) struct Check<'a> {
     pub(crate) run: Vec<u8>,
     pub(crate) claims: Claims,
     /// Blocks claimed more than once.
-    pub(crate) twice: BTreeSet<u64>,
-    /// Extent trees that have to be made anew, once it is known what is free.
-    pub(crate) to_rebuild: BTreeMap<u32, Vec<Mapped>>,
+    pub(crate) twice: Claims,
+    /// Blocks of which the repair makes copies, which are made first: nothing goes there before.
+    pub(crate) copied: Claims,
+    /// Inodes whose extent trees have to be made anew, once it is known what is free.
+    pub(crate) to_rebuild: BTreeSet<u32>,
+    /// Nodes that were made for them.
+    pub(crate) nodes_made: usize,
     /// Nodes, sound or not, of trees that the repair makes anew. Until it is written as a whole
     /// inodes of the device lead to them: nothing else goes there.
     pub(crate) old_nodes: BTreeSet<u64>,
@@ -188,8 +193,10 @@ impl<'a> Check<'a> {
             names_met: None,
             run: Vec::new(),
             claims: Claims::default(),
-            twice: BTreeSet::new(),
-            to_rebuild: BTreeMap::new(),
+            twice: Claims::default(),
+            copied: Claims::default(),
+            to_rebuild: BTreeSet::new(),
+            nodes_made: 0,
             old_nodes: BTreeSet::new(),
             hidden: BTreeSet::new(),
             hosts: Vec::new(),
@@ -220,7 +227,7 @@ impl<'a> Check<'a> {
     pub(crate) fn reset_tables(&mut self) {
         let geo = self.geo();
         self.claims = Claims::default();
-        self.twice.clear();
+        self.twice = Claims::default();
         self.to_rebuild.clear();
         self.infos = Arc::new(Infos::from_group(&geo, 0));
         self.dirs = Dirs::default();
@@ -276,7 +283,11 @@ impl<'a> Check<'a> {
             self.reset_tables();
             self.check_inodes()?;
         }
-        if !self.twice.is_empty() {
+        // What hangs below a block is claimed only once that has an owner.
+        for _ in 0..LEVELS {
+            if self.twice.is_empty() {
+                break;
+            }
             self.resolve_double_claims()?;
             self.reset_tables();
             self.check_inodes()?;
@@ -291,10 +302,11 @@ impl<'a> Check<'a> {
         let last = self.view.read(primary)?;
         let crashed = self.crashed;
         let has_sums = matches!(self.geo().sums, Sums::All(_));
-        let (mut rest, fresh) = self.view.into_changes()?;
+        let (mut rest, fresh, copies) = self.view.into_changes()?;
         let changed = rest.remove(&primary.0).is_some();
-        let closing = (changed || !rest.is_empty()).then_some((primary.0, last));
-        let opening = closing.clone().filter(|_| !rest.is_empty()).map(|(b, mut bytes)| {
+        let others = !rest.is_empty() || !copies.is_empty();
+        let closing = (changed || others).then_some((primary.0, last));
+        let opening = closing.clone().filter(|_| others).map(|(b, mut bytes)| {
             // Not clean, and the victim of a crash only if it was that before: the next check goes
             // on as this one.
             let at = crate::superblock::offset_in_block(block_bytes) + STATE_AT;
@@ -314,7 +326,7 @@ impl<'a> Check<'a> {
                 old.insert(b, bytes)
             };
         }
-        let plan = Plan { block_bytes, opening, fresh: new, rest: old, closing };
+        let plan = Plan { block_bytes, opening, copies, fresh: new, rest: old, closing };
         Ok(Report { plan, left, ..first })
     }
 
@@ -361,7 +373,7 @@ impl<'a> Check<'a> {
         })
     }
 
-    fn inode_place(&self, ino: Ino) -> (BlockNo, usize) {
+    pub(crate) fn inode_place(&self, ino: Ino) -> (BlockNo, usize) {
         let geo = self.geo();
         let (n, at) = geo.ino_place(ino);
         let table = self.frame.descs[geo.group_of_ino(ino).0 as usize].inode_table;

@@ -105,6 +105,10 @@ impl Claims {
         map[bit / 8] |= 1 << (bit % 8);
         before
     }
+    /// Is nothing claimed?
+    pub(crate) fn is_empty(&self) -> bool {
+        self.maps.iter().all(|map| map.iter().all(|b| *b == 0))
+    }
     pub(crate) fn release(&mut self, geo: &Geometry, b: BlockNo) {
         let bit = geo.bit_of(b);
         self.map_mut(geo, geo.group_of(b).0)[bit / 8] &= !(1 << (bit % 8));

@@ -10,7 +10,7 @@ use crate::io::{Hands, ReadBlocks};
 use crate::run::Check;
 use crate::tables::{At, Claims, Dir, Dirs, Frame, Infos};
 use crate::values::Values;
-use crate::view::{Laid, View};
+use crate::view::{Laid, Layers, View};
 use format::ext::Superblock;
 use format::{BlockNo, GroupNo, Ino};
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,14 +40,13 @@ struct Base<'a> {
     frame: Frame,
     crashed: bool,
     resize_top: Option<u32>,
-    mended: Laid,
-    images: Laid,
+    over: Layers,
 }
 
 impl<'a> Base<'a> {
     /// A check that goes on from here.
     fn check<'c>(&'c self, images: Laid, infos: Arc<Infos>, quiet: &'c mut ()) -> Check<'c> {
-        let laid = (self.mended.clone(), images);
+        let laid = Layers { images, ..self.over.clone() };
         let view = View::over(self.crew.image, self.frame.geo.block_bytes, laid);
         let frame = self.frame.clone();
         let mut c = Check::blank(view, self.options, self.sb.clone(), frame, quiet);
@@ -58,7 +57,10 @@ impl<'a> Base<'a> {
     /// Has a check, since it began here, found nothing and mended nothing?
     fn is_left_alone(&self, c: &Check<'_>) -> bool {
         let nothing_later = c.twice.is_empty() && c.to_rebuild.is_empty() && c.hidden.is_empty();
-        c.report.is_sound() && nothing_later && c.view.mends_only(&self.mended) && c.sb == self.sb
+        c.report.is_sound()
+            && nothing_later
+            && c.view.mends_only(&self.over.mended)
+            && c.sb == self.sb
     }
 
     /// Several hands' answers to one question about each of so many parts.
@@ -96,10 +98,10 @@ pub(crate) struct Entries {
 
 impl<'a> Check<'a> {
     fn base(&self, crew: Crew<'a>) -> Base<'a> {
-        let (mended, images) = self.view.laid();
+        let over = self.view.laid();
         let (sb, frame) = (self.sb.clone(), self.frame.clone());
         let (crashed, resize_top) = (self.crashed, self.resize_top);
-        Base { crew, options: self.options, sb, frame, crashed, resize_top, mended, images }
+        Base { crew, options: self.options, sb, frame, crashed, resize_top, over }
     }
 
     /// How many parts are looked at before what was learned is taken over.
@@ -143,7 +145,7 @@ impl<'a> Check<'a> {
                 infos: Arc::unwrap_or_clone(c.infos),
                 dirs: c.dirs,
                 inline: c.inline,
-                images: c.view.laid().1,
+                images: c.view.laid().images,
                 xattr_users: c.xattr_users,
                 values: c.values,
                 bad_blocks: c.bad_blocks,
@@ -187,12 +189,12 @@ impl<'a> Check<'a> {
         let (base, infos, dirs) = (&self.base(crew), &self.infos, &self.dirs);
         base.ask(parts.len(), &|n| {
             let mut quiet = ();
-            let mut c = base.check(base.images.clone(), infos.clone(), &mut quiet);
+            let mut c = base.check(base.over.images.clone(), infos.clone(), &mut quiet);
             c.dirs = dirs.part(parts[n].clone());
             c.names_met = Some(Vec::new());
             for i in 0..c.dirs.list.len() {
                 c.check_dir(i).ok()?;
-                if !base.is_left_alone(&c) || !c.view.shows_only(&base.images) {
+                if !base.is_left_alone(&c) || !c.view.shows_only(&base.over.images) {
                     return None;
                 }
             }

@@ -14,6 +14,9 @@ use format::{BlockNo, FileBlock, Ino};
 /// The root, and the entries in it.
 const ROOT_BYTES: usize = 60;
 const ROOT_ENTRIES: usize = 4;
+/// Nodes that are made anew at most, for they are kept in memory: of inodes that share theirs there
+/// may be any number.
+const NODES_MOST: usize = 1 << 17;
 
 impl Check<'_> {
     /// Reads an inode's extent tree, claims what it holds, and mends it: at once where what is left
@@ -34,7 +37,9 @@ impl Check<'_> {
         let sound = tree.is_sound();
         let mut changed = !sound || beyond > 0;
         if is_dir {
-            changed |= self.mend_dir_extents(ino, &mut tree);
+            let (unwritten, far) = self.mend_dir_extents(&mut tree);
+            self.tell_dir_extents(ino, (unwritten, far));
+            changed |= unwritten + far > 0;
         }
         if !sound {
             let text = format!(
@@ -57,7 +62,7 @@ impl Check<'_> {
             tree.nodes.clear();
             self.old_nodes.append(&mut tree.met);
             if !put_root(raw, &joined(&tree.extents)) {
-                self.to_rebuild.insert(ino.0, tree.extents.clone());
+                self.to_rebuild.insert(ino.0);
             }
         }
         Ok(Some(self.claim_tree(&tree, is_dir)))
@@ -65,14 +70,10 @@ impl Check<'_> {
 
     /// A directory's blocks are all written, and not far apart: filling such holes would make a
     /// directory of nothing else. Nor are there more than there can be, which would all be listed.
-    fn mend_dir_extents(&mut self, ino: Ino, tree: &mut Tree) -> bool {
+    /// Returns how many were unwritten, and how many are gone.
+    fn mend_dir_extents(&self, tree: &mut Tree) -> (usize, usize) {
         let unwritten = tree.extents.iter().filter(|m| m.unwritten).count();
         tree.extents.iter_mut().for_each(|m| m.unwritten = false);
-        if unwritten > 0 {
-            let text =
-                format!("{unwritten} extents of the directory are unwritten; taken as written");
-            self.found(Kind::BadPointer, Place::Inode(ino), text);
-        }
         let (mut blocks, all) = (0u64, tree.extents.len());
         let (most, volume) = (self.dir_blocks_most(), self.geo().blocks);
         tree.extents.retain(|m| {
@@ -82,14 +83,21 @@ impl Check<'_> {
             blocks += if near { u64::from(m.len) } else { 0 };
             near
         });
-        let far = all - tree.extents.len();
+        (unwritten, all - tree.extents.len())
+    }
+
+    fn tell_dir_extents(&mut self, ino: Ino, (unwritten, far): (usize, usize)) {
+        if unwritten > 0 {
+            let text =
+                format!("{unwritten} extents of the directory are unwritten; taken as written");
+            self.found(Kind::BadPointer, Place::Inode(ino), text);
+        }
         if far > 0 {
             let text = format!(
                 "{far} extents of the directory lie far behind its others, or are too many; cleared"
             );
             self.found(Kind::BadPointer, Place::Inode(ino), text);
         }
-        unwritten + far > 0
     }
 
     fn claim_tree(&mut self, tree: &Tree, is_dir: bool) -> MapScan {
@@ -102,17 +110,18 @@ impl Check<'_> {
             }
             for n in 0..m.len {
                 let b = m.start.plus(u64::from(n));
-                if self.claims.claim(&geo, b) {
-                    self.twice.insert(b.0);
-                }
-                if is_dir {
+                let shared = self.claims.claim(&geo, b);
+                if shared {
+                    self.twice.claim(&geo, b);
+                    scan.shared = true;
+                } else if is_dir {
                     scan.data.push((u64::from(m.first + n), b.0));
                 }
             }
         }
         for b in &tree.nodes {
             if self.claims.claim(&geo, *b) {
-                self.twice.insert(b.0);
+                self.twice.claim(&geo, *b);
             }
         }
         scan
@@ -126,9 +135,15 @@ impl Check<'_> {
     /// Makes the trees anew that could not be mended in their inodes. All that files hold is
     /// claimed.
     pub(crate) fn rebuild_trees(&mut self) -> Result<(), CheckError> {
-        for (n, all) in std::mem::take(&mut self.to_rebuild) {
+        for n in std::mem::take(&mut self.to_rebuild) {
+            // Read once more: what many inodes share would take the memory of all of them.
             let mut raw = self.raw_inode(Ino(n))?;
-            if self.put_tree(Ino(n), &mut raw, &all).is_some() {
+            let mut tree = extents::read(&self.view, &self.frame, &raw, Ino(n))?;
+            tree.cut_written(self.limit_of(Ino(n), &raw));
+            if InodeRef(&raw).is_dir() {
+                self.mend_dir_extents(&mut tree);
+            }
+            if self.put_tree(Ino(n), &mut raw, &tree.extents).is_some() {
                 self.edit_inode(Ino(n), |b| b.copy_from_slice(&raw))?;
             }
         }
@@ -175,7 +190,12 @@ impl Check<'_> {
         mut node: Vec<u8>,
         seed: Option<format::ext::csum::InodeSeed>,
     ) -> Option<BlockNo> {
-        let b = self.alloc_block()?;
+        if self.nodes_made == NODES_MOST {
+            let text = "the repair would make more nodes of extent trees than it has memory for";
+            self.found(Kind::NoRoom, Place::Volume, text);
+        }
+        self.nodes_made += 1;
+        let b = (self.nodes_made <= NODES_MOST).then(|| self.alloc_block()).flatten()?;
         seed.iter().for_each(|s| s.seal_extents(&mut node));
         self.view.put_fresh(b, node);
         Some(b)

@@ -3,6 +3,7 @@
 //! is written.
 
 use crate::CheckError;
+use crate::copies::{Copies, Runs};
 use crate::io::ReadBlocks;
 use format::BlockNo;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,6 +16,14 @@ pub(crate) const IMAGES: u64 = 1 << 52;
 /// Blocks laid over others. Views of one moment share them: who changes one copies all.
 pub(crate) type Laid = Arc<BTreeMap<u64, Vec<u8>>>;
 
+/// What lies over the device's blocks: mended ones, images, and copies of other blocks.
+#[derive(Clone, Default)]
+pub(crate) struct Layers {
+    pub(crate) mended: Laid,
+    pub(crate) images: Laid,
+    pub(crate) copies: Arc<Copies>,
+}
+
 pub(crate) struct View<'a> {
     image: &'a dyn ReadBlocks,
     block_bytes: usize,
@@ -22,25 +31,25 @@ pub(crate) struct View<'a> {
     images: Laid,
     /// Mended blocks that nothing on the device points at yet: they are written first.
     fresh: BTreeSet<u64>,
+    /// Blocks of those that hold what others do on the device.
+    copies: Arc<Copies>,
 }
 
 impl<'a> View<'a> {
     pub(crate) fn new(image: &'a dyn ReadBlocks, block_bytes: usize) -> View<'a> {
-        View::over(image, block_bytes, (Laid::default(), Laid::default()))
+        View::over(image, block_bytes, Layers::default())
     }
 
-    /// With these mended blocks and images laid over the device's.
-    pub(crate) fn over(
-        image: &'a dyn ReadBlocks,
-        block_bytes: usize,
-        (mended, images): (Laid, Laid),
-    ) -> View<'a> {
-        View { image, block_bytes, mended, images, fresh: BTreeSet::new() }
+    /// With these laid over the device's blocks.
+    pub(crate) fn over(image: &'a dyn ReadBlocks, block_bytes: usize, over: Layers) -> View<'a> {
+        let Layers { mended, images, copies } = over;
+        View { image, block_bytes, mended, images, fresh: BTreeSet::new(), copies }
     }
 
-    /// What is laid over the device's blocks: mended ones, and images.
-    pub(crate) fn laid(&self) -> (Laid, Laid) {
-        (self.mended.clone(), self.images.clone())
+    /// What is laid over the device's blocks.
+    pub(crate) fn laid(&self) -> Layers {
+        let (mended, images) = (self.mended.clone(), self.images.clone());
+        Layers { mended, images, copies: self.copies.clone() }
     }
 
     /// Is nothing mended beyond this?
@@ -74,7 +83,8 @@ impl<'a> View<'a> {
             return Ok(bytes.clone());
         }
         let mut bytes = vec![0; self.block_bytes];
-        self.image.read_at(b.0 * self.block_bytes as u64, &mut bytes)?;
+        let from = self.copies.source(b).unwrap_or(b);
+        self.image.read_at(from.0 * self.block_bytes as u64, &mut bytes)?;
         Ok(bytes)
     }
 
@@ -82,6 +92,11 @@ impl<'a> View<'a> {
     pub(crate) fn read_run(&self, start: BlockNo, into: &mut [u8]) -> Result<(), CheckError> {
         self.image.read_at(start.0 * self.block_bytes as u64, into)?;
         let count = (into.len() / self.block_bytes) as u64;
+        for (b, from) in self.copies.among(start.0, count) {
+            let at = (b - start.0) as usize * self.block_bytes;
+            let part = &mut into[at..at + self.block_bytes];
+            self.image.read_at(from * self.block_bytes as u64, part)?;
+        }
         for (b, bytes) in self.mended.range(start.0..start.0 + count) {
             let at = (b - start.0) as usize * self.block_bytes;
             into[at..at + self.block_bytes].copy_from_slice(bytes);
@@ -94,6 +109,7 @@ impl<'a> View<'a> {
         let bs = self.block_bytes as u64;
         self.image.known_zero(start.0 * bs, count * bs)
             && self.mended.range(start.0..start.0 + count).next().is_none()
+            && self.copies.among(start.0, count).next().is_none()
     }
 
     /// Has the repair changed it?
@@ -113,6 +129,20 @@ impl<'a> View<'a> {
         Ok(out)
     }
 
+    /// What the device has there.
+    pub(crate) fn read_old(&self, b: BlockNo) -> Result<Vec<u8>, CheckError> {
+        let mut bytes = vec![0; self.block_bytes];
+        self.image.read_at(b.0 * self.block_bytes as u64, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Takes back what was mended of a block that was there before.
+    pub(crate) fn restore(&mut self, b: BlockNo) {
+        if self.mended.contains_key(&b.0) && !self.fresh.contains(&b.0) {
+            self.forget(b);
+        }
+    }
+
     /// Takes back what was put there.
     pub(crate) fn forget(&mut self, b: BlockNo) {
         self.laid_over(b).remove(&b.0);
@@ -129,18 +159,28 @@ impl<'a> View<'a> {
         self.put(b, bytes);
     }
 
-    /// The mended blocks that differ from the device's, and which of them are fresh.
+    /// Makes a block that was free before a copy of another one.
+    pub(crate) fn put_copy(&mut self, to: BlockNo, of: BlockNo) {
+        if let Some(bytes) = self.mended.get(&of.0).cloned() {
+            self.put_fresh(to, bytes);
+            return;
+        }
+        let from = self.copies.source(of).unwrap_or(of);
+        Arc::make_mut(&mut self.copies).put(to, from);
+    }
+
+    /// The mended blocks that differ from the device's, which of them are fresh, and the copies.
     pub(crate) fn into_changes(self) -> Result<Changes, CheckError> {
         let mut changed = BTreeMap::new();
         let mut old = vec![0; self.block_bytes];
         for (b, bytes) in Arc::unwrap_or_clone(self.mended) {
             self.image.read_at(b * self.block_bytes as u64, &mut old)?;
-            if old != bytes {
+            if old != bytes || self.copies.source(BlockNo(b)).is_some() {
                 changed.insert(b, bytes);
             }
         }
-        Ok((changed, self.fresh))
+        Ok((changed, self.fresh, self.copies.runs()))
     }
 }
 
-pub(crate) type Changes = (BTreeMap<u64, Vec<u8>>, BTreeSet<u64>);
+pub(crate) type Changes = (BTreeMap<u64, Vec<u8>>, BTreeSet<u64>, Runs);

@@ -75,7 +75,7 @@ impl Check<'_> {
         if !self.xattr_users.contains_key(&key) {
             let bytes = self.view.read(b)?;
             let head = le32(&bytes, 0) == MAGIC && le32(&bytes, 8) == 1;
-            let good = head && sound(&bytes, BLOCK_HEAD, 0) && !self.claims.is_claimed(&geo, b);
+            let good = head && sound(&bytes, BLOCK_HEAD, 0);
             let named = if good { named_in(&bytes, BLOCK_HEAD) } else { Vec::new() };
             let blocks = if good { self.blocks_of_values(ino, &named)? } else { None };
             if let Some(blocks) = blocks {
@@ -83,7 +83,10 @@ impl Check<'_> {
                     self.use_values(&named);
                     self.values.in_block.insert(key, blocks);
                 }
-                self.claims.claim(&geo, b);
+                // What is in it proves whose it is; who had it as something else gets a copy.
+                if self.claims.claim(&geo, b) {
+                    self.twice.claim(&geo, b);
+                }
                 if let Err(e) = geo.sums.check_xattr(b, &bytes) {
                     let text = format!("{}, of block {b}; set", what_of(&e));
                     self.found(Kind::Checksum, Place::Volume, text);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use check::{IoError, Options, Plan, WriteBlocks};
+use check::{IoError, Options, Plan, ReadBlocks, WriteBlocks};
 use common::fields::{Fields, Of};
 use common::rounds::number;
 use common::{Chance, Scratch, check_both, e2fsck, made};
@@ -13,8 +13,7 @@ use common::{Chance, Scratch, check_both, e2fsck, made};
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
 /// What a repair asks of a disk: the writes between its flushes.
-#[derive(Default)]
-struct Asked(Vec<Vec<(u64, Vec<u8>)>>);
+struct Asked(Vec<Vec<(u64, Vec<u8>)>>, Vec<u8>);
 
 impl WriteBlocks for Asked {
     fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
@@ -28,6 +27,9 @@ impl WriteBlocks for Asked {
         self.0.push(Vec::new());
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.1.read_at(at, into)
+    }
 }
 
 fn put(image: &mut [u8], (at, bytes): &(u64, Vec<u8>)) {
@@ -36,7 +38,7 @@ fn put(image: &mut [u8], (at, bytes): &(u64, Vec<u8>)) {
 
 /// Images that a cut in the middle of this repair may leave.
 fn cut(broken: &[u8], plan: &Plan, c: &mut Chance) -> Vec<Vec<u8>> {
-    let mut asked = Asked::default();
+    let mut asked = Asked(Vec::new(), broken.to_vec());
     plan.apply(&mut asked, &mut ()).unwrap();
     let (mut durable, mut all) = (broken.to_vec(), Vec::new());
     for stage in &asked.0 {

@@ -167,6 +167,9 @@ impl check::WriteBlocks for Stops {
     fn flush(&mut self) -> Result<(), check::IoError> {
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), check::IoError> {
+        check::ReadBlocks::read_at(&self.image, at, into)
+    }
 }
 
 #[test]

@@ -30,4 +30,7 @@ impl WriteBlocks for FileDevice {
     fn flush(&mut self) -> Result<(), IoError> {
         self.0.flush().map_err(|e| io(&e, 0))
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.read_at(at, into)
+    }
 }

@@ -33,6 +33,9 @@ impl WriteBlocks for SimDevice {
     fn flush(&mut self) -> Result<(), IoError> {
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.read_at(at, into)
+    }
 }
 
 /// What kind of volume there is.

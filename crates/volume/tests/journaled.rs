@@ -35,6 +35,9 @@ impl check::WriteBlocks for Made {
     fn flush(&mut self) -> Result<(), check::IoError> {
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), check::IoError> {
+        check::ReadBlocks::read_at(self, at, into)
+    }
 }
 
 fn made(incompat: u32) -> Image {

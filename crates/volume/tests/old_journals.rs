@@ -45,6 +45,9 @@ impl WriteBlocks for Disk {
     fn flush(&mut self) -> Result<(), IoError> {
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.read_at(at, into)
+    }
 }
 
 impl Disk {

@@ -49,6 +49,9 @@ impl WriteBlocks for Disk {
         self.trace.events.extend([Event::FlushIssued(n), Event::FlushEnded(n)]);
         Ok(())
     }
+    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
+        self.read_at(at, into)
+    }
 }
 
 impl Disk {

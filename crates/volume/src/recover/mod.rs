@@ -206,13 +206,21 @@ pub(crate) async fn carry_out(
 /// Writes the checker's repair.
 async fn repair(disk: &Rc<dyn Disk>, report: &Report, o: &OpenOptions) -> Result<(), DiskError> {
     let (mut done, total) = (0, report.plan.blocks() as u64);
-    for stage in report.plan.stages() {
+    for (n, stage) in report.plan.stages().into_iter().enumerate() {
         for (at, bytes) in stage {
             disk.write(at, vec![Block::copy_of(bytes)], Durability::Cached).await?;
             done += 1;
             o.watch.iter().for_each(|w| w.step("repair", done.min(total), total));
         }
         disk.flush().await?;
+        for (at, from) in report.plan.copies().filter(|_| n == 0) {
+            let read = disk.read(from, vec![Block::zeroed(report.plan.block_bytes())]).await?;
+            disk.write(at, read, Durability::Cached).await?;
+            done += 1;
+        }
+        if n == 0 && report.plan.copies().next().is_some() {
+            disk.flush().await?;
+        }
     }
     Ok(())
 }

@@ -1,0 +1,85 @@
+//! Copies of blocks that a repair makes, as runs of where each is from: what a block holds is read
+//! when the repair is written, so that files that share gigabytes take no memory for them.
+
+use format::BlockNo;
+use std::collections::BTreeMap;
+
+/// Runs of copies: the first block that is written, the first that is read, and how many.
+pub(crate) type Runs = Vec<(u64, u64, u64)>;
+
+/// Blocks that will hold what others do, by where they are written.
+#[derive(Clone, Default, Debug, PartialEq, Eq)]
+pub(crate) struct Copies(BTreeMap<u64, (u64, u64)>);
+
+impl Copies {
+    /// What a block is a copy of.
+    pub(crate) fn source(&self, b: BlockNo) -> Option<BlockNo> {
+        let (first, (from, len)) = self.0.range(..=b.0).next_back()?;
+        (b.0 - first < *len).then(|| BlockNo(from + (b.0 - first)))
+    }
+
+    /// Makes a block the copy of another one, which is none itself.
+    pub(crate) fn put(&mut self, to: BlockNo, from: BlockNo) {
+        self.forget(to);
+        if let Some((first, (source, len))) = self.0.range_mut(..to.0).next_back()
+            && first + *len == to.0
+            && *source + *len == from.0
+        {
+            *len += 1;
+            return;
+        }
+        self.0.insert(to.0, (from.0, 1));
+    }
+
+    /// It is a copy no longer.
+    pub(crate) fn forget(&mut self, b: BlockNo) {
+        let Some((first, (from, len))) = self.0.range(..=b.0).next_back() else { return };
+        let (first, from, len, at) = (*first, *from, *len, b.0 - *first);
+        if at >= len {
+            return;
+        }
+        self.0.remove(&first);
+        if at > 0 {
+            self.0.insert(first, (from, at));
+        }
+        if at + 1 < len {
+            self.0.insert(b.0 + 1, (from + at + 1, len - at - 1));
+        }
+    }
+
+    /// Those among the blocks of a range, each with what it is a copy of.
+    pub(crate) fn among(&self, first: u64, count: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let before = self.0.range(..first).next_back().map_or(first, |(at, _)| *at);
+        let end = first.saturating_add(count);
+        self.0.range(before..end.max(before)).flat_map(move |(at, (from, len))| {
+            let (low, high) = ((*at).max(first), (at + len).min(end));
+            (low..high).map(move |b| (b, from + (b - at)))
+        })
+    }
+
+    /// All of them.
+    pub(crate) fn runs(&self) -> Runs {
+        self.0.iter().map(|(to, (from, len))| (*to, *from, *len)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_joined_and_cut() {
+        let mut c = Copies::default();
+        (0..5).for_each(|n| c.put(BlockNo(100 + n), BlockNo(10 + n)));
+        assert_eq!(c.runs(), [(100, 10, 5)]);
+        c.forget(BlockNo(102));
+        assert_eq!(c.runs(), [(100, 10, 2), (103, 13, 2)]);
+        assert_eq!(c.source(BlockNo(102)), None);
+        c.put(BlockNo(103), BlockNo(50));
+        assert_eq!(c.source(BlockNo(103)), Some(BlockNo(50)));
+        assert_eq!(c.source(BlockNo(104)), Some(BlockNo(14)));
+        let all: Vec<_> = c.among(101, 3).collect();
+        assert_eq!(all, [(101, 11), (103, 50)]);
+        assert_eq!(c.among(105, 1 << 40).count(), 0);
+    }
+}
