@@ -8,6 +8,7 @@
 //! nothing is left to find.
 
 mod alloc;
+mod backups;
 mod contents;
 mod copies;
 mod descs;

@@ -1,7 +1,8 @@
-//! Finding a superblock: the primary one if it can be used, else the first copy that can. It asks
+//! Finding a superblock: the primary one if it can be used, else the best of its copies. It asks
 //! only whether the numbers fit together and the device; what they describe is checked later.
 
 use crate::CheckError;
+use crate::backups;
 use crate::io::ReadBlocks;
 use format::ext::csum::Sums;
 use format::ext::features::compat::RESIZE_INODE;
@@ -23,7 +24,7 @@ pub struct Located {
 }
 
 /// The groups that have a copy on every volume, sparse or not, and how many of them are tried.
-const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
+pub(crate) const COPIES: [u32; 8] = [1, 3, 5, 7, 9, 25, 27, 49];
 
 /// Finds the volume's superblock: the primary one, or a copy where that is damaged. Where all
 /// copies agree on numbers that never change after mkfs, and not with the primary, it is the
@@ -39,7 +40,7 @@ pub fn locate(image: &dyn ReadBlocks) -> Result<Located, CheckError> {
         Err(e) if is_unfinished(image) => return Err(e),
         Err(e) => e,
     };
-    match copies(image)? {
+    match backups::best(image)? {
         Some((superblock, group)) => {
             Ok(Located { superblock, copy_of: Some(group), fault: fault.to_string() })
         }
@@ -62,7 +63,9 @@ fn voted(image: &dyn ReadBlocks, primary: Superblock) -> Result<Located, CheckEr
         let at = geo.group_start(GroupNo(g)).0 * geo.block_bytes as u64;
         match read(image, at) {
             Ok(s) if u32::from(s.group_number()) == g && fits(&s, image).is_ok() => {
-                seen.push((s, g));
+                // What an older volume has left there says nothing of this one.
+                let same = s.uuid() == primary.uuid() || s.mkfs_time() == primary.mkfs_time();
+                seen.extend(same.then_some((s, g)));
             }
             Err(CheckError::Io(e)) => return Err(CheckError::Io(e)),
             _ => {}
@@ -133,7 +136,7 @@ fn was_resized(
 }
 
 /// What never changes after mkfs, or only together with all copies. Sizes come first.
-fn fixed_numbers(s: &Superblock) -> [u64; 8] {
+pub(crate) fn fixed_numbers(s: &Superblock) -> [u64; 8] {
     [
         s.blocks(),
         u64::from(s.inodes()),
@@ -152,7 +155,7 @@ fn primary(image: &dyn ReadBlocks) -> Result<Superblock, CheckError> {
     Ok(s)
 }
 
-fn read(image: &dyn ReadBlocks, at: u64) -> Result<Superblock, CheckError> {
+pub(crate) fn read(image: &dyn ReadBlocks, at: u64) -> Result<Superblock, CheckError> {
     let mut bytes = [0; SUPERBLOCK_BYTES];
     if image.size_bytes() < at + SUPERBLOCK_BYTES as u64 {
         let what = "it is too short for a superblock: not a volume, or only its beginning";
@@ -162,38 +165,13 @@ fn read(image: &dyn ReadBlocks, at: u64) -> Result<Superblock, CheckError> {
     Ok(Superblock::decode(&bytes)?)
 }
 
-fn fits(s: &Superblock, image: &dyn ReadBlocks) -> Result<(), CheckError> {
+pub(crate) fn fits(s: &Superblock, image: &dyn ReadBlocks) -> Result<(), CheckError> {
     let need = s.blocks().saturating_mul(s.block_bytes() as u64);
     let have = image.size_bytes();
     if have < need { Err(CheckError::CutShort { have, need }) } else { Ok(()) }
 }
 
 /// Is it the copy of this group? In revision 0 copies do not say whose they are.
-fn is_copy_in(s: &Superblock, group: u32) -> bool {
+pub(crate) fn is_copy_in(s: &Superblock, group: u32) -> bool {
     u32::from(s.group_number()) == group || s.revision() == 0 && s.group_number() == 0
-}
-
-/// The first copy that can be used.
-fn copies(image: &dyn ReadBlocks) -> Result<Option<(Superblock, u32)>, CheckError> {
-    for block_bytes in [1024u64, 2048, 4096] {
-        let first = u64::from(block_bytes == 1024);
-        for group in COPIES {
-            let block = first + u64::from(group) * 8 * block_bytes;
-            let at = block * block_bytes;
-            let mut s = match read(image, at) {
-                Ok(s) => s,
-                Err(CheckError::Io(e)) => return Err(CheckError::Io(e)),
-                Err(_) => continue,
-            };
-            let here = s.block_bytes() as u64 == block_bytes
-                && is_copy_in(&s, group)
-                && u64::from(s.blocks_per_group()) == 8 * block_bytes
-                && fits(&s, image).is_ok();
-            if here {
-                s.set_group_number(0);
-                return Ok(Some((s, group)));
-            }
-        }
-    }
-    Ok(None)
 }

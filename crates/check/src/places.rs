@@ -12,7 +12,7 @@ use format::ext::bitmap::is_set;
 use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::inode::InodeRef;
-use format::ext::{GroupDesc, extents};
+use format::ext::{Geometry, GroupDesc, extents};
 use format::{BlockNo, FormatError, GroupNo, ROOT_INO};
 
 /// What a group's descriptor has a place of.
@@ -166,27 +166,35 @@ impl Check<'_> {
         Ok(None)
     }
 
-    /// Would the root directory be where it is, if the first group's inode table began here?
     fn is_table(&self, table: u64) -> Result<bool, CheckError> {
-        let geo = self.geo();
-        let (n, at) = geo.ino_place(ROOT_INO);
-        let bytes = self.view.read(BlockNo(table + u64::from(n)))?;
-        let raw = &bytes[at..at + geo.inode_bytes];
-        let i = InodeRef(raw);
-        if !i.is_dir() || i.links() < 2 || i.dtime() != 0 {
-            return Ok(false);
-        }
-        if i.is_inline() {
-            return Ok(geo.sums.check_inode(ROOT_INO, raw).is_ok());
-        }
-        let map = i.map_bytes();
-        let first = match (i.has_extents(), extents::head(&map, None)) {
-            (true, Ok(h)) if h.depth == 0 && h.entries > 0 => extents::mapped(&map, 0).start,
-            // Deeper trees are of roots that are large.
-            (true, Ok(_)) => return Ok(geo.sums.check_inode(ROOT_INO, raw).is_ok()),
-            (true, Err(_)) => return Ok(false),
-            (false, _) => BlockNo(u64::from(i.pointer(0))),
-        };
-        Ok(geo.has_block(first) && begins_as_directory(&self.view.read(first)?, ROOT_INO))
+        leads_to_root(&self.geo(), table, &|b| self.view.read(b))
     }
+}
+
+/// Would the root directory be where it is, if the first group's inode table began here?
+pub(crate) fn leads_to_root(
+    geo: &Geometry,
+    table: u64,
+    read: &dyn Fn(BlockNo) -> Result<Vec<u8>, CheckError>,
+) -> Result<bool, CheckError> {
+    let (n, at) = geo.ino_place(ROOT_INO);
+    let bytes = read(BlockNo(table + u64::from(n)))?;
+    let raw = &bytes[at..at + geo.inode_bytes];
+    let i = InodeRef(raw);
+    if !i.is_dir() || i.links() < 2 || i.dtime() != 0 {
+        return Ok(false);
+    }
+    let sealed = || geo.sums.check_inode(ROOT_INO, raw).is_ok();
+    if i.is_inline() {
+        return Ok(sealed());
+    }
+    let map = i.map_bytes();
+    let first = match (i.has_extents(), extents::head(&map, None)) {
+        (true, Ok(h)) if h.depth == 0 && h.entries > 0 => extents::mapped(&map, 0).start,
+        // Deeper trees are of roots that are large.
+        (true, Ok(_)) => return Ok(sealed()),
+        (true, Err(_)) => return Ok(false),
+        (false, _) => BlockNo(u64::from(i.pointer(0))),
+    };
+    Ok(geo.has_block(first) && begins_as_directory(&read(first)?, ROOT_INO))
 }
