@@ -72,14 +72,16 @@ impl Check<'_> {
             self.found(Kind::Journal, Place::Volume, text);
             self.sb.set_journal_inum(JOURNAL_INO.0);
         }
-        match self.journal_blocks()? {
+        match self.journal_blocks(recover)? {
             Some(blocks) => self.check_journal_super(&blocks, recover),
             None => self.restore_journal_inode(recover),
         }
     }
 
-    /// The journal's blocks, if its inode is a sound file without holes of 1024 blocks or more.
-    fn journal_blocks(&mut self) -> Result<Option<Vec<BlockNo>>, CheckError> {
+    /// The journal's blocks, if its inode is a sound file without holes of 1024 blocks or more. One
+    /// that is to be replayed (`strict`) is so only where who replays it can read it, who mends
+    /// nothing: else nobody would replay it, and the check would wait for that.
+    fn journal_blocks(&mut self, strict: bool) -> Result<Option<Vec<BlockNo>>, CheckError> {
         let raw = self.raw_inode(JOURNAL_INO)?;
         let inode = InodeRef(&raw);
         let bs = self.geo().block_bytes as u64;
@@ -87,12 +89,44 @@ impl Check<'_> {
         if !inode.is_file() || rest != 0 || count < u64::from(jsb::BLOCKS_MIN) {
             return Ok(None);
         }
-        let found = self.blocks_of(JOURNAL_INO, &raw)?;
+        let mut found = self.blocks_of(JOURNAL_INO, &raw)?;
+        // What lies behind its end is no part of it.
+        found.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+        if inode.has_extents() && !self.mend_journal_tree(&raw, strict)? {
+            return Ok(None);
+        }
         let whole = found.iter().zip(0..).all(|((at, _), n)| *at == FileBlock(n));
         if !whole || (found.len() as u64) < count {
             return Ok(None);
         }
-        Ok(Some(found.into_iter().map(|(_, b)| b).collect()))
+        let blocks: Vec<BlockNo> = found.into_iter().map(|(_, b)| b).collect();
+        let mut sorted = blocks.clone();
+        sorted.sort_unstable();
+        sorted.dedup();
+        Ok((sorted.len() == blocks.len()).then_some(blocks))
+    }
+
+    /// Can the journal's extent tree be read by who replays it? What no kernel takes for a
+    /// journal's, unwritten extents, is mended where nothing is to be replayed; the rest of what is
+    /// wrong is mended with those of other files.
+    fn mend_journal_tree(&mut self, raw: &[u8], strict: bool) -> Result<bool, CheckError> {
+        let mut tree = crate::extents::read(&self.view, &self.frame, raw, JOURNAL_INO)?;
+        let unwritten = tree.extents.iter().any(|m| m.unwritten);
+        if strict {
+            return Ok(tree.is_sound() && !unwritten);
+        }
+        if !unwritten {
+            return Ok(true);
+        }
+        tree.extents.iter_mut().for_each(|m| m.unwritten = false);
+        let mut raw = raw.to_vec();
+        if !crate::tree::put_root(&mut raw, &crate::tree::joined(&tree.extents)) {
+            return Ok(false);
+        }
+        let text = "the journal has unwritten extents; taken as written";
+        self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
+        self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
+        Ok(true)
     }
 
     fn check_journal_super(&mut self, blocks: &[BlockNo], recover: bool) -> Result<(), CheckError> {
@@ -171,7 +205,7 @@ impl Check<'_> {
         let blocks = match copy {
             Some(raw) => {
                 self.edit_inode(JOURNAL_INO, |b| b.copy_from_slice(&raw))?;
-                self.journal_blocks()?
+                self.journal_blocks(recover)?
             }
             None => None,
         };

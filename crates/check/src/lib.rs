@@ -94,7 +94,12 @@ impl fmt::Display for CheckError {
             CheckError::Io(e) => write!(f, "{e}"),
             CheckError::Format(e) => write!(f, "{e}"),
             CheckError::NeedsRecovery => {
-                write!(f, "the journal holds something: replay it first, with `cairn recover`")
+                write!(
+                    f,
+                    "the journal holds something: replay it first, with `cairn recover`, or with \
+                     `cairn fsck --repair`, which restores a damaged journal's inode for that; \
+                     `--discard-log` gives up what it holds"
+                )
             }
             CheckError::CutShort { have, need } => {
                 write!(

@@ -27,8 +27,9 @@ const RUN_BYTES: usize = 1 << 20;
 const DIR_BYTES_MOST: u64 = 1 << 31;
 /// A directory is no longer where LARGE_DIR allows more.
 const LARGE_DIR_BYTES_MOST: u64 = 1 << 32;
-/// Blocks of a file that are listed: no journal or symbolic link needs more.
-const LIST_MOST: usize = 1 << 22;
+/// Blocks of a file that are listed: no journal, of which mke2fs makes none that is longer, and no
+/// symbolic link needs more.
+const LIST_MOST: usize = 10_240_000;
 
 /// What is wrong, without its place.
 pub(crate) fn what_of(e: &FormatError) -> String {

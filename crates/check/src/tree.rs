@@ -228,7 +228,7 @@ fn new_node(bytes: usize, entries: usize, depth: u16) -> Vec<u8> {
 }
 
 /// Puts these extents into the inode, if they fit.
-fn put_root(raw: &mut [u8], all: &[Mapped]) -> bool {
+pub(crate) fn put_root(raw: &mut [u8], all: &[Mapped]) -> bool {
     if all.len() > ROOT_ENTRIES {
         return false;
     }
@@ -240,7 +240,7 @@ fn put_root(raw: &mut [u8], all: &[Mapped]) -> bool {
 }
 
 /// The same with neighbours joined.
-fn joined(all: &[Mapped]) -> Vec<Mapped> {
+pub(crate) fn joined(all: &[Mapped]) -> Vec<Mapped> {
     let mut out: Vec<Mapped> = Vec::with_capacity(all.len());
     for m in all {
         match out.last_mut() {

@@ -104,7 +104,7 @@ fn judge(s: &Scratch, broken: &Vec<u8>, of: Of) -> Option<String> {
     // What is left is said: e2fsck's business. That is seldom.
     let found: Vec<String> = report.findings.iter().take(8).map(ToString::to_string).collect();
     if let Some(left) = report.left.first() {
-        let place_taken = of == Of::Desc && left.to_string().contains("e2fsck may move them");
+        let place_taken = of == Of::Desc && left.to_string().contains("e2fsck may move it");
         return (!place_taken).then(|| format!("found {found:#?}\n  left {left}\n  {}", before.1));
     }
     let mut after = broken.clone();

@@ -14,6 +14,8 @@ use mechanisms::JournalReader;
 
 /// No journal has more blocks; mke2fs makes none that has.
 const BLOCKS_MAX: u64 = 10_240_000;
+/// How many copies of a descriptor are asked.
+const COPIES_ASKED: usize = 3;
 
 /// A journal that was found.
 #[derive(Clone, Debug)]
@@ -149,7 +151,12 @@ pub(crate) fn inode_place(
     }
     let group = geo.group_of_ino(ino);
     let desc = group_desc(device, geo, group)?;
-    geo.check_desc(group, &desc).map_err(bad)?;
+    // Only the table is asked for: what else is wrong of a descriptor a check mends afterwards.
+    let (places, table) = (geo.places_of(group), desc.inode_table);
+    let len = u64::from(geo.inode_table_blocks());
+    if !places.contains(&table) || places.end - table < len {
+        return Err(bad(format!("group {group}'s inode table is said to begin at block {table}")));
+    }
     let (block, offset) = geo.ino_place(ino);
     Ok((BlockNo(desc.inode_table + u64::from(block)), offset))
 }
@@ -191,6 +198,7 @@ pub(crate) fn of_inode(
     Ok(Journal { extents, outside: false, superblock_at: 0, raw, superblock })
 }
 
+/// A group's descriptor, or a copy of it where it cannot be right, as a check has it.
 fn group_desc(
     device: &dyn ReadBlocks,
     geo: &Geometry,
@@ -198,7 +206,19 @@ fn group_desc(
 ) -> Result<GroupDesc, VolumeError> {
     let mut raw = vec![0; geo.desc_bytes];
     device.read_at(geo.desc_at(g), &mut raw)?;
-    Ok(GroupDesc::decode(&raw))
+    let own = GroupDesc::decode(&raw);
+    if geo.check_desc(g, &own).is_ok() {
+        return Ok(own);
+    }
+    let (n, offset) = (geo.desc_block_of(g), geo.desc_place(g).1 as u64);
+    for block in geo.desc_copies(n).into_iter().take(COPIES_ASKED) {
+        device.read_at(block.0 * geo.block_bytes as u64 + offset, &mut raw)?;
+        let copy = GroupDesc::decode(&raw);
+        if geo.sums.check_desc(g, &raw).is_ok() && geo.check_desc(g, &copy).is_ok() {
+            return Ok(copy);
+        }
+    }
+    Ok(own)
 }
 
 /// Is every block of the journal one of its own?

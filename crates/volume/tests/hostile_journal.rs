@@ -11,9 +11,18 @@ const BLOCK: usize = 1024;
 const BYTES: usize = 20 << 20;
 
 fn made() -> Vec<u8> {
-    let path = std::env::temp_dir().join(format!("cairn-hostile-{}", std::process::id()));
+    of_journal("size=1")
+}
+
+/// The same with a journal of 2048 blocks.
+fn longer() -> Vec<u8> {
+    of_journal("size=2")
+}
+
+fn of_journal(size: &str) -> Vec<u8> {
+    let path = std::env::temp_dir().join(format!("cairn-hostile-{size}-{}", std::process::id()));
     std::fs::File::create(&path).unwrap().set_len(BYTES as u64).unwrap();
-    let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", "size=1"];
+    let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", size];
     let mke2fs = Command::new("/usr/sbin/mke2fs").args(args).arg(&path).status().unwrap();
     let image = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
@@ -45,4 +54,58 @@ fn a_journal_of_nodes_without_extents_is_damage() {
     }
     let fault = volume::probe(&image).unwrap().journal_fault.unwrap();
     assert!(fault.contains("a node of extents"), "{fault}");
+}
+
+/// What debugfs does to an image.
+fn edited(image: &[u8], requests: &str) -> Vec<u8> {
+    let path = std::env::temp_dir().join(format!("cairn-agree-{}", std::process::id()));
+    let (script, block) = (path.with_extension("txt"), path.with_extension("block"));
+    std::fs::write(&path, image).unwrap();
+    std::fs::write(&block, [0x77; BLOCK]).unwrap();
+    std::fs::write(&script, requests.replace("BLOCK", &block.to_string_lossy())).unwrap();
+    let mut debugfs = Command::new("/usr/sbin/debugfs");
+    let out = debugfs.arg("-w").arg("-f").arg(&script).arg(&path).output().unwrap();
+    assert!(out.status.success());
+    let image = std::fs::read(&path).unwrap();
+    [path, script, block].iter().for_each(|p| std::fs::remove_file(p).unwrap());
+    image
+}
+
+/// A journal that is to be replayed: a check that waits for that finds that it can be, once its
+/// inode was restored if need be. Where it cannot be, the check makes it anew.
+#[test]
+fn a_check_waits_for_no_journal_that_cannot_be_replayed() {
+    let replays = "jo\njw -b 5000 BLOCK\njc\n";
+    let image = edited(&longer(), replays);
+    let bitmap = "set_bg 0 block_bitmap 9000000\n";
+    let no_copy = |mut image: Vec<u8>| {
+        image[1024 + 0x10c..1024 + 0x10c + 68].fill(0);
+        image
+    };
+    let unwritten = "sif <8> block[4] 0x00008800\n"; // 2048 blocks, unwritten
+    let broken = [
+        ("as it was", image.clone(), true),
+        ("bitmap", edited(&image, bitmap), true),
+        ("table", edited(&image, "set_bg 0 inode_table 0\n"), true),
+        ("end", edited(&image, "sif <8> size 1048576\n"), true),
+        ("unwritten", edited(&image, unwritten), true),
+        ("end, no copy", no_copy(edited(&image, "sif <8> size 1048576\n")), false),
+        ("unwritten, no copy", no_copy(edited(&image, unwritten)), false),
+    ];
+    let options = check::Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
+    for (what, mut image, replayed) in broken {
+        volume::restore_journal(&mut image, 1_900_000_000).unwrap();
+        let fault = volume::probe(&image).unwrap().journal_fault;
+        assert_eq!(fault.is_none(), replayed, "{what}: {fault:?}");
+        match check::check(&image, &options, &mut ()) {
+            Err(check::CheckError::NeedsRecovery) => assert!(replayed, "{what}: it waits"),
+            Err(e) => panic!("{what}: {e}"),
+            Ok(report) => {
+                assert!(!replayed && report.left.is_empty(), "{what}: {:#?}", report.left);
+                report.plan.apply(&mut image, &mut ()).unwrap();
+                let after = volume::probe(&image).unwrap();
+                assert!(after.journal_fault.is_none() && !after.needs_recovery, "{what}");
+            }
+        }
+    }
 }
