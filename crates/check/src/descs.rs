@@ -128,8 +128,8 @@ impl Check<'_> {
             self.displace(g, &mut descs[g.0 as usize], part);
         }
         for g in groups_of(&overlapping(&geo, descs)) {
-            let text = "its inode table is in a place that has another use, and no copy says where it \
-                        belongs; e2fsck may move it";
+            let text = "its inode table is in a place that has another use, and no copy says where \
+                        it belongs; e2fsck may move it";
             self.found(Kind::DescDamaged, Place::Group(g), text);
         }
         Ok(())
