@@ -81,6 +81,13 @@ pub(crate) fn mended(
         0 => mapping(frame, root, entries),
         _ => entries,
     };
+    // Without entries there is nothing below: an empty file's.
+    if kept == 0 && said == 0 && marks == [true, true] {
+        let h = Head { entries: 0, max, depth: 0 };
+        let mut out = root.to_vec();
+        set_head(&mut out, h);
+        return Ok(Some((out, h)));
+    }
     // A tree whose nodes are all lost is not taken for a leaf.
     if kept == 0 || depth == 0 && says.is_some() && kept < entries {
         return Ok(None);

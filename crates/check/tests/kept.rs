@@ -199,6 +199,19 @@ fn a_wrong_header_of_a_root_costs_no_blocks() {
     }
 }
 
+/// A root without entries is that of an empty file, whatever depth it says.
+#[test]
+fn a_wrong_depth_of_an_empty_root_costs_no_name() {
+    let s = Scratch::new("empty-root");
+    let image = made4(&["-J", "size=1"], 1024, 20 * M);
+    let file = "/many/a-rather-long-name-to-fill-blocks-0072";
+    for word in [0x2_0004, 0x700_0004u32] {
+        let mut broken = edited(&s, &image, &format!("sif {file} block[1] {word:#x}\n"));
+        let report = repaired(&s, &mut broken, file);
+        assert!(report.findings.iter().all(|f| !f.loses_name), "{:#?}", report.findings);
+    }
+}
+
 /// A volume without copies of its descriptors: a bitmap that is nowhere gets a new place, and the
 /// inode table is found by the root directory.
 #[test]
