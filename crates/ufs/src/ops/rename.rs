@@ -93,12 +93,21 @@ impl<S: Store> Ufs<S> {
             return self.abandon(txn, m.locks, e).await;
         }
         ctx.wcc = [self.wcc(ctx, Some(before.0), &m.from), self.wcc(ctx, Some(before.1), &m.to)];
-        self.note_name(&m.what, &m.to);
-        if m.what.is_dir() {
-            self.table.names.note_moved(m.what.ino());
+        self.note_moved(&m.what, &m.to);
+        // The other one has moved as well: what lies below it is asked for under its new name.
+        if let Some(over) = m.over.as_ref().filter(|_| mode == RenameMode::Exchange) {
+            self.note_moved(over, &m.from);
         }
         self.finish(ctx, txn, m.locks).await?;
         Ok(Reply::Done)
+    }
+
+    /// The inode has its name in another place now.
+    fn note_moved(&self, inode: &Inode, dir: &Inode) {
+        self.note_name(inode, dir);
+        if inode.is_dir() {
+            self.table.names.note_moved(inode.ino());
+        }
     }
 
     async fn lock_move(
