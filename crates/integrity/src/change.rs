@@ -100,8 +100,11 @@ pub enum Change {
     GrowDir(Ino),
     /// A file's length is set, shorter or longer, by an operation that promises it (truncate).
     Shrink(Ino),
-    /// Times, owner, permissions, block count, attributes within the inode: no order needed.
+    /// Times, attributes within the inode: no order needed.
     Attr(Ino),
+    /// Owner, group and permissions are set, all of them told: none is seen without the others,
+    /// or a file of a stranger's could be set-user-ID for its new owner.
+    Owner(Ino),
     /// The count of blocks that an inode holds: a hint, which no order protects.
     Held(Ino),
     /// The count of users of an attribute block, in that block, falls: after the pointer of one.
@@ -207,6 +210,7 @@ impl Change {
             | Change::GrowDir(ino)
             | Change::Shrink(ino)
             | Change::Attr(ino)
+            | Change::Owner(ino)
             | Change::Held(ino)
             | Change::ShareDown(ino)
             | Change::DropIndex(ino)

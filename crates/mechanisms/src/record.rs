@@ -52,6 +52,7 @@ pub(crate) fn files_of(change: &Change) -> [Option<Ino>; 2] {
         }
         C::Shrink(i)
         | C::Attr(i)
+        | C::Owner(i)
         | C::Held(i)
         | C::DropIndex(i)
         | C::LinkUp(i)

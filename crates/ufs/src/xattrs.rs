@@ -9,7 +9,7 @@ use env::SECTOR_BYTES;
 use format::BlockNo;
 use format::ext::acl::{self, AclEntry, tag};
 use format::ext::inline;
-use format::ext::inode::{CLASSIC_BYTES, InodeRef};
+use format::ext::inode::{CLASSIC_BYTES, InodeMut, InodeRef};
 use format::ext::xattr::{self, Attribute};
 use integrity::Change;
 use std::ops::Range;
@@ -17,6 +17,8 @@ use vfs::FsError;
 
 /// The mode, without half of the owner's number, which lies beside it.
 const MODE_BYTES: Range<usize> = 0..2;
+/// The mode with the owner, the group, and the upper halves of both.
+const OWNER_BYTES: [Range<usize>; 3] = [0..4, 24..26, 0x78..0x7c];
 
 pub(crate) const ACL_ACCESS: u8 = 2;
 pub(crate) const ACL_DEFAULT: u8 = 3;
@@ -71,9 +73,9 @@ fn for_access(list: &[AclEntry]) -> Vec<vfs::access::AclEntry> {
 
 /// What changes in an inode beside the pointer to its attributes, where that goes from one block to
 /// another, is part of the same change.
-fn beside_pointer(h: &InodeHandle, from: BlockNo, to: BlockNo) -> Change {
+fn beside_pointer(h: &InodeHandle, from: BlockNo, to: BlockNo, alone: Change) -> Change {
     match from == to {
-        true => Change::Attr(h.ino),
+        true => alone,
         false => Change::XattrPointer { ino: h.ino, old: from, new: to },
     }
 }
@@ -189,9 +191,28 @@ impl<S: Store> Ufs<S> {
         mode: u16,
         (from, to): (BlockNo, BlockNo),
     ) {
-        h.edit_all(txn, MODE_BYTES, beside_pointer(h, from, to), |b| {
+        h.edit_all(txn, MODE_BYTES, beside_pointer(h, from, to, Change::Owner(h.ino)), |b| {
             b.copy_from_slice(&mode.to_le_bytes());
         });
+    }
+
+    /// Sets owner and group, where they are given, with the mode: none of them is seen without the
+    /// others. For the block of attributes see [`Ufs::put_mode`].
+    pub(crate) fn put_owner(
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+        (mode, uid, gid): (u16, Option<u32>, Option<u32>),
+        (from, to): (BlockNo, BlockNo),
+    ) {
+        let mut slot = h.with(<[u8]>::to_vec);
+        let mut new = InodeMut(&mut slot);
+        new.set_mode(mode);
+        uid.into_iter().for_each(|u| new.set_uid(u));
+        gid.into_iter().for_each(|g| new.set_gid(g));
+        let change = beside_pointer(h, from, to, Change::Owner(h.ino));
+        for at in OWNER_BYTES {
+            h.edit_all(txn, at.clone(), change, |b| b.copy_from_slice(&slot[at]));
+        }
     }
 
     /// Writes these into the inode, whose block of attributes was `from` and is `to`. An attribute
@@ -212,7 +233,7 @@ impl<S: Store> Ufs<S> {
             assert!(stored, "U10: room_needed was asked");
         };
         let at = h.with(|raw| CLASSIC_BYTES + InodeRef(raw).extra_isize().unwrap_or(0));
-        let change = beside_pointer(h, from, to);
+        let change = beside_pointer(h, from, to, Change::Attr(h.ino));
         if from == to {
             return h.edit(txn, change, |raw| put(&mut raw[at..]));
         }
@@ -295,13 +316,13 @@ impl<S: Store> Ufs<S> {
     }
 
     /// A chmod: the access list follows the mode, and neither is seen without the other. First the
-    /// list, for which there may be no room.
+    /// list, for which there may be no room. Returns where the attributes lay, and where they lie.
     pub(crate) async fn set_mode_and_list(
         &self,
         txn: &mut S::Txn,
         inode: &Inode,
         mode: u32,
-    ) -> Result<(), FsError> {
+    ) -> Result<(BlockNo, BlockNo), FsError> {
         let from = self.store.xattr_pointer(&inode.h);
         if let Some(mut list) = self.acl(&inode.h, ACL_ACCESS).await? {
             list_of_mode(&mut list, mode);
@@ -313,6 +334,6 @@ impl<S: Store> Ufs<S> {
         }
         let to = self.store.xattr_pointer(&inode.h);
         Self::put_mode(txn, &inode.h, mode as u16, (from, to));
-        Ok(())
+        Ok((from, to))
     }
 }

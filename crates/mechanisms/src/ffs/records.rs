@@ -85,7 +85,8 @@ impl Records {
     }
 
     /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any
-    /// more, and one without edits that are not durable is durable.
+    /// more, unless one of them lies over what waits, with which it would be taken back alone; and
+    /// one without edits that are not durable is durable.
     pub(super) fn end(&mut self, txn: u64, waits: bool) {
         let Some(t) = self.txns.get_mut(&txn) else {
             self.durable.push(txn);
@@ -94,16 +95,27 @@ impl Records {
         assert!(!t.ended, "I3: transaction {txn} ends twice");
         (t.ended, t.waits) = (true, waits);
         let phases = t.left.iter().filter(|&&n| n > 0).count();
-        let plain = !waits && t.rolls_back && phases == 1;
+        let blocks: Vec<BlockNo> = t.blocks.iter().map(|(_, b)| b.block()).collect();
+        let t = &*t;
+        let plain = !waits && t.rolls_back && phases == 1 && !self.lies_over_others(txn, &blocks);
         if phases > 0 && !plain {
             return;
         }
-        let blocks: Vec<BlockNo> = t.blocks.iter().map(|(_, b)| b.block()).collect();
         self.txns.remove(&txn);
         for b in blocks {
             self.retain(b, |r| r.txn != txn);
         }
         self.durable.push(txn);
+    }
+
+    /// Has the transaction written over what another one takes back?
+    fn lies_over_others(&self, txn: u64, blocks: &[BlockNo]) -> bool {
+        let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
+        blocks.iter().filter_map(|b| self.by_block.get(b)).any(|list| {
+            let mut own = list.iter().filter(|r| r.txn == txn);
+            let others = || list.iter().filter(|r| r.txn != txn && r.before.is_some());
+            own.any(|r| others().any(|o| meet(&r.range, &o.range)))
+        })
     }
 
     fn retain(&mut self, block: BlockNo, keep: impl Fn(&Record) -> bool) {

@@ -67,7 +67,7 @@ impl Policy {
 fn concern(change: &Change) -> [Option<(Ino, Part)>; 2] {
     let essential = |i: Ino| Some((i, Part::Essential));
     match *change {
-        Change::Attr(i) | Change::Held(i) | Change::ShareDown(i) => {
+        Change::Attr(i) | Change::Owner(i) | Change::Held(i) | Change::ShareDown(i) => {
             [Some((i, Part::Attributes)), None]
         }
         Change::InitBlock { ino, .. }

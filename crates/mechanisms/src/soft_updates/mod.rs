@@ -438,7 +438,7 @@ impl Integrity for SoftUpdates {
                     open.names.grown.push((dir, id));
                 }
             }
-        } else if matches!(edit.change, Change::Attr(_) | Change::Held(_)) {
+        } else if matches!(edit.change, Change::Attr(_) | Change::Owner(_) | Change::Held(_)) {
             txn.edits.push(Edit { before: None, ..edit });
         }
     }

@@ -64,6 +64,7 @@ pub(crate) const PLANTS: &[&str] = &[
     "inode-freed-early",
     "copied-early",
     "attributes-apart",
+    "owner-apart",
     "cancel-between-names",
     "cancel-over-others",
     "cancel-what-was-seen",
@@ -123,6 +124,8 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         // An inode that goes keeps its attributes as long as its names: they say who may read it.
         Change::XattrPointer { new, .. } if new.0 == 0 => Some(RELEASES),
         Change::InitInode(_) | Change::XattrPointer { .. } => Some(INODES),
+        // Permissions may be taken back with attributes that wait: then the owner is, too.
+        Change::Owner(_) => forgotten("owner-apart", INODES),
         Change::Grow(_) if plant.is("map-before-length") => Some(UNNAMES),
         Change::GrowDir(_) if place == Place::BehindMap => Some(NAMES),
         Change::Grow(_) | Change::GrowDir(_) => Some(INODES),
@@ -194,6 +197,7 @@ pub(super) fn concerns(change: &Change) -> Concerns {
         | Change::Grow(i)
         | Change::GrowDir(i)
         | Change::Shrink(i)
+        | Change::Owner(i)
         | Change::DropIndex(i)
         | Change::Reindex(i)
         | Change::MapPointer { ino: i, .. }

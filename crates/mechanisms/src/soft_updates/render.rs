@@ -155,7 +155,7 @@ impl Backward {
 }
 
 /// What an edit has written as a whole, whether it differs from what was there or not: a later edit
-/// of that stands on this one. An entry's head, a pointer, a length; the count of an inode that is
+/// of that stands on this one. An entry's head, a pointer, a length, an owner; the count of an inode that is
 /// freed, because an older operation may have taken it to zero with the last name; and the count
 /// that falls to zero itself: a directory's, before its children's share of it is gone in the image
 /// too, would be lower than the names that are left.
@@ -175,6 +175,7 @@ fn written_anew(edit: &Edit) -> Option<Undo> {
         | Change::MapPointer { .. }
         | Change::Unmap { .. }
         | Change::XattrPointer { .. }
+        | Change::Owner(_)
         | Change::Grow(_)
         | Change::GrowDir(_)
         | Change::Shrink(_) => Some(Undo::of_all(start, before)),

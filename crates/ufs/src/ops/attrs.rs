@@ -6,8 +6,8 @@ use crate::Ufs;
 use crate::inode::Inode;
 use crate::store::{Fill, Store, Transaction};
 use env::sync::LockGuard;
-use format::FileBlock;
 use format::ext::inode::{InodeMut, RawTime, Which};
+use format::{BlockNo, FileBlock};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::{WRITE, owners};
@@ -92,8 +92,9 @@ impl<S: Store> Ufs<S> {
         set: &SetAttr,
     ) -> Result<(), FsError> {
         let mode = owners::mode_after(attr, set, &ctx.cred);
+        let mut pointer = (BlockNo(0), BlockNo(0));
         if set.mode.is_some() {
-            self.set_mode_and_list(txn, inode, mode).await?;
+            pointer = self.set_mode_and_list(txn, inode, mode).await?;
         }
         if let Some(size) = set.size {
             self.resize(txn, inode, size).await?;
@@ -105,15 +106,11 @@ impl<S: Store> Ufs<S> {
                 SetTime::To(t) => (t.sec, t.nsec),
             }
         };
+        if mode != attr.mode || set.mode.is_some() || set.uid.is_some() || set.gid.is_some() {
+            Self::put_owner(txn, &inode.h, (mode as u16, set.uid, set.gid), pointer);
+        }
         inode.h.edit(txn, Change::Attr(inode.ino()), |raw| {
             let mut i = InodeMut(raw);
-            i.set_mode(mode as u16);
-            if let Some(u) = set.uid {
-                i.set_uid(u);
-            }
-            if let Some(g) = set.gid {
-                i.set_gid(g);
-            }
             if set.size.is_some() {
                 i.set_time(Which::Modify, now);
             }
