@@ -16,10 +16,15 @@ pub enum Act {
     Rename(String, String),
     /// A rename that leaves a whiteout in the old place.
     Whiteout(String, String),
+    /// Two names change their inodes.
+    Exchange(String, String),
     /// A file that is made without a name, gets so many bytes of one value, and then this name.
     Emerge(String, usize, u8),
     /// A file that somebody has open loses its last name, is cut to so many bytes, and closed.
     Vanish(String, u64),
+    /// One that somebody has open loses its last name, gets so many bytes of one value behind its
+    /// end and an attribute, is made durable, and closed.
+    Linger(String, usize, u8),
     Truncate(String, u64),
     /// Bytes of one value at an offset.
     Write(String, u64, usize, u8),
@@ -35,6 +40,10 @@ pub enum Act {
     Insert(String, u64, u64),
     /// An attribute of so many bytes of one value.
     Attribute(String, usize, u8),
+    /// That attribute goes.
+    Strip(String),
+    /// Owner, group and permissions that stand for this number.
+    Own(String, u8),
     Fsync(String),
     Fdatasync(String),
     Sync,
@@ -63,11 +72,14 @@ impl Act {
             | Act::Unlink(p)
             | Act::Emerge(p, ..)
             | Act::Vanish(p, _)
+            | Act::Linger(p, ..)
             | Act::Rmdir(p) => {
                 vec![split(p).0]
             }
             Act::Link(a, b) => vec![a, split(b).0],
-            Act::Rename(a, b) | Act::Whiteout(a, b) => vec![split(a).0, split(b).0],
+            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+                vec![split(a).0, split(b).0]
+            }
             _ => self.paths(),
         }
     }
@@ -75,7 +87,7 @@ impl Act {
     /// The names it may take away, which a kernel looks up first.
     pub(crate) fn takes(&self) -> Vec<&str> {
         match self {
-            Act::Unlink(p) | Act::Rmdir(p) | Act::Vanish(p, _) => vec![p],
+            Act::Unlink(p) | Act::Rmdir(p) | Act::Vanish(p, _) | Act::Linger(p, ..) => vec![p],
             Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
             _ => vec![],
         }
@@ -99,7 +111,7 @@ impl Act {
     /// The file whose contents change.
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {
-            Act::Truncate(p, _) | Act::Vanish(p, _) => Some(p),
+            Act::Truncate(p, _) | Act::Vanish(p, _) | Act::Linger(p, ..) => Some(p),
             Act::Punch(p, ..) | Act::Allocate(p, ..) => Some(p),
             Act::Collapse(p, ..) | Act::Insert(p, ..) => Some(p),
             _ => self.written().map(|w| w.0),
@@ -131,11 +143,16 @@ impl Act {
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
             | Act::Vanish(p, _)
+            | Act::Linger(p, ..)
             | Act::Attribute(p, ..)
+            | Act::Strip(p)
+            | Act::Own(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => vec![p],
-            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => vec![a, b],
+            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+                vec![a, b]
+            }
             Act::Sync | Act::Trim | Act::Pause(_) => vec![],
         }
     }
@@ -157,11 +174,16 @@ impl Act {
             | Act::Insert(p, ..)
             | Act::Emerge(p, ..)
             | Act::Vanish(p, _)
+            | Act::Linger(p, ..)
             | Act::Attribute(p, ..)
+            | Act::Strip(p)
+            | Act::Own(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
             | Act::Read(p) => *p = to(p),
-            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) => (*a, *b) = (to(a), to(b)),
+            Act::Link(a, b) | Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
+                (*a, *b) = (to(a), to(b))
+            }
             Act::Sync | Act::Trim | Act::Pause(_) => (),
         }
         self
@@ -183,17 +205,18 @@ impl Act {
             Act::Symlink(p, to) => make(inos[0], p, MakeKind::Symlink(to.clone().into_bytes())),
             Act::Link(_, b) => Request::Link { ino: inos[0], dir: inos[1], name: split(b).1 },
             // Of the second one step; `perform` has the others.
-            Act::Unlink(p) | Act::Vanish(p, _) => {
+            Act::Unlink(p) | Act::Vanish(p, _) | Act::Linger(p, ..) => {
                 Request::Unlink { dir: inos[0], name: split(p).1 }
             }
             Act::Rmdir(p) => Request::Rmdir { dir: inos[0], name: split(p).1 },
-            Act::Rename(a, b) | Act::Whiteout(a, b) => Request::Rename {
+            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => Request::Rename {
                 dir: inos[0],
                 name: split(a).1,
                 to_dir: inos[1],
                 to_name: split(b).1,
                 mode: match self {
                     Act::Whiteout(..) => RenameMode::Whiteout { replace: true },
+                    Act::Exchange(..) => RenameMode::Exchange,
                     _ => RenameMode::Replace,
                 },
             },
@@ -230,6 +253,8 @@ impl Act {
                 space(inos[0], SpaceOp::Allocate { keep_size: *keep_size }, *at, *len)
             }
             Act::Attribute(_, len, value) => set_attribute(inos[0], vec![*value; *len]),
+            Act::Strip(_) => Request::RemoveXattr { ino: inos[0], name: ATTRIBUTE.to_vec() },
+            Act::Own(_, n) => Request::SetAttr { ino: inos[0], set: owned(*n) },
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
             Act::Read(_) => Request::Read { ino: inos[0], offset: 0, len: 1 << 20 },
@@ -247,6 +272,26 @@ fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
 fn shift(ino: u32, way: Shift, offset: u64, len: u64) -> Request {
     Request::Shift { ino, way, offset, len }
 }
+
+/// What stands for a number: the permissions, the owner and the group.
+fn owned(n: u8) -> SetAttr {
+    let n = u32::from(n);
+    let (mode, uid, gid) = (Some(0o700 | n & 0o77), Some(UID + n), Some(GID + n));
+    SetAttr { mode, uid, gid, ..SetAttr::default() }
+}
+
+/// The number that these stand for; Some(0): they are not all of one. None: nobody has set any.
+pub(crate) fn owner_of(mode: u32, uid: u32, gid: u32) -> Option<u8> {
+    if uid == 0 && gid == 0 {
+        return None;
+    }
+    let n = uid.checked_sub(UID).and_then(|n| u8::try_from(n).ok()).unwrap_or(0);
+    let whole = gid == GID + u32::from(n) && mode & 0o777 == 0o700 | u32::from(n) & 0o77;
+    Some(if whole { n } else { 0 })
+}
+
+const UID: u32 = 1000;
+const GID: u32 = 2000;
 
 /// The attribute that acts set.
 pub(crate) const ATTRIBUTE: &[u8] = b"user.attribute";
@@ -283,6 +328,23 @@ pub(crate) fn emerging(act: &Act, dir: u32, ino: u32) -> Vec<Request> {
     let link = Request::Link { ino, dir, name: split(path).1 };
     vec![write, link]
 }
+
+/// What follows when a file that is open has lost its last name: it grows, gets an attribute, and
+/// is made durable. Nobody will see it again.
+pub(crate) fn lingering(act: &Act, ino: u32) -> Vec<Request> {
+    let Act::Linger(path, len, value) = act else { return Vec::new() };
+    let of = |act: Act| act.request(&[ino]);
+    vec![
+        of(Act::Write(path.clone(), LINGERS_AT, *len, *value)),
+        of(Act::Attribute(path.clone(), LINGERS_WITH, *value)),
+        of(Act::Fsync(path.clone())),
+    ]
+}
+
+/// Where what has no name any more is written: behind most ends.
+pub(crate) const LINGERS_AT: u64 = 9000;
+/// Bytes of the attribute that it gets.
+pub(crate) const LINGERS_WITH: usize = 300;
 
 /// The inode in a reply.
 pub(crate) fn ino_of(reply: &Reply) -> Option<u32> {

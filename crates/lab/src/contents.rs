@@ -98,6 +98,10 @@ impl Contents {
             self.pages.remove(&n);
         }
     }
+    /// The byte there; zero behind its end.
+    pub(crate) fn byte(&self, at: u64) -> u8 {
+        self.pages.get(&(at / PAGE)).map_or(0, |page| page[(at % PAGE) as usize])
+    }
     /// Is the range all zeros?
     pub fn is_zero(&self, range: Range<u64>) -> bool {
         let zero = |(n, within): (u64, Range<usize>)| {

@@ -7,7 +7,7 @@ use crate::judge::{Expected, Verdict, judge};
 use crate::lifecycle;
 use crate::record::{Progress, Recorded, record};
 use crate::scenario::{
-    EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, seeds,
+    BROKEN, EXTENTS, FAILING, GROUPS, INLINE, OF_STORES, SHIFTS, SPLITS, VALUES, WIDE, seeds,
 };
 use crate::subject::{Setting, VolumeKind};
 use integrity::Plant;
@@ -300,6 +300,7 @@ fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
             && (o.setting.has_inline_data() || *n != INLINE)
             && (o.setting.has_values() || *n != VALUES)
             && (o.setting.intents || *n != FAILING)
+            && (!o.setting.is_prefix() || *n != BROKEN)
             && (o.setting.block_scale() > 1 || *n != WIDE)
     };
     let all: Vec<&str> = names.filter(has).collect();

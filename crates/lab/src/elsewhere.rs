@@ -6,7 +6,7 @@
 use crate::acts::Act;
 use crate::crash::Known;
 use crate::judge::{Expected, Verdict, judge};
-use crate::record::{Progress, Recorded, interleaved, nothing, set_up};
+use crate::record::{Progress, Recorded, did_nothing, interleaved, set_up};
 use crate::scenario::{Script, script_on};
 use crate::subject::Setting;
 use env::Rng;
@@ -77,7 +77,8 @@ impl Prepared {
         goes_on: &mut dyn FnMut() -> bool,
     ) -> Judgement {
         let acts = self.acts.into_iter().zip(refused);
-        let acts = acts.map(|(act, refused)| if *refused { nothing() } else { act }).collect();
+        let acts =
+            acts.map(|(act, is_refused)| if *is_refused { did_nothing() } else { act }).collect();
         let (base, setups) = (self.base, self.setups);
         // All callers come by the mount there, and how soon a log goes out by itself is up to the
         // machine: no pause promises anything.

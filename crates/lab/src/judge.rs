@@ -277,9 +277,10 @@ pub(crate) fn synced(
             | Act::Collapse(p, ..)
             | Act::Insert(p, ..)
             | Act::Vanish(p, _)
+            | Act::Linger(p, ..)
             | Act::Unlink(p) => m.find(p).into_iter().collect(),
             Act::Link(a, _) => m.find(a).into_iter().collect(),
-            Act::Rename(a, b) | Act::Whiteout(a, b) => {
+            Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
                 let moved = m.find(a).into_iter().chain(m.find(b));
                 moved.flat_map(|id| below(&m, id)).collect()
             }

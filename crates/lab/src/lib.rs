@@ -24,6 +24,7 @@ mod intents;
 #[cfg(test)]
 mod journals;
 mod judge;
+mod kept;
 mod kernel;
 #[cfg(test)]
 mod kernel_dirs;

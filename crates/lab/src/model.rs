@@ -26,13 +26,16 @@ pub struct Model {
     nodes: BTreeMap<usize, Arc<Node>>,
     /// The attribute of those that have one: how many bytes of which value.
     attributes: BTreeMap<usize, (usize, u8)>,
+    /// The number that owner, group and permissions stand for, of those that got one.
+    owners: BTreeMap<usize, u8>,
     next: usize,
 }
 
 impl Default for Model {
     fn default() -> Model {
         let root = Arc::new(Node::Dir(BTreeMap::new()));
-        Model { nodes: BTreeMap::from([(0, root)]), attributes: BTreeMap::new(), next: 1 }
+        let (attributes, owners) = (BTreeMap::new(), BTreeMap::new());
+        Model { nodes: BTreeMap::from([(0, root)]), attributes, owners, next: 1 }
     }
 }
 
@@ -58,6 +61,10 @@ impl Model {
     /// The object's attribute: how many bytes of which value.
     pub fn attribute(&self, id: usize) -> Option<(usize, u8)> {
         self.attributes.get(&id).copied()
+    }
+    /// The number that its owner, group and permissions stand for, if it got one.
+    pub fn owner(&self, id: usize) -> Option<u8> {
+        self.owners.get(&id).copied()
     }
     /// The object.
     pub fn node(&self, id: usize) -> &Node {
@@ -117,7 +124,7 @@ impl Model {
             Act::Symlink(p, to) => self.add(p, Node::Symlink(to.clone().into_bytes())),
             Act::Link(a, b) => self.link(a, b),
             Act::Unlink(p) => self.unlink(p),
-            Act::Vanish(p, _) => {
+            Act::Vanish(p, _) | Act::Linger(p, ..) => {
                 self.file(p)?;
                 self.unlink(p)
             }
@@ -170,6 +177,16 @@ impl Model {
                 self.attributes.insert(id, (*len, *value));
                 Ok(())
             }
+            Act::Strip(p) => {
+                let id = self.find(p)?;
+                self.attributes.remove(&id).map(drop).ok_or(FsError::NoData)
+            }
+            Act::Own(p, n) => {
+                let id = self.find(p)?;
+                self.owners.insert(id, *n);
+                Ok(())
+            }
+            Act::Exchange(a, b) => self.exchange(a, b),
             Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync | Act::Trim | Act::Pause(_) => Ok(()),
@@ -248,6 +265,24 @@ impl Model {
         self.dir(db)?.insert(nb, what);
         if let Some(over) = over {
             self.drop_if_unnamed(over);
+        }
+        Ok(())
+    }
+
+    fn exchange(&mut self, a: &str, b: &str) -> Result<()> {
+        let ((da, na), (db, nb)) = (split(a), split(b));
+        let (of_a, of_b) = (self.find(a)?, self.find(b)?);
+        let (in_a, in_b) = (self.find(da)?, self.find(db)?);
+        let loops = self.is_dir(of_a) && self.is_above(of_a, in_b)
+            || self.is_dir(of_b) && self.is_above(of_b, in_a);
+        if loops {
+            return Err(FsError::Invalid);
+        }
+        self.dir(da)?.insert(na, of_b);
+        // What was there may have moved with the first.
+        match self.nodes.get_mut(&in_b).map(Arc::make_mut) {
+            Some(Node::Dir(names)) => drop(names.insert(nb, of_a)),
+            _ => return Err(FsError::NotDir),
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 //! meanwhile is freed only when the hold is given back. How long is chosen by a seed, so that one
 //! run is like the other.
 
-use crate::acts::{Act, emerging, ino_of, split};
+use crate::acts::{Act, emerging, ino_of, lingering, split};
 use env::Rng;
 use std::rc::Rc;
 use vfs::{Call, FsError, Request, SetAttr, Volume};
@@ -62,13 +62,17 @@ pub(crate) async fn perform(
         inos.push(walk_holding(volume, path, holds).await?);
     }
     let call = |request| Call { durable, ..Call::local(request) };
-    if let Act::Vanish(path, size) = act {
+    if let Act::Vanish(path, _) | Act::Linger(path, ..) = act {
         let open = Request::Lookup { dir: inos[0], name: split(path).1 };
         let reply = volume.clone().call(Call { hold: true, ..call(open) }).await.result?;
         let ino = ino_of(&reply).ok_or(FsError::Io)?;
-        let set = SetAttr { size: Some(*size), ..SetAttr::default() };
-        let steps = [act.request(&inos), Request::SetAttr { ino, set }];
-        return in_turn(volume, steps.to_vec(), ino, durable).await;
+        let mut steps = vec![act.request(&inos)];
+        if let Act::Vanish(_, size) = act {
+            let set = SetAttr { size: Some(*size), ..SetAttr::default() };
+            steps.push(Request::SetAttr { ino, set });
+        }
+        steps.extend(lingering(act, ino));
+        return in_turn(volume, steps, ino, durable).await;
     }
     let emerges = matches!(act, Act::Emerge(..));
     let hold = emerges || holds.is_some() && act.makes();

@@ -9,6 +9,7 @@ use crate::judge::{Expected, Verdict, e2fsck};
 use crate::later::{Later, Shift, before, differ_by};
 use crate::model::{Model, Node};
 use crate::setting::{JUDGED_SECS, exported};
+use crate::soft::HAVE_ATTRIBUTES;
 use crate::subject::{Seen, Setting, SimDevice, Subject};
 use check::{Options, check};
 use integrity::Plant;
@@ -200,7 +201,7 @@ pub(crate) fn attributes(
     s: &mut Subject,
     tree: &mut BTreeMap<String, Seen>,
 ) -> Result<(), FsError> {
-    for seen in tree.values_mut().filter(|f| f.kind == Kind::File) {
+    for seen in tree.values_mut().filter(|f| HAVE_ATTRIBUTES.contains(&f.kind)) {
         let request = Request::GetXattr { ino: seen.ino, name: ATTRIBUTE.to_vec() };
         match s.ask(u64::MAX / 4, request) {
             Err(FsError::NoData) => (),
@@ -315,6 +316,9 @@ impl<'a> Lane<'a> {
             };
             if !right {
                 return Err(format!("{path} is another (of {} bytes)", seen.size));
+            }
+            if seen.owner != model.owner(*id) {
+                return Err(format!("{path} is owned by another, or has other permissions"));
             }
         }
         Ok(())
@@ -472,7 +476,7 @@ fn overwrites(act: &Act, model: &Model) -> bool {
 /// object to the other; a hole behind the end.
 fn is_idle(act: &Act, model: &Model) -> bool {
     match act {
-        Act::Rename(a, b) | Act::Whiteout(a, b) => {
+        Act::Rename(a, b) | Act::Whiteout(a, b) | Act::Exchange(a, b) => {
             model.find(a).is_ok() && model.find(a) == model.find(b)
         }
         Act::Punch(p, at, _) => match model.find(p).map(|id| model.node(id)) {
@@ -491,7 +495,7 @@ fn makes_durable(act: &Act, Caller { redo, remote, rests }: Caller) -> bool {
         Act::Pause(secs) => *secs > 0 && redo && rests,
         Act::Create(_) | Act::Mkdir(_) | Act::Symlink(..) | Act::Link(..) => remote,
         Act::Unlink(_) | Act::Rmdir(_) | Act::Rename(..) | Act::Truncate(..) => remote,
-        Act::Vanish(..) => remote,
+        Act::Vanish(..) | Act::Linger(..) | Act::Exchange(..) => remote,
         _ => false,
     }
 }

@@ -4,10 +4,11 @@
 
 use crate::acts::Act;
 use crate::kernel::{make_kernel_like, share_attributes};
-use crate::scenario::{JournalFault, Script, script_on};
+use crate::scenario::{Breaks, JournalFault, Script, script_on};
 use crate::subject::{Setting, SimDevice, Subject, VolumeKind, new_disks};
+use env::DiskId;
 use integrity::Plant;
-use sim::{Event, Fault, Image, Trace};
+use sim::{Event, Fault, Image, Trace, World};
 use std::collections::BTreeSet;
 use vfs::{FsError, Reply, Request};
 
@@ -55,7 +56,7 @@ pub(crate) fn record(
     let acts = interleaved(scripts.into_iter().map(|s| s.acts).collect());
     let mut v = Subject::open_to_record(base.clone(), setting, (plant, seed))?;
     if let Some(fault) = fault {
-        v.world.set_fault(of_journal(&base[0], fault)?);
+        v.world.set_fault(fault_of(&v.world, &base[0], fault)?);
     }
     let limit = secs_max(&acts);
     let results = v.act_in_lanes(&acts, callers * setups.len(), (remote, holding), limit);
@@ -63,10 +64,10 @@ pub(crate) fn record(
         v.leave();
         return Err(why);
     }
-    let failed: BTreeSet<usize> = (0..acts.len()).filter(|n| has_failed(&results[*n])).collect();
+    let failed = failed_first(&results, callers * setups.len());
     let acts = (0..).zip(acts).zip(&results);
     let is_one = |n: usize, r: &Answer| *r == Some(Ok(())) || failed.contains(&n);
-    let acts = acts.map(|((n, a), r)| if is_one(n, r) { a } else { nothing() }).collect();
+    let acts = acts.map(|((n, a), r)| if is_one(n, r) { a } else { did_nothing() }).collect();
     v.pass(6_000_000_000);
     if v.world.has_failed()
         && let Err(why) = after_failure(&mut v, &results)
@@ -83,6 +84,23 @@ type Answer = Option<Result<(), FsError>>;
 
 fn has_failed(answer: &Answer) -> bool {
     matches!(answer, Some(Err(FsError::Io | FsError::ReadOnly)))
+}
+
+/// The first act of each caller that a failing disk has refused; the later ones did nothing.
+fn failed_first(results: &[Answer], lanes: usize) -> BTreeSet<usize> {
+    let first = |lane| (lane..results.len()).step_by(lanes).find(|n| has_failed(&results[*n]));
+    (0..lanes).filter_map(first).collect()
+}
+
+/// The fault, counted from now on.
+fn fault_of(world: &World, disk: &Image, fault: Breaks) -> Result<Fault, String> {
+    let (writes, flushes) = (world.trace.writes.len() as u64, world.trace.flushes.len() as u64);
+    Ok(match fault {
+        Breaks::Journal(fault) => return of_journal(disk, fault),
+        Breaks::Write(n) => Fault::Write(writes + n),
+        Breaks::Flush(n) => Fault::Flush(flushes + n),
+        Breaks::Disk(n) => Fault::Gone(DiskId(0), writes + flushes + n),
+    })
 }
 
 /// The fault as the disk has it.
@@ -145,8 +163,13 @@ fn troubles(acts: &[Act], results: &[Answer], may_fail: bool) -> Result<(), Stri
 }
 
 /// An act of which nothing is promised.
-pub(crate) fn nothing() -> Act {
+fn nothing() -> Act {
     Act::Fsync("/".into())
+}
+
+/// What stands for an act that was refused: it has done nothing, and nothing is durable by it.
+pub(crate) fn did_nothing() -> Act {
+    Act::Pause(0)
 }
 
 /// The volumes' acts in turn; those with fewer do nothing at the end.

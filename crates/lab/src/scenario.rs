@@ -25,6 +25,7 @@ mod lengths;
 mod moved;
 mod moves;
 mod neighbours;
+mod owners;
 mod postmark;
 mod scaled;
 mod sharing;
@@ -33,13 +34,14 @@ mod short_lives;
 mod shuffle;
 mod slots;
 mod splits;
+mod swaps;
 mod tight;
 mod trims;
 mod values;
 mod wide;
 
 pub use self::{groups::GROUPS, values::VALUES};
-pub(crate) use {failing::JournalFault, scaled::script_on};
+pub(crate) use {failing::Breaks, failing::JournalFault, scaled::script_on};
 
 /// A scenario of one seed: set up (and made durable) first, then done.
 pub(crate) struct Script {
@@ -68,7 +70,7 @@ pub(crate) struct Script {
     /// unlinked first and freed later, in a change of its own.
     pub(crate) is_holding: bool,
     /// What fails while it is done.
-    pub(crate) fault: Option<JournalFault>,
+    pub(crate) fault: Option<Breaks>,
 }
 
 /// Bytes of the volume of most scenarios.
@@ -111,6 +113,8 @@ pub const SHIFTS: &str = "shifts";
 pub const INLINE: &str = "inline";
 /// The scenario whose files depend on how many blocks an indirect one maps.
 const HOLES: &str = "holes";
+/// The scenario for modes in which a failure leaves single changes done.
+pub(crate) const BROKEN: &str = "broken";
 /// The scenario for volumes of larger blocks alone.
 pub(crate) const WIDE: &str = "wide";
 /// The scenario for volumes with a journal of intents alone.
@@ -166,6 +170,8 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ),
         ("sharing", "files whose attributes Linux keeps in one block: removed, and given others"),
         ("attributes", "attributes that outgrow their inodes, and others that fit into them again"),
+        ("owners", "owners and attributes, set and taken; files written after their last name"),
+        ("swaps", "names that change places in a sector, or come again where another was"),
         ("held", "files taken away while a mount's kernel holds them, and freed later"),
         ("lengths", "files cut, lengthened and filled again, in blocks of a map that stay"),
         ("shuffle", "names between directories of many blocks, with links and attributes"),
@@ -190,6 +196,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         (VALUES, "ea_inode: attributes whose values lie in inodes of their own, set and freed"),
         (WIDE, "larger blocks: directories of long names that need another, or an indirect one"),
         (FAILING, "a journal of intents whose blocks fail while several callers wait together"),
+        (BROKEN, "a write or a flush fails, or the disk does, while several callers wait together"),
         (FULL, "a full volume in such a store: written again, refused, deleted, and used again"),
         (THIN, "the same of a volume that is larger than its store, which is full before it"),
         (CLEANING, "in a store without free segments, whose cleaner works while callers write"),
@@ -302,11 +309,14 @@ fn script(name: &str, seed: u64) -> Option<Script> {
         INLINE => inline::script(seed),
         VALUES => values::script(seed),
         FAILING => failing::script(seed),
+        BROKEN => failing::of_disk(seed),
         WIDE => wide::script(seed),
         "fragments" => fragments::script(seed),
         "held" => held::script_of(seed)?,
         "sharing" => sharing::script(seed),
         "attributes" => attributes::script(seed),
+        "owners" => owners::script(seed),
+        "swaps" => swaps::script(seed),
         HOLES => holes::script(seed, 1),
         "fleeting" => fleeting::script(seed),
         "slots" => slots::script(seed),

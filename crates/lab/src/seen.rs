@@ -1,6 +1,7 @@
 //! What is at every path of a volume, read by its requests from inside the engine. It knows nothing
 //! of what should be there.
 
+use crate::acts::owner_of;
 use crate::contents::Contents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,6 +23,8 @@ pub struct Seen {
     pub bytes: Contents,
     /// Its attribute, where that was asked for: how many bytes of which value.
     pub attribute: Option<(usize, u8)>,
+    /// The number that its owner, group and permissions stand for; None: it is as it was made.
+    pub owner: Option<u8>,
 }
 
 /// Every path and what is there.
@@ -102,5 +105,6 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
             }
         }
     }
-    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None })
+    let owner = owner_of(a.mode, a.uid, a.gid);
+    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner })
 }

@@ -3,9 +3,11 @@
 //! made, no object may have lost its last name unless an operation took it, no file may show bytes
 //! that nobody wrote to it, and what is beyond repair by giving back must not be there.
 
-use crate::acts::{Act, byte_at, is_same_everywhere};
+use crate::acts::{Act, LINGERS_AT, LINGERS_WITH, byte_at, is_same_everywhere};
+use crate::contents::Contents;
 use crate::inodes::wrong_inode;
 use crate::judge::{Expected, Verdict, after, e2fsck, e2fsck_lines, synced};
+use crate::kept::Kept;
 use crate::model::{Model, Node};
 use crate::setting::{JUDGED_SECS, recover};
 use crate::subject::{Seen, Setting, SimDevice, Subject};
@@ -148,24 +150,26 @@ fn wait(disk: &Image, setting: Setting) -> Option<String> {
 }
 
 fn sets_attributes(e: &Expected<'_>) -> bool {
-    e.done.iter().any(|a| matches!(a, Act::Attribute(..)))
+    let sets = |a: &&Act| matches!(a, Act::Attribute(..));
+    e.done.iter().chain(e.in_flight.iter().copied()).any(|a| sets(&a))
 }
 
-/// Has a file another attribute than one that was set, or none though it had one durably?
+/// Has a file another attribute than one that was set, or none though it had one durably? And is
+/// what was durable there otherwise?
 pub(crate) fn attributes(
     s: &mut Subject,
     tree: &mut BTreeMap<String, Seen>,
     e: &Expected<'_>,
     v: &mut Verdict,
 ) {
-    if !sets_attributes(e) {
-        return;
+    let (sets, histories) = (sets_attributes(e), Histories::of(e));
+    if sets {
+        if let Err(why) = crate::prefix::attributes(s, tree) {
+            return v.wrong.push(format!("reading attributes: {why}"));
+        }
+        histories.judge_attributes(&histories.who(tree), v);
     }
-    let histories = Histories::of(e);
-    match crate::prefix::attributes(s, tree) {
-        Ok(()) => histories.judge_attributes(&histories.who(tree), v),
-        Err(why) => v.wrong.push(format!("reading attributes: {why}")),
-    }
+    Kept::of(e, sets).judge(tree, &histories.who(tree), v);
 }
 
 /// What is there, with attributes where some were set.
@@ -225,11 +229,14 @@ pub(crate) fn still_there(
     v.wrong[before..].iter_mut().for_each(|w| *w = format!("{when}: {w}"));
 }
 
+/// What has an attribute if some act gave it one.
+pub(crate) const HAVE_ATTRIBUTES: [Kind; 2] = [Kind::File, Kind::Dir];
+
 /// A name: the directory, what it is, and the object.
-type Edge = (usize, Vec<u8>);
+pub(crate) type Edge = (usize, Vec<u8>);
 
 /// What is there: its path, and the objects that it may be.
-type Entry<'t> = (&'t str, &'t Seen, BTreeSet<usize>);
+pub(crate) type Entry<'t> = (&'t str, &'t Seen, BTreeSet<usize>);
 
 /// Everything that the acts may have shown.
 struct Histories {
@@ -241,6 +248,8 @@ struct Histories {
     texts: BTreeMap<usize, Vec<u8>>,
     /// What was ever written to an object.
     writes: BTreeMap<usize, Vec<(u64, usize, u8)>>,
+    /// What was in it when it was last durable as a whole; older writes do not count any more.
+    bases: BTreeMap<usize, Contents>,
     sizes: BTreeMap<usize, u64>,
     /// Which attribute an object may have, or none: where some are set.
     attributes: BTreeMap<usize, BTreeSet<Option<(usize, u8)>>>,
@@ -254,6 +263,7 @@ impl Histories {
             kinds: BTreeMap::new(),
             texts: BTreeMap::new(),
             writes: BTreeMap::new(),
+            bases: BTreeMap::new(),
             sizes: BTreeMap::new(),
             attributes: BTreeMap::new(),
         };
@@ -269,6 +279,15 @@ impl Histories {
                 h.edges.clear();
                 h.attributes.clear();
                 h.stay = m.tree().values().copied().collect();
+                let all: BTreeSet<usize> = m.tree().into_values().collect();
+                all.into_iter().for_each(|id| h.note_durable(&m, id));
+            }
+            // Another caller's change may be answered by then, and not durable.
+            if let Some(id) = act.synced_file().and_then(|p| m.find(p).ok())
+                && e.callers == 1
+                && n < e.done.len()
+            {
+                h.note_durable(&m, id);
             }
             h.note_tree(&m);
             if has_attributes {
@@ -291,11 +310,35 @@ impl Histories {
         h
     }
 
+    /// All of the object is durable: what was there before does not come back. So of names in a
+    /// directory.
+    fn note_durable(&mut self, m: &Model, id: usize) {
+        match m.node(id) {
+            Node::Dir(_) => self.edges.retain(|(dir, _), _| *dir != id),
+            Node::File(bytes) => {
+                self.bases.insert(id, bytes.clone());
+                self.writes.remove(&id);
+                self.sizes.remove(&id);
+            }
+            _ => (),
+        }
+    }
+
     fn note_writes(&mut self, m: &Model, act: &Act) {
         if let Some((p, at, len, value)) = act.written()
             && let Ok(id) = m.find(p)
         {
             self.writes.entry(id).or_default().push((at, len, value));
+        }
+        // Its name may be there longer than it was: until its going is durable.
+        if let Act::Linger(p, len, value) = act
+            && let Ok(id) = m.find(p)
+        {
+            self.writes.entry(id).or_default().push((LINGERS_AT, *len, *value));
+            let size = self.sizes.entry(id).or_default();
+            *size = (*size).max(LINGERS_AT + *len as u64);
+            let attribute = Some((LINGERS_WITH, *value));
+            self.attributes.entry(id).or_default().insert(attribute);
         }
         if let Act::Emerge(p, len, value) = act {
             let mut then = m.clone();
@@ -342,6 +385,7 @@ impl Histories {
             seen.extend(all);
         }
         self.judge_attributes(&who, v);
+        Kept::of(e, sets_attributes(e)).judge(tree, &who, v);
         for id in self.stay.iter().filter(|id| !seen.contains(id)) {
             let m = after(e.done);
             let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);
@@ -377,7 +421,7 @@ impl Histories {
     /// May the object have this attribute, or none?
     fn may_have(&self, id: usize, s: &Seen) -> bool {
         let of = self.attributes.get(&id);
-        s.kind != Kind::File || of.is_none_or(|all| all.contains(&s.attribute))
+        !HAVE_ATTRIBUTES.contains(&s.kind) || of.is_none_or(|all| all.contains(&s.attribute))
     }
 
     /// May the object have these contents?
@@ -389,8 +433,10 @@ impl Histories {
                 let covers = |w: &(u64, usize, u8), run: &Range<u64>| {
                     w.0 <= run.start && run.end <= w.0 + w.1 as u64
                 };
+                let base = self.bases.get(&id);
                 let byte = |at: u64, b: u8| {
-                    writes.iter().any(|w| covers(w, &(at..at + 1)) && byte_at(w.2, at) == b)
+                    base.is_some_and(|base| base.byte(at) == b)
+                        || writes.iter().any(|w| covers(w, &(at..at + 1)) && byte_at(w.2, at) == b)
                 };
                 // A run is mostly one write's, and need not be looked at byte by byte.
                 let written = |(mut run, b): (Range<u64>, u8)| {

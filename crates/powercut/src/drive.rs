@@ -4,13 +4,13 @@
 use crate::recorder::Recorder;
 use lab::Act;
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, linkat, renameat_with,
-    setxattr,
+    AtFlags, CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, linkat, removexattr,
+    renameat_with, setxattr,
 };
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::Result;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -84,9 +84,16 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             std::fs::remove_file(at(p))?;
             file.set_len(*size)
         }
+        Act::Linger(p, len, value) => {
+            let file = write().open(at(p))?;
+            std::fs::remove_file(at(p))?;
+            file.write_all_at(&lab::payload(*value, 9000, *len), 9000)?;
+            file.sync_all()
+        }
         Act::Rmdir(p) => std::fs::remove_dir(at(p)),
         Act::Rename(a, b) => std::fs::rename(at(a), at(b)),
         Act::Whiteout(a, b) => Ok(renameat_with(CWD, at(a), CWD, at(b), RenameFlags::WHITEOUT)?),
+        Act::Exchange(a, b) => Ok(renameat_with(CWD, at(a), CWD, at(b), RenameFlags::EXCHANGE)?),
         Act::Emerge(p, len, value) => emerge(&at(p), &lab::payload(*value, 0, *len)),
         Act::Truncate(p, size) => write().open(at(p))?.set_len(*size),
         Act::Write(p, offset, len, value) => {
@@ -116,6 +123,12 @@ fn act(root: &Path, act: &Act) -> Result<()> {
         Act::Attribute(p, len, value) => {
             let value = vec![*value; *len];
             Ok(setxattr(at(p), "user.attribute", &value, XattrFlags::empty())?)
+        }
+        Act::Strip(p) => Ok(removexattr(at(p), "user.attribute")?),
+        Act::Own(p, n) => {
+            let n = u32::from(*n);
+            std::os::unix::fs::chown(at(p), Some(1000 + n), Some(2000 + n))?;
+            std::fs::set_permissions(at(p), Permissions::from_mode(0o700 | n & 0o77))
         }
         Act::Fsync(p) => File::open(at(p))?.sync_all(),
         Act::Fdatasync(p) => File::open(at(p))?.sync_data(),

@@ -1,6 +1,6 @@
-//! A journal of intents whose blocks fail while several callers wait for durability together: some
-//! for names and inodes, which need intents, some for contents in place alone. Whoever is told that
-//! something is durable must be right; all others have to hear of the failure.
+//! Disks that fail while several callers wait for durability together: some for names and inodes,
+//! some for contents in place alone. A journal of intents whose blocks fail, or any write or flush.
+//! Whoever is told that something is durable must be right; all others have to hear of the failure.
 
 use super::{Script, s};
 use crate::acts::Act;
@@ -26,19 +26,56 @@ pub(crate) struct JournalFault {
     pub(crate) once: bool,
 }
 
+/// What fails, and when.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Breaks {
+    /// Writes to the journal's blocks.
+    Journal(JournalFault),
+    /// One write, after so many.
+    Write(u64),
+    /// One flush, after so many.
+    Flush(u64),
+    /// The disk for good, after so many of both.
+    Disk(u64),
+}
+
+/// The journal of intents fails.
 pub(super) fn script(seed: u64) -> Script {
     let mut rng = Rng::new(seed ^ 0xfa11);
+    let (setup, acts) = acts_of_all(&mut rng);
+    let fault = JournalFault { after: rng.below(SOUND), once: rng.one_in(3) };
+    broken(setup, acts, Breaks::Journal(fault))
+}
+
+/// Any write or flush fails.
+pub(super) fn of_disk(seed: u64) -> Script {
+    let mut rng = Rng::new(seed ^ 0xb0c4);
+    let (setup, acts) = acts_of_all(&mut rng);
+    let after = rng.below(SOUND * 4);
+    let fault = match rng.below(4) {
+        0 => Breaks::Flush(after / 4),
+        1 => Breaks::Disk(after),
+        _ => Breaks::Write(after),
+    };
+    broken(setup, acts, fault)
+}
+
+fn broken(setup: Vec<Act>, acts: Vec<Act>, fault: Breaks) -> Script {
+    let new = Script::new(setup, acts);
+    Script { callers: CALLERS as usize, remote: REMOTE as usize, fault: Some(fault), ..new }
+}
+
+/// What is set up, and what all callers do in turn.
+fn acts_of_all(rng: &mut Rng) -> (Vec<Act>, Vec<Act>) {
     let mut setup = vec![Act::Mkdir(s("/A")), Act::Mkdir(s("/B"))];
     for lane in 0..2 {
         setup.push(Act::Create(in_place(lane)));
         setup.push(Act::Write(in_place(lane), 0, BYTES as usize, 1 + lane as u8));
     }
     setup.push(Act::Sync);
-    let lanes: Vec<Vec<Act>> = (0..CALLERS).map(|lane| acts_of(&mut rng, lane)).collect();
+    let lanes: Vec<Vec<Act>> = (0..CALLERS).map(|lane| acts_of(rng, lane)).collect();
     let acts = (0..lanes[0].len()).flat_map(|i| lanes.iter().map(move |l| l[i].clone()));
-    let fault = JournalFault { after: rng.below(SOUND), once: rng.one_in(3) };
-    let new = Script::new(setup, acts.collect());
-    Script { callers: CALLERS as usize, remote: REMOTE as usize, fault: Some(fault), ..new }
+    (setup, acts.collect())
 }
 
 fn in_place(lane: u64) -> String {

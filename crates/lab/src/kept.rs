@@ -1,0 +1,195 @@
+//! What was made durable is there, whatever was done to its names since: a file that was fsynced
+//! keeps its bytes, its owner and its attribute under a name that it had then or got later; and a
+//! directory that was fsynced has the names that it had, until an act changes one. Other judges
+//! forget a file when one of its names changes, and look at nothing but its bytes.
+
+use crate::acts::Act;
+use crate::contents::Contents;
+use crate::judge::{Expected, Verdict};
+use crate::model::{Model, Node};
+use crate::seen::Paths;
+use crate::soft::{Edge, Entry};
+use std::collections::{BTreeMap, BTreeSet};
+use vfs::Kind;
+
+/// An attribute: how many bytes of which value.
+type Attribute = Option<(usize, u8)>;
+
+/// What an object must show; what is None may be anything.
+#[derive(Default)]
+struct Promise {
+    bytes: Option<Contents>,
+    owners: Option<BTreeSet<Option<u8>>>,
+    attributes: Option<BTreeSet<Attribute>>,
+}
+
+impl Promise {
+    /// In what the entry differs; None: in nothing.
+    fn broken(&self, (_, s, _): &Entry<'_>) -> Option<&'static str> {
+        if self.bytes.as_ref().is_some_and(|b| s.kind == Kind::File && s.bytes != *b) {
+            return Some("other contents");
+        }
+        if self.owners.as_ref().is_some_and(|all| !all.contains(&s.owner)) {
+            return Some("another owner, or other permissions");
+        }
+        let told = self.attributes.as_ref().is_some_and(|all| !all.contains(&s.attribute));
+        told.then_some("another attribute")
+    }
+}
+
+/// All that was promised, and not changed since.
+pub(crate) struct Kept {
+    of: BTreeMap<usize, Promise>,
+    names: BTreeMap<Edge, usize>,
+    last: Model,
+}
+
+impl Kept {
+    /// Of these acts. `has_attributes`: is it known what attributes there are?
+    pub(crate) fn of(e: &Expected<'_>, has_attributes: bool) -> Kept {
+        let (of, names) = (BTreeMap::new(), BTreeMap::new());
+        let mut k = Kept { of, names, last: Model::default() };
+        for (n, act) in e.done.iter().chain(e.in_flight.iter().copied()).enumerate() {
+            k.change(act);
+            if n >= e.done.len() {
+                continue;
+            }
+            let all = n + 1 == e.setup || *act == Act::Sync && e.callers == 1;
+            let ids: Vec<usize> = match act.synced_file() {
+                _ if all => k.last.tree().into_values().chain([0]).collect(),
+                Some(p) => k.last.find(p).into_iter().collect(),
+                None => continue,
+            };
+            let whole = all || matches!(act, Act::Fsync(_));
+            ids.iter().for_each(|id| k.promise(*id, whole, has_attributes));
+            if whole && (all || e.callers == 1) {
+                ids.iter().for_each(|id| k.promise_names(*id));
+            }
+        }
+        k
+    }
+
+    /// An act changes what was promised.
+    fn change(&mut self, act: &Act) {
+        let id = |p: &str, m: &Model| m.find(p).ok();
+        let cut = act.changed_file().and_then(|p| id(p, &self.last));
+        if let Some(p) = cut.and_then(|id| self.of.get_mut(&id)) {
+            p.bytes = None;
+        }
+        let _ = self.last.apply(act);
+        let there: BTreeSet<usize> = self.last.tree().into_values().chain([0]).collect();
+        self.of.retain(|id, _| there.contains(id));
+        let m = &self.last;
+        let names = |dir: usize, name: &[u8]| match there.contains(&dir).then(|| m.node(dir)) {
+            Some(Node::Dir(all)) => all.get(name).copied(),
+            _ => None,
+        };
+        self.names.retain(|(dir, name), id| names(*dir, name) == Some(*id));
+        if let Act::Own(p, _) | Act::Attribute(p, ..) | Act::Strip(p) = act
+            && let Some(id) = id(p, m)
+            && let Some(promise) = self.of.get_mut(&id)
+        {
+            promise.owners.iter_mut().for_each(|all| all.extend([m.owner(id)]));
+            promise.attributes.iter_mut().for_each(|all| all.extend([m.attribute(id)]));
+        }
+    }
+
+    /// The object is durable; `whole`: with its times and what else is about it.
+    fn promise(&mut self, id: usize, whole: bool, has_attributes: bool) {
+        let m = &self.last;
+        let new = self.of.entry(id).or_default();
+        if let Node::File(bytes) = m.node(id) {
+            new.bytes = Some(bytes.clone());
+        }
+        if whole {
+            new.owners = Some(BTreeSet::from([m.owner(id)]));
+            new.attributes = has_attributes.then(|| BTreeSet::from([m.attribute(id)]));
+        }
+    }
+
+    /// The names in a directory are durable.
+    fn promise_names(&mut self, dir: usize) {
+        if let Node::Dir(all) = self.last.node(dir) {
+            self.names.extend(all.iter().map(|(name, id)| ((dir, name.clone()), *id)));
+        }
+    }
+
+    /// Is it there? `who` says whom each path may be of.
+    pub(crate) fn judge(&self, tree: &Paths, who: &[Entry<'_>], v: &mut Verdict) {
+        for (id, promise) in self.of.iter().filter(|(id, _)| **id != 0) {
+            let mut entries = who.iter().filter(|(_, _, all)| all.contains(id)).peekable();
+            let Some((first, ..)) = entries.peek() else {
+                v.wrong.push(format!("{} was durable, and has no name", self.path(*id)));
+                continue;
+            };
+            let first = (*first).to_owned();
+            let broken: Vec<Option<&str>> = entries.map(|e| promise.broken(e)).collect();
+            if broken.iter().all(Option::is_some) {
+                let how = broken[0].unwrap_or_default();
+                v.wrong.push(format!("{first} was durable, and has {how}"));
+            }
+        }
+        let mut paths: BTreeMap<usize, Vec<&str>> = BTreeMap::from([(0, vec![""])]);
+        for (path, _, all) in who.iter().filter(|(_, _, all)| all.len() == 1) {
+            all.iter().for_each(|id| paths.entry(*id).or_default().push(path));
+        }
+        let ids: BTreeMap<&str, &BTreeSet<usize>> =
+            who.iter().map(|(p, _, all)| (*p, all)).collect();
+        for ((dir, name), id) in &self.names {
+            for at in paths.get(dir).into_iter().flatten() {
+                let path = format!("{at}/{}", String::from_utf8_lossy(name));
+                if !tree.contains_key(&path) {
+                    v.wrong.push(format!("the name {path} was durable, and is missing"));
+                } else if !ids.get(&*path).is_some_and(|all| all.contains(id)) {
+                    v.wrong.push(format!("the name {path} was durable, and is another's"));
+                }
+            }
+        }
+    }
+
+    fn path(&self, id: usize) -> String {
+        let found = self.last.tree().into_iter().find(|(_, i)| *i == id);
+        found.map_or_else(|| format!("object {id}"), |(path, _)| path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::crash::{CrashOptions, explore};
+    use crate::subject::Setting;
+    use integrity::Plant;
+    use volume::Mode;
+
+    /// The first thing that is wrong in so many states.
+    fn wrong(setting: Setting, scenario: &str, plant: Plant, states: u64) -> Option<String> {
+        let (scenario, first) = (Some(scenario.to_owned()), plant.is_any());
+        let o = CrashOptions { setting, scenario, seed: 0, states, plant, first };
+        let report = explore(&o).expect("it is explored");
+        let mut all = report.runs.into_iter().flat_map(|r| r.violations);
+        all.next().map(|v| format!("{}: {}", v.state, v.what))
+    }
+
+    #[test]
+    fn names_that_change_places_lead_where_they_were_made_durable() {
+        for mode in [Mode::SoftUpdates, Mode::Sync] {
+            assert_eq!(wrong(Setting::plain(mode), "swaps", Plant::NONE, 200), None, "{mode}");
+        }
+    }
+
+    #[test]
+    fn owners_and_permissions_are_seen_together() {
+        for mode in [Mode::SoftUpdates, Mode::Sync] {
+            let setting = Setting::plain(mode);
+            assert_eq!(wrong(setting, "owners", Plant::NONE, 200), None, "{mode}");
+            let apart = Plant(Some("owner-apart"));
+            assert!(wrong(setting, "owners", apart, 1000).is_some(), "{mode}");
+        }
+    }
+
+    #[test]
+    fn a_failing_disk_takes_nothing_that_was_told_durable() {
+        for mode in [Mode::SoftUpdates, Mode::Sync, Mode::Async] {
+            assert_eq!(wrong(Setting::plain(mode), "broken", Plant::NONE, 120), None, "{mode}");
+        }
+    }
+}
