@@ -3,7 +3,7 @@
 //! directory that was fsynced has the names that it had, until an act changes one. Other judges
 //! forget a file when one of its names changes, and look at nothing but its bytes.
 
-use crate::acts::Act;
+use crate::acts::{Act, split};
 use crate::contents::Contents;
 use crate::judge::{Expected, Verdict};
 use crate::model::{Model, Node};
@@ -53,6 +53,10 @@ impl Kept {
             k.change(act);
             if n >= e.done.len() {
                 continue;
+            }
+            // An NFS client, alone, is told of each change that it is durable.
+            if n >= e.setup && e.remote == 0 && e.callers == 1 {
+                k.promise_change(act, has_attributes);
             }
             let all = n + 1 == e.setup || *act == Act::Sync && e.callers == 1;
             let ids: Vec<usize> = match act.synced_file() {
@@ -104,6 +108,36 @@ impl Kept {
         if whole {
             new.owners = Some(BTreeSet::from([m.owner(id)]));
             new.attributes = has_attributes.then(|| BTreeSet::from([m.attribute(id)]));
+        }
+    }
+
+    /// What the act has changed is durable.
+    fn promise_change(&mut self, act: &Act, has_attributes: bool) {
+        let m = &self.last;
+        match act {
+            Act::Own(p, _) | Act::Attribute(p, ..) | Act::Strip(p) => {
+                let Ok(id) = m.find(p) else { return };
+                let new = self.of.entry(id).or_default();
+                if matches!(act, Act::Own(..)) {
+                    new.owners = Some(BTreeSet::from([m.owner(id)]));
+                } else if has_attributes {
+                    new.attributes = Some(BTreeSet::from([m.attribute(id)]));
+                }
+            }
+            Act::Create(_)
+            | Act::Mkdir(_)
+            | Act::Symlink(..)
+            | Act::Link(..)
+            | Act::Unlink(_)
+            | Act::Rmdir(_)
+            | Act::Linger(..)
+            | Act::Rename(..)
+            | Act::Exchange(..) => {
+                let dirs = act.paths().into_iter().filter_map(|p| m.find(split(p).0).ok());
+                let dirs: Vec<usize> = dirs.collect();
+                dirs.into_iter().for_each(|dir| self.promise_names(dir));
+            }
+            _ => (),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What an inode says besides its length: owner, group and permissions, and attributes that come
 //! and go, of files, of directories and of what has two names; and files that are written, made
-//! durable and given attributes after their last name has gone. Single files are made durable.
+//! durable and given attributes after their last name has gone. Single files are made durable, and
+//! for an NFS client everything.
 
 use super::{Script, s};
 use crate::acts::Act;
@@ -59,5 +60,7 @@ pub(super) fn script(seed: u64) -> Script {
         // What fails is left out.
         acts.extend(some.into_iter().filter(|act| model.apply(act).is_ok()));
     }
-    Script { is_holding: rng.one_in(4), ..Script::new(setup, acts) }
+    let (is_holding, is_remote) = (rng.one_in(4), rng.one_in(3));
+    let remote = if is_remote { 0 } else { usize::MAX };
+    Script { is_holding, remote, ..Script::new(setup, acts) }
 }
