@@ -46,7 +46,25 @@ pub(super) struct Records {
     txns: BTreeMap<u64, TxnState>,
     /// Blocks with written records.
     unflushed: Unflushed,
+    /// Open transactions whose owners and permissions are another's records, and of which phase.
+    joins: BTreeMap<u64, (u64, usize)>,
     durable: Vec<u64>,
+}
+
+/// The bytes of an edit, and what they were. A count of links is announced with the word that it
+/// lies in, and the rest of that, half of the group, is another change's.
+fn told_of(edit: &Edit) -> (Range<usize>, Option<Before>) {
+    let counts =
+        matches!(edit.change, Change::LinkUp(_) | Change::LinkDown(_) | Change::ParentLinkDown(_));
+    let (range, before) = (edit.range.clone(), edit.before.clone());
+    let now = edit.buf.bytes();
+    match before.as_deref() {
+        Some(old) if counts && old.len() == 4 && old[..2] == now[range.start..range.start + 2] => {
+            let count = Before::from(&old[2..]);
+            (range.start + 2..range.end, Some(count))
+        }
+        _ => (range, before),
+    }
 }
 
 impl Records {
@@ -59,11 +77,14 @@ impl Records {
         assert!(inside && phase < PHASES, "I1: a record of {:?} of {:?}", edit.range, edit.buf);
         let lengths = edit.before.as_ref().is_none_or(|b| b.len() == edit.range.len());
         assert!(lengths, "I1: what {:?} was before has another length", edit.range);
+        let joined = self.joined(txn, edit);
+        let (range, before) = told_of(edit);
+        let (txn, phase) = joined.unwrap_or((txn, phase));
         let record = Record {
             txn,
             phase,
-            range: edit.range.clone(),
-            before: edit.before.clone(),
+            range,
+            before,
             is_count: matches!(edit.change, Change::ShareDown(_)),
             state: Progress::Pending,
         };
@@ -76,7 +97,8 @@ impl Records {
             left: [0; PHASES],
             blocks: Vec::new(),
         });
-        assert!(!t.ended, "I3: an edit of transaction {txn}, which has ended");
+        let may_be = !t.ended || joined.is_some();
+        assert!(may_be, "I3: an edit of transaction {txn}, which has ended");
         t.left[phase] += 1;
         t.rolls_back |= edit.before.is_some();
         if !t.blocks.iter().any(|(p, b)| *p == phase && b.same(&edit.buf)) {
@@ -84,10 +106,28 @@ impl Records {
         }
     }
 
+    /// Owner and permissions that lie over what another transaction takes back are taken back with
+    /// it, all of them: whose that is, and its phase. None: they lie over nothing that waits.
+    fn joined(&mut self, txn: u64, edit: &Edit) -> Option<(u64, usize)> {
+        if !matches!(edit.change, Change::Owner(_)) {
+            return None;
+        }
+        let (of, range) = (self.joins.get(&txn).copied(), &edit.range);
+        let meets = |r: &&Record| r.range.start < range.end && range.start < r.range.end;
+        let waits =
+            |r: &&Record| r.txn != txn && r.before.is_some() && r.state == Progress::Pending;
+        let list = self.by_block.get(&edit.buf.block())?;
+        let over = list.iter().rev().filter(waits).find(meets).map(|r| (r.txn, r.phase));
+        let same = |of: &(u64, usize)| list.iter().any(|r| waits(&r) && (r.txn, r.phase) == *of);
+        let to = of.filter(same).or(over)?;
+        self.joins.insert(txn, to);
+        Some(to)
+    }
+
     /// The transaction has ended. A delayed one whose edits are all of one phase needs no order any
-    /// more, unless one of them lies over what waits, with which it would be taken back alone; and
-    /// one without edits that are not durable is durable.
+    /// more, and one without edits that are not durable is durable.
     pub(super) fn end(&mut self, txn: u64, waits: bool) {
+        self.joins.remove(&txn);
         let Some(t) = self.txns.get_mut(&txn) else {
             self.durable.push(txn);
             return;
@@ -96,8 +136,7 @@ impl Records {
         (t.ended, t.waits) = (true, waits);
         let phases = t.left.iter().filter(|&&n| n > 0).count();
         let blocks: Vec<BlockNo> = t.blocks.iter().map(|(_, b)| b.block()).collect();
-        let t = &*t;
-        let plain = !waits && t.rolls_back && phases == 1 && !self.lies_over_others(txn, &blocks);
+        let plain = !waits && t.rolls_back && phases == 1;
         if phases > 0 && !plain {
             return;
         }
@@ -106,16 +145,6 @@ impl Records {
             self.retain(b, |r| r.txn != txn);
         }
         self.durable.push(txn);
-    }
-
-    /// Has the transaction written over what another one takes back?
-    fn lies_over_others(&self, txn: u64, blocks: &[BlockNo]) -> bool {
-        let meet = |a: &Range<usize>, b: &Range<usize>| a.start < b.end && b.start < a.end;
-        blocks.iter().filter_map(|b| self.by_block.get(b)).any(|list| {
-            let mut own = list.iter().filter(|r| r.txn == txn);
-            let others = || list.iter().filter(|r| r.txn != txn && r.before.is_some());
-            own.any(|r| others().any(|o| meet(&r.range, &o.range)))
-        })
     }
 
     fn retain(&mut self, block: BlockNo, keep: impl Fn(&Record) -> bool) {
