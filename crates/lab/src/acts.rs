@@ -42,6 +42,8 @@ pub enum Act {
     Attribute(String, usize, u8),
     /// That attribute goes.
     Strip(String),
+    /// An access list whose mask is this, which the group's permissions then are too.
+    Grant(String, u8),
     /// Owner, group and permissions that stand for this number.
     Own(String, u8),
     Fsync(String),
@@ -146,6 +148,7 @@ impl Act {
             | Act::Linger(p, ..)
             | Act::Attribute(p, ..)
             | Act::Strip(p)
+            | Act::Grant(p, _)
             | Act::Own(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -177,6 +180,7 @@ impl Act {
             | Act::Linger(p, ..)
             | Act::Attribute(p, ..)
             | Act::Strip(p)
+            | Act::Grant(p, _)
             | Act::Own(p, _)
             | Act::Fsync(p)
             | Act::Fdatasync(p)
@@ -254,6 +258,11 @@ impl Act {
             }
             Act::Attribute(_, len, value) => set_attribute(inos[0], vec![*value; *len]),
             Act::Strip(_) => Request::RemoveXattr { ino: inos[0], name: ATTRIBUTE.to_vec() },
+            Act::Grant(_, mask) => {
+                let (name, value) = (ACCESS_LIST.to_vec(), list_with(*mask));
+                let mode = XattrMode::Either;
+                Request::SetXattr { ino: inos[0], name, value, mode, kill_sgid: false }
+            }
             Act::Own(_, n) => Request::SetAttr { ino: inos[0], set: owned(*n) },
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
@@ -271,6 +280,29 @@ fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
 
 fn shift(ino: u32, way: Shift, offset: u64, len: u64) -> Request {
     Request::Shift { ino, way, offset, len }
+}
+
+/// The attribute that an access list is.
+pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
+/// The tag of its mask.
+const MASK: u16 = 0x10;
+
+/// An access list with this mask: of the owner, a user, the group, the mask and others.
+fn list_with(mask: u8) -> Vec<u8> {
+    let none = u32::MAX;
+    let all =
+        [(1, 7, none), (2, 7, 1), (4, 7, none), (MASK, u16::from(mask), none), (0x20, 0, none)];
+    let entry = |(tag, perm, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    2u32.to_le_bytes().into_iter().chain(all.into_iter().flat_map(entry)).collect()
+}
+
+/// The mask of an access list, as it is asked for.
+pub(crate) fn mask_of(list: &[u8]) -> Option<u32> {
+    let mut entries = list.get(4..)?.chunks_exact(8);
+    let mask = entries.find(|e| e[..2] == MASK.to_le_bytes())?;
+    Some(u32::from(mask[2]))
 }
 
 /// What stands for a number: the permissions, the owner and the group.

@@ -187,6 +187,7 @@ impl Model {
                 Ok(())
             }
             Act::Exchange(a, b) => self.exchange(a, b),
+            Act::Grant(p, _) => self.file(p).map(|_| ()),
             Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
             Act::Read(p) => self.file(p).map(|_| ()),
             Act::Sync | Act::Trim | Act::Pause(_) => Ok(()),

@@ -2,7 +2,7 @@
 //! and its tree is the one that a prefix of the operations has made, a prefix that holds all that
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
 
-use crate::acts::{ATTRIBUTE, Act};
+use crate::acts::{ACCESS_LIST, ATTRIBUTE, Act, mask_of};
 use crate::contents::Contents as Bytes;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
@@ -212,6 +212,15 @@ pub(crate) fn attributes(
                 seen.attribute = Some(if is_one { (value.len(), first) } else { (0, 0) });
             }
             Ok(_) => return Err(FsError::Io),
+        }
+        // The group's permissions are the mask of an access list.
+        let request = Request::GetXattr { ino: seen.ino, name: ACCESS_LIST.to_vec() };
+        match s.ask(u64::MAX / 4, request) {
+            Ok(Reply::Bytes(list)) if mask_of(&list) != Some(seen.mode >> 3 & 7) => {
+                seen.owner = Some(0);
+            }
+            Ok(_) | Err(FsError::NoData) => (),
+            Err(e) => return Err(e),
         }
     }
     Ok(())

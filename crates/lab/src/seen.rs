@@ -24,7 +24,10 @@ pub struct Seen {
     /// Its attribute, where that was asked for: how many bytes of which value.
     pub attribute: Option<(usize, u8)>,
     /// The number that its owner, group and permissions stand for; None: it is as it was made.
+    /// Some(0): they are not of one change.
     pub owner: Option<u8>,
+    /// Its permissions.
+    pub mode: u32,
 }
 
 /// Every path and what is there.
@@ -106,5 +109,5 @@ async fn look(volume: &Rc<dyn Volume>, ino: u32, contents: bool) -> Result<Seen,
         }
     }
     let owner = owner_of(a.mode, a.uid, a.gid);
-    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner })
+    Ok(Seen { kind: a.kind(), ino, size: a.size, bytes, attribute: None, owner, mode: a.mode })
 }

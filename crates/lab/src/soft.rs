@@ -150,7 +150,7 @@ fn wait(disk: &Image, setting: Setting) -> Option<String> {
 }
 
 fn sets_attributes(e: &Expected<'_>) -> bool {
-    let sets = |a: &&Act| matches!(a, Act::Attribute(..));
+    let sets = |a: &&Act| matches!(a, Act::Attribute(..) | Act::Grant(..));
     e.done.iter().chain(e.in_flight.iter().copied()).any(|a| sets(&a))
 }
 
@@ -170,6 +170,14 @@ pub(crate) fn attributes(
         histories.judge_attributes(&histories.who(tree), v);
     }
     Kept::of(e, sets).judge(tree, &histories.who(tree), v);
+    apart(tree, v);
+}
+
+/// Has anything owner, group, permissions and access list of several changes?
+fn apart(tree: &BTreeMap<String, Seen>, v: &mut Verdict) {
+    let of_several = tree.iter().filter(|(_, s)| s.owner == Some(0));
+    v.wrong
+        .extend(of_several.map(|(p, _)| format!("{p} has owner and permissions of two changes")));
 }
 
 /// What is there, with attributes where some were set.
@@ -386,6 +394,7 @@ impl Histories {
         }
         self.judge_attributes(&who, v);
         Kept::of(e, sets_attributes(e)).judge(tree, &who, v);
+        apart(tree, v);
         for id in self.stay.iter().filter(|id| !seen.contains(id)) {
             let m = after(e.done);
             let path = m.tree().into_iter().find(|(_, i)| i == id).map_or(String::new(), |p| p.0);

@@ -124,6 +124,8 @@ fn act(root: &Path, act: &Act) -> Result<()> {
             let value = vec![*value; *len];
             Ok(setxattr(at(p), "user.attribute", &value, XattrFlags::empty())?)
         }
+        // No program of ours sets one; the kernel's caches are none of these acts' business.
+        Act::Grant(..) => Ok(()),
         Act::Strip(p) => Ok(removexattr(at(p), "user.attribute")?),
         Act::Own(p, n) => {
             let n = u32::from(*n);

@@ -20,6 +20,9 @@ fn has_one_name(model: &Model, path: &str) -> bool {
 }
 
 pub(super) fn script(seed: u64) -> Script {
+    if seed % 4 == 3 {
+        return lists(seed);
+    }
     let mut rng = Rng::new(seed ^ 0x0e77);
     let mut setup = vec![Act::Mkdir(s("/A")), Act::Mkdir(s("/A/d"))];
     for n in 0..4 {
@@ -63,4 +66,26 @@ pub(super) fn script(seed: u64) -> Script {
     let (is_holding, is_remote) = (rng.one_in(4), rng.one_in(3));
     let remote = if is_remote { 0 } else { usize::MAX };
     Script { is_holding, remote, ..Script::new(setup, acts) }
+}
+
+/// Access lists, whose mask the group's permissions are: within the inode, and, beside a long
+/// attribute, in a block.
+fn lists(seed: u64) -> Script {
+    let mut rng = Rng::new(seed ^ 0xacce);
+    let file = |n: u64| format!("/f{n}");
+    let mut setup: Vec<Act> = (0..3).map(|n| Act::Create(file(n))).collect();
+    setup.push(Act::Grant(file(0), 7));
+    setup.push(Act::Sync);
+    let mut acts = Vec::new();
+    for n in 0..ACTS as u64 {
+        let p = file(rng.below(3));
+        acts.push(match rng.below(8) {
+            0..=3 => Act::Grant(p, rng.below(8) as u8),
+            4 => Act::Attribute(p, BYTES[rng.below(4) as usize], n as u8),
+            5 => Act::Write(p, rng.below(3000), 900, n as u8),
+            6 => Act::Pause(rng.below(3)),
+            _ => Act::Fsync(p),
+        });
+    }
+    Script::new(setup, acts)
 }
