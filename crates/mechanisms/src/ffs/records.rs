@@ -61,6 +61,7 @@ fn told_of(edit: &Edit) -> (Range<usize>, Option<Before>) {
     match before.as_deref() {
         Some(old) if counts && old.len() == 4 && old[..2] == now[range.start..range.start + 2] => {
             let count = Before::from(&old[2..]);
+            assert_eq!(count.len(), 2, "I1: a count of links in {range:?}");
             (range.start + 2..range.end, Some(count))
         }
         _ => (range, before),
@@ -120,6 +121,7 @@ impl Records {
         let over = list.iter().rev().filter(waits).find(meets).map(|r| (r.txn, r.phase));
         let same = |of: &(u64, usize)| list.iter().any(|r| waits(&r) && (r.txn, r.phase) == *of);
         let to = of.filter(same).or(over)?;
+        assert_ne!(to.0, txn, "I1: an owner of {txn} waits for itself");
         self.joins.insert(txn, to);
         Some(to)
     }

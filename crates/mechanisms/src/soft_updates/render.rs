@@ -154,11 +154,11 @@ impl Backward {
     }
 }
 
-/// What an edit has written as a whole, whether it differs from what was there or not: a later edit
-/// of that stands on this one. An entry's head, a pointer, a length, an owner; the count of an inode
-/// that is freed, because an older operation may have taken it to zero with the last name; and the
-/// count that falls to zero itself: a directory's, before its children's share of it is gone in the
-/// image too, would be lower than the names that are left.
+/// What an edit has written as a whole, whether it differs from what was there or not: a later
+/// edit of that stands on this one. An entry's head, a pointer, a length, an owner; the count of an
+/// inode that is freed, because an older operation may have taken it to zero with the last name;
+/// and the count that falls to zero itself: a directory's, before its children's share of it is
+/// gone in the image too, would be lower than the names that are left.
 fn written_anew(edit: &Edit) -> Option<Undo> {
     let before = edit.before.as_ref()?;
     let start = edit.range.start;
