@@ -258,11 +258,7 @@ impl Act {
             }
             Act::Attribute(_, len, value) => set_attribute(inos[0], vec![*value; *len]),
             Act::Strip(_) => Request::RemoveXattr { ino: inos[0], name: ATTRIBUTE.to_vec() },
-            Act::Grant(_, mask) => {
-                let (name, value) = (ACCESS_LIST.to_vec(), list_with(*mask));
-                let mode = XattrMode::Either;
-                Request::SetXattr { ino: inos[0], name, value, mode, kill_sgid: false }
-            }
+            Act::Grant(_, mask) => grant(inos[0], *mask),
             Act::Own(_, n) => Request::SetAttr { ino: inos[0], set: owned(*n) },
             Act::Fsync(_) => Request::Fsync { ino: inos[0], data_only: false },
             Act::Fdatasync(_) => Request::Fsync { ino: inos[0], data_only: true },
@@ -280,6 +276,11 @@ fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
 
 fn shift(ino: u32, way: Shift, offset: u64, len: u64) -> Request {
     Request::Shift { ino, way, offset, len }
+}
+
+fn grant(ino: u32, mask: u8) -> Request {
+    let (name, value) = (ACCESS_LIST.to_vec(), list_with(mask));
+    Request::SetXattr { ino, name, value, mode: XattrMode::Either, kill_sgid: false }
 }
 
 /// The attribute that an access list is.

@@ -177,15 +177,8 @@ impl Model {
                 self.attributes.insert(id, (*len, *value));
                 Ok(())
             }
-            Act::Strip(p) => {
-                let id = self.find(p)?;
-                self.attributes.remove(&id).map(drop).ok_or(FsError::NoData)
-            }
-            Act::Own(p, n) => {
-                let id = self.find(p)?;
-                self.owners.insert(id, *n);
-                Ok(())
-            }
+            Act::Strip(p) => self.strip(p),
+            Act::Own(p, n) => self.own(p, *n),
             Act::Exchange(a, b) => self.exchange(a, b),
             Act::Grant(p, _) => self.file(p).map(|_| ()),
             Act::Fsync(p) | Act::Fdatasync(p) => self.find(p).map(|_| ()),
@@ -267,6 +260,17 @@ impl Model {
         if let Some(over) = over {
             self.drop_if_unnamed(over);
         }
+        Ok(())
+    }
+
+    fn strip(&mut self, p: &str) -> Result<()> {
+        let id = self.find(p)?;
+        self.attributes.remove(&id).map(drop).ok_or(FsError::NoData)
+    }
+
+    fn own(&mut self, p: &str, n: u8) -> Result<()> {
+        let id = self.find(p)?;
+        self.owners.insert(id, n);
         Ok(())
     }
 

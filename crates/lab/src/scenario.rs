@@ -135,10 +135,7 @@ pub fn scenarios() -> &'static [(&'static str, &'static str)] {
         ("seq-2", "every pair of operations"),
         ("seq-3", "every three operations"),
         ("fronts", "three callers in the same directories, one by a mount and two by NFS"),
-        (
-            "mix",
-            "a scripted mix: growing directories, renames over, long symlinks, truncates, fsyncs",
-        ),
+        ("mix", "a scripted mix: growing directories, renames over, symlinks, truncates, fsyncs"),
         ("append", "small appends to several files, with fsync"),
         ("overwrite", "files written in place and fdatasynced, while others' fsyncs commit"),
         ("pause", "files written in place, time to write them back, their inodes changed, fsync"),
