@@ -115,4 +115,29 @@ mod tests {
             env.sleep(Nanos::from_millis(10)).await;
         });
     }
+
+    /// Reads the sector that another one is writing.
+    fn read_beside_a_write(fresh: bool) {
+        block_on(&mut world(), |env, disk| async move {
+            let d = disk.clone();
+            env.spawn("other", async move {
+                let _ = d.write(0, vec![Block::zeroed(1024)], Durability::Cached).await;
+            });
+            env.sleep(Nanos(1)).await;
+            let sector = vec![Block::zeroed(512)];
+            let _ = if fresh { disk.read_fresh(512, sector) } else { disk.read(512, sector) }.await;
+            env.sleep(Nanos::from_millis(10)).await;
+        });
+    }
+
+    #[test]
+    #[should_panic(expected = "what is being written is read")]
+    fn what_is_being_written_is_not_read() {
+        read_beside_a_write(false);
+    }
+
+    #[test]
+    fn past_what_the_host_keeps_it_may_be() {
+        read_beside_a_write(true);
+    }
 }

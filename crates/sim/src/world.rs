@@ -124,6 +124,8 @@ pub struct World {
     now: u64,
     sequence: u64,
     ends: BTreeMap<(u64, u64), (IoDone, Option<Event>)>,
+    /// Reads under way: when they end, and where they are (first byte, bytes).
+    reading: BTreeMap<(u64, u64), (DiskId, u64, u64)>,
     flushes: usize,
     pen: Pen,
     lent_reads: LentReads,
@@ -158,6 +160,7 @@ impl World {
             now: 0,
             sequence: 0,
             ends: BTreeMap::new(),
+            reading: BTreeMap::new(),
             flushes: 0,
             pen: Pen::default(),
             lent_reads: LentReads::default(),
@@ -258,6 +261,7 @@ impl World {
                 if entry.key().0 > self.now {
                     break;
                 }
+                self.reading.remove(entry.key());
                 let (end, event) = entry.remove();
                 self.trace.events.extend(event);
                 done.push(end);
@@ -336,6 +340,9 @@ impl World {
         let (event, failed) = match op {
             IoOp::Read | IoOp::ReadFresh => {
                 self.counts[0] += 1;
+                if op == IoOp::Read {
+                    self.check_unwritten(disk, at, bytes);
+                }
                 let mut from = at;
                 for b in &mut blocks {
                     self.image(disk).read(from, b.bytes_mut());
@@ -366,6 +373,9 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
+        if op == IoOp::Read {
+            self.reading.insert((end, self.sequence), (disk, at, bytes));
+        }
         self.ends.insert(
             (end, self.sequence),
             (IoDone { lent, ..IoDone::of_disk(id, blocks, result) }, event),
@@ -415,7 +425,8 @@ impl World {
         self.area_writes == after + 1 || self.area_writes > after && !once
     }
 
-    /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks.
+    /// Nothing orders requests in flight, so two writes to one place are a bug of whoever asks, and
+    /// so is a write of what is being read.
     fn check_alone(&self, write: &Write) {
         for (_, event) in self.ends.values() {
             let Some(Event::WriteEnded(n)) = event else { continue };
@@ -424,6 +435,23 @@ impl World {
                 || write.at + write.bytes.len() as u64 <= other.at
                 || other.at + other.bytes.len() as u64 <= write.at;
             assert!(apart, "two writes in flight to one place: byte {}", write.at.max(other.at));
+        }
+        for (disk, at, len) in self.reading.values() {
+            let apart = *disk != write.disk
+                || write.at + write.bytes.len() as u64 <= *at
+                || at + len <= write.at;
+            assert!(apart, "what is being read is written: byte {} of {disk:?}", write.at.max(*at));
+        }
+    }
+
+    /// A read beside a write of the same place finds anything, here only what is new; and what the
+    /// host keeps of it may stay old. Who reads past what the host keeps knows that.
+    fn check_unwritten(&self, disk: DiskId, at: u64, len: u64) {
+        for (_, event) in self.ends.values() {
+            let Some(Event::WriteEnded(n)) = event else { continue };
+            let w = &self.trace.writes[*n];
+            let apart = w.disk != disk || at + len <= w.at || w.at + w.bytes.len() as u64 <= at;
+            assert!(apart, "what is being written is read: byte {} of {disk:?}", w.at.max(at));
         }
     }
 

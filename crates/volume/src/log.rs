@@ -14,8 +14,8 @@ use crate::place::Place;
 use crate::probe::Probe;
 use crate::recover::{count_free, set_free};
 use crate::{OpenOptions, VolumeError};
-use env::sync::Lock;
-use env::{Block, Disk, DiskError, Durability};
+use env::sync::{Lock, LockGuard};
+use env::{Block, Disk, DiskError, Durability, Env};
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
@@ -53,12 +53,47 @@ impl SharedLog {
         SharedLog { open: Lock::new(), log: RefCell::new(None), members: RefCell::new(members) }
     }
 
+    /// Waits until nobody else looks at the log, makes or opens it.
+    async fn turn(&self) -> Turn<'_> {
+        Turn { shared: self, _open: self.open.lock().await }
+    }
+
+    /// The log as it is, for who only reads.
+    async fn look(&self, env: &Env, area: LogArea) -> Result<Log, LogError> {
+        let turn = self.turn().await;
+        match turn.log() {
+            Some(log) => Ok(log),
+            None => Log::open_read_only(env, area).await,
+        }
+    }
+
     /// This one makes no room: it is not opened, or only to be read. Others must not wait for it.
     pub(crate) fn leave(&self, id: [u8; 16]) {
         self.members.borrow_mut().retain(|(member, _)| *member != id);
         if let Some(log) = &*self.log.borrow() {
             log.leave(id);
         }
+    }
+}
+
+/// Whoever has it may look at the log's disk, unless somebody has the log open.
+struct Turn<'a> {
+    shared: &'a SharedLog,
+    _open: LockGuard,
+}
+
+impl Turn<'_> {
+    fn log(&self) -> Option<Log> {
+        self.shared.log.borrow().clone()
+    }
+}
+
+/// The log's UUID. One that is open is asked: its superblock may just be being written, and half of
+/// it looks like damage.
+async fn uuid_in(area: &LogArea, turn: Option<&Turn<'_>>) -> Result<[u8; 16], LogError> {
+    match turn.and_then(Turn::log) {
+        Some(log) => Ok(log.info().uuid),
+        None => wal::inspect(area).await,
     }
 }
 
@@ -75,9 +110,8 @@ impl Place {
         let Some(shared) = self.shared.as_ref().filter(|_| self.ground.log.is_some()) else {
             return Log::open(&self.ground.env, area, wal_options(o)).await;
         };
-        let _turn = shared.open.lock().await;
-        let known = shared.log.borrow().clone();
-        if let Some(log) = known {
+        let turn = shared.turn().await;
+        if let Some(log) = turn.log() {
             return Ok(log);
         }
         let log = Log::open(&self.ground.env, area, wal_options(o)).await?;
@@ -90,12 +124,12 @@ impl Place {
 
     /// Makes a new log if there is none.
     async fn make_log(&self, area: &LogArea, uuid: [u8; 16], external: bool) -> Result<(), String> {
-        let _turn = match &self.shared {
-            Some(shared) if external => Some(shared.open.lock().await),
+        let turn = match &self.shared {
+            Some(shared) if external => Some(shared.turn().await),
             _ => None,
         };
         if external {
-            match wal::inspect(area).await {
+            match uuid_in(area, turn.as_ref()).await {
                 Ok(_) => return Ok(()),
                 Err(e @ LogError::Damaged { .. }) => return Err(format!("the log: {e}")),
                 Err(_) => (),
@@ -155,11 +189,15 @@ fn check_log(probe: &Probe, at: &Place) -> Result<(), String> {
     }
 }
 
-async fn check_uuid(probe: &Probe, area: &LogArea) -> Result<(), String> {
+async fn check_uuid(at: &Place, probe: &Probe, area: &LogArea) -> Result<(), String> {
     let Some(want) = probe.state().map(|s| s.log_uuid).filter(|u| *u != [0; 16]) else {
         return Ok(());
     };
-    let have = wal::inspect(area).await.map_err(|e| unreadable(&e))?;
+    let turn = match &at.shared {
+        Some(shared) => Some(shared.turn().await),
+        None => None,
+    };
+    let have = uuid_in(area, turn.as_ref()).await.map_err(|e| unreadable(&e))?;
     if have == want {
         return Ok(());
     }
@@ -193,7 +231,7 @@ pub(crate) async fn report(place: &Place, probe: &Probe) -> Result<Option<LogRep
 async fn read_report(place: &Place, probe: &Probe) -> Result<LogReport, String> {
     check_log(probe, place)?;
     let area = place.area(journal_of(probe)?);
-    check_uuid(probe, &area).await?;
+    check_uuid(place, probe, &area).await?;
     let log = Log::open_read_only(&place.ground.env, area).await.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
     let mut scan = client.scan(wal::Lsn(0));
@@ -215,10 +253,11 @@ pub(crate) async fn look(
 ) -> Result<RedoReplay, String> {
     check_log(probe, place)?;
     let area = place.area(journal_of(probe)?);
-    check_uuid(probe, &area).await?;
-    let log = match place.shared {
+    check_uuid(place, probe, &area).await?;
+    let log = match &place.shared {
         Some(_) if !o.read_only => place.open_log(area, o).await,
-        _ => Log::open_read_only(&place.ground.env, area).await,
+        Some(shared) => shared.look(&place.ground.env, area).await,
+        None => Log::open_read_only(&place.ground.env, area).await,
     };
     let log = log.map_err(|e| unreadable(&e))?;
     let client = log.client(id_in_log(&probe.superblock), "").map_err(text)?;
@@ -236,7 +275,7 @@ pub(crate) async fn replay(
     let disk = &place.disk;
     let journal = journal_of(probe)?.clone();
     let area = place.area(&journal);
-    check_uuid(probe, &area).await?;
+    check_uuid(place, probe, &area).await?;
     let mut done = Replayed::default();
     if !probe.is_guarded_for_nothing() {
         // The log was made, durably, before the volume was guarded: it is there.

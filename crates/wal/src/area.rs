@@ -4,6 +4,9 @@
 use env::{Block, Disk, DiskError, DiskErrorKind, Durability};
 use std::rc::Rc;
 
+/// What a host keeps of a disk, it keeps in these.
+const PAGE_BYTES: u64 = 4096;
+
 /// A part of a disk, in bytes; both numbers are multiples of the sector size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogExtent {
@@ -80,11 +83,27 @@ impl LogArea {
 
     /// Reads `len` bytes.
     pub(crate) async fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        self.read_as(at, len, false).await
+    }
+
+    /// The same where others may be writing some of it: whatever is read of that is left nowhere,
+    /// to be found later in the place of what was written.
+    pub(crate) async fn read_beside(&self, at: u64, len: usize) -> Result<Vec<u8>, DiskError> {
+        self.read_as(at, len, true).await
+    }
+
+    async fn read_as(&self, at: u64, len: usize, beside: bool) -> Result<Vec<u8>, DiskError> {
         let whole = at.is_multiple_of(512) && len.is_multiple_of(512);
         assert!(whole, "{len} bytes at {at} are read, which are no whole sectors");
         let mut bytes = Vec::with_capacity(len);
         for (place, n) in self.pieces(at, len as u64)? {
-            let blocks = self.disk.read(place, vec![Block::zeroed(n as usize)]).await?;
+            let room = vec![Block::zeroed(n as usize)];
+            // Elsewhere a log is in the blocks of a journal, and nobody else's.
+            let pages = (place | n).is_multiple_of(PAGE_BYTES);
+            let blocks = match beside && pages {
+                true => self.disk.read_fresh(place, room).await?,
+                false => self.disk.read(place, room).await?,
+            };
             bytes.extend_from_slice(blocks[0].bytes());
         }
         assert_eq!(bytes.len(), len, "a read of the log at {at} came short");

@@ -38,10 +38,12 @@ impl Scan {
         let from = from.max(s.sb.head);
         // A segment in use begins with a group; the position may be in the middle of one.
         let start = s.sb.floor(from.min(s.durable)).max(s.sb.floor(s.sb.head));
+        let durable = s.durable;
+        assert!(start <= durable, "I1: a scan begins at {start}, and {durable} is durable");
         Scan {
-            walk: Walk::new(log.area.clone(), s.sb.clone(), start, log.plant),
+            walk: Walk::new(log.area.clone(), s.sb.clone(), start, log.plant).beside(),
             from,
-            end: s.durable,
+            end: durable,
             only,
             ready: VecDeque::new(),
             partial: None,

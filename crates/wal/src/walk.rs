@@ -14,6 +14,8 @@ pub(crate) struct Walk {
     /// Where the next group begins, unless it begins with the next segment.
     pub(crate) at: Lsn,
     first: bool,
+    /// Is the log being written meanwhile, behind what is read?
+    beside: bool,
     /// The epoch of the group that was read last.
     epoch: Epoch,
     /// A segment's bytes from some position on.
@@ -35,7 +37,13 @@ impl Walk {
         let held = (at, Vec::new());
         let whole = sb.begins_unit(at);
         assert!(whole, "I6: a walk begins at {at}, in the middle of a unit");
-        Walk { area, sb, seed, plant, at, first: true, epoch: Epoch(0), held, reads: 0 }
+        let (first, beside) = (true, false);
+        Walk { area, sb, seed, plant, at, first, beside, epoch: Epoch(0), held, reads: 0 }
+    }
+
+    /// The same through a log that is in use.
+    pub(crate) fn beside(self) -> Walk {
+        Walk { beside: true, ..self }
     }
 
     fn planted(&self, name: &str) -> bool {
@@ -90,7 +98,11 @@ impl Walk {
         let end = self.sb.next_segment(lsn);
         let held_end = self.held.0.plus(self.held.1.len() as u64);
         if lsn < self.held.0 || end > held_end {
-            let bytes = self.area.read(self.sb.place(lsn), end.since(lsn) as usize).await?;
+            let (place, len) = (self.sb.place(lsn), end.since(lsn) as usize);
+            let bytes = match self.beside {
+                true => self.area.read_beside(place, len).await?,
+                false => self.area.read(place, len).await?,
+            };
             self.reads += 1;
             self.held = (lsn, bytes);
         }
