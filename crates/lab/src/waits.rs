@@ -10,7 +10,7 @@ use format::mkfs::{MkfsOptions, Profile};
 use sim::{Fault, Image};
 use std::cell::Cell;
 use std::rc::Rc;
-use vfs::{FsError, Volume};
+use vfs::{Call, FsError, Reply, Request, Volume};
 use volume::{Commit, Mode, OpenOptions};
 
 /// No clock of a volume ticks before this.
@@ -176,6 +176,47 @@ fn large_writers_never_wait_for_each_others_room() {
             assert!(all.iter().all(Result::is_ok), "{mode} on {model}: {all:?}");
         }
     }
+}
+
+/// Bytes of entries that have been appended and not been given to the log's disk.
+async fn ahead(volume: &Rc<dyn Volume>) -> Result<u64, FsError> {
+    let reply = volume.clone().call(Call::local(Request::Info)).await.result?;
+    let Reply::Info(info) = reply else { return Err(FsError::Io) };
+    let of = |name| info.counters.iter().find(|c| c.0 == name).map_or(0, |c| c.1);
+    Ok(of("cairn_log_entry_bytes_total").saturating_sub(of("cairn_log_bytes_total")))
+}
+
+/// One block is changed again and again, by who waits for nothing: there is never much that is
+/// dirty, and the log has room for all of it.
+#[test]
+fn who_waits_for_nothing_is_not_far_ahead_of_the_logs_disk() {
+    const MOST: u64 = 4 << 20;
+    let size_bytes = 128 << 20;
+    let disk = with_journal(64 << 20, size_bytes);
+    let setting = Setting { commit: Commit::Async, ..Setting::plain(Mode::Unified) };
+    let options = setting.open_options(16 << 20);
+    let timing = sim::timing::by_name("sata7200", size_bytes).unwrap();
+    let mut v = Subject::open_several((vec![disk], 1), options, vec![timing], 1).unwrap();
+    v.world.forget();
+    let most = Rc::new(Cell::new(0));
+    let seen = most.clone();
+    let writer: Task = Box::new(move |_, volume| {
+        Box::pin(async move {
+            perform(&volume, &Act::Create("/a".into()), false, &mut None).await?;
+            for n in 0..12_000 {
+                let write = Act::Write("/a".into(), 0, 1000, n as u8);
+                perform(&volume, &write, false, &mut None).await?;
+                if n % 100 == 0 {
+                    seen.set(ahead(&volume).await?.max(seen.get()));
+                }
+            }
+            Ok(())
+        })
+    });
+    let all = v.together_within(vec![(0, writer)], LIMIT).unwrap();
+    assert!(all.iter().all(Result::is_ok), "{all:?}");
+    let bytes = most.get();
+    assert!(bytes < MOST + (1 << 20), "{bytes} bytes of entries are in memory");
 }
 
 #[test]

@@ -112,7 +112,14 @@ impl Client {
         Ok(Reservation { log: self.inner().clone(), cost, len })
     }
 
-    /// The same without waiting: `Full` if there is no room now.
+    /// Waits until no more than `most` bytes of the log, whoever appended them, are still on their
+    /// way to the disk: a disk that is slower than who appends would else have all that the log can
+    /// hold in memory. Of several clients the most generous one's number counts.
+    pub async fn catch_up(&self, most: u64) -> Result<(), LogError> {
+        self.inner().catch_up(most).await
+    }
+
+    /// As [`Client::reserve`] without waiting: `Full` if there is no room now.
     pub fn try_reserve(&self, len: u64) -> Result<Reservation, LogError> {
         let log = self.inner();
         log.check_room(len)?;

@@ -191,6 +191,7 @@ impl Log {
             wanted: Lsn(0),
             reserved: 0,
             promises: 0,
+            ahead_max: 0,
             parted: BTreeMap::new(),
             waiters: BTreeMap::new(),
             next_ticket: 0,

@@ -88,6 +88,9 @@ pub(crate) struct State {
     pub(crate) reserved: u64,
     /// To how many.
     pub(crate) promises: u64,
+    /// So many bytes may be on their way to the disk before who asks waits: what the most generous
+    /// of those who ask lets be, or the others would wait for what it has appended.
+    pub(crate) ahead_max: u64,
     /// Entries of several parts that are not durable yet: first part's LSN, end of the last.
     pub(crate) parted: BTreeMap<Lsn, Lsn>,
     /// By the position that the durable prefix must reach, and a number of each one's own.

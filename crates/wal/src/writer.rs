@@ -217,6 +217,20 @@ impl Inner {
         Ok(())
     }
 
+    /// Waits until no more than `most` bytes of closed groups are on their way: they are in memory
+    /// until they are durable, and go out by themselves, whether somebody waits or not.
+    pub(crate) async fn catch_up(&self, most: u64) -> Result<(), LogError> {
+        let target = {
+            let mut s = self.state.borrow_mut();
+            s.ahead_max = s.ahead_max.max(most);
+            Lsn(s.tail.0.saturating_sub(s.ahead_max))
+        };
+        self.wait_durable(target).await?;
+        let upto = self.state.borrow().durable;
+        invariant!(self.plant, target <= upto, "I1: {target} is waited for, {upto} is durable");
+        Ok(())
+    }
+
     async fn wait_durable(&self, target: Lsn) -> Result<(), LogError> {
         let mut key = None;
         poll_fn(|cx| {

@@ -353,3 +353,32 @@ fn what_is_reserved_is_used_or_given_back() {
         });
     }
 }
+
+/// Who waits for nothing is faster than the disk. What the disk does not have yet is in memory.
+#[test]
+fn what_a_slow_disk_does_not_have_yet_is_bounded_for_who_asks_for_that() {
+    const BYTES: u64 = 64 << 20;
+    const MOST: u64 = 2 << 20;
+    let mut w = World::new(8, BYTES, Medium::default());
+    w.service = Some(|_| 5000);
+    run(&mut w, |env| async move {
+        let log = fresh(&env, BYTES, None, None).await;
+        for n in 0..4u8 {
+            let (c, env2) = (log.client([n + 1; 16], "a").unwrap(), env.clone());
+            env.spawn("writer", async move {
+                let mut last = Lsn(0);
+                for _ in 0..1000 {
+                    // Who lets less be on its way does not wait for the others.
+                    c.catch_up(if n == 0 { MOST } else { 1000 }).await.unwrap();
+                    let room = c.reserve(4096).await.unwrap();
+                    last = c.append_reserved(room, &[n; 4096]).unwrap();
+                    let behind = c.end().0 - c.durable().0;
+                    // A write of each, and the group that is being filled.
+                    assert!(behind <= MOST + (1 << 20), "{behind} bytes are in memory");
+                    env2.yield_now().await;
+                }
+                c.flush(last).await.unwrap();
+            });
+        }
+    });
+}

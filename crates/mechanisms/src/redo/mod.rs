@@ -277,6 +277,7 @@ impl Integrity for Redo {
                     self.unbarred.wait().await;
                     self.check()?;
                 }
+                self.catch_up().await?;
                 let reservation = self.reserve_for(need).await?;
                 if !self.is_barred() {
                     break reservation;

@@ -15,6 +15,10 @@ const BLOCK_BYTES: u64 = 36;
 const RUN_BYTES: u64 = 3 * ITEM_HEADER as u64;
 /// The metadata of a write takes as much as so many blocks, that of its contents' map not counted.
 const WRITE_BLOCKS: u64 = 4;
+/// Entries on their way to the disk are in memory beside the cache: as much as this part of it, but
+/// at least so many bytes.
+const UNSENT_PART: u64 = 4;
+const UNSENT_LEAST: u64 = 4 << 20;
 /// How often the log is emptied for one operation before it gives up.
 const ROUNDS: usize = 8;
 
@@ -87,6 +91,14 @@ impl Redo {
             return Ok(());
         }
         Err(IntegrityError::ThresholdTooLarge { wanted, most })
+    }
+
+    /// Waits where the log's disk is far behind: nobody else holds up who waits for nothing and
+    /// changes the same blocks again and again, as long as the log has room.
+    pub(super) async fn catch_up(&self) -> Result<(), IntegrityError> {
+        let cache = (self.cache.capacity() * self.cache.block_bytes()) as u64;
+        let most = (cache / UNSENT_PART).max(UNSENT_LEAST);
+        self.log.catch_up(most).await.map_err(|e| self.log_error(e))
     }
 
     /// Waits for the room that an operation may need (I11). Nothing of it is open yet.
