@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use served::{ANY, Dice, Folder, MountPoint, Server, cairn, s};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -206,6 +206,51 @@ impl Drop for Mapped {
     fn drop(&mut self) {
         // SAFETY: what `new` mapped, and nobody touches it from now on.
         unsafe { libc::munmap(self.pages, self.len) };
+    }
+}
+
+/// How much of the pages that it sends was written, the kernel does not look at.
+#[test]
+fn mapped_pages_are_written_as_a_whole_or_fsync_fails() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder) else { return };
+    const LEN: usize = 1 << 20;
+    let open = |name: &str| {
+        let mut how = OpenOptions::new();
+        let file = how.read(true).write(true).create_new(true).open(at.file(name)).unwrap();
+        file.set_len(LEN as u64).unwrap();
+        file
+    };
+    // More than one transaction holds.
+    let image = folder.plain_volume("v", "8M");
+    for mode in ["data", "wasteless", "selective"] {
+        let server = Server::mounted(&image, &at, &["--mode", mode]);
+        let file = open(mode);
+        let mut mapped = Mapped::new(&file, LEN);
+        mapped.change(7);
+        file.sync_all().unwrap();
+        drop((mapped, file));
+        server.stop();
+        let server = Server::mounted(&image, &at, &[]);
+        let bytes = std::fs::read(at.file(mode)).unwrap();
+        let lost = (0..LEN).step_by(4096).filter(|n| bytes[*n] != 7).count();
+        assert_eq!(lost, 0, "pages in mode {mode}");
+        server.stop();
+    }
+    // More than there is room for.
+    for mode in ["unified", "sync"] {
+        let image = folder.plain_volume(mode, "8M");
+        let server = Server::mounted(&image, &at, &["--mode", mode]);
+        let mut ballast = File::create(at.file("ballast")).unwrap();
+        while ballast.write_all(&[1; 4096]).is_ok() {}
+        let full = ballast.metadata().unwrap().len();
+        ballast.set_len(full - LEN as u64 / 2).unwrap();
+        let file = open("f");
+        let mut mapped = Mapped::new(&file, LEN);
+        mapped.change(7);
+        assert!(file.sync_all().is_err(), "{mode}: pages are lost, and nobody hears of it");
+        drop((mapped, file));
+        server.stop();
     }
 }
 

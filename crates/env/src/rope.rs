@@ -93,6 +93,17 @@ impl Rope {
         }
     }
 
+    /// The bytes from `from` on.
+    pub fn behind(&self, from: usize) -> Rope {
+        let (mut rest, mut skip) = (Rope::new(), from);
+        for (block, range) in &self.parts {
+            let n = skip.min(range.len());
+            skip -= n;
+            rest.push(block.clone(), range.start + n..range.end);
+        }
+        rest
+    }
+
     /// Cuts it to `len` bytes if it is longer.
     pub fn truncate(&mut self, len: usize) {
         while self.len > len {
@@ -168,6 +179,9 @@ mod tests {
         let mut short = r.clone();
         short.truncate(4000);
         assert_eq!(short.to_vec(), &bytes[..4000]);
+        for from in [0, 100, 3996, 8092, 9_999, 10_000] {
+            assert_eq!(r.behind(from).to_vec(), &bytes[from..]);
+        }
         for piece in [Piece::Own(bytes.clone()), Piece::Shared(r)] {
             assert_eq!(piece.len(), bytes.len());
             assert_eq!(piece.parts().collect::<Vec<_>>().concat(), bytes);

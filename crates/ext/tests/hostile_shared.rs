@@ -85,7 +85,8 @@ fn a_map_that_two_files_share_is_damage() {
             let data = Rope::cut(&[7; 1024], 0, BLOCK as usize);
             let (offset, stability) = (30 * BLOCK, Stability::Unstable);
             let (append, kill_suid) = (false, false);
-            let r = Request::Write { ino, offset, data, stability, append, kill_suid };
+            let r =
+                Request::Write { ino, offset, data, stability, append, kill_suid, whole: false };
             let (ufs, done) = (ufs.clone(), std::rc::Rc::new(std::cell::RefCell::new(None)));
             waits.push(done.clone());
             env.spawn("write", async move {

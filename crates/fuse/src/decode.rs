@@ -253,16 +253,23 @@ impl Parts<'_> {
             stability,
             append: self.is_append(),
             kill_suid: u32_at(f, 20) & 4 != 0,
+            // What of its pages was not written the kernel neither sends again nor tells anybody.
+            whole: self.is_from_pages(),
         }
     }
 
     /// Does a write go to the file's end, wherever that is? Where others change the volume too, the
     /// kernel may not know what they have appended. (What comes from its pages has its place.)
     fn is_append(&self) -> bool {
-        const FROM_PAGES: u32 = 1;
         const O_APPEND: u32 = 0o2000;
-        let (how, flags) = (u32_at(self.fixed, 20), u32_at(self.fixed, 32));
-        self.shared.policy.is_shared() && flags & O_APPEND != 0 && how & FROM_PAGES == 0
+        let appends = u32_at(self.fixed, 32) & O_APPEND != 0;
+        self.shared.policy.is_shared() && appends && !self.is_from_pages()
+    }
+
+    /// Does a write come from pages that the kernel has held back (mapped files)?
+    fn is_from_pages(&self) -> bool {
+        const FROM_PAGES: u32 = 1;
+        u32_at(self.fixed, 20) & FROM_PAGES != 0
     }
 
     fn xattr(&self) -> Decoded {

@@ -139,7 +139,7 @@ impl Fsx {
                 let block = self.block as usize;
                 let data = Rope::cut(&pattern(value, offset, len), offset as usize % block, block);
                 let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-                Request::Write { ino, offset, data, stability, append, kill_suid }
+                Request::Write { ino, offset, data, stability, append, kill_suid, whole: false }
             }
             Step::Read(offset, len) => Request::Read { ino, offset, len: len as u32 },
             Step::Truncate(to) => {

@@ -248,6 +248,7 @@ impl Act {
                     },
                     append: false,
                     kill_suid: false,
+                    whole: false,
                 }
             }
             Act::Punch(_, at, len) => space(inos[0], SpaceOp::PunchHole, *at, *len),

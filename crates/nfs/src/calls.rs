@@ -217,7 +217,15 @@ fn write(
     *durable = false; // the write's own stability says it
     let bytes = &bytes[..count.min(bytes.len())];
     let data = Rope::cut(bytes, (offset % block_bytes as u64) as usize, block_bytes);
-    Ok(Request::Write { ino, offset, data, stability, append: false, kill_suid: true })
+    Ok(Request::Write {
+        ino,
+        offset,
+        data,
+        stability,
+        append: false,
+        kill_suid: true,
+        whole: false,
+    })
 }
 
 fn readdir(p: u32, ino: u32, r: &mut Reader<'_>) -> Result<Request, Garbage> {

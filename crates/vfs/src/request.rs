@@ -225,7 +225,9 @@ pub enum Request {
     Link { ino: u32, dir: u32, name: Vec<u8> },
     /// Answer: `Data`.
     Read { ino: u32, offset: u64, len: u32 },
-    /// Answer: `Written`. `append` writes at the end instead of at `offset`.
+    /// Answer: `Written`. `append` writes at the end instead of at `offset`. `whole`: nobody asks
+    /// again for what a shorter write has left, so that it is all written, in several operations if
+    /// one does not hold it, or refused (where a part may have been written).
     Write {
         ino: u32,
         // Ignored by an append.
@@ -234,6 +236,7 @@ pub enum Request {
         stability: Stability,
         append: bool,
         kill_suid: bool,
+        whole: bool,
     },
     /// Data, size and names durable (`data_only`: not times). Directories too. Answer: `Attr`.
     Fsync { ino: u32, data_only: bool },

@@ -79,7 +79,8 @@ impl Client {
     async fn write(&self, ino: u32, offset: u64, bytes: &[u8]) -> Result<(), FsError> {
         let data = Rope::cut(bytes, (offset % BS as u64) as usize, BS);
         let (stability, append, kill_suid) = (Stability::Unstable, false, false);
-        let write = Request::Write { ino, offset, data, stability, append, kill_suid };
+        let write =
+            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false };
         self.ask(write).await.map(drop)
     }
     async fn fsync(&self, ino: u32, data_only: bool) -> Result<(), FsError> {
@@ -127,6 +128,38 @@ fn contents_announced_for_their_place_and_then_in_part_are_journaled_as_a_whole(
     });
     let bytes = found(durable(&world, &base), Mode::Selective, b"f");
     assert_eq!(bytes, [vec![1; 100], vec![2; 60]].concat());
+}
+
+/// What is longer than a transaction is cut short, and whoever cannot ask again has it all written,
+/// or hears that it is not.
+#[test]
+fn who_asks_for_a_whole_write_gets_it_or_is_refused() {
+    block_on(&mut World::new(made(0)), |env, _| async move {
+        let c = Client::of(env, options(Mode::Data)).await;
+        let bytes: Vec<u8> = (0..500_000u32).map(|n| (n / 700) as u8).collect();
+        for (name, whole, offset) in [("a", false, 0), ("b", true, 0), ("c", true, 300)] {
+            let ino = c.make(name).await.unwrap();
+            let data = Rope::cut(&bytes, offset as usize % BS, BS);
+            let (stability, append, kill_suid) = (Stability::Unstable, false, false);
+            let write = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+            let Reply::Written { len, .. } = c.ask(write).await.unwrap() else { panic!("{name}") };
+            assert_eq!(len as usize == bytes.len(), whole, "{name}: {len}");
+            let read = Request::Read { ino, offset, len: 1 << 20 };
+            let Reply::Data { data, .. } = c.ask(read).await.unwrap() else { panic!("no data") };
+            assert!(data.to_vec() == bytes[..len as usize], "{name}");
+        }
+        let ino = c.make("full").await.unwrap();
+        for n in 0.. {
+            let data = Rope::cut(&bytes, 0, BS);
+            let (offset, stability) = (n * bytes.len() as u64, Stability::Unstable);
+            let (append, kill_suid, whole) = (false, false, true);
+            let write = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+            match c.ask(write).await {
+                Ok(Reply::Written { len, .. }) => assert_eq!(len as usize, bytes.len()),
+                done => return assert!(matches!(done, Err(FsError::NoSpace)), "{done:?}"),
+            }
+        }
+    });
 }
 
 #[test]

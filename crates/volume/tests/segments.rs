@@ -64,7 +64,11 @@ async fn make_files(volume: &Rc<dyn Volume>) {
         let data = Rope::cut(&[n as u8; 9000], 0, BLOCK_BYTES);
         let stability = Stability::FileSync;
         let (ino, offset, append, kill_suid) = (attr.ino, 0, false, false);
-        asked(volume, Request::Write { ino, offset, data, stability, append, kill_suid }).await;
+        asked(
+            volume,
+            Request::Write { ino, offset, data, stability, append, kill_suid, whole: false },
+        )
+        .await;
     }
 }
 

@@ -287,7 +287,15 @@ impl World {
         let bs = v.block_bytes();
         let data = Rope::cut(data, (offset % bs as u64) as usize, bs);
         let stability = Stability::Unstable;
-        let r = Request::Write { ino, offset, data, stability, append: false, kill_suid: false };
+        let r = Request::Write {
+            ino,
+            offset,
+            data,
+            stability,
+            append: false,
+            kill_suid: false,
+            whole: false,
+        };
         match self.call(v, r)? {
             Reply::Written { len, .. } => Ok(len),
             other => panic!("{other:?}"),

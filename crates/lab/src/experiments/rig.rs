@@ -296,7 +296,8 @@ impl Caller {
         let data = Rope::cut(&bytes, (at % BLOCK) as usize, BLOCK as usize);
         let stability = if sync { Stability::FileSync } else { Stability::Unstable };
         let (append, kill_suid) = (false, false);
-        let write = Request::Write { ino, offset: at, data, stability, append, kill_suid };
+        let write =
+            Request::Write { ino, offset: at, data, stability, append, kill_suid, whole: false };
         self.ask(write).await.map(|_| ())
     }
 

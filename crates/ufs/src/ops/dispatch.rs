@@ -143,9 +143,13 @@ impl<S: Store> Ufs<S> {
             }
             R::Link { ino, dir, name } => self.link(ctx, ino, dir, &name).await,
             R::Read { ino, offset, len } => self.read(ctx, ino, offset, len).await,
-            R::Write { ino, offset, data, stability, append, kill_suid } => {
+            R::Write { ino, offset, data, stability, append, kill_suid, whole } => {
                 let w = super::write::Write { offset, data, stability, append, kill_suid };
-                self.write(ctx, ino, w).await
+                if whole {
+                    self.write_whole(ctx, ino, w).await
+                } else {
+                    self.write(ctx, ino, w).await
+                }
             }
             R::Fsync { ino, data_only } => self.fsync(ino, data_only).await,
             R::SyncAll => self.sync_all().await,

@@ -24,6 +24,22 @@ pub(super) struct Write {
 }
 
 impl<S: Store> Ufs<S> {
+    /// Writes all of it, as often as an operation is cut short.
+    pub(super) async fn write_whole(&self, ctx: &mut Ctx, ino: u32, w: Write) -> Done {
+        let mut done = 0;
+        loop {
+            let (offset, data) = (w.offset + done as u64, w.data.behind(done));
+            let part = Write { offset, data, ..w };
+            let mut reply = self.write(ctx, ino, part).await?;
+            let Reply::Written { len, .. } = &mut reply else { return Ok(reply) };
+            done += *len as usize;
+            if *len == 0 || done == w.data.len() {
+                *len = done as u32;
+                return Ok(reply);
+            }
+        }
+    }
+
     pub(super) async fn write(&self, ctx: &mut Ctx, ino: u32, w: Write) -> Done {
         let inode = self.inode(ino).await?;
         if inode.is_dir() {
@@ -40,14 +56,8 @@ impl<S: Store> Ufs<S> {
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
-        let offset = if w.append { inode.size() } else { w.offset };
-        self.check_contents(&inode, offset)?;
-        let max = self.store.bytes_max(&inode.h);
-        if offset >= max && !w.data.is_empty() {
-            return Err(FsError::FileTooBig);
-        }
+        let (offset, most) = self.check_write(&inode, &w)?;
         let mut data = w.data;
-        let most = (max - offset.min(max)).min(self.store.guarantees().write_bytes_max);
         data.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         if data.is_empty() {
             drop(locks);
@@ -84,6 +94,17 @@ impl<S: Store> Ufs<S> {
             self.sync_file(&inode, w.stability == Stability::DataSync).await?;
         }
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
+    }
+
+    /// Where the write begins, and the most bytes that it may have.
+    fn check_write(&self, inode: &Inode, w: &Write) -> Result<(u64, u64), FsError> {
+        let offset = if w.append { inode.size() } else { w.offset };
+        self.check_contents(inode, offset)?;
+        let max = self.store.bytes_max(&inode.h);
+        if offset >= max && !w.data.is_empty() {
+            return Err(FsError::FileTooBig);
+        }
+        Ok((offset, (max - offset.min(max)).min(self.store.guarantees().write_bytes_max)))
     }
 
     fn note_write(&self, txn: &mut S::Txn, inode: &Inode, end: u64, mode: u32) {
