@@ -1,5 +1,5 @@
 //! POSIX ACLs over NFS: set on the volume (NFSv3 has no way to), obeyed for ACCESS and for what is
-//! then tried, for users and groups that only the list knows.
+//! then tried, for users and groups that only the list knows. And whom a listing gives handles.
 
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -94,4 +94,51 @@ fn lists_are_obeyed() {
     assert_eq!(word(&b.one(&call(3, (NFS, 3, 2), &chmod)), 6), Some(0));
     assert_eq!(tries(&mut b, alice, &file), (READ | MODIFY | EXTEND, 0, 0));
     assert_eq!(tries(&mut b, bob, &file), (READ, 0, ACCES));
+}
+
+/// The handle that a listing with attributes gives of a name; None: it gives none.
+fn listed(b: &mut Bench, who: (u32, u32, &[u32]), dir: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+    let xid = b.next_xid();
+    let args = [opaque(dir), words(&[0, 0, 0, 0, 4096, 32768])].concat();
+    let reply = b.one(&call_as(who, xid, (NFS, 3, 17), &args));
+    assert_eq!(word(&reply, 6), Some(0), "it may be listed");
+    let mut at = 7 + 22 + 2; // behind the directory's attributes and the verifier
+    while word(&reply, at) == Some(1) {
+        let len = word(&reply, at + 3).unwrap() as usize;
+        let found = &reply[4 * (at + 4)..][..len];
+        at += 4 + len.div_ceil(4) + 2;
+        at += if word(&reply, at) == Some(1) { 22 } else { 1 };
+        let handle = (word(&reply, at) == Some(1)).then(|| reply[4 * (at + 2)..][..24].to_vec());
+        at += if handle.is_some() { 8 } else { 1 };
+        if found == name {
+            return handle;
+        }
+    }
+    panic!("{name:?} is not listed");
+}
+
+/// A handle is as good as a name that was looked up, which asks whether the directory may be
+/// searched.
+#[test]
+fn who_may_only_list_a_directory_gets_no_handles_in_it() {
+    let mut b = Bench::new();
+    let root = b.root();
+    let mut make = |dir: &[u8], name: &[u8], procedure: u32, how: &[u32]| {
+        let xid = b.next_xid();
+        let args = [opaque(dir), opaque(name), words(how)].concat();
+        let reply = b.one(&call(xid, (NFS, 3, procedure), &args));
+        assert_eq!((word(&reply, 6), word(&reply, 8)), (Some(0), Some(24)));
+        reply[36..60].to_vec()
+    };
+    let dir = make(&root, b"d", 9, &[1, 0o744, 0, 0, 0, 0, 0]);
+    let file = make(&dir, b"f", 8, &[1, 1, 0o644, 0, 0, 0, 0, 0]);
+    assert_eq!(listed(&mut b, (0, 0, &[]), &dir, b"f").as_ref(), Some(&file));
+    let (who, xid) = ((1000, 1000, &[][..]), b.next_xid());
+    let looked = b.one(&call_as(who, xid, (NFS, 3, 3), &[opaque(&dir), opaque(b"f")].concat()));
+    assert_eq!(word(&looked, 6), Some(ACCES));
+    assert_eq!(listed(&mut b, who, &dir, b"f"), None);
+    let set = [opaque(&dir), words(&[1, 0o755, 0, 0, 0, 0, 0, 0])].concat();
+    let xid = b.next_xid();
+    assert_eq!(word(&b.one(&call(xid, (NFS, 3, 2), &set)), 6), Some(0));
+    assert_eq!(listed(&mut b, who, &dir, b"f"), Some(file));
 }

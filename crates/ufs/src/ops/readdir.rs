@@ -46,7 +46,9 @@ impl<S: Store> Ufs<S> {
         if list.is_empty() && full {
             return Err(FsError::Invalid); // not even one entry fits
         }
-        if want.attrs {
+        // What an entry names is looked up for that, which only who may search the directory may:
+        // with attributes an NFS client gets a handle.
+        if want.attrs && self.permit_search(ctx, &dir).await.is_ok() {
             self.fill_attrs(ctx, &dir, &mut list).await;
         }
         Ok(Reply::Dir { entries: list, eof: !full, attr: self.attr(&dir.h) })
