@@ -6,7 +6,7 @@ mod common;
 
 use common::{ROOT, Scratch, Vol, World, pattern};
 use mechanisms::Mode;
-use vfs::{FsError, Reply, Request, SpaceOp};
+use vfs::{FsError, Reply, Request, SetAttr, SpaceOp};
 
 fn allocate(w: &mut World, v: &Vol, ino: u32, range: (u64, u64), keep_size: bool) {
     let (offset, len) = range;
@@ -161,4 +161,26 @@ fn attributes_that_were_packed_by_another_are_removed() {
         }
         w.close_and_judge(v, "all attributes are removed");
     }
+}
+
+/// A length for which there is no room leaves the mode alone that was to be set with it.
+#[test]
+fn attributes_are_set_together_or_not_at_all() {
+    let mut w = World::mke2fs(8 << 20, &["-t", "ext4", "-b", "1024", "-O", "inline_data"]);
+    let v = w.open(Mode::Async);
+    let f = w.file(&v, ROOT, "f");
+    w.write(&v, f, 0, &pattern(1, 50)).unwrap();
+    let all = fill(&mut w, &v);
+    let before = w.attr(&v, f);
+    let set = SetAttr { mode: Some(0o600), size: Some(5000), ..SetAttr::default() };
+    let done = w.call(&v, Request::SetAttr { ino: f, set });
+    assert_eq!(done.map(drop), Err(FsError::NoSpace));
+    assert_eq!(w.attr(&v, f), before);
+    w.resize(&v, all, 0).unwrap();
+    w.call(&v, Request::SetAttr { ino: f, set }).unwrap();
+    let after = w.attr(&v, f);
+    assert_eq!((after.mode & 0o7777, after.size), (0o600, 5000));
+    let text = w.read(&v, f, 0, 5000).unwrap();
+    assert_eq!(text, [pattern(1, 50), vec![0; 4950]].concat());
+    w.close_and_judge(v, "attributes on a full volume");
 }

@@ -79,21 +79,31 @@ impl<S: Store> Ufs<S> {
         Ok(true)
     }
 
+    /// Before a file becomes `size` bytes long: contents that lie in the inode, which will not have
+    /// the room, move out.
+    pub(crate) async fn outgrow_inline(
+        &self,
+        txn: &mut S::Txn,
+        h: &InodeHandle,
+        size: u64,
+    ) -> Result<(), FsError> {
+        let is_inline = h.with(|raw| InodeRef(raw).is_inline());
+        match is_inline && size > h.with(inline::room) as u64 {
+            true => self.store.move_out(txn, h).await,
+            false => Ok(()),
+        }
+    }
+
     /// Cuts or grows contents that lie in the inode; the caller sets the length. False: they lie in
-    /// blocks, perhaps since now.
+    /// blocks.
     pub(crate) async fn resize_inline(
         &self,
         txn: &mut S::Txn,
         h: &InodeHandle,
         size: u64,
     ) -> Result<bool, FsError> {
-        if !h.with(|raw| InodeRef(raw).is_inline()) {
-            return Ok(false);
-        }
-        if size == 0 || size > h.with(inline::room) as u64 {
-            if size > 0 {
-                self.store.move_out(txn, h).await?;
-            }
+        self.outgrow_inline(txn, h, size).await?;
+        if size == 0 || !h.with(|raw| InodeRef(raw).is_inline()) {
             return Ok(false); // who cuts to nothing takes them out
         }
         let Some(mut bytes) = self.inline_file(h)? else { return Ok(false) };

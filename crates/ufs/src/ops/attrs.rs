@@ -93,6 +93,11 @@ impl<S: Store> Ufs<S> {
     ) -> Result<(), FsError> {
         let mode = owners::mode_after(attr, set, &ctx.cred);
         let mut pointer = (BlockNo(0), BlockNo(0));
+        // What may find no room comes first: this is not seen, the next either changes all or
+        // nothing, and what comes then needs none.
+        if let Some(size) = set.size {
+            self.outgrow_inline(txn, &inode.h, size).await?;
+        }
         if set.mode.is_some() {
             pointer = self.set_mode_and_list(txn, inode, mode).await?;
         }
