@@ -312,6 +312,33 @@ fn whoever_changes_a_file_takes_its_capabilities_away() {
     }
 }
 
+/// Who may write a file that does not change has changed nothing of it.
+#[test]
+fn a_refused_write_takes_nothing_away() {
+    let mut t = Tree::new();
+    let (ino, file) = t.numbered(MakeKind::File { exclusive: None }, (0o766, 1000, 1000));
+    let name = || b"security.capability".to_vec();
+    let (value, mode) = (vec![1; 20], vfs::XattrMode::Either);
+    let set = Request::SetXattr { ino, name: name(), value, mode, kill_sgid: false };
+    t.bench.ask(set).unwrap();
+    const IMMUTABLE: u32 = 0x10;
+    t.bench.ask(Request::SetFlags { ino, flags: IMMUTABLE }).unwrap();
+    let far = [words(&[u32::MAX, 0, 1, 2]), opaque(b"x")].concat();
+    for (flags, at, answer) in [
+        (IMMUTABLE, [words(&[0, 0, 1, 2]), opaque(b"x")].concat(), PERM),
+        (0, far, FBIG),
+        (0, [words(&[0, 0, 0, 2]), opaque(b"")].concat(), 0),
+    ] {
+        t.bench.ask(Request::SetFlags { ino, flags }).unwrap();
+        for who in [ROOT, ANNA, BERT] {
+            let reply = t.ask(who, 7, &[opaque(&file), at.clone()].concat());
+            assert_eq!(word(&reply, 6), Some(answer), "by {}", who.0);
+            let has = t.bench.ask(Request::GetXattr { ino, name: name() }).is_ok();
+            assert!(has, "flags {flags:#x}: after a write by {} with answer {answer}", who.0);
+        }
+    }
+}
+
 #[test]
 fn no_file_is_made_larger_than_any_can_be() {
     let mut t = Tree::new();

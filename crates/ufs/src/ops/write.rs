@@ -52,7 +52,10 @@ impl<S: Store> Ufs<S> {
             self.permit(ctx, &inode, WRITE).await?;
         }
         self.store.writable()?;
-        self.drop_capability(ctx, &inode).await?;
+        if !w.data.is_empty() {
+            self.check_write(&inode, &w)?; // what is refused takes nothing away
+            self.drop_capability(ctx, &inode).await?;
+        }
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
         ctx.wcc[0] = self.wcc(ctx, Some(before), &inode);
