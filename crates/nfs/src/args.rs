@@ -16,8 +16,8 @@ impl<'a> Reader<'a> {
         self.opaque(NAME_MAX).map(<[u8]>::to_vec)
     }
     fn time(&mut self) -> Result<Time> {
-        // Unsigned on the wire; taken as signed, as other servers and clients do.
-        let sec = i64::from(self.u32()?.cast_signed());
+        // Unsigned: from 1970 to 2106.
+        let sec = i64::from(self.u32()?);
         Ok(Time { sec, nsec: self.u32()?.min(999_999_999) })
     }
     fn set_time(&mut self) -> Result<Option<SetTime>> {
@@ -75,5 +75,20 @@ impl<'a> Reader<'a> {
             _ => (0, 0),
         };
         Ok(Some((MakeKind::Special(kind, device), set)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_reach_to_2106() {
+        // Of sattr3: no mode, owner, group, length; both times as the client says.
+        let words = [0, 0, 0, 0, 2, 0x8000_0000, 7, 2, u32::MAX, 8u32];
+        let bytes: Vec<u8> = words.iter().flat_map(|w| w.to_be_bytes()).collect();
+        let set = Reader(&bytes).set_attr().unwrap();
+        assert_eq!(set.atime, Some(SetTime::To(Time { sec: 1 << 31, nsec: 7 })));
+        assert_eq!(set.mtime, Some(SetTime::To(Time { sec: (1 << 32) - 1, nsec: 8 })));
     }
 }
