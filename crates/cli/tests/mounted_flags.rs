@@ -5,7 +5,7 @@
 
 mod served;
 
-use served::{Folder, MountPoint, Server, is_root};
+use served::{Folder, MountPoint, Server, is_root, ok, s};
 use std::fs::OpenOptions;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -68,4 +68,28 @@ fn what_is_immutable_or_only_grows_is_left_alone() {
     std::fs::remove_dir_all(&dir).unwrap();
     std::fs::remove_file(&file).unwrap();
     drop(server);
+}
+
+/// A kernel that holds back what is appended sends whole pages, and the times after them.
+#[test]
+fn what_only_grows_is_appended_to_through_the_kernels_cache() {
+    let folder = Folder::new();
+    let Some(at) = MountPoint::new(&folder).filter(|_| is_root()) else { return };
+    let image = folder.plain_volume("v", "32M");
+    let server = Server::mounted(&image, &at, &["--mode", "async", "--writeback-cache", "on"]);
+    let file = at.file("log");
+    std::fs::write(&file, b"").unwrap();
+    chattr("+a", &file);
+    for _ in 0..3 {
+        let mut open = OpenOptions::new().append(true).open(&file).unwrap();
+        open.write_all(b"a line\n").unwrap();
+        open.sync_all().unwrap();
+    }
+    let mut open = OpenOptions::new().write(true).open(&file).unwrap();
+    open.write_all(b"another").unwrap();
+    is_refused(open.sync_all());
+    drop(open);
+    chattr("-a", &file);
+    server.stop();
+    assert_eq!(ok(&["cat", s(&image), "/log"]), "a line\n".repeat(3));
 }

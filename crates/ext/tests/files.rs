@@ -5,9 +5,10 @@
 mod common;
 
 use common::{ROOT, World, options, pattern};
+use env::Rope;
 use format::mkfs::Profile;
 use mechanisms::Mode;
-use vfs::{FsError, Kind, MakeKind, Request, SpaceOp};
+use vfs::{FsError, Kind, MakeKind, Reply, Request, SetAttr, SetTime, SpaceOp, Stability, Time};
 
 const MODES: [Mode; 2] = [Mode::Sync, Mode::Async];
 
@@ -159,4 +160,36 @@ fn a_directory_grows_over_what_a_crash_has_left_behind_a_hole() {
         }
         w.close_and_judge(v, &format!("mode {mode}: a directory has grown"));
     }
+}
+
+/// A kernel that holds back what is appended sends the page in which it lies from its beginning,
+/// and the times after it.
+#[test]
+fn what_only_grows_is_appended_to_by_pages() {
+    const ONLY_GROWS: u32 = 0x20;
+    let mut w = World::mke2fs(8 << 20, &["-t", "ext2", "-b", "1024"]);
+    let v = w.open(Mode::Async);
+    let f = w.file(&v, ROOT, "f");
+    let mut text = pattern(1, 1500);
+    w.write(&v, f, 0, &text).unwrap();
+    w.call(&v, Request::SetFlags { ino: f, flags: ONLY_GROWS }).unwrap();
+    let mut send = |w: &mut World, bytes: &[u8], whole| {
+        let (ino, offset, data) = (f, 0, Rope::cut(bytes, 0, 1024));
+        let (stability, append, kill_suid) = (Stability::DataSync, false, false);
+        let r = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+        w.call(&v, r).map(|r| if let Reply::Written { len, .. } = r { len } else { 0 })
+    };
+    text.extend(pattern(2, 1000));
+    assert_eq!(send(&mut w, &text, false), Err(FsError::Perm));
+    assert_eq!(send(&mut w, &text, true), Ok(2500));
+    assert_eq!(send(&mut w, &text[..1024], true), Ok(1024));
+    assert_eq!(send(&mut w, &pattern(3, 3000), true), Err(FsError::Perm));
+    assert_eq!(w.read(&v, f, 0, 4096).unwrap(), text);
+    let to = Some(SetTime::To(Time { sec: 7, nsec: 0 }));
+    let by_user = SetAttr { mtime: to, ..SetAttr::default() };
+    for (ctime, done) in [(to, Ok(())), (None, Err(FsError::Perm))] {
+        let set = SetAttr { ctime, ..by_user };
+        assert_eq!(w.call(&v, Request::SetAttr { ino: f, set }).map(drop), done);
+    }
+    w.close_and_judge(v, "what was appended");
 }

@@ -61,7 +61,10 @@ impl<S: Store> Ufs<S> {
         self.check_immutable(inode)?;
         let told = |time| matches!(time, Some(SetTime::To(_)));
         let owner = set.mode.is_some() || set.uid.is_some() || set.gid.is_some();
-        if set.size.is_some() || owner || told(set.atime) || told(set.mtime) {
+        // A kernel that holds back what is appended tells its times later, with that of the change,
+        // which no user sets.
+        let of_write = set.ctime.is_some() && set.atime.is_none();
+        if set.size.is_some() || owner || told(set.atime) || told(set.mtime) && !of_write {
             self.check_free(inode)?;
         }
         if owners::may_set(attr, set, &ctx.cred)? {

@@ -42,7 +42,12 @@ impl<S: Store> Ufs<S> {
         Ok(Reply::Data { data, eof, attr: self.attr(&inode.h) })
     }
 
-    async fn read_rope(&self, inode: &Rc<Inode>, offset: u64, len: u64) -> Result<Rope, FsError> {
+    pub(super) async fn read_rope(
+        &self,
+        inode: &Rc<Inode>,
+        offset: u64,
+        len: u64,
+    ) -> Result<Rope, FsError> {
         let mut rope = Rope::new();
         if len == 0 {
             return Ok(rope);
