@@ -173,7 +173,7 @@ fn what_only_grows_is_appended_to_by_pages() {
     let mut text = pattern(1, 1500);
     w.write(&v, f, 0, &text).unwrap();
     w.call(&v, Request::SetFlags { ino: f, flags: ONLY_GROWS }).unwrap();
-    let mut send = |w: &mut World, bytes: &[u8], whole| {
+    let send = |w: &mut World, bytes: &[u8], whole| {
         let (ino, offset, data) = (f, 0, Rope::cut(bytes, 0, 1024));
         let (stability, append, kill_suid) = (Stability::DataSync, false, false);
         let r = Request::Write { ino, offset, data, stability, append, kill_suid, whole };

@@ -234,22 +234,11 @@ impl Act {
                 Request::SetAttr { ino: inos[0], set }
             }
             Act::Write(_, offset, len, byte) | Act::WriteSync(_, offset, len, byte) => {
-                Request::Write {
-                    ino: inos[0],
-                    offset: *offset,
-                    data: Rope::cut(
-                        &payload(*byte, *offset, *len),
-                        (*offset % 1024) as usize,
-                        1024,
-                    ),
-                    stability: match self {
-                        Act::Write(..) => Stability::Unstable,
-                        _ => Stability::DataSync,
-                    },
-                    append: false,
-                    kill_suid: false,
-                    whole: false,
-                }
+                let stability = match self {
+                    Act::Write(..) => Stability::Unstable,
+                    _ => Stability::DataSync,
+                };
+                write_of(inos[0], *offset, &payload(*byte, *offset, *len), stability)
             }
             Act::Punch(_, at, len) => space(inos[0], SpaceOp::PunchHole, *at, *len),
             Act::Collapse(_, at, len) => shift(inos[0], Shift::Collapse, *at, *len),
@@ -269,6 +258,11 @@ impl Act {
             Act::Pause(_) => Request::StatFs,
         }
     }
+}
+
+fn write_of(ino: u32, offset: u64, bytes: &[u8], stability: Stability) -> Request {
+    let data = Rope::cut(bytes, (offset % 1024) as usize, 1024);
+    Request::Write { ino, offset, data, stability, append: false, kill_suid: false, whole: false }
 }
 
 fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {
