@@ -137,6 +137,7 @@ impl<S: Store> Ufs<S> {
             if same && ctx.durable {
                 self.sync_file(old, false).await?;
             }
+            let same = same && !self.is_gone(old);
             return if same { Ok(self.entry(ctx, old, true)) } else { Err(FsError::Exists) };
         }
         if new.fail_if_exists {
@@ -153,6 +154,9 @@ impl<S: Store> Ufs<S> {
         if ctx.durable {
             // Whoever made it a moment ago may not have waited for that.
             self.sync_file(old, false).await?;
+        }
+        if self.is_gone(old) {
+            return Err(FsError::Stale); // removed meanwhile, and its number may be another file's
         }
         Ok(self.entry(ctx, old, false))
     }
