@@ -76,6 +76,7 @@ fn what_promises_the_order_of_writes_refuses_the_cache() {
         assert_eq!((code, err.lines().count()), (2, 1), "{mode}: {out}{err}");
         assert!(err.contains("--writeback-cache") && err.contains(mode), "{err}");
     }
+    let image = folder.plain_volume("p", "32M");
     let nfs = ["--mode", "sync", "--nfs", served::ANY, "--mount", s(&at.0)];
     let (code, _, err) = served::cairn(&[&["serve", s(&image)], &nfs[..], &cache].concat());
     assert_eq!(code, 2, "{err}");
