@@ -394,6 +394,9 @@ impl Subject {
 fn world_of(disks: &[Image]) -> World {
     let mut world = World::new(disks[0].clone());
     world.logs = disks[1..].to_vec();
+    if disks.len() > 1 {
+        world.refuse_mixed_requests(); // several may look at a log that all write
+    }
     world
 }
 

@@ -118,7 +118,9 @@ mod tests {
 
     /// Reads the sector that another one is writing.
     fn read_beside_a_write(fresh: bool) {
-        block_on(&mut world(), |env, disk| async move {
+        let mut world = world();
+        world.refuse_mixed_requests();
+        block_on(&mut world, |env, disk| async move {
             let d = disk.clone();
             env.spawn("other", async move {
                 let _ = d.write(0, vec![Block::zeroed(1024)], Durability::Cached).await;

@@ -114,6 +114,8 @@ pub struct World {
     /// What each disk was asked, in the order of their numbers.
     pub traffic: Vec<Traffic>,
     forgets: bool,
+    /// Are reads of what is being written refused?
+    refuses_mixed: bool,
     latency: Latency,
     timings: Vec<Box<dyn Timing>>,
     fault: Option<Fault>,
@@ -152,6 +154,7 @@ impl World {
             counts: [0; 3],
             traffic: Vec::new(),
             forgets: false,
+            refuses_mixed: false,
             latency: default_latency,
             timings: Vec::new(),
             fault: None,
@@ -169,6 +172,12 @@ impl World {
             leaving: Vec::new(),
             epoch: EPOCH,
         }
+    }
+    /// From here on a read of what is being written is refused, and a write of what is being read.
+    /// (A log-structured store reads a run of blocks as one request, and takes those that are on
+    /// their way from memory: it asks for none of this.)
+    pub fn refuse_mixed_requests(&mut self) {
+        self.refuses_mixed = true;
     }
     /// Requests take as long as each disk's model says, in the order of the disks' numbers.
     pub fn set_timings(&mut self, timings: Vec<Box<dyn Timing>>) {
@@ -340,7 +349,7 @@ impl World {
         let (event, failed) = match op {
             IoOp::Read | IoOp::ReadFresh => {
                 self.counts[0] += 1;
-                if op == IoOp::Read {
+                if op == IoOp::Read && self.refuses_mixed {
                     self.check_unwritten(disk, at, bytes);
                 }
                 let mut from = at;
@@ -373,7 +382,7 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
-        if op == IoOp::Read {
+        if op == IoOp::Read && self.refuses_mixed {
             self.reading.insert((end, self.sequence), (disk, at, bytes));
         }
         self.ends.insert(
