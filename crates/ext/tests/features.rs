@@ -79,15 +79,7 @@ fn attributes_of_long_inodes_lie_in_their_block() {
 fn write_far(v: &Vol, ino: u32, done: &Rc<Cell<u32>>) -> impl Future<Output = ()> + 'static {
     let data = Rope::cut(&pattern(1, 1024), 0, v.block_bytes());
     let (offset, stability) = (2 << 30, Stability::Unstable);
-    let r = Request::Write {
-        ino,
-        offset,
-        data,
-        stability,
-        append: false,
-        kill_suid: false,
-        whole: false,
-    };
+    let r = Request::write(ino, offset, data, stability);
     let (ufs, done) = (v.ufs.clone(), done.clone());
     async move {
         ufs.call(Call::local(r)).await.result.unwrap();

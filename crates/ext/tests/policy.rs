@@ -208,15 +208,7 @@ fn no_inode_is_left() {
 fn write_as(w: &mut World, v: &Vol, cred: vfs::Cred, ino: u32, at: u64) -> Result<u32, FsError> {
     let data = Rope::cut(&pattern(at, 50_000), (at % 1024) as usize, 1024);
     let stability = Stability::Unstable;
-    let r = Request::Write {
-        ino,
-        offset: at,
-        data,
-        stability,
-        append: false,
-        kill_suid: false,
-        whole: false,
-    };
+    let r = Request::write(ino, at, data, stability);
     match w.call_as(v, cred, r)? {
         vfs::Reply::Written { len, .. } => Ok(len),
         other => panic!("{other:?}"),

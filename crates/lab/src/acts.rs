@@ -262,7 +262,7 @@ impl Act {
 
 fn write_of(ino: u32, offset: u64, bytes: &[u8], stability: Stability) -> Request {
     let data = Rope::cut(bytes, (offset % 1024) as usize, 1024);
-    Request::Write { ino, offset, data, stability, append: false, kill_suid: false, whole: false }
+    Request::write(ino, offset, data, stability)
 }
 
 fn space(ino: u32, op: SpaceOp, offset: u64, len: u64) -> Request {

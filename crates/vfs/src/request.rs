@@ -301,6 +301,14 @@ pub enum Request {
     Scrub,
 }
 
+impl Request {
+    /// A plain write, as most are: at a place, not at the end, and possibly of fewer bytes.
+    pub fn write(ino: u32, offset: u64, data: Rope, stability: Stability) -> Request {
+        let (append, kill_suid, whole) = (false, false, false);
+        Request::Write { ino, offset, data, stability, append, kill_suid, whole }
+    }
+}
+
 /// What is to be done with snapshots.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SnapshotOp {

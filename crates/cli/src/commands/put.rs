@@ -346,15 +346,7 @@ impl Piece<'_> {
     fn request(&self) -> Request {
         let data = Rope::cut(&self.data, (self.offset % 4096) as usize, 4096);
         let (ino, offset, stability) = (self.ino, self.offset, Stability::Unstable);
-        Request::Write {
-            ino,
-            offset,
-            data,
-            stability,
-            append: false,
-            kill_suid: false,
-            whole: false,
-        }
+        Request::write(ino, offset, data, stability)
     }
 }
 

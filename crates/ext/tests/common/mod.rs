@@ -287,15 +287,7 @@ impl World {
         let bs = v.block_bytes();
         let data = Rope::cut(data, (offset % bs as u64) as usize, bs);
         let stability = Stability::Unstable;
-        let r = Request::Write {
-            ino,
-            offset,
-            data,
-            stability,
-            append: false,
-            kill_suid: false,
-            whole: false,
-        };
+        let r = Request::write(ino, offset, data, stability);
         match self.call(v, r)? {
             Reply::Written { len, .. } => Ok(len),
             other => panic!("{other:?}"),
