@@ -2,36 +2,10 @@
 //! new one, and a sparse disk stays sparse.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use check::{IoError, ReadBlocks, WriteBlocks, locate};
+use check::{ReadBlocks, locate};
 use format::mkfs::{MkfsOptions, Profile};
+use lab::SimDevice;
 use sim::Image;
-
-struct Disk(Image);
-
-impl ReadBlocks for Disk {
-    fn size_bytes(&self) -> u64 {
-        self.0.size()
-    }
-    fn read_at(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        self.0.read(at, into);
-        Ok(())
-    }
-    fn known_zero(&self, at: u64, len: u64) -> bool {
-        self.0.is_hole(at, len)
-    }
-}
-impl WriteBlocks for Disk {
-    fn write_at(&mut self, at: u64, bytes: &[u8]) -> Result<(), IoError> {
-        self.0.write(at, bytes);
-        Ok(())
-    }
-    fn flush(&mut self) -> Result<(), IoError> {
-        Ok(())
-    }
-    fn read_back(&self, at: u64, into: &mut [u8]) -> Result<(), IoError> {
-        self.read_at(at, into)
-    }
-}
 
 #[test]
 fn no_copy_of_an_older_superblock_is_left() {
@@ -43,7 +17,7 @@ fn no_copy_of_an_older_superblock_is_left() {
         ..MkfsOptions::plain(BYTES, Profile::Ext4 { checksums: true })
     };
     for (old, new) in [(1024, 4096), (4096, 1024), (2048, 4096), (4096, 4096)] {
-        let mut disk = Disk(Image::new(BYTES));
+        let mut disk = SimDevice(Image::new(BYTES));
         volume::make(&mut disk, &options(old, b"an old volume's!"), true).unwrap();
         let hole = (0..BYTES >> 20).rev().find(|n| disk.known_zero(n << 20, 1 << 20)).unwrap();
         volume::make(&mut disk, &options(new, b"a new volume's!!"), false).unwrap();
