@@ -7,24 +7,25 @@ DAILY_TRANSACTIONS=${DAILY_TRANSACTIONS:-20000}
 DAILY=(copy untar clone remove mail)
 DAILY_PEERS=${DAILY_PEERS:-cairn-default cairn-ordered cairn-async cairn-soft nothing nothing-dev fuse2fs ext4}
 
-# Each peer has a fresh volume and does all of it there; a round's trees are removed in the next step.
+# The peers take turns. In each round each has a fresh volume and does all of it there.
 bench_daily() {
-  local peer round step
+  local peer round
   make_tree || return
-  for peer in $DAILY_PEERS; do
-    case $peer in cairn-*) ;; *) has "$peer" || continue ;; esac
-    start "$peer" || continue
-    local -A took=()
-    for ((round = 1; round <= ROUNDS; round++)); do
-      for step in "${DAILY[@]}"; do
-        # What does nothing lists no directory and keeps no contents.
-        case $peer:$step in nothing*:clone | nothing*:remove) continue ;; esac
-        took[$step]+=" $("daily_$step" "$WORK/$peer" "$round")"
-      done
+  for ((round = 1; round <= ROUNDS; round++)); do
+    for peer in $DAILY_PEERS; do
+      takes_part "$peer" && start "$peer" || continue
+      daily_round "$peer" "$round"
+      stop_peer "$peer"; rm -f "$WORK/$peer.img"
     done
-    stop_peer "$peer"; rm -f "$WORK/$peer.img"
-    # shellcheck disable=SC2086
-    for step in "${DAILY[@]}"; do [ -z "${took[$step]:-}" ] || { say " $step"; note "daily-$step" "$peer" "$(median ${took[$step]})"; }; done
+  done
+  note_medians
+}
+daily_round() {
+  local step
+  for step in "${DAILY[@]}"; do
+    # What does nothing lists no directory and keeps no contents.
+    case $1:$step in nothing*:clone | nothing*:remove) continue ;; esac
+    keep "daily-$step" "$1" "$("daily_$step" "$WORK/$1" "$2")"
   done
 }
 

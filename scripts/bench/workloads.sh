@@ -20,6 +20,20 @@ describe() {
 }
 
 note() { say "   $2: $3"; echo "$1 $2 $3" >>"$RESULTS"; }
+# Where peers take turns, round by round: `keep WORKLOAD PEER VALUE` in each round, `note_medians` at the end. What one
+# round has of the machine's other work falls on all of them, and a single bad round counts for nobody.
+declare -A KEPT=()
+keep() { say "   $2: $1 $3"; KEPT["$1 $2"]+=" $3"; }
+note_medians() {
+  local key
+  # shellcheck disable=SC2086
+  while read -r key; do
+    note "${key% *}" "${key#* }" "$(median ${KEPT[$key]})"
+  done < <(printf '%s\n' "${!KEPT[@]}" | sort)
+  KEPT=()
+}
+# Every cairn does; of the peers those that this machine has.
+takes_part() { case $1 in cairn-[!d]*) true ;; *) has "$1" ;; esac; }
 mean() { printf '%s\n' "$@" | awk '{sum += $1} END {print int(sum / NR)}'; }
 median() { printf '%s\n' "$@" | sort -n | sed -n "$((($# + 1) / 2))p"; }
 
