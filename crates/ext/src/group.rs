@@ -54,6 +54,16 @@ impl Groups {
     pub(crate) fn new(counts: Vec<Counts>) -> Groups {
         Groups { counts, ..Groups::default() }
     }
+    /// So many, in which nothing is free.
+    pub(crate) fn none_free(groups: u32) -> Groups {
+        let none = Counts { free_blocks: 0, free_inodes: 0, used_dirs: 0 };
+        Groups::new(vec![none; groups as usize])
+    }
+    /// Free blocks (or clusters) and free inodes of all.
+    pub(crate) fn sums(&self) -> (u64, u64) {
+        let sum = |f: fn(&Counts) -> u32| self.counts.iter().map(|c| u64::from(f(c))).sum();
+        (sum(|c| c.free_blocks), sum(|c| c.free_inodes))
+    }
     pub(crate) fn of(&self, g: GroupNo) -> Counts {
         self.counts[g.0 as usize]
     }
@@ -181,16 +191,18 @@ impl Ext {
         if !self.geo.has_block(first) || !self.geo.has_block(last) {
             return true;
         }
-        let next = self.own.partition_point(|z| z.start.0 + z.len <= first.0);
-        self.own.get(next).is_some_and(|z| z.start <= last)
+        let own = self.survey.own();
+        let next = own.partition_point(|z| z.start.0 + z.len <= first.0);
+        own.get(next).is_some_and(|z| z.start <= last)
     }
 
     /// Those of the volume's own blocks that lie in the group, as bits of its bitmap.
     fn own_bits(&self, g: GroupNo) -> impl Iterator<Item = Range<usize>> + '_ {
         let start = self.geo.group_start(g).0;
         let end = start + u64::from(self.geo.group_blocks(g));
-        let first = self.own.partition_point(|z| z.start.0 + z.len <= start);
-        let here = self.own[first..].iter().take_while(move |z| z.start.0 < end);
+        let own = self.survey.own();
+        let first = own.partition_point(|z| z.start.0 + z.len <= start);
+        let here = own[first..].iter().take_while(move |z| z.start.0 < end);
         here.map(move |z| {
             let (from, to) = (z.start.0.max(start), (z.start.0 + z.len).min(end));
             (from - start) as usize..(to - start) as usize
@@ -199,6 +211,7 @@ impl Ext {
 
     /// The group's block bitmap; checked when it is read.
     pub(crate) async fn block_map(&self, g: GroupNo) -> Result<Map, FsError> {
+        assert!(self.survey.has_ended(), "S1: group {g}'s blocks are looked at before the survey");
         let desc = self.desc(g).await?;
         let d = desc.get();
         let (at, missing) = (BlockNo(d.block_bitmap), self.geo.sums.lazy() && d.has(BLOCK_UNINIT));
@@ -246,6 +259,7 @@ impl Ext {
 
     /// The group's inode bitmap; checked when it is read.
     pub(crate) async fn inode_map(&self, g: GroupNo) -> Result<Map, FsError> {
+        assert!(self.survey.has_ended(), "S1: group {g}'s inodes are looked at before the survey");
         let desc = self.desc(g).await?;
         let d = desc.get();
         let (at, missing) = (BlockNo(d.inode_bitmap), self.geo.sums.lazy() && d.has(INODE_UNINIT));

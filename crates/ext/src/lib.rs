@@ -15,6 +15,7 @@ mod scrub;
 mod seal;
 mod store;
 mod superblock;
+mod survey;
 mod values;
 mod xattr;
 
@@ -22,7 +23,7 @@ use cache::{Buf, Cache};
 use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, Extent, FormatError, Ino};
+use format::{BlockNo, FormatError, Ino};
 use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
@@ -52,10 +53,8 @@ pub struct Ext {
     free_inodes: Cell<u64>,
     /// Free blocks that are kept for root.
     reserved: Cell<u64>,
-    /// The volume's own blocks as runs, in order.
-    own: Vec<Extent>,
-    /// How many they are.
-    overhead: u64,
+    /// The volume's own blocks, and whether all groups are known.
+    survey: survey::Survey,
     read_only: Cell<bool>,
     damaged: Cell<bool>,
     orphans: RefCell<Vec<InodeHandle>>,

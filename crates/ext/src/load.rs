@@ -1,10 +1,10 @@
-//! Loading an opened volume: group descriptors read and checked, counts summed. The superblock has
-//! been found and checked by whoever opens (`volume`), and nothing is written here.
+//! Loading an opened volume: the groups are surveyed, or that is begun. The superblock has been
+//! found and checked by whoever opens (`volume`), and nothing is written here.
 
 use crate::Ext;
-use crate::descs::{Surveyed, survey};
-use crate::group::Counts;
+use crate::group::Groups;
 use crate::superblock::Announced;
+use crate::survey::{Survey, Surveyed, goes_on_behind, survey};
 use cache::{BufKind, Cache, Role};
 use check::live::Watch;
 use env::{DiskError, Env};
@@ -94,19 +94,26 @@ impl Ext {
         cache: Rc<Cache>,
         mechanism: Mechanism,
         found: Loaded,
-    ) -> Result<Ext, LoadError> {
+    ) -> Result<Rc<Ext>, LoadError> {
         let geo = Geometry::of(&found.superblock);
         let bs = geo.block_bytes as u64;
         let sb_block = cache.get(BlockNo(SUPERBLOCK_AT / bs), BufKind::Meta).await?;
         if geo.sums != Sums::None {
             sb_block.set_role(Role::Superblock);
         }
-        let Surveyed { groups, own } = survey(&cache, &geo, found.read_only).await?;
-        let sum = |f: fn(&Counts) -> u32| groups.counts.iter().map(|c| u64::from(f(c))).sum();
+        let behind = goes_on_behind(&geo);
+        let (groups, survey) = if behind {
+            (Groups::default(), Survey::default())
+        } else {
+            let Surveyed { groups, own } = survey(&cache, &geo, found.read_only).await?;
+            (groups, Survey::of(own))
+        };
+        // Until the survey ends nobody is told these.
+        let (free_blocks, free_inodes) = groups.sums();
         let reserved = found.superblock.reserved_blocks();
         let rules = found.superblock.index_rules();
         let rules = rules.filter(|_| mechanism.guarantees().atomic || found.read_only);
-        Ok(Ext {
+        let ext = Rc::new(Ext {
             env,
             cache,
             mechanism,
@@ -115,11 +122,10 @@ impl Ext {
             announced: Announced::of(&found.superblock),
             sb: RefCell::new(found.superblock),
             sb_buf: (sb_block, (SUPERBLOCK_AT % bs) as usize),
-            free_blocks: Cell::new(sum(|c| c.free_blocks) * u64::from(geo.cluster_blocks)),
-            free_inodes: Cell::new(sum(|c| c.free_inodes)),
+            free_blocks: Cell::new(free_blocks * u64::from(geo.cluster_blocks)),
+            free_inodes: Cell::new(free_inodes),
             reserved: Cell::new(reserved),
-            overhead: own.iter().map(|z| z.len).sum(),
-            own,
+            survey,
             groups: RefCell::new(groups),
             read_only: Cell::new(found.read_only),
             damaged: Cell::new(false),
@@ -130,6 +136,10 @@ impl Ext {
             trimming: Default::default(),
             moving: RefCell::default(),
             orphans: RefCell::default(),
-        })
+        });
+        if behind {
+            ext.env.spawn("survey", ext.clone().survey_behind());
+        }
+        Ok(ext)
     }
 }

@@ -34,12 +34,14 @@ impl Scrubbed for Ext {
     }
 
     async fn scrub_begins(&self) {
+        self.surveyed().await;
         let watch = &self.watch;
         watch.start(u64::from(self.geo.first_data_block) + self.geo.blocks).await;
-        watch.tell(|c| self.own.iter().for_each(|e| c.set_aside(*e)));
+        watch.tell(|c| self.survey.own().iter().for_each(|e| c.set_aside(*e)));
     }
 
     async fn scrub_begins_with(&self, candidates: Candidates) {
+        self.surveyed().await;
         let blocks = u64::from(self.geo.first_data_block) + self.geo.blocks;
         self.watch.start_partial(blocks, candidates).await;
     }

@@ -98,11 +98,13 @@ impl Ext {
 
     /// While nothing changes: how much is free, which nobody keeps up to date otherwise.
     pub async fn store_counts(&self) -> Result<(), DiskError> {
+        self.surveyed().await;
         self.set_counts();
         self.store_superblock().await
     }
 
     fn set_counts(&self) {
+        assert!(self.survey.has_ended(), "S1: what is free is written before it is counted");
         let mut sb = self.sb.borrow_mut();
         sb.set_free_blocks(self.free_blocks.get());
         sb.set_free_inodes(u32::try_from(self.free_inodes.get()).unwrap_or(u32::MAX));
@@ -110,6 +112,7 @@ impl Ext {
 
     /// After everything else is durable: the volume is clean.
     pub async fn mark_clean(&self) -> Result<(), DiskError> {
+        self.surveyed().await;
         let dirty = self.cache.counts().1;
         invariant!(self.plant, dirty == 0, "a volume is clean, and {dirty} blocks are not written");
         self.set_counts();

@@ -13,7 +13,7 @@ use format::mkfs::Profile;
 use format::{GroupNo, Ino};
 use mechanisms::Mode;
 use sim::Fault;
-use ufs::store::{Space, StoreInfo};
+use ufs::store::StoreInfo;
 use vfs::FsError;
 
 /// A closed volume with a file `f` of 400 blocks, and what one needs to find things in it.
@@ -303,7 +303,7 @@ fn geometry_of_the_last_group() {
     while let Ok(n) = w.write(&v, f, at, &pattern(at, 50_000)) {
         at += u64::from(n);
     }
-    assert_eq!(v.ext.statfs().free, 0);
+    assert_eq!(w.statfs(&v).free, 0);
     w.close_and_judge(v, "filling the last group");
     let sb: Superblock = w.superblock();
     assert_eq!(sb.free_blocks(), 0);

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{ROOT, Vol, World, pattern};
+use common::{ROOT, Vol, World, pattern, recipe};
 use mechanisms::Mode;
 use std::collections::BTreeSet;
 use vfs::{FsError, MakeKind, Reply, Request, XattrMode};
@@ -109,4 +109,43 @@ fn descriptors_that_have_left_memory_come_back_as_they_were() {
         assert!(in_memory < 150 + dirty, "{in_memory} blocks in memory, {dirty} of them dirty");
     }
     w.close_and_judge(v, "descriptors that come and go");
+}
+
+/// Where descriptors lie in 2,176 places opening does not wait for them: who reads is answered
+/// meanwhile, who changes something is when all are known.
+#[test]
+fn reads_go_on_beside_the_survey_and_changes_wait_for_it() {
+    let mut w = huge(KINDS[0]);
+    let v = w.load(|cache| mechanisms::build(Mode::Async, &recipe(cache)).unwrap()).unwrap();
+    assert!(!v.ext.is_surveyed(), "opening has waited for the survey");
+    assert_eq!(w.attr(&v, ROOT).nlink, 3);
+    assert!(!v.ext.is_surveyed(), "a read has waited for the survey");
+    let d = w.dir(&v, ROOT, "d");
+    let f = w.file(&v, d, "file");
+    w.write(&v, f, 0, &pattern(1, 30_000)).unwrap();
+    assert!(v.ext.is_surveyed(), "a change has not waited for the survey");
+    let free = w.free_blocks(&v);
+    assert!(free > 4 << 30, "only {free} blocks are free when a change is made");
+    w.close_and_judge(v, "a change beside the survey");
+
+    // Who closes it at once has its counts right, too.
+    let v = w.open(Mode::Async);
+    w.close_and_judge(v, "closing beside the survey");
+}
+
+/// Damage that the survey finds behind the opening turns the volume read-only.
+#[test]
+fn damage_in_a_late_descriptor_keeps_changes_away() {
+    let mut w = huge(KINDS[0]);
+    let sb = w.superblock();
+    let geo = format::ext::Geometry::of(&sb);
+    let last = geo.desc_place(format::GroupNo(geo.groups - 1));
+    // The place of its block bitmap, and with that its sum.
+    w.sim.disk.write(last.0.0 * 4096 + last.1 as u64, &[0xff; 4]);
+    let v = w.open(Mode::Async);
+    assert_eq!(w.attr(&v, ROOT).nlink, 3, "what can be read is read");
+    let made = w.make(&v, ROOT, "d", MakeKind::Dir);
+    assert_eq!(made, Err(FsError::ReadOnly), "nothing is changed on a damaged volume");
+    assert!(v.ext.is_damaged());
+    assert_eq!(w.attr(&v, ROOT).nlink, 3);
 }

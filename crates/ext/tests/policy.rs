@@ -8,7 +8,6 @@ use env::Rope;
 use format::mkfs::{MkfsOptions, Profile};
 use mechanisms::Mode;
 use std::collections::BTreeSet;
-use ufs::store::Space;
 use vfs::{FsError, Request, Stability};
 
 /// Many small groups: 1 KiB blocks, 8 MiB a group.
@@ -173,7 +172,7 @@ fn a_full_volume_says_so_and_what_is_freed_can_be_used_at_once() {
         let (f, wrote) = full.expect("8 MiB do not hold 20");
         assert!(wrote == Err(FsError::NoSpace) || wrote.is_ok_and(|n| n < 100_000), "{wrote:?}");
         assert_eq!(w.write(&v, f, 1 << 20, b"more"), Err(FsError::NoSpace));
-        assert_eq!(v.ext.statfs().free, 0);
+        assert_eq!(w.statfs(&v).free, 0);
         assert!(w.dir_fails(&v), "a directory needs a block");
         for name in &names {
             w.unlink(&v, ROOT, name).unwrap();
@@ -193,7 +192,7 @@ fn no_inode_is_left() {
     let mut w = World::mkfs(&o);
     let v = w.open(Mode::Async);
     let d = w.dir(&v, ROOT, "d");
-    let free = v.ext.statfs().inodes_free;
+    let free = w.statfs(&v).inodes_free;
     for i in 0..free {
         w.file(&v, d, &format!("f{i}"));
     }
@@ -230,8 +229,8 @@ fn the_last_blocks_are_roots() {
         }
     };
     assert_eq!(end, FsError::NoSpace);
-    assert_eq!(v.ext.statfs().free, kept);
-    assert_eq!(v.ext.statfs().available, 0);
+    assert_eq!(w.statfs(&v).free, kept);
+    assert_eq!(w.statfs(&v).available, 0);
     let more = write_as(&mut w, &v, vfs::Cred::root(), f, at).unwrap();
     assert_eq!(more, 50_000);
     // Cutting needs no space.

@@ -68,6 +68,8 @@ impl Opened {
         }
         self.scrub.stop().await;
         self.trimmer.stop().await;
+        // Damage that is found at the last moment keeps the volume from being called clean.
+        self.ext.surveyed().await;
         let cache = self.ext.cache();
         if self.ext.writable().is_err() {
             cache.stop();

@@ -65,7 +65,7 @@ pub(crate) async fn load(
     let superblock = probe.superblock.clone();
     let loaded = Loaded { superblock, read_only, plant: options.plant };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
-    let ext = Rc::new(ext.map_err(text)?);
+    let ext = ext.map_err(text)?;
     let mut boot = next_state(&probe, &options, now);
     if !read_only {
         if let Some(b) = &mut boot {

@@ -102,6 +102,7 @@ impl Ext {
         ask: Ask<'_>,
         wanted: impl Fn(&Group) -> bool,
     ) -> Result<u64, FsError> {
+        self.surveyed().await;
         let mut trimmed = 0;
         for g in (0..self.geo.groups).map(GroupNo) {
             let start = self.geo.group_start(g).0;

@@ -44,6 +44,10 @@ impl Transactions for Ext {
 
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.writable()?;
+        if !self.survey.has_ended() {
+            self.surveyed().await;
+            self.writable()?;
+        }
         let inside = self.still.enter().await;
         let mut txn = self.begin_inside(need).await?;
         txn.inside = Some(inside);

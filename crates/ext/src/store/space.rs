@@ -7,7 +7,8 @@ use ufs::store::Space;
 use vfs::{FsError, StatFs};
 
 impl Space for Ext {
-    fn statfs(&self) -> StatFs {
+    async fn statfs(&self) -> StatFs {
+        self.surveyed().await;
         // In a thin volume, what its store has room for.
         let room = self.mechanism.space_left().unwrap_or(u64::MAX);
         let free = self.free_blocks.get();
@@ -16,7 +17,7 @@ impl Space for Ext {
             blocks: self
                 .geo
                 .blocks
-                .saturating_sub(self.overhead + u64::from(self.geo.first_data_block)),
+                .saturating_sub(self.survey.own_count() + u64::from(self.geo.first_data_block)),
             free: free.min(room),
             available: self.available(false).min(room),
             inodes: u64::from(self.geo.inodes()),

@@ -29,7 +29,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use ufs::Ufs;
 use ufs::store::{Contents, Inodes, Run, Space};
-use vfs::{Attr, Call, Cred, FsError, MakeKind, Reply, Request, SetAttr, Stability, Volume};
+use vfs::{
+    Attr, Call, Cred, FsError, MakeKind, Reply, Request, SetAttr, Stability, StatFs, Volume,
+};
 
 /// A directory of its own, removed when it goes.
 pub struct Scratch(PathBuf);
@@ -74,6 +76,12 @@ pub fn options(size: u64, block: usize, inode: usize, profile: Profile) -> MkfsO
         label: "test".into(),
         ..MkfsOptions::plain(size, profile)
     }
+}
+
+/// What a mechanism without a log or journal is built of.
+pub fn recipe(cache: &Rc<Cache>) -> Recipe {
+    let (cache, plant) = (cache.clone(), Plant::NONE);
+    Recipe { cache, plant, log: None, journal: None, groups: None, intents: None }
 }
 
 /// A virtual world with a volume's engine in it.
@@ -152,12 +160,7 @@ impl World {
     }
 
     pub fn try_open(&mut self, mode: Mode) -> Result<Vol, LoadError> {
-        let vol = self.load(|cache| {
-            let (cache, plant) = (cache.clone(), Plant::NONE);
-            let recipe =
-                Recipe { cache, plant, log: None, journal: None, groups: None, intents: None };
-            mechanisms::build(mode, &recipe).unwrap()
-        })?;
+        let vol = self.load(|cache| mechanisms::build(mode, &recipe(cache)).unwrap())?;
         let ext = vol.ext.clone();
         self.run(|_| async move { ext.mark_open(false, 1_700_000_000).await }).unwrap();
         Ok(vol)
@@ -180,7 +183,6 @@ impl World {
         cache.start();
         let loaded = Loaded { superblock, read_only: false, plant: Plant::NONE };
         let ext = self.run(|_| Ext::load(env, cache, mechanism, loaded))?;
-        let ext = Rc::new(ext);
         let info = || unreachable!("no test asks");
         Ok(Vol { ufs: Ufs::new(ext.clone(), &[7; 16], info), ext })
     }
@@ -327,7 +329,11 @@ impl World {
     }
 
     pub fn free_blocks(&mut self, v: &Vol) -> u64 {
-        v.ext.statfs().free
+        self.statfs(v).free
+    }
+    pub fn statfs(&mut self, v: &Vol) -> StatFs {
+        let ext = v.ext.clone();
+        self.run(|_| async move { ext.statfs().await })
     }
 
     /// Is there no room for one more directory?

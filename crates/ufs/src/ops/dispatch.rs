@@ -157,7 +157,7 @@ impl<S: Store> Ufs<S> {
                 let want = super::readdir::Want { cookie, max_bytes, entry_bytes, attrs };
                 self.readdir(ctx, dir, want).await
             }
-            R::StatFs => Ok(Reply::StatFs(self.store.statfs())),
+            R::StatFs => Ok(Reply::StatFs(self.store.statfs().await)),
             R::Label => self.label(),
             R::SetLabel { label } => self.set_label(ctx, &label).await,
             R::GetXattr { ino, name } => self.getxattr(ctx, ino, &name).await,

@@ -8,8 +8,8 @@ use vfs::{FsError, StatFs};
 /// Free space.
 #[expect(async_fn_in_trait, reason = "a volume is one thread's; its futures need not be Send")]
 pub trait Space: StoreInfo {
-    /// Free space.
-    fn statfs(&self) -> StatFs;
+    /// Free space. It may be a while after opening before the layout knows.
+    async fn statfs(&self) -> StatFs;
     /// Tells the disk of free blocks among these, in runs of at least `least`; returns how many.
     /// Between two runs it ends if `stop` says so. Errors: `NotSupported` where the layout or the
     /// disk cannot.

@@ -507,7 +507,7 @@ impl Attributes for Memory {
 }
 
 impl Space for Memory {
-    fn statfs(&self) -> StatFs {
+    async fn statfs(&self) -> StatFs {
         StatFs {
             block_bytes: BLOCK as u32,
             blocks: 1 << 30,
