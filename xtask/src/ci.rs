@@ -4,6 +4,10 @@
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+/// A test program that takes longer than this hangs: it is ended, and the log says which test was
+/// running. Without it one that hangs would take all others' time, and nobody would learn of it.
+const PROGRAM_SECONDS_MAX: u32 = 1500;
+
 struct Step {
     name: &'static str,
     /// A step whose tool the machine lacks is reported as skipped: a failure where CI is set.
@@ -65,7 +69,12 @@ fn run_step(root: &Path, step: &Step) -> Outcome {
             return Outcome::Missing;
         }
     }
-    match Command::new(&cargo).args(step.args).current_dir(root).status() {
+    let mut command = Command::new(&cargo);
+    command.args(step.args).current_dir(root);
+    if let Some(runner) = runner_variable() {
+        command.env(runner, format!("timeout --kill-after=10 {PROGRAM_SECONDS_MAX}"));
+    }
+    match command.status() {
         Ok(status) if status.success() => Outcome::Passed,
         Ok(_) => Outcome::Failed,
         Err(e) => {
@@ -73,4 +82,12 @@ fn run_step(root: &Path, step: &Step) -> Outcome {
             Outcome::Failed
         }
     }
+}
+
+/// The variable by which cargo learns what starts its test programs; it has the machine's name in it.
+fn runner_variable() -> Option<String> {
+    let said = Command::new("rustc").arg("-vV").output().ok()?;
+    let said = String::from_utf8(said.stdout).ok()?;
+    let host = said.lines().find_map(|l| l.strip_prefix("host: "))?;
+    Some(format!("CARGO_TARGET_{}_RUNNER", host.to_uppercase().replace('-', "_")))
 }
