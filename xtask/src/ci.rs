@@ -84,7 +84,7 @@ fn run_step(root: &Path, step: &Step) -> Outcome {
     }
 }
 
-/// The variable by which cargo learns what starts its test programs; it has the machine's name in it.
+/// The variable by which cargo learns what starts test programs; the machine is in its name.
 fn runner_variable() -> Option<String> {
     let said = Command::new("rustc").arg("-vV").output().ok()?;
     let said = String::from_utf8(said.stdout).ok()?;

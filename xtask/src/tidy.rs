@@ -7,6 +7,7 @@ mod edges;
 mod invariants;
 mod links;
 mod measures;
+mod programs;
 mod source;
 mod sources;
 mod words;
@@ -89,6 +90,7 @@ fn check(files: &[File]) -> Vec<Complaint> {
     documents::check(files, &mut out);
     links::check(files, &mut out);
     invariants::check(files, &mut out);
+    programs::check(files, &mut out);
     sources::check(files, &mut out);
     measures::report(files, &mut out);
     out

@@ -3,13 +3,11 @@
 //! `common::wide`'s.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::asked::OPTIONS;
+use crate::common::rounds::Rounds;
+use crate::common::wide::{Layout, Of, made4};
+use crate::common::{Scratch, check_both, e2fsck, tool};
 use check::CheckError;
-use common::asked::OPTIONS;
-use common::rounds::Rounds;
-use common::wide::{Layout, Of, made4};
-use common::{Scratch, check_both, e2fsck, tool};
 use std::collections::BTreeMap;
 use std::path::Path;
 

@@ -2,11 +2,9 @@
 //! such copies is the volume's tests' business.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::asked::{asked, repaired};
+use crate::common::{Scratch, made, tool};
 use check::locate;
-use common::asked::{asked, repaired};
-use common::{Scratch, made, tool};
 use format::ext::Superblock;
 
 const M: u64 = 1 << 20;

@@ -2,12 +2,10 @@
 //! is read all the same.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::asked::edited;
+use crate::common::wide::made4;
+use crate::common::{Scratch, made, tool};
 use check::{Contents, IoError, ReadBlocks, read_contents};
-use common::asked::edited;
-use common::wide::made4;
-use common::{Scratch, made, tool};
 use std::collections::BTreeSet;
 
 const M: u64 = 1 << 20;

@@ -3,12 +3,10 @@
 //! accepts, and with nothing lost that the whole repair would have kept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::fields::{Fields, Of};
+use crate::common::rounds::number;
+use crate::common::{Chance, Scratch, check_both, e2fsck, made};
 use check::{IoError, Options, Plan, ReadBlocks, WriteBlocks};
-use common::fields::{Fields, Of};
-use common::rounds::number;
-use common::{Chance, Scratch, check_both, e2fsck, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 

@@ -3,12 +3,10 @@
 //! MUTATIONS: how many of each image and kind; FROM: the first of them; SEED: one of them alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::rounds::Rounds;
+use crate::common::wide::{ALL, Layout, Of, made4};
+use crate::common::{Counted, Scratch, Two, check_both, e2fsck};
 use check::{CheckError, Options, check, check_together};
-use common::rounds::Rounds;
-use common::wide::{ALL, Layout, Of, made4};
-use common::{Counted, Scratch, Two, check_both, e2fsck};
 use std::sync::atomic::AtomicUsize;
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };

@@ -3,12 +3,10 @@
 //! of them; SEED: one of them alone.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::fields::{ALL, Fields};
+use crate::common::rounds::Rounds;
+use crate::common::{Scratch, check_both, e2fsck, indexed, made};
 use check::{CheckError, Options};
-use common::fields::{ALL, Fields};
-use common::rounds::Rounds;
-use common::{Scratch, check_both, e2fsck, indexed, made};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 

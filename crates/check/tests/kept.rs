@@ -2,12 +2,10 @@
 //! of it as e2fsck does.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::asked::{OPTIONS, asked, edited, repaired};
+use crate::common::wide::made4;
+use crate::common::{Scratch, check_both, tool};
 use check::Kind;
-use common::asked::{OPTIONS, asked, edited, repaired};
-use common::wide::made4;
-use common::{Scratch, check_both, tool};
 use format::BlockNo;
 use format::bytes::{le16, set16};
 

@@ -2,10 +2,8 @@
 //! and class of what we find in them, and e2fsck's verdict after our repair.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::{Scratch, check_both, e2fsck, made, tool};
 use check::{Class, Kind, Options, Report};
-use common::{Scratch, check_both, e2fsck, made, tool};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 

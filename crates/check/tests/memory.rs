@@ -2,11 +2,9 @@
 //! has once, whatever files and directories share.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::asked::{OPTIONS, asked, edited};
+use crate::common::{Scratch, e2fsck, made, tool};
 use check::check;
-use common::asked::{OPTIONS, asked, edited};
-use common::{Scratch, e2fsck, made, tool};
 
 const M: u64 = 1 << 20;
 

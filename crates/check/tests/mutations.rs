@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::{
+    Chance, Metadata, Scratch, check_both, damage, e2fsck, indexed, made, metadata,
+};
 use check::{Options, Report};
-use common::{Chance, Metadata, Scratch, check_both, damage, e2fsck, indexed, made, metadata};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -44,7 +44,7 @@ fn images() -> Vec<(&'static str, Vec<u8>)> {
 
 /// How many damages of each image: a few by default, thousands with MUTATIONS set.
 fn rounds() -> u64 {
-    common::rounds::number("MUTATIONS").unwrap_or(60)
+    crate::common::rounds::number("MUTATIONS").unwrap_or(60)
 }
 
 fn ranges(m: &Metadata, c: &mut Chance) -> (&'static str, Vec<(usize, usize)>) {
@@ -78,7 +78,7 @@ fn sound_images_are_sound() {
 #[test]
 fn what_we_repair_e2fsck_accepts() {
     let s = Scratch::new("repair");
-    let only = common::rounds::number("SEED");
+    let only = crate::common::rounds::number("SEED");
     let (mut bad, mut missed) = (Vec::new(), Vec::new());
     let (mut judged, mut damaged) = (0, 0);
     for (name, image) in images() {

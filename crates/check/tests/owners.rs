@@ -2,11 +2,9 @@
 //! because another one's pointer is wrong.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::asked::{asked, edited, repaired};
-use common::wide::made4;
-use common::{Scratch, made, tool};
+use crate::common::asked::{asked, edited, repaired};
+use crate::common::wide::made4;
+use crate::common::{Scratch, made, tool};
 
 const M: u64 = 1 << 20;
 

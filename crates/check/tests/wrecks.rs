@@ -3,10 +3,8 @@
 //! accept.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
+use crate::common::{Chance, Scratch, check_both, damage, e2fsck, made, metadata};
 use check::{CheckError, Kind, Options};
-use common::{Chance, Scratch, check_both, damage, e2fsck, made, metadata};
 
 const OPTIONS: Options = Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
 
@@ -38,7 +36,7 @@ fn a_damaged_superblock_is_mended_or_refused() {
     let s = Scratch::new("super");
     let image = made(&["-t", "ext3"], 1024, 24 << 20);
     let m = metadata(&image);
-    let rounds = common::rounds::number("MUTATIONS").unwrap_or(150);
+    let rounds = crate::common::rounds::number("MUTATIONS").unwrap_or(150);
     let mut c = Chance(0x5eed);
     for n in 0..rounds {
         let mut broken = image.clone();
@@ -65,7 +63,7 @@ fn a_wreck_is_repaired_all_the_same() {
     let s = Scratch::new("wreck");
     let image = made(&["-t", "ext2", "-I", "256"], 1024, 12 << 20);
     let m = metadata(&image);
-    let rounds = common::rounds::number("MUTATIONS").unwrap_or(25);
+    let rounds = crate::common::rounds::number("MUTATIONS").unwrap_or(25);
     for n in 0..rounds {
         let mut c = Chance(n * 7 + 1);
         let mut broken = image.clone();

@@ -2,9 +2,7 @@
 //! read-only, and reads go on. Nothing panics.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, options, pattern};
+use crate::common::{ROOT, Vol, World, options, pattern};
 use ext::LoadError;
 use format::ext::geometry::GROUP_DESC_BYTES;
 use format::ext::inode::{BLOCK_AT, InodeRef};

@@ -2,10 +2,8 @@
 //! and reads as it was put there, and what carries a checksum is compared with it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
+use crate::common::{ROOT, Scratch, Vol, World, pattern};
 use cache::Cache;
-use common::{ROOT, Scratch, Vol, World, pattern};
 use env::Rng;
 use format::Ino;
 use format::ext::{Geometry, GroupDesc};

@@ -2,9 +2,7 @@
 //! needs it said.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, pattern};
+use crate::common::{ROOT, Vol, World, pattern};
 use env::{Nanos, Rope};
 use format::ext::features::{compat, ro_compat};
 use mechanisms::Mode;

@@ -2,9 +2,7 @@
 //! volume was closed and opened, and e2fsck finds nothing to say.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, World, options, pattern};
+use crate::common::{ROOT, World, options, pattern};
 use env::Rope;
 use format::mkfs::Profile;
 use mechanisms::Mode;

@@ -3,9 +3,7 @@
 //! SEEDS: how many trees; FROM: the first of them.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, pattern};
+use crate::common::{ROOT, Vol, World, pattern};
 use env::Rng;
 use format::bytes::{le16, le32, set16, set32};
 use format::ext::extents::{child, first_of, head, set_index};

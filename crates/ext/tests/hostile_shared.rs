@@ -3,9 +3,7 @@
 //! their end, an attribute whose value nobody has. Each is an error, and nothing panics.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, pattern};
+use crate::common::{ROOT, Vol, World, pattern};
 use env::Rope;
 use format::Ino;
 use format::bytes::{le32, set16, set32};

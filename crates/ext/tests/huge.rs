@@ -3,9 +3,7 @@
 //! that.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, pattern, recipe};
+use crate::common::{ROOT, Vol, World, pattern, recipe};
 use mechanisms::Mode;
 use std::collections::BTreeSet;
 use vfs::{FsError, MakeKind, Reply, Request, XattrMode};

@@ -2,9 +2,7 @@
 //! e2fsck and debugfs.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Scratch, Vol, World, pattern, tool};
+use crate::common::{ROOT, Scratch, Vol, World, pattern, tool};
 use env::Rng;
 use format::Ino;
 use format::bytes::le32;

@@ -2,9 +2,7 @@
 //! leaves of it is the lab's.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Scratch, Vol, World, pattern};
+use crate::common::{ROOT, Scratch, Vol, World, pattern};
 use mechanisms::Mode;
 use vfs::{FsError, Reply, Request, SetAttr, SpaceOp};
 

@@ -1,9 +1,7 @@
 //! Access lists and modes, which say the same twice; and what a cut of a file leaves of it.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, pattern};
+use crate::common::{ROOT, Vol, World, pattern};
 use mechanisms::Mode;
 use vfs::{FsError, Kind, MakeKind, Request, SetAttr, XattrMode};
 

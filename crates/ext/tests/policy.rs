@@ -1,9 +1,7 @@
 //! FFS's policies, seen from outside: where directories, files and blocks come to lie.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
-use common::{ROOT, Vol, World, nobody, options, pattern};
+use crate::common::{ROOT, Vol, World, nobody, options, pattern};
 use env::Rope;
 use format::mkfs::{MkfsOptions, Profile};
 use mechanisms::Mode;

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{ROOT, Vol, World, options};
+use crate::common::{ROOT, Vol, World, options};
 use format::mkfs::Profile;
 use mechanisms::Mode;
 use ufs::store::Space;

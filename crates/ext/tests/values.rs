@@ -2,10 +2,8 @@
 //! their files, and judged by e2fsck and the own check.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-mod common;
-
+use crate::common::{ROOT, Vol, World, pattern};
 use check::{IoError, ReadBlocks};
-use common::{ROOT, Vol, World, pattern};
 use env::Rng;
 use mechanisms::Mode;
 use std::collections::BTreeMap;

@@ -4,9 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a bug that panics has a thread of its own")]
 
-mod common;
-
-use common::{
+use crate::common::{
     APART, Op, PLUGGING, REMEMBERING, Twin, apply, contents, is_promise, made, made_for, opened,
     perform, plugging, script,
 };
@@ -501,7 +499,8 @@ fn crowded(plant: Option<&'static str>) -> Option<String> {
                     let kept = store.reserve(n).await;
                     of.sleep(Nanos::from_micros(rng.below(400_000))).await;
                     let changes = (0..n).map(|_| Virt(rng.below(blocks)));
-                    let changes = changes.map(|v| Change::Whole(v, common::block(tag))).collect();
+                    let changes =
+                        changes.map(|v| Change::Whole(v, crate::common::block(tag))).collect();
                     result = match (result, kept) {
                         (Ok(()), Ok(kept)) => store.put(&Group { changes }, kept).await.map(|_| ()),
                         (before, kept) => before.and(kept.map(|kept| store.release(kept))),

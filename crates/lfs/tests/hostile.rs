@@ -4,9 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a panic is what is looked for")]
 
-mod common;
-
-use common::{Op, contents, made, opened, perform, plugging, script};
+use crate::common::{Op, contents, made, opened, perform, plugging, script};
 use env::{Disk, Rng};
 use lfs::BLOCK_BYTES;
 use sim::{Image, World, block_on};
@@ -20,7 +18,7 @@ fn image(seed: u64) -> (Image, u64) {
         plugging(seed, blocks, 120)
     };
     let mut world = World::new(base);
-    let plant = common::PLUGGING.filter(|_| !seed.is_multiple_of(2));
+    let plant = crate::common::PLUGGING.filter(|_| !seed.is_multiple_of(2));
     block_on(&mut world, async move |env, disk| {
         let store = opened(env, disk, plant).await.unwrap();
         for op in ops {
@@ -138,7 +136,7 @@ impl Hostile {
 
 /// Opens it, and does all that can be done with it.
 fn used(image: Image, blocks: u64, plugs: bool) {
-    let plant = common::PLUGGING.filter(|_| plugs);
+    let plant = crate::common::PLUGGING.filter(|_| plugs);
     block_on(&mut World::new(image), async move |env, disk| {
         let Ok(store) = opened(env, disk, plant).await else { return };
         if store.geometry().virtual_blocks != blocks {

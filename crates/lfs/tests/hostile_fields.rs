@@ -5,9 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a panic is what is looked for")]
 
-mod common;
-
-use common::{Op, contents, made, opened, perform};
+use crate::common::{Op, contents, made, opened, perform};
 use lfs::BLOCK_BYTES;
 use sim::{Image, World, block_on};
 use std::sync::mpsc;
@@ -78,7 +76,7 @@ impl Hostile {
         self.slot_summed();
     }
     fn segment_start(n: u64) -> usize {
-        (16 + n * common::SEGMENT / BLOCK_BYTES as u64) as usize * BLOCK_BYTES
+        (16 + n * crate::common::SEGMENT / BLOCK_BYTES as u64) as usize * BLOCK_BYTES
     }
     /// Where the heads, the usage table and the runs begin, behind their numbers.
     fn parts(&self) -> [usize; 3] {
@@ -255,7 +253,7 @@ fn an_index_that_does_not_lie_in_segments() {
 #[test]
 fn a_segment_of_the_table_with_contents() {
     let both = |h: &mut Hostile| {
-        let n = (h.index().0 - Hostile::segment_start(0)) / common::SEGMENT as usize;
+        let n = (h.index().0 - Hostile::segment_start(0)) / crate::common::SEGMENT as usize;
         h.set(h.parts()[1] + 12 * n, 4, 3);
         h.body_summed();
     };

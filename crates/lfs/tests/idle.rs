@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, contents, perform};
+use crate::common::{Op, contents, perform};
 use env::{Disk, Env, Nanos, Rng};
 use lfs::{Cleaning, FormatOptions, OpenOptions, Stats, Store};
 use sim::timing::by_name;

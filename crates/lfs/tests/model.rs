@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, PLUGGING, Twin, apply, contents, made, opened, perform, plugging, script};
+use crate::common::{Op, PLUGGING, Twin, apply, contents, made, opened, perform, plugging, script};
 use env::{Block, Disk, Durability};
 use lfs::{BLOCK_BYTES, OpenOptions, Store};
 use sim::{World, block_on};

@@ -4,9 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_macros, reason = "a test that is skipped says so")]
 
-mod common;
-
-use common::{
+use crate::common::{
     APART, Op, PLUGGING, Twin, contents, made, made_for, opened, perform, plugging, script, tags_of,
 };
 use env::Disk;

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, Twin, contents, perform};
+use crate::common::{Op, Twin, contents, perform};
 use env::{Block, Disk, Env, Nanos, Rng};
 use lfs::{BLOCK_BYTES, Cleaning, FormatOptions, OpenOptions, Stats, Store};
 use sim::timing::by_name;

@@ -2,9 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, made, opened, perform};
+use crate::common::{Op, made, opened, perform};
 use env::{Disk, Nanos, unless};
 use lfs::{BLOCK_BYTES, Change, Group, Virt};
 use sim::{World, block_on};

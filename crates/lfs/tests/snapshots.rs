@@ -5,9 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "a bug that panics has a thread of its own")]
 
-mod common;
-
-use common::{Op, PLUGGING, Twin, apply, is_promise, made, opened, perform, tags_of};
+use crate::common::{Op, PLUGGING, Twin, apply, is_promise, made, opened, perform, tags_of};
 use env::{Block, Disk, Env, Nanos, Rng};
 use lfs::{BLOCK_BYTES, OpenOptions, Store};
 use sim::{CrashImages, Event, Image, Trace, World, block_on};

@@ -4,9 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{DISK, SEGMENT, block, contents, tags_of};
+use crate::common::{DISK, SEGMENT, block, contents, tags_of};
 use env::{Block, Disk, DiskError, DiskErrorKind, Env, Nanos, Rng};
 use lfs::{
     At, BLOCK_BYTES, Change, Cleaning, FormatOptions, Geometry, Group, OpenOptions, Stats, Store,

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, PLUGGING, contents, made, opened, perform, plugging, script};
+use crate::common::{Op, PLUGGING, contents, made, opened, perform, plugging, script};
 use env::Disk;
 use lfs::{At, OpenOptions, Store, Totals};
 use sim::{Image, World, block_on};

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::{Op, block, perform, tags_of};
+use crate::common::{Op, block, perform, tags_of};
 use env::{Block, Disk, Nanos, Rng};
 use lfs::{BLOCK_BYTES, Cleaning, FormatOptions, OpenOptions, Policy, Stats, Store};
 use sim::timing::by_name;

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod world;
-
+use crate::world::{Medium, World};
 use env::Env;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 use wal::{FormatOptions, Log, LogArea, LogError, LogExtent, Lsn, OpenOptions, inspect};
-use world::{Medium, World};
 
 /// Runs one task to its end in a world of `bytes`.
 fn run<F: Future<Output = ()> + 'static>(w: &mut World, task: impl FnOnce(Env) -> F) {

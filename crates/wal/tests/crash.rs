@@ -4,14 +4,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod world;
-
+use crate::world::{Medium, World, pattern};
 use env::{Env, Rng};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wal::{Client, FormatOptions, Log, LogArea, LogError, Lsn, OpenOptions};
-use world::{Medium, World, pattern};
 
 const BYTES: u64 = 8192 + 12 * 4096;
 const CLIENTS: usize = 3;

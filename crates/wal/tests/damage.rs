@@ -3,13 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod world;
-
+use crate::world::{Medium, World};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use wal::{FormatOptions, Log, LogArea, LogError, OpenOptions};
-use world::{Medium, World};
 
 const SEGMENTS: u64 = 16;
 const SEGMENT: u64 = 4096;

@@ -1,0 +1,18 @@
+//! The tests of the ext layout: one program, as each one would be linked
+//! with all of what it tests. A file of tests that is not named here does not run; tidy sees it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod damage;
+mod ext4;
+mod features;
+mod files;
+mod hostile;
+mod hostile_shared;
+mod huge;
+mod inline;
+mod limits;
+mod lists;
+mod policy;
+mod trim;
+mod values;

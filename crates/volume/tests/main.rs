@@ -1,0 +1,10 @@
+//! The tests of opening, closing and recovery: one program, as each one would be linked
+//! with all of what it tests. A file of tests that is not named here does not run; tidy sees it.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod hostile_journal;
+mod huge;
+mod journaled;
+mod old_journals;
+mod resize;
+mod segments;
