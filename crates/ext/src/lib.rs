@@ -28,7 +28,7 @@ use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use ufs::{InodeHandle, Limits};
 use vfs::FsError;
 
@@ -39,6 +39,8 @@ pub use superblock::marked_open;
 
 /// An opened volume of this layout.
 pub struct Ext {
+    /// For what goes on behind its calls.
+    me: Weak<Ext>,
     env: Env,
     cache: Rc<Cache>,
     mechanism: Mechanism,

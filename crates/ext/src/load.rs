@@ -113,7 +113,8 @@ impl Ext {
         let reserved = found.superblock.reserved_blocks();
         let rules = found.superblock.index_rules();
         let rules = rules.filter(|_| mechanism.guarantees().atomic || found.read_only);
-        let ext = Rc::new(Ext {
+        Ok(Rc::new_cyclic(|me| Ext {
+            me: me.clone(),
             env,
             cache,
             mechanism,
@@ -136,10 +137,6 @@ impl Ext {
             trimming: Default::default(),
             moving: RefCell::default(),
             orphans: RefCell::default(),
-        });
-        if behind {
-            ext.env.spawn("survey", ext.clone().survey_behind());
-        }
-        Ok(ext)
+        }))
     }
 }

@@ -17,6 +17,7 @@ use crate::LoadError;
 use crate::descs::{are_kept, decode, load_descriptors, scan_descriptors};
 use crate::group::{Counts, Groups};
 use cache::Cache;
+use env::Nanos;
 use env::sync::Notify;
 use format::ext::{Geometry, GroupDesc};
 use format::{BlockNo, Extent, FormatError, GroupNo};
@@ -29,6 +30,9 @@ const GROWING: usize = 8;
 /// More places of descriptors than these are not waited for when a volume is opened: as many are
 /// read in some tens of milliseconds.
 const PLACES_AT_OPENING: u32 = 1024;
+
+/// So long after opening the survey begins by itself.
+const A_MOMENT: Nanos = Nanos(1_000_000);
 
 /// The volume's own blocks: superblocks, descriptors, bitmaps, inode tables, mmp's.
 #[derive(Default)]
@@ -43,6 +47,7 @@ pub(crate) struct OwnBlocks {
 #[derive(Default)]
 pub(crate) struct Survey {
     own: OnceCell<OwnBlocks>,
+    begun: Cell<bool>,
     ended: Cell<bool>,
     changed: Notify,
 }
@@ -50,7 +55,8 @@ pub(crate) struct Survey {
 impl Survey {
     /// One that has ended.
     pub(crate) fn of(own: OwnBlocks) -> Survey {
-        Survey { own: OnceCell::from(own), ended: Cell::new(true), changed: Notify::default() }
+        let (begun, ended) = (Cell::new(true), Cell::new(true));
+        Survey { own: OnceCell::from(own), begun, ended, changed: Notify::default() }
     }
     /// The volume's own blocks, as far as they are known.
     pub(crate) fn own(&self) -> &[Extent] {
@@ -79,8 +85,29 @@ impl Ext {
     /// damage was found the volume is not writable then.
     pub async fn surveyed(&self) {
         while !self.survey.has_ended() {
+            self.begin_survey();
             self.survey.changed.wait().await;
         }
+    }
+
+    /// When the volume is open, and nobody has waited for the survey yet: it is begun in a moment,
+    /// in which whoever has opened the volume goes on with it.
+    pub fn survey_soon(self: &Rc<Ext>) {
+        if self.survey.has_ended() {
+            return;
+        }
+        let ext = self.clone();
+        self.env.spawn("survey soon", async move {
+            ext.env.sleep_until(ext.env.now().plus(A_MOMENT)).await;
+            ext.begin_survey();
+        });
+    }
+
+    fn begin_survey(&self) {
+        let Some(me) = self.me.upgrade().filter(|_| !self.survey.begun.replace(true)) else {
+            return;
+        };
+        self.env.spawn("survey", me.survey_behind());
     }
 
     /// Has the survey ended?
@@ -89,7 +116,7 @@ impl Ext {
     }
 
     /// The survey behind the opening.
-    pub(crate) async fn survey_behind(self: Rc<Ext>) {
+    async fn survey_behind(self: Rc<Ext>) {
         match survey(&self.cache, &self.geo, self.read_only.get()).await {
             Ok(found) => self.learn_all(found),
             Err(e) => {

@@ -91,10 +91,7 @@ pub(crate) async fn load(
     let info = about((&ext, generation), &options, boot.as_ref(), (read_only, notes));
     let ufs = Ufs::new(ext.clone(), &options.entropy, move || info.clone());
     if !read_only {
-        let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
-        if orphans > 0 {
-            tracing::info!("{orphans} orphans reclaimed");
-        }
+        reclaim_orphans(&ufs).await?;
     }
     let scrub = Scrubber::new(&ufs, !read_only && !probe.is_clean());
     if !read_only {
@@ -105,10 +102,19 @@ pub(crate) async fn load(
     }
     let trimmer = Trimmer::new(&ufs);
     trimmer.run(tells_of_free(&probe, &options) && !read_only);
+    ext.survey_soon();
     let (boot, frozen) = (RefCell::new(boot), Cell::new(None));
     // With a journal the superblock is the journal's to write.
     let counts_lag = options.mode.info().keeps == Keeps::Segments || !ext.mechanism().atomic();
     Ok(Rc::new(Opened { ufs, ext, boot, read_only, scrub, trimmer, frozen, counts_lag, private }))
+}
+
+async fn reclaim_orphans(ufs: &Ufs<Ext>) -> Result<(), String> {
+    let orphans = ufs.reclaim_orphans().await.map_err(|e| format!("orphans: {e}"))?;
+    if orphans > 0 {
+        tracing::info!("{orphans} orphans reclaimed");
+    }
+    Ok(())
 }
 
 /// Does who opens it tell of what is freed? A store keeps that until it hears of it; in its own
