@@ -1,11 +1,15 @@
 //! Giving up what a journal or a log holds: knowingly, where it cannot be read. The volume is
 //! marked as damaged before and after, so that nobody uses it before it was checked.
 
-use crate::probe::probe;
+use crate::journal::Journal;
+use crate::probe::{Probe, probe};
 use crate::{Device, VolumeError};
 use format::ext::features::incompat;
 use format::ext::superblock::{STATE_ERROR, SUPERBLOCK_AT, SUPERBLOCK_BYTES, Superblock};
-use format::jbd2::superblock as jsb;
+use format::jbd2::{superblock as jsb, unforeseen};
+
+/// So much at the beginning of a log says which it is.
+const LOG_HEAD_BYTES: usize = 8192;
 
 /// Makes the volume's journal an empty one, whatever it or a log stands for holds. Returns what was
 /// given up, as a sentence; None: there was nothing. One that cannot be found is left to the check.
@@ -32,11 +36,8 @@ pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeErro
             "given up: whatever its journal held, which cannot be found: {fault}"
         )));
     };
-    let mut raw = journal.unguarded();
+    let mut raw = journal.unguarded(number_behind(device, &p, journal)?);
     if !journal.is_redo() {
-        // No number of a transaction that may be in there comes again.
-        let next = journal.superblock.sequence.wrapping_add(journal.superblock.blocks);
-        jsb::set_tail(&mut raw, 0, next);
         jsb::set_incompat(&mut raw, journal.superblock.incompat & !format::jbd2::incompat::PACKED);
     }
     change(device, |sb| sb.set_state(sb.state() | STATE_ERROR))?;
@@ -51,6 +52,24 @@ pub fn discard_log(device: &mut dyn Device) -> Result<Option<String>, VolumeErro
         "given up: what {place} held of mode {mode}, which is everything that was done, fsynced or \
          not, and had not been written back yet"
     )))
+}
+
+/// The number of the next transaction: no number of one that may be in there comes again, and none
+/// that users know who have bytes in there. It follows from what only who reads the disk knows: the
+/// name of a log that lies there, if that is not just what is damaged, and the key of handles.
+fn number_behind(device: &dyn Device, p: &Probe, journal: &Journal) -> Result<u32, VolumeError> {
+    let (mut secret, bs) = (journal.raw.clone(), journal.raw.len());
+    for n in 1..=(LOG_HEAD_BYTES.div_ceil(bs) as u32) {
+        let at = journal.byte_of(n).ok_or_else(|| VolumeError("the journal is cut".into()))?;
+        let mut block = vec![0; bs];
+        // What cannot be read is no secret, and may be why all of this is given up.
+        if device.reader().read_at(at, &mut block).is_ok() {
+            secret.extend(block);
+        }
+    }
+    let key = p.state().map_or([0; 16], |s| s.handle_key);
+    let seed = p.superblock.hash_seed().map(u32::to_le_bytes).concat();
+    Ok(unforeseen(&[&key, &seed, &secret]))
 }
 
 /// Changes the superblock, durably.

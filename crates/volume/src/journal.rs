@@ -73,10 +73,12 @@ impl Journal {
         raw
     }
 
-    /// Its first block when that log is empty.
-    pub(crate) fn unguarded(&self) -> Vec<u8> {
+    /// Its first block when that log is empty; `next`: the number of whoever's next transaction.
+    /// Bytes that users chose lie in its blocks if the log was inside: then it is one that they
+    /// cannot have known ([`format::jbd2::unforeseen`]).
+    pub(crate) fn unguarded(&self, next: u32) -> Vec<u8> {
         let mut raw = self.raw.clone();
-        jsb::set_tail(&mut raw, 0, self.superblock.sequence);
+        jsb::set_tail(&mut raw, 0, next);
         jsb::set_incompat(&mut raw, self.superblock.incompat & !incompat::REDO);
         raw
     }

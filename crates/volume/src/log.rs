@@ -8,6 +8,8 @@
 //!             before the first entry: whoever finds the guard finds a volume that says what to do.
 //!             G2 the guard's removal is durable before the flag's, and the log is empty before
 //!             either.
+//!             G3 no number that users could know is that of the next transaction of a journal in
+//!             whose blocks a log was: their bytes lie there, and would be replayed.
 
 use crate::journal::Journal;
 use crate::place::Place;
@@ -19,6 +21,7 @@ use env::{Block, Disk, DiskError, Durability, Env};
 use format::ext::features::incompat;
 use format::ext::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use format::ext::{Geometry, Superblock};
+use format::jbd2::unforeseen;
 use integrity::{IntegrityError, Plant, invariant};
 use mechanisms::{RedoReplay, Replayed};
 use std::cell::RefCell;
@@ -161,7 +164,9 @@ pub(crate) fn id_in_log(sb: &Superblock) -> [u8; 16] {
 /// Lets go of a log that is not needed: all that it holds is in its place.
 pub(crate) async fn leave(place: &Place, probe: &Probe) -> Result<(), VolumeError> {
     let journal = journal_of(probe).map_err(VolumeError)?;
-    Ok(give_up(&place.disk, journal, &Geometry::of(&probe.superblock)).await?)
+    // The log is elsewhere: nothing of it is in the journal's blocks.
+    let next = journal.superblock.sequence;
+    Ok(give_up(&place.disk, (journal, next), &Geometry::of(&probe.superblock)).await?)
 }
 
 /// What a volume's log that is not read says: it holds what was acknowledged, so it is never an
@@ -277,6 +282,8 @@ pub(crate) async fn replay(
     let area = place.area(&journal);
     check_uuid(place, probe, &area).await?;
     let mut done = Replayed::default();
+    // G3: also where this time no log was used, for one may have been before.
+    let mut next = unforeseen(&[&o.entropy, &place.ground.env.random().to_le_bytes()]);
     if !probe.is_guarded_for_nothing() {
         // The log was made, durably, before the volume was guarded: it is there.
         let log = place.open_log(area, o).await.map_err(|e| unreadable(&e))?;
@@ -294,11 +301,13 @@ pub(crate) async fn replay(
         })?;
         tracing::info!("log replayed: {} entries, {} blocks", did.entries, did.blocks);
         log.nudge();
+        next = number_behind(&journal, log.info().uuid, place.ground.log.is_some());
         done = did;
     }
-    give_up(disk, &journal, &Geometry::of(&probe.superblock)).await.map_err(text)?;
+    let geo = Geometry::of(&probe.superblock);
+    give_up(disk, (&journal, next), &geo).await.map_err(text)?;
     let mut found = journal.clone();
-    found.raw = journal.unguarded();
+    found.raw = journal.unguarded(next);
     let decoded = format::jbd2::JournalSuperblock::decode(&found.raw);
     found.superblock = decoded.map_err(text)?;
     probe.journal = Some(found);
@@ -359,12 +368,24 @@ async fn is_blank(area: &LogArea) -> Result<bool, String> {
     Ok(read[0].bytes().iter().all(|b| *b == 0))
 }
 
+/// The number of the journal's next transaction when this log has been used (G3). Inside, it follows
+/// from the log's name, which nobody knows but who can read the disk, so that a recovery that is
+/// done again comes to the same end. One that is elsewhere leaves the journal's blocks alone.
+fn number_behind(journal: &Journal, log: [u8; 16], external: bool) -> u32 {
+    if external { journal.superblock.sequence } else { unforeseen(&[&log]) }
+}
+
 /// The journal is an empty one as anybody's, then the volume needs no recovery; each durably. The
 /// totals of what is free, which no log has up to date, are set with it: nobody counts any more.
-async fn give_up(disk: &Rc<dyn Disk>, journal: &Journal, geo: &Geometry) -> Result<(), DiskError> {
+/// `next`: the number of the next transaction (G3).
+async fn give_up(
+    disk: &Rc<dyn Disk>,
+    (journal, next): (&Journal, u32),
+    geo: &Geometry,
+) -> Result<(), DiskError> {
     disk.flush().await?;
     let at = journal.byte_of(0).expect("a journal has a first block");
-    disk.write(at, vec![Block::copy_of(&journal.unguarded())], Durability::Fua).await?;
+    disk.write(at, vec![Block::copy_of(&journal.unguarded(next))], Durability::Fua).await?;
     let free = count_free(disk, geo).await?;
     let mut block = disk.read(0, vec![Block::zeroed(4096)]).await?;
     let at = SUPERBLOCK_AT as usize;
@@ -402,7 +423,8 @@ impl PrivateLog {
         invariant!(self.plant, needed.is_none(), "G2: entries from {needed:?} on are given up");
         self.disk.flush().await?;
         let at = self.journal.byte_of(0).expect("a journal has a first block");
-        let raw = Block::copy_of(&self.journal.unguarded());
+        let next = number_behind(&self.journal, self.uuid, self.external);
+        let raw = Block::copy_of(&self.journal.unguarded(next));
         self.disk.write(at, vec![raw], Durability::Fua).await
     }
 }

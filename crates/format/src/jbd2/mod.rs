@@ -9,12 +9,14 @@
 
 mod descriptor;
 pub mod device;
+mod number;
 mod old_sum;
 mod packed;
 mod shape;
 pub mod superblock;
 
 pub use descriptor::{Tag, escape, unescape};
+pub use number::unforeseen;
 pub use old_sum::OldSum;
 pub use packed::{MULTIWRITE_HEAD, Piece, What};
 pub use shape::{Shape, Sums};
