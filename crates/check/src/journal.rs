@@ -6,10 +6,11 @@ use crate::finding::{Kind, Place};
 use crate::run::Check;
 use format::bytes::le32;
 use format::ext::Superblock;
+use format::ext::boot::{self, BootArea};
 use format::ext::features::{compat, incompat};
 use format::ext::inode::{FLAG_EXTENTS, InodeMut, InodeRef, RawTime, Which};
 use format::ext::map::POINTERS;
-use format::jbd2::{JournalSuperblock, superblock as jsb};
+use format::jbd2::{JournalSuperblock, superblock as jsb, unforeseen};
 use format::{BlockNo, FileBlock, Ino, JOURNAL_INO};
 
 /// Where the journal's superblock has its three words of features, and the number of its users.
@@ -18,6 +19,8 @@ const USERS: usize = 0x40;
 /// Where the volume's superblock has a copy of the journal's map and size, and says that it has.
 const COPY_AT: usize = 0x10c;
 const COPY_KIND: usize = 0xfd;
+/// So much behind the journal's superblock says of a log that lay there which it was.
+const LOG_HEAD_BYTES: usize = 8192;
 
 /// The journal's inode, of so many bytes and without a checksum, by the copy of its map that the
 /// superblock has. None: it has none.
@@ -139,7 +142,8 @@ impl Check<'_> {
                 let text = "the journal says it holds something, the superblock that it does not; \
                             emptied";
                 self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
-                self.view.edit(blocks[0], |b| jsb::set_tail(b, 0, j.sequence))
+                let next = self.number_behind(blocks, &bytes)?;
+                self.view.edit(blocks[0], |b| jsb::set_tail(b, 0, next))
             }
             Some(_) => {
                 if recover {
@@ -152,7 +156,8 @@ impl Check<'_> {
             None => {
                 let text = "the journal's superblock is damaged; a new, empty one";
                 self.found(Kind::Journal, Place::Inode(JOURNAL_INO), text);
-                self.new_journal_super(blocks)
+                let next = self.number_behind(blocks, &bytes)?;
+                self.new_journal_super(blocks, next)
             }
         }
     }
@@ -182,12 +187,30 @@ impl Check<'_> {
         })
     }
 
-    fn new_journal_super(&mut self, blocks: &[BlockNo]) -> Result<(), CheckError> {
+    /// The number of the next transaction of a journal that is emptied. Old transactions lie in its
+    /// blocks, and perhaps bytes of users that look like some: none that has this number, which
+    /// nobody knows who cannot read the disk, so that none is replayed behind a newer one.
+    fn number_behind(&self, blocks: &[BlockNo], first: &[u8]) -> Result<u32, CheckError> {
+        let start = self.view.read(BlockNo(0))?;
+        let key = match boot::decode(&start[..boot::BOOT_BYTES]) {
+            BootArea::Ours(state) => state.handle_key,
+            BootArea::Empty | BootArea::Foreign => [0; 16],
+        };
+        let seed = self.sb.hash_seed().map(u32::to_le_bytes).concat();
+        let mut lies_there = first.to_vec();
+        let head = LOG_HEAD_BYTES.div_ceil(first.len());
+        for block in blocks.iter().skip(1).take(head) {
+            lies_there.extend(self.view.read(*block)?);
+        }
+        Ok(unforeseen(&[&key, &seed, &lies_there]))
+    }
+
+    fn new_journal_super(&mut self, blocks: &[BlockNo], next: u32) -> Result<(), CheckError> {
         let j = JournalSuperblock {
             block_bytes: self.geo().block_bytes as u32,
             blocks: blocks.len() as u32,
             first: 1,
-            sequence: 1,
+            sequence: next,
             start: 0,
             incompat: 0,
             old_sums: false,

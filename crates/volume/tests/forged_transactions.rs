@@ -218,3 +218,43 @@ fn what_a_user_wrote_is_never_the_next_transaction() {
         assert_ne!(numbers[1], numbers[4], "{mode}: another log, the same number");
     }
 }
+
+/// A repair that empties a journal, or makes its superblock anew: the transactions that lie in its
+/// blocks are not replayed behind those of whoever uses it next.
+#[test]
+fn what_lies_in_a_journal_that_a_repair_empties_is_never_the_next_transaction() {
+    let old = |disk: &mut Disk| {
+        let sb = disk.journal_superblock().unwrap();
+        for n in 0..5 {
+            let all = transaction(&sb, sb.sequence + n, 0x66);
+            for (at, block) in (3 * n + 1..).zip(all.chunks(BS)) {
+                disk.journal(at).copy_from_slice(block);
+            }
+        }
+        superblock::set_incompat(disk.journal(0), 1);
+        superblock::set_tail(disk.journal(0), 1, sb.sequence);
+    };
+    let o = check::Options { now_secs: 1_900_000_000, verify: true, mark_clean: true };
+    for damaged in [false, true] {
+        let mut disk = Disk::new();
+        old(&mut disk);
+        if damaged {
+            let at = volume::probe(&disk).unwrap().journal.unwrap().byte_of(0).unwrap() as usize;
+            disk.0[at..at + BS].fill(0x5a);
+        }
+        let report = check::check(&disk, &o, &mut ()).unwrap();
+        assert!(report.left.is_empty() && !report.plan.is_empty(), "{damaged}");
+        report.plan.apply(&mut disk, &mut ()).unwrap();
+        let sb = disk.journal_superblock().unwrap();
+        assert_eq!(sb.start, 0);
+        for (at, block) in (1..).zip(transaction(&sb, sb.sequence, 0x11).chunks(BS)) {
+            disk.journal(at).copy_from_slice(block);
+        }
+        superblock::set_incompat(disk.journal(0), 1);
+        superblock::set_tail(disk.journal(0), 1, sb.sequence);
+        let bits = le32(&disk.0, INCOMPAT_AT) | RECOVER;
+        set32(&mut disk.0, INCOMPAT_AT, bits);
+        let after = e2fsck(&disk, &format!("emptied-{damaged}"));
+        assert_eq!(after.target()[0], 0x11, "damaged: {damaged}: an old transaction is replayed");
+    }
+}
