@@ -107,6 +107,48 @@ fn labels_and_uuids_are_shown_and_changed() {
     }
 }
 
+/// A volume of mke2fs with these features, and a file with an attribute whose value is in an inode
+/// of its own.
+fn with_value(folder: &Folder, features: &str) -> std::path::PathBuf {
+    let (image, value) = (folder.0.join(format!("{features}.img")), folder.0.join("value"));
+    let kind = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", features];
+    let made = Command::new("/usr/sbin/mke2fs").args(kind).args([s(&image), "24M"]).output();
+    assert!(made.unwrap().status.success(), "{features}");
+    std::fs::write(&value, "v".repeat(3000)).unwrap();
+    std::fs::write(folder.0.join("text"), "kept").unwrap();
+    ok(&["put", s(&image), s(&folder.0.join("text")), "/"]);
+    let request = format!("ea_set -f {} /text user.long", s(&value));
+    let mut debugfs = Command::new("/usr/sbin/debugfs");
+    assert!(debugfs.args(["-w", "-R", &request, s(&image)]).output().unwrap().status.success());
+    e2fsck(&image);
+    image
+}
+
+/// The value that debugfs reads.
+fn value_of(image: &Path) -> String {
+    let mut debugfs = Command::new("/usr/sbin/debugfs");
+    let out = debugfs.args(["-R", "ea_get -V /text user.long", s(image)]).output().unwrap();
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+#[test]
+fn another_uuid_leaves_the_sums_of_metadata_and_of_values_right() {
+    let folder = Folder::new();
+    for features in ["ea_inode,metadata_csum", "ea_inode,metadata_csum,metadata_csum_seed"] {
+        let image = with_value(&folder, features);
+        let new = "0f9f6f5c-6b4e-4f57-9c38-7c2a8e9d1b11";
+        assert_eq!(ok(&["uuid", s(&image), new]).trim(), new);
+        e2fsck(&image);
+        assert!(value_of(&image).contains(&"v".repeat(3000)), "{features}");
+        assert_eq!(ok(&["fsck", s(&image)]).lines().count(), 1);
+    }
+    // Its values' hashes begin with the UUID, and nothing says with which.
+    let image = with_value(&folder, "ea_inode,^metadata_csum,^uninit_bg");
+    let before = std::fs::read(&image).unwrap();
+    fails(&["uuid", s(&image), "random"], 1, "ea_inode");
+    assert!(std::fs::read(&image).unwrap() == before, "it was refused, and changed");
+}
+
 #[test]
 fn who_has_no_space_for_a_larger_image_lets_go_of_the_volume() {
     let folder = Folder::new();

@@ -16,7 +16,7 @@ use format::ext::csum::Sums;
 use format::ext::geometry::{BLOCK_UNINIT, INODE_UNINIT};
 use format::ext::{GroupDesc, bitmap};
 use format::intent::Intent;
-use format::{BlockNo, FormatError, GroupNo, Ino};
+use format::{BlockNo, Extent, FormatError, GroupNo, Ino, JOURNAL_INO};
 use integrity::{Change, Txn};
 use std::ops::{Deref, Range};
 use vfs::FsError;
@@ -183,29 +183,43 @@ impl Ext {
         f(self.groups.borrow_mut().learn(g, self.geo.group_blocks(g)))
     }
 
-    /// Is any of the `len` blocks from `first` on part of the volume's own structures, or beyond
-    /// its ends?
+    /// Is any of the `len` blocks from `first` on part of the volume's own structures, its journal
+    /// among them, or beyond its ends?
     pub(crate) fn meets_system(&self, first: BlockNo, len: u64) -> bool {
+        self.may_not_have(None, first, len)
+    }
+
+    /// The same for this inode's map: the journal's own is the one that has the journal's blocks.
+    pub(crate) fn may_not_have(
+        &self,
+        ino: impl Into<Option<Ino>>,
+        first: BlockNo,
+        len: u64,
+    ) -> bool {
         let last = len.checked_sub(1).and_then(|more| first.0.checked_add(more)).map(BlockNo);
         let Some(last) = last else { return true };
         if !self.geo.has_block(first) || !self.geo.has_block(last) {
             return true;
         }
-        let own = self.survey.own();
-        let next = own.partition_point(|z| z.start.0 + z.len <= first.0);
-        own.get(next).is_some_and(|z| z.start <= last)
+        let meets = |runs: &[Extent]| {
+            let next = runs.partition_point(|z| z.start.0 + z.len <= first.0);
+            runs.get(next).is_some_and(|z| z.start <= last)
+        };
+        meets(self.survey.own()) || ino.into() != Some(JOURNAL_INO) && meets(&self.journal)
     }
 
-    /// Those of the volume's own blocks that lie in the group, as bits of its bitmap.
+    /// Those of the volume's own blocks, its journal's among them, that lie in the group, as bits of
+    /// its bitmap.
     fn own_bits(&self, g: GroupNo) -> impl Iterator<Item = Range<usize>> + '_ {
         let start = self.geo.group_start(g).0;
         let end = start + u64::from(self.geo.group_blocks(g));
-        let own = self.survey.own();
-        let first = own.partition_point(|z| z.start.0 + z.len <= start);
-        let here = own[first..].iter().take_while(move |z| z.start.0 < end);
-        here.map(move |z| {
-            let (from, to) = (z.start.0.max(start), (z.start.0 + z.len).min(end));
-            (from - start) as usize..(to - start) as usize
+        [self.survey.own(), &self.journal[..]].into_iter().flat_map(move |runs| {
+            let first = runs.partition_point(|z| z.start.0 + z.len <= start);
+            let here = runs[first..].iter().take_while(move |z| z.start.0 < end);
+            here.map(move |z| {
+                let (from, to) = (z.start.0.max(start), (z.start.0 + z.len).min(end));
+                (from - start) as usize..(to - start) as usize
+            })
         })
     }
 

@@ -23,7 +23,7 @@ use cache::{Buf, Cache};
 use check::live::Watch;
 use env::{DiskError, Env};
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, FormatError, Ino};
+use format::{BlockNo, Extent, FormatError, Ino};
 use group::Groups;
 use integrity::{IntegrityError, Mechanism, Plant, Standstill};
 use std::cell::{Cell, RefCell};
@@ -57,6 +57,8 @@ pub struct Ext {
     reserved: Cell<u64>,
     /// The volume's own blocks, and whether all groups are known.
     survey: survey::Survey,
+    /// The journal's blocks, in order, which are no file's either: a log of ours lies in them.
+    journal: Vec<Extent>,
     read_only: Cell<bool>,
     damaged: Cell<bool>,
     orphans: RefCell<Vec<InodeHandle>>,

@@ -15,7 +15,7 @@ use format::ext::features::{incompat, ro_compat};
 use format::ext::map::{countable_bytes_max, file_bytes_max};
 use format::ext::superblock::SUPERBLOCK_AT;
 use format::ext::{Geometry, Superblock};
-use format::{BlockNo, FormatError};
+use format::{BlockNo, Extent, FormatError};
 use integrity::{Mechanism, Plant};
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -31,6 +31,8 @@ const EXT4_LINKS_MAX: u32 = 65_000;
 pub struct Loaded {
     /// The superblock, checked.
     pub superblock: Superblock,
+    /// The blocks of its journal, if that lies inside, and of the journal's map; as runs.
+    pub journal: Vec<Extent>,
     /// Nothing may be changed.
     pub read_only: bool,
     /// A planted bug.
@@ -87,6 +89,21 @@ fn limits(geo: &Geometry, sb: &Superblock, rules: Option<IndexRules>) -> Limits 
     }
 }
 
+/// These runs in their order, those that meet as one.
+fn in_order(mut runs: Vec<Extent>) -> Vec<Extent> {
+    runs.sort_unstable_by_key(|e| e.start);
+    runs.dedup_by(|next, e| {
+        let end = e.start.0 + e.len;
+        let meet = next.start.0 <= end;
+        if meet {
+            e.len = end.max(next.start.0 + next.len) - e.start.0;
+        }
+        meet
+    });
+    runs.shrink_to_fit();
+    runs
+}
+
 impl Ext {
     /// Loads the volume.
     pub async fn load(
@@ -127,6 +144,7 @@ impl Ext {
             free_inodes: Cell::new(free_inodes),
             reserved: Cell::new(reserved),
             survey,
+            journal: in_order(found.journal),
             groups: RefCell::new(groups),
             read_only: Cell::new(found.read_only),
             damaged: Cell::new(false),

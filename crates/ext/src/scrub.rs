@@ -289,7 +289,7 @@ impl Ext {
                 continue;
             }
             let m = extents::mapped(node, i);
-            if self.meets_system(m.start, u64::from(m.len)) {
+            if self.may_not_have(ino, m.start, u64::from(m.len)) {
                 self.check_pointer(ino, m.start, "an extent")?;
                 return Err(bad(format!("an extent of {} blocks at {}", m.len, m.start)));
             }

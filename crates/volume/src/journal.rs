@@ -22,6 +22,8 @@ const COPIES_ASKED: usize = 3;
 pub struct Journal {
     /// Its blocks in order.
     pub extents: Vec<Extent>,
+    /// The blocks of its inode's map: indirect blocks, or nodes of a tree.
+    pub nodes: Vec<BlockNo>,
     /// Is it on a device of its own?
     pub outside: bool,
     /// Which of its blocks is its superblock's.
@@ -48,6 +50,15 @@ impl Journal {
     /// May it hold fast commits, which only whoever wrote them replays?
     pub(crate) fn has_fast_commits(&self) -> bool {
         !self.is_empty() && self.superblock.incompat & incompat::FAST_COMMIT != 0
+    }
+
+    /// The volume's blocks that are its own and its map's, in no order: no other file's.
+    pub(crate) fn blocks_inside(&self) -> Vec<Extent> {
+        if self.outside {
+            return Vec::new();
+        }
+        let nodes = self.nodes.iter().map(|b| Extent { start: *b, len: 1 });
+        self.extents.iter().copied().chain(nodes).collect()
     }
 
     /// The place of a log of ours within it: everything behind its superblock.
@@ -178,7 +189,7 @@ pub(crate) fn of_inode(
     if count > most {
         return Err(bad(format!("its inode has {count} blocks, {most} are possible")));
     }
-    let mut map = Map { device, geo, left: count, seen: 0, extents: Vec::new() };
+    let mut map = Map { device, geo, left: count, seen: 0, extents: Vec::new(), nodes: Vec::new() };
     if inode.has_extents() {
         map.walk_extents(&inode.map_bytes(), None)?;
     } else {
@@ -189,7 +200,7 @@ pub(crate) fn of_inode(
     if map.left > 0 {
         return Err(bad("its inode has holes"));
     }
-    let extents = map.extents;
+    let Map { extents, nodes, .. } = map;
     no_block_twice(&extents)?;
     no_block_of_the_volumes(device, geo, &extents)?;
     let first = extents.first().ok_or_else(|| bad("its inode is empty"))?.start;
@@ -197,7 +208,7 @@ pub(crate) fn of_inode(
     device.read_at(first.0 * bs, &mut raw)?;
     let superblock = JournalSuperblock::decode(&raw).map_err(bad)?;
     superblock.check(count, geo.block_bytes).map_err(bad)?;
-    Ok(Journal { extents, outside: false, superblock_at: 0, raw, superblock })
+    Ok(Journal { extents, nodes, outside: false, superblock_at: 0, raw, superblock })
 }
 
 /// A group's descriptor, or a copy of it where it cannot be right, as a check has it.
@@ -300,7 +311,7 @@ pub(crate) fn find_outside(
         return Err(bad(format!("its log begins at block {}", superblock.first)));
     }
     let extents = vec![Extent { start: BlockNo(0), len: u64::from(superblock.blocks) }];
-    Ok(Journal { extents, outside: true, superblock_at, raw, superblock })
+    Ok(Journal { extents, nodes: Vec::new(), outside: true, superblock_at, raw, superblock })
 }
 
 fn hex(uuid: &[u8; 16]) -> String {
@@ -316,6 +327,8 @@ struct Map<'a> {
     /// The file block that an extent tree comes to next.
     seen: u64,
     extents: Vec<Extent>,
+    /// The blocks of the map itself.
+    nodes: Vec<BlockNo>,
 }
 
 impl Map<'_> {
@@ -335,6 +348,7 @@ impl Map<'_> {
             }
             return Ok(());
         }
+        self.nodes.push(b);
         let mut block = vec![0; self.geo.block_bytes];
         self.device.read_at(b.0 * self.geo.block_bytes as u64, &mut block)?;
         for n in 0..self.geo.block_bytes / 4 {
@@ -356,6 +370,7 @@ impl Map<'_> {
                 if !self.geo.has_block(child) {
                     return Err(bad(format!("its inode names block {child}")));
                 }
+                self.nodes.push(child);
                 let mut block = vec![0; self.geo.block_bytes];
                 self.device.read_at(child.0 * self.geo.block_bytes as u64, &mut block)?;
                 self.walk_extents(&block, Some(h.depth - 1))?;

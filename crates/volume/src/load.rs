@@ -5,6 +5,7 @@
 use crate::OpenOptions;
 use crate::closing::Opened;
 use crate::intents;
+use crate::journal::Journal;
 use crate::log::{self, PrivateLog};
 use crate::needs;
 use crate::overlay::{Newer, Overlay};
@@ -63,7 +64,8 @@ pub(crate) async fn load(
     let mechanism = mechanisms::build(mode, &recipe).map_err(text)?;
     let journaled = options.mode.is_atomic();
     let superblock = probe.superblock.clone();
-    let loaded = Loaded { superblock, read_only, plant: options.plant };
+    let journal = probe.journal.as_ref().map_or(Vec::new(), Journal::blocks_inside);
+    let loaded = Loaded { superblock, journal, read_only, plant: options.plant };
     let ext = Ext::load(env.clone(), cache.clone(), mechanism, loaded).await;
     let ext = ext.map_err(text)?;
     let mut boot = next_state(&probe, &options, now);

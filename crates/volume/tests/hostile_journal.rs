@@ -1,11 +1,16 @@
 //! A journal whose map was made by somebody who means harm: who looks at the volume has an answer.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use env::Rope;
 use format::ext::extents::{Head, max_entries, set_head, set_index};
 use format::ext::inode::BLOCK_AT;
 use format::ext::{Geometry, GroupDesc, Superblock};
 use format::{BlockNo, GroupNo, JOURNAL_INO};
+use sim::{Image, World, block_on};
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use vfs::{Call, FsError, Reply, Request, Stability};
+use volume::{Ground, Mode, OpenOptions};
 
 const BLOCK: usize = 1024;
 const BYTES: usize = 20 << 20;
@@ -20,7 +25,9 @@ fn longer() -> Vec<u8> {
 }
 
 fn of_journal(size: &str) -> Vec<u8> {
-    let path = std::env::temp_dir().join(format!("cairn-hostile-{size}-{}", std::process::id()));
+    static MADE: AtomicU32 = AtomicU32::new(0);
+    let name = format!("cairn-hostile-{}-{}", std::process::id(), MADE.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
     std::fs::File::create(&path).unwrap().set_len(BYTES as u64).unwrap();
     let args = ["-q", "-F", "-t", "ext4", "-b", "1024", "-O", "^metadata_csum", "-J", size];
     let mke2fs = Command::new("/usr/sbin/mke2fs").args(args).arg(&path).status().unwrap();
@@ -58,7 +65,9 @@ fn a_journal_of_nodes_without_extents_is_damage() {
 
 /// What debugfs does to an image.
 fn edited(image: &[u8], requests: &str) -> Vec<u8> {
-    let path = std::env::temp_dir().join(format!("cairn-agree-{}", std::process::id()));
+    static RUNS: AtomicU32 = AtomicU32::new(0);
+    let name = format!("cairn-agree-{}-{}", std::process::id(), RUNS.fetch_add(1, Relaxed));
+    let path = std::env::temp_dir().join(name);
     let (script, block) = (path.with_extension("txt"), path.with_extension("block"));
     std::fs::write(&path, image).unwrap();
     std::fs::write(&block, [0x77; BLOCK]).unwrap();
@@ -106,6 +115,62 @@ fn a_check_waits_for_no_journal_that_cannot_be_replayed() {
                 let after = volume::probe(&image).unwrap();
                 assert!(after.journal_fault.is_none() && !after.needs_recovery, "{what}");
             }
+        }
+    }
+}
+
+/// A file whose only extent lies in the journal, behind so many of its blocks.
+fn in_journal(image: &[u8], behind: u32) -> (Vec<u8>, usize) {
+    let journal = volume::probe(&image.to_vec()).unwrap().journal.unwrap();
+    let at = journal.byte_of(behind).unwrap() as usize;
+    let text = std::env::temp_dir().join(format!("cairn-claims-{}", std::process::id()));
+    std::fs::write(&text, [0x41; 4 * BLOCK]).unwrap();
+    // Behind the tree's head come the extent's first block, its length, and its place.
+    let (shown, place) = (text.to_string_lossy().into_owned(), at / BLOCK);
+    let image = edited(image, &format!("write {shown} f\nsif f block[5] {place}\n"));
+    std::fs::remove_file(&text).unwrap();
+    (image, at)
+}
+
+/// What a file that claims blocks of the journal may do to them, in modes whose log or transactions
+/// lie there: nothing. It is damage, as where a file claims a bitmap.
+#[test]
+fn a_file_that_claims_blocks_of_the_journal_does_not_write_them() {
+    let (image, at) = in_journal(&made(), 900);
+    let before = image[at..at + 4 * BLOCK].to_vec();
+    for mode in [Mode::Unified, Mode::Redo, Mode::Writeback, Mode::Ordered, Mode::Data] {
+        for cut in [false, true] {
+            let mut disk = Image::new(BYTES as u64);
+            disk.write(0, &image);
+            let mut world = World::new(disk);
+            let done = block_on(&mut world, move |env, _| async move {
+                let ground = Ground::alone(env, BYTES as u64, None);
+                let options = OpenOptions::plain(mode, 4 << 20, [3; 16]);
+                let volume = volume::open_on(ground, options).await.unwrap();
+                let ask = |r| {
+                    let volume = volume.clone();
+                    async move { volume.call(Call::local(r)).await.result }
+                };
+                let lookup = Request::Lookup { dir: 2, name: b"f".to_vec() };
+                let Reply::Entry { attr, .. } = ask(lookup).await.unwrap() else { panic!("none") };
+                let ino = attr.ino;
+                let done = if cut {
+                    let set = vfs::SetAttr { size: Some(0), ..vfs::SetAttr::default() };
+                    ask(Request::SetAttr { ino, set }).await
+                } else {
+                    let data = Rope::cut(&[0x66; 2 * BLOCK], 0, BLOCK);
+                    let (offset, stability) = (0, Stability::FileSync);
+                    let (append, kill_suid, whole) = (false, false, true);
+                    let write =
+                        Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+                    ask(write).await
+                };
+                let _ = volume.close().await;
+                done.map(drop)
+            });
+            assert_eq!(done, Err(FsError::Corrupt), "{mode}, cut: {cut}");
+            let after = world.disk.to_vec();
+            assert!(after[at..at + 4 * BLOCK] == before, "{mode}, cut: {cut}: it was written");
         }
     }
 }

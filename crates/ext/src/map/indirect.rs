@@ -92,7 +92,7 @@ impl Ext {
 
     /// Checks a pointer that is not 0.
     pub(crate) fn check_pointer(&self, ino: Ino, b: BlockNo, what: &str) -> Result<(), FsError> {
-        if !self.meets_system(b, 1) {
+        if !self.may_not_have(ino, b, 1) {
             return Ok(());
         }
         let what = format!("{what} is said to be block {b}, which no file can have");

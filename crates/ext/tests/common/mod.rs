@@ -181,7 +181,8 @@ impl World {
         let cache = Cache::new(env.clone(), disk, options);
         let mechanism = mechanism(&cache);
         cache.start();
-        let loaded = Loaded { superblock, read_only: false, plant: Plant::NONE };
+        let loaded =
+            Loaded { superblock, journal: Vec::new(), read_only: false, plant: Plant::NONE };
         let ext = self.run(|_| Ext::load(env, cache, mechanism, loaded))?;
         let info = || unreachable!("no test asks");
         Ok(Vol { ufs: Ufs::new(ext.clone(), &[7; 16], info), ext })
