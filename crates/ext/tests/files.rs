@@ -6,7 +6,9 @@ use crate::common::{ROOT, World, options, pattern};
 use env::Rope;
 use format::mkfs::Profile;
 use mechanisms::Mode;
-use vfs::{FsError, Kind, MakeKind, Reply, Request, SetAttr, SetTime, SpaceOp, Stability, Time};
+use vfs::{
+    Cred, FsError, Kind, MakeKind, Reply, Request, SetAttr, SetTime, SpaceOp, Stability, Time,
+};
 
 const MODES: [Mode; 2] = [Mode::Sync, Mode::Async];
 
@@ -190,4 +192,28 @@ fn what_only_grows_is_appended_to_by_pages() {
         assert_eq!(w.call(&v, Request::SetAttr { ino: f, set }).map(drop), done);
     }
     w.close_and_judge(v, "what was appended");
+}
+
+/// Contents may be on the disk before the mode that goes with them: a program that runs as its
+/// owner is none any more before a stranger's bytes can be in it.
+#[test]
+fn a_program_that_a_stranger_writes_runs_as_nobody_durably() {
+    for mode in MODES {
+        let mut w = World::mkfs(&options(8 << 20, 1024, 256, Profile::Ext3));
+        let v = w.open(mode);
+        let f = w.file(&v, ROOT, "f");
+        w.write(&v, f, 0, &pattern(1, 1000)).unwrap();
+        let set = SetAttr { mode: Some(0o6777), ..SetAttr::default() };
+        w.call(&v, Request::SetAttr { ino: f, set }).unwrap();
+        w.sync(&v).unwrap();
+        assert_eq!(w.mode_on_disk("f"), 0o6777);
+        let stranger = Cred { uid: 7, gid: 7, groups: [].into(), check: true };
+        let (offset, data, stability) =
+            (0, Rope::cut(&pattern(2, 500), 0, 1024), Stability::Unstable);
+        let (append, kill_suid, whole) = (false, true, false);
+        let r = Request::Write { ino: f, offset, data, stability, append, kill_suid, whole };
+        w.call_as(&v, stranger, r).unwrap();
+        assert_eq!(w.mode_on_disk("f"), 0o777, "mode {mode}");
+        w.close_and_judge(v, "a stranger's write");
+    }
 }

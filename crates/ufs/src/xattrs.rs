@@ -15,8 +15,6 @@ use integrity::Change;
 use std::ops::Range;
 use vfs::FsError;
 
-/// The mode, without half of the owner's number, which lies beside it.
-const MODE_BYTES: Range<usize> = 0..2;
 /// The mode with the owner, the group, and the upper halves of both.
 const OWNER_BYTES: [Range<usize>; 3] = [0..4, 24..26, 0x78..0x7c];
 
@@ -191,9 +189,9 @@ impl<S: Store> Ufs<S> {
         mode: u16,
         (from, to): (BlockNo, BlockNo),
     ) {
-        h.edit_all(txn, MODE_BYTES, beside_pointer(h, from, to, Change::Owner(h.ino)), |b| {
-            b.copy_from_slice(&mode.to_le_bytes());
-        });
+        // What is told of the mode alone could be taken back without the owner that was set after
+        // it, and a file of one owner be seen with the permissions of another's.
+        Self::put_owner(txn, h, (mode, None, None), (from, to));
     }
 
     /// Sets owner and group, where they are given, with the mode: none of them is seen without the

@@ -220,6 +220,17 @@ impl World {
         (out.status.code().unwrap_or(-1), text)
     }
 
+    /// The permissions that the disk has of a file in the root directory.
+    pub fn mode_on_disk(&self, name: &str) -> u32 {
+        let scratch = Scratch::new();
+        let image = scratch.path("v");
+        self.save(&image);
+        let out = tool("debugfs").args(["-R", &format!("stat {name}")]).arg(&image).output();
+        let text = String::from_utf8_lossy(&out.unwrap().stdout).into_owned();
+        let mode = text.split("Mode:").nth(1).and_then(|t| t.split_whitespace().next());
+        u32::from_str_radix(mode.unwrap(), 8).unwrap()
+    }
+
     /// Lets e2fsck change the image; its exit code first.
     pub fn e2fsck_writing(&mut self, args: &[&str]) -> (i32, String) {
         let scratch = Scratch::new();

@@ -14,6 +14,9 @@ use std::rc::Rc;
 use vfs::access::{WRITE, owners};
 use vfs::{FsError, Reply, Stability, TRANSFER_BYTES_MAX};
 
+/// The bits of a mode by which a program runs as its owner, or as its group.
+const SET_IDS: u16 = 0o6000;
+
 /// A write, as it is asked for.
 pub(super) struct Write {
     pub(super) offset: u64,
@@ -79,6 +82,7 @@ impl<S: Store> Ufs<S> {
         if !w.data.is_empty() {
             self.check_write(&inode, &w)?; // what is refused takes nothing away
             self.drop_capability(ctx, &inode).await?;
+            self.drop_set_ids(ctx, &inode, w.kill_suid).await?;
         }
         let locks = self.lock(&[&inode]).await?;
         let before = self.pre(&inode);
@@ -121,6 +125,29 @@ impl<S: Store> Ufs<S> {
             self.sync_file(&inode, w.stability == Stability::DataSync).await?;
         }
         Ok(Reply::Written { len: n as u32, stability: w.stability, attr })
+    }
+
+    /// Before somebody's bytes come into a program that runs as its owner: that it does so is over,
+    /// durably, as contents may be on the disk before the mode that is set with them. The caller
+    /// may write, and has no lock.
+    async fn drop_set_ids(
+        &self,
+        ctx: &mut Ctx,
+        inode: &Rc<Inode>,
+        asked: bool,
+    ) -> Result<(), FsError> {
+        let stays = |mode: u32| mode == self.attr(&inode.h).mode;
+        let mode = || owners::mode_after_write(&self.attr(&inode.h), &ctx.cred, asked);
+        if !asked || inode.with(|i| i.mode()) & SET_IDS == 0 || stays(mode()) {
+            return Ok(());
+        }
+        let locks = self.lock(&[inode]).await?;
+        let mut txn = self.store.begin(Credits::blocks(2)).await?;
+        let same = self.store.xattr_pointer(&inode.h);
+        Self::put_mode(&mut txn, &inode.h, mode() as u16, (same, same));
+        let ended = self.store.end(txn).await?;
+        drop(locks);
+        self.store.returned(ended, true).await
     }
 
     /// Where the write begins, and the most bytes that it may have.
