@@ -174,3 +174,54 @@ fn a_file_that_claims_blocks_of_the_journal_does_not_write_them() {
         }
     }
 }
+
+/// A client who writes a file, and the end: what became of each.
+async fn used(env: env::Env, mode: Mode) -> Vec<String> {
+    let ground = Ground::alone(env, BYTES as u64, None);
+    let options = OpenOptions::plain(mode, 4 << 20, [3; 16]);
+    let volume = match volume::open_on(ground, options).await {
+        Ok(volume) => volume,
+        Err(why) => return vec![why],
+    };
+    let ask = |r| {
+        let volume = volume.clone();
+        async move { volume.call(Call::local(r)).await.result }
+    };
+    let (kind, name) = (vfs::MakeKind::File { exclusive: None }, b"new".to_vec());
+    let attr = vfs::SetAttr { mode: Some(0o644), ..vfs::SetAttr::default() };
+    let make = Request::Make { dir: 2, name, kind, attr, fail_if_exists: true, umask: 0 };
+    let made = ask(make).await;
+    let mut all = vec![format!("{made:?}")];
+    if let Ok(Reply::Entry { attr, .. }) = made {
+        let (ino, offset, stability) = (attr.ino, 0, Stability::Unstable);
+        let (append, kill_suid, whole) = (false, false, false);
+        let data = Rope::cut(&[0x66; 100 * BLOCK], 0, BLOCK);
+        let w = Request::Write { ino, offset, data, stability, append, kill_suid, whole };
+        all.push(format!("{:?}", ask(w).await));
+        all.push(format!("{:?}", ask(Request::Fsync { ino, data_only: false }).await));
+        let set = vfs::SetAttr { size: Some(0), ..vfs::SetAttr::default() };
+        all.push(format!("{:?}", ask(Request::SetAttr { ino, set }).await));
+    }
+    all.push(format!("{:?}", volume.close().await));
+    all
+}
+
+/// The journal's superblock leaves hardly a block for transactions.
+#[test]
+fn a_journal_in_which_nothing_fits_is_an_error() {
+    let image = made();
+    let at = volume::probe(&image).unwrap().journal.unwrap().byte_of(0).unwrap() as usize;
+    let modes = [Mode::Ordered, Mode::Writeback, Mode::Data, Mode::Wasteless, Mode::Selective];
+    for mode in modes {
+        for fit in [1u32, 2, 3, 8, 12, 20, 24, 27, 30, 33, 36, 40, 80, 200] {
+            let mut image = image.clone();
+            image[at + 0x14..at + 0x18].copy_from_slice(&(1024 - fit).to_be_bytes());
+            let mut disk = Image::new(BYTES as u64);
+            disk.write(0, &image);
+            let said = block_on(&mut World::new(disk), move |env, _| used(env, mode));
+            // Up to there no operation fits, and the volume says so at the first and closes.
+            let refused = fit > 12 || said == ["Err(Io)", "Ok(())"];
+            assert!(refused, "{mode}, {fit} blocks: {said:?}");
+        }
+    }
+}

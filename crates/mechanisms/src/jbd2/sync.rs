@@ -46,9 +46,11 @@ impl Jbd2 {
     }
 
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {
-        if self.policy == Policy::Writeback && !self.leave_to_commit(files, data_only) {
-            self.cache.write(self.contents_of(files)).await?;
-            if !self.log.is_internal() {
+        if self.policy == Policy::Writeback {
+            let left = self.leave_to_commit(files, data_only);
+            let by_itself = left.clone().unwrap_or_else(|| self.contents_of(files));
+            self.cache.write(by_itself).await?;
+            if left.is_none() && !self.log.is_internal() {
                 // The commit flushes another disk.
                 self.cache.flush_device().await?;
             }
@@ -95,17 +97,27 @@ impl Jbd2 {
 
     /// Has the running transaction to be committed for these files anyway? Then their contents are
     /// written back with its commit, as in `ordered`: those of all who wait at once, in few
-    /// transfers.
-    fn leave_to_commit(&self, files: &[FileScope], data_only: bool) -> bool {
+    /// transfers. Returns what cannot be; None: it has not to be committed.
+    fn leave_to_commit(&self, files: &[FileScope], data_only: bool) -> Option<Vec<Buf>> {
         // With the journal elsewhere the commit flushes this disk only if it writes to it, and what
         // is in place already may not be durable.
         let wanted = self.log.is_internal() && self.concerned(files, data_only).0.is_some();
-        if wanted {
-            let contents = self.contents_of(files);
-            let mut s = self.state.borrow_mut();
-            s.running.ordered.extend(contents.into_iter().map(|b| (b.block().0, b)));
+        if !wanted {
+            return None;
         }
-        wanted
+        let contents = self.contents_of(files);
+        let mut state = self.state.borrow_mut();
+        let s = &mut *state;
+        // On a damaged volume a block may be a file's and metadata at once: what the journal has of
+        // it is then no reason to stop (J6).
+        let copied = |b: &Buf| {
+            let b = b.block().0;
+            let committed = s.committing.as_ref().is_some_and(|c| c.blocks.contains_key(&b));
+            committed || s.logged.contains_key(&b) || s.running.blocks.contains_key(&b)
+        };
+        let (alone, left): (Vec<Buf>, Vec<Buf>) = contents.into_iter().partition(copied);
+        s.running.ordered.extend(left.into_iter().map(|b| (b.block().0, b)));
+        Some(alone)
     }
 
     /// The files' contents that are written back by themselves.
