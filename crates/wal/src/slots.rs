@@ -11,6 +11,46 @@ use crate::layout::{
 use crate::walk::Walk;
 use env::SECTOR_BYTES;
 
+/// A slot, with zeros where it cannot be read.
+struct Slot {
+    bytes: Vec<u8>,
+    /// Was all of it read?
+    whole: bool,
+    /// Was the sector read that says which superblock it is?
+    says: bool,
+}
+
+/// Both slots. Errors: nothing of either can be read.
+async fn read_slots(area: &LogArea) -> Result<[Slot; 2], LogError> {
+    let failed = match area.read(0, 2 * SLOT_BYTES).await {
+        Ok(mut first) => {
+            let second = first.split_off(SLOT_BYTES);
+            return Ok([first, second].map(|bytes| Slot { bytes, whole: true, says: true }));
+        }
+        Err(e) => e,
+    };
+    // A sector that fails is no reason to do without the others.
+    let slots = [read_slot(area, 0).await, read_slot(area, SLOT_BYTES).await];
+    match slots.iter().any(|s| s.says) {
+        true => Ok(slots),
+        false => Err(failed.into()),
+    }
+}
+
+async fn read_slot(area: &LogArea, at: usize) -> Slot {
+    if let Ok(bytes) = area.read(at as u64, SLOT_BYTES).await {
+        return Slot { bytes, whole: true, says: true };
+    }
+    let mut slot = Slot { bytes: vec![0; SLOT_BYTES], whole: true, says: true };
+    for sector in (0..SLOT_BYTES).step_by(SECTOR_BYTES) {
+        match area.read((at + sector) as u64, SECTOR_BYTES).await {
+            Ok(bytes) => slot.bytes[sector..sector + SECTOR_BYTES].copy_from_slice(&bytes),
+            Err(_) => (slot.whole, slot.says) = (false, slot.says && sector > 0),
+        }
+    }
+    slot
+}
+
 /// Reads both slots; the valid one of the higher generation holds. Errors: `NotALog` if nothing
 /// there is one, `Damaged` if a slot was not torn by a power cut but damaged, and may be the newer.
 pub(crate) async fn read_superblock(area: &LogArea) -> Result<Superblock, LogError> {
@@ -18,14 +58,14 @@ pub(crate) async fn read_superblock(area: &LogArea) -> Result<Superblock, LogErr
         let why = format!("{} bytes are too few", area.len_bytes());
         return Err(LogError::NotALog { why });
     }
-    let both = area.read(0, 2 * SLOT_BYTES).await?;
-    let (first, second) = both.split_at(SLOT_BYTES);
-    let sb = match (Superblock::decode(first), Superblock::decode(second)) {
+    let [first, second] = &read_slots(area).await?;
+    let sb = match (Superblock::decode(&first.bytes), Superblock::decode(&second.bytes)) {
         (Some(a), Some(b)) => Ok(if a.generation > b.generation { a } else { b }),
         (Some(good), None) => Err((good, 1, second)),
         (None, Some(good)) => Err((good, 0, first)),
         (None, None) => {
-            let why = if Superblock::is_meant(first) || Superblock::is_meant(second) {
+            let meant = |s: &Slot| !s.whole || Superblock::is_meant(&s.bytes);
+            let why = if meant(first) || meant(second) {
                 "both superblocks are damaged"
             } else {
                 "there is no superblock (cairn log format makes a new log)"
@@ -35,14 +75,14 @@ pub(crate) async fn read_superblock(area: &LogArea) -> Result<Superblock, LogErr
     };
     let (sb, doubt) = match sb {
         Ok(sb) => (sb, None),
-        Err((good, slot, bytes)) => (good, Some((slot, bytes))),
+        Err((good, n, slot)) => (good, Some((n, slot))),
     };
     if DATA_AT + sb.capacity() > area.len_bytes() {
         let (need, have) = (DATA_AT + sb.capacity(), area.len_bytes());
         return Err(LogError::NotALog { why: format!("it needs {need} bytes, there are {have}") });
     }
-    if let Some((slot, bytes)) = doubt {
-        check_other(area, &sb, (slot, bytes)).await?;
+    if let Some(other) = doubt {
+        check_other(area, &sb, other).await?;
     }
     Ok(sb)
 }
@@ -51,18 +91,22 @@ pub(crate) async fn read_superblock(area: &LogArea) -> Result<Superblock, LogErr
 async fn check_other(
     area: &LogArea,
     good: &Superblock,
-    (slot, bytes): (u64, &[u8]),
+    (slot, read): (u64, &Slot),
 ) -> Result<(), LogError> {
-    if good.generation == 1 && slot == 0 && bytes.iter().all(|b| *b == 0) {
+    let bytes = &read.bytes[..];
+    if read.says && good.generation == 1 && slot == 0 && bytes.iter().all(|b| *b == 0) {
         return Ok(()); // a new log's
     }
     let at = good.head;
     let damaged = |what: &str| {
         let byte = slot * SLOT_BYTES as u64;
-        let what = format!("the superblock at byte {byte} is damaged, and {what}");
+        let is = if read.whole { "is damaged" } else { "cannot be read" };
+        let what = format!("the superblock at byte {byte} {is}, and {what}");
         Err(LogError::Damaged { what, at })
     };
-    if !is_older(good, bytes) && !may_be_torn(good, bytes) {
+    // What cannot be read was not torn. An older one's own number is enough.
+    let older = read.says && is_older(good, bytes);
+    if !older && !(read.whole && may_be_torn(good, bytes)) {
         return damaged("may be the newer one, without which entries would be missed");
     }
     if let Some(lsn) = newer_entry(area, good).await? {

@@ -85,7 +85,13 @@ fn live(others: u8, openings: u8, rounds: u32, kept: usize) -> Lived {
 
 /// Opens it and reads all; Err: it does not open, or does not read.
 fn found(medium: Medium) -> Result<Entries, LogError> {
+    found_without(medium, 0..0)
+}
+
+/// The same where these bytes cannot be read.
+fn found_without(medium: Medium, unreadable: std::ops::Range<u64>) -> Result<Entries, LogError> {
     let mut w = World::new(1, BYTES, medium);
+    w.unreadable = unreadable;
     let out: Rc<RefCell<Option<Result<Entries, LogError>>>> = Rc::default();
     let into = out.clone();
     assert!(w.run(u64::MAX, |env| {
@@ -162,6 +168,36 @@ fn a_superblock_that_is_wiped_or_random_is_noticed() {
             }
         }
     }
+}
+
+/// A sector of the superblocks that cannot be read: the log opens without it if it is known that
+/// nothing is missed, and else says which superblock it is.
+#[test]
+fn a_sector_of_a_superblock_that_cannot_be_read_is_no_end_of_both() {
+    let mut opened = [0; 2];
+    for (n, h) in histories().iter().enumerate() {
+        for at in (0..8192u64).step_by(512) {
+            let what = format!("history {n}, sector at {at}");
+            match found_without(h.medium.clone(), at..at + 512) {
+                Ok(e) => {
+                    assert!(h.all_in(&e), "{what}: less");
+                    opened[at as usize / 4096] += 1;
+                }
+                Err(LogError::Damaged { what: said, .. }) => {
+                    assert!(said.contains("cannot be read"), "{what}: {said}");
+                }
+                Err(e) => panic!("{what}: {e}"),
+            }
+        }
+        for all in [0..4096, 4096..8192, 0..8192u64] {
+            match found_without(h.medium.clone(), all.clone()) {
+                Err(LogError::Damaged { .. }) if all.end - all.start == 4096 => (),
+                Err(LogError::Disk(_)) if all.end - all.start == 8192 => (),
+                done => panic!("history {n}, {all:?}: {:?}", done.map(|e| e.len())),
+            }
+        }
+    }
+    assert!(opened.iter().all(|n| *n > 40), "{opened:?}");
 }
 
 #[test]

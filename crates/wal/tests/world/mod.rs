@@ -123,6 +123,8 @@ pub(crate) struct World {
     pub(crate) reads: u64,
     /// From this request on writes fail.
     pub(crate) fail_writes_from: Option<u64>,
+    /// Reads of any of these bytes fail.
+    pub(crate) unreadable: std::ops::Range<u64>,
     /// How long a write takes with so many in flight, in microseconds; None: any order, no time.
     pub(crate) service: Option<fn(usize) -> u64>,
 }
@@ -141,6 +143,7 @@ impl World {
             writes: 0,
             reads: 0,
             fail_writes_from: None,
+            unreadable: 0..0,
             service: None,
         }
     }
@@ -173,6 +176,12 @@ impl World {
         match req.op {
             IoOp::Read | IoOp::ReadFresh => {
                 self.reads += 1;
+                let end = req.at + req.blocks.iter().map(|b| b.len() as u64).sum::<u64>();
+                if req.at < self.unreadable.end && self.unreadable.start < end {
+                    let (kind, at) = (DiskErrorKind::Io, req.at);
+                    let detail = String::new();
+                    result = Err(DiskError { kind, during: "read", at, detail });
+                }
                 let mut at = req.at / SECTOR as u64;
                 for b in &mut req.blocks {
                     for s in b.bytes_mut().chunks_mut(SECTOR) {
