@@ -217,3 +217,32 @@ fn a_program_that_a_stranger_writes_runs_as_nobody_durably() {
         w.close_and_judge(v, "a stranger's write");
     }
 }
+
+/// As in Linux: what is made in a directory has the flags from it that concern its kind.
+#[test]
+fn what_is_made_in_a_directory_has_flags_from_it() {
+    const ALL: u32 = 0x8 | 0x40 | 0x80 | 0x1_0000; // synchronous, not dumped, no atime, dirsync
+    for args in [&["-t", "ext2", "-b", "1024"], &["-t", "ext4", "-b", "4096"]] {
+        let mut w = World::mke2fs(16 << 20, args);
+        let v = w.open(Mode::Async);
+        let d = w.dir(&v, ROOT, "d");
+        let flags = |w: &mut World, ino| match w.call(&v, Request::GetFlags { ino }).unwrap() {
+            Reply::Flags(f) => f & ALL,
+            other => panic!("{other:?}"),
+        };
+        let own = match w.call(&v, Request::GetFlags { ino: d }).unwrap() {
+            Reply::Flags(f) => f,
+            other => panic!("{other:?}"),
+        };
+        w.call(&v, Request::SetFlags { ino: d, flags: own | ALL }).unwrap();
+        let below = w.dir(&v, d, "below");
+        let file = w.file(&v, below, "file");
+        let link = w.make(&v, below, "link", MakeKind::Symlink(b"file".to_vec())).unwrap();
+        assert_eq!(flags(&mut w, below), ALL);
+        assert_eq!(flags(&mut w, file), ALL & !0x1_0000);
+        assert_eq!(flags(&mut w, link), 0x40 | 0x80);
+        let plain = w.file(&v, ROOT, "plain");
+        assert_eq!(flags(&mut w, plain), 0);
+        w.close_and_judge(v, "flags from the directory");
+    }
+}

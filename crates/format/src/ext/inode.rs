@@ -22,6 +22,26 @@ pub const FLAG_INLINE: u32 = 0x1000_0000;
 pub const FLAG_IMMUTABLE: u32 = 0x10;
 /// `i_flags`: append only.
 pub const FLAG_APPEND: u32 = 0x20;
+/// `i_flags` that what is made in a directory has from it: erased when removed, may be undeleted,
+/// compressed, synchronous, not dumped, no access times, not compressed, its contents journaled, no
+/// tails, synchronous as a directory. (Linux's `EXT4_FL_INHERITED` has some more, of features that
+/// are not written here.)
+const FLAGS_INHERITED: u32 =
+    0x1 | 0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x400 | 0x4000 | 0x8000 | FLAG_DIRSYNC;
+const FLAG_DIRSYNC: u32 = 0x1_0000;
+/// Those of them that mean something where there are no contents.
+const FLAGS_WITHOUT_CONTENTS: u32 = 0x40 | 0x80;
+
+/// The flags that a new inode of this mode has from its directory's.
+pub fn inherited_flags(of_dir: u32, mode: u16) -> u32 {
+    let flags = of_dir & FLAGS_INHERITED;
+    match mode & S_IFMT {
+        S_IFDIR => flags,
+        S_IFREG => flags & !FLAG_DIRSYNC,
+        _ => flags & FLAGS_WITHOUT_CONTENTS,
+    }
+}
+
 /// The classic part of an inode.
 pub const CLASSIC_BYTES: usize = 128;
 /// `i_extra_isize` that we write: up to and with the creation time's nanoseconds.

@@ -7,7 +7,7 @@ use crate::store::{InodeHandle, Store};
 use crate::xattrs::Inherited;
 use format::FileBlock;
 use format::ext::dirent;
-use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which};
+use format::ext::inode::{FAST_SYMLINK_MAX, InodeMut, RawTime, Which, inherited_flags};
 use integrity::{Change, Credits};
 use std::rc::Rc;
 use vfs::access::owners;
@@ -203,6 +203,7 @@ impl<S: Store> Ufs<S> {
         let kind = kind_of(&new.kind);
         let parent = self.attr(&dir.h);
         let own = owners::of_new(&parent, kind, new.inherited.mode, &new.attr, &ctx.cred);
+        let flags = inherited_flags(dir.with(|i| i.flags()), own.mode as u16);
         let now = self.now();
         let time = |t: Option<SetTime>| match t {
             Some(SetTime::To(t)) => (t.sec, t.nsec),
@@ -215,6 +216,7 @@ impl<S: Store> Ufs<S> {
         h.edit(txn, Change::InitInode(h.ino), |raw| {
             let mut i = InodeMut(raw);
             i.set_mode(own.mode as u16);
+            i.set_flags(i.as_ref().flags() | flags);
             i.set_uid(own.uid);
             i.set_gid(own.gid);
             // One that gets no block after all must not be found without it.
