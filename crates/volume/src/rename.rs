@@ -39,6 +39,13 @@ pub fn set_uuid(device: &mut dyn Device, uuid: [u8; 16]) -> Result<(), VolumeErr
         return Err(VolumeError(why.into()));
     }
     use format::ext::csum::Sums;
+    let has_seed = sb.has_incompat(incompat::CSUM_SEED) || matches!(sb.sums(), Sums::All(_));
+    if sb.has_incompat(incompat::EA_INODE) && !has_seed {
+        let why = "values of attributes may be kept in inodes of their own (ea_inode), whose \
+                   hashes begin with its UUID, and it has no metadata_csum with which that could \
+                   be kept: every such value would be lost";
+        return Err(VolumeError(why.into()));
+    }
     match sb.sums() {
         Sums::Descriptors(_) => {
             let why = "the sums of its group descriptors begin with its UUID (uninit_bg): \
