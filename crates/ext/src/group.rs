@@ -208,8 +208,8 @@ impl Ext {
         meets(self.survey.own()) || ino.into() != Some(JOURNAL_INO) && meets(&self.journal)
     }
 
-    /// Those of the volume's own blocks, its journal's among them, that lie in the group, as bits of
-    /// its bitmap.
+    /// Those of the volume's own blocks, its journal's among them, that lie in the group, as bits
+    /// of its bitmap.
     fn own_bits(&self, g: GroupNo) -> impl Iterator<Item = Range<usize>> + '_ {
         let start = self.geo.group_start(g).0;
         let end = start + u64::from(self.geo.group_blocks(g));

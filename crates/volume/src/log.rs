@@ -368,9 +368,10 @@ async fn is_blank(area: &LogArea) -> Result<bool, String> {
     Ok(read[0].bytes().iter().all(|b| *b == 0))
 }
 
-/// The number of the journal's next transaction when this log has been used (G3). Inside, it follows
-/// from the log's name, which nobody knows but who can read the disk, so that a recovery that is
-/// done again comes to the same end. One that is elsewhere leaves the journal's blocks alone.
+/// The number of the journal's next transaction when this log has been used (G3). Inside, it
+/// follows from the log's name, which nobody knows but who can read the disk, so that a recovery
+/// that is done again comes to the same end. One that is elsewhere leaves the journal's blocks
+/// alone.
 fn number_behind(journal: &Journal, log: [u8; 16], external: bool) -> u32 {
     if external { journal.superblock.sequence } else { unforeseen(&[&log]) }
 }

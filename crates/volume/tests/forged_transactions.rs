@@ -104,9 +104,9 @@ fn in_file(forged: &[u8], pad: usize) -> Vec<u8> {
     (0..5 * BS).map(|p| byte(p).unwrap_or(b' ')).collect()
 }
 
-/// Writes this into a file, behind so many bytes that it comes to lie at the beginning of some block
-/// of the journal, and makes it durable. Returns the disk as it is after a clean end, and as a power cut
-/// before that leaves it.
+/// Writes this into a file, behind so many bytes that it comes to lie at the beginning of some
+/// block of the journal, and makes it durable. Returns the disk as it is after a clean end, and as
+/// a power cut before that leaves it.
 fn written(disk: &Disk, mode: Mode, forged: &[u8], chance: u8) -> (Disk, Disk) {
     let base = disk.image();
     let (forged, mut world) = (forged.to_vec(), World::new(base.clone()));

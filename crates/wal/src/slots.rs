@@ -25,6 +25,7 @@ async fn read_slots(area: &LogArea) -> Result<[Slot; 2], LogError> {
     let failed = match area.read(0, 2 * SLOT_BYTES).await {
         Ok(mut first) => {
             let second = first.split_off(SLOT_BYTES);
+            assert_eq!(first.len(), second.len(), "both slots are read, each as a whole");
             return Ok([first, second].map(|bytes| Slot { bytes, whole: true, says: true }));
         }
         Err(e) => e,
@@ -48,6 +49,7 @@ async fn read_slot(area: &LogArea, at: usize) -> Slot {
             Err(_) => (slot.whole, slot.says) = (false, slot.says && sector > 0),
         }
     }
+    assert!(slot.says || !slot.whole, "a slot at {at} is whole without its first sector");
     slot
 }
 
@@ -106,7 +108,8 @@ async fn check_other(
     };
     // What cannot be read was not torn. An older one's own number is enough.
     let older = read.says && is_older(good, bytes);
-    if !older && !(read.whole && may_be_torn(good, bytes)) {
+    let torn = read.whole && may_be_torn(good, bytes);
+    if !older && !torn {
         return damaged("may be the newer one, without which entries would be missed");
     }
     if let Some(lsn) = newer_entry(area, good).await? {

@@ -1,6 +1,6 @@
-//! The number of the next transaction of a journal whose blocks hold bytes that users chose. Whoever
-//! replays a journal goes on into whatever lies behind its last transaction, and takes a block for
-//! the next one by its magic number and its transaction's number alone where there are no
+//! The number of the next transaction of a journal whose blocks hold bytes that users chose.
+//! Whoever replays a journal goes on into whatever lies behind its last transaction, and takes a
+//! block for the next one by its magic number and its transaction's number alone where there are no
 //! checksums; those of journals that have some begin with the volume's UUID, which is public.
 //!
 //! So a user who knows that number in advance writes a transaction of his own into a file, and has
