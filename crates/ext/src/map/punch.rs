@@ -96,7 +96,11 @@ impl Ext {
                 Spot::Hole(len) => (len.min(max), None),
                 Spot::Mapped(m) => {
                     let leaf = self.leaf_of(h, at.0).await?;
-                    (u64::from(m.len).min(max), Some((leaf, m.start)))
+                    // An extent may go on through many groups, each with a bitmap of its own.
+                    let g = self.geo.group_of(m.start);
+                    let end = self.geo.group_start(g).0 + u64::from(self.geo.group_blocks(g));
+                    let len = u64::from(m.len).min(end - m.start.0);
+                    (len.min(max), Some((leaf, m.start)))
                 }
             });
         }
