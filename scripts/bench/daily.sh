@@ -7,7 +7,8 @@ DAILY_TRANSACTIONS=${DAILY_TRANSACTIONS:-20000}
 DAILY=(copy untar clone remove mail)
 DAILY_PEERS=${DAILY_PEERS:-cairn-default cairn-ordered cairn-async cairn-soft nothing nothing-dev fuse2fs ext4}
 
-# The peers take turns. In each round each has a fresh volume and does all of it there.
+# The peers take turns. In each round each has a fresh volume and does all of it there. Each step begins when what the
+# one before has left to the background is done, for all peers: what that costs is told as processor time of the server.
 bench_daily() {
   local peer round
   make_tree || return
@@ -26,8 +27,24 @@ daily_round() {
     # What does nothing lists no directory and keeps no contents.
     case $1:$step in nothing*:clone | nothing*:remove) continue ;; esac
     keep "daily-$step" "$1" "$("daily_$step" "$WORK/$1" "$2")"
+    settle "$1"
+  done
+  case $1 in cairn-*) keep daily-processor "$1" "$(processor_ms "$SERVER")" ;; esac
+}
+# All that is dirty is on the disk; of cairn, which hears nothing of sync(1), when it says so three times in a row (what
+# was removed is given back behind that).
+settle() {
+  local _ clean=0
+  sync
+  case $1 in cairn-*) ;; *) return ;; esac
+  for _ in $(seq 150); do
+    if [ "$(dirty_bytes)" = 0 ]; then clean=$((clean + 1)); else clean=0; fi
+    [ $clean -lt 3 ] || return 0
+    sleep 0.1
   done
 }
+dirty_bytes() { "$CAIRN" stats --json | awk -F '[:,]' '/"cairn_dirty_bytes"/ {print $2 + 0}'; }
+processor_ms() { awk -v tick="$(getconf CLK_TCK)" '{print int(($14 + $15) * 1000 / tick)}' "/proc/$1/stat"; }
 
 # The machine's Python library, or what else it has of small files; as a folder, an archive and a repository.
 make_tree() {

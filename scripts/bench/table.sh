@@ -33,7 +33,8 @@ print_table() {
         print "| every day | default | `ordered` | `async` | `soft-updates` | empty FUSE | empty (/dev/fuse) | fuse2fs | kernel ext4 |"
         print "|---|--:|--:|--:|--:|--:|--:|--:|--:|"
         daily("copy", "cp -a, ms"); daily("untar", "tar x, ms"); daily("clone", "git clone, ms"); daily("remove", "rm -r, ms")
-        daily("mail", "mail files, 512-byte writes, transactions/s"); print ""
+        daily("mail", "mail files, 512-byte writes, transactions/s")
+        daily("processor", "processor time of the server for a round, ms"); print ""
       }
       if (("stat", "cairn") in v) printf "stat of 20,000 cached files read %d bytes from the disk. ", v["stat", "cairn"]
       if (("memory", "cairn") in v) printf "10 GiB written with --cache 256M: at most %d MiB of memory.", v["memory", "cairn"]
