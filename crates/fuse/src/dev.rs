@@ -5,6 +5,7 @@
 
 use crate::decode::{Decoded, Parts, Shape};
 use crate::encode::encode;
+use crate::held_back::send_first;
 use crate::init::PAYLOAD;
 use crate::shared::Shared;
 use crate::wire::{HEAD_IN, HEAD_OUT, Head, fixed_len, u32_at};
@@ -67,6 +68,15 @@ pub(crate) fn write_reply(fd: &OwnedFd, unique: u64, result: Result<&[u8], i32>)
         Ok(b) => (b, 0),
         Err(e) => (&[][..], -e),
     };
+    send(fd, (unique, error), body);
+}
+
+/// Tells the kernel something that it has not asked; returns when it has acted on that.
+pub(crate) fn notify(fd: &OwnedFd, what: i32, body: &[u8]) {
+    send(fd, (0, what), body);
+}
+
+fn send(fd: &OwnedFd, (unique, error): (u64, i32), body: &[u8]) {
     let mut head = [0; HEAD_OUT];
     head[..4].copy_from_slice(&((HEAD_OUT + body.len()) as u32).to_ne_bytes());
     head[4..8].copy_from_slice(&error.to_ne_bytes());
@@ -80,7 +90,8 @@ pub(crate) fn write_reply(fd: &OwnedFd, unique: u64, result: Result<&[u8], i32>)
     let n = unsafe { libc::writev(fd.as_raw_fd(), iov.as_ptr(), 2) };
     if n < 0 {
         let e = io::Error::last_os_error();
-        // ENOENT: the request was interrupted; ENODEV: unmounted.
+        // ENOENT: the request was interrupted, or the kernel has forgotten what it is told about;
+        // ENODEV: unmounted.
         if !matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ENODEV)) {
             tracing::error!("FUSE reply: {e}");
         }
@@ -128,12 +139,12 @@ impl Clones {
     }
 
     /// Reads requests from a clone and has them answered, until it is unmounted.
-    pub(crate) fn serve(&self, pool: &Pool, clone: usize) {
+    pub(crate) fn serve(&self, pool: &Arc<Pool>, clone: usize) {
         let mut room = vec![0; ROOM];
         let mut work = Vec::new();
         let mut last_silent: Option<Instant> = None;
         while let Ok(n) = read_request(&self.fds[clone], &mut room) {
-            self.request(clone, &room[..n], &mut work);
+            self.request(pool, clone, &room[..n], &mut work);
             let silent = !work.is_empty() && work.iter().all(|w| matches!(w, Work::Silent(_)));
             if !work.is_empty() {
                 pool.enter(self.volume, &mut work);
@@ -165,7 +176,7 @@ impl Clones {
     }
 
     /// Takes in one request that was read from a clone.
-    fn request(&self, worker: usize, bytes: &[u8], work: &mut Vec<Work>) {
+    fn request(&self, pool: &Arc<Pool>, worker: usize, bytes: &[u8], work: &mut Vec<Work>) {
         let head = Head::decode(bytes);
         let len = (u32_at(bytes, 0) as usize).clamp(HEAD_IN, bytes.len().max(HEAD_IN));
         let Some(body) = bytes.get(HEAD_IN..len) else { return };
@@ -180,7 +191,8 @@ impl Clones {
                 self.shared.asks();
                 let id = self.remember(Pending { unique, opcode, shape, clone: worker, arrived });
                 let front = self.me.upgrade().expect("the pool holds its sources");
-                work.push(Work::Call(Ticket { front, id }, call));
+                let call = Work::Call(Ticket { front, id }, call);
+                work.extend(send_first(pool, self.volume, &self.shared, call));
             }
             Decoded::Now(0) => write_reply(&self.fds[worker], head.unique, Ok(&[])),
             Decoded::Now(e) => write_reply(&self.fds[worker], head.unique, Err(e)),

@@ -6,6 +6,7 @@ mod cache_policy;
 mod decode;
 mod dev;
 mod encode;
+mod held_back;
 mod init;
 mod mount;
 mod mountinfo;

@@ -60,6 +60,17 @@ impl Shared {
         self.ended.load(Ordering::SeqCst)
     }
 
+    /// The kernel sends what it holds back of a file, and has forgotten its pages when this returns:
+    /// not from a thread that answers requests.
+    pub(crate) fn have_pages_sent(&self, ino: u32) {
+        const OUT_OF_DATE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE, from the offset on to the end
+        let mut what = [0; 24];
+        what[..8].copy_from_slice(&u64::from(ino).to_ne_bytes());
+        if let Some(dev) = self.dev.get() {
+            crate::dev::notify(dev, OUT_OF_DATE, &what);
+        }
+    }
+
     /// A request is passed on.
     pub(crate) fn asks(&self) {
         self.asked.fetch_add(1, Ordering::Relaxed);

@@ -4,6 +4,7 @@
 
 use crate::decode::{Decoded, Parts};
 use crate::encode::encode;
+use crate::held_back::send_first;
 use crate::shared::Shared;
 use crate::slot::Slot;
 use crate::wire::Head;
@@ -121,7 +122,9 @@ impl Source for Queues {
                 slot.set_asked(shape);
                 self.shared.asks();
                 let front = self.me.upgrade().expect("the pool holds its sources");
-                work.push((self.volume, Work::Call(Ticket { front, id: data }, call)));
+                let call = Work::Call(Ticket { front, id: data }, call);
+                let call = send_first(&self.pool, self.volume, &self.shared, call);
+                work.extend(call.map(|c| (self.volume, c)));
             }
             Decoded::Now(errno) => {
                 slot.finish(if errno == 0 { Ok(0) } else { Err(errno) });
