@@ -182,6 +182,11 @@ impl Store {
         let found = self.inner.state.borrow().table.snapshots.named(name).map(|s| s.id);
         let id = found.ok_or_else(|| format!("there is no snapshot of the name {name}"))?;
         self.inner.let_go_of_clones(id).await?;
+        // Another may have deleted it meanwhile. A record of what is not there would be damage to
+        // whoever follows the log; from here to the record nobody else is let in.
+        if !self.inner.state.borrow().table.snapshots.knows(id) {
+            return Err(format!("there is no snapshot of the name {name} any more"));
+        }
         self.inner.put_record(Record::Ended(id)).await
     }
 }

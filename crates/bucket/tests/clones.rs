@@ -288,6 +288,33 @@ fn who_deletes_a_snapshot_stands_still_while_it_is_cloned() {
     }
 }
 
+/// Two who delete one snapshot: one does, the other is told, and the volume can be opened again.
+#[test]
+fn a_snapshot_that_two_delete_is_deleted_once() {
+    let mut world = World::new(Image::new(4096));
+    let done: Result<(), String> = block_on(&mut world, move |env, _| async move {
+        let maker = SimBucket::new(env.clone(), 5, CALM);
+        let way = maker.machine(None).below(ORIGIN);
+        let (uuid, size_bytes, at_rest) = ([7; 16], BLOCKS * 4096, AtRest::default());
+        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), way.clone(), &format).await?.finish().await?;
+        let store = Store::open(env.clone(), way.clone(), options(None, "writer")).await?;
+        let (mut rng, mut now) = (Rng::new(5), vec![0; BLOCKS as usize]);
+        busy(&store, &mut rng, &mut now, 5).await?;
+        store.snapshot(SNAPSHOT, 7).await?;
+        busy(&store, &mut rng, &mut now, 5).await?;
+        let delete = || -> env::Local<'_, _> { Box::pin(store.delete_snapshot(SNAPSHOT)) };
+        let both = env::all(vec![delete(), delete()]).await;
+        assert_eq!(both.iter().filter(|d| d.is_ok()).count(), 1, "{both:?}");
+        drop(store);
+        let again = Store::open(env, way, options(None, "next")).await?;
+        assert!(again.snapshots().is_empty());
+        assert_eq!(tags(&again).await?, now);
+        Ok(())
+    });
+    done.unwrap();
+}
+
 /// How many runs: more with CAIRN_BUCKET_RUNS, for long explorations.
 fn runs(usual: u64) -> u64 {
     let asked = std::env::var("CAIRN_BUCKET_RUNS").ok().and_then(|n| n.parse().ok());
