@@ -50,7 +50,12 @@ impl Writer {
         Writer::look(bucket, epoch).await.ok()?
     }
 
-    /// The same. Errors: the bucket could not be asked.
+    /// What the object of this name says; None: nothing that can be read.
+    pub(crate) async fn said(bucket: &Rc<dyn Bucket>, name: &str) -> Option<Writer> {
+        Writer::decode(&bucket.get(name, None).await.ok()?)
+    }
+
+    /// What the writer of an epoch has said last. Errors: the bucket could not be asked.
     pub(crate) async fn look(
         bucket: &Rc<dyn Bucket>,
         epoch: Epoch,

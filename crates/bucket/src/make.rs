@@ -3,13 +3,13 @@
 
 use crate::BLOCK_BYTES;
 use crate::at_rest::AtRest;
-use crate::beat::BEATS;
+use crate::beat::{BEATS, Writer};
 use crate::checkpoint::DELETED_AT_ONCE;
 use crate::clone::CLONES;
 use crate::object::LOG;
 use crate::store::Store;
 use crate::volume::{NAME, Shape, is_volume};
-use env::{Bucket, BucketErrorKind, Env};
+use env::{Bucket, BucketErrorKind, Env, Nanos};
 use std::rc::Rc;
 
 /// How to make one.
@@ -27,6 +27,9 @@ pub struct FormatOptions {
 
 /// Serials under way beyond the acknowledged one at most.
 pub(crate) const WINDOW: u64 = 32;
+
+/// A heart that does not beat for so long has stopped: a writer counts as silent after that.
+const WATCHED: Nanos = Nanos::from_secs(5);
 
 /// A volume that is being made.
 pub struct Making {
@@ -60,6 +63,7 @@ pub(crate) async fn begin(env: &Env, bucket: &Rc<dyn Bucket>, force: bool) -> Re
         if !force {
             return Err("there is a volume already, which --force would destroy".into());
         }
+        check_silent(env, bucket).await?;
         bucket.delete(NAME).await.map_err(text)?;
     }
     probe(env, bucket).await?;
@@ -69,6 +73,23 @@ pub(crate) async fn begin(env: &Env, bucket: &Rc<dyn Bucket>, force: bool) -> Re
         }
     }
     Ok(())
+}
+
+/// Somebody may be writing the volume that is about to go: his heart beats. (One with a longer
+/// patience than is usual may beat less often; he is not seen.) Errors: somebody is.
+async fn check_silent(env: &Env, bucket: &Rc<dyn Bucket>) -> Result<(), String> {
+    let beats = bucket.list(BEATS, "").await.map_err(|e| e.to_string())?;
+    let Some(last) = beats.last() else { return Ok(()) };
+    let Some(before) = Writer::said(bucket, last).await.filter(|w| !w.closed) else {
+        return Ok(());
+    };
+    env.sleep(WATCHED).await;
+    match Writer::said(bucket, last).await {
+        Some(now) if !now.closed && now.count != before.count => {
+            Err(format!("{} is writing the volume that is there: end it first", now.name))
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Making {

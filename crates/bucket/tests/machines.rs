@@ -415,3 +415,31 @@ fn each_planted_bug_is_found() {
         assert!(found, "{plant}");
     }
 }
+
+/// A volume that somebody writes is not made over; one that nobody does is.
+#[test]
+fn a_volume_that_is_written_is_not_made_anew() {
+    let mut world = World::new(Image::new(4096));
+    let done: Result<(), String> = block_on(&mut world, move |env, _| async move {
+        let bucket = SimBucket::new(env.clone(), 3, Trouble::NONE);
+        let way = || -> Rc<dyn Bucket> { Rc::new(Way(bucket.machine(None))) };
+        let (uuid, size_bytes, at_rest) = ([7; 16], BLOCKS * 4096, AtRest::default());
+        let format = FormatOptions { uuid, size_bytes, force: true, at_rest };
+        bucket::format(env.clone(), way(), &format).await?.finish().await?;
+        for closes in [false, true] {
+            let store = Store::open(env.clone(), way(), options(None, 1)).await?;
+            let number = store.put(&group_of(&[(1, 77)])).await.map_err(|e| e.to_string())?;
+            store.flush_to(number).await.map_err(|e| e.to_string())?;
+            let refused = bucket::format(env.clone(), way(), &format).await.err();
+            assert!(refused.is_some_and(|why| why.contains("machine 1 is writing")));
+            assert_eq!(contents(&store).await?.blocks[1], 77);
+            if closes {
+                store.close().await.map_err(|e| e.to_string())?;
+            }
+            drop(store); // or it was killed
+            bucket::format(env.clone(), way(), &format).await?.finish().await?;
+        }
+        Ok(())
+    });
+    done.unwrap();
+}
