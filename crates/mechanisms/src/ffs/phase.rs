@@ -32,7 +32,6 @@ pub(crate) const PLANTS: &[&str] = &[
     "parent-count-first",
     "share-first",
     "attributes-first",
-    "owner-apart",
     "length-before-pointer",
     "name-before-inode",
     "link-count-after-name",
@@ -58,7 +57,7 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         Change::MapPointer { old, .. } | Change::XattrPointer { old, .. } if old.0 != 0 => NAMES,
         Change::MapPointer { .. } | Change::XattrPointer { .. } => INODES,
         // Permissions may be taken back with attributes that wait: not without the owner.
-        Change::Owner(_) if !plant.is("owner-apart") => INODES,
+        Change::Owner(_) => INODES,
         Change::AddEntry { .. } if plant.is("name-before-inode") => CONTENTS,
         // The length may lie in another sector than the pointer to the block at the end.
         Change::GrowDir(_) if plant.is("length-before-pointer") => CONTENTS,
@@ -81,7 +80,6 @@ pub(super) fn phase_of(change: &Change, plant: Plant) -> Option<usize> {
         | Change::Counts
         | Change::State
         | Change::Attr(_)
-        | Change::Owner(_)
         | Change::Held(_) => return None,
     };
     Some(phase)

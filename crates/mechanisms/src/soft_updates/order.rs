@@ -64,7 +64,6 @@ pub(crate) const PLANTS: &[&str] = &[
     "inode-freed-early",
     "copied-early",
     "attributes-apart",
-    "owner-apart",
     "cancel-between-names",
     "cancel-over-others",
     "cancel-what-was-seen",
@@ -125,7 +124,7 @@ pub(super) fn step_of(change: &Change, place: Place, plant: Plant) -> Option<usi
         Change::XattrPointer { new, .. } if new.0 == 0 => Some(RELEASES),
         Change::InitInode(_) | Change::XattrPointer { .. } => Some(INODES),
         // Permissions may be taken back with attributes that wait: then the owner is, too.
-        Change::Owner(_) => forgotten("owner-apart", INODES),
+        Change::Owner(_) => Some(INODES),
         Change::Grow(_) if plant.is("map-before-length") => Some(UNNAMES),
         Change::GrowDir(_) if place == Place::BehindMap => Some(NAMES),
         Change::Grow(_) | Change::GrowDir(_) => Some(INODES),
