@@ -60,7 +60,7 @@ impl Shared {
         self.ended.load(Ordering::SeqCst)
     }
 
-    /// The kernel sends what it holds back of a file, and has forgotten its pages when this returns:
+    /// The kernel sends what it holds back of a file, and keeps none of its pages after that:
     /// not from a thread that answers requests.
     pub(crate) fn have_pages_sent(&self, ino: u32) {
         const OUT_OF_DATE: i32 = 2; // FUSE_NOTIFY_INVAL_INODE, from the offset on to the end
