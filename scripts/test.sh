@@ -16,7 +16,7 @@ read -r passed failed < <(awk '/^test result:/ {p += $4; f += $6} END {print p +
 scripts/deny.sh || bad=1
 
 # What hangs is ended, so that its log says where.
-timeout --kill-after=30 2400 scripts/conformance.sh --quick 2>&1 | tee "$log" || bad=1
+timeout --kill-after=30 2700 scripts/conformance.sh --quick 2>&1 | tee "$log" || bad=1
 read -r more worse < <(awk '/^conformance: / {print $2 + 0, $4 + 0}' "$log")
 
 echo "cargo test: $passed passed, $failed failed; conformance: ${more:-0} passed, ${worse:-0} failed"

@@ -135,8 +135,9 @@ fn ways(mut o: CrashOptions, a: &CrashArgs) -> Vec<CrashOptions> {
     }
     let is_alone = !o.setting.outside && o.setting.volumes == 1;
     let shown = o.plant.0.filter(|_| is_alone).and_then(|p| lab::shown_in(mode.info().name, p));
-    if let Some(shown) = shown {
-        o.scenario.get_or_insert(shown.into());
+    if let (Some((scenario, seed)), None) = (shown, &a.scenario) {
+        o.scenario = Some(scenario.into());
+        o.seed += seed;
     }
     if o.states < 2 {
         return vec![o];
