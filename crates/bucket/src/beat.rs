@@ -73,8 +73,9 @@ fn beat_name(Epoch(Serial(fence)): Epoch) -> String {
 }
 
 impl Inner {
-    /// Beats as long as the store is open, and looks whether somebody has taken over: a writer with
-    /// nothing to write would else not learn of it.
+    /// Beats until the store has said that it is closed, and looks whether somebody has taken over: a
+    /// writer with nothing to write would else not learn of it. What is sent while it closes may
+    /// take long, and one that is silent meanwhile would be taken over in the middle of it.
     pub(crate) fn start_beating(self: &Rc<Self>, every: Nanos) {
         let (store, env) = (Rc::downgrade(self), self.env.clone());
         self.env.spawn("heartbeat", async move {
@@ -82,17 +83,29 @@ impl Inner {
                 let Some(store) = store.upgrade() else { return };
                 let stop = {
                     let s = store.state.borrow();
-                    s.closing || s.failed.is_some()
+                    s.closed || s.failed.is_some()
                 };
                 if stop {
                     return;
                 }
+                store.beating.set(true);
                 store.beat(count, false).await;
+                store.beating.set(false);
+                store.changed.wake_all();
                 store.look_for_a_fence().await;
                 drop(store);
                 env.sleep(every).await;
             }
         });
+    }
+
+    /// Says that this writer has ended, when no beat is on its way that would be put over it.
+    pub(crate) async fn beat_last(&self) {
+        self.state.borrow_mut().closed = true;
+        while self.beating.get() {
+            self.changed.wait().await;
+        }
+        self.beat(0, true).await;
     }
 
     /// Says so; that it cannot be said is no failure.

@@ -203,7 +203,10 @@ pub(crate) struct State {
     pub(crate) since: (u64, u64),
     pub(crate) checkpoint_wanted: bool,
     pub(crate) cleaning: bool,
+    /// Nothing new is begun.
     pub(crate) closing: bool,
+    /// Everything is there, and the last heartbeat says so or is about to.
+    pub(crate) closed: bool,
     pub(crate) cache: Cache,
     pub(crate) streams: Streams,
     /// What is being read.

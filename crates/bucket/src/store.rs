@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) state: RefCell<State>,
     /// Something has ended, or failed.
     pub(crate) changed: Notify,
+    /// A heartbeat is on its way.
+    pub(crate) beating: Cell<bool>,
     /// When the last request began that has shown that this is still the writer.
     pub(crate) confirmed: Cell<Nanos>,
     /// Somebody else is the writer.
@@ -235,6 +237,7 @@ impl Store {
             checkpoint_wanted: false,
             cleaning: false,
             closing: false,
+            closed: false,
             cache,
             streams: Streams::default(),
             fetching: Fetching::default(),
@@ -250,6 +253,7 @@ impl Store {
             options,
             state: RefCell::new(state),
             changed: Notify::new(),
+            beating: Cell::new(false),
             confirmed: Cell::default(),
             lost: Cell::default(),
             looking: Cell::default(),
@@ -327,7 +331,7 @@ impl Store {
         }
         inner.delete_overdue(true).await;
         if inner.state.borrow().epoch > Epoch::FIRST {
-            inner.beat(0, true).await;
+            inner.beat_last().await;
         }
         // Not before: who finds neither its mark nor that it has ended would miss something.
         inner.end_near().await?;

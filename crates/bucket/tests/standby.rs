@@ -145,6 +145,55 @@ fn who_is_cut_off_does_not_take_over() {
     done.unwrap();
 }
 
+/// A way to the bucket on which what is put takes long, but for heartbeats.
+struct Slow(Rc<dyn Bucket>, Env);
+
+impl Bucket for Slow {
+    fn ask(&self, op: ObjectOp) -> Local<'_, Result<ObjectDone, BucketError>> {
+        let is_slow = op.verb() == "PUT" && !op.name().starts_with("beats/");
+        Box::pin(async move {
+            if is_slow {
+                self.1.sleep(Nanos::from_secs(5)).await;
+            }
+            self.0.ask(op).await
+        })
+    }
+}
+
+/// A writer that has much to send when it closes is not taken for silent meanwhile.
+#[test]
+fn who_closes_for_long_is_not_taken_over() {
+    let mut world = World::new(Image::new(4096));
+    let done = block_on(&mut world, |env, _| async move {
+        let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
+        let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+        let at_rest = AtRest::default();
+        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        let slow: Rc<dyn Bucket> = Rc::new(Slow(bucket, env.clone()));
+        let writer = open(&env, slow, TakeOver::Refuse).await?;
+        let block = vec![Block::copy_of(&[1; 4096])];
+        writer.write(0, block, Durability::Cached).await.map_err(|e| e.to_string())?;
+        let standby: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
+        let (world, taken) = (env.clone(), Rc::new(RefCell::new(None)));
+        let into = taken.clone();
+        env.spawn("standby", async move {
+            let store = open(&world, standby, TakeOver::Wait).await;
+            *into.borrow_mut() = Some(store);
+        });
+        let began = env.now();
+        writer.close().await.map_err(|e| e.to_string())?;
+        assert!(env.now().since(began) > Nanos::from_secs(4), "it took long");
+        env.sleep(Nanos::from_secs(4)).await;
+        let store = taken.borrow_mut().take().expect("one that has closed is followed at once")?;
+        let read = store.read(0, vec![Block::zeroed(4096)]).await;
+        assert_eq!(read.map_err(|e| e.to_string())?[0].bytes()[7], 1);
+        Ok::<_, String>(())
+    });
+    done.unwrap();
+}
+
 /// Who could not reach the bucket for a while does not answer before it has looked (I11): then it
 /// is the writer still, or knows that it is not.
 #[test]
