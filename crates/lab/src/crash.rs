@@ -235,9 +235,10 @@ fn empty_run(o: &CrashOptions, scenario: &str, seed: u64) -> Run {
 }
 
 /// Explores. With several scenarios the wanted states are shared between them; those that run out
-/// of seeds leave theirs to the ones after them. Who looks for a first finding gets a short round
-/// over all scenarios, then the long one, and if that has found nothing, one in which each scenario
-/// has all the states: some bugs show only where a log has gone round several times.
+/// of seeds leave theirs to the ones after them. Who looks for a first finding gets a glance at the
+/// scenario that he has named, a short round over all of them, then the long one, and if that has
+/// found nothing, one in which each scenario has all the states: some bugs show only where a log
+/// has gone round several times.
 ///
 /// A scenario's states depend on its name, the seed and its share alone. One scenario more leaves
 /// each of the others a smaller share: then runs of all scenarios have other counts for the same
@@ -250,14 +251,11 @@ pub fn explore(o: &CrashOptions) -> Result<CrashReport, String> {
 /// finding gets each round in all of them before the next.
 pub fn explore_ways(ways: &[CrashOptions]) -> Result<CrashReport, String> {
     let mut all = CrashReport::default();
-    for (short, each) in [(true, false), (false, false), (false, true)] {
+    for round in [Round::Glance, Round::Short, Round::Long, Round::Each] {
         for o in ways {
-            let wanted = if o.first { !short || o.states > FIRST_ROUND } else { !short && !each };
-            if !wanted {
-                continue;
-            }
-            let states = if short { FIRST_ROUND } else { o.states };
-            let round = explore_round(&CrashOptions { states, ..o.clone() }, each)?;
+            let Some(states) = round.states(o) else { continue };
+            let o = CrashOptions { states, ..o.clone() };
+            let round = explore_round(&o, matches!(round, Round::Each))?;
             let found = round.runs.iter().any(|r| !r.violations.is_empty());
             if o.first {
                 all.runs.clear(); // what one round has shown, the next shows again
@@ -283,8 +281,27 @@ fn states_max(name: &str) -> u64 {
     }
 }
 
-/// States of the short round.
-const FIRST_ROUND: u64 = 2500;
+/// The rounds of a search, each through all ways of opening.
+#[derive(Clone, Copy)]
+enum Round {
+    Glance,
+    Short,
+    Long,
+    Each,
+}
+
+impl Round {
+    /// So many states has the round; None: it is left out. Who looks for all findings has one.
+    fn states(self, o: &CrashOptions) -> Option<u64> {
+        let short = |states| (o.first && o.states > states).then_some(states);
+        match self {
+            Round::Glance => short(300).filter(|_| o.scenario.is_some()),
+            Round::Short => short(2500),
+            Round::Long => Some(o.states),
+            Round::Each => o.first.then_some(o.states),
+        }
+    }
+}
 
 /// `each`: every scenario gets all of the states, the longest scenarios first.
 fn explore_round(o: &CrashOptions, each: bool) -> Result<CrashReport, String> {
