@@ -73,8 +73,8 @@ fn beat_name(Epoch(Serial(fence)): Epoch) -> String {
 }
 
 impl Inner {
-    /// Beats until the store has said that it is closed, and looks whether somebody has taken over: a
-    /// writer with nothing to write would else not learn of it. What is sent while it closes may
+    /// Beats until the store has said that it is closed, and looks whether somebody has taken over:
+    /// a writer with nothing to write would else not learn of it. What is sent while it closes may
     /// take long, and one that is silent meanwhile would be taken over in the middle of it.
     pub(crate) fn start_beating(self: &Rc<Self>, every: Nanos) {
         let (store, env) = (Rc::downgrade(self), self.env.clone());
