@@ -90,16 +90,17 @@ impl Inner {
                 }
                 store.beating.set(true);
                 store.beat(count, false).await;
+                store.look_for_a_fence().await;
                 store.beating.set(false);
                 store.changed.wake_all();
-                store.look_for_a_fence().await;
                 drop(store);
                 env.sleep(every).await;
             }
         });
     }
 
-    /// Says that this writer has ended, when no beat is on its way that would be put over it.
+    /// Says that this writer has ended, when no beat is on its way: one would be put over it, or
+    /// take the fence of who follows for that of one who has taken over.
     pub(crate) async fn beat_last(&self) {
         self.state.borrow_mut().closed = true;
         while self.beating.get() {

@@ -105,7 +105,7 @@ pub(crate) struct Inner {
     pub(crate) state: RefCell<State>,
     /// Something has ended, or failed.
     pub(crate) changed: Notify,
-    /// A heartbeat is on its way.
+    /// A heartbeat, or the look for a fence behind it, is on its way.
     pub(crate) beating: Cell<bool>,
     /// When the last request began that has shown that this is still the writer.
     pub(crate) confirmed: Cell<Nanos>,
