@@ -26,6 +26,13 @@ async fn open_with(
     Store::open(env.clone(), bucket, options).await
 }
 
+/// The volume that these tests open, of 512 blocks.
+async fn make(env: &Env, bucket: &Rc<dyn Bucket>, at_rest: AtRest) -> Result<(), String> {
+    let (uuid, size_bytes) = ([7; 16], 512 * 4096);
+    let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
+    bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await
+}
+
 #[test]
 fn what_the_writer_wrote_is_in_memory() {
     followed_and_taken_over(None).unwrap();
@@ -44,10 +51,7 @@ fn followed_and_taken_over(plant: Option<&'static str>) -> Result<(), String> {
         let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
         let writes = all.machine(None);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(writes.clone()));
-        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-        let at_rest = AtRest { compressed: true, key: None };
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        make(&env, &bucket, AtRest { compressed: true, key: None }).await?;
         let writer = open(&env, bucket, TakeOver::Refuse).await?;
         for n in 200..240_u64 {
             let block = vec![Block::copy_of(&[1; 4096])];
@@ -122,10 +126,7 @@ fn who_is_cut_off_does_not_take_over() {
     let done = block_on(&mut world, |env, _| async move {
         let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-        let at_rest = AtRest::default();
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        make(&env, &bucket, AtRest::default()).await?;
         let writer = open(&env, bucket, TakeOver::Refuse).await?;
         let (now, way) = (env.now(), Rc::new(Way(all.machine(None))));
         let cut = [3, 16].map(|s| now.plus(Nanos::from_secs(s)));
@@ -167,10 +168,7 @@ fn who_closes_for_long_is_not_taken_over() {
     let done = block_on(&mut world, |env, _| async move {
         let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-        let at_rest = AtRest::default();
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        make(&env, &bucket, AtRest::default()).await?;
         let slow: Rc<dyn Bucket> = Rc::new(Slow(bucket, env.clone()));
         let writer = open(&env, slow, TakeOver::Refuse).await?;
         let block = vec![Block::copy_of(&[1; 4096])];
@@ -203,10 +201,7 @@ fn who_was_cut_off_looks_before_it_answers() {
         let done = block_on(&mut world, move |env, _| async move {
             let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
             let bucket: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-            let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-            let at_rest = AtRest::default();
-            let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-            bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+            make(&env, &bucket, AtRest::default()).await?;
             let at = |ms| env.now().plus(Nanos::from_millis(ms));
             let (cut, back) = ([at(1000), at(6000)], at(6000));
             let way: Rc<dyn Bucket> = Rc::new(Cut(bucket, env.clone(), cut));
@@ -246,10 +241,7 @@ fn who_stood_still_is_not_sure_of_what_is_gone() {
         let done = block_on(&mut world, move |env, _| async move {
             let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
             let maker: Rc<dyn Bucket> = Rc::new(Way(all.machine(None)));
-            let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-            let at_rest = AtRest::default();
-            let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-            bucket::format(env.clone(), maker, &format).await?.finish().await?;
+            make(&env, &maker, AtRest::default()).await?;
             let machine = all.machine(Some((n, sim::Cut::StoppedAfter(Nanos::from_secs(8)))));
             let way: Rc<dyn Bucket> = Rc::new(Way(machine));
             let writer = open(&env, way, TakeOver::Refuse).await?;
@@ -300,10 +292,7 @@ fn a_gap_behind_the_last_fence_is_taken_over() {
         let all = SimBucket::new(env.clone(), 3, Trouble::NONE);
         let machine = all.machine(None);
         let bucket: Rc<dyn Bucket> = Rc::new(Way(machine.clone()));
-        let (uuid, size_bytes) = ([7; 16], 512 * 4096);
-        let at_rest = AtRest::default();
-        let format = FormatOptions { uuid, size_bytes, force: false, at_rest };
-        bucket::format(env.clone(), bucket.clone(), &format).await?.finish().await?;
+        make(&env, &bucket, AtRest::default()).await?;
         let losing = Rc::new(Losing(bucket, Cell::new(false)));
         let writer = open(&env, losing.clone(), TakeOver::Refuse).await?;
         losing.1.set(true);
