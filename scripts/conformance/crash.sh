@@ -3,7 +3,7 @@
 # shellcheck shell=bash
 
 stage_crash() {
-  local mode plant states=${CRASH_STATES:-$([ -n "$QUICK" ] && echo 400 || echo 20000)}
+  local mode plant states=${CRASH_STATES:-$([ -n "$QUICK" ] && echo 1000 || echo 20000)}
   for mode in $("$CAIRN" crash --list-modes); do
     check "crash: $states states in mode $mode" "$CAIRN" crash --mode "$mode" --states "$states"
     for plant in $("$CAIRN" crash --mode "$mode" --plant list); do
