@@ -3,7 +3,7 @@
 
 use super::entry::EntryBuf;
 use super::open::Ranges;
-use super::queue::Batch;
+use super::queue::{Batch, Ordered};
 use super::serials::Serial;
 use super::{Redo, State, add, entry};
 use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
@@ -38,7 +38,7 @@ impl Redo {
     pub(super) fn build_record(&self, txn: Txn) -> Result<Serial, IntegrityError> {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-        let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
+        let joins = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
         let Some(mut opened) = s.open.end(txn.id) else { return Ok(Serial::NONE) };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
@@ -96,10 +96,11 @@ impl Redo {
         } else {
             gone.extend(dropped);
         }
-        let txns = vec![txn.id];
+        let ordered = ordered.into_iter().map(|buf| Ordered { serial, buf }).collect();
+        let (first, mixed, txns) = (serial, s.open.overlapping(&ranges), vec![txn.id]);
         let batch =
-            Batch { first: serial, serial, entry, ranges, reservation, ordered, freed, txns };
-        let joined = s.queue.push(batch, mixed);
+            Batch { first, serial, entry, ranges, reservation, mixed, ordered, freed, txns };
+        let joined = s.queue.push(batch, joins);
         s.queue.take_ordered_over(&gone); // it is the last of the queue, alone or joined
         for (block, (buf, _)) in &touched {
             s.dirty_pages.ended(buf, serial, s.open.touches(*block));
@@ -154,8 +155,7 @@ impl Redo {
         let next = s.serials.newest_appended().next();
         assert_eq!(b.first, next, "I2: entries go into the log as their operations ended");
         assert!(b.serial <= s.serials.given(), "I2: an entry of operations that have not ended");
-        let mixed = || s.open.overlaps(&b.ranges);
-        invariant!(self.plant, !mixed(), "I3: an entry has bytes of an open operation");
+        invariant!(self.plant, !b.is_mixed(&s.open), "I3: an entry has bytes of an open operation");
         assert!(b.ordered.is_empty(), "I9: {} blocks of ordered data are due", b.ordered.len());
         let held = |e: &Extent| !s.busy.may_reuse(Freed::Blocks(*e));
         invariant!(self.plant, b.freed.iter().all(held), "I6: {:?} may be used again", b.freed);

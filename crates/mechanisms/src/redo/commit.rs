@@ -64,6 +64,7 @@ impl Redo {
     async fn wait_for(&self, serial: Serial, urgent: bool) -> Result<(), IntegrityError> {
         let given = self.state.borrow().serials.given();
         assert!(serial <= given, "I7: {serial:?} would be waited for in vain, {given:?} has ended");
+        let mut _barrier = None;
         loop {
             self.check()?;
             self.retire();
@@ -81,7 +82,15 @@ impl Redo {
                         return Ok(());
                     }
                 }
-                None => self.push_out(urgent).await?,
+                None => {
+                    let first = self.state.borrow().queue.first();
+                    self.push_out(urgent).await?;
+                    // The first entry has taken in what ended meanwhile, and waits for its contents
+                    // too. Where many write, that could go on for ever: they begin one by one now,
+                    // and what ends alone is an entry of its own.
+                    let stays = first.is_some() && self.state.borrow().queue.first() == first;
+                    _barrier = stays.then(|| Barrier::new(self, false));
+                }
             }
         }
     }

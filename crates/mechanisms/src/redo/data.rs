@@ -234,7 +234,7 @@ impl Redo {
             return false;
         }
         let Ok(mut reservation) = self.log.try_reserve(most as u64) else { return false };
-        let mixed = s.queue.is_mixed(&s.open);
+        let joins = s.queue.is_mixed(&s.open);
         let (mut entry, mut ranges) = (EntryBuf::new(self.wide), Ranges::new());
         for (block, buf) in &bufs {
             entry.write(*block, 0, &buf.bytes());
@@ -245,9 +245,11 @@ impl Redo {
         reservation.shrink(len);
         let serial = s.serials.give();
         let (ordered, freed, txns) = Default::default();
+        let (first, mixed) = (serial, s.open.overlapping(&ranges));
+        assert!(mixed.is_empty(), "I1: {mixed:?} have changed contents that were free to go");
         let batch =
-            Batch { first: serial, serial, entry, ranges, reservation, ordered, freed, txns };
-        s.queue.push(batch, mixed);
+            Batch { first, serial, entry, ranges, reservation, mixed, ordered, freed, txns };
+        s.queue.push(batch, joins);
         s.queue.take_ordered_over(&bufs.keys().map(|b| b.0).collect());
         let left = s.queue.ordered_blocks();
         assert_eq!(left, 0, "I10: an entry has all contents, and {left} blocks are waited for");

@@ -3,8 +3,8 @@
 
 use super::dirty_pages::DirtyPages;
 use super::entry::EntryBuf;
-use super::open::{Open, Ranges};
-use super::queue::{Batch, Queue, Waits};
+use super::open::{Open, Ranges, TxnIds};
+use super::queue::{Batch, Ordered, Queue, Waits};
 use super::serials::{Serial, Serials};
 use crate::busy_extents::BusyExtents;
 use crate::record::ByteRanges;
@@ -349,6 +349,66 @@ fn what_an_entry_shares_with_open_operations_is_found_from_either_side() {
     assert!(found.iter().all(|n| *n > 20), "{found:?}");
 }
 
+/// Who writes on and on to one file changes its inode again and again: each of his operations is
+/// an entry of its own, since each had ended before the next one began.
+#[test]
+fn an_entry_is_not_joined_by_who_began_after_it_had_ended() {
+    let (_engine, client) = testing::client();
+    let cache = testing::cache();
+    let (mut queue, mut open, busy) = (Queue::default(), Open::default(), BusyExtents::default());
+    let reservation = || client.try_reserve(8).expect("the log has room for these");
+    let ranges = || Ranges::from([(BlockNo(5), std::iter::once(0..128).collect())]);
+    let mut serial = Serial::NONE;
+    for txn in 1..=4 {
+        open.begin(txn, reservation(), true);
+        open.edit(txn, BlockNo(5), 0..128);
+        let mixed = queue.is_mixed(&open);
+        open.end(txn);
+        serial = serial.next();
+        let ordered = vec![cache.get_new(BlockNo(20 + txn), BufKind::Data, Ino(9))];
+        let mut ended = batch(serial, ordered, &client);
+        (ended.ranges, ended.mixed) = (ranges(), open.overlapping(&ranges()));
+        assert!(!queue.push(ended, mixed), "{serial:?} has joined who had ended before");
+    }
+    open.begin(9, reservation(), true);
+    open.edit(9, BlockNo(5), 0..128);
+    assert_eq!(queue.waits((&open, &busy)), Waits::ForData, "no byte of 9 is in an entry");
+    let second = Serial::NONE.next().next();
+    queue.data_durable(second);
+    let first = queue.pop((&open, &busy)).map(|b| (b.first, b.serial));
+    assert_eq!(first, Some((Serial::NONE.next(), Serial::NONE.next())));
+    assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == second));
+    assert!(queue.pop((&open, &busy)).is_none(), "I9: contents of the third are not durable");
+}
+
+/// Contents that were made durable are not waited for again, if their entry has taken in an
+/// operation that ended meanwhile.
+#[test]
+fn contents_are_written_once_however_many_join_their_entry() {
+    let (_engine, client) = testing::client();
+    let cache = testing::cache();
+    let (mut queue, mut open, busy) = (Queue::default(), Open::default(), BusyExtents::default());
+    let buf = |n| cache.get_new(BlockNo(n), BufKind::Data, Ino(9));
+    let first = Serial::NONE.next();
+    let mut mixed = batch(first, vec![buf(20)], &client);
+    // One that had changed the same bytes before is open, and another joins meanwhile.
+    open.begin(7, client.try_reserve(8).expect("the log has room for these"), true);
+    mixed.mixed.push(7);
+    queue.push(mixed, false);
+    let (bufs, upto) = queue.ordered_up_to(first, (&open, &busy));
+    assert_eq!((bufs.len(), upto), (1, first));
+    assert!(queue.push(batch(first.next(), vec![buf(21)], &client), queue.is_mixed(&open)));
+    queue.data_durable(upto);
+    let (bufs, _) = queue.ordered_up_to(first.next(), (&open, &busy));
+    assert_eq!(bufs.iter().map(|b| b.block().0).collect::<Vec<_>>(), [21]);
+    assert_eq!((queue.is_ordered(BlockNo(20)), queue.is_ordered(BlockNo(21))), (false, true));
+    queue.check();
+    queue.data_durable(first.next());
+    assert!(queue.pop((&open, &busy)).is_none(), "I3: operation 7 has not ended");
+    open.end(7);
+    assert!(queue.pop((&open, &busy)).is_some_and(|b| b.serial == first.next()));
+}
+
 fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {
     let reservation = client.try_reserve(8).expect("the log has room for these");
     Batch {
@@ -357,7 +417,8 @@ fn batch(serial: Serial, ordered: Vec<Buf>, client: &wal::Client) -> Batch {
         entry: EntryBuf::new(false),
         ranges: Ranges::new(),
         reservation,
-        ordered,
+        mixed: TxnIds::new(),
+        ordered: ordered.into_iter().map(|buf| Ordered { serial, buf }).collect(),
         freed: Vec::new(),
         txns: vec![serial.0],
     }

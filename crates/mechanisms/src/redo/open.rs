@@ -12,6 +12,9 @@ use wal::Reservation;
 /// An operation's newest edit of a block is looked for among so many.
 const NEAR: usize = 16;
 
+/// Some of the open operations.
+pub(crate) type TxnIds = SmallVec<[u64; 4]>;
+
 /// Byte ranges by block.
 pub(crate) type Ranges = BTreeMap<BlockNo, ByteRanges>;
 
@@ -138,19 +141,33 @@ impl<R> Open<R> {
         self.edits.contains_key(&block.0)
     }
 
-    /// Has an open operation changed any of these bytes? Few blocks are looked for among many:
-    /// entries that wait become long.
+    /// Has an open operation changed any of these bytes?
     pub(crate) fn overlaps(&self, ranges: &Ranges) -> bool {
-        let meet = |mine: &[Range<usize>], theirs: &[(u64, Range<usize>)]| {
-            let meets = |t: &Range<usize>| mine.iter().any(|m| m.start < t.end && t.start < m.end);
-            theirs.iter().any(|(_, t)| meets(t))
+        !self.overlapping(ranges).is_empty()
+    }
+
+    /// The open operations that have changed any of these bytes. Few blocks are looked for among
+    /// many: entries that wait become long.
+    pub(crate) fn overlapping(&self, ranges: &Ranges) -> TxnIds {
+        let mut ids = TxnIds::new();
+        let mut note = |mine: &[Range<usize>], theirs: &[(u64, Range<usize>)]| {
+            for (id, t) in theirs {
+                let meets = |m: &Range<usize>| m.start < t.end && t.start < m.end;
+                if !ids.contains(id) && mine.iter().any(meets) {
+                    ids.push(*id);
+                }
+            }
         };
         if self.edits.len() < ranges.len() {
-            let mine =
-                |b: &u64| ranges.get(&BlockNo(*b)).map(ByteRanges::as_slice).unwrap_or_default();
-            return self.edits.iter().any(|(b, theirs)| meet(mine(b), theirs));
+            for (b, theirs) in &self.edits {
+                let mine = ranges.get(&BlockNo(*b)).map(ByteRanges::as_slice).unwrap_or_default();
+                note(mine, theirs);
+            }
+        } else {
+            for (b, mine) in ranges {
+                note(mine, self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default());
+            }
         }
-        let theirs = |b: &BlockNo| self.edits.get(&b.0).map(Vec::as_slice).unwrap_or_default();
-        ranges.iter().any(|(b, mine)| meet(mine, theirs(b)))
+        ids
     }
 }

@@ -3,7 +3,7 @@
 //! while contents that must be durable first are not.
 
 use super::entry::EntryBuf;
-use super::open::{Open, Ranges};
+use super::open::{Open, Ranges, TxnIds};
 use super::serials::Serial;
 use crate::busy_extents::BusyExtents;
 use crate::record::merge;
@@ -16,6 +16,26 @@ use wal::Reservation;
 /// The operations that have not ended, and what is held for those that have freed it.
 pub(super) type Beside<'a> = (&'a Open, &'a BusyExtents);
 
+/// A block of ordered data, and the operation that has put them there.
+pub(super) struct Ordered {
+    pub(super) serial: Serial,
+    pub(super) buf: Buf,
+}
+
+impl Ordered {
+    fn block(&self) -> BlockNo {
+        self.buf.block()
+    }
+
+    /// Has an operation that has not ended changed the block? Then the gate keeps it back (I1). Or
+    /// freed it? Then the cache has forgotten it, and to write it would write nothing. What the
+    /// contents are afterwards, that operation decides as it ends (I10).
+    fn is_refused(&self, (open, busy): Beside<'_>) -> bool {
+        let block = self.block();
+        open.touches(block) || busy.is_held_for(block, |txn| open.has(txn))
+    }
+}
+
 /// One entry to be: an operation, or several that can only be durable together.
 pub(super) struct Batch {
     /// The serials in it, first and last.
@@ -25,20 +45,24 @@ pub(super) struct Batch {
     /// The bytes it says.
     pub(super) ranges: Ranges,
     pub(super) reservation: Reservation,
-    /// Contents that must be durable in place before the entry is.
-    pub(super) ordered: Vec<Buf>,
+    /// The operations that were open as it ended and had changed some of these bytes before.
+    pub(super) mixed: TxnIds,
+    /// Contents that must be durable in place before the entry is, in the order of their serials.
+    pub(super) ordered: Vec<Ordered>,
     pub(super) freed: Vec<Extent>,
     /// The transactions in it.
     pub(super) txns: Vec<u64>,
 }
 
 impl Batch {
-    /// Has an operation that has not ended changed a block of its ordered data? Then the gate
-    /// keeps them back (I1). Or freed one? Then the cache has forgotten it, and to write it would
-    /// write nothing. What they are afterwards, that operation decides as it ends (I10).
-    fn is_refused(&self, (open, busy): Beside<'_>) -> bool {
-        let is_freed = |d: &Buf| busy.is_held_for(d.block(), |txn| open.has(txn));
-        self.ordered.iter().any(|d| open.touches(d.block()) || is_freed(d))
+    /// Has it bytes of an operation that has not ended (I3)? Of one that has changed the same bytes
+    /// since, it has none.
+    pub(super) fn is_mixed(&self, open: &Open) -> bool {
+        self.mixed.iter().any(|txn| open.has(*txn))
+    }
+
+    fn is_refused(&self, beside: Beside<'_>) -> bool {
+        self.ordered.iter().any(|d| d.is_refused(beside))
     }
 
     /// Takes in what ended later: both become durable together.
@@ -55,6 +79,12 @@ impl Batch {
         self.reservation.join(later.reservation);
         let (len, kept) = (self.entry.len() as u64, self.reservation.len_bytes());
         assert!(len <= kept, "I11: entries are joined to {len} bytes, for which {kept} are kept");
+        self.mixed.retain(|txn| !later.txns.contains(txn)); // these have ended
+        for txn in later.mixed {
+            if !self.mixed.contains(&txn) {
+                self.mixed.push(txn);
+            }
+        }
         self.ordered.extend(later.ordered);
         self.freed.extend(later.freed);
         self.txns.extend(later.txns);
@@ -88,9 +118,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Has an operation that has not ended changed bytes of the last batch?
+    /// Has the last batch bytes of an operation that has not ended? No other one has: whoever ended
+    /// after such a one has joined it.
     pub(super) fn is_mixed(&self, open: &Open) -> bool {
-        self.batches.back().is_some_and(|last| open.overlaps(&last.ranges))
+        let mut before_last = self.batches.iter().rev().skip(1);
+        debug_assert!(
+            !before_last.any(|b| b.is_mixed(open)),
+            "I3: an entry has bytes of an open operation, and others are behind it"
+        );
+        self.batches.back().is_some_and(|last| last.is_mixed(open))
     }
 
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
@@ -121,7 +157,7 @@ impl Queue {
     /// Without it the entries that waited for them would be wrong, so those from the first of them
     /// on become one with it (I10).
     pub(super) fn take_ordered_over(&mut self, blocks: &BTreeSet<u64>) {
-        let is_one = |d: &Buf| blocks.contains(&d.block().0);
+        let is_one = |d: &Ordered| blocks.contains(&d.block().0);
         let waits = |b: &Batch| b.ordered.iter().any(is_one);
         if blocks.is_empty() {
             return;
@@ -154,6 +190,9 @@ impl Queue {
             next = Some(last.next());
             let (len, kept) = (b.entry.len() as u64, b.reservation.len_bytes());
             assert!(len <= kept, "I11: an entry of {len} bytes waits with room for {kept}");
+            let rises = b.ordered.is_sorted_by_key(|d| d.serial);
+            let inside = b.ordered.iter().all(|d| first <= d.serial && d.serial <= last);
+            assert!(rises && inside, "I9: contents of other operations than {first:?} to {last:?}");
         }
         let (sent, first) = (self.sent.back().map(|s| s.serial), self.batches.front());
         let before = first.is_none_or(|b| sent < Some(b.first));
@@ -192,7 +231,7 @@ impl Queue {
     pub(super) fn waits(&self, beside: Beside<'_>) -> Waits {
         match self.batches.front() {
             None => Waits::No,
-            Some(b) if beside.0.overlaps(&b.ranges) || b.is_refused(beside) => Waits::ForOpen,
+            Some(b) if b.is_mixed(beside.0) || b.is_refused(beside) => Waits::ForOpen,
             Some(b) if !b.ordered.is_empty() => Waits::ForData,
             Some(_) => Waits::No,
         }
@@ -229,31 +268,44 @@ impl Queue {
         if first { self.sent.pop_front() } else { None }
     }
 
-    /// The contents that anything up to `serial` waits for, up to the first that cannot be written
+    /// The contents that operations up to `serial` wait for, up to the first that cannot be written
     /// back now; and the serial up to which that is.
     pub(super) fn ordered_up_to(&self, serial: Serial, beside: Beside<'_>) -> (Vec<Buf>, Serial) {
-        let due = || self.batches.iter().take_while(|b| b.serial <= serial);
-        let free = || due().take_while(|b| !b.is_refused(beside));
-        let upto = match due().nth(free().count()) {
-            Some(refused) => refused.first.before(),
-            None => serial,
-        };
+        let (mut bufs, mut upto) = (Vec::new(), serial);
+        let all = self.batches.iter().flat_map(|b| &b.ordered);
+        for d in all.take_while(|d| d.serial <= serial) {
+            if d.is_refused(beside) {
+                upto = d.serial.before();
+                break;
+            }
+            bufs.push((d.serial, d.buf.clone()));
+        }
         assert!(upto <= serial, "I9: contents up to {upto:?} where {serial:?} was asked for");
-        (free().flat_map(|b| b.ordered.iter().cloned()).collect(), upto)
+        // None of an operation that must leave some behind.
+        (bufs.into_iter().take_while(|d| d.0 <= upto).map(|d| d.1).collect(), upto)
     }
 
-    /// These contents are durable; everything up to `serial` no longer waits for them.
+    /// These contents are durable; no operation up to `serial` waits for them any more. An entry
+    /// may have taken in newer ones meanwhile: it waits for theirs, and what it has waited for once
+    /// is not written again.
     pub(super) fn data_durable(&mut self, serial: Serial) {
-        for b in self.batches.iter_mut().take_while(|b| b.serial <= serial) {
-            for d in b.ordered.drain(..) {
-                let n = self.ordered.get(&d.block().0).copied().unwrap_or(0);
-                assert!(n > 0, "I9: {d:?} is durable for an entry that was not counted");
+        for b in self.batches.iter_mut().take_while(|b| b.first <= serial) {
+            let n = b.ordered.partition_point(|d| d.serial <= serial);
+            for d in b.ordered.drain(..n) {
+                let block = d.block().0;
+                let n = self.ordered.get(&block).copied().unwrap_or(0);
+                assert!(n > 0, "I9: block {block} is durable for an entry that was not counted");
                 match n {
-                    1 => self.ordered.remove(&d.block().0),
-                    _ => self.ordered.insert(d.block().0, n - 1),
+                    1 => self.ordered.remove(&block),
+                    _ => self.ordered.insert(block, n - 1),
                 };
             }
         }
+    }
+
+    /// The first operation in it.
+    pub(super) fn first(&self) -> Option<Serial> {
+        self.batches.front().map(|b| b.first)
     }
 
     /// Does an entry in the queue say something of the block?
