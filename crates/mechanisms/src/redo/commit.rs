@@ -77,6 +77,7 @@ impl Redo {
             };
             match lsn {
                 Some(lsn) => {
+                    _barrier = None;
                     self.log.flush(lsn).await.map_err(|e| self.log_error(e))?;
                     if self.plant.is("ack-out-of-order") {
                         return Ok(());
