@@ -110,6 +110,20 @@ impl Act {
         }
     }
 
+    /// The act as the answer says that it was done: of a write that was cut short, as many bytes
+    /// as were taken.
+    pub(crate) fn answered_by(mut self, reply: &Reply) -> Act {
+        let asked = match &mut self {
+            Act::Write(_, _, len, _) | Act::WriteSync(_, _, len, _) | Act::Emerge(_, len, _) => len,
+            _ => return self,
+        };
+        if let Reply::Written { len, .. } = reply {
+            assert!(*len as usize <= *asked, "{len} bytes were written, {asked} were given");
+            *asked = *len as usize;
+        }
+        self
+    }
+
     /// The file whose contents change.
     pub(crate) fn changed_file(&self) -> Option<&str> {
         match self {

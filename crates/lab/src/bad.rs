@@ -24,8 +24,8 @@ mod tests {
         let mut v = open(fresh(2 << 20, false), Mode::Sync);
         for n in 0..60 {
             let act = random_act(&mut rng, &model);
-            if v.act(n, &act).is_ok() {
-                model.apply(&act).unwrap();
+            if let Ok(done) = v.act_as_done(n, &act) {
+                model.apply(&done).unwrap();
             }
         }
         v.act(99, &Act::Sync).unwrap();

@@ -164,7 +164,7 @@ fn run(
                 return Err(format!("{act:?}: {e}"));
             }
             Some(Err(_)) => *act = did_nothing(),
-            Some(Ok(())) => (),
+            Some(Ok(done)) => *act = done,
         }
     }
     for _ in 0..SECS_MAX {

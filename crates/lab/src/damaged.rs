@@ -86,8 +86,8 @@ fn populate(kind: u8) -> (Image, Model) {
     let random = (0..80).map(|_| None);
     for (n, act) in far.into_iter().map(Some).chain(random).enumerate() {
         let act = act.unwrap_or_else(|| random_act(&mut rng, &model));
-        if v.act(n as u64, &act).is_ok() {
-            let _ = model.apply(&act); // what the volume takes, the model takes
+        if let Ok(done) = v.act_as_done(n as u64, &act) {
+            let _ = model.apply(&done); // what the volume takes, the model takes
         }
     }
     if let Ok(ino) = v.walk("/far") {
@@ -102,7 +102,7 @@ fn populate(kind: u8) -> (Image, Model) {
         Some(_) => {
             v.ask(201, Request::SyncAll).expect("a whole disk");
             let more = random_act(&mut rng, &model);
-            let _ = v.act(202, &more).is_ok() && model.apply(&more).is_ok();
+            let _ = v.act_as_done(202, &more).and_then(|done| model.apply(&done));
             v.disks()
         }
     };

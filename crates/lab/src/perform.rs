@@ -45,13 +45,14 @@ impl Holds {
 }
 
 /// Does an act; `durable`: as an NFS client asks. With `holds`, as a mount's kernel does: what is
-/// looked up on the way is held.
+/// looked up on the way is held. Returns what was done: of a write that was cut short, nobody asks
+/// for the rest.
 pub(crate) async fn perform(
     volume: &Rc<dyn Volume>,
     act: &Act,
     durable: bool,
     holds: &mut Option<Holds>,
-) -> Result<(), FsError> {
+) -> Result<Act, FsError> {
     if holds.is_some() {
         for path in act.takes() {
             let _ = walk_holding(volume, path, holds).await; // there may be nothing to take
@@ -72,7 +73,7 @@ pub(crate) async fn perform(
             steps.push(Request::SetAttr { ino, set });
         }
         steps.extend(lingering(act, ino));
-        return in_turn(volume, steps, ino, durable).await;
+        return in_turn(volume, act, steps, (ino, durable)).await;
     }
     let emerges = matches!(act, Act::Emerge(..));
     let hold = emerges || holds.is_some() && act.makes();
@@ -80,32 +81,32 @@ pub(crate) async fn perform(
     let reply = volume.clone().call(first).await.result?;
     match (ino_of(&reply), holds) {
         (Some(ino), _) if emerges => {
-            in_turn(volume, emerging(act, inos[0], ino), ino, durable).await?;
+            return in_turn(volume, act, emerging(act, inos[0], ino), (ino, durable)).await;
         }
         (Some(ino), Some(holds)) if hold => holds.take(ino),
         _ => (),
     }
-    Ok(())
+    Ok(act.clone().answered_by(&reply))
 }
 
 /// The steps of an act on a file that is held; the first error is the act's. The hold is given back
 /// in any case.
 async fn in_turn(
     volume: &Rc<dyn Volume>,
+    act: &Act,
     steps: Vec<Request>,
-    held: u32,
-    durable: bool,
-) -> Result<(), FsError> {
-    let mut result = Ok(());
+    (held, durable): (u32, bool),
+) -> Result<Act, FsError> {
+    let mut result = Ok(act.clone());
     for request in steps {
-        if result.is_ok() {
+        if let Ok(done) = result {
             let call = Call { durable, ..Call::local(request) };
-            result = volume.clone().call(call).await.result.map(drop);
+            result = volume.clone().call(call).await.result.map(|reply| done.answered_by(&reply));
         }
     }
     let close = Call::local(Request::Forget { ino: held, count: 1 });
     let closed = volume.clone().call(close).await.result;
-    result.and(closed.map(drop))
+    closed.and(result)
 }
 
 /// The inode at a path; with `holds` every step of the way is held.
@@ -133,5 +134,38 @@ pub(crate) async fn give_back(volume: &Rc<dyn Volume>, inos: Vec<u32>) {
         let call = Call::local(Request::Forget { ino, count: 1 });
         // Nobody waits for the answer: a kernel does not either.
         let _ = volume.clone().call(call).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::acts::Act;
+    use crate::setting::{Setting, new_disks};
+    use crate::subject::Subject;
+    use integrity::Plant;
+    use volume::Mode;
+
+    /// A volume that is nearly full takes a part of a write: what is done is that part.
+    #[test]
+    fn what_is_cut_short_is_done_as_far_as_it_was_taken() {
+        let setting = Setting::plain(Mode::Async);
+        let disks = new_disks(1 << 20, setting);
+        let mut v = Subject::open(disks, setting, false, (Plant::NONE, 1)).unwrap();
+        let write = |path: &str, at, len| Act::Write(path.into(), at, len, 1);
+        for path in ["/room", "/fill", "/old"] {
+            v.act(0, &Act::Create(path.into())).unwrap();
+        }
+        v.act(0, &write("/room", 0, 5 << 10)).unwrap();
+        let taken = (0..).take_while(|n| v.act(0, &write("/fill", n << 10, 1 << 10)).is_ok());
+        assert!(taken.count() > 100);
+        v.act(0, &Act::Truncate("/room".into(), 3 << 10)).unwrap();
+        let emerge = Act::Emerge("/new".into(), 5000, 7);
+        let done = v.act_in_lanes(&[emerge], 1, (1, false), 60);
+        assert_eq!(done, [Some(Ok(Act::Emerge("/new".into(), 2 << 10, 7)))]);
+        v.act(0, &Act::Truncate("/room".into(), 0)).unwrap();
+        let done = v.act_as_done(0, &write("/old", 0, 5000)).unwrap();
+        assert_eq!(done, write("/old", 0, 3 << 10));
+        let tree = v.tree(false).unwrap();
+        assert_eq!([tree["/new"].size, tree["/old"].size], [2 << 10, 3 << 10]);
     }
 }

@@ -65,9 +65,12 @@ pub(crate) fn record(
         return Err(why);
     }
     let failed = failed_first(&results, callers * setups.len());
-    let acts = (0..).zip(acts).zip(&results);
-    let is_one = |n: usize, r: &Answer| *r == Some(Ok(())) || failed.contains(&n);
-    let acts = acts.map(|((n, a), r)| if is_one(n, r) { a } else { did_nothing() }).collect();
+    let acts = (0..).zip(acts).zip(&results).map(|((n, act), answer)| match answer {
+        Some(Ok(done)) => done.clone(),
+        _ if failed.contains(&n) => act,
+        _ => did_nothing(),
+    });
+    let acts = acts.collect();
     v.pass(6_000_000_000);
     if v.world.has_failed()
         && let Err(why) = after_failure(&mut v, &results)
@@ -79,8 +82,8 @@ pub(crate) fn record(
     Ok(Recorded { base, trace, setups, acts, failed, callers: callers as u64, from, remote })
 }
 
-/// What a caller has got; None: nothing.
-type Answer = Option<Result<(), FsError>>;
+/// What was done, as a caller was told; None: nothing.
+type Answer = Option<Result<Act, FsError>>;
 
 fn has_failed(answer: &Answer) -> bool {
     matches!(answer, Some(Err(FsError::Io | FsError::ReadOnly)))
@@ -125,7 +128,7 @@ fn after_failure(v: &mut Subject, results: &[Answer]) -> Result<(), String> {
             late.insert(n);
         }
         known |= m % 2 == 1 && has_failed(result);
-        if m % 2 == 1 && late.contains(&n) && *result == Some(Ok(())) {
+        if m % 2 == 1 && late.contains(&n) && matches!(result, Some(Ok(_))) {
             return Err(format!("act {n} succeeds, and began after another had failed"));
         }
     }
@@ -200,8 +203,8 @@ pub(crate) fn set_up(
             if some.len() > 1 {
                 weave(&mut first, some, setting.block_bytes)?;
                 done.extend_from_slice(some);
-            } else if first.act(NO_ACT, &some[0]).is_ok() {
-                done.push(some[0].clone());
+            } else if let Ok(act) = first.act_as_done(NO_ACT, &some[0]) {
+                done.push(act);
             }
         }
         setups.push(done);

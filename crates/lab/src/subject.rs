@@ -300,25 +300,30 @@ impl Subject {
 
     /// Does an act.
     pub fn act(&mut self, number: u64, act: &Act) -> Result<(), FsError> {
+        self.act_as_done(number, act).map(drop)
+    }
+
+    /// Does an act, and returns what was done: a write may be cut short.
+    pub(crate) fn act_as_done(&mut self, number: u64, act: &Act) -> Result<Act, FsError> {
         let mut inos = Vec::new();
         for path in act.needs() {
             inos.push(self.walk(path)?);
         }
-        self.ask(number, act.request(&inos)).map(|_| ())
+        self.ask(number, act.request(&inos)).map(|reply| act.clone().answered_by(&reply))
     }
 
     /// Does the acts in `lanes` callers at a time: each does every `lanes`-th of them, one after
     /// the other, and of several volumes each act is for the next one. The callers of a volume from
     /// `remote` on ask as NFS clients do; with `holding` the others hold what they have looked up
-    /// for a while, as a kernel does. The trace has marks as for `ask`. None: it was not answered
-    /// within `secs_max` of virtual time.
+    /// for a while, as a kernel does. The trace has marks as for `ask`. Returns what was done of
+    /// each, as [`perform`] says it. None: it was not answered within `secs_max` of virtual time.
     pub(crate) fn act_in_lanes(
         &mut self,
         acts: &[Act],
         lanes: usize,
         (remote, holding): (usize, bool),
         secs_max: u64,
-    ) -> Vec<Option<Result<(), FsError>>> {
+    ) -> Vec<Option<Result<Act, FsError>>> {
         let results = Rc::new(RefCell::new(vec![None; acts.len()]));
         let (volumes, pen) = (self.all.clone(), self.world.pen());
         assert!(lanes.is_multiple_of(volumes.len()), "a caller stays with its volume");

@@ -151,7 +151,7 @@ fn writer(n: u64) -> Task {
             let p = format!("/w{n}");
             perform(&volume, &Act::Create(p.clone()), false, &mut None).await?;
             perform(&volume, &Act::Write(p.clone(), 0, 1 << 20, n as u8), false, &mut None).await?;
-            perform(&volume, &Act::Fsync(p), false, &mut None).await
+            perform(&volume, &Act::Fsync(p), false, &mut None).await.map(drop)
         })
     })
 }
