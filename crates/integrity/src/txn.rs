@@ -4,8 +4,8 @@
 use crate::undo::{Undo, next_run};
 use crate::{Before, Change, Ended, Grain, Inside, Integrity, IntegrityError};
 use cache::{Buf, Role};
-use format::Ino;
 use format::intent::Intent;
+use format::{BlockNo, Ino};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::rc::Rc;
@@ -52,8 +52,12 @@ pub struct Txn {
     pub intents: Vec<Intent>,
     /// What is to be kept with its changes, for mechanisms whose store keeps that.
     pub note: Option<u128>,
-    /// Blocks reserved for it and not used yet, for mechanisms with a log.
+    /// Blocks that it said it would change, for mechanisms with a log.
     pub credits: u64,
+    /// Those that it has changed, each once, as long as they are not more than [`COUNTED`].
+    changed: SmallVec<[BlockNo; 12]>,
+    /// Was its work cut short, because more of it might have changed more than it said?
+    pub spent: bool,
     /// May it take the blocks that a layout keeps for root? Yes, unless the operation says
     /// otherwise.
     pub reserve: bool,
@@ -80,6 +84,8 @@ impl Txn {
             intents: Vec::new(),
             note: None,
             credits,
+            changed: SmallVec::new(),
+            spent: false,
             reserve: true,
             number: 0,
             inside: None,
@@ -105,6 +111,19 @@ impl Txn {
     pub fn intend(&mut self, what: impl FnOnce() -> Intent) {
         if self.integrity.wants_intents() {
             self.intents.push(what());
+        }
+    }
+
+    /// May it change so many blocks more, of those that it said it would? Contents do not count.
+    /// For work that can end before it is all done.
+    pub fn may_change(&self, more: u64) -> bool {
+        self.changed.len() as u64 + more <= self.credits.min(COUNTED as u64)
+    }
+
+    fn count(&mut self, buf: &Buf) {
+        let block = buf.block();
+        if self.changed.len() < COUNTED && !self.changed.iter().rev().any(|b| *b == block) {
+            self.changed.push(block);
         }
     }
 
@@ -155,6 +174,7 @@ impl Txn {
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
         self.check(buf, &range, &change);
+        self.count(buf);
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Before::from(&buf.bytes()[range.clone()]));
         let is_map = change.grain() == Grain::Bits && !range.is_empty();
@@ -181,6 +201,7 @@ impl Txn {
         f: impl FnOnce(&mut [u8]) -> T,
     ) -> T {
         self.check(buf, &range, &change);
+        self.count(buf);
         self.touch(buf, &range);
         let mut small = [0; SMALL_BYTES];
         let mut large = Vec::new();
@@ -242,5 +263,7 @@ impl Txn {
 
 /// An inode's bytes, which are edited word by word: no memory is asked for those before.
 const SMALL_BYTES: usize = 256;
+/// So many changed blocks are counted: what asks whether there are too many says fewer.
+const COUNTED: usize = 64;
 /// So many edits have most operations at most.
 const USUAL_EDITS: usize = 16;

@@ -42,6 +42,8 @@ mod postmark;
 mod prefix;
 mod random;
 mod record;
+#[cfg(test)]
+mod scattered;
 mod scenario;
 mod seen;
 mod segments;

@@ -67,7 +67,8 @@ impl Ext {
             let done = bufs.len() as u64;
             let part = (at.plus(done), count - done, done == 0);
             match self.take_spot(txn, h, part, fill, &mut bufs).await {
-                Ok(()) => (),
+                Ok(true) => (),
+                Ok(false) => break,
                 // What was taken is overwritten by the caller, and so must not be dropped.
                 Err(_) if !bufs.is_empty() => break,
                 Err(e) => return Err(e),
@@ -77,6 +78,7 @@ impl Ext {
     }
 
     /// Takes what lies at `at`; `left`: blocks still wanted, `head`: this is the first of them.
+    /// False: the transaction may change no more, and nothing was taken.
     async fn take_spot(
         &self,
         txn: &mut Txn,
@@ -84,13 +86,17 @@ impl Ext {
         (at, left, head): (FileBlock, u64, bool),
         fill: (Fill, Fill),
         bufs: &mut Vec<Buf>,
-    ) -> Result<(), FsError> {
+    ) -> Result<bool, FsError> {
         let fresh = match self.spot(h, at).await? {
             Spot::Mapped(m) if !m.unwritten => {
                 let len = u64::from(m.len).min(left);
                 let tail = len == left;
                 let keep = (head && fill.0 == Fill::Keep, tail && fill.1 == Fill::Keep);
-                return self.take_mapped(h, m.start, len, keep, bufs).await;
+                self.take_mapped(h, m.start, len, keep, bufs).await?;
+                return Ok(true);
+            }
+            _ if !head && !self.goes_on(txn, self.most_changed_at(h, at).await?) => {
+                return Ok(false);
             }
             Spot::Mapped(m) => {
                 let len = m.len.min(u32::try_from(left).unwrap_or(u32::MAX));
@@ -107,7 +113,7 @@ impl Ext {
         };
         let new = |i| self.cache.get_new(fresh.start.plus(i), BufKind::Data, h.ino);
         bufs.extend((0..fresh.len).map(new));
-        Ok(())
+        Ok(true)
     }
 
     /// Allocates what is a hole in the `count` blocks from `at` on, unwritten; how many blocks were

@@ -309,6 +309,22 @@ impl Ext {
         }
     }
 
+    /// The most blocks that mapping one more run at `at` changes: a bitmap, its descriptor, and the
+    /// nodes on the way; the same for each node that has to be made for it.
+    pub(super) async fn most_changed_at(
+        &self,
+        h: &InodeHandle,
+        at: FileBlock,
+    ) -> Result<u64, FsError> {
+        let way = self.way_to(h, at.0).await?;
+        let (leaf, above) = way.split_last().expect("the root is there");
+        let new = match leaf.head.entries + MORE <= leaf.head.max {
+            true => 0,
+            false => 1 + above.iter().rev().take_while(|n| n.is_full()).count(),
+        };
+        Ok((2 + way.len() + 3 * new) as u64)
+    }
+
     /// Puts a list into the way's leaf, which has room for it. A node that is empty then goes, into
     /// `freed`.
     pub(super) fn put_leaf(

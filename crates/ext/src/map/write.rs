@@ -4,11 +4,13 @@
 //! Invariants:
 //! * M1. A pointer changes from what whoever changes it says that it was.
 //! * M2. Pointers lie side by side in one array, and lead to none of the volume's own blocks.
-//! * M3. A writer gets a block at least, and no more than he asks for.
+//! * M3. A writer gets a block at least, and no more than he asks for; and no more than can be had
+//!   by changing as many blocks as his transaction has said.
 
 use crate::Ext;
 use crate::alloc::{Goal, Runs};
 use crate::map::Leaf;
+use crate::map::indirect::Walk;
 use cache::{Buf, BufKind};
 use format::bytes::set32;
 use format::ext::inode::{FLAG_HUGE, InodeMut, InodeRef};
@@ -182,6 +184,7 @@ impl Ext {
                     let keep = (ends.0 && fill.0 == Fill::Keep, ends.1 && fill.1 == Fill::Keep);
                     self.take_mapped(h, start, run.len, keep, &mut bufs).await
                 }
+                None if done > 0 && !self.goes_on(txn, most_changed(&walk)) => break,
                 None => self.fill_hole(txn, h, here, run.len, &mut bufs).await,
             };
             match result {
@@ -192,6 +195,13 @@ impl Ext {
             }
         }
         Ok(bufs)
+    }
+
+    /// May a write change another `more` blocks? Otherwise it is cut short: on a volume in whose
+    /// groups hardly anything is free, each of its runs is in another one.
+    pub(super) fn goes_on(&self, txn: &mut Txn, more: u64) -> bool {
+        txn.spent = self.mechanism.atomic() && !txn.may_change(more);
+        !txn.spent
     }
 
     pub(super) async fn take_mapped(
@@ -256,6 +266,15 @@ impl Ext {
     fn changed_meanwhile(&self, h: &InodeHandle, at: FileBlock) -> FsError {
         let what = format!("its map, which another one's shares, has changed at block {at}");
         self.damage(&FormatError::corrupt(what, format!("inode {}", h.ino)))
+    }
+}
+
+/// The most blocks that one more run changes: a bitmap, its descriptor and the array of pointers;
+/// the same for each indirect block that there is none of yet.
+fn most_changed(walk: &Walk) -> u64 {
+    match walk {
+        Walk::Leaf(_) => 3,
+        Walk::Hole(_) => 12,
     }
 }
 

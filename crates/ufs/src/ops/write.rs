@@ -218,6 +218,9 @@ impl<S: Store> Ufs<S> {
                 txn.data(inode.ino(), buf, start as usize..start as usize + n);
                 done += n;
             }
+            if txn.is_spent() {
+                break; // the rest is another write
+            }
         }
         Ok(done)
     }

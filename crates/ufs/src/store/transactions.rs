@@ -35,6 +35,9 @@ pub trait Transaction {
     fn allow_reserve(&mut self, allowed: bool);
     /// What is to be kept with its changes, where that is kept.
     fn set_note(&mut self, note: Option<u128>);
+    /// Was its work cut short, because more of it might have changed more than was said when it
+    /// began?
+    fn is_spent(&self) -> bool;
 }
 
 /// The seam's own, which is every layout's as long as its mechanisms are those of the seam.
@@ -68,6 +71,9 @@ impl Transaction for Txn {
     }
     fn set_note(&mut self, note: Option<u128>) {
         self.note = note;
+    }
+    fn is_spent(&self) -> bool {
+        self.spent
     }
 }
 
