@@ -18,6 +18,11 @@ impl Store {
         GROUP_BLOCKS
     }
 
+    /// May more gather now, and be put without waiting for another group?
+    pub fn has_room_now(&self) -> bool {
+        self.inner.has_room() && !self.inner.order.is_busy()
+    }
+
     /// Waits until more may gather. Errors: the store has failed.
     pub async fn wait_for_room(&self) -> Result<(), DiskError> {
         self.inner.wait_for_room().await

@@ -252,11 +252,15 @@ impl Inner {
 
     /// Waits until not too much is under way to take more.
     pub(crate) async fn wait_for_room(self: &Rc<Self>) -> Result<(), DiskError> {
-        while self.state.borrow().ready.len() >= PUTS_MAX {
+        while !self.has_room() {
             self.check_failed()?;
             self.changed.wait().await;
         }
         self.check_failed()
+    }
+
+    pub(crate) fn has_room(&self) -> bool {
+        self.state.borrow().ready.len() < PUTS_MAX
     }
 }
 

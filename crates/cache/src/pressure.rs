@@ -15,9 +15,14 @@ impl Cache {
         self.capacity() / 2
     }
 
+    /// Would [`Cache::throttle`] wait now?
+    pub fn throttles(&self) -> bool {
+        self.dirty.borrow().len() > self.dirty_limit() && self.failed.borrow().is_none()
+    }
+
     /// Waits while too much is dirty. Call it before an operation takes locks or log space.
     pub async fn throttle(&self) {
-        while self.dirty.borrow().len() > self.dirty_limit() && self.failed.borrow().is_none() {
+        while self.throttles() {
             self.kick.wake_all();
             self.progress.wait().await;
         }

@@ -217,6 +217,12 @@ pub trait Integrity: WriteGate {
         Box::pin(async { Ok(()) })
     }
 
+    /// Would an operation that needs so much begin now, without waiting for anything? For what is
+    /// left out where it would not.
+    fn begins_at_once(&self, _: &Credits) -> bool {
+        true
+    }
+
     /// Begins an operation; may wait for log space. Call it without holding a buffer's borrow.
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>>;
 

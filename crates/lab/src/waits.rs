@@ -10,7 +10,7 @@ use format::mkfs::{MkfsOptions, Profile};
 use sim::{Fault, Image};
 use std::cell::Cell;
 use std::rc::Rc;
-use vfs::{Call, FsError, Reply, Request, Volume};
+use vfs::{AccessTimes, Call, FsError, Reply, Request, Volume};
 use volume::{Commit, Mode, OpenOptions};
 
 /// No clock of a volume ticks before this.
@@ -217,6 +217,78 @@ fn who_waits_for_nothing_is_not_far_ahead_of_the_logs_disk() {
     assert!(all.iter().all(Result::is_ok), "{all:?}");
     let bytes = most.get();
     assert!(bytes < MOST + (1 << 20), "{bytes} bytes of entries are in memory");
+}
+
+/// Who writes more than the log has room for, all the time.
+fn filler(n: u64) -> Task {
+    Box::new(move |_, volume| {
+        Box::pin(async move {
+            let p = format!("/w{n}");
+            perform(&volume, &Act::Create(p.clone()), false, &mut None).await?;
+            for i in 0..120 {
+                let other = format!("{p}-{i}");
+                let acts = [
+                    Act::Write(p.clone(), (i * 3000) % 90_000, 3000, i as u8),
+                    Act::Create(other.clone()),
+                    Act::Unlink(other),
+                ];
+                for act in acts {
+                    perform(&volume, &act, false, &mut None).await?;
+                }
+            }
+            Ok(())
+        })
+    })
+}
+
+/// Reads what is in memory again and again, and keeps the time of each: the longest that one took,
+/// and how many times were kept.
+fn reader(slowest: Rc<Cell<Nanos>>, kept: Rc<Cell<u32>>) -> Task {
+    Box::new(move |env, volume| {
+        Box::pin(async move {
+            let always = Request::AccessTimes(AccessTimes::Always);
+            volume.clone().call(Call::local(always)).await.result?;
+            perform(&volume, &Act::Create("/read".into()), false, &mut None).await?;
+            perform(&volume, &Act::Write("/read".into(), 0, 1000, 1), false, &mut None).await?;
+            let mut last = None;
+            for _ in 0..2000 {
+                env.sleep(Nanos::from_millis(1)).await;
+                timed(&env, &volume, Act::Read("/read".into()), &slowest).await?;
+                let lookup = Request::Lookup { dir: 2, name: b"read".to_vec() };
+                let Reply::Entry { attr, .. } =
+                    volume.clone().call(Call::local(lookup)).await.result?
+                else {
+                    return Err(FsError::Io);
+                };
+                let changed = last.replace(attr.atime).is_some_and(|at| at != attr.atime);
+                kept.set(kept.get() + u32::from(changed));
+            }
+            Ok(())
+        })
+    })
+}
+
+/// The log is small and its disk slow. A time of access is kept where that needs no waiting.
+#[test]
+fn a_reader_waits_for_no_room_in_the_log() {
+    let size_bytes = 8 << 20;
+    for mode in [Mode::Ordered, Mode::Unified, Mode::Lfs] {
+        let setting = Setting { commit: Commit::Async, ..Setting::plain(mode) };
+        let disk = match mode {
+            Mode::Lfs => new_disks(4 << 20, setting).remove(0),
+            _ => with_journal(1 << 20, size_bytes),
+        };
+        let timing = sim::timing::by_name("sata7200", disk.size()).unwrap();
+        let options = setting.open_options(4 << 20);
+        let mut v = Subject::open_several((vec![disk], 1), options, vec![timing], 1).unwrap();
+        let (slowest, kept) = (Rc::new(Cell::new(Nanos(0))), Rc::new(Cell::new(0)));
+        let mut all: Vec<(u16, Task)> = (0..CALLERS).map(|n| (0, filler(n))).collect();
+        all.push((0, reader(slowest.clone(), kept.clone())));
+        let all = v.together_within(all, LIMIT).unwrap_or_else(|e| panic!("{mode}: {e}"));
+        assert!(all.iter().all(Result::is_ok), "{mode}: {all:?}");
+        assert_eq!(slowest.get(), Nanos(0), "{mode}: a read of what is in memory waits");
+        assert!(kept.get() > 10, "{mode}: {} times of access are kept", kept.get());
+    }
 }
 
 #[test]

@@ -66,6 +66,11 @@ impl Store {
         self.inner.admit(blocks, Purpose::NoMore).await
     }
 
+    /// Would [`Store::reserve_to_free`] return at once?
+    pub fn has_room_now(&self, blocks: u64) -> bool {
+        self.inner.admits_now(blocks)
+    }
+
     /// Gives back what was kept.
     pub fn release(&self, kept: u64) {
         self.inner.release(kept);

@@ -106,8 +106,7 @@ impl Inner {
         blocks: u64,
         purpose: Purpose,
     ) -> Result<u64, DiskError> {
-        // Summaries too.
-        let kept = blocks + blocks / 64 + 2;
+        let kept = with_summaries(blocks);
         let _asking = self.asked();
         let began = self.env.now();
         let _turn = self.turns.lock().await;
@@ -132,6 +131,12 @@ impl Inner {
         Ok(kept)
     }
 
+    /// Would [`Inner::admit`] return at once, for what adds nothing?
+    pub(crate) fn admits_now(&self, blocks: u64) -> bool {
+        let may_put = self.may_put(with_summaries(blocks)).unwrap_or(false);
+        may_put && self.is_in_pace() && !self.turns.is_busy()
+    }
+
     fn is_in_pace(&self) -> bool {
         let s = self.state.borrow();
         s.pace.allows(s.reserved)
@@ -144,6 +149,11 @@ impl Inner {
         s.reserved -= kept;
         self.changed.wake_all();
     }
+}
+
+/// What is kept for so many blocks of a group: its summaries too.
+fn with_summaries(blocks: u64) -> u64 {
+    blocks + blocks / 64 + 2
 }
 
 #[cfg(test)]

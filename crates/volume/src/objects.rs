@@ -168,6 +168,9 @@ impl GroupStore for Groups {
     fn reserve(&self, blocks: u64, _: bool) -> Local<'_, Result<u64, DiskError>> {
         Box::pin(async move { self.0.wait_for_room().await.map(|()| blocks) })
     }
+    fn has_room_now(&self, _: u64) -> bool {
+        self.0.has_room_now()
+    }
     fn release(&self, _: u64) {}
     fn put(&self, group: Vec<GroupChange>, _: u64) -> Local<'_, Result<u64, DiskError>> {
         let group = group_of(group);

@@ -203,6 +203,9 @@ impl GroupStore for Groups {
             }
         })
     }
+    fn has_room_now(&self, blocks: u64) -> bool {
+        self.0.has_room_now(blocks)
+    }
     fn space_left(&self) -> Option<u64> {
         self.0.room()
     }

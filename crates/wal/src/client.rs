@@ -119,6 +119,11 @@ impl Client {
         self.inner().catch_up(most).await
     }
 
+    /// Would [`Client::catch_up`] and [`Client::reserve`] return at once, and not with an error?
+    pub fn is_ready(&self, most: u64, len: u64) -> bool {
+        self.inner().is_caught_up(most) && self.inner().has_room_now(len)
+    }
+
     /// As [`Client::reserve`] without waiting: `Full` if there is no room now.
     pub fn try_reserve(&self, len: u64) -> Result<Reservation, LogError> {
         let log = self.inner();

@@ -84,6 +84,11 @@ impl Inner {
         Ok(())
     }
 
+    /// The same, and nobody who came before waits for it.
+    pub(crate) fn has_room_now(&self, len: u64) -> bool {
+        !self.turn.is_busy() && self.check_room(len).is_ok()
+    }
+
     fn check_client(&self, client: ClientId) -> Result<(), LogError> {
         let s = self.state.borrow();
         s.clients[usize::from(client.0)].failed.clone().map_or(Ok(()), Err)

@@ -217,6 +217,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Would [`Inner::catch_up`] not wait?
+    pub(crate) fn is_caught_up(&self, most: u64) -> bool {
+        let s = self.state.borrow();
+        s.tail.0.saturating_sub(s.ahead_max.max(most)) <= s.durable.0
+    }
+
     /// Waits until no more than `most` bytes of closed groups are on their way: they are in memory
     /// until they are durable, and go out by themselves, whether somebody waits or not.
     pub(crate) async fn catch_up(&self, most: u64) -> Result<(), LogError> {

@@ -53,8 +53,9 @@ impl Transactions for Ext {
         txn.inside = Some(inside);
         Ok(txn)
     }
-    fn stands_still(&self) -> bool {
-        self.still.is_held()
+    fn begins_at_once(&self, need: &Credits) -> bool {
+        let waits = !self.survey.has_ended() || self.still.is_held() || self.cache.throttles();
+        !waits && self.mechanism.begins_at_once(need)
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         let (reserve, inside) = (txn.reserve, txn.inside.take());

@@ -294,6 +294,14 @@ impl Jbd2 {
         u64::from(self.log.capacity()) * 3 / 4
     }
 
+    /// Can the operation join the running transaction now?
+    fn may_join(&self, blocks: u64) -> bool {
+        let s = self.state.borrow();
+        let empty = s.running.is_empty() && s.running.is_quiet();
+        let fits = empty || s.running.size_max() + blocks <= self.transaction_blocks_max();
+        fits && !self.closing.get()
+    }
+
     /// Waits until the operation can join the running transaction.
     async fn join(&self, blocks: u64) -> Result<(), IntegrityError> {
         let available = self.available();
@@ -302,15 +310,11 @@ impl Jbd2 {
         }
         loop {
             self.check()?;
+            if self.may_join(blocks) {
+                return Ok(());
+            }
             if !self.closing.get() {
-                let tid = {
-                    let s = self.state.borrow();
-                    let empty = s.running.is_empty() && s.running.is_quiet();
-                    if empty || s.running.size_max() + blocks <= self.transaction_blocks_max() {
-                        return Ok(());
-                    }
-                    s.running.tid
-                };
+                let tid = self.state.borrow().running.tid;
                 self.want(tid);
             }
             self.space.wait().await;
@@ -382,6 +386,10 @@ impl Integrity for Jbd2 {
     fn fits(&self, need: &Credits) -> bool {
         let planted = self.plant.is("holes-in-steps") && need.runs > 12;
         !planted && self.blocks_of(*need) <= self.available()
+    }
+
+    fn begins_at_once(&self, need: &Credits) -> bool {
+        self.may_join(self.blocks_of(*need))
     }
 
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {

@@ -72,6 +72,8 @@ pub trait GroupStore {
     fn space_left(&self) -> Option<u64> {
         None
     }
+    /// Would [`GroupStore::reserve`] return at once, for a group that adds nothing?
+    fn has_room_now(&self, blocks: u64) -> bool;
     /// Gives back what was kept.
     fn release(&self, kept: u64);
     /// Puts a group behind all others, in the room that was kept for it; returns its number.
@@ -221,6 +223,13 @@ impl Integrity for Lfs {
     }
     fn fits(&self, need: &Credits) -> bool {
         Lfs::blocks_of(need, self.cache.block_bytes()) <= self.store.blocks_max()
+    }
+
+    /// Who ends an operation puts what others have queued, too.
+    fn begins_at_once(&self, need: &Credits) -> bool {
+        let blocks = Lfs::blocks_of(need, self.cache.block_bytes());
+        let waits = self.is_barred() || !self.state.borrow().queue.is_empty();
+        !waits && self.store.has_room_now(blocks)
     }
 
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {

@@ -269,6 +269,10 @@ impl Integrity for Redo {
         self.has_room_for(need)
     }
 
+    fn begins_at_once(&self, need: &Credits) -> bool {
+        !self.is_barred() && self.has_room_now(need)
+    }
+
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
             let reservation = loop {

@@ -96,9 +96,18 @@ impl Redo {
     /// Waits where the log's disk is far behind: nobody else holds up who waits for nothing and
     /// changes the same blocks again and again, as long as the log has room.
     pub(super) async fn catch_up(&self) -> Result<(), IntegrityError> {
+        self.log.catch_up(self.unsent_max()).await.map_err(|e| self.log_error(e))
+    }
+
+    /// Bytes of entries that may be on their way to the log's disk.
+    fn unsent_max(&self) -> u64 {
         let cache = (self.cache.capacity() * self.cache.block_bytes()) as u64;
-        let most = (cache / UNSENT_PART).max(UNSENT_LEAST);
-        self.log.catch_up(most).await.map_err(|e| self.log_error(e))
+        (cache / UNSENT_PART).max(UNSENT_LEAST)
+    }
+
+    /// Would [`Redo::catch_up`] and [`Redo::reserve_for`] return at once?
+    pub(super) fn has_room_now(&self, need: &Credits) -> bool {
+        self.log.is_ready(self.unsent_max(), self.entry_bytes_now(need))
     }
 
     /// Waits for the room that an operation may need (I11). Nothing of it is open yet.

@@ -401,6 +401,9 @@ impl Integrity for SoftUpdates {
             Ok(())
         })
     }
+    fn begins_at_once(&self, _: &Credits) -> bool {
+        !self.is_full()
+    }
     fn begin(&self, need: Credits) -> Local<'_, Result<Txn, IntegrityError>> {
         Box::pin(async move {
             if self.is_full() {

@@ -100,11 +100,13 @@ impl<S: Store> Ufs<S> {
                 at <= changed || now.0 - at.0 >= 24 * 3600
             }),
         };
-        // Reads go on while the volume stands still for a copy; the next one keeps the time.
-        if !due || self.store.writable().is_err() || self.store.stands_still() {
+        // A read waits for no room, nor until the volume does not stand still for a copy any more:
+        // the next one keeps the time.
+        let need = Credits::to_free(1);
+        if !due || self.store.writable().is_err() || !self.store.begins_at_once(&need) {
             return;
         }
-        let Ok(mut txn) = self.store.begin(Credits::to_free(1)).await else { return };
+        let Ok(mut txn) = self.store.begin(need).await else { return };
         inode.h.edit(&mut txn, Change::Attr(inode.ino()), |raw| {
             InodeMut(raw).set_time(Which::Access, now);
         });

@@ -85,8 +85,9 @@ pub trait Transactions: StoreInfo {
 
     /// Waits while too much is dirty, then begins an operation.
     async fn begin(&self, need: Credits) -> Result<Self::Txn, FsError>;
-    /// Does the volume stand still, so that who begins one would wait until somebody lets it go on?
-    fn stands_still(&self) -> bool;
+    /// Would [`Transactions::begin`] return at once? It waits for room, or while the volume stands
+    /// still.
+    fn begins_at_once(&self, need: &Credits) -> bool;
     /// Ends `txn` and begins another in its place: for an operation larger than one transaction,
     /// which the mechanism may then find half done after a crash. After an error there is nothing
     /// left to end, and [`Transactions::end`] says so by an error of its own.

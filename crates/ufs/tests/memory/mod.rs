@@ -265,8 +265,8 @@ impl Transactions for Memory {
     async fn begin(&self, need: Credits) -> Result<Txn, FsError> {
         self.mechanism.begin(need).await.map_err(failed)
     }
-    fn stands_still(&self) -> bool {
-        false
+    fn begins_at_once(&self, need: &Credits) -> bool {
+        self.mechanism.begins_at_once(need)
     }
     async fn renew(&self, txn: &mut Txn, need: Credits) -> Result<(), FsError> {
         self.renewed.borrow_mut().push(links(self, ROOT_INO.0));
