@@ -92,7 +92,8 @@ fn decode(server: &Server, head: &Head, r: &mut Reader<'_>, user: &User) -> Resu
                     Ok(two_handles(p, first, second, name, r)?)
                 }
                 Ok(_) => Err(XDEV),
-                Err(_) => Err(STALE),
+                Err(handle::BadHandle::Bad) => Err(BADHANDLE),
+                Err(handle::BadHandle::Stale) => Err(STALE),
             }
         }
         nfs3::ACCESS => {

@@ -144,6 +144,12 @@ fn names_offsets_cookies_and_handles() {
         h[bit / 8] ^= 1 << (bit % 8);
         assert_eq!(told(&mut b, 17, 1, &opaque(&h)).1, Some(10_001), "bit {bit}");
     }
+    // The second handle, of RENAME and of LINK.
+    let mut bad = root.clone();
+    *bad.last_mut().unwrap() ^= 1;
+    let rename = [root.clone(), opaque(b"f"), bad.clone(), opaque(b"g")].concat();
+    assert_eq!(told(&mut b, 17, 14, &rename).1, Some(10_001));
+    assert_eq!(told(&mut b, 17, 15, &[file.clone(), bad, opaque(b"g")].concat()).1, Some(10_001));
     let in_file = [file.clone(), opaque(b"x")].concat();
     assert_eq!(told(&mut b, 18, 3, &in_file).1, Some(20));
     assert_eq!(told(&mut b, 19, 5, &file).1, Some(22));
