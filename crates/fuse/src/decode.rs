@@ -156,6 +156,9 @@ impl Parts<'_> {
             op::OPEN | op::OPENDIR if self.shared.policy.drops_at_open() => {
                 (Shape::Opened(0), Request::GetAttr { ino })
             }
+            op::OPENDIR if !self.shared.dialect.no_opendir => {
+                (Shape::Opened(0), Request::GetAttr { ino })
+            }
             // Opens need no state here: the kernel's references keep an inode alive. Told so once,
             // the kernel asks no more. Flush means nothing: nothing is held back from the file at
             // close.
@@ -289,7 +292,7 @@ impl Parts<'_> {
                     2 => XattrMode::Replace,
                     _ => return Decoded::Now(EINVAL),
                 };
-                let kill_sgid = self.shared.setxattr_ext && u32_at(f, 8) & 1 != 0;
+                let kill_sgid = self.shared.dialect.setxattr_ext && u32_at(f, 8) & 1 != 0;
                 (Shape::Empty, Request::SetXattr { ino, name, value, mode, kill_sgid })
             }
         };
@@ -476,6 +479,26 @@ mod tests {
         let (fixed, rest) = bytes[HEAD_IN..].split_at(fixed_len(opcode, false));
         let shared = Shared::alone(policy);
         Parts { head, fixed, rest, block_bytes: 4096, shared: &shared }.decode()
+    }
+
+    /// One from before Linux 5.1 would tell whoever lists a directory that this is not implemented.
+    #[test]
+    fn a_kernel_that_needs_an_open_directory_gets_one() {
+        let (mut bytes, offered) = (vec![0; HEAD_IN + 16], 1 << 24);
+        bytes[4..8].copy_from_slice(&op::OPENDIR.to_ne_bytes());
+        for flags in [0u32, offered] {
+            let offer = [7, 31, 0, flags].map(u32::to_ne_bytes).concat();
+            let mut shared = Shared::alone(CachePolicy { secs: 3600, ..POLICY });
+            shared.dialect = crate::init::Offer::decode(&offer).dialect();
+            let (head, fixed) = (Head::decode(&bytes), &bytes[HEAD_IN..]);
+            let decoded =
+                Parts { head, fixed, rest: &[], block_bytes: 4096, shared: &shared }.decode();
+            match decoded {
+                Decoded::Ask(Shape::Opened(0), _) => assert_eq!(flags, 0),
+                Decoded::Now(ENOSYS) => assert_eq!(flags, offered),
+                _ => panic!("it is neither opened nor said to need that"),
+            }
+        }
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Clones {
         let head = Head::decode(bytes);
         let len = (u32_at(bytes, 0) as usize).clamp(HEAD_IN, bytes.len().max(HEAD_IN));
         let Some(body) = bytes.get(HEAD_IN..len) else { return };
-        let fixed = fixed_len(head.opcode, self.shared.setxattr_ext);
+        let fixed = fixed_len(head.opcode, self.shared.dialect.setxattr_ext);
         let (fixed, rest) = body.split_at(fixed.min(body.len()));
         let (block_bytes, shared) = (self.block_bytes, &*self.shared);
         let parts = Parts { head, fixed, rest, block_bytes, shared };

@@ -36,6 +36,17 @@ pub(crate) struct Offer {
     readahead: u32,
 }
 
+/// What was agreed on: all that is on offer is taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dialect {
+    /// SETXATTR comes in its longer form.
+    pub(crate) setxattr_ext: bool,
+    /// To OPENDIR "not implemented" means that it is not needed (since Linux 5.1). Before, whoever
+    /// opened the directory was told so; of OPEN all kernels understand it that are new enough for
+    /// the rest.
+    pub(crate) no_opendir: bool,
+}
+
 impl Offer {
     pub(crate) fn decode(b: &[u8]) -> Offer {
         let flags = u32_at(b, 12);
@@ -47,9 +58,12 @@ impl Offer {
         self.flags2 & OVER_IO_URING != 0
     }
 
-    /// Does SETXATTR come in its longer form, which we always take?
-    pub(crate) fn has_setxattr_ext(&self) -> bool {
-        self.flags & flag::SETXATTR_EXT != 0
+    /// What of it changes the requests that come, and the answers that are understood.
+    pub(crate) fn dialect(&self) -> Dialect {
+        Dialect {
+            setxattr_ext: self.flags & flag::SETXATTR_EXT != 0,
+            no_opendir: self.flags & flag::NO_OPENDIR_SUPPORT != 0,
+        }
     }
 
     /// Our answer. `uring`: take that offer. Where others change the volume too, pages are dropped

@@ -84,7 +84,7 @@ impl Session {
         let wanted = choice != UringChoice::Off && offer.1.has_uring();
         let over_uring = wanted && host::ring_available();
         let dup = |d: &OwnedFd| d.try_clone().map_err(|e| give_up(format!("FUSE: {e}")));
-        let shared = Arc::new(Shared::new(policy, offer.1.has_setxattr_ext(), series));
+        let shared = Arc::new(Shared::new(policy, offer.1.dialect(), series));
         shared.serves(dup(&dev)?);
         let clones = if over_uring {
             let queues = Queues::new(dup(&dev)?, pool.clone(), volume, block_bytes, shared.clone());

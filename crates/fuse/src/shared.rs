@@ -2,6 +2,7 @@
 //! dialect that was agreed on, and which of mount(8)'s options hold at present.
 
 use crate::cache_policy::CachePolicy;
+use crate::init::Dialect;
 use crate::options::Options;
 use crate::wire::op;
 use stats::Series;
@@ -13,8 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) struct Shared {
     pub(crate) policy: CachePolicy,
-    /// SETXATTR comes in its longer form.
-    pub(crate) setxattr_ext: bool,
+    pub(crate) dialect: Dialect,
     /// The options in force, as mount(2) has them.
     options: AtomicU64,
     /// How long answers took.
@@ -40,9 +40,9 @@ fn is_disconnected(dev: &OwnedFd) -> bool {
 }
 
 impl Shared {
-    pub(crate) fn new(policy: CachePolicy, setxattr_ext: bool, series: Arc<Series>) -> Shared {
+    pub(crate) fn new(policy: CachePolicy, dialect: Dialect, series: Arc<Series>) -> Shared {
         let (options, asked, answered, ended, dev, probing) = Default::default();
-        Shared { policy, setxattr_ext, options, series, asked, answered, ended, dev, probing }
+        Shared { policy, dialect, options, series, asked, answered, ended, dev, probing }
     }
 
     /// From now on the kernel can be asked whether it is still mounted.
@@ -103,7 +103,8 @@ impl Shared {
     /// Of a test.
     #[cfg(test)]
     pub(crate) fn alone(policy: CachePolicy) -> Shared {
-        Shared::new(policy, false, crate::series(&stats::Recorder::default(), ""))
+        let dialect = Dialect { setxattr_ext: false, no_opendir: true };
+        Shared::new(policy, dialect, crate::series(&stats::Recorder::default(), ""))
     }
 
     /// From now on these hold; those that held until now.
