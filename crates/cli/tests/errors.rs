@@ -6,7 +6,8 @@
 mod served;
 
 use nfs3_client::nfs3_types::nfs3::*;
-use served::{ANY, Folder, Server, cairn, ok, s};
+use rustix::process::{Pid, Signal, kill_process};
+use served::{ANY, CAIRN, Folder, Server, cairn, ok, s};
 use std::path::{Path, PathBuf};
 
 /// It ends with this code and one line, which has the text.
@@ -63,6 +64,26 @@ fn mkfs_overwrites_nothing_without_force() {
     fails(&["mkfs", s(&part), "--size", "16M"], 1, "there is no");
     assert!(!part.exists());
     assert_eq!(info(&blank)["size_bytes"], 16 << 20);
+}
+
+/// Ended by a signal in the middle of its work, it takes away what it has made.
+#[test]
+fn mkfs_that_is_interrupted_leaves_no_image() {
+    use std::os::unix::process::ExitStatusExt;
+    let folder = Folder::new();
+    let (image, log) = (folder.0.join("new.img"), folder.0.join("log"));
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut mkfs = std::process::Command::new(CAIRN);
+        mkfs.args(["mkfs", s(&image), "--size", "2T", "--log", s(&log)]);
+        let mut child = mkfs.spawn().unwrap();
+        while !image.exists() {
+            assert!(child.try_wait().unwrap().is_none(), "it has ended before it began");
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(signal.as_raw()));
+        assert!(!image.exists() && !log.exists(), "{signal:?}: something is left");
+    }
 }
 
 #[test]

@@ -42,4 +42,4 @@ pub use outlet::Outlet;
 pub use pool::{Hosted, Pool, Source, WorkList};
 pub use ring::{Entry, Ring, ring_available};
 pub use seats::Limits;
-pub use signals::{Stop, Stops, block_signals, end_with_reader};
+pub use signals::{BeforeStop, Stop, Stops, block_signals, end_with_reader};

@@ -9,9 +9,9 @@ use env::DiskId;
 use format::jbd2::device::JournalDevice;
 use format::jbd2::superblock::BLOCKS_MIN;
 use format::mkfs::{MkfsOptions, default_journal_blocks};
-use host::{HostFile, Url, drive, entropy, now};
+use host::{BeforeStop, HostFile, Url, drive, entropy, now};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use volume::{LABEL_BYTES_MAX, VolumeError};
 
 /// The kind of a volume of which nothing is said; in a bucket none is.
@@ -125,9 +125,13 @@ pub fn make(a: &MkfsArgs) -> Result<u64, Failure> {
     Ok(blocks)
 }
 
-/// Files that are made, and go again if nothing comes of them.
+/// Files that are made, and go again if nothing comes of them, for whatever reason: an error, or a
+/// signal that ends the command.
 #[derive(Default)]
-pub struct NewFiles(Vec<PathBuf>);
+pub struct NewFiles {
+    made: Arc<Mutex<Vec<PathBuf>>>,
+    on_signal: Option<BeforeStop>,
+}
 
 impl NewFiles {
     /// Makes a file of this length.
@@ -136,26 +140,38 @@ impl NewFiles {
             let (shown, image) = (path.display(), image.display());
             return Err(Failure::Failed(format!("{shown}: there is no {image} with partitions")));
         }
+        if self.on_signal.is_none() {
+            let made = self.made.clone();
+            let guard = BeforeStop::new(move || remove_all(&made));
+            self.on_signal = Some(guard.map_err(|e| format!("signals: {e}"))?);
+        }
+        let mut all = self.made.lock().expect(UNBROKEN); // a signal waits until it is known
         let was_there = crate::disk::exists(path);
         let made = crate::disk::create(path, bytes);
         if !was_there {
-            assert!(!self.0.iter().any(|p| p == path), "{} is made twice", path.display());
-            self.0.push(path.to_owned());
+            assert!(!all.iter().any(|p| p == path), "{} is made twice", path.display());
+            all.push(path.to_owned());
         }
         Ok(made?)
     }
     /// They stay.
     pub fn stay(&mut self) {
-        self.0.clear();
+        self.made.lock().expect(UNBROKEN).clear();
+    }
+}
+
+const UNBROKEN: &str = "nobody panics while holding it";
+
+fn remove_all(made: &Mutex<Vec<PathBuf>>) {
+    for path in made.lock().expect(UNBROKEN).drain(..) {
+        // Whoever reads the error looks there; what cannot be removed he sees.
+        let _ = std::fs::remove_file(path);
     }
 }
 
 impl Drop for NewFiles {
     fn drop(&mut self) {
-        for path in &self.0 {
-            // Whoever reads the error looks there; what cannot be removed he sees.
-            let _ = std::fs::remove_file(path);
-        }
+        remove_all(&self.made);
     }
 }
 
