@@ -78,7 +78,9 @@ fn advice_names_the_file_and_nothing_is_promised_in_vain() {
     server.kill();
     let out = fails(&["serve", s(&image), "--nfs", ANY], "--log PATH");
     assert_eq!(out, "", "it is promised what cannot be");
-    fails(&["fsck", s(&image)], &format!("`cairn recover {} --log PATH`", s(&image)));
+    for args in [&["fsck", s(&image)][..], &["label", s(&image), "new"], &["resize", s(&image)]] {
+        fails(args, &format!("`cairn recover {} --log PATH`", s(&image)));
+    }
     ok(&["recover", s(&image), "--log", s(&log)]);
     ok(&["fsck", s(&image)]);
 }

@@ -115,6 +115,13 @@ impl Probe {
                    names that";
         Err(VolumeError(why.into()))
     }
+    /// The command that finishes what a crash has left, as a line to paste.
+    pub(crate) fn recovering(&self) -> &'static str {
+        match self.superblock.journal_is_outside() || self.log_is_outside() {
+            true => "`cairn recover IMAGE --log PATH`",
+            false => "`cairn recover IMAGE`",
+        }
+    }
     /// May it be used with these options as a crash has left it? Whoever used it last did so in a
     /// mode that leaves nothing but space to give back, and it is the same. Others do not keep what
     /// that mode keeps: Linux mounts an ext2 as a crash has left it, writes, and may crash too.

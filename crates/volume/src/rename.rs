@@ -80,9 +80,11 @@ fn closed(device: &mut dyn Device) -> Result<Superblock, VolumeError> {
         return Err(VolumeError(format!("it cannot be changed: {why}")));
     }
     if found.needs_recovery || !found.superblock.is_clean() {
-        let why = "it was not closed cleanly: `cairn recover`, or where that finds damage \
-                   `cairn fsck --repair`, comes first";
-        return Err(VolumeError(why.into()));
+        return Err(VolumeError(format!(
+            "it was not closed cleanly: {}, or where that finds damage `cairn fsck --repair`, \
+             comes first",
+            found.recovering()
+        )));
     }
     Ok(found.superblock)
 }

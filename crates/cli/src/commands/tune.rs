@@ -2,6 +2,7 @@
 
 use crate::args::{LabelArgs, ResizeArgs, UuidArgs};
 use crate::device::FileDevice;
+use crate::image::about;
 use crate::progress::Bar;
 use crate::{Failure, Outcome, size};
 use host::{HostFile, now};
@@ -19,7 +20,7 @@ pub fn resize(a: &ResizeArgs) -> Result<Outcome, Failure> {
     let mut held = crate::hold::hold(&file, false)?;
     let (now_secs, mut bar) = (now().wall.secs() as u32, Bar::new());
     let looked = volume::resize(&FileDevice(file.clone()), asked, now_secs, &mut bar);
-    let growth = match looked.map_err(|e| format!("{shown}: {e}"))? {
+    let growth = match looked.map_err(|e| about(&a.image, &e.to_string()))? {
         Resize::Larger(growth) => growth,
         Resize::Same => {
             tell!("{shown}: has that size already: {}", size::show(asked));
@@ -89,7 +90,6 @@ fn undone(file: &Arc<HostFile>, length: u64, why: &str) -> String {
 
 /// `cairn label`.
 pub fn label(a: &LabelArgs) -> Result<Outcome, Failure> {
-    let shown = a.image.display();
     let Some(label) = &a.label else {
         tell!("{}", format::shown(super::info::superblock(&a.image)?.label().as_bytes()));
         return Ok(Outcome::Done);
@@ -101,13 +101,12 @@ pub fn label(a: &LabelArgs) -> Result<Outcome, Failure> {
     refuse_store(&a.image, "its label is given by `cairn mkfs --label`")?;
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
     let _held = crate::hold::hold(&device.0, false)?;
-    volume::set_label(&mut device, label).map_err(|e| format!("{shown}: {e}"))?;
+    volume::set_label(&mut device, label).map_err(|e| about(&a.image, &e.to_string()))?;
     Ok(Outcome::Done)
 }
 
 /// `cairn uuid`.
 pub fn uuid(a: &UuidArgs) -> Result<Outcome, Failure> {
-    let shown = a.image.display();
     let Some(wanted) = &a.uuid else {
         tell!("{}", hyphened(&super::info::superblock(&a.image)?.uuid()));
         return Ok(Outcome::Done);
@@ -121,7 +120,7 @@ pub fn uuid(a: &UuidArgs) -> Result<Outcome, Failure> {
     refuse_store(&a.image, "its UUID is the store's, and stays")?;
     let mut device = FileDevice(Arc::new(crate::disk::open(&a.image, false)?));
     let _held = crate::hold::hold(&device.0, false)?;
-    volume::set_uuid(&mut device, uuid).map_err(|e| format!("{shown}: {e}"))?;
+    volume::set_uuid(&mut device, uuid).map_err(|e| about(&a.image, &e.to_string()))?;
     tell!("{}", hyphened(&uuid));
     Ok(Outcome::Done)
 }

@@ -65,9 +65,10 @@ pub fn resize(
         return Err(VolumeError(format!("it cannot be enlarged: {why}")));
     }
     if found.needs_recovery || found.superblock.state() & (STATE_VALID | STATE_ERROR) == 0 {
-        let why = "it was not closed cleanly: `cairn recover` finishes what was left, then it can \
-                   be enlarged";
-        return Err(VolumeError(why.into()));
+        return Err(VolumeError(format!(
+            "it was not closed cleanly: {} finishes what was left, then it can be enlarged",
+            found.recovering()
+        )));
     }
     let unsound = "it is not sound: `cairn fsck --repair` mends it, then it can be enlarged";
     if !found.superblock.is_clean() {
