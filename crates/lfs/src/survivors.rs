@@ -220,22 +220,25 @@ impl Inner {
     }
 
     /// The block that lies there: the one that was put there, or a snapshot's of the same number to
-    /// which it was given since; None: it is dead.
+    /// which it was given since; None: it is dead. All of them are looked at at one moment, since
+    /// it may be handed from one to the other at any.
     pub(crate) async fn whose(&self, put: Virt, at: Place) -> Result<Option<Virt>, DiskError> {
         let (_, v) = self.geometry.owner(put);
-        let mut all = vec![v];
-        if v.0 < self.geometry.virtual_blocks {
-            let s = self.state.borrow();
-            all.extend(s.snapshots.all.iter().map(|s| self.geometry.own_block(s.id, v)));
-        } else if v.0 >= self.geometry.known_blocks() {
+        if v.0 >= self.geometry.known_blocks() {
             return Ok(None);
         }
-        for v in all {
-            if self.where_now(v).await? == Some(at) {
-                return Ok(Some(v));
+        loop {
+            let mut all = vec![v];
+            if v.0 < self.geometry.virtual_blocks {
+                let s = self.state.borrow();
+                all.extend(s.snapshots.all.iter().map(|s| self.geometry.own_block(s.id, v)));
+            }
+            let base = self.base_of(all.clone(), 1).await?;
+            let s = self.state.borrow();
+            if s.table.is_current(&base) {
+                return Ok(all.into_iter().find(|v| s.table.place(*v, &base) == Some(at)));
             }
         }
-        Ok(None)
     }
 
     pub(crate) async fn where_now(&self, v: Virt) -> Result<Option<Place>, DiskError> {
@@ -407,6 +410,45 @@ mod tests {
             assert!(read[0] < 16, "{read:?}");
             assert_eq!(read[1], 64, "all of it");
         });
+    }
+
+    /// A block is handed from a snapshot to an older one while it is asked whose it is: it is
+    /// somebody's at every moment, and so no hole that may be plugged (I12, S1).
+    #[test]
+    fn a_block_that_is_handed_over_meanwhile_is_somebodys() {
+        let (ms, v) = (env::Nanos::from_millis(1), Virt(200));
+        let options = || OpenOptions { table_pages: 0, ..OpenOptions::default() };
+        let mut world = sim::World::new(sim::Image::new(16 << 20));
+        sim::block_on(&mut world, |env, disk| async move {
+            crate::format(&disk, &FormatOptions::default()).await.unwrap();
+            let store = Store::open(env, disk, options()).await.unwrap();
+            for name in ["older", "newer", "last"] {
+                // Extents that lie apart: what each has is in other pages of the table.
+                for v in (0..400).step_by(2) {
+                    put(&store, v..v + 1, 7).await;
+                }
+                store.snapshot(name, 1).await.unwrap();
+            }
+            store.close().await.unwrap();
+        });
+        for wait in 0..16 {
+            let mut world = sim::World::new(world.disk.clone());
+            let timing = sim::timing::Constant::of(ms, ms, ms, 400_000_000);
+            world.set_timings(vec![Box::new(timing)]);
+            sim::block_on(&mut world, |env, disk| async move {
+                let store = Store::open(env.clone(), disk, options()).await.unwrap();
+                let inner = &store.inner;
+                let own = |id| inner.geometry.own_block(id, v);
+                let at = inner.where_now(own(2)).await.unwrap().unwrap();
+                let later = async {
+                    env.sleep(env::Nanos::from_micros(wait * 500 + 250)).await;
+                    let e = crate::Extent { v: own(2), n: 1, place: Some(at) };
+                    inner.state.borrow_mut().hand_over(e, 1);
+                };
+                let (whose, ()) = env::both(inner.whose(v, at), later).await;
+                assert!(whose.unwrap().is_some(), "handed over after {wait} of 0.5 ms");
+            });
+        }
     }
 
     #[test]
