@@ -240,7 +240,7 @@ impl Inner {
         let snapshots = !body.snapshots.all.is_empty();
         let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks: Vec::new(), snapshots };
         let mut out = Output::default();
-        let runs = self.next_runs(&frozen, &old, &mut out).await?;
+        let runs = self.next_runs((&frozen, &old), &body.snapshots, &mut out).await?;
         body.runs = runs.iter().map(|r| ((**r).clone(), r.pages.len())).collect();
         // Its own blocks count too: those of the runs, the body and the slot.
         let written = self.state.borrow().stats.table_blocks - tables;
@@ -316,8 +316,8 @@ impl Inner {
     /// that each mapping is written again only a logarithmic number of times.
     async fn next_runs(
         &self,
-        new: &Rc<Extents>,
-        old: &[Rc<Run>],
+        (new, old): (&Rc<Extents>, &[Rc<Run>]),
+        known: &Snapshots,
         out: &mut Output,
     ) -> Result<Vec<Rc<Run>>, DiskError> {
         if new.is_empty() {
@@ -333,23 +333,25 @@ impl Inner {
         }
         let whole = merged == old.len();
         let sources = old[..merged].iter().cloned();
-        let run = self.write_run(Merge::new(std::iter::once(&**new), sources), whole, out).await?;
+        let merge = Merge::new(std::iter::once(&**new), sources);
+        let run = self.write_run(merge, (whole, known), out).await?;
         let kept = old[merged..].iter().cloned();
         Ok(run.map(Rc::new).into_iter().chain(kept).collect())
     }
 
     /// `whole`: nothing older lies behind, so what is free needs no record, unless it is a hole of
-    /// a snapshot (S6).
+    /// a snapshot that the checkpoint knows (S6): what has ended since it was begun is gone only by
+    /// records behind it, which may be lost.
     async fn write_run(
         &self,
         mut merge: Merge,
-        whole: bool,
+        (whole, known): (bool, &Snapshots),
         out: &mut Output,
     ) -> Result<Option<Run>, DiskError> {
         let mut run = Run::default();
         let mut page: Vec<Extent> = Vec::new();
         while let Some(e) = merge.next(self).await? {
-            if e.place.is_none() && self.is_forgettable(e, whole) {
+            if whole && e.place.is_none() && !self.is_hole(e, known) {
                 continue;
             }
             if let Some(last) = page.last_mut().filter(|last| last.joins(&e)) {
@@ -373,12 +375,10 @@ impl Inner {
         Ok(Some(run))
     }
 
-    /// Nothing hides what is older than the run, so what is free needs no record there.
-    fn is_forgettable(&self, free: Extent, whole: bool) -> bool {
-        let s = self.state.borrow();
+    /// Is what is free a hole of one of these?
+    fn is_hole(&self, free: Extent, of: &Snapshots) -> bool {
         let (snapshot, _) = self.geometry.owner(free.v);
-        let is_hole = s.snapshots.knows(snapshot) && !s.planted("holes-dropped");
-        whole && !is_hole
+        of.knows(snapshot) && self.plant != Some("holes-dropped")
     }
 
     async fn write_page(

@@ -4,6 +4,7 @@
 
 mod common;
 mod crash;
+mod holes;
 mod hostile;
 mod hostile_fields;
 mod idle;

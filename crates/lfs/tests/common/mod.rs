@@ -3,10 +3,10 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use env::{Block, Disk, Durability, Env, Rng};
+use env::{Block, Disk, DiskError, DiskErrorKind, Durability, Env, Local, Nanos, Rng};
 use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, OpenOptions, Store, Virt};
 use sim::{Image, World, block_on};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -138,7 +138,7 @@ pub(crate) fn tags_of(block: &[u8]) -> Result<(u64, u64), String> {
 }
 
 pub(crate) async fn perform(store: &Store, op: Op) -> Result<(), String> {
-    let text = |e: env::DiskError| e.to_string();
+    let text = |e: DiskError| e.to_string();
     let at = |v: u64| v * BLOCK_BYTES as u64;
     match op {
         Op::Write { v, n, tag, fua } if is_remembering() => {
@@ -185,7 +185,7 @@ fn patch(v: u64, tag: u64, before: Option<Block>) -> Change {
     Change::Bytes { v: Virt(v), ranges: vec![(PATCHED.start, bytes)], image }
 }
 
-async fn group(store: &Store, changes: Vec<Change>) -> Result<u64, env::DiskError> {
+async fn group(store: &Store, changes: Vec<Change>) -> Result<u64, DiskError> {
     let kept = store.reserve(changes.len() as u64).await?;
     changes.iter().for_each(|c| note_change(c, false));
     let group = Group { changes };
@@ -312,4 +312,71 @@ pub(crate) fn script(seed: u64, blocks: u64, len: usize) -> Vec<Op> {
         }
     };
     (0..len).map(|_| one()).collect()
+}
+
+/// A disk that holds up a read, or fails for a while, when it is told to.
+pub(crate) struct Valve {
+    below: Rc<dyn Disk>,
+    env: Env,
+    /// The next read waits, once so many have gone by; one waits.
+    pub(crate) hold_behind: Cell<Option<u32>>,
+    pub(crate) held: Cell<bool>,
+    /// Reads fail that begin between these bytes.
+    pub(crate) unreadable: Cell<(u64, u64)>,
+    /// One read fails, once so many have gone by.
+    pub(crate) fail_behind: Cell<Option<u32>>,
+    /// Until the first of them is written again.
+    pub(crate) heals: Cell<bool>,
+}
+
+impl Valve {
+    pub(crate) fn of(env: &Env, below: Rc<dyn Disk>) -> Rc<Valve> {
+        let (hold_behind, held, unreadable, fail_behind, heals) = Default::default();
+        let env = env.clone();
+        Rc::new(Valve { below, env, hold_behind, held, unreadable, fail_behind, heals })
+    }
+    async fn wait_if_held(&self) {
+        let Some(n) = self.hold_behind.get() else { return };
+        self.hold_behind.set(n.checked_sub(1));
+        self.held.set(n == 0);
+        while n == 0 && self.held.get() {
+            self.env.sleep(Nanos::from_millis(1)).await;
+        }
+    }
+}
+
+impl Disk for Valve {
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+    fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
+        Box::pin(async move {
+            self.wait_if_held().await;
+            let (from, to) = self.unreadable.get();
+            let n = self.fail_behind.get();
+            self.fail_behind.set(n.and_then(|n| n.checked_sub(1)));
+            if (from..to).contains(&at) || n == Some(0) {
+                let (kind, detail) = (DiskErrorKind::Io, "by the valve".into());
+                return Err(DiskError { kind, during: "read", at, detail });
+            }
+            self.below.read(at, blocks).await
+        })
+    }
+    fn write(
+        &self,
+        at: u64,
+        blocks: Vec<Block>,
+        how: Durability,
+    ) -> Local<'_, Result<(), DiskError>> {
+        if self.heals.get() && at == self.unreadable.get().0 {
+            self.unreadable.set((0, 0));
+        }
+        self.below.write(at, blocks, how)
+    }
+    fn flush(&self) -> Local<'_, Result<(), DiskError>> {
+        self.below.flush()
+    }
+    fn discard(&self, at: u64, len: u64) -> Local<'_, Result<(), DiskError>> {
+        self.below.discard(at, len)
+    }
 }
