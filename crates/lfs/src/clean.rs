@@ -2,14 +2,15 @@
 //! by the usage table alone (policy.rs); the four verbs (candidates, where a block is now, move it
 //! if it is still there, release) are 4.4BSD's. It does not know what blocks hold.
 
+use crate::checkpoint::no_room;
 use crate::geometry::{BLOCK_BYTES, SegNo};
 use crate::idle::{self, Cleaning};
 use crate::pace::STEP_BLOCKS;
 use crate::policy::{Candidate, Limits, Plan, Planner, Policy, Way};
-use crate::state::State;
+use crate::state::{State, Stuck};
 use crate::store::{Inner, Store};
 use crate::survivors::Survivor;
-use crate::usage::{Segment, Use};
+use crate::usage::{Segment, Use, pause_after};
 use env::DiskError;
 use std::rc::Rc;
 
@@ -148,14 +149,16 @@ impl Inner {
             // Where the policy's choice has gained nothing, the emptiest are the last resort.
             let policy = if gain.in_vain == 0 { self.options.policy } else { Policy::Greedy };
             if let Err(e) = self.clean_and_release(policy, goal - spare).await {
-                self.fail(e);
+                self.cleaning_failed(e);
                 break;
             }
             self.changed.wake_all();
             let mut s = self.state.borrow_mut();
             if gain.is_ended(&s) {
                 let stuck = s.spare() < least && s.changes() == gain.changes;
-                s.stuck = stuck.then(|| s.changes());
+                let (changes, until, why) =
+                    (s.changes(), s.usage.tried_again(self.env.now()), no_room());
+                s.stuck = stuck.then_some(Stuck { changes, until, why });
                 s.clean_from = s.changes() + u64::from(self.geometry.segment_blocks);
                 break;
             }
@@ -164,6 +167,20 @@ impl Inner {
         (s.cleaning, s.segments_wanted) = (false, 0);
         drop(s);
         self.changed.wake_all();
+    }
+
+    /// What could not be read stops nobody but who waits for room now; the store fails only where a
+    /// write or a flush has (I9).
+    pub(crate) fn cleaning_failed(&self, e: DiskError) {
+        if e.during != "read" || self.check_failed().is_err() {
+            self.fail(e);
+            return;
+        }
+        tracing::warn!("segments are not emptied, and it is tried again: {e}");
+        let s = &mut *self.state.borrow_mut();
+        let until = Some(self.env.now().plus(pause_after(1)));
+        s.clean_from = s.changes() + u64::from(self.geometry.segment_blocks);
+        s.stuck = Some(Stuck { changes: s.changes(), until, why: e });
     }
 
     /// One pass, and the checkpoints after which what it emptied is free.
@@ -195,7 +212,8 @@ impl Inner {
     fn candidates(&self) -> Vec<Candidate> {
         let s = self.state.borrow();
         let whole = self.geometry.packed();
-        let is_cleanable = |g: &Segment| g.used == Use::Closed && !g.unreadable;
+        let now = self.env.now();
+        let is_cleanable = |g: &Segment| g.used == Use::Closed && !g.is_left_alone(now);
         let may = |g: &Segment| is_cleanable(g) && g.live > 0 && g.live < whole;
         let holes = |n: SegNo, g: &Segment| if s.may_plug(n) { whole - g.live } else { 0 };
         let residents = |n: SegNo, g: &Segment| {

@@ -163,7 +163,7 @@ impl Inner {
                 }
                 Ok(_) => break,
                 Err(e) => {
-                    self.fail(e);
+                    self.cleaning_failed(e);
                     break;
                 }
             }

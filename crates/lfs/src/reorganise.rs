@@ -140,7 +140,7 @@ impl Inner {
             let found = place.and_then(|p| self.geometry.segment_of(p));
             let may = |seg: &SegNo| {
                 let found = s.usage.get(*seg);
-                found.used == Use::Closed && !found.unreadable
+                found.used == Use::Closed && !found.is_left_alone(self.env.now())
             };
             if let Some(seg) = found.filter(may)
                 && all.insert(seg)

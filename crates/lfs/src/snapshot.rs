@@ -53,6 +53,7 @@ use crate::state::State;
 use crate::store::{Inner, Store};
 use crate::summary::Entry;
 use crate::table::Base;
+use crate::usage::pause_after;
 use env::{Block, DiskError, unless};
 use std::rc::Rc;
 
@@ -432,6 +433,7 @@ impl Inner {
 
     /// The task: reclaims all that have ended, the oldest first.
     pub(crate) async fn reclaim(self: Rc<Self>) {
+        let mut failed = false;
         loop {
             let next = {
                 let mut s = self.state.borrow_mut();
@@ -445,19 +447,39 @@ impl Inner {
             if let Err(e) = self.reclaim_one(id).await {
                 tracing::warn!("what a deleted snapshot has held is not free yet: {e}");
                 self.state.borrow_mut().reclaiming = false;
+                failed = self.check_failed().is_ok();
                 break;
             }
+            self.state.borrow_mut().reclaim_failures = 0;
             self.issue(false);
         }
         self.ask_for_room(0);
         self.changed.wake_all();
+        if failed {
+            self.reclaim_later().await;
+        }
+    }
+
+    /// A disk that could not be read may be read again, and a full store may have room.
+    async fn reclaim_later(self: &Rc<Self>) {
+        let pause = {
+            let s = &mut *self.state.borrow_mut();
+            s.reclaim_failures += 1;
+            pause_after(s.reclaim_failures)
+        };
+        let until = self.env.now().plus(pause);
+        while self.env.now() < until && !self.state.borrow().idle.closing {
+            unless(self.changed.wait(), self.env.sleep_until(until)).await;
+        }
+        self.start_reclaiming();
     }
 
     /// Starts the task if there is anything for it.
     pub(crate) fn start_reclaiming(self: &Rc<Self>) {
         {
             let mut s = self.state.borrow_mut();
-            if s.reclaiming || s.idle.closing || !s.snapshots.is_reclaiming() {
+            let none = !s.snapshots.is_reclaiming();
+            if s.reclaiming || s.idle.closing || s.failed.is_some() || none {
                 return;
             }
             s.reclaiming = true;

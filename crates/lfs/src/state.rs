@@ -77,6 +77,17 @@ pub struct Stats {
     pub wait_max: u64,
 }
 
+/// The cleaner found nothing to gain.
+#[derive(Clone, Debug)]
+pub(crate) struct Stuck {
+    /// When so much had been written and freed.
+    pub(crate) changes: u64,
+    /// Nor would it before; None: not before something has changed.
+    pub(crate) until: Option<Nanos>,
+    /// What whoever waits for room is told.
+    pub(crate) why: DiskError,
+}
+
 pub(crate) struct State {
     pub(crate) geometry: Geometry,
     /// Blocks that may live, where the volume has more (I15).
@@ -95,6 +106,8 @@ pub(crate) struct State {
     pub(crate) snapshots: Snapshots,
     /// What ended ones have is being freed.
     pub(crate) reclaiming: bool,
+    /// So often it has failed one time after the other.
+    pub(crate) reclaim_failures: u32,
     pub(crate) heads: Vec<Head>,
     pub(crate) placing: Placing,
     /// The last partial segment's serial, and its sum.
@@ -141,8 +154,8 @@ pub(crate) struct State {
     pub(crate) to_move: u64,
     /// Free segments beyond the reserve that somebody waits for.
     pub(crate) segments_wanted: u32,
-    /// The cleaner found nothing to gain when so much had been written and freed.
-    pub(crate) stuck: Option<u64>,
+    /// The cleaner found nothing to gain.
+    pub(crate) stuck: Option<Stuck>,
     /// So much has to be written and freed before cleaning is tried again by itself.
     pub(crate) clean_from: u64,
     pub(crate) failed: Option<DiskError>,
@@ -171,6 +184,7 @@ impl State {
             patches: Patches::default(),
             snapshots: Snapshots::default(),
             reclaiming: false,
+            reclaim_failures: 0,
             heads: Vec::new(),
             placing: Placing::new(options.policy, geometry.user_heads()),
             serial: Serial::default(),
@@ -272,6 +286,12 @@ impl State {
     /// What was done since the store was made.
     pub(crate) fn totals(&self) -> Totals {
         self.before.with(&self.stats)
+    }
+
+    /// What whoever waits for room is told, where cleaning now would gain nothing; None: it may.
+    pub(crate) fn is_stuck(&self, now: Nanos) -> Option<&DiskError> {
+        let same = self.stuck.as_ref().filter(|s| s.changes == self.changes());
+        same.filter(|s| s.until.is_none_or(|until| now < until)).map(|s| &s.why)
     }
 
     /// Grows whenever a block may have died.

@@ -456,9 +456,9 @@ impl Inner {
         let moving = moving.saturating_sub(self.geometry.cleaner_reserve());
         let has_room = free >= s.reserve() + moving + segments
             || (self.plant == Some("budget-without-metadata") && free > segments);
-        let stuck = s.stuck == Some(s.changes()) && !s.cleaning;
-        if !has_room && stuck && s.reserved == 0 {
-            return Err(checkpoint::no_room());
+        let stuck = s.is_stuck(self.env.now()).filter(|_| !s.cleaning);
+        if let Some(why) = stuck.filter(|_| !has_room && s.reserved == 0) {
+            return Err(why.clone());
         }
         let bounded = s.pending.len() < PENDING_BLOCKS_MAX.max(n as usize)
             && s.table.active.len() < 2 * self.options.mappings_max;
@@ -485,7 +485,8 @@ impl Inner {
             let low = clean::low(&s).max(s.reserve() + segments);
             // Where nothing was gained, something has to change before it is tried again.
             let (changes, waits) = (s.changes(), segments > 0);
-            let vain = if waits { s.stuck == Some(changes) } else { changes < s.clean_from };
+            let stuck = || s.is_stuck(self.env.now()).is_some();
+            let vain = if waits { stuck() } else { changes < s.clean_from };
             let cleaning = free < low && !s.cleaning && s.failed.is_none() && !vain;
             s.cleaning |= cleaning;
             (checkpoint, cleaning)

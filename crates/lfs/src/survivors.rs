@@ -61,11 +61,11 @@ impl Inner {
         Ok(())
     }
 
-    /// This segment is neither emptied nor plugged any more. Errors: the store has failed.
+    /// This segment is neither emptied nor plugged for a while. Errors: the store has failed.
     pub(crate) fn leave_alone(&self, segment: SegNo, e: &DiskError) -> Result<(), DiskError> {
         self.check_failed()?;
         tracing::warn!("segment {} cannot be read, and is left as it is: {e}", segment.0);
-        self.state.borrow_mut().usage.is_unreadable(segment);
+        self.state.borrow_mut().usage.is_unreadable(segment, self.env.now());
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! youngest is, and when it may be used again. It knows no disk and no policy.
 
 use crate::geometry::SegNo;
+use env::Nanos;
 use std::collections::BTreeSet;
 
 /// What a segment is for.
@@ -33,8 +34,21 @@ pub(crate) struct Segment {
     pub(crate) reads: u32,
     /// The head that filled it, and the stamp when that began; until it has emptied.
     filled: Option<(u8, u64)>,
-    /// The disk could not read it.
-    pub(crate) unreadable: bool,
+    /// The disk could not read it: so often, and it is left alone until then.
+    failures: u32,
+    alone_until: Nanos,
+}
+
+impl Segment {
+    /// Does the cleaner leave it as it is, since the disk could not read it?
+    pub(crate) fn is_left_alone(&self, now: Nanos) -> bool {
+        self.failures > 0 && now < self.alone_until
+    }
+}
+
+/// A disk that has failed so often, one time after the other, is asked again only then.
+pub(crate) fn pause_after(failures: u32) -> Nanos {
+    Nanos::from_secs(10 << failures.saturating_sub(1).min(9))
 }
 
 /// How segments are filled.
@@ -88,7 +102,8 @@ impl Usage {
             closed: 0,
             reads: 0,
             filled: None,
-            unreadable: false,
+            failures: 0,
+            alone_until: Nanos(0),
         };
         Usage {
             segments: vec![one; segments as usize],
@@ -152,7 +167,8 @@ impl Usage {
         self.last = seg.0;
         let s = self.at(seg);
         assert!(s.used == Use::Free && s.live == 0 && s.reads == 0, "I2: it is free: {s:?}");
-        (s.used, s.youngest, s.filled, s.unreadable) = (used, 0, None, false);
+        (s.used, s.youngest, s.filled) = (used, 0, None);
+        (s.failures, s.alone_until) = (0, Nanos(0));
         self.tables += u32::from(used == Use::Table);
         Some(seg)
     }
@@ -186,9 +202,17 @@ impl Usage {
         self.at(seg).filled = Some((head, stamp));
     }
 
-    /// The disk could not read it: what lives there is left there, until it is written again.
-    pub(crate) fn is_unreadable(&mut self, seg: SegNo) {
-        self.at(seg).unreadable = true;
+    /// The disk could not read it: what lives there is left there for a while, longer each time.
+    pub(crate) fn is_unreadable(&mut self, seg: SegNo, now: Nanos) {
+        let s = self.at(seg);
+        s.failures = s.failures.saturating_add(1);
+        s.alone_until = now.plus(pause_after(s.failures));
+    }
+
+    /// When the first of the segments that are left alone is tried again.
+    pub(crate) fn tried_again(&self, now: Nanos) -> Option<Nanos> {
+        let alone = |s: &&Segment| s.used == Use::Closed && s.is_left_alone(now);
+        self.segments.iter().filter(alone).map(|s| s.alone_until).min()
     }
 
     /// The head that fills or filled it, if that was since the store was opened.

@@ -12,6 +12,7 @@ mod model;
 mod policy;
 mod reader;
 mod reorganise;
+mod resumed;
 mod room;
 mod snapshots;
 mod thin;
