@@ -5,7 +5,8 @@
 //! ```text
 //!  slot  0 "CLCP", or "CLCS" where there are snapshots | 4 sum of the rest | 8 generation
 //!        16 bytes of body | 20 the body's sum
-//!        24 chunks: how many (4), then place (8) and blocks (4) of each
+//!        24 chunks: how many (4), then place (8) and blocks (4) of each; then the serial of the
+//!        last partial that it covers (8), if it fits; 0: not said, as by older programs
 //!  body  generation | serial | epoch | stamp (8 each) | last sum (4)
 //!        heads (4): segment, offset, next (4 each)
 //!        segments (4): live blocks (4; bit 31: free, bit 30: the table's), youngest stamp (8)
@@ -46,6 +47,9 @@ pub(crate) struct Slot {
     pub(crate) bytes: u32,
     pub(crate) sum: u32,
     pub(crate) chunks: Vec<Chunk>,
+    /// The last partial that the checkpoint covers, known without its body; 0: of a program that
+    /// did not say it.
+    pub(crate) serial: Serial,
     /// Programs that know no snapshots keep off.
     pub(crate) snapshots: bool,
 }
@@ -56,6 +60,9 @@ impl Slot {
         let magic = if self.snapshots { MAGIC_SNAPSHOTS } else { MAGIC };
         w.bytes(&magic).u32(0).u64(self.generation).u32(self.bytes).u32(self.sum);
         encode_chunks(&mut w, &self.chunks);
+        if w.0.len() + 8 <= BLOCK_BYTES {
+            w.u64(self.serial.0);
+        }
         assert!(w.0.len() <= BLOCK_BYTES, "I7: a slot is one block");
         w.0.resize(BLOCK_BYTES, 0);
         let sum = crc32c::crc32c_append(seed, &w.0[8..]);
@@ -71,7 +78,8 @@ impl Slot {
             return None;
         }
         let (generation, bytes, sum) = (r.u64()?, r.u32()?, r.u32()?);
-        Some(Slot { generation, bytes, sum, chunks: decode_chunks(&mut r)?, snapshots })
+        let (chunks, serial) = (decode_chunks(&mut r)?, Serial(r.u64().unwrap_or(0)));
+        Some(Slot { generation, bytes, sum, chunks, serial, snapshots })
     }
 }
 
@@ -238,7 +246,8 @@ impl Inner {
         self.issue(false);
         let early = self.plant == Some("checkpoint-before-segments");
         let snapshots = !body.snapshots.all.is_empty();
-        let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks: Vec::new(), snapshots };
+        let (chunks, serial) = (Vec::new(), body.serial);
+        let mut slot = Slot { generation: 0, bytes: 0, sum: 0, chunks, serial, snapshots };
         let mut out = Output::default();
         let runs = self.next_runs((&frozen, &old), &body.snapshots, &mut out).await?;
         body.runs = runs.iter().map(|r| ((**r).clone(), r.pages.len())).collect();
@@ -526,7 +535,8 @@ mod tests {
     #[test]
     fn a_checkpoint_comes_back() {
         let chunks = vec![(Place(3), 2)];
-        let slot = Slot { generation: 7, bytes: 99, sum: 5, chunks, snapshots: true };
+        let serial = Serial(8);
+        let slot = Slot { generation: 7, bytes: 99, sum: 5, chunks, serial, snapshots: true };
         let raw = slot.encode(1);
         assert_eq!(Slot::decode(1, &raw), Some(slot));
         assert_eq!(Slot::decode(2, &raw), None, "of another store");

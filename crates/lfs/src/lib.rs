@@ -79,6 +79,7 @@ mod graph;
 mod group;
 mod heads;
 mod idle;
+mod load;
 mod log;
 mod make;
 mod measure;

@@ -126,8 +126,15 @@ pub async fn format(disk: &Rc<dyn Disk>, options: &FormatOptions) -> Result<Geom
     let chunks = body_chunks(&geometry, raw.len());
     let sum = crc32c::crc32c_append(seed, &raw);
     let bytes_of_body = raw.len() as u32;
-    let slot =
-        checkpoint::Slot { generation: 1, bytes: bytes_of_body, sum, chunks, snapshots: false };
+    let serial = body.serial;
+    let slot = checkpoint::Slot {
+        generation: 1,
+        bytes: bytes_of_body,
+        sum,
+        chunks,
+        serial,
+        snapshots: false,
+    };
     let zero = vec![Block::zeroed(BLOCK_BYTES); 4];
     disk.write(0, zero, Durability::Cached).await.map_err(text)?;
     let mut parts = raw.chunks(BLOCK_BYTES);

@@ -1,9 +1,9 @@
 //! The store as its user sees it: opened, and then a disk of virtual blocks. How a request
 //! becomes entries of the log is here; how the log goes to the disk is not.
 
+use crate::clean;
 use crate::clean::Thresholds;
-use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SLOTS, SegNo, Virt};
-use crate::heads::Head;
+use crate::geometry::{BLOCK, BLOCK_BYTES, Geometry, Place, SegNo, Virt};
 use crate::idle::Cleaning;
 use crate::measure::Speed;
 use crate::pace::Purpose;
@@ -13,11 +13,9 @@ use crate::superblock::superblock;
 use crate::table::damaged;
 use crate::totals::Totals;
 use crate::usage::{Filled, Use};
-use crate::{checkpoint, clean};
 use env::sync::{Lock, Notify};
 use env::{Block, Disk, DiskError, DiskErrorKind, Env};
 use std::cell::RefCell;
-use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// How to open one.
@@ -159,9 +157,11 @@ impl Store {
             turns: Lock::new(),
             snapshotting: Lock::new(),
         });
-        let mut opened = Opened { generation: inner.load().await?, rolled: 0 };
+        let loaded = inner.load().await?;
+        let mut opened = Opened { generation: loaded.generation, rolled: 0 };
         if inner.options.at == At::Log {
             opened.rolled = inner.roll_forward().await.map_err(text)?;
+            inner.check_reached(&loaded)?;
         }
         if inner.plant == Some("serial-reset") {
             let s = &mut *inner.state.borrow_mut();
@@ -170,9 +170,10 @@ impl Store {
         if !inner.options.read_only && inner.plant != Some("stale-tail-joined") {
             {
                 let s = &mut *inner.state.borrow_mut();
-                s.epoch = s.epoch.next();
+                s.epoch = loaded.next_epoch(s.epoch);
             }
             inner.checkpoint().await.map_err(text)?;
+            inner.check_rewritten(&loaded).await?;
             inner.start_reclaiming();
             inner.watch_what_is_empty();
         }
@@ -237,93 +238,6 @@ impl Store {
 }
 
 impl Inner {
-    /// Loads the newest checkpoint that is whole.
-    async fn load(&self) -> Result<u64, String> {
-        let mut slots = Vec::new();
-        for place in SLOTS {
-            let raw = self.read_blocks(place, 1).await.map_err(|e| e.to_string())?;
-            slots.extend(checkpoint::Slot::decode(self.seed, raw.bytes()));
-        }
-        slots.sort_by_key(|s| std::cmp::Reverse(s.generation));
-        let mut wrong = Vec::new();
-        for slot in wanted(&slots, self.options.at)? {
-            let found = async {
-                let body = self.read_body(slot).await?;
-                let runs = self.read_runs(&body).await?;
-                let named = self.segments_named(&runs, &slot.chunks);
-                self.check_named(&body, &named)?;
-                Ok::<_, DiskError>((body, runs, named))
-            };
-            match found.await {
-                Ok((body, runs, named)) => {
-                    self.take_in(&body, runs, named);
-                    return Ok(body.generation);
-                }
-                Err(e) => {
-                    tracing::warn!("checkpoint {}: {e}", slot.generation);
-                    wrong.push(format!("; checkpoint {}: {e}", slot.generation));
-                }
-            }
-        }
-        let wrong = wrong.concat();
-        Err(format!("neither checkpoint of the store can be read: its device is damaged{wrong}"))
-    }
-
-    /// What the table and a checkpoint's body lie in is nobody else's.
-    fn check_named(
-        &self,
-        body: &checkpoint::Body,
-        named: &BTreeSet<SegNo>,
-    ) -> Result<(), DiskError> {
-        // What was free when it was begun may have been taken for itself.
-        let is_own = |n: &SegNo| {
-            let saved = body.segments.get(n.0 as usize);
-            saved.is_some_and(|s| s.live == 0 && (s.free || s.table))
-        };
-        match named.iter().find(|n| !is_own(n)) {
-            Some(n) => Err(damaged(self.geometry.start(*n), "a segment of the table and contents")),
-            None => Ok(()),
-        }
-    }
-
-    fn take_in(
-        &self,
-        body: &checkpoint::Body,
-        runs: Vec<Rc<crate::run::Run>>,
-        named: BTreeSet<SegNo>,
-    ) {
-        let mut s = self.state.borrow_mut();
-        let s = &mut *s;
-        (s.serial, s.last_sum, s.epoch) = (body.serial, body.last_sum, body.epoch);
-        (s.stamp, s.completed, s.durable) = (body.stamp, body.serial, body.serial);
-        (s.usage.begun, s.usage.durable) = (body.generation, body.generation);
-        s.before = body.totals;
-        s.snapshots = body.snapshots.clone();
-        if self.options.policy.plugs() {
-            // What died between this checkpoint and the one before is not known.
-            s.deaths.remember(body.generation.saturating_sub(1));
-        }
-        for (n, saved) in (0..).map(SegNo).zip(&body.segments) {
-            if saved.table {
-                s.usage.claim(n, Use::Table);
-                s.named[0].insert(n);
-            } else {
-                s.usage.load(n, (saved.live, saved.youngest), saved.free);
-            }
-        }
-        for n in &named {
-            s.usage.claim(*n, Use::Table);
-        }
-        s.named[1] = named;
-        body.ranges.iter().for_each(|(v, r)| s.patches.add(*v, r, None));
-        for head in &body.heads {
-            s.usage.claim(head.0, Use::Open);
-            s.usage.claim(head.2, Use::Open);
-            s.heads.push(Head::at(*head));
-        }
-        s.table.runs = runs;
-    }
-
     /// Blocks of the disk below, in one piece.
     pub(crate) async fn read_blocks(&self, place: Place, n: u64) -> Result<Block, DiskError> {
         let memory = vec![Block::zeroed(n as usize * BLOCK_BYTES)];
@@ -503,22 +417,4 @@ impl Inner {
             self.env.spawn("cleaner", async move { store.clean().await });
         }
     }
-}
-
-/// The slots that may be begun with, the best first; they are sorted, the newest first. Errors: the
-/// one that was asked for is not there.
-fn wanted(slots: &[checkpoint::Slot], at: At) -> Result<&[checkpoint::Slot], String> {
-    let found = match at {
-        At::Log => return Ok(slots),
-        At::Newer => slots.get(..1),
-        At::Older => slots.get(1..2),
-        At::Checkpoint(n) => {
-            let i = slots.iter().position(|s| s.generation == n);
-            i.map(|i| &slots[i..=i])
-        }
-    };
-    let all: Vec<String> = slots.iter().map(|s| s.generation.to_string()).collect();
-    found.ok_or_else(|| {
-        format!("there is no such checkpoint: the store has checkpoint {}", all.join(" and "))
-    })
 }

@@ -14,6 +14,7 @@ mod reader;
 mod reorganise;
 mod resumed;
 mod room;
+mod slots;
 mod snapshots;
 mod thin;
 mod totals;
