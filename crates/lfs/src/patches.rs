@@ -91,12 +91,57 @@ fn next_zero_run(bytes: &[u8], from: usize) -> usize {
     bytes.len()
 }
 
+/// The bytes of a block that are known. What is said of many blocks, a few bytes of each, takes no
+/// block of memory for each: a checkpoint and a log may say as much as the disk has.
+#[derive(Clone)]
+enum Bytes {
+    /// As they were said, the last at the end.
+    Said(Vec<Range>),
+    /// Right within the ranges.
+    Image(Block),
+    /// All of them.
+    Whole(Block),
+}
+
+/// Beyond so many bytes in them ranges are put into an image.
+const SAID_BYTES_MAX: usize = 512;
+
+impl Bytes {
+    /// An image, and whether that is all of the block.
+    fn image(&self) -> Block {
+        match self {
+            Bytes::Image(image) | Bytes::Whole(image) => image.clone(),
+            Bytes::Said(all) => {
+                let mut image = Block::zeroed(BLOCK_BYTES);
+                all.iter().for_each(|r| r.apply(image.bytes_mut()));
+                image
+            }
+        }
+    }
+    fn add(&mut self, range: &Range) {
+        match self {
+            Bytes::Image(image) | Bytes::Whole(image) => range.apply(image.bytes_mut()),
+            Bytes::Said(all) => {
+                all.push(range.clone());
+                if all.iter().map(Range::encoded).sum::<usize>() > SAID_BYTES_MAX {
+                    *self = Bytes::Image(self.image());
+                }
+            }
+        }
+    }
+    /// Bytes of memory, about.
+    fn memory(&self) -> usize {
+        match self {
+            Bytes::Image(_) | Bytes::Whole(_) => BLOCK_BYTES,
+            Bytes::Said(all) => all.iter().map(|r| r.bytes.len() + 32).sum(),
+        }
+    }
+}
+
 /// What is pending of one block.
 #[derive(Clone)]
 pub(crate) struct Patch {
-    /// The block's bytes: right within the ranges, and everywhere if it is whole.
-    image: Block,
-    whole: bool,
+    bytes: Bytes,
     /// Sorted, none touching another.
     ranges: Vec<(u16, u16)>,
     /// Names it: one that was taken away and made again is another.
@@ -124,24 +169,29 @@ impl Patch {
     }
     /// Its bytes as a whole, over what the disk has; None: that is not known yet.
     pub(crate) fn whole(&self) -> Option<Block> {
-        self.whole.then(|| self.image.clone())
+        match &self.bytes {
+            Bytes::Whole(image) => Some(image.clone()),
+            _ => None,
+        }
     }
     /// Puts its bytes over `block`.
     pub(crate) fn over(&self, block: &mut Block) {
-        if self.whole {
-            *block = self.image.clone();
-            return;
-        }
-        let (from, to) = (self.image.bytes(), block.bytes_mut());
-        for (a, b) in &self.ranges {
-            let r = usize::from(*a)..usize::from(*b);
-            to[r.clone()].copy_from_slice(&from[r]);
+        let to = block.bytes_mut();
+        match &self.bytes {
+            Bytes::Whole(image) => *block = image.clone(),
+            Bytes::Said(all) => all.iter().for_each(|r| r.apply(to)),
+            Bytes::Image(image) => {
+                for (a, b) in &self.ranges {
+                    let r = usize::from(*a)..usize::from(*b);
+                    to[r.clone()].copy_from_slice(&image.bytes()[r]);
+                }
+            }
         }
     }
     /// What the disk has of it: from now on it is whole.
-    pub(crate) fn fill(&mut self, mut base: Block) {
+    fn fill(&mut self, mut base: Block) {
         self.over(&mut base);
-        (self.image, self.whole) = (base, true);
+        self.bytes = Bytes::Whole(base);
     }
 }
 
@@ -150,6 +200,8 @@ impl Patch {
 pub(crate) struct Patches {
     map: BTreeMap<u64, Patch>,
     bytes: usize,
+    /// Bytes of memory in which they are.
+    memory: usize,
     count: u64,
 }
 
@@ -161,11 +213,12 @@ impl Patches {
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
+    /// Bytes of memory, about.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.len() * 128 + self.memory
+    }
     pub(crate) fn get(&self, v: Virt) -> Option<&Patch> {
         self.map.get(&v.0)
-    }
-    pub(crate) fn get_mut(&mut self, v: Virt) -> Option<&mut Patch> {
-        self.map.get_mut(&v.0)
     }
     /// Those among `n` blocks from `v` on.
     pub(crate) fn within(&self, v: Virt, n: u64) -> impl Iterator<Item = (Virt, &Patch)> {
@@ -179,27 +232,34 @@ impl Patches {
     /// known.
     pub(crate) fn add(&mut self, v: Virt, range: &Range, image: Option<&Block>) {
         self.count += 1;
-        let (count, zeroed) = (self.count, || Block::zeroed(BLOCK_BYTES));
+        let count = self.count;
         let p = self.map.entry(v.0).or_insert_with(|| Patch {
-            image: image.cloned().unwrap_or_else(zeroed),
-            whole: image.is_some(),
+            bytes: Bytes::Said(Vec::new()),
             ranges: Vec::new(),
             id: count,
             newest: count,
         });
-        self.bytes -= p.len();
+        (self.bytes, self.memory) = (self.bytes - p.len(), self.memory - p.bytes.memory());
         p.newest = count;
         p.note(usize::from(range.at), range.end());
-        self.bytes += p.len();
         match image {
-            Some(image) => (p.image, p.whole) = (image.clone(), true),
-            None => range.apply(p.image.bytes_mut()),
+            Some(image) => p.bytes = Bytes::Whole(image.clone()),
+            None => p.bytes.add(range),
+        }
+        (self.bytes, self.memory) = (self.bytes + p.len(), self.memory + p.bytes.memory());
+    }
+    /// What the disk has of a block: from now on it is whole, if it is still the same.
+    pub(crate) fn fill(&mut self, v: Virt, id: u64, base: Block) {
+        if let Some(p) = self.map.get_mut(&v.0).filter(|p| p.id == id) {
+            self.memory -= p.bytes.memory();
+            p.fill(base);
+            self.memory += p.bytes.memory();
         }
     }
     /// The block has been written as a whole, or freed.
     pub(crate) fn remove(&mut self, v: Virt) {
         if let Some(p) = self.map.remove(&v.0) {
-            self.bytes -= p.len();
+            (self.bytes, self.memory) = (self.bytes - p.len(), self.memory - p.bytes.memory());
         }
     }
     /// The same of `n` blocks; how many there were.
@@ -222,8 +282,9 @@ impl Patches {
     pub(crate) fn saved(&self) -> Vec<(Virt, Range)> {
         let mut all = Vec::new();
         for (v, p) in self.all() {
+            let image = p.bytes.image();
             for &(a, b) in &p.ranges {
-                let bytes = &p.image.bytes()[usize::from(a)..usize::from(b)];
+                let bytes = &image.bytes()[usize::from(a)..usize::from(b)];
                 all.extend(ranges_of(usize::from(a), bytes).into_iter().map(|r| (v, r)));
             }
         }
@@ -261,6 +322,16 @@ mod tests {
             assert_eq!(next, at + n);
             assert_eq!(block[at..at + n], bytes);
         }
+    }
+
+    /// A checkpoint or a log that says a byte of each of many blocks does not fill the memory.
+    #[test]
+    fn a_few_bytes_of_a_block_take_a_few_in_memory() {
+        let mut all = Patches::default();
+        for v in 0..1000 {
+            all.add(Virt(v), &Range { at: 7, bytes: vec![1], zeros: 900 }, None);
+        }
+        assert!(all.memory_bytes() < 300_000, "{}", all.memory_bytes());
     }
 
     #[test]

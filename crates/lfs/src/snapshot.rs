@@ -284,10 +284,7 @@ impl Inner {
                     Some(place) => self.read_places(place, 1).await?.remove(0),
                     None => Block::zeroed(BLOCK_BYTES),
                 };
-                let mut s = self.state.borrow_mut();
-                if let Some(p) = s.patches.get_mut(v).filter(|p| p.id == id) {
-                    p.fill(below);
-                }
+                self.state.borrow_mut().patches.fill(v, id, below);
             }
             all.push((v, base));
         }

@@ -93,6 +93,8 @@ pub struct Opened {
 
 /// Contents that may wait in memory for the disk.
 const PENDING_BLOCKS_MAX: usize = 4096;
+/// Blocks with ranges that may wait to be written as a whole, by those from which on that begins.
+const PATCHED_TIMES: u64 = 3;
 
 pub(crate) struct Inner {
     pub(crate) env: Env,
@@ -221,12 +223,16 @@ impl Store {
     pub fn cleaning(&self) -> Cleaning {
         self.inner.options.cleaning
     }
+    /// Blocks of which ranges are pending.
+    pub fn patched(&self) -> usize {
+        self.inner.state.borrow().patches.len()
+    }
     /// Bytes of memory that the table takes: new mappings, pages and indices of runs, and blocks of
     /// which ranges are pending.
     pub fn table_memory_bytes(&self) -> usize {
         let s = self.inner.state.borrow();
         let new = s.table.active.len() + s.table.frozen.as_ref().map_or(0, |f| f.len());
-        let patches = s.patches.len() * (BLOCK_BYTES + 128);
+        let patches = s.patches.memory_bytes();
         let index: usize = s.table.runs.iter().map(|r| r.pages.len()).sum();
         let known = s.residents.bytes() + s.graph.as_ref().map_or(0, |g| g.bytes());
         new * 40 + s.table.pages.len() * 8192 + index * 16 + patches + known
@@ -374,8 +380,12 @@ impl Inner {
         if let Some(why) = stuck.filter(|_| !has_room && s.reserved == 0) {
             return Err(why.clone());
         }
+        // Who has ranges to come waits until blocks that have some are written as a whole.
+        let folding =
+            s.folding && s.patches.len() as u64 > PATCHED_TIMES * self.geometry.patched_max();
         let bounded = s.pending.len() < PENDING_BLOCKS_MAX.max(n as usize)
-            && s.table.active.len() < 2 * self.options.mappings_max;
+            && s.table.active.len() < 2 * self.options.mappings_max
+            && !folding;
         Ok(has_room && bounded)
     }
 

@@ -4,8 +4,9 @@
 
 use crate::common::{Op, made, opened, perform};
 use env::{Disk, Nanos, unless};
-use lfs::{BLOCK_BYTES, Change, Group, Virt};
-use sim::{World, block_on};
+use lfs::{BLOCK_BYTES, Change, FormatOptions, Group, OpenOptions, Store, Virt};
+use sim::timing::Constant;
+use sim::{Image, World, block_on};
 
 /// An operation that has its room may wait for a discard to end, of blocks that nobody has: if the
 /// discard waited for room too, both would wait for ever.
@@ -35,5 +36,28 @@ fn a_discard_of_what_holds_nothing_waits_for_no_room() {
         kept.into_iter().for_each(|n| store.release(n));
         perform(&store, Op::Discard { v: 0, n: blocks }).await.unwrap();
         assert_eq!(store.verify(true).await.unwrap().wrong, Vec::<String>::new());
+    });
+}
+
+/// Ranges that come quicker than the disk can say what lies under them wait for it: memory holds a
+/// bounded number of blocks.
+#[test]
+fn ranges_wait_while_blocks_are_written_as_a_whole() {
+    let mut world = World::new(Image::new(64 << 20));
+    let (slow, quick) = (Nanos::from_millis(5), Nanos::from_micros(20));
+    world.set_timings(vec![Box::new(Constant::of(slow, quick, quick, 400_000_000))]);
+    world.forget();
+    block_on(&mut world, async move |env, disk| {
+        lfs::format(&disk, &FormatOptions::default()).await.unwrap();
+        let store = Store::open(env, disk, OpenOptions::default()).await.unwrap();
+        for v in 0..3000 {
+            perform(&store, Op::Write { v, n: 1, tag: 1, fua: false }).await.unwrap();
+        }
+        let mut most = 0;
+        for v in 0..3000 {
+            perform(&store, Op::Patch { v, tag: 2 }).await.unwrap();
+            most = most.max(store.patched());
+        }
+        assert!(most < 1200, "{most} blocks with ranges in memory");
     });
 }
