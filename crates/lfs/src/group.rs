@@ -6,13 +6,14 @@
 //! now; the entries go into the open partial segment; that is sent when it is full, or when
 //! somebody waits for it to be durable.
 
+use crate::checkpoint::no_room;
 use crate::geometry::{BLOCK_BYTES, Virt};
 use crate::pace::Purpose;
 use crate::patches::ranges_of;
 use crate::state::State;
 use crate::store::{Inner, Store};
 use crate::table::Base;
-use env::{Block, DiskError};
+use env::{Block, DiskError, DiskErrorKind};
 use std::rc::Rc;
 
 /// A change within a group.
@@ -214,7 +215,7 @@ impl Inner {
                 if let Err(e) = store.fold(v).await {
                     // What the disk cannot read keeps its ranges; all else goes on.
                     tracing::warn!("block {}: {e}", v.0);
-                    if store.check_failed().is_err() {
+                    if store.check_failed().is_err() || e.kind == DiskErrorKind::NoSpace {
                         break;
                     }
                 }
@@ -224,10 +225,15 @@ impl Inner {
         });
     }
 
-    /// Writes a block with its ranges as a whole; its room has been kept since it has any.
+    /// Writes a block with its ranges as a whole. Its room has been kept since it has any, but what
+    /// there is may have become less: the table has grown, or the power was cut when segments were
+    /// emptied of which no checkpoint says so yet. The last ones are left (I10).
     async fn fold(self: &Rc<Self>, v: Virt) -> Result<(), DiskError> {
         loop {
             self.check_failed()?;
+            if self.is_short() {
+                return Err(no_room());
+            }
             let base = self.base_to_change(v, 1).await?;
             let (id, place) = {
                 let s = self.state.borrow();
@@ -309,5 +315,54 @@ impl Inner {
             self.watch_for_idle_time();
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+    use super::*;
+    use crate::{FormatOptions, OpenOptions};
+    use env::Nanos;
+
+    /// Blocks with ranges are written as a whole only while there are segments beside the table's,
+    /// and when there are some again (I10).
+    #[test]
+    fn folding_leaves_the_last_segments() {
+        let mut world = sim::World::new(sim::Image::new(8 << 20));
+        sim::block_on(&mut world, |env, disk| async move {
+            let segment_bytes = Some(32 << 10);
+            let options = FormatOptions { segment_bytes, ..FormatOptions::default() };
+            crate::format(&disk, &options).await.unwrap();
+            let store = Store::open(env.clone(), disk, OpenOptions::default()).await.unwrap();
+            let patch = |v| Change::Bytes { v: Virt(v), ranges: vec![(9, vec![7])], image: None };
+            let put = async |from: u64| {
+                let changes = (from..from + 50).map(patch).collect();
+                store.put(&Group { changes }, 0).await.unwrap();
+                env.sleep(Nanos::from_secs(5)).await;
+            };
+            // Others have taken them, as a table that has grown, or a cut in the middle.
+            let mut taken = Vec::new();
+            {
+                let s = &mut *store.inner.state.borrow_mut();
+                while s.spare() > s.table_reserve() + 1 {
+                    let next = s
+                        .usage
+                        .all()
+                        .find(|(n, g)| g.used == crate::usage::Use::Free && !taken.contains(n));
+                    taken.push(next.unwrap().0);
+                    s.usage.withhold(next.unwrap().0);
+                }
+            }
+            put(0).await;
+            let (folded, spare, least) = {
+                let s = store.inner.state.borrow();
+                (s.stats.folded, s.spare(), s.table_reserve())
+            };
+            assert!(folded == 0 && spare >= least, "I10: {folded}; {spare} of {least} are left");
+            taken.iter().for_each(|n| store.inner.state.borrow_mut().usage.give(*n));
+            put(50).await;
+            assert!(store.stats().folded > 0);
+        });
     }
 }

@@ -415,17 +415,19 @@ impl Inner {
         }
     }
 
+    /// Is hardly more left than the table's segments (I10)?
+    pub(crate) fn is_short(&self) -> bool {
+        let s = self.state.borrow();
+        s.spare() < s.table_reserve() + 2
+    }
+
     /// Freeing writes a little too, in a store that may be full: what has died gives its room.
     async fn keep_room(self: &Rc<Self>) -> Result<(), DiskError> {
-        let is_short = || {
-            let s = self.state.borrow();
-            s.spare() < s.table_reserve() + 2
-        };
-        if is_short() {
+        if self.is_short() {
             self.checkpoint().await?;
             self.checkpoint().await?;
         }
-        if is_short() { Err(crate::checkpoint::no_room()) } else { Ok(()) }
+        if self.is_short() { Err(crate::checkpoint::no_room()) } else { Ok(()) }
     }
 
     /// The task: reclaims all that have ended, the oldest first.
