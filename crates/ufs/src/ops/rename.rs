@@ -373,8 +373,9 @@ impl<S: Store> Ufs<S> {
             self.redirect_parent(txn, over, m.from.ino()).await?;
         }
         if shift != 0 {
-            self.count_subdir(txn, &m.to, shift, Change::LinkUp(m.to.ino()));
-            self.count_subdir(txn, &m.from, -shift, Change::ParentLinkDown(m.from.ino()));
+            let (gains, loses) = if shift > 0 { (&m.to, &m.from) } else { (&m.from, &m.to) };
+            self.count_subdir(txn, gains, 1, Change::LinkUp(gains.ino()));
+            self.count_subdir(txn, loses, -1, Change::ParentLinkDown(loses.ino()));
         }
         for i in [&m.what, over] {
             self.touch(txn, &i.h, &[Which::Change]);
