@@ -179,6 +179,8 @@ impl Change {
                 // A node of a tree of extents changes as a whole, and names no blocks.
                 let leads = new.len == 0 || new.start.0 != 0;
                 assert!(leads, "O1: {self:?} leads to the superblock");
+                let ends = new.start.0.checked_add(new.len).is_some();
+                assert!(ends, "O1: {self:?} leads beyond all numbers");
             }
             Change::Unmap { ino, old, .. } => {
                 assert!(ino.0 != 0 && old.len > 0, "O1: {self:?} unmaps nothing");
@@ -188,6 +190,7 @@ impl Change {
             }
             Change::AddEntry { dir, ino, at, .. } => {
                 assert!(dir.0 != 0 && ino.0 != 0, "O1: {self:?} is an entry of nothing");
+                assert!(at.is_multiple_of(4), "O1: {self:?} begins between two words");
                 assert!(usize::from(*at) < block_bytes, "O1: {self:?} lies in no block");
             }
             Change::ChangeEntry { dir, new, at, .. } => {
@@ -219,6 +222,14 @@ impl Change {
             | Change::LinkDown(ino)
             | Change::ParentLinkDown(ino) => assert!(ino.0 != 0, "O1: {self:?} of no inode"),
             Change::Counts | Change::State => (),
+        }
+    }
+
+    /// The byte of the block at which the entry begins that comes or goes.
+    pub(crate) fn entry(&self) -> Option<usize> {
+        match self {
+            Change::AddEntry { at, .. } | Change::RemoveEntry { at, .. } => Some(usize::from(*at)),
+            _ => None,
         }
     }
 

@@ -73,6 +73,7 @@ pub struct Txn {
 impl Txn {
     /// Called by a mechanism's `begin`.
     pub fn new(integrity: Rc<dyn Integrity>, id: u64, credits: u64) -> Txn {
+        assert!(id > 0, "O1: a transaction without a number, which stands for none");
         // A file that is made comes to a dozen; memory that grows step by step is copied as often.
         let (edits, data) = (Vec::with_capacity(USUAL_EDITS), Vec::new());
         let touched = TouchedBlocks::new();
@@ -144,6 +145,7 @@ impl Txn {
     /// those that were changed: between two of them lies what another transaction may be in the
     /// middle of.
     pub fn take_touched(&mut self) -> TouchedBlocks {
+        assert!(!self.over, "O1: checksums of a transaction that has ended are asked for");
         std::mem::take(&mut self.touched)
     }
 
@@ -175,6 +177,8 @@ impl Txn {
     ) -> T {
         self.check(buf, &range, &change);
         self.count(buf);
+        let there = range.is_empty() || change.entry().is_none_or(|at| range.contains(&at));
+        assert!(there, "O1: {change:?} is told of bytes {range:?}");
         let wants_before = self.integrity.wants_before(&change);
         let before = wants_before.then(|| Before::from(&buf.bytes()[range.clone()]));
         let is_map = change.grain() == Grain::Bits && !range.is_empty();
@@ -202,6 +206,7 @@ impl Txn {
     ) -> T {
         self.check(buf, &range, &change);
         self.count(buf);
+        assert_eq!(change.grain(), Grain::Words, "O1: bits of {change:?} are told as words");
         self.touch(buf, &range);
         let mut small = [0; SMALL_BYTES];
         let mut large = Vec::new();
@@ -214,6 +219,7 @@ impl Txn {
         };
         before.copy_from_slice(&buf.bytes()[range.clone()]);
         let result = buf.modify(|bytes| f(&mut bytes[range.clone()]));
+        assert!(buf.is_dirty(), "O1: {change:?} of {buf:?}, which nobody would write");
         let integrity = self.integrity.clone();
         let wants_before = integrity.wants_before(&change);
         let joins = integrity.joins_words(&change);
@@ -225,6 +231,8 @@ impl Txn {
             while let Some(more) = joins.then(|| next(w.end)).flatten() {
                 w.end = more.end;
             }
+            // Once for each run of words of each edit.
+            debug_assert!(from <= w.start && w.end <= range.len(), "O1: {w:?} is told twice");
             from = w.end;
             let old = wants_before.then(|| Before::from(&before[w.clone()]));
             let range = range.start + w.start..range.start + w.end;

@@ -100,6 +100,8 @@ impl Undo {
             match &p.mask {
                 None => out.copy_from_slice(&p.before),
                 Some(mask) => {
+                    // For each image of each block of bits.
+                    debug_assert_eq!(mask.len(), p.before.len(), "O2: bits at {end} stay changed");
                     for ((out, old), mask) in out.iter_mut().zip(&*p.before).zip(&**mask) {
                         *out = (*out & !mask) | (old & mask);
                     }
