@@ -302,6 +302,8 @@ impl Cache {
         for (b, bytes) in bufs.iter().zip(filled) {
             assert_eq!(bytes.len(), self.block_bytes(), "{b:?} was read in part");
             if !b.0.valid.get() {
+                assert!(b.0.loading.get(), "C1: {b:?} is filled by a read that it knows not of");
+                assert!(!b.0.dirty.get(), "C2: {b:?} became dirty before it was read");
                 *b.0.data.borrow_mut() = bytes;
                 b.0.valid.set(true);
                 b.0.settled.set(true);

@@ -72,7 +72,10 @@ impl Flusher {
                     self.ended.set(epoch);
                     flushed(epoch);
                 }
-                Err(e) => *self.failed.borrow_mut() = Some(e),
+                Err(e) => {
+                    let before = self.failed.borrow_mut().replace(e);
+                    assert!(before.is_none(), "C5: a flush was sent after {before:?}");
+                }
             }
             self.changed.wake_all();
         }

@@ -38,6 +38,8 @@ impl ReadAhead {
         self.next = self.next.max(end);
         self.ahead_to = self.ahead_to.max(end);
         self.window = (self.window * 2).clamp(len.max(8), window_max.max(len));
+        let (next, ahead) = (self.next, self.ahead_to);
+        assert!(next <= ahead, "reads up to block {next}, and was to read ahead up to {ahead}");
         // Ask for more when less than half a window is left ahead of the reader.
         if self.ahead_to - self.next > self.window / 2 {
             return None;

@@ -56,7 +56,8 @@ impl DirtyList {
         assert!(old.is_none_or(|o| o.same(b)), "C3: {b:?} is in memory twice, and dirty");
         let owner = b.0.owner.get().0;
         if owner != 0 {
-            self.by_owner.entry(owner).or_default().insert(b.0.block.0, b.clone());
+            let old = self.by_owner.entry(owner).or_default().insert(b.0.block.0, b.clone());
+            assert!(old.is_none_or(|o| o.same(b)), "C3: inode {owner} has another {b:?} to write");
         }
     }
     /// Is this very block in the list, and under its owner?
@@ -120,6 +121,8 @@ impl Cache {
         let mut bufs = bufs;
         bufs.sort_by_key(Buf::block);
         bufs.dedup_by(|a, b| a.same(b));
+        let twice = bufs.windows(2).find(|w| w[0].block() == w[1].block());
+        assert!(twice.is_none(), "C3: {twice:?} are in memory, and both are to be written");
         let mut waits = Vec::new();
         let mut batch: Batch = Vec::new();
         for b in bufs {
@@ -243,7 +246,8 @@ impl Cache {
             self.fail(e);
         }
         let epoch = self.flusher.epoch();
-        self.written_in.set(Some(epoch));
+        let before = self.written_in.replace(Some(epoch));
+        assert!(before <= Some(epoch), "C5: a write ends in {epoch:?}, and one did in {before:?}");
         let gate = self.gate.borrow().clone();
         for Outgoing { buf: b, image, bytes, version } in batch {
             let changed = matches!(image, Image::AsIs) && !bytes.is_same(&b.0.data.borrow());
@@ -253,6 +257,11 @@ impl Cache {
             );
             let since = b.version() >= version;
             assert!(since, "C4: {b:?} is older than what was written of it");
+            let in_part = matches!(image, Image::Instead(_)) && !b.is_dirty();
+            assert!(
+                !in_part || b.version() != version,
+                "C4: {b:?} was written in part, and is taken for clean"
+            );
             drop(bytes); // so that the next edit need not copy
             if result.is_err() {
                 b.mark_dirty();
