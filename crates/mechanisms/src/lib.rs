@@ -97,5 +97,8 @@ pub enum Commit {
 /// journal needs that in the recipe. Errors: a journal that cannot be written, a log too
 /// short for what it is to hold.
 pub fn build(mode: Mode, recipe: &Recipe) -> Result<Mechanism, IntegrityError> {
-    (mode.info().build)(recipe)
+    let info = mode.info();
+    let made = (info.build)(recipe)?;
+    info.check(&*made);
+    Ok(made)
 }

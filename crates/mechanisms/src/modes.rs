@@ -3,7 +3,7 @@
 //! describes or judges a volume asks the row; nobody else tells one mode from another.
 
 use crate::{Commit, Recipe, ffs, jbd2, lfs, redo, soft_updates};
-use integrity::{IntegrityError, Mechanism};
+use integrity::{Integrity, IntegrityError, Mechanism};
 use std::fmt;
 
 /// How changes are made safe.
@@ -425,6 +425,33 @@ pub const IN_SEGMENTS: &[ModeInfo] = &[ModeInfo {
         Ok(lfs::Lfs::new(r, groups))
     },
 }];
+
+impl ModeInfo {
+    /// Does the row agree with itself, and with the mechanism that was made of it? Whoever opens,
+    /// describes or judges a volume goes by the row alone.
+    pub(crate) fn check(&self, made: &dyn Integrity) {
+        let (name, takes) = (self.name, |option| self.options.contains(&option));
+        let replays = self.after_crash == AfterCrash::Replay;
+        assert_eq!(replays, made.atomic(), "{name}: is an operation all or nothing in a crash?");
+        assert_eq!(replays, self.keeps != Keeps::Nothing, "{name}: what would be replayed?");
+        let any = self.contents == Contents::Any;
+        assert!(!any || !made.contents_first(), "{name}: more is done for contents than is said");
+        assert!(any || !self.contents_may_wait, "{name}: contents may wait, of which it promises");
+        let logs = matches!(self.keeps, Keeps::Log | Keeps::Segments);
+        assert_eq!(logs, takes(ModeOption::Commit), "{name}: when is a returned call durable?");
+        assert!(logs || !self.returned_contents, "{name}: contents of a returned call are where?");
+        let some = matches!(self.contents, Contents::ExactPieces | Contents::ExactWrites);
+        assert_eq!(some, takes(ModeOption::Threshold), "{name}: up to where are contents exact?");
+        let asked = self.contents == Contents::OrderedIfAsked;
+        assert_eq!(
+            asked,
+            takes(ModeOption::OrderedData),
+            "{name}: how are ordered data asked for?"
+        );
+        let alone = self.keeps == Keeps::Nothing;
+        assert!(alone || !self.cache_writes_back, "{name}: two write back, by the clock");
+    }
+}
 
 impl Mode {
     /// The fastest of those that lose nothing, for a volume whose journal's space a log can take.

@@ -333,6 +333,8 @@ impl Records {
 
     /// The transactions that have become durable since the last call.
     pub(super) fn take_durable_txns(&mut self) -> Vec<u64> {
+        let left = self.durable.iter().find(|t| self.txns.contains_key(t));
+        assert!(left.is_none(), "I4: {left:?} counts as durable, and has edits that are not");
         std::mem::take(&mut self.durable)
     }
 

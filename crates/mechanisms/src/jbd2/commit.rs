@@ -92,6 +92,8 @@ impl Jbd2 {
 
     /// Asks for the commit of this transaction.
     pub(super) fn want(&self, tid: Tid) {
+        let running = self.state.borrow().running.tid;
+        assert!(tid <= running, "J8: {tid} is wanted, and {running} runs");
         self.wanted.set(self.wanted.get().max(tid));
         self.kick.wake_all();
     }
@@ -132,7 +134,7 @@ impl Jbd2 {
 
     /// Waits until nobody changes the running transaction any more, and takes it (J3).
     async fn close_running(&self) -> Result<Closed, IntegrityError> {
-        self.closing.set(true);
+        assert!(!self.closing.replace(true), "J3: two tasks close the running transaction");
         while !self.state.borrow().running.is_quiet() && !self.plant.is("close-early") {
             self.changed.wait().await;
             if let Err(e) = self.check() {
@@ -292,6 +294,8 @@ impl Jbd2 {
         let t = s.committing.take().expect("it is being committed");
         assert_eq!(t.tid, closed.tid, "J7: another transaction was written");
         assert_eq!(t.tid, self.committed.get().next(), "J7: numbers follow each other");
+        let covered = self.log.covers(t.tid);
+        invariant!(self.plant, covered, "J4: {} is durable, and would not be replayed", t.tid);
         for f in &closed.blocks {
             s.heads.committed(f.block, t.tid, f.extend.is_complete());
             s.logged.insert(f.block.0, t.tid);

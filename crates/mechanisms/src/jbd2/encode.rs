@@ -37,6 +37,7 @@ impl<'a> Encoder<'a> {
 
     /// Lists blocks of which nothing older is to be replayed.
     pub(super) fn revoke(&mut self, blocks: &[BlockNo]) {
+        assert!(self.out.is_empty(), "J6: copies come before the revocations of {}", self.tid);
         for some in blocks.chunks(self.log.shape.revokes_per_block()) {
             self.out.push(Block::copy_of(&self.log.shape.revoke(self.tid.on_disk(), some)));
         }
@@ -44,6 +45,8 @@ impl<'a> Encoder<'a> {
 
     /// Adds the blocks, whole or in parts.
     pub(super) fn blocks(&mut self, frozen: &[Frozen]) {
+        let once = frozen.is_sorted_by(|a, b| a.block < b.block);
+        assert!(once, "J2: a block is journaled twice by transaction {}", self.tid);
         if self.log.shape.packed {
             self.packed(frozen);
         } else {
@@ -53,6 +56,8 @@ impl<'a> Encoder<'a> {
 
     /// The block as it is stored, and whether it had to be changed for that.
     fn stored(&self, image: &Block) -> (Block, bool) {
+        let (len, block) = (image.len(), self.log.shape.block_bytes);
+        assert_eq!(len, block, "J2: a copy of {len} bytes in a journal of blocks of {block}");
         let looks_like_ours = image.bytes()[..4] == jbd2::MAGIC.to_be_bytes();
         if !looks_like_ours || !self.escapes {
             return (image.clone(), false);
@@ -118,6 +123,8 @@ impl<'a> Encoder<'a> {
             group.blocks.push(stored);
         }
         self.close(&mut group);
+        let left = group.parts.len() + group.blocks.len() + group.pieces.len();
+        assert_eq!(left, 0, "J2: {left} pieces of transaction {} are left out", self.tid);
     }
 
     fn part_max(&self) -> usize {
@@ -198,6 +205,7 @@ fn without_zeros(ranges: &[Range<usize>], bytes: &[u8]) -> Vec<Range<usize>> {
         Some(r.start + from..r.start + to)
     };
     let mut left: Vec<Range<usize>> = ranges.iter().filter_map(cut).collect();
+    assert!(!ranges.is_empty(), "J2: a block is journaled, and no byte of it");
     if left.is_empty() {
         left.push(ranges[0].start..ranges[0].start + 1);
     }

@@ -130,7 +130,8 @@ impl JournalHeads {
     pub(super) fn ordered_done(&mut self, block: BlockNo) -> bool {
         let Some(h) = self.map.get_mut(&block.0) else { return false };
         let freed = h.freed;
-        h.ordered = None;
+        let before = h.ordered.take();
+        assert!(before.is_some(), "J2: contents of {block} are in place that were not frozen");
         self.drop_if_idle(block.0);
         freed
     }
@@ -138,8 +139,9 @@ impl JournalHeads {
     /// The transaction is durable in the journal. `whole`: what older ones hold of the block is not
     /// needed any more.
     pub(super) fn committed(&mut self, block: BlockNo, tid: Tid, whole: bool) {
-        let Some(h) = self.map.get_mut(&block.0) else { return };
-        let Some(image) = h.frozen.take() else { return };
+        let frozen = self.map.get_mut(&block.0).and_then(|h| Some((h.frozen.take()?, h)));
+        assert!(frozen.is_some(), "J3: block {block} of {tid} is durable, and was not frozen");
+        let Some((image, h)) = frozen else { return };
         let newer = h.committed.as_ref().map(|c| c.0);
         assert!(newer < Some(tid), "J7: block {block} of {newer:?} is replaced by that of {tid}");
         let needed_from = h.tids.first().copied();
@@ -166,6 +168,8 @@ impl JournalHeads {
     pub(super) fn freed_durably(&mut self, e: Extent) -> Vec<BlockNo> {
         let mut known = self.inside(e);
         known.retain(|b| self.map[b].freed);
+        let again = known.iter().find(|b| self.map[*b].in_running);
+        assert!(again.is_none(), "J5: {again:?} is in use before its freeing is durable");
         for b in &known {
             if let Some(first) = self.map.remove(b).and_then(|h| h.tids.first().copied()) {
                 let listed = self.by_needed_from.remove(&(first, *b));
@@ -220,7 +224,9 @@ impl JournalHeads {
         if let Some(tid) = h.captured.take()
             && ok
         {
-            h.written = Some((epoch, tid));
+            let before = h.written.replace((epoch, tid));
+            let rises = before.is_none_or(|(e, t)| e <= epoch && t <= tid);
+            assert!(rises, "J1: {tid} of block {block} is written over {before:?}");
             self.unflushed.add(epoch, block);
         }
     }

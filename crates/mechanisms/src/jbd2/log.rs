@@ -73,6 +73,8 @@ pub(super) struct Log {
     tail_tid: Cell<Tid>,
     /// Where each transaction that is still needed begins.
     starts: RefCell<BTreeMap<Tid, u32>>,
+    /// A write of the superblock is on its way.
+    superblock_sent: Cell<bool>,
     /// Blocks written, for the metrics.
     pub(super) written: Cell<u64>,
 }
@@ -111,6 +113,7 @@ impl Log {
             started: Cell::new(false),
             tail_tid: Cell::new(first_tid(&sb)),
             starts: RefCell::default(),
+            superblock_sent: Cell::new(false),
             written: Cell::new(0),
             place,
         })
@@ -251,7 +254,13 @@ impl Log {
     async fn write_superblock(&self) -> Result<(), DiskError> {
         let bytes = Block::copy_of(&self.superblock.borrow());
         let at = self.byte_of(self.place.superblock_at);
-        self.place.disk.write(at, vec![bytes], Durability::Fua).await
+        let read = JournalSuperblock::decode(&self.superblock.borrow());
+        assert!(read.is_ok(), "J4: a superblock is written that no recovery could read: {read:?}");
+        let alone = !self.superblock_sent.replace(true);
+        assert!(alone, "J4: two superblocks are on their way, and either may be the last");
+        let result = self.place.disk.write(at, vec![bytes], Durability::Fua).await;
+        self.superblock_sent.set(false);
+        result
     }
 
     /// Would the next transaction go on at the far beginning? Then the journal is better emptied
@@ -282,7 +291,7 @@ impl Log {
         assert!(tail <= tid, "J7: the journal is to begin with {tid}, and was at {tail}");
         superblock::set_tail(&mut self.superblock.borrow_mut(), self.head.get(), tid.on_disk());
         self.write_superblock().await?;
-        self.started.set(true);
+        assert!(!self.started.replace(true), "J4: the journal has begun twice with {tid}");
         self.tail_tid.set(tid);
         Ok(())
     }
@@ -304,7 +313,8 @@ impl Log {
         );
         superblock::set_tail(&mut self.superblock.borrow_mut(), start, from.on_disk());
         self.write_superblock().await?;
-        self.tail_tid.set(from);
+        let before = self.tail_tid.replace(from);
+        assert_eq!(before, tail, "J4: the tail moved while the superblock was told of {from}");
         let mut starts = self.starts.borrow_mut();
         *starts = starts.split_off(&from);
         let begin = starts.first_key_value().map_or(self.head.get(), |(_, at)| *at);

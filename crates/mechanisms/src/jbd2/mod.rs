@@ -272,6 +272,8 @@ impl Jbd2 {
         let changed = s.running.blocks.contains_key(&b.0);
         let apart = !matches!(image, Image::AsIs) || !changed;
         assert!(apart, "J1: {b} goes with bytes of the running transaction");
+        let kept_back = matches!(image, Image::NotYet) && captured.is_some();
+        assert!(!kept_back, "J1: {captured:?} of {b} is not written, and counts as on its way");
     }
 
     /// The most blocks that a transaction has before it is closed.

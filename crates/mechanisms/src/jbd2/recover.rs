@@ -83,6 +83,7 @@ impl Share {
 
     fn remove(&mut self, block: BlockNo) -> Vec<Update> {
         let gone = self.updates.remove(&block).unwrap_or_default();
+        assert!(self.memory >= cost(&gone), "block {block} takes more memory than all");
         self.memory -= cost(&gone);
         gone
     }
@@ -108,6 +109,7 @@ impl Share {
         let nearer = self.rest.is_none_or(|before| rest <= before);
         assert!(nearer, "{rest} is left to the next part, and {:?} was", self.rest);
         for list in self.updates.split_off(&rest).into_values() {
+            assert!(self.memory >= cost(&list), "the blocks from {rest} on take more than all");
             self.memory -= cost(&list);
         }
         self.rest = Some(rest);

@@ -12,7 +12,11 @@ impl Jbd2 {
             return Ok(());
         }
         match scope {
-            Scope::Txn(ended) => self.wait_for(Tid::of(ended.0)).await,
+            Scope::Txn(ended) => {
+                self.wait_for(Tid::of(ended.0)).await?;
+                self.check_committed(Tid::of(ended.0));
+                Ok(())
+            }
             Scope::Files { files, data_only } => self.sync_files(&files, data_only).await,
             Scope::All => {
                 let mut all = self.cache.dirty_all();
@@ -43,6 +47,13 @@ impl Jbd2 {
         let (running, committing) = self.concerned(files, data_only);
         let left = running.into_iter().chain(committing).find(|t| *t <= tid);
         invariant!(self.plant, left.is_none(), "J8: {tid} is promised, {left:?} is under way");
+    }
+
+    /// The caller is about to be told that all up to this transaction is durable.
+    fn check_committed(&self, tid: Tid) {
+        let (upto, running) = (self.committed.get(), &self.state.borrow().running);
+        let none = running.tid == tid && running.is_empty();
+        invariant!(self.plant, upto >= tid || none, "J8: {tid} is promised, {upto} is durable");
     }
 
     async fn sync_files(&self, files: &[FileScope], data_only: bool) -> Result<(), IntegrityError> {

@@ -148,6 +148,9 @@ impl Transaction {
         self.promised += handle.blocks;
         let old = self.handles.insert(id, handle);
         assert!(old.is_none(), "J3: handle {id} joins twice");
+        // For each operation, of all that are open.
+        let sum: u64 = self.handles.values().map(|h| h.blocks).sum();
+        debug_assert_eq!(self.reserved, sum, "J3: what is promised to all handles of {}", self.tid);
     }
     pub(super) fn end(&mut self, id: u64) {
         let h = self.handles.remove(&id);

@@ -9,7 +9,7 @@ use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
 use format::{Extent, Ino};
-use integrity::{Change, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Edit, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -19,7 +19,9 @@ const FILES_MAX: usize = 4096;
 fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
     let changed = txn.edits.iter().flat_map(|e| files_of(&e.change)).flatten();
     for ino in changed.chain(written.iter().copied()) {
-        s.files.insert(u64::from(ino.0), serial);
+        let before = s.files.insert(u64::from(ino.0), serial);
+        let rises = before.is_none_or(|b| b <= serial);
+        assert!(rises, "I5: {serial:?} is the newest of inode {ino}, and {before:?} was");
     }
     if s.files.len() > FILES_MAX.max(2 * s.files_kept) {
         let durable = s.durable;
@@ -35,6 +37,11 @@ impl Lfs {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
+        if cfg!(debug_assertions) {
+            let known = |e: &Edit| s.open.is_changed_by(txn.id, e.buf.block());
+            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
+            invariant!(self.plant, lost.is_none(), "I2: {lost:?} could have gone with open bytes");
+        }
         let Some(mut opened) = s.open.end(txn.id) else { return s.given };
         let kept = opened.reservation.take().expect("an open operation has room until it ends");
         if txn.edits.is_empty() && txn.data.is_empty() {
@@ -101,7 +108,7 @@ impl Lfs {
         // Who waits is woken for each group that is put, and not for none: two who wait would wake
         // one another for ever.
         let result = self.put_all().await;
-        self.putting.set(false);
+        assert!(self.putting.replace(false), "I1: two tasks put groups, and either may be first");
         result
     }
 

@@ -160,6 +160,8 @@ impl Lfs {
         let (put, durable) = (s.put, s.durable);
         let all = put == given && durable == given;
         invariant!(self.plant, all, "I5: {put:?} of {given:?} is put, {durable:?} durable");
+        let numbers = s.numbers.len();
+        assert_eq!(numbers, 0, "I5: of a closed volume {numbers} groups may not be durable");
         let waits = s.waiting.len();
         assert_eq!(waits, 0, "I3: {waits} blocks of a closed volume wait for groups");
         assert!(s.busy.is_empty(), "I4: a closed volume keeps what was freed");

@@ -42,6 +42,7 @@ impl Queue {
     pub(super) fn push(&mut self, batch: Batch, mixed: bool) -> bool {
         let follows = self.0.back().is_none_or(|last| last.serial.next() == batch.first);
         assert!(follows, "I1: operation {:?} ends out of order", batch.first);
+        assert_eq!(batch.first, batch.serial, "I1: more than one operation ends at once");
         match self.0.back_mut().filter(|_| mixed) {
             Some(last) => {
                 last.serial = batch.serial;

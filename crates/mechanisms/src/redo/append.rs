@@ -9,7 +9,7 @@ use super::{Redo, State, add, entry};
 use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
 use cache::{Buf, BufKind};
 use format::{Extent, Ino};
-use integrity::{Change, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Edit, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -21,7 +21,9 @@ fn note_files(s: &mut State, txn: &Txn, written: &[Ino], serial: Serial) {
     let mut last = None;
     for ino in changed.chain(written.iter().copied()) {
         if last.replace(ino) != Some(ino) {
-            s.files.insert(u64::from(ino.0), serial);
+            let before = s.files.insert(u64::from(ino.0), serial);
+            let rises = before.is_none_or(|b| b <= serial);
+            assert!(rises, "I7: {serial:?} is the newest of inode {ino}, and {before:?} was");
         }
     }
     if s.files.len() > FILES_MAX.max(2 * s.files_kept) {
@@ -39,6 +41,11 @@ impl Redo {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let joins = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
+        if cfg!(debug_assertions) {
+            let known = |e: &Edit| s.open.is_changed_by(txn.id, e.buf.block());
+            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
+            invariant!(self.plant, lost.is_none(), "I1: {lost:?} could have gone with open bytes");
+        }
         let Some(mut opened) = s.open.end(txn.id) else { return Ok(Serial::NONE) };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
@@ -130,6 +137,8 @@ impl Redo {
             }
             let sent = self.log.append_reserved(b.reservation, &bytes);
             let lsn = sent.map_err(|e| self.log_error(e))?;
+            let end = self.log.end();
+            assert!(lsn < end, "I5: an entry lies at {lsn} of a log that ends at {end}");
             let needed = self.log.needs().is_some_and(|from| from <= lsn);
             invariant!(self.plant, needed, "I5: the log does not know that {lsn} is needed");
             let mut state = self.state.borrow_mut();

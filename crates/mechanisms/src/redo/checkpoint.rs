@@ -104,6 +104,8 @@ impl Redo {
         let oldest = self.state.borrow().dirty_pages.oldest_rec_lsn();
         let needed = oldest.is_none_or(|o| below <= o);
         invariant!(self.plant, needed, "I5: the log is cut at {below}, {oldest:?} is needed");
+        let end = self.log.end();
+        assert!(below <= end, "I5: the log is cut at {below}, behind its end at {end}");
         self.log.trim(below);
         let head = self.log.log().head();
         let there = oldest.is_none_or(|o| head <= o);

@@ -82,6 +82,8 @@ impl Redo {
                     if self.plant.is("ack-out-of-order") {
                         return Ok(());
                     }
+                    let durable = self.log.is_durable(lsn);
+                    invariant!(self.plant, durable, "I7: {lsn} was flushed, and is not durable");
                 }
                 None => {
                     let first = self.state.borrow().queue.first();
@@ -251,6 +253,8 @@ impl Redo {
     /// The same of blocks in their order, and each block that lies between two of them: an
     /// indirect block left out would tear the transfer of its file.
     fn unlogged_and_between(&self, all: &[Buf]) -> Vec<Buf> {
+        let in_order = all.is_sorted_by(|a, b| a.block() < b.block());
+        assert!(in_order, "what lies between two blocks is looked for in no order");
         let wanted = self.unlogged(all.iter().cloned());
         let numbers: BTreeSet<u64> = wanted.iter().map(|b| b.block().0).collect();
         let of = |b: u64| numbers.contains(&b);

@@ -134,7 +134,9 @@ impl DataState {
 
     pub(super) fn after_write(&mut self, buf: &Buf, epoch: FlushEpoch) {
         if buf.kind() == BufKind::Data {
-            self.unflushed.insert(buf.owner(), epoch);
+            let before = self.unflushed.insert(buf.owner(), epoch);
+            let rises = before.is_none_or(|b| b <= epoch);
+            assert!(rises, "I9: {buf:?} was written in {epoch:?}, and others in {before:?}");
             if !buf.is_dirty() {
                 self.unlogged.remove(&buf.block().0);
             }
@@ -162,6 +164,8 @@ impl Redo {
         let len = range.len() as u64;
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
+        let open = s.open.has(txn.id);
+        invariant!(self.plant, open, "I3: contents of operation {}, which is not open", txn.id);
         let Some(t) = s.open.get(txn.id) else { return };
         if t.files.last() != Some(&ino) {
             t.files.push(ino);

@@ -59,8 +59,11 @@ impl DirtyPages {
             let newest = self.by_rec_lsn.last().map_or(lsn, |h| h.0);
             assert!(newest <= lsn, "I5: block {block} needs the log from {lsn}, behind {newest}");
             s.rec_lsn = Some(lsn);
-            self.by_rec_lsn.insert((lsn, block.0));
+            let new = self.by_rec_lsn.insert((lsn, block.0));
+            assert!(new, "I5: block {block} needed the log from {lsn} already, and did not know");
         }
+        let from = s.rec_lsn;
+        assert!(from <= Some(lsn), "I4: block {block} needs the log from {from:?}, behind {lsn}");
     }
 
     /// Has an operation changed the block that may not be durable in place?
@@ -74,6 +77,8 @@ impl DirtyPages {
             return Image::AsIs; // nothing of it concerns the log
         }
         let s = self.map.entry(buf.block().0).or_default();
+        let kept = s.rec_lsn.is_none() || s.newest > Serial::NONE;
+        assert!(kept, "I4: {buf:?} needs the log, and no operation has changed it");
         let sent = s.in_flight;
         assert!(sent.is_none(), "I4: {buf:?} is written while {sent:?} of it is on its way");
         if !open && s.newest <= durable {
@@ -121,7 +126,9 @@ impl DirtyPages {
         if let Some(serial) = s.in_flight.take()
             && ok
         {
-            s.written = Some((epoch, serial));
+            let before = s.written.replace((epoch, serial));
+            let rises = before.is_none_or(|(e, n)| e <= epoch && n <= serial);
+            assert!(rises, "I4: {serial:?} of block {block} is written over {before:?}");
             self.unflushed.add(epoch, block);
         }
     }

@@ -110,6 +110,8 @@ impl EntryBuf {
     /// Appends another entry's items: both are one entry from now on.
     pub(crate) fn join(&mut self, other: &EntryBuf) {
         assert_eq!(self.wide, other.wide, "entries of one disk are alike");
+        let header = &other.bytes[..ENTRY_HEADER];
+        assert_eq!(self.bytes[..ENTRY_HEADER], *header, "an entry is joined that is finished");
         self.bytes.extend_from_slice(&other.bytes[ENTRY_HEADER..]);
         self.items += other.items;
     }

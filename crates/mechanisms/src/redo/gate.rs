@@ -67,7 +67,11 @@ impl WriteGate for Redo {
             let mut state = self.state.borrow_mut();
             let s = &mut *state;
             let serials = &s.serials;
+            let before = s.dirty_pages.oldest_rec_lsn();
             s.dirty_pages.flushed(epoch, |n| serials.after(n));
+            let oldest = s.dirty_pages.oldest_rec_lsn();
+            let rises = oldest.is_none_or(|o| before.is_some_and(|b| b <= o));
+            assert!(rises, "I5: a flush makes {oldest:?} the oldest needed, and {before:?} was");
             s.data.flushed(epoch);
         }
         self.trim();

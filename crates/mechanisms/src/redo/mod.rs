@@ -209,6 +209,8 @@ impl Redo {
             stopping: Cell::new(false),
             counters: Counters::default(),
         });
+        let waits = data.ordered || !data.adaptive;
+        assert!(waits, "I9: contents may go into the log late, and no entry waits for them");
         redo.check_threshold()?;
         let left = redo.log.needs();
         invariant!(redo.plant, left.is_none(), "I5: entries from {left:?} on were not replayed");
@@ -231,7 +233,7 @@ impl Redo {
 
     /// A log that fails stops the volume, as its disk would.
     fn log_error(&self, e: LogError) -> IntegrityError {
-        match e {
+        let error = match e {
             LogError::Disk(e) => {
                 self.cache.fail(&e);
                 e.into()
@@ -243,7 +245,9 @@ impl Redo {
                 self.cache.fail(&DiskError { kind, during: "log access", at: 0, detail });
                 why.into()
             }
-        }
+        };
+        assert!(self.check().is_err(), "I8: the log has failed, and all goes on: {error}");
+        error
     }
 
     fn check(&self) -> Result<(), IntegrityError> {

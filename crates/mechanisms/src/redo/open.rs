@@ -55,8 +55,9 @@ impl<R> Open<R> {
     pub(crate) fn begin(&mut self, id: u64, reservation: R, small: bool) {
         let (files, blocks) = (Vec::new(), SmallVec::new());
         let txn = OpenTxn { reservation: Some(reservation), small, data_bytes: 0, files, blocks };
-        let old = self.txns.insert(id, txn);
-        assert!(old.is_none(), "operation {id} begins twice");
+        let newest = self.txns.last_key_value().map(|(id, _)| *id);
+        assert!(newest < Some(id), "operation {id} begins behind {newest:?}, or twice");
+        self.txns.insert(id, txn);
     }
 
     /// Has nobody begun who has not ended?
@@ -67,6 +68,11 @@ impl<R> Open<R> {
     /// Has one begun whose contents are too many for the log?
     pub(crate) fn has_large(&self) -> bool {
         self.txns.values().any(|t| !t.small)
+    }
+
+    /// Has the open operation changed the block, as far as is known here?
+    pub(crate) fn is_changed_by(&self, id: u64, block: BlockNo) -> bool {
+        self.edits.get(&block.0).is_some_and(|list| list.iter().any(|e| e.0 == id))
     }
 
     /// Has it begun, and not ended?

@@ -87,6 +87,8 @@ impl Patch {
 
     /// Brings the block up to date.
     pub(super) fn apply(&self, block: &mut [u8]) {
+        let (end, len) = (self.0.last().map_or(0, Piece::end), block.len());
+        assert!(end <= len, "a piece ends at byte {end} of a block of {len}");
         for p in &self.0 {
             match &p.bytes {
                 Some(b) => block[p.at..p.end()].copy_from_slice(b),

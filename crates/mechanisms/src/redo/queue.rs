@@ -85,6 +85,9 @@ impl Batch {
                 self.mixed.push(txn);
             }
         }
+        // Entries that wait for a slow disk have many.
+        let twice = later.txns.iter().find(|t| self.txns.contains(t));
+        debug_assert!(twice.is_none(), "I2: operation {twice:?} is in two entries");
         self.ordered.extend(later.ordered);
         self.freed.extend(later.freed);
         self.txns.extend(later.txns);
@@ -135,6 +138,10 @@ impl Queue {
         let last = self.batches.back();
         let follows = last.is_none_or(|l| l.serial.next() == batch.first);
         assert!(follows, "I2: operation {:?} ends out of order", batch.first);
+        assert_eq!(batch.first, batch.serial, "I2: more than one operation ends at once");
+        let mut waited_for = batch.ordered.iter().map(Ordered::block);
+        let both = waited_for.find(|b| batch.ranges.contains_key(b));
+        assert!(both.is_none(), "I9: {both:?} is logged, and to be written before its entry");
         let (len, kept) = (batch.entry.len() as u64, batch.reservation.len_bytes());
         assert!(len <= kept, "I11: an entry of {len} bytes ends with room for {kept}");
         for b in &batch.ordered {
@@ -253,6 +260,9 @@ impl Queue {
     pub(super) fn sent(&mut self, serial: Serial, freed: Vec<Extent>, txns: Vec<u64>) {
         let rises = self.sent.back().is_none_or(|s| s.serial < serial);
         assert!(rises, "I2: entry {serial:?} is sent after a newer one");
+        let first = self.batches.front().map(|b| b.first);
+        let before = first.is_none_or(|f| serial.next() == f);
+        assert!(before, "I2: entry {serial:?} is sent, and {first:?} is the next");
         self.sent.push_back(Sent { serial, freed, txns });
         if cfg!(debug_assertions) {
             self.check();
@@ -301,6 +311,8 @@ impl Queue {
                 };
             }
         }
+        let waits = self.batches.iter().any(|b| !b.ordered.is_empty());
+        assert_eq!(waits, !self.ordered.is_empty(), "I9: contents wait, and no entry for them");
     }
 
     /// The first operation in it.

@@ -32,6 +32,8 @@ impl<'a> Barrier<'a> {
     pub(super) fn new(redo: &'a Redo, shut: bool) -> Barrier<'a> {
         redo.barrier.set(redo.barrier.get() + 1);
         redo.shut.set(redo.shut.get() + u32::from(shut));
+        let (shut_by, barred_by) = (redo.shut.get(), redo.barrier.get());
+        assert!(shut_by <= barred_by, "I11: {shut_by} shut all out, and {barred_by} bar them");
         Barrier { redo, shut }
     }
 }
@@ -179,6 +181,8 @@ impl Redo {
             self.ended.wait().await;
         }
         self.checkpoint().await?;
+        let none = self.state.borrow().open.is_empty();
+        assert!(none, "I11: an operation has begun behind a barrier that was shut");
         Ok(barrier)
     }
 
@@ -193,6 +197,8 @@ impl Redo {
         let have = reservation.len_bytes();
         if len <= have {
             reservation.shrink(len);
+            let left = reservation.len_bytes();
+            assert!(left >= len, "I11: {left} bytes are left of {have}, for an entry of {len}");
             return Ok(());
         }
         match self.log.try_reserve(len - have) {

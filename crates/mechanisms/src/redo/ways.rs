@@ -145,6 +145,10 @@ impl Ways {
 impl Class {
     /// A period has ended, as so many others wait.
     fn finish(&mut self, waiting: u32) {
+        let known = self.waits > 0 && self.passed == 0;
+        assert!(known, "a period ends after {} waits, {} to pass over", self.waits, self.passed);
+        let measured = !self.trying || self.best_took.is_some();
+        assert!(measured, "another way was tried before {:?} was measured", self.best);
         let took = Nanos(self.sum.0 / u64::from(self.waits));
         if !self.trying {
             self.best_took = Some(took);

@@ -315,6 +315,8 @@ impl Graph {
             Some(op) => {
                 assert!(!op.ended, "operation {txn} ends twice");
                 op.ended = true;
+                let (nodes, places) = (op.nodes.len(), op.places.len());
+                assert_eq!(nodes, places, "I3: nodes of {txn}, and where they lie");
                 op.places = SmallVec::new();
                 op.unlogged = unlogged;
                 op.freed = freed;
@@ -329,6 +331,7 @@ impl Graph {
     pub(super) fn logged(&mut self, txns: &[u64]) {
         for txn in txns {
             if let Some(op) = self.operations.get_mut(*txn) {
+                assert!(op.ended, "J1: the intents of {txn} are durable, and it has not ended");
                 op.unlogged = false;
             }
         }
@@ -548,7 +551,9 @@ impl Graph {
     /// The node is durable, or matters no more; its block's list knows nothing of it now.
     fn let_go(&mut self, id: NodeId) {
         let n = self.nodes.remove(id).expect("it was in the list");
-        self.counts.bytes = self.counts.bytes.saturating_sub(n.backward.memory_bytes());
+        let (all, own) = (self.counts.bytes, n.backward.memory_bytes());
+        assert!(own <= all, "I1: node {id} takes back {own} bytes of {all}");
+        self.counts.bytes = all - own;
         for u in &n.under {
             if let Some(u) = self.nodes.get_mut(*u) {
                 assert!(u.over > 0, "I10: nothing lies over a node on which {id} stands");

@@ -171,6 +171,9 @@ impl Intents {
         self.carry();
         let Pending { pieces, txns } = std::mem::take(&mut *self.pending.borrow_mut());
         let (mut first, mut last) = (None, None);
+        let most = self.entry_bytes();
+        let long = pieces.iter().map(Vec::len).find(|len| *len > most);
+        assert!(long.is_none(), "J1: {long:?} bytes of intents, of which an entry takes {most}");
         for p in &pieces {
             match self.client.append(p) {
                 Ok(lsn) => {
@@ -250,6 +253,8 @@ impl Intents {
     /// What has expired need not be looked at after a crash: the log says so durably now and then.
     async fn persist_trim(&self) -> Result<(), LogError> {
         let needs = self.client.needs().unwrap_or(self.client.end());
+        let from = self.persisted.get();
+        assert!(from <= needs, "J2: intents are needed from {needs}, and are kept from {from}");
         if needs.0.saturating_sub(self.persisted.get().0) < self.spared_bytes() {
             return Ok(());
         }

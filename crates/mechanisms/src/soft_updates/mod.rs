@@ -343,6 +343,7 @@ impl WriteGate for SoftUpdates {
         let mut all = self.forced.borrow_mut();
         for b in bufs {
             let n = all.entry(b.block()).or_default();
+            assert!(on || *n > 0, "{b:?} is forced no longer, and was not");
             *n = if on { *n + 1 } else { *n - 1 };
             if *n == 0 {
                 all.remove(&b.block());
@@ -446,6 +447,8 @@ impl Integrity for SoftUpdates {
         }
     }
     fn data(&self, txn: &mut Txn, ino: Ino, buf: &Buf, range: Range<usize>) {
+        let open = self.open.borrow().iter().any(|(id, _)| *id == txn.id);
+        assert!(open, "I3: contents of operation {}, which is not open", txn.id);
         if !txn.data.last().is_some_and(|d| d.1.same(buf)) {
             txn.data.push((ino, buf.clone(), range));
         }

@@ -5,7 +5,7 @@
 use super::graph::{Graph, NodeId};
 use super::order::{NAMES, UNNAMES};
 use format::Ino;
-use integrity::Plant;
+use integrity::{Plant, invariant};
 use std::collections::BTreeMap;
 
 /// What an open operation has done to names.
@@ -55,6 +55,8 @@ impl Directories {
             return;
         }
         let made = graph.of_step(txn, NAMES);
+        let told = names.made.is_empty() || !made.is_empty();
+        invariant!(plant, told, "I5: {txn} has made names, and nothing else waits for them");
         for (dir, node) in &names.grown {
             self.reach.entry(*dir).or_default().push(*node);
         }

@@ -114,6 +114,8 @@ impl Contents {
         }
         assert!(self.len >= gone.len(), "I2: {block} was waited for more often than is counted");
         self.len -= gone.len();
+        let (none, known) = (self.len == 0, self.by_block.len());
+        assert_eq!(none, known == 0, "I2: of {known} blocks {} are waited for", self.len);
         gone
     }
 
