@@ -183,7 +183,10 @@ impl Executor {
     /// Makes a slot free. A waker that is still held somewhere names the old generation, so there
     /// is a new one; one that nobody else holds serves again.
     fn retire(&mut self, slot: u32) {
+        let (live, free) = (self.live(), self.free.len());
+        assert!(live > 0, "a task ends where all {free} slots are free: {slot} is free twice");
         let s = &mut self.slots[slot as usize];
+        assert!(s.task.is_none(), "task {} in slot {slot} goes, and has not ended", s.name);
         s.generation = s.generation.wrapping_add(1);
         const OURS: usize = 2; // `id` and `waker`
         if Arc::strong_count(&s.id) == OURS {

@@ -154,7 +154,8 @@ impl Port {
     async fn send(&self, request: IoRequest) -> IoDone {
         let id = self.0.next_id.get();
         self.0.next_id.set(id + 1);
-        self.0.waiting.borrow_mut().insert(id, Waiting::default());
+        let old = self.0.waiting.borrow_mut().insert(id, Waiting::default());
+        assert!(old.is_none(), "two requests have the number {id}");
         self.0.leaving.borrow_mut().push(IoRequest { id, ..request });
         poll_fn(|cx| {
             let mut waiting = self.0.waiting.borrow_mut();
@@ -217,7 +218,10 @@ impl Disk for PortDisk {
     fn read(&self, at: u64, blocks: Vec<Block>) -> Local<'_, Result<Vec<Block>, DiskError>> {
         Box::pin(async move {
             self.check("read", at, total(&blocks))?;
+            let len = total(&blocks);
             let done = self.port.ask(self.id, IoOp::Read, at, blocks).await;
+            let whole = done.result.is_err() || total(&done.blocks) == len;
+            assert!(whole, "a read of {len} bytes at {at} comes back with other memory");
             done.result.map(|()| done.blocks)
         })
     }

@@ -15,7 +15,8 @@ impl Timers {
     pub(crate) fn add(&mut self, at: Nanos, waker: Waker) -> (Nanos, u64) {
         self.next += 1;
         let key = (at, self.next);
-        self.pending.insert(key, waker);
+        let old = self.pending.insert(key, waker);
+        assert!(old.is_none(), "two tasks wait for {at:?} under number {}", self.next);
         key
     }
     pub(crate) fn cancel(&mut self, key: (Nanos, u64)) {
@@ -31,6 +32,9 @@ impl Timers {
             return Vec::new();
         }
         let later = self.pending.split_off(&(Nanos(now.0.saturating_add(1)), 0));
-        std::mem::replace(&mut self.pending, later).into_values().collect()
+        let due: Vec<Waker> = std::mem::replace(&mut self.pending, later).into_values().collect();
+        let first = self.next();
+        assert!(first.is_none_or(|at| at > now), "a timer of {first:?} is left waiting at {now:?}");
+        due
     }
 }

@@ -103,6 +103,8 @@ impl Lock {
             let mut s = self.0.borrow_mut();
             if !place.queued {
                 place.queued = true;
+                let last = s.queue.back().map(|w| w.ticket);
+                assert!(last < Some(ticket), "{ticket} waits for a lock behind {last:?}");
                 s.queue.push_back(Waiter { ticket, shared, waker: cx.waker().clone() });
                 return Poll::Pending;
             }

@@ -35,6 +35,8 @@ impl Semaphore {
             };
             if first && s.free > 0 {
                 s.free -= 1;
+                let taken = s.permits - s.free;
+                assert!(taken <= s.permits, "{taken} permits are taken of {}", s.permits);
                 if place.ticket.take().is_some() {
                     s.queue.pop_front();
                 }
