@@ -65,6 +65,8 @@ impl Image {
     }
     /// Writes from byte `at` on.
     pub fn write(&mut self, at: u64, bytes: &[u8]) {
+        let (end, size) = (at + bytes.len() as u64, self.size);
+        assert!(end <= size, "a write up to byte {end} of a disk of {size}");
         let mut done = 0;
         while done < bytes.len() {
             let pos = at + done as u64;

@@ -98,6 +98,9 @@ impl<'a> CrashImages<'a> {
         match event {
             Event::WriteIssued(w) => self.volatile.push(*w),
             Event::WriteEnded(w) => {
+                assert!(!self.ended[*w], "write {w} ends twice");
+                // Looked for among all that are volatile.
+                debug_assert!(self.volatile.contains(w), "write {w} ends, and was not issued");
                 self.ended[*w] = true;
                 if self.trace.writes[*w].fua {
                     self.make_durable(&[*w]);
@@ -106,6 +109,7 @@ impl<'a> CrashImages<'a> {
             Event::FlushIssued(f) => {
                 // A flush is of one disk; its number is its place among all of them.
                 let disk = self.trace.flushes.get(*f).copied().unwrap_or(DiskId(0));
+                assert_eq!(*f, self.covered.len(), "flushes are issued in another order");
                 let ours = |w: &usize| self.ended[*w] && self.trace.writes[*w].disk == disk;
                 self.covered.push(self.volatile.iter().copied().filter(ours).collect());
             }
@@ -124,6 +128,7 @@ impl<'a> CrashImages<'a> {
         for &w in writes {
             let Some(i) = self.volatile.iter().position(|v| *v == w) else { continue };
             self.volatile.remove(i);
+            assert!(self.ended[w], "write {w} is durable, and has not ended");
             let write = &self.trace.writes[w];
             let disk = write.disk;
             for (at, sector) in write.sectors() {
@@ -153,6 +158,8 @@ impl<'a> CrashImages<'a> {
         let (count, all) = (self.singled_out(), self.volatile.len() as u64);
         // They are spread over all that are volatile.
         let single = |n: u64| n * all / count.max(1);
+        let in_order = self.volatile.is_sorted();
+        assert!(in_order, "writes would be applied in another order: {:?}", self.volatile);
         let mut images = self.durable.clone();
         let mut rng = Rng::new(n.wrapping_mul(0x51_7c_c1) ^ self.next as u64);
         for (i, &w) in self.volatile.iter().enumerate() {

@@ -266,6 +266,9 @@ impl World {
                 panic!("nothing can happen any more; alive: {:?}", engine.executor().live_names());
             };
             self.now = self.now.max(next);
+            let begun = self.reading.keys().next();
+            let early = begun.is_some_and(|k| !self.ends.contains_key(k));
+            assert!(!early, "a read has ended, and is under way: {begun:?}");
             while let Some(entry) = self.ends.first_entry() {
                 if entry.key().0 > self.now {
                     break;
@@ -345,6 +348,9 @@ impl World {
         }
         let IoRequest { id, disk, op, at, mut blocks, .. } = request;
         let bytes: u64 = blocks.iter().map(|b| b.len() as u64).sum();
+        let sector = SECTOR_BYTES as u64;
+        let whole = at.is_multiple_of(sector) && bytes.is_multiple_of(sector);
+        assert!(whole, "{op:?} of {bytes} bytes at {at} of {disk:?} is of parts of sectors");
         self.count(disk, &op, bytes);
         let (event, failed) = match op {
             IoOp::Read | IoOp::ReadFresh => {
@@ -382,6 +388,7 @@ impl World {
         };
         self.sequence += 1;
         let end = self.end_of(disk, &op, at, bytes);
+        assert!(end >= self.now, "{op:?} ends at {end}, before it begins at {}", self.now);
         if op == IoOp::Read && self.refuses_mixed {
             self.reading.insert((end, self.sequence), (disk, at, bytes));
         }
