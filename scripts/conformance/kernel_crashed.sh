@@ -8,6 +8,7 @@ stage_kernel_crashed() {
   # Its journal carries checksums and wide block numbers then.
   for bs in 1024 4096; do kernel_crashed ext4 "$bs" ordered; done
   kernel_crashed "ext4 -O ^metadata_csum,^64bit" 4096 ordered
+  kernel_crashed "ext4 -O orphan_file" 4096 ordered # which Linux says may list something
 }
 
 # kernel_crashed KIND BLOCK DATA; KIND may go on with options of mke2fs.

@@ -35,6 +35,9 @@ pub struct Probe {
     pub journal_fault: Option<String>,
     /// Does it lie in a log-structured store?
     pub in_segments: bool,
+    /// Does it say that its orphan file may list something? Linux says so as long as it has such a
+    /// volume mounted, so that every one that it has left unclean does.
+    pub(crate) lists_orphans: bool,
     /// Was it closed cleanly, when it was first looked at?
     pub(crate) was_clean: bool,
     /// What was decided to be done before it is loaded.
@@ -134,7 +137,7 @@ impl Probe {
     }
     /// Was it closed cleanly?
     pub fn is_clean(&self) -> bool {
-        self.superblock.is_clean() && !self.needs_recovery
+        self.superblock.is_clean() && !self.needs_recovery && !self.lists_orphans
     }
 }
 
@@ -171,7 +174,9 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
             found.fault
         ));
     }
-    let unknown = superblock.features().read_only_because();
+    let lists_orphans = found.copy_of.is_none() && superblock.lists_orphans();
+    let mut unknown = superblock.features().read_only_because();
+    unknown.retain(|name| !(lists_orphans && name == "orphan_present"));
     if !unknown.is_empty() {
         let names = unknown.join(", ");
         let advice = superblock.features().written_after();
@@ -189,7 +194,7 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
     let needs_recovery = superblock.has_incompat(incompat::RECOVER) || guarded || holds;
     let boot = boot::decode(&area);
     let plan = Plan::Nothing;
-    let was_clean = superblock.is_clean() && !needs_recovery;
+    let was_clean = superblock.is_clean() && !needs_recovery && !lists_orphans;
     let mut probe = Probe {
         superblock,
         boot,
@@ -198,6 +203,7 @@ pub fn probe(device: &dyn ReadBlocks) -> Result<Probe, VolumeError> {
         journal,
         journal_fault,
         in_segments: false,
+        lists_orphans,
         was_clean,
         plan,
     };

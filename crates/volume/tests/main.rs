@@ -7,5 +7,6 @@ mod hostile_journal;
 mod huge;
 mod journaled;
 mod old_journals;
+mod orphan_file;
 mod resize;
 mod segments;

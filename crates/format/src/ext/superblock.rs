@@ -20,6 +20,8 @@ pub const STATE_VALID: u16 = 1;
 pub const STATE_ERROR: u16 = 2;
 /// The first inode that is not reserved.
 pub const FIRST_INO: u32 = 11;
+/// The one kind of checksums that there is (`s_checksum_type`).
+pub const CRC32C: u8 = 1;
 
 /// Where the label is.
 pub const LABEL: Range<usize> = 0x78..0x88;
@@ -281,17 +283,29 @@ impl Superblock {
         }
     }
     fn check_sum(&self) -> Result<(), FormatError> {
-        let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));
-        if has == should || !self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
+        if !self.has_ro_compat(features::ro_compat::METADATA_CSUM) {
             return Ok(());
         }
-        let what = format!("its checksum is {has:#x}, and should be {should:#x}");
+        let (has, should) = (le32(&self.0[..], csum::SUPER), csum::crc(!0, &self.0[..csum::SUPER]));
+        let what = if has != should {
+            format!("its checksum is {has:#x}, and should be {should:#x}")
+        } else if self.checksum_kind() != CRC32C {
+            format!("checksums of kind {}, and there is only {CRC32C}", self.checksum_kind())
+        } else {
+            return Ok(());
+        };
         Err(FormatError::corrupt(what, "superblock"))
     }
     /// The three words of features.
     pub fn features(&self) -> Features {
         let (compat, incompat) = (self.compat(), self.incompat());
         Features { compat, incompat, ro_compat: self.ro_compat() }
+    }
+
+    /// Does it say that its orphan file, which it has, may list something?
+    pub fn lists_orphans(&self) -> bool {
+        self.has_compat(features::compat::ORPHAN_FILE)
+            && self.has_ro_compat(features::ro_compat::ORPHAN_PRESENT)
     }
 
     /// All zeros, for mkfs to fill.

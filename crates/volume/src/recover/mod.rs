@@ -3,6 +3,7 @@
 //! force, which the boot area records. `sync` runs the own fsck's repair, but only of what a
 //! crash of that mode may leave; `async` too, but only if nothing that has a name would be removed;
 //! `soft-updates` too, unless it is asked for again: then it goes on at once.
+//! What the orphan file of another system's volume lists is finished by that repair, too.
 //! What else is found is damage, and is left to fsck, as is a volume that somebody else left
 //! unclean.
 
@@ -33,6 +34,8 @@ pub(crate) enum Plan {
     Log,
     /// A journal of the jbd2 family is replayed; so much of it has been read.
     Journal(Box<JournalReplay>),
+    /// What the orphan file lists is finished.
+    Orphans,
     /// The checker's repair, and the mode that makes it necessary.
     Repair(Box<Report>, Mode),
 }
@@ -66,6 +69,10 @@ async fn plan(p: &Probe, at: &Place, o: &OpenOptions) -> Result<(Plan, Decision)
     if p.needs_recovery {
         return plan_journal(p, at).await;
     }
+    if p.lists_orphans {
+        let step = "what its orphan file lists is finished";
+        return Ok((Plan::Orphans, Decision::step(step)));
+    }
     if p.is_clean() || p.is_usable_at_once(o) {
         return Ok((Plan::Nothing, Decision::default()));
     }
@@ -84,7 +91,11 @@ async fn plan_journal(p: &Probe, at: &Place) -> Result<(Plan, Decision), VolumeE
     };
     let first = journal::first_part(at, found, &p.superblock).await?;
     let step = format!("its journal is replayed, {} transactions", first.transactions);
-    Ok((Plan::Journal(Box::new(first)), Decision::step(step)))
+    let mut decision = Decision::step(step);
+    if p.lists_orphans {
+        decision.steps.push("what its orphan file lists is finished".into());
+    }
+    Ok((Plan::Journal(Box::new(first)), decision))
 }
 
 /// A volume without a journal that was not closed.
@@ -168,9 +179,25 @@ pub(crate) async fn carry_out(
     // What a killed process has written may be in the device's cache only. A power cut must not
     // leave what follows from it and take it away.
     at.disk.flush().await?;
+    let mut did = do_plan(plan, p, at, o).await?;
+    if p.lists_orphans {
+        let (findings, blocks) = finish_orphans(p, at, o).await?;
+        did.mode = did.mode.or_else(|| Some("of another program".into()));
+        did.repaired += findings;
+        did.blocks_written += blocks;
+    }
+    Ok(did)
+}
+
+async fn do_plan(
+    plan: Plan,
+    p: &mut Probe,
+    at: &Place,
+    o: &OpenOptions,
+) -> Result<Recovered, VolumeError> {
     let mode = p.last_mode().map(str::to_owned);
     match plan {
-        Plan::Nothing | Plan::LookThrough => Ok(Recovered::default()),
+        Plan::Nothing | Plan::LookThrough | Plan::Orphans => Ok(Recovered::default()),
         Plan::Log => {
             let did = log::replay(at, p, o).await.map_err(VolumeError)?;
             let (transactions, blocks_written) = (did.entries, did.blocks);
@@ -201,6 +228,31 @@ pub(crate) async fn carry_out(
             })
         }
     }
+}
+
+/// Finishes what the orphan file lists, and empties it, by the checker's repair: of what a crash
+/// leaves, and nothing that has a name goes. How many findings, and blocks.
+async fn finish_orphans(
+    p: &mut Probe,
+    at: &Place,
+    o: &OpenOptions,
+) -> Result<(u64, u64), VolumeError> {
+    let now_secs = at.ground.env.wall().secs() as u32;
+    let options = Options { now_secs, verify: true, mark_clean: true };
+    let report = check_left(&at.reader().await?, &options, false, &mut Tell(o.watch.clone()))?;
+    let strange = report.beyond_sync().or_else(|| report.left.first().map(ToString::to_string));
+    let named = report.loses_names().then(|| "something that has a name would go".to_owned());
+    if let Some(finding) = strange.or(named) {
+        let why = format!(
+            "its orphan file may list something (orphan_present), and it has damage beside that, \
+             so that nothing was finished: {finding}. cairn fsck shows all of it, cairn fsck \
+             --repair mends it"
+        );
+        return Err(VolumeError(why));
+    }
+    repair(&at.disk, &report, o).await?;
+    look_again(p, at).await?;
+    Ok((report.counts.values().sum(), report.plan.blocks() as u64))
 }
 
 /// Writes the checker's repair.
