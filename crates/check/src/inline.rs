@@ -65,6 +65,14 @@ impl Check<'_> {
         let Ok(Some(contents)) = inline::contents(raw) else { return };
         if InodeRef(raw).is_dir() {
             self.check_inline_dir(ino, raw, contents, scan);
+            return;
+        }
+        // What is beyond the contents reads as zeros, to the length that a file without a tree has.
+        let size = InodeRef(raw).size();
+        if InodeRef(raw).is_file() && size > self.most_bytes(false) {
+            let text = format!("{size} bytes, but {} lie in it; set", contents.len());
+            self.found(Kind::Size, Place::Inode(ino), text);
+            InodeMut(raw).set_size(contents.len() as u64);
         }
     }
 

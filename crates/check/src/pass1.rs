@@ -280,10 +280,7 @@ impl Check<'_> {
         let bs = self.geo().block_bytes as u64;
         let inode = InodeRef(raw);
         let (size, sectors, is_dir) = (inode.size(), self.sectors_of(raw), inode.is_dir());
-        let most = match inode.has_extents() {
-            true => (bs << 32) - 1,
-            false => map::blocks_max(bs / 4) * bs - 1,
-        };
+        let most = self.most_bytes(inode.has_extents());
         if inode.is_inline() {
             // Its length has been looked at, or may be anything: the rest is zeros.
         } else if is_dir && size != scan.end * bs {
@@ -307,6 +304,12 @@ impl Check<'_> {
             self.found(Kind::Sectors, Place::Inode(ino), text);
             self.set_sectors_of(raw, held);
         }
+    }
+
+    /// How long a file with a tree of extents, or without one, can be.
+    pub(crate) fn most_bytes(&self, has_extents: bool) -> u64 {
+        let bs = self.geo().block_bytes as u64;
+        if has_extents { (bs << 32) - 1 } else { map::blocks_max(bs / 4) * bs - 1 }
     }
 
     /// `i_blocks` in units of 512 bytes.

@@ -7,7 +7,7 @@ use crate::run::Check;
 use crate::tables::Info;
 use format::Ino;
 use format::ext::features::ro_compat;
-use format::ext::inode::InodeMut;
+use format::ext::inode::{FLAG_INDEX, InodeMut, InodeRef};
 
 /// Links beyond which a directory counts as having one, as e2fsck has it.
 const LINKS_MOST: u32 = 65_000;
@@ -44,8 +44,7 @@ impl Check<'_> {
                 None => info.names,
             };
             let is_dir = info.kind == 2;
-            // It had more than are counted, once.
-            if is_dir && info.links == 1 && self.sb.has_ro_compat(ro_compat::DIR_NLINK) {
+            if is_dir && info.links == 1 && self.may_be_uncounted(ino)? {
                 continue;
             }
             if is_dir && counted > LINKS_MOST && !self.sb.has_ro_compat(ro_compat::DIR_NLINK) {
@@ -60,6 +59,13 @@ impl Check<'_> {
             }
         }
         Ok(())
+    }
+
+    /// May a directory say that its links are not counted, since it had more than can be, once? Only
+    /// where it has an index, as in Linux and e2fsck: any other's one link is a wrong count.
+    fn may_be_uncounted(&self, dir: Ino) -> Result<bool, CheckError> {
+        let is_indexed = InodeRef(&self.raw_inode(dir)?).flags() & FLAG_INDEX != 0;
+        Ok(is_indexed && self.sb.has_ro_compat(ro_compat::DIR_NLINK))
     }
 
     fn count_subdirs(&self) -> Vec<u32> {

@@ -61,6 +61,46 @@ fn a_wrong_length_of_the_extra_fields_costs_no_attributes() {
     }
 }
 
+/// A file in its inode that says that it is longer than any map is as long as what lies there.
+#[test]
+fn a_length_that_no_map_can_hold_costs_no_contents_in_the_inode() {
+    let s = Scratch::new("inline-size");
+    let image = made4(&["-J", "size=1", "-O", "inline_data"], 1024, 20 * M);
+    let small = "/many/a-rather-long-name-to-fill-blocks-0002";
+    let text = asked(&s, &image, &format!("cat {small}"));
+    let mut broken = edited(&s, &image, &format!("sif {small} size 0x800000064\n"));
+    let report = repaired(&s, &mut broken, "size");
+    assert!(report.counts.contains_key(&Kind::Size), "{:#?}", report.findings);
+    assert!(asked(&s, &broken, &format!("cat {small}")).starts_with(text.trim_end_matches('\0')));
+}
+
+/// One link says of a directory that they are not counted only where it has an index.
+#[test]
+fn a_directory_without_an_index_has_its_links_counted() {
+    let s = Scratch::new("one-link");
+    let image = made4(&["-J", "size=1"], 1024, 20 * M);
+    let mut broken = edited(&s, &image, "sif /dir1/inner links_count 1\nsif /many links_count 1\n");
+    let report = repaired(&s, &mut broken, "links");
+    let low: Vec<_> = report.findings.iter().filter(|f| f.kind == Kind::LinksLow).collect();
+    assert_eq!(low.len(), 1, "{:#?}", report.findings);
+}
+
+/// A superblock that says that checksums are of a kind that nobody knows is not believed, as
+/// e2fsck and Linux do not, though its own is right; a copy stands in for it.
+#[test]
+fn checksums_of_an_unknown_kind_are_damage_to_the_superblock() {
+    let s = Scratch::new("sum-kind");
+    let mut image = made4(&["-J", "size=1"], 1024, 20 * M);
+    let raw = &mut image[1024..2048];
+    raw[0x175] = 2;
+    let sum = format::ext::csum::crc(!0, &raw[..1020]);
+    format::bytes::set32(raw, 1020, sum);
+    assert!(Superblock::decode(raw).unwrap_err().to_string().contains("of kind 2"));
+    let report = repaired(&s, &mut image, "kind");
+    assert!(report.counts.contains_key(&Kind::SuperDamaged), "{:#?}", report.findings);
+    assert_eq!(image[1024 + 0x175], 1);
+}
+
 /// A directory in its inode is one whatever its mode says.
 #[test]
 fn a_directory_in_its_inode_survives_a_wrong_mode() {

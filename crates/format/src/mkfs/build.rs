@@ -5,7 +5,7 @@ use super::{MkfsError, MkfsOptions, Profile};
 use crate::ext::csum::Sums;
 use crate::ext::features::{compat, incompat, ro_compat};
 use crate::ext::geometry::GROUP_DESC_BYTES;
-use crate::ext::superblock::{FIRST_INO, MAGIC, STATE_VALID};
+use crate::ext::superblock::{CRC32C, FIRST_INO, MAGIC, STATE_VALID};
 use crate::ext::{Geometry, GroupDesc, Superblock, bitmap, inode};
 use crate::{BlockNo, Extent, GroupNo, Ino};
 use std::collections::BTreeMap;
@@ -318,7 +318,7 @@ fn superblock(o: &MkfsOptions, g: &Geometry) -> Superblock {
         s.set_groups_per_flex_log(GROUPS_PER_FLEX);
         s.set_uuid(o.uuid); // which the checksums begin with
         if checksums {
-            s.set_checksum_kind(1); // CRC-32C
+            s.set_checksum_kind(CRC32C);
             s.set_ro_compat(s.ro_compat() | ro_compat::METADATA_CSUM);
         }
     }
