@@ -63,6 +63,8 @@ pub(crate) enum Message {
     Start(Arc<dyn Source>, u64),
     /// Submit a volume's disk requests.
     Disk(usize, Vec<IoRequest>),
+    /// Submit what a thread that is no worker asks the kernel.
+    Submit(Vec<Entry>),
     /// A request of a volume's to a bucket has ended.
     Ended(usize, IoDone),
 }
@@ -174,12 +176,17 @@ impl Pool {
         self.inboxes[worker].send(message);
     }
 
-    /// Queues entries on a worker's ring. On another thread's ring they are submitted at once; on
-    /// the caller's own they go with its next wait.
+    /// Queues entries on a worker's ring. Of another worker's they are submitted at once; on the
+    /// caller's own they go with its next wait. A thread that is no worker leaves them to the one
+    /// whose ring it is: with a thread that ends the kernel cancels what it has submitted, whatever
+    /// ring that is in, and an entry of a FUSE queue would be lost, with the request it was to take.
     pub fn push(&self, worker: usize, entries: &[Entry]) {
+        let Some(me) = ME.get() else {
+            return self.send(worker, Message::Submit(entries.to_vec()));
+        };
         let ring = &self.inboxes[worker].ring;
         ring.push(entries);
-        if ME.get() != Some(worker) && !ring.submit() {
+        if me != worker && !ring.submit() {
             self.inboxes[worker].wake();
         }
     }

@@ -144,6 +144,7 @@ impl Worker<'_> {
             match e {
                 Message::Start(source, tag) => source.start(self.pool, self.me, tag),
                 Message::Disk(v, mut io) => self.submit(v, &mut io),
+                Message::Submit(entries) => self.pool.push(self.me, &entries),
                 Message::Ended(v, done) => self.done.push((v, done)),
             }
         }

@@ -4,7 +4,6 @@
 
 mod common;
 mod crash;
-mod holes;
 mod hostile;
 mod hostile_fields;
 mod idle;
