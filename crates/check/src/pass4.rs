@@ -61,8 +61,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// May a directory say that its links are not counted, since it had more than can be, once? Only
-    /// where it has an index, as in Linux and e2fsck: any other's one link is a wrong count.
+    /// May a directory say that its links are not counted, since it had more than can be, once?
+    /// Only where it has an index, as in Linux and e2fsck: any other's one link is a wrong count.
     fn may_be_uncounted(&self, dir: Ino) -> Result<bool, CheckError> {
         let is_indexed = InodeRef(&self.raw_inode(dir)?).flags() & FLAG_INDEX != 0;
         Ok(is_indexed && self.sb.has_ro_compat(ro_compat::DIR_NLINK))

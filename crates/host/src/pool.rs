@@ -179,7 +179,8 @@ impl Pool {
     /// Queues entries on a worker's ring. Of another worker's they are submitted at once; on the
     /// caller's own they go with its next wait. A thread that is no worker leaves them to the one
     /// whose ring it is: with a thread that ends the kernel cancels what it has submitted, whatever
-    /// ring that is in, and an entry of a FUSE queue would be lost, with the request it was to take.
+    /// ring that is in, and an entry of a FUSE queue would be lost, with the request it was to
+    /// take.
     pub fn push(&self, worker: usize, entries: &[Entry]) {
         let Some(me) = ME.get() else {
             return self.send(worker, Message::Submit(entries.to_vec()));

@@ -274,9 +274,9 @@ fn a_reader_waits_for_no_room_in_the_log() {
     let size_bytes = 8 << 20;
     for mode in [Mode::Ordered, Mode::Unified, Mode::Lfs] {
         let setting = Setting { commit: Commit::Async, ..Setting::plain(mode) };
-        let disk = match mode {
-            Mode::Lfs => new_disks(4 << 20, setting).remove(0),
-            _ => with_journal(1 << 20, size_bytes),
+        let disk = match setting.in_segments() {
+            true => new_disks(4 << 20, setting).remove(0),
+            false => with_journal(1 << 20, size_bytes),
         };
         let timing = sim::timing::by_name("sata7200", disk.size()).unwrap();
         let options = setting.open_options(4 << 20);

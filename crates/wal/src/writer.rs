@@ -220,7 +220,9 @@ impl Inner {
     /// Would [`Inner::catch_up`] not wait?
     pub(crate) fn is_caught_up(&self, most: u64) -> bool {
         let s = self.state.borrow();
-        s.tail.0.saturating_sub(s.ahead_max.max(most)) <= s.durable.0
+        let (durable, tail) = (s.durable, s.tail);
+        assert!(durable <= tail, "I1: {durable} is durable of a log that ends at {tail}");
+        tail.0.saturating_sub(s.ahead_max.max(most)) <= durable.0
     }
 
     /// Waits until no more than `most` bytes of closed groups are on their way: they are in memory

@@ -2,7 +2,7 @@
 //! the queue, and from its front into the log. It waits for nothing; commit.rs does.
 
 use super::entry::EntryBuf;
-use super::open::Ranges;
+use super::open::{Open, Ranges};
 use super::queue::{Batch, Ordered};
 use super::serials::Serial;
 use super::{Redo, State, add, entry};
@@ -41,11 +41,7 @@ impl Redo {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let joins = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
-        if cfg!(debug_assertions) {
-            let known = |e: &Edit| s.open.is_changed_by(txn.id, e.buf.block());
-            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
-            invariant!(self.plant, lost.is_none(), "I1: {lost:?} could have gone with open bytes");
-        }
+        self.check_edits(&s.open, &txn);
         let Some(mut opened) = s.open.end(txn.id) else { return Ok(Serial::NONE) };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
@@ -86,11 +82,7 @@ impl Redo {
             }
         }
         let (entry, ranges) = self.encode(s, &mut touched, &new, &freed);
-        for (buf, _) in touched.values() {
-            // On a damaged volume another operation may have freed what this one has changed.
-            let kept = buf.is_dirty() || !s.busy.may_reuse(Freed::block(buf.block()));
-            invariant!(self.plant, kept, "I4: {buf:?} has changed and counts as clean");
-        }
+        self.check_dirty(s, &touched);
         self.fit(&mut reservation, entry.len() as u64)?;
         let serial = s.serials.give();
         note_files(s, &txn, &opened.files, serial);
@@ -115,6 +107,23 @@ impl Redo {
         add(&self.counters.operations, 1);
         add(&self.counters.joined, u64::from(joined));
         Ok(serial)
+    }
+
+    /// What an operation has changed was kept back until now.
+    fn check_edits(&self, open: &Open, txn: &Txn) {
+        if cfg!(debug_assertions) {
+            let known = |e: &Edit| open.is_changed_by(txn.id, e.buf.block());
+            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
+            invariant!(self.plant, lost.is_none(), "I1: {lost:?} could have gone with open bytes");
+        }
+    }
+
+    fn check_dirty(&self, s: &State, touched: &Touched) {
+        for (buf, _) in touched.values() {
+            // On a damaged volume another operation may have freed what this one has changed.
+            let kept = buf.is_dirty() || !s.busy.may_reuse(Freed::block(buf.block()));
+            invariant!(self.plant, kept, "I4: {buf:?} has changed and counts as clean");
+        }
     }
 
     /// Puts into the log what can go there (I2, I3).
