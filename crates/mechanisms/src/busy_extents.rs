@@ -1,6 +1,7 @@
 //! What has been freed and may not be used again yet (I4): held for the transaction that freed it,
 //! until that is durable.
 
+use crate::audit::Audit;
 use cache::Buf;
 use format::{BlockNo, Extent, Ino};
 use integrity::{Change, Freed};
@@ -12,6 +13,7 @@ pub(crate) struct BusyExtents {
     /// Held extents by their first block; they do not overlap.
     blocks: BTreeMap<u64, u64>,
     inodes: BTreeMap<u32, u64>,
+    audit: Audit,
 }
 
 impl BusyExtents {
@@ -57,7 +59,7 @@ impl BusyExtents {
         }
         let none = self.blocks.is_empty() && self.inodes.is_empty();
         assert!(none || !self.by_txn.is_empty(), "something is held for no transaction");
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.blocks.len() + self.inodes.len()) {
             self.check();
         }
         extents

@@ -1,6 +1,7 @@
 //! How changes are made safe: every mechanism, a folder each, behind the one table of modes. It
 //! knows blocks and transactions; what an inode means, and any name, it does not.
 
+mod audit;
 mod busy_extents;
 mod ffs;
 mod jbd2;

@@ -3,6 +3,7 @@
 
 use super::phase::PHASES;
 use super::render::render;
+use crate::audit::Audit;
 use crate::unflushed::{Progress, Unflushed};
 use cache::{Buf, FlushEpoch, Image};
 use format::{BlockNo, Extent};
@@ -49,6 +50,7 @@ pub(super) struct Records {
     /// Open transactions whose owners and permissions are another's records, and of which phase.
     joins: BTreeMap<u64, (u64, usize)>,
     durable: Vec<u64>,
+    audit: Audit,
 }
 
 /// The bytes of an edit, and what they were. A count of links is announced with the word that it
@@ -248,7 +250,7 @@ impl Records {
         for block in self.unflushed.take_flushed(epoch) {
             self.finish(block, |r| r.state.is_durable_by(epoch));
         }
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.by_block.len()) {
             self.check();
         }
     }

@@ -2,6 +2,7 @@
 //! and since which transaction the journal is needed for it (needed_from). It writes nothing.
 
 use super::transaction::Tid;
+use crate::audit::Audit;
 use crate::unflushed::Unflushed;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
@@ -37,6 +38,7 @@ pub(super) struct JournalHeads {
     /// (tid, block) of every block that needs the journal: the first of the block's tids.
     by_needed_from: BTreeSet<(Tid, u64)>,
     unflushed: Unflushed,
+    audit: Audit,
 }
 
 impl JournalHeads {
@@ -260,7 +262,7 @@ impl JournalHeads {
                 }
             }
         }
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.map.len()) {
             self.check();
         }
         freed

@@ -9,7 +9,7 @@ use crate::redo::open::Ranges;
 use crate::redo::serials::Serial;
 use cache::Buf;
 use format::{Extent, Ino};
-use integrity::{Change, Edit, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -36,12 +36,8 @@ impl Lfs {
     pub(super) fn capture(&self, txn: &Txn) -> Serial {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
-        let mixed = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
-        if cfg!(debug_assertions) {
-            let known = |e: &Edit| s.open.is_changed_by(txn.id, e.buf.block());
-            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
-            invariant!(self.plant, lost.is_none(), "I2: {lost:?} could have gone with open bytes");
-        }
+        let joins = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
+        s.open.check_edits(self.plant, txn);
         let Some(mut opened) = s.open.end(txn.id) else { return s.given };
         let kept = opened.reservation.take().expect("an open operation has room until it ends");
         if txn.edits.is_empty() && txn.data.is_empty() {
@@ -87,11 +83,11 @@ impl Lfs {
         s.given = s.given.next();
         let serial = s.given;
         note_files(s, txn, &opened.files, serial);
-        let txns = vec![txn.id];
-        let batch = Batch { first: serial, serial, changes, ranges, kept, bufs, txns };
-        let joined = s.queue.push(batch, mixed);
+        let (first, mixed, txns) = (serial, s.open.overlapping(&ranges), vec![txn.id]);
+        let batch = Batch { first, serial, changes, ranges, mixed, kept, bufs, txns };
+        let joined = s.queue.push(batch, joins);
         let quiet = !self.putting.get() && self.cache.failure().is_none();
-        if cfg!(debug_assertions) && quiet {
+        if quiet && s.audit.is_due(s.waiting.len()) {
             s.check();
         }
         self.operations.set(self.operations.get() + 1);
@@ -141,7 +137,7 @@ impl Lfs {
             for buf in &b.bufs {
                 self.is_put(s, buf);
             }
-            if cfg!(debug_assertions) {
+            if s.audit.is_due(s.waiting.len()) {
                 s.check();
             }
             self.changed.wake_all();
@@ -153,6 +149,7 @@ impl Lfs {
         let s = self.state.borrow();
         assert!(b.first <= b.serial, "I1: a group from {:?} to {:?}", b.first, b.serial);
         assert!(b.serial <= s.given, "I1: a group of operations that have not ended is put");
+        assert!(!b.is_mixed(&s.open), "I2: a group has bytes of an open operation");
         let open = || b.txns.iter().any(|t| s.open.has(*t));
         assert!(!open(), "I2: a group of operations that are open: {:?}", b.txns);
         let mut freed = b.txns.iter().flat_map(|t| s.busy.blocks_of(*t));

@@ -27,6 +27,7 @@ mod commit;
 mod gate;
 mod queue;
 
+use crate::audit::Audit;
 use crate::busy_extents::BusyExtents;
 use crate::redo::open::Open;
 use crate::redo::serials::Serial;
@@ -103,6 +104,7 @@ struct State {
     /// The newest operation of each inode that is not known to be durable.
     files: IdMap<u64, Serial>,
     files_kept: usize,
+    audit: Audit,
 }
 
 impl State {

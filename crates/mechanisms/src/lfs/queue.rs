@@ -3,7 +3,8 @@
 //! ended.
 
 use super::GroupChange;
-use crate::redo::open::{Open, Ranges};
+use crate::record::merge;
+use crate::redo::open::{Open, Ranges, TxnIds};
 use crate::redo::serials::Serial;
 use cache::Buf;
 use std::collections::VecDeque;
@@ -16,12 +17,42 @@ pub(super) struct Batch {
     pub(super) changes: Vec<GroupChange>,
     /// The bytes it says.
     pub(super) ranges: Ranges,
+    /// The operations that were open as it ended and had changed some of these bytes before.
+    pub(super) mixed: TxnIds,
     /// Its room in the store.
     pub(super) kept: u64,
     /// The blocks it has changed, in memory; one that several operations changed is there as often.
     pub(super) bufs: Vec<Buf>,
     /// The transactions in it.
     pub(super) txns: Vec<u64>,
+}
+
+impl Batch {
+    /// Has it bytes of an operation that has not ended (I2)? Of one that has changed the same bytes
+    /// since, it has none.
+    pub(super) fn is_mixed(&self, open: &Open<u64>) -> bool {
+        self.mixed.iter().any(|txn| open.has(*txn))
+    }
+
+    /// Takes in what ended later: both are found together, or neither is.
+    fn join(&mut self, later: Batch) {
+        self.serial = later.serial;
+        self.changes.extend(later.changes);
+        for (block, ranges) in later.ranges {
+            let all = self.ranges.entry(block).or_default();
+            all.extend(ranges);
+            merge(all); // counts and times change with every operation
+        }
+        self.mixed.retain(|txn| !later.txns.contains(txn)); // these have ended
+        for txn in later.mixed {
+            if !self.mixed.contains(&txn) {
+                self.mixed.push(txn);
+            }
+        }
+        self.kept += later.kept;
+        self.bufs.extend(later.bufs);
+        self.txns.extend(later.txns);
+    }
 }
 
 #[derive(Default)]
@@ -32,9 +63,13 @@ impl Queue {
         self.0.is_empty()
     }
 
-    /// Has an operation that has not ended changed bytes of the last batch?
+    /// Has the last batch bytes of an operation that has not ended? No other one has: whoever ended
+    /// after such a one has joined it.
     pub(super) fn is_mixed(&self, open: &Open<u64>) -> bool {
-        self.0.back().is_some_and(|last| open.overlaps(&last.ranges))
+        let mut before_last = self.0.iter().rev().skip(1);
+        let behind = before_last.any(|b| b.is_mixed(open));
+        assert!(!behind, "I2: a group has bytes of an open operation, and others are behind it");
+        self.0.back().is_some_and(|last| last.is_mixed(open))
     }
 
     /// An operation has ended. `mixed`: the last batch was, with it or with another one. Then they
@@ -45,14 +80,7 @@ impl Queue {
         assert_eq!(batch.first, batch.serial, "I1: more than one operation ends at once");
         match self.0.back_mut().filter(|_| mixed) {
             Some(last) => {
-                last.serial = batch.serial;
-                last.changes.extend(batch.changes);
-                for (block, ranges) in batch.ranges {
-                    last.ranges.entry(block).or_default().extend(ranges);
-                }
-                last.kept += batch.kept;
-                last.bufs.extend(batch.bufs);
-                last.txns.extend(batch.txns);
+                last.join(batch);
                 true
             }
             None => {
@@ -74,7 +102,7 @@ impl Queue {
 
     /// Does the first wait for an operation that is open?
     pub(super) fn waits(&self, open: &Open<u64>) -> bool {
-        self.0.front().is_some_and(|b| open.overlaps(&b.ranges))
+        self.0.front().is_some_and(|b| b.is_mixed(open))
     }
 
     /// The first, if it can go.
@@ -82,8 +110,6 @@ impl Queue {
         if self.waits(open) {
             return None;
         }
-        let batch = self.0.pop_front()?;
-        assert!(!open.overlaps(&batch.ranges), "I2: a group has bytes of an open operation");
-        Some(batch)
+        self.0.pop_front()
     }
 }

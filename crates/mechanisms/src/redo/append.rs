@@ -2,14 +2,14 @@
 //! the queue, and from its front into the log. It waits for nothing; commit.rs does.
 
 use super::entry::EntryBuf;
-use super::open::{Open, Ranges};
+use super::open::Ranges;
 use super::queue::{Batch, Ordered};
 use super::serials::Serial;
 use super::{Redo, State, add, entry};
 use crate::record::{ByteRanges, Touched, contains, extents, files_of, merge};
 use cache::{Buf, BufKind};
 use format::{Extent, Ino};
-use integrity::{Change, Edit, Freed, IntegrityError, Txn, invariant};
+use integrity::{Change, Freed, IntegrityError, Txn, invariant};
 use std::collections::BTreeSet;
 
 /// So many inodes are remembered before those whose operations are durable are forgotten.
@@ -41,7 +41,7 @@ impl Redo {
         let mut state = self.state.borrow_mut();
         let s = &mut *state;
         let joins = s.queue.is_mixed(&s.open); // before it is no longer among the open ones
-        self.check_edits(&s.open, &txn);
+        s.open.check_edits(self.plant, &txn);
         let Some(mut opened) = s.open.end(txn.id) else { return Ok(Serial::NONE) };
         if txn.edits.is_empty() && txn.data.is_empty() {
             return Ok(s.serials.given());
@@ -107,15 +107,6 @@ impl Redo {
         add(&self.counters.operations, 1);
         add(&self.counters.joined, u64::from(joined));
         Ok(serial)
-    }
-
-    /// What an operation has changed was kept back until now.
-    fn check_edits(&self, open: &Open, txn: &Txn) {
-        if cfg!(debug_assertions) {
-            let known = |e: &Edit| open.is_changed_by(txn.id, e.buf.block());
-            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
-            invariant!(self.plant, lost.is_none(), "I1: {lost:?} could have gone with open bytes");
-        }
     }
 
     fn check_dirty(&self, s: &State, touched: &Touched) {

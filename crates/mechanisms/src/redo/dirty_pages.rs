@@ -8,6 +8,7 @@
 //! durable, whatever has come since.
 
 use super::serials::Serial;
+use crate::audit::Audit;
 use crate::unflushed::Unflushed;
 use cache::{Buf, FlushEpoch, Image};
 use env::{Block, IdMap};
@@ -39,6 +40,7 @@ pub(super) struct DirtyPages {
     by_rec_lsn: BTreeSet<(Lsn, u64)>,
     /// Blocks that were written and wait for a flush.
     unflushed: Unflushed,
+    audit: Audit,
 }
 
 impl DirtyPages {
@@ -162,7 +164,7 @@ impl DirtyPages {
                 self.by_rec_lsn.insert((rec_lsn, block));
             }
         }
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.map.len()) {
             self.check();
         }
     }
@@ -202,7 +204,7 @@ impl DirtyPages {
                 self.map.remove(&b);
             }
         }
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.map.len()) {
             self.check();
         }
     }

@@ -1,9 +1,11 @@
 //! The edits of operations that have not ended, by block: which bytes must not be written back, and
 //! which ended operation's bytes are mixed with theirs. It knows no log.
 
+use crate::audit::Audit;
 use crate::record::ByteRanges;
 use env::IdMap;
 use format::{BlockNo, Ino};
+use integrity::{Edit, Plant, Txn, invariant};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -38,6 +40,7 @@ pub(crate) struct Open<R = Reservation> {
     edits: IdMap<u64, Edits>,
     /// Lists that are empty, to be used again.
     spare: Vec<Edits>,
+    audit: Audit,
 }
 
 /// The edits of one block: by which transaction, which bytes.
@@ -47,7 +50,8 @@ const SPARE_MAX: usize = 64;
 
 impl<R> Default for Open<R> {
     fn default() -> Open<R> {
-        Open { txns: BTreeMap::new(), edits: IdMap::default(), spare: Vec::new() }
+        let (txns, edits, spare) = (BTreeMap::new(), IdMap::default(), Vec::new());
+        Open { txns, edits, spare, audit: Audit::default() }
     }
 }
 
@@ -120,7 +124,7 @@ impl<R> Open<R> {
         }
         let none = self.txns.is_empty() && !self.edits.is_empty();
         assert!(!none, "I3: bytes of an open operation, and none is open");
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.edits.len()) {
             self.check();
         }
         Some(t)
@@ -137,6 +141,15 @@ impl<R> Open<R> {
         }
     }
 
+    /// What an operation that ends has changed was kept back until now: every edit is known here.
+    pub(crate) fn check_edits(&self, plant: Plant, txn: &Txn) {
+        if cfg!(debug_assertions) {
+            let known = |e: &Edit| self.is_changed_by(txn.id, e.buf.block());
+            let lost = txn.edits.iter().find(|e| !known(e)).map(|e| &e.buf);
+            invariant!(plant, lost.is_none(), "I1: {lost:?} could have gone with open bytes");
+        }
+    }
+
     /// Are there edits of operations that have not ended?
     pub(crate) fn has_edits(&self) -> bool {
         !self.edits.is_empty()
@@ -145,11 +158,6 @@ impl<R> Open<R> {
     /// Has an open operation changed this block?
     pub(crate) fn touches(&self, block: BlockNo) -> bool {
         self.edits.contains_key(&block.0)
-    }
-
-    /// Has an open operation changed any of these bytes?
-    pub(crate) fn overlaps(&self, ranges: &Ranges) -> bool {
-        !self.overlapping(ranges).is_empty()
     }
 
     /// The open operations that have changed any of these bytes. Few blocks are looked for among

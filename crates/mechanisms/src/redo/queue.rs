@@ -5,6 +5,7 @@
 use super::entry::EntryBuf;
 use super::open::{Open, Ranges, TxnIds};
 use super::serials::Serial;
+use crate::audit::Audit;
 use crate::busy_extents::BusyExtents;
 use crate::record::merge;
 use cache::Buf;
@@ -118,6 +119,7 @@ pub(super) struct Queue {
     /// Blocks of contents that are waited for, and by how many batches.
     ordered: IdMap<u64, u32>,
     sent: VecDeque<Sent>,
+    audit: Audit,
 }
 
 impl Queue {
@@ -181,7 +183,7 @@ impl Queue {
             "I10: what waited for them is one entry, the last"
         );
         assert!(!self.batches.iter().any(waits), "I10: an entry waits for contents it is without");
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.batches.len() + self.ordered.len()) {
             self.check();
         }
     }
@@ -264,7 +266,7 @@ impl Queue {
         let before = first.is_none_or(|f| serial.next() == f);
         assert!(before, "I2: entry {serial:?} is sent, and {first:?} is the next");
         self.sent.push_back(Sent { serial, freed, txns });
-        if cfg!(debug_assertions) {
+        if self.audit.is_due(self.batches.len() + self.ordered.len()) {
             self.check();
         }
     }
