@@ -28,6 +28,19 @@ fn is_refused<T>(done: std::io::Result<T>) {
     assert_eq!(e.kind(), ErrorKind::PermissionDenied, "{e}");
 }
 
+/// `lsattr -v` names the generation that the volume has for the file.
+fn is_numbered(file: &Path, image: &Path, server: Server) {
+    let out = Command::new("lsattr").arg("-v").arg(file).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let line = String::from_utf8(out.stdout).unwrap();
+    let number = line.split_whitespace().next().unwrap();
+    server.stop();
+    let inode = Command::new("debugfs").args(["-R", "stat f"]).arg(image).output().unwrap();
+    let inode = String::from_utf8(inode.stdout).unwrap();
+    let stated = inode.split_once("Generation: ").unwrap().1.split_whitespace().next();
+    assert_eq!(stated, Some(number), "{inode}");
+}
+
 #[test]
 fn what_is_immutable_or_only_grows_is_left_alone() {
     let folder = Folder::new();
@@ -66,8 +79,7 @@ fn what_is_immutable_or_only_grows_is_left_alone() {
     is_refused(std::fs::remove_file(dir.join("in")));
     chattr("-i", &dir);
     std::fs::remove_dir_all(&dir).unwrap();
-    std::fs::remove_file(&file).unwrap();
-    drop(server);
+    is_numbered(&file, &image, server);
 }
 
 /// A kernel that holds back what is appended sends whole pages, and the times after them.

@@ -33,6 +33,8 @@ pub(crate) enum Shape {
     Statx,
     Ioctl,
     Xflags,
+    /// An inode's generation.
+    Version,
     Label,
     /// What `fstrim` has asked, to be answered with the length in it changed.
     Trim {
@@ -153,10 +155,7 @@ impl Parts<'_> {
             op::OPEN if self.shared.policy.keeps_nothing() => {
                 (Shape::Opened(FOPEN_DIRECT_IO), Request::GetAttr { ino })
             }
-            op::OPEN | op::OPENDIR if self.shared.policy.drops_at_open() => {
-                (Shape::Opened(0), Request::GetAttr { ino })
-            }
-            op::OPENDIR if !self.shared.dialect.no_opendir => {
+            opcode @ (op::OPEN | op::OPENDIR) if self.is_to_open(opcode) => {
                 (Shape::Opened(0), Request::GetAttr { ino })
             }
             // Opens need no state here: the kernel's references keep an inode alive. Told so once,
@@ -169,6 +168,13 @@ impl Parts<'_> {
             _ => return Decoded::Now(ENOSYS),
         };
         Decoded::Ask(shape, self.call(request))
+    }
+
+    /// Is an opening to be answered, because the kernel's cache is dropped with it or since an old
+    /// kernel must have one of each directory?
+    fn is_to_open(&self, opcode: u32) -> bool {
+        let needs_one = opcode == op::OPENDIR && !self.shared.dialect.no_opendir;
+        self.shared.policy.drops_at_open() || needs_one
     }
 
     /// Nodes, and how many references to each the kernel gives back.
@@ -305,6 +311,8 @@ impl Parts<'_> {
         const GET_FLAGS: u32 = 0x8008_6601;
         const SET_FLAGS: u32 = 0x4008_6602;
         const GET_XFLAGS: u32 = 0x801c_581f; // which the kernel asks before it sets the others
+        const GET_VERSION: u32 = 0x8008_7601;
+        const GET_VERSION_OF_EXT4: u32 = 0x8008_6603;
         const TRIM: u32 = 0xc018_5879;
         const GET_LABEL: u32 = 0x8100_9431;
         const SET_LABEL: u32 = 0x4100_9432;
@@ -323,6 +331,9 @@ impl Parts<'_> {
                 Err(_) => Decoded::Now(EINVAL),
             },
             (GET_XFLAGS, _) => Decoded::Ask(Shape::Xflags, self.call(Request::GetFlags { ino })),
+            (GET_VERSION | GET_VERSION_OF_EXT4, _) => {
+                Decoded::Ask(Shape::Version, self.call(Request::GetAttr { ino }))
+            }
             (SET_FLAGS, Some(value)) => {
                 let flags = u32::from_le_bytes(*value);
                 Decoded::Ask(Shape::Ioctl, self.call(Request::SetFlags { ino, flags }))

@@ -77,6 +77,10 @@ pub(crate) fn encode(
         }
         (Shape::Ioctl, Reply::Done) => w.zeros(16),
         (Shape::Label, Reply::Bytes(text)) => label(&mut w, &text),
+        (Shape::Version, Reply::Attr(a)) => {
+            w.zeros(16);
+            w.u32(a.generation); // askers have four bytes, though the command says eight
+        }
         (Shape::Xflags, Reply::Flags(flags)) => {
             w.zeros(16);
             w.u32(xflags(flags));
