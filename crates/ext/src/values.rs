@@ -172,6 +172,7 @@ impl Ext {
                 self.doom_value(txn, &h);
                 self.free_value(txn, &h).await
             }
+            (u64::MAX, true) => Err(self.bad_value(of, at, "it counts more than there can be")),
             _ => {
                 let users = if more { users + 1 } else { users - 1 };
                 h.edit(txn, Change::Attr(h.ino), |raw| InodeMut(raw).set_value(hash, users));

@@ -58,16 +58,24 @@ pub fn decode(area: &[u8]) -> BootArea {
     }
 }
 
+/// Openings are counted at most so far.
+const COUNT_MAX: u64 = 1 << 62;
+
 fn decode_slot(slot: &[u8]) -> Option<BootState> {
     if !slot.starts_with(MAGIC) || crc32c::crc32c(&slot[12..]) != le32(slot, 8) {
+        return None;
+    }
+    // Nobody counts so far: a slot that says so is not ours, whatever its sum says.
+    let counts = [16, 24, 32].map(|at| le64(slot, at));
+    if counts.iter().any(|n| *n > COUNT_MAX) {
         return None;
     }
     let mode = &slot[48..64];
     let end = mode.iter().position(|&b| b == 0).unwrap_or(mode.len());
     Some(BootState {
-        serial: le64(slot, 16),
-        opened: le64(slot, 24),
-        losses: le64(slot, 32),
+        serial: counts[0],
+        opened: counts[1],
+        losses: counts[2],
         clean: slot[40] == 1,
         mode: crate::shown(&mode[..end]),
         handle_key: slot[64..80].try_into().expect("16 bytes"),
@@ -100,6 +108,17 @@ pub fn encode(s: &BootState) -> (usize, [u8; SLOT]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slot_with_a_count_that_nobody_reaches_is_none() {
+        let mut area = vec![0; BOOT_BYTES];
+        for (serial, opened) in [(1, 7), (u64::MAX - 1, 1), (4, u64::MAX)] {
+            let (at, bytes) = encode(&BootState { serial, opened, ..BootState::default() });
+            area[at..at + 512].copy_from_slice(&bytes);
+            let BootArea::Ours(s) = decode(&area) else { panic!("it is ours") };
+            assert_eq!((s.serial, s.opened), (1, 7), "beside {serial} and {opened}");
+        }
+    }
 
     #[test]
     fn the_newer_slot_holds_and_a_torn_one_does_not() {
