@@ -77,10 +77,7 @@ pub(crate) fn encode(
         }
         (Shape::Ioctl, Reply::Done) => w.zeros(16),
         (Shape::Label, Reply::Bytes(text)) => label(&mut w, &text),
-        (Shape::Version, Reply::Attr(a)) => {
-            w.zeros(16);
-            w.u32(a.generation); // askers have four bytes, though the command says eight
-        }
+        (Shape::Version, Reply::Attr(a)) => version(&mut w, &a),
         (Shape::Xflags, Reply::Flags(flags)) => {
             w.zeros(16);
             w.u32(xflags(flags));
@@ -103,6 +100,12 @@ fn label(w: &mut Writer<'_>, text: &[u8]) {
     w.zeros(16);
     w.bytes(text);
     w.zeros(LABEL_ROOM - text.len().min(LABEL_ROOM));
+}
+
+/// Who asks has four bytes, though the command says eight.
+fn version(w: &mut Writer<'_>, a: &Attr) {
+    w.zeros(16);
+    w.u32(a.generation);
 }
 
 /// FUSE's root is node 1.

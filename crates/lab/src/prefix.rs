@@ -2,7 +2,7 @@
 //! and its tree is the one that a prefix of the operations has made, a prefix that holds all that
 //! was promised. File contents may differ from that as the mode's row in the table of modes says.
 
-use crate::acts::{ACCESS_LIST, ATTRIBUTE, Act, mask_of};
+use crate::acts::{ACCESS_LIST, ATTRIBUTE, Act, LINGERS_AT, mask_of};
 use crate::contents::Contents as Bytes;
 use crate::holes::{borders, half_punched};
 use crate::judge::{Expected, Verdict, e2fsck};
@@ -438,7 +438,11 @@ impl<'a> Lane<'a> {
                 Later { from, to, byte }
             };
             let end = old.len();
-            if let Some((_, at, len, byte)) = act.written()
+            let written = match act {
+                Act::Linger(_, len, byte) => Some((LINGERS_AT, *len, *byte)),
+                _ => act.written().map(|(_, at, len, byte)| (at, len, byte)),
+            };
+            if let Some((at, len, byte)) = written
                 && len as u64 >= least
             {
                 all.push(Later { from: at, to: at + len as u64, byte });

@@ -1,0 +1,20 @@
+//! States that the judge once called broken, and that every disk may leave: the explorer has to let
+//! them pass, or nobody believes it.
+
+use integrity::Plant;
+use lab::Setting;
+use lab::crash::{CrashOptions, explore};
+use volume::Mode;
+
+/// A file of 11,200 bytes loses its last name and is overwritten from byte 9,000 on; in `ordered`
+/// that is in place before its name is gone.
+#[test]
+fn what_a_file_without_a_name_gets_may_be_in_place_before_its_name_is_gone() {
+    let kind = lab::VolumeKind::Ext4 { checksums: true };
+    let setting = Setting { kind, block_bytes: 4096, ..Setting::plain(Mode::Ordered) };
+    let (scenario, plant) = (Some("owners".to_owned()), Plant::NONE);
+    let o = CrashOptions { setting, scenario, seed: 28116, states: 30, plant, first: false };
+    let runs = explore(&o).unwrap().runs;
+    let broken: Vec<_> = runs.into_iter().flat_map(|r| r.violations).map(|v| v.what).collect();
+    assert!(broken.is_empty(), "{broken:?}");
+}
