@@ -3,8 +3,7 @@
 //! ended.
 
 use super::GroupChange;
-use crate::record::merge;
-use crate::redo::open::{Open, Ranges, TxnIds};
+use crate::redo::open::{Open, Ranges, TxnIds, join_mixed, join_ranges};
 use crate::redo::serials::Serial;
 use cache::Buf;
 use std::collections::VecDeque;
@@ -38,17 +37,8 @@ impl Batch {
     fn join(&mut self, later: Batch) {
         self.serial = later.serial;
         self.changes.extend(later.changes);
-        for (block, ranges) in later.ranges {
-            let all = self.ranges.entry(block).or_default();
-            all.extend(ranges);
-            merge(all); // counts and times change with every operation
-        }
-        self.mixed.retain(|txn| !later.txns.contains(txn)); // these have ended
-        for txn in later.mixed {
-            if !self.mixed.contains(&txn) {
-                self.mixed.push(txn);
-            }
-        }
+        join_ranges(&mut self.ranges, later.ranges);
+        join_mixed(&mut self.mixed, later.mixed, &later.txns);
         self.kept += later.kept;
         self.bufs.extend(later.bufs);
         self.txns.extend(later.txns);
@@ -67,8 +57,10 @@ impl Queue {
     /// after such a one has joined it.
     pub(super) fn is_mixed(&self, open: &Open<u64>) -> bool {
         let mut before_last = self.0.iter().rev().skip(1);
-        let behind = before_last.any(|b| b.is_mixed(open));
-        assert!(!behind, "I2: a group has bytes of an open operation, and others are behind it");
+        debug_assert!(
+            !before_last.any(|b| b.is_mixed(open)),
+            "I2: a group has bytes of an open operation, and others are behind it"
+        );
         self.0.back().is_some_and(|last| last.is_mixed(open))
     }
 

@@ -2,7 +2,7 @@
 //! which ended operation's bytes are mixed with theirs. It knows no log.
 
 use crate::audit::Audit;
-use crate::record::ByteRanges;
+use crate::record::{ByteRanges, merge};
 use env::IdMap;
 use format::{BlockNo, Ino};
 use integrity::{Edit, Plant, Txn, invariant};
@@ -19,6 +19,25 @@ pub(crate) type TxnIds = SmallVec<[u64; 4]>;
 
 /// Byte ranges by block.
 pub(crate) type Ranges = BTreeMap<BlockNo, ByteRanges>;
+
+/// What two operations say together, which are found in one piece or not at all.
+pub(crate) fn join_ranges(all: &mut Ranges, later: Ranges) {
+    for (block, ranges) in later {
+        let said = all.entry(block).or_default();
+        said.extend(ranges);
+        merge(said); // counts and times change with every operation
+    }
+}
+
+/// Whose bytes they are mixed with; the `ended` ones are the later one's own.
+pub(crate) fn join_mixed(all: &mut TxnIds, later: TxnIds, ended: &[u64]) {
+    all.retain(|txn| !ended.contains(txn));
+    for txn in later {
+        if !all.contains(&txn) {
+            all.push(txn);
+        }
+    }
+}
 
 /// An operation that has not ended; `R` is the room it has in whatever log there is.
 pub(crate) struct OpenTxn<R = Reservation> {

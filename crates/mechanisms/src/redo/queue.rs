@@ -3,11 +3,10 @@
 //! while contents that must be durable first are not.
 
 use super::entry::EntryBuf;
-use super::open::{Open, Ranges, TxnIds};
+use super::open::{Open, Ranges, TxnIds, join_mixed, join_ranges};
 use super::serials::Serial;
 use crate::audit::Audit;
 use crate::busy_extents::BusyExtents;
-use crate::record::merge;
 use cache::Buf;
 use env::IdMap;
 use format::{BlockNo, Extent};
@@ -72,20 +71,11 @@ impl Batch {
         assert!(later.first <= later.serial, "I2: an entry of no operation is joined");
         self.serial = later.serial;
         self.entry.join(&later.entry);
-        for (block, ranges) in later.ranges {
-            let all = self.ranges.entry(block).or_default();
-            all.extend(ranges);
-            merge(all); // counts and times change with every operation
-        }
+        join_ranges(&mut self.ranges, later.ranges);
         self.reservation.join(later.reservation);
         let (len, kept) = (self.entry.len() as u64, self.reservation.len_bytes());
         assert!(len <= kept, "I11: entries are joined to {len} bytes, for which {kept} are kept");
-        self.mixed.retain(|txn| !later.txns.contains(txn)); // these have ended
-        for txn in later.mixed {
-            if !self.mixed.contains(&txn) {
-                self.mixed.push(txn);
-            }
-        }
+        join_mixed(&mut self.mixed, later.mixed, &later.txns);
         // Entries that wait for a slow disk have many.
         let twice = later.txns.iter().find(|t| self.txns.contains(t));
         debug_assert!(twice.is_none(), "I2: operation {twice:?} is in two entries");
