@@ -2,11 +2,15 @@
 # promise, and each planted bug, which it has to find.
 # shellcheck shell=bash
 
+# What takes more than a minute to find; --quick looks for the others, which are in the same code.
+CRASH_SLOW="data:trim-before-flush selective:trim-before-flush lfs:plug-under-live-sum"
+
 stage_crash() {
   local mode plant states=${CRASH_STATES:-$([ -n "$QUICK" ] && echo 1000 || echo 20000)}
   for mode in $("$CAIRN" crash --list-modes); do
     check "crash: $states states in mode $mode" "$CAIRN" crash --mode "$mode" --states "$states"
     for plant in $("$CAIRN" crash --mode "$mode" --plant list); do
+      [ -z "$QUICK" ] || [[ " $CRASH_SLOW " != *" $mode:$plant "* ]] || continue
       check "crash: $mode: the planted bug $plant is found" crash_finds "$mode" "$plant"
     done
   done

@@ -65,12 +65,13 @@ impl EntryBuf {
         let inside = kind == REVOKE || offset + len <= 1 << OFFSET_BITS;
         assert!(inside, "an item of {len} bytes at {offset} of block {block}");
         let place = kind << OFFSET_BITS | offset as u16;
-        self.bytes.extend_from_slice(&(block.0 as u32).to_le_bytes());
-        self.bytes.extend_from_slice(&place.to_le_bytes());
-        self.bytes.extend_from_slice(&(len as u16).to_le_bytes());
-        if self.wide {
-            self.bytes.extend_from_slice(&high.to_le_bytes());
-        }
+        let mut header = [0; ITEM_HEADER];
+        header[..4].copy_from_slice(&(block.0 as u32).to_le_bytes());
+        header[4..6].copy_from_slice(&place.to_le_bytes());
+        header[6..8].copy_from_slice(&(len as u16).to_le_bytes());
+        header[8..].copy_from_slice(&high.to_le_bytes());
+        let header_len = if self.wide { ITEM_HEADER } else { NARROW_ITEM_HEADER };
+        self.bytes.extend_from_slice(&header[..header_len]);
         self.items += 1;
     }
 
