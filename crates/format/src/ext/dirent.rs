@@ -243,16 +243,6 @@ pub fn put_unused(part: &mut [u8]) {
     put(part, 0, part.len(), Ino(0), 0, &[]);
 }
 
-/// Free space at `at`, the rest of its sector, behind an entry of `before` bytes: an unused entry,
-/// or if it is too short for one, that entry's.
-pub(crate) fn put_free(block: &mut [u8], at: usize, len: usize, before: usize) {
-    if len >= ENTRY_MIN {
-        put(block, at, len, Ino(0), 0, &[]);
-    } else {
-        set16(block, at - before + 4, (before + len) as u16);
-    }
-}
-
 /// A block of unused entries, one a sector.
 pub fn init_empty(block: &mut [u8]) {
     block.fill(0);

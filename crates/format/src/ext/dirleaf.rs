@@ -5,6 +5,9 @@ use crate::ext::dirent::{self, SECTOR, entries, init_empty_before, needed};
 use crate::ext::dirhash::NameHash;
 use crate::{FormatError, Ino};
 
+/// The longest name that anybody may look for room for.
+const NAME_BYTES_MAX: usize = 255;
+
 /// A name of a leaf; its bytes are its own, or lie in the block.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Name<B = Vec<u8>> {
@@ -57,17 +60,39 @@ pub fn pack<B: AsRef<[u8]>>(names: &[Name<B>], block_bytes: usize, tail: usize) 
     init_empty_before(&mut block, tail);
     let sectors = block_bytes / SECTOR;
     let end = |s: usize| if s + 1 == sectors { block_bytes - tail } else { (s + 1) * SECTOR };
-    // Where the free space of each sector begins, which belongs to the entry at its end.
-    let mut free: Vec<usize> = (0..sectors).map(|s| s * SECTOR).collect();
+    // Of each sector its last entry, which has all the free space, and where that begins: what is
+    // free is no entry of its own that nobody would join with its neighbour.
+    let mut last: Vec<(usize, usize)> = (0..sectors).map(|s| (s * SECTOR, s * SECTOR)).collect();
     for n in names {
         let name = n.name.as_ref();
         let need = needed(name.len());
-        let s = (0..sectors).find(|s| free[*s] + need <= end(*s))?;
-        dirent::put(&mut block, free[s], need, n.ino, n.kind, name);
-        free[s] += need;
-        dirent::put_free(&mut block, free[s], end(s) - free[s], need);
+        let s = (0..sectors).find(|s| last[*s].1 + need <= end(*s))?;
+        let at = dirent::insert(&mut block, last[s].0, n.ino, n.kind, name);
+        last[s] = (at, at + need);
     }
     Some(block)
+}
+
+/// A leaf laid out anew, unless it has or takes two names, however long. Linux takes that for
+/// given: it splits a leaf that has no gap for a name, and where there are no two names to part, it
+/// calls the directory damaged (`do_split` in its fs/ext4/namei.c). Names that do not cross
+/// sectors, and those that do, leave gaps beside each other that no removal joins.
+/// Errors: `Corrupt`, where the entries are not a chain.
+pub fn with_gaps(part: &[u8], tail: usize) -> Result<Option<Vec<u8>>, FormatError> {
+    let (mut places, mut name) = (0, None);
+    for e in entries(part) {
+        let e = e?;
+        let used = if e.ino == Ino(0) { 0 } else { needed(e.name.len()) };
+        places += usize::from(used > 0) + (e.rec_len - used) / needed(NAME_BYTES_MAX);
+        if places >= 2 {
+            return Ok(None);
+        }
+        if used > 0 {
+            name = Some(Name { hash: 0, ino: e.ino, kind: e.kind, name: e.name });
+        }
+    }
+    let names: Vec<Name<&[u8]>> = name.into_iter().collect();
+    Ok(pack(&names, part.len() + tail, tail))
 }
 
 /// What a leaf that is full becomes.
@@ -125,6 +150,68 @@ mod tests {
         }
         all.sort_by_key(|n| n.hash);
         all
+    }
+
+    /// Whoever laid the leaf out, and in whatever order its names go: it has or takes two names.
+    #[test]
+    fn a_leaf_that_loses_its_names_keeps_gaps_for_linux() {
+        let mut laid_out_anew = 0;
+        for seed in 1..1000u64 {
+            let mut rng = Lcg(seed);
+            let (bytes, tail) = ([1024, 2048, 4096][rng.below(3)], 12 * rng.below(2));
+            let mut names: Vec<Name> = full(&mut rng, bytes - tail);
+            for n in names.iter_mut().filter(|_| seed % 2 == 0) {
+                n.name.resize(230 + rng.below(26), b'x');
+            }
+            let mut used = 0;
+            names.retain(|n| {
+                used += needed(n.name.len());
+                used <= bytes - tail
+            });
+            let packed = pack(&names, bytes, tail);
+            let mut leaf = packed.unwrap_or_else(|| one_behind_the_other(&names, bytes, tail));
+            while !names.is_empty() {
+                names.swap_remove(rng.below(names.len()));
+                let part = &leaf[..bytes - tail];
+                let kept = |e: &dirent::Entry<'_>| names.iter().any(|n| n.ino == e.ino);
+                let gone = entries(part).map(Result::unwrap).find(|e| e.ino.0 != 0 && !kept(e));
+                let at = gone.unwrap().at;
+                let merge = dirent::merge_of(part, 0, at).unwrap();
+                dirent::remove(&mut leaf[..bytes - tail], at, merge);
+                if let Some(anew) = with_gaps(&leaf[..bytes - tail], tail).unwrap() {
+                    (leaf, laid_out_anew) = (anew, laid_out_anew + 1);
+                }
+                let part = &leaf[..bytes - tail];
+                assert_eq!(count(part), Ok(names.len()), "seed {seed}");
+                // As Linux puts them there: into the first record that has the space.
+                let mut left: Vec<usize> = entries(part)
+                    .map(Result::unwrap)
+                    .map(|e| e.rec_len - if e.ino.0 == 0 { 0 } else { needed(e.name.len()) })
+                    .collect();
+                let mut there = names.len();
+                while let Some(gap) = left.iter_mut().find(|l| **l >= needed(255)) {
+                    *gap -= needed(255);
+                    there += 1;
+                }
+                assert!(there >= 2, "seed {seed}: {} names, and no two come to be", names.len());
+                assert!(tail == 0 || has_tail(&leaf));
+            }
+        }
+        assert!(laid_out_anew > 20, "{laid_out_anew} leaves were laid out anew");
+    }
+
+    /// As Linux does.
+    fn one_behind_the_other(names: &[Name], bytes: usize, tail: usize) -> Vec<u8> {
+        let mut block = vec![0; bytes];
+        init_empty_before(&mut block, tail);
+        let mut at = 0;
+        for (i, n) in names.iter().enumerate() {
+            let need = needed(n.name.len());
+            let len = if i + 1 == names.len() { bytes - tail - at } else { need };
+            dirent::put(&mut block, at, len, n.ino, n.kind, &n.name);
+            at += len;
+        }
+        block
     }
 
     struct Lcg(u64);

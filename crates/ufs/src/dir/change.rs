@@ -8,9 +8,9 @@ use crate::store::{Store, Transaction};
 use cache::Buf;
 use format::ext::csum::entries_part;
 use format::ext::dirent::{self, Merge, SECTOR, sector_of};
-use format::ext::dirindex;
 use format::ext::inline;
 use format::ext::inode::{FLAG_INDEX, InodeMut};
+use format::ext::{dirindex, dirleaf};
 use format::intent::{Intent, NameIntent};
 use format::{FileBlock, FormatError, Ino};
 use integrity::{Change, Credits};
@@ -300,7 +300,8 @@ impl<S: Store> Ufs<S> {
         let Spot { buf, offset, at } = self.spot(dir, name, ino).await?;
         let limits = self.store.limits();
         let block = at / limits.block_bytes as u64;
-        let may_cross = if self.is_indexed(dir) {
+        let is_indexed = self.is_indexed(dir);
+        let may_cross = if is_indexed {
             *dir.dir.borrow_mut() = None; // as where one is added
             true
         } else {
@@ -329,6 +330,9 @@ impl<S: Store> Ufs<S> {
         txn.edit(&buf, sector, change, |b| dirent::remove(b, offset % SECTOR, merge));
         let is_left = merge.is_none() && names(&buf, offset, (name, ino));
         assert!(!is_left, "U4: a name that was taken from directory {} is there still", dir.ino());
+        if is_indexed {
+            self.leave_gaps(txn, dir, &buf)?;
+        }
         self.tell(|c| c.unnamed(dir.ino(), ino));
         if let Some(index) = dir.dir.borrow_mut().as_mut() {
             index.remove(name, at);
@@ -336,6 +340,17 @@ impl<S: Store> Ufs<S> {
             let part = entries_part(&bytes, limits.dir_tail);
             let refreshed = index.refresh_sector(block, offset / SECTOR, part);
             refreshed.map_err(|e| self.dir_damage(dir, &e))?;
+        }
+        Ok(())
+    }
+
+    /// A leaf that has lost a name goes on to be one that Linux can work with.
+    fn leave_gaps(&self, txn: &mut S::Txn, dir: &Inode, leaf: &Buf) -> Result<(), FsError> {
+        let tail = self.store.limits().dir_tail;
+        let image = dirleaf::with_gaps(entries_part(&leaf.bytes(), tail), tail);
+        if let Some(image) = image.map_err(|e| self.dir_damage(dir, &e))? {
+            let change = Change::Reindex(dir.ino());
+            txn.edit_words(leaf, 0..image.len(), change, |b| b.copy_from_slice(&image));
         }
         Ok(())
     }
